@@ -1,1 +1,1 @@
-"""The BlazingMQ node: decisions in `core` and `store`, I/O in `shell`."""
+"""The brokers: BlazingMQ's in `bmq`, RocketMQ's in `rocketmq`; what both need in `common`, I/O in `shell`."""

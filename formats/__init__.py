@@ -1,1 +1,1 @@
-"""Bytes <-> values for everything BlazingMQ puts on a wire or a disk. No I/O; imports nothing of ours."""
+"""Bytes <-> values for everything that the two systems put on a wire or a disk. No I/O; imports nothing of ours."""

@@ -47,7 +47,7 @@ BMQCTL = [sys.executable, "-c", "from bmqctl.app import main; main()"]
 # The query of the store, and of the lines: the same counts and sums by type and queue.
 QUERY = """
 import json, sys, time
-from bmqctl.pipeline.session import local_session
+from bmqctl.pipeline.spark.session import local_session
 from pyspark.sql import functions as f
 
 form, path = sys.argv[1:]
@@ -66,7 +66,7 @@ with local_session({cores}, "2g") as spark:
 # The tables of an export, made from the lines: records by date and queue, and messages with their outcomes.
 TABLES = """
 import sys
-from bmqctl.pipeline.session import local_session
+from bmqctl.pipeline.spark.session import local_session
 from pyspark.sql import functions as f
 
 lines, out = sys.argv[1:]
@@ -86,7 +86,7 @@ with local_session({cores}, "2g") as spark:
 # Outcomes of the messages of each queue: a query of the table `messages`, and of joins of the lines.
 OUTCOMES = """
 import json, sys, time
-from bmqctl.pipeline.session import local_session
+from bmqctl.pipeline.spark.session import local_session
 from pyspark.sql import functions as f
 
 form, path = sys.argv[1:]

@@ -22,30 +22,30 @@ from typing import Any, NamedTuple
 
 from crc32c import crc32c
 
-from broker.cluster.handover import retire
-from broker.cluster.positions import NOWHERE, Position
-from broker.cluster.relay import RelayQueue
-from broker.cluster.upstream import UpstreamState
-from broker.core.changes import reconfigure
-from broker.core.config import DEFAULT_APP_ID, DomainConfig, Mode
-from broker.core.messages import Content
-from broker.core.node import READ_MS
-from broker.core.purges import purge, purge_app
-from broker.core.queue import Queue, Subscription
+from broker.bmq.core.config import DEFAULT_APP_ID, DomainConfig, Mode
+from broker.bmq.core.messages import Content
+from broker.bmq.node.changes import reconfigure
+from broker.bmq.node.node import READ_MS
+from broker.bmq.queue.purges import purge, purge_app
+from broker.bmq.queue.queue import Queue, Subscription
+from broker.bmq.relay.handover import retire
+from broker.bmq.relay.relay import RelayQueue
+from broker.bmq.relay.upstream import UpstreamState
+from broker.bmq.replication.positions import NOWHERE, Position
+from broker.bmq.store.partition_files import PartitionLimits
+from broker.bmq.store.removals import SLICE_RECORDS
 from broker.shell.files import DataDirectory
-from broker.store.partition_files import PartitionLimits
-from broker.store.removals import SLICE_RECORDS
-from formats.codes import AckStatus, EventType, PropertyType
-from formats.control.messages import NodeStatus
-from formats.disk.files import JOURNAL_RECORD_SIZE
-from formats.wire.event import iter_frames, next_frame
-from formats.wire.options import SubQueueInfo
-from formats.wire.properties import Property, encode_properties
-from formats.wire.push import Push, PushFlag
-from formats.wire.rda import limited
-from tests.broker.cluster.hop_rig import HopClient, World
-from tests.broker.cluster.member_bus import Members, Process
-from tests.broker.rig import ACK, LENGTH_MAX, START_S, WRITE, Client, Rig, Wanted, guid, start
+from formats.bmq.codes import AckStatus, EventType, PropertyType
+from formats.bmq.control.messages import NodeStatus
+from formats.bmq.disk.files import JOURNAL_RECORD_SIZE
+from formats.bmq.wire.event import iter_frames, next_frame
+from formats.bmq.wire.options import SubQueueInfo
+from formats.bmq.wire.properties import Property, encode_properties
+from formats.bmq.wire.push import Push, PushFlag
+from formats.bmq.wire.rda import limited
+from tests.broker.bmq.member.member_bus import Members, Process
+from tests.broker.bmq.relay.hop_rig import HopClient, World
+from tests.broker.bmq.rig import ACK, LENGTH_MAX, START_S, WRITE, Client, Rig, Wanted, guid, start
 
 MESSAGES = 1_000_000
 PAYLOAD = b"x" * 64

@@ -21,11 +21,11 @@ import numpy as np
 from rich.console import Console
 from rich.table import Table
 
-from bmqctl.journal.scan import JournalScan
-from formats.disk.columns import count_kinds, sound_kinds
-from formats.disk.files import JOURNAL_RECORD_SIZE
-from formats.disk.journal import ANY_RECORD
-from formats.disk.lives import Lives
+from bmqctl.journal.read.scan import JournalScan
+from formats.bmq.disk.columns import count_kinds, sound_kinds
+from formats.bmq.disk.files import JOURNAL_RECORD_SIZE
+from formats.bmq.disk.journal import ANY_RECORD
+from formats.bmq.stores.lives import Lives
 from scripts.large_store import LargeStore, write_store
 
 RUNS = 3

@@ -16,9 +16,9 @@ from crc32c import crc32c
 from numpy.typing import NDArray
 
 from bmqctl.journal.build import build_store
-from formats.disk.data import DATA_HEADER, write_data_record
-from formats.disk.files import JOURNAL_RECORD_SIZE, FileType, initial_bytes
-from formats.disk.journal import (
+from formats.bmq.disk.data import DATA_HEADER, write_data_record
+from formats.bmq.disk.files import JOURNAL_RECORD_SIZE, FileType, initial_bytes
+from formats.bmq.disk.journal import (
     ANY_RECORD,
     CONFIRM_RECORD,
     DELETION_RECORD,
@@ -26,10 +26,10 @@ from formats.disk.journal import (
     RECORD_MAGIC,
     RecordType,
 )
-from formats.disk.keys import KEY_SIZE
-from formats.disk.recover import iter_qlist
-from formats.guid import GUID
-from formats.padding import DWORD
+from formats.bmq.disk.keys import KEY_SIZE
+from formats.bmq.guid import GUID
+from formats.bmq.padding import DWORD
+from formats.bmq.stores.recover import iter_qlist
 from formats.schema import Layout
 
 __all__ = ["LargeStore", "write_store"]

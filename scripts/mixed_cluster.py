@@ -17,7 +17,7 @@ from types import TracebackType
 from typing import Any, Protocol
 
 from bmqctl.node_process import HOST, NodeFailed, NodeProcess
-from broker.config.local_cluster import write_local_cluster
+from broker.bmq.config.local_cluster import write_local_cluster
 from scripts.cluster_load import wait_until
 from tests.integration.cluster_processes import free_ports
 

@@ -14,7 +14,7 @@ from bmqctl.bench.tally import ConsumerTally, ProducerTally
 from bmqctl.client.events import Ack, StreamOptions
 from bmqctl.client.message import Message
 from bmqctl.client.session import Queue, RequestFailed, Session, SessionLost, SessionOptions
-from formats.wire.ack import AckStatus
+from formats.bmq.wire.ack import AckStatus
 
 __all__ = ["consume", "produce"]
 

@@ -27,8 +27,8 @@ from bmqctl.bench.coordinator import Outcome, run_bench
 from bmqctl.bench.plan import CannotStart, Plan
 from bmqctl.bench.relay import serve
 from bmqctl.node_process import NodeFailed, NodeProcess
-from formats.disk.files import JOURNAL_RECORD_SIZE, FileType, open_file
-from formats.disk.journal import ANY_RECORD, RecordType, scan
+from formats.bmq.disk.files import JOURNAL_RECORD_SIZE, FileType, open_file
+from formats.bmq.disk.journal import ANY_RECORD, RecordType, scan
 
 __all__ = ["Figure", "main", "measure", "records_in"]
 

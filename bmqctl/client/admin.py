@@ -14,8 +14,8 @@ from typing import TypeVar
 
 from bmqctl.client.authentication import Authentication, Credentials, NotAuthenticated
 from bmqctl.client.identity import client_identity
-from formats.control import ber, jsonc
-from formats.control.messages import (
+from formats.bmq.control import ber, jsonc
+from formats.bmq.control.messages import (
     AdminCommand,
     AdminCommandResponse,
     BrokerResponse,
@@ -24,8 +24,7 @@ from formats.control.messages import (
     GuidInfo,
     NegotiationMessage,
 )
-from formats.errors import FormatError
-from formats.wire.event import (
+from formats.bmq.wire.event import (
     HEARTBEAT_RESPONSE,
     EncodingType,
     EventType,
@@ -34,6 +33,7 @@ from formats.wire.event import (
     next_frame,
     schema_encoding,
 )
+from formats.errors import FormatError
 
 __all__ = ["AdminClient", "AdminLost"]
 

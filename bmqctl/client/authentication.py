@@ -7,15 +7,15 @@ from __future__ import annotations
 
 from typing import Final, NamedTuple
 
-from formats.control import ber
-from formats.control.messages import (
+from formats.bmq.control import ber
+from formats.bmq.control.messages import (
     AuthenticationMessage,
     AuthenticationRequest,
     AuthenticationResponse,
     StatusCategory,
 )
+from formats.bmq.wire.event import EventType, build_schema_event
 from formats.schema import Buffer
-from formats.wire.event import EventType, build_schema_event
 
 __all__ = ["Authentication", "Credentials", "NotAuthenticated"]
 

@@ -27,7 +27,7 @@ from bmqctl.client.events import (
     StreamSubscription,
 )
 from bmqctl.client.lifecycle import QUEUE_TABLE, Queue, QueueInput, step
-from formats.control.messages import (
+from formats.bmq.control.messages import (
     CloseQueue,
     CloseQueueResponse,
     ConfigureStream,
@@ -47,7 +47,7 @@ from formats.control.messages import (
     SubQueueIdInfo,
     Subscription,
 )
-from formats.uri import QueueUri, parse_uri
+from formats.bmq.uri import QueueUri, parse_uri
 
 __all__ = ["ProtocolFault", "Requests", "Unusable"]
 

@@ -7,9 +7,9 @@ from typing import Any, NamedTuple
 
 from bmqctl.client.lifecycle import Queue
 from bmqctl.client.message import Message
-from formats.control.messages import BrokerResponse, Status
-from formats.uri import QueueUri
-from formats.wire.ack import AckStatus
+from formats.bmq.control.messages import BrokerResponse, Status
+from formats.bmq.uri import QueueUri
+from formats.bmq.wire.ack import AckStatus
 
 __all__ = [
     "Ack",

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-import formats.guid
-from formats.control.messages import GuidInfo
-from formats.guid import CLIENT_ID_SIZE
+import formats.bmq.guid
+from formats.bmq.control.messages import GuidInfo
+from formats.bmq.guid import CLIENT_ID_SIZE
 
 __all__ = ["CLIENT_ID_SIZE", "GuidGenerator"]
 
 
-class GuidGenerator(formats.guid.GuidGenerator):
+class GuidGenerator(formats.bmq.guid.GuidGenerator):
     """A generator whose start in wall-clock time the broker learns from the client's identity."""
 
     __slots__ = ("_client", "_epoch_ns")

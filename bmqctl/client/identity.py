@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from formats.control.messages import ClientIdentity, ClientLanguage, ClientType, GuidInfo
+from formats.bmq.control.messages import ClientIdentity, ClientLanguage, ClientType, GuidInfo
 
 __all__ = ["client_identity", "has_feature"]
 

@@ -41,13 +41,12 @@ from bmqctl.client.identity import client_identity, has_feature
 from bmqctl.client.lifecycle import SESSION_TABLE, Impossible, Queue, Session, SessionInput, step
 from bmqctl.client.message import Message, Properties, encode_data, subscription_ids
 from bmqctl.client.unacked import Posted, nack
-from formats.codes import EVENT_SIZE_MAX, PUT_SIZE_MAX
-from formats.control import ber, jsonc
-from formats.control.messages import BrokerResponse, ControlMessage, NegotiationMessage, StatusCategory
-from formats.errors import FormatError
-from formats.wire.ack import AckStatus, iter_acks
-from formats.wire.confirm import CONFIRM_HEADER_BYTES, pack_confirm
-from formats.wire.event import (
+from formats.bmq.codes import EVENT_SIZE_MAX, PUT_SIZE_MAX
+from formats.bmq.control import ber, jsonc
+from formats.bmq.control.messages import BrokerResponse, ControlMessage, NegotiationMessage, StatusCategory
+from formats.bmq.wire.ack import AckStatus, iter_acks
+from formats.bmq.wire.confirm import CONFIRM_HEADER_BYTES, pack_confirm
+from formats.bmq.wire.event import (
     EVENT_HEADER,
     EVENT_HEADER_SIZE,
     HEARTBEAT_REQUEST,
@@ -60,8 +59,9 @@ from formats.wire.event import (
     next_frame,
     schema_encoding,
 )
-from formats.wire.push import iter_pushes
-from formats.wire.put import PutFlag, append_put
+from formats.bmq.wire.push import iter_pushes
+from formats.bmq.wire.put import PutFlag, append_put
+from formats.errors import FormatError
 
 __all__ = ["Machine", "MachineOptions", "Unusable"]
 

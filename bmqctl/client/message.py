@@ -7,14 +7,14 @@ from collections.abc import Mapping, Sequence
 from functools import cached_property
 from typing import Final
 
-from formats.codes import CompressionAlgorithm
-from formats.padding import WORD
+from formats.bmq.codes import CompressionAlgorithm
+from formats.bmq.padding import WORD
+from formats.bmq.wire.application_data import ApplicationData, build_application_data, split_application_data
+from formats.bmq.wire.options import OptionType, sub_queue_infos
+from formats.bmq.wire.properties import Property, PropertyType, PropertyValue, decode_properties, encode_properties
+from formats.bmq.wire.push import PUSH_HEADER, Push, PushFlag
+from formats.bmq.wire.put import PutFlag
 from formats.schema import Buffer
-from formats.wire.application_data import ApplicationData, build_application_data, split_application_data
-from formats.wire.options import OptionType, sub_queue_infos
-from formats.wire.properties import Property, PropertyType, PropertyValue, decode_properties, encode_properties
-from formats.wire.push import PUSH_HEADER, Push, PushFlag
-from formats.wire.put import PutFlag
 
 __all__ = ["Message", "Properties", "encode_data", "subscription_ids"]
 

@@ -13,7 +13,7 @@ from typing import Final, Generic, TypeVar
 import trio
 
 from bmqctl.client.events import Ack
-from formats.wire.ack import AckStatus
+from formats.bmq.wire.ack import AckStatus
 
 __all__ = ["NO_ROOM", "Posting", "PostingOptions"]
 

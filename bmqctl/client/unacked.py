@@ -9,9 +9,9 @@ from collections.abc import Callable
 from typing import Any, NamedTuple
 
 from bmqctl.client.events import Ack, QueueHandle
+from formats.bmq.wire.ack import AckStatus
+from formats.bmq.wire.put import PutFlag
 from formats.schema import Buffer
-from formats.wire.ack import AckStatus
-from formats.wire.put import PutFlag
 
 __all__ = ["Posted", "nack"]
 

@@ -25,8 +25,8 @@ from bmqctl.bench.report import as_json, as_tables
 from bmqctl.bench.stamp import STAMP_SIZE
 from bmqctl.client.address import parse_address
 from bmqctl.node_process import NodeFailed, NodeProcess, RocketProcess
+from formats.bmq.uri import parse_uri
 from formats.errors import FormatError
-from formats.uri import parse_uri
 
 __all__ = ["bench"]
 

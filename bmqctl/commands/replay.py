@@ -22,17 +22,17 @@ from bmqctl.client.posting import PostingOptions
 from bmqctl.client.session import RequestFailed, SessionLost, SessionOptions
 from bmqctl.commands.admin import endpoint_of
 from bmqctl.commands.journal.printing import missing, say, stopped_by
-from bmqctl.journal.files import FileKind, find_files, identify, recovery_sets
-from bmqctl.journal.filters import BadFilter, parse_time
+from bmqctl.journal.read.files import FileKind, find_files, identify, recovery_sets
+from bmqctl.journal.read.filters import BadFilter, parse_time
 from bmqctl.render import EXIT_FAULTS, LateProgress, ResultConsole, refuse, until_reader_leaves
 from bmqctl.replay.account import Account, count_steps, make_account
 from bmqctl.replay.fates import Fate
 from bmqctl.replay.plan import BadRename, Matches, Plan, Renames, Selection, StoreChanged, make_plan
 from bmqctl.replay.post import Fault, PostOptions, Run, read_all
 from bmqctl.replay.progress import Head, Progress, StateFault, open_state, read_head
-from broker.core.expressions import ExpressionError, compile_expression
+from broker.bmq.core.expressions import ExpressionError, compile_expression
+from formats.bmq.guid import GUID_SIZE, parse_guid
 from formats.errors import FormatError
-from formats.guid import GUID_SIZE, parse_guid
 
 __all__ = ["replay"]
 

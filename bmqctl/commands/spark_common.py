@@ -15,7 +15,7 @@ from rich.console import Console
 from bmqctl.render import refuse
 
 if TYPE_CHECKING:
-    from bmqctl.pipeline.launch import Job, Where
+    from bmqctl.pipeline.spark.launch import Job, Where
 
 __all__ = ["AsJson", "Conf", "Cores", "Master", "Memory", "Ship", "check_spark", "refusing", "run", "where"]
 
@@ -67,7 +67,7 @@ def where(
     master: str, cores: int | None, memory: str, conf: list[str] | None, ship: bool, records: int | None = None
 ) -> Where:
     """Build the `Where` of a job. If `records`, their number, is known to be small, a JVM for short jobs is used."""
-    from bmqctl.pipeline.launch import Where
+    from bmqctl.pipeline.spark.launch import Where
 
     quick = records is not None and records < QUICK_RECORDS
     return Where(master, cores, memory, quick, ship, tuple(conf or ()))
@@ -76,11 +76,11 @@ def where(
 @contextmanager
 def refusing(command: str) -> Iterator[None]:
     """Exit with code 2 and one line for errors that the user can correct, and quietly on an interrupt."""
-    from bmqctl.pipeline.java import NoFitJava
-    from bmqctl.pipeline.launch import SparkFailed
-    from bmqctl.pipeline.options import BadOption
-    from bmqctl.pipeline.output import OutputError
-    from bmqctl.pipeline.stores import StoreError
+    from bmqctl.pipeline.export.output import OutputError
+    from bmqctl.pipeline.source.options import BadOption
+    from bmqctl.pipeline.source.stores import StoreError
+    from bmqctl.pipeline.spark.java import NoFitJava
+    from bmqctl.pipeline.spark.launch import SparkFailed
 
     try:
         yield
@@ -97,7 +97,7 @@ def refusing(command: str) -> Iterator[None]:
 
 def run(job: Job[Result], place: Where) -> Result:
     """Run the job and return its result, with progress shown on a terminal."""
-    from bmqctl.pipeline.launch import run_job
+    from bmqctl.pipeline.spark.launch import run_job
 
     console = Console(stderr=True)
     if not console.is_terminal:

@@ -14,7 +14,7 @@ from bmqctl.commands.spark_common import AsJson, Conf, Cores, Master, Memory, Sh
 from bmqctl.render import ResultConsole, refuse, until_reader_leaves
 
 if TYPE_CHECKING:
-    from bmqctl.pipeline.export import ExportPlan, Summary
+    from bmqctl.pipeline.export.export import ExportPlan, Summary
 
 __all__ = ["app"]
 
@@ -24,7 +24,7 @@ TABLES = ("records", "messages", "confirms")
 
 
 class Format(StrEnum):
-    """The same as `bmqctl.pipeline.table_files.FileFormat`, which would take PyArrow to ask for help."""
+    """The same as `bmqctl.pipeline.export.table_files.FileFormat`, which would take PyArrow to ask for help."""
 
     PARQUET = "parquet"
     DELTA = "delta"
@@ -94,8 +94,8 @@ def spark_export(
             refuse(COMMAND, f"--tables {tables}: {name!r} is none of {', '.join(TABLES)}")
     if overwrite and since_last:
         refuse(COMMAND, "--overwrite and --since-last contradict each other")
-    from bmqctl.pipeline.export import ExportRequest, OtherExport, OutputExists, plan_export
-    from bmqctl.pipeline.table_files import FileFormat
+    from bmqctl.pipeline.export.export import ExportRequest, OtherExport, OutputExists, plan_export
+    from bmqctl.pipeline.export.table_files import FileFormat
 
     started = monotonic()
     with refusing(COMMAND):
@@ -177,7 +177,7 @@ def _as_json(plan: ExportPlan, summary: Summary, elapsed_s: float) -> dict[str, 
 
 
 def _print_tables(plan: ExportPlan, summary: Summary) -> None:
-    from bmqctl.pipeline.fates import Outcome
+    from bmqctl.pipeline.source.fates import Outcome
 
     console = ResultConsole()
     console.width = max(console.width, WIDTH_MIN)

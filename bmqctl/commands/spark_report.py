@@ -15,7 +15,7 @@ from bmqctl.commands.spark_common import AsJson, Conf, Cores, Master, Memory, Sh
 from bmqctl.render import ResultConsole, refuse, until_reader_leaves
 
 if TYPE_CHECKING:
-    from bmqctl.pipeline.report_model import Latency, Report
+    from bmqctl.pipeline.report.report_model import Latency, Report
 
 __all__ = ["app"]
 
@@ -71,12 +71,14 @@ def spark_report(
     if html is not None and not html.absolute().parent.is_dir():
         refuse(COMMAND, f"--html {html}: no such directory")
     with refusing(COMMAND):
-        from bmqctl.pipeline.manifest import need_manifest
-        from bmqctl.pipeline.output import open_output
-        from bmqctl.pipeline.report import NothingToReport, ReportRequest
+        from bmqctl.pipeline.export.manifest import need_manifest
+        from bmqctl.pipeline.export.output import open_output
+        from bmqctl.pipeline.report.report import NothingToReport, ReportRequest
 
         if html is not None:
-            from bmqctl.pipeline.report_page import report_page  # needs a library for plots, which nothing else does
+            from bmqctl.pipeline.report.report_page import (
+                report_page,  # needs a library for plots, which nothing else does
+            )
         if export is not None:
             need_manifest(open_output(export))  # before Spark starts, which takes seconds
         request = ReportRequest((export,) if export is not None else tuple(storage or ()), export is not None, top)
@@ -99,8 +101,8 @@ def _records(storage: list[str] | None) -> int | None:
     """Count the records to read. Raises StoreError if the store cannot be read."""
     if not storage:
         return None
-    from bmqctl.pipeline.export import table_options
-    from bmqctl.pipeline.plan import plan_shards
+    from bmqctl.pipeline.export.export import table_options
+    from bmqctl.pipeline.source.plan import plan_shards
 
     return sum(shard.record_count for shard in plan_shards(table_options(storage, "records")))
 

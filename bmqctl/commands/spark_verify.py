@@ -14,7 +14,7 @@ from bmqctl.commands.spark_common import AsJson, Conf, Cores, Master, Memory, Sh
 from bmqctl.render import EXIT_FAULTS, ResultConsole, refuse, until_reader_leaves
 
 if TYPE_CHECKING:
-    from bmqctl.pipeline.verify import Verdict
+    from bmqctl.pipeline.export.verify import Verdict
 
 __all__ = ["app"]
 
@@ -63,9 +63,9 @@ def spark_verify(
     if store and no_store:
         refuse(COMMAND, "--store and --no-store contradict each other")
     with refusing(COMMAND):
-        from bmqctl.pipeline.manifest import need_manifest
-        from bmqctl.pipeline.output import open_output
-        from bmqctl.pipeline.verify import VerifyRequest
+        from bmqctl.pipeline.export.manifest import need_manifest
+        from bmqctl.pipeline.export.output import open_output
+        from bmqctl.pipeline.export.verify import VerifyRequest
 
         need_manifest(open_output(export))  # before Spark starts, which takes seconds
         verdict = run(VerifyRequest(export, tuple(store or ()), not no_store), where(master, cores, memory, conf, ship))

@@ -13,7 +13,7 @@ import typer
 from bmqctl.client.address import BadAddress, parse_address
 from bmqctl.cluster_run import run_cluster
 from bmqctl.refusal import refuse
-from broker.app import (
+from broker.bmq.assembly.app import (
     BridgeLimits,
     ConfigError,
     FsyncPolicy,

@@ -8,7 +8,7 @@ from typing import Annotated
 
 import typer
 
-from broker.rocketmq_app import PropertyError, RocketConfig, load_rocketmq_config, run_rocketmq
+from broker.rocketmq.assembly.app import PropertyError, RocketConfig, load_rocketmq_config, run_rocketmq
 
 __all__ = ["app"]
 

@@ -29,8 +29,8 @@ from bmqctl.journal.lines import (
     QueueOpLine,
     parse_line,
 )
-from formats.control import ber, jsonc
-from formats.control.messages_cluster import (
+from formats.bmq.control import ber, jsonc
+from formats.bmq.control.messages_cluster import (
     AppIdInfo,
     ClusterMessage,
     LeaderAdvisory,
@@ -39,9 +39,9 @@ from formats.control.messages_cluster import (
     PartitionPrimaryInfo,
     QueueInfo,
 )
-from formats.disk.data import DataHeaderFlags, data_record_size, write_data_record
-from formats.disk.files import JOURNAL_RECORD_SIZE, FileType, file_name, initial_bytes
-from formats.disk.journal import (
+from formats.bmq.disk.data import DataHeaderFlags, data_record_size, write_data_record
+from formats.bmq.disk.files import JOURNAL_RECORD_SIZE, FileType, file_name, initial_bytes
+from formats.bmq.disk.journal import (
     ConfirmReason,
     DeletionRecordFlag,
     QueueOpType,
@@ -52,14 +52,14 @@ from formats.disk.journal import (
     pack_queue_op,
     pack_sync_point,
 )
-from formats.disk.keys import DEFAULT_APP_ID, DEFAULT_APP_KEY, NULL_KEY, derive_key
-from formats.disk.ledger import LedgerRecordType, build_ledger_record, initial_ledger_bytes, ledger_file_name
-from formats.disk.padding import DWORD, WORD
-from formats.disk.qlist import build_queue_record
+from formats.bmq.disk.keys import DEFAULT_APP_ID, DEFAULT_APP_KEY, NULL_KEY, derive_key
+from formats.bmq.disk.ledger import LedgerRecordType, build_ledger_record, initial_ledger_bytes, ledger_file_name
+from formats.bmq.disk.padding import DWORD, WORD
+from formats.bmq.disk.qlist import build_queue_record
+from formats.bmq.guid import CLIENT_ID_SIZE, GuidGenerator
+from formats.bmq.uri import QueueUri, parse_uri
 from formats.errors import FormatError
-from formats.guid import CLIENT_ID_SIZE, GuidGenerator
 from formats.schema import Buffer
-from formats.uri import QueueUri, parse_uri
 
 __all__ = ["BadLine", "StoreBuilder", "build_store"]
 

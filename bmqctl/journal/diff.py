@@ -18,9 +18,9 @@ from operator import attrgetter
 from pathlib import Path
 from typing import NamedTuple
 
-from bmqctl.journal.files import FileKind, NotAStoreFile, identify, read_blocks, read_written, recovery_sets
-from formats.disk.files import JOURNAL_RECORD_SIZE, FileType, JournalFileHeader, open_file, parse_file_name
-from formats.disk.journal import (
+from bmqctl.journal.read.files import FileKind, NotAStoreFile, identify, read_blocks, read_written, recovery_sets
+from formats.bmq.disk.files import JOURNAL_RECORD_SIZE, FileType, JournalFileHeader, open_file, parse_file_name
+from formats.bmq.disk.journal import (
     ANY_RECORD,
     JOURNAL_OP_RECORD,
     MESSAGE_RECORD,
@@ -33,8 +33,8 @@ from formats.disk.journal import (
     decode_record,
     scan,
 )
-from formats.disk.padding import WORD
-from formats.disk.recover import iter_qlist
+from formats.bmq.disk.padding import WORD
+from formats.bmq.stores.recover import iter_qlist
 from formats.errors import FormatError
 
 __all__ = ["Beyond", "Number", "PartitionDiff", "Replica", "Status", "compare", "journals_of", "open_replica"]

@@ -12,10 +12,10 @@ from typing import Annotated, Any, Literal, NamedTuple
 from crc32c import crc32c
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, StringConstraints, TypeAdapter
 
-from formats.codes import CompressionAlgorithm, PropertyType
-from formats.disk.journal import REF_COUNT_MAX
-from formats.wire.application_data import build_application_data
-from formats.wire.properties import Property, PropertyValue, encode_properties
+from formats.bmq.codes import CompressionAlgorithm, PropertyType
+from formats.bmq.disk.journal import REF_COUNT_MAX
+from formats.bmq.wire.application_data import build_application_data
+from formats.bmq.wire.properties import Property, PropertyValue, encode_properties
 
 __all__ = [
     "App",

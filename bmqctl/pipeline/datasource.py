@@ -3,8 +3,8 @@
     bmqctl.pipeline.register(spark)
     messages = spark.read.format("bmq").option("table", "messages").load("/var/bmq/*/storage")
 
-Options: `bmqctl.pipeline.options`. Columns: `bmqctl.pipeline.tables`; a schema given to the reader, like the option
-`columns`, names those that are wanted. Filters of any column with simple values are applied in the tasks.
+Options: `bmqctl.pipeline.source.options`. Columns: `bmqctl.pipeline.source.tables`; a schema given to the reader, like
+the option `columns`, names those that are wanted. Filters of any column with simple values are applied in the tasks.
 
 With the option `queue` it is a live queue, see `stream_source` and `stream_sink`.
 """
@@ -26,11 +26,11 @@ from pyspark.sql.datasource import (
 from pyspark.sql.pandas.types import from_arrow_schema, to_arrow_schema
 from pyspark.sql.types import StructType
 
-from bmqctl.pipeline.options import BadOption, ReadOptions, is_live
-from bmqctl.pipeline.plan import plan
-from bmqctl.pipeline.pushdown import can_push
-from bmqctl.pipeline.read import read_part
-from bmqctl.pipeline.tables import schema_of
+from bmqctl.pipeline.source.options import BadOption, ReadOptions, is_live
+from bmqctl.pipeline.source.plan import plan
+from bmqctl.pipeline.source.pushdown import can_push
+from bmqctl.pipeline.source.read import read_part
+from bmqctl.pipeline.source.tables import schema_of
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -72,7 +72,7 @@ class BmqDataSource(DataSource):
 
     def schema(self) -> StructType:
         if is_live(self.options):
-            from bmqctl.pipeline.stream_source import stream_schema
+            from bmqctl.pipeline.live.stream_source import stream_schema
 
             return stream_schema(self.options)
         return from_arrow_schema(schema_of(ReadOptions.parse(self.options)))
@@ -85,17 +85,17 @@ class BmqDataSource(DataSource):
     # A live queue, where the client is needed, and a newer PySpark: imported by those who want that.
 
     def streamReader(self, schema: StructType) -> DataSourceStreamReader:
-        from bmqctl.pipeline.stream_source import QueueStreamReader
+        from bmqctl.pipeline.live.stream_source import QueueStreamReader
 
         return QueueStreamReader(schema, self.options)
 
     def writer(self, schema: StructType, overwrite: bool) -> DataSourceWriter:
-        from bmqctl.pipeline.stream_sink import QueueWriter
+        from bmqctl.pipeline.live.stream_sink import QueueWriter
 
         return QueueWriter(schema, self.options, overwrite)
 
     def streamWriter(self, schema: StructType, overwrite: bool) -> DataSourceStreamWriter:
-        from bmqctl.pipeline.stream_sink import QueueStreamWriter
+        from bmqctl.pipeline.live.stream_sink import QueueStreamWriter
 
         return QueueStreamWriter(schema, self.options)
 

@@ -15,11 +15,11 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from bmqctl.journal.names import QueueNames
-from bmqctl.journal.reader import JournalReader
-from formats.disk.journal import RecordType
-from formats.disk.lives import BITS, End, Lives, Role
-from formats.disk.queues import hex_of
+from bmqctl.journal.read.names import QueueNames
+from bmqctl.journal.read.reader import JournalReader
+from formats.bmq.disk.journal import RecordType
+from formats.bmq.stores.lives import BITS, End, Lives, Role
+from formats.bmq.stores.queues import hex_of
 
 __all__ = ["Fate", "chosen_places"]
 

@@ -6,16 +6,16 @@ from pathlib import Path
 from types import TracebackType
 from typing import NamedTuple
 
-from bmqctl.journal.data_file import DataFile
-from bmqctl.journal.files import NotAStoreFile, companions
-from bmqctl.journal.payload import parse_payload
-from bmqctl.journal.reader import JournalReader
-from formats.codes import DECOMPRESSED_SIZE_MAX, CompressionAlgorithm
-from formats.disk.data import DataRecord
-from formats.disk.journal import MessageRecord, decode_record
-from formats.disk.padding import DWORD
+from bmqctl.journal.read.data_file import DataFile
+from bmqctl.journal.read.files import NotAStoreFile, companions
+from bmqctl.journal.read.payload import parse_payload
+from bmqctl.journal.read.reader import JournalReader
+from formats.bmq.codes import DECOMPRESSED_SIZE_MAX, CompressionAlgorithm
+from formats.bmq.disk.data import DataRecord
+from formats.bmq.disk.journal import MessageRecord, decode_record
+from formats.bmq.disk.padding import DWORD
+from formats.bmq.wire.properties import Property, PropertyType
 from formats.errors import FormatError
-from formats.wire.properties import Property, PropertyType
 
 __all__ = ["MessageSource", "StoredMessage", "expression_values"]
 

@@ -12,16 +12,16 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from bmqctl.journal.chunks import Chunk
-from bmqctl.journal.filters import BadFilter, Filters, Selector, parse_key, places
-from bmqctl.journal.names import QueueNames
-from bmqctl.journal.reader import load_names, with_names
+from bmqctl.journal.read.chunks import Chunk
+from bmqctl.journal.read.filters import BadFilter, Filters, Selector, parse_key, places
+from bmqctl.journal.read.names import QueueNames
+from bmqctl.journal.read.reader import load_names, with_names
 from bmqctl.replay.fates import Fate, chosen_places
 from bmqctl.replay.messages import MessageSource, expression_values
-from formats.disk.journal import RecordType
-from formats.disk.queues import hex_of
+from formats.bmq.disk.journal import RecordType
+from formats.bmq.stores.queues import hex_of
+from formats.bmq.uri import parse_uri
 from formats.errors import FormatError
-from formats.uri import parse_uri
 
 __all__ = ["ENTRY", "BadRename", "Plan", "Renames", "Selection", "StoreChanged", "make_plan"]
 

@@ -18,10 +18,10 @@ from bmqctl.client.session import Queue, Session, SessionLost, SessionOptions
 from bmqctl.replay.messages import MessageSource, StoredMessage
 from bmqctl.replay.plan import Plan
 from bmqctl.replay.progress import Progress, Step, replay_guid
+from formats.bmq.guid import format_guid
+from formats.bmq.wire.ack import AckStatus
+from formats.bmq.wire.properties import Property, PropertyType
 from formats.errors import FormatError
-from formats.guid import format_guid
-from formats.wire.ack import AckStatus
-from formats.wire.properties import Property, PropertyType
 
 __all__ = ["GUID_PROPERTY", "TIME_PROPERTY", "Fault", "PostOptions", "Run", "marked", "read_all"]
 

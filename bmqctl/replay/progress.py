@@ -26,7 +26,7 @@ from typing import Any, NamedTuple, Self
 import numpy as np
 from numpy.typing import NDArray
 
-from formats.guid import CLIENT_ID_SIZE, GUID, GUID_VERSION, GuidFields
+from formats.bmq.guid import CLIENT_ID_SIZE, GUID, GUID_VERSION, GuidFields
 
 __all__ = ["Head", "Progress", "StateFault", "Step", "open_state", "read_head", "replay_guid"]
 

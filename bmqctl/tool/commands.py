@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 from bmqctl.client.events import StreamOptions, StreamSubscription
 from bmqctl.tool.grammar import CommandError
-from formats.wire.properties import Property, PropertyType
+from formats.bmq.wire.properties import Property, PropertyType
 
 __all__ = [
     "COMMANDS",
@@ -243,7 +243,7 @@ def subscriptions_of(wanted: tuple[Subscription, ...]) -> tuple[StreamSubscripti
 def subscription_faults(wanted: tuple[Subscription, ...]) -> list[str]:
     """Check expressions locally; return the errors of those that no broker could compile."""
     # Few sessions have expressions, and their grammar is slow to load.
-    from broker.core.expressions import ExpressionError, compile_expression
+    from broker.bmq.core.expressions import ExpressionError, compile_expression
 
     faults = []
     for expression in (each.expression for each in wanted if each.expression is not None):

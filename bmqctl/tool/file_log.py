@@ -10,7 +10,7 @@ from pathlib import Path
 from types import TracebackType
 
 from bmqctl.tool.log import Record, Severity, compile_format
-from formats.guid import format_guid
+from formats.bmq.guid import format_guid
 
 __all__ = ["FileLog"]
 

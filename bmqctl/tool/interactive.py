@@ -39,10 +39,10 @@ from bmqctl.tool.poster import HIGH_WATERMARK, Plan, Poster
 from bmqctl.tool.printing import ascii_dump, print_properties
 from bmqctl.tool.results import GenericResult
 from bmqctl.tool.session import Outcome, PackError, ToolQueue, ToolSession, next_number
+from formats.bmq.guid import format_guid, parse_guid
+from formats.bmq.uri import parse_uri
+from formats.bmq.wire.properties import decode_properties
 from formats.errors import FormatError
-from formats.guid import format_guid, parse_guid
-from formats.uri import parse_uri
-from formats.wire.properties import decode_properties
 
 __all__ = ["Interactive", "Lines", "Refusal"]
 

@@ -14,7 +14,7 @@ from string import ascii_uppercase
 from typing import Final
 
 from bmqctl.tool.session import ToolQueue, ToolSession, next_number
-from formats.wire.properties import Property, PropertyType
+from formats.bmq.wire.properties import Property, PropertyType
 
 __all__ = ["AUTO_PUB_SUB_PROPERTY", "HIGH_WATERMARK", "Latency", "Plan", "Poster", "clock_of"]
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from typing import Any
 
-from formats.wire.properties import Property, PropertyType
+from formats.bmq.wire.properties import Property, PropertyType
 
 __all__ = [
     "Plain",

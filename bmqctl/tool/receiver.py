@@ -20,11 +20,11 @@ from bmqctl.tool.printing import Plain, attributes, correlation, hex_dump_start,
 from bmqctl.tool.results import ACK_RESULTS, GenericResult
 from bmqctl.tool.session import SessionNote, ToolQueue, ToolSession
 from bmqctl.tool.stats import Stats
-from formats.codes import CompressionAlgorithm
+from formats.bmq.codes import CompressionAlgorithm
+from formats.bmq.guid import format_guid
+from formats.bmq.wire.ack import AckStatus
+from formats.bmq.wire.event import EVENT_HEADER_SIZE
 from formats.errors import FormatError
-from formats.guid import format_guid
-from formats.wire.ack import AckStatus
-from formats.wire.event import EVENT_HEADER_SIZE
 
 __all__ = ["Receiver", "print_ack", "print_push"]
 

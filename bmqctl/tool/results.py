@@ -5,8 +5,8 @@ from __future__ import annotations
 from enum import IntEnum
 from typing import Final
 
-from formats.control.messages import Status
-from formats.wire.ack import AckStatus
+from formats.bmq.control.messages import Status
+from formats.bmq.wire.ack import AckStatus
 
 __all__ = ["ACK_RESULTS", "CloseResult", "ConfigureResult", "GenericResult", "OpenResult", "PackResult", "result_of"]
 

@@ -50,9 +50,9 @@ from bmqctl.client.machine import Machine, MachineOptions
 from bmqctl.client.message import Message, Properties
 from bmqctl.tool.printing import Plain, attributes, correlation, queue_id
 from bmqctl.tool.results import CloseResult, ConfigureResult, GenericResult, OpenResult, PackResult, result_of
-from formats.codes import PUT_SIZE_MAX
+from formats.bmq.codes import PUT_SIZE_MAX
+from formats.bmq.uri import parse_uri
 from formats.errors import FormatError
-from formats.uri import parse_uri
 
 __all__ = [
     "Endpoint",

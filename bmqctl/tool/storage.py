@@ -9,7 +9,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any, Final
 
-from bmqctl.journal.files import NotAStoreFile
+from bmqctl.journal.read.files import NotAStoreFile
 from bmqctl.tool.grammar import CommandError, parse_line
 from bmqctl.tool.interactive import Lines
 from bmqctl.tool.log import Log, Severity
@@ -23,10 +23,10 @@ from bmqctl.tool.store_print import (
     print_queue,
     print_record,
 )
-from formats.disk.files import FileType
-from formats.disk.journal import JournalOpRecord, MessageRecord
-from formats.disk.padding import DWORD
-from formats.disk.qlist import QueueRecord
+from formats.bmq.disk.files import FileType
+from formats.bmq.disk.journal import JournalOpRecord, MessageRecord
+from formats.bmq.disk.padding import DWORD
+from formats.bmq.disk.qlist import QueueRecord
 from formats.errors import FormatError
 
 __all__ = ["StorageInspector"]

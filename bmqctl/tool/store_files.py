@@ -10,13 +10,13 @@ from abc import ABC, abstractmethod
 from pathlib import Path
 from typing import Generic, TypeVar
 
-from bmqctl.journal.source import FileSource
-from formats.disk.data import DATA_HEADER, DataRecord, parse_data_record
-from formats.disk.files import JOURNAL_RECORD_SIZE, FileType, OpenedFile, open_file
-from formats.disk.journal import Record, decode_record
-from formats.disk.padding import WORD
-from formats.disk.qlist import QUEUE_RECORD_HEADER, QueueRecord, parse_queue_record
-from formats.disk.recover import find_journal_extent
+from bmqctl.journal.read.source import FileSource
+from formats.bmq.disk.data import DATA_HEADER, DataRecord, parse_data_record
+from formats.bmq.disk.files import JOURNAL_RECORD_SIZE, FileType, OpenedFile, open_file
+from formats.bmq.disk.journal import Record, decode_record
+from formats.bmq.disk.padding import WORD
+from formats.bmq.disk.qlist import QUEUE_RECORD_HEADER, QueueRecord, parse_queue_record
+from formats.bmq.stores.recover import find_journal_extent
 
 __all__ = ["Cursor", "DataCursor", "JournalCursor", "QlistCursor"]
 

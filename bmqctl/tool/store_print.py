@@ -9,12 +9,12 @@ from collections.abc import Sequence
 from enum import IntEnum, IntFlag
 from typing import Any
 
-from bmqctl.journal.reference import reference_time
+from bmqctl.journal.dump.reference import reference_time
 from bmqctl.tool.printing import ascii_dump, hex_dump
 from bmqctl.tool.store_files import Cursor, DataCursor, JournalCursor, QlistCursor
-from formats.disk.data import DataHeaderFlags, DataRecord
-from formats.disk.files import DataFileHeader, JournalFileHeader
-from formats.disk.journal import (
+from formats.bmq.disk.data import DataHeaderFlags, DataRecord
+from formats.bmq.disk.files import DataFileHeader, JournalFileHeader
+from formats.bmq.disk.journal import (
     ConfirmRecord,
     DeletionRecord,
     DeletionRecordFlag,
@@ -27,10 +27,10 @@ from formats.disk.journal import (
     RecordType,
     SyncPointType,
 )
-from formats.disk.qlist import QueueRecord
+from formats.bmq.disk.qlist import QueueRecord
+from formats.bmq.wire.options import sub_queue_infos
+from formats.bmq.wire.properties import Property, PropertyType, decode_properties, properties_size
 from formats.errors import FormatError
-from formats.wire.options import sub_queue_infos
-from formats.wire.properties import Property, PropertyType, decode_properties, properties_size
 
 __all__ = ["aligned", "kind_of", "print_data", "print_headers", "print_journal", "print_queue", "print_record"]
 

@@ -1,1 +1,1 @@
-"""Apache RocketMQ: its store, over files that are given as ports."""
+"""Apache RocketMQ: nameserver, broker and store. Decisions only, but for `assembly`."""

@@ -9,9 +9,9 @@ import logging
 from collections.abc import Callable
 from typing import Final, Protocol, TypeVar
 
-from broker.core.clock import Now
-from broker.core.faults import Change, Failing, Faults, Inconsistent
-from broker.core.timers import Timers
+from broker.common.clock import Now
+from broker.common.faults import Change, Failing, Faults, Inconsistent
+from broker.common.timers import Timers
 from broker.rocketmq.remoting.session import Service, Session
 from formats.errors import FormatError
 from formats.rocketmq.hosts import Host

@@ -30,7 +30,7 @@ MADV_POPULATE_WRITE = 23
 
 
 class MappedFile:
-    """One mapped file; see `broker.ports.files.StoreFile`."""
+    """One mapped file; see `broker.common.files.StoreFile`."""
 
     def __init__(self, path: Path, size: int) -> None:
         self.path = path

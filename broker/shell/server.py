@@ -3,7 +3,7 @@
 All sockets are in one epoll of our own, and trio waits for that: a task and a re-armed wait for every read cost
 more than the messages in it. Trio handles the signals, the clock's tick and the shutdown.
 
-Unexpected exceptions of steps end here: one in a session's step ends that session (`broker.core.faults`), and
+Unexpected exceptions of steps end here: one in a session's step ends that session (`broker.common.faults`), and
 only `Inconsistent` ends `Server.run`.
 """
 
@@ -23,7 +23,7 @@ from typing import NamedTuple, Protocol, TypeVar, cast
 
 import trio
 
-from broker.core.faults import Change, Inconsistent
+from broker.common.faults import Change, Inconsistent
 from broker.shell.descriptors import Refusals
 from broker.shell.dialing import Connected, Dialed, Dials, Place
 from broker.shell.link import READ_BYTES, Link

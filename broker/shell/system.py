@@ -1,6 +1,6 @@
 """The loop's interface to a system behind listeners: it makes a session for each peer, and is told the time.
 
-BlazingMQ's `broker.core.node.Node` is one; `broker.rocketmq.node.Node` is another.
+BlazingMQ's `broker.bmq.node.node.Node` is one; `broker.rocketmq.node.Node` is another.
 """
 
 from __future__ import annotations
@@ -8,9 +8,9 @@ from __future__ import annotations
 from collections.abc import Callable, Container
 from typing import Any, Protocol
 
-from broker.core.clock import Now
-from broker.core.faults import Failing, Faults
-from broker.core.timers import Timers
+from broker.common.clock import Now
+from broker.common.faults import Failing, Faults
+from broker.common.timers import Timers
 from broker.shell.link import Machine
 
 __all__ = ["Peer", "System"]

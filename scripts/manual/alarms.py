@@ -66,7 +66,7 @@ def _names(node: ast.expr, module: str) -> list[str]:
     line = _line(node)
     if _GAP not in line:
         return [line]
-    from broker.core.capacity import Fullness
+    from broker.bmq.queue.capacity import Fullness
 
     assert line == f"CAPACITY_STATE_{_GAP}", f"{module}: {line} is not known here"
     return [f"CAPACITY_STATE_{state.name}" for state in Fullness if state is not Fullness.NORMAL]

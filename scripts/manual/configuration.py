@@ -16,10 +16,10 @@ from pydantic import BaseModel, SecretStr
 from pydantic.fields import FieldInfo
 from pydantic_core import PydanticUndefined
 
-from broker.config.broker_schema import Configuration
-from broker.config.cluster_schema import ClustersDefinition
-from broker.config.domain_schema import DomainVariant
-from broker.config.model import Choice
+from broker.bmq.config.broker_schema import Configuration
+from broker.bmq.config.cluster_schema import ClustersDefinition
+from broker.bmq.config.domain_schema import DomainVariant
+from broker.bmq.config.model import Choice
 from scripts.manual.markdown import code, heading, page, table, text
 from scripts.manual.structures import anchor, described
 

@@ -7,8 +7,8 @@ from dataclasses import MISSING
 from enum import Enum
 from typing import Any
 
-from formats.control import messages
-from formats.control.schema import (
+from formats.bmq.control import messages
+from formats.bmq.control.schema import (
     Boolean,
     Choice,
     Description,

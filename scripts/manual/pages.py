@@ -6,25 +6,25 @@ from collections.abc import Iterable, Mapping
 from functools import cache
 from typing import Any
 
-import formats.disk.data
-import formats.disk.files
-import formats.disk.journal
-import formats.disk.ledger
-import formats.disk.qlist
-import formats.guid
-import formats.wire.ack
-import formats.wire.confirm
-import formats.wire.event
-import formats.wire.options
-import formats.wire.properties
-import formats.wire.push
-import formats.wire.put
-import formats.wire.rda
-import formats.wire.receipt
-import formats.wire.recovery
-import formats.wire.reject
-import formats.wire.storage
-from formats.disk.faults import CATALOGUE, Severity
+import formats.bmq.disk.data
+import formats.bmq.disk.files
+import formats.bmq.disk.journal
+import formats.bmq.disk.ledger
+import formats.bmq.disk.qlist
+import formats.bmq.guid
+import formats.bmq.wire.ack
+import formats.bmq.wire.confirm
+import formats.bmq.wire.event
+import formats.bmq.wire.options
+import formats.bmq.wire.properties
+import formats.bmq.wire.push
+import formats.bmq.wire.put
+import formats.bmq.wire.rda
+import formats.bmq.wire.receipt
+import formats.bmq.wire.recovery
+import formats.bmq.wire.reject
+import formats.bmq.wire.storage
+from formats.bmq.stores.faults import CATALOGUE, Severity
 from formats.rocketmq import batch, checkpoints, consume_queue, frame, index, record, replication, timer
 from formats.schema import Layout
 from scripts.manual.alarms import alarms_page
@@ -38,26 +38,26 @@ __all__ = ["generated_pages"]
 
 # The modules of each page in the order that a reader meets them, with the titles of their sections.
 _WIRE = {
-    "Events": formats.wire.event,
-    "PUT": formats.wire.put,
-    "ACK": formats.wire.ack,
-    "PUSH": formats.wire.push,
-    "CONFIRM": formats.wire.confirm,
-    "REJECT": formats.wire.reject,
-    "Options": formats.wire.options,
-    "Remaining delivery attempts": formats.wire.rda,
-    "Message properties": formats.wire.properties,
-    "STORAGE and PARTITION_SYNC": formats.wire.storage,
-    "REPLICATION_RECEIPT": formats.wire.receipt,
-    "RECOVERY": formats.wire.recovery,
+    "Events": formats.bmq.wire.event,
+    "PUT": formats.bmq.wire.put,
+    "ACK": formats.bmq.wire.ack,
+    "PUSH": formats.bmq.wire.push,
+    "CONFIRM": formats.bmq.wire.confirm,
+    "REJECT": formats.bmq.wire.reject,
+    "Options": formats.bmq.wire.options,
+    "Remaining delivery attempts": formats.bmq.wire.rda,
+    "Message properties": formats.bmq.wire.properties,
+    "STORAGE and PARTITION_SYNC": formats.bmq.wire.storage,
+    "REPLICATION_RECEIPT": formats.bmq.wire.receipt,
+    "RECOVERY": formats.bmq.wire.recovery,
 }
 _FILES = {
-    "Files of a partition": formats.disk.files,
-    "JOURNAL": formats.disk.journal,
-    "DATA": formats.disk.data,
-    "QLIST": formats.disk.qlist,
-    "Cluster-state ledger": formats.disk.ledger,
-    "Message GUIDs": formats.guid,
+    "Files of a partition": formats.bmq.disk.files,
+    "JOURNAL": formats.bmq.disk.journal,
+    "DATA": formats.bmq.disk.data,
+    "QLIST": formats.bmq.disk.qlist,
+    "Cluster-state ledger": formats.bmq.disk.ledger,
+    "Message GUIDs": formats.bmq.guid,
 }
 _ROCKETMQ_WIRE = {"Frames": frame, "Batches": batch, "Replication": replication}
 _ROCKETMQ_FILES = {

@@ -32,7 +32,7 @@ _DIAGRAM = re.compile(r"\n+\S+::[^\n]*, \d+ bytes?:\n.*", re.DOTALL)
 # Modules of RocketMQ's formats whose structures connections carry.
 _CARRIED = ("formats.rocketmq.batch", "formats.rocketmq.frame")
 # Modules whose enumerations are of this program: no file and no connection has their numbers.
-_OWN = ("formats.disk.live",)
+_OWN = ("formats.bmq.stores.live",)
 _KINDS = {"u": "unsigned", "i": "signed", "V": "bytes"}
 
 
@@ -112,7 +112,7 @@ def places() -> dict[str, str]:
 def structure_page(layout: Layout[Any]) -> str:
     """The page that has a structure: what connections carry, or what files hold."""
     module = layout.cls.__module__
-    return "wire.md" if module.startswith("formats.wire.") or module in _CARRIED else "files.md"
+    return "wire.md" if module.startswith("formats.bmq.wire.") or module in _CARRIED else "files.md"
 
 
 def described(declaration: object) -> str:

@@ -40,8 +40,21 @@ assert (missing, loaded, heavy) == ([], [], []), (missing, loaded, heavy)
 
 # Modules that the others need, by what `bmqctl start` can start: each costs the time until it is ready.
 NEEDLESS = {
-    "node": ("broker.rocketmq", "broker.proxy.proxy", "broker.membership", "broker.cluster.member", "rich.table"),
-    "rocketmq": ("broker.admin", "broker.config", "broker.core.node", "broker.store", "numpy", "rich.table"),
+    "node": (
+        "broker.rocketmq",
+        "broker.bmq.proxy.proxy",
+        "broker.bmq.assembly.membership",
+        "broker.bmq.member.member",
+        "rich.table",
+    ),
+    "rocketmq": (
+        "broker.bmq.admin",
+        "broker.bmq.config",
+        "broker.bmq.node.node",
+        "broker.bmq.store",
+        "numpy",
+        "rich.table",
+    ),
 }
 
 

@@ -9,9 +9,9 @@ from typer.testing import CliRunner
 
 from bmqctl.app import app
 from bmqctl.commands import start_blazingmq as start
-from broker.app import BridgeLimits
-from broker.config import UNNAMED, NodeConfig
-from broker.core.durability import FsyncMode, FsyncPolicy
+from broker.bmq.assembly.app import BridgeLimits
+from broker.bmq.config import UNNAMED, NodeConfig
+from broker.bmq.node.durability import FsyncMode, FsyncPolicy
 from tests.integration.config_files import spoil, write_config, write_proxy_config
 
 # The exit code of a run, by the policy that it was given.

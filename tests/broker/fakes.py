@@ -6,8 +6,8 @@ import errno
 import os
 from dataclasses import dataclass, field
 
-from broker.ports.files import Directory, StoreFile
-from formats.disk.files import FileType, initial_bytes
+from broker.common.files import Directory, StoreFile
+from formats.bmq.disk.files import FileType, initial_bytes
 
 __all__ = ["Crash", "MemoryDirectory", "MemoryFile"]
 
@@ -27,7 +27,7 @@ class Content:
 
 
 class MemoryFile:
-    """One open file; see `broker.ports.files.StoreFile`."""
+    """One open file; see `broker.common.files.StoreFile`."""
 
     def __init__(self, directory: MemoryDirectory, name: str, content: Content) -> None:
         self._directory = directory

@@ -23,8 +23,8 @@ from typing import NamedTuple
 import pytest
 
 from bmqctl.node_process import NodeProcess, RocketProcess
-from broker.config.domain_schema import DomainVariant
-from broker.config.load import parse
+from broker.bmq.config.domain_schema import DomainVariant
+from broker.bmq.config.load import parse
 from scripts.cpp_client import CannotInstall, cpp_python
 
 DOCS = Path(__file__).resolve().parents[2] / "docs"

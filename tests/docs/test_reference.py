@@ -13,13 +13,13 @@ from typing import Any
 
 import pytest
 
-import broker.config
+import broker.bmq.config
 from bmqctl import app
 from bmqctl.commands import journal, start
-from broker.config.model import Choice, Model
-from formats.control import messages
-from formats.control.schema import describe
-from formats.disk.faults import CATALOGUE
+from broker.bmq.config.model import Choice, Model
+from formats.bmq.control import messages
+from formats.bmq.control.schema import describe
+from formats.bmq.stores.faults import CATALOGUE
 from formats.rocketmq.headers import administration, consuming, replicating, routing, sending
 from scripts.manual.alarms import alarms
 from scripts.manual.commands import commands
@@ -50,7 +50,7 @@ def subclasses(cls: type[Any]) -> Iterator[type[Any]]:
 
 
 def models() -> list[type[Model]]:
-    for module in pkgutil.iter_modules(broker.config.__path__, "broker.config."):
+    for module in pkgutil.iter_modules(broker.bmq.config.__path__, "broker.bmq.config."):
         importlib.import_module(module.name)
     return [each for each in subclasses(Model) if each is not Choice and not each.__name__.startswith("_")]
 

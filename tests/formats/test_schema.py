@@ -19,9 +19,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import formats
+from formats.bmq.wire.event import iter_frames
 from formats.errors import FormatError
 from formats.schema import Annotated, Layout, bits, i32, raw, u8, u16, u32, u64
-from formats.wire.event import iter_frames
 from tests.golden.archives import map_file, unpack_store
 from tests.golden.captures import CAPTURES, streams
 

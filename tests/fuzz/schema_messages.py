@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from typing import Any
 
-from formats.control import ber, jsonc
-from formats.control.schema import Choice, Description, Enumeration, describe
-from formats.padding import unpadded_end
+from formats.bmq.control import ber, jsonc
+from formats.bmq.control.schema import Choice, Description, Enumeration, describe
+from formats.bmq.padding import unpadded_end
 
 __all__ = ["decode_schema", "schema_seeds", "schema_words", "verify_schema"]
 

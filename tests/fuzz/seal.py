@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from crc32c import crc32c
 
-from formats.padding import WORD
+from formats.bmq.padding import WORD
 
 __all__ = ["seal_ledger", "seal_ledger_record"]
 

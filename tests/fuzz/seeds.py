@@ -7,13 +7,13 @@ from collections.abc import Iterator
 from functools import cache
 from pathlib import Path
 
-from formats.codes import EventType
-from formats.disk.data import write_data_record
-from formats.disk.files import JOURNAL_RECORD_SIZE, FileType, initial_bytes
-from formats.disk.journal import MessageRecord, RecordType
-from formats.disk.ledger import open_ledger
-from formats.disk.recover import iter_data, iter_journal, iter_ledger, iter_qlist
-from formats.wire.event import iter_frames
+from formats.bmq.codes import EventType
+from formats.bmq.disk.data import write_data_record
+from formats.bmq.disk.files import JOURNAL_RECORD_SIZE, FileType, initial_bytes
+from formats.bmq.disk.journal import MessageRecord, RecordType
+from formats.bmq.disk.ledger import open_ledger
+from formats.bmq.stores.recover import iter_data, iter_journal, iter_ledger, iter_qlist
+from formats.bmq.wire.event import iter_frames
 from tests.golden.archives import map_file, only, unpack_store
 from tests.golden.captures import CAPTURES, streams
 

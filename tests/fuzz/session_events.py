@@ -11,10 +11,10 @@ from collections import defaultdict
 from random import Random
 from typing import Any
 
-from formats.codes import EncodingType, EventType
-from formats.control import ber, jsonc
-from formats.control.messages import ClusterMessage, ControlMessage, ElectorMessage
-from formats.control.schema import (
+from formats.bmq.codes import EncodingType, EventType
+from formats.bmq.control import ber, jsonc
+from formats.bmq.control.messages import ClusterMessage, ControlMessage, ElectorMessage
+from formats.bmq.control.schema import (
     Boolean,
     Choice,
     Description,
@@ -26,10 +26,10 @@ from formats.control.schema import (
     Text,
     describe,
 )
-from formats.disk.ledger import LedgerRecordType, build_ledger_record, parse_ledger_record
+from formats.bmq.disk.ledger import LedgerRecordType, build_ledger_record, parse_ledger_record
+from formats.bmq.padding import WORD
+from formats.bmq.wire.event import EVENT_HEADER_SIZE, build_event, build_schema_event, iter_frames, schema_message
 from formats.errors import FormatError
-from formats.padding import WORD
-from formats.wire.event import EVENT_HEADER_SIZE, build_event, build_schema_event, iter_frames, schema_message
 
 __all__ = ["LENGTH_MAX", "Maker", "events_of", "shown"]
 

@@ -14,8 +14,8 @@ from typing import Any
 
 from crc32c import crc32c
 
-from formats.codes import EventType
-from formats.control.messages import (
+from formats.bmq.codes import EventType
+from formats.bmq.control.messages import (
     AdminCommand,
     AuthenticationMessage,
     AuthenticationRequest,
@@ -45,12 +45,12 @@ from formats.control.messages import (
     SubQueueIdInfo,
     Subscription,
 )
+from formats.bmq.wire.confirm import build_confirm_event
+from formats.bmq.wire.event import HEARTBEAT_REQUEST, build_event, iter_frames
+from formats.bmq.wire.push import iter_pushes
+from formats.bmq.wire.put import append_put
+from formats.bmq.wire.reject import build_reject_event
 from formats.errors import FormatError
-from formats.wire.confirm import build_confirm_event
-from formats.wire.event import HEARTBEAT_REQUEST, build_event, iter_frames
-from formats.wire.push import iter_pushes
-from formats.wire.put import append_put
-from formats.wire.reject import build_reject_event
 from tests.fuzz.session_events import LENGTH_MAX, Maker
 from tests.fuzz.session_peer import Lost, Peer, client_identity
 

@@ -15,8 +15,8 @@ from types import TracebackType
 
 from crc32c import crc32c
 
-from formats.control import ber
-from formats.control.messages import (
+from formats.bmq.control import ber
+from formats.bmq.control.messages import (
     BrokerResponse,
     ClientIdentity,
     ClientType,
@@ -35,9 +35,9 @@ from formats.control.messages import (
     SubQueueIdInfo,
     Subscription,
 )
-from formats.wire.ack import iter_acks
-from formats.wire.confirm import build_confirm_event
-from formats.wire.event import (
+from formats.bmq.wire.ack import iter_acks
+from formats.bmq.wire.confirm import build_confirm_event
+from formats.bmq.wire.event import (
     HEARTBEAT_RESPONSE,
     EventType,
     build_event,
@@ -45,8 +45,8 @@ from formats.wire.event import (
     iter_frames,
     schema_message,
 )
-from formats.wire.push import iter_pushes
-from formats.wire.put import append_put
+from formats.bmq.wire.push import iter_pushes
+from formats.bmq.wire.put import append_put
 
 __all__ = ["HOST", "Honest", "Lost", "Peer", "client_identity"]
 

@@ -10,9 +10,9 @@ from random import Random
 import pytest
 
 from bmqctl.node_process import NodeProcess
-from formats.codes import EventType
-from formats.control.messages import ClusterMessage, ControlMessage, ElectorMessage, OpenQueue
-from formats.wire.event import iter_frames
+from formats.bmq.codes import EventType
+from formats.bmq.control.messages import ClusterMessage, ControlMessage, ElectorMessage, OpenQueue
+from formats.bmq.wire.event import iter_frames
 from tests.fuzz import sessions
 from tests.fuzz.session_events import LENGTH_MAX, Maker, events_of, shown
 from tests.fuzz.session_kinds import Teller

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from formats.codes import EventType
+from formats.bmq.codes import EventType
 from formats.errors import FormatError
 from tests.fuzz import harness
 from tests.fuzz.harness import CASES, Target, cases, load, names, run

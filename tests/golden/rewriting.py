@@ -14,7 +14,7 @@ from typing import Any
 
 from crc32c import crc32c
 
-from formats.codes import (
+from formats.bmq.codes import (
     CompressionAlgorithm,
     EventType,
     OptionType,
@@ -22,12 +22,18 @@ from formats.codes import (
     PutFlag,
     StorageMessageType,
 )
-from formats.control import ber, jsonc
-from formats.control.messages import ClientIdentity, ClusterMessage, ControlMessage, ElectorMessage, NegotiationMessage
-from formats.disk import journal
-from formats.disk.data import DataHeaderFlags, data_record_size, parse_data_record, write_data_record
-from formats.disk.files import JOURNAL_RECORD_SIZE
-from formats.disk.journal import (
+from formats.bmq.control import ber, jsonc
+from formats.bmq.control.messages import (
+    ClientIdentity,
+    ClusterMessage,
+    ControlMessage,
+    ElectorMessage,
+    NegotiationMessage,
+)
+from formats.bmq.disk import journal
+from formats.bmq.disk.data import DataHeaderFlags, data_record_size, parse_data_record, write_data_record
+from formats.bmq.disk.files import JOURNAL_RECORD_SIZE
+from formats.bmq.disk.journal import (
     LAYOUTS,
     ConfirmRecord,
     DeletionRecord,
@@ -37,14 +43,13 @@ from formats.disk.journal import (
     RecordType,
     decode_record,
 )
-from formats.disk.ledger import LedgerRecordType, build_ledger_record, parse_ledger_record
-from formats.disk.qlist import build_queue_record, parse_queue_record
-from formats.padding import WORD
-from formats.schema import Buffer
-from formats.wire.ack import build_ack_event, iter_acks
-from formats.wire.application_data import build_application_data, split_application_data
-from formats.wire.confirm import build_confirm_event, iter_confirms
-from formats.wire.event import (
+from formats.bmq.disk.ledger import LedgerRecordType, build_ledger_record, parse_ledger_record
+from formats.bmq.disk.qlist import build_queue_record, parse_queue_record
+from formats.bmq.padding import WORD
+from formats.bmq.wire.ack import build_ack_event, iter_acks
+from formats.bmq.wire.application_data import build_application_data, split_application_data
+from formats.bmq.wire.confirm import build_confirm_event, iter_confirms
+from formats.bmq.wire.event import (
     EVENT_HEADER,
     HEARTBEAT_REQUEST,
     HEARTBEAT_RESPONSE,
@@ -55,13 +60,14 @@ from formats.wire.event import (
     schema_encoding,
     schema_message,
 )
-from formats.wire.options import iter_options, pack_sub_queue_ids, pack_sub_queue_infos, sub_queue_infos
-from formats.wire.properties import decode_properties, encode_properties
-from formats.wire.push import append_push, append_push_with_options, iter_pushes
-from formats.wire.put import append_put, iter_puts
-from formats.wire.receipt import build_receipt_event, parse_receipt
-from formats.wire.reject import build_reject_event, iter_rejects
-from formats.wire.storage import append_storage, iter_storage
+from formats.bmq.wire.options import iter_options, pack_sub_queue_ids, pack_sub_queue_infos, sub_queue_infos
+from formats.bmq.wire.properties import decode_properties, encode_properties
+from formats.bmq.wire.push import append_push, append_push_with_options, iter_pushes
+from formats.bmq.wire.put import append_put, iter_puts
+from formats.bmq.wire.receipt import build_receipt_event, parse_receipt
+from formats.bmq.wire.reject import build_reject_event, iter_rejects
+from formats.bmq.wire.storage import append_storage, iter_storage
+from formats.schema import Buffer
 
 __all__ = [
     "Tally",

@@ -10,7 +10,7 @@ from pathlib import Path
 from types import TracebackType
 
 from bmqctl.node_process import HOST, NodeProcess, free_port
-from broker.config.local_cluster import write_local_cluster
+from broker.bmq.config.local_cluster import write_local_cluster
 
 __all__ = ["ClusterProcesses", "free_ports"]
 

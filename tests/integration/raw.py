@@ -7,8 +7,8 @@ from types import TracebackType
 from typing import Self
 
 from bmqctl.testing import NodeProcess
-from formats.control import ber
-from formats.control.messages import (
+from formats.bmq.control import ber
+from formats.bmq.control.messages import (
     BrokerResponse,
     ClientIdentity,
     ClientType,
@@ -23,7 +23,7 @@ from formats.control.messages import (
     StreamParameters,
     Subscription,
 )
-from formats.wire.event import (
+from formats.bmq.wire.event import (
     EVENT_HEADER_SIZE,
     PROTOCOL_VERSION,
     EventType,

@@ -12,11 +12,11 @@ from pathlib import Path
 import pytest
 
 from bmqctl.client.admin import AdminClient, AdminLost
-from bmqctl.journal.check import check_path
+from bmqctl.journal.read.check import check_path
 from bmqctl.testing import NodeProcess, free_port
-from formats.control import jsonc
-from formats.control.messages import AdminCommand, AdminCommandResponse, ControlMessage
-from formats.wire.event import EncodingType, EventType, build_schema_event
+from formats.bmq.control import jsonc
+from formats.bmq.control.messages import AdminCommand, AdminCommandResponse, ControlMessage
+from formats.bmq.wire.event import EncodingType, EventType, build_schema_event
 from tests.integration.config_files import spoil, write_config
 from tests.integration.raw import WRITE, Raw, open_request
 

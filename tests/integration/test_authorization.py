@@ -15,9 +15,9 @@ from bmqctl.client import admin
 from bmqctl.client.admin import AdminClient, AdminLost
 from bmqctl.client.authentication import Credentials
 from bmqctl.testing import NodeProcess, free_port
-from formats.codes import EventType
-from formats.control import ber
-from formats.control.messages import (
+from formats.bmq.codes import EventType
+from formats.bmq.control import ber
+from formats.bmq.control.messages import (
     AdminCommand,
     AdminCommandResponse,
     AuthenticationMessage,
@@ -30,7 +30,7 @@ from formats.control.messages import (
     Status,
     StatusCategory,
 )
-from formats.wire.event import build_schema_event
+from formats.bmq.wire.event import build_schema_event
 from tests.integration.config_files import spoil, write_config, write_proxy_config
 from tests.integration.raw import READ, WRITE, Raw, identity, open_request
 

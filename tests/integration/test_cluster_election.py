@@ -9,10 +9,10 @@ from pathlib import Path
 import pytest
 
 from bmqctl.testing import NodeFailed
-from formats.codes import EventType
-from formats.control import ber
-from formats.control.messages import ElectorMessage, LeaderHeartbeat
-from formats.wire.event import build_schema_event
+from formats.bmq.codes import EventType
+from formats.bmq.control import ber
+from formats.bmq.control.messages import ElectorMessage, LeaderHeartbeat
+from formats.bmq.wire.event import build_schema_event
 from tests.integration.cluster_processes import ClusterProcesses
 from tests.integration.config_files import spoil
 from tests.integration.raw import Raw, node_identity

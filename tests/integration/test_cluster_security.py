@@ -19,15 +19,15 @@ import trustme
 
 from bmqctl.client.session import Session, SessionOptions
 from bmqctl.node_process import HOST, NodeProcess, free_port
-from formats.codes import EventType
-from formats.control import ber
-from formats.control.messages import (
+from formats.bmq.codes import EventType
+from formats.bmq.control import ber
+from formats.bmq.control.messages import (
     AuthenticationMessage,
     AuthenticationRequest,
     ElectorMessage,
     LeaderHeartbeat,
 )
-from formats.wire.event import build_schema_event
+from formats.bmq.wire.event import build_schema_event
 from tests.integration.cluster_processes import ClusterProcesses
 from tests.integration.config_files import spoil
 from tests.integration.official import Client, confirm, queue_name

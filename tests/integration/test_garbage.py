@@ -15,8 +15,8 @@ from blazingmq import AckStatus
 from blazingmq.session_events import Connected
 
 from bmqctl.testing import NodeProcess
-from formats.control.messages import ClientType
-from formats.wire.event import EventType, build_event, build_schema_event
+from formats.bmq.control.messages import ClientType
+from formats.bmq.wire.event import EventType, build_event, build_schema_event
 from tests.integration.conftest import Connect
 from tests.integration.official import Client, confirm, queue_name, wait_until
 from tests.integration.raw import READ, WRITE, Raw, configure_request, identity, open_request

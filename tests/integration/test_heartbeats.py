@@ -10,7 +10,7 @@ import pytest
 from blazingmq.session_events import Connected
 
 from bmqctl.testing import NodeProcess
-from formats.wire.event import EventType
+from formats.bmq.wire.event import EventType
 from tests.integration.config_files import BROKER, spoil, write_config
 from tests.integration.conftest import Connect
 from tests.integration.raw import Raw

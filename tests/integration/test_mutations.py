@@ -11,7 +11,7 @@ from typer.testing import CliRunner
 
 from bmqctl.app import app
 from bmqctl.testing import NodeProcess
-from formats.wire.event import iter_frames
+from formats.bmq.wire.event import iter_frames
 from tests.golden.captures import streams
 from tests.integration.conftest import Connect
 from tests.integration.official import queue_name

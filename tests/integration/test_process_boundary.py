@@ -7,10 +7,10 @@ import sys
 from pathlib import Path
 
 from bmqctl.testing import NodeProcess
-from formats.control import ber
-from formats.control.messages import AdminCommand, AdminCommandResponse, ClientType, ControlMessage
-from formats.wire.event import EventType, build_schema_event
-from tests.broker.rig import ACK, WRITE, guid, put_event
+from formats.bmq.control import ber
+from formats.bmq.control.messages import AdminCommand, AdminCommandResponse, ClientType, ControlMessage
+from formats.bmq.wire.event import EventType, build_schema_event
+from tests.broker.bmq.rig import ACK, WRITE, guid, put_event
 from tests.integration.raw import Raw, identity, open_request
 
 URI = "bmq://bmq.test.persistent.priority/boundary"
@@ -19,7 +19,7 @@ RUN = "from bmqctl.app import main; main()"
 
 # A broker whose third message cannot be written to the journal.
 FAULTY = f"""
-import broker.core.shard as shard
+import broker.bmq.partition.shard as shard
 pack, count = shard.pack_message, 0
 def fail(*args):
     global count

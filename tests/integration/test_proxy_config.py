@@ -9,9 +9,9 @@ import blazingmq
 import pytest
 
 from bmqctl.testing import NodeProcess, free_port
-from formats.control import ber
-from formats.control.messages import BrokerResponse, ClientIdentity, ClientType, GuidInfo, NegotiationMessage
-from formats.wire.event import build_schema_event
+from formats.bmq.control import ber
+from formats.bmq.control.messages import BrokerResponse, ClientIdentity, ClientType, GuidInfo, NegotiationMessage
+from formats.bmq.wire.event import build_schema_event
 from tests.integration.config_files import spoil, write_config, write_proxy_config
 from tests.integration.conftest import Connect
 from tests.integration.official import confirm

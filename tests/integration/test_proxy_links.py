@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from bmqctl.testing import NodeProcess, ProxyProcess
-from formats.control.messages import OpenQueueResponse
+from formats.bmq.control.messages import OpenQueueResponse
 from tests.integration.official import Client, queue_name
 from tests.integration.raw import READ, WRITE, Raw, configure_request, open_request
 

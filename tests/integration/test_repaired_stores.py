@@ -14,8 +14,8 @@ from typer.testing import CliRunner
 
 from bmqctl.app import app
 from bmqctl.testing import NodeProcess
-from formats.disk.journal import MessageRecord
-from formats.disk.recover import iter_journal
+from formats.bmq.disk.journal import MessageRecord
+from formats.bmq.stores.recover import iter_journal
 from tests.golden.archives import only, truth, unpack_store
 from tests.integration.conftest import Connect
 from tests.integration.official import confirm

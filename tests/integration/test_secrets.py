@@ -11,11 +11,11 @@ import pytest
 
 from bmqctl.client.admin import AdminClient
 from bmqctl.testing import NodeProcess
-from broker.admin.table import TABLE
-from formats.codes import EventType
-from formats.control import ber, jsonc
-from formats.control.messages import AuthenticationMessage, AuthenticationRequest, AuthenticationResponse
-from formats.wire.event import EncodingType, build_schema_event
+from broker.bmq.admin.table import TABLE
+from formats.bmq.codes import EventType
+from formats.bmq.control import ber, jsonc
+from formats.bmq.control.messages import AuthenticationMessage, AuthenticationRequest, AuthenticationResponse
+from formats.bmq.wire.event import EncodingType, build_schema_event
 from tests.integration.config_files import spoil, write_config, write_proxy_config
 from tests.integration.raw import Raw, identity
 

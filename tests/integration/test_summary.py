@@ -8,7 +8,7 @@ import pytest
 import trio
 
 from bmqctl.client.session import Session
-from bmqctl.journal.summary import QueueSummary, summarize
+from bmqctl.journal.summary.summary import QueueSummary, summarize
 from bmqctl.node_process import NodeProcess
 
 pytestmark = pytest.mark.trio

@@ -15,11 +15,11 @@ import pytest
 
 from bmqctl.client.admin import AdminClient, AdminLost
 from bmqctl.testing import NodeFailed, NodeProcess, free_port
-from formats.codes import AckStatus
-from formats.wire.ack import iter_acks
-from formats.wire.event import HEARTBEAT_REQUEST, EventType
-from formats.wire.push import iter_pushes
-from tests.broker.rig import put_event
+from formats.bmq.codes import AckStatus
+from formats.bmq.wire.ack import iter_acks
+from formats.bmq.wire.event import HEARTBEAT_REQUEST, EventType
+from formats.bmq.wire.push import iter_pushes
+from tests.broker.bmq.rig import put_event
 from tests.integration.config_files import spoil, write_config
 from tests.integration.raw import READ, WRITE, Raw, configure_request, identity, open_request
 

@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from bmqctl.journal.check import check_path
-from bmqctl.journal.summary import summarize
+from bmqctl.journal.read.check import check_path
+from bmqctl.journal.summary.summary import summarize
 from scripts import large_store
 
 

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from broker.cluster.election import Election, Role
-from broker.cluster.metadata import Metadata
-from broker.core.node import Node
-from formats.control.messages import QueueInfo
+from broker.bmq.consensus.election import Election, Role
+from broker.bmq.consensus.metadata import Metadata
+from broker.bmq.node.node import Node
+from formats.bmq.control.messages import QueueInfo
 from tests.simulator.invariants import Violation
 from tests.simulator.ledgers import LedgerView
 from tests.simulator.operator import EXTRA_APP

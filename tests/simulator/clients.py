@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING
 
 from crc32c import crc32c
 
-from formats.control import ber
-from formats.control.messages import (
+from formats.bmq.control import ber
+from formats.bmq.control.messages import (
     BrokerResponse,
     ConfigureStream,
     ConsumerInfo,
@@ -24,12 +24,12 @@ from formats.control.messages import (
     SubQueueIdInfo,
     Subscription,
 )
-from formats.guid import GuidGenerator
-from formats.wire.ack import Ack
-from formats.wire.confirm import build_confirm_event
-from formats.wire.event import HEARTBEAT_RESPONSE, EventType, build_event, build_schema_event
-from formats.wire.put import PutFlag, append_put
-from tests.broker.rig import ACK, READ, WRITE, Pushed, handle, identity
+from formats.bmq.guid import GuidGenerator
+from formats.bmq.wire.ack import Ack
+from formats.bmq.wire.confirm import build_confirm_event
+from formats.bmq.wire.event import HEARTBEAT_RESPONSE, EventType, build_event, build_schema_event
+from formats.bmq.wire.put import PutFlag, append_put
+from tests.broker.bmq.rig import ACK, READ, WRITE, Pushed, handle, identity
 from tests.simulator.ends import Item
 from tests.simulator.invariants import X_LOW, Post, Promise, Violation, payload_of
 from tests.simulator.network import Link, Taken

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
 
-from broker.cluster.member import Member
-from broker.cluster.relay import RelayQueue
-from broker.core.handles import Refusal
-from broker.core.node import Node
-from broker.store.partition_files import PartitionLimits
-from formats.codes import AckStatus
-from formats.control.messages import QueueInfo
-from formats.disk.keys import DEFAULT_APP_KEY
+from broker.bmq.member.member import Member
+from broker.bmq.node.node import Node
+from broker.bmq.queue.handles import Refusal
+from broker.bmq.relay.relay import RelayQueue
+from broker.bmq.store.partition_files import PartitionLimits
+from formats.bmq.codes import AckStatus
+from formats.bmq.control.messages import QueueInfo
+from formats.bmq.disk.keys import DEFAULT_APP_KEY
 from tests.simulator.agreement import Agreement
 from tests.simulator.clients import Client, Consumer
 from tests.simulator.features import Feature

@@ -6,8 +6,8 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from broker.cluster.partition import Partition
-from broker.cluster.positions import NOWHERE, Position, last_position
+from broker.bmq.replication.partition import Partition
+from broker.bmq.replication.positions import NOWHERE, Position, last_position
 from tests.simulator.invariants import Violation
 
 __all__ = ["Copies"]

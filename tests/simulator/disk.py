@@ -12,9 +12,9 @@ from random import Random
 
 import numpy as np
 
-from broker.cluster.positions import Position, last_position
-from broker.core.shard import Shard
-from formats.disk.files import FileType, open_file, parse_file_name
+from broker.bmq.partition.shard import Shard
+from broker.bmq.replication.positions import Position, last_position
+from formats.bmq.disk.files import FileType, open_file, parse_file_name
 from formats.errors import FormatError
 from tests.broker.fakes import Content, MemoryDirectory
 from tests.simulator.invariants import Violation
@@ -148,8 +148,8 @@ class Disk:
     def rot_file(self, extension: str, notices: Callable[[MemoryDirectory], bool]) -> bool:
         """Flip one bit of what is written in a file at rest whose name ends so, one that the node `notices`.
 
-        Of what has no checksum some bits can rot without a trace (`formats/disk/CHECKSUMS.md`): nobody can heal them.
-        False if there is nothing to rot.
+        Of what has no checksum some bits can rot without a trace (`formats/bmq/disk/CHECKSUMS.md`): nobody can heal
+        them. False if there is nothing to rot.
         """
         names = [name for name in self.directory.names() if name.endswith(extension)]
         ends = {name: len(self.directory.files[name].data.rstrip(b"\0")) for name in names}

@@ -6,16 +6,16 @@ from collections.abc import Iterator
 from functools import lru_cache, partial
 from typing import TYPE_CHECKING
 
-from broker.core.node import Node
-from broker.core.session import Session
-from formats.codes import AckStatus
-from formats.control import ber
-from formats.control.messages import ControlMessage, ElectionResponse, ElectorMessage, NegotiationMessage
-from formats.wire.ack import Ack, iter_acks
-from formats.wire.event import EVENT_HEADER_SIZE, EventType, iter_frames, schema_message
-from formats.wire.options import sub_queue_infos
-from formats.wire.push import iter_pushes
-from tests.broker.rig import Pushed
+from broker.bmq.node.node import Node
+from broker.bmq.session.session import Session
+from formats.bmq.codes import AckStatus
+from formats.bmq.control import ber
+from formats.bmq.control.messages import ControlMessage, ElectionResponse, ElectorMessage, NegotiationMessage
+from formats.bmq.wire.ack import Ack, iter_acks
+from formats.bmq.wire.event import EVENT_HEADER_SIZE, EventType, iter_frames, schema_message
+from formats.bmq.wire.options import sub_queue_infos
+from formats.bmq.wire.push import iter_pushes
+from tests.broker.bmq.rig import Pushed
 from tests.fuzz.session_events import shown
 from tests.simulator.network import Link, Taken
 

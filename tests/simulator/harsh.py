@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
-from broker.cluster.election import Role
+from broker.bmq.consensus.election import Role
 from tests.simulator.features import Feature
 from tests.simulator.hosts import Death, Host
 

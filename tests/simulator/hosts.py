@@ -12,23 +12,23 @@ from enum import Enum
 from random import Random
 from typing import TYPE_CHECKING
 
-from broker.cluster.admission import Admission, KnownNode
-from broker.cluster.election import ElectionTimes
-from broker.cluster.member import Member, MemberConfig
-from broker.cluster.origins import Origins
-from broker.cluster.peers import Peers
-from broker.cluster.positions import last_position
-from broker.core.clock import Now
-from broker.core.config import NodeIdentity
-from broker.core.durability import Durability
-from broker.core.faults import Inconsistent
-from broker.core.messages import Full
-from broker.core.node import Node
-from broker.core.session import Session
-from broker.opening import StoreDamaged, open_ledger, open_shards
-from broker.store.names import next_timestamp
-from broker.store.recovery import Recovered
-from formats.guid import GuidGenerator
+from broker.bmq.assembly.opening import StoreDamaged, open_ledger, open_shards
+from broker.bmq.consensus.election import ElectionTimes
+from broker.bmq.core.config import NodeIdentity
+from broker.bmq.core.messages import Full
+from broker.bmq.links.admission import Admission, KnownNode
+from broker.bmq.links.origins import Origins
+from broker.bmq.member.member import Member, MemberConfig
+from broker.bmq.member.peers import Peers
+from broker.bmq.node.durability import Durability
+from broker.bmq.node.node import Node
+from broker.bmq.replication.positions import last_position
+from broker.bmq.session.session import Session
+from broker.bmq.store.names import next_timestamp
+from broker.bmq.store.recovery import Recovered
+from broker.common.clock import Now
+from broker.common.faults import Inconsistent
+from formats.bmq.guid import GuidGenerator
 from tests.broker.fakes import Crash, MemoryDirectory
 from tests.simulator.clock import MachineClock
 from tests.simulator.disk import CAPACITY, Disk
@@ -194,7 +194,7 @@ class Host:
         return node
 
     def _make_member(self, node: Node, recovered: Mapping[int, Recovered]) -> None:
-        """Make the member like `broker.membership`."""
+        """Make the member like `broker.bmq.assembly.membership`."""
         others = [host.node_id for host in self.world.hosts if host is not self]
         config = MemberConfig(len(self.world.hosts) // 2 + 1, self.world.spread, TIMES)
         self.member = Member(

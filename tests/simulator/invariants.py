@@ -13,10 +13,10 @@ from enum import Enum
 from functools import cache
 from typing import Protocol
 
-from broker.core.node import Node
-from broker.core.queue import Queue
-from formats.codes import AckStatus, PropertyType
-from formats.wire.properties import Property, encode_properties
+from broker.bmq.node.node import Node
+from broker.bmq.queue.queue import Queue
+from formats.bmq.codes import AckStatus, PropertyType
+from formats.bmq.wire.properties import Property, encode_properties
 
 __all__ = [
     "X_LOW",
@@ -294,7 +294,7 @@ def name_of(post: Post) -> str:
 
 
 def check_queue(queue: Queue) -> None:
-    """Check the invariant of `broker.core.queue`: each kept message is in one place for each app that wants it."""
+    """Check the invariant of `broker.bmq.queue.queue`: each kept message is in one place for each app that wants it."""
     for app in queue.apps.values():
         places: dict[bytes, int] = dict.fromkeys(app.aside, 1)
         for stream in app.streams:

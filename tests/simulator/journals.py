@@ -7,10 +7,10 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 
-from broker.core.node import Node
-from broker.core.queue import Queue
-from formats.disk.files import JOURNAL_RECORD_SIZE, FileType, open_file
-from formats.disk.journal import (
+from broker.bmq.node.node import Node
+from broker.bmq.queue.queue import Queue
+from formats.bmq.disk.files import JOURNAL_RECORD_SIZE, FileType, open_file
+from formats.bmq.disk.journal import (
     CONFIRM_RECORD,
     DELETION_RECORD,
     MESSAGE_RECORD,
@@ -19,7 +19,7 @@ from formats.disk.journal import (
     QueueOpType,
     RecordType,
 )
-from formats.disk.keys import NULL_KEY
+from formats.bmq.disk.keys import NULL_KEY
 from tests.simulator.copies import Copies
 from tests.simulator.invariants import Violation
 from tests.simulator.operator import EXTRA_APP
@@ -154,10 +154,11 @@ class Journals:
         A quorum's copies are not enough: where a node without the record has one of a newer lease, a quorum that
         has it in its midst takes that node's journal for the right one.
 
-        A node with damaged files tells nothing before it has all again from a primary (`broker.cluster.coverage`). So a
-        quorum that tells is one of the others, of which it leaves out fewer by as many as are damaged. What a damaged
-        node has had counts as a copy, as each primary that may heal it has that. What it has never had does not: it may
-        be healed by a primary that has yet to write it, and lacks it then like any other.
+        A node with damaged files tells nothing before it has all again from a primary
+        (`broker.bmq.consensus.coverage`). So a quorum that tells is one of the others, of which it leaves out fewer by
+        as many as are damaged. What a damaged node has had counts as a copy, as each primary that may heal it has
+        that. What it has never had does not: it may be healed by a primary that has yet to write it, and lacks it then
+        like any other.
         """
         views = [view for node_id, view in self.views.items() if node_id not in self.damaged]
         having = [view.position for view in views if number in view.numbers]

@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from broker.core.ledger import ClusterState, Ledger
-from broker.core.node import Node
-from formats.control import ber
-from formats.control.messages import ClusterMessage, LeaderAdvisoryCommit, PartitionPrimaryInfo, QueueInfo
-from formats.disk.ledger import LedgerRecord, LedgerRecordType, open_ledger, parse_ledger_record
+from broker.bmq.core.ledger import ClusterState, Ledger
+from broker.bmq.node.node import Node
+from formats.bmq.control import ber
+from formats.bmq.control.messages import ClusterMessage, LeaderAdvisoryCommit, PartitionPrimaryInfo, QueueInfo
+from formats.bmq.disk.ledger import LedgerRecord, LedgerRecordType, open_ledger, parse_ledger_record
 from tests.simulator.invariants import Violation
 
 __all__ = ["LedgerView"]

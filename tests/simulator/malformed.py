@@ -13,21 +13,21 @@ from dataclasses import replace
 from random import Random
 from typing import Any
 
-from broker.core.received import received
-from formats.codes import EncodingType, EventType
-from formats.control import ber
-from formats.control.messages import ClusterMessage, ControlMessage, ElectorMessage
-from formats.control.schema import Choice, Description, Integer, describe
-from formats.disk.ledger import LedgerRecordType, build_ledger_record, parse_ledger_record
+from broker.bmq.core.received import received
+from formats.bmq.codes import EncodingType, EventType
+from formats.bmq.control import ber
+from formats.bmq.control.messages import ClusterMessage, ControlMessage, ElectorMessage
+from formats.bmq.control.schema import Choice, Description, Integer, describe
+from formats.bmq.disk.ledger import LedgerRecordType, build_ledger_record, parse_ledger_record
+from formats.bmq.wire.ack import iter_acks
+from formats.bmq.wire.confirm import iter_confirms
+from formats.bmq.wire.event import build_event, build_schema_event, iter_frames, schema_encoding, schema_message
+from formats.bmq.wire.push import iter_pushes
+from formats.bmq.wire.put import iter_puts
+from formats.bmq.wire.receipt import build_receipt_event, parse_receipt
+from formats.bmq.wire.reject import iter_rejects
+from formats.bmq.wire.storage import iter_storage
 from formats.errors import FormatError
-from formats.wire.ack import iter_acks
-from formats.wire.confirm import iter_confirms
-from formats.wire.event import build_event, build_schema_event, iter_frames, schema_encoding, schema_message
-from formats.wire.push import iter_pushes
-from formats.wire.put import iter_puts
-from formats.wire.receipt import build_receipt_event, parse_receipt
-from formats.wire.reject import iter_rejects
-from formats.wire.storage import iter_storage
 from tests.fuzz.session_events import LENGTH_MAX, NUMBERS, Maker, events_of
 
 __all__ = ["Malformer"]

@@ -9,9 +9,9 @@ from collections.abc import Callable
 from functools import partial
 from typing import TYPE_CHECKING
 
-from broker.cluster.partition_table import State
-from broker.core.messages import Full
-from broker.core.node import Node
+from broker.bmq.core.messages import Full
+from broker.bmq.node.node import Node
+from broker.bmq.replication.partition_table import State
 from tests.simulator.features import Feature, own_random
 from tests.simulator.hosts import Death, Host
 

@@ -13,21 +13,21 @@ MESSAGES = (
         "waiting-retry-acked",
         "dedup",
         "A retransmission of a post that waits for copies is acknowledged at once.",
-        "broker.core.queue",
+        "broker.bmq.queue.queue",
         (("            return PENDING if guid in self.awaiting else DUPLICATE\n", "            return DUPLICATE\n"),),
     ),
     Mutant(
         "removed-not-remembered",
         "dedup",
         "A message that is gone is not remembered.",
-        "broker.core.queue",
+        "broker.bmq.queue.queue",
         (("            self.history.add(message.guid, self.now.ms)\n", "            pass\n"),),
     ),
     Mutant(
         "refused-remembered",
         "dedup",
         "A post that was refused is remembered as one that was kept.",
-        "broker.core.queue",
+        "broker.bmq.queue.queue",
         (
             (
                 "            self._acknowledge(message.guid, AckStatus.UNKNOWN)\n        else:\n            self.history.add(message.guid, self.now.ms)\n",
@@ -35,20 +35,20 @@ MESSAGES = (
             ),
         ),
         hidden="It takes a post that is refused after minutes without a quorum, whose refusal is lost with the link.",
-        unit="tests/broker/core/test_consistency.py::test_a_post_that_was_refused_is_taken_when_it_comes_again",
+        unit="tests/broker/bmq/queue/test_consistency.py::test_a_post_that_was_refused_is_taken_when_it_comes_again",
     ),
     Mutant(
         "history-not-restored",
         "dedup",
         "A new primary does not know what was removed before.",
-        "broker.core.restoring",
+        "broker.bmq.node.restoring",
         (("            queue.history.restore(guids, self._since_ms)\n", "            pass\n"),),
     ),
     Mutant(
         "here-taken-again",
         "dedup",
         "A retransmission of a message that is here is taken for another.",
-        "broker.core.queue",
+        "broker.bmq.queue.queue",
         (
             (
                 "        if guid in messages.newest or (messages.older and guid in messages) or not self.history.is_new(guid):\n",
@@ -60,7 +60,7 @@ MESSAGES = (
         "cut-off-acks-eventual",
         "replication",
         "A node that is cut off acknowledges messages of eventual consistency.",
-        "broker.core.queue",
+        "broker.bmq.queue.queue",
         (
             (
                 "(self.config.strong or self.log.is_cut_off) and self.log.wants_copies",
@@ -72,7 +72,7 @@ MESSAGES = (
         "waiting-overtaken",
         "replication",
         "A message overtakes one that waits for copies.",
-        "broker.core.queue",
+        "broker.bmq.queue.queue",
         (
             (
                 "            awaits = self._awaits_copies or bool(awaiting.newest or awaiting.older)\n",
@@ -80,34 +80,34 @@ MESSAGES = (
             ),
         ),
         hidden="A domain must become eventual while a message waits for copies, and the next post must come before these: none of the first 300 worlds shows it.",
-        unit="tests/broker/core/test_consistency.py::test_what_follows_does_not_overtake_when_the_domain_becomes_eventual",
+        unit="tests/broker/bmq/queue/test_consistency.py::test_what_follows_does_not_overtake_when_the_domain_becomes_eventual",
     ),
     Mutant(
         "delivered-before-copies",
         "replication",
         "A message is handed out before it has its copies.",
-        "broker.core.queue",
+        "broker.bmq.queue.queue",
         (("                if awaits:\n                    continue\n", ""),),
     ),
     Mutant(
         "copied-in-any-order",
         "replication",
         "A message that has its copies overtakes those before it.",
-        "broker.core.queue",
+        "broker.bmq.queue.queue",
         (
             (
                 "            if app.pending or app.redelivery or app.is_behind or has_waited:\n",
                 "            if has_waited:\n",
             ),
         ),
-        unit="tests/broker/core/test_consistency.py::"
+        unit="tests/broker/bmq/queue/test_consistency.py::"
         "test_a_payload_that_has_rotted_while_its_message_waited_for_copies_is_not_delivered",
     ),
     Mutant(
         "sent-confirms-lost",
         "relays",
         "Confirms that were sent are not sent to the next upstream.",
-        "broker.cluster.confirms",
+        "broker.bmq.relay.confirms",
         (
             (
                 "        return [(guid, app_id) for sent_ms, guid, app_id in self._sent if sent_ms >= since_ms]\n",
@@ -119,21 +119,21 @@ MESSAGES = (
         "unsent-confirms-lost",
         "relays",
         "Confirms that could not be sent are forgotten.",
-        "broker.cluster.confirms",
+        "broker.bmq.relay.confirms",
         (("        confirms += [(guid, app_id) for _, guid, app_id in self._unsent]\n", ""),),
     ),
     Mutant(
         "posts-not-resent",
         "relays",
         "Posts without an answer are not sent to the next upstream.",
-        "broker.cluster.relay",
+        "broker.bmq.relay.relay",
         (("        posts.begin_resending()\n", ""),),
     ),
     Mutant(
         "taken-twice-by-a-hop",
         "relays",
         "A hop takes a message that it has once more.",
-        "broker.cluster.relay",
+        "broker.bmq.relay.relay",
         (
             (
                 "        if message.outstanding & app.bit:\n            return  # it came before, from an upstream that was lost\n",
@@ -145,28 +145,28 @@ MESSAGES = (
         "posts-not-handed-over",
         "relays",
         "A hop that becomes the primary forgets the posts that it was to send up.",
-        "broker.cluster.handover",
+        "broker.bmq.relay.handover",
         (("        _post(new, guid, put)\n", "        pass\n"),),
     ),
     Mutant(
         "confirms-not-handed-over",
         "relays",
         "A hop that becomes the primary forgets the confirms that it was to send up.",
-        "broker.cluster.handover",
+        "broker.bmq.relay.handover",
         (("            root.confirm(Stream(root.apps[app_id], Nobody(), 0, 0), guid)\n", "            pass\n"),),
     ),
     Mutant(
         "waiting-not-handed-over",
         "relays",
         "A primary that becomes a hop forgets the posts that wait for copies.",
-        "broker.cluster.handover",
+        "broker.bmq.relay.handover",
         (("            new.posts.adopt(guid, content, posters)\n", "            pass\n"),),
     ),
     Mutant(
         "held-handed-out-again",
         "relays",
         "What a consumer holds is handed out by a new primary to others as well.",
-        "broker.cluster.inherited",
+        "broker.bmq.relay.inherited",
         (
             (
                 "                holder.unconfirmed.add(message.guid, (message, subscription))\n",
@@ -179,7 +179,7 @@ MESSAGES = (
         "hop-keeps-what-waits",
         "relays",
         "A hop keeps what waits for consumers when it loses its upstream.",
-        "broker.cluster.relay",
+        "broker.bmq.relay.relay",
         (
             (
                 "            self._unsettled.forgetting.forget_waiting(app)\n            for stream in app.streams:\n                # Another",
@@ -191,32 +191,32 @@ MESSAGES = (
         "hop-confirms-not-sent",
         "relays",
         "A hop does not pass confirms on.",
-        "broker.cluster.bulk",
+        "broker.bmq.relay.bulk",
         (("        relay.confirms.send(app.app_id, confirmed)\n", "        pass\n"),),
     ),
     Mutant(
         "downstream-stays",
         "relays",
         "What a broker below held stays with it when its link is lost.",
-        "broker.cluster.downstream",
+        "broker.bmq.relay.downstream",
         (("        self.requests.drop()\n", "        pass\n"),),
     ),
     Mutant(
         "known-posts-passed-on",
         "relays",
         "A hop passes a post on, though it waits for the answer to the same.",
-        "broker.cluster.bulk",
+        "broker.bmq.relay.bulk",
         (("                or guid in known\n", ""),),
         hidden="It takes a client that is back at the same hop, and posts again there what that hop still waits for an answer to, while its upstream is there: worlds seldom come to that.",
-        unit="tests/broker/proxy/test_bulk.py::test_a_whole_event_that_comes_again_while_it_waits_is_kept_once",
+        unit="tests/broker/bmq/proxy/test_bulk.py::test_a_whole_event_that_comes_again_while_it_waits_is_kept_once",
     ),
     Mutant(
         "not-ready-told",
         "relays",
         "A client is told that a hop's root was not ready.",
-        "broker.cluster.posts",
+        "broker.bmq.relay.posts",
         (("        if status != AckStatus.NOT_READY:\n", "        if status >= 0:\n"),),
         hidden="Only a post that crosses the news of another primary is answered so, and worlds seldom come to that.",
-        unit="tests/broker/cluster/test_relay_primaries.py::test_a_post_that_the_primary_is_not_ready_for_is_sent_again",
+        unit="tests/broker/bmq/relay/test_relay_primaries.py::test_a_post_that_the_primary_is_not_ready_for_is_sent_again",
     ),
 )

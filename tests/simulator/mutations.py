@@ -7,21 +7,21 @@ from contextlib import contextmanager
 from typing import Any
 from unittest.mock import patch
 
-from broker.cluster import primaries
-from broker.cluster.copying import Copy
-from broker.cluster.election import Election
-from broker.cluster.queue_upkeep import QueueUpkeep
-from broker.cluster.relay import RelayQueue
-from broker.cluster.replicated import ReplicatedLedger
-from broker.cluster.replication import Stream
-from broker.core import shard as shard_module
-from broker.core.delivery import Delivery
-from broker.core.durability import Durability
-from broker.core.history import History
-from broker.core.messages import Content, Message
-from broker.core.routing import App, Group
-from broker.core.shard import Shard
-from formats.control.messages import (
+from broker.bmq.consensus import primaries
+from broker.bmq.consensus.election import Election
+from broker.bmq.consensus.replicated import ReplicatedLedger
+from broker.bmq.core.history import History
+from broker.bmq.core.messages import Content, Message
+from broker.bmq.member.queue_upkeep import QueueUpkeep
+from broker.bmq.node.durability import Durability
+from broker.bmq.partition import shard as shard_module
+from broker.bmq.partition.shard import Shard
+from broker.bmq.queue.delivery import Delivery
+from broker.bmq.queue.routing import App, Group
+from broker.bmq.relay.relay import RelayQueue
+from broker.bmq.replication.copying import Copy
+from broker.bmq.replication.replication import Stream
+from formats.bmq.control.messages import (
     ElectionProposal,
     ElectionResponse,
     ElectorMessage,
@@ -29,8 +29,8 @@ from formats.control.messages import (
     ScoutingRequest,
     ScoutingResponse,
 )
-from formats.disk.files import JOURNAL_RECORD_SIZE
-from formats.disk.journal import QueueOpType, RecordType
+from formats.bmq.disk.files import JOURNAL_RECORD_SIZE
+from formats.bmq.disk.journal import QueueOpType, RecordType
 
 __all__ = ["ALL_MUTATIONS", "CLUSTER_MUTATIONS", "MUTATIONS", "mutated"]
 

@@ -7,11 +7,11 @@ from functools import partial
 from random import Random
 from typing import TYPE_CHECKING
 
-from broker.core.changes import reconfigure
-from broker.core.config import DomainConfig
-from broker.core.messages import Full
-from broker.core.node import Node
-from broker.core.purges import purge
+from broker.bmq.core.config import DomainConfig
+from broker.bmq.core.messages import Full
+from broker.bmq.node.changes import reconfigure
+from broker.bmq.node.node import Node
+from broker.bmq.queue.purges import purge
 from tests.simulator.features import Feature, own_random
 from tests.simulator.hosts import Host
 

@@ -11,13 +11,13 @@ from collections.abc import Callable, Iterator
 from itertools import chain
 from typing import TYPE_CHECKING
 
-from broker.cluster.relay import RelayQueue
-from broker.cluster.upstream import UpstreamState
-from broker.core.messages import Message
-from broker.core.node import Node
-from broker.core.queue import Queue
-from broker.core.routing import App, Stream, Subscription
-from broker.store.chunked import Chunked
+from broker.bmq.core.messages import Message
+from broker.bmq.node.node import Node
+from broker.bmq.queue.queue import Queue
+from broker.bmq.queue.routing import App, Stream, Subscription
+from broker.bmq.relay.relay import RelayQueue
+from broker.bmq.relay.upstream import UpstreamState
+from broker.bmq.store.chunked import Chunked
 from tests.simulator.invariants import Post, Records, Violation, name_of
 from tests.simulator.operator import EXTRA_APP
 
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
 __all__ = ["Passage"]
 
-# For so long a hop sends confirms to its next upstream, too; `broker.cluster.confirms`.
+# For so long a hop sends confirms to its next upstream, too; `broker.bmq.relay.confirms`.
 CONFIRMS_KEPT_US = 40_000_000
 
 Owed = tuple[bytes, str]  # a message, and the app that is to get it

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from broker.core.ledger import Ledger
-from broker.core.shard import Shard
-from broker.ports.files import Directory, StoreFile
-from broker.store.partition_files import Ends, PartitionFiles
+from broker.bmq.core.ledger import Ledger
+from broker.bmq.partition.shard import Shard
+from broker.bmq.store.partition_files import Ends, PartitionFiles
+from broker.common.files import Directory, StoreFile
 from tests.broker.fakes import MemoryDirectory
 from tests.simulator.invariants import Violation
 

@@ -11,13 +11,13 @@ x0     x1     both linked to all nodes
 
 from __future__ import annotations
 
-from broker.core.clock import Now
-from broker.core.config import DomainConfig, Mode, NodeIdentity
-from broker.core.node import Node
-from broker.proxy.links import UpstreamLinks
-from broker.proxy.node import ProxyNode
-from broker.proxy.proxy import BridgeLimits, Proxy, UpstreamCluster, UpstreamNode
-from formats.guid import GuidGenerator
+from broker.bmq.core.config import DomainConfig, Mode, NodeIdentity
+from broker.bmq.node.node import Node
+from broker.bmq.proxy.links import UpstreamLinks
+from broker.bmq.proxy.node import ProxyNode
+from broker.bmq.proxy.proxy import BridgeLimits, Proxy, UpstreamCluster, UpstreamNode
+from broker.common.clock import Now
+from formats.bmq.guid import GuidGenerator
 from tests.simulator.cluster import ClusterRecords, ClusterWorld
 from tests.simulator.features import Feature
 from tests.simulator.hosts import Death, Host

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from broker.core.node import Node
-from broker.core.queue import COMPARED_AFTER_MS
-from formats.disk.data import parse_data_record
+from broker.bmq.node.node import Node
+from broker.bmq.queue.queue import COMPARED_AFTER_MS
+from formats.bmq.disk.data import parse_data_record
 
 __all__ = ["Written", "just_written"]
 

@@ -14,7 +14,7 @@ from multiprocessing import get_context
 from typing import NamedTuple
 from zlib import crc32
 
-from broker.core.faults import Inconsistent
+from broker.common.faults import Inconsistent
 from tests.scenarios.story import STORIES, told
 from tests.simulator.cluster import ClusterWorld
 from tests.simulator.features import Feature, shape_of

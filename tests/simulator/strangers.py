@@ -11,9 +11,9 @@ from dataclasses import replace
 from random import Random
 from typing import TYPE_CHECKING
 
-from formats.codes import EventType
-from formats.control import ber
-from formats.control.messages import (
+from formats.bmq.codes import EventType
+from formats.bmq.control import ber
+from formats.bmq.control.messages import (
     ClientType,
     ClusterMessage,
     ControlMessage,
@@ -23,9 +23,9 @@ from formats.control.messages import (
     OpenQueue,
     PartitionMessage,
 )
+from formats.bmq.wire.event import build_schema_event, schema_message
 from formats.errors import FormatError
-from formats.wire.event import build_schema_event, schema_message
-from tests.broker.rig import ACK, READ, WRITE, handle, identity
+from tests.broker.bmq.rig import ACK, READ, WRITE, handle, identity
 from tests.fuzz.session_events import Maker, events_of
 from tests.simulator.clients import Client
 from tests.simulator.ends import Item

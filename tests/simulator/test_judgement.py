@@ -8,14 +8,14 @@ from typing import NamedTuple
 import pytest
 from crc32c import crc32c
 
-from broker.core.purges import purge
-from broker.core.queue import COMPARED_AFTER_MS
-from formats.codes import AckStatus
-from formats.wire.ack import build_ack_event
-from formats.wire.event import EventType, build_event
-from formats.wire.put import append_put
-from tests.broker.core.test_consistency import QUEUE, STRONG
-from tests.broker.rig import ACK, WRITE, guid, start
+from broker.bmq.queue.purges import purge
+from broker.bmq.queue.queue import COMPARED_AFTER_MS
+from formats.bmq.codes import AckStatus
+from formats.bmq.wire.ack import build_ack_event
+from formats.bmq.wire.event import EventType, build_event
+from formats.bmq.wire.put import append_put
+from tests.broker.bmq.queue.test_consistency import QUEUE, STRONG
+from tests.broker.bmq.rig import ACK, WRITE, guid, start
 from tests.simulator.disk import Disk
 from tests.simulator.ends import refused_in
 from tests.simulator.invariants import Post, Promise, Records, Violation, payload_of

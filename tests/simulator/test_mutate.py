@@ -36,7 +36,9 @@ def test_a_fault_that_nobody_catches_is_told(capsys: pytest.CaptureFixture[str])
 
 def test_the_unit_test_of_a_fault_is_run_under_it(capsys: pytest.CaptureFixture[str]) -> None:
     assert mutate.main(["--only", "payload-unchecked", "--worlds", "0", "--unit"]) == 0
-    assert "caught by tests/broker/cluster/test_fencing.py::test_a_replica_takes_no_payload" in capsys.readouterr().out
+    assert (
+        "caught by tests/broker/bmq/member/test_fencing.py::test_a_replica_takes_no_payload" in capsys.readouterr().out
+    )
 
 
 def test_a_world_that_fails_without_the_fault_shows_nothing() -> None:
@@ -53,7 +55,7 @@ def test_a_world_that_fails_without_the_fault_shows_nothing() -> None:
 def test_a_fault_with_a_reason_needs_a_test_that_fails_under_it(
     capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    sound = "tests/broker/cluster/test_fencing.py::test_a_receipt_of_an_older_lease_counts_for_nothing"
+    sound = "tests/broker/bmq/member/test_fencing.py::test_a_receipt_of_an_older_lease_counts_for_nothing"
     monkeypatch.setitem(MUTANTS, "payload-unchecked", MUTANTS["payload-unchecked"]._replace(unit=sound))
     assert mutate.main(["--only", "payload-unchecked", "--worlds", "0", "--unit"]) == 1
     assert f"MISSED by {sound}: exit code 0" in capsys.readouterr().out

@@ -9,11 +9,11 @@ from collections.abc import Callable
 from random import Random
 from zlib import crc32
 
-from broker.core.config import DomainConfig, Mode
-from broker.core.work import SLICE
-from broker.store.partition_files import PartitionLimits
-from formats.codes import AckStatus
-from tests.broker.rig import store_faults
+from broker.bmq.core.config import DomainConfig, Mode
+from broker.bmq.core.work import SLICE
+from broker.bmq.store.partition_files import PartitionLimits
+from formats.bmq.codes import AckStatus
+from tests.broker.bmq.rig import store_faults
 from tests.simulator.clients import PARTS, Client, Consumer, Producer
 from tests.simulator.clock import Clock
 from tests.simulator.disk import CAPACITY

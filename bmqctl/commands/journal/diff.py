@@ -10,7 +10,7 @@ from typing import Annotated, Any
 import typer
 
 from bmqctl.journal.diff import Beyond, Number, PartitionDiff, Replica, Status, compare, journals_of, open_replica
-from bmqctl.journal.files import NotAStoreFile
+from bmqctl.journal.read.files import NotAStoreFile
 from bmqctl.render import (
     EXIT_FAULTS,
     Column,
@@ -20,7 +20,7 @@ from bmqctl.render import (
     refuse,
     until_reader_leaves,
 )
-from formats.disk.journal import JournalOpRecord, QueueOpRecord, QueueOpType, Record, RecordType
+from formats.bmq.disk.journal import JournalOpRecord, QueueOpRecord, QueueOpType, Record, RecordType
 
 __all__ = ["diff"]
 

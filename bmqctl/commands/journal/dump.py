@@ -24,13 +24,10 @@ from bmqctl.commands.journal.printing import (
     until_signal,
     with_progress,
 )
-from bmqctl.journal.columns import Row
-from bmqctl.journal.dump import DumpReport, Journal, PayloadPlan, Printer, check_names, dump_journals, open_journal
-from bmqctl.journal.files import FileKind, NotAStoreFile, find_files, identify, read_written, recovery_sets
-from bmqctl.journal.filters import Filters
-from bmqctl.journal.follow import Follower
-from bmqctl.journal.ledger import LedgerFilters
-from bmqctl.journal.output import (
+from bmqctl.journal.dump.dump import DumpReport, Journal, PayloadPlan, Printer, check_names, dump_journals, open_journal
+from bmqctl.journal.dump.follow import Follower
+from bmqctl.journal.dump.ledger import LedgerFilters
+from bmqctl.journal.dump.output import (
     ArrowSink,
     CsvSink,
     DumpFormat,
@@ -40,8 +37,7 @@ from bmqctl.journal.output import (
     TableSink,
     write_rows,
 )
-from bmqctl.journal.payload import PayloadForm
-from bmqctl.journal.rows import (
+from bmqctl.journal.dump.rows import (
     DATA_COLUMNS,
     DATA_TABLE,
     QLIST_COLUMNS,
@@ -49,9 +45,13 @@ from bmqctl.journal.rows import (
     data_rows,
     qlist_rows,
 )
+from bmqctl.journal.read.columns import Row
+from bmqctl.journal.read.files import FileKind, NotAStoreFile, find_files, identify, read_written, recovery_sets
+from bmqctl.journal.read.filters import Filters
+from bmqctl.journal.read.payload import PayloadForm
 from bmqctl.render import EXIT_FAULTS, LateProgress, refuse
-from formats.disk.journal import RecordType
-from formats.disk.queues import NamedByLedgers, read_ledgers
+from formats.bmq.disk.journal import RecordType
+from formats.bmq.stores.queues import NamedByLedgers, read_ledgers
 
 __all__ = ["dump"]
 

@@ -7,13 +7,13 @@ from typing import Annotated
 
 import typer
 
-from bmqctl.journal.filters import BadFilter, Filters, parse_number, parse_time
-from bmqctl.journal.output import DumpFormat
-from bmqctl.journal.payload import PayloadForm
-from bmqctl.journal.status import Status
-from formats.disk.journal import RecordType
+from bmqctl.journal.dump.output import DumpFormat
+from bmqctl.journal.read.filters import BadFilter, Filters, parse_number, parse_time
+from bmqctl.journal.read.payload import PayloadForm
+from bmqctl.journal.read.status import Status
+from formats.bmq.disk.journal import RecordType
+from formats.bmq.guid import GUID_SIZE, parse_guid
 from formats.errors import FormatError
-from formats.guid import GUID_SIZE, parse_guid
 
 OFFSET_MAX = 1 << 62
 

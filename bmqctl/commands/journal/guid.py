@@ -9,8 +9,8 @@ from typing import Annotated
 import typer
 
 from bmqctl.render import refuse
+from formats.bmq.guid import GUID, GUID_VERSION, parse_guid, timer_tick_ns
 from formats.errors import FormatError
-from formats.guid import GUID, GUID_VERSION, parse_guid, timer_tick_ns
 
 __all__ = ["guid"]
 

@@ -10,9 +10,9 @@ import typer
 from bmqctl.commands.journal import dump_options as options
 from bmqctl.commands.journal.ledger_printing import dump_ledger, ledger_types
 from bmqctl.commands.journal.printing import choose_output, stopped_by
-from bmqctl.journal.files import FileKind, NotAStoreFile, identify
-from bmqctl.journal.filters import parse_number, parse_time
-from bmqctl.journal.ledger import LedgerFilters, newest_ledger
+from bmqctl.journal.dump.ledger import LedgerFilters, newest_ledger
+from bmqctl.journal.read.files import FileKind, NotAStoreFile, identify
+from bmqctl.journal.read.filters import parse_number, parse_time
 
 __all__ = ["app"]
 

@@ -11,9 +11,7 @@ from pathlib import Path
 import typer
 
 from bmqctl.commands.journal.printing import missing, open_stream, say, with_progress
-from bmqctl.journal.columns import Row
-from bmqctl.journal.filters import BadFilter
-from bmqctl.journal.ledger import (
+from bmqctl.journal.dump.ledger import (
     LEDGER_COLUMNS,
     LEDGER_TABLE,
     Entry,
@@ -23,10 +21,12 @@ from bmqctl.journal.ledger import (
     reference_of,
     row_of,
 )
-from bmqctl.journal.output import DumpFormat, write_document, write_rows
-from bmqctl.journal.reference import not_found
+from bmqctl.journal.dump.output import DumpFormat, write_document, write_rows
+from bmqctl.journal.dump.reference import not_found
+from bmqctl.journal.read.columns import Row
+from bmqctl.journal.read.filters import BadFilter
 from bmqctl.render import EXIT_FAULTS, LateProgress
-from formats.disk.ledger import LedgerRecordType
+from formats.bmq.disk.ledger import LedgerRecordType
 
 __all__ = ["dump_ledger", "ledger_types"]
 

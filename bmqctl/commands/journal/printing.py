@@ -15,13 +15,13 @@ from typing import IO
 
 import typer
 
-from bmqctl.journal.columns import Row
-from bmqctl.journal.files import NotAStoreFile
-from bmqctl.journal.filters import BadFilter, RecordNumber, Wanted
-from bmqctl.journal.output import DumpFormat, NoArrow, format_by_name, load_arrow
+from bmqctl.journal.dump.output import DumpFormat, NoArrow, format_by_name, load_arrow
+from bmqctl.journal.read.columns import Row
+from bmqctl.journal.read.files import NotAStoreFile
+from bmqctl.journal.read.filters import BadFilter, RecordNumber, Wanted
 from bmqctl.render import EXIT_FAULTS, refuse, until_reader_leaves
+from formats.bmq.guid import format_guid
 from formats.errors import FormatError
-from formats.guid import format_guid
 
 __all__ = ["choose_output", "has_left", "missing", "open_stream", "say", "stopped_by", "until_signal", "with_progress"]
 

@@ -9,8 +9,8 @@ from typing import Annotated, Any
 
 import typer
 
-from bmqctl.journal.files import NotAStoreFile
-from bmqctl.journal.queues import find_queues
+from bmqctl.journal.read.files import NotAStoreFile
+from bmqctl.journal.summary.queues import find_queues
 from bmqctl.render import (
     Column,
     LateProgress,
@@ -21,7 +21,7 @@ from bmqctl.render import (
     refuse,
     until_reader_leaves,
 )
-from formats.disk.queues import Event, Queue
+from formats.bmq.stores.queues import Event, Queue
 
 __all__ = ["queues"]
 

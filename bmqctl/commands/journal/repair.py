@@ -10,9 +10,9 @@ from typing import Annotated
 
 import typer
 
-from bmqctl.journal.files import NotAStoreFile
-from bmqctl.journal.repair import Refused, repair_store
-from bmqctl.journal.repair_report import Mode, Note, RepairReport
+from bmqctl.journal.read.files import NotAStoreFile
+from bmqctl.journal.repair.repair import Refused, repair_store
+from bmqctl.journal.repair.report import Mode, Note, RepairReport
 from bmqctl.render import (
     EXIT_FAULTS,
     Column,

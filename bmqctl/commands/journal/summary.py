@@ -14,8 +14,8 @@ from typing import Annotated, Any
 
 import typer
 
-from bmqctl.journal.files import NotAStoreFile
-from bmqctl.journal.summary import AppSummary, PartitionSummary, QueueSummary, StoreSummary, summarize
+from bmqctl.journal.read.files import NotAStoreFile
+from bmqctl.journal.summary.summary import AppSummary, PartitionSummary, QueueSummary, StoreSummary, summarize
 from bmqctl.render import EXIT_FAULTS, Column, LateProgress, ResultConsole, print_table, refuse, until_reader_leaves
 
 __all__ = ["summary"]
@@ -112,7 +112,7 @@ def summary(
 
 def _check_plots(plot: bool, plot_out: Path | None) -> None:
     """Check, before any work, that the requested plots can be made."""
-    from bmqctl.journal.plots import PICTURE_SUFFIXES
+    from bmqctl.journal.summary.plots import PICTURE_SUFFIXES
 
     for wanted, option, package in ((plot, "--plot", "plotext"), (plot_out is not None, "--plot-out", "matplotlib")):
         try:
@@ -125,7 +125,7 @@ def _check_plots(plot: bool, plot_out: Path | None) -> None:
 
 
 def _draw(found: StoreSummary) -> None:
-    from bmqctl.journal.plots import draw_plot
+    from bmqctl.journal.summary.plots import draw_plot
 
     if not len(found.series.arrivals):
         typer.echo("bmqctl journal summary: there are no messages to plot", err=True)
@@ -137,7 +137,7 @@ def _draw(found: StoreSummary) -> None:
 
 
 def _save(found: StoreSummary, path: Path, title: Path | str) -> None:
-    from bmqctl.journal.plots import save_plot
+    from bmqctl.journal.summary.plots import save_plot
 
     if not len(found.series.arrivals):
         typer.echo(f"bmqctl journal summary: there are no messages to plot; {path} is not written", err=True)

@@ -9,8 +9,8 @@ from typing import Annotated
 
 import typer
 
-from bmqctl.journal.check import Report, check_path
-from bmqctl.journal.files import NotAStoreFile
+from bmqctl.journal.read.check import Report, check_path
+from bmqctl.journal.read.files import NotAStoreFile
 from bmqctl.render import (
     EXIT_FAULTS,
     Column,
@@ -20,7 +20,7 @@ from bmqctl.render import (
     refuse,
     until_reader_leaves,
 )
-from formats.disk.faults import CATALOGUE
+from formats.bmq.stores.faults import CATALOGUE
 
 __all__ = ["validate"]
 
@@ -39,7 +39,7 @@ def validate(
     So may be what a broker is writing at this moment: a store in use can be checked, too.
 
     `bmqctl journal repair` makes a sound store of what is sound in a damaged one.
-    Payloads and the ledger have checksums, the rest has none: formats/disk/CHECKSUMS.md says what is noticed.
+    Payloads and the ledger have checksums, the rest has none: formats/bmq/disk/CHECKSUMS.md says what is noticed.
 
     Examples:
 

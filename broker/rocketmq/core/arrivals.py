@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
 
-from broker.core.faults import Inconsistent
+from broker.common.faults import Inconsistent
 from broker.rocketmq.core.pulling import Puller
 from broker.rocketmq.core.statistics import Statistics
 from broker.rocketmq.store.commit_log import Message

@@ -7,7 +7,7 @@ from collections.abc import Callable
 from functools import partial
 from typing import Final, NamedTuple
 
-from broker.core.faults import Faults
+from broker.common.faults import Faults
 from broker.rocketmq.access.guard import Denied, Guard
 from broker.rocketmq.access.requests import AccessRequests
 from broker.rocketmq.access.tables import AccessTables

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 
-from broker.ports.files import Directory, StoreFile
+from broker.common.files import Directory, StoreFile
 from broker.rocketmq.store.files import FileRow
 from formats.rocketmq.consume_queue import CONSUME_QUEUE_ENTRY, FILLER, ConsumeQueueEntry
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from broker.ports.files import Directory, StoreFile
+from broker.common.files import Directory, StoreFile
 from broker.rocketmq.store.errors import DiskFull, StoreDamaged
 from formats.rocketmq.names import offset_name, offset_of_name
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 import zlib
 from typing import Final, NamedTuple
 
-from broker.ports.files import StoreFile
+from broker.common.files import StoreFile
 from formats.schema import Annotated, Layout, i64, u32
 
 __all__ = ["FLUSH_MARK", "MARK_NAME", "FlushMark", "read_mark", "write_mark"]

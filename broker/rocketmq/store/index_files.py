@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from broker.ports.files import Directory, StoreFile
+from broker.common.files import Directory, StoreFile
 from broker.rocketmq.store.errors import DiskFull
 from formats.rocketmq.index import INDEX_ENTRY, IndexFile, index_key
 from formats.rocketmq.java import index_hash

@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from functools import lru_cache
 from typing import NamedTuple
 
-from broker.ports.files import Directory, StoreFile
+from broker.common.files import Directory, StoreFile
 from broker.rocketmq.store.commit_log import CommitLog, Found, Message
 from broker.rocketmq.store.consume_queue import ConsumeQueue
 from broker.rocketmq.store.errors import DiskFull

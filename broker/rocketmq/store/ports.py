@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Protocol
 
-from broker.ports.files import Directory
+from broker.common.files import Directory
 
 __all__ = ["Folder"]
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Any
 
-from formats.control import ber, jsonc
-from formats.control.messages import (
+from formats.bmq.control import ber, jsonc
+from formats.bmq.control.messages import (
     BrokerResponse,
     ClientIdentity,
     ClientType,
@@ -25,9 +25,9 @@ from formats.control.messages import (
     Status,
     StatusCategory,
 )
-from formats.wire.ack import ACK_HEADER_BYTES, pack_ack
-from formats.wire.confirm import iter_confirms
-from formats.wire.event import (
+from formats.bmq.wire.ack import ACK_HEADER_BYTES, pack_ack
+from formats.bmq.wire.confirm import iter_confirms
+from formats.bmq.wire.event import (
     HEARTBEAT_RESPONSE,
     EncodingType,
     EventType,
@@ -36,8 +36,8 @@ from formats.wire.event import (
     next_frame,
     schema_encoding,
 )
-from formats.wire.push import append_push
-from formats.wire.put import PutFlag, iter_puts
+from formats.bmq.wire.push import append_push
+from formats.bmq.wire.put import PutFlag, iter_puts
 
 FEATURES = "PROTOCOL_ENCODING:BER,JSON;MPS:MESSAGE_PROPERTIES_EX;SUBSCRIPTIONS:CONFIGURE_STREAM"
 SUCCESS = Status(category=StatusCategory.SUCCESS, code=0)

@@ -7,15 +7,15 @@ from bmqctl.client.events import ConnectionLost, Event, Started, Stopped
 from bmqctl.client.guid import GuidGenerator
 from bmqctl.client.lifecycle import Session
 from bmqctl.client.machine import Machine, MachineOptions
-from formats.control import ber
-from formats.control.messages import (
+from formats.bmq.control import ber
+from formats.bmq.control.messages import (
     AuthenticationMessage,
     AuthenticationRequest,
     AuthenticationResponse,
     Status,
     StatusCategory,
 )
-from formats.wire.event import EventType, build_schema_event, next_frame
+from formats.bmq.wire.event import EventType, build_schema_event, next_frame
 from tests.bmqctl.client.fakes import FakeBroker
 
 SECOND_NS = 1_000_000_000

@@ -38,7 +38,7 @@ from bmqctl.client.events import (
 from bmqctl.client.guid import GuidGenerator
 from bmqctl.client.lifecycle import Queue, Session
 from bmqctl.client.machine import Machine, MachineOptions
-from formats.control.messages import CloseQueue, ConfigureStream, OpenQueue, Status, StatusCategory
+from formats.bmq.control.messages import CloseQueue, ConfigureStream, OpenQueue, Status, StatusCategory
 from tests.bmqctl.client.fakes import FakeBroker
 
 SECOND_NS = 1_000_000_000

@@ -6,9 +6,9 @@ from bmqctl.client.events import Ack, Acks, Closed, Event, Opened, Pushes, Queue
 from bmqctl.client.guid import GuidGenerator
 from bmqctl.client.lifecycle import Impossible, Session
 from bmqctl.client.machine import Machine, MachineOptions, Unusable
-from formats.control.messages import OpenQueue, Status, StatusCategory
-from formats.wire.ack import AckStatus
-from formats.wire.event import HEARTBEAT_REQUEST, HEARTBEAT_RESPONSE, EventType, build_event
+from formats.bmq.control.messages import OpenQueue, Status, StatusCategory
+from formats.bmq.wire.ack import AckStatus
+from formats.bmq.wire.event import HEARTBEAT_REQUEST, HEARTBEAT_RESPONSE, EventType, build_event
 from tests.bmqctl.client.fakes import FEATURES, FakeBroker
 
 URI = "bmq://bmq.test.mem.priority/orders"

@@ -3,11 +3,11 @@ from __future__ import annotations
 import pytest
 
 from bmqctl.client.message import Message, Properties, encode_data, subscription_ids
-from formats.codes import CompressionAlgorithm
+from formats.bmq.codes import CompressionAlgorithm
+from formats.bmq.wire.options import SubQueueInfo, pack_sub_queue_ids, pack_sub_queue_infos
+from formats.bmq.wire.properties import Property, PropertyType
+from formats.bmq.wire.push import Push
 from formats.errors import FormatError
-from formats.wire.options import SubQueueInfo, pack_sub_queue_ids, pack_sub_queue_infos
-from formats.wire.properties import Property, PropertyType
-from formats.wire.push import Push
 
 LARGE = b"again and " * 500
 

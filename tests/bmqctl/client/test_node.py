@@ -13,9 +13,9 @@ from bmqctl.client.events import StreamOptions
 from bmqctl.client.message import Message
 from bmqctl.client.session import Queue, RequestFailed, Session
 from bmqctl.node_process import NodeProcess
-from formats.control.messages import StatusCategory
-from formats.wire.ack import AckStatus
-from formats.wire.properties import Property, PropertyType
+from formats.bmq.control.messages import StatusCategory
+from formats.bmq.wire.ack import AckStatus
+from formats.bmq.wire.properties import Property, PropertyType
 
 pytestmark = pytest.mark.trio
 

@@ -16,13 +16,13 @@ from bmqctl.client.events import Acks, Closed, Event, Opened, Pushes, QueueHandl
 from bmqctl.client.guid import GuidGenerator
 from bmqctl.client.machine import Machine, MachineOptions
 from bmqctl.client.message import Message
-from formats.control import ber
-from formats.control.messages import ClientIdentity, ControlMessage, NegotiationMessage, OpenQueue
-from formats.wire.ack import AckStatus
-from formats.wire.confirm import iter_confirms
-from formats.wire.event import EventType, next_frame
-from formats.wire.push import Push
-from formats.wire.put import Put, iter_puts
+from formats.bmq.control import ber
+from formats.bmq.control.messages import ClientIdentity, ControlMessage, NegotiationMessage, OpenQueue
+from formats.bmq.wire.ack import AckStatus
+from formats.bmq.wire.confirm import iter_confirms
+from formats.bmq.wire.event import EventType, next_frame
+from formats.bmq.wire.push import Push
+from formats.bmq.wire.put import Put, iter_puts
 from tests.golden.archives import HERE, truth
 
 # As the recording's script configured its consumers.

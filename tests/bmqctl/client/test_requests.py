@@ -7,7 +7,7 @@ import pytest
 from bmqctl.client.control import ProtocolFault, Requests, Unusable
 from bmqctl.client.events import Closed, Configured, Event, Opened, QueueHandle, Refused, StreamOptions
 from bmqctl.client.lifecycle import Queue
-from formats.control.messages import (
+from formats.bmq.control.messages import (
     CloseQueue,
     CloseQueueResponse,
     ConfigureStream,

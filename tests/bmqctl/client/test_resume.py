@@ -26,7 +26,7 @@ from bmqctl.client.events import (
 from bmqctl.client.guid import GuidGenerator
 from bmqctl.client.lifecycle import Queue, Session
 from bmqctl.client.machine import Machine, MachineOptions
-from formats.control.messages import (
+from formats.bmq.control.messages import (
     CloseQueue,
     ConfigureStream,
     Disconnect,
@@ -35,7 +35,7 @@ from formats.control.messages import (
     Status,
     StatusCategory,
 )
-from formats.wire.ack import AckStatus
+from formats.bmq.wire.ack import AckStatus
 from tests.bmqctl.client.fakes import FakeBroker
 
 URI = "bmq://bmq.test.mem.priority/orders"

@@ -9,8 +9,8 @@ import trio.testing
 
 from bmqctl.client.events import Ack, StreamOptions
 from bmqctl.client.session import RequestFailed, Session, SessionLost, SessionOptions
-from formats.control.messages import CloseQueue, ConfigureStream, Disconnect, OpenQueue, Status, StatusCategory
-from formats.wire.ack import AckStatus
+from formats.bmq.control.messages import CloseQueue, ConfigureStream, Disconnect, OpenQueue, Status, StatusCategory
+from formats.bmq.wire.ack import AckStatus
 from tests.bmqctl.client.fakes import FakeBroker
 from tests.bmqctl.client.serving import serving
 

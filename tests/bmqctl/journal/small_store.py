@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from bmqctl.journal.build import build_store
-from formats.disk.files import FileType
+from formats.bmq.disk.files import FileType
 from tests.golden.archives import only
 
 __all__ = ["EXTENSIONS", "START_S", "build_small_store", "message_guid", "read_files", "small_lines"]

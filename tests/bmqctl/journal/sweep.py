@@ -10,23 +10,23 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any, NamedTuple, TypeVar
 
-import formats.disk
-from formats.disk.check_ledger import LedgerState, check_agreement, check_ledger
-from formats.disk.data import DATA_HEADER
-from formats.disk.faults import Fault
-from formats.disk.files import (
+import formats.bmq.disk
+from formats.bmq.disk.data import DATA_HEADER
+from formats.bmq.disk.files import (
     DATA_FILE_HEADER,
     FILE_HEADER,
     JOURNAL_FILE_HEADER,
     QLIST_FILE_HEADER,
 )
-from formats.disk.journal import LAYOUTS
-from formats.disk.keys import HASH_SIZE, KEY_SIZE
-from formats.disk.ledger import LEDGER_FILE_HEADER, LEDGER_RECORD_HEADER
-from formats.disk.padding import WORD, padding
-from formats.disk.qlist import APP_ID_HEADER, QUEUE_RECORD_HEADER, QueueRecord
-from formats.disk.recover import iter_data, iter_journal, iter_ledger, iter_qlist
-from formats.disk.validate import FileView, SetChecker, check_file_set
+from formats.bmq.disk.journal import LAYOUTS
+from formats.bmq.disk.keys import HASH_SIZE, KEY_SIZE
+from formats.bmq.disk.ledger import LEDGER_FILE_HEADER, LEDGER_RECORD_HEADER
+from formats.bmq.disk.padding import WORD, padding
+from formats.bmq.disk.qlist import APP_ID_HEADER, QUEUE_RECORD_HEADER, QueueRecord
+from formats.bmq.stores.check_ledger import LedgerState, check_agreement, check_ledger
+from formats.bmq.stores.faults import Fault
+from formats.bmq.stores.recover import iter_data, iter_journal, iter_ledger, iter_qlist
+from formats.bmq.stores.validate import FileView, SetChecker, check_file_set
 from formats.schema import Buffer, Layout
 from tests.bmqctl.journal.small_store import EXTENSIONS, build_small_store
 from tests.golden.archives import only
@@ -37,7 +37,7 @@ JOURNAL, DATA, QLIST, LEDGER = EXTENSIONS
 
 T = TypeVar("T")
 
-DOCUMENT = Path(formats.disk.__file__).with_name("CHECKSUMS.md")
+DOCUMENT = Path(formats.bmq.disk.__file__).with_name("CHECKSUMS.md")
 BEGIN, END = "<!-- table -->\n", "<!-- end of table -->"
 SWEPT_MESSAGES = 4
 

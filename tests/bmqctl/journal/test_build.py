@@ -11,14 +11,14 @@ from typer.testing import CliRunner
 
 from bmqctl.app import app
 from bmqctl.journal.build import BadLine, build_store
-from bmqctl.journal.files import map_data, read_written
-from bmqctl.journal.rows import qlist_rows
-from formats.disk.data import parse_data_record
-from formats.disk.journal import MessageRecord
-from formats.disk.recover import iter_journal
-from formats.wire.application_data import split_application_data
-from formats.wire.properties import decode_properties
-from tests.bmqctl.journal.slow_rows import JournalRows, ledger_rows
+from bmqctl.journal.dump.rows import qlist_rows
+from bmqctl.journal.read.files import map_data, read_written
+from formats.bmq.disk.data import parse_data_record
+from formats.bmq.disk.journal import MessageRecord
+from formats.bmq.stores.recover import iter_journal
+from formats.bmq.wire.application_data import split_application_data
+from formats.bmq.wire.properties import decode_properties
+from tests.bmqctl.journal.dump.slow_rows import JournalRows, ledger_rows
 from tests.golden.archives import only, unpack_store
 
 QUEUE = "bmq://bmq.test.persistent.priority/q"

@@ -1,4 +1,4 @@
-"""Check of the statements in `formats/disk/CHECKSUMS.md` with random bits; `scripts/sweep` takes all of them."""
+"""Check of the statements in `formats/bmq/disk/CHECKSUMS.md` with random bits; `scripts/sweep` takes all of them."""
 
 from __future__ import annotations
 
@@ -8,9 +8,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from broker.core.clock import Now
-from broker.opening import StoreDamaged, open_ledger, open_shards
-from broker.store.partition_files import PartitionLimits
+from broker.bmq.assembly.opening import StoreDamaged, open_ledger, open_shards
+from broker.bmq.store.partition_files import PartitionLimits
+from broker.common.clock import Now
 from tests.bmqctl.journal.small_store import EXTENSIONS, START_S, build_small_store
 from tests.bmqctl.journal.sweep import DOCUMENT, SWEPT_MESSAGES, Field, Sweep, file_of, main, read_table
 from tests.broker.fakes import Content, MemoryDirectory

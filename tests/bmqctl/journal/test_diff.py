@@ -12,7 +12,7 @@ from typer.testing import CliRunner
 
 from bmqctl.app import app
 from bmqctl.journal.build import build_store
-from formats.disk.files import JOURNAL_RECORD_SIZE
+from formats.bmq.disk.files import JOURNAL_RECORD_SIZE
 from tests.golden.archives import only, unpack_store
 
 QUEUE = "bmq://bmq.test.persistent.priority/q"

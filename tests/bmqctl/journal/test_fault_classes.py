@@ -9,10 +9,10 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from formats.disk.data import parse_data_record
-from formats.disk.faults import CATALOGUE
-from formats.disk.journal import DeletionRecord, JournalOpRecord, MessageRecord, QueueOpRecord, Record
-from formats.disk.recover import iter_journal
+from formats.bmq.disk.data import parse_data_record
+from formats.bmq.disk.journal import DeletionRecord, JournalOpRecord, MessageRecord, QueueOpRecord, Record
+from formats.bmq.stores.faults import CATALOGUE
+from formats.bmq.stores.recover import iter_journal
 from tests.bmqctl.journal.small_store import EXTENSIONS, build_small_store
 from tests.golden.archives import only
 

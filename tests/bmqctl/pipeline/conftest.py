@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 from pyspark.sql import SparkSession
 
-from bmqctl.pipeline import java, session
+from bmqctl.pipeline.spark import java, session
 from tests.golden.archives import unpack_store
 
 

@@ -8,10 +8,10 @@ from typing import Any
 
 from pyspark.sql.datasource import Filter
 
-from bmqctl.pipeline.options import ReadOptions
-from bmqctl.pipeline.plan import plan
-from bmqctl.pipeline.read import read_part
-from bmqctl.pipeline.tables import schema_of
+from bmqctl.pipeline.source.options import ReadOptions
+from bmqctl.pipeline.source.plan import plan
+from bmqctl.pipeline.source.read import read_part
+from bmqctl.pipeline.source.tables import schema_of
 
 __all__ = ["read_rows"]
 

@@ -17,7 +17,7 @@ from pyspark.sql import SparkSession
 from typer.testing import CliRunner, Result
 
 from bmqctl.app import app
-from bmqctl.pipeline import java, launch
+from bmqctl.pipeline.spark import java, launch
 from tests.bmqctl.pipeline.written import WrittenStore
 
 # Starting Python workers takes long where many others work too.

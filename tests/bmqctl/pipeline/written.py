@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from formats.disk import journal
-from formats.disk.data import data_record_size, write_data_record
-from formats.disk.files import JOURNAL_RECORD_SIZE, FileType, StoreFileName, initial_bytes
-from formats.disk.journal import JournalOpType, QueueOpType, SyncPointType
-from formats.disk.keys import NULL_KEY
-from formats.disk.qlist import build_queue_record
-from formats.padding import DWORD, WORD
+from formats.bmq.disk import journal
+from formats.bmq.disk.data import data_record_size, write_data_record
+from formats.bmq.disk.files import JOURNAL_RECORD_SIZE, FileType, StoreFileName, initial_bytes
+from formats.bmq.disk.journal import JournalOpType, QueueOpType, SyncPointType
+from formats.bmq.disk.keys import NULL_KEY
+from formats.bmq.disk.qlist import build_queue_record
+from formats.bmq.padding import DWORD, WORD
 
 __all__ = ["TIME", "WrittenStore"]
 

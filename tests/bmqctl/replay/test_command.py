@@ -11,11 +11,11 @@ import pytest
 from typer.testing import CliRunner, Result
 
 from bmqctl.app import app
-from bmqctl.journal.reader import JournalReader
+from bmqctl.journal.read.reader import JournalReader
 from bmqctl.replay.plan import Selection, make_plan
 from bmqctl.replay.progress import Head, Step, open_state
 from bmqctl.testing import free_port
-from formats.disk.files import JOURNAL_RECORD_SIZE, FileType
+from formats.bmq.disk.files import JOURNAL_RECORD_SIZE, FileType
 from tests.bmqctl.replay.stores import FANOUT, PRIORITY, build, guid, lines, message
 from tests.golden.archives import STORES, only, storage_records, unpack_store
 

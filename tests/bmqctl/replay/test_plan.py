@@ -8,10 +8,10 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from bmqctl.journal.filters import BadFilter
+from bmqctl.journal.read.filters import BadFilter
 from bmqctl.replay.fates import Fate
 from bmqctl.replay.plan import ENTRY, BadRename, Plan, Renames, Selection, StoreChanged, make_plan
-from formats.disk.files import FileType
+from formats.bmq.disk.files import FileType
 from tests.bmqctl.replay.stores import FANOUT, PRIORITY, START_S, build, guid, lines, message
 from tests.golden.archives import only
 

@@ -21,9 +21,9 @@ from bmqctl.replay.messages import StoredMessage
 from bmqctl.replay.plan import Selection, make_plan
 from bmqctl.replay.post import GUID_PROPERTY, TIME_PROPERTY, Fault, PostOptions, Run, marked
 from bmqctl.replay.progress import Head, Progress, Step, replay_guid
-from formats.codes import PROPERTIES_MAX
-from formats.wire.ack import AckStatus
-from formats.wire.properties import Property, PropertyType
+from formats.bmq.codes import PROPERTIES_MAX
+from formats.bmq.wire.ack import AckStatus
+from formats.bmq.wire.properties import Property, PropertyType
 from tests.bmqctl.client.fakes import FakeBroker
 from tests.bmqctl.client.serving import Server, serving
 from tests.bmqctl.replay.stores import PRIORITY, build, guid, message

@@ -20,7 +20,7 @@ from bmqctl.tool.commands import (
     subscription_faults,
 )
 from bmqctl.tool.grammar import CommandError, camel, decode, encode, parse_line, show
-from formats.wire.properties import Property, PropertyType
+from formats.bmq.wire.properties import Property, PropertyType
 
 
 @pytest.mark.parametrize(

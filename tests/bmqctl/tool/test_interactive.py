@@ -9,8 +9,8 @@ import pytest
 import trio
 
 from bmqctl.tool.printing import hex_dump
-from formats.control.messages import CloseQueue, ConfigureStream, OpenQueue, Status, StatusCategory
-from formats.wire.properties import Property, PropertyType, encode_properties
+from formats.bmq.control.messages import CloseQueue, ConfigureStream, OpenQueue, Status, StatusCategory
+from formats.bmq.wire.properties import Property, PropertyType, encode_properties
 from tests.bmqctl.client.fakes import FakeBroker
 from tests.bmqctl.client.serving import serving
 from tests.bmqctl.tool.typing_user import interact

@@ -10,7 +10,7 @@ from bmqctl.tool.commands import MessageProperty, Subscription
 from bmqctl.tool.parameters import ParameterError, Parameters, default_broker, dump_profile, load_profile
 from bmqctl.tool.results import CloseResult, ConfigureResult, GenericResult, OpenResult, result_of
 from bmqctl.tool.session import parse_endpoint
-from formats.control.messages import Status, StatusCategory
+from formats.bmq.control.messages import Status, StatusCategory
 
 
 def test_the_broker_is_on_this_host(monkeypatch: pytest.MonkeyPatch) -> None:

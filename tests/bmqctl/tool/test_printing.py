@@ -15,7 +15,7 @@ from bmqctl.tool.printing import (
     print_properties,
     queue_id,
 )
-from formats.wire.properties import Property, PropertyType
+from formats.bmq.wire.properties import Property, PropertyType
 
 
 def test_values_stand_as_the_reference_prints_them() -> None:

@@ -18,7 +18,7 @@ from bmqctl.tool.log import Log
 from bmqctl.tool.storage import StorageInspector
 from bmqctl.tool.store_files import Cursor, DataCursor, JournalCursor, QlistCursor
 from bmqctl.tool.store_print import kind_of, print_data, print_record
-from formats.disk.journal import MessageRecord
+from formats.bmq.disk.journal import MessageRecord
 from formats.errors import FormatError
 from tests.golden.archives import only, storage_records, unpack_store
 

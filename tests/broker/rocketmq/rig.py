@@ -6,10 +6,11 @@ from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
 
-from broker.core.clock import Now
-from broker.core.faults import Faults
+from broker.common.clock import Now
+from broker.common.faults import Faults
 from broker.rocketmq.access.guard import AccessOptions, Guard
 from broker.rocketmq.access.tables import AccessTables
+from broker.rocketmq.assembly.config import BROKER_READERS, LOCKED
 from broker.rocketmq.core.broker import Broker, State, World
 from broker.rocketmq.core.delays import make_due_time
 from broker.rocketmq.core.groups import Groups
@@ -22,7 +23,6 @@ from broker.rocketmq.core.transactions import TransactionTimes
 from broker.rocketmq.remoting.session import Session
 from broker.rocketmq.settings import Settings
 from broker.rocketmq.store.message_store import MessageStore, StoreOptions, open_store
-from broker.rocketmq_config import BROKER_READERS, LOCKED
 from formats.rocketmq.checkpoints import TIMER_CHECKPOINT
 from formats.rocketmq.codes import RequestCode
 from formats.rocketmq.delay_bodies import DELAY_OFFSETS, DelayOffsets

@@ -9,11 +9,11 @@ from typing import Any
 
 import pytest
 
+from broker.rocketmq.assembly.config import NAMESERVER_DEFAULTS, NAMESERVER_LOCKED, NAMESERVER_READERS
 from broker.rocketmq.nameserver.key_values import KeyValues
 from broker.rocketmq.nameserver.requests import Nameserver
 from broker.rocketmq.nameserver.routes import EXPIRED_MS, Routes
 from broker.rocketmq.settings import Settings
-from broker.rocketmq_config import NAMESERVER_DEFAULTS, NAMESERVER_LOCKED, NAMESERVER_READERS
 from formats.rocketmq import fastjson
 from formats.rocketmq.codes import RequestCode, ResponseCode
 from formats.rocketmq.frame import Frame, FrameFlag, HeaderEncoding, next_frame

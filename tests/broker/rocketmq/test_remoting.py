@@ -8,9 +8,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from broker.core.clock import Now
-from broker.core.faults import Faults, Inconsistent
-from broker.core.timers import Timers
+from broker.common.clock import Now
+from broker.common.faults import Faults, Inconsistent
+from broker.common.timers import Timers
 from broker.rocketmq.node import Node
 from broker.rocketmq.remoting.session import IDLE_MS, OUTPUT_BYTES_MAX, Session
 from formats.rocketmq.codes import RequestCode, ResponseCode

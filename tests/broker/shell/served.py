@@ -6,14 +6,14 @@ from collections.abc import Awaitable, Callable
 
 import trio
 
-from broker.core.faults import Inconsistent
-from broker.core.node import Node
-from broker.core.session import Session
+from broker.bmq.node.node import Node
+from broker.bmq.session.session import Session
+from broker.common.faults import Inconsistent
 from broker.shell.server import Listener, Server, listen
-from formats.control import ber
-from formats.control.messages import AdminCommand, ClientIdentity, ClientType, ControlMessage, NegotiationMessage
-from formats.wire.event import EventType, build_schema_event, next_frame
-from tests.broker.rig import Rig, identity
+from formats.bmq.control import ber
+from formats.bmq.control.messages import AdminCommand, ClientIdentity, ClientType, ControlMessage, NegotiationMessage
+from formats.bmq.wire.event import EventType, build_schema_event, next_frame
+from tests.broker.bmq.rig import Rig, identity
 
 __all__ = ["Peer", "Served", "serve"]
 

@@ -13,18 +13,18 @@ from contextlib import suppress
 import pytest
 import trio
 
-from broker.admin.environment import Context, Environment
-from broker.admin.service import Admin
-from broker.app import EXIT_INCONSISTENT, _guarded
-from broker.core.authentication import Authentications, Denied, Granted, Outcome
-from broker.core.faults import TOLD_MAX, WINDOW_MS, Faults, Inconsistent
-from broker.core.session import Session
-from broker.core.shard import Shard
+from broker.bmq.admin.environment import Context, Environment
+from broker.bmq.admin.service import Admin
+from broker.bmq.assembly.app import EXIT_INCONSISTENT, _guarded
+from broker.bmq.partition.shard import Shard
+from broker.bmq.session.authentication import Authentications, Denied, Granted, Outcome
+from broker.bmq.session.session import Session
+from broker.common.faults import TOLD_MAX, WINDOW_MS, Faults, Inconsistent
 from broker.shell import server as shell
 from broker.shell.dialing import Place
-from formats.control.messages import AdminCommandResponse, OpenQueue, OpenQueueResponse
-from formats.wire.event import EventType
-from tests.broker.rig import ACK, READ, WRITE, Rig, guid, handle, identity, put_event, start
+from formats.bmq.control.messages import AdminCommandResponse, OpenQueue, OpenQueueResponse
+from formats.bmq.wire.event import EventType
+from tests.broker.bmq.rig import ACK, READ, WRITE, Rig, guid, handle, identity, put_event, start
 from tests.broker.shell.served import HOST, Peer, Served, serve
 
 URI = "bmq://priority/q"

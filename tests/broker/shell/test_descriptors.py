@@ -11,9 +11,10 @@ from pathlib import Path
 
 import pytest
 
-from broker.core.clock import Now
-from broker.core.messages import Full
-from broker.opening import open_ledger, open_shards
+from broker.bmq.assembly.opening import open_ledger, open_shards
+from broker.bmq.core.messages import Full
+from broker.bmq.store.partition_files import PartitionFiles
+from broker.common.clock import Now
 from broker.shell.descriptors import (
     FILES_PER_PARTITION,
     PAUSE_MS,
@@ -24,10 +25,9 @@ from broker.shell.descriptors import (
     raise_limit,
 )
 from broker.shell.files import DataDirectory
-from broker.store.partition_files import PartitionFiles
-from formats.control.messages import OpenQueue, OpenQueueResponse
-from tests.broker.core.posting import ROOMY
-from tests.broker.rig import WRITE, guid, handle, identity, put_event, start
+from formats.bmq.control.messages import OpenQueue, OpenQueueResponse
+from tests.broker.bmq.queue.posting import ROOMY
+from tests.broker.bmq.rig import WRITE, guid, handle, identity, put_event, start
 from tests.broker.shell.served import Served, serve
 
 

@@ -9,13 +9,13 @@ from collections.abc import Iterator
 import pytest
 import trio
 
-from broker.core.clock import Now
-from broker.core.session import Session
-from broker.proxy.node import ProxyNode
+from broker.bmq.proxy.node import ProxyNode
+from broker.bmq.session.session import Session
+from broker.common.clock import Now
 from broker.shell import dialing
 from broker.shell.dialing import Place
 from broker.shell.server import Server
-from tests.broker.rig import NODE
+from tests.broker.bmq.rig import NODE
 
 HOST = "127.0.0.1"
 

@@ -11,16 +11,16 @@ import pytest
 import trio
 import trustme
 
-from broker.core.clock import Now
-from broker.core.session import Session
-from broker.proxy.node import ProxyNode
+from broker.bmq.proxy.node import ProxyNode
+from broker.bmq.session.session import Session
+from broker.common.clock import Now
 from broker.shell import dialing
 from broker.shell.dialing import Place
 from broker.shell.server import Listener, Server, listen
-from formats.control import ber
-from formats.control.messages import NegotiationMessage
-from formats.wire.event import HEARTBEAT_REQUEST, build_schema_event
-from tests.broker.rig import NODE, identity
+from formats.bmq.control import ber
+from formats.bmq.control.messages import NegotiationMessage
+from formats.bmq.wire.event import HEARTBEAT_REQUEST, build_schema_event
+from tests.broker.bmq.rig import NODE, identity
 
 HOST = "localhost"
 

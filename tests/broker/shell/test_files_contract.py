@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from broker.ports.files import Directory
+from broker.common.files import Directory
 from broker.shell.files import CHUNK_BYTES, DataDirectory
 from tests.broker.fakes import MemoryDirectory
 

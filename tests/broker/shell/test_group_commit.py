@@ -10,7 +10,7 @@ from collections.abc import Iterator
 import pytest
 
 from broker.shell.server import Server
-from tests.broker.rig import WRITE, guid, put_event, start
+from tests.broker.bmq.rig import WRITE, guid, put_event, start
 
 URI = "bmq://priority/q"
 MESSAGES = 50

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from formats.codes import EventType
-from formats.wire.ack import Ack, build_ack_event, iter_acks
-from formats.wire.event import EVENT_HEADER_SIZE
+from formats.bmq.codes import EventType
+from formats.bmq.wire.ack import Ack, build_ack_event, iter_acks
+from formats.bmq.wire.event import EVENT_HEADER_SIZE
 from tests.fuzz.seeds import bodies
 
 __all__ = ["decode", "seeds", "verify"]

@@ -6,15 +6,15 @@ compression. A payload that inflates to more than is allowed is refused before i
 
 from __future__ import annotations
 
-from formats.codes import CompressionAlgorithm, EventType, PutFlag
-from formats.wire.application_data import (
+from formats.bmq.codes import CompressionAlgorithm, EventType, PutFlag
+from formats.bmq.wire.application_data import (
     ApplicationData,
     build_application_data,
     split_application_data,
     to_older_application_data,
 )
-from formats.wire.compression import compress
-from formats.wire.put import iter_puts
+from formats.bmq.wire.compression import compress
+from formats.bmq.wire.put import iter_puts
 from tests.fuzz.seeds import bodies
 
 __all__ = ["decode", "seeds", "verify"]

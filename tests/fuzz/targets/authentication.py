@@ -7,15 +7,15 @@ from __future__ import annotations
 
 from typing import Any
 
-from formats.control import ber
-from formats.control.messages import (
+from formats.bmq.control import ber
+from formats.bmq.control.messages import (
     AuthenticationMessage,
     AuthenticationRequest,
     AuthenticationResponse,
     Status,
     StatusCategory,
 )
-from formats.padding import padding
+from formats.bmq.padding import padding
 from tests.fuzz.schema_messages import decode_schema, schema_seeds, schema_words, verify_schema
 
 __all__ = ["decode", "seeds", "verify", "words"]

@@ -7,10 +7,10 @@ from __future__ import annotations
 
 from typing import Any, NamedTuple
 
-from formats.codes import EventType
-from formats.control import ber
-from formats.control.messages import ClusterMessage
-from formats.disk.ledger import LedgerRecord, LedgerRecordType, build_ledger_record, parse_ledger_record
+from formats.bmq.codes import EventType
+from formats.bmq.control import ber
+from formats.bmq.control.messages import ClusterMessage
+from formats.bmq.disk.ledger import LedgerRecord, LedgerRecordType, build_ledger_record, parse_ledger_record
 from tests.fuzz.schema_messages import schema_words, verify_schema
 from tests.fuzz.seal import seal_ledger_record
 from tests.fuzz.seeds import bodies

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from formats.codes import EventType
-from formats.wire.confirm import build_confirm_event, iter_confirms
-from formats.wire.event import EVENT_HEADER_SIZE
+from formats.bmq.codes import EventType
+from formats.bmq.wire.confirm import build_confirm_event, iter_confirms
+from formats.bmq.wire.event import EVENT_HEADER_SIZE
 from tests.fuzz.seeds import bodies
 
 __all__ = ["decode", "seeds", "verify"]

@@ -5,9 +5,9 @@ What a record holds can be written and read again.
 
 from __future__ import annotations
 
-from formats.disk.data import DataRecord, data_record_size, parse_data_record, write_data_record
-from formats.disk.files import FileType, open_file
-from formats.disk.recover import iter_data
+from formats.bmq.disk.data import DataRecord, data_record_size, parse_data_record, write_data_record
+from formats.bmq.disk.files import FileType, open_file
+from formats.bmq.stores.recover import iter_data
 from tests.fuzz.seeds import small_store
 
 __all__ = ["decode", "seeds", "verify"]

@@ -7,8 +7,8 @@ from __future__ import annotations
 
 from typing import Any
 
-from formats.codes import EventType
-from formats.control.messages import ElectorMessage
+from formats.bmq.codes import EventType
+from formats.bmq.control.messages import ElectorMessage
 from tests.fuzz.schema_messages import decode_schema, schema_seeds, schema_words, verify_schema
 from tests.fuzz.seeds import bodies
 

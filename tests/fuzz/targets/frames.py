@@ -5,8 +5,8 @@ Heartbeats and all other events come in this frame. A frame's header is written 
 
 from __future__ import annotations
 
-from formats.codes import EventType
-from formats.wire.event import EVENT_HEADER, Frame, iter_frames, next_frame, schema_encoding, schema_message
+from formats.bmq.codes import EventType
+from formats.bmq.wire.event import EVENT_HEADER, Frame, iter_frames, next_frame, schema_encoding, schema_message
 from tests.fuzz.seeds import SIZE_MAX, events
 
 __all__ = ["decode", "seeds", "verify"]

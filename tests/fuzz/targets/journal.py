@@ -7,9 +7,9 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
-from formats.disk.files import JOURNAL_RECORD_SIZE, FileType
-from formats.disk.journal import LAYOUTS, Record, RecordType, select
-from formats.disk.recover import JournalExtent, iter_journal, journal_extent, scan_chunks
+from formats.bmq.disk.files import JOURNAL_RECORD_SIZE, FileType
+from formats.bmq.disk.journal import LAYOUTS, Record, RecordType, select
+from formats.bmq.stores.recover import JournalExtent, iter_journal, journal_extent, scan_chunks
 from tests.fuzz.seeds import small_store
 
 __all__ = ["decode", "seeds", "verify"]

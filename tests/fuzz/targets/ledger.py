@@ -7,9 +7,9 @@ from __future__ import annotations
 
 from typing import Any, NamedTuple
 
-from formats.control import ber
-from formats.control.messages import ClusterMessage
-from formats.disk.ledger import (
+from formats.bmq.control import ber
+from formats.bmq.control.messages import ClusterMessage
+from formats.bmq.disk.ledger import (
     LedgerFileHeader,
     LedgerRecord,
     LedgerRecordType,
@@ -17,7 +17,7 @@ from formats.disk.ledger import (
     open_ledger,
     parse_ledger_record,
 )
-from formats.disk.recover import iter_ledger
+from formats.bmq.stores.recover import iter_ledger
 from tests.fuzz.schema_messages import schema_words, verify_schema
 from tests.fuzz.seal import seal_ledger
 from tests.fuzz.seeds import ledger

@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import NamedTuple, TypeVar
 
-from formats.disk.files import StoreFileName, group_file_sets, parse_file_name
-from formats.disk.ledger import LedgerFileName, parse_ledger_file_name
+from formats.bmq.disk.files import StoreFileName, group_file_sets, parse_file_name
+from formats.bmq.disk.ledger import LedgerFileName, parse_ledger_file_name
+from formats.bmq.guid import format_guid, parse_guid
+from formats.bmq.uri import QueueUri, parse_uri
 from formats.errors import FormatError
-from formats.guid import format_guid, parse_guid
-from formats.uri import QueueUri, parse_uri
 
 __all__ = ["decode", "seeds", "verify"]
 

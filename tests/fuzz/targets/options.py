@@ -7,8 +7,8 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
-from formats.codes import EventType
-from formats.wire.options import (
+from formats.bmq.codes import EventType
+from formats.bmq.wire.options import (
     OPTION_HEADER,
     Option,
     OptionHeader,
@@ -18,7 +18,7 @@ from formats.wire.options import (
     pack_message_group_id,
     sub_queue_infos,
 )
-from formats.wire.push import iter_pushes
+from formats.bmq.wire.push import iter_pushes
 from tests.fuzz.seeds import bodies
 
 __all__ = ["decode", "seeds", "verify"]

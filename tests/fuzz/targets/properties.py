@@ -6,10 +6,16 @@ encoding are the same ones in the older.
 
 from __future__ import annotations
 
-from formats.codes import EventType, PutFlag
-from formats.wire.application_data import split_application_data
-from formats.wire.properties import Property, decode_properties, encode_properties, properties_size, to_older_encoding
-from formats.wire.put import iter_puts
+from formats.bmq.codes import EventType, PutFlag
+from formats.bmq.wire.application_data import split_application_data
+from formats.bmq.wire.properties import (
+    Property,
+    decode_properties,
+    encode_properties,
+    properties_size,
+    to_older_encoding,
+)
+from formats.bmq.wire.put import iter_puts
 from tests.fuzz.seeds import bodies
 
 __all__ = ["decode", "seeds", "verify"]

@@ -5,9 +5,9 @@ So are their options, and the subscriptions in them. What a message holds are vi
 
 from __future__ import annotations
 
-from formats.codes import EventType
-from formats.wire.options import SubQueueInfo, sub_queue_infos
-from formats.wire.push import Push, append_push_with_options, iter_pushes
+from formats.bmq.codes import EventType
+from formats.bmq.wire.options import SubQueueInfo, sub_queue_infos
+from formats.bmq.wire.push import Push, append_push_with_options, iter_pushes
 from tests.fuzz.seeds import bodies
 
 __all__ = ["decode", "seeds", "verify"]

@@ -5,9 +5,9 @@ So are their options. What a message holds are views: together not longer than t
 
 from __future__ import annotations
 
-from formats.codes import EventType
-from formats.wire.options import Option, iter_options
-from formats.wire.put import Put, append_put, correlation_id, iter_puts
+from formats.bmq.codes import EventType
+from formats.bmq.wire.options import Option, iter_options
+from formats.bmq.wire.put import Put, append_put, correlation_id, iter_puts
 from tests.fuzz.seeds import bodies
 
 __all__ = ["decode", "seeds", "verify"]

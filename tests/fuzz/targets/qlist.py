@@ -5,9 +5,9 @@ What a record says can be written and read again.
 
 from __future__ import annotations
 
-from formats.disk.files import FileType, open_file
-from formats.disk.qlist import QueueRecord, build_queue_record, parse_queue_record
-from formats.disk.recover import iter_qlist
+from formats.bmq.disk.files import FileType, open_file
+from formats.bmq.disk.qlist import QueueRecord, build_queue_record, parse_queue_record
+from formats.bmq.stores.recover import iter_qlist
 from tests.fuzz.seeds import queue_lists
 
 __all__ = ["decode", "seeds", "verify"]

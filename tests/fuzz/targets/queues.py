@@ -6,10 +6,10 @@ made right first. A journal that is refused names nothing; what else is damaged 
 
 from __future__ import annotations
 
-from formats.disk.files import FileType
-from formats.disk.ledger import open_ledger
-from formats.disk.queues import Queue, QueueCatalog, read_ledgers
-from formats.disk.recover import journal_extent, scan_chunks
+from formats.bmq.disk.files import FileType
+from formats.bmq.disk.ledger import open_ledger
+from formats.bmq.stores.queues import Queue, QueueCatalog, read_ledgers
+from formats.bmq.stores.recover import journal_extent, scan_chunks
 from formats.errors import FormatError
 from tests.fuzz.seal import seal_ledger
 from tests.fuzz.seeds import ledger, small_store

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from formats.codes import EventType
-from formats.wire.event import EVENT_HEADER_SIZE
-from formats.wire.receipt import RECEIPT, Receipt, build_receipt_event, parse_receipt
+from formats.bmq.codes import EventType
+from formats.bmq.wire.event import EVENT_HEADER_SIZE
+from formats.bmq.wire.receipt import RECEIPT, Receipt, build_receipt_event, parse_receipt
 from tests.fuzz.seeds import bodies
 
 __all__ = ["decode", "seeds", "verify"]

@@ -5,8 +5,8 @@ A chunk whose digest is wrong is read, and said to be unsound; one that was writ
 
 from __future__ import annotations
 
-from formats.codes import RecoveryFileChunkType
-from formats.wire.recovery import RecoveryChunk, append_chunk, is_sound, iter_chunks
+from formats.bmq.codes import RecoveryFileChunkType
+from formats.bmq.wire.recovery import RecoveryChunk, append_chunk, is_sound, iter_chunks
 from tests.fuzz.seeds import small_store
 
 __all__ = ["decode", "seeds", "verify"]

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from formats.codes import EventType
-from formats.wire.event import EVENT_HEADER_SIZE
-from formats.wire.reject import build_reject_event, iter_rejects
+from formats.bmq.codes import EventType
+from formats.bmq.wire.event import EVENT_HEADER_SIZE
+from formats.bmq.wire.reject import build_reject_event, iter_rejects
 from tests.fuzz.seeds import bodies
 
 __all__ = ["decode", "seeds", "verify"]

@@ -7,11 +7,11 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
-from formats.codes import EventType, StorageMessageType
-from formats.disk.data import DataRecord, parse_data_record
-from formats.disk.journal import LAYOUTS, Record, decode_record
-from formats.disk.qlist import QueueRecord, build_queue_record, parse_queue_record
-from formats.wire.storage import StorageMessage, append_storage, iter_storage
+from formats.bmq.codes import EventType, StorageMessageType
+from formats.bmq.disk.data import DataRecord, parse_data_record
+from formats.bmq.disk.journal import LAYOUTS, Record, decode_record
+from formats.bmq.disk.qlist import QueueRecord, build_queue_record, parse_queue_record
+from formats.bmq.wire.storage import StorageMessage, append_storage, iter_storage
 from tests.fuzz.seeds import bodies
 
 __all__ = ["decode", "seeds", "verify"]

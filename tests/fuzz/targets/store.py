@@ -6,9 +6,9 @@ itself, 4 a ledger. The next four say how long the JOURNAL and the DATA file of 
 
 from __future__ import annotations
 
-from formats.disk.faults import CATALOGUE, Fault
-from formats.disk.files import FileType, StoreFileName
-from formats.disk.validate import FileView, validate_file, validate_file_set, validate_ledger
+from formats.bmq.disk.files import FileType, StoreFileName
+from formats.bmq.stores.faults import CATALOGUE, Fault
+from formats.bmq.stores.validate import FileView, validate_file, validate_file_set, validate_ledger
 from tests.fuzz.seeds import ledger, small_store
 
 __all__ = ["decode", "seeds", "verify"]

@@ -6,12 +6,13 @@ from collections.abc import Callable
 from enum import Enum
 from random import Random
 
-from broker.core.clock import Now
-from broker.core.faults import Faults
-from broker.core.timers import Timers
-from broker.ports.files import Directory, StoreFile
+from broker.common.clock import Now
+from broker.common.faults import Faults
+from broker.common.files import Directory, StoreFile
+from broker.common.timers import Timers
 from broker.rocketmq.access.guard import AccessOptions, Guard
 from broker.rocketmq.access.tables import AccessTables
+from broker.rocketmq.assembly.config import BROKER_READERS, LOCKED
 from broker.rocketmq.core.broker import Broker, State, World
 from broker.rocketmq.core.delays import make_due_time
 from broker.rocketmq.core.groups import Groups
@@ -26,7 +27,6 @@ from broker.rocketmq.remoting.session import Session
 from broker.rocketmq.settings import Settings
 from broker.rocketmq.store.commit_log import CommitLog, Message
 from broker.rocketmq.store.message_store import Flush, StoreOptions, open_store
-from broker.rocketmq_config import BROKER_READERS, LOCKED
 from formats.rocketmq.checkpoints import TIMER_CHECKPOINT
 from formats.rocketmq.consume_queue import CONSUME_QUEUE_ENTRY
 from formats.rocketmq.delay_bodies import DELAY_OFFSETS, DelayOffsets

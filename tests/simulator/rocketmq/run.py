@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from broker.core.faults import Inconsistent
+from broker.common.faults import Inconsistent
 from tests.simulator.invariants import Violation
 from tests.simulator.logs import quiet
 from tests.simulator.rocketmq.world import ROCKETMQ_STEPS, RocketWorld

@@ -1,0 +1,1 @@
+"""Records as text, JSON, tables and columnar files, once or as they come."""

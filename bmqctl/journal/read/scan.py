@@ -1,0 +1,152 @@
+"""Scan of journals of any size, a chunk at a time, in constant memory, even while a broker writes or truncates them.
+
+A chunk is read into a buffer that the next one overwrites. The file is not mapped, since a broker may truncate it
+(see `bmqctl.journal.read.files`); bytes truncated during the read count as absent. Blocks that are holes or zeros
+are left out: they hold no records. Finding the end of a preallocated journal costs a look at its holes, not a read.
+"""
+
+from __future__ import annotations
+
+import errno
+import os
+from collections.abc import Iterator
+from functools import cached_property
+from pathlib import Path
+from types import TracebackType
+from typing import Any, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from formats.bmq.disk.files import JOURNAL_RECORD_SIZE, FileType, OpenedFile, open_file
+from formats.bmq.disk.journal import ANY_RECORD
+from formats.bmq.stores.recover import JournalExtent, find_journal_extent
+
+__all__ = ["CHUNK_RECORDS", "JournalScan", "RecordChunk"]
+
+CHUNK_RECORDS = 1 << 16
+HEADERS_SIZE = 1 << 11
+
+
+class RecordChunk(NamedTuple):
+    """Consecutive records, unchecked: `first` is the first one's slot in the journal, `offset` its first byte.
+
+    `records` (shape (n,), `ANY_RECORD.dtype`) are overwritten when the next chunk is requested.
+    """
+
+    first: int
+    offset: int
+    records: NDArray[Any]
+
+    @property
+    def indexes(self) -> NDArray[np.int64]:
+        """The slot of each record in the journal."""
+        return np.arange(self.first, self.first + len(self.records), dtype=np.int64)
+
+
+class JournalScan:
+    """A journal open for reading; a context manager. Raises FormatError if its headers are wrong, OSError."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        self._file = path.open("rb", buffering=0)
+        try:
+            self.opened: OpenedFile = open_file(self.read(0, HEADERS_SIZE), FileType.JOURNAL)
+        except BaseException:
+            self._file.close()
+            raise
+
+    @property
+    def partition_id(self) -> int:
+        return self.opened.file.partition_id
+
+    @property
+    def first_record_offset(self) -> int:
+        return self.opened.first_record_offset
+
+    def __enter__(self) -> JournalScan:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._file.close()
+
+    @property
+    def data_end(self) -> int:
+        """Start of the file's last hole, or its size: nothing is written from there on."""
+        descriptor = self._file.fileno()
+        size = os.fstat(descriptor).st_size
+        end = offset = 0
+        while offset < size:
+            try:
+                start = os.lseek(descriptor, offset, os.SEEK_DATA)
+            except OSError as error:
+                if error.errno == errno.ENXIO:
+                    break
+                raise
+            end = offset = os.lseek(descriptor, start, os.SEEK_HOLE)
+        return end
+
+    @cached_property
+    def extent(self) -> JournalExtent:
+        """The written part of the journal, by the reference's rule."""
+        return find_journal_extent(self._read_unless_hole, self.data_end)
+
+    def chunks(
+        self, start: int = 0, end: int | None = None, chunk_records: int = CHUNK_RECORDS
+    ) -> Iterator[RecordChunk]:
+        """Yield the slots from `start` to before `end` (None: the end of the file), without blocks that are all zeros.
+
+        Chunks begin at `start` plus a multiple of `chunk_records`. For the written part, `end` is
+        `extent.record_count`.
+        """
+        first = self.first_record_offset
+        size = chunk_records * JOURNAL_RECORD_SIZE
+        buffer = bytearray(size)
+        view = memoryview(buffer)
+        at = start
+        while end is None or at < end:
+            offset = first + at * JOURNAL_RECORD_SIZE
+            skipped = self._data_from(offset)
+            if skipped is None:
+                return
+            at += (skipped - offset) // size * chunk_records
+            offset = first + at * JOURNAL_RECORD_SIZE
+            wanted = size if end is None else min(size, (end - at) * JOURNAL_RECORD_SIZE)
+            if wanted <= 0:
+                return
+            read = self._fill(view[:wanted], offset)
+            count = read // JOURNAL_RECORD_SIZE
+            if not count:
+                return
+            if any(view[:JOURNAL_RECORD_SIZE]) or buffer.count(0, 0, read) != read:
+                yield RecordChunk(at, offset, np.frombuffer(buffer, ANY_RECORD.dtype, count))
+            at += count
+
+    def read(self, offset: int, size: int) -> bytes:
+        """Read `size` bytes of the file from `offset`, or as many as there are."""
+        return os.pread(self._file.fileno(), size, offset)
+
+    def _read_unless_hole(self, offset: int, size: int) -> bytes:
+        start = self._data_from(offset)
+        return b"" if start is None or start >= offset + size else self.read(offset, size)
+
+    def _data_from(self, offset: int) -> int | None:
+        """Return the first offset at or after `offset` that is in no hole; None if there is none."""
+        try:
+            return os.lseek(self._file.fileno(), offset, os.SEEK_DATA)
+        except OSError as error:
+            if error.errno == errno.ENXIO:
+                return None
+            raise
+
+    def _fill(self, view: memoryview, offset: int) -> int:
+        """Read to the end of `view` or of the file; return the number of bytes read."""
+        done = 0
+        while done < len(view):
+            count = os.preadv(self._file.fileno(), [view[done:]], offset + done)
+            if not count:
+                break
+            done += count
+        return done

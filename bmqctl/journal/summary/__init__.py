@@ -1,0 +1,1 @@
+"""Summaries of stores: counts, series over time, queues and plots."""

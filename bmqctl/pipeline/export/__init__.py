@@ -1,0 +1,1 @@
+"""Exports of tables to files and Delta, and their verification."""

@@ -1,0 +1,405 @@
+"""The job of `bmqctl spark-export`: tables of a store, written by Spark's tasks, in full or incrementally."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field, replace
+from datetime import UTC, datetime
+from functools import partial
+from uuid import uuid4
+
+import numpy as np
+from numpy.typing import NDArray
+from pyspark.sql import SparkSession
+
+from bmqctl.pipeline.export.delta import log_entry, next_version
+from bmqctl.pipeline.export.manifest import (
+    Commit,
+    Manifest,
+    Position,
+    Run,
+    Table,
+    WrittenFile,
+    coming_manifest,
+    read_manifest,
+    run_directory,
+    settle,
+)
+from bmqctl.pipeline.export.output import Output, OutputError, open_output
+from bmqctl.pipeline.export.table_files import FileFormat
+from bmqctl.pipeline.export.write_tasks import (
+    TIME_COLUMNS,
+    Pending,
+    Rewrite,
+    TableShape,
+    WritePart,
+    Written,
+    find_pending,
+    run_task,
+)
+from bmqctl.pipeline.source.options import FileSets, ReadOptions
+from bmqctl.pipeline.source.options import Table as Source
+from bmqctl.pipeline.source.plan import plan, plan_shards
+from bmqctl.pipeline.source.read import read_part
+from bmqctl.pipeline.source.tables import table_schema
+from bmqctl.pipeline.spark.run_tasks import OnProgress, quiet, run_all
+
+__all__ = [
+    "ExportPlan",
+    "ExportRequest",
+    "OtherExport",
+    "OutputExists",
+    "QueueSummary",
+    "Summary",
+    "export_store",
+    "plan_export",
+    "table_options",
+]
+
+MESSAGES = "messages"
+
+
+class OutputExists(Exception):
+    """An earlier export is where the new one should go; the message is its path."""
+
+
+class OtherExport(Exception):
+    """The earlier export differs from the request, so that it cannot be extended; one line."""
+
+
+@dataclass(frozen=True)
+class ExportRequest:
+    """The user's request for an export; `tables` are names of `TIME_COLUMNS`."""
+
+    stores: tuple[str, ...]
+    out: str
+    format: FileFormat = FileFormat.PARQUET
+    tables: tuple[str, ...] = ("records", MESSAGES)
+    overwrite: bool = False
+    since_last: bool = False
+    records_per_task: int = 250_000
+    tasks_per_shard: int = 0
+
+
+@dataclass(frozen=True)
+class ExportPlan:
+    """A request that can be carried out, with the facts found before Spark starts.
+
+    `last` are the positions of the last records to export, by partition id; `earlier` is the manifest to extend.
+    """
+
+    request: ExportRequest
+    output: Output
+    last: dict[int, Position]
+    journals: dict[int, str]
+    record_count: int
+    earlier: Manifest | None
+    file_sets: FileSets
+
+    def run(self, session: SparkSession, on_progress: OnProgress, /) -> Summary:
+        """Run the export as a job."""
+        return export_store(session, self, on_progress=on_progress)
+
+    @property
+    def after(self) -> dict[int, tuple[int, int]]:
+        """The last record exported before, by partition id."""
+        positions = {} if self.earlier is None else self.earlier.positions
+        return {int(shard): (at.primary_lease_id, at.sequence_number) for shard, at in positions.items()}
+
+
+@dataclass(frozen=True)
+class QueueSummary:
+    """A queue's messages by outcome, and bytes of payload as posted."""
+
+    uri: str
+    outcomes: dict[str, int]
+    payload_bytes: int
+
+    @property
+    def messages(self) -> int:
+        return sum(self.outcomes.values())
+
+
+@dataclass(frozen=True)
+class Summary:
+    """The result of a run: `records` by type, and the new or changed messages by queue.
+
+    `unsound` counts slots of the journals without a readable record; None if not all were read.
+    """
+
+    manifest: Manifest
+    records: dict[str, int]
+    queues: list[QueueSummary] = field(default_factory=list)
+    unsound: int | None = None
+
+    @property
+    def run(self) -> Run:
+        return self.manifest.runs[-1]
+
+
+def table_options(
+    stores: Iterable[str],
+    table: str,
+    *,
+    after: Mapping[int, tuple[int, int]] | None = None,
+    until: Mapping[int, tuple[int, int]] | None = None,
+    records_per_task: int = 250_000,
+    tasks_per_shard: int = 0,
+    file_sets: FileSets = FileSets.CURRENT,
+) -> ReadOptions:
+    """Make the options with which an export reads a table of the stores."""
+    return ReadOptions(
+        paths=tuple(stores),
+        table=Source(table),
+        file_sets=file_sets,
+        after=dict(after or {}),
+        until=dict(until or {}),
+        records_per_partition=records_per_task,
+        tasks=tasks_per_shard,
+    )
+
+
+def plan_export(request: ExportRequest) -> ExportPlan:
+    """Examine the store and the place for its tables.
+
+    Raises StoreError if the store cannot be read; OutputError if the place is unusable; OutputExists if it has tables
+    already, unless they may be replaced or extended; OtherExport if they are of another kind.
+    """
+    output = open_output(request.out)
+    earlier = coming_manifest(output)
+    if request.since_last:
+        # Records left behind by a rollover may not be exported yet: earlier file sets are read while they exist.
+        file_sets = FileSets.ALL if earlier is None else FileSets(earlier.file_sets)
+    else:
+        file_sets = FileSets.CURRENT
+    shards = plan_shards(table_options(request.stores, "records", file_sets=file_sets))
+    _check_place(request, output, earlier)
+    return ExportPlan(
+        request,
+        output,
+        {shard.partition_id: Position(*shard.last) for shard in shards if shard.last is not None},
+        {shard.partition_id: shard.journal for shard in shards},
+        sum(shard.record_count for shard in shards),
+        earlier if request.since_last else None,
+        file_sets,
+    )
+
+
+def _check_place(request: ExportRequest, output: Output, earlier: Manifest | None) -> None:
+    """Raise OutputExists or OtherExport if existing tables must not be changed, or not in this way."""
+    if not request.since_last:
+        for table in TIME_COLUMNS:
+            if output.sizes(table) and not request.overwrite:
+                raise OutputExists(output.url(table))
+        return
+    if earlier is None:
+        for table in TIME_COLUMNS:
+            if output.sizes(table):
+                raise OtherExport(f"{output.url(table)} has no manifest: it was not made by this command")
+        return
+    for name, before, now in (
+        ("format", earlier.format, request.format.value),
+        ("tables", ",".join(sorted(earlier.tables)), ",".join(sorted(request.tables))),
+        ("stores", ", ".join(earlier.stores), ", ".join(request.stores)),
+    ):
+        if before != now:
+            raise OtherExport(
+                f"{output.uri} was exported with {name} {before}, not {now}: use the same, or another --out"
+            )
+
+
+def export_store(session: SparkSession, plan: ExportPlan, *, on_progress: OnProgress = quiet) -> Summary:
+    """Carry out the plan. The tables change when everything is written; an interrupted run leaves no trace in them.
+
+    A run that was interrupted while it changed them is finished first. Raises OutputBusy if another export writes.
+    """
+    with plan.output.locked():
+        on_progress("looking at what is there", 0, 0)
+        settle(plan.output)
+        # Another export may have ended since the plan was made, and may have read further than this one would.
+        earlier = read_manifest(plan.output)
+        _check_place(plan.request, plan.output, earlier)
+        if earlier is not None and plan.request.since_last:
+            last = {shard: max(at, earlier.positions.get(str(shard), at)) for shard, at in plan.last.items()}
+            plan = replace(plan, earlier=earlier, last=last)
+        return _Export(session, plan, on_progress).run()
+
+
+class _Export:
+    """One run."""
+
+    def __init__(self, session: SparkSession, plan: ExportPlan, on_progress: OnProgress) -> None:
+        self.session = session
+        self.plan = plan
+        self.request = plan.request
+        self.output = plan.output
+        self.on_progress = on_progress
+        self.began = datetime.now(UTC)
+        self.number = 1 if plan.earlier is None else len(plan.earlier.runs) + 1
+        self.staging = run_directory(self.number)
+        # Tables of one run end at the same position, however the store grows meanwhile.
+        self.until = {shard: (at.primary_lease_id, at.sequence_number) for shard, at in plan.last.items()}
+
+    def run(self) -> Summary:
+        pending = self._find_pending()
+        tasks = [task for table in self._tables() for task in self._parts(table, pending)]
+        written = run_all(self.session, run_task, tasks, "writing", self.on_progress)
+        rewrites = self._rewrites(written, pending)
+        rewritten = run_all(self.session, run_task, rewrites, "replacing what changed", self.on_progress)
+        self.on_progress("committing", 0, 0)
+        commit = self._commit(written, rewritten, frozenset(task.path for task in rewrites))
+        unseen = commit.moves.keys() - self.output.sizes(self.staging).keys()
+        if unseen:
+            where = self.output.url(min(unseen))
+            raise OutputError(f"{where} was written, but is not there: --out must be one place to all executors")
+        commit.write(self.output)
+        settle(self.output)
+        return _summary(commit.manifest, written, self.plan)
+
+    def _tables(self) -> list[str]:
+        """The tables, those with long tasks first."""
+        return sorted(self.request.tables, key=["messages", "confirms", "records"].index)
+
+    def _shape(self, table: str) -> TableShape:
+        directory = f"{self.staging}/{table}"
+        return TableShape(table, table_schema(Source(table)), self.request.format, self.output, directory)
+
+    def _parts(self, table: str, pending: Pending | None) -> list[WritePart | Rewrite]:
+        options = table_options(
+            self.request.stores,
+            table,
+            after=None if table == MESSAGES else self.plan.after,
+            until=self.until,
+            records_per_task=self.request.records_per_task,
+            tasks_per_shard=self.request.tasks_per_shard,
+            file_sets=self.plan.file_sets,
+        )
+        shape = self._shape(table)
+        parts = plan(options)
+        return [
+            WritePart(
+                shape,
+                number,
+                partial(read_part, part, options, shape.schema),
+                self.plan.after,
+                pending if table == MESSAGES else None,
+            )
+            for number, part in enumerate(parts)
+        ]
+
+    def _find_pending(self) -> Pending | None:
+        """Collect the messages that may have changed since the previous run; None if there was none."""
+        if self.plan.earlier is None or MESSAGES not in self.request.tables:
+            return None
+        files = [file.path for file in self.plan.earlier.tables[MESSAGES].files if file.pending]
+        find = partial(find_pending, self._shape(MESSAGES))
+        found = run_all(self.session, find, [[path] for path in files], "reading what may change", self.on_progress)
+        return Pending.joined(found)
+
+    def _rewrites(self, written: list[Written], pending: Pending | None) -> list[Rewrite]:
+        """Plan rewrites of the files with changed rows, or with messages that left the store unseen."""
+        if pending is None or self.plan.earlier is None:
+            return []
+        seen = np.concatenate([np.zeros(0, pending.positions.dtype), *(task.seen for task in written)])
+        changed = np.concatenate([np.zeros(0, pending.positions.dtype), *(task.changed for task in written)])
+        here = np.isin(pending.positions["partition_id"], list(self.plan.last))
+        gone = ~np.isin(pending.positions, seen) & here
+        rewrites = []
+        for number, file in enumerate(self.plan.earlier.tables[MESSAGES].files):
+            of_file = pending.files == file.path
+            replaced: NDArray[np.void] = pending.positions[of_file & np.isin(pending.positions, changed)]
+            removed: NDArray[np.void] = pending.positions[of_file & gone]
+            if len(replaced) or len(removed):
+                rewrites.append(Rewrite(self._shape(MESSAGES), 90_000 + number, file.path, replaced, removed))
+        return rewrites
+
+    def _commit(self, written: list[Written], rewritten: list[Written], replaced: frozenset[str]) -> Commit:
+        earlier = self.plan.earlier
+        manifest = earlier or Manifest(
+            str(uuid4()), self.request.format.value, self.request.stores, self.plan.file_sets.value
+        )
+        moves: dict[str, str] = {}
+        deletes: list[str] = []
+        logs: dict[str, str] = {}
+        tables: dict[str, Table] = {}
+        is_delta = self.request.format is FileFormat.DELTA
+        for name in self.request.tables:
+            before = manifest.tables.get(name, Table()).files
+            new = [
+                self._in_place(file, moves)
+                for task in [*written, *rewritten]
+                if task.table == name
+                for file in task.files
+            ]
+            left = [file for file in before if file.path in replaced]
+            tables[name] = Table((*(file for file in before if file.path not in replaced), *new))
+            if not is_delta:
+                deletes += [file.path for file in left]
+            elif new or left or not before:
+                version = 0 if earlier is None else next_version(self.output, name)
+                entry, text = log_entry(
+                    name,
+                    version,
+                    self._shape(name).schema,
+                    new,
+                    left,
+                    export_id=manifest.export_id,
+                    run=self.number,
+                    now_ms=int(self.began.timestamp() * 1000),
+                )
+                logs[entry] = text
+        if earlier is None:
+            deletes += [path for table in TIME_COLUMNS for path in self.output.sizes(table)]
+        replaced_rows = 0 if earlier is None else sum(len(task.changed) for task in written)
+        added = {name: tables[name].rows - manifest.tables.get(name, Table()).rows for name in tables}
+        run = Run(self.number, self.began.isoformat(), added, replaced_rows, self._missed(written))
+        positions = {str(shard): at for shard, at in self.plan.last.items()}
+        journals = {str(shard): journal for shard, journal in self.plan.journals.items()}
+        manifest = replace(
+            manifest,
+            tables=tables,
+            positions={**manifest.positions, **positions},
+            journals={**manifest.journals, **journals},
+            runs=(*manifest.runs, run),
+        )
+        return Commit(manifest, moves, tuple(deletes), logs)
+
+    def _in_place(self, file: WrittenFile, moves: dict[str, str]) -> WrittenFile:
+        """Return the file at its final place, and note the move."""
+        directory, _, name = file.path.removeprefix(f"{self.staging}/").rpartition("/")
+        path = f"{directory}/run-{self.number:06}-{name}"
+        moves[file.path] = path
+        return replace(file, path=path)
+
+    def _missed(self, written: list[Written]) -> int:
+        """Count the records after the last export's that are not in the store: within a lease, numbers have no gaps."""
+        if self.plan.earlier is None:
+            return 0
+        last: Counter[tuple[int, int]] = Counter()
+        count = 0
+        for task in written:
+            for lease, (rows, number) in task.leases.items():
+                last[lease] = max(last[lease], number)
+                count += rows
+        after = self.plan.after
+        expected = sum(
+            number - (after[shard][1] if shard in after and after[shard][0] == lease else 0)
+            for (shard, lease), number in last.items()
+        )
+        return expected - count
+
+
+def _summary(manifest: Manifest, written: list[Written], plan: ExportPlan) -> Summary:
+    records: Counter[str] = Counter()
+    outcomes: dict[str, Counter[str]] = {}
+    payload: Counter[str] = Counter()
+    for task in written:
+        records.update(task.types)
+        for (queue, outcome), (count, size) in task.outcomes.items():
+            outcomes.setdefault(queue, Counter())[outcome] += count
+            payload[queue] += size
+    queues = [QueueSummary(uri, dict(sorted(outcomes[uri].items())), payload[uri]) for uri in sorted(outcomes)]
+    all_read = plan.earlier is None and "records" in plan.request.tables
+    unsound = plan.record_count - sum(records.values()) if all_read else None
+    return Summary(manifest, dict(sorted(records.items())), queues, unsound)

@@ -1,0 +1,38 @@
+"""The tables of an export as Spark reads them."""
+
+from __future__ import annotations
+
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import functions as f
+from pyspark.sql.pandas.types import from_arrow_schema
+from pyspark.sql.types import ArrayType, StringType, StructField, StructType
+
+from bmqctl.pipeline.export.manifest import Manifest
+from bmqctl.pipeline.export.output import Output
+from bmqctl.pipeline.export.table_files import FileFormat
+from bmqctl.pipeline.source.options import Table
+from bmqctl.pipeline.source.tables import table_schema
+
+__all__ = ["exported_table"]
+
+
+def exported_table(session: SparkSession, output: Output, manifest: Manifest, table: str) -> DataFrame:
+    """The rows in the files that the manifest names, and in no others, with the columns of the store's table."""
+    schema = from_arrow_schema(table_schema(Table(table)))
+    paths = [output.url(file.path) for file in manifest.tables[table].files]
+    if not paths:
+        return session.createDataFrame([], schema)
+    file_format = FileFormat(manifest.format)
+    reader = session.read
+    if file_format in (FileFormat.PARQUET, FileFormat.DELTA):
+        return reader.schema(schema).parquet(*paths)
+    if file_format is FileFormat.JSON:
+        return reader.schema(schema).json(paths)
+    frame = reader.schema(StructType([_as_text(each) for each in schema])).csv(paths, header=True, escape='"')
+    lists = {each.name: each.dataType for each in schema if isinstance(each.dataType, ArrayType)}
+    return frame.withColumns({name: f.from_json(name, kind) for name, kind in lists.items()})
+
+
+def _as_text(column: StructField) -> StructField:
+    """Lists are JSON in CSV files."""
+    return StructField(column.name, StringType()) if isinstance(column.dataType, ArrayType) else column

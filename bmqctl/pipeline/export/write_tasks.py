@@ -1,0 +1,309 @@
+"""Tasks of an export: write a part of the store to files, or rewrite an earlier file without some rows.
+
+Everything here is picklable and runs in executors; memory is that of a few batches, whatever the part holds.
+"""
+
+from __future__ import annotations
+
+from collections import Counter, OrderedDict
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass, field
+from typing import Any
+from uuid import uuid4
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+from numpy.typing import NDArray
+
+from bmqctl.pipeline.export.checksums import add_checksums, checksum, row_hashes
+from bmqctl.pipeline.export.manifest import WrittenFile
+from bmqctl.pipeline.export.output import Output
+from bmqctl.pipeline.export.table_files import FileFormat, TableFile, directory_of, read_table
+
+__all__ = [
+    "PENDING",
+    "POSITION",
+    "REMOVED",
+    "TIME_COLUMNS",
+    "Pending",
+    "Rewrite",
+    "TableShape",
+    "WritePart",
+    "Written",
+    "find_pending",
+    "hashed_columns",
+    "positions_of",
+    "run_task",
+]
+
+TIME_COLUMNS = {"records": "timestamp", "messages": "arrival_time", "confirms": "confirm_time"}
+"""The tables of an export, and for each the column whose date names the directory."""
+
+PENDING = ("outstanding", "partially_confirmed")
+REMOVED = "removed"
+"""The outcome of a message that left the store before it could be read again; the files do not show how."""
+
+POSITION = np.dtype([("partition_id", "<i4"), ("primary_lease_id", "<i8"), ("sequence_number", "<i8")])
+"""The identity of a table's row: its record's position in the history of its partition."""
+
+# Positions in a store's files: a rollover changes them, so that they are not part of a row's content.
+_PLACES = frozenset(
+    {
+        "offset",
+        "message_offset",
+        "queue_uri_record_offset",
+        "data_file_offset",
+        "qlist_file_offset",
+        "journal_offset",
+        "message_journal_offset",
+    }
+)
+_FILES_OPEN_MAX = 64
+_DAY_NONE = -(1 << 30)
+
+
+@dataclass(frozen=True)
+class TableShape:
+    """A table of the output: the location of its files, and their contents."""
+
+    name: str
+    schema: pa.Schema
+    file_format: FileFormat
+    output: Output
+    directory: str
+
+
+@dataclass(frozen=True)
+class Pending:
+    """Messages of earlier exports that may have changed, sorted by position: row hashes, and files by path."""
+
+    positions: NDArray[Any]
+    hashes: NDArray[Any]
+    files: NDArray[Any]
+
+    @classmethod
+    def joined(cls, parts: Iterable[Pending]) -> Pending:
+        """Join all of them."""
+        parts = list(parts)
+        positions = np.concatenate([np.zeros(0, POSITION), *(part.positions for part in parts)])
+        hashes = np.concatenate([np.zeros(0, np.uint64), *(part.hashes for part in parts)])
+        files = np.concatenate([np.zeros(0, object), *(part.files for part in parts)])
+        order = np.argsort(positions, order=POSITION.names)
+        return cls(positions[order], hashes[order], files[order])
+
+
+@dataclass(frozen=True)
+class WritePart:
+    """Task to write the rows that `read` gives, of one part of the store.
+
+    With `pending`, only messages after `after` (by partition id), and pending ones whose rows have changed.
+    """
+
+    shape: TableShape
+    number: int
+    read: Callable[[], Iterator[pa.RecordBatch]]
+    after: dict[int, tuple[int, int]] = field(default_factory=dict)
+    pending: Pending | None = None
+
+
+@dataclass(frozen=True)
+class Rewrite:
+    """Task to rewrite a file without the rows at `replaced`; those at `removed` get the outcome `REMOVED`."""
+
+    shape: TableShape
+    number: int
+    path: str
+    replaced: NDArray[Any]
+    removed: NDArray[Any]
+
+
+@dataclass
+class Written:
+    """The result of a task.
+
+    `seen` and `changed` are positions of pending messages that it encountered. `types` counts records; `leases` has, by
+    partition and lease id, the count of records and the last sequence number; `outcomes`, by queue and outcome, the
+    count of messages and their bytes of payload.
+    """
+
+    table: str
+    files: list[WrittenFile] = field(default_factory=list)
+    seen: NDArray[Any] = field(default_factory=lambda: np.zeros(0, POSITION))
+    changed: NDArray[Any] = field(default_factory=lambda: np.zeros(0, POSITION))
+    types: Counter[str] = field(default_factory=Counter)
+    leases: dict[tuple[int, int], tuple[int, int]] = field(default_factory=dict)
+    outcomes: dict[tuple[str, str], tuple[int, int]] = field(default_factory=dict)
+
+    def count(self, batch: pa.RecordBatch) -> None:
+        """Count rows that were written."""
+        if self.table == "records":
+            for value in batch.column("type").value_counts().to_pylist():
+                self.types[value["values"]] += value["counts"]
+            table = pa.Table.from_batches([batch.select(["partition_id", "primary_lease_id", "sequence_number"])])
+            by_lease = table.group_by(["partition_id", "primary_lease_id"])
+            for row in by_lease.aggregate([("sequence_number", "count"), ("sequence_number", "max")]).to_pylist():
+                lease = row["partition_id"], row["primary_lease_id"]
+                rows, last = self.leases.get(lease, (0, 0))
+                self.leases[lease] = (
+                    rows + row["sequence_number_count"],
+                    max(last, row["sequence_number_max"]),
+                )
+        elif self.table == "messages":
+            queues = pc.coalesce(batch.column("queue_uri"), batch.column("queue_key"))
+            table = pa.table({name: batch.column(name) for name in ("outcome", "payload_size")})
+            table = table.append_column("queue", queues)
+            by_outcome = table.group_by(["queue", "outcome"]).aggregate([("payload_size", "sum"), ([], "count_all")])
+            for row in by_outcome.to_pylist():
+                outcome = row["queue"], row["outcome"]
+                rows, size = self.outcomes.get(outcome, (0, 0))
+                self.outcomes[outcome] = (rows + row["count_all"], size + (row["payload_size_sum"] or 0))
+
+
+def hashed_columns(schema: pa.Schema) -> list[str]:
+    """Return the columns that a row's hash covers: all but positions in files."""
+    return [name for name in schema.names if name not in _PLACES]
+
+
+def positions_of(rows: pa.RecordBatch | pa.Table) -> NDArray[Any]:
+    """Return the `POSITION` of each row."""
+    positions = np.zeros(rows.num_rows, POSITION)
+    for name in POSITION.names or ():
+        positions[name] = rows.column(name).to_numpy()
+    return positions
+
+
+def run_task(task: WritePart | Rewrite) -> Written:
+    """Carry out a task."""
+    return _write_part(task) if isinstance(task, WritePart) else _rewrite(task)
+
+
+def find_pending(shape: TableShape, paths: Iterable[str]) -> Pending:
+    """Find the messages in files of earlier exports that may have changed."""
+    found = []
+    for path in paths:
+        for batch in read_table(shape.output, path, shape.file_format, shape.schema):
+            pending = batch.filter(pc.is_in(batch.column("outcome"), pa.array(PENDING)))
+            hashes = row_hashes(pending, hashed_columns(shape.schema))
+            found.append(Pending(positions_of(pending), hashes, np.full(len(hashes), path, object)))
+    return Pending.joined(found)
+
+
+class _Files:
+    """The files that a task writes: one for each date and domain, of which few are open at a time."""
+
+    def __init__(self, shape: TableShape, number: int) -> None:
+        self._shape = shape
+        # A task that is repeated, or run twice at a time, must not write to the same files.
+        self._stem = f"part-{number:05}-{uuid4().hex[:12]}"
+        self._open: OrderedDict[str, tuple[TableFile, list[int]]] = OrderedDict()
+        self._columns = hashed_columns(shape.schema)
+        self._count = 0
+        self.done: list[WrittenFile] = []
+
+    def write(self, directory: str, batch: pa.RecordBatch) -> None:
+        if directory not in self._open:
+            if len(self._open) >= _FILES_OPEN_MAX:
+                self._close(next(iter(self._open)))
+            name = f"{self._stem}-{self._count:04}.{self._shape.file_format.extension}"
+            self._count += 1
+            path = f"{self._shape.directory}/{directory}{name}"
+            self._open[directory] = (
+                TableFile(self._shape.output, path, self._shape.file_format, self._shape.schema),
+                [0, 0],
+            )
+        self._open.move_to_end(directory)
+        file, sums = self._open[directory]
+        file.write(batch)
+        sums[0] = add_checksums(sums[0], checksum(row_hashes(batch, self._columns)))
+        if "outcome" in batch.schema.names:
+            sums[1] += pc.sum(pc.is_in(batch.column("outcome"), pa.array(PENDING))).as_py() or 0
+
+    def close(self) -> list[WrittenFile]:
+        for directory in list(self._open):
+            self._close(directory)
+        return self.done
+
+    def _close(self, directory: str) -> None:
+        file, (total, pending) = self._open.pop(directory)
+        size, digest = file.close()
+        self.done.append(WrittenFile(file.name, file.rows, size, digest, total, pending))
+
+
+def _write_part(task: WritePart) -> Written:
+    written = Written(task.shape.name)
+    files = _Files(task.shape, task.number)
+    seen, changed = [written.seen], [written.changed]
+    for batch in task.read():
+        if task.pending is not None:
+            batch, found, other = _new_or_changed(task, batch)
+            seen.append(found)
+            changed.append(other)
+        written.count(batch)
+        for directory, rows in _by_directory(batch, TIME_COLUMNS[task.shape.name]):
+            files.write(directory, rows)
+    written.files = files.close()
+    written.seen, written.changed = np.concatenate(seen), np.concatenate(changed)
+    return written
+
+
+def _new_or_changed(task: WritePart, batch: pa.RecordBatch) -> tuple[pa.RecordBatch, NDArray[Any], NDArray[Any]]:
+    """Return the rows to write, the positions of all pending ones here, and of those that changed."""
+    assert task.pending is not None
+    positions = positions_of(batch)
+    new = np.ones(len(positions), bool)
+    for shard, (lease, number) in task.after.items():
+        here = positions["partition_id"] == shard
+        leases, numbers = positions["primary_lease_id"], positions["sequence_number"]
+        new &= ~here | (leases > lease) | ((leases == lease) & (numbers > number))
+    place = np.searchsorted(task.pending.positions, positions)
+    known = np.minimum(place, max(0, len(task.pending.positions) - 1))
+    is_pending = np.zeros(len(positions), bool)
+    if len(task.pending.positions):
+        is_pending = task.pending.positions[known] == positions
+    at = np.flatnonzero(is_pending)
+    now = row_hashes(batch.take(pa.array(at)), hashed_columns(task.shape.schema))
+    is_changed = np.zeros(len(positions), bool)
+    is_changed[at] = task.pending.hashes[known[at]] != now
+    return batch.filter(pa.array(new | is_changed)), positions[is_pending], positions[is_changed]
+
+
+def _rewrite(task: Rewrite) -> Written:
+    written = Written(task.shape.name)
+    files = _Files(task.shape, task.number)
+    for batch in read_table(task.shape.output, task.path, task.shape.file_format, task.shape.schema):
+        positions = positions_of(batch)
+        batch = batch.cast(task.shape.schema) if batch.schema != task.shape.schema else batch
+        outcomes = batch.column("outcome")
+        gone = pc.if_else(pa.array(np.isin(positions, task.removed)), REMOVED, outcomes)
+        batch = batch.set_column(batch.schema.get_field_index("outcome"), batch.schema.field("outcome"), gone)
+        kept = batch.filter(pa.array(~np.isin(positions, task.replaced)))
+        for directory, rows in _by_directory(kept, TIME_COLUMNS[task.shape.name]):
+            files.write(directory, rows)
+    written.files = files.close()
+    return written
+
+
+def _by_directory(batch: pa.RecordBatch, time_column: str) -> Iterator[tuple[str, pa.RecordBatch]]:
+    """Yield the rows by date and domain, with the directory of each group."""
+    if not batch.num_rows:
+        return
+    days = batch.column(time_column).cast(pa.date32()).cast(pa.int32()).fill_null(_DAY_NONE).to_numpy()
+    uris = batch.column("queue_uri").dictionary_encode()
+    names = [_domain(uri) for uri in uris.dictionary.to_pylist()]
+    domains = sorted({*names, None}, key=lambda name: (name is not None, name))
+    numbers = np.array([domains.index(name) for name in names] + [domains.index(None)])
+    of_row = numbers[uris.indices.fill_null(len(names)).to_numpy()]
+    groups, inverse = np.unique(days.astype(np.int64) * len(domains) + of_row, return_inverse=True)
+    for number, group in enumerate(groups.tolist()):
+        day, domain = divmod(group, len(domains))
+        date = None if day == _DAY_NONE else str(np.datetime64(day, "D"))
+        directory = directory_of([("date", date), ("domain", domains[domain])])
+        yield directory, batch if len(groups) == 1 else batch.take(pa.array(np.flatnonzero(inverse == number)))
+
+
+def _domain(uri: str | None) -> str | None:
+    """Return the domain of `bmq://domain/queue`, including any tier (`domain.~tier`)."""
+    if uri is None:
+        return None
+    return uri.removeprefix("bmq://").partition("/")[0]

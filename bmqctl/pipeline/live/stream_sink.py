@@ -1,0 +1,213 @@
+"""`df.write.format("bmq")` and `df.writeStream.format("bmq")`: rows as messages of a queue, each acked by the broker.
+
+    df.select("payload", "properties").write.format("bmq").mode("append").option("queue", "bmq://my.domain/q").save()
+
+Columns: `payload` (binary or string), optionally `properties` (see `property_reader`), and `queue_uri` if there is no
+option `queue` for all rows. Other columns, such as those of a stream that is passed on, are ignored.
+
+Delivery is at least once: a task ends when all its rows are acked, and fails if one is refused. A task that is retried
+posts its rows under the same GUIDs, made from the batch, the task, the row's index and its content, by which the broker
+recognises them (for its domain's deduplicationTimeMs); so does a stream's batch that a killed driver left behind.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import uuid
+from collections import Counter
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from typing import Final, NamedTuple
+
+import pyarrow as pa
+import trio
+from pyspark import TaskContext
+from pyspark.sql.datasource import DataSourceArrowWriter, DataSourceStreamArrowWriter, WriterCommitMessage
+from pyspark.sql.pandas.types import to_arrow_schema
+from pyspark.sql.types import StructType
+
+from bmqctl.client.control import Unusable
+from bmqctl.client.events import Ack
+from bmqctl.client.posting import NO_ROOM, Posting
+from bmqctl.client.session import Queue, RequestFailed, Session, SessionLost
+from bmqctl.pipeline.live.property_columns import ReadProperties, property_reader
+from bmqctl.pipeline.live.queue_options import PostOptions, check_uri
+from bmqctl.pipeline.source.options import BadOption
+from formats.bmq.wire.ack import AckStatus
+from formats.bmq.wire.properties import Property
+
+__all__ = ["PostFailed", "Posted", "QueueStreamWriter", "QueueWriter", "row_guid"]
+
+QUERY_ID: Final = "sql.streaming.queryId"
+BATCH_ID: Final = "streaming.sql.batchId"
+
+
+class PostFailed(RuntimeError):
+    """Failure to post all rows; one line."""
+
+
+@dataclass
+class Posted(WriterCommitMessage):
+    """The output of a task: messages, and the bytes of their payloads."""
+
+    messages: int = 0
+    payload_bytes: int = 0
+
+
+class Row(NamedTuple):
+    """One message to be posted; `number` counts the task's rows."""
+
+    number: int
+    queue: str
+    payload: bytes
+    properties: list[Property]
+
+
+def row_guid(scope: str, row: Row) -> bytes:
+    """Derive a GUID from a row's identity: equal when it is posted again, and different from all others."""
+    digest = hashlib.blake2b(digest_size=16)
+    for part in (scope, row.number, row.queue, len(row.payload), row.payload, row.properties):
+        digest.update(part if isinstance(part, bytes) else f"{part!r};".encode())
+    made = digest.digest()
+    # Two bits hold the version of GUIDs, which is 1.
+    return bytes([0x40 | made[0] & 0x3F]) + made[1:]
+
+
+class _Rows:
+    """Converter of rows to messages, which inspects the columns once for all rows."""
+
+    def __init__(self, schema: StructType, options: PostOptions) -> None:
+        used = StructType([each for each in schema if each.name in ("queue_uri", "payload", "properties")])
+        kinds = {each.name: each.type for each in to_arrow_schema(used, timezone="UTC")}
+        if "payload" not in kinds:
+            raise BadOption(f"payload: the rows have no such column: they have {', '.join(schema.names)}")
+        if not (pa.types.is_binary(kinds["payload"]) or pa.types.is_string(kinds["payload"])):
+            raise BadOption(f"payload: {kinds['payload']} is neither binary nor string")
+        if options.queue is None and "queue_uri" not in kinds:
+            raise BadOption("queue: say where the messages go, by this option or a column queue_uri")
+        self.options = options
+        self.kind = kinds.get("properties")
+        if self.kind is not None:
+            property_reader(self.kind)
+
+    def of(self, batch: pa.RecordBatch, first: int) -> Iterator[Row]:
+        """Yield the rows of a batch. Raises ValueError for a row that cannot be made into a message."""
+        count = batch.num_rows
+        payloads = batch.column("payload").to_pylist()
+        queues = [self.options.queue] * count if self.options.queue else batch.column("queue_uri").to_pylist()
+        read: ReadProperties = property_reader(self.kind) if self.kind is not None else lambda value: []
+        properties = batch.column("properties").to_pylist() if self.kind is not None else [None] * count
+        for at, (payload, queue, value) in enumerate(zip(payloads, queues, properties, strict=True)):
+            if payload is None or queue is None:
+                raise ValueError(f"row {first + at} of the task has no {'payload' if payload is None else 'queue_uri'}")
+            yield Row(first + at, queue, payload.encode() if isinstance(payload, str) else bytes(payload), read(value))
+
+
+class QueueWriter(DataSourceArrowWriter):
+    """Posts the rows of a batch query."""
+
+    def __init__(self, schema: StructType, options: Mapping[str, str], overwrite: bool = False) -> None:
+        if overwrite:
+            raise BadOption("mode overwrite: messages cannot be taken back, take mode append")
+        self.rows = _Rows(schema, PostOptions.parse(options))
+        self.job = uuid.uuid4().hex
+
+    def write(self, iterator: Iterator[pa.RecordBatch]) -> Posted:
+        context = TaskContext.get()
+        assert context is not None
+        return _post(self.rows, f"{self.job}/{context.partitionId()}", iterator)
+
+
+class QueueStreamWriter(DataSourceStreamArrowWriter):
+    """Posts the rows of a stream's micro-batches."""
+
+    def __init__(self, schema: StructType, options: Mapping[str, str]) -> None:
+        self.rows = _Rows(schema, PostOptions.parse(options))
+
+    def write(self, iterator: Iterator[pa.RecordBatch]) -> Posted:
+        context = TaskContext.get()
+        assert context is not None
+        batch = [context.getLocalProperty(name) or uuid.uuid4().hex for name in (QUERY_ID, BATCH_ID)]
+        return _post(self.rows, "/".join([*batch, str(context.partitionId())]), iterator)
+
+
+def _post(rows: _Rows, scope: str, batches: Iterator[pa.RecordBatch]) -> Posted:
+    """Post all rows and wait for their acks. Raises PostFailed if one is refused, or there is no broker."""
+    task = _Task(rows, scope)
+    broker = rows.options.broker
+    try:
+        trio.run(task.run, batches)
+    except OSError as error:
+        raise PostFailed(f"no broker at {broker.host}:{broker.port}: {error.strerror or error}") from None
+    except (SessionLost, RequestFailed, Unusable, ValueError) as error:
+        raise PostFailed(str(error)) from None
+    if task.fault is not None:
+        raise PostFailed(task.fault)
+    return task.posted
+
+
+@dataclass
+class _Task:
+    rows: _Rows
+    scope: str
+    posted: Posted = field(default_factory=Posted)
+    fault: str | None = None
+    refused: Counter[str] = field(default_factory=Counter)
+
+    async def run(self, batches: Iterator[pa.RecordBatch]) -> None:
+        options = self.rows.options
+        fault: Exception | None = None
+        async with Session.connect(
+            options.broker.host, options.broker.port, options.broker.session, self._take_acks
+        ) as session:
+            self._queues: dict[str, Queue] = {}
+            self._line: Posting[Row] = Posting(options.posting, self._send, self._take_answer, session.drain)
+            async with trio.open_nursery() as nursery:
+                self._posting = nursery.cancel_scope
+                nursery.start_soon(self._watch)
+                try:
+                    await self._post_all(session, batches)
+                except (SessionLost, RequestFailed, Unusable, ValueError) as error:
+                    # Raised inside the nursery it would be wrapped in an exception group.
+                    fault = error
+                nursery.cancel_scope.cancel()
+        if fault is not None:
+            raise fault
+        if self.refused:
+            listed = ", ".join(f"{count} {status}" for status, count in self.refused.items())
+            self.fault = f"the broker refused messages: {listed}"
+
+    async def _post_all(self, session: Session, batches: Iterator[pa.RecordBatch]) -> None:
+        first = 0
+        # The query may take long to make the next batch: the session is kept alive meanwhile.
+        while (batch := await trio.to_thread.run_sync(next, batches, None)) is not None and not self.refused:
+            for row in self.rows.of(batch, first):
+                if row.queue not in self._queues:
+                    self._queues[row.queue] = await session.open_queue(check_uri(row.queue), write=True)
+                await self._line.put(row)
+            first += batch.num_rows
+        await self._line.finish()
+
+    def _send(self, row: Row, correlation: int) -> int:
+        self._queues[row.queue].post_nowait(
+            row.payload,
+            row.properties,
+            compress=self.rows.options.compress,
+            correlation=correlation,
+            guid=row_guid(self.scope, row),
+        )
+        return len(row.payload)
+
+    def _take_acks(self, acks: list[Ack]) -> None:
+        self._line.take_acks(acks)
+
+    def _take_answer(self, row: Row, status: AckStatus) -> None:
+        if status is AckStatus.SUCCESS:
+            self.posted.messages += 1
+            self.posted.payload_bytes += len(row.payload)
+        elif status not in NO_ROOM:
+            self.refused[status.name] += 1
+
+    async def _watch(self) -> None:
+        self.fault = await self._line.watch()
+        self._posting.cancel()

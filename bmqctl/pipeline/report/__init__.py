@@ -1,0 +1,1 @@
+"""The report over an export: its model, figures and page."""

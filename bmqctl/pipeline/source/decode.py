@@ -1,0 +1,78 @@
+"""Payloads as columns, by a schema that the user gives: JSON, Avro or Protobuf.
+
+A payload that is not what the schema says gives a null `value` and says why in `value_fault`; in a job that is to
+fail fast it ends the job.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import pyarrow as pa
+
+from bmqctl.pipeline.source.decode_json import json_codec
+from bmqctl.pipeline.source.options import BadOption, ReadOptions
+from bmqctl.pipeline.source.stores import StoreError
+
+__all__ = ["Decoder", "decoder_of", "payload_fields"]
+
+Codec = tuple[pa.StructType, Callable[[bytes], Any]]
+"""The type of the values, and what makes one of a payload: ValueError if it cannot."""
+
+
+def payload_fields(options: ReadOptions) -> list[pa.Field]:
+    """The columns that decoding adds; BadOption for a schema that cannot be read."""
+    return [pa.field("value", _codec(options)[0]), pa.field("value_fault", pa.string())]
+
+
+def decoder_of(options: ReadOptions) -> Decoder | None:
+    """Return the decoder for these options; None if payloads are not to be decoded."""
+    return Decoder(_codec(options), failfast=options.failfast) if options.payload_format else None
+
+
+class Decoder:
+    """Makes the columns `value` and `value_fault`."""
+
+    def __init__(self, codec: Codec, *, failfast: bool) -> None:
+        self._type, self._decode = codec
+        self._failfast = failfast
+
+    def columns(self, payloads: Sequence[bytes | None]) -> tuple[pa.Array, pa.Array]:
+        """Decode `payloads` into both columns, which are null where there is no payload."""
+        values: list[Any] = []
+        faults: list[str | None] = []
+        for payload in payloads:
+            value, fault = self._one(payload)
+            values.append(value)
+            faults.append(fault)
+        return pa.array(values, self._type), pa.array(faults, pa.string())
+
+    def _one(self, payload: bytes | None) -> tuple[Any, str | None]:
+        if payload is None:
+            return None, None
+        try:
+            value = self._decode(payload)
+            # What Arrow refuses in one value must not cost the others.
+            pa.scalar(value, self._type)
+        except (ValueError, TypeError, OverflowError, RecursionError, pa.ArrowException) as error:
+            reason = f"{type(error).__name__}: {error}".partition("\n")[0][:200]
+            if self._failfast:
+                raise StoreError(f"a payload does not fit the schema: {reason}") from None
+            return None, reason
+        return value, None
+
+
+def _codec(options: ReadOptions) -> Codec:
+    try:
+        if options.payload_format == "json":
+            return json_codec(options.payload_schema)
+        if options.payload_format == "avro":
+            from bmqctl.pipeline.source.decode_avro import avro_codec
+
+            return avro_codec(options.payload_schema)
+        from bmqctl.pipeline.source.decode_protobuf import protobuf_codec
+
+        return protobuf_codec(options.payload_schema, options.payload_message)
+    except (ValueError, OSError) as error:
+        raise BadOption(f"payloadSchema: {error}") from None

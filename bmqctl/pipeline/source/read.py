@@ -1,0 +1,72 @@
+"""A task's rows, as Arrow batches."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+
+import numpy as np
+import pyarrow as pa
+from pyspark.sql.datasource import Filter, InputPartition
+
+from bmqctl.pipeline.source.confirms import confirm_batches
+from bmqctl.pipeline.source.files_read import fault_batches, ledger_batches
+from bmqctl.pipeline.source.messages import message_batches
+from bmqctl.pipeline.source.options import ReadOptions, Table
+from bmqctl.pipeline.source.payloads import payload_batches
+from bmqctl.pipeline.source.plan import FilesPart, Part, QueuesPart, time_column
+from bmqctl.pipeline.source.pushdown import Bounds, bounds_of, kept
+from bmqctl.pipeline.source.queue_rows import queue_batches
+from bmqctl.pipeline.source.records import RecordColumns
+from bmqctl.pipeline.source.walk import DataFiles, select, walk
+from formats.bmq.disk.files import JOURNAL_RECORD_SIZE
+
+__all__ = ["read_part"]
+
+
+def read_part(
+    part: InputPartition, options: ReadOptions, schema: pa.Schema, filters: Sequence[Filter] = ()
+) -> Iterator[pa.RecordBatch]:
+    """The rows of `part` that pass `filters`, with the columns of `schema`, some ten thousand at a time.
+
+    StoreError (failfast) at damage.
+    """
+    bounds = bounds_of(filters, time_column(options.table))
+    for batch in _batches(part, options, schema, bounds):
+        rows = kept(batch, filters)
+        if rows.num_rows:
+            yield rows
+
+
+def _batches(part: InputPartition, options: ReadOptions, schema: pa.Schema, bounds: Bounds) -> Iterator[pa.RecordBatch]:
+    if isinstance(part, FilesPart):
+        path = Path(part.path)
+        yield from (
+            fault_batches(path, schema) if options.table is Table.FAULTS else ledger_batches(path, options, schema)
+        )
+    elif isinstance(part, QueuesPart):
+        yield from queue_batches(part.queues, schema)
+    elif not isinstance(part, Part):
+        return  # what Spark makes up for a plan without tasks
+    elif options.table is Table.RECORDS:
+        yield from _record_batches(part, options, schema, bounds)
+    elif options.table is Table.MESSAGES:
+        yield from message_batches(part, options, schema, bounds)
+    elif options.table is Table.CONFIRMS:
+        yield from confirm_batches(part, options, schema, bounds)
+    else:
+        yield from payload_batches(part, options, schema, bounds)
+
+
+def _record_batches(part: Part, options: ReadOptions, schema: pa.Schema, bounds: Bounds) -> Iterator[pa.RecordBatch]:
+    columns = RecordColumns(schema, part.partition_id, part.names)
+    files = DataFiles(part.journals, options)
+    for chunk, sound in walk(part, options):
+        kinds = select(chunk, sound, part.names, bounds)
+        rows = np.flatnonzero(kinds)
+        if len(rows):
+            records = chunk.records if len(rows) == len(kinds) else chunk.records[rows]
+            journal = part.journals[chunk.journal]
+            offsets = journal.first_record_offset + (chunk.place + rows) * JOURNAL_RECORD_SIZE
+            data, path = files.of(chunk.journal), files.path(chunk.journal)
+            yield columns.batch(offsets, records, kinds[rows], data, path)

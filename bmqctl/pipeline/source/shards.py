@@ -1,0 +1,295 @@
+"""Discovery of the journals in a reader's paths, and their merging into shards.
+
+A shard is a partition merged from any nodes' stores. Each of its records has a number (lease id, sequence number),
+which is the same on every node and is kept when a file set is rolled over into the next; journals of one shard are
+therefore merged by number, and each record is read from one of them. A single journal needs no comparison.
+"""
+
+from __future__ import annotations
+
+import glob
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from bmqctl.journal.read.files import companions
+from bmqctl.journal.read.scan import JournalScan
+from bmqctl.pipeline.source.options import FileSets
+from bmqctl.pipeline.source.stores import StoreError
+from formats.bmq.disk.columns import guid_numbers, sound_kinds
+from formats.bmq.disk.files import (
+    JOURNAL_RECORD_SIZE,
+    FileSet,
+    FileType,
+    group_file_sets,
+    parse_file_name,
+    recovery_set,
+    rollover_finished,
+)
+from formats.bmq.disk.journal import ANY_RECORD, LAYOUTS, RecordType
+from formats.errors import FormatError
+
+__all__ = ["Journal", "Segment", "Shard", "find_journals", "find_shards", "find_stores"]
+
+SAMPLES = 64
+LEASES_MAX = 1 << 16
+SEQUENCE_BITS = 48
+
+
+@dataclass(frozen=True)
+class Journal:
+    """A journal that can be opened, with its other files; None for those that do not exist."""
+
+    path: str
+    data: str | None
+    qlist: str | None
+    partition_id: int
+    first_record_offset: int
+    record_count: int
+
+
+class Segment(NamedTuple):
+    """`records` records of one journal from slot `place` on, at `position` and following in the shard."""
+
+    journal: int
+    place: int
+    records: int
+    position: int
+
+
+@dataclass(frozen=True)
+class Shard:
+    """The journals of one partition, and the records of them that make it up, in the order of their positions."""
+
+    partition_id: int
+    journals: tuple[Journal, ...]
+    segments: tuple[Segment, ...]
+
+    @property
+    def record_count(self) -> int:
+        return sum(segment.records for segment in self.segments)
+
+
+def find_stores(paths: Iterable[str]) -> list[Path]:
+    """List the directories and journal files of `paths`, with patterns expanded. Raises StoreError if there is none."""
+    found: dict[Path, None] = {}
+    for path in paths:
+        name = path.removeprefix("file://")
+        if Path(name).exists() or not glob.has_magic(name):
+            found[Path(name)] = None
+            continue
+        matches = [Path(match) for match in _glob(name)]
+        matches = [match for match in matches if match.is_dir() or _is_journal(match)]
+        if not matches:
+            raise StoreError(f"{path}: nothing matches")
+        found.update(dict.fromkeys(matches))
+    return list(found)
+
+
+def _glob(pattern: str) -> list[Path]:
+    """List the paths that match an absolute or relative pattern, in order."""
+    parts = Path(pattern).parts
+    fixed = next(number for number, part in enumerate(parts) if glob.has_magic(part))
+    return sorted(Path(*parts[:fixed]).glob(str(Path(*parts[fixed:]))))
+
+
+def file_sets_of(path: Path, which: FileSets) -> Iterator[tuple[Path, FileSet]]:
+    """Yield (directory, file set) of the journals in `path`. Raises StoreError if there are none."""
+    if path.is_file():
+        files = companions(path)
+        if files is None or not _is_journal(path):
+            raise StoreError(f"{path}: no journal of a store (bmq_<partition>.<time>.bmq_journal)")
+        yield path.parent, files
+        return
+    if not path.is_dir():
+        raise StoreError(f"{path}: no such file or directory")
+    by_partition: dict[int, list[FileSet]] = {}
+    for files in group_file_sets(entry.name for entry in path.iterdir()):
+        if files.journal is not None:
+            by_partition.setdefault(files.partition_id, []).append(files)
+    if not by_partition:
+        raise StoreError(f"{path}: no journal (bmq_<partition>.<time>.bmq_journal) in it{_hint(path)}")
+    for _, sets in sorted(by_partition.items()):
+        # A broker takes no set without its DATA file; if none has one there are at least records.
+        sets = [files for files in sets if files.data is not None] or sets
+        chosen = sets if which is FileSets.ALL else [recovery_set(sets, lambda files: _is_finished(path, files))]
+        yield from ((path, files) for files in chosen)
+
+
+def find_journals(paths: Iterable[str], which: FileSets) -> Iterator[Journal | tuple[Path, FormatError | OSError]]:
+    """Yield the journals of `paths`; for one that cannot be opened, its path and the error."""
+    for path in find_stores(paths):
+        for directory, files in file_sets_of(path, which):
+            assert files.journal is not None
+            journal = directory / files.journal
+            try:
+                with JournalScan(journal) as scan:
+                    yield Journal(
+                        str(journal),
+                        files.data and str(directory / files.data),
+                        files.qlist and str(directory / files.qlist),
+                        scan.partition_id,
+                        scan.first_record_offset,
+                        scan.extent.record_count,
+                    )
+            except (FormatError, OSError) as error:
+                yield journal, error
+
+
+def find_shards(journals: Iterable[Journal]) -> list[Shard]:
+    """Group journals by partition id. Raises StoreError if journals of one partition do not belong to one shard."""
+    by_partition: dict[int, list[Journal]] = {}
+    for journal in journals:
+        by_partition.setdefault(journal.partition_id, []).append(journal)
+    return [_merge(partition_id, found) for partition_id, found in sorted(by_partition.items())]
+
+
+def _merge(partition_id: int, journals: list[Journal]) -> Shard:
+    if len(journals) == 1:
+        count = journals[0].record_count
+        return Shard(partition_id, tuple(journals), (Segment(0, 0, count, 0),) if count else ())
+    # The longest first: its records need not be looked for in the others.
+    journals = sorted(journals, key=lambda journal: -journal.record_count)
+    runs = [_runs(journal) for journal in journals]
+    leases = np.unique(np.concatenate([each["lease"] for each in runs]))
+    if len(leases) > LEASES_MAX:
+        raise StoreError(f"{journals[0].path}: more than {LEASES_MAX} lease ids in the journals of its partition")
+    taken = np.zeros(0, PIECE)
+    for number, each in enumerate(runs):
+        pieces = np.zeros(len(each), PIECE)
+        rank = np.searchsorted(leases, each["lease"]).astype(np.uint64) << np.uint64(SEQUENCE_BITS)
+        pieces["start"] = rank + each["sequence_number"]
+        pieces["end"] = pieces["start"] + each["count"].astype(np.uint64)
+        pieces["place"] = each["place"]
+        pieces["journal"] = number
+        if number:
+            _check_same(journals, taken, pieces)
+            pieces = _without(pieces, taken)
+        taken = np.sort(np.concatenate([taken, pieces]), order="start", kind="stable")
+    return Shard(partition_id, tuple(journals), _segments(taken))
+
+
+# A run of records with consecutive numbers, and a part of one as numbers that can be compared.
+RUN = np.dtype([("lease", np.uint64), ("sequence_number", np.uint64), ("count", np.int64), ("place", np.int64)])
+PIECE = np.dtype([("start", np.uint64), ("end", np.uint64), ("place", np.int64), ("journal", np.int64)])
+
+
+def _runs(journal: Journal) -> NDArray[Any]:
+    """Return the sound records of a journal as `RUN`s, in its order."""
+    found = []
+    with JournalScan(Path(journal.path)) as scan:
+        for chunk in scan.chunks(0, journal.record_count):
+            rows = np.flatnonzero(sound_kinds(chunk.records))
+            records = chunk.records[rows]
+            lease = ANY_RECORD.column(records, "primary_lease_id").astype(np.uint64)
+            sequence = ANY_RECORD.column(records, "sequence_number").astype(np.uint64)
+            place = chunk.first + rows
+            starts = np.ones(len(rows), np.bool_)
+            starts[1:] = (np.diff(lease) != 0) | (np.diff(sequence) != 1) | (np.diff(place) != 1)
+            first = np.flatnonzero(starts)
+            runs = np.zeros(len(first), RUN)
+            runs["lease"], runs["sequence_number"], runs["place"] = lease[first], sequence[first], place[first]
+            runs["count"] = np.diff(first, append=len(rows))
+            found.append(runs)
+    return np.concatenate(found) if found else np.zeros(0, RUN)
+
+
+def _spans(taken: NDArray[Any]) -> tuple[NDArray[Any], NDArray[Any]]:
+    """Return the starts and ends of the numbers in `taken`, sorted, with neighbours joined."""
+    ends = np.maximum.accumulate(taken["end"])
+    first = np.ones(len(taken), np.bool_)
+    first[1:] = taken["start"][1:] > ends[:-1]
+    last = np.append(np.flatnonzero(first)[1:] - 1, len(taken) - 1) if len(taken) else np.zeros(0, np.int64)
+    return taken["start"][first], ends[last]
+
+
+def _without(pieces: NDArray[Any], taken: NDArray[Any]) -> NDArray[Any]:
+    """Return the parts of `pieces` whose numbers are not taken."""
+    starts, ends = _spans(taken)
+    if not len(starts):
+        return pieces
+    at = np.searchsorted(starts, pieces["start"], "right") - 1
+    inside = (at >= 0) & (pieces["end"] <= ends[np.maximum(at, 0)])
+    left = []
+    for start, end, place, journal in pieces[~inside].tolist():
+        here = start
+        at_span = max(0, int(np.searchsorted(ends, np.uint64(start), "right")))
+        while here < end:
+            taken_from, taken_to = (int(starts[at_span]), int(ends[at_span])) if at_span < len(starts) else (end, end)
+            until = min(end, taken_from)
+            if here < until:
+                left.append((here, until, place + here - start, journal))
+            here = max(here, taken_to)
+            at_span += 1
+    return np.array(left, PIECE)
+
+
+def _segments(taken: NDArray[Any]) -> tuple[Segment, ...]:
+    """Convert pieces to segments, joining neighbours in a journal."""
+    count = (taken["end"] - taken["start"]).astype(np.int64)
+    first = np.ones(len(taken), np.bool_)
+    first[1:] = (taken["journal"][1:] != taken["journal"][:-1]) | (taken["place"][1:] != (taken["place"] + count)[:-1])
+    position = np.concatenate([[0], np.cumsum(count)])
+    begins = np.flatnonzero(first)
+    ends = np.append(begins[1:], len(taken))
+    return tuple(
+        Segment(int(taken["journal"][a]), int(taken["place"][a]), int(position[b] - position[a]), int(position[a]))
+        for a, b in zip(begins.tolist(), ends.tolist(), strict=True)
+    )
+
+
+def _check_same(journals: list[Journal], taken: NDArray[Any], pieces: NDArray[Any]) -> None:
+    """Compare some common records. Raises StoreError if most of them differ: the clusters are different ones."""
+    at = np.searchsorted(taken["start"], pieces["start"], "right") - 1
+    common = np.flatnonzero((at >= 0) & (pieces["start"] < taken["end"][np.maximum(at, 0)])) if len(taken) else at[:0]
+    if not len(common):
+        return
+    chosen = common[:: max(1, len(common) // SAMPLES)]
+    other_path, path = journals[0].path, journals[int(pieces["journal"][0])].path
+    differ = seen = 0
+    for piece, other in zip(pieces[chosen], taken[at[chosen]], strict=True):
+        shared = int(min(piece["end"], other["end"])) - int(piece["start"])
+        for step in range(0, shared, max(1, shared // max(1, SAMPLES // len(chosen)))):
+            one = _identity(journals[int(piece["journal"])], int(piece["place"]) + step)
+            place = int(other["place"]) + int(piece["start"]) - int(other["start"]) + step
+            two = _identity(journals[int(other["journal"])], place)
+            seen += 1
+            differ += one != two
+    if differ * 2 > seen:
+        raise StoreError(f"{path} and {other_path}: other records under the same numbers: stores of two clusters")
+
+
+def _identity(journal: Journal, place: int) -> bytes:
+    """Return the bytes that identify a record: all but offsets in the other files."""
+    with JournalScan(Path(journal.path)) as scan:
+        offset = journal.first_record_offset + place * JOURNAL_RECORD_SIZE
+        record = np.frombuffer(scan.read(offset, JOURNAL_RECORD_SIZE), ANY_RECORD.dtype)
+    kind = int(sound_kinds(record)[0])
+    head = record.tobytes()[:20]
+    if kind not in (RecordType.MESSAGE, RecordType.CONFIRM, RecordType.DELETION):
+        return head
+    layout = LAYOUTS[kind]
+    return head + b"".join(half.tobytes() for half in guid_numbers(record.view(layout.dtype), layout))
+
+
+def _is_journal(path: Path) -> bool:
+    named = parse_file_name(path.name)
+    return named is not None and named.file_type is FileType.JOURNAL
+
+
+def _is_finished(directory: Path, files: FileSet) -> bool:
+    assert files.journal is not None
+    try:
+        with (directory / files.journal).open("rb") as file:
+            return rollover_finished(file.read(1 << 12))
+    except (FormatError, OSError):
+        return False
+
+
+def _hint(store: Path) -> str:
+    below = sorted(path.parent for pattern in ("*/*", "*/*/*") for path in store.glob(f"{pattern}.bmq_journal"))
+    return f"; did you mean {below[0]}, or {store}/*?" if below else ""

@@ -1,0 +1,1 @@
+"""Sessions of Spark: finding Java, starting, submitting."""

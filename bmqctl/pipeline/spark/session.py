@@ -1,0 +1,183 @@
+"""A local Spark session that prints nothing and leaves no files behind."""
+
+from __future__ import annotations
+
+import logging
+import os
+import signal
+import sys
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from pathlib import Path
+
+import pyspark
+from py4j.protocol import Py4JError
+from pyspark import SparkContext
+from pyspark.logger import PySparkLogger
+from pyspark.sql import SparkSession
+
+from bmqctl.pipeline import register
+from bmqctl.pipeline.spark.java import find_java, write_java_home
+from bmqctl.pipeline.spark.work_directory import work_directory
+
+__all__ = ["QUICK", "local_session"]
+
+STOP_TIMEOUT_S = 10
+
+# For jobs of seconds: the optimizing compiler and the parallel collector take more time there than they save.
+QUICK = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
+
+# Errors are raised as exceptions, so that logging them would repeat them. The gateway to Python is named
+# because Spark otherwise changes its level, and says so on stderr.
+LOG4J = """\
+rootLogger.level = fatal
+rootLogger.appenderRef.stderr.ref = stderr
+logger.python.name = org.apache.spark.api.python.PythonGatewayServer
+logger.python.level = fatal
+appender.stderr.type = Console
+appender.stderr.name = stderr
+appender.stderr.target = SYSTEM_ERR
+appender.stderr.layout.type = PatternLayout
+appender.stderr.layout.pattern = spark: %m%n
+"""
+
+
+@contextmanager
+def local_session(
+    cores: int | None = None, memory: str = "2g", *, quick: bool = False, master: str = "local[*]"
+) -> Iterator[SparkSession]:
+    """Open a session on this machine with the data source registered. Raises NoFitJava if Java is missing.
+
+    `cores` None uses those of `master`; `memory` is the JVM's heap, as Spark writes sizes; `quick` suits small
+    stores.
+
+    SPARK_HOME, SPARK_CONF_DIR and JAVA_HOME in the environment are ignored: this is the installed
+    pyspark, listening on the loopback address only. Its files are in a temporary directory, removed at the
+    end, or by the next session if this one is killed.
+    """
+    java = find_java()
+    with work_directory("bmqctl-spark-") as work:
+        conf = work / "conf"
+        conf.mkdir()
+        (conf / "log4j2.properties").write_text(LOG4J)
+        environment = {
+            "JAVA_HOME": str(write_java_home(java, work / "java")),
+            "SPARK_HOME": str(Path(pyspark.__file__).parent),
+            "SPARK_CONF_DIR": str(conf),
+            "SPARK_LOCAL_IP": "127.0.0.1",
+            # Executors must run the same Python with the same packages.
+            "PYSPARK_PYTHON": sys.executable,
+            "PYSPARK_DRIVER_PYTHON": sys.executable,
+        }
+        session = None
+        with _environment(environment), _no_logging():
+            try:
+                with _interrupts_later():
+                    session = _build(f"local[{cores}]" if cores else master, memory, work, QUICK if quick else "")
+                    register(session)
+                yield session
+            finally:
+                if session is not None:
+                    _stop(session)
+                _end_jvm()
+
+
+def _build(master: str, memory: str, work: Path, java_options: str) -> SparkSession:
+    settings = {
+        "spark.driver.memory": memory,
+        # Spark's own temporary files: the JVM is ended before it would remove them.
+        "spark.driver.extraJavaOptions": f"-Djava.io.tmpdir={work} {java_options}",
+        "spark.ui.enabled": "false",
+        "spark.ui.showConsoleProgress": "false",
+        "spark.driver.host": "127.0.0.1",
+        "spark.driver.bindAddress": "127.0.0.1",
+        "spark.local.dir": str(work),
+        "spark.sql.warehouse.dir": str(work / "warehouse"),
+        "spark.sql.session.timeZone": "UTC",
+    }
+    builder = SparkSession.builder.master(master).appName("bmqctl")
+    for key, value in settings.items():
+        builder = builder.config(key, value)
+    return builder.getOrCreate()
+
+
+@contextmanager
+def _interrupts_later() -> Iterator[None]:
+    """Defer SIGINT to the end of the start, since an interrupted start leaves an orphaned JVM.
+
+    It also restores the handler that Spark replaces with its own, which asks the JVM to cancel its jobs over the very
+    connection whose answer it may be interrupting.
+    """
+    if threading.current_thread() is not threading.main_thread():
+        yield
+        return
+    pressed = threading.Event()
+    handler = signal.signal(signal.SIGINT, lambda *_: pressed.set())
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGINT, handler)
+    if pressed.is_set():
+        raise KeyboardInterrupt
+
+
+def _stop(session: SparkSession) -> None:
+    """Stop the session from another thread, which has its own connection, on which nothing was interrupted.
+
+    Errors are ignored: the JVM ends next.
+    """
+
+    def stop() -> None:
+        with suppress(Py4JError, OSError):
+            session.stop()
+
+    stopping = threading.Thread(target=stop, daemon=True)
+    stopping.start()
+    stopping.join(STOP_TIMEOUT_S)
+
+
+def _end_jvm() -> None:
+    """End the JVM, which `stop` leaves running until Python ends."""
+    gateway = SparkContext._gateway
+    if gateway is None:
+        return
+    process = getattr(gateway, "proc", None)
+    gateway.shutdown()
+    if process is not None:
+        process.kill()
+        process.wait()
+        process.stdin.close()
+    SparkContext._gateway = None
+    SparkContext._jvm = None
+
+
+@contextmanager
+def _no_logging() -> Iterator[None]:
+    """Disable logging by Spark's Python side, which also raises its errors; other loggers are untouched."""
+    loggers: list[logging.Logger] = [
+        *(PySparkLogger.getLogger(name) for name in ("DataFrameQueryContextLogger", "SQLQueryContextLogger")),
+        *(logging.getLogger(name) for name in ("py4j.java_gateway", "py4j.clientserver")),
+    ]
+    before = [logger.disabled for logger in loggers]
+    for logger in loggers:
+        logger.disabled = True
+    try:
+        yield
+    finally:
+        for logger, disabled in zip(loggers, before, strict=True):
+            logger.disabled = disabled
+
+
+@contextmanager
+def _environment(values: dict[str, str]) -> Iterator[None]:
+    before = {name: os.environ.get(name) for name in values}
+    os.environ.update(values)
+    try:
+        yield
+    finally:
+        for name, value in before.items():
+            if value is None:
+                os.environ.pop(name, None)
+            else:
+                os.environ[name] = value

@@ -1,0 +1,254 @@
+"""Commands on domains and their queues (source: mqba::DomainManager, mqbblp::Domain, mqbc::StorageUtil)."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from datetime import UTC, datetime
+from itertools import islice
+
+from broker.bmq.admin.commands import QueueList
+from broker.bmq.admin.environment import Context, Failed
+from broker.bmq.admin.json_form import dumped
+from broker.bmq.admin.queues import domain_meter, queue_internals, queue_uri
+from broker.bmq.admin.results import (
+    DomainInfo,
+    ListedMessage,
+    Problem,
+    PurgedQueue,
+    PurgedQueues,
+    QueueContents,
+    Result,
+    Success,
+)
+from broker.bmq.admin.results_queue import (
+    QueueInternalsResult,
+)
+from broker.bmq.admin.storage import domain_storages, primary_elsewhere
+from broker.bmq.core.config import DEFAULT_APP_ID
+from broker.bmq.core.messages import Full, Message
+from broker.bmq.node.changes import collect_idle_queues
+from broker.bmq.node.changes import reconfigure as reconfigure_domain
+from broker.bmq.queue.domains import Domain
+from broker.bmq.queue.purges import purge, purge_app
+from broker.bmq.queue.queue import Queue
+from broker.bmq.queue.reports import arrival_time
+from formats.bmq.control.messages import QueueInfo
+from formats.bmq.disk.keys import NULL_KEY
+from formats.bmq.uri import parse_uri
+
+__all__ = [
+    "clear_cache",
+    "domain_infos",
+    "internals",
+    "list_messages",
+    "purge_domain",
+    "purge_queue",
+    "reconfigure",
+    "remove",
+]
+
+ALL_APPS = "*"
+
+
+def find_domain(context: Context, name: str) -> Domain:
+    """A domain, read from its file if it is not in use; `Failed` if there is none."""
+    try:
+        domain = context.node.domain(name)
+    except ValueError as error:
+        raise Failed(str(error)) from None
+    if domain is None:
+        raise Failed(f"Domain '{name}' doesn't exist")
+    return domain
+
+
+def domain_infos(context: Context, name: str) -> DomainInfo:
+    """A domain's configuration, how full it is, its queues in use, and those that hold messages."""
+    domain = find_domain(context, name)
+    active = sorted(queue.uri for queue in queues_of(context, domain) if queue.was_opened)
+    return DomainInfo(
+        name=domain.config.name,
+        config_json=dumped(domain.config.shown, pretty=True, indent=2),
+        cluster_name=context.cluster_name,
+        capacity_meter=domain_meter(domain),
+        queue_uris=tuple(active),
+        storage_content=domain_storages(context, domain.config.name),
+    )
+
+
+def queues_of(context: Context, domain: Domain) -> list[Queue]:
+    """All queues of a domain, in use or not."""
+    return [queue for queue in context.node.queues.values() if queue.config.name == domain.config.name]
+
+
+def internals(context: Context, domain_name: str, queue_name: str) -> QueueInternalsResult:
+    """The internals of a queue in use."""
+    return queue_internals(context, active_queue(context, domain_name, queue_name))
+
+
+def active_queue(context: Context, domain_name: str, queue_name: str) -> Queue:
+    """A queue that was opened since the node started; `Failed` if there is none."""
+    domain = find_domain(context, domain_name)
+    uri = queue_uri(domain, queue_name)
+    queue = context.node.queues.get(uri)
+    if queue is None or not queue.was_opened:
+        raise Failed(f"Queue '{queue_name}' was not found on domain '{domain.config.name}'")
+    return queue
+
+
+# -- messages
+
+
+def list_messages(context: Context, command: QueueList) -> QueueContents:
+    """Messages of a queue, or those that one of its apps has yet to confirm, oldest first.
+
+    A node that only has a copy of the queue lists what it has of it, unless its own consumers have the queue open: then
+    it lists what it holds for them.
+    """
+    copied = _copied_queue(context, command)
+    if copied is not None:
+        return _list_copied(context, copied, command)
+    queue = active_queue(context, command.domain, command.queue)
+    messages: Iterable[Message] = queue.messages.values()
+    total = len(queue.messages)
+    if command.app_id is not None and command.app_id != DEFAULT_APP_ID:
+        app = queue.apps.get(command.app_id)
+        if app is None:
+            raise Failed("Invalid 'LIST' command: invalid APPID")
+        bit, total = app.bit, app.messages
+        messages = (message for message in messages if message.outstanding & bit)
+    offset, count = _section(command, total)
+    listed = tuple(
+        ListedMessage(message.guid.hex().upper(), message.size, arrival_time(message, context.node.now))
+        for message in islice(messages, offset, offset + count)
+    )
+    return QueueContents(listed, offset, total)
+
+
+def _section(command: QueueList, total: int) -> tuple[int, int]:
+    """Return the offset and number of the messages to list, of `total`."""
+    offset = command.offset if command.offset >= 0 else max(0, total + command.offset)
+    count = command.count or max(0, total - offset)
+    return (offset, count) if count >= 0 else (max(0, offset + count), -count)
+
+
+def _copied_queue(context: Context, command: QueueList) -> QueueInfo | None:
+    """Return the queue if this node only has a copy of it, which nobody has open here."""
+    uri = queue_uri(find_domain(context, command.domain), command.queue)
+    info = context.node.ledger.state.queues.get(uri)
+    if info is None or uri in context.node.queues or context.node.copied(info.partition_id) is None:
+        return None
+    return info
+
+
+def _list_copied(context: Context, info: QueueInfo, command: QueueList) -> QueueContents:
+    if command.app_id is not None and command.app_id != DEFAULT_APP_ID:
+        primary = primary_elsewhere(context, info.partition_id)
+        raise Failed(f"Not listing messages of an app of queue '{info.uri}' {primary}")
+    stored = context.node.copied(info.partition_id) or {}
+    total, _ = stored.get(info.key, (0, 0))
+    offset, count = _section(command, total)
+    copied = context.node.list_copied(info.partition_id, info.key, offset, count)
+    listed = tuple(
+        ListedMessage(guid.hex().upper(), size, datetime.fromtimestamp(arrived_s, UTC))
+        for guid, size, arrived_s in copied
+    )
+    return QueueContents(listed, offset, total)
+
+
+def purge_domain(context: Context, name: str) -> PurgedQueues:
+    """Remove all messages from all queues of a domain, in use or not, that this node serves; name the others."""
+    domain = find_domain(context, name)
+    elsewhere = _served_elsewhere(context, domain)
+    here = (queue for queue in queues_of(context, domain) if queue.uri not in elsewhere)
+    return PurgedQueues((*(_purge(queue) for queue in here), *elsewhere.values()))
+
+
+def purge_queue(context: Context, domain_name: str, queue_name: str, app_id: str) -> PurgedQueues:
+    """Remove the messages that an app of a queue has yet to confirm, or all of the queue."""
+    domain = find_domain(context, domain_name)
+    uri = queue_uri(domain, queue_name)
+    elsewhere = _served_elsewhere(context, domain).get(uri)
+    if elsewhere is not None:
+        return PurgedQueues((elsewhere,))
+    queue = context.node.queues.get(uri)
+    if queue is None:
+        raise Failed(f"Queue was not found in a storage '{uri}'")
+    return PurgedQueues((_purge(queue, "" if app_id == ALL_APPS else app_id),))
+
+
+def _served_elsewhere(context: Context, domain: Domain) -> dict[str, Problem]:
+    """Return the queues of a domain that this node does not serve, and therefore does not purge, by URI."""
+    found = {}
+    for uri, info in sorted(context.node.ledger.state.queues.items()):
+        if parse_uri(uri).qualified_domain == domain.config.name:
+            primary = primary_elsewhere(context, info.partition_id)
+            if primary is not None:
+                found[uri] = Problem(f"Not purging queue '{uri}' {primary}")
+    return found
+
+
+def _purge(queue: Queue, app_id: str = "") -> PurgedQueue | Problem:
+    app = queue.apps.get(app_id)
+    if app_id and app is None:
+        return Problem(f"Specified appId '{app_id}' not found in the storage of queue '{queue.uri}'.")
+    key = (app.key if app else NULL_KEY).hex().upper()
+    try:
+        messages, size = purge_app(queue, app) if app else purge(queue)
+    except Full as full:
+        return Problem(f"Failed to purge appId '{app_id}', appKey '{key}' of queue '{queue.uri}' [reason: {full}]")
+    return PurgedQueue(queue.uri, app_id, key, messages, size)
+
+
+# -- configurations
+
+
+def reconfigure(context: Context, name: str) -> Success:
+    """Read a domain's configuration again, and apply it to all that there is of the domain."""
+    domain = find_domain(context, name)
+    try:
+        config = context.node.resolve_domain(domain.config.name)
+        if config is None:
+            raise Failed(f"Domain '{name}' doesn't exist")
+        reconfigure_domain(context.node, domain, config)
+    except (ValueError, Full) as error:
+        raise Failed(str(error)) from None
+    return Success()
+
+
+def clear_cache(context: Context, name: str | None) -> Success:
+    """Forget what was read of a domain, or of all."""
+    if not context.environment.forget_domain(name):
+        raise Failed(f"Domain '{name}' doesn't exist")
+    return Success()
+
+
+def remove(context: Context, name: str, *, finalize: bool) -> Result:
+    """Remove a domain, in two steps: see the table of commands."""
+    if finalize:
+        return _finalize_removal(context, name)
+    domain = find_domain(context, name)
+    # From here on none is opened, also if some are open still: so that there will be a time when none is.
+    domain.removing = True
+    queues = queues_of(context, domain)
+    if any(queue.is_open for queue in queues):
+        raise Failed(f"Trying to remove the domain '{name}' while there are queues opened or opening")
+    purged = PurgedQueues(tuple(_purge(queue) for queue in queues))
+    try:
+        collect_idle_queues(context.node, 0, domain.config.name)
+    except Full as full:
+        raise Failed(f"Failed to force GC queues on domain '{name}' ({full})") from None
+    domain.removed = not any(queue.uri in context.node.queues for queue in queues)
+    return purged
+
+
+def _finalize_removal(context: Context, name: str) -> Success:
+    domains = context.node.domains
+    domain = domains.get(name)
+    if domain is None:
+        raise Failed(f"Domain '{name}' doesn't exist")
+    if not domain.removed:
+        raise Failed(f"First round of DOMAINS REMOVE '{name}' is not completed.")
+    for alias in [alias for alias, known in domains.items() if known is domain]:
+        del domains[alias]
+        context.environment.forget_domain(alias)
+    return Success()

@@ -1,0 +1,192 @@
+"""Results about the internals of a queue (source: mqbcmd.xsd, type `QueueInternals`); see `admin.results`."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+__all__ = [
+    "AppState",
+    "CapacityMeter",
+    "ConsumerLimits",
+    "ConsumerState",
+    "PriorityGroup",
+    "QueueEngine",
+    "QueueHandle",
+    "QueueHandleSubStream",
+    "QueueInternalsResult",
+    "QueueState",
+    "QueueStorage",
+    "RoundRobinRouter",
+    "RouterConsumer",
+    "Routing",
+    "Subscriber",
+    "SubscriptionGroup",
+    "SubscriptionInfo",
+    "UsageMonitor",
+    "VirtualStorage",
+]
+
+
+@dataclass(frozen=True, slots=True)
+class CapacityMeter:
+    name: str
+    is_disabled: bool
+    num_messages: int
+    message_capacity: int
+    num_messages_reserved: int
+    num_bytes: int
+    byte_capacity: int
+    num_bytes_reserved: int
+    parent: CapacityMeter | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class UsageMonitor:
+    """States are STATE_NORMAL, STATE_HIGH_WATERMARK and STATE_FULL.
+
+    The ratios are whole numbers in the schema, so the reference gives 0 for all below 1.
+    """
+
+    state: str
+    messages_state: str
+    num_messages: int
+    messages_low_watermark_ratio: int
+    messages_high_watermark_ratio: int
+    messages_capacity: int
+    bytes_state: str
+    num_bytes: int
+    bytes_low_watermark_ratio: int
+    bytes_high_watermark_ratio: int
+    bytes_capacity: int
+
+
+@dataclass(frozen=True, slots=True)
+class QueueHandleSubStream:
+    """A sub-stream of a handle; `parameters_json` is the reference's print of the parameters."""
+
+    sub_id: int
+    app_id: str | None
+    parameters_json: str
+    unconfirmed_monitors: tuple[UsageMonitor, ...]
+    num_unconfirmed_messages: int | None
+
+
+@dataclass(frozen=True, slots=True)
+class QueueHandle:
+    client_description: str
+    parameters_json: str
+    is_client_cluster_member: bool
+    sub_streams: tuple[QueueHandleSubStream, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class VirtualStorage:
+    app_id: str
+    app_key: str
+    num_messages: int
+
+
+@dataclass(frozen=True, slots=True)
+class QueueStorage:
+    num_messages: int
+    num_bytes: int
+    virtual_storages: tuple[VirtualStorage, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class QueueState:
+    uri: str
+    handle_parameters_json: str
+    stream_parameters_json: str
+    id: int
+    key: str
+    partition_id: int
+    storage: QueueStorage | None
+    capacity_meter: CapacityMeter | None
+    handles: tuple[QueueHandle, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class RouterConsumer:
+    priority: int
+    queue_handle: QueueHandle
+    count: int
+    expression: str
+
+
+@dataclass(frozen=True, slots=True)
+class RoundRobinRouter:
+    consumers: tuple[RouterConsumer, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class AppState:
+    app_id: str
+    num_consumers: int
+    redelivery_list_length: int
+    round_robin_router: RoundRobinRouter
+
+
+@dataclass(frozen=True, slots=True)
+class ConsumerState:
+    """An app's consumers. `status` is alive, registered (no consumer), or unauthorized (not an app of the domain)."""
+
+    app_id: str
+    status: str
+    is_at_end_of_storage: bool | None
+    app_state: AppState
+
+
+@dataclass(frozen=True, slots=True)
+class ConsumerLimits:
+    max_unconfirmed_messages: int
+    max_unconfirmed_bytes: int
+    consumer_priority: int
+    consumer_priority_count: int
+
+
+@dataclass(frozen=True, slots=True)
+class Subscriber:
+    downstream_sub_queue_id: int
+
+
+@dataclass(frozen=True, slots=True)
+class SubscriptionInfo:
+    downstream_subscription_id: int
+    consumer: ConsumerLimits
+    subscriber: Subscriber
+
+
+@dataclass(frozen=True, slots=True)
+class PriorityGroup:
+    id: int
+    highest_subscriptions: tuple[SubscriptionInfo, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class SubscriptionGroup:
+    id: int
+    expression: str
+    upstream_sub_queue_id: int
+    priority_group: PriorityGroup | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Routing:
+    subscription_groups: tuple[SubscriptionGroup, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class QueueEngine:
+    """A queue's engine. The reference has one for all modes, with the name of one of them."""
+
+    max_consumers: int
+    mode: str
+    consumer_states: tuple[ConsumerState, ...]
+    routing: Routing = field(metadata={"json": "Routing"})
+
+
+@dataclass(frozen=True, slots=True)
+class QueueInternalsResult:
+    state: QueueState
+    engine: QueueEngine

@@ -1,0 +1,258 @@
+"""The table of commands: how each is written as words, how as JSON, and what it does, in one row.
+
+Words: `KEYWORD`, `<argument>`, `[A|B]` one of these, `(<argument>|ALL)`, `[WORD]` and `[<argument>]` may be left out.
+Fields are named in the order in which the words give them: `domain`, `offset:int` (see `WORD_READERS`), and
+`finalize=FINALIZE`, which is whether that keyword was given.
+
+JSON: a path of keys, outermost first. `key=field` takes a field from the object that the path has reached, `key=field?`
+one that may be absent; `=field` takes what the path has reached itself; `key?field` is whether the key is there;
+`+field` and `-field` are true and false. Source: the reference's schema `mqbcmd.xsd`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import NamedTuple
+
+from broker.bmq.admin.commands import (
+    BrokerConfigDump,
+    ClearConfigCache,
+    ClearResolverCache,
+    ClusterHealth,
+    ClusterQueueHelper,
+    Clusters,
+    ClusterStatus,
+    Command,
+    DomainInfos,
+    DomainPurge,
+    DomainReconfigure,
+    DomainRemove,
+    ElectorGet,
+    ElectorList,
+    ElectorSet,
+    ForceGcQueues,
+    Help,
+    PartitionAvailability,
+    PartitionRollover,
+    PartitionSummary,
+    QueueInternals,
+    QueueList,
+    QueuePurge,
+    ReplicationGet,
+    ReplicationList,
+    ReplicationSet,
+    StatGet,
+    StatList,
+    StatSet,
+    StatShow,
+    StorageQueueStatus,
+    StorageSummary,
+)
+
+__all__ = ["TABLE", "Row"]
+
+
+class Row(NamedTuple):
+    """One command; `json` has more than one path where the JSON form has alternatives."""
+
+    words: str
+    make: Callable[..., Command]
+    fields: str
+    json: tuple[str, ...]
+    help: str
+
+
+_QUEUE = "domains domain name=domain command queue name=queue command "
+_STORAGE = "clusters cluster name=cluster command storage "
+_PARTITION = _STORAGE + "partition partitionId=partition_id command "
+_REPLICATION = _STORAGE + "replication "
+_ELECTOR = "clusters cluster name=cluster command state elector "
+_SET = "setTunable name=name value=value all?everywhere"
+_GET = "getTunable name=name all?everywhere"
+
+TABLE: tuple[Row, ...] = (
+    Row("HELP [PLUMBING]", Help, "plumbing=PLUMBING", ("help plumbing=plumbing?",), "List the commands."),
+    Row("BROKERCONFIG DUMP", BrokerConfigDump, "", ("brokerConfig dump",), "Show the configuration of the broker."),
+    Row(
+        "DOMAINS DOMAIN <name> PURGE",
+        DomainPurge,
+        "domain",
+        ("domains domain name=domain command purge",),
+        "Remove all messages from all queues of a domain.",
+    ),
+    Row(
+        "DOMAINS DOMAIN <name> INFOS",
+        DomainInfos,
+        "domain",
+        ("domains domain name=domain command info",),
+        "Show the configuration of a domain, how full it is, and its queues.",
+    ),
+    Row(
+        "DOMAINS DOMAIN <name> QUEUE <queue_name> PURGE <appId>",
+        QueuePurge,
+        "domain queue app_id",
+        (_QUEUE + "purgeAppId=app_id",),
+        "Remove the messages that an app has yet to confirm; with '*' for the app id, all messages of the queue.",
+    ),
+    Row(
+        "DOMAINS DOMAIN <name> QUEUE <queue_name> INTERNALS",
+        QueueInternals,
+        "domain queue",
+        (_QUEUE + "internals",),
+        "Show the state of a queue: its storage, its clients, and how it routes.",
+    ),
+    Row(
+        "DOMAINS DOMAIN <name> QUEUE <queue_name> LIST [<appId>] <offset> <count>",
+        QueueList,
+        "domain queue app_id offset:int count:count",
+        (_QUEUE + "messages appId=app_id? offset=offset count=count",),
+        "List messages of a queue, or those that one app has yet to confirm. A negative offset counts from behind the "
+        "last message; a negative count lists what is before the offset; UNLIMITED lists all from there on.",
+    ),
+    Row(
+        "DOMAINS RECONFIGURE <domain>",
+        DomainReconfigure,
+        "domain",
+        ("domains reconfigure domain=domain",),
+        "Read the configuration of a domain from its file again, and apply it.",
+    ),
+    Row(
+        "DOMAINS RESOLVER CACHE_CLEAR (<domain>|ALL)",
+        ClearResolverCache,
+        "domain:or_all",
+        ("domains resolver clearCache domain=domain", "domains resolver clearCache all"),
+        "Forget where a domain redirects to.",
+    ),
+    Row(
+        "DOMAINS REMOVE <domain> [FINALIZE]",
+        DomainRemove,
+        "domain finalize=FINALIZE",
+        ("domains remove domain=domain finalize=finalize?",),
+        "Remove a domain in two steps. The first purges it and deletes its queues, and no queue of it can be opened "
+        "from then on; it fails while one is open. After it, the file of the domain may be removed. The second, with "
+        "FINALIZE, forgets the domain: a new one may have its name.",
+    ),
+    Row(
+        "CONFIGPROVIDER CACHE_CLEAR (<domain>|ALL)",
+        ClearConfigCache,
+        "domain:or_all",
+        ("configProvider clearCache domain=domain", "configProvider clearCache all"),
+        "Forget the configuration of a domain that was read from its file.",
+    ),
+    Row("STAT SHOW", StatShow, "", ("stat show",), "Show statistics."),
+    Row(
+        "STAT SET <parameter> <value>",
+        StatSet,
+        "name value:value",
+        ("stat setTunable name=name value=value",),
+        "Set a parameter of the statistics.",
+    ),
+    Row("STAT GET <parameter>", StatGet, "name", ("stat getTunable=name",), "Show a parameter of the statistics."),
+    Row("STAT LIST_TUNABLES", StatList, "", ("stat listTunables",), "List the parameters of the statistics."),
+    Row("CLUSTERS LIST", Clusters, "", ("clusters list",), "List the clusters."),
+    Row(
+        "CLUSTERS CLUSTER <name> STATUS",
+        ClusterStatus,
+        "cluster",
+        ("clusters cluster name=cluster command status",),
+        "Show the nodes, partitions, queues and files of a cluster.",
+    ),
+    Row(
+        "CLUSTERS CLUSTER <name> HEALTH",
+        ClusterHealth,
+        "cluster",
+        ("clusters cluster name=cluster command health",),
+        "Show what this node sees of its cluster, replicas and all, and what is not well.",
+    ),
+    Row(
+        "CLUSTERS CLUSTER <name> QUEUEHELPER",
+        ClusterQueueHelper,
+        "cluster",
+        ("clusters cluster name=cluster command queueHelper",),
+        "Show how the queues of a cluster are assigned.",
+    ),
+    Row(
+        "CLUSTERS CLUSTER <name> FORCE_GC_QUEUES",
+        ForceGcQueues,
+        "cluster",
+        ("clusters cluster name=cluster command forceGcQueues",),
+        "Delete the queues that are empty and that no client has open.",
+    ),
+    Row(
+        "CLUSTERS CLUSTER <name> STORAGE SUMMARY",
+        StorageSummary,
+        "cluster",
+        (_STORAGE + "summary",),
+        "Show how full the files of all partitions are, and their queues.",
+    ),
+    Row(
+        "CLUSTERS CLUSTER <name> STORAGE PARTITION <partitionId> [ENABLE|DISABLE]",
+        PartitionAvailability,
+        "cluster partition_id:partition available=ENABLE",
+        (_PARTITION + "enable +available", _PARTITION + "disable -available"),
+        "Let a partition take new messages, or not.",
+    ),
+    Row(
+        "CLUSTERS CLUSTER <name> STORAGE PARTITION <partitionId> SUMMARY",
+        PartitionSummary,
+        "cluster partition_id:partition",
+        (_PARTITION + "summary",),
+        "Show how full the files of a partition are, and its queues.",
+    ),
+    Row(
+        "CLUSTERS CLUSTER <name> STORAGE PARTITION (<partitionId>|ALL) ROLLOVER",
+        PartitionRollover,
+        "cluster partition_id:partition",
+        (_PARTITION + "rollover",),
+        "Move a partition, or all, to new files.",
+    ),
+    Row(
+        "CLUSTERS CLUSTER <name> STORAGE DOMAIN <domain_name> QUEUE_STATUS",
+        StorageQueueStatus,
+        "cluster domain",
+        (_STORAGE + "domain name=domain command queueStatus",),
+        "Show the queues of a domain that hold messages.",
+    ),
+    Row(
+        "CLUSTERS CLUSTER <name> STORAGE REPLICATION [SET|SET_ALL] <parameter> <value>",
+        ReplicationSet,
+        "cluster everywhere=SET_ALL name value:value",
+        (_REPLICATION + _SET,),
+        "Set a parameter of the replication, here or on all nodes.",
+    ),
+    Row(
+        "CLUSTERS CLUSTER <name> STORAGE REPLICATION [GET|GET_ALL] <parameter>",
+        ReplicationGet,
+        "cluster everywhere=GET_ALL name",
+        (_REPLICATION + _GET,),
+        "Show a parameter of the replication, here or on all nodes.",
+    ),
+    Row(
+        "CLUSTERS CLUSTER <name> STORAGE REPLICATION LIST_TUNABLES",
+        ReplicationList,
+        "cluster",
+        (_REPLICATION + "listTunables",),
+        "List the parameters of the replication.",
+    ),
+    Row(
+        "CLUSTERS CLUSTER <name> STATE ELECTOR [SET|SET_ALL] <parameter> <value>",
+        ElectorSet,
+        "cluster everywhere=SET_ALL name value:value",
+        (_ELECTOR + _SET,),
+        "Set a parameter of the elector, here or on all nodes.",
+    ),
+    Row(
+        "CLUSTERS CLUSTER <name> STATE ELECTOR [GET|GET_ALL] <parameter>",
+        ElectorGet,
+        "cluster everywhere=GET_ALL name",
+        (_ELECTOR + _GET,),
+        "Show a parameter of the elector, here or on all nodes.",
+    ),
+    Row(
+        "CLUSTERS CLUSTER <name> STATE ELECTOR LIST_TUNABLES",
+        ElectorList,
+        "cluster",
+        (_ELECTOR + "listTunables",),
+        "List the parameters of the elector.",
+    ),
+)

@@ -1,0 +1,318 @@
+"""The composition root: the only place that picks real ports and puts a node together.
+
+What only some nodes are made of, members of clusters and proxies, is imported as they are made: the others are ready
+the sooner.
+"""
+
+from __future__ import annotations
+
+import gc
+import logging
+import os
+import sys
+from collections.abc import Callable
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import trio
+
+from broker.bmq.admin.environment import Environment
+from broker.bmq.assembly.authenticators import make_authentications
+from broker.bmq.assembly.authorizers import make_authorizations
+from broker.bmq.assembly.domains import Domains
+from broker.bmq.assembly.opening import StoreDamaged, open_ledger, open_shards
+from broker.bmq.assembly.process import (
+    BROKER_FILE,
+    Outgoing,
+    addresses,
+    announce_available,
+    cluster_info,
+    configure,
+    identity_of,
+    make_guids,
+    make_server,
+    open_listeners,
+    run_files,
+    take_commands,
+    where,
+)
+from broker.bmq.assembly.term_file import TermUnreadable
+from broker.bmq.config import ConfigError, NodeConfig, default_config, proxy_config
+from broker.bmq.config import load_broker_config as load_config
+from broker.bmq.config.dump import to_json
+from broker.bmq.config.local_cluster import write_local_cluster
+from broker.bmq.node.durability import NEVER, Durability, FsyncMode, FsyncPolicy, parse_fsync
+from broker.bmq.node.node import Node
+from broker.bmq.partition.shard import Shard
+from broker.bmq.proxy.limits import BridgeLimits
+from broker.bmq.queue.queue import Full
+from broker.bmq.relay.guests import Guests
+from broker.bmq.store.names import next_timestamp
+from broker.bmq.store.partition_files import PartitionLimits
+from broker.common.faults import Inconsistent, describe
+from broker.common.files import Directory, StoreFile
+from broker.shell.control_pipe import PipeInUse
+from broker.shell.descriptors import raise_limit
+from broker.shell.files import DataDirectory, DirectoryInUse
+from broker.shell.logs import start_logging
+from broker.shell.os_errors import os_error_line
+from broker.shell.runtime import freeze_collector, start_clock
+from broker.shell.scheduling import LONG_SLICE_NS, set_slice
+from broker.shell.server import ListenError, Server
+
+if TYPE_CHECKING:
+    from broker.bmq.assembly.membership import Membership
+    from broker.bmq.config.cluster_schema import ClusterDefinition
+
+__all__ = [
+    "BridgeLimits",
+    "ConfigError",
+    "FsyncPolicy",
+    "NodeConfig",
+    "default_config",
+    "load_config",
+    "os_error_line",
+    "parse_fsync",
+    "proxy_config",
+    "run_node",
+    "run_proxy",
+    "write_local_cluster",
+]
+
+log = logging.getLogger("broker")
+
+EXIT_OK = 0
+EXIT_FAILED = 1
+EXIT_CONFIG = 2
+EXIT_INCONSISTENT = 3
+
+
+def run_node(config: NodeConfig, fsync: FsyncPolicy = NEVER) -> int:
+    """Run a node until SIGTERM or SIGINT; the process's exit code. Faults are one line on stderr.
+
+    A broker that is in no cluster of its own is run as a proxy.
+    """
+    return _guarded(lambda: _run(config, fsync) if config.cluster else _serve_proxy(config, BridgeLimits()))
+
+
+def run_proxy(config: NodeConfig, limits: BridgeLimits) -> int:
+    """Run a proxy until SIGTERM or SIGINT; as `run_node`."""
+    return _guarded(lambda: _serve_proxy(config, limits))
+
+
+def _guarded(run: Callable[[], None]) -> int:
+    try:
+        run()
+    except (ConfigError, ListenError, DirectoryInUse, PipeInUse) as fault:
+        print(f"bmqctl: {fault}", file=sys.stderr)
+        return EXIT_CONFIG
+    except (StoreDamaged, TermUnreadable, Full) as fault:
+        print(f"bmqctl: {fault}", file=sys.stderr)
+        return EXIT_FAILED
+    except OSError as error:
+        print(f"bmqctl: {os_error_line(error)}", file=sys.stderr)
+        return EXIT_CONFIG
+    except Inconsistent as failure:
+        log.critical("PANIC [NODE_INCONSISTENT] the broker ends on purpose: %s", failure, exc_info=failure)
+        print(f"bmqctl: the broker ended on purpose: {failure}; start it again", file=sys.stderr)
+        return EXIT_INCONSISTENT
+    log.info("BMQbrkr stopped")
+    return EXIT_OK
+
+
+def _serve_proxy(config: NodeConfig, limits: BridgeLimits) -> None:
+    from broker.bmq.assembly.proxying import serve_proxy
+
+    serve_proxy(config, limits)
+
+
+def _run(config: NodeConfig, fsync: FsyncPolicy) -> None:
+    cluster, me = config.cluster, config.self_node
+    assert cluster is not None
+    assert me is not None
+    raise_limit()
+    # First the sockets: a second node must not touch the files of the first.
+    listeners = open_listeners(config)
+    partition = cluster.partition_config
+    folder = Path(partition.location)
+    directory = DataDirectory(folder, Path(partition.archive_location), partition.max_archived_file_sets)
+    with run_files(config.run_directory) as pipe:
+        switches = start_logging(config.broker.task_config.log_controller, folder)
+        app_config = config.broker.app_config
+        authentications = make_authentications(app_config.authentication, where(config, BROKER_FILE))
+        authorizations = make_authorizations(app_config.authorization, where(config, BROKER_FILE))
+        outgoing = Outgoing(config)
+        gc.disable()
+        now = start_clock()
+        limits = PartitionLimits(
+            journal=partition.max_journal_file_size,
+            data=partition.max_data_file_size,
+            qlist=partition.max_qlist_file_size,
+        )
+        timestamps = _Timestamps(directory)
+        is_member = len(cluster.nodes) > 1
+        outlives_power = fsync.mode is not FsyncMode.NEVER
+        opened = open_shards(
+            directory,
+            partition.num_partitions,
+            me.id,
+            limits,
+            now,
+            timestamps,
+            outlives_power=outlives_power,
+            heals=is_member,
+        )
+        ledger = open_ledger(
+            directory,
+            partition.max_csl_file_size,
+            now,
+            timestamps,
+            opened,
+            outlives_power=outlives_power,
+            heals=is_member,
+        )
+        shards = {shard.partition_id: shard for shard, _ in opened}
+        domains = Domains(config)
+        node = Node(
+            identity_of(config, cluster.name, me.id, _features(cluster)),
+            now,
+            domains.resolve,
+            ledger,
+            shards,
+            make_guids(),
+            authorizations,
+        )
+        configure(node, cluster)
+        recovered = {shard.partition_id: state for shard, state in opened}
+        membership: Membership | None = None
+        if not is_member:
+            node.start(recovered)
+            Guests(node).serve()
+        else:
+            from broker.bmq.assembly.membership import Membership
+
+            membership = Membership(cluster, node, recovered, folder)
+        # The queues have made their own of it.
+        opened.clear()
+        recovered.clear()
+        freeze_collector()
+        server = make_server(config, node, listeners, authentications)
+        take_commands(node, server, _environment(config, domains), pipe, switches)
+        _keep_durable(node, server, fsync)
+        if membership is not None:
+            # Until it has healed others have more to do than it has.
+            set_slice(LONG_SLICE_NS)
+            membership.connect(config, outgoing, server, _available)
+        try:
+            trio.run(server.run, _ready(config, node))
+        except Inconsistent:
+            _save(node, shards)
+            raise
+    if membership is not None:
+        membership.close()
+    _close(node, shards, flush=partition.flush_at_shutdown)
+    directory.close()
+
+
+def _features(cluster: ClusterDefinition) -> str:
+    """The features that this node announces to the other nodes; empty where there are none."""
+    if len(cluster.nodes) == 1:
+        return ""
+    from broker.bmq.assembly.membership import cluster_features
+
+    return cluster_features(cluster)
+
+
+def _keep_durable(node: Node, server: Server, fsync: FsyncPolicy) -> None:
+    """Take what is written to the disk, as often as is wanted."""
+    durability = Durability(node.shards.values(), node.ledger)
+
+    def flush(files: list[StoreFile | Directory]) -> None:
+        for file in files:
+            file.flush()
+
+    def again(done: None = None) -> None:
+        node.timers.at(node.now.ms + fsync.interval_ms, in_background)
+
+    def in_background() -> None:
+        files = durability.unsynced()
+        if files:
+            server.in_thread(lambda: flush(files), again)
+        else:
+            again()
+
+    if fsync.mode is FsyncMode.ALWAYS:
+        node.before_sending = durability.sync
+    elif fsync.mode is FsyncMode.INTERVAL:
+        again()
+
+
+def _ready(config: NodeConfig, node: Node) -> Callable[[], None]:
+    def announce() -> None:
+        messages = sum(shard.state().messages for shard in node.shards.values())
+        log.info("BMQbrkr started successfully")
+        if config.cluster is not None and len(config.cluster.nodes) == 1:
+            # One node leads and is primary from the start.
+            log.info("Cluster (%s) is available", node.identity.cluster_name)
+        print(
+            f"bmqctl: node ready on {addresses(config)} [cluster: {node.identity.cluster_name}, "
+            f"queues: {len(node.queues)}, messages: {messages}, pid: {os.getpid()}]",
+            flush=True,
+        )
+
+    return announce
+
+
+def _available() -> None:
+    set_slice(0)
+    announce_available()
+
+
+def _close(node: Node, shards: dict[int, Shard], *, flush: bool) -> None:
+    for shard in shards.values():
+        if flush:
+            shard.files.flush()
+        shard.close()
+    if flush:
+        node.ledger.flush()
+    node.ledger.close()
+
+
+def _save(node: Node, shards: dict[int, Shard]) -> None:
+    """Take to the disk what there is, as far as possible.
+
+    The files are left as the end of the process finds them: recovery tells what is whole in them, as after a crash.
+    """
+    for flush in (*(shard.files.flush for shard in shards.values()), node.ledger.flush):
+        try:
+            flush()
+        except Exception as error:
+            log.error("the files could not be taken to the disk: %s", describe(error))
+
+
+def _environment(config: NodeConfig, domains: Domains) -> Environment:
+    """The configuration as administration shows it."""
+    assert config.cluster is not None
+    assert config.self_node is not None
+    own = [
+        cluster_info(cluster, "member" if len(cluster.nodes) > 1 else "local")
+        for cluster in config.clusters.my_clusters
+    ]
+    return Environment(
+        broker_config=to_json(config.broker.app_config),
+        clusters=(*own, *(cluster_info(cluster, "remote") for cluster in config.clusters.proxy_clusters)),
+        node_name=config.self_node.name,
+        storage_location=config.cluster.partition_config.location,
+        forget_domain=domains.forget,
+    )
+
+
+class _Timestamps:
+    """Names for new files; see `next_timestamp`."""
+
+    def __init__(self, directory: DataDirectory) -> None:
+        self._directory = directory
+
+    def __call__(self, prefix: str) -> str:
+        return next_timestamp(prefix, self._directory.names(), datetime.now(UTC))

@@ -1,0 +1,84 @@
+"""The TLS settings of a broker: its certificate, the versions that it speaks, and whom it trusts.
+
+It shows the one certificate to who connects and to whom it dials. Who connects is asked for a certificate only where
+the configuration says so; whom it dials must have one for the host that was dialed.
+"""
+
+from __future__ import annotations
+
+import ssl
+from collections.abc import Callable
+from pathlib import Path
+
+from broker.bmq.config import ConfigError
+from broker.bmq.config.broker_schema import ClientCertificate, TlsConfig
+
+__all__ = ["make_context", "make_dialing_context"]
+
+WHERE = "$.appConfig.tlsConfig"
+
+_VERIFY_MODES = {
+    ClientCertificate.NONE: ssl.CERT_NONE,
+    ClientCertificate.OPTIONAL: ssl.CERT_OPTIONAL,
+    ClientCertificate.REQUIRED: ssl.CERT_REQUIRED,
+}
+
+_VERSIONS = {"TLSV1.2": ssl.TLSVersion.TLSv1_2, "TLSV1.3": ssl.TLSVersion.TLSv1_3}
+
+
+def make_context(config: TlsConfig, file: str) -> ssl.SSLContext:
+    """The server's side of TLS as `config` has it; `ConfigError` about `file` if that cannot be."""
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    context.verify_mode = _VERIFY_MODES[config.client_certificate]
+    _equip(context, config, file)
+    return context
+
+
+def make_dialing_context(config: TlsConfig, file: str) -> ssl.SSLContext:
+    """The side of TLS of who dials a broker, likewise."""
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
+    _equip(context, config, file)
+    return context
+
+
+def _equip(context: ssl.SSLContext, config: TlsConfig, file: str) -> None:
+    context.minimum_version, context.maximum_version = _versions(config.versions, file)
+    # The chain that is shown is completed from the authorities, where the certificate's file has not all of it.
+    authority, certificate, key = config.certificate_authority, config.certificate, config.key
+    for member, path in (("certificateAuthority", authority), ("certificate", certificate), ("key", key)):
+        _check_readable(path, member, file)
+    _load(lambda: context.load_verify_locations(authority), "certificateAuthority", authority, file)
+    what = f"{certificate} with key {key}"
+    _load(lambda: context.load_cert_chain(certificate, key, _no_password), "certificate", what, file)
+
+
+def _check_readable(path: str, member: str, file: str) -> None:
+    try:
+        with Path(path).open("rb"):
+            pass
+    except OSError as error:
+        reason = f"{path}: {(error.strerror or 'cannot be read').lower()}"
+        raise ConfigError(file, f"{WHERE}.{member}", reason, "name a readable file in PEM") from None
+
+
+def _load(load: Callable[[], None], member: str, what: str, file: str) -> None:
+    try:
+        load()
+    except ssl.SSLError as error:
+        reason = (error.reason or "not PEM").replace("_", " ").lower()
+        raise ConfigError(file, f"{WHERE}.{member}", f"{what}: {reason}", "name files in PEM that fit") from None
+
+
+def _versions(text: str, file: str) -> tuple[ssl.TLSVersion, ssl.TLSVersion]:
+    names = [name.strip().upper() for name in text.split(",") if name.strip()]
+    unknown = [name for name in names if name not in _VERSIONS]
+    if unknown or not names:
+        remedy = "list TLSv1.2 or TLSv1.3, or both with a comma between"
+        raise ConfigError(file, f"{WHERE}.versions", f'is "{text}"', remedy)
+    versions = [_VERSIONS[name] for name in names]
+    return min(versions), max(versions)
+
+
+def _no_password() -> str:
+    # An encrypted key would make OpenSSL ask the terminal.
+    return ""

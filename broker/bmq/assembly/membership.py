@@ -1,0 +1,141 @@
+"""Assembly of a cluster's member from its configuration."""
+
+from __future__ import annotations
+
+import secrets
+from collections.abc import Callable, Mapping
+from pathlib import Path
+
+from broker.bmq.assembly.process import Outgoing
+from broker.bmq.assembly.term_file import TermFile
+from broker.bmq.config import NodeConfig
+from broker.bmq.config.cluster_schema import ClusterDefinition, ClusterNode, MasterAssignmentAlgorithm
+from broker.bmq.config.links import needs_proof
+from broker.bmq.consensus.election import ElectionTimes
+from broker.bmq.links.admission import Admission, KnownNode
+from broker.bmq.links.agreement import to_features
+from broker.bmq.links.origins import Origins
+from broker.bmq.member.member import Member, MemberConfig
+from broker.bmq.member.peers import Peers
+from broker.bmq.member.view import view_of
+from broker.bmq.node.node import Node
+from broker.bmq.session.authentication import basic_principal
+from broker.bmq.store.recovery import Recovered
+from broker.shell.dialing import addresses_of
+from broker.shell.server import Server
+
+__all__ = ["Membership", "cluster_features", "member_config"]
+
+
+def cluster_features(cluster: ClusterDefinition) -> str:
+    """Return the parts of the configuration that nodes compare with each other."""
+    partition = cluster.partition_config
+    return to_features(
+        {
+            # By name: a node's address may differ, as with relays between them.
+            "nodes": "|".join(f"{node.id}@{node.name}" for node in cluster.nodes),
+            "masterAssignment": cluster.master_assignment.value,
+            "partitionConfig.numPartitions": partition.num_partitions,
+            "partitionConfig.maxDataFileSize": partition.max_data_file_size,
+            "partitionConfig.maxJournalFileSize": partition.max_journal_file_size,
+            "partitionConfig.maxQlistFileSize": partition.max_qlist_file_size,
+        }
+    )
+
+
+def member_config(cluster: ClusterDefinition) -> MemberConfig:
+    """Return the election's periods and quorum."""
+    elector = cluster.elector
+    return MemberConfig(
+        quorum=elector.quorum or len(cluster.nodes) // 2 + 1,
+        spread=cluster.master_assignment is MasterAssignmentAlgorithm.LEAST_ASSIGNED,
+        times=ElectionTimes(
+            elector.initial_wait_timeout_ms,
+            elector.max_random_wait_timeout_ms,
+            elector.scouting_result_timeout_ms,
+            elector.election_result_timeout_ms,
+            elector.heartbeat_broadcast_period_ms,
+            elector.heartbeat_check_period_ms,
+            elector.heartbeat_miss_count,
+        ),
+    )
+
+
+class Membership:
+    """A node's membership in a cluster of several: its member, its peers, and its stored term."""
+
+    def __init__(
+        self,
+        cluster: ClusterDefinition,
+        node: Node,
+        recovered: Mapping[int, Recovered],
+        folder: Path,
+    ) -> None:
+        self._cluster = cluster
+        self._node = node
+        names = {other.id: other.name for other in cluster.nodes}
+        self._term_file = TermFile(folder)
+        own_id = node.identity.node_id
+        self.member = Member(
+            node,
+            [node_id for node_id in names if node_id != own_id],
+            member_config(cluster),
+            recovered,
+            secrets.randbelow,
+            self._term_file.read(),
+            self._term_file.write,
+        )
+        if self.member.election.term > self._term_file.read():
+            # The file was removed, but the ledger has a term: later votes must be stored in a new file.
+            self._term_file.write(self.member.election.term)
+        self.member.describe = lambda node_id: f"[{names.get(node_id, '')}, {node_id}]"
+
+    def close(self) -> None:
+        """Close the file of the term, after the server has ended."""
+        self._term_file.close()
+
+    def connect(self, config: NodeConfig, outgoing: Outgoing, server: Server, on_available: Callable[[], None]) -> None:
+        """Connect to the other nodes once the server runs; `on_available` is called when this node is available."""
+        self.member.on_available = on_available
+
+        places = outgoing.places(self._cluster)
+
+        def dial(node_id: int) -> None:
+            server.dial(
+                places[node_id],
+                lambda address: peers.connected(node_id, address),
+                lambda reason: peers.failed(node_id, reason),
+            )
+
+        admission = self._admission(config, server)
+        peers = Peers(self._node, self.member, dial, admission, outgoing.credentials(server))
+        name = self._node.identity.cluster_name
+        endpoints = {node_id: f"{place.host}:{place.port}" for node_id, place in places.items()}
+        self._node.cluster_view = lambda: view_of(self.member, name, endpoints, peers.faults)
+
+        def leave() -> None:
+            peers.stop()
+            self.member.stop()
+
+        self._node.leave = leave
+        self.member.start()
+        self._node.timers.at(self._node.now.ms, peers.start)
+
+    def _admission(self, config: NodeConfig, server: Server) -> Admission:
+        """Make the check of peers that connect as one of the other nodes."""
+        node = self._node
+
+        def look_up(host: str, done: Callable[[frozenset[str] | str], None]) -> None:
+            server.look_up(lambda: addresses_of(host), done)
+
+        own_id, nodes = node.identity.node_id, self._cluster.nodes
+        hosts = {other.id: other.host for other in nodes}
+        known = {other.id: KnownNode(other.name, _principals(other)) for other in nodes}
+        tls = next(other.tls for other in nodes if other.id == own_id)
+        proof = needs_proof(config.broker.app_config, tls=tls)
+        return Admission(known, Origins(hosts, own_id, node.now, look_up), needs_proof=proof)
+
+
+def _principals(node: ClusterNode) -> frozenset[str]:
+    """Return the principals that a node may authenticate as: the configured one, or those of its name."""
+    return frozenset((node.principal,) if node.principal else (node.name, basic_principal(node.name)))

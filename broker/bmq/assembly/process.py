@@ -1,0 +1,176 @@
+"""The parts of any broker's process: listening sockets, pid file, control pipe, and identity."""
+
+from __future__ import annotations
+
+import os
+import secrets
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from importlib.metadata import version
+from pathlib import Path
+
+from broker.bmq.admin.environment import Context, Environment
+from broker.bmq.admin.results import ClusterInfo, ClusterNode
+from broker.bmq.admin.service import Admin
+from broker.bmq.assembly.certificates import make_context, make_dialing_context
+from broker.bmq.assembly.control import ControlLines
+from broker.bmq.assembly.credentials import make_credential_provider
+from broker.bmq.config import NodeConfig
+from broker.bmq.config.cluster_schema import ClusterDefinition, ClusterProxyDefinition
+from broker.bmq.core.config import MessageThrottle, NodeIdentity
+from broker.bmq.node.node import Node
+from broker.bmq.session.authentication import Authentications
+from broker.bmq.session.credentials import Credentials
+from broker.bmq.session.negotiation import NO_NODE_ID
+from broker.shell.control_pipe import ControlPipe
+from broker.shell.descriptors import connections_max, descriptors_in_use, raise_limit
+from broker.shell.dialing import Place
+from broker.shell.logs import LogSwitches
+from broker.shell.rejected import keep_rejected
+from broker.shell.server import Listener, Server, listen
+from formats.bmq.guid import GuidGenerator
+
+__all__ = [
+    "BROKER_FILE",
+    "Outgoing",
+    "addresses",
+    "announce_available",
+    "cluster_info",
+    "configure",
+    "identity_of",
+    "make_guids",
+    "make_server",
+    "open_listeners",
+    "run_files",
+    "take_commands",
+    "where",
+]
+
+# The version of the reference's development builds (bmqp::Protocol::k_DEV_VERSION): clients disable no feature for it.
+VERSION = 999_999
+USER_AGENT = f"bmqctl bmqbrkr:{version('bmqctl')}"
+PID_FILE = "bmqbrkr.pid"
+BROKER_FILE = "bmqbrkrcfg.json"
+CONTROL_PIPE = "bmqbrkr.ctl"
+
+
+def open_listeners(config: NodeConfig) -> list[Listener]:
+    """Open all listeners, those for TLS with the configured certificate."""
+    tls = config.broker.app_config.tls_config
+    context = make_context(tls, where(config, BROKER_FILE)) if tls and any(x.tls for x in config.listeners) else None
+    return [Listener(listen(each.address, each.port), context if each.tls else None) for each in config.listeners]
+
+
+@contextmanager
+def run_files(folder: Path) -> Iterator[ControlPipe]:
+    """Create the pid file and the control pipe, for as long as the node runs."""
+    pipe = ControlPipe(folder / CONTROL_PIPE)
+    pid_file = folder / PID_FILE
+    try:
+        pid_file.write_text(f"{os.getpid()}\n")
+        yield pipe
+    finally:
+        pid_file.unlink(missing_ok=True)
+        pipe.close()
+
+
+def configure(node: Node, cluster: ClusterDefinition | ClusterProxyDefinition) -> None:
+    """Set the node's parameters of queues from the cluster's; call this before there are queues."""
+    throttle = cluster.message_throttle_config
+    node.throttle = MessageThrottle(
+        throttle.low_threshold, throttle.high_threshold, throttle.low_interval, throttle.high_interval
+    )
+    node.keepalive_ms = cluster.queue_operations.keepalive_duration_ms
+    node.open_timeout_ms = cluster.queue_operations.open_timeout_ms
+    node.keep_rejected = keep_rejected
+
+
+def make_server(config: NodeConfig, node: Node, listeners: list[Listener], authentications: Authentications) -> Server:
+    """Make the loop around a node."""
+    app_config, clusters = config.broker.app_config, config.clusters
+    peers = sum(len(cluster.nodes) for cluster in (*clusters.my_clusters, *clusters.proxy_clusters))
+    limit = connections_max(config.tcp.max_connections, raise_limit(), descriptors_in_use(), len(node.shards), peers)
+    server = Server(node, listeners, max(1, app_config.authentication.max_threads), limit)
+    node.authentications = authentications
+    authentications.run_blocking = server.authenticate
+    return server
+
+
+class Outgoing:
+    """The credentials and the certificate for outgoing connections, as far as they are configured."""
+
+    def __init__(self, config: NodeConfig) -> None:
+        app, file = config.broker.app_config, where(config, BROKER_FILE)
+        clusters = (*config.clusters.my_clusters, *config.clusters.proxy_clusters)
+        needs_tls = any(node.tls for cluster in clusters for node in cluster.nodes)
+        self._provider = make_credential_provider(app.authentication, file)
+        self._tls = make_dialing_context(app.tls_config, file) if app.tls_config and needs_tls else None
+
+    def credentials(self, server: Server) -> Credentials | None:
+        """Return the credentials, which are obtained outside the server's loop; None if this broker has none."""
+        return None if self._provider is None else Credentials(self._provider, server.in_thread)
+
+    def places(self, cluster: ClusterDefinition | ClusterProxyDefinition) -> dict[int, Place]:
+        """Return the addresses of a cluster's nodes, by id."""
+        return {node.id: Place(node.host, node.port, self._tls if node.tls else None) for node in cluster.nodes}
+
+
+def take_commands(
+    node: Node, server: Server, environment: Environment, pipe: ControlPipe, switches: LogSwitches
+) -> None:
+    """Enable administration by clients and through the control pipe."""
+    node.run_command = Admin(Context(node, environment)).run
+    pipe.on_line = ControlLines(node.run_command, switches.run, server.retire, node.faults)
+    server.watch(pipe)
+
+
+def identity_of(
+    config: NodeConfig, cluster_name: str, node_id: int = NO_NODE_ID, cluster_features: str = ""
+) -> NodeIdentity:
+    """Make the broker's identity: node `node_id` of its cluster, or no node in a cluster that it is a proxy to."""
+    app = config.broker.app_config
+    heartbeats = app.network_interfaces.heartbeats
+    return NodeIdentity(
+        cluster_name=cluster_name,
+        node_id=node_id,
+        host=app.host_name,
+        process_name="bmqbrkr.tsk",
+        process_id=os.getpid(),
+        version=VERSION,
+        user_agent=USER_AGENT,
+        heartbeat_interval_ms=config.tcp.heartbeat_interval_ms,
+        heartbeats_missed_max=heartbeats.client,
+        peer_heartbeats_missed_max=heartbeats.cluster_peer,
+        downstream_heartbeats_missed_max=heartbeats.downstream_broker,
+        upstream_heartbeats_missed_max=heartbeats.upstream_broker,
+        cluster_features=cluster_features,
+        virtual_clusters=config.virtual_clusters,
+    )
+
+
+def cluster_info(cluster: ClusterDefinition | ClusterProxyDefinition, locality: str) -> ClusterInfo:
+    """Return a cluster for administration's lists."""
+    nodes = tuple(ClusterNode(node.name, node.id, node.data_center) for node in cluster.nodes)
+    return ClusterInfo(locality, cluster.name, nodes)
+
+
+def make_guids() -> Callable[[], bytes]:
+    """Make the GUID generator for clients that make none themselves."""
+    generator = GuidGenerator(secrets.token_bytes(6), time.monotonic_ns())
+    return lambda: generator.make(time.monotonic_ns())
+
+
+def announce_available() -> None:
+    """Print the line that programs wait for when they start several brokers; the log has it for people."""
+    print("bmqctl: cluster available", flush=True)
+
+
+def addresses(config: NodeConfig) -> str:
+    """Format the addresses that the broker listens on."""
+    return ", ".join(f"{listener.address}:{listener.port}" for listener in config.listeners)
+
+
+def where(config: NodeConfig, file: str = "clusters.json") -> str:
+    """Return the path of a configuration file, for messages."""
+    return str(config.directory / file) if config.directory else "built-in configuration"

@@ -1,0 +1,101 @@
+"""The term of the last election that a node took part in, beside its store: it outlasts the process and the machine.
+
+A node that forgot its term could vote twice in one, so a file that cannot be read is an error and never term 0, and
+each write is on the disk before it returns. The file is made whole under another name first; after that its bytes are
+written over, which takes no further room.
+"""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+from crc32c import crc32c
+
+from broker.bmq.consensus.election import TERM_MAX
+
+__all__ = ["TermFile", "TermUnreadable"]
+
+NAME = "elector.term"
+# Digits of the highest term, 2**64 - 1; a space, the digits' checksum, and a line feed follow.
+DIGITS = 20
+SIZE = DIGITS + 10
+# As files were before they had a checksum.
+OLDER_SIZE = DIGITS + 1
+
+
+class TermUnreadable(Exception):
+    """A file that is there and holds no term; the text names it, the reason and the remedy."""
+
+
+class TermFile:
+    """One number. Raises OSError where the folder cannot be written to, `TermUnreadable` for a damaged file."""
+
+    def __init__(self, folder: Path) -> None:
+        self._path = folder / NAME
+        try:
+            data = self._path.read_bytes()
+        except FileNotFoundError:
+            data = None
+        except OSError as error:
+            raise self._unreadable((error.strerror or "cannot be read").lower()) from None
+        self._term = 0 if data is None else self._parsed(data)
+        if data is None or len(data) != SIZE:
+            self._replace()
+        self._fd = os.open(self._path, os.O_RDWR | os.O_CLOEXEC)
+
+    def read(self) -> int:
+        """The term that was kept; 0 if there was none."""
+        return self._term
+
+    def write(self, term: int) -> None:
+        """Keep a term: once it returns, neither the end of the process nor a power failure undoes it.
+
+        Raises OSError if it cannot be known to be on the disk.
+        """
+        data = _packed(term)
+        if os.pwrite(self._fd, data, 0) < len(data):
+            raise OSError(0, "the term was written in part only", str(self._path))
+        os.fdatasync(self._fd)
+        self._term = term
+
+    def close(self) -> None:
+        os.close(self._fd)
+
+    def _replace(self) -> None:
+        """Put a whole file in place: there is never one that holds a part of a term."""
+        new = self._path.with_suffix(".new")
+        with new.open("wb") as file:
+            file.write(_packed(self._term))
+            file.flush()
+            os.fsync(file.fileno())
+        new.rename(self._path)
+        folder = os.open(self._path.parent, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+        try:
+            os.fsync(folder)
+        finally:
+            os.close(folder)
+
+    def _parsed(self, data: bytes) -> int:
+        digits = data[:DIGITS]
+        if len(data) not in (SIZE, OLDER_SIZE):
+            raise self._unreadable(f"has {len(data)} bytes, not {SIZE}")
+        if not digits.isdigit():
+            raise self._unreadable("does not begin with a number")
+        term = int(digits)
+        if data not in (_packed(term), digits + b"\n"):
+            raise self._unreadable("does not fit its checksum")
+        if term > TERM_MAX:
+            raise self._unreadable(f"holds {term}, which no election comes to")
+        return term
+
+    def _unreadable(self, reason: str) -> TermUnreadable:
+        return TermUnreadable(
+            f"{self._path}: {reason}; this node may have voted, and does not know in which term: when the other nodes "
+            "of the cluster have a leader, remove the file and start this node again"
+        )
+
+
+def _packed(term: int) -> bytes:
+    digits = f"{term:0{DIGITS}}".encode()
+    return digits + f" {crc32c(digits):08x}\n".encode()

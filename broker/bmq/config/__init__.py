@@ -1,0 +1,18 @@
+"""The reference's configuration files, read as they are, and a built-in configuration for a first run."""
+
+from __future__ import annotations
+
+from broker.bmq.config.default import UNNAMED, default_config, proxy_config
+from broker.bmq.config.errors import ConfigError
+from broker.bmq.config.load import load_broker_config
+from broker.bmq.config.node import NodeConfig, ResolvedDomain
+
+__all__ = [
+    "UNNAMED",
+    "ConfigError",
+    "NodeConfig",
+    "ResolvedDomain",
+    "default_config",
+    "load_broker_config",
+    "proxy_config",
+]

@@ -1,0 +1,382 @@
+"""The models of `bmqbrkrcfg.json`: the process. Source: the reference's schema `mqbcfg.xsd`, type `Configuration`."""
+
+from __future__ import annotations
+
+from enum import Enum
+from typing import Annotated, Self
+
+from pydantic import AfterValidator, Field, model_validator
+
+from broker.bmq.config.model import CONFIDENTIAL, Bool, Choice, Int, Long, Model, Port, PortOrNone, Secret, ULong, fault
+
+__all__ = ["AppConfig", "Configuration", "TcpInterfaceConfig", "TcpInterfaceListener"]
+
+
+class AllocatorType(Enum):
+    NEWDELETE = "NEWDELETE"
+    COUNTING = "COUNTING"
+    STACKTRACETEST = "STACKTRACETEST"
+
+
+class SyslogConfig(Model):
+    enabled: Bool = False
+    app_name: str = ""
+    log_format: str = ""
+    verbosity: str = ""
+
+
+class LogDumpConfig(Model):
+    record_buffer_size: Int = 32768
+    recording_level: str = "OFF"
+    trigger_level: str = "OFF"
+
+
+class LogController(Model):
+    """`categories` are `expression:severity:color`."""
+
+    file_name: str = ""
+    """Path of the log; without one, a file in the data directory."""
+    file_max_age_days: Int = 0
+    """Accepted; has no effect."""
+    rotation_bytes: Int = 0
+    """Size at which a new file is begun; 0 for the default."""
+    logfile_format: str = ""
+    """Format of the file's lines; empty for the default."""
+    console_format: str = ""
+    """The same on the console."""
+    logging_verbosity: str = ""
+    """Least severity that is logged to the file; INFO if it is above that."""
+    bsls_log_severity_threshold: str = "ERROR"
+    """Accepted; has no effect."""
+    console_severity_threshold: str = ""
+    """Least severity that is logged to the console."""
+    categories: tuple[str, ...] = ()
+    """Accepted; has no effect."""
+    syslog: SyslogConfig = SyslogConfig()
+    """Accepted; has no effect."""
+    log_dump: LogDumpConfig = LogDumpConfig()
+    """Accepted; has no effect."""
+
+
+class TaskConfig(Model):
+    allocator_type: AllocatorType = AllocatorType.NEWDELETE
+    """Accepted; has no effect."""
+    allocation_limit: ULong = 0
+    """Accepted; has no effect."""
+    log_controller: LogController = LogController()
+    """The broker's log: targets, levels and format."""
+
+
+class DispatcherProcessorParameters(Model):
+    queue_size: Int = 0
+    queue_size_low_watermark: Int = 0
+    queue_size_high_watermark: Int = 0
+
+
+class DispatcherProcessorConfig(Model):
+    num_processors: Int = 0
+    processor_config: DispatcherProcessorParameters = DispatcherProcessorParameters()
+
+
+class DispatcherConfig(Model):
+    sessions: DispatcherProcessorConfig = DispatcherProcessorConfig()
+    queues: DispatcherProcessorConfig = DispatcherProcessorConfig()
+    clusters: DispatcherProcessorConfig = DispatcherProcessorConfig()
+    alarm_timeout_ms: Int = 180_000
+    warning_timeout_ms: Int = 10_000
+
+
+class ExportMode(Enum):
+    PUSH = "E_PUSH"
+    PULL = "E_PULL"
+
+
+class StatPluginConfigPrometheus(Model):
+    mode: ExportMode = ExportMode.PULL
+    host: str = "localhost"
+    port: Port = 8080
+
+
+class StatPluginConfig(Model):
+    name: str = ""
+    queue_size: Int = 10_000
+    queue_high_watermark: Int = 5000
+    queue_low_watermark: Int = 1000
+    publish_interval: Int = 30
+    namespace_prefix: str = ""
+    hosts: tuple[str, ...] = ()
+    instance_id: str = ""
+    prometheus_specific: StatPluginConfigPrometheus | None = None
+
+
+class StatsPrinterEncodingFormat(Enum):
+    NONE = "NONE"
+    TABLE = "TABLE"
+    JSON = "JSON"
+    TABLE_AND_JSON = "TABLE_AND_JSON"
+
+
+class StatsPrinterConfig(Model):
+    print_interval: Int = 60
+    file: str = ""
+    max_age_days: Int = 0
+    rotate_bytes: Int = 256 * 1024 * 1024
+    rotate_days: Int = 1
+    encoding: StatsPrinterEncodingFormat = StatsPrinterEncodingFormat.TABLE_AND_JSON
+
+
+class StatsConfig(Model):
+    """Intervals in seconds; 0 disables."""
+
+    snapshot_interval: Int = 1
+    plugins: tuple[StatPluginConfig, ...] = ()
+    printer: StatsPrinterConfig = StatsPrinterConfig()
+
+
+class Heartbeat(Model):
+    """Missed heartbeats in a row after which a connection of each kind is closed; with 0 none are sent."""
+
+    client: Int = 0
+    """For clients."""
+    downstream_broker: Int = 0
+    """For proxies that are connected to this broker."""
+    upstream_broker: Int = 0
+    """For brokers that this one is a proxy to."""
+    cluster_peer: Int = 0
+    """For the other nodes of the cluster."""
+
+
+class TcpInterfaceListener(Model):
+    name: str
+    """Its name, for faults of the configuration."""
+    address: str = "0.0.0.0"
+    """Address to listen on."""
+    port: Port
+    """Port to listen on."""
+    tls: Bool = False
+    """Listen for TLS; needs `tlsConfig`."""
+
+
+def _distinct(listeners: tuple[TcpInterfaceListener, ...]) -> tuple[TcpInterfaceListener, ...]:
+    for what, values in (("name", [x.name for x in listeners]), ("port", [x.port for x in listeners])):
+        if len(set(values)) < len(values):
+            raise fault(f"two listeners have the same {what}", f"give each listener a {what} of its own")
+    return listeners
+
+
+class TcpInterfaceConfig(Model):
+    """`listeners`, where there are any, replace `port`, -1 then; watermarks are bytes of unwritten output."""
+
+    name: str = ""
+    port: PortOrNone
+    """Port to listen on where there are no listeners."""
+    io_threads: Int = 0
+    """Accepted; has no effect."""
+    max_connections: Int = 10_000
+    """Connections at most; no more are taken than there are descriptors for."""
+    low_watermark: Long = 0
+    """Accepted; has no effect."""
+    high_watermark: Long = 0
+    """Accepted; has no effect."""
+    node_low_watermark: Long = 1024
+    """Accepted; has no effect."""
+    node_high_watermark: Long = 2048
+    """Accepted; has no effect."""
+    heartbeat_interval_ms: Int = 3000
+    """Time between heartbeats on a connection that is silent."""
+    listeners: Annotated[tuple[TcpInterfaceListener, ...], AfterValidator(_distinct)] = ()
+    """Addresses and ports to listen on."""
+
+    @model_validator(mode="after")
+    def _listens(self) -> Self:
+        if self.port < 0 and not self.listeners:
+            raise fault(f"has port {self.port} and no listeners", "give it a port, or listeners")
+        return self
+
+
+class NetworkInterfaces(Model):
+    heartbeats: Heartbeat = Heartbeat()
+    """Heartbeats, after which a silent connection is closed."""
+    tcp_interface: TcpInterfaceConfig
+    """The addresses that the broker listens on."""
+
+
+class MessagePropertiesV2(Model):
+    """Advertisement of the newer form of message properties, and the client versions that it is for."""
+
+    advertise_v2_support: Bool = True
+    min_cpp_sdk_version: Int = 11207
+    min_java_sdk_version: Int = 10
+
+
+class BmqconfConfig(Model):
+    cache_ttl_seconds: Int = Field(default=0, alias="cacheTTLSeconds")
+
+
+class Plugins(Model):
+    libraries: tuple[str, ...] = ()
+    enabled: tuple[str, ...] = ()
+
+
+class PluginSettingValue(Choice):
+    bool_val: Bool | None = None
+    int_val: Int | None = None
+    long_val: Long | None = None
+    double_val: float | None = None
+    string_val: Secret | None = None
+
+    @property
+    def plain(self) -> bool | int | float | str:
+        """The value itself, secrets included."""
+        value: bool | int | float | Secret = self.selected
+        return value.get_secret_value() if isinstance(value, Secret) else value
+
+
+class PluginSettingKeyValue(Model):
+    key: str
+    value: PluginSettingValue
+
+
+class PluginConfig(Model):
+    """`AuthenticatorPluginConfig`, `CredentialProviderConfig` and `AuthorizerPluginConfig` of the schema."""
+
+    name: str
+    """The plugin's name; packages offer others as entry points."""
+    settings: Annotated[tuple[PluginSettingKeyValue, ...], CONFIDENTIAL] = ()
+    """The plugin's own settings."""
+
+
+class Credential(Model):
+    mechanism: str
+    """The mechanism to authenticate by."""
+    identity: Annotated[Secret, CONFIDENTIAL]
+    """The credential's content, as the mechanism defines it."""
+
+
+class Disallow(Model):
+    pass
+
+
+class AnonymousCredential(Choice):
+    disallow: Disallow | None = None
+    """Refuse clients that do not authenticate."""
+    credential: Annotated[Credential | None, CONFIDENTIAL] = None
+    """The credential of clients that do not authenticate."""
+
+
+class AuthenticatorConfig(Model):
+    authenticators: tuple[PluginConfig, ...] = ()
+    """The mechanisms by which clients and brokers can authenticate."""
+    anonymous_credential: AnonymousCredential | None = None
+    """Treatment of clients that do not authenticate."""
+    min_threads: Int = 1
+    """Accepted; has no effect."""
+    max_threads: Int = 8
+    """Maximum number of authentications at the same time."""
+    credential_provider: PluginConfig | None = None
+    """The provider of the credential that this broker presents to brokers that it connects to."""
+
+
+class AuthorizedAction(Enum):
+    ADMINISTER = "administer"
+    BROKER = "broker"
+    READ = "read"
+    WRITE = "write"
+
+
+class AuthorizationRule(Model):
+    """Patterns in which `*` is any text; `domains` are what reading and writing is permitted in."""
+
+    actions: Annotated[tuple[AuthorizedAction, ...], Field(min_length=1)]
+    """The permitted actions."""
+    principals: tuple[str, ...] = ("*",)
+    """The principals that may perform them; `*` stands for all."""
+    mechanisms: tuple[str, ...] = ("*",)
+    """The mechanisms by which they must have authenticated; `*` stands for all."""
+    domains: tuple[str, ...] = ("*",)
+
+
+class AuthorizerConfig(Model):
+    """`rules` are not in the reference's schema: its brokers pass over them."""
+
+    authorizer: PluginConfig | None = None
+    """A plugin that decides."""
+    rules: tuple[AuthorizationRule, ...] = ()
+    """The rules that apply if there is no such plugin."""
+
+
+class ClientCertificate(Enum):
+    NONE = "NONE"
+    OPTIONAL = "OPTIONAL"
+    REQUIRED = "REQUIRED"
+
+
+class TlsConfig(Model):
+    """`client_certificate`, not in the reference's schema: whether who connects is asked for a certificate."""
+
+    certificate_authority: str
+    """PEM file with the certificates of those who may issue."""
+    certificate: str
+    """PEM file with this broker's certificate."""
+    key: str
+    """PEM file with its private key."""
+    versions: str = "TLSv1.3"
+    """The versions of TLS that are spoken, by commas."""
+    client_certificate: ClientCertificate = ClientCertificate.NONE
+
+    @property
+    def asks_for_certificates(self) -> bool:
+        """True if connecting peers are asked for a certificate."""
+        return self.client_certificate is not ClientCertificate.NONE
+
+
+class AppConfig(Model):
+    """`brokerVersion` and `etcDir` are read but not used: the reference overwrites them at start as well."""
+
+    broker_instance_name: str = ""
+    broker_version: Int = 0
+    """Accepted; has no effect."""
+    config_version: Int = 0
+    """Accepted; has no effect."""
+    etc_dir: str = ""
+    """Accepted; has no effect."""
+    host_name: str = ""
+    """Name of this host, by which its node in `clusters.json` is found if its address is not one of this host's."""
+    host_tags: str = ""
+    host_data_center: str = ""
+    """Data center of this host: a proxy prefers brokers in the same one."""
+    logs_observer_max_size: Int = 0
+    """Accepted; has no effect."""
+    latency_monitor_domain: str = "bmq.sys.latemon.latency"
+    """Accepted; has no effect."""
+    dispatcher_config: DispatcherConfig = DispatcherConfig()
+    """Accepted; has no effect."""
+    stats: StatsConfig = StatsConfig()
+    """Accepted; has no effect."""
+    network_interfaces: NetworkInterfaces
+    """The addresses that the broker listens on."""
+    bmqconf_config: BmqconfConfig = BmqconfConfig()
+    """Accepted; has no effect."""
+    plugins: Plugins = Plugins()
+    """Accepted; has no effect."""
+    message_properties_v2: MessagePropertiesV2 = MessagePropertiesV2()
+    """Accepted; has no effect."""
+    configure_stream: Bool = False
+    """Accepted; has no effect."""
+    advertise_subscriptions: Bool = False
+    """Accepted; has no effect."""
+    route_command_timeout_ms: Int = 3000
+    """Accepted; has no effect."""
+    authentication: AuthenticatorConfig = AuthenticatorConfig()
+    """Authentication of clients and brokers that connect."""
+    authorization: AuthorizerConfig = AuthorizerConfig()
+    """Authorization of those that are connected."""
+    tls_config: TlsConfig | None = None
+    """Certificates, for listeners and nodes with `tls`."""
+
+
+class Configuration(Model):
+    task_config: TaskConfig = TaskConfig()
+    """The process."""
+    app_config: AppConfig
+    """The broker."""

@@ -1,0 +1,185 @@
+"""The built-in configurations: one node, one partition, and the reference's sample domains; and a proxy.
+
+They are written as the files would be and decoded by the same models.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from broker.bmq.config.broker_schema import Configuration
+from broker.bmq.config.cluster_schema import ClustersDefinition
+from broker.bmq.config.domain_schema import DomainVariant
+from broker.bmq.config.load import M, parse
+from broker.bmq.config.node import NodeConfig
+
+__all__ = ["DEFAULT_HOST", "DEFAULT_PORT", "DEFAULT_PROXY_PORT", "UNNAMED", "default_config", "proxy_config"]
+
+DEFAULT_HOST = "127.0.0.1"
+DEFAULT_PORT = 30114
+# Beside that, and beside those of a cluster on the same host, which go up from there.
+DEFAULT_PROXY_PORT = 30113
+
+# What a proxy calls a cluster whose name it was not told.
+UNNAMED = "upstream"
+
+_FILE = "built-in configuration"
+_CLUSTER = "local"
+_APP_IDS = ["foo", "bar", "baz"]
+
+# Large enough that a rollover is rare at full load; the files are sparse. What the queues of one domain may hold fits
+# into the data file, and into the journal with its confirmations and deletions.
+_DATA_FILE_BYTES = 1024 * 1024 * 1024
+_JOURNAL_FILE_BYTES = 256 * 1024 * 1024
+_QLIST_FILE_BYTES = 8 * 1024 * 1024
+_DOMAIN_BYTES = 512 * 1024 * 1024
+_DOMAIN_MESSAGES = 1_000_000
+_QUEUE_BYTES = 256 * 1024 * 1024
+_QUEUE_MESSAGES = 500_000
+# The reference's samples have 300 s. A node without a configuration may be started on a store that was written long
+# ago, to see what is in it: that must not be what deletes it. A configuration may say otherwise.
+_MESSAGE_TTL_S = 10 * 365 * 24 * 3600
+
+# How many heartbeats a peer may miss. A proxy has another broker to turn to.
+_MISSED = 10
+_MISSED_UPSTREAM = 3
+
+_MODES: dict[str, dict[str, Any]] = {
+    "priority": {"priority": {}},
+    "fanout": {"fanout": {"appIDs": _APP_IDS}},
+    "broadcast": {"broadcast": {}},
+}
+
+# Storage and consistency by the family that stands in the name; `.sc` is strong consistency. `mmap` are the names
+# that the reference's and the Python SDK's integration tests use. Broadcast keeps nothing, wherever it is.
+_DOMAINS = {
+    f"bmq.test.{family}.{mode}{suffix}": (mode, storage if mode != "broadcast" else "inMemory", consistency)
+    for family, storage, modes in (
+        ("mem", "inMemory", ("priority", "fanout", "broadcast")),
+        ("persistent", "fileBacked", ("priority", "fanout")),
+        ("mmap", "fileBacked", ("priority", "fanout", "broadcast")),
+    )
+    for mode in modes
+    for suffix, consistency in (("", "eventual"), (".sc", "strong"))
+    if not suffix or (storage == "fileBacked" and mode != "broadcast")
+}
+
+
+def default_config(host: str = DEFAULT_HOST, port: int = DEFAULT_PORT, data_dir: Path = Path("bmq-data")) -> NodeConfig:
+    """A cluster of one node, listening on `host`:`port`, with its files in `data_dir`."""
+    cluster = {
+        "name": _CLUSTER,
+        "nodes": [_node(0, "localhost", port)],
+        "partitionConfig": {
+            "numPartitions": 1,
+            "location": str(data_dir),
+            "archiveLocation": str(data_dir / "archive"),
+            "maxDataFileSize": _DATA_FILE_BYTES,
+            "maxJournalFileSize": _JOURNAL_FILE_BYTES,
+            "maxQlistFileSize": _QLIST_FILE_BYTES,
+        },
+    }
+    return NodeConfig(
+        directory=None,
+        broker=_parsed(Configuration, _broker(host, port)),
+        clusters=_parsed(ClustersDefinition, {"myClusters": [cluster]}),
+        domains=_BuiltIn(),
+        run_directory=data_dir,
+    )
+
+
+def proxy_config(
+    upstream: Sequence[tuple[str, int]],
+    cluster_name: str = UNNAMED,
+    host: str = DEFAULT_HOST,
+    port: int = DEFAULT_PROXY_PORT,
+    data_dir: Path = Path("bmq-proxy"),
+) -> NodeConfig:
+    """A proxy to the brokers at `upstream`, host and port of each; its log is in `data_dir`.
+
+    `ConfigError` if one of them cannot be a broker's.
+    """
+    nodes = [_node(number, *endpoint) for number, endpoint in enumerate(upstream)]
+    return NodeConfig(
+        directory=None,
+        broker=_parsed(Configuration, _broker(host, port, missed_upstream=_MISSED_UPSTREAM)),
+        clusters=_parsed(ClustersDefinition, {"proxyClusters": [{"name": cluster_name, "nodes": nodes}]}),
+        domains=_None(),
+        run_directory=data_dir,
+    )
+
+
+def _broker(host: str, port: int, missed_upstream: int = _MISSED) -> dict[str, Any]:
+    return {
+        "appConfig": {
+            "brokerInstanceName": "default",
+            "hostName": "localhost",
+            "networkInterfaces": {
+                "heartbeats": {
+                    "client": _MISSED,
+                    "downstreamBroker": _MISSED,
+                    "upstreamBroker": missed_upstream,
+                    "clusterPeer": _MISSED,
+                },
+                "tcpInterface": {
+                    "name": "TCPInterface",
+                    "port": port,
+                    "lowWatermark": 4 * 1024 * 1024,
+                    "highWatermark": 1024 * 1024 * 1024,
+                    "nodeLowWatermark": 5 * 1024 * 1024,
+                    "nodeHighWatermark": 10 * 1024 * 1024,
+                    "listeners": [{"name": "TCPInterface", "address": host, "port": port}],
+                },
+            },
+            "bmqconfConfig": {"cacheTTLSeconds": 30},
+        }
+    }
+
+
+def _node(number: int, host: str, port: int) -> dict[str, Any]:
+    shown = f"[{host}]" if ":" in host else host
+    return {
+        "id": number,
+        "name": host,
+        "dataCenter": "UNSPECIFIED",
+        "transport": {"tcp": {"endpoint": f"tcp://{shown}:{port}"}},
+    }
+
+
+def _parsed(model: type[M], members: dict[str, Any]) -> M:
+    return parse(model, json.dumps(members).encode(), _FILE)
+
+
+class _None:
+    """No domains: those of a proxy are known upstream."""
+
+    def names(self) -> list[str]:
+        return []
+
+    def read(self, name: str) -> tuple[str, DomainVariant] | None:
+        return None
+
+
+class _BuiltIn:
+    def names(self) -> list[str]:
+        return sorted(_DOMAINS)
+
+    def read(self, name: str) -> tuple[str, DomainVariant] | None:
+        if name not in _DOMAINS:
+            return None
+        mode, storage, consistency = _DOMAINS[name]
+        parameters = {
+            "name": name,
+            "mode": _MODES[mode],
+            "storage": {
+                "config": {storage: {}},
+                "domainLimits": {"messages": _DOMAIN_MESSAGES, "bytes": _DOMAIN_BYTES},
+                "queueLimits": {"messages": _QUEUE_MESSAGES, "bytes": _QUEUE_BYTES},
+            },
+            "messageTtl": _MESSAGE_TTL_S,
+            "consistency": {consistency: {}},
+        }
+        return _FILE, _parsed(DomainVariant, {"definition": {"location": _CLUSTER, "parameters": parameters}})

@@ -1,0 +1,91 @@
+"""The configuration of a cluster whose nodes all run on this host, written to files as the reference reads them.
+
+One directory per node: `bmqbrkrcfg.json`, `clusters.json`, `domains/`, and its store beside them.
+"""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+from broker.bmq.config.default import default_config
+from broker.bmq.config.dump import to_json
+from broker.bmq.config.errors import ConfigError
+from broker.bmq.config.load import load_broker_config
+
+__all__ = ["write_local_cluster"]
+
+_CLUSTERS_FILE = "clusters.json"
+_PARTITIONS = 4
+
+
+def write_local_cluster(directory: Path, count: int, host: str, port: int) -> list[Path]:
+    """The nodes' directories `node1` to `node<count>`; node K listens on `port` + K - 1.
+
+    Those that are there already are left as they are, so a cluster that was stopped goes on. `ConfigError` if what is
+    there is not this cluster, OSError where files cannot be written.
+    """
+    folders = [directory / f"node{number}" for number in range(1, count + 1)]
+    nodes = [
+        {
+            "id": number,
+            "name": folder.name,
+            "dataCenter": "UNSPECIFIED",
+            "transport": {"tcp": {"endpoint": f"tcp://{_in_url(host)}:{port + number - 1}"}},
+        }
+        for number, folder in enumerate(folders, 1)
+    ]
+    for number, folder in enumerate(folders, 1):
+        file = folder / _CLUSTERS_FILE
+        if file.exists():
+            _check(file, nodes)
+        else:
+            _write_node(folder, nodes, host, port + number - 1)
+    return folders
+
+
+def _in_url(host: str) -> str:
+    return f"[{host}]" if ":" in host else host
+
+
+def _check(file: Path, nodes: list[dict[str, Any]]) -> None:
+    cluster = load_broker_config(file.parent).cluster
+    found = [] if cluster is None else [(node.id, node.host, node.port) for node in cluster.nodes]
+    wanted = [(node["id"], *_address(node)) for node in nodes]
+    if found != wanted:
+        raise ConfigError(
+            str(file),
+            "$.myClusters[0].nodes",
+            f"names {', '.join(f'{host}:{port}' for _, host, port in found)}",
+            "start it with the number of nodes, host and port that it has, or name another directory",
+        )
+
+
+def _address(node: dict[str, Any]) -> tuple[str, int]:
+    host, _, port = node["transport"]["tcp"]["endpoint"].removeprefix("tcp://").rpartition(":")
+    return host.strip("[]"), int(port)
+
+
+def _write_node(folder: Path, nodes: list[dict[str, Any]], host: str, port: int) -> None:
+    store = folder.absolute() / "storage"
+    config = default_config(host, port, store)
+    assert config.cluster is not None
+    cluster = to_json(config.cluster)
+    cluster["nodes"] = nodes
+    cluster["partitionConfig"]["numPartitions"] = _PARTITIONS
+    _write(folder / "domains", {f"{name}.json": _domain(config.domains.read(name)) for name in config.domains.names()})
+    # What makes the directory a node's comes last.
+    broker = {"appConfig": to_json(config.broker.app_config), "taskConfig": to_json(config.broker.task_config)}
+    _write(folder, {"bmqbrkrcfg.json": broker, _CLUSTERS_FILE: {"myClusters": [cluster]}})
+
+
+def _domain(found: Any) -> dict[str, Any]:
+    assert found is not None
+    return to_json(found[1])
+
+
+def _write(folder: Path, files: dict[str, dict[str, Any]]) -> None:
+    folder.mkdir(parents=True, exist_ok=True)
+    for name, content in files.items():
+        (folder / name).write_text(json.dumps(content, indent=2) + "\n")

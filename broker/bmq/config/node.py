@@ -1,0 +1,253 @@
+"""A node's whole configuration, and its properties that the composition root needs."""
+
+from __future__ import annotations
+
+import ipaddress
+import re
+import socket
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Protocol
+
+from broker.bmq.config.broker_schema import Configuration, TcpInterfaceConfig, TcpInterfaceListener
+from broker.bmq.config.cluster_schema import ClusterDefinition, ClusterNode, ClusterProxyDefinition, ClustersDefinition
+from broker.bmq.config.domain_schema import Domain, DomainVariant
+from broker.bmq.config.errors import ConfigError, shown
+
+__all__ = ["DomainSource", "NodeConfig", "ResolvedDomain", "this_node"]
+
+# A domain's name comes from clients and becomes a file name.
+_DOMAIN_NAME = re.compile(r"[A-Za-z0-9_~-][A-Za-z0-9_.~-]*")
+
+# The reference follows one redirection: its target must be a defined domain.
+_REDIRECTIONS_MAX = 1
+
+
+@dataclass(frozen=True, slots=True)
+class ResolvedDomain:
+    """A domain's parameters; `name` is that of the definition, which a redirection can make another one."""
+
+    name: str
+    cluster: str
+    parameters: Domain
+
+
+class DomainSource(Protocol):
+    """A source of domain definitions."""
+
+    def names(self) -> list[str]:
+        """Return all names, sorted."""
+        ...
+
+    def read(self, name: str) -> tuple[str, DomainVariant] | None:
+        """Return the file that defines domain `name`, for messages, and its contents; None if there is none."""
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class NodeConfig:
+    """A node's configuration. `directory` is None for the built-in one; `run_directory` has pid file and pipe."""
+
+    directory: Path | None
+    broker: Configuration
+    clusters: ClustersDefinition
+    domains: DomainSource
+    run_directory: Path
+
+    @property
+    def tcp(self) -> TcpInterfaceConfig:
+        return self.broker.app_config.network_interfaces.tcp_interface
+
+    @property
+    def listeners(self) -> tuple[TcpInterfaceListener, ...]:
+        """The addresses to listen on: the listeners, or one for the older `port`, on all addresses."""
+        tcp = self.tcp
+        return tcp.listeners or (_listener(tcp.name, "0.0.0.0", tcp.port),)
+
+    @property
+    def cluster(self) -> ClusterDefinition | None:
+        """The cluster that this node is a member of, the first if there are several; None for a proxy."""
+        return self.clusters.my_clusters[0] if self.clusters.my_clusters else None
+
+    @property
+    def is_proxy(self) -> bool:
+        """True if the broker is not in a cluster itself and forwards to others."""
+        return not self.clusters.my_clusters
+
+    @property
+    def virtual_clusters(self) -> dict[str, int]:
+        """The clusters that this proxy stands for, with its node id in each."""
+        return {virtual.name: virtual.self_node_id for virtual in self.clusters.my_virtual_clusters}
+
+    @property
+    def self_node(self) -> ClusterNode | None:
+        """Return the node's entry in its cluster: the first whose endpoint is this host and a listener's port."""
+        return None if self.cluster is None else this_node(self.cluster, self, self._clusters_file(), "$.myClusters")
+
+    def proxy_cluster(self, name: str) -> ClusterProxyDefinition | None:
+        """Return the cluster `name` that this node is a proxy to."""
+        return next((cluster for cluster in self.clusters.proxy_clusters if cluster.name == name), None)
+
+    def resolve_domain(self, name: str) -> ResolvedDomain | None:
+        """Read domain `name` and follow its redirection; None if it is not defined.
+
+        Raises `ConfigError` for an unusable definition, or one redirection too many.
+        """
+        for _ in range(_REDIRECTIONS_MAX + 1):
+            found = self.domains.read(name) if _DOMAIN_NAME.fullmatch(name) else None
+            if found is None:
+                return None
+            file, variant = found
+            if variant.definition is not None:
+                return ResolvedDomain(name, variant.definition.location, variant.definition.parameters)
+            assert variant.redirect is not None
+            name = variant.redirect
+        raise ConfigError(
+            file, "$.redirect", f"redirects on to {shown(name)}", "redirect to a domain that has a definition"
+        )
+
+    def all_domains(self) -> dict[str, ResolvedDomain]:
+        """Read every domain, by its name. Raises `ConfigError` for the first that is invalid."""
+        resolved = {name: self.resolve_domain(name) for name in self.domains.names()}
+        return {name: domain for name, domain in resolved.items() if domain is not None}
+
+    def changed(
+        self,
+        *,
+        host: str | None = None,
+        port: int | None = None,
+        data_dir: Path | None = None,
+        instance_id: str | None = None,
+        host_name: str | None = None,
+        host_tags: str | None = None,
+        host_data_center: str | None = None,
+        log_level: str | None = None,
+    ) -> NodeConfig:
+        """Return the configuration with the command line's options applied.
+
+        `host` or `port` replaces all listeners by one. The cluster of a single node moves with it; in a larger cluster
+        this node's endpoint must already be the new one, since the other nodes know it.
+        """
+        config = self
+        if host is not None or port is not None:
+            config = config._listening(host, port)
+        if data_dir is not None:
+            config = config._storing(data_dir)
+        app, task = config.broker.app_config, config.broker.task_config
+        said = {
+            "broker_instance_name": instance_id,
+            "host_name": host_name,
+            "host_tags": host_tags,
+            "host_data_center": host_data_center,
+        }
+        app = app.model_copy(update={member: value for member, value in said.items() if value is not None})
+        if log_level is not None:
+            log = task.log_controller.model_copy(update={"console_severity_threshold": log_level})
+            task = task.model_copy(update={"log_controller": log})
+        broker = config.broker.model_copy(update={"app_config": app, "task_config": task})
+        config = replace(config, broker=broker)
+        for index, cluster in enumerate(config.clusters.my_clusters):
+            this_node(cluster, config, config._clusters_file(), f"$.myClusters[{index}].nodes")
+        if config.is_proxy:
+            _refuse_self_as_upstream(config)
+        return config
+
+    def _listening(self, host: str | None, port: int | None) -> NodeConfig:
+        first = self.listeners[0]
+        update = {"address": host or first.address, "port": first.port if port is None else port}
+        listener = first.model_copy(update=update)
+        tcp = self.tcp.model_copy(update={"port": listener.port, "listeners": (listener,)})
+        app = self.broker.app_config
+        network = app.network_interfaces.model_copy(update={"tcp_interface": tcp})
+        app = app.model_copy(update={"network_interfaces": network})
+        clusters = tuple(_moved(cluster, host, listener.port) for cluster in self.clusters.my_clusters)
+        return replace(
+            self,
+            broker=self.broker.model_copy(update={"app_config": app}),
+            clusters=self.clusters.model_copy(update={"my_clusters": clusters}),
+        )
+
+    def _storing(self, data_dir: Path) -> NodeConfig:
+        locations = {"location": str(data_dir), "archive_location": str(data_dir / "archive")}
+        clusters = tuple(
+            cluster.model_copy(update={"partition_config": cluster.partition_config.model_copy(update=locations)})
+            for cluster in self.clusters.my_clusters
+        )
+        # The log moves with the store.
+        task = self.broker.task_config
+        log = task.log_controller.model_copy(update={"file_name": ""})
+        task = task.model_copy(update={"log_controller": log})
+        return replace(
+            self,
+            broker=self.broker.model_copy(update={"task_config": task}),
+            clusters=self.clusters.model_copy(update={"my_clusters": clusters}),
+            run_directory=data_dir,
+        )
+
+    def _clusters_file(self) -> str:
+        return "built-in configuration" if self.directory is None else str(self.directory / "clusters.json")
+
+
+def _listener(name: str, address: str, port: int) -> TcpInterfaceListener:
+    return TcpInterfaceListener.model_validate({"name": name, "address": address, "port": port})
+
+
+def _moved(cluster: ClusterDefinition, host: str | None, port: int) -> ClusterDefinition:
+    if len(cluster.nodes) > 1:
+        return cluster
+    (node,) = cluster.nodes
+    tcp = node.transport.tcp
+    assert tcp is not None
+    # An unspecified address can be listened on but not connected to.
+    unspecified = host is None or host in ("0.0.0.0", "::")
+    shown_host = f"[{host}]" if host is not None and ":" in host else host
+    tcp = tcp.model_copy(update={"endpoint": f"tcp://{node.host if unspecified else shown_host}:{port}"})
+    transport = node.transport.model_copy(update={"tcp": tcp})
+    return cluster.model_copy(update={"nodes": (node.model_copy(update={"transport": transport}),)})
+
+
+def this_node(cluster: ClusterDefinition, config: NodeConfig, file: str, json_path: str) -> ClusterNode:
+    """Find this node in `cluster`. Raises `ConfigError` at `json_path` if it is not there."""
+    ports = {listener.port for listener in config.listeners}
+    addresses = {listener.address for listener in config.listeners}
+    host_name = config.broker.app_config.host_name
+    for node in cluster.nodes:
+        if node.port in ports and (node.host in addresses or node.host == host_name or _is_this_host(node.host)):
+            return node
+    where = " or ".join(f"port {port}" for port in sorted(ports))
+    raise ConfigError(
+        file,
+        json_path,
+        f"no node of cluster {shown(cluster.name)} has an endpoint on this host with {where}",
+        'add this node, correct its "endpoint", or start with the right --port',
+    )
+
+
+def _refuse_self_as_upstream(config: NodeConfig) -> None:
+    """Raise `ConfigError` if this broker is a node of a cluster that it is a proxy to: it would connect to itself."""
+    ports = {listener.port for listener in config.listeners}
+    for index, cluster in enumerate(config.clusters.proxy_clusters):
+        for node in cluster.nodes:
+            if node.port in ports and _is_this_host(node.host):
+                raise ConfigError(
+                    config._clusters_file(),
+                    f"$.proxyClusters[{index}].nodes",
+                    f"{node.host}:{node.port} is this broker itself",
+                    "name brokers elsewhere, or listen on another port",
+                )
+
+
+def _is_this_host(host: str) -> bool:
+    """Return True if `host` names this machine; uses the resolver if needed."""
+    own = socket.gethostname()
+    if host in ("localhost", own):
+        return True
+    addresses = _addresses(host)
+    return bool(addresses & _addresses(own)) or any(ipaddress.ip_address(found).is_loopback for found in addresses)
+
+
+def _addresses(host: str) -> set[str]:
+    try:
+        return {str(found[4][0]).partition("%")[0] for found in socket.getaddrinfo(host, None)}
+    except OSError:
+        return set()

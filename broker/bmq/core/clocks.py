@@ -1,0 +1,73 @@
+"""Comparison of this node's wall clock with its monotonic clock and with other nodes' clocks.
+
+Records have times of the wall clock, by which the age of messages of earlier processes and primaries is known. The
+monotonic clock is used for everything that this process has seen itself.
+"""
+
+from __future__ import annotations
+
+import logging
+from typing import NamedTuple
+
+from broker.bmq.core.alarms import alarm
+from broker.common.clock import Now
+
+__all__ = ["ALARM", "TOLERANCE_S", "Clocks", "Heard", "span"]
+
+log = logging.getLogger("broker.node")
+
+ALARM = "CLOCK"
+
+# A difference of clocks that are certainly not synchronised.
+TOLERANCE_S = 60
+
+
+class Heard(NamedTuple):
+    """A primary's record that arrived when it was written: its time, and the monotonic time of its arrival."""
+
+    timestamp: int
+    ms: int
+
+
+class Clocks:
+    """The wall clocks of a cluster, each by its distance to the monotonic clock here."""
+
+    def __init__(self, now: Now) -> None:
+        self._now = now
+        self._others_ms: dict[int, int] = {}
+        self._own_ms = self._distance_ms(now.wall_s)
+
+    def _distance_ms(self, wall_s: int) -> int:
+        return wall_s * 1000 - self._now.ms
+
+    def told(self, node_id: int, wall_s: int) -> None:
+        """Note a wall time that another node has just sent."""
+        self._others_ms[node_id] = self._distance_ms(wall_s)
+
+    @property
+    def agrees(self) -> bool | None:
+        """True if another node's clock agrees with this one; None if none is known."""
+        if not self._others_ms:
+            return None
+        own_ms = self._distance_ms(self._now.wall_s)
+        return any(abs(own_ms - other_ms) <= TOLERANCE_S * 1000 for other_ms in self._others_ms.values())
+
+    def look(self) -> None:
+        """Detect that the clock was set; to be called once a second."""
+        was_ms, self._own_ms = self._own_ms, self._distance_ms(self._now.wall_s)
+        moved_s = (self._own_ms - was_ms) // 1000
+        if abs(moved_s) > TOLERANCE_S:
+            way = "forward" if moved_s > 0 else "back"
+            text = (
+                f"The clock was set {way} by {span(abs(moved_s))}, or this machine stood still. Messages that are here "
+                "expire as if it had not been set; their records say what it says"
+            )
+            alarm(log, ALARM, text)
+
+
+def span(seconds: int) -> str:
+    """Format a length of time."""
+    hours, rest = divmod(seconds, 3600)
+    minutes, rest = divmod(rest, 60)
+    parts = [f"{number} {unit}" for number, unit in ((hours, "h"), (minutes, "min"), (rest, "s")) if number]
+    return " ".join(parts[:2]) or "0 s"

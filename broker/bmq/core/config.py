@@ -1,0 +1,111 @@
+"""The parts of the configuration that the core uses, independent of files and schemas."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from enum import Enum
+from typing import Any
+
+__all__ = ["DEFAULT_APP_ID", "DomainConfig", "MessageThrottle", "Mode", "NodeIdentity"]
+
+# The app id of queues without app ids (source: bmqp::ProtocolUtil::k_DEFAULT_APP_ID).
+DEFAULT_APP_ID = "__default"
+
+
+class Mode(Enum):
+    """The routing of a domain's queues (source: mqbconf::QueueMode)."""
+
+    PRIORITY = "priority"
+    FANOUT = "fanout"
+    BROADCAST = "broadcast"
+
+
+@dataclass(frozen=True, slots=True)
+class DomainConfig:
+    """One domain. A limit of 0 means none.
+
+    `subscriptions` are what its apps want of messages at all: app id and expression. A ratio is the part of the limit
+    at which an alarm is raised. `message_ttl_s` None keeps messages until they are confirmed. `consumers_max` and
+    `producers_max` are per queue, consumers per app. `deduplication_time_ms` is told to clients, who keep posting a
+    message under one GUID for that long. `strong` messages are neither acknowledged nor delivered before a majority of
+    the nodes has them. `cluster` is the one that has the domain's queues, for a broker that is a proxy to several.
+    `incompatible` says why no queue of it can be opened on this broker, and is empty otherwise. `shown` is for people:
+    what it was made of, as the reference writes it.
+    """
+
+    name: str
+    mode: Mode
+    app_ids: tuple[str, ...] = ()
+    persistent: bool = True
+    queue_messages_max: int = 0
+    queue_bytes_max: int = 0
+    domain_messages_max: int = 0
+    domain_bytes_max: int = 0
+    queue_messages_ratio: float = 0.8
+    queue_bytes_ratio: float = 0.8
+    domain_messages_ratio: float = 0.8
+    domain_bytes_ratio: float = 0.8
+    deduplication_time_ms: int = 300_000
+    subscriptions: tuple[tuple[str, str], ...] = ()
+    message_ttl_s: int | None = None
+    delivery_attempts_max: int = 0
+    idle_time_max_ms: int = 0
+    consumers_max: int = 0
+    producers_max: int = 0
+    queues_max: int = 0
+    strong: bool = False
+    cluster: str = ""
+    incompatible: str = ""
+    shown: Mapping[str, Any] = field(default_factory=dict, compare=False, repr=False)
+
+    @property
+    def queue_app_ids(self) -> tuple[str, ...]:
+        """The apps of each of its queues: one default app, unless the mode is fanout."""
+        return self.app_ids if self.mode is Mode.FANOUT else (DEFAULT_APP_ID,)
+
+    @property
+    def app_subscriptions(self) -> dict[str, str]:
+        """The expression of each app that has one. Queues with one app take the first, whatever app it names."""
+        if self.mode is Mode.FANOUT:
+            return dict(self.subscriptions)
+        return {DEFAULT_APP_ID: self.subscriptions[0][1]} if self.subscriptions else {}
+
+
+@dataclass(frozen=True, slots=True)
+class MessageThrottle:
+    """Delays before poisonous messages: of those with few attempts left, and of those with fewer.
+
+    Source: mqbcfg::MessageThrottleConfig.
+    """
+
+    low_threshold: int = 2
+    high_threshold: int = 4
+    low_interval_ms: int = 1000
+    high_interval_ms: int = 3000
+
+
+@dataclass(frozen=True, slots=True)
+class NodeIdentity:
+    """The identity of this node, and its parameters for watching peers.
+
+    `node_id` is -1 for a proxy, and `cluster_name` then that of the cluster it speaks to. `virtual_clusters` are those
+    that it stands for, with its number in each. `cluster_features` tells other nodes of its cluster what must agree;
+    see `broker.bmq.links.agreement`. Missed heartbeats are those of clients, of other nodes of the cluster, of proxies
+    below it, and of brokers that it is a proxy to; with 0 none are sent.
+    """
+
+    cluster_name: str
+    node_id: int
+    host: str
+    process_name: str
+    process_id: int
+    version: int
+    user_agent: str
+    heartbeat_interval_ms: int = 3000
+    heartbeats_missed_max: int = 10
+    peer_heartbeats_missed_max: int = 0
+    downstream_heartbeats_missed_max: int = 0
+    upstream_heartbeats_missed_max: int = 0
+    cluster_features: str = ""
+    virtual_clusters: Mapping[str, int] = field(default_factory=dict)

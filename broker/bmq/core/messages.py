@@ -1,0 +1,217 @@
+"""Messages of queues, and the interfaces of their storage and their recipients."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Container, Iterator, Mapping, Sequence
+from enum import Enum
+from typing import NamedTuple, Protocol
+
+from formats.bmq.disk.journal import ConfirmReason, DeletionRecordFlag
+from formats.bmq.disk.keys import NULL_KEY
+
+__all__ = [
+    "DUPLICATE",
+    "KEPT",
+    "PENDING",
+    "Buffer",
+    "Content",
+    "Full",
+    "Held",
+    "Log",
+    "Message",
+    "Posted",
+    "Poster",
+    "Sink",
+]
+
+Buffer = bytes | memoryview
+
+
+class Content(NamedTuple):
+    """The content of a post: `data` is properties and payload as received, possibly compressed.
+
+    `schema_id` is the wire form (see `SchemaMultiplexer`); `data` may be a view that is only valid now.
+    """
+
+    data: Buffer
+    crc32c: int
+    compression: int
+    has_properties: bool
+    schema_id: int
+    options: Buffer = b""
+
+
+class Message:
+    """One stored message. `offset` is its place in its log: it increases from message to message, so it sorts them.
+
+    `arrived_ms` is of the monotonic clock (`Now.ms`), also for a message that an earlier process took.
+    """
+
+    __slots__ = (
+        "arrived_ms",
+        "checksum",
+        "compression",
+        "guid",
+        "has_properties",
+        "offset",
+        "outstanding",
+        "payload",
+        "schema_id",
+        "sent_ms",
+        "size",
+    )
+
+    def __init__(self, guid: bytes, size: int, content: Content, outstanding: int, arrived_ms: int = 0) -> None:
+        self.guid = guid
+        self.size = size
+        self.checksum = content.crc32c
+        self.compression = content.compression
+        self.has_properties = content.has_properties
+        self.schema_id = content.schema_id
+        self.outstanding = outstanding  # bits of the apps that have yet to confirm
+        self.arrived_ms = arrived_ms
+        self.sent_ms = arrived_ms  # time at which it last went to a consumer
+        self.offset = 0
+        self.payload: bytes | None = None  # only where the log keeps no bytes itself
+
+
+class Full(Exception):
+    """Rejection of a message by a limit: `status` is the name of the NACK, the text is for the log."""
+
+    def __init__(self, status: str, reason: str) -> None:
+        super().__init__(reason)
+        self.status = status
+
+
+class Held(Exception):
+    """Notice that the log takes no messages at present; see `Log.when_open`."""
+
+
+class Posted(Enum):
+    """The result of a post that was not refused."""
+
+    KEPT = "kept"
+    DUPLICATE = "kept before"
+    PENDING = "kept here, not yet by enough others"
+
+
+# Looking up a member of an enumeration costs more than comparing it.
+KEPT, DUPLICATE, PENDING = Posted.KEPT, Posted.DUPLICATE, Posted.PENDING
+
+
+class Poster(Protocol):
+    """The poster of a message, who is told the result later."""
+
+    def acknowledge(self, queue_id: int, correlation_id: int, guid: bytes, status: int) -> None:
+        """Report the result of a post; `status` is an `AckStatus`, 0 when the message is kept."""
+        ...
+
+    def acknowledge_kept(self, queue_id: int, correlation_id: int, guids: Sequence[bytes]) -> None:
+        """Report that several messages are kept."""
+        ...
+
+    def fail(self, error: Exception) -> None:
+        """Report a failure to tell it: its session ends after the current step."""
+        ...
+
+
+class Log(Protocol):
+    """The storage of a queue's messages.
+
+    `append` raises `Full`, having written nothing, when it cannot keep one more, and `Held` when it cannot now; room
+    for what becomes of a message is set aside with it, so that the others cannot fail.
+    """
+
+    @property
+    def wants_copies(self) -> bool:
+        """True if a message can wait until other nodes have replicated it, too."""
+        ...
+
+    @property
+    def is_cut_off(self) -> bool:
+        """True if too few nodes can be reached: messages wait for replicas, lest only this node has them."""
+        ...
+
+    @property
+    def is_replicated(self) -> bool:
+        """True if the other members of a cluster have the messages in their own stores."""
+        ...
+
+    def when_copied(self, message: Message, action: Callable[[Message], None]) -> None:
+        """Call `action` once enough nodes have the message, which was appended just now; in the order of the calls."""
+        ...
+
+    def append(self, message: Message, content: Content, ref_count: int, auto_confirms: Sequence[bytes] = ()) -> None:
+        """Store a message that `ref_count` apps want; `auto_confirms` are the keys of those that never will."""
+        ...
+
+    def confirm(self, message: Message, app_key: bytes, reason: ConfirmReason = ConfirmReason.CONFIRMED) -> None:
+        """Record a confirm by one app, not the last."""
+        ...
+
+    def remove(self, message: Message, flag: DeletionRecordFlag = DeletionRecordFlag.NONE) -> None:
+        """Record the removal of a message."""
+        ...
+
+    def purge(self, app_key: bytes = NULL_KEY, first: Message | None = None, awaiting: Container[bytes] = ()) -> None:
+        """Record a purge of all messages, or those of one app from its `first` on. Raises `Full`, without effect.
+
+        Messages `awaiting` replicas were never delivered. For a purge of all, `first` is the first of them, if there is
+        any: all behind it wait as well, were never acknowledged, and may be posted again.
+        """
+        ...
+
+    def holds(self, messages: Mapping[bytes, Message]) -> None:
+        """Set the container of the queue's messages, which replaces the previous one."""
+        ...
+
+    def when_open(self, post: Callable[[], None], size: int) -> None:
+        """Call `post` once messages are taken again, in the order of the calls. `Full` if too many bytes wait."""
+        ...
+
+    @property
+    def is_copying(self) -> bool:
+        """Return True if purged messages are still being copied by a rollover that began before."""
+        ...
+
+    def begin_purge(self, task: Iterator[None]) -> None:
+        """Remove purged messages in slices, by `task`."""
+        ...
+
+    def release(self, records: int) -> None:
+        """Release the room reserved for `records` confirms and removals, which a purge has made superfluous."""
+        ...
+
+    def read(self, message: Message) -> Buffer:
+        """Return a message's data; the view is valid until the next step."""
+        ...
+
+    def read_sound(self, message: Message) -> Buffer | None:
+        """Return a message's data like `read`; None, while it is sought elsewhere, if its checksum is wrong."""
+        ...
+
+    def awaits_payload(self, message: Message) -> bool:
+        """Return True if unsound data may soon be restored."""
+        ...
+
+
+class Sink(Protocol):
+    """The consumer's side of a link. `ready` is False while too much waits to be sent."""
+
+    ready: bool
+
+    @property
+    def takes_all(self) -> bool:
+        """True if it is a broker, which passes broadcast messages to its own consumers."""
+        ...
+
+    @property
+    def description(self) -> str:
+        """A description for people."""
+        ...
+
+    def push(self, queue_id: int, message: Message, data: Buffer, subscription_id: int, schema_id: int) -> None: ...
+
+    def fail(self, error: Exception) -> None:
+        """Report a failed push: its session ends after the current step, and its messages go to others."""
+        ...

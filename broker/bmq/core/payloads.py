@@ -1,0 +1,99 @@
+"""Corrupted payloads, found by their checksums on delivery.
+
+They are neither sent nor removed. If other nodes have replicas, these are asked for the payload
+(`replication.mending`), and until they have answered the apps that want it wait. If none can help, it is put aside
+and requested again from time to time; later messages are delivered meanwhile.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Iterator, Mapping
+from typing import NamedTuple
+
+from broker.bmq.core.alarms import alarm
+from broker.bmq.core.messages import Message
+
+__all__ = ["Payloads", "Unsound"]
+
+log = logging.getLogger("broker.shard")
+
+
+class Unsound(NamedTuple):
+    """A message with a corrupted payload; `tried` are the nodes that were asked for it."""
+
+    queue_key: bytes
+    message: Message
+    tried: set[int]
+
+
+class Payloads:
+    """The corrupted payloads of one partition.
+
+    `wanted` are those to be requested from other nodes, `withheld` those that they could not give. `settled` are
+    the queues whose apps may continue, with their restored messages.
+    """
+
+    def __init__(self, partition_id: int, stores: Mapping[bytes, Mapping[bytes, Message]]) -> None:
+        self._partition_id = partition_id
+        self._stores = stores
+        self.wanted: dict[tuple[bytes, bytes], Unsound] = {}
+        self.withheld: dict[tuple[bytes, bytes], Unsound] = {}
+        self.settled: dict[bytes, list[Message]] = {}
+
+    def found(self, queue_key: bytes, message: Message, *, has_copies: bool) -> None:
+        """Note a corrupted payload, to be requested from others if they have replicas."""
+        key = queue_key, message.guid
+        if key in self.wanted or key in self.withheld:
+            return
+        alarm(
+            log,
+            "STORAGE",
+            f"Partition [{self._partition_id}]: the payload of message {message.guid.hex().upper()} at offset "
+            f"{message.offset} of DATA does not match its checksum, the disk may be failing. It is not delivered"
+            + (" before another node has given it." if has_copies else ", and no other node has it."),
+        )
+        (self.wanted if has_copies else self.withheld)[key] = Unsound(queue_key, message, set())
+
+    def is_wanted(self, queue_key: bytes, guid: bytes) -> bool:
+        """Return True if a payload is being requested from other nodes: later messages should wait."""
+        return (queue_key, guid) in self.wanted
+
+    def alive(self) -> Iterator[Unsound]:
+        """Yield wanted payloads of messages that still exist, and drop the others."""
+        for key, unsound in list(self.wanted.items()):
+            if self._stores.get(unsound.queue_key, {}).get(unsound.message.guid) is unsound.message:
+                yield unsound
+            else:
+                del self.wanted[key]
+
+    def mended(self, queue_key: bytes, guid: bytes) -> None:
+        """Note a restored payload."""
+        key = queue_key, guid
+        unsound = self.wanted.pop(key, None) or self.withheld.pop(key, None)
+        if unsound is not None:
+            log.info("Partition [%d]: message %s is whole again", self._partition_id, guid.hex().upper())
+            self.settled.setdefault(queue_key, []).append(unsound.message)
+
+    def give_up(self, unsound: Unsound) -> None:
+        """Note that no node could give a payload: later messages do not wait any longer."""
+        key = unsound.queue_key, unsound.message.guid
+        del self.wanted[key]
+        self.withheld[key] = unsound._replace(tried=set())
+        alarm(
+            log,
+            "STORAGE",
+            f"Partition [{self._partition_id}]: no node that can be reached has message "
+            f"{unsound.message.guid.hex().upper()} whole. It is withheld, and asked for again",
+        )
+        self.settled.setdefault(unsound.queue_key, [])
+
+    def ask_again(self) -> None:
+        """Request withheld payloads again, since other nodes may be available."""
+        self.wanted |= self.withheld
+        self.withheld.clear()
+
+    def clear(self) -> None:
+        """Drop all state when this node stops serving the partition."""
+        for each in (self.wanted, self.withheld, self.settled):
+            each.clear()

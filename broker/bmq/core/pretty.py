@@ -1,0 +1,61 @@
+"""Figures as the reference writes them in alarms (source: bmqu::PrintUtil)."""
+
+from __future__ import annotations
+
+from formats.bmq.control.messages import ControlMessage
+
+__all__ = ["Shown", "pretty_bytes", "pretty_interval", "pretty_number"]
+
+# Of a longer message only its name and size are shown: its text would be many times as long.
+SHOWN_BYTES_MAX = 2 << 10
+SHOWN_CHARACTERS_MAX = 8 << 10
+
+
+class Shown:
+    """A control message as the log shows it, made when it is: of one that takes many bytes, `size`, not all."""
+
+    __slots__ = ("_message", "_size")
+
+    def __init__(self, message: ControlMessage, size: int) -> None:
+        self._message = message
+        self._size = size
+
+    def __str__(self) -> str:
+        if self._size > SHOWN_BYTES_MAX:
+            return f"{type(self._message.choice).__name__} of {self._size} bytes"
+        text = str(self._message)
+        return text if len(text) <= SHOWN_CHARACTERS_MAX else f"{text[:SHOWN_CHARACTERS_MAX]}..."
+
+
+_UNITS = (" B", "KB", "MB", "GB", "TB", "PB")
+_INTERVALS_NS = (
+    ("w", 604_800_000_000_000),
+    ("d", 86_400_000_000_000),
+    ("h", 3_600_000_000_000),
+    ("m", 60_000_000_000),
+    ("s", 1_000_000_000),
+    ("ms", 1_000_000),
+    ("us", 1_000),
+)
+
+
+def pretty_number(value: int) -> str:
+    """Digits in groups of three."""
+    return f"{value:,}"
+
+
+def pretty_bytes(size: int) -> str:
+    """A size in the largest unit of which there is one, with two decimals unless they are plain bytes: `60  B`."""
+    unit = min(max(size.bit_length() - 1, 0) // 10, len(_UNITS) - 1)
+    if unit == 0:
+        return f"{size} {_UNITS[0]}"
+    hundredths = (size * 1000 // (1 << 10 * unit) + 5) // 10
+    return f"{hundredths // 100}.{hundredths % 100:02} {_UNITS[unit]}"
+
+
+def pretty_interval(time_ns: int) -> str:
+    """A time in the largest unit of which there is one, with two decimals."""
+    for unit, size_ns in _INTERVALS_NS:
+        if time_ns >= size_ns:
+            return f"{time_ns / size_ns:.2f} {unit}"
+    return f"{time_ns} ns"

@@ -1,0 +1,1 @@
+"""Links between brokers: dialing, admission, requests and their responses."""

@@ -1,0 +1,49 @@
+"""Interfaces of the links to other members, for the machines of a cluster's member."""
+
+from __future__ import annotations
+
+from typing import Protocol
+
+from formats.schema import Buffer
+
+__all__ = ["HealingLinks", "Links", "OwnLinks"]
+
+
+class Links(Protocol):
+    """One link to each other node; node ids are those of the cluster's definition."""
+
+    @property
+    def own_id(self) -> int: ...
+
+    @property
+    def other_ids(self) -> tuple[int, ...]:
+        """The ids of all other nodes of the cluster, up or not."""
+        ...
+
+    def is_up(self, node_id: int) -> bool:
+        """Return True if the link is negotiated."""
+        ...
+
+    def send(self, node_id: int, event: Buffer) -> None:
+        """Send a whole event, in the order of the calls; it is discarded while the link is down."""
+        ...
+
+    def backlog(self, node_id: int) -> int:
+        """Return the number of bytes that wait to be sent to a node."""
+        ...
+
+
+class HealingLinks(Links, Protocol):
+    """Links to nodes that partitions are received from and sent to."""
+
+    def takes_removals(self, node_id: int) -> bool:
+        """Return True if a node accepts removals (`broker.bmq.replication.removals`)."""
+        ...
+
+
+class OwnLinks(Links, Protocol):
+    """Links that are also written to without `send`, and end when that fails."""
+
+    def fail(self, node_id: int, error: Exception) -> None:
+        """Close the link to a node after this step, since preparing its output failed."""
+        ...

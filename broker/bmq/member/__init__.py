@@ -1,0 +1,1 @@
+"""A member of a cluster: its peers, partitions and queues in one place."""

@@ -1,0 +1,497 @@
+"""One node as a member of its cluster: dispatch of its links' events to its machines."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, field
+
+from broker.bmq.consensus.election import Election, ElectionTimes
+from broker.bmq.consensus.metadata import Metadata
+from broker.bmq.core.alarms import alarm
+from broker.bmq.core.cluster_errors import ClusterError
+from broker.bmq.core.config import DomainConfig
+from broker.bmq.core.messages import Content
+from broker.bmq.core.pretty import Shown
+from broker.bmq.core.received import received
+from broker.bmq.links.peer_links import Peer, PeerLinks
+from broker.bmq.links.requests import Requests
+from broker.bmq.member.queue_upkeep import QueueUpkeep
+from broker.bmq.member.queues import ClusterQueues
+from broker.bmq.node.node import Node
+from broker.bmq.partition.shard import Shard
+from broker.bmq.relay.guests import Guests
+from broker.bmq.relay.last_confirms import LastConfirms
+from broker.bmq.replication.healing_pace import HealingPace
+from broker.bmq.replication.partition import Partition, named
+from broker.bmq.store.recovery import Recovered
+from broker.common.faults import Change
+from formats.bmq.codes import EncodingType, EventType
+from formats.bmq.control.messages import (
+    ClusterMessage,
+    ClusterSyncRequest,
+    ControlMessage,
+    ElectorMessage,
+    LeaderSyncDataQuery,
+    LeaderSyncStateQuery,
+    NodeStatus,
+    NodeStatusAdvisory,
+    PartitionMessage,
+    PartitionSyncDataQuery,
+    PartitionSyncStateQuery,
+    PrimaryStatusAdvisory,
+    Status,
+    StatusCategory,
+    StopRequest,
+    StopResponse,
+    StorageSyncRequest,
+)
+from formats.bmq.disk.ledger import LEDGER_RECORD_HEADER
+from formats.bmq.wire.event import Frame, schema_encoding, schema_message
+from formats.bmq.wire.receipt import parse_receipt
+from formats.bmq.wire.recovery import iter_chunks
+from formats.bmq.wire.storage import storage_partition_id
+from formats.errors import FormatError
+
+__all__ = ["Member", "MemberConfig"]
+
+log = logging.getLogger("broker.cluster")
+
+
+@dataclass(frozen=True, slots=True)
+class MemberConfig:
+    """The configuration common to all members. `spread`: primaries are not all given to the leader.
+
+    `quorum` is that of elections. Agreement needs a majority of the nodes, or `quorum` if that is more; a stored
+    message needs a majority. An operator may set either while the node runs, even to less than a majority if the other
+    nodes are lost and the rest is to agree, heal and continue alone.
+    """
+
+    quorum: int
+    spread: bool = False
+    times: ElectionTimes = field(default_factory=ElectionTimes)
+
+
+class Member:
+    """The machines of one member, and their links.
+
+    `peer_up` and `peer_down` report links, and `receive` processes an event of one. It raises FormatError for an event
+    that no member sends, as for a malformed one: the link cannot be trusted after it. `settle` ends each step.
+    """
+
+    def __init__(
+        self,
+        node: Node,
+        other_ids: Iterable[int],
+        config: MemberConfig,
+        recovered: Mapping[int, Recovered],
+        random_below: Callable[[int], int],
+        term: int = 0,
+        keep_term: Callable[[int], None] = lambda term: None,
+    ) -> None:
+        now, timers = node.now, node.timers
+        self._node = node
+        self._elector_quorum = config.quorum
+        self._quorum_set = 0  # set by an operator; 0 for the configured one
+        self._is_cut_off = False
+        self._is_well = False
+        self._pace = HealingPace(now, timers)
+        self._turn = 0  # the partition that heals others next
+        self._heals = False  # one of them sent something at the end of the last step
+        self.links = PeerLinks(node.identity.node_id, other_ids)
+        self.majority = (1 + len(self.links.other_ids)) // 2 + 1
+        # The number of nodes that must have a message of strong consistency, unless an operator sets another.
+        self.replication_quorum = self.majority
+        self.requests = Requests(self.links, now, timers)
+        self.metadata = Metadata(
+            self.links,
+            self.requests,
+            node.ledger,
+            now,
+            timers,
+            quorum=max(self.majority, config.quorum),
+            partition_count=len(node.shards),
+            resolve_domain=self._resolve_domain,
+            spread=config.spread,
+            leases={partition_id: state.primary_lease_id for partition_id, state in recovered.items()},
+        )
+        self.election = Election(
+            self.links,
+            config.quorum,
+            now,
+            timers,
+            random_below,
+            self.metadata.leader_changed,
+            config.times,
+            max(term, self.metadata.number.term),
+            keep_term,
+            self.metadata.node_silent,
+        )
+        self.partitions = {
+            partition_id: self._make_partition(shard, recovered[partition_id])
+            for partition_id, shard in node.shards.items()
+        }
+        self.queues = ClusterQueues(
+            node, self.links, self.requests, self.metadata, self._read, lambda each: self.partitions[each].is_healed
+        )
+        self.guests = Guests(node, NodeStatus.STARTING)
+        self._last_confirms = LastConfirms(node)
+        self.queues.is_behind = self._is_behind
+        self.upkeep = QueueUpkeep(node, self.metadata, self.queues)
+        self.metadata.on_primary = self._on_primary
+        self._upkeep_healed = self.metadata.on_healed
+        self.metadata.on_healed = self._on_healed
+        # The displayed name of a node.
+        self.describe: Callable[[int], str] = lambda node_id: f"[node{node_id}, {node_id}]"
+        self.status = NodeStatus.STARTING
+        # Called once, when this node begins to take part.
+        self.on_available: Callable[[], None] = lambda: None
+        # The others' reported statuses; none for those whose link is down.
+        self.statuses: dict[int, NodeStatus] = {}
+        # Nodes reported as using the legacy workflow, once while their links are up.
+        self._legacy: set[int] = set()
+        self._on_event: dict[int, Callable[[int, memoryview, Frame], None]] = {
+            EventType.ELECTOR: self._on_elector,
+            EventType.CONTROL: self._on_control,
+            EventType.CLUSTER_STATE: self._on_cluster_state,
+            EventType.STORAGE: self._on_storage,
+            EventType.PARTITION_SYNC: self._on_sync,
+            EventType.REPLICATION_RECEIPT: self._on_receipt,
+            EventType.RECOVERY: self._on_recovery,
+            EventType.PUT: self.queues.on_put,
+            EventType.ACK: self.queues.on_ack,
+            EventType.PUSH: self.queues.on_push,
+            EventType.CONFIRM: self.queues.on_confirm,
+            EventType.REJECT: self.queues.on_reject,
+        }
+        node.settle = self.settle
+        node.retire = self.retire
+        node.copied = self._copied
+        node.list_copied = lambda number, *wanted: self.partitions[number].copy.listed(*wanted)
+        node.set_elector_quorum = self._set_elector_quorum
+        node.set_replication_quorum = self._set_replication_quorum
+
+    def _resolve_domain(self, name: str) -> DomainConfig | None:
+        domain = self._node.domain(name)
+        return None if domain is None else domain.config
+
+    def _make_partition(self, shard: Shard, recovered: Recovered) -> Partition:
+        partition_id = shard.partition_id
+        partition = Partition(
+            shard,
+            recovered,
+            self.links,
+            self.requests,
+            self._node.now,
+            self._node.timers,
+            self.majority,
+            self._pace,
+            outdated=lambda lease_id: self.metadata.lease_outdated(partition_id, lease_id),
+        )
+        partition.copy.removed = lambda queue_key, guid: self.queues.removed(partition_id, queue_key, guid)
+        partition.on_restore = lambda: self.queues.restoring(partition_id)
+        partition.on_active = lambda: self._on_active(partition_id)
+        partition.on_passive = lambda: self.queues.deactivated(partition_id)
+        partition.on_primary_status = lambda node_id, active: self._on_primary_status(partition_id, node_id, active)
+        return partition
+
+    def start(self) -> None:
+        """Join the cluster."""
+        self.election.start()
+
+    def retire(self) -> bool:
+        """Ask the leader to move this node's partitions to other primaries; return True if done, or impossible."""
+        if self.status is not NodeStatus.STOPPING:
+            log.info("this node hands its shards over")
+            self._set_status(NodeStatus.STOPPING)
+            self.election.retire()
+        # Both, so that the consumers of proxies confirm at the same time as this node's own.
+        if not all((self.guests.retire(), self._last_confirms.done())):
+            return False
+        if list(self.statuses.values()).count(NodeStatus.AVAILABLE) < self.election.quorum:
+            return True
+        return not any(self.metadata.primary_of(each)[0] == self.links.own_id for each in self.partitions)
+
+    def stop(self) -> None:
+        """Stop taking part."""
+        self.election.stop()
+        self.metadata.stop()
+        for partition in self.partitions.values():
+            partition.stop()
+
+    def settle(self) -> bool:
+        """End a step; return True if more can be done at once."""
+        partitions = self.partitions.values()
+        if self.status is NodeStatus.STARTING and self.metadata.healed and all(each.is_healed for each in partitions):
+            log.info("Cluster (%s) is available", self._node.identity.cluster_name)
+            self.on_available()
+            self._set_status(NodeStatus.AVAILABLE)
+        heals = False
+        for partition in partitions:
+            partition.flush()
+            stream = partition.stream
+            if partition.transfer is not None or (stream is not None and stream.heals):
+                heals = True
+            if partition.shard.payloads.settled:
+                self.queues.go_on(partition.shard.payloads)
+        self._heals = heals
+        # Pushes refer to messages, which the replicas must have first.
+        unfinished = self.queues.flush()
+        return (heals and self._heal()) or unfinished
+
+    def _is_behind(self, node_id: int) -> bool:
+        """Return True if a replica gets records late, so that pushes would overtake them."""
+        return self._heals and any(each.has_fallen_behind(node_id) for each in self.partitions.values())
+
+    def _heal(self) -> bool:
+        """Send more to healing nodes; return True if yet more can be sent at once. The partitions take turns."""
+        partitions = list(self.partitions.values())
+        self._pace.end_step(awaited=any(partition.shard.awaiting for partition in partitions))
+        self._turn += 1
+        first = self._turn % len(partitions)
+        for partition in partitions[first:] + partitions[:first]:
+            partition.heal()
+        return any(partition.busy for partition in partitions)
+
+    # -- links
+
+    def peer_up(self, node_id: int, peer: Peer) -> None:
+        """Register a negotiated link; an older link to the node is void."""
+        if node_id in self.links.peers:
+            self.peer_down(node_id)
+        log.info("node %d is connected", node_id)
+        self.links.peers[node_id] = peer
+        self._judge_links()
+        # A leader sends its heartbeat first, as in the reference.
+        self.election.node_up(node_id)
+        self.metadata.node_up(node_id)
+        for partition in self.partitions.values():
+            partition.node_up(node_id)
+        self.queues.peer_up(node_id)
+        self.requests.advise(node_id, ClusterMessage(choice=NodeStatusAdvisory(status=self.status)))
+
+    def peer_down(self, node_id: int) -> None:
+        """Handle the loss of a link."""
+        log.warning("node %d is not connected any more", node_id)
+        del self.links.peers[node_id]
+        self._judge_links()
+        self.statuses.pop(node_id, None)
+        self._legacy.discard(node_id)
+        self.queues.peer_down(node_id)
+        self.requests.node_down(node_id)
+        for partition in self.partitions.values():
+            partition.node_down(node_id)
+        self.metadata.node_down(node_id)
+        self.election.node_down(node_id)
+
+    def _judge_links(self) -> None:
+        """Stop acks in a minority, whatever the consistency, unless an operator lets fewer nodes elect."""
+        is_cut_off = 1 + len(self.links.peers) < min(self.majority, self._quorum_set or self.majority)
+        if is_cut_off is not self._is_cut_off:
+            self._is_cut_off = is_cut_off
+            for shard in self._node.shards.values():
+                shard.is_cut_off = is_cut_off
+            self._judge_copies()
+
+    def _judge_copies(self) -> None:
+        """Have messages wait for as many copies as are wanted."""
+        wanted = max(1, self.replication_quorum)
+        if self._is_cut_off:
+            wanted = max(wanted, self.majority)
+        for partition in self.partitions.values():
+            partition.set_copies_wanted(wanted)
+        for queue in self._node.queues.values():
+            queue.judge_copies()
+
+    def receive(self, node_id: int, data: memoryview, frame: Frame) -> None:
+        """Process an event from a node."""
+        handler = self._on_event.get(frame.type)
+        if handler is None:
+            raise FormatError("EventHeader.type", frame.body, f"a node sends no {EventType(frame.type).name}")
+        handler(node_id, data, frame)
+
+    # -- what comes
+
+    def _on_elector(self, node_id: int, data: memoryview, frame: Frame) -> None:
+        message = received(ElectorMessage, schema_message(data, frame.body, frame.end), EncodingType.BER)
+        with Change(f"an election with node {node_id}", FormatError):
+            self.metadata.node_heard(node_id)
+            self.election.receive(node_id, message)
+
+    def _on_control(self, node_id: int, data: memoryview, frame: Frame) -> None:
+        body = schema_message(data, frame.body, frame.end)
+        message = received(ControlMessage, body, schema_encoding(frame.type_specific))
+        with Change(f"what node {node_id} says ({type(message.choice).__name__})", FormatError):
+            self._hear(node_id, message, frame)
+
+    def _hear(self, node_id: int, message: ControlMessage, frame: Frame) -> None:
+        match message.choice:
+            case ClusterMessage(choice=NodeStatusAdvisory(status=status)):
+                self.statuses[node_id] = status
+                self.metadata.node_status(node_id, status)
+            case ClusterMessage(choice=StopRequest()) if message.r_id is not None:
+                self.statuses[node_id] = NodeStatus.STOPPING
+                self.metadata.node_status(node_id, NodeStatus.STOPPING)
+                answer = StopResponse(cluster_name=self._node.identity.cluster_name)
+                self.requests.respond(node_id, message, ClusterMessage(choice=answer))
+            case _:
+                if not self._take(node_id, message):
+                    log.warning("node %d: nobody waits for %s", node_id, Shown(message, frame.end - frame.body))
+
+    def _take(self, node_id: int, message: ControlMessage) -> bool:
+        if self.requests.received(node_id, message):
+            return True
+        match message.choice:
+            case ClusterMessage(choice=PartitionMessage(choice=choice)):
+                partition = self.partitions.get(choice.partition_id)
+                if partition is None:
+                    log.error(
+                        "node %d: Received %s of an invalid partitionId, %d",
+                        node_id,
+                        named(choice),
+                        choice.partition_id,
+                    )
+                return partition is not None and partition.on_control(node_id, message)
+            case ClusterMessage(choice=PrimaryStatusAdvisory(partition_id=partition_id) as advisory):
+                log.info(
+                    "received primary status advisory: "
+                    "[ partitionId = %d primaryLeaseId = %d status = E_%s ], from: %s",
+                    partition_id,
+                    advisory.primary_lease_id,
+                    advisory.status.name,
+                    self.describe(node_id),
+                )
+                self.metadata.lease_wanted(node_id, advisory)
+                partition = self.partitions.get(partition_id)
+                return partition is not None and partition.on_control(node_id, message)
+            case ClusterMessage(
+                choice=LeaderSyncStateQuery()
+                | LeaderSyncDataQuery()
+                | PartitionSyncStateQuery()
+                | PartitionSyncDataQuery()
+                | StorageSyncRequest()
+                | ClusterSyncRequest() as query
+            ):
+                self._refuse_legacy(node_id, message, type(query).__name__)
+                return True
+            case ClusterMessage():
+                return self.metadata.on_control(node_id, message)
+            case _:
+                return self.queues.on_control(node_id, message)
+
+    def _refuse_legacy(self, node_id: int, message: ControlMessage, query: str) -> None:
+        """Refuse requests of the reference's older workflow, in which leaders and replicas make other requests."""
+        if node_id not in self._legacy:
+            self._legacy.add(node_id)
+            remedy = 'set "isCSLModeEnabled" and "isFSMWorkflow" in the clusterAttributes of all nodes'
+            alarm(log, "CLUSTER", f"{self.describe(node_id)} speaks the legacy workflow ({query}): {remedy}.")
+        if message.r_id is not None:
+            text = "the legacy workflow is not supported"
+            status = Status(category=StatusCategory.NOT_SUPPORTED, code=ClusterError.UNKNOWN, message=text)
+            self.requests.respond(node_id, message, status)
+
+    def _partition(self, partition_id: int, at: int) -> Partition:
+        partition = self.partitions.get(partition_id)
+        if partition is None:
+            raise FormatError("partition_id", at, f"there is no partition {partition_id}")
+        return partition
+
+    def _on_cluster_state(self, node_id: int, data: memoryview, frame: Frame) -> None:
+        self.metadata.on_cluster_state(node_id, data, frame)
+        # Acks, commits and advisories are made when they are sent, so they show the sender's time.
+        self._node.clocks.told(node_id, LEDGER_RECORD_HEADER.unpack(data, frame.body).timestamp)
+
+    def _on_storage(self, node_id: int, data: memoryview, frame: Frame) -> None:
+        partition_id = storage_partition_id(data, frame.body, frame.end)
+        self._partition(partition_id, frame.body).on_storage(node_id, data, frame)
+
+    def _on_sync(self, node_id: int, data: memoryview, frame: Frame) -> None:
+        partition_id = storage_partition_id(data, frame.body, frame.end)
+        self._partition(partition_id, frame.body).on_sync(node_id, data, frame)
+
+    def _on_recovery(self, node_id: int, data: memoryview, frame: Frame) -> None:
+        for chunk in iter_chunks(data, frame.body, frame.end):
+            self._partition(chunk.partition_id, frame.body).on_recovery(node_id, chunk)
+
+    def _on_receipt(self, node_id: int, data: memoryview, frame: Frame) -> None:
+        partition_id = parse_receipt(data, frame.body, frame.end).partition_id
+        self._partition(partition_id, frame.body).on_receipt(node_id, data, frame)
+
+    # -- what is told
+
+    def _on_active(self, partition_id: int) -> None:
+        """Begin to serve a partition."""
+        self.queues.activated(partition_id)
+        self.upkeep.activated(partition_id)
+        self._judge_health()
+
+    def _on_healed(self, leads: bool) -> None:
+        """Log that the leader's state is agreed on. The text is the reference's: programs wait for it in the log."""
+        leader_id = self.election.leader_id
+        if leader_id is not None:
+            name = self._node.identity.cluster_name
+            log.info("Cluster (%s): new leader: %s, leader status: ACTIVE", name, self.describe(leader_id))
+            log.info("#ELECTOR_INFO: leader: %s, transitioning status from PASSIVE to ACTIVE", self.describe(leader_id))
+        self._upkeep_healed(leads)
+        self._judge_health()
+
+    def _on_primary_status(self, partition_id: int, node_id: int, active: bool) -> None:
+        """Handle a primary's report on whether it serves its partition."""
+        self.queues.primary_active(partition_id, node_id, active)
+        self._judge_health()
+
+    def _judge_health(self) -> None:
+        """Log when the cluster is healthy again after a problem."""
+        is_well = self.metadata.healed and all(each.is_served for each in self.partitions.values())
+        if is_well and not self._is_well:
+            log.info("Cluster (%s) is back to healthy state.", self._node.identity.cluster_name)
+        self._is_well = is_well
+
+    def _set_elector_quorum(self, quorum: int) -> None:
+        self._quorum_set = quorum
+        self.election.quorum = quorum or self._elector_quorum
+        self._judge_links()
+        self.metadata.set_quorum(quorum or max(self.majority, self._elector_quorum))
+        for partition in self.partitions.values():
+            partition.set_quorum(min(self.majority, quorum or self.majority))
+
+    def _set_replication_quorum(self, quorum: int) -> None:
+        self.replication_quorum = quorum
+        self._judge_copies()
+        nodes = 1 + len(self.links.other_ids)
+        if quorum < self.majority:
+            log.warning(
+                "Cluster (%s): messages of strong consistency are acknowledged with %d of %d copies, less than a "
+                "majority: a change of primary may lose them",
+                self._node.identity.cluster_name,
+                max(1, quorum),
+                nodes,
+            )
+        elif quorum > nodes:
+            log.warning(
+                "Cluster (%s): messages of strong consistency wait for %d copies, and there are %d nodes: none is "
+                "acknowledged",
+                self._node.identity.cluster_name,
+                quorum,
+                nodes,
+            )
+
+    def _on_primary(self, partition_id: int, node_id: int | None, primary_lease_id: int) -> None:
+        """Handle a change of a partition's primary, which may be None."""
+        self.partitions[partition_id].primary_changed(node_id, primary_lease_id)
+        self.queues.primary_changed(partition_id, node_id, primary_lease_id)
+        self._judge_health()
+
+    def _read(self, partition_id: int, queue_key: bytes, guid: bytes) -> Content | None:
+        return self.partitions[partition_id].read(queue_key, guid)
+
+    def _copied(self, partition_id: int) -> Mapping[bytes, tuple[int, int]] | None:
+        partition = self.partitions[partition_id]
+        return None if partition.shard.active else partition.copy.stored()
+
+    def _set_status(self, status: NodeStatus) -> None:
+        self.status = status
+        self.metadata.node_status(self.links.own_id, status)
+        for node_id in self.links.peers:
+            self.requests.advise(node_id, ClusterMessage(choice=NodeStatusAdvisory(status=status)))
+        self.guests.set_status(status)

@@ -1,0 +1,236 @@
+"""Upkeep of queues for the whole cluster: removal of idle ones, and change of apps.
+
+A change goes through the ledger first: the queue's primary requests it and the leader advises it. Upon the commit the
+primary writes it to its journal, and every node follows the ledger. Changes that a primary could not write any more are
+made by the next one when it begins to serve.
+
+Source: mqbblp::ClusterQueueHelper (gcExpiredQueues, onQueueUnassigned, onQueueUpdated, matching with the domain).
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable
+
+from broker.bmq.consensus.metadata import Metadata, QueueChange
+from broker.bmq.core.alarms import alarm
+from broker.bmq.core.config import DomainConfig, Mode
+from broker.bmq.core.messages import Full
+from broker.bmq.member.queues import NO_ROOM_MS, ClusterQueues
+from broker.bmq.node.changes import APPS_DIFFER, REMEDY, apps_to_change, change_apps, erase_queue, names_of
+from broker.bmq.node.node import Node
+from broker.bmq.queue.domains import Domain
+from broker.bmq.queue.handles import Refusal
+from broker.bmq.queue.queue import Queue
+from broker.bmq.queue.queue_requests import Opened
+from broker.bmq.relay.relay import RelayQueue
+from formats.bmq.control.messages import QueueHandleParameters, QueueInfo
+from formats.bmq.uri import parse_uri
+
+__all__ = ["QueueUpkeep"]
+
+log = logging.getLogger("broker.cluster")
+
+# Number of domains compared at once by a node that does not lead, and the interval.
+COMPARED_AT_ONCE = 8
+COMPARE_INTERVAL_MS = 50
+
+
+class QueueUpkeep:
+    """Replaces `take_away`, `renew_apps` and `place` of a node, and handles `Metadata`'s changes of queues."""
+
+    def __init__(self, node: Node, metadata: Metadata, queues: ClusterQueues) -> None:
+        self._node = node
+        self._metadata = metadata
+        self._queues = queues
+        self._place = node.place
+        # URIs of queues by domain, whose apps are yet to be compared.
+        self._uncompared: dict[str, list[str]] = {}
+        # Requests to open a queue that is about to be removed.
+        self._openings: dict[str, list[Callable[[], None]]] = {}
+        node.take_away = self._take_away
+        node.renew_apps = self._renew_apps
+        node.place = self._place_later
+        metadata.on_queues = self._changed
+        metadata.on_healed = self._healed
+
+    # -- queues that nobody uses
+
+    def _take_away(self, queue: Queue) -> None:
+        uri = queue.uri
+        info = self._metadata.state.queues.get(uri)
+        if uri in self._queues.leaving or info is None or not self._queues.serves(uri):
+            return
+        self._queues.leaving.add(uri)
+        self._metadata.unassign(info, lambda refusal: self._answered(uri, refusal))
+
+    def _answered(self, uri: str, refusal: Refusal | None) -> None:
+        """Handle the answer: the queue is removed, or it stays and is requested again later."""
+        if refusal is not None:
+            log.info("queue '%s' stays for now: %s", uri, refusal)
+        self._queues.leaving.discard(uri)
+        for opening in self._openings.pop(uri, []):
+            opening()
+
+    def _place_later(self, name: str, domain: Domain, parameters: QueueHandleParameters, opened: Opened) -> None:
+        if name not in self._queues.leaving:
+            self._place(name, domain, parameters, opened)
+            return
+
+        def place() -> None:
+            try:
+                self._place(name, domain, parameters, opened)
+            except Refusal as refusal:
+                opened(refusal)
+
+        self._openings.setdefault(name, []).append(place)
+
+    # -- apps that a domain names
+
+    def _renew_apps(self, config: DomainConfig) -> None:
+        """Handle a reconfigured domain: the leader gives all its queues its apps, and no others."""
+        if config.mode is not Mode.FANOUT or not self._metadata.is_active_leader:
+            return
+        for info in list(self._metadata.state.queues.values()):
+            if parse_uri(info.uri).qualified_domain == config.name:
+                added, removed = _differences(info, config)
+                self._update_apps(info, config, added, removed)
+
+    def _update_apps(self, info: QueueInfo, config: DomainConfig, added: list[str], removed: list[str]) -> None:
+        if added or removed:
+            self._metadata.update_apps(info.uri, config.name, added, removed, self._note_refusal)
+
+    def _note_refusal(self, refusal: Refusal | None) -> None:
+        if refusal is not None:
+            log.error("apps are not changed: %s", refusal)
+
+    def _healed(self, leads: bool) -> None:
+        """Compare the apps of queues in the agreed state with those that domains name here.
+
+        A new leader adds missing apps. It removes none: its configuration may be older than the cluster's
+        apps, while a new one is rolled out node by node, and their pending messages would be lost.
+        """
+        by_domain: dict[str, list[str]] = {}
+        for info in self._metadata.state.queues.values():
+            by_domain.setdefault(parse_uri(info.uri).qualified_domain, []).append(info.uri)
+        self._uncompared = by_domain
+        if leads:
+            while self._uncompared:
+                self._compare(leads=True)
+        else:
+            self._compare_some()
+
+    def _compare_some(self) -> None:
+        """Compare a few domains, whose files may have to be read, and the next ones later."""
+        compared, uncompared = 0, self._uncompared
+        while uncompared and compared < COMPARED_AT_ONCE:
+            self._compare(leads=False)
+            compared += 1
+        if uncompared:
+            again = self._node.now.ms + COMPARE_INTERVAL_MS
+            self._node.timers.at(again, lambda: self._compare_some() if self._uncompared is uncompared else None)
+
+    def _compare(self, *, leads: bool) -> None:
+        name, uris = self._uncompared.popitem()
+        config = self._config(name, loads=leads)
+        if config is None or config.mode is not Mode.FANOUT:
+            return
+        missing: set[str] = set()
+        unnamed: set[str] = set()
+        for uri in uris:
+            info = self._metadata.state.queues.get(uri)
+            if info is not None:
+                added, kept = _differences(info, config)
+                missing.update(added)
+                unnamed.update(kept)
+                if leads:
+                    self._update_apps(info, config, added, [])
+        where = f"the configuration of domain '{name}' at this node"
+        if unnamed:
+            text = f"Queues have {names_of(unnamed)}, and {where} does not name them"
+            alarm(log, APPS_DIFFER, f"{text}. {REMEDY.format(name, 'the leader')}")
+        if missing and not leads:
+            text = f"Queues lack {names_of(missing)}, and {where} names them"
+            remedy = "if they are to come, give all nodes this configuration, and send DOMAINS RECONFIGURE"
+            alarm(log, APPS_DIFFER, f"{text}: {remedy} {name} to the leader.")
+
+    def _config(self, name: str, *, loads: bool) -> DomainConfig | None:
+        """Return a domain's configuration; None if it has no usable one.
+
+        A node that does not lead reads it only for comparison: the file may change before the domain is first used.
+        """
+        node = self._node
+        try:
+            domain = node.domain(name) if loads else node.domains.get(name)
+            return node.resolve_domain(name) if domain is None else domain.config
+        except ValueError:
+            return None
+
+    # -- what is committed
+
+    def _changed(self, change: QueueChange) -> None:
+        for info in change.unassigned:
+            queue = self._node.queues.get(info.uri)
+            if isinstance(queue, RelayQueue):
+                self._queues.unassigned(queue)
+            elif queue is not None and queue.key == info.key:
+                self._erase(queue, info.partition_id)
+        for info in change.updated:
+            queue = self._node.queues.get(info.uri)
+            if queue is not None:
+                self._update(queue, info)
+
+    def activated(self, partition_id: int) -> None:
+        """Bring the queues of a partition, which this node serves, into the ledger's state."""
+        for queue in list(self._node.queues.values()):
+            if not queue.is_root or not self._is_in(queue, partition_id):
+                continue
+            info = self._metadata.state.queues.get(queue.uri)
+            if info is not None and info.key == queue.key:
+                self._update(queue, info)
+            else:
+                self._erase(queue, partition_id)
+
+    def _is_in(self, queue: Queue, partition_id: int) -> bool:
+        return queue.key in self._node.shards[partition_id].stores
+
+    def _erase(self, queue: Queue, partition_id: int) -> None:
+        if not queue.is_idle:
+            name = f"queue '{queue.uri}' [key: {queue.key.hex().upper()}]"
+            alarm(log, "CLUSTER_STATE", f"{name} is not known to the cluster, but has {len(queue.messages)} messages")
+            return
+        try:
+            erase_queue(self._node, queue, self._node.shards[partition_id])
+        except Full as full:
+            # The next primary finds it in the journal and erases it.
+            log.error("queue '%s' is not removed from the journal: %s", queue.uri, full)
+
+    def _update(self, queue: Queue, info: QueueInfo) -> None:
+        added, removed = apps_to_change(queue, info.app_ids)
+        if not (added or removed):
+            return
+        if isinstance(queue, RelayQueue):
+            for app in removed:
+                queue.unname_app(app)
+            for app_id, key in added:
+                queue.name_app(app_id, key)
+            return
+        try:
+            change_apps(self._node.shards[info.partition_id], queue, added, removed)
+        except Full as full:
+            log.error("queue '%s' keeps the apps that it had: %s", queue.uri, full)
+            self._node.timers.at(self._node.now.ms + NO_ROOM_MS, lambda: self._update_again(queue))
+            return
+        queue.configure_domain(queue.config)
+
+    def _update_again(self, queue: Queue) -> None:
+        """Update a queue again, since there may be room now, if it is still served here."""
+        info = self._metadata.state.queues.get(queue.uri)
+        if self._node.queues.get(queue.uri) is queue and info is not None and info.key == queue.key:
+            self._update(queue, info)
+
+
+def _differences(info: QueueInfo, config: DomainConfig) -> tuple[list[str], list[str]]:
+    """Return the apps of a domain that a queue lacks, and those of the queue that its domain does not name."""
+    has = {app.app_id for app in info.app_ids}
+    return [app_id for app_id in config.app_ids if app_id not in has], sorted(has.difference(config.app_ids))

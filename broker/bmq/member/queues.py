@@ -1,0 +1,496 @@
+"""The queues of a cluster's member: those that it serves as the primary, and those that it relays.
+
+A client can open a queue at any node. It gets the root if this node is the active primary of the queue's partition, and
+otherwise a relay, whose upstream is the primary as soon as there is one (source: mqbblp::ClusterQueueHelper).
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import Protocol
+
+from broker.bmq.core.cluster_errors import ClusterError
+from broker.bmq.core.config import DomainConfig
+from broker.bmq.core.ledger import ClusterState
+from broker.bmq.core.messages import Content
+from broker.bmq.core.payloads import Payloads
+from broker.bmq.links.links import OwnLinks
+from broker.bmq.links.requests import Requests
+from broker.bmq.node.node import Node
+from broker.bmq.node.restoring import Restoration
+from broker.bmq.partition.unkept_confirms import unkept_confirms
+from broker.bmq.queue.domains import Domain
+from broker.bmq.queue.handles import Handle, Refusal
+from broker.bmq.queue.queue import Queue
+from broker.bmq.queue.queue_requests import Opened
+from broker.bmq.relay.bulk import WholeEvents
+from broker.bmq.relay.confirms import SENT_CONFIRMS_MAX, SENT_CONFIRMS_MS, Given
+from broker.bmq.relay.downstream import PUSH_BYTES_HIGH, Downstream
+from broker.bmq.relay.handover import confirm_all, retire, to_relay, to_root
+from broker.bmq.relay.hops import Hops, PeerUpstream
+from broker.bmq.relay.relay import RelayQueue
+from formats.bmq.control.messages import ControlMessage, QueueHandleParameters, QueueInfo, StatusCategory
+from formats.bmq.disk.keys import NULL_KEY
+from formats.bmq.wire.event import Frame
+
+__all__ = ["NO_ROOM_MS", "ClusterQueues", "Places", "StoreRead"]
+
+log = logging.getLogger("broker.cluster")
+
+# Time until a retry after a journal had no room.
+NO_ROOM_MS = 1000
+
+# Time until a relay reopens its queue after a push of a missing message.
+OUT_OF_STEP_MS = 100
+
+# Reads a message in this node's replica of a partition, by queue key and GUID.
+StoreRead = Callable[[int, bytes, bytes], Content | None]
+
+
+class Places(Protocol):
+    """The places of queues: see `broker.bmq.consensus.metadata.Metadata`."""
+
+    @property
+    def state(self) -> ClusterState: ...
+
+    def assign_queue(self, uri: str, config: DomainConfig, done: Callable[[QueueInfo | Refusal], None]) -> None: ...
+
+
+class PrimaryHost:
+    """The queues that a member may open here: those that this node serves as their primary."""
+
+    def __init__(self, queues: ClusterQueues) -> None:
+        self._queues = queues
+        self.routing_flags = queues.node.routing_flags
+
+    def open_queue(self, parameters: QueueHandleParameters, opened: Opened) -> None:
+        node = self._queues.node
+        name, domain = node.named(parameters)
+        if not self._queues.serves(name) or isinstance(node.queues.get(name), RelayQueue):
+            message = f"this node is not the active primary of '{name}'"
+            raise Refusal(StatusCategory.NOT_READY, message, ClusterError.NOT_PRIMARY)
+        opened(node.serve_queue(name, domain))
+
+
+class _Restoration(Restoration):
+    """The restoration of a partition, at a node that relays its queues until then."""
+
+    def __init__(self, queues: ClusterQueues, partition_id: int) -> None:
+        super().__init__(queues.node, queues.node.shards[partition_id])
+        self._hops = queues
+        self._partition_id = partition_id
+
+    def end(self) -> None:
+        self._hops.restored(self._partition_id)
+        super().end()
+
+    def give_up(self) -> None:
+        """Give up, since another node serves the partition, or this one starts over."""
+        for queue in self.queues.values():
+            retire(queue)
+
+
+class ClusterQueues:
+    """The queues of a member; see the module. Call `flush` after each step, after that of the partitions.
+
+    `read` finds messages in this node's copy of a partition, and `has_copy` is True if that is complete. `is_behind` is
+    True while a member has yet to get records of a partition served here: until then nothing is pushed to it.
+    """
+
+    def __init__(
+        self,
+        node: Node,
+        links: OwnLinks,
+        requests: Requests,
+        places: Places,
+        read: StoreRead,
+        has_copy: Callable[[int], bool],
+    ) -> None:
+        self.node = node
+        self._links = links
+        self._hops = Hops(links, requests, node.identity.cluster_name, node.now)
+        node.bulk = WholeEvents()
+        self.on_ack = self._hops.on_ack
+        self.on_push = self._hops.on_push
+        self._places = places
+        self._read = read
+        self._has_copy = has_copy
+        self.is_behind: Callable[[int], bool] = lambda node_id: False
+        self._without_copy: set[int] = set()  # partitions with a primary that must be copied here first
+        self._host = PrimaryHost(self)
+        self._downstreams: dict[int, Downstream] = {}
+        self._relays = self._hops.relays
+        self._stored: dict[tuple[int, bytes], RelayQueue] = {}  # by partition and key
+        self._places_of: dict[int, tuple[int, bytes]] = {}  # the keys of `_stored`, by the queue ids
+        self._of_partition: dict[int, dict[int, RelayQueue]] = {}
+        self._primaries: dict[int, tuple[int | None, int]] = {}  # by partition, the node and its lease
+        self._said_active: dict[int, int] = {}  # by partition, the last node to report that it is active
+        self._served: set[int] = set()  # the partitions whose active primary this node is
+        self._moving: dict[int, list[RelayQueue]] = {}
+        # Queues about to be unassigned, which cannot be opened until the outcome is known.
+        self.leaving: set[str] = set()
+        node.place = self._place
+
+    # -- where queues are
+
+    def serves(self, uri: str) -> bool:
+        """Return True if this node is the active primary of a queue."""
+        info = self._places.state.queues.get(uri)
+        return info is not None and info.partition_id in self._served and uri not in self.leaving
+
+    def primary_changed(self, partition_id: int, node_id: int | None, primary_lease_id: int) -> None:
+        """Handle another primary of a partition, or the same under another lease, or none."""
+        if self._primaries.get(partition_id) == (node_id, primary_lease_id):
+            return
+        self._primaries[partition_id] = (node_id, primary_lease_id)
+        # Any new primary has yet to report that it serves the partition.
+        self._said_active.pop(partition_id, None)
+        self._connect(partition_id)
+
+    def removed(self, partition_id: int, queue_key: bytes, guid: bytes | None) -> None:
+        """Handle the removal of a message by the primary or, without a GUID, of all of a queue's."""
+        relay = self._stored.get((partition_id, queue_key))
+        if relay is not None:
+            relay.removed(guid)
+
+    def primary_active(self, partition_id: int, node_id: int, active: bool) -> None:
+        """Handle a primary's report that it serves a partition, or no longer does."""
+        if active:
+            self._said_active[partition_id] = node_id
+        elif self._said_active.get(partition_id) == node_id:
+            del self._said_active[partition_id]
+        self._connect(partition_id)
+
+    def _upstream_of(self, partition_id: int) -> int | None:
+        node_id, _ = self._primaries.get(partition_id, (None, 0))
+        if node_id is None or self._said_active.get(partition_id) != node_id or not self._links.is_up(node_id):
+            return None
+        if not self._has_copy(partition_id):
+            # The primary's pushes have no payload, so it must be in this node's copy.
+            self._without_copy.add(partition_id)
+            return None
+        return node_id
+
+    def _connect(self, partition_id: int) -> None:
+        """Give the relays of a partition their current upstream."""
+        upstream = self._upstream_of(partition_id)
+        for relay in self._relays_of(partition_id):
+            old = relay.upstream
+            if upstream is not None and isinstance(old, PeerUpstream) and old.node_id == upstream:
+                continue
+            if old is not None:
+                self._hops.lost(relay)
+            if upstream is not None:
+                self._hops.found(relay, upstream)
+
+    def _relays_of(self, partition_id: int) -> list[RelayQueue]:
+        return list(self._of_partition.get(partition_id, {}).values())
+
+    def _place(self, name: str, domain: Domain, parameters: QueueHandleParameters, opened: Opened) -> None:
+        """Open a queue for a client."""
+        queue = self.node.queues.get(name)
+        if queue is None and name not in self._places.state.queues:
+            self._places.assign_queue(
+                name,
+                domain.config,
+                lambda outcome: self._assigned(outcome, name, domain, parameters, opened),
+            )
+        elif queue is None or isinstance(queue, RelayQueue):
+            self._open(name, domain, parameters, opened)
+        else:
+            queue.was_opened = True
+            opened(queue)
+
+    def _assigned(
+        self, outcome: QueueInfo | Refusal, name: str, domain: Domain, parameters: QueueHandleParameters, opened: Opened
+    ) -> None:
+        if isinstance(outcome, Refusal):
+            opened(outcome)
+            return
+        try:
+            self._open(name, domain, parameters, opened)
+        except Refusal as refusal:
+            opened(refusal)
+
+    def _open(self, name: str, domain: Domain, parameters: QueueHandleParameters, opened: Opened) -> None:
+        queue = self.node.queues.get(name)
+        if isinstance(queue, RelayQueue):
+            self._open_at_hop(queue, domain, parameters, opened)
+        elif self.serves(name):
+            opened(self.node.serve_queue(name, domain))
+        else:
+            relay = self._make_relay(self._places.state.queues[name], domain)
+            self._open_at_hop(relay, domain, parameters, opened)
+
+    def _open_at_hop(
+        self, relay: RelayQueue, domain: Domain, parameters: QueueHandleParameters, opened: Opened
+    ) -> None:
+        def answered(outcome: Queue | Refusal) -> None:
+            if isinstance(outcome, Refusal) or not outcome.is_root:
+                opened(outcome)
+                return
+            # The root moved here while an old upstream had yet to answer; it may have moved again since, or be removed.
+            try:
+                self.node.place(relay.uri, domain, parameters, opened)
+            except Refusal as refusal:
+                opened(refusal)
+
+        relay.open(parameters, answered)
+
+    def _make_relay(self, info: QueueInfo, domain: Domain) -> RelayQueue:
+        relay = self._new_relay(info, domain)
+        upstream = self._upstream_of(info.partition_id)
+        if upstream is not None:
+            self._hops.found(relay, upstream)
+        return relay
+
+    def _new_relay(self, info: QueueInfo, domain: Domain) -> RelayQueue:
+        relay = RelayQueue(
+            info.uri,
+            info.key,
+            domain.config,
+            [(app.app_id, app.app_key) for app in info.app_ids],
+            self.node,
+            self._hops.next_queue_id(),
+            lambda guid: self._read_message(relay, guid),
+            self._forget,
+            self._on_out_of_step,
+        )
+        self._register(relay, info)
+        self._hops.begin(relay)
+        self.node.queues[relay.uri] = relay
+        log.info("queue '%s' has its primary elsewhere [partition: %d]", info.uri, info.partition_id)
+        return relay
+
+    def _read_message(self, relay: RelayQueue, guid: bytes) -> Content | None:
+        """Read a message in this node's replica of the partition of a relay's queue."""
+        info = self._places.state.queues.get(relay.uri)
+        return None if info is None else self._read(info.partition_id, info.key, guid)
+
+    def go_on(self, payloads: Payloads) -> None:
+        """Continue queues of a partition served here that waited for payloads."""
+        settled = dict(payloads.settled)
+        payloads.settled.clear()
+        for queue in list(self.node.queues.values()):
+            if queue.is_root and queue.key in settled:
+                queue.delivery.go_on(settled[queue.key])
+
+    def _on_out_of_step(self, relay: RelayQueue) -> None:
+        """Return all messages of a queue, and reopen it once this node's replica, which lacks one of them, is healed.
+
+        The replica may look healed: the message may have been removed since, or the primary may have yet to report
+        missing records.
+        """
+        info = self._places.state.queues.get(relay.uri)
+        if info is not None:
+            self._hops.lost(relay)
+            again = lambda: self._without_copy.add(info.partition_id)  # noqa: E731
+            self.node.timers.at(self.node.now.ms + OUT_OF_STEP_MS, again)
+
+    def unassigned(self, relay: RelayQueue) -> None:
+        """Drop a relay whose queue was removed; it is created again if a client still needs it."""
+        if relay.openings.is_unused and not relay.unacknowledged:
+            self._forget(relay)
+            return
+        if relay.upstream is not None:
+            self._hops.lost(relay)
+        self._places.assign_queue(relay.uri, relay.config, lambda outcome: self._assigned_again(relay, outcome))
+
+    def _assigned_again(self, relay: RelayQueue, outcome: QueueInfo | Refusal) -> None:
+        if self._relays.get(relay.queue_id) is not relay:
+            return
+        if isinstance(outcome, Refusal):
+            log.error("queue '%s' cannot be assigned again: %s", relay.uri, outcome)
+            return
+        self._unregister(relay)
+        relay.key = outcome.key
+        self._register(relay, outcome)
+        upstream = self._upstream_of(outcome.partition_id)
+        if upstream is not None:
+            self._hops.found(relay, upstream)
+
+    def _register(self, relay: RelayQueue, info: QueueInfo) -> None:
+        place = self._places_of[relay.queue_id] = (info.partition_id, info.key)
+        self._relays[relay.queue_id] = relay
+        self._stored[place] = relay
+        self._of_partition.setdefault(info.partition_id, {})[relay.queue_id] = relay
+
+    def _unregister(self, relay: RelayQueue) -> None:
+        self._hops.remove(relay)
+        place = self._places_of.pop(relay.queue_id)
+        if self._stored.get(place) is relay:
+            # Another queue may have got the same key.
+            del self._stored[place]
+        del self._of_partition[place[0]][relay.queue_id]
+
+    def _forget(self, relay: RelayQueue) -> None:
+        """Drop a relay that no client has open any longer."""
+        if self._relays.get(relay.queue_id) is relay:
+            self._unregister(relay)
+            self._hops.end(relay)
+            if self.node.queues.get(relay.uri) is relay:
+                del self.node.queues[relay.uri]
+
+    # -- this node becomes a primary, or is one no longer
+
+    def restoring(self, partition_id: int) -> _Restoration:
+        """Return the restoration of queues and messages of a partition that this node is about to serve."""
+        return _Restoration(self, partition_id)
+
+    def restored(self, partition_id: int) -> None:
+        """Replace relays by the restored queues of a partition, to which nothing may be written yet."""
+        relays = self._relays_of(partition_id)
+        for relay in relays:
+            self.node.queues.pop(relay.uri, None)
+            self._unregister(relay)
+        self._moving[partition_id] = relays
+
+    def activated(self, partition_id: int) -> None:
+        """Begin to serve a partition, after `restored`."""
+        relays = self._moving.pop(partition_id)
+        self._served.add(partition_id)
+        handles = self._handles({id(relay) for relay in relays})
+        for relay in relays:
+            self._begin_to_serve(relay, handles[id(relay)])
+        for uri in self._hops.left.uris:
+            if self.serves(uri) and uri in self.node.queues:
+                confirm_all(self.node.queues[uri], ((guid, app) for _, guid, app in self._hops.left.take(uri)))
+
+    def _begin_to_serve(self, relay: RelayQueue, handles: Sequence[Handle]) -> None:
+        """Turn a relay into a root; if there is no room for that, the relay waits and retries."""
+        try:
+            root = self.node.serve_queue(relay.uri, self.node.domains[relay.config.name])
+        except Refusal as refusal:
+            log.error("queue '%s' cannot be served yet: %s", relay.uri, refusal)
+            self._register(relay, self._places.state.queues[relay.uri])
+            self.node.queues[relay.uri] = relay
+            self.node.timers.at(self.node.now.ms + NO_ROOM_MS, lambda: self._serve_again(relay))
+            return
+        to_root(relay, root, handles)
+        log.info("Rebuilt internal state of queue engine for queue [%s]", root.uri)
+
+    def _serve_again(self, relay: RelayQueue) -> None:
+        if self._relays.get(relay.queue_id) is relay and self.serves(relay.uri):
+            self._unregister(relay)
+            del self.node.queues[relay.uri]
+            self._begin_to_serve(relay, self._handles({id(relay)})[id(relay)])
+
+    def deactivated(self, partition_id: int) -> None:
+        """Stop serving a partition, or abandon a takeover of it, while its store is still complete."""
+        self._served.discard(partition_id)
+        state = self._places.state
+        old = [
+            queue
+            for uri, queue in self.node.queues.items()
+            if queue.is_root and (info := state.queues.get(uri)) is not None and info.partition_id == partition_id
+        ]
+        if partition_id in self._moving:
+            self._put_back(partition_id, old)
+            return
+        for downstream in self._downstreams.values():
+            downstream.forget(old)
+        handles = self._handles({id(queue) for queue in old})
+        shard = self.node.shards[partition_id]
+        unkept = unkept_confirms(shard.unkept_records(), shard.unkept_purges())
+        for queue in old:
+            del self.node.queues[queue.uri]
+            self._hops.left.keep(queue.uri, self._given(queue, unkept.get(queue.key, ())))
+            if queue.is_open or queue.awaiting or queue.held:
+                relay = self._new_relay(state.queues[queue.uri], self.node.domains[queue.config.name])
+                to_relay(queue, relay, handles[id(queue)])
+                if relay.openings.is_unused and not relay.unacknowledged:
+                    self._forget(relay)
+        self._connect(partition_id)
+
+    def _given(self, queue: Queue, unkept: Iterable[tuple[bytes, bytes]]) -> list[Given]:
+        """Return the confirms that the next primary may lack, oldest first: of messages not here, and `unkept`."""
+        now_ms = self.node.now.ms
+        unknown = queue.unknown_confirms
+        given = unknown.since(now_ms - SENT_CONFIRMS_MS) if unknown is not None else []
+        given += [
+            (now_ms, guid, app.app_id)
+            for guid, app_key in unkept
+            for app in queue.apps.values()
+            if app_key in (app.key, NULL_KEY)
+        ]
+        return given[-SENT_CONFIRMS_MAX:]
+
+    def _put_back(self, partition_id: int, restored: Iterable[Queue]) -> None:
+        """Undo a restoration of a partition that cannot be served: relays stay as they were."""
+        for queue in restored:
+            retire(queue)
+            del self.node.queues[queue.uri]
+        for relay in self._moving.pop(partition_id):
+            self._register(relay, self._places.state.queues[relay.uri])
+            self.node.queues[relay.uri] = relay
+
+    def _handles(self, queues: set[int]) -> Mapping[int, list[Handle]]:
+        """Return the clients' handles of these queues."""
+        found: dict[int, list[Handle]] = {queue: [] for queue in queues}
+        for session in self.node.sessions.values():
+            for handle in session.handles.values():
+                if id(handle.queue) in found:
+                    found[id(handle.queue)].append(handle)
+        return found
+
+    # -- links
+
+    def peer_up(self, node_id: int) -> None:
+        """Handle a new link to a member."""
+        outbox = self._hops.node_up(node_id)
+        self._downstreams[node_id] = Downstream(
+            self._host,
+            -1 - node_id,
+            f"node {node_id}",
+            outbox,
+            lambda: self._hops.wake(node_id),
+            lambda error: self._links.fail(node_id, error),
+            member=True,
+        )
+        for partition_id, (primary, _) in self._primaries.items():
+            if primary == node_id:
+                self._connect(partition_id)
+
+    def peer_down(self, node_id: int) -> None:
+        """Handle the loss of the link to a member."""
+        downstream = self._downstreams.pop(node_id, None)
+        if downstream is not None:
+            downstream.lost()
+        self._hops.node_down(node_id)
+        for partition_id, active in list(self._said_active.items()):
+            if active == node_id:
+                del self._said_active[partition_id]
+                self._connect(partition_id)
+
+    def flush(self) -> bool:
+        """Send the output of the step; return True if more can be sent at once."""
+        if self._without_copy:
+            for partition_id in [each for each in self._without_copy if self._has_copy(each)]:
+                self._without_copy.discard(partition_id)
+                self._connect(partition_id)
+        self._hops.send_all()
+        more = False
+        for node_id, downstream in self._downstreams.items():
+            if self._links.backlog(node_id) > PUSH_BYTES_HIGH or self.is_behind(node_id):
+                downstream.ready = False
+            elif not downstream.ready:
+                downstream.output_sent()
+                more |= not downstream.ready
+                self._hops.send_to(node_id)
+        return more
+
+    # -- what comes over links
+
+    def on_control(self, node_id: int, message: ControlMessage) -> bool:
+        """Handle a request about a queue; return False for anything else."""
+        return self._downstreams[node_id].on_request(message)
+
+    def on_put(self, node_id: int, data: memoryview, frame: Frame) -> None:
+        self._downstreams[node_id].on_put(data, frame)
+
+    def on_confirm(self, node_id: int, data: memoryview, frame: Frame) -> None:
+        self._downstreams[node_id].on_confirm(data, frame)
+
+    def on_reject(self, node_id: int, data: memoryview, frame: Frame) -> None:
+        self._downstreams[node_id].on_reject(data, frame)

@@ -1,0 +1,1 @@
+"""A node: its queues and partitions, configuration changes, restoring and periodic work."""

@@ -1,0 +1,157 @@
+"""Restoration of queues and messages from a store: one by one, and not visible before all are restored."""
+
+from __future__ import annotations
+
+import logging
+from collections import Counter, defaultdict
+from collections.abc import Mapping
+from typing import Protocol
+
+from broker.bmq.core.clocks import Clocks
+from broker.bmq.core.config import DomainConfig, Mode
+from broker.bmq.core.messages import Content, Message
+from broker.bmq.partition.shard import Shard
+from broker.bmq.queue.domains import Domain
+from broker.bmq.queue.expiry_hold import Restored, Restoring, hold_expiry
+from broker.bmq.queue.queue import Queue
+from broker.bmq.store.recovery import Recovered, RecoveredMessage, RecoveredQueue
+from broker.bmq.store.removals import Removed
+from broker.common.clock import Now
+from formats.bmq.uri import parse_uri
+
+__all__ = ["Restoration", "RestoringNode"]
+
+log = logging.getLogger("broker.node")
+
+
+class RestoringNode(Protocol):
+    """The services that restoring needs of the node."""
+
+    queues: dict[str, Queue]
+    domains: dict[str, Domain]
+
+    @property
+    def now(self) -> Now: ...
+
+    @property
+    def clocks(self) -> Clocks: ...
+
+    def domain(self, name: str) -> Domain | None:
+        """Return the domain of that name; None if there is none."""
+        ...
+
+    def make_queue(
+        self,
+        uri: str,
+        key: bytes,
+        domain: Domain,
+        apps: list[tuple[str, bytes]],
+        shard: Shard,
+        *,
+        in_files: bool = False,
+    ) -> Queue:
+        """Make a queue that is not visible yet; its shard locates its messages."""
+        ...
+
+
+class Restoration:
+    """The restoration of one shard: `begin`, `remember` removed messages, `take` the others in order, and `end`."""
+
+    def __init__(self, node: RestoringNode, shard: Shard) -> None:
+        self._node = node
+        self._shard = shard
+        self._since_ms = node.now.ms
+        self._recovered: Mapping[bytes, RecoveredQueue] = {}
+        self._domains: dict[bytes, Domain] = {}
+        self._arrivals: dict[int, int] = {}
+        self.queues: dict[bytes, Queue] = {}  # by key
+        self._arrived: defaultdict[bytes, Counter[int]] = defaultdict(Counter)  # by key
+
+    def put_back(self, state: Recovered) -> None:
+        """Restore a recovered shard at once."""
+        self.begin(state.queues, state.timestamp)
+        shard = self._shard
+        for some in shard.removals.before_slowly(shard.files, state.timestamp, self._since_ms):
+            for key, removed in some:
+                self.remember_before(key, removed)
+        for key, guids in state.gone.items():
+            self.remember(key, guids)
+        for message in state.messages:
+            self.take(message)
+        self.end()
+
+    def begin(self, queues: Mapping[bytes, RecoveredQueue], newest_s: int) -> None:
+        """Make the queues; `newest_s` is the time of the newest record, in seconds since the epoch."""
+        node = self._node
+        self._since_ms = node.now.ms
+        self._recovered = queues
+        self._about = Restoring.of(self._shard.partition_id, newest_s, self._shard.heard, node.now)
+        for key in queues:
+            self._make(key, in_files=False)
+
+    def _make(self, key: bytes, *, in_files: bool) -> Queue:
+        recovered = self._recovered[key]
+        name = parse_uri(recovered.uri).qualified_domain
+        # One that is no longer configured may be again some day.
+        domain = self._node.domain(name) or Domain(DomainConfig(name, Mode.FANOUT))
+        apps = [(app.app_id, app.app_key) for app in recovered.apps]
+        queue = self._node.make_queue(recovered.uri, key, domain, apps, self._shard, in_files=in_files)
+        self.queues[key] = queue
+        self._domains[key] = domain
+        return queue
+
+    def remember(self, key: bytes, guids: bytes) -> None:
+        """Note messages of a queue that are removed according to the journal: their GUIDs, concatenated."""
+        queue = self.queues.get(key)
+        if queue is not None:
+            queue.history.restore(guids, self._since_ms)
+
+    def remember_before(self, key: bytes, removed: Removed) -> None:
+        """Note messages of a queue removed before the journal began; oldest first, and before `remember`."""
+        queue = self.queues.get(key)
+        if queue is not None:
+            queue.history.restore(b"", self._since_ms, (removed,))
+
+    def take(self, found: RecoveredMessage) -> None:
+        """Restore the next message."""
+        guid, key, offset, _, compression, size, has_properties, schema_id, confirmed, timestamp, checksum = found
+        queue = self.queues[key]
+        if not (queue.messages or queue.config.persistent):
+            queue = self._keep_in_files(key, queue)
+        outstanding = 0
+        for app in queue.apps.values():
+            if app.key not in confirmed:
+                outstanding |= app.bit
+        content = Content(b"", checksum, compression, has_properties, schema_id)
+        # Many messages arrive in the same second, and share one number.
+        arrived_ms = self._arrivals.get(timestamp)
+        if arrived_ms is None:
+            arrived_ms = self._since_ms - (self._about.wall_s - timestamp) * 1000
+            self._arrivals[timestamp] = arrived_ms
+        self._arrived[key][arrived_ms] += 1
+        message = Message(guid, size, content, outstanding, arrived_ms)
+        message.offset = offset
+        self._shard.adopt(outstanding.bit_count())
+        queue.restore(message)
+
+    def _keep_in_files(self, key: bytes, empty: Queue) -> Queue:
+        """Replace an empty queue in memory, since its domain was persistent before and has messages in the files."""
+        queue = self._make(key, in_files=True)
+        queue.history = empty.history
+        empty.delivery.end()
+        return queue
+
+    def end(self) -> None:
+        """Finish: make the restored queues visible to the node."""
+        node = self._node
+        for key, queue in self.queues.items():
+            name = self._domains[key].config.name
+            # Between slices a domain may have been configured anew, and the node cut off.
+            queue.configure_domain(self._domains[key].config)
+            if name in node.domains:
+                node.queues[queue.uri] = queue
+            else:
+                text = "queue '%s' is of no configured domain; its %d messages rest"
+                log.warning(text, queue.uri, len(queue.messages))
+        restored = [Restored(queue, self._arrived[key]) for key, queue in self.queues.items()]
+        hold_expiry(restored, self._about, node.now, node.clocks)

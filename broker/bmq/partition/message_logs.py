@@ -1,0 +1,143 @@
+"""Storage of a queue's messages: in its partition's files, or in memory."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Container, Iterator, Mapping, Sequence
+
+from crc32c import crc32c
+
+from broker.bmq.core.messages import Buffer, Content, Message
+from broker.bmq.partition.shard import Shard
+from formats.bmq.disk.journal import ConfirmReason, DeletionRecordFlag, QueueOpType
+from formats.bmq.disk.keys import NULL_KEY
+
+__all__ = ["FileLog", "MemoryLog"]
+
+
+class FileLog:
+    """One queue's messages in its partition; see `broker.bmq.core.messages.Log`."""
+
+    __slots__ = ("_key", "_shard")
+
+    def __init__(self, shard: Shard, queue_key: bytes) -> None:
+        self._shard = shard
+        self._key = queue_key
+
+    @property
+    def wants_copies(self) -> bool:
+        return self._shard.copies_wanted > 1
+
+    @property
+    def is_cut_off(self) -> bool:
+        return self._shard.is_cut_off
+
+    @property
+    def is_replicated(self) -> bool:
+        return True
+
+    def when_copied(self, message: Message, action: Callable[[Message], None]) -> None:
+        self._shard.await_copies(message, action)
+
+    def append(self, message: Message, content: Content, ref_count: int, auto_confirms: Sequence[bytes] = ()) -> None:
+        self._shard.append_message(self._key, message, content, ref_count, auto_confirms)
+
+    def confirm(self, message: Message, app_key: bytes, reason: ConfirmReason = ConfirmReason.CONFIRMED) -> None:
+        self._shard.append_confirm(self._key, message, app_key, reason)
+
+    def remove(self, message: Message, flag: DeletionRecordFlag = DeletionRecordFlag.NONE) -> None:
+        self._shard.append_deletion(self._key, message, flag)
+
+    def purge(self, app_key: bytes = NULL_KEY, first: Message | None = None, awaiting: Container[bytes] = ()) -> None:
+        self._shard.append_queue_op(QueueOpType.PURGE, self._key, app_key, first, awaiting)
+
+    def holds(self, messages: Mapping[bytes, Message]) -> None:
+        self._shard.register(self._key, messages)
+
+    def when_open(self, post: Callable[[], None], size: int) -> None:
+        self._shard.when_open(post, size)
+
+    @property
+    def is_copying(self) -> bool:
+        return self._shard.is_copying
+
+    def begin_purge(self, task: Iterator[None]) -> None:
+        self._shard.begin_purge(task)
+
+    def release(self, records: int) -> None:
+        self._shard.release(records)
+
+    def read(self, message: Message) -> Buffer:
+        return self._shard.read(message)
+
+    def read_sound(self, message: Message) -> Buffer | None:
+        data = self._shard.read(message)
+        if crc32c(data) == message.checksum:
+            return data
+        self._shard.payloads.found(self._key, message, has_copies=self._shard.is_copied)
+        return None
+
+    def awaits_payload(self, message: Message) -> bool:
+        return self._shard.payloads.is_wanted(self._key, message.guid)
+
+
+class MemoryLog:
+    """A queue whose messages are kept in memory only; their offsets are their numbers."""
+
+    __slots__ = ("_count",)
+
+    def __init__(self) -> None:
+        self._count = 0
+
+    @property
+    def wants_copies(self) -> bool:
+        return False
+
+    @property
+    def is_cut_off(self) -> bool:
+        return False
+
+    @property
+    def is_replicated(self) -> bool:
+        return False
+
+    def when_copied(self, message: Message, action: Callable[[Message], None]) -> None:
+        raise AssertionError("what is kept in memory has no copies")
+
+    def append(self, message: Message, content: Content, ref_count: int, auto_confirms: Sequence[bytes] = ()) -> None:
+        message.payload = bytes(content.data)
+        message.offset = self._count
+        self._count += 1
+
+    def confirm(self, message: Message, app_key: bytes, reason: ConfirmReason = ConfirmReason.CONFIRMED) -> None:
+        """Record nothing."""
+
+    def remove(self, message: Message, flag: DeletionRecordFlag = DeletionRecordFlag.NONE) -> None:
+        """Record nothing."""
+
+    def purge(self, app_key: bytes = NULL_KEY, first: Message | None = None, awaiting: Container[bytes] = ()) -> None:
+        """Record nothing."""
+
+    def holds(self, messages: Mapping[bytes, Message]) -> None:
+        """Note nothing."""
+
+    def when_open(self, post: Callable[[], None], size: int) -> None:
+        raise AssertionError("what is kept in memory never waits")
+
+    @property
+    def is_copying(self) -> bool:
+        return False
+
+    def begin_purge(self, task: Iterator[None]) -> None:
+        """Leave the task alone, as there are no files."""
+
+    def release(self, records: int) -> None:
+        """Release nothing, as no records were set aside."""
+
+    def read(self, message: Message) -> Buffer:
+        assert message.payload is not None
+        return message.payload
+
+    read_sound = read
+
+    def awaits_payload(self, message: Message) -> bool:
+        return False

@@ -1,0 +1,243 @@
+"""The rollover of a partition with very many messages, in slices: other work continues in the old files.
+
+It begins before a file is full, and keeps pace with writes. If a file is full before it ends, the rest is
+done at once.
+
+A shard with copies is another case: a replica does the same rollover by itself, from the same records, so that both
+must do it between the same two. It `holds` the shard: until the new files are in use, posts wait, and records of
+confirms and removals are held back (`broker.bmq.partition.held_records`). It begins when a file is full.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Iterator
+from typing import TYPE_CHECKING, NamedTuple
+
+from broker.bmq.core.messages import Full, Message
+from broker.bmq.core.work import Task, Work
+from broker.bmq.store.moving import Moving
+from broker.bmq.store.partition_files import PartitionFiles
+from formats.bmq.disk.files import JOURNAL_RECORD_SIZE
+from formats.bmq.disk.keys import KEY_SIZE
+
+if TYPE_CHECKING:
+    from broker.bmq.partition.shard import Shard
+
+__all__ = ["SYNC_POINTS", "SYNC_POINTS_KEPT", "SlicedRollover", "Wanted"]
+
+log = logging.getLogger("broker.shard")
+
+# Numbers of records examined and bytes copied in a unit of work.
+ROWS_PER_UNIT = 3
+BYTES_PER_UNIT = 4096
+PLACED_PER_UNIT = 8
+
+# Number of the last records, which are processed together with the change of files.
+LAST_ROWS = 2
+
+
+# Carried-over records are followed by the old files' last sync point, and by one of the new files' own.
+SYNC_POINTS = 2
+# Two always have room: a next primary's first, and the one that ends the files.
+SYNC_POINTS_KEPT = 2
+
+
+class Wanted(NamedTuple):
+    """Room that the new files must have beyond what is carried over and due: bytes, and journal records."""
+
+    data: int = 0
+    records: int = 0
+    qlist: int = 0
+
+
+class SlicedRollover:
+    """One rollover, which continues by itself after `begin`, unless `complete` is called."""
+
+    def __init__(
+        self, shard: Shard, work: Work, fresh: PartitionFiles, part_max: float, wanted: Wanted, *, holds: bool
+    ) -> None:
+        self._shard = shard
+        self._work = work
+        self._part_max = part_max
+        self._wanted = wanted
+        self.holds = holds
+        self._old = shard.files
+        self._old_base = shard.offsets_from
+        self._fresh = fresh
+        self._moving: Moving | None = None
+        self._purges: list[Task] = []  # that have to be finished first
+        self._written_to = self._old.journal_end
+        self.refusal = ""  # why it came to nothing
+        self.is_declined = False  # because it would not be worth it
+        self.is_changed = False  # the new files are in use; messages have yet to be told where they are in them
+        self.is_over = False
+        self._retiring: Iterator[None] | None = None
+        if not holds:
+            self._begin_moving()
+
+    @property
+    def old(self) -> tuple[PartitionFiles, int]:
+        """The old files, and the offset from which messages are still in them."""
+        return self._old, self._old_base
+
+    def removes(self, queue_key: bytes, message: Message) -> None:
+        """Note the removal of a message that was alive."""
+        moving = self._moving
+        if moving is None or self.is_changed:
+            return
+        if self.holds:
+            moving.outlives(queue_key, message.guid, message)
+        else:
+            moving.removes(queue_key, message.guid, message.offset)
+
+    def task(self) -> Task:
+        """Return the task that does the rollover in slices."""
+        work = self._work
+        while self._moving is None and not self.is_over:
+            self._purges += self._shard.take_purges()
+            if not self._purges:
+                self._begin_moving()
+                break
+            yield from self._purges[0]
+            self._purges[:1] = []
+        while not self.is_over:
+            if work.may_go_on():
+                self._do_slice(work.left)
+            else:
+                # It may be over by the next slice: somebody could not wait.
+                yield
+
+    def complete(self) -> None:
+        """Do the rest at once. Raises `Full` if there is no disk, or too much is alive for it to be worthwhile."""
+        self._finish_purges()
+        while not self.is_over:
+            self._do_slice(1 << 20)
+        if self.refusal:
+            raise Full("STORAGE_FAILURE", self.refusal)
+
+    def change(self) -> None:
+        """Proceed until the new files are in use. Raises `Full` like `complete`."""
+        self._finish_purges()
+        while not (self.is_over or self.is_changed):
+            self._do_slice(1 << 20)
+        if self.refusal:
+            raise Full("STORAGE_FAILURE", self.refusal)
+
+    def forget_messages(self) -> None:
+        """Stop tracking messages, since the partition is no longer served here."""
+        if self._moving is not None:
+            self._moving.forget()
+
+    def _finish_purges(self) -> None:
+        if self._moving is None:
+            for purge in self._purges + self._shard.take_purges():
+                self._work.complete(purge)
+            self._purges.clear()
+            self._begin_moving()
+
+    def _begin_moving(self) -> None:
+        shard = self._shard
+        if self.holds:
+            shard.hold_records()
+        # If nothing is to come between, they are as they are now: what is purged meanwhile was alive.
+        stores = dict(shard.stores) if self.holds else shard.stores
+
+        def find(key: bytes) -> Message | None:
+            store = stores.get(key[:KEY_SIZE])
+            return store.get(key[KEY_SIZE:]) if store is not None else None
+
+        self._moving = Moving(self._old, self._fresh, find, stores, shard.offsets_from)
+
+    def _do_slice(self, units: int) -> None:
+        moving = self._moving
+        assert moving is not None
+        if self.is_changed:
+            if not moving.is_placed:
+                placed = moving.place(units * PLACED_PER_UNIT, self._shard.offsets_from)
+                self._work.left -= 1 + placed // PLACED_PER_UNIT
+                return
+            self._work.left = 0
+            self._retiring = self._retiring or self._old.retire_slowly()
+            try:
+                for _ in self._retiring:
+                    return
+            except OSError as error:
+                self._shard.note_not_retired(self._old, error)
+            self.is_over = True
+            self._shard.rollover_is_over()
+            return
+        before = moving.fresh.data_end
+        rows = self._pace(units * ROWS_PER_UNIT)
+        if not moving.advance(rows, max(units, 1) * BYTES_PER_UNIT):
+            self.give_up(f"partition {self._shard.partition_id}: no disk for new files")
+            return
+        if self._shard.outlives_power:
+            # In parts, since flushing everything at the end would take long.
+            moving.fresh.data.flush()
+        size = moving.fresh.data_end - before
+        self._work.left -= 1 + rows // ROWS_PER_UNIT + size // BYTES_PER_UNIT
+        if not self._is_worth_it():
+            return
+        if moving.rows_left <= LAST_ROWS:
+            self._change_files()
+
+    def _pace(self, rows: int) -> int:
+        """Return the number of records to process so that the rollover ends before the journal is full."""
+        if self.holds:
+            return rows
+        shard, end = self._shard, self._old.journal_end
+        written = (end - self._written_to) // JOURNAL_RECORD_SIZE
+        self._written_to = end
+        room = (shard.limits.journal - end) // JOURNAL_RECORD_SIZE - shard.due
+        assert self._moving is not None
+        return max(rows, 2 * written, 2 * written * self._moving.rows_left // max(1, room))
+
+    def _is_worth_it(self) -> bool:
+        """Return True if enough would be free in the new files; give up otherwise."""
+        shard, fresh, wanted, limits = self._shard, self._fresh, self._wanted, self._shard.limits
+        due = shard.due + shard.records_held
+        for name, kept, size, limit in (
+            (
+                "journal",
+                fresh.journal_end + due * JOURNAL_RECORD_SIZE,
+                (wanted.records + SYNC_POINTS) * JOURNAL_RECORD_SIZE,
+                limits.journal,
+            ),
+            ("data", fresh.data_end, wanted.data, limits.data),
+        ):
+            if kept > limit * self._part_max or kept + size > limit:
+                self.is_declined = True
+                self.give_up(
+                    f"the {name} file of partition {shard.partition_id} is full, {kept} of {limit} bytes in use"
+                )
+                return False
+        return True
+
+    def _change_files(self) -> None:
+        shard, moving = self._shard, self._moving
+        assert moving is not None
+        while moving.rows_left:
+            if not moving.advance(moving.rows_left, 1 << 62):
+                self.give_up(f"partition {shard.partition_id}: no disk for new files")
+                return
+        fresh = moving.fresh
+        records = shard.due + shard.records_held + SYNC_POINTS
+        if not (
+            fresh.journal.reserve(fresh.journal_end + records * JOURNAL_RECORD_SIZE)
+            and fresh.qlist.reserve(fresh.qlist_end + shard.qlist_held)
+        ):
+            self.give_up(f"partition {shard.partition_id}: no disk for new files")
+            return
+        self.is_changed = True
+        shard.change_files(fresh, moving.finish)
+
+    def give_up(self, reason: str) -> None:
+        """Give up: the old files stay in use."""
+        log.info(
+            "Partition [%d]: rollover of %s given up: %s", self._shard.partition_id, self._old.journal.name, reason
+        )
+        self.refusal = reason
+        self.is_over = True
+        self._fresh.remove()
+        self._shard.rollover_is_over()

@@ -1,0 +1,274 @@
+"""A shard whose journal has no room for all that outstanding messages will need: it lets go of what it has, and takes
+nothing in.
+
+Our primaries keep that room free; the reference's do not, and files never grow beyond their limits. So whoever takes
+over what such a primary has filled writes what removes messages as long as there is room, then rolls over, which makes
+room for twice as many, and so on. A confirm of one app among several makes no room: it is written while there is room
+for the removal of all messages besides, and waits in memory otherwise, where the removal of its message takes its
+place. Whoever is killed then delivers to that app again.
+
+Records come to memory (`broker.bmq.partition.held_records`), and are sorted and written at the end of the step; during
+a rollover (`broker.bmq.partition.tight_rollover`), which goes on in slices, at its end.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from broker.bmq.core.messages import Full
+from broker.bmq.core.work import Task
+from broker.bmq.partition.held_records import HeldRecords
+from broker.bmq.partition.sliced_rollover import SYNC_POINTS_KEPT
+from broker.bmq.partition.tight_rollover import TightRollover
+from broker.bmq.store.partition_files import PartitionFiles
+from broker.bmq.store.recovery import record_keys
+from formats.bmq.disk.files import JOURNAL_RECORD_SIZE
+from formats.bmq.disk.journal import QUEUE_OP_RECORD, RecordType, scan, select
+from formats.bmq.disk.keys import KEY_SIZE
+
+if TYPE_CHECKING:
+    from broker.bmq.partition.shard import Shard
+
+__all__ = ["Tight", "removing_first"]
+
+log = logging.getLogger("broker.shard")
+
+# Minimum number of messages that a rollover must remove, unless it removes all; and no fewer than it carries over.
+REMOVED_MIN = 16
+# If it may be the last one, it must remove at least one message for this many that it carries over.
+ENDING_PART = 8
+
+# Number of records written at a time.
+RECORDS_MAX = 1 << 12
+
+
+class _Woken(HeldRecords):
+    """Records in memory; each calls `wake`."""
+
+    __slots__ = ("_end", "_wake")
+
+    def __init__(self, records_max: int, wake: Callable[[], None]) -> None:
+        self._end = 0
+        self._wake: Callable[[], None] = lambda: None
+        super().__init__(records_max, 0, 0)
+        self._wake = wake
+
+    def empty(self, number: int) -> None:
+        """Begin anew behind the record with that number."""
+        self._end = 0
+        self.number = number
+
+    @property
+    def journal_end(self) -> int:
+        return self._end
+
+    @journal_end.setter
+    def journal_end(self, end: int) -> None:
+        self._end = end
+        self._wake()
+
+
+class Tight:
+    """Serves such a shard, once it `begins`, until all that is due has room.
+
+    What is written to the shard comes to `_held`, and at the end of the step to `_removing` or `_others`.
+    """
+
+    def __init__(self, shard: Shard) -> None:
+        self._shard = shard
+        self._work = shard.work
+        self._held = _Woken(shard.held_max, self._wake)
+        self._number = shard.sequence_number  # of the last record in the files
+        self._removing = bytearray()  # records that make room, in their order
+        self._others = bytearray()  # confirms of one app among several
+        self._messages = shard.message_count  # at the last rollover
+        self._rolling: TightRollover | None = None
+        self._is_woken = False
+        self._may_roll = True  # it may get rid of something, or has not been tried
+        self._has_no_disk = False  # the last rollover had none
+
+    def begin(self) -> None:
+        """Begin to receive the shard's records."""
+        self._hold()
+        if self._room < REMOVED_MIN:
+            # Each lease has taken some of it.
+            self._roll_over()
+
+    def _take(self) -> None:
+        """Take and sort the records held since the last call."""
+        records = self._shard.take_held()
+        self._shard.sequence_number = self._number
+        if records:
+            removing, others = removing_first(records)
+            self._removing += removing
+            self._others += others
+
+    def _hold(self) -> None:
+        self._held.empty(self._number + (len(self._removing) + len(self._others)) // JOURNAL_RECORD_SIZE)
+        self._shard.hold_in(self._held)
+
+    def _wake(self) -> None:
+        if self._work is not None and not self._is_woken:
+            self._is_woken = True
+            self._work.add(self._task())
+
+    def _task(self) -> Task:
+        while self._shard.tight is self and not self._drain():
+            yield
+        self._is_woken = False
+
+    def tick(self) -> None:
+        """Retry a rollover that found too little disk space, and resume pending work; called once a second."""
+        self._may_roll |= self._has_no_disk
+        self._wake()
+        while self._work is None and self._shard.tight is self and not self._drain():
+            """Nothing is done in slices."""
+
+    def _drain(self) -> bool:
+        """Write some of what fits; the shard is itself again if nothing is left and all that is due has room.
+
+        Return True if nothing more can be done for now.
+        """
+        self._take()
+        is_done = self._is_moving or self._write_some()
+        if not (self._is_moving or self._removing or self._others) and self._shard.end_tight():
+            return True
+        self._hold()
+        return is_done
+
+    @property
+    def _is_moving(self) -> bool:
+        """Return True if nothing may be added to the files."""
+        return self._rolling is not None and not self._rolling.is_changed
+
+    def _write_some(self) -> bool:
+        """Write records that remove messages first, and roll over when that makes room; returns like `_drain`."""
+        if self._removing:
+            written = self._write_removing(RECORDS_MAX)
+            self._may_roll |= written > 0
+            if self._removing:
+                return not ((written and self._room > 0) or self._roll_over())
+        messages = self._shard.message_count
+        if self._is_worth_it(messages) and self._roll_over():
+            return False
+        return self._write_others(self._room - messages - REMOVED_MIN, messages)
+
+    def _write_removing(self, count_max: int) -> int:
+        count = max(0, min(self._room, count_max))
+        written = self._append(bytes(self._removing[: count * JOURNAL_RECORD_SIZE]))
+        del self._removing[: written * JOURNAL_RECORD_SIZE]
+        return written
+
+    def _write_others(self, room: int, messages: int) -> bool:
+        """Write confirms of remaining messages as far as there is room; returns like `_drain`."""
+        if not self._others or room <= 0 < messages:
+            return True
+        part = bytes(self._others[: RECORDS_MAX * JOURNAL_RECORD_SIZE])
+        found, _ = select(scan(part, 0, len(part) // JOURNAL_RECORD_SIZE), RecordType.CONFIRM)
+        rows = [row for row, key in enumerate(record_keys(found)) if self._is_here(key)]
+        fitting = rows[: max(0, room)]
+        if fitting and not self._append(found[fitting].tobytes()):
+            return True
+        looked_at = len(found) if len(fitting) == len(rows) else rows[len(fitting)]
+        del self._others[: looked_at * JOURNAL_RECORD_SIZE]
+        return not self._others or looked_at < len(found)
+
+    def _is_here(self, key: bytes) -> bool:
+        store = self._shard.stores.get(key[:KEY_SIZE])
+        return store is not None and key[KEY_SIZE:] in store
+
+    def _is_worth_it(self, messages: int) -> bool:
+        """Return True if a rollover would end the shortage, or free as much as it carries over."""
+        shard, gone = self._shard, self._messages - messages
+        if shard.has_room_for_due:
+            return False
+        least = messages // ENDING_PART if shard.would_have_room else messages
+        return gone >= min(max(REMOVED_MIN, least), self._messages)
+
+    def give_up(self) -> None:
+        """Write what still fits, since the shard is no longer served here."""
+        self._take()
+        self._write_removing(self._room)
+        while not (self._removing or self._write_others(self._room, 0)):
+            """All at once."""
+
+    @property
+    def _room(self) -> int:
+        """The number of records that still fit."""
+        shard = self._shard
+        return (shard.limits.journal - shard.files.journal_end) // JOURNAL_RECORD_SIZE - SYNC_POINTS_KEPT
+
+    def _append(self, records: bytes) -> int:
+        """Write records for which there is room; return their number, 0 if there is too little disk space."""
+        shard, count = self._shard, len(records) // JOURNAL_RECORD_SIZE
+        files = shard.files
+        if not (count and files.journal.reserve(files.journal_end + len(records))):
+            return 0
+        part = HeldRecords(count, 0, self._number)
+        part.journal.buffer[:] = records
+        part.journal_end = len(records)
+        self._number = shard.sequence_number = part.append_to(files, self._number)
+        return count
+
+    def _roll_over(self) -> bool:
+        """Begin a rollover unless it was tried since the last write; return True if it was begun."""
+        if not self._may_roll or self._rolling is not None:
+            return False
+        self._may_roll = False
+        shard = self._shard
+        self._messages = shard.message_count
+        try:
+            with shard.rollover_change():
+                fresh = shard.create_files()
+        except Full as full:
+            self._has_no_disk = True
+            log.warning("Partition [%d]: %s", shard.partition_id, full)
+            return False
+        log.info("Partition [%d]: Initiating rollover of %s", shard.partition_id, shard.files.journal.name)
+        self._has_no_disk = False
+        rolling = self._rolling = TightRollover(shard, fresh, self._change_files, self._rollover_is_over)
+        shard.roll_slowly(rolling)
+        if self._work is None:
+            rolling.complete()
+            self._take()
+        return True
+
+    def _change_files(self, fresh: PartitionFiles, write_header: Callable[[int], None]) -> None:
+        """Continue in the new files, which have everything alive."""
+        shard = self._shard
+        self._take()
+        with shard.rollover_change():
+            shard.change_files(fresh, write_header)
+        self._number = shard.sequence_number
+        self._hold()
+        self._wake()
+
+    def _rollover_is_over(self) -> None:
+        assert self._rolling is not None
+        self._has_no_disk = self._rolling.has_no_disk
+        self._rolling = None
+        if self._shard.tight is self:
+            self._wake()
+
+
+def removing_first(records: bytes) -> tuple[bytes, bytes]:
+    """Sort records of a shard that takes no messages: those that remove something, and the confirms of what is left."""
+    found = scan(records, 0, len(records) // JOURNAL_RECORD_SIZE)
+    confirms, at = select(found, RecordType.CONFIRM)
+    deletions, _ = select(found, RecordType.DELETION)
+    removed = set(record_keys(deletions))
+    purged = {}
+    ops, rows = select(found, RecordType.QUEUE_OP)
+    data = ops.tobytes()
+    for n, row in enumerate(rows.tolist()):
+        purged[QUEUE_OP_RECORD.unpack(data, n * JOURNAL_RECORD_SIZE).queue_key] = row
+    is_other = np.zeros(len(found), bool)
+    is_confirm = is_other.copy()
+    is_confirm[at] = True
+    for key, row in zip(record_keys(confirms), at.tolist(), strict=True):
+        is_other[row] = key not in removed and purged.get(key[:KEY_SIZE], -1) < row
+    return found[~is_confirm].tobytes(), found[is_other].tobytes()

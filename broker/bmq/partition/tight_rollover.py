@@ -1,0 +1,209 @@
+"""The rollover of a partition whose journal has no room for what is due (`broker.bmq.partition.tight`), in slices.
+
+It carries over the messages alive in the files, as at a replica: nothing is added to them meanwhile, as all records
+of such a partition wait in memory. Later changes of a message therefore do not concern it.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Generator, Iterator
+from typing import TYPE_CHECKING
+
+from broker.bmq.core.messages import Message
+from broker.bmq.core.work import Task, Work
+from broker.bmq.partition.sliced_rollover import SYNC_POINTS, SYNC_POINTS_KEPT
+from broker.bmq.store.chunked import Chunked
+from broker.bmq.store.moving import Moving
+from broker.bmq.store.partition_files import PartitionFiles
+from broker.bmq.store.sliced_recovery import SlicedRecovery
+from formats.bmq.disk.files import JOURNAL_RECORD_SIZE
+from formats.bmq.disk.keys import KEY_SIZE
+
+if TYPE_CHECKING:
+    from broker.bmq.partition.shard import Shard
+
+__all__ = ["TightRollover"]
+
+log = logging.getLogger("broker.shard")
+
+# Numbers of records examined, bytes copied, and messages updated in a unit of work.
+ROWS_PER_UNIT = 3
+BYTES_PER_UNIT = 4096
+PLACED_PER_UNIT = 4
+
+# Amount done at once when no clients are served meanwhile.
+ALL = 1 << 40
+
+
+class _Place:
+    """A message alive in the files: its queue key and GUID, and its place in DATA."""
+
+    __slots__ = ("key", "offset")
+
+    def __init__(self, key: bytes, offset: int) -> None:
+        self.key = key
+        self.offset = offset
+
+
+class TightRollover:
+    """One rollover to `fresh` files. `change` is called to have them used, with what writes their header; `ended` when
+    this is over.
+
+    It comes to nothing if that makes no room, or if it `has_no_disk`.
+    """
+
+    holds = False
+
+    def __init__(
+        self,
+        shard: Shard,
+        fresh: PartitionFiles,
+        change: Callable[[PartitionFiles, Callable[[int], None]], None],
+        ended: Callable[[], None],
+    ) -> None:
+        self._shard = shard
+        self._work: Work | None = shard.work
+        self._old = shard.files
+        self._old_base = shard.offsets_from
+        self._fresh = fresh
+        self._change = change
+        self._ended = ended
+        self._alive: Chunked[_Place] = Chunked()  # by queue key and GUID
+        self._moving: Moving | None = None
+        self._units = ALL  # that the next part may take
+        self._parts = self._go()
+        self.is_changed = False  # the new files are in use; messages have yet to be told where they are in them
+        self.is_over = False
+        self.has_no_disk = False
+
+    @property
+    def old(self) -> tuple[PartitionFiles, int]:
+        """The old files, and the offset from which messages are still in them."""
+        return self._old, self._old_base
+
+    def removes(self, queue_key: bytes, message: Message) -> None:
+        """Ignore a removal: its record waits in memory, and the files do not have it."""
+
+    def task(self) -> Task:
+        """Return the task that does the rollover in slices."""
+        work = self._work
+        assert work is not None
+        while not self.is_over:
+            while not work.may_go_on():
+                yield
+            self._units = work.left
+            work.left -= next(self._parts, 0)
+        # To let go of a million objects takes its time, too.
+        while self._alive:
+            while not work.may_go_on():
+                yield
+            for _ in range(min(work.left * PLACED_PER_UNIT, len(self._alive))):
+                self._alive.popitem()
+            work.left = 0
+
+    def complete(self) -> None:
+        """Do the rest at once."""
+        if self._work is not None:
+            self._work.complete(self.task())
+        while not self.is_over:
+            self._units = ALL
+            next(self._parts, 0)
+
+    def give_up(self, reason: str) -> None:
+        """Give up: the old files stay in use."""
+        text = "Partition [%d]: rollover of %s given up: %s"
+        log.warning(text, self._shard.partition_id, self._old.journal.name, reason)
+        self._fresh.remove()
+        self._end()
+
+    def forget_messages(self) -> None:
+        """Stop tracking messages, since the partition is no longer served here."""
+        if self._moving is not None:
+            self._moving.forget()
+
+    def _end(self) -> None:
+        self.is_over = True
+        self._shard.rollover_is_over()
+        self._ended()
+
+    # -- what is done, a part at a time; each says how many units it took
+
+    def _go(self) -> Iterator[int]:
+        for purge in self._shard.take_purges():
+            # What they remove, the files say is gone.
+            for _ in purge:
+                yield self._units
+        moving = yield from self._find()
+        if not (yield from self._move(moving)):
+            self.has_no_disk = True
+            self.give_up("no disk for new files")
+            return
+        while self._shard.removals.catch_up(self._old, self._shard.now.ms):
+            yield self._units
+        if not self._makes_room:
+            self.give_up("it makes no room")
+            return
+        end = self._fresh.journal_end + SYNC_POINTS * JOURNAL_RECORD_SIZE
+        if not self._fresh.journal.reserve(end):
+            self.has_no_disk = True
+            self.give_up("no disk for new files")
+            return
+        assert len(self._alive) >= self._shard.message_count, "every message is in the files"
+        self.is_changed = True
+        self._change(self._fresh, moving.finish)
+        yield self._units
+        yield from self._place(moving)
+        yield from self._retire()
+        self._end()
+
+    def _find(self) -> Generator[int, None, Moving]:
+        """Find the messages alive in the files."""
+        recovery = SlicedRecovery(self._old)
+        while not recovery.is_read:
+            recovery.advance(self._units * ROWS_PER_UNIT)
+            yield self._units
+        while not recovery.is_told:
+            _, keys, _, offsets = recovery.alive(self._units * ROWS_PER_UNIT)
+            self._alive.put(keys, map(_Place, keys, offsets.tolist()))
+            yield self._units
+        self._moving = Moving(self._old, self._fresh, self._alive.get, recovery.queues, 0)
+        return self._moving
+
+    def _move(self, moving: Moving) -> Generator[int, None, bool]:
+        """Copy them; return False if there is no disk for that."""
+        fresh = self._fresh
+        while moving.rows_left:
+            before, rows = fresh.data_end, self._units * ROWS_PER_UNIT
+            if not moving.advance(rows, self._units * BYTES_PER_UNIT):
+                return False
+            if self._shard.outlives_power:
+                # In parts, since flushing everything at the end would take long.
+                fresh.data.flush()
+            yield 1 + rows // ROWS_PER_UNIT + (fresh.data_end - before) // BYTES_PER_UNIT
+        return True
+
+    @property
+    def _makes_room(self) -> bool:
+        end = self._fresh.journal_end + (SYNC_POINTS + SYNC_POINTS_KEPT) * JOURNAL_RECORD_SIZE
+        return end < min(self._shard.limits.journal, self._old.journal_end)
+
+    def _place(self, moving: Moving) -> Iterator[int]:
+        """Update the messages' places; for some in the files only the removal is yet to be written."""
+        shard = self._shard
+        while not moving.is_placed:
+            for place, start in moving.take(self._units * PLACED_PER_UNIT):
+                assert isinstance(place, _Place)
+                self._alive.take(place.key)
+                message = shard.stores.get(place.key[:KEY_SIZE], {}).get(place.key[KEY_SIZE:])
+                # It may have been removed and posted again in the meantime.
+                if message is not None and message.offset < shard.offsets_from:
+                    message.offset = shard.offsets_from + start
+            yield self._units
+
+    def _retire(self) -> Iterator[int]:
+        try:
+            for _ in self._old.retire_slowly():
+                yield self._units
+        except OSError as error:
+            self._shard.note_not_retired(self._old, error)

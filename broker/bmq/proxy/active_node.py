@@ -1,0 +1,114 @@
+"""The choice of the node that a proxy uses: an available one, at first only in its own data centre.
+
+A node is eligible when its link is up and it reports that it is available. For a while only those of the proxy's own
+data centre are used; after that, any, if none of those is available. The one in use is kept while it is eligible.
+
+Source: mqbnet::ClusterActiveNodeManager.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from enum import Enum
+from typing import NamedTuple
+
+from formats.bmq.control.messages import NodeStatus
+
+__all__ = ["TRANSITIONS", "ActiveNode", "ActiveState", "Trigger", "UpstreamNode"]
+
+# Data centres of a proxy for which all nodes are near.
+ANYWHERE = ("", "UNSPECIFIED")
+
+
+class UpstreamNode(NamedTuple):
+    """A node of the cluster as the configuration has it."""
+
+    id: int
+    name: str
+    data_center: str = ""
+
+
+class ActiveState(Enum):
+    SEEKING_NEAR = "seeking one nearby"
+    SEEKING = "seeking one anywhere"
+    ACTIVE = "using one"
+
+
+class Trigger(Enum):
+    CHOSEN = "chosen"
+    LOST = "lost"
+    WAITED = "waited"
+
+
+TRANSITIONS: dict[tuple[ActiveState, Trigger], ActiveState] = {
+    (ActiveState.SEEKING_NEAR, Trigger.CHOSEN): ActiveState.ACTIVE,
+    (ActiveState.SEEKING_NEAR, Trigger.WAITED): ActiveState.SEEKING,
+    (ActiveState.SEEKING, Trigger.CHOSEN): ActiveState.ACTIVE,
+    (ActiveState.SEEKING, Trigger.WAITED): ActiveState.SEEKING,
+    (ActiveState.ACTIVE, Trigger.WAITED): ActiveState.ACTIVE,
+    (ActiveState.ACTIVE, Trigger.LOST): ActiveState.SEEKING,
+}
+
+
+class ActiveNode:
+    """The node of one cluster in use. `changed` is called with the new one, or None; `random_below` picks one.
+
+    `statuses` are those of nodes whose links are up.
+    """
+
+    def __init__(
+        self,
+        nodes: Sequence[UpstreamNode],
+        data_center: str,
+        random_below: Callable[[int], int],
+        changed: Callable[[int | None], None],
+    ) -> None:
+        self.nodes = {node.id: node for node in nodes}
+        near = {node.id for node in nodes if node.data_center == data_center}
+        # Without nodes in its own data centre, or if that is unknown, all nodes are equal.
+        self.near = near if near and data_center not in ANYWHERE else set(self.nodes)
+        self.state = ActiveState.SEEKING_NEAR
+        self.node_id: int | None = None
+        self.statuses: dict[int, NodeStatus] = {}
+        self._random_below = random_below
+        self._changed = changed
+
+    def waited(self) -> None:
+        """End the wait for a node nearby."""
+        self.state = TRANSITIONS[self.state, Trigger.WAITED]
+        self._choose()
+
+    def status(self, node_id: int, status: NodeStatus) -> None:
+        """Set the status of a node, as reported by its link or itself."""
+        self.statuses[node_id] = status
+        if status is not NodeStatus.AVAILABLE and node_id == self.node_id:
+            self._lose()
+        else:
+            self._choose()
+
+    def down(self, node_id: int) -> None:
+        """Handle the loss of the link to a node."""
+        self.statuses.pop(node_id, None)
+        if node_id == self.node_id:
+            self._lose()
+
+    def _lose(self) -> None:
+        self.state = TRANSITIONS[self.state, Trigger.LOST]
+        self.node_id = None
+        if not self._choose():
+            self._changed(None)
+
+    def _choose(self) -> bool:
+        """Choose a node if none is in use; return True if there is a new one."""
+        if self.state is ActiveState.ACTIVE:
+            return False
+        available = [each for each in self.nodes if self.statuses.get(each) is NodeStatus.AVAILABLE]
+        found = [each for each in available if each in self.near]
+        if not found and self.state is ActiveState.SEEKING:
+            found = available
+        if not found:
+            return False
+        self.node_id = found[self._random_below(len(found))]
+        self.state = TRANSITIONS[self.state, Trigger.CHOSEN]
+        self._changed(self.node_id)
+        return True

@@ -1,0 +1,283 @@
+"""A cluster that a proxy serves: its nodes, the one in use, and the proxy's queues there.
+
+Source: mqbblp::ClusterProxy, mqbblp::ClusterQueueHelper.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable
+from typing import NamedTuple
+
+from broker.bmq.core.cluster_view import ProxyView
+from broker.bmq.core.received import received
+from broker.bmq.links.peer_links import PeerLink, PeerLinks
+from broker.bmq.links.requests import Requests
+from broker.bmq.node.node import Node
+from broker.bmq.proxy.active_node import ActiveNode, UpstreamNode
+from broker.bmq.proxy.queue import ProxyQueue
+from broker.bmq.queue.domains import Domain
+from broker.bmq.queue.queue_requests import Opened
+from broker.bmq.relay.hops import Hops
+from broker.bmq.relay.put_room import PutRoom
+from broker.bmq.relay.relay import RelayQueue
+from broker.bmq.session.negotiation import NO_NODE_ID
+from broker.common.faults import Change
+from formats.bmq.codes import EventType
+from formats.bmq.control.messages import (
+    ClusterMessage,
+    ControlMessage,
+    NodeStatus,
+    NodeStatusAdvisory,
+    QueueHandleParameters,
+    StopRequest,
+    StopResponse,
+)
+from formats.bmq.wire.event import Frame, schema_encoding, schema_message
+from formats.errors import FormatError
+
+__all__ = ["ProxyCluster", "UpstreamCluster"]
+
+log = logging.getLogger("broker.proxy")
+
+# Time for which only nodes of the proxy's own data centre are used.
+NEAR_WAIT_MS = 10_000
+
+# Time that consumers have to confirm messages from a node that is stopping.
+LEAVE_MS = 3_000
+
+
+class UpstreamCluster(NamedTuple):
+    """A cluster as the configuration has it."""
+
+    name: str
+    nodes: tuple[UpstreamNode, ...]
+
+
+class Leaving:
+    """The state while the node in use stops: consumers may confirm its messages for a while; then `done` is called.
+
+    `asked` is the number of unanswered requests to stop sending: messages may be in flight.
+    """
+
+    __slots__ = ("asked", "done", "node_id", "until_ms")
+
+    def __init__(self, node_id: int, until_ms: int, done: Callable[[], None]) -> None:
+        self.node_id = node_id
+        self.until_ms = until_ms
+        self.done = [done]
+        self.asked = 0
+
+    def answered(self) -> None:
+        self.asked -= 1
+
+
+class ProxyCluster:
+    """A proxy's side of a cluster. `peer_up` and `peer_down` report links, `receive` events; `flush` ends a step."""
+
+    def __init__(
+        self,
+        config: UpstreamCluster,
+        data_center: str,
+        node: Node,
+        room: PutRoom,
+        random_below: Callable[[int], int],
+    ) -> None:
+        self.name = config.name
+        self.links = PeerLinks(NO_NODE_ID, (each.id for each in config.nodes))
+        self.active = ActiveNode(config.nodes, data_center, random_below, self._on_active)
+        # Called when a node is active for the first time.
+        self.on_available: Callable[[], None] = lambda: None
+        self._node = node
+        self._room = room
+        self._requests = Requests(self.links, node.now, node.timers)
+        self._hops = Hops(self.links, self._requests, config.name, node.now)
+        self._was_available = False
+        self._leaving: Leaving | None = None
+        self._stopping = False
+
+    @property
+    def active_id(self) -> int | None:
+        """The node in use."""
+        return self.active.node_id
+
+    @property
+    def statuses(self) -> dict[int, NodeStatus]:
+        """The statuses of the nodes whose links are up."""
+        return self.active.statuses
+
+    @property
+    def queues(self) -> list[RelayQueue]:
+        """The proxy's queues of this cluster."""
+        return list(self._hops.relays.values())
+
+    def view(self) -> ProxyView:
+        """The state of the cluster, for administration."""
+        posts = [put for relay in self.queues for put in relay.unacknowledged.values()]
+        return ProxyView(
+            name=self.name,
+            active_node_id=self.active_id,
+            statuses=tuple((each, self.statuses.get(each, NodeStatus.UNAVAILABLE).name) for each in self.active.nodes),
+            connected_ids=tuple(self.statuses),
+            queue_ids=tuple(sorted((relay.uri, relay.queue_id) for relay in self.queues)),
+            posts=len(posts),
+            post_bytes=sum(post.size for post in posts),
+        )
+
+    def start(self) -> None:
+        """Start to wait for a node nearby."""
+        self._node.timers.at(self._node.now.ms + NEAR_WAIT_MS, self.active.waited)
+
+    def stop(self) -> None:
+        """Stop looking for other nodes."""
+        self._stopping = True
+
+    # -- links
+
+    def peer_up(self, node_id: int, peer: PeerLink, *, tells_status: bool) -> None:
+        """Register a negotiated link; an older link to the node is void.
+
+        A node that `tells_status` is used once it reports that it is available, another one at once.
+        """
+        if node_id in self.links.peers:
+            self.peer_down(node_id)
+        self.links.peers[node_id] = peer
+        self._hops.link_up(node_id, peer.outbox)
+        log.info("node %d of cluster '%s' is connected", node_id, self.name)
+        self.active.status(node_id, NodeStatus.UNKNOWN if tells_status else NodeStatus.AVAILABLE)
+
+    def peer_down(self, node_id: int) -> None:
+        """Handle the loss of the link to a node."""
+        log.warning("node %d of cluster '%s' is not connected any more", node_id, self.name)
+        del self.links.peers[node_id]
+        self._hops.node_down(node_id)
+        self.active.down(node_id)
+        self._requests.node_down(node_id)
+
+    def receive(self, node_id: int, data: memoryview, frame: Frame) -> None:
+        """Process an event from a node. Raises FormatError if it is malformed, or not for a proxy."""
+        if frame.type == EventType.PUSH:
+            self._hops.on_push(node_id, data, frame)
+        elif frame.type == EventType.ACK:
+            self._hops.on_ack(node_id, data, frame)
+        elif frame.type == EventType.CONTROL:
+            body = schema_message(data, frame.body, frame.end)
+            message = received(ControlMessage, body, schema_encoding(frame.type_specific))
+            with Change(f"what node {node_id} of cluster '{self.name}' says ({type(message.choice).__name__})"):
+                self._on_control(node_id, message)
+        else:
+            what = EventType(frame.type).name
+            raise FormatError("EventHeader.type", frame.body, f"a node sends no {what} to a proxy")
+
+    def _on_control(self, node_id: int, message: ControlMessage) -> None:
+        match message.choice:
+            case ClusterMessage(choice=NodeStatusAdvisory(status=NodeStatus.STOPPING)):
+                self._leave(node_id, lambda: None)
+            case ClusterMessage(choice=NodeStatusAdvisory(status=status)):
+                log.info("node %d of cluster '%s' is %s", node_id, self.name, status.name)
+                self._on_status(node_id, status)
+            case ClusterMessage(choice=StopRequest()):
+                self._leave(node_id, lambda: self._answer_stop(node_id, message))
+            case _:
+                if not self._requests.received(node_id, message):
+                    what = type(message.choice).__name__
+                    log.warning("node %d of cluster '%s': nobody waits for %s", node_id, self.name, what)
+
+    def _on_status(self, node_id: int, status: NodeStatus) -> None:
+        if self._leaving is not None and self._leaving.node_id == node_id and status is NodeStatus.AVAILABLE:
+            # It stays after all: it must resume the messages that it was asked to stop.
+            self._on_active(node_id)
+        self.active.status(node_id, status)
+
+    def _answer_stop(self, node_id: int, message: ControlMessage) -> None:
+        # All messages for it must be sent before it is told that this is done.
+        self._hops.send_to(node_id)
+        if message.r_id is not None and self.links.is_up(node_id):
+            answer = ClusterMessage(choice=StopResponse(cluster_name=self.name))
+            self._requests.respond(node_id, message, answer)
+
+    def _leave(self, node_id: int, done: Callable[[], None]) -> None:
+        """Handle a stopping node. If it is in use, its messages are confirmed first, so none is delivered twice."""
+        log.info("node %d of cluster '%s' is STOPPING", node_id, self.name)
+        if node_id != self.active_id:
+            self.active.status(node_id, NodeStatus.STOPPING)
+            done()
+        elif self._leaving is None:
+            self._leaving = leaving = Leaving(node_id, self._node.now.ms + LEAVE_MS, done)
+            for relay in self.queues:
+                leaving.asked += relay.leave(leaving.answered)
+            self._node.timers.at(leaving.until_ms, self._go_on_leaving)
+            self._go_on_leaving()
+        else:
+            self._leaving.done.append(done)
+
+    def _go_on_leaving(self) -> None:
+        """Leave the node if none of its messages are left here, or it took too long."""
+        leaving = self._leaving
+        if leaving is None:
+            return
+        is_clear = not leaving.asked and not any(relay.messages for relay in self.queues)
+        if is_clear or self._node.now.ms >= leaving.until_ms:
+            self._leaving = None
+            self.active.status(leaving.node_id, NodeStatus.STOPPING)
+            for done in leaving.done:
+                done()
+
+    def flush(self) -> None:
+        """Send the output of the step."""
+        if self._leaving is not None:
+            self._go_on_leaving()
+        self._hops.send_all()
+
+    def _on_active(self, node_id: int | None) -> None:
+        """Switch all queues to another node, or to none."""
+        self._leaving = None
+        for relay in self.queues:
+            if relay.upstream is not None:
+                self._hops.lost(relay)
+        if node_id is None:
+            log.warning("Cluster (%s): no node is available", self.name)
+            return
+        if self._stopping:
+            return
+        name = self.active.nodes[node_id].name
+        # The text is the reference's: programs wait for it in the log.
+        log.info("Cluster (%s): new leader: [%s, %d], leader status: ACTIVE", self.name, name, node_id)
+        for relay in self.queues:
+            self._hops.found(relay, node_id)
+        if not self._was_available:
+            self._was_available = True
+            log.info("Cluster (%s) is available", self.name)
+            self.on_available()
+
+    # -- queues
+
+    def open_queue(self, name: str, domain: Domain, parameters: QueueHandleParameters, opened: Opened) -> None:
+        """Open a queue for a client, once it is open upstream."""
+        queue = self._node.queues.get(name)
+        if queue is None:
+            queue = self._make_queue(name, domain)
+        assert isinstance(queue, ProxyQueue)
+        queue.open(parameters, opened)
+
+    def _make_queue(self, name: str, domain: Domain) -> ProxyQueue:
+        queue_id = self._hops.next_queue_id()
+        queue = ProxyQueue(name, domain.config, self._node, queue_id, self._forget, self._room)
+        self._node.queues[name] = queue
+        self._node.domains.setdefault(domain.config.name, domain)
+        self._hops.relays[queue_id] = queue
+        self._hops.begin(queue)
+        if self.active_id is not None and not self._stopping:
+            self._hops.found(queue, self.active_id)
+        return queue
+
+    def _forget(self, relay: RelayQueue) -> None:
+        """Drop a queue that no client has open any more."""
+        if not self._hops.remove(relay):
+            return
+        self._hops.end(relay)
+        relay.posts.forget_all()
+        del self._node.queues[relay.uri]
+        name = relay.config.name
+        if not any(queue.config.name == name for queue in self._node.queues.values()):
+            self._node.domains.pop(name, None)

@@ -1,0 +1,16 @@
+"""Limits of what a proxy keeps for its clients."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+from broker.bmq.relay.put_room import PUT_BYTES_MAX, PUTS_MAX
+
+__all__ = ["BridgeLimits"]
+
+
+class BridgeLimits(NamedTuple):
+    """Limits of the posts of all queues together that a proxy keeps until they are acknowledged."""
+
+    bytes_max: int = PUT_BYTES_MAX
+    messages_max: int = PUTS_MAX

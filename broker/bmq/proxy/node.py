@@ -1,0 +1,64 @@
+"""A node without shards, ledger and files."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+
+from broker.bmq.core.config import NodeIdentity
+from broker.bmq.core.ledger import Ledger
+from broker.bmq.node.node import DomainResolver, Node
+from broker.bmq.queue.domains import Domain
+from broker.bmq.session.authorization import Authorizations
+from broker.common.clock import Now
+from broker.common.files import StoreFile
+
+__all__ = ["ProxyNode"]
+
+
+class ProxyNode(Node):
+    """`resolve_domain` tells which cluster a domain is in; everything else of it is known there alone.
+
+    `domains` are those of its queues: clients may ask for any number of others.
+    """
+
+    def __init__(
+        self,
+        identity: NodeIdentity,
+        now: Now,
+        resolve_domain: DomainResolver,
+        next_guid: Callable[[], bytes],
+        authorizations: Authorizations | None = None,
+    ) -> None:
+        ledger = Ledger(_NoDirectory(), 0, now, lambda prefix: prefix)
+        super().__init__(identity, now, resolve_domain, ledger, {}, next_guid, authorizations)
+
+    def domain(self, name: str) -> Domain | None:
+        known = self.domains.get(name)
+        if known is not None:
+            return known
+        config = self.resolve_domain(name)
+        return None if config is None else Domain(config)
+
+
+class _NoDirectory:
+    """The folder of a store that there is not."""
+
+    path = ""
+
+    def names(self) -> Iterable[str]:
+        return ()
+
+    def open(self, name: str, size: int) -> StoreFile:
+        raise OSError("a proxy keeps no files")
+
+    def remove(self, name: str) -> None:
+        raise OSError("a proxy keeps no files")
+
+    def archive(self, name: str) -> None:
+        raise OSError("a proxy keeps no files")
+
+    def set_aside(self, name: str) -> str:
+        raise OSError("a proxy keeps no files")
+
+    def flush(self) -> None:
+        """Flush nothing, as a proxy keeps no files."""

@@ -1,0 +1,1 @@
+"""Queues: admission of messages, routing to consumers, delivery, redelivery, expiry and statistics."""

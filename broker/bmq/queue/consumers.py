@@ -1,0 +1,164 @@
+"""The consumers of a queue: their arrival, reconfiguration and departure."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Iterable
+from contextlib import suppress
+from itertools import islice
+from typing import Protocol
+
+from broker.bmq.core.expressions import ExpressionError, compile_expression
+from broker.bmq.core.messages import Log, Message
+from broker.bmq.core.redelivery import Wanted
+from broker.bmq.core.work import Task, Work
+from broker.bmq.queue.delivery import Delivery, release
+from broker.bmq.queue.routing import NEVER_MS, App, Stream, Subscription
+from broker.bmq.queue.succession import succeed
+from broker.bmq.store.chunked import Chunked
+from broker.common.faults import Change
+
+__all__ = ["Consumers"]
+
+log = logging.getLogger("broker.queue")
+
+
+class Source(Protocol):
+    """The interface of the consumed queue."""
+
+    uri: str
+    log: Log
+    delivery: Delivery
+    work: Work
+    unregistered: dict[str, App]
+
+    def reject_all(self, stream: Stream) -> Wanted | None:
+        """Decrement the attempts of a lost consumer's messages; return a filter of those still wanted, None for all."""
+        ...
+
+    def taken_back(self, app: App, wanted: Wanted | None) -> Wanted | None:
+        """Return a filter of a leaving consumer's messages that are still wanted, None for all."""
+        ...
+
+
+class Consumers:
+    """The parts of a queue that change with its consumers."""
+
+    __slots__ = ("_source",)
+
+    def __init__(self, source: Source) -> None:
+        self._source = source
+
+    def configure(self, stream: Stream, subscriptions: list[Subscription]) -> None:
+        """Configure a stream; see `Queue.configure`."""
+        for each in subscriptions:
+            # Compiled expressions are cached, and faults must show before anything is changed.
+            if each.text:
+                with suppress(ExpressionError):
+                    compile_expression(each.text)
+        with Change(f"the configuration of a consumer of queue '{self._source.uri}'"):
+            self._configure(stream, subscriptions)
+
+    def _configure(self, stream: Stream, subscriptions: list[Subscription]) -> None:
+        left = succeed(stream, subscriptions)
+        self.rebuild(stream.app)
+        if left and subscriptions and stream.sink.takes_all:
+            texts = {each.text for each in subscriptions}
+            wanted = self._source.taken_back(stream.app, None)
+            self._settle(stream.app, self._give_back(stream, left, texts, wanted))
+
+    def _settle(self, app: App, task: Task) -> None:
+        """Run a task that gives messages back, at once or in slices; nothing is sent before the broker's answer."""
+        if app.is_behind or any(True for _ in islice(task, 1)):
+            self._source.delivery.begin_with(app, task)
+        else:
+            self._source.delivery.take_back(app)
+
+    def _give_back(self, stream: Stream, left: set[Subscription], texts: set[str], wanted: Wanted | None) -> Task:
+        """Take messages of dropped subscriptions back from a broker that no client there wants any more.
+
+        It has forgotten that itself before it said so. Between slices the app hands nothing out: neither can the broker
+        get any of this again, nor anything newer go before it.
+        """
+        work = self._source.work
+        for chunk in stream.unconfirmed.chunks:
+            unwanted: dict[bytes, tuple[Message, Subscription]] = {}
+            for guid in list(chunk):
+                if work.left <= 0 and not work.may_go_on():
+                    self._take_from(stream, unwanted, wanted)
+                    unwanted = {}
+                    while not work.may_go_on():
+                        yield
+                work.left -= 1
+                held = chunk.get(guid)
+                if held is not None and held[1] in left and not self.is_wanted(held[0], texts):
+                    unwanted[guid] = held
+            self._take_from(stream, unwanted, wanted)
+
+    def _take_from(
+        self, stream: Stream, unwanted: dict[bytes, tuple[Message, Subscription]], wanted: Wanted | None
+    ) -> None:
+        # A stream that was removed or purged has given back everything.
+        lot = {guid: held for guid, held in unwanted.items() if stream.unconfirmed.take(guid) is held}
+        for message, subscription in lot.values():
+            release(subscription, message)
+        if lot:
+            stream.app.give_back([lot], wanted)
+
+    def is_wanted(self, message: Message, texts: Iterable[str]) -> bool:
+        """Return True if one of these expressions matches a message; one that does not compile matches all."""
+        for text in texts:
+            try:
+                expression = compile_expression(text) if text else None
+            except ExpressionError:
+                expression = None
+            if expression is None or expression.matches(
+                self._source.delivery.properties(message, self._source.log.read(message))
+            ):
+                return True
+        return False
+
+    def detach(self, stream: Stream, *, lost: bool) -> None:
+        """Detach a stream; see `Queue.detach`."""
+        if stream in stream.app.streams:
+            with Change(f"the end of a consumer of queue '{self._source.uri}'"):
+                self._detach(stream, lost=lost)
+
+    def _detach(self, stream: Stream, *, lost: bool) -> None:
+        app = stream.app
+        wanted = None
+        if lost and stream.unconfirmed:
+            count = len(stream.unconfirmed)
+            log.info("Queue '%s' rejecting %d messages because of a client crash.", self._source.uri, count)
+            wanted = self._source.reject_all(stream)
+        app.streams.remove(stream)
+        stream.subscriptions, stream.former = [], []
+        if stream.unconfirmed:
+            log.info(
+                "Lost a reader for queue '%s' %s, redelivering %d message(s) to %d remaining readers starting from %s",
+                self._source.uri,
+                app.app_id,
+                len(stream.unconfirmed),
+                len(app.streams),
+                next(iter(stream.unconfirmed)).hex().upper(),
+            )
+            app.give_back(stream.unconfirmed.chunks, self._source.taken_back(app, wanted))
+            stream.unconfirmed = Chunked()
+        if not app.streams:
+            self._source.unregistered.pop(app.app_id, None)
+        self.rebuild(app)
+        self._source.delivery.deliver(app)
+
+    def rebuild(self, app: App) -> None:
+        """Recompute the routing after a change of the app's streams or their subscriptions."""
+        app.delayed_until_ms = NEVER_MS
+        for text, fault in app.rebuild().items():
+            log.warning(
+                "#BMQ_SUBSCRIPTION_FAILURE for queue '%s', error rebuilding routing: "
+                '[ [ expression: "%s", rc: %d, reason: "%s" ] ]',
+                self._source.uri,
+                text,
+                fault.code,
+                fault.code.text,
+            )
+        self._source.delivery.take_back(app)

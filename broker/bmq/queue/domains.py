@@ -1,0 +1,32 @@
+"""Domains in use."""
+
+from __future__ import annotations
+
+from broker.bmq.core.config import DomainConfig
+from broker.bmq.queue.capacity import Usage
+
+__all__ = ["Domain"]
+
+
+class Domain:
+    """A domain in use: its configuration and what its queues hold together.
+
+    None of its queues can be opened while it is `removing`; once it is `removed`, none is left.
+    """
+
+    __slots__ = ("config", "removed", "removing", "usage")
+
+    def __init__(self, config: DomainConfig) -> None:
+        self.removing = self.removed = False
+        self.usage = Usage(f"domain [bmq://{config.name}]")
+        self.configure(config)
+
+    def configure(self, config: DomainConfig) -> None:
+        """Take up parameters, at first and when they have changed."""
+        self.config = config
+        self.usage.set_limits(
+            config.domain_messages_max,
+            config.domain_bytes_max,
+            config.domain_messages_ratio,
+            config.domain_bytes_ratio,
+        )

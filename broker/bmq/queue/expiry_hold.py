@@ -1,0 +1,175 @@
+"""A hold on the expiry of restored messages, whose age is told by clocks that may be wrong.
+
+A primary removes what is too old as it goes. So when more than half of a queue is too old for the next one, either much
+time has passed without a primary, or a clock is wrong; and when but one message was too old while records were still
+written, a clock was set meanwhile, or the time to live was longer. A clock was set, too, when others of its messages
+are younger than the newest record. What tells which it is:
+
+| what is known                                         | what is done                                         |
+| --- | --- |
+| this node was a replica until the end: it has         | ages go by that time, whatever this node's clock is; |
+| measured the time since, by its monotonic clock       | expiry goes on                                       |
+| the newest record is not older than `TOLERANCE_S`     | expiry goes on                                       |
+| the clocks of all other nodes are unlike it           | an alarm; nothing expires for `GRACE_MS`, nor until  |
+|                                                       | one is like it, or until the messages have lived so  |
+|                                                       | long since then                                      |
+| another node's clock is like this one's               | an alarm; nothing expires for `GRACE_MS`             |
+| nothing, as for a single node                         | an alarm; nothing expires for `GRACE_MS`             |
+| messages were too old when the newest record was made | an alarm; nothing expires for `GRACE_MS`             |
+
+Nodes whose clocks are alike tell what time it is, but not by which clock the records were made: the former primary's
+may have been set back. No message is held for longer than it may live. Meanwhile the operator can set the clock: when
+it is set back, the messages are younger by as much. Where it is right, a longer time to live keeps them.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections import Counter
+from collections.abc import Iterable
+from typing import NamedTuple
+
+from broker.bmq.core.alarms import alarm
+from broker.bmq.core.clocks import ALARM, TOLERANCE_S, Clocks, Heard, span
+from broker.bmq.queue.queue import Queue
+from broker.common.clock import Now
+
+__all__ = ["Hold", "Restored", "Restoring", "hold_expiry"]
+
+log = logging.getLogger("broker.queue")
+
+GRACE_MS = 300_000
+QUEUES_NAMED = 3
+
+
+class Restoring(NamedTuple):
+    """A partition that this node begins to serve.
+
+    `newest_s` is the time of its newest record. `wall_s` is the present time by the clock of the records' writers, as
+    far as that is known, and this node's otherwise.
+    """
+
+    partition_id: int
+    newest_s: int
+    wall_s: int
+    is_measured: bool
+
+    @classmethod
+    def of(cls, partition_id: int, newest_s: int, heard: Heard | None, now: Now) -> Restoring:
+        if heard is not None:
+            wall_s = heard.timestamp + (now.ms - heard.ms) // 1000
+            # Otherwise a primary with another clock has written since, and was not heard when it did.
+            if heard.timestamp - TOLERANCE_S <= newest_s <= wall_s + TOLERANCE_S:
+                return cls(partition_id, newest_s, wall_s, True)
+        return cls(partition_id, newest_s, now.wall_s, False)
+
+
+class Restored(NamedTuple):
+    """A queue that was just restored, and the counts of its messages by time of arrival, by the monotonic clock."""
+
+    queue: Queue
+    arrivals: Counter[int]
+
+
+class Hold:
+    """A hold that keeps a queue's restored messages from expiring.
+
+    `waits_for_clock` is True if nothing may expire while all other nodes' clocks disagree with this one.
+    """
+
+    __slots__ = ("_clocks", "_distance_ms", "_now", "_waits_for_clock", "since_ms")
+
+    def __init__(self, now: Now, clocks: Clocks, *, waits_for_clock: bool) -> None:
+        self._now = now
+        self._clocks = clocks
+        self._waits_for_clock = waits_for_clock
+        self._distance_ms = now.wall_s * 1000 - now.ms
+        self.since_ms = now.ms
+
+    def holds(self, ttl_s: int) -> bool:
+        """Return True if nothing may expire now, in a queue with this time to live."""
+        held_ms = self._now.ms - self.since_ms
+        is_alone = self._waits_for_clock and self._clocks.agrees is False
+        return held_ms < (ttl_s * 1000 if is_alone else min(ttl_s * 1000, GRACE_MS))
+
+    @property
+    def younger_ms(self) -> int:
+        """Time by which restored messages are younger than assumed: as much as the clock was set back."""
+        return max(0, self._distance_ms - (self._now.wall_s * 1000 - self._now.ms))
+
+
+class Due(NamedTuple):
+    """A queue of which most messages would expire at once."""
+
+    queue: Queue
+    number: int
+
+
+def hold_expiry(restored: Iterable[Restored], about: Restoring, now: Now, clocks: Clocks) -> None:
+    """Hold the expiry of a partition's restored queues where needed, and alert the operator."""
+    ahead_s = now.wall_s - about.wall_s
+    if abs(ahead_s) > TOLERANCE_S:
+        way = "ahead of" if ahead_s > 0 else "behind"
+        text = f"The clock of this node is {span(abs(ahead_s))} {way} the former primary's"
+        alarm(log, ALARM, f"Partition [{about.partition_id}]: {text}. Messages expire by the time that has passed")
+    elif about.newest_s - now.wall_s > TOLERANCE_S:
+        text = f"The clock of this node is {span(about.newest_s - now.wall_s)} behind the newest record"
+        alarm(log, ALARM, f"Partition [{about.partition_id}]: {text}. Messages expire later by as much")
+    gap_ms = max(0, about.wall_s - about.newest_s) * 1000
+    newest_ms = now.ms - gap_ms + TOLERANCE_S * 1000
+    by_gap: list[Due] = []
+    by_record: list[Due] = []
+    for queue, arrivals in restored:
+        ttl_s = queue.config.message_ttl_s
+        if ttl_s is None or not queue.messages:
+            continue
+        before_ms = now.ms - ttl_s * 1000
+        if _count(arrivals, before_ms - gap_ms - TOLERANCE_S * 1000):
+            by_record.append(Due(queue, _count(arrivals, before_ms)))
+        elif (count := _count(arrivals, before_ms)) and (_is_most(queue, count) or max(arrivals) > newest_ms):
+            by_gap.append(Due(queue, count))
+    if by_gap and gap_ms > TOLERANCE_S * 1000 and not about.is_measured:
+        _judge_gap(by_gap, about, now, clocks)
+    if by_record:
+        for queue, _ in by_record:
+            queue.expiry_hold = Hold(now, clocks, waits_for_clock=False)
+        text = (
+            "by their records' times, though the primary that wrote them had let them live: its clock may have been set"
+        )
+        _tell(by_record, about, f"{text}. They expire {_later(by_record)}")
+
+
+def _judge_gap(due: list[Due], about: Restoring, now: Now, clocks: Clocks) -> None:
+    for queue, _ in due:
+        queue.expiry_hold = Hold(now, clocks, waits_for_clock=True)
+    agrees = clocks.agrees
+    text = f"by this node's clock, which is {span(now.wall_s - about.newest_s)} ahead of the newest record"
+    if agrees:
+        text += ", and like another node's. If the former primary's was behind, give them longer to live"
+        _tell(due, about, f"{text}: they expire {_later(due)}")
+    elif agrees is None:
+        _tell(due, about, f"{text}. If it is wrong, set it right: they expire {_later(due)}")
+    else:
+        _tell(due, about, f"{text}, and unlike all other nodes' clocks. They do not expire until it is set right")
+
+
+def _later(due: list[Due]) -> str:
+    lives = [queue.config.message_ttl_s or 0 for queue, _ in due]
+    return f"in {span(min(max(lives), GRACE_MS // 1000))}"
+
+
+def _tell(due: list[Due], about: Restoring, text: str) -> None:
+    count, total = sum(each.number for each in due), sum(len(queue.messages) for queue, _ in due)
+    names = ", ".join(f"'{queue.uri}'" for queue, _ in due[:QUEUES_NAMED])
+    names += f" and {len(due) - QUEUES_NAMED} more" if len(due) > QUEUES_NAMED else ""
+    whose = f"{count} of {total} messages of {names} have outlived their time to live"
+    alarm(log, ALARM, f"Partition [{about.partition_id}]: {whose} {text}.")
+
+
+def _count(arrivals: Counter[int], before_ms: int) -> int:
+    """Count the messages that arrived before a time. Records' times are unordered if a clock was set."""
+    return sum(count for arrived_ms, count in arrivals.items() if arrived_ms < before_ms)
+
+
+def _is_most(queue: Queue, count: int) -> bool:
+    return 2 * count > len(queue.messages)

@@ -1,0 +1,54 @@
+"""The services that a queue needs of its node, and of those who keep restored messages from expiring."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Protocol
+
+from broker.bmq.core.config import MessageThrottle
+from broker.bmq.core.work import Work
+from broker.common.clock import Now
+from broker.common.faults import Faults
+from broker.common.timers import Timers
+
+__all__ = ["Hold", "Surroundings"]
+
+
+class Hold(Protocol):
+    """Restored messages do not expire yet; see `broker.bmq.queue.expiry_hold`."""
+
+    since_ms: int
+
+    def holds(self, ttl_s: int) -> bool: ...
+
+    @property
+    def younger_ms(self) -> int: ...
+
+
+class Surroundings(Protocol):
+    """The services that a queue needs of its node."""
+
+    @property
+    def now(self) -> Now: ...
+
+    @property
+    def timers(self) -> Timers: ...
+
+    @property
+    def throttle(self) -> MessageThrottle: ...
+
+    @property
+    def work(self) -> Work: ...
+
+    @property
+    def faults(self) -> Faults: ...
+
+    @property
+    def open_timeout_ms(self) -> int:
+        """The time that a client waits for a queue that is served elsewhere to be open."""
+        ...
+
+    @property
+    def keep_rejected(self) -> Callable[[str], str]:
+        """Writes what a rejected message was into a file for people: its path. OSError when it cannot."""
+        ...

@@ -1,0 +1,247 @@
+"""Requests of a peer, a client or another broker, about queues: open, configure, close.
+
+A queue may have to be assigned first, or opened on another node, so a request may take some time; the requests of
+one peer for one queue id are carried out in their order, each when the one before it has been answered.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections import deque
+from collections.abc import Callable
+from typing import Protocol
+
+from broker.bmq.queue.handles import Handle, Refusal, app_id_of, give_back, wire_id
+from broker.bmq.queue.queue import Queue, Sink
+from broker.bmq.queue.subscriptions import make_subscriptions, modern_parameters
+from formats.bmq.control.messages import (
+    CloseQueue,
+    CloseQueueResponse,
+    ConfigureQueueStream,
+    ConfigureQueueStreamResponse,
+    ConfigureStream,
+    ConfigureStreamResponse,
+    ControlMessage,
+    OpenQueue,
+    OpenQueueResponse,
+    QueueHandleParameters,
+    RoutingConfiguration,
+    StatusCategory,
+    StreamParameters,
+)
+
+__all__ = ["Opened", "QueueHost", "QueueRequests"]
+
+log = logging.getLogger("broker.session")
+
+# Callback with the result of an open request.
+Opened = Callable[[Queue | Refusal], None]
+
+
+class QueueHost(Protocol):
+    """The node's interface for requests about queues."""
+
+    def open_queue(self, parameters: QueueHandleParameters, opened: Opened) -> None:
+        """Find or create the queue; `opened` is called once, at once or later. May raise `Refusal` instead."""
+        ...
+
+    def routing_flags(self, queue: Queue) -> int: ...
+
+
+class Peer(Sink, Protocol):
+    """The peer that makes requests."""
+
+    def reply(self, request: ControlMessage, choice: object) -> None: ...
+
+
+class QueueRequests:
+    """The requests of one peer; `handles` are its open queues, by queue id as in messages."""
+
+    __slots__ = ("_authorize", "_closed", "_host", "_peer", "_waiting", "handles")
+
+    def __init__(self, host: QueueHost, peer: Peer, authorize: Callable[[QueueHandleParameters], None]) -> None:
+        """`authorize` raises `Refusal` for queues that the peer may not open."""
+        self.handles: dict[int, Handle] = {}
+        self._authorize = authorize
+        self._host = host
+        self._peer = peer
+        # By queue id, while a request is carried out: the requests after it.
+        self._waiting: dict[int, deque[ControlMessage]] = {}
+        self._closed = False
+
+    def serve(self, message: ControlMessage) -> bool:
+        """Carry out a request, or queue it; return False if it is not about a queue."""
+        choice = message.choice
+        match choice:
+            case OpenQueue() | CloseQueue():
+                queue_id = wire_id(choice.handle_parameters.q_id)
+            case ConfigureStream() | ConfigureQueueStream():
+                queue_id = wire_id(choice.q_id)
+            case _:
+                return False
+        waiting = self._waiting.get(queue_id)
+        if waiting is not None:
+            waiting.append(message)
+        else:
+            self._waiting[queue_id] = deque((message,))
+            self._go_on(queue_id)
+        return True
+
+    def drop(self, *, lost: bool = False) -> None:
+        """Release everything that the peer has open or has requested."""
+        self._closed = True
+        self._waiting.clear()
+        for handle in self.handles.values():
+            handle.drop(lost=lost)
+        self.handles.clear()
+
+    def _go_on(self, queue_id: int) -> None:
+        """Carry out waiting requests, up to one that does not finish at once."""
+        waiting = self._waiting.get(queue_id)
+        while waiting:
+            if not self._carry_out(queue_id, waiting.popleft()):
+                return
+        self._waiting.pop(queue_id, None)
+
+    def _go_on_later(self, queue_id: int) -> None:
+        """Continue like `_go_on`, in the step in which the previous request was answered."""
+        try:
+            self._go_on(queue_id)
+        except Exception as error:
+            self._peer.fail(error)
+
+    def _carry_out(self, queue_id: int, message: ControlMessage) -> bool:
+        """Carry out a request; return True if it is done already."""
+        choice = message.choice
+        try:
+            match choice:
+                case OpenQueue():
+                    return self._open(message, queue_id, choice)
+                case ConfigureStream():
+                    return self._configure(
+                        message, queue_id, choice.stream_parameters, ConfigureStreamResponse(request=choice)
+                    )
+                case ConfigureQueueStream():
+                    return self._configure(
+                        message,
+                        queue_id,
+                        modern_parameters(choice.stream_parameters),
+                        ConfigureQueueStreamResponse(request=choice),
+                    )
+                case CloseQueue():
+                    return self._close(message, queue_id, choice)
+        except Refusal as refusal:
+            self._refuse(message, refusal)
+        return True
+
+    def _refuse(self, message: ControlMessage, refusal: Refusal) -> None:
+        log.warning("%s: refused %s: %s", self._peer.description, type(message.choice).__name__, refusal.status)
+        self._peer.reply(message, refusal.status)
+
+    def _reply(self, message: ControlMessage, response: object) -> None:
+        """Send a response, maybe in a step that others wait for: what is wrong with the peer must not end it."""
+        try:
+            self._peer.reply(message, response)
+        except Exception as error:
+            self._peer.fail(error)
+
+    def _open(self, message: ControlMessage, queue_id: int, request: OpenQueue) -> bool:
+        self._authorize(request.handle_parameters)
+        done = later = False
+
+        def opened(outcome: Queue | Refusal) -> None:
+            nonlocal done
+            done = True
+            if not later:
+                self._opened(message, queue_id, request, outcome)
+                return
+            try:
+                self._opened(message, queue_id, request, outcome)
+            except Exception as error:
+                # This is another session's step.
+                self._peer.fail(error)
+            self._go_on_later(queue_id)
+
+        self._host.open_queue(request.handle_parameters, opened)
+        later = not done
+        return done
+
+    def _opened(self, message: ControlMessage, queue_id: int, request: OpenQueue, outcome: Queue | Refusal) -> None:
+        parameters = request.handle_parameters
+        try:
+            if isinstance(outcome, Refusal):
+                raise outcome
+            if self._closed:
+                give_back(outcome, parameters)
+                return
+            handle = self.handles.get(queue_id)
+            if handle is None:
+                handle = Handle(self._peer, queue_id, outcome)
+            try:
+                handle.open(parameters, outcome)
+            except Exception:
+                give_back(outcome, parameters)
+                raise
+        except Refusal as refusal:
+            if not self._closed:
+                self._refuse(message, refusal)
+            return
+        self.handles[queue_id] = handle
+        response = OpenQueueResponse(
+            original_request=request,
+            routing_configuration=RoutingConfiguration(flags=self._host.routing_flags(outcome)),
+            deduplication_time_ms=outcome.config.deduplication_time_ms,
+        )
+        self._peer.reply(message, response)
+
+    def _configure(
+        self, message: ControlMessage, queue_id: int, parameters: StreamParameters, response: object
+    ) -> bool:
+        handle = self.handles.get(queue_id)
+        if handle is None:
+            raise Refusal(StatusCategory.UNKNOWN, "No queue with specified Id", 0)
+        stream = handle.by_app.get(parameters.app_id)
+        if stream is None:
+            if handle.writes and not parameters.subscriptions:
+                # A producer states that it consumes nothing.
+                self._peer.reply(message, response)
+                return True
+            raise Refusal(StatusCategory.UNKNOWN, "No queue with specified appId", 0)
+        done = later = False
+
+        def configured() -> None:
+            nonlocal done
+            done = True
+            if self._closed:
+                return
+            self._reply(message, response)
+            # After the response: a client knows its subscription ids only from there on.
+            handle.queue.deliver(stream.app)
+            if later:
+                self._go_on_later(queue_id)
+
+        handle.queue.reconfigure(stream, make_subscriptions(stream, parameters), configured)
+        later = not done
+        return done
+
+    def _close(self, message: ControlMessage, queue_id: int, request: CloseQueue) -> bool:
+        handle = self.handles.get(queue_id)
+        if handle is None:
+            raise Refusal(StatusCategory.UNKNOWN, "No queue with specified Id", 0)
+        handle.close(request.handle_parameters, request.is_final)
+        if handle.is_closed:
+            del self.handles[queue_id]
+        done = later = False
+
+        def closed() -> None:
+            nonlocal done
+            done = True
+            if self._closed:
+                return
+            self._reply(message, CloseQueueResponse())
+            if later:
+                self._go_on_later(queue_id)
+
+        handle.queue.after_closing(app_id_of(request.handle_parameters), closed)
+        later = not done
+        return done

@@ -1,0 +1,126 @@
+"""Rejected messages: each has the number of attempts that its domain allows, and is removed after the last."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable
+from itertools import islice
+from typing import Protocol
+
+from broker.bmq.core.config import DomainConfig
+from broker.bmq.core.messages import Message
+from broker.bmq.core.redelivery import Wanted
+from broker.bmq.core.statistics import QueueStatistics
+from broker.bmq.queue.delivery import release
+from broker.bmq.queue.poison import PoisonAlarm, Removing
+from broker.bmq.queue.routing import App, Stream
+from broker.common.faults import Change, Faults
+from formats.bmq.disk.journal import ConfirmReason
+
+__all__ = ["REJECT_LINES_MAX", "Rejects", "note_attempts"]
+
+log = logging.getLogger("broker.queue")
+
+# Maximum number of log lines about the messages of a lost client.
+REJECT_LINES_MAX = 10
+
+
+def note_attempts(uri: str, stream: Stream, guid: bytes, left: int, give_up: Callable[[Message], None]) -> None:
+    """Note how many attempts an app has left at a message that a stream of queue `uri` holds.
+
+    After the last, the stream ceases to hold the message, and `give_up` is called with it.
+    """
+    if left > 0:
+        stream.app.attempts[guid] = left
+        return
+    with Change(f"the removal of a rejected message of queue '{uri}'"):
+        message, subscription = stream.unconfirmed[guid]
+        del stream.unconfirmed[guid]
+        release(subscription, message)
+        give_up(message)
+
+
+class Source(Removing, Protocol):
+    """The queue that the messages are of."""
+
+    config: DomainConfig
+    statistics: QueueStatistics
+
+    @property
+    def faults(self) -> Faults: ...
+
+    def gone(self, message: Message) -> None:
+        """Note that no app wants a message any longer and that its deletion is in the log."""
+        ...
+
+
+class Rejects:
+    """The treatment of one queue's rejected messages."""
+
+    __slots__ = ("_poison", "_source")
+
+    def __init__(self, source: Source) -> None:
+        self._source = source
+        self._poison = PoisonAlarm(source)
+
+    def reject(self, stream: Stream, guid: bytes, *, told: bool = True) -> None:
+        """Decrement the attempts of a message that a consumer failed on; after the last, the app is done with it.
+
+        With `told` it is logged; the caller decides, since there may be very many.
+        """
+        attempts_max = self._source.config.delivery_attempts_max
+        if guid not in stream.unconfirmed or not attempts_max:
+            return
+        app = stream.app
+        self._source.statistics.rejects += 1
+        left = app.attempts.get(guid, attempts_max) - 1
+        if told:
+            self._tell(stream, guid, left + 1)
+
+        def give_up(message: Message) -> None:
+            self._give_up(app, stream.sub_queue_id, message, attempts_max)
+
+        note_attempts(self._source.uri, stream, guid, left, give_up)
+
+    def _tell(self, stream: Stream, guid: bytes, left: int) -> None:
+        log.info(
+            "[THROTTLED] Queue '%s' rejecting PUSH [GUID: '%s', appId: %s, subQueueId: %d] with the counter: [%d]",
+            self._source.uri,
+            guid.hex().upper(),
+            stream.app.app_id,
+            stream.sub_queue_id,
+            left,
+        )
+
+    def _give_up(self, app: App, sub_queue_id: int, message: Message, attempts_max: int) -> None:
+        """Remove a message for an app whose last attempt has failed."""
+        try:
+            self._poison.removed(app, sub_queue_id, message, attempts_max)
+        except Exception as error:
+            self._source.faults.note(f"telling of a message that is removed from queue '{self._source.uri}'", error)
+        app.forget(message)
+        if message.outstanding:
+            self._source.log.confirm(message, app.key, ConfirmReason.REJECTED)
+        else:
+            self._source.log.remove(message)
+            self._source.gone(message)
+
+    def reject_all(self, stream: Stream) -> Wanted | None:
+        """Decrement the attempts of a lost consumer's messages as they are returned, since they may be very many."""
+        attempts_max = self._source.config.delivery_attempts_max
+        if not attempts_max:
+            return None
+        app, sub_queue_id = stream.app, stream.sub_queue_id
+        for guid in islice(stream.unconfirmed, REJECT_LINES_MAX):
+            self._tell(stream, guid, app.attempts.get(guid, attempts_max))
+
+        def wanted(message: Message) -> bool:
+            self._source.statistics.rejects += 1
+            left = app.attempts.get(message.guid, attempts_max) - 1
+            if left > 0:
+                app.attempts[message.guid] = left
+            else:
+                self._give_up(app, sub_queue_id, message, attempts_max)
+            return left > 0
+
+        return wanted

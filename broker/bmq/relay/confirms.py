@@ -1,0 +1,188 @@
+"""The confirms of a relay's consumers in flight: those that may have been lost are sent to the next upstream, too.
+
+An upstream accepts them only from a reader of the app. If the app has no reader left, they wait until a client opens it
+again, which must not receive those messages. The confirms of a closed relay wait in the same way.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Iterable, Sequence
+from itertools import groupby
+from operator import itemgetter
+
+from broker.bmq.queue.unknown_confirms import CONFIRMS_KEPT_MAX, CONFIRMS_KEPT_MS
+from broker.bmq.relay.openings import Openings
+from broker.bmq.relay.upstream import UpstreamState
+from broker.common.clock import Now
+from broker.common.timers import Timers
+from formats.bmq.wire.confirm import CONFIRM_HEADER_BYTES, pack_confirm
+from formats.bmq.wire.event import EventType
+
+__all__ = ["Confirms", "Given", "LeftConfirms"]
+
+# An upstream may be lost before it has processed its input: recent confirms up to this number are sent again.
+SENT_CONFIRMS_MAX = CONFIRMS_KEPT_MAX
+SENT_CONFIRMS_MS = CONFIRMS_KEPT_MS
+
+# Number of confirms sent again in a unit of work.
+SENT_PER_UNIT = 16
+
+# Minimum interval between searches for old confirms.
+FORGET_MS = 200
+
+# While the upstream is not open: so many confirms of messages that are not here are kept, at least.
+UNKNOWN_CONFIRMS_MAX = 1 << 16
+
+# Recent confirms that are to be sent again wait among them, and leave them their room.
+_UNSENT_MAX = UNKNOWN_CONFIRMS_MAX + SENT_CONFIRMS_MAX
+
+_OPEN = UpstreamState.OPEN
+
+# When a consumer gave a confirm, the message's GUID, and the app.
+Given = tuple[int, bytes, str]
+
+
+class Confirms:
+    """The confirms of one queue, whose number upstream is `queue_id`."""
+
+    def __init__(self, queue_id: int, openings: Openings, now: Now, timers: Timers) -> None:
+        self._queue_id = queue_id
+        self._openings = openings
+        self._now = now
+        self._timers = timers
+        self._unsent: deque[Given] = deque()
+        self._sent: deque[Given] = deque(maxlen=SENT_CONFIRMS_MAX)
+        self._untold: set[str] = set()  # apps that were not read at this upstream when it was to be told of them
+        self._forgets = False
+
+    @property
+    def has_room(self) -> bool:
+        """Return True if a confirm of a message that is not here can be sent, or kept."""
+        return self._openings.state is _OPEN or len(self._unsent) < _UNSENT_MAX
+
+    def send(self, app_id: str, guids: Sequence[bytes]) -> None:
+        """Send an app's confirms, at once or when that is possible."""
+        if self._openings.state is not _OPEN:
+            now_ms = self._now.ms
+            self._unsent.extend([(now_ms, guid, app_id) for guid in guids])
+        else:
+            self._send_up(app_id, guids)
+
+    def _send_up(self, app_id: str, guids: Sequence[bytes]) -> None:
+        consumer, upstream = self._openings.consumers.get(app_id), self._openings.upstream
+        assert upstream is not None
+        queue_id, now_ms = self._queue_id, self._now.ms
+        if consumer is not None and consumer.reads.told:
+            sub_id = consumer.sub_id
+            try:
+                out = upstream.event(EventType.CONFIRM, CONFIRM_HEADER_BYTES)
+                for guid in guids:
+                    out += pack_confirm(queue_id, guid, sub_id)
+            except Exception as error:
+                # The next upstream receives all recently sent ones.
+                upstream.fail(error)
+        else:
+            self._untold.add(app_id)
+        if not self._forgets:
+            self._forgets = True
+            self._timers.at(now_ms + SENT_CONFIRMS_MS, self._forget)
+        self._sent.extend([(now_ms, guid, app_id) for guid in guids])
+
+    def begin_resending(self) -> None:
+        """Begin to resend pending and possibly lost confirms to an upstream that knows the opens.
+
+        Call `send_some` until none are left; confirms that come until the queue is open again are included.
+        """
+        since_ms = self._now.ms - SENT_CONFIRMS_MS
+        self._unsent.extendleft(each for each in reversed(self._sent) if each[0] >= since_ms)
+        self._sent.clear()
+        self._untold.clear()
+
+    @property
+    def has_unsent(self) -> bool:
+        """Return True if there are confirms to be sent by `send_some`."""
+        return bool(self._unsent)
+
+    def send_some(self) -> int:
+        """Send some of the kept confirms; return the units of work that took."""
+        part = [self._unsent.popleft() for _ in range(min(len(self._unsent), SENT_PER_UNIT))]
+        for app_id, of_app in groupby(part, itemgetter(2)):
+            self._send_up(app_id, [guid for _, guid, _ in of_app])
+        return 1
+
+    def opened(self, app_id: str) -> None:
+        """Send delayed confirms of an app that the upstream has opened."""
+        if app_id in self._untold:
+            self._untold.discard(app_id)
+            guids = [guid for guid, of_app in self._recent() if of_app == app_id]
+            self._sent = deque((each for each in self._sent if each[2] != app_id), maxlen=SENT_CONFIRMS_MAX)
+            self.send(app_id, guids)
+
+    def _recent(self) -> list[tuple[bytes, str]]:
+        """Return the confirms that another upstream may not have: recently sent to this one, or about to be."""
+        since_ms = self._now.ms - SENT_CONFIRMS_MS
+        return [(guid, app_id) for sent_ms, guid, app_id in self._sent if sent_ms >= since_ms]
+
+    def _forget(self) -> None:
+        """Drop old confirms, periodically while others remain."""
+        sent, since_ms = self._sent, self._now.ms - SENT_CONFIRMS_MS
+        while sent and sent[0][0] <= since_ms:
+            sent.popleft()
+        self._forgets = bool(sent)
+        if sent:
+            self._timers.at(max(sent[0][0] + SENT_CONFIRMS_MS, self._now.ms + FORGET_MS), self._forget)
+
+    def take(self) -> list[tuple[bytes, str]]:
+        """Take the confirms that were not sent or may be lost: GUID and app id."""
+        confirms = self._recent()
+        confirms += [(guid, app_id) for _, guid, app_id in self._unsent]
+        self._sent.clear()
+        self._unsent.clear()
+        self._untold.clear()
+        return confirms
+
+    def leave(self) -> list[Given]:
+        """Take the confirms like `take`, for the successor of this relay."""
+        given = [*self._sent, *self._unsent]
+        self.take()
+        return given
+
+    def inherit(self, given: Iterable[Given]) -> None:
+        """Send the confirms that a closed relay of this queue has left, before any delivery here."""
+        self._sent.extend(given)
+        self._untold.update(app_id for _, _, app_id in self._sent)
+
+
+class LeftConfirms:
+    """Recent confirms of queues that no client has open any longer: they may be lost with an upstream."""
+
+    def __init__(self, now: Now) -> None:
+        self._now = now
+        self._left: dict[str, list[Given]] = {}  # by URI, oldest first
+        self._count = 0
+
+    @property
+    def uris(self) -> tuple[str, ...]:
+        """The queues with such confirms."""
+        return tuple(self._left)
+
+    def keep(self, uri: str, given: list[Given]) -> None:
+        """Keep the confirms of a closed relay."""
+        given = self.take(uri) + given
+        if given:
+            self._left[uri] = given
+            self._count += len(given)
+        since_ms = self._now.ms - SENT_CONFIRMS_MS
+        while self._left:
+            oldest = next(iter(self._left))
+            if self._count <= SENT_CONFIRMS_MAX and self._left[oldest][-1][0] > since_ms:
+                break
+            self._count -= len(self._left.pop(oldest))
+
+    def take(self, uri: str) -> list[Given]:
+        """Take the confirms of a queue, for which the caller is responsible from now on."""
+        given = self._left.pop(uri, [])
+        self._count -= len(given)
+        since_ms = self._now.ms - SENT_CONFIRMS_MS
+        return [each for each in given if each[0] > since_ms]

@@ -1,0 +1,302 @@
+"""A broker below this one: another member of the cluster at the primary, or a proxy (source: mqbblp::QueueHandle).
+
+It opens queues like a client, for all of its own clients together. It differs from a client in these points: it gets
+the remaining delivery attempts of each message, reports messages that may have crashed its consumers, gets a message
+for several apps only once, and, if it is a member of the cluster, gets no payload that is in its own store.
+"""
+
+from __future__ import annotations
+
+import logging
+import struct
+from collections.abc import Callable, Iterable, Sequence
+from functools import lru_cache
+
+from crc32c import crc32c
+
+from broker.bmq.core.messages import DUPLICATE, PENDING, Buffer, Content, Full, Message
+from broker.bmq.queue.handles import Handle
+from broker.bmq.queue.queue import Queue
+from broker.bmq.queue.queue_requests import QueueHost, QueueRequests
+from broker.bmq.session.outbox import Outbox
+from broker.bmq.session.session_ports import Bulk
+from formats.bmq.codes import DEFAULT_SUBSCRIPTION_ID, RDA_COUNTER_MAX
+from formats.bmq.control import ber
+from formats.bmq.control.messages import ControlMessage, QueueHandleParameters
+from formats.bmq.wire.ack import ACK_HEADER_BYTES, AckStatus, pack_ack
+from formats.bmq.wire.confirm import iter_confirms
+from formats.bmq.wire.event import EventType, Frame, build_schema_event
+from formats.bmq.wire.options import SUB_QUEUE_INFO, SubQueueInfo, pack_sub_queue_infos
+from formats.bmq.wire.push import PUSH_HEADER, PushFlag, append_push_with_options
+from formats.bmq.wire.put import PutFlag, iter_put_fields
+from formats.bmq.wire.rda import UNLIMITED, limited
+from formats.bmq.wire.reject import iter_rejects
+
+__all__ = ["Downstream"]
+
+log = logging.getLogger("broker.downstream")
+
+# A broker with this much unsent output gets no more messages until the output is sent.
+PUSH_BYTES_HIGH = 4 << 20
+
+UNSET_GUID = bytes(16)
+
+_ACK = EventType.ACK
+_PUSH = EventType.PUSH
+_ACK_REQUESTED = int(PutFlag.ACK_REQUESTED)
+_HAS_PROPERTIES = int(PutFlag.MESSAGE_PROPERTIES)
+_PUSH_PROPERTIES = int(PushFlag.MESSAGE_PROPERTIES)
+_IMPLICIT_PAYLOAD = int(PushFlag.IMPLICIT_PAYLOAD)
+_OUT_OF_ORDER = int(PushFlag.OUT_OF_ORDER)
+_SIZES = struct.Struct(">II")
+_INFO_WORDS = SUB_QUEUE_INFO.size // 4
+
+
+class Last:
+    """The message pushed last, and its place in the outbox: the next app's consumer may be at this broker, too."""
+
+    __slots__ = ("at", "data", "end", "infos_end", "message", "queue_id")
+
+    def __init__(self) -> None:
+        self.message: Message | None = None
+        self.queue_id = 0
+        self.data: bytearray | None = None
+        self.at = self.infos_end = self.end = 0
+
+
+def _decided_below(parameters: QueueHandleParameters) -> None:
+    """Allow everything: the client's own broker has authorized it, and brokers trust each other's decisions."""
+
+
+class Downstream:
+    """One broker's handles of this node's queues; see `broker.bmq.core.messages.Sink` and `Poster`.
+
+    `number` is negative, unlike any client's. `out` is the outbox of the link, and `wake` is called when it has output.
+    `fail` closes the link after this step, if output could not be prepared. A `member` has the messages of the
+    cluster's stores itself.
+    """
+
+    takes_all = True
+
+    def __init__(
+        self,
+        host: QueueHost,
+        number: int,
+        description: str,
+        out: Outbox,
+        wake: Callable[[], None],
+        fail: Callable[[Exception], None],
+        *,
+        member: bool,
+    ) -> None:
+        assert number < 0
+        self.number = number
+        self.description = description
+        self.member = member
+        self.ready = True
+        self._out = out
+        self._wake = wake
+        self._fail = fail
+        # Takes whole events; a member's are for queues whose root is here.
+        self.bulk: Bulk | None = None
+        self.requests = QueueRequests(host, self, _decided_below)
+        self.handles = self.requests.handles
+        self._last = Last()
+        # The newest message sent to the broker, by queue id.
+        self._newest: dict[int, Message] = {}
+
+    def lost(self) -> None:
+        """Handle the loss of the link; the messages of the broker's consumers go to others."""
+        self.requests.drop()
+
+    def forget(self, queues: Iterable[Queue]) -> None:
+        """Drop queues that are no longer served here: the broker opens them elsewhere."""
+        gone = set(queues)
+        for queue_id in [queue_id for queue_id, handle in self.handles.items() if handle.queue in gone]:
+            self.handles.pop(queue_id)
+            self._newest.pop(queue_id, None)
+
+    def fail(self, error: Exception) -> None:
+        """See `broker.bmq.core.messages.Sink`."""
+        self.ready = False
+        self._fail(error)
+
+    def output_sent(self) -> None:
+        """Note that the link has taken all output."""
+        if not self.ready:
+            self.ready = True
+            for handle in list(self.handles.values()):
+                handle.resume()
+
+    # -- requests
+
+    def on_request(self, message: ControlMessage) -> bool:
+        """Handle a request about a queue; return False for anything else."""
+        return self.requests.serve(message)
+
+    def reply(self, request: ControlMessage, choice: object) -> None:
+        answer = ControlMessage(r_id=request.r_id, choice=choice)  # type: ignore[arg-type]
+        self._out.whole(build_schema_event(ber.encode(answer)))
+        self._wake()
+
+    # -- messages in
+
+    def on_put(self, data: memoryview, frame: Frame) -> None:
+        """Handle posts of the broker's clients. Raises FormatError if they are malformed."""
+        handles = self.handles
+        if self.bulk is not None and self.bulk.puts(self, self.number, handles, data, frame):
+            return
+        for flags, queue_id, guid, checksum, compression, schema_id, options, content in iter_put_fields(
+            data, frame.body, frame.end
+        ):
+            handle = handles.get(queue_id)
+            if handle is None or not handle.writes:
+                # The broker keeps it until it has opened the queue here.
+                self._nack(AckStatus.NOT_READY, guid, queue_id, "for a queue that is not open for writing")
+                continue
+            if guid == UNSET_GUID:
+                # Every record of a store has one: without it, the store would count as damaged.
+                self._nack(AckStatus.UNKNOWN, guid, queue_id, "without a GUID")
+                continue
+            if crc32c(content) != checksum:
+                self._nack(AckStatus.UNKNOWN, guid, queue_id, "whose checksum is not its payload's")
+                continue
+            queue = handle.queue
+            if schema_id > 1:
+                schema_id = queue.schemas.translate(self.number, schema_id)
+            try:
+                posted = queue.post(
+                    guid,
+                    Content(content, checksum, compression, flags & _HAS_PROPERTIES != 0, schema_id, options),
+                )
+            except Full as full:
+                queue.statistics.nacks += 1
+                self._nack(AckStatus[full.status], guid, queue_id, str(full))
+                continue
+            if posted is PENDING:
+                if flags & _ACK_REQUESTED:
+                    queue.acknowledge_later(guid, self, queue_id, 0)
+            elif flags & _ACK_REQUESTED or posted is DUPLICATE:
+                queue.statistics.acks += 1
+                self.acknowledge(queue_id, 0, guid, AckStatus.SUCCESS)
+
+    def acknowledge(self, queue_id: int, correlation_id: int, guid: bytes, status: int) -> None:
+        out = self._out.event(_ACK, ACK_HEADER_BYTES)
+        out += pack_ack(status, correlation_id, guid, queue_id)
+        self._wake()
+
+    def acknowledge_kept(self, queue_id: int, correlation_id: int, guids: Sequence[bytes]) -> None:
+        """See `broker.bmq.core.messages.Poster`."""
+        out = self._out.event(_ACK, ACK_HEADER_BYTES)
+        for guid in guids:
+            out += pack_ack(0, correlation_id, guid, queue_id)
+        self._wake()
+
+    def _nack(self, status: AckStatus, guid: bytes, queue_id: int, reason: str) -> None:
+        log.info("%s: refused PUT %s %s: %s", self.description, guid.hex().upper(), reason, status.name)
+        self.acknowledge(queue_id, 0, guid, status)
+
+    def on_confirm(self, data: memoryview, frame: Frame) -> None:
+        """Handle confirms of the broker's consumers. Raises FormatError if they are malformed."""
+        if self.bulk is not None and self.bulk.confirms(self.handles, data, frame):
+            return
+        for queue_id, guid, sub_queue_id in iter_confirms(data, frame.body, frame.end):
+            handle = self.handles.get(queue_id)
+            stream = handle.streams.get(sub_queue_id) if handle else None
+            # A confirm may cross a change of the primary; it is sent again if it matters.
+            if handle is not None and stream is not None and not handle.queue.broadcast:
+                handle.queue.confirm(stream, guid)
+
+    def on_reject(self, data: memoryview, frame: Frame) -> None:
+        """Handle rejects of the broker's consumers. Raises FormatError if they are malformed."""
+        for queue_id, guid, sub_queue_id in iter_rejects(data, frame.body, frame.end):
+            handle = self.handles.get(queue_id)
+            stream = handle.streams.get(sub_queue_id) if handle else None
+            if handle is not None and stream is not None:
+                handle.queue.reject(stream, guid)
+
+    # -- messages out
+
+    def push(self, queue_id: int, message: Message, data: Buffer, subscription_id: int, schema_id: int) -> None:
+        handle = self.handles[queue_id]
+        info = SubQueueInfo(subscription_id, self._rda(handle, message, subscription_id))
+        if not self._add_to_last(queue_id, message, info):
+            self._push(handle, message, data, info, schema_id)
+        self._wake()
+
+    def _rda(self, handle: Handle, message: Message, subscription_id: int) -> int:
+        """Return the remaining delivery attempts of the message for the app, as a byte."""
+        queue = handle.queue
+        if queue.attempts_max is None:
+            return UNLIMITED
+        for stream in handle.streams.values():
+            if any(each.subscription_id == subscription_id for each in stream.subscriptions):
+                left = stream.app.attempts.get(message.guid)
+                if left is not None:
+                    return limited(min(left, RDA_COUNTER_MAX), poisonous=True)
+        return limited(min(queue.attempts_max, RDA_COUNTER_MAX))
+
+    def _add_to_last(self, queue_id: int, message: Message, info: SubQueueInfo) -> bool:
+        """Add another app to the last message, if nothing was sent since."""
+        last = self._last
+        data = last.data
+        if (
+            last.message is not message
+            or last.queue_id != queue_id
+            or data is not self._out.data
+            or last.end != len(data)
+            or self._out.kind is not _PUSH
+        ):
+            return False
+        data[last.infos_end : last.infos_end] = SUB_QUEUE_INFO.pack(info)
+        last.infos_end += SUB_QUEUE_INFO.size
+        last.end = len(data)
+        words, sizes = _SIZES.unpack_from(data, last.at)
+        _SIZES.pack_into(data, last.at, words + _INFO_WORDS, sizes + (_INFO_WORDS << 8))
+        # The option's header: its length is in the low bits.
+        option = last.at + PUSH_HEADER.size
+        (head,) = struct.unpack_from(">I", data, option)
+        struct.pack_into(">I", data, option, head + _INFO_WORDS)
+        return True
+
+    def _push(self, handle: Handle, message: Message, data: Buffer, info: SubQueueInfo, schema_id: int) -> None:
+        queue_id = handle.queue_id
+        flags = _PUSH_PROPERTIES if message.has_properties else 0
+        compression = message.compression
+        if self.member and handle.queue.log.is_replicated:
+            flags = _IMPLICIT_PAYLOAD
+            data = b""
+            compression = schema_id = 0
+        newest = self._newest.get(queue_id)
+        if newest is not None and not _is_newer(message, newest):
+            # Broadcast messages are delivered once, in order, and have no offset to tell it by.
+            if not handle.queue.broadcast:
+                flags |= _OUT_OF_ORDER
+        else:
+            self._newest[queue_id] = message
+            if len(self._newest) > 2 * len(self.handles):
+                self._newest = {each: kept for each, kept in self._newest.items() if each in self.handles}
+        out = self._out.event(_PUSH)
+        at = len(out)
+        options = _options(info)
+        append_push_with_options(out, queue_id, message.guid, options, data, flags, compression, schema_id)
+        if len(out) > PUSH_BYTES_HIGH:
+            self.ready = False
+        last = self._last
+        last.message = None if info.sub_queue_id == DEFAULT_SUBSCRIPTION_ID else message
+        last.queue_id = queue_id
+        last.data = out
+        last.at = at
+        last.infos_end = at + PUSH_HEADER.size + len(options)
+        last.end = len(out)
+
+
+@lru_cache(maxsize=1024)
+def _options(info: SubQueueInfo) -> bytes:
+    """Encode a push's options, which are the same for nearly all messages of a queue."""
+    return pack_sub_queue_infos((info,))
+
+
+def _is_newer(message: Message, other: Message) -> bool:
+    """Return True if a message came after another. The offset alone does not tell: it restarts in a newer file."""
+    return message is not other and (message.arrived_ms, message.offset) > (other.arrived_ms, other.offset)

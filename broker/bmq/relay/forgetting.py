@@ -1,0 +1,97 @@
+"""Discarding of a relay's waiting messages in slices, and the actions that must wait for that.
+
+A lost upstream leaves messages that no consumer has; the next one sends them again. They are removed from the apps at
+once and discarded one by one. Until that is done the relay gets no other upstream: repeated messages could not be
+distinguished from those to be discarded. Between slices posts and confirms are kept, as without an upstream.
+
+Messages that no consumer of an app wants or may receive any longer are filtered out when messages are returned (see
+`broker.bmq.core.redelivery`): the app delivers nothing until all of them are in order again. Reports to the upstream
+about the app's consumers wait for that, too, since the upstream may resend a message as soon as it receives them.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable
+
+from broker.bmq.core.redelivery import Lot
+from broker.bmq.core.work import Task
+from broker.bmq.queue.queue import App, Queue
+
+__all__ = ["Actions", "Forgetting"]
+
+
+class Forgetting:
+    """The messages that one queue discards. `done` is called when a task has discarded the last of them."""
+
+    def __init__(self, queue: Queue, done: Callable[[], None]) -> None:
+        self.bits: list[int] = []  # bits of the apps with messages left to discard
+        self._queue = queue
+        self._done = done
+
+    def forget_waiting(self, app: App) -> None:
+        """Discard an app's waiting messages that no consumer has; later arrivals are kept."""
+        lots = app.take_waiting()
+        if lots:
+            self.bits.append(app.bit)
+            self._queue.work.start(self._forget(app, app.bit, lots))
+
+    def _forget(self, app: App, bit: int, lots: list[Lot]) -> Task:
+        queue = self._queue
+        work = queue.work
+        while lots:
+            lot = lots[-1]
+            while not work.may_go_on():
+                yield
+            for _ in range(min(len(lot), work.left)):
+                held = lot.pop() if isinstance(lot, deque) else lot.popitem()[1]
+                message = held[0] if isinstance(held, tuple) else held
+                work.left -= 1
+                # It may have been removed in the meantime, with the queue's other messages or by itself.
+                if not message.outstanding & bit or queue.messages.get(message.guid) is not message:
+                    continue
+                if app.bit == bit:
+                    app.forget(message)
+                else:
+                    message.outstanding &= ~bit
+                if not message.outstanding:
+                    queue.gone(message)
+            if not lot:
+                lots.pop()
+        self.bits.remove(bit)
+        self._done()
+
+
+class Actions:
+    """Actions for apps of one queue, taken in order once no messages are being returned to the app."""
+
+    def __init__(self, queue: Queue) -> None:
+        self._queue = queue
+        self._waiting: dict[App, deque[Callable[[], None]]] = {}
+
+    def add(self, app: App, action: Callable[[], None]) -> None:
+        """Run an action for an app, at once or later."""
+        waiting = self._waiting.get(app)
+        if waiting is not None:
+            waiting.append(action)
+        elif self._queue.delivery.is_settled(app):
+            action()
+        else:
+            self._waiting[app] = deque([action])
+            self._queue.work.add(self._wait(app))
+
+    def _wait(self, app: App) -> Task:
+        delivery = self._queue.delivery
+        while app in self._waiting and not (delivery.is_settled(app) or delivery.is_over):
+            yield
+        self._act(app)
+
+    def finish(self) -> None:
+        """Run all actions at once."""
+        for app in list(self._waiting):
+            self._act(app)
+
+    def _act(self, app: App) -> None:
+        waiting = self._waiting.pop(app, None)
+        while waiting:
+            waiting.popleft()()

@@ -1,0 +1,196 @@
+"""A broker's links to possible upstreams of its relays, with dispatch of their messages to relays."""
+
+from __future__ import annotations
+
+import logging
+import struct
+from collections.abc import Callable
+from functools import lru_cache
+
+from broker.bmq.links.links import OwnLinks
+from broker.bmq.links.requests import Answered, Requests
+from broker.bmq.relay.bulk import acknowledge, hand_out
+from broker.bmq.relay.confirms import LeftConfirms
+from broker.bmq.relay.relay import RelayQueue
+from broker.bmq.session.outbox import Outbox
+from broker.common.clock import Now
+from formats.bmq.wire.ack import iter_ack_words
+from formats.bmq.wire.event import EventType, Frame
+from formats.bmq.wire.options import SubQueueInfo, sub_queue_infos
+from formats.bmq.wire.push import iter_pushes
+
+__all__ = ["Hops", "PeerUpstream"]
+
+log = logging.getLogger("broker.relay")
+
+OPTIONS_BYTES_SHORT = 64
+
+QUEUE_ID_MAX = (1 << 31) - 1
+
+# Position of the queue id in a push.
+QUEUE_ID_AT, QUEUE_ID_END = 8, 12
+_queue_id = struct.Struct(">i").unpack_from
+
+
+@lru_cache(maxsize=1024)
+def _known_infos(options: bytes) -> list[SubQueueInfo]:
+    """Parse like `sub_queue_infos`, cached, since nearly all messages of a queue have the same."""
+    return sub_queue_infos(memoryview(options))
+
+
+def _infos(options: bytes | memoryview) -> list[SubQueueInfo]:
+    is_short = len(options) <= OPTIONS_BYTES_SHORT
+    return _known_infos(bytes(options)) if is_short else sub_queue_infos(memoryview(options))
+
+
+class PeerUpstream:
+    """The link to an upstream broker; see `broker.bmq.relay.upstream.Upstream`."""
+
+    def __init__(self, hops: Hops, node_id: int) -> None:
+        self.node_id = node_id
+        self.description = f"node {node_id}"
+        self._hops = hops
+
+    @property
+    def is_up(self) -> bool:
+        return self._hops.links.is_up(self.node_id)
+
+    def request(self, choice: object, answered: Answered) -> None:
+        try:
+            # After everything queued for that node.
+            self._hops.send_to(self.node_id)
+            self._hops.requests.send(self.node_id, choice, answered)
+        except Exception as error:
+            self.fail(error)
+
+    def event(self, kind: EventType, head: bytes = b"") -> bytearray:
+        return self._hops.outbox(self.node_id).event(kind, head)
+
+    def fail(self, error: Exception) -> None:
+        self._hops.links.fail(self.node_id, error)
+
+
+class Hops:
+    """The links and relays; `relays` are by their queue ids upstream. Outboxes are sent with `send_to` or `send_all`.
+
+    `cluster_name` is for the log.
+    """
+
+    def __init__(self, links: OwnLinks, requests: Requests, cluster_name: str, now: Now) -> None:
+        self.links = links
+        self.requests = requests
+        self.left = LeftConfirms(now)
+        self.relays: dict[int, RelayQueue] = {}
+        self._cluster_name = cluster_name
+        self._reopening: set[int] = set()  # those that tell a new upstream what they have open
+        self._direct: dict[int, Callable[[], Outbox]] = {}
+        self._outboxes: dict[int, Outbox] = {}
+        self._dirty: set[int] = set()
+        self._last_queue_id = -1
+
+    def next_queue_id(self) -> int:
+        """Return a number for another relay."""
+        while True:
+            # The wire's numbers are signed: after very many, free ones are reused.
+            self._last_queue_id = (self._last_queue_id + 1) & QUEUE_ID_MAX
+            if self._last_queue_id not in self.relays:
+                return self._last_queue_id
+
+    def remove(self, relay: RelayQueue) -> bool:
+        """Remove a relay; return False if it is not one of these."""
+        self._reopening.discard(relay.queue_id)
+        return self.relays.pop(relay.queue_id, None) is not None
+
+    def begin(self, relay: RelayQueue) -> None:
+        """Add the relay of a newly opened queue."""
+        relay.confirms.inherit(self.left.take(relay.uri))
+
+    def end(self, relay: RelayQueue) -> None:
+        """Remove a relay that no client has open any longer."""
+        self.left.keep(relay.uri, relay.confirms.leave())
+
+    def found(self, relay: RelayQueue, node_id: int) -> None:
+        """Set a relay's upstream."""
+        if not relay.openings.is_unused:
+            self._reopening.add(relay.queue_id)
+        relay.on_open = lambda: self._on_open(relay.queue_id)
+        relay.found(PeerUpstream(self, node_id))
+
+    def lost(self, relay: RelayQueue) -> None:
+        """Remove a relay's upstream."""
+        self._reopening.discard(relay.queue_id)
+        relay.lost()
+
+    def _on_open(self, queue_id: int) -> None:
+        if queue_id in self._reopening:
+            self._reopening.discard(queue_id)
+            if not self._reopening:
+                # The text is the reference's: programs wait for it in the log.
+                log.info("Cluster (%s): state restored", self._cluster_name)
+
+    def node_up(self, node_id: int) -> Outbox:
+        """Register a reachable node; return the outbox for it."""
+        outbox = self._outboxes[node_id] = Outbox()
+        return outbox
+
+    def link_up(self, node_id: int, outbox: Callable[[], Outbox]) -> None:
+        """Register a node reachable by a link whose `outbox` is sent with the step.
+
+        Output need not be buffered here, as nothing else has to precede it.
+        """
+        self._direct[node_id] = outbox
+
+    def node_down(self, node_id: int) -> None:
+        """Unregister an unreachable node."""
+        self._direct.pop(node_id, None)
+        self._outboxes.pop(node_id, None)
+        self._dirty.discard(node_id)
+
+    def outbox(self, node_id: int) -> Outbox:
+        """Return the outbox for a node, sent with the next flush."""
+        direct = self._direct.get(node_id)
+        if direct is not None:
+            return direct()
+        self._dirty.add(node_id)
+        return self._outboxes[node_id]
+
+    def wake(self, node_id: int) -> None:
+        """Note output in a node's outbox."""
+        self._dirty.add(node_id)
+
+    def send_to(self, node_id: int) -> None:
+        """Send the output for a node."""
+        self._dirty.discard(node_id)
+        outbox = self._outboxes.get(node_id)
+        if outbox is not None and outbox.size:
+            self.links.send(node_id, outbox.take())
+
+    def send_all(self) -> None:
+        """Send the output of the step."""
+        for node_id in list(self._dirty):
+            self.send_to(node_id)
+
+    def on_ack(self, node_id: int, data: memoryview, frame: Frame) -> None:
+        """Handle acks of posts. Raises FormatError if they are malformed."""
+        acknowledge(iter_ack_words(data, frame.body, frame.end), lambda queue_id: self._relay(node_id, queue_id))
+
+    def on_push(self, node_id: int, data: memoryview, frame: Frame) -> None:
+        """Handle messages from an upstream. Raises FormatError if they are malformed."""
+        at, end = frame.body, frame.end
+        while end - at >= QUEUE_ID_END:
+            relay = self._relay(node_id, _queue_id(data, at + QUEUE_ID_AT)[0])
+            start = at
+            if relay is not None:
+                at = hand_out(relay, data, at, end, _infos)
+            if at == start:
+                break
+        for push in iter_pushes(data, at, end):
+            relay = self._relay(node_id, push.queue_id)
+            if relay is not None:
+                relay.on_push(push, _infos(push.options))
+
+    def _relay(self, node_id: int, queue_id: int) -> RelayQueue | None:
+        """Return the relay of that number, if the node is its upstream."""
+        relay = self.relays.get(queue_id)
+        upstream = None if relay is None else relay.openings.upstream
+        return relay if isinstance(upstream, PeerUpstream) and upstream.node_id == node_id else None

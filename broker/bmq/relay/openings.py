@@ -1,0 +1,460 @@
+"""A relay's opens at its upstream: each client's request is forwarded at once, and a new upstream gets their sum.
+
+Requests for a queue are forwarded in order, so an answer is awaited only where it matters (source:
+mqbblp::ClusterQueueHelper).
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable
+from typing import NamedTuple
+
+from broker.bmq.core.cluster_errors import ClusterError
+from broker.bmq.core.config import DEFAULT_APP_ID
+from broker.bmq.queue.handles import QueueFlag, Refusal, app_id_of
+from broker.bmq.relay.counts import COUNT_MAX, Count
+from broker.bmq.relay.unanswered import Unanswered
+from broker.bmq.relay.upstream import TRANSITIONS, Trigger, Upstream, UpstreamState
+from broker.common.clock import Now
+from broker.common.timers import Timers
+from formats.bmq.control.messages import (
+    CloseQueue,
+    ConfigureStream,
+    OpenQueue,
+    OpenQueueResponse,
+    QueueHandleParameters,
+    Status,
+    StatusCategory,
+    StreamParameters,
+    SubQueueIdInfo,
+    Subscription,
+)
+
+__all__ = ["Openings", "UpstreamConsumer"]
+
+log = logging.getLogger("broker.relay")
+
+RETRY_MS = 200
+
+# Failures after which a request may succeed when repeated, here or at another node.
+PASSING = {
+    StatusCategory.TIMEOUT,
+    StatusCategory.NOT_CONNECTED,
+    StatusCategory.CANCELED,
+    StatusCategory.NOT_READY,
+}
+
+PASSING_CODES = {ClusterError.STOPPING, ClusterError.NOT_PRIMARY}
+
+# Callback with the result of an open request: None if it is open.
+Answered = Callable[[Refusal | None], None]
+
+
+class Opening(NamedTuple):
+    parameters: QueueHandleParameters
+    answered: Answered
+
+
+class UpstreamConsumer:
+    """An app read by this relay: `reads` counts its opens; `asked` is True if this upstream knows of it."""
+
+    __slots__ = ("app_id", "asked", "asking", "reads", "sub_id", "subscriptions")
+
+    def __init__(self, app_id: str, sub_id: int) -> None:
+        self.app_id = app_id
+        self.sub_id = sub_id
+        self.reads = Count()
+        self.asking = 0  # open requests in flight
+        self.asked = False
+        self.subscriptions: tuple[Subscription, ...] = ()
+
+    @property
+    def readers(self) -> int:
+        return self.reads.open
+
+    @property
+    def info(self) -> SubQueueIdInfo | None:
+        return None if self.app_id == DEFAULT_APP_ID else SubQueueIdInfo(sub_id=self.sub_id, app_id=self.app_id)
+
+
+class Openings:
+    """The opens of one queue.
+
+    When an upstream knows them all, `opened` is called. It sends the pending posts and confirms and then calls its
+    argument; after that the subscriptions are sent, and further data is sent directly. `learn` is called with each
+    successful answer, `reads` with each app that the upstream opens later.
+    """
+
+    def __init__(
+        self,
+        uri: str,
+        queue_id: int,
+        now: Now,
+        timers: Timers,
+        opened: Callable[[Callable[[], None]], None],
+        learn: Callable[[OpenQueueResponse], None],
+        reads: Callable[[str], None],
+    ) -> None:
+        self.uri = uri
+        self.queue_id = queue_id
+        self.state = UpstreamState.NONE
+        self.upstream: Upstream | None = None
+        self.writes = Count()
+        self.consumers: dict[str, UpstreamConsumer] = {}
+        self._now = now
+        self._timers = timers
+        self._opened = opened
+        self._learn = learn
+        self._reads = reads
+        self._writers_asked = False
+        self._waiting: list[Opening] = []
+        self._finished = False
+        self._unanswered = Unanswered()
+        self._asking = 0  # open requests in flight, for which `waiting` is empty
+        self._is_leaving = False
+        self._sent: list[QueueHandleParameters] = []  # those of them that the upstream has got, and not answered
+        self._last_sub_id = 0
+        # Incremented with each upstream: answers of older ones are ignored.
+        self.generation = 0
+
+    @property
+    def writers(self) -> int:
+        """Number of clients' opens for writing."""
+        return self.writes.open
+
+    @property
+    def is_unused(self) -> bool:
+        """Return True if no client has the queue open, or is opening it."""
+        return not (self.writers or self.consumers or self._waiting or self._asking)
+
+    def finish(self) -> None:
+        """Finish: there will be no further upstream, and every request succeeds at once."""
+        self._finished = True
+        self._open_waiting()
+
+    def _open_waiting(self) -> None:
+        waiting, self._waiting = self._waiting, []
+        for opening in waiting:
+            self.open(*opening)
+
+    # -- the upstream comes and goes
+
+    def leave(self, answered: Callable[[], None]) -> int:
+        """Ask the upstream, which will be left soon, to send no more messages.
+
+        Returns the number of requests: `answered` is called as often, later.
+        """
+        self._is_leaving = True
+        consumers = [each for each in self.consumers.values() if each.subscriptions]
+        if self.state is not UpstreamState.OPEN:
+            return 0
+        for consumer in consumers:
+            self._send_subscriptions(consumer, answered)
+        return len(consumers)
+
+    def found(self, upstream: Upstream) -> None:
+        """Set the upstream, and send it the opens."""
+        if self.state is not UpstreamState.NONE:
+            self.lost()
+        self.state = TRANSITIONS[self.state, Trigger.FOUND]
+        self.upstream = upstream
+        self.generation += 1
+        self._forget_asked()
+        self._reopen()
+
+    def lost(self) -> None:
+        """Remove the upstream. Pending configurations are answered: the next upstream gets them.
+
+        The next may be the same node: it must not assume that this relay still has its messages.
+        """
+        if self.upstream is not None and self.upstream.is_up:
+            self._close_all()
+        self._sent.clear()
+        self._forget_asked()
+        self._is_leaving = False
+        self.state = TRANSITIONS[self.state, Trigger.LOST]
+        self.upstream = None
+        self.generation += 1
+        self._unanswered.give_up()
+
+    def _forget_asked(self) -> None:
+        """Reset the state known to the upstream."""
+        self._writers_asked = False
+        self.writes.forget()
+        for consumer in self.consumers.values():
+            consumer.asked = False
+            consumer.reads.forget()
+
+    def _reopen(self) -> None:
+        generation = self.generation
+        left = 0
+        again = False
+
+        def answered(choice: object, what: str) -> None:
+            nonlocal left, again
+            if generation != self.generation:
+                return
+            left -= 1
+            if isinstance(choice, Status):
+                passing = choice.category in PASSING or choice.category is StatusCategory.REFUSED
+                log.warning("queue '%s' cannot be opened again upstream for %s: %s", self.uri, what, choice)
+                again |= passing
+                if passing:
+                    self._not_asked(what)
+            elif isinstance(choice, OpenQueueResponse):
+                self._learn(choice)
+            if not left:
+                if again:
+                    self._timers.at(self._now.ms + RETRY_MS, lambda: self._retry(generation))
+                else:
+                    self._all_opened()
+
+        assert self.upstream is not None
+        requests: list[tuple[OpenQueue, str]] = []
+        if self.writers and not self._writers_asked:
+            self._writers_asked = True
+            flags = QueueFlag.WRITE | QueueFlag.ACK
+            requests.append((OpenQueue(handle_parameters=self._parameters(None, flags, 0, self.writes.tell())), ""))
+        for consumer in self.consumers.values():
+            if consumer.readers and not consumer.asked:
+                consumer.asked = True
+                parameters = self._parameters(consumer, QueueFlag.READ, consumer.reads.tell(), 0)
+                requests.append((OpenQueue(handle_parameters=parameters), consumer.app_id))
+        left = len(requests)
+        for request, what in requests:
+            log.info(
+                "Sent ReopenQueue request for queue '%s', app '%s' to %s", self.uri, what, self.upstream.description
+            )
+            self.upstream.request(request, lambda choice, what=what: answered(choice, what))  # type: ignore[misc]
+        if not requests:
+            self._all_opened()
+
+    def _not_asked(self, app_id: str) -> None:
+        """Note that the upstream does not know of an app or, without a name, of the writers."""
+        if not app_id:
+            self._writers_asked = False
+            self.writes.forget()
+        elif app_id in self.consumers:
+            self.consumers[app_id].asked = False
+            self.consumers[app_id].reads.forget()
+
+    def _retry(self, generation: int) -> None:
+        if generation == self.generation and self.state is UpstreamState.OPENING:
+            self._reopen()
+
+    def _all_opened(self) -> None:
+        generation = self.generation
+        self._opened(lambda: self._kept_sent(generation))
+
+    def _kept_sent(self, generation: int) -> None:
+        if generation != self.generation:
+            return
+        self.state = TRANSITIONS[self.state, Trigger.OPENED]
+        for consumer in self.consumers.values():
+            if consumer.subscriptions:
+                self._send_subscriptions(consumer, lambda: None)
+        self._open_waiting()
+
+    # -- what clients ask
+
+    def open(self, parameters: QueueHandleParameters, answered: Answered) -> None:
+        """Open the queue upstream for a client."""
+        if self._finished:
+            answered(None)
+            return
+        if self.state is not UpstreamState.OPEN:
+            self._waiting.append(Opening(parameters, answered))
+            return
+        assert self.upstream is not None
+        generation = self.generation
+        consumer = None
+        if parameters.flags & QueueFlag.READ:
+            app_id = app_id_of(parameters)
+            consumer = self.consumers.get(app_id) or self._add_consumer(app_id)
+            consumer.asking += 1
+            consumer.asked = True
+        self._asking += 1
+        asked = self._ask(parameters, consumer)
+
+        def came(choice: object) -> None:
+            self._asking -= 1
+            if consumer is not None:
+                consumer.asking -= 1
+            if generation != self.generation:
+                self._drop_unused(consumer)
+                self.open(parameters, answered)
+                return
+            if asked in self._sent:
+                self._sent.remove(asked)
+            granted = choice is None or isinstance(choice, OpenQueueResponse)
+            self._count(parameters, asked, consumer, granted=granted)
+            if isinstance(choice, OpenQueueResponse):
+                log.info("received OpenQueueResponse for queue '%s', app '%s'", self.uri, consumer and consumer.app_id)
+                self._learn(choice)
+            if granted:
+                if consumer is not None:
+                    self._reads(consumer.app_id)
+                answered(None)
+            elif isinstance(choice, Status) and (choice.category in PASSING or choice.code in PASSING_CODES):
+                self._drop_unused(consumer)
+                # Until then the queue must not look unused.
+                self._asking += 1
+                self._timers.at(self._now.ms + RETRY_MS, lambda: self._open_again(parameters, answered))
+            else:
+                self._drop_unused(consumer)
+                status = choice if isinstance(choice, Status) else None
+                category = status.category if status else StatusCategory.UNKNOWN
+                text = status.message if status else "no answer to an open request"
+                answered(Refusal(category, text, status.code if status else -1))
+
+        if asked.read_count or asked.write_count:
+            self._sent.append(asked)
+            self.upstream.request(OpenQueue(handle_parameters=asked), came)
+        elif self._sent:
+            came(Status(category=StatusCategory.NOT_READY, code=0, message="what is asked for already has no answer"))
+        else:
+            came(None)
+
+    def _ask(self, parameters: QueueHandleParameters, consumer: UpstreamConsumer | None) -> QueueHandleParameters:
+        """Return the request upstream for a client's open, without counts beyond the maximum."""
+        flags = parameters.flags
+        reads = writes = 0
+        if consumer is not None:
+            reads = consumer.reads.ask(parameters.read_count)
+            flags &= ~0 if reads else ~QueueFlag.READ
+        if parameters.flags & QueueFlag.WRITE:
+            writes = self.writes.ask(parameters.write_count)
+            flags &= ~0 if writes else ~QueueFlag.WRITE
+        return self._parameters(consumer, flags, reads, writes)
+
+    def _open_again(self, parameters: QueueHandleParameters, answered: Answered) -> None:
+        self._asking -= 1
+        self.open(parameters, answered)
+
+    def _count(
+        self,
+        parameters: QueueHandleParameters,
+        asked: QueueHandleParameters,
+        consumer: UpstreamConsumer | None,
+        *,
+        granted: bool,
+    ) -> None:
+        if consumer is not None:
+            consumer.reads.answered(parameters.read_count, asked.read_count, granted=granted)
+        if parameters.flags & QueueFlag.WRITE:
+            self.writes.answered(parameters.write_count, asked.write_count, granted=granted)
+            self._writers_asked |= granted
+
+    def adopt_reads(self, app_id: str, count: int) -> UpstreamConsumer:
+        """Adopt opens of clients that come from a root; while there is no upstream."""
+        assert self.state is UpstreamState.NONE
+        consumer = self.consumers.get(app_id) or self._add_consumer(app_id)
+        consumer.reads.open += count
+        return consumer
+
+    def adopt_writes(self, count: int) -> None:
+        """Adopt opens for writing, like `adopt_reads`."""
+        assert self.state is UpstreamState.NONE
+        self.writes.open += count
+
+    def give_back_reads(self, app_id: str, count: int) -> None:
+        """Give back a client's opens of an app."""
+        consumer = self.consumers.get(app_id)
+        if consumer is None:
+            return
+        known = consumer.reads.give_back(count)
+        if self.upstream is not None and known:
+            if consumer.readers <= 0 and consumer.subscriptions:
+                self.configure(app_id, (), lambda: None)
+            self._close(self._parameters(consumer, QueueFlag.READ, known, 0))
+        self._drop_unused(consumer)
+
+    def give_back_writes(self, count: int) -> None:
+        """Give back a client's opens for writing."""
+        known = self.writes.give_back(count)
+        if self.upstream is not None and known:
+            self._close(self._parameters(None, QueueFlag.WRITE | QueueFlag.ACK, 0, known))
+
+    def after_closing(self, closed: Callable[[], None]) -> None:
+        """Call `closed` when the upstream, if any, has answered every close request so far, whatever the answers."""
+        self._unanswered.after_closing(closed)
+
+    def configure(self, app_id: str, subscriptions: tuple[Subscription, ...], configured: Callable[[], None]) -> None:
+        """Set the clients' subscriptions of an app; `configured` is called once the upstream, if any, has them."""
+        consumer = self.consumers.get(app_id)
+        if consumer is None or consumer.subscriptions == subscriptions:
+            configured()
+            return
+        consumer.subscriptions = subscriptions
+        if self.state is UpstreamState.OPEN:
+            self._send_subscriptions(consumer, self._unanswered.configuring(configured))
+        else:
+            configured()
+
+    def _send_subscriptions(self, consumer: UpstreamConsumer, answered: Callable[[], None]) -> None:
+        assert self.upstream is not None
+        subscriptions = () if self._is_leaving else consumer.subscriptions
+        parameters = StreamParameters(app_id=consumer.app_id, subscriptions=subscriptions)
+        request = ConfigureStream(q_id=self.queue_id, stream_parameters=parameters)
+
+        def came(choice: object) -> None:
+            if isinstance(choice, Status) and choice.category is not StatusCategory.SUCCESS:
+                log.warning("queue '%s', app '%s' is not configured upstream: %s", self.uri, consumer.app_id, choice)
+            answered()
+
+        self.upstream.request(request, came)
+
+    def _close_all(self) -> None:
+        given_up = [
+            self._parameters(consumer, QueueFlag.READ, consumer.reads.told, 0)
+            for consumer in self.consumers.values()
+            if consumer.reads.told
+        ]
+        if self.writes.told:
+            given_up.append(self._parameters(None, QueueFlag.WRITE | QueueFlag.ACK, 0, self.writes.told))
+        # Pending open requests have been processed there, too, when this arrives.
+        given_up += self._sent
+        for number, parameters in enumerate(given_up, 1):
+            self._close(parameters, is_final=number == len(given_up))
+
+    def _close(self, parameters: QueueHandleParameters, *, is_final: bool = False) -> None:
+        assert self.upstream is not None
+        answered = self._unanswered.closing()
+
+        def came(choice: object) -> None:
+            if isinstance(choice, Status):
+                log.info("queue '%s' is not closed upstream: %s", self.uri, choice)
+            answered()
+
+        self.upstream.request(CloseQueue(handle_parameters=parameters, is_final=is_final), came)
+
+    def _add_consumer(self, app_id: str) -> UpstreamConsumer:
+        sub_id = 0
+        if app_id != DEFAULT_APP_ID:
+            taken = {consumer.sub_id for consumer in self.consumers.values()}
+            while sub_id in taken or not sub_id:
+                sub_id = self._last_sub_id = self._last_sub_id % COUNT_MAX + 1
+        consumer = self.consumers[app_id] = UpstreamConsumer(app_id, sub_id)
+        return consumer
+
+    def _drop_unused(self, consumer: UpstreamConsumer | None) -> None:
+        if consumer is None or consumer.readers > 0 or consumer.asking:
+            return
+        if self.consumers.get(consumer.app_id) is consumer:
+            del self.consumers[consumer.app_id]
+
+    def _uri(self, consumer: UpstreamConsumer | None) -> str:
+        return self.uri if consumer is None or consumer.info is None else f"{self.uri}?id={consumer.app_id}"
+
+    def _parameters(
+        self, consumer: UpstreamConsumer | None, flags: int, reads: int, writes: int
+    ) -> QueueHandleParameters:
+        return QueueHandleParameters(
+            uri=self._uri(consumer),
+            q_id=self.queue_id,
+            sub_id_info=None if consumer is None else consumer.info,
+            flags=flags,
+            read_count=reads,
+            write_count=writes,
+        )

@@ -1,0 +1,43 @@
+"""Budget for posts that a broker keeps until the upstream acknowledges them."""
+
+from __future__ import annotations
+
+from broker.bmq.core.messages import Full
+
+__all__ = ["PutRoom"]
+
+# Default for one queue.
+PUT_BYTES_MAX = 256 << 20
+PUTS_MAX = 1 << 20
+
+
+class PutRoom:
+    """Limits for the posts of one relay, or of several together, and their usage: bytes and messages."""
+
+    __slots__ = ("bytes", "bytes_max", "messages", "messages_max")
+
+    def __init__(self, bytes_max: int | None = None, messages_max: int | None = None) -> None:
+        self.bytes_max = PUT_BYTES_MAX if bytes_max is None else bytes_max
+        self.messages_max = PUTS_MAX if messages_max is None else messages_max
+        self.bytes = self.messages = 0
+
+    def check(self, size: int) -> None:
+        """Raise `Full` if there is no room for another post."""
+        if self.messages >= self.messages_max:
+            raise Full("LIMIT_MESSAGES", f"{self.messages} posts are on their way")
+        if self.bytes + size > self.bytes_max:
+            raise Full("LIMIT_BYTES", f"{self.bytes} bytes of posts are on their way")
+
+    def has(self, size: int, count: int) -> bool:
+        """Return True if there is room for `count` more posts, of `size` bytes together."""
+        return self.messages + count <= self.messages_max and self.bytes + size <= self.bytes_max
+
+    def take(self, size: int, count: int = 1) -> None:
+        """Reserve room for `count` more posts, even beyond the limits."""
+        self.messages += count
+        self.bytes += size
+
+    def give(self, size: int, count: int = 1) -> None:
+        """Release `count` posts, of `size` bytes together."""
+        self.messages -= count
+        self.bytes -= size

@@ -1,0 +1,672 @@
+"""The relay of a queue whose root is elsewhere.
+
+It has the same tree of apps, streams and subscriptions as the root. It sends the sum of its clients' opens and
+subscriptions to its upstream (`Openings`). Posts are forwarded, and kept until they are acknowledged. Messages arrive
+with the subscriptions that they are for, and are delivered here; confirms and rejects are forwarded.
+
+Invariant: a message is in `messages` until every app that it came for has confirmed it; until then it is held by this
+relay at the root. Messages that no consumer here has are discarded when the upstream is lost: the next one resends
+them.
+Source: mqbblp::RelayQueueEngine, mqbblp::RemoteQueue.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Iterable, Sequence
+from contextlib import suppress
+from itertools import chain, islice
+
+from broker.bmq.core.config import DEFAULT_APP_ID, DomainConfig
+from broker.bmq.core.expressions import ExpressionError, compile_expression
+from broker.bmq.core.messages import Buffer, Content, Message, Posted, Poster
+from broker.bmq.core.redelivery import Wanted
+from broker.bmq.core.work import Task
+from broker.bmq.queue.capacity import Usage
+from broker.bmq.queue.delivery import STOP
+from broker.bmq.queue.handles import Handle, QueueFlag, Refusal, app_id_of
+from broker.bmq.queue.purges import strip, take_all
+from broker.bmq.queue.queue import App, Queue, Stream, Subscription, Surroundings
+from broker.bmq.queue.queue_requests import Opened
+from broker.bmq.queue.rejects import REJECT_LINES_MAX, note_attempts
+from broker.bmq.relay.confirms import Confirms
+from broker.bmq.relay.counts import COUNT_MAX
+from broker.bmq.relay.inherited import Unconfirmed
+from broker.bmq.relay.openings import Openings
+from broker.bmq.relay.posts import Posts, Unacknowledged
+from broker.bmq.relay.put_room import PutRoom
+from broker.bmq.relay.relay_log import RelayLog, relay_config
+from broker.bmq.relay.unsettled import Unsettled
+from broker.bmq.relay.upstream import Upstream, UpstreamState
+from broker.common.faults import Change, Inconsistent
+from formats.bmq.codes import DEFAULT_SUBSCRIPTION_ID, RDA_COUNTER_MAX
+from formats.bmq.control.messages import (
+    ConsumerInfo,
+    Expression,
+    ExpressionVersion,
+    OpenQueueResponse,
+    QueueHandleParameters,
+    StatusCategory,
+)
+from formats.bmq.control.messages import Subscription as SubscriptionInfo
+from formats.bmq.wire.event import EventType
+from formats.bmq.wire.options import SubQueueInfo
+from formats.bmq.wire.push import Push, PushFlag
+from formats.bmq.wire.rda import RDA_INFO, UNLIMITED, RdaInfo
+from formats.bmq.wire.reject import REJECT_HEADER_BYTES, pack_reject
+
+__all__ = ["RelayQueue", "StoreReader"]
+
+log = logging.getLogger("broker.relay")
+
+_OPEN = UpstreamState.OPEN
+_PUSH_PROPERTIES = int(PushFlag.MESSAGE_PROPERTIES)
+_IMPLICIT_PAYLOAD = int(PushFlag.IMPLICIT_PAYLOAD)
+POISONOUS = RDA_INFO.pack(RdaInfo(0, 1, 0))[0]
+INT64_MAX = (1 << 63) - 1
+DEFAULT_INFO = SubQueueInfo(DEFAULT_SUBSCRIPTION_ID, UNLIMITED)
+
+# Reads the message of a GUID in this node's own store, or None.
+StoreReader = Callable[[bytes], Content | None]
+
+
+class RelayQueue(Queue):
+    """A queue of this node's clients whose root is elsewhere.
+
+    `queue_id` is its number on links to upstreams. `read` finds messages in this node's own store. `unused` is called
+    when no client has the queue open any longer, `out_of_step` when the store lacks a message that it should have.
+    `room` limits the posts in flight; further ones are refused.
+    """
+
+    is_root = False
+    # Limit of unconfirmed bytes in a subscription upstream.
+    asked_bytes_max = INT64_MAX
+
+    def __init__(
+        self,
+        uri: str,
+        key: bytes,
+        config: DomainConfig,
+        app_keys: Iterable[tuple[str, bytes]],
+        around: Surroundings,
+        queue_id: int,
+        read: StoreReader,
+        unused: Callable[[RelayQueue], None],
+        out_of_step: Callable[[RelayQueue], None],
+        room: PutRoom | None = None,
+    ) -> None:
+        self._read = read
+        self._unused = unused
+        self._out_of_step = out_of_step
+        self._attempts_max: int | None = None
+        super().__init__(uri, key, config, app_keys, RelayLog(read), Usage(), around)
+        self.queue_id = queue_id
+        self.was_opened = True
+        self._open_timeout_ms = around.open_timeout_ms
+        self.openings = Openings(uri, queue_id, self.now, self.timers, self._send_kept, self.learn, self._reads)
+        self.posts = Posts(self, queue_id, self.openings, room or PutRoom())
+        self.confirms = Confirms(queue_id, self.openings, self.now, self.timers)
+        self._wanted: dict[Stream, list[Subscription]] = {}
+        self._ids: dict[tuple[str, str], int] = {}  # of subscriptions upstream, by app id and expression
+        self._app_ids: dict[int, str] = {}  # by those numbers
+        self._last_id = 0
+        self.pushed = 0
+        self._is_stored = False  # True if its messages are in this node's own store, too
+        self._root: Queue | None = None
+        self._unsettled = Unsettled(self, self.hold, self.found)
+        # Called when an upstream knows all opens.
+        self.on_open: Callable[[], None] = lambda: None
+
+    def app(self, app_id: str) -> App:
+        """Return the app of that name; the root checks that the domain names it."""
+        app = self.apps.get(app_id)
+        if app is None:
+            app = self.apps[app_id] = App(app_id, b"", self.free_bit())
+        return app
+
+    def free_bit(self) -> int:
+        taken = 0
+        for bit in chain((app.bit for app in self.apps.values()), self.ghosts, self._unsettled.forgetting.bits):
+            taken |= bit
+        return ~taken & (taken + 1)
+
+    def name_app(self, app_id: str, key: bytes) -> None:
+        """Add an app from the cluster's state; existing readers keep their messages."""
+        self.app(app_id).key = key
+        self.apps_changed()
+
+    def unname_app(self, app: App) -> None:
+        """Remove an app. The root has taken its messages back, or will send them again."""
+        app.key = b""
+        if not app.streams:
+            strip(self, app)
+            del self.apps[app.app_id]
+        self.apps_changed()
+
+    def configure_domain(self, config: DomainConfig) -> None:
+        super().configure_domain(relay_config(config))
+        # Duplicates are removed where the messages are stored.
+        self.history.window_ms = 0
+
+    @property
+    def attempts_max(self) -> int | None:
+        return self._attempts_max
+
+    @property
+    def is_idle(self) -> bool:
+        """True if no client has it open, since the root decides about the queue itself."""
+        return False
+
+    def learn(self, response: OpenQueueResponse) -> None:
+        """Take the parameters in an upstream's response; a member of the cluster knows the domain itself."""
+
+    # -- the upstream
+
+    @property
+    def upstream(self) -> Upstream | None:
+        """The upstream, or the next one while the last one's messages are still being discarded."""
+        return self._unsettled.upstream or self.openings.upstream
+
+    def found(self, upstream: Upstream) -> None:
+        """Set the upstream, which takes effect when no messages are left to be discarded or taken over."""
+        if self._unsettled.is_busy:
+            self._unsettled.upstream = upstream
+            return
+        log.info("queue '%s' has an upstream: %s", self.uri, upstream.description)
+        self.openings.found(upstream)
+
+    def leave(self, answered: Callable[[], None]) -> int:
+        """Prepare to leave the upstream: received messages are delivered and confirmed. See `Openings.leave`."""
+        return self.openings.leave(answered)
+
+    def lost(self) -> None:
+        """Remove the upstream: outgoing data is kept, and messages without a consumer will be sent again."""
+        self._unsettled.upstream = None
+        self.openings.lost()
+        if not self.openings.writers:
+            self.posts.forget_all()
+        for app in self.apps.values():
+            self._unsettled.forgetting.forget_waiting(app)
+            for stream in app.streams:
+                # Another root may use the same numbers for other schemas of properties.
+                stream.schemas_sent.clear()
+        self._unsettled.later.finish()
+
+    def move(self) -> None:
+        """Prepare for a root at this node: no further upstream will come, and work that waits for one is finished."""
+        self._unsettled.upstream = None
+        self.openings.lost()
+        self._unsettled.later.finish()
+
+    def _send_kept(self, sent: Callable[[], None]) -> None:
+        """Send the kept posts and confirms, in slices, to an upstream that knows the opens; then call `sent`."""
+        self.work.start(self._send_slowly(sent))
+
+    def _send_slowly(self, sent: Callable[[], None]) -> Task:
+        posts, confirms, work, generation = self.posts, self.confirms, self.work, self.openings.generation
+        posts.begin_resending()
+        confirms.begin_resending()
+        while posts.has_unsent or confirms.has_unsent:
+            while not work.may_go_on():
+                yield
+            if self.openings.generation != generation:
+                return
+            work.left -= posts.send_some() if posts.has_unsent else confirms.send_some()
+        sent()
+        self.on_open()
+
+    def _reads(self, app_id: str) -> None:
+        """Handle an app opened by the upstream, before its first push."""
+        self.confirms.opened(app_id)
+
+    # -- opening, configuring, closing
+
+    def open(self, parameters: QueueHandleParameters, opened: Opened) -> None:
+        """Open the queue upstream for a client, which gets an answer within the time limit."""
+        waits = True
+
+        def answered(refusal: Refusal | None) -> None:
+            nonlocal waits
+            if waits:
+                waits = False
+                opened((self._root or self) if refusal is None else refusal)
+            elif refusal is None and self._root is None:
+                self._give_back(parameters)
+            if refusal is not None and parameters.flags & QueueFlag.READ:
+                self._drop_app(app_id_of(parameters))
+            if self.openings.is_unused:
+                self._unused(self)
+
+        def give_up() -> None:
+            nonlocal waits
+            if waits:
+                waits = False
+                opened(Refusal(StatusCategory.TIMEOUT, "the open request was not answered in time", -1))
+
+        with Change(f"opening queue '{self.uri}' upstream"):
+            self.timers.at(self.now.ms + self._open_timeout_ms, give_up)
+            self.openings.open(parameters, answered)
+
+    def _give_back(self, parameters: QueueHandleParameters) -> None:
+        """Give back an open for which its client does not wait any longer."""
+        if parameters.flags & QueueFlag.READ:
+            self.give_back_reads(app_id_of(parameters), parameters.read_count)
+        if parameters.flags & QueueFlag.WRITE:
+            self.give_back_writes(parameters.write_count)
+
+    def hand_over(self, root: Queue) -> None:
+        """Pass waiting clients on to the root, which is here now."""
+        self._root = root
+        self.openings.finish()
+
+    def reconfigure(self, stream: Stream, subscriptions: list[Subscription], configured: Callable[[], None]) -> None:
+        for each in subscriptions:
+            # As in `Queue.configure`.
+            if each.text:
+                with suppress(ExpressionError):
+                    compile_expression(each.text)
+
+        def answered() -> None:
+            # Not earlier, since a client does not know these subscriptions before it has its answer.
+            if subscriptions and self._wanted.get(stream) is subscriptions:
+                self.configure(stream, subscriptions)
+                # Messages returned by a broker below are for others, too.
+                self._forget_unwanted(stream.app)
+            configured()
+
+        with Change(f"the configuration of a consumer of queue '{self.uri}'"):
+            self._wanted[stream] = subscriptions
+            self._forget_unwanted(stream.app)
+            if not subscriptions:
+                self.configure(stream, subscriptions)
+            self._tell(stream.app, answered)
+
+    def _tell(self, app: App, answered: Callable[[], None]) -> None:
+        """Send an app's subscriptions to the upstream, after all earlier messages to it."""
+        # In the current state: messages not wanted in between are discarded here, so the upstream must redeliver them.
+        summed = self._summed(app)
+        self._unsettled.later.add(app, lambda: self.openings.configure(app.app_id, summed, answered))
+
+    def detach(self, stream: Stream, *, lost: bool = False) -> None:
+        app = stream.app
+        with Change(f"the end of a consumer of queue '{self.uri}'"):
+            self._wanted.pop(stream, None)
+            self._unsettled.inherited.leave(stream)
+            super().detach(stream, lost=lost)
+            self._forget_unwanted(app)
+            self._tell(app, lambda: None)
+
+    def taken_back(self, app: App, wanted: Wanted | None) -> Wanted | None:
+        """Return a filter of messages that go to other consumers here, without those removed by the root meanwhile.
+
+        Messages that no consumer here wants any longer are discarded: the root delivers them to others.
+        """
+        texts = self._texts(app)
+        if "" in texts:
+            texts = set()
+        if not (self._is_stored or texts):
+            return wanted
+
+        def is_kept(message: Message) -> bool:
+            is_here = not self._is_stored or self._is_kept(message)
+            if is_here and wanted is not None and not wanted(message):
+                return False
+            if is_here and (not texts or self.is_wanted(message, texts)):
+                return True
+            self._forget(app, message)
+            return False
+
+        return is_kept
+
+    def _is_kept(self, message: Message) -> bool:
+        content = self._read(message.guid)
+        if content is not None and message.payload is None:
+            # The root may remove it while the next consumer has it.
+            message.payload = bytes(content.data)
+        return content is not None
+
+    def _forget(self, app: App, message: Message) -> None:
+        app.forget(message)
+        if not message.outstanding:
+            self.gone(message)
+
+    def _drop_app(self, app_id: str) -> None:
+        """Drop an app that no client has open or is opening: for the upstream this relay holds no message of it."""
+        app = self.apps.get(app_id)
+        if app is not None and not app.streams and app_id not in self.openings.consumers:
+            strip(self, app)
+            if not app.key:
+                del self.apps[app_id]
+
+    def _forget_unwanted(self, app: App) -> None:
+        """Discard waiting messages that no consumer wants any longer: the root redelivers them once it is told."""
+        texts = self._texts(app)
+        if not texts or "" in texts:
+            return
+
+        def wanted(message: Message) -> bool:
+            is_wanted = self.is_wanted(message, texts)
+            if not is_wanted:
+                self._forget(app, message)
+            return is_wanted
+
+        app.sift(wanted)
+        self.delivery.take_back(app)
+
+    def _texts(self, app: App) -> set[str]:
+        """Return the expressions that were sent to the upstream."""
+        return {each.text for stream in app.streams for each in self._wanted.get(stream, ())}
+
+    def give_back_reads(self, app_id: str, count: int) -> None:
+        app = self.apps.get(app_id)
+        if app is None:
+            self._give_back_reads(app_id, count)
+        else:
+            self._unsettled.later.add(app, lambda: self._give_back_reads(app_id, count))
+
+    def _give_back_reads(self, app_id: str, count: int) -> None:
+        self.openings.give_back_reads(app_id, count)
+        if app_id not in self.openings.consumers:
+            for app, text in [key for key in self._ids if key[0] == app_id]:
+                del self._app_ids[self._ids.pop((app, text))]
+            self._drop_app(app_id)
+        if self.openings.is_unused:
+            self._unused(self)
+
+    def after_closing(self, app_id: str, closed: Callable[[], None]) -> None:
+        app = self.apps.get(app_id)
+        if app is None:
+            self.openings.after_closing(closed)
+        else:
+            self._unsettled.later.add(app, lambda: self.openings.after_closing(closed))
+
+    def give_back_writes(self, count: int) -> None:
+        self.openings.give_back_writes(count)
+        if not self.openings.writers:
+            # In any state: a broker further up may have dropped them, and a returning client sends them again.
+            self.posts.forget_all()
+        if self.openings.is_unused:
+            self._unused(self)
+
+    def _summed(self, app: App) -> tuple[SubscriptionInfo, ...]:
+        """Combine all streams of an app: a subscription for each expression, with a consumer for each priority."""
+        summed: dict[str, dict[int, ConsumerInfo]] = {}
+        for stream in app.streams:
+            for each in self._wanted.get(stream, ()):
+                by_priority = summed.setdefault(each.text, {})
+                so_far = by_priority.get(each.priority) or ConsumerInfo(consumer_priority=each.priority)
+                by_priority[each.priority] = ConsumerInfo(
+                    max_unconfirmed_messages=min(so_far.max_unconfirmed_messages + each.messages_max, INT64_MAX),
+                    max_unconfirmed_bytes=min(so_far.max_unconfirmed_bytes + each.bytes_max, self.asked_bytes_max),
+                    consumer_priority=each.priority,
+                    consumer_priority_count=min(so_far.consumer_priority_count + each.count, COUNT_MAX),
+                )
+        found = []
+        for text, by_priority in summed.items():
+            version = ExpressionVersion.VERSION_1 if text else ExpressionVersion.UNDEFINED
+            consumers = tuple(by_priority[priority] for priority in sorted(by_priority, reverse=True))
+            subscription_id = self._subscription_id(app, text)
+            expression = Expression(version=version, text=text)
+            found.append(SubscriptionInfo(s_id=subscription_id, expression=expression, consumers=consumers))
+        return tuple(found)
+
+    def _subscription_id(self, app: App, text: str) -> int:
+        """Return the number of an app's expression upstream; kept while the app is open, for messages in flight."""
+        known = self._ids.get((app.app_id, text))
+        if known is None:
+            self._last_id += 1
+            known = self._ids[app.app_id, text] = self._last_id
+            self._app_ids[known] = app.app_id
+        return known
+
+    # -- posts up
+
+    @property
+    def unacknowledged(self) -> dict[bytes, Unacknowledged]:
+        """The posts in flight to the upstream, by GUID."""
+        return self.posts.unacknowledged
+
+    def post(self, guid: bytes, content: Content) -> Posted:
+        """Send a message up. Raises `Full` if too many are in flight already."""
+        return self.posts.post(guid, content)
+
+    def acknowledge_later(self, guid: bytes, poster: Poster, queue_id: int, correlation_id: int) -> None:
+        self.posts.acknowledge_later(guid, poster, queue_id, correlation_id)
+
+    # -- messages down
+
+    def on_push(self, push: Push, infos: Sequence[SubQueueInfo]) -> None:
+        """Deliver a message from the upstream."""
+        if self.broadcast:
+            message = self._taken(push)
+            if message is not None:
+                self.delivery.broadcast(message, self.log.read(message))
+            return
+        try:
+            found = self.messages.get(push.guid)
+            if found is not None and self.ghosts and self._is_forgotten(found):
+                found = None
+            if found is None:
+                found = self._taken(push)
+                if found is None:
+                    return
+                self.messages[found.guid] = found
+                self.usage.add(found.size)
+            elif found.payload is None:
+                content = self._content(push)
+                if content is None:
+                    return
+                found.payload = bytes(content.data)
+            data = found.payload
+            assert data is not None
+            for info in infos or (DEFAULT_INFO,):
+                app = self.apps.get(self._app_ids.get(info.sub_queue_id, DEFAULT_APP_ID))
+                if app is None:
+                    log.error(
+                        "#QUEUE_UNKNOWN_SUBSCRIPTION_ID queue '%s': message %s came for an unknown subscription, %d",
+                        self.uri,
+                        push.guid.hex().upper(),
+                        info.sub_queue_id,
+                    )
+                    continue
+                self._hand_out(app, found, data, info.rda_info)
+            if not found.outstanding:
+                self.gone(found)
+        except Exception as error:
+            raise Inconsistent(f"handing out a message of queue '{self.uri}'", error) from error
+
+    def _is_forgotten(self, message: Message) -> bool:
+        """Discard a resent message if a task has yet to do that; return True if so. Its place is after all others."""
+        ghosts = 0
+        for bit in self.ghosts:
+            ghosts |= bit
+        if message.outstanding & ~ghosts:
+            return False
+        self.gone(message)
+        return True
+
+    def only_app(self, infos: Sequence[SubQueueInfo]) -> App | None:
+        """Return the only app that gets messages with these subscriptions; None if the common case does not apply."""
+        if len(infos) > 1:
+            return None
+        info = infos[0] if infos else DEFAULT_INFO
+        rda = info.rda_info
+        if not rda & UNLIMITED and (rda & POISONOUS or rda & RDA_COUNTER_MAX > (self._attempts_max or 0)):
+            return None
+        return self.apps.get(self._app_ids.get(info.sub_queue_id, DEFAULT_APP_ID))
+
+    def _content(self, push: Push) -> Content | None:
+        """Return the content of a message from the upstream, which may be in this node's own store.
+
+        Returns None, and logs it, if the store lacks a message that it should have.
+        """
+        if not push.flags & _IMPLICIT_PAYLOAD:
+            has_properties = push.flags & _PUSH_PROPERTIES != 0
+            return Content(push.data, 0, push.compression, has_properties, push.schema_id)
+        self._is_stored = True
+        content = self._read(push.guid)
+        if content is None:
+            log.error(
+                "#QUEUE_UNKNOWN_MESSAGE queue '%s': message %s came from the primary, and is not in the store",
+                self.uri,
+                push.guid.hex().upper(),
+            )
+            self._out_of_step(self)
+        return content
+
+    def _taken(self, push: Push) -> Message | None:
+        """Make a new message for a push, or None if its content is missing (see `_content`)."""
+        content = self._content(push)
+        if content is None:
+            return None
+        message = Message(push.guid, len(content.data), content, 0, self.now.ms)
+        # From this node's own store, too: the root may remove the message while a consumer here has it.
+        message.payload = bytes(content.data)
+        self.pushed += 1
+        message.offset = self.pushed
+        return message
+
+    def _hand_out(self, app: App, message: Message, data: Buffer, rda: int) -> None:
+        """Send a message to a consumer of the app, or append it to the waiting ones.
+
+        The upstream sends each app its messages in order. The flag for a message out of order means that another app
+        has got a newer one, or that this app has got it before.
+        """
+        guid = message.guid
+        if not rda & UNLIMITED:
+            counter = rda & RDA_COUNTER_MAX
+            self._attempts_max = max(counter, self._attempts_max or 0)
+            if rda & POISONOUS:
+                app.attempts[guid] = counter
+        if message.outstanding & app.bit:
+            return  # it came before, from an upstream that was lost
+        if not app.streams and app.app_id not in self.openings.consumers:
+            return  # as in `_drop_app`: it was in flight
+        if app.only is None and (texts := self._texts(app)) and not self.is_wanted(message, texts):
+            return  # as in `_forget_unwanted`: likewise
+        message.outstanding |= app.bit
+        app.messages += 1
+        app.bytes += message.size
+        if guid in app.attempts:
+            app.redelivery.append(message)
+            self.deliver(app)
+        elif app.redelivery or app.pending or app.is_behind:
+            app.pending.append(message)
+        else:
+            only = app.only
+            if only is not None and (subscription := only.choose()) is not None:
+                self.delivery.send(subscription, message, data)
+            elif self.delivery.offer(app, message, data) is STOP:
+                self.delivery.log_exit(app, message)
+                app.pending.append(message)
+
+    def removed(self, guid: bytes | None) -> None:
+        """Drop a message, or all, that the root has removed, even from consumers."""
+        if guid is None:
+            self._unsettled.inherited.purge()
+            take_all(self)
+            return
+        if self._unsettled.inherited.held:
+            self._unsettled.inherited.take(guid)
+        message = self.messages.get(guid)
+        if message is not None:
+            wanting = [app for app in self.apps.values() if message.outstanding & app.bit]
+            self.forget(message)
+            for app in wanting:
+                self.deliver(app)
+
+    # -- confirms and rejects up
+
+    def confirm(self, stream: Stream, guid: bytes) -> bool:
+        if self._unsettled.inherited.held:
+            self._unsettled.inherited.take(guid)
+        known = super().confirm(stream, guid)
+        try:
+            if known or self.confirms.has_room:
+                self.confirms.send(stream.app.app_id, (guid,))
+        except Exception as error:
+            raise Inconsistent(f"the confirmation of a message of queue '{self.uri}'", error) from error
+        return known
+
+    def reject(self, stream: Stream, guid: bytes, *, told: bool = True) -> None:
+        if self._unsettled.inherited.held:
+            self._unsettled.inherited.take(guid)
+        if guid not in stream.unconfirmed or self._attempts_max is None:
+            return
+        app = stream.app
+        left = self._reject_up(app, guid)
+        if told:
+            self._tell_reject(stream, guid, left + 1)
+        note_attempts(self.uri, stream, guid, left, lambda message: self._forget(app, message))
+
+    def _reject_up(self, app: App, guid: bytes) -> int:
+        """Send a reject to the upstream; return the number of attempts left."""
+        assert self._attempts_max is not None
+        self.statistics.rejects += 1
+        consumer = self.openings.consumers.get(app.app_id)
+        if self.openings.state is _OPEN and consumer is not None and self.openings.upstream is not None:
+            try:
+                out = self.openings.upstream.event(EventType.REJECT, REJECT_HEADER_BYTES)
+                out += pack_reject(self.queue_id, guid, consumer.sub_id)
+            except Exception as error:
+                self.openings.upstream.fail(error)
+        return app.attempts.get(guid, self._attempts_max) - 1
+
+    def _tell_reject(self, stream: Stream, guid: bytes, left: int) -> None:
+        log.info(
+            "[THROTTLED] Queue '%s' rejecting PUSH [GUID: '%s', subQueueId: %d] with the counter: [%d]",
+            self.uri,
+            guid.hex().upper(),
+            stream.sub_queue_id,
+            left,
+        )
+
+    def reject_all(self, stream: Stream) -> Wanted | None:
+        """Reject like the root. The rejects are sent to the upstream before the end of the consumer: see `_tell`."""
+        attempts_max = self._attempts_max
+        if attempts_max is None:
+            return None
+        app = stream.app
+        for guid in islice(stream.unconfirmed, REJECT_LINES_MAX):
+            self._tell_reject(stream, guid, app.attempts.get(guid, attempts_max))
+
+        def wanted(message: Message) -> bool:
+            left = self._reject_up(app, message.guid)
+            if left > 0:
+                app.attempts[message.guid] = left
+            else:
+                self._forget(app, message)
+            return left > 0
+
+        return wanted
+
+    # -- clients that come from elsewhere
+
+    def follow(self, root: Queue) -> None:
+        """Take over the consumers and messages of a former root at this node."""
+        self._attempts_max = root.attempts_max
+        self._is_stored = root.log.is_replicated
+
+    def inherit(self, before: dict[Stream, Unconfirmed]) -> None:
+        """Take over the messages of new consumers, before there is an upstream; see `Inherited.begin`."""
+        self._unsettled.inherited.begin(before)
+
+    def hold(self, app: App, message: Message) -> None:
+        """Add a message that a consumer of the app has from before."""
+        if message.guid not in self.messages:
+            self.messages[message.guid] = message
+            self.usage.add(message.size)
+            self.pushed += 1
+            message.offset = self.pushed
+        message.outstanding |= app.bit
+        app.messages += 1
+        app.bytes += message.size
+
+    def adopt(self, handle: Handle) -> None:
+        """Adopt a handle; while there is no upstream."""
+        if handle.writes:
+            self.openings.adopt_writes(handle.writes)
+        for stream in handle.streams.values():
+            consumer = self.openings.adopt_reads(stream.app.app_id, stream.readers)
+            self._wanted[stream] = stream.subscriptions
+            consumer.subscriptions = self._summed(stream.app)

@@ -1,0 +1,61 @@
+"""The link from a relay to its upstream: the primary with the queue's root, or a node on the path to it."""
+
+from __future__ import annotations
+
+from enum import Enum
+from typing import Protocol
+
+from broker.bmq.links.requests import Answered
+from formats.bmq.wire.event import EventType
+
+__all__ = ["TRANSITIONS", "Trigger", "Upstream", "UpstreamState"]
+
+
+class Upstream(Protocol):
+    """A link to an upstream. Requests and events are sent in the order of the calls."""
+
+    @property
+    def description(self) -> str:
+        """A description of the node, for people."""
+        ...
+
+    @property
+    def is_up(self) -> bool:
+        """True if the link is still up."""
+        ...
+
+    def request(self, choice: object, answered: Answered) -> None:
+        """Send a request; `answered` is called once, later: with a `Status` if it failed, here or there."""
+        ...
+
+    def event(self, kind: EventType, head: bytes = b"") -> bytearray:
+        """Return an open event of `kind`, to append to; `head` begins the body of a new one."""
+        ...
+
+    def fail(self, error: Exception) -> None:
+        """Close the link after this step, because something could not be put into an event."""
+        ...
+
+
+class UpstreamState(Enum):
+    """The state of a relay with respect to its upstream."""
+
+    NONE = "none"
+    OPENING = "opening"
+    OPEN = "open"
+
+
+class Trigger(Enum):
+    FOUND = "found"
+    OPENED = "opened"
+    LOST = "lost"
+
+
+# Outgoing data is kept unless the state is OPEN; OPENING repeats the clients' opens, then sends the kept data.
+TRANSITIONS: dict[tuple[UpstreamState, Trigger], UpstreamState] = {
+    (UpstreamState.NONE, Trigger.FOUND): UpstreamState.OPENING,
+    (UpstreamState.OPENING, Trigger.OPENED): UpstreamState.OPEN,
+    (UpstreamState.NONE, Trigger.LOST): UpstreamState.NONE,
+    (UpstreamState.OPENING, Trigger.LOST): UpstreamState.NONE,
+    (UpstreamState.OPEN, Trigger.LOST): UpstreamState.NONE,
+}

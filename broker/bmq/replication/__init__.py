@@ -1,0 +1,1 @@
+"""Replication of partitions: primaries, replicas, healing, and the take-over of a partition."""

@@ -1,0 +1,134 @@
+"""A replica's rollover: it carries over the same messages as its primary, which continues in new files.
+
+With very many messages it works in slices. The messages alive at the last record of the old files are found in them
+(`store.sliced_recovery`) and carried over (`store.moving`); a copy of that record, a sync point, follows.
+The primary's next records are written to the new files meanwhile, after that copy, whose place follows from the first
+of them. Until the new files are complete, and what was carried over is as long as the primary's, the next process would
+start from the old files; so the replica sends no receipt and reports no new position. It needs nothing more from the
+primary.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from broker.bmq.store.chunked import Chunked
+from broker.bmq.store.moving import Moving
+from broker.bmq.store.partition_files import Ends, PartitionFiles
+from broker.bmq.store.rollover import clear_header, copy_sync_point, write_header
+from broker.bmq.store.sliced_recovery import SlicedRecovery
+from formats.bmq.disk.files import JOURNAL_RECORD_SIZE
+from formats.bmq.disk.journal import JOURNAL_OP_RECORD, SyncPointType
+from formats.bmq.disk.padding import DWORD, WORD
+from formats.schema import Buffer
+
+__all__ = ["PLACED_PER_UNIT", "ROWS_PER_UNIT", "CopyRollover", "Place"]
+
+# Number of records examined, and of bytes moved, for a unit of work.
+ROWS_PER_UNIT = 3
+BYTES_PER_UNIT = 4096
+PLACED_PER_UNIT = 4
+
+
+class Place:
+    """A message alive: its key (queue key and GUID), and the offset of its DATA record in the old files."""
+
+    __slots__ = ("key", "offset")
+
+    def __init__(self, key: bytes, offset: int) -> None:
+        self.key = key
+        self.offset = offset
+
+
+class CopyRollover:
+    """One rollover: `advance` until it `is_copied`; the next records are written to `tail`.
+
+    `begins` is the start of the tail, with a copy of the last record of `old`; None before that is known. `fault` is
+    the reason why the rollover failed.
+    """
+
+    def __init__(self, old: PartitionFiles, fresh: PartitionFiles, partition_id: int) -> None:
+        self.old = old
+        self.fresh = fresh
+        self._ended = bytes(old.journal.buffer[old.journal_end - JOURNAL_RECORD_SIZE : old.journal_end])
+        self._partition_id = partition_id
+        # The tail may be written before the part in front of it is complete.
+        clear_header(fresh)
+        self.tail = PartitionFiles(fresh.directory, fresh.timestamp, fresh.journal, fresh.data, fresh.qlist)
+        self.begins: Ends | None = None
+        self.is_copied = False
+        self.is_over = False
+        self.fault = ""
+        self._recovery = SlicedRecovery(old)
+        self._alive: Chunked[Place] = Chunked()  # by key
+        self._moving: Moving | None = None
+
+    def advance(self, units: int) -> int:
+        """Do about `units` of work; return the units done."""
+        rows = max(1, units) * ROWS_PER_UNIT
+        recovery, moving = self._recovery, self._moving
+        if not recovery.is_read:
+            recovery.advance(rows)
+        elif not recovery.is_told:
+            _, keys, _, offsets = recovery.alive(rows)
+            self._alive.put(keys, map(Place, keys, offsets.tolist()))
+        elif moving is None:
+            self._moving = Moving(self.old, self.fresh, self._alive.get, recovery.queues, 0)
+        elif moving.rows_left:
+            before = self.fresh.data_end
+            if not moving.advance(rows, max(1, units) * BYTES_PER_UNIT):
+                self.fault = f"no disk for what follows {self.old.journal.name}"
+            return 1 + rows // ROWS_PER_UNIT + (self.fresh.data_end - before) // BYTES_PER_UNIT
+        else:
+            self.is_copied = True
+        return max(1, units)
+
+    def tail_before(self, record: Buffer, at: int) -> Ends | None:
+        """Return the start of the tail if the first record after the rollover is for `at`; None if it cannot be."""
+        sync_point = JOURNAL_OP_RECORD.unpack(record)
+        data, qlist = sync_point.data_file_offset_dwords * DWORD, sync_point.qlist_file_offset_words * WORD
+        begins = Ends(at - JOURNAL_RECORD_SIZE, data, qlist)
+        old, least = self.old, self.fresh.ends
+        if sync_point.sync_point_type != SyncPointType.REGULAR or not all(
+            low <= each <= max(low, high) for low, each, high in zip(least, begins, old.ends, strict=True)
+        ):
+            return None
+        return None if self.is_copied and begins != least else begins
+
+    def begin_tail(self, begins: Ends) -> bool:
+        """Write the tail's first record at `begins`; return False if there is too little disk space."""
+        tail = self.tail
+        if not tail.journal.reserve(begins.journal + JOURNAL_RECORD_SIZE):
+            return False
+        self.begins = begins
+        tail.journal_end, tail.data_end, tail.qlist_end = begins
+        copy_sync_point(tail, self._ended)
+        return True
+
+    def check(self) -> bool:
+        """Return True if what was carried over is as long as the primary's."""
+        return self.is_copied and self.fresh.ends == self.begins
+
+    def write_header(self) -> None:
+        """Write the journal's header, which makes the new files valid."""
+        assert self.begins is not None
+        write_header(self.fresh, self._partition_id, self.begins.journal)
+
+    def take_moved(self, count: int) -> Iterator[tuple[Place, int]]:
+        """Yield up to `count` of the messages carried over, newest first, each with its new place in DATA."""
+        assert self._moving is not None
+        for place, start in self._moving.take(count):
+            assert isinstance(place, Place)
+            self._alive.take(place.key)
+            yield place, start
+
+    def give_up(self) -> list[dict[bytes, Place]]:
+        """Abandon the rollover; return its containers, for the caller to free."""
+        self._moving = None
+        alive, self._alive = self._alive, Chunked()
+        return alive.chunks
+
+    @property
+    def is_placed(self) -> bool:
+        """Return True if all messages carried over have been taken."""
+        return self._moving is None or self._moving.is_placed

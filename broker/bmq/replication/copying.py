@@ -1,0 +1,718 @@
+"""A replica's store of a partition: it writes the primary's records at the same offsets, and indexes the messages.
+
+Records that arrive must fit the ends of journal, DATA and QLIST; others are refused before anything
+is written (source: mqbs::FileStore::processStorageEvent, mqbs::FileStoreUtil::writeMessageRecordImpl).
+"""
+
+from __future__ import annotations
+
+import logging
+import struct
+from collections.abc import Callable, Sequence
+from itertools import islice
+from typing import Any, NamedTuple
+
+import numpy as np
+from crc32c import crc32c
+
+from broker.bmq.core.alarms import alarm
+from broker.bmq.core.cluster_view import CopiedMessage
+from broker.bmq.core.messages import Content
+from broker.bmq.core.work import Task, Work
+from broker.bmq.partition.shard import Shard
+from broker.bmq.queue.purges import throw_away
+from broker.bmq.replication.batches import RECORDS_MIN, Batch, Standing, parse_batch
+from broker.bmq.replication.copy_rollover import PLACED_PER_UNIT, CopyRollover
+from broker.bmq.replication.places import Places
+from broker.bmq.replication.positions import (
+    JOURNAL_START,
+    NOWHERE,
+    Position,
+    last_position,
+    offset_behind,
+    offset_of,
+    position_until,
+)
+from broker.bmq.store.checksums import Checksums
+from broker.bmq.store.cutting import clear_records, ends_at, set_ends
+from broker.bmq.store.partition_files import PartitionFiles, PartitionLimits
+from broker.bmq.store.recovery import Recovered, recover
+from broker.bmq.store.rollover import clear_header, write_header
+from broker.common.files import StoreFile
+from formats.bmq.codes import StorageFlag, StorageMessageType
+from formats.bmq.disk.data import DATA_HEADER, DataHeaderFlags, parse_data_record
+from formats.bmq.disk.files import JOURNAL_RECORD_SIZE
+from formats.bmq.disk.journal import ANY_RECORD, RECORD_MAGIC, QueueOpType, RecordType, SyncPointType
+from formats.bmq.disk.keys import NULL_KEY
+from formats.bmq.disk.padding import DWORD, WORD
+from formats.bmq.disk.qlist import parse_queue_record
+from formats.bmq.wire.storage import STORAGE_HEADER, StorageMessage, iter_storage, storage_size
+from formats.errors import FormatError
+
+__all__ = ["Copy", "OutOfStep", "TooSmall", "Written", "payload_size"]
+
+log = logging.getLogger("broker.partition")
+
+# The journal's record types by storage message types. Plain integers: this is on the path of every message.
+_RECORD_TYPE = {
+    int(message_type): int(record_type)
+    for message_type, record_type in (
+        (StorageMessageType.DATA, RecordType.MESSAGE),
+        (StorageMessageType.QLIST, RecordType.QUEUE_OP),
+        (StorageMessageType.QUEUE_OP, RecordType.QUEUE_OP),
+        (StorageMessageType.CONFIRM, RecordType.CONFIRM),
+        (StorageMessageType.DELETION, RecordType.DELETION),
+        (StorageMessageType.JOURNAL_OP, RecordType.JOURNAL_OP),
+    )
+}
+_MESSAGE, _QUEUE_OP = int(RecordType.MESSAGE), int(RecordType.QUEUE_OP)
+_DELETION, _JOURNAL_OP = int(RecordType.DELETION), int(RecordType.JOURNAL_OP)
+_MAKING = (QueueOpType.CREATION, QueueOpType.ADDITION)
+
+_new = tuple.__new__
+_two_u32 = struct.Struct(">II").unpack_from
+_u32 = struct.Struct(">I").unpack_from
+# Some fields of records (see `formats.bmq.disk.journal`): type and number, lease id, magic;
+_any_record = struct.Struct(">QI44xI").unpack_from
+# compression, queue key, place in DATA, GUID, checksum;
+_message_record = struct.Struct(">21xB5s5xI16sI4x").unpack_from
+# queue key and GUID.
+_deletion_record = struct.Struct(">23x5s16s16x").unpack_from
+_QUEUE_OP_KEY, _QUEUE_OP_APP_KEY, _QUEUE_OP_TYPE, _QUEUE_OP_OFFSET = slice(22, 27), slice(27, 32), 32, 36
+_SYNC_POINT_TYPE = 23
+_NUMBER_MASK = (1 << 48) - 1
+_SIZE_BITS = 29
+_SIZE_MASK = (1 << _SIZE_BITS) - 1
+HEADER_WORDS = DATA_HEADER.size // WORD
+_RECEIPT_REQUESTED = int(StorageFlag.RECEIPT_REQUESTED)
+# Minimum size of a batch.
+BATCH_BYTES_MIN = RECORDS_MIN * (STORAGE_HEADER.size + JOURNAL_RECORD_SIZE)
+
+
+# More is not cleared in one step: the partition is received anew, in slices.
+CUT_BYTES_MAX = 128 << 20
+LEASE_ID_MAX = 0xFFFF_FFFF
+NO_BOUND = 1 << 62
+
+
+class OutOfStep(Exception):
+    """A record that does not continue this replica's, or for which there is no room."""
+
+
+class TooSmall(OutOfStep):
+    """The files here are smaller than the primary's: larger ones will do."""
+
+
+class Written(NamedTuple):
+    """The end of the written records of an event, and the last one that requests a receipt."""
+
+    end: int
+    asking: Position | None
+
+
+# Called when the primary has removed a message or, without a GUID, all of a queue's.
+Removed = Callable[[bytes, bytes | None], None]
+
+
+class Copy:
+    """The files that a replica writes: those of its partition, or a second set while it receives that from scratch.
+
+    The journal of the second set gets its header last, so that a node that dies before continues with the first set.
+    `removed` is called with what a record removes. No record has a lease above `lease_id_max`.
+    """
+
+    def __init__(self, shard: Shard, recovered: Recovered | None = None) -> None:
+        self.shard = shard
+        self.removed: Removed = lambda queue_key, guid: None
+        self.lease_id_max = LEASE_ID_MAX
+        self._is_anew = False
+        self._attach(shard.files)
+        self.position = last_position(shard.files)
+        self._places = Places(shard.files)
+        self._places_before: Places | None = None  # of the shard's files, while it is received anew
+        self._rolling: CopyRollover | None = None  # until its new files are whole
+        self._kept = NOWHERE  # the last record before them
+        self._rolls_again = False  # the files end with a record that begins another
+        self._finishing: Task | None = None  # what follows a rollover that is finished
+        self._checksums = Checksums()
+        if recovered is not None:
+            self._places.add_recovered(recovered.messages)
+        else:
+            self._find_places()
+        self.is_rotten = False  # a payload does not match its checksum
+
+    def _find_places(self) -> None:
+        """Rebuild the index of messages from the files."""
+        self._throw_away(self._places.give_up())
+        self._places = Places(self.files)
+        work = self.shard.work
+        if work is not None:
+            work.start(self._places.find_all(work, self.note_rot))
+        else:
+            at_once = Work(self.shard.now, 1 << 40)
+            at_once.complete(self._places.find_all(at_once, self.note_rot))
+
+    def _attach(self, files: PartitionFiles) -> None:
+        self.files = files
+        self._journal_granted = self._data_granted = 0
+
+    @property
+    def is_rolling(self) -> bool:
+        """True if a rollover is unfinished: after a restart the store would end with the record before it."""
+        return self._rolling is not None
+
+    @property
+    def kept(self) -> Position:
+        """The last record that a restart would find."""
+        return self.position if self._rolling is None else self._kept
+
+    @property
+    def will_roll(self) -> bool:
+        """True if a rollover is unfinished and will be finished."""
+        return self._rolling is not None and not self._rolling.fault
+
+    @property
+    def is_busy(self) -> bool:
+        """True if this replica is temporarily not ready for anything else."""
+        return self._places.is_finding or self.will_roll
+
+    @property
+    def rolls_again(self) -> bool:
+        """True if the primary rolls over once more: all further records are for files that do not exist yet."""
+        return self._rolls_again
+
+    @property
+    def rollover_fault(self) -> str:
+        """Return the reason why a rollover was given up."""
+        return self._rolling.fault if self._rolling is not None else ""
+
+    @property
+    def is_anew(self) -> bool:
+        return self._is_anew
+
+    # -- writing
+
+    def write_all(
+        self, data: memoryview, start: int, end: int, *, heals: bool = False, bytes_max: int = NO_BOUND
+    ) -> Written:
+        """Write the records of an event's body, `data[start:end]`.
+
+        Returns the end of the written records, and the last one that requests a receipt. Stops after about `bytes_max`,
+        and at a record that begins a rollover while the previous one is unfinished; the caller writes the rest once
+        this copy is not busy.
+
+        With `heals`, no record begins a rollover: the sender was still in the old files after it. Raises `OutOfStep` or
+        FormatError at the first record that does not fit or is malformed; the ones before it are written.
+        """
+        asking = None
+        if self._rolls_again:
+            if self._rolling is not None:
+                return Written(start, None)
+            self._rolls_again = False
+            self._roll_over()
+        room_end = start + bytes_max
+        while start < end and start < room_end and not self._rolls_again:
+            batch = self._batch(data, start, end) if end - start >= BATCH_BYTES_MIN else None
+            if batch is not None:
+                self._write_batch(batch)
+                asking, start = batch.asking or asking, batch.end
+            # The record that ended the batch, or a few, one by one: then it is tried again.
+            for message in islice(iter_storage(data, start, end), RECORDS_MIN):
+                self.write(message, heals=heals)
+                start += storage_size(data, start)
+                if message.flags & _RECEIPT_REQUESTED:
+                    asking = self.position
+                if self.rolls_again:
+                    break
+        return Written(start, asking)
+
+    def _batch(self, data: memoryview, start: int, end: int) -> Batch | None:
+        """Return the records that can be written together, if they are many and there is room for them."""
+        files = self.files
+        standing = Standing(self.position, files.journal_end, files.data_end, self.is_anew, self.lease_id_max)
+        batch = parse_batch(data, start, end, standing)
+        if batch is None:
+            return None
+        has_room = files.journal.reserve(files.journal_end + len(batch.records))
+        return batch if has_room and files.data.reserve(files.data_end + len(batch.data)) else None
+
+    def _write_batch(self, batch: Batch) -> None:
+        """Write a batch like `write`, with all of DATA before the journal's records."""
+        files = self.files
+        records, end = batch.records, files.data_end
+        files.data.buffer[end : end + len(batch.data)] = batch.data
+        if batch.queue_key is not None:
+            self._places.add_many(
+                batch.queue_key, batch.guids, batch.offsets, batch.compressions, np.array(batch.payloads, np.int64)
+            )
+        else:
+            self._note(batch, end)
+        files.data_end = end + len(batch.data)
+        files.journal.buffer[files.journal_end : files.journal_end + len(records)] = records
+        files.journal_end += len(records)
+        self.position = batch.last
+
+    def _note(self, batch: Batch, offset: int) -> None:
+        """Update the index of messages for records whose DATA begins at `offset`."""
+        at = 0
+        payloads = iter(batch.payloads)
+        for kind, size in zip(batch.kinds, batch.sizes, strict=True):
+            if kind == _MESSAGE:
+                compression, key, _, guid, _ = _message_record(batch.records, at)
+                self._places.add(key, guid, offset, compression & 7, next(payloads))
+                offset += size
+            elif kind == _DELETION:
+                key, guid = _deletion_record(batch.records, at)
+                self._places.take(key, guid)
+                self.removed(key, guid)
+            at += JOURNAL_RECORD_SIZE
+
+    def write(self, message: StorageMessage, *, heals: bool = False) -> None:
+        """Write one record and its data. Raises `OutOfStep`, without effect, if it does not fit."""
+        _, message_type, _, offset_words, record, data = message
+        files = self.files
+        at = files.journal_end
+        if offset_words * WORD != at:
+            if self._rolling is None or self._rolling.begins is not None:
+                raise OutOfStep(f"a record for {offset_words * WORD}, the journal is at {at}")
+            self._begin_tail(self._rolling, record, offset_words * WORD)
+            at = files.journal_end
+        word, lease_id, magic = _any_record(record)
+        kind = word >> 60
+        if _RECORD_TYPE.get(message_type) != kind or magic != RECORD_MAGIC:
+            raise OutOfStep(f"a record of type {kind} in a message of type {message_type}, or a wrong magic")
+        number = word & _NUMBER_MASK
+        position = _new(Position, (lease_id, number))
+        last_lease_id, last_number = self.position
+        if lease_id == last_lease_id:
+            follows = number == last_number + 1
+        else:
+            follows = number == 1 and last_lease_id < lease_id <= self.lease_id_max
+        # Records carried over by a rollover have gaps between them.
+        if not follows and (not self.is_anew or position <= self.position or lease_id > self.lease_id_max):
+            raise OutOfStep(f"{position} after {self.position}")
+        end = at + JOURNAL_RECORD_SIZE
+        if end > self._journal_granted:
+            if not files.journal.reserve(end):
+                raise self._no_room(files.journal, end)
+            self._journal_granted = files.journal.granted
+        if kind == _MESSAGE:
+            self._write_data(record, data)
+        elif kind == _QUEUE_OP:
+            self._write_queue(record, data)
+        elif kind == _DELETION:
+            key, guid = _deletion_record(record)
+            self._places.take(key, guid)
+            self.removed(key, guid)
+        files.journal.buffer[at:end] = record
+        files.journal_end = end
+        self.position = position
+        if kind == _JOURNAL_OP:
+            self._on_sync_point(record[_SYNC_POINT_TYPE], heals=heals)
+
+    def _write_data(self, record: memoryview, data: memoryview) -> None:
+        files = self.files
+        start = files.data_end
+        size = len(data)
+        compression, key, offset_dwords, guid, checksum = _message_record(record)
+        if offset_dwords * DWORD != start:
+            raise OutOfStep(f"a message for {offset_dwords * DWORD}, DATA is at {start}")
+        payload = payload_size(data, size, checksum) if size > DATA_HEADER.size else None
+        if payload is None:
+            raise OutOfStep(f"{size} bytes are no DATA record, or not what their checksum says")
+        end = start + size
+        if end > self._data_granted:
+            if not files.data.reserve(end):
+                raise self._no_room(files.data, end)
+            self._data_granted = files.data.granted
+        files.data.buffer[start:end] = data
+        files.data_end = end
+        self._places.add(key, guid, start, compression & 7, payload)
+
+    def _write_queue(self, record: memoryview, data: memoryview) -> None:
+        files = self.files
+        kind = _u32(record, _QUEUE_OP_TYPE)[0]
+        if kind in _MAKING:
+            start = files.qlist_end
+            offset = _u32(record, _QUEUE_OP_OFFSET)[0] * WORD
+            end = start + len(data)
+            try:
+                fits = offset == start and parse_queue_record(data, 0).end == len(data)
+            except FormatError as error:
+                raise OutOfStep(f"no QLIST record: {error}") from error
+            if not fits:
+                raise OutOfStep(f"a queue of {len(data)} bytes for {offset}, QLIST is at {start}")
+            if not files.qlist.reserve(end):
+                raise self._no_room(files.qlist, end)
+            files.qlist.buffer[start:end] = data
+            files.qlist_end = end
+        elif kind in (QueueOpType.PURGE, QueueOpType.DELETION) and bytes(record[_QUEUE_OP_APP_KEY]) == NULL_KEY:
+            key = bytes(record[_QUEUE_OP_KEY])
+            log.info(
+                "Partition [%d]: Received QueueOpRecord of type [%s] for queue key [%s]",
+                self.shard.partition_id,
+                QueueOpType(kind).name,
+                key.hex().upper(),
+            )
+            self._throw_away(self._places.take_all(key))
+            self.removed(key, None)
+
+    def _no_room(self, file: StoreFile, end: int) -> OutOfStep:
+        """Make the error for a file too small for `end`. A primary with completely filled files has larger ones."""
+        if end <= len(file.buffer):
+            return OutOfStep(f"no disk for {end} bytes in {file.name}")
+        files, limits = self.files, self.shard.limits
+        self.shard.limits = PartitionLimits(
+            journal=max(limits.journal, 2 * end if file is files.journal else 0),
+            data=max(limits.data, 2 * end if file is files.data else 0),
+            qlist=max(limits.qlist, 2 * end if file is files.qlist else 0),
+        )
+        return TooSmall(f"{end} bytes are more than {file.name} holds")
+
+    def end_event(self) -> None:
+        """Set the partition's end after the records of an event."""
+        if not self.is_anew:
+            self.shard.primary_lease_id, self.shard.sequence_number = self.position
+
+    # -- rollover, together with the primary
+
+    def _on_sync_point(self, kind: int, *, heals: bool) -> None:
+        rolling = self._rolling
+        if rolling is not None and rolling.is_copied:
+            # The first record after it: the primary is in its new files.
+            self._end_rollover(rolling)
+        if kind == SyncPointType.ROLLOVER and not self.is_anew and not heals:
+            if self._rolling is not None:
+                self._rolls_again = True
+            else:
+                self._roll_over()
+
+    def _roll_over(self) -> None:
+        """Roll over like the primary, carrying over the same records."""
+        old, shard, work = self.files, self.shard, self.shard.work
+        fresh = PartitionFiles.create(old.directory, shard.partition_id, _timestamp(shard), shard.limits)
+        if fresh is None:
+            raise OutOfStep(f"no disk for what follows {old.journal.name}")
+        self._kept = self.position
+        rolling = self._rolling = CopyRollover(old, fresh, shard.partition_id)
+        # No record is for 0. If the first record comes before the start of the tail is known here, it tells it.
+        self._attach(rolling.tail)
+        self._places.go_on_in(rolling.tail)
+        if work is not None:
+            work.start(self._roll_slowly(rolling, work, self._finishing))
+            return
+        self._copy_all(rolling)
+
+    def _copy_all(self, rolling: CopyRollover) -> None:
+        while not (rolling.is_copied or rolling.fault):
+            self._advance(rolling, 1 << 40)
+        self._end_rollover(rolling)
+        if rolling.fault:
+            raise OutOfStep(rolling.fault)
+
+    def _advance(self, rolling: CopyRollover, units: int) -> int:
+        try:
+            return rolling.advance(units)
+        except FormatError as error:
+            self.note_rot(error)
+            rolling.fault = str(error)
+            return units
+
+    def finish_rollover(self) -> None:
+        """Finish the rollover at once, when the node stops, or too many records wait for it."""
+        try:
+            if self._rolling is not None and self.will_roll:
+                self._finish_placing()
+                self._copy_all(self._rolling)
+        except OutOfStep as error:
+            log.error("Partition [%d]: a rollover comes to nothing: %s", self.shard.partition_id, error)
+        self._finish_placing()
+
+    def _finish_placing(self) -> None:
+        """Finish the update of the index to the newest files."""
+        if self._finishing is not None and self.shard.work is not None:
+            self.shard.work.complete(self._finishing)
+
+    def _begin_tail(self, rolling: CopyRollover, record: memoryview, at: int) -> None:
+        begins = rolling.tail_before(record, at) if record[0] >> 4 == _JOURNAL_OP else None
+        if begins is None:
+            raise OutOfStep(f"a record for {at} cannot be the first behind a rollover")
+        if not rolling.begin_tail(begins):
+            raise self._no_room(rolling.tail.journal, at)
+
+    def _roll_slowly(self, rolling: CopyRollover, work: Work, before: Task | None) -> Task:
+        if before is not None:
+            # Messages are in the files before the last: first the index must be updated to these.
+            yield from before
+        shard = self.shard
+        while not (rolling.is_copied or rolling.is_over):
+            if not work.may_go_on():
+                yield
+                continue
+            work.left -= self._advance(rolling, work.left)
+            if rolling.fault:
+                return
+            if shard.outlives_power:
+                # In parts, since flushing everything at the end would take long.
+                rolling.fresh.data.flush()
+        while not rolling.is_over and shard.removals.catch_up(rolling.old, shard.now.ms):
+            work.left = 0
+            yield
+        if not rolling.is_over:
+            self._end_rollover(rolling)
+
+    def _end_rollover(self, rolling: CopyRollover) -> None:
+        """Complete a rollover: from here on a restart uses the new files."""
+        shard, old = self.shard, rolling.old
+        if rolling.fault:
+            return
+        if rolling.begins is None and not rolling.begin_tail(rolling.fresh.ends):
+            rolling.fault = f"no disk for what follows {old.journal.name}"
+            return
+        if not rolling.check():
+            rolling.fault = f"what was carried over ends at {rolling.fresh.ends}, the primary's at {rolling.begins}"
+            return
+        shard.keep_removals(old)
+        shard.finish(rolling.tail, rolling.write_header)
+        shard.files = rolling.tail
+        self._rolling = None
+        rolling.is_over = True
+        log.info("Partition [%d]: ROLLOVER COMPLETE to %s", shard.partition_id, self.files.journal.name)
+        task = self._finishing = self._place_all(rolling, self._places, self._places.current)
+        if shard.work is not None:
+            shard.work.add(task)
+        else:
+            for _ in task:
+                """At once."""
+
+    def _place_all(self, rolling: CopyRollover, places: Places, now_in: int) -> Task:
+        """Update the index to the new files, then close the old ones.
+
+        If the places are no longer needed, the messages are still gone through, to free their memory.
+        """
+        work = self.shard.work
+        before = places.before(now_in)
+        while not rolling.is_placed:
+            while work is not None and not work.may_go_on():
+                yield
+            count = 1 << 40 if work is None else max(1, work.left) * PLACED_PER_UNIT
+            if work is not None:
+                work.left = 0
+            for moved, start in rolling.take_moved(count):
+                if not places.is_given_up:
+                    places.move(moved.key, (before, moved.offset), (now_in, start))
+        places.let_go(before)
+        yield from self._retire(rolling.old)
+        self._finishing = None
+
+    def _retire(self, old: PartitionFiles) -> Task:
+        """Retire files in slices, since closing large ones takes long."""
+        work = self.shard.work
+        try:
+            for _ in old.retire_slowly():
+                if work is not None:
+                    work.left = 0
+                    yield
+        except OSError as error:
+            self.shard.note_not_retired(old, error)
+
+    def settle(self) -> None:
+        """Undo an unfinished rollover, since this primary sends no more."""
+        rolling = self._rolling
+        self._rolls_again = False
+        if rolling is not None:
+            self._rolling = None
+            rolling.is_over = True
+            self._throw_away(rolling.give_up())
+            rolling.fresh.remove()
+            self._attach(rolling.old)
+            if rolling.begins is not None:
+                # Later records are gone, and with them removals of earlier messages.
+                self._find_places()
+            else:
+                self._places.go_back()
+        elif self.is_anew:
+            self._is_anew = False
+            self.files.remove()
+            self._throw_away(self._places.give_up())
+            assert self._places_before is not None
+            self._places, self._places_before = self._places_before, None
+            self._attach(self.shard.files)
+        self.position = last_position(self.files)
+        self.end_event()
+
+    def note_rot(self, error: FormatError) -> None:
+        """Note corrupted files, which are then received from scratch."""
+        self.is_rotten = True
+        alarm(log, "STORAGE", f"Partition [{self.shard.partition_id}]: {self.files.journal.name}: {error}")
+
+    # -- healing
+
+    def cut(self, position: Position) -> bool:
+        """Truncate the store after `position`, or after the last record before that; return True if it was done.
+
+        Does nothing if no record would remain, if it would take long, or if the remaining records are corrupted. The
+        index of messages is rebuilt in slices.
+        """
+        files = self.files
+        behind = offset_behind(files, position_until(files, position))
+        if behind is None or behind == JOURNAL_START:
+            return False
+        try:
+            ends = ends_at(files, behind)
+        except FormatError as error:
+            self.note_rot(error)
+            return False
+        if sum(files.ends) - sum(ends) > CUT_BYTES_MAX:
+            return False
+        clear_records(files.journal.buffer, behind, files.journal_end)
+        if self.shard.outlives_power:
+            # Before their payloads are cleared: a journal that still refers to these would look corrupted.
+            files.journal.flush()
+        set_ends(files, ends)
+        self.shard.removals.cut(files)
+        self.position = last_position(files)
+        self._find_places()
+        self.end_event()
+        return True
+
+    def begin_anew(self) -> None:
+        """Start to receive the whole partition into new files. Raises `OutOfStep` if there is too little disk space."""
+        shard = self.shard
+        timestamp = _timestamp(shard)
+        fresh = PartitionFiles.create(shard.files.directory, shard.partition_id, timestamp, shard.limits)
+        if fresh is None:
+            raise OutOfStep("no disk for new files")
+        clear_header(fresh)
+        self._is_anew = True
+        self._attach(fresh)
+        self.position = NOWHERE
+        self._places, self._places_before = Places(fresh), self._places
+
+    def complete(self, sync_point: Position) -> None:
+        """Complete the partition; `sync_point` is the first one after the primary's last rollover."""
+        if not self.is_anew:
+            return
+        files, shard = self.files, self.shard
+        old = shard.files
+        offset = _find(files, sync_point)
+        shard.keep_removals(old)
+        shard.finish(files, lambda: write_header(files, shard.partition_id, offset))
+        shard.files = files
+        self._is_anew = False
+        assert self._places_before is not None
+        self._throw_away(self._places_before.give_up())
+        self._places_before = None
+        self.end_event()
+        if self.is_rotten:
+            self.is_rotten = False
+            old.set_aside()
+        elif old.journal_end > JOURNAL_START:
+            task = self._retire(old)
+            if shard.work is not None:
+                shard.work.start(task)
+            else:
+                for _ in task:
+                    """At once."""
+        else:
+            old.remove()
+
+    # -- reading
+
+    def recover(self) -> Recovered:
+        """Recover the partition's state, since this node is about to serve it."""
+        return recover(self.files, self.files.ends)
+
+    @property
+    def written_s(self) -> int:
+        """The time of the last record, in seconds since the epoch; 0 if there is none."""
+        files = self.files
+        if self.position == NOWHERE:
+            return 0
+        return ANY_RECORD.unpack(files.journal.buffer, files.journal_end - JOURNAL_RECORD_SIZE).timestamp
+
+    @property
+    def is_full(self) -> bool:
+        """Return True if the journal has reached its maximum size, regardless of free disk space."""
+        return self.files.journal_end + JOURNAL_RECORD_SIZE > len(self.files.journal.buffer)
+
+    def begin_lease(self, lease_id: int) -> bool:
+        """Write the first record of this node's own lease; return False if there is no room."""
+        begins = self.shard.begin_lease(lease_id)
+        self.position = last_position(self.files)
+        return begins
+
+    def let_go(self) -> None:
+        """Drop the index, since the partition is served from here and its queues locate their messages."""
+        self._throw_away(self._places.give_up())
+
+    def _throw_away(self, chunks: Sequence[dict[bytes, Any]]) -> None:
+        """Free the memory of unneeded data in slices."""
+        if self.shard.work is not None and chunks:
+            self.shard.work.start(throw_away(self.shard.work, [*chunks]))
+
+    def stored(self) -> dict[bytes, tuple[int, int]]:
+        """Return the number of messages, and their bytes, by queue key."""
+        return self._places.stored()
+
+    def listed(self, queue_key: bytes, first: int, count: int) -> list[CopiedMessage]:
+        """List so many messages of a queue from the `first` on, oldest first."""
+        return self._places.listed(queue_key, first, count)
+
+    def read(self, queue_key: bytes, guid: bytes) -> Content | None:
+        """Read a message as posted; None if it is missing or corrupted. Views are valid until the next step."""
+        place = self._places.find(queue_key, guid)
+        if place is None:
+            return None
+        files, offset, compression = place
+        buffer = files.data.buffer
+        try:
+            found = parse_data_record(buffer, offset)
+            checksum = found.crc32c(buffer)
+        except FormatError:
+            self.is_rotten = True
+            return None
+        if self._checksums.find(files, offset) not in (checksum, None):
+            self.is_rotten = True
+            return None
+        header = found.header
+        return Content(
+            found.app_data(buffer),
+            checksum,
+            compression,
+            bool(header.flags & DataHeaderFlags.MESSAGE_PROPERTIES),
+            header.schema_id,
+            found.options(buffer),
+        )
+
+
+def payload_size(data: memoryview, size: int, checksum: int) -> int | None:
+    """Return the size of the payload if `data` is one DATA record, and the payload matches the checksum."""
+    lengths, options = _two_u32(data)
+    pad = data[size - 1]
+    start, end = ((lengths >> _SIZE_BITS) + (options >> 8)) * WORD, size - pad
+    is_sound = (
+        (lengths & _SIZE_MASK) * WORD == size
+        and lengths >> _SIZE_BITS >= HEADER_WORDS
+        and 1 <= pad <= DWORD
+        and start < end
+        and crc32c(data[start:end]) == checksum
+    )
+    return end - start if is_sound else None
+
+
+def _find(files: PartitionFiles, position: Position) -> int:
+    if position == NOWHERE:
+        return 0
+    offset = offset_of(files, position)
+    if offset is None:
+        raise OutOfStep(f"the primary's sync point {position} is not among what it sent")
+    return offset
+
+
+def _timestamp(shard: Shard) -> str:
+    """Return the timestamp of new files. Raises `OutOfStep` if the folder cannot be read."""
+    try:
+        return shard.make_timestamp(f"bmq_{shard.partition_id}.")
+    except OSError as error:
+        raise OutOfStep(f"no new files: {error.strerror}") from None

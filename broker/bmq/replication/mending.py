@@ -1,0 +1,135 @@
+"""Repair of corrupted payloads at the primary: they are fetched from replicas, one record each.
+
+The primary sends the request of a primary that is behind, for the message's record alone. A replica that does not
+answer it is skipped; the reference's does not while it is healed.
+"""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Callable, Collection
+
+from broker.bmq.core.messages import Message
+from broker.bmq.core.payloads import Unsound
+from broker.bmq.partition.shard import Shard
+from broker.bmq.replication.copying import payload_size
+from broker.bmq.replication.positions import JOURNAL_START, Position, offset_of, position_at
+from broker.bmq.store.finding import find_row
+from broker.bmq.store.partition_files import PartitionFiles
+from formats.bmq.disk.files import JOURNAL_RECORD_SIZE
+from formats.bmq.disk.journal import MESSAGE_RECORD, RecordType, scan, select
+from formats.bmq.disk.padding import DWORD
+from formats.bmq.wire.storage import iter_storage
+
+__all__ = ["RETRY_MS", "Mending", "record_before"]
+
+# Delay before a payload that no replica could supply is requested again.
+RETRY_MS = 10_000
+
+# Ask a node for the record at a position, which has another before it; called when the node has answered.
+Ask = Callable[[int, Position, Position, Callable[[], None]], None]
+
+_KIND = int(RecordType.MESSAGE)
+# The fields of a message's record that are equal in all copies: queue key, GUID, and the payload's checksum.
+_message_record = struct.Struct(">22x5s5xI16sI4x").unpack_from
+
+
+class Mending:
+    """The payloads of one shard that its primary fetches from replicas.
+
+    `candidates` returns the nodes that have a position; `later` calls a function after a delay, if this node still
+    serves the shard.
+    """
+
+    def __init__(
+        self,
+        shard: Shard,
+        candidates: Callable[[Position], Collection[int]],
+        ask: Ask,
+        later: Callable[[int, Callable[[], None]], None],
+    ) -> None:
+        self._shard = shard
+        self._candidates = candidates
+        self._ask = ask
+        self._later = later
+        self._asked: set[tuple[bytes, bytes]] = set()
+        self._is_waiting = False
+
+    def clear(self) -> None:
+        """Discard all requests, as this node no longer serves the shard."""
+        self._asked.clear()
+        self._is_waiting = False
+
+    def look(self) -> None:
+        """Request the payloads that were found to be corrupted."""
+        for unsound in self._shard.payloads.alive():
+            if (unsound.queue_key, unsound.message.guid) not in self._asked:
+                self._fetch(unsound)
+
+    def _fetch(self, unsound: Unsound) -> None:
+        shard = self._shard
+        files, offset = shard.place_of(unsound.message)
+        row = find_row(files, offset)
+        if row is None:
+            # The record is corrupted, too, so the one to request is unknown.
+            shard.payloads.give_up(unsound)
+            return
+        position = position_at(files.journal.buffer, JOURNAL_START + row * JOURNAL_RECORD_SIZE)
+        candidates = [each for each in self._candidates(position) if each not in unsound.tried]
+        key = unsound.queue_key, unsound.message.guid
+        if not candidates:
+            shard.payloads.give_up(unsound)
+            self._ask_again_later()
+            return
+        node_id = candidates[0]
+        unsound.tried.add(node_id)
+        self._asked.add(key)
+        self._ask(node_id, record_before(files, position), position, lambda: self._asked.discard(key))
+
+    def _ask_again_later(self) -> None:
+        if self._is_waiting:
+            return
+        self._is_waiting = True
+
+        def ask() -> None:
+            self._is_waiting = False
+            self._shard.payloads.ask_again()
+
+        self._later(RETRY_MS, ask)
+
+    def take(self, data: memoryview, start: int, end: int) -> None:
+        """Handle a record from a replica: its payload replaces the corrupted one, if it matches."""
+        shard = self._shard
+        for message in iter_storage(data, start, end):
+            if message.record[0] >> 4 != _KIND:
+                continue
+            queue_key, _, guid, checksum = _message_record(message.record)
+            known = shard.stores.get(queue_key, {}).get(guid)
+            if known is None or not shard.payloads.is_wanted(queue_key, guid) or known.checksum != checksum:
+                continue
+            if self._put(known, message.data, checksum):
+                shard.payloads.mended(queue_key, guid)
+
+    def _put(self, known: Message, data: memoryview, checksum: int) -> bool:
+        files, offset = self._shard.place_of(known)
+        if len(data) != _room_of(files, offset) or payload_size(data, len(data), checksum) is None:
+            return False
+        files.data.buffer[offset : offset + len(data)] = data
+        return True
+
+
+def record_before(files: PartitionFiles, position: Position) -> Position:
+    """Return the position of the record before the one at `position`, or one number less if there is none here."""
+    at = offset_of(files, position)
+    if at is None or at == JOURNAL_START:
+        return Position(position.lease_id, position.number - 1)
+    return position_at(files.journal.buffer, at - JOURNAL_RECORD_SIZE)
+
+
+def _room_of(files: PartitionFiles, offset: int) -> int:
+    """Return the length of the DATA record at `offset` by the start of the next: its own header may be corrupted."""
+    records = scan(files.journal.buffer, JOURNAL_START, (files.journal_end - JOURNAL_START) // JOURNAL_RECORD_SIZE)
+    found, _ = select(records, RecordType.MESSAGE)
+    offsets = MESSAGE_RECORD.column(found, "message_offset_dwords").astype("int64") * DWORD
+    behind = offsets[offsets > offset]
+    return (int(behind.min()) if behind.size else files.data_end) - offset

@@ -1,0 +1,486 @@
+"""One shard on one node: primary or replica, and the way there.
+
+The state machine is the table in `broker.bmq.replication.partition_table`; its actions are in `PrimaryActions` and
+`ReplicaActions`. This module handles the input: changes of the primary, and messages and records of peers. An action
+may fire another event, which is processed after the current row.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections import deque
+from collections.abc import Callable, Mapping
+from itertools import islice
+from typing import NamedTuple
+
+from broker.bmq.core.alarms import alarm
+from broker.bmq.core.cluster_errors import ClusterError
+from broker.bmq.core.messages import Content
+from broker.bmq.links.links import HealingLinks
+from broker.bmq.links.requests import Requests
+from broker.bmq.partition.shard import Shard
+from broker.bmq.replication.copying import Copy
+from broker.bmq.replication.healing_pace import HealingPace
+from broker.bmq.replication.mending import Mending
+from broker.bmq.replication.partition_base import NO_FACT, Asked, Fact, Received
+from broker.bmq.replication.partition_table import TABLE, Event, State
+from broker.bmq.replication.positions import NOWHERE, Position, position_at
+from broker.bmq.replication.primary_actions import PrimaryActions
+from broker.bmq.replication.removals import take_removals
+from broker.bmq.replication.replica_actions import ReplicaActions
+from broker.bmq.replication.take_over import Restoration
+from broker.bmq.store.recovery import Recovered, RecoveredMessage, RecoveredQueue
+from broker.bmq.store.removals import Removed
+from broker.common.clock import Now
+from broker.common.faults import Inconsistent
+from broker.common.timers import Timers
+from formats.bmq.control.messages import (
+    ClusterMessage,
+    ControlMessage,
+    PartitionMessage,
+    PrimaryStateRequest,
+    PrimaryStatus,
+    PrimaryStatusAdvisory,
+    ReplicaDataRequest,
+    ReplicaDataType,
+    ReplicaStateRequest,
+    StatusCategory,
+)
+from formats.bmq.wire.event import Frame
+from formats.bmq.wire.receipt import build_receipt_event, parse_receipt
+from formats.bmq.wire.recovery import RecoveryChunk
+from formats.bmq.wire.storage import iter_storage
+from formats.errors import FormatError
+from formats.schema import Buffer
+
+__all__ = ["Partition", "PartitionReport", "named"]
+
+log = logging.getLogger("broker.partition")
+
+
+_DATA_EVENTS = {
+    ReplicaDataType.PULL: Event.REPLICA_DATA_RQST_PULL,
+    ReplicaDataType.PUSH: Event.REPLICA_DATA_RQST_PUSH,
+    ReplicaDataType.DROP: Event.REPLICA_DATA_RQST_DROP,
+}
+
+
+# Events processed while a replica rolls over or indexes its files; all others wait.
+_WHILE_BUSY = (Event.LIVE_DATA, Event.REPLICA_DATA_RQST_PULL, Event.STOP_NODE)
+
+
+class _Nothing:
+    """A restoration without effect, for partitions without queues to serve."""
+
+    def begin(self, queues: Mapping[bytes, RecoveredQueue], newest_s: int) -> None: ...
+
+    def remember(self, key: bytes, guids: bytes) -> None: ...
+
+    def remember_before(self, key: bytes, removed: Removed) -> None: ...
+
+    def take(self, found: RecoveredMessage) -> None: ...
+
+    def end(self) -> None: ...
+
+    def give_up(self) -> None: ...
+
+
+class FollowerReport(NamedTuple):
+    """A replica's progress as known to the primary; `records_behind` is in the current lease, None before any."""
+
+    node_id: int
+    is_live: bool
+    position: Position
+    records_behind: int | None
+
+
+class PartitionReport(NamedTuple):
+    """The state of a partition at this node, for people."""
+
+    partition_id: int
+    state: State
+    primary_id: int | None
+    primary_lease_id: int
+    position: Position
+    waiting: int
+    followers: tuple[FollowerReport, ...]
+
+
+def named(request: object) -> str:
+    """Return the type of a request, with the direction of a data request, for the log."""
+    name = type(request).__name__
+    return f"{name}{request.replica_data_type.name.title()}" if isinstance(request, ReplicaDataRequest) else name
+
+
+class Partition(PrimaryActions, ReplicaActions):
+    """One partition at this node.
+
+    When this node becomes the active primary, `on_restore` restores the queues and messages, the lease begins with a
+    sync point, and `on_active` is called: from then on records may be written. `on_passive` is called when this node
+    stops serving the partition, while the store is still complete. `on_primary_status` is called with another node's
+    report whether it serves the partition, and `outdated` with the id of a lease under which records exist although
+    the current one is not above it.
+    """
+
+    def __init__(
+        self,
+        shard: Shard,
+        recovered: Recovered,
+        links: HealingLinks,
+        requests: Requests,
+        now: Now,
+        timers: Timers,
+        quorum: int,
+        pace: HealingPace,
+        watchdog_ms: int = 30_000,
+        *,
+        outdated: Callable[[int], None] = lambda lease_id: None,
+    ) -> None:
+        super().__init__(shard, Copy(shard, recovered), links, requests, now, timers, quorum, pace, watchdog_ms)
+        self.state = State.UNKNOWN
+        self.outdated = outdated
+        self.mending = Mending(shard, self.who_has, self.fetch_record, self._later)
+        self._events: deque[tuple[Event, Fact]] = deque()
+        self._is_firing = False
+        self._deferred: deque[tuple[Event, Fact]] = deque()  # until a rollover is finished
+        self._receipt_sent = NOWHERE
+        # Callbacks to the node's other parts, called within a step.
+        self.on_restore: Callable[[], Restoration] = _Nothing
+        self.on_active: Callable[[], None] = lambda: None
+        self.on_passive: Callable[[], None] = lambda: None
+        self.on_primary_status: Callable[[int, bool], None] = lambda node_id, active: None
+
+    @property
+    def partition_id(self) -> int:
+        return self.shard.partition_id
+
+    @property
+    def position(self) -> Position:
+        """The position of the last record here."""
+        if self.shard.active:
+            return Position(self.shard.primary_lease_id, self.shard.sequence_number)
+        return self.copy.position
+
+    @property
+    def is_primary(self) -> bool:
+        """Return True if this node is the primary and serves the partition."""
+        return self.state is State.PRIMARY_HEALED and self.shard.active
+
+    @property
+    def is_healed(self) -> bool:
+        return self.is_primary or self.state is State.REPLICA_HEALED
+
+    def has_fallen_behind(self, node_id: int) -> bool:
+        """Return True if a replica that counts as healed gets records late: pushes would overtake them."""
+        return self.stream is not None and self.stream.has_fallen_behind(node_id)
+
+    @property
+    def is_served(self) -> bool:
+        """Return True if this node serves the partition, or has a complete copy from an active primary."""
+        return self.shard.active or (self.state is State.REPLICA_HEALED and self.primary_is_active)
+
+    @property
+    def heals(self) -> bool:
+        """Return True if there is more to send to a healing node: the caller must call `heal`."""
+        return self.transfer is not None or (self.stream is not None and self.stream.heals)
+
+    @property
+    def busy(self) -> bool:
+        """Return True if more can be sent at once: the caller should call `heal` as soon as the links have sent."""
+        sending = self.stream or self.transfer
+        return sending is not None and sending.busy
+
+    @property
+    def _is_busy(self) -> bool:
+        """Return True if this node cannot report its position yet, and will be able to without further input."""
+        return self.copy.is_busy or self._writing is not None
+
+    def fire(self, event: Event, fact: Fact = NO_FACT) -> None:
+        if self._is_busy and event not in _WHILE_BUSY:
+            # This node can report its position only once its new files are complete and indexed.
+            self._deferred.append((event, fact))
+            return
+        if self._deferred and event is Event.LIVE_DATA:
+            return  # the replica heals again, and gets it then
+        self._events.append((event, fact))
+        if self._is_firing:
+            return
+        self._is_firing = True
+        try:
+            while self._events:
+                event, fact = self._events.popleft()
+                row = TABLE.get((self.state, event))
+                if row is None:
+                    continue
+                if row.state is not self.state:
+                    log.info(
+                        "Partition [%d]: %s, %s -> %s", self.partition_id, event.name, self.state.name, row.state.name
+                    )
+                self.state = row.state
+                for action in row.actions:
+                    getattr(self, action)(event, fact)
+        except FormatError:
+            raise
+        except Exception as error:
+            raise Inconsistent(f"partition {self.partition_id}: {event.name} in {self.state.name}", error) from error
+        finally:
+            self._is_firing = False
+            # Events are left only after a fault.
+            self._events.clear()
+
+    def set_quorum(self, quorum: int) -> None:
+        """Set the number of nodes that a primary needs to heal."""
+        self.quorum = quorum
+        if self.state is State.PRIMARY_HEALING_STG1:
+            self.check_positions(Event.REPLICA_STATE_RSPN, NO_FACT)
+        elif self.state is State.PRIMARY_HEALING_STG2:
+            self.check_healed(Event.REPLICA_DATA_RSPN_PUSH, NO_FACT)
+
+    def set_copies_wanted(self, count: int) -> None:
+        """Set the number of nodes, including this one, that must have a message of strong consistency.
+
+        It applies to messages that already wait, too.
+        """
+        self.shard.copies_wanted = count
+        if self.shard.active and self.stream is not None:
+            self.stream.count()
+
+    # -- who is primary, and who is there
+
+    def primary_changed(self, primary_id: int | None, primary_lease_id: int) -> None:
+        """Handle the assignment of a primary, perhaps the same under a new lease, or its loss (None)."""
+        if primary_id is None:
+            self.fire(Event.RST_UNKNOWN)
+        elif (primary_id, primary_lease_id) != self._assigned:
+            own = primary_id == self.links.own_id
+            fact = Fact(primary_id=primary_id, lease_id=primary_lease_id)
+            self.fire(Event.DETECT_SELF_PRIMARY if own else Event.DETECT_SELF_REPLICA, fact)
+
+    @property
+    def _assigned(self) -> tuple[int | None, int]:
+        """Return the primary assigned last, and its lease."""
+        for event, fact in reversed(self._deferred):
+            if event in (Event.RST_UNKNOWN, Event.DETECT_SELF_PRIMARY, Event.DETECT_SELF_REPLICA):
+                return fact.primary_id, fact.lease_id
+        return self.primary_id, self.primary_lease_id
+
+    def node_up(self, node_id: int) -> None:
+        if self.state in (State.PRIMARY_HEALING_STG1, State.PRIMARY_HEALING_STG2):
+            self.ask_replica(node_id)
+        elif node_id == self.primary_id and self.is_replica:
+            # Whatever was in flight is lost.
+            self.fire(Event.REAPPLY_SELF_REPLICA, Fact(primary_id=node_id, lease_id=self.primary_lease_id))
+        elif self.is_primary:
+            # A node with damaged files waits for this before it reports anything.
+            self._say(node_id, PrimaryStatus.ACTIVE)
+
+    def node_down(self, node_id: int) -> None:
+        """Handle the loss of the link to a node; call `Requests.node_down` as well."""
+        if self.stream is not None:
+            self.stream.forget(node_id)
+        self.healed.discard(node_id)
+        self.damaged.discard(node_id)
+        self._told_active.pop(node_id, None)
+
+    def stop(self) -> None:
+        """Stop taking part, as the node stops."""
+        self.write_all_buffered()
+        self.fire(Event.STOP_NODE)
+
+    # -- what peers say
+
+    def on_control(self, node_id: int, message: ControlMessage) -> bool:
+        """Handle a request or advisory about this partition; return False for anything else."""
+        choice = message.choice
+        if not isinstance(choice, ClusterMessage):
+            return False
+        if isinstance(choice.choice, PrimaryStatusAdvisory):
+            self._on_advisory(node_id, choice.choice)
+            return True
+        if not isinstance(choice.choice, PartitionMessage) or message.r_id is None:
+            return False
+        request = choice.choice.choice
+        asked = Asked(node_id, message)
+        match request:
+            case PrimaryStateRequest():
+                self._on_primary_state_request(asked, request)
+            case ReplicaStateRequest():
+                if self._is_of_primary(asked, request.primary_lease_id):
+                    is_damaged = self.shard.damage.is_there
+                    self.fire(
+                        Event.DAMAGED_STATE_RQST if is_damaged else Event.REPLICA_STATE_RQST,
+                        Fact(
+                            node_id=node_id,
+                            asked=asked,
+                            end=Position.of(request.latest_sequence_number),
+                            sync_point=Position.of(request.first_sync_point_after_rollover_sequence_number),
+                        ),
+                    )
+            case ReplicaDataRequest():
+                event = _DATA_EVENTS.get(request.replica_data_type)
+                if event is not None and self._is_of_primary(asked, request.primary_lease_id):
+                    begin, end = Position.of(request.begin_sequence_number), Position.of(request.end_sequence_number)
+                    self.fire(event, Fact(node_id=node_id, asked=asked, begin=begin, end=end))
+            case _:
+                return False
+        return True
+
+    def _on_primary_state_request(self, asked: Asked, request: PrimaryStateRequest) -> None:
+        if self.primary_id == self.links.own_id and request.primary_lease_id != self.primary_lease_id:
+            # One of the two nodes has yet to learn of the newer lease.
+            self.refuse(asked, StatusCategory.REFUSED, ClusterError.NOT_PRIMARY, "Not a primary under that lease")
+            return
+        if not self.believes(asked.node_id, request.latest_sequence_number):
+            text = "No leader has come to that lease"
+            self.refuse(asked, StatusCategory.REFUSED, ClusterError.STORAGE_FAILURE, text)
+            return
+        self.fire(
+            Event.PRIMARY_STATE_RQST,
+            Fact(
+                node_id=asked.node_id,
+                asked=asked,
+                end=Position.of(request.latest_sequence_number),
+                sync_point=Position.of(request.first_sync_point_after_rollover_sequence_number),
+            ),
+        )
+
+    def _is_of_primary(self, asked: Asked, lease_id: int) -> bool:
+        if (asked.node_id, lease_id) == (self.primary_id, self.primary_lease_id):
+            return True
+        choice = asked.message.choice
+        assert isinstance(choice, ClusterMessage)
+        assert isinstance(choice.choice, PartitionMessage)
+        log.warning(
+            "Partition [%d]: Received %s from node %d, but self's perceived primary is %s under lease %d. "
+            "Sending failure response",
+            self.partition_id,
+            named(choice.choice.choice),
+            asked.node_id,
+            self.primary_id,
+            self.primary_lease_id,
+        )
+        text = "Source node is not recognized as the primary"
+        self.refuse(asked, StatusCategory.REFUSED, ClusterError.SOURCE_NOT_PRIMARY, text)
+        return False
+
+    def _on_advisory(self, node_id: int, advisory: PrimaryStatusAdvisory) -> None:
+        is_active = advisory.status is PrimaryStatus.ACTIVE
+        self._told_active.pop(node_id, None)
+        if is_active:
+            self._told_active[node_id] = advisory.primary_lease_id
+        if (node_id, advisory.primary_lease_id) == (self.primary_id, self.primary_lease_id) and self.is_replica:
+            self.primary_is_active = is_active
+            self.on_primary_status(node_id, is_active)
+            if self.state is State.REPLICA_WAITING and self.shard.damage.is_there and not self._asked_numbers:
+                # It has all records, and may know now that this node needs them.
+                self.ask_primary(Event.DETECT_SELF_REPLICA, NO_FACT)
+
+    # -- records
+
+    def on_storage(self, node_id: int, data: memoryview, frame: Frame) -> None:
+        """Handle a STORAGE event of the primary."""
+        if node_id == self.primary_id:
+            if self.shard.damage.is_there:
+                # Its first record may be the first sign that it serves the partition.
+                for message in islice(iter_storage(data, frame.body, frame.end), 1):
+                    self._told_active[node_id] = position_at(message.record).lease_id
+            self.fire(Event.LIVE_DATA, Fact(node_id=node_id, received=Received(data, frame.body, frame.end)))
+
+    def on_sync(self, node_id: int, data: memoryview, frame: Frame) -> None:
+        """Handle a PARTITION_SYNC event of the primary, or of the replica that heals this primary."""
+        self.fire(Event.RECOVERY_DATA, Fact(node_id=node_id, received=Received(data, frame.body, frame.end)))
+
+    def on_recovery(self, node_id: int, chunk: RecoveryChunk) -> None:
+        """Handle removals in a RECOVERY event of the node that heals this one. Raises FormatError if malformed."""
+        if self.copy.is_anew and self._receiving is not None and self._receiving.node_id == node_id:
+            take_removals(self.shard, chunk)
+
+    def on_receipt(self, node_id: int, data: Buffer, frame: Frame) -> None:
+        """Handle a REPLICATION_RECEIPT event of a replica."""
+        receipt = parse_receipt(data, frame.body, frame.end)
+        # A receipt of an earlier lease does not tell what its node has kept since.
+        position = Position(receipt.primary_lease_id, receipt.sequence_number)
+        if self.stream is not None and self.is_primary and position.lease_id == self.primary_lease_id:
+            if position > self.position:
+                raise FormatError(
+                    "ReplicationReceipt", frame.body, f"of {position}, the last record is {self.position}"
+                )
+            self.stream.has(node_id, position)
+
+    def flush(self) -> None:
+        """Send written records and requested receipts, and ask for damaged payloads; called after each step."""
+        if self.shard.payloads.wanted:
+            self.mending.look()
+        if self.stream is not None:
+            self.stream.flush()
+        if self.copy.rollover_fault:
+            self._roll_over_failed()
+        while self._deferred and not self._is_busy:
+            self.fire(*self._deferred.popleft())
+        if self.receipt_due is not None and self.primary_id is not None:
+            self._send_receipt(self.primary_id, self.receipt_due)
+
+    def _send_receipt(self, primary_id: int, due: Position) -> None:
+        """Send a receipt for the records kept; until a rollover is finished these are the ones before it."""
+        position = min(due, self.copy.kept)
+        if position == due:
+            self.receipt_due = None
+        if position != self._receipt_sent or position == due:
+            self._receipt_sent = position
+            self.links.send(primary_id, build_receipt_event(self.partition_id, *position))
+
+    def _roll_over_failed(self) -> None:
+        log.error("Partition [%d]: a rollover comes to nothing: %s", self.partition_id, self.copy.rollover_fault)
+        self._begins_anew = True
+        self._buffered.clear()
+        self._writing = None
+        self.fire(Event.ISSUE_LIVESTREAM)
+        if self.copy.is_rolling:
+            # This node is no longer a replica that could be healed.
+            self.copy.settle()
+
+    def heal(self) -> None:
+        """Send more to the nodes that heal; called after `flush`."""
+        if self.stream is not None:
+            self.stream.heal()
+        if self.transfer is not None and self.transfer.flush():
+            self.transfer = None
+
+    # -- for others
+
+    def read(self, queue_key: bytes, guid: bytes) -> Content | None:
+        """Read a message at a replica; None if it is missing or corrupted: then all is received from scratch."""
+        content = self.copy.read(queue_key, guid)
+        if content is None and self.copy.is_rotten and not self._begins_anew and self.is_replica:
+            self._begins_anew = True
+            alarm(
+                log,
+                "STORAGE",
+                f"Partition [{self.partition_id}]: the payload of message {guid.hex().upper()} does not match its "
+                "checksum, the disk may be failing. The partition is received anew from its primary, "
+                f"node {self.primary_id}; then its damaged files are set aside",
+            )
+            # Not in the midst of the step that wanted it.
+            self._later(0, lambda: self.reapply_as_replica(Event.ISSUE_LIVESTREAM, NO_FACT))
+        return content
+
+    def report(self) -> PartitionReport:
+        own = self.position
+        followers = tuple(
+            FollowerReport(
+                each.node_id,
+                each.is_live,
+                each.position,
+                own.number - each.position.number if each.position.lease_id == own.lease_id else None,
+            )
+            for each in (self.stream.followers.values() if self.stream is not None else ())
+        )
+        return PartitionReport(
+            self.partition_id,
+            self.state,
+            self.primary_id,
+            self.primary_lease_id,
+            own,
+            len(self.shard.awaiting),
+            followers,
+        )

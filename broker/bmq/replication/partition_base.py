@@ -1,0 +1,384 @@
+"""A partition's state, and the actions common to primary and replica (source: mqbc::StorageManager)."""
+
+from __future__ import annotations
+
+import logging
+from collections import deque
+from collections.abc import Callable
+from typing import NamedTuple, TypeVar
+
+from broker.bmq.core.alarms import alarm
+from broker.bmq.core.cluster_errors import ClusterError
+from broker.bmq.links.links import HealingLinks
+from broker.bmq.links.requests import Choice, Requests
+from broker.bmq.partition.shard import Shard
+from broker.bmq.replication.copying import Copy, OutOfStep
+from broker.bmq.replication.healing_pace import HealingPace
+from broker.bmq.replication.mending import Mending
+from broker.bmq.replication.partition_table import Event, State
+from broker.bmq.replication.positions import NOWHERE, Position, first_sync_point, last_position
+from broker.bmq.replication.replication import Stream, Transfer
+from broker.bmq.replication.take_over import Restoration, TakeOver
+from broker.common.clock import Now
+from broker.common.timers import Timers
+from formats.bmq.control.messages import (
+    ClusterMessage,
+    ControlMessage,
+    PartitionMessage,
+    PrimaryStateRequest,
+    PrimaryStateResponse,
+    PrimaryStatus,
+    PrimaryStatusAdvisory,
+    ReplicaStateRequest,
+    ReplicaStateResponse,
+    Status,
+    StatusCategory,
+)
+
+__all__ = [
+    "DATA_TIMEOUT_MS",
+    "NO_FACT",
+    "RETRY_MS",
+    "STATE_TIMEOUT_MS",
+    "Asked",
+    "Fact",
+    "PartitionBase",
+    "Received",
+    "Receiving",
+    "Standing",
+    "ignore",
+]
+
+log = logging.getLogger("broker.partition")
+
+STATE_TIMEOUT_MS = 10_000
+# Time limit of a replica's healing; a lost link ends it at once.
+DATA_TIMEOUT_MS = 600_000
+RETRY_MS = 500
+
+StateMessage = TypeVar(
+    "StateMessage", PrimaryStateRequest, PrimaryStateResponse, ReplicaStateRequest, ReplicaStateResponse
+)
+
+
+class Asked(NamedTuple):
+    """A request to be answered."""
+
+    node_id: int
+    message: ControlMessage
+
+
+class Received(NamedTuple):
+    """The messages of an event: `data[start:end]`."""
+
+    data: memoryview
+    start: int
+    end: int
+
+
+class Fact(NamedTuple):
+    """The data of an event of the table; fields that it lacks keep their defaults. `end` is also a node's position."""
+
+    node_id: int = -1
+    asked: Asked | None = None
+    begin: Position = NOWHERE
+    end: Position = NOWHERE
+    sync_point: Position = NOWHERE
+    received: Received | None = None
+    primary_id: int | None = None
+    lease_id: int = 0
+
+
+NO_FACT = Fact()
+
+
+class Standing(NamedTuple):
+    """A node's position, and the first sync point after its last rollover."""
+
+    position: Position
+    sync_point: Position
+
+
+class Receiving(NamedTuple):
+    """The records that a node will send; `asked` is the primary's request to receive them."""
+
+    node_id: int
+    begin: Position
+    end: Position
+    sync_point: Position
+    asked: Asked | None
+
+
+class PartitionBase:
+    """The partition's data, and the actions common to primary and replica.
+
+    `standings` are those of the nodes that have reported their positions, including this one; `healed` are the nodes,
+    including this one, that have all records that the primary had when it opened. `damaged` are other nodes that may
+    have lost records that they acknowledged: they count only once they are healed. `stream` exists while this node is a
+    primary that needs nothing from others.
+    """
+
+    state: State
+    fire: Callable[..., None]
+    mending: Mending
+    on_restore: Callable[[], Restoration]
+    on_active: Callable[[], None]
+    on_passive: Callable[[], None]
+    outdated: Callable[[int], None]
+
+    def __init__(
+        self,
+        shard: Shard,
+        copy: Copy,
+        links: HealingLinks,
+        requests: Requests,
+        now: Now,
+        timers: Timers,
+        quorum: int,
+        pace: HealingPace,
+        watchdog_ms: int,
+    ) -> None:
+        self.shard = shard
+        self.copy = copy
+        self.links = links
+        self.requests = requests
+        self.quorum = quorum  # nodes that must be available for a primary to heal
+        self.majority = quorum
+        shard.copies_wanted = quorum
+        shard.is_copied = bool(links.other_ids)
+        self._now = now
+        self._timers = timers
+        self._pace = pace
+        self._watchdog_ms = watchdog_ms
+        self.primary_id: int | None = None
+        self.primary_lease_id = 0
+        self.primary_is_active = False  # the primary is another node, which reports that it serves the partition
+        # The lease under which each node reported that. The report may have come before this node knew the primary, and
+        # the lease may have ended since.
+        self._told_active: dict[int, int] = {}
+        self.standings: dict[int, Standing] = {}
+        self.damaged: set[int] = set()
+        self.healed: set[int] = set()
+        self.stream: Stream | None = None
+        self.transfer: Transfer | None = None  # records for a primary that heals itself from this node
+        self.receipt_due: Position | None = None
+        self._primary_sync_point = NOWHERE
+        self._receiving: Receiving | None = None
+        self._begins_anew = False  # the primary wants all records dropped, or the files are too small, or corrupted
+        self._buffered: deque[memoryview] = deque()  # records that wait to be written by a healed replica
+        self._writing: object | None = None  # the task that writes them
+        self._asked_numbers: set[int] = set()
+        self.taking_over: TakeOver | None = None
+        self._lease_begun = 0  # the last lease whose first record this process has written
+        self._restored_s = 0  # the time of the last record before that
+        self._generation = 0  # counts the attempts to heal
+        self._watchdog_generation = 0
+
+    @property
+    def is_replica(self) -> bool:
+        return self.state in (State.REPLICA_WAITING, State.REPLICA_HEALING, State.REPLICA_HEALED)
+
+    # -- asking and answering
+
+    def _state_message(self, kind: type[StateMessage], standing: Standing) -> StateMessage:
+        """Make a message with this node's position, as a question or an answer."""
+        return kind(
+            partition_id=self.shard.partition_id,
+            primary_lease_id=self.primary_lease_id,
+            latest_sequence_number=standing.position.wire,
+            first_sync_point_after_rollover_sequence_number=standing.sync_point.wire,
+        )
+
+    def _ask(self, node_id: int, choice: object, answered: Callable[[object], None], timeout_ms: int) -> None:
+        def take(answer: Choice) -> None:
+            self._asked_numbers.discard(number)
+            if isinstance(answer, ClusterMessage) and isinstance(answer.choice, PartitionMessage):
+                answered(answer.choice.choice)
+            else:
+                answered(answer)
+
+        message = ClusterMessage(choice=PartitionMessage(choice=choice))  # type: ignore[arg-type]
+        number = self.requests.send(node_id, message, take, timeout_ms)
+        self._asked_numbers.add(number)
+
+    def _answer(self, asked: Asked, choice: object) -> None:
+        message = ClusterMessage(choice=PartitionMessage(choice=choice))  # type: ignore[arg-type]
+        self.requests.respond(asked.node_id, asked.message, message)
+
+    def refuse(self, asked: Asked | None, category: StatusCategory, code: int, text: str) -> None:
+        if asked is not None:
+            self.requests.respond(asked.node_id, asked.message, Status(category=category, code=code, message=text))
+
+    def cancel_requests(self, event: Event, fact: Fact) -> None:
+        for number in self._asked_numbers:
+            self.requests.cancel(number)
+        self._asked_numbers.clear()
+
+    def _later(self, ms: int, action: Callable[[], None]) -> None:
+        """Run an action after a delay, unless healing starts over first."""
+        generation = self._generation
+        self._timers.at(self._now.ms + ms, lambda: action() if generation == self._generation else None)
+
+    # -- roles
+
+    def set_primary(self, event: Event, fact: Fact) -> None:
+        self.primary_id = fact.primary_id
+        self.primary_lease_id = fact.lease_id
+        self.copy.lease_id_max = fact.lease_id
+        self.primary_is_active = False
+        self._begins_anew = self.copy.is_rotten
+
+    def clear_primary(self, event: Event, fact: Fact) -> None:
+        self.primary_id, self.primary_lease_id, self.primary_is_active = None, 0, False
+        self._begins_anew = self.copy.is_rotten
+
+    def clean_up(self, event: Event, fact: Fact) -> None:
+        """Forget the other nodes' answers; a primary resigns."""
+        self._generation += 1
+        shard = self.shard
+        if shard.active:
+            shard.give_up_rollover()
+            if self.stream is not None:
+                self.stream.flush()
+            for node_id in self.links.other_ids:
+                self._say(node_id, PrimaryStatus.PASSIVE)
+        self.stream = self.transfer = self._receiving = self.receipt_due = None
+        if self.taking_over is not None:
+            self.taking_over.give_up()
+            self.taking_over = None
+            shard.forget_restored()
+        shard.before_rollover = nothing
+        shard.after_rollover = ignore
+        self.mending.clear()
+        if shard.active:
+            self.on_passive()
+            shard.deactivate()
+            removed = self.copy.removed
+            self.copy = Copy(shard)
+            self.copy.removed = removed
+            self.copy.end_event()
+        else:
+            self.copy.settle()
+        self.standings.clear()
+        self.damaged.clear()
+        self.healed.clear()
+        self._buffered.clear()
+        self._writing = None
+
+    def _say(self, node_id: int, status: PrimaryStatus) -> None:
+        """Report to a node whether this one serves the partition."""
+        advisory = PrimaryStatusAdvisory(
+            partition_id=self.shard.partition_id, primary_lease_id=self.primary_lease_id, status=status
+        )
+        self.requests.advise(node_id, ClusterMessage(choice=advisory))
+
+    def reapply_event(self, event: Event, fact: Fact) -> None:
+        self.fire(event, fact)
+
+    def reapply_as_primary(self, event: Event, fact: Fact) -> None:
+        self.fire(Event.REAPPLY_SELF_PRIMARY, Fact(primary_id=self.primary_id, lease_id=self.primary_lease_id))
+
+    def reapply_as_replica(self, event: Event, fact: Fact) -> None:
+        self.fire(Event.REAPPLY_SELF_REPLICA, Fact(primary_id=self.primary_id, lease_id=self.primary_lease_id))
+
+    def reapply_later(self, event: Event, fact: Fact) -> None:
+        def retry() -> None:
+            # The primary may have retried before.
+            if self.state is not State.REPLICA_HEALED:
+                self.reapply_as_replica(event, fact)
+
+        self._later(RETRY_MS, retry)
+
+    def start_watchdog(self, event: Event, fact: Fact) -> None:
+        self._watchdog_generation += 1
+        generation = self._watchdog_generation
+
+        def bark() -> None:
+            if generation == self._watchdog_generation:
+                log.error("Partition [%d]: not healed in %d ms", self.shard.partition_id, self._watchdog_ms)
+                self._tell_what_is_missing()
+                self.fire(Event.WATCHDOG, Fact())
+
+        self._timers.at(self._now.ms + self._watchdog_ms, bark)
+
+    def _tell_what_is_missing(self) -> None:
+        """Alert the operator when the remaining nodes cannot heal the damage."""
+        if self.is_replica and self.shard.damage.is_there:
+            waits_for = f"node {self.primary_id}, its primary, to serve it and to send it"
+        elif not self.is_replica and (self.damaged or self.shard.damage.is_there):
+            told = ", ".join(map(str, sorted(self._told))) or "none"
+            waits_for = f"{self.quorum} nodes with sound files to say how far they are (so far: {told})"
+        else:
+            return
+        own = (
+            f"; the files of this node are damaged, see {self.shard.damage.name}" if self.shard.damage.is_there else ""
+        )
+        others = f"; those of nodes {', '.join(map(str, sorted(self.damaged)))} are damaged" if self.damaged else ""
+        alarm(
+            log,
+            "RECOVERY",
+            f"Partition [{self.shard.partition_id}] waits for {waits_for}{own}{others}. Start the nodes that are not "
+            "there. If they are lost for good, set a smaller election quorum; what only they had is then lost",
+        )
+
+    @property
+    def _told(self) -> list[int]:
+        """Return the reliable nodes that have reported their positions."""
+        is_sound = not self.shard.damage.is_there
+        return [
+            node_id
+            for node_id in self.standings
+            # A node that is being healed from here has a position, too.
+            if node_id not in self.damaged and (is_sound or node_id != self.links.own_id)
+        ]
+
+    def stop_watchdog(self, event: Event, fact: Fact) -> None:
+        self._watchdog_generation += 1
+
+    # -- standings
+
+    def store_own(self, event: Event, fact: Fact) -> None:
+        # The damage may have been found while this node indexed the records left after truncation.
+        self._begins_anew |= self.copy.is_rotten
+        if self.is_replica and self._begins_anew and self.copy.position != NOWHERE:
+            self.copy.settle()
+            try:
+                self.copy.begin_anew()
+            except OutOfStep as error:
+                log.error("Partition [%d]: cannot be received anew: %s", self.shard.partition_id, error)
+                self.reapply_later(event, fact)
+        self.standings[self.links.own_id] = self._own_standing()
+
+    def _own_standing(self) -> Standing:
+        if self.shard.active:
+            return Standing(last_position(self.shard.files), first_sync_point(self.shard.files))
+        if self.copy.is_anew:
+            return Standing(NOWHERE, NOWHERE)
+        return Standing(self.copy.position, first_sync_point(self.shard.files))
+
+    def store_primary(self, event: Event, fact: Fact) -> None:
+        self._primary_sync_point = fact.sync_point
+
+    # -- refusals
+
+    def refuse_as_no_primary(self, event: Event, fact: Fact) -> None:
+        self.refuse(fact.asked, StatusCategory.REFUSED, ClusterError.NOT_PRIMARY, "Not a primary")
+
+    def refuse_as_primary(self, event: Event, fact: Fact) -> None:
+        self.refuse(fact.asked, StatusCategory.REFUSED, ClusterError.NOT_REPLICA, "Not a replica")
+
+    def refuse_as_damaged(self, event: Event, fact: Fact) -> None:
+        text = "Partition is damaged"
+        self.refuse(fact.asked, StatusCategory.REFUSED, ClusterError.STORAGE_FAILURE, text)
+
+    def refuse_while_waiting(self, event: Event, fact: Fact) -> None:
+        text = "Self replica waiting for PrimaryStateResponse"
+        self.refuse(fact.asked, StatusCategory.REFUSED, ClusterError.REPLICA_WAITING, text)
+
+
+def nothing() -> None:
+    """Do nothing."""
+
+
+def ignore(value: object) -> None:
+    """Ignore an answer."""

@@ -1,0 +1,149 @@
+"""Positions in a partition's journal: lease ids and sequence numbers of records, and the search for them.
+
+Records are in the order of their positions, including those carried over by a rollover. After the first sync point of a
+file every record of a lease is present, up to the last that its primary sent to this node.
+"""
+
+from __future__ import annotations
+
+import struct
+from bisect import bisect_left
+from typing import NamedTuple
+
+from broker.bmq.store.partition_files import PartitionFiles
+from formats.bmq.control.messages import PartitionSequenceNumber
+from formats.bmq.disk.files import FILE_HEADER, JOURNAL_FILE_HEADER, JOURNAL_RECORD_SIZE, FileType, initial_bytes
+from formats.bmq.disk.journal import ANY_RECORD, RecordType
+from formats.bmq.disk.padding import WORD
+from formats.schema import Buffer
+
+__all__ = [
+    "JOURNAL_START",
+    "NOWHERE",
+    "Position",
+    "first_sync_point",
+    "history",
+    "last_position",
+    "mirrored_lease",
+    "offset_behind",
+    "offset_of",
+    "position_at",
+    "position_until",
+]
+
+# Offset of the first record of a journal.
+JOURNAL_START = len(initial_bytes(FileType.JOURNAL, 0))
+
+_HEAD = struct.Struct(">QI")
+_NUMBER_MASK = (1 << 48) - 1
+# The records that the reference's nodes find by their positions.
+_FOUND_BY_POSITION = (RecordType.MESSAGE, RecordType.CONFIRM, RecordType.QUEUE_OP)
+
+
+class Position(NamedTuple):
+    """A record's position in the history of its partition; positions increase from record to record."""
+
+    lease_id: int
+    number: int
+
+    @classmethod
+    def of(cls, value: PartitionSequenceNumber) -> Position:
+        return cls(value.primary_lease_id, value.sequence_number)
+
+    @property
+    def wire(self) -> PartitionSequenceNumber:
+        return PartitionSequenceNumber(primary_lease_id=self.lease_id, sequence_number=self.number)
+
+
+# Before all records.
+NOWHERE = Position(0, 0)
+
+
+def position_at(buffer: Buffer, offset: int = 0) -> Position:
+    """Return the position of the journal record at `offset`."""
+    word, lease_id = _HEAD.unpack_from(buffer, offset)
+    return Position(lease_id, word & _NUMBER_MASK)
+
+
+def last_position(files: PartitionFiles) -> Position:
+    if files.journal_end <= JOURNAL_START:
+        return NOWHERE
+    return position_at(files.journal.buffer, files.journal_end - JOURNAL_RECORD_SIZE)
+
+
+def first_sync_point(files: PartitionFiles) -> Position:
+    """Return the sync point that ended the rollover into these files; NOWHERE if there was no rollover."""
+    offset = _first_sync_point_offset(files)
+    return position_at(files.journal.buffer, offset) if offset else NOWHERE
+
+
+def _first_sync_point_offset(files: PartitionFiles) -> int:
+    header = JOURNAL_FILE_HEADER.unpack(files.journal.buffer, FILE_HEADER.size)
+    return header.first_sync_point_after_rollover_offset_words * WORD
+
+
+def history(files: PartitionFiles) -> list[Position]:
+    """Return the last position under each lease since the last rollover, newest first."""
+    return _lasts(files, _first_sync_point_offset(files) or JOURNAL_START)
+
+
+def _lasts(files: PartitionFiles, start: int) -> list[Position]:
+    """Return the last position under each lease from the offset `start` on, newest first."""
+    lasts = []
+    end = files.journal_end
+    while end > start:
+        last = position_at(files.journal.buffer, end - JOURNAL_RECORD_SIZE)
+        lasts.append(last)
+        end = _offset_of(files, Position(last.lease_id, 0), start)
+    return lasts
+
+
+def mirrored_lease(files: PartitionFiles, lease_id: int) -> int:
+    """Return the newest lease whose record of number `lease_id` is a message's, a confirm's or a queue's; 0 if none.
+
+    Replicas of the reference remember a record that they receive by its lease and number exchanged, and one that they
+    read from a file by both as they are (source: mqbs::FileStore::writeMessageRecord and its like). So a record of
+    `lease_id` whose number is the lease returned here would be taken for the one that was found.
+    """
+    for lease, newest in _lasts(files, JOURNAL_START):
+        offset = offset_of(files, Position(lease, lease_id)) if newest >= lease_id else None
+        if offset is not None and ANY_RECORD.unpack(files.journal.buffer, offset).type in _FOUND_BY_POSITION:
+            return lease
+    return 0
+
+
+def _offset_of(files: PartitionFiles, position: Position, start: int) -> int:
+    """Return the offset of the first record from `start` on at or after `position`; the journal's end if none is.
+
+    Uses bisection, since a journal has millions of records and other work waits.
+    """
+    buffer = files.journal.buffer
+    rows = range((files.journal_end - start) // JOURNAL_RECORD_SIZE)
+    row = bisect_left(rows, position, key=lambda row: position_at(buffer, start + row * JOURNAL_RECORD_SIZE))
+    return start + row * JOURNAL_RECORD_SIZE
+
+
+def position_until(files: PartitionFiles, position: Position) -> Position:
+    """Return the position of the last record that is not behind `position`; NOWHERE if there is none."""
+    offset = _offset_of(files, Position(position.lease_id, position.number + 1), JOURNAL_START)
+    return position_at(files.journal.buffer, offset - JOURNAL_RECORD_SIZE) if offset > JOURNAL_START else NOWHERE
+
+
+def offset_of(files: PartitionFiles, position: Position) -> int | None:
+    """Return the offset of the record at `position`, carried over or not; None if there is none."""
+    offset = _offset_of(files, position, JOURNAL_START)
+    is_there = offset < files.journal_end and position_at(files.journal.buffer, offset) == position
+    return offset if is_there else None
+
+
+def offset_behind(files: PartitionFiles, position: Position) -> int | None:
+    """Return the offset after the record at `position`; None if there is no such record.
+
+    Records carried over by a rollover do not count, since those between them are gone.
+    """
+    if position == NOWHERE:
+        return JOURNAL_START
+    offset = offset_of(files, position)
+    if offset is None or offset < _first_sync_point_offset(files):
+        return None
+    return offset + JOURNAL_RECORD_SIZE

@@ -1,0 +1,1 @@
+"""Sessions with clients and brokers: negotiation, authentication, control requests and events."""

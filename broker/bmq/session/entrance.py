@@ -1,0 +1,197 @@
+"""The handshake before a session: an optional authentication request, then the peer's identity; and re-authentication.
+
+Source: mqbnet::InitialConnectionContext, mqba::Authenticator, mqbnet::TCPSessionFactory.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable
+from functools import partial
+from typing import Protocol
+
+from broker.bmq.core.received import received
+from broker.bmq.session.authentication import ANONYMOUS, Authentications, Denied, Outcome, Standing
+from broker.common.clock import Now
+from formats.bmq.control import ber, jsonc
+from formats.bmq.control.messages import (
+    AuthenticationMessage,
+    AuthenticationRequest,
+    AuthenticationResponse,
+    ClientIdentity,
+    NegotiationMessage,
+    Status,
+    StatusCategory,
+)
+from formats.bmq.wire.event import EncodingType, EventType, Frame, build_schema_event, schema_encoding
+from formats.errors import FormatError
+
+__all__ = ["Entrance", "uncertified"]
+
+log = logging.getLogger("broker.authentication")
+
+
+class Host(Protocol):
+    """The node's interface for an entrance."""
+
+    @property
+    def now(self) -> Now: ...
+    @property
+    def authentications(self) -> Authentications: ...
+
+
+class Guest(Protocol):
+    """The session, as its entrance sees it. While it is `paused` it takes no input."""
+
+    paused: bool
+
+    @property
+    def finished(self) -> bool: ...
+    @property
+    def description(self) -> str: ...
+
+    def send_event(self, event: bytes) -> None: ...
+
+    def identify(self, identity: ClientIdentity, encoding: EncodingType) -> None:
+        """Accept the identity of an authenticated peer."""
+        ...
+
+    def log_improper(self, what: str) -> None: ...
+
+    def end(self, reason: str) -> None: ...
+
+    def fail(self, error: Exception) -> None:
+        """Report that the session's work failed."""
+        ...
+
+
+def uncertified() -> frozenset[str]:
+    """Return the names of a peer without a certificate: none."""
+    return frozenset()
+
+
+class Entrance:
+    """The handshake of a session, which is `paused` until there is an outcome, since no input can be handled meanwhile.
+
+    `standing` is the peer's authentication. `certified` returns the names in its certificate, once its
+    identity is here. `proven` is the principal of a peer that has authenticated itself, rather than being taken for the
+    anonymous one.
+    """
+
+    def __init__(
+        self, host: Host, guest: Guest, peer: str, certified: Callable[[], frozenset[str]] = uncertified
+    ) -> None:
+        self._host = host
+        self._guest = guest
+        self.peer = peer
+        self.certified = certified
+        self.standing = Standing()
+        self.proven: str | None = None
+        self._identity: tuple[ClientIdentity, EncodingType] | None = None
+
+    def hold(self) -> None:
+        """Let a peer wait whose identity has arrived, while its kind is being determined."""
+        self._guest.paused = True
+
+    def release(self) -> None:
+        """End the peer's wait."""
+        self._guest.paused = False
+
+    def resume(self) -> None:
+        """End the peer's wait, and process its identity again."""
+        self.release()
+        if self._identity is not None and not self._guest.finished:
+            self._guest.identify(*self._identity)
+
+    def _identify(self, identity: ClientIdentity, encoding: EncodingType) -> None:
+        self._identity = identity, encoding
+        self._guest.identify(identity, encoding)
+
+    @property
+    def has_expired(self) -> bool:
+        """Return True if the peer's time to re-authenticate has passed."""
+        deadline = self.standing.deadline_ms
+        return deadline is not None and self._host.now.ms >= deadline and not self.standing.pending
+
+    def on_event(self, data: memoryview, frame: Frame) -> None:
+        """Handle an event of a peer without an identity yet."""
+        if frame.type == EventType.AUTHENTICATION and self.standing.principal is None:
+            self._guest.paused = True
+            self.on_authentication(data, frame)
+            return
+        if frame.type != EventType.CONTROL:
+            raise FormatError("EventHeader.type", frame.body, "a peer must say who it is before anything else")
+        encoding = schema_encoding(frame.type_specific)
+        identity = received(NegotiationMessage, data[frame.body : frame.end], encoding).choice
+        if not isinstance(identity, ClientIdentity):
+            raise FormatError("NegotiationMessage", frame.body, "a peer that connects sends its identity")
+        if self.standing.principal is not None:
+            self._identify(identity, encoding)
+            return
+        anonymous = self._host.authentications.anonymous
+        if anonymous is None:
+            self._guest.end("did not authenticate, and nobody may be anonymous")
+            return
+        self._guest.paused = True
+        then = partial(self._on_anonymous, identity, encoding, anonymous.mechanism)
+        done = partial(self._settle, then)
+        self._host.authentications.begin(anonymous.mechanism, anonymous.data, self.peer, done)
+
+    def on_authentication(self, data: memoryview, frame: Frame) -> None:
+        """Handle a request to authenticate: the first, or a repetition with the same principal and mechanism."""
+        encoding = schema_encoding(frame.type_specific)
+        request = received(AuthenticationMessage, data[frame.body : frame.end], encoding).choice
+        if not isinstance(request, AuthenticationRequest):
+            raise FormatError("AuthenticationMessage", frame.body, "a client sends no authentication response")
+        standing = self.standing
+        if standing.pending:
+            self._guest.log_improper("AUTHENTICATION while another is in progress")
+            return
+        if standing.principal is not None and request.mechanism.upper() != standing.mechanism:
+            self._guest.end("authenticates again by another mechanism")
+            return
+        standing.pending = True
+        done = partial(self._settle, partial(self._on_outcome, request.mechanism, encoding))
+        self._host.authentications.begin(request.mechanism, request.data or b"", self.peer, done)
+
+    def _settle(self, then: Callable[[Outcome], None], outcome: Outcome) -> None:
+        """Apply an outcome, possibly in another session's step."""
+        try:
+            then(outcome)
+        except Exception as error:
+            self._guest.fail(error)
+
+    def _on_outcome(self, mechanism: str, encoding: EncodingType, outcome: Outcome) -> None:
+        self._guest.paused = False
+        guest = self._guest
+        if guest.finished:
+            return
+        outcome = self.standing.settle(mechanism, outcome, self._host.now.ms)
+        if isinstance(outcome, Denied):
+            status = Status(category=StatusCategory.REFUSED, code=outcome.code, message=outcome.reason)
+            answer = AuthenticationResponse(status=status)
+        else:
+            status = Status(category=StatusCategory.SUCCESS, code=0)
+            answer = AuthenticationResponse(status=status, lifetime_ms=outcome.lifetime_ms)
+            if mechanism.upper() != ANONYMOUS:
+                self.proven = outcome.principal
+            log.info("%s: authenticated as '%s' with mechanism '%s'", guest.description, outcome.principal, mechanism)
+        codec = jsonc if encoding is EncodingType.JSON else ber
+        body = codec.encode(AuthenticationMessage(choice=answer))
+        guest.send_event(build_schema_event(body, EventType.AUTHENTICATION, encoding))
+        if isinstance(outcome, Denied):
+            guest.end(f"authentication failed: {outcome.reason}")
+
+    def _on_anonymous(self, identity: ClientIdentity, encoding: EncodingType, mechanism: str, outcome: Outcome) -> None:
+        """Apply the outcome for a peer that did not authenticate; it is not sent."""
+        self._guest.paused = False
+        guest = self._guest
+        if guest.finished:
+            return
+        outcome = self.standing.settle(mechanism, outcome, self._host.now.ms)
+        # A peer that cannot authenticate cannot re-authenticate: it stays.
+        self.standing.deadline_ms = None
+        if isinstance(outcome, Denied):
+            guest.end(f"authentication failed: {outcome.reason}")
+        else:
+            self._identify(identity, encoding)

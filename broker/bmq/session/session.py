@@ -1,0 +1,574 @@
+"""A client's session: negotiation, requests, posts, confirms, and pushes.
+
+Source: mqba::ClientSession, mqba::SessionNegotiator, mqbblp::QueueSessionManager; the texts of failures are theirs,
+because clients and their logs show them. Its states are a table: `broker.bmq.session.session_table`.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Sequence
+from typing import Protocol
+
+from crc32c import crc32c
+
+from broker.bmq.core.config import NodeIdentity
+from broker.bmq.core.messages import DUPLICATE, PENDING, Buffer, Content, Full, Message
+from broker.bmq.core.pretty import Shown
+from broker.bmq.core.received import received
+from broker.bmq.queue.queue import Queue
+from broker.bmq.queue.queue_requests import QueueHost, QueueRequests
+from broker.bmq.session.authentication import Authentications
+from broker.bmq.session.authorization import Authorizations, Rights
+from broker.bmq.session.entrance import Entrance, uncertified
+from broker.bmq.session.negotiation import SCHEMA_FEATURE, answer_identity, knows_heartbeats, refuse_connection
+from broker.bmq.session.outbox import Outbox
+from broker.bmq.session.session_ports import BrokerPeer, Bulk
+from broker.bmq.session.session_table import TRANSITIONS, SessionState, Trigger
+from broker.common.clock import Now
+from broker.common.faults import Faults
+from formats.bmq.control import ber, jsonc
+from formats.bmq.control.messages import (
+    AdminCommand,
+    AdminCommandResponse,
+    ClientIdentity,
+    ClientType,
+    ControlMessage,
+    Disconnect,
+    DisconnectResponse,
+    NegotiationMessage,
+)
+from formats.bmq.wire.ack import ACK_HEADER_BYTES, AckStatus, pack_ack
+from formats.bmq.wire.application_data import to_older_application_data
+from formats.bmq.wire.confirm import iter_confirms
+from formats.bmq.wire.event import (
+    HEARTBEAT_REQUEST,
+    HEARTBEAT_RESPONSE,
+    EncodingType,
+    EventType,
+    Frame,
+    build_schema_event,
+    next_frame,
+    schema_encoding,
+)
+from formats.bmq.wire.push import PushFlag, append_push
+from formats.bmq.wire.put import PutFlag, iter_put_fields
+from formats.errors import FormatError
+
+__all__ = ["Host", "Session"]
+
+log = logging.getLogger("broker.session")
+
+
+EVENT_TYPES = len(EventType)
+
+NOT_AUTHORIZED = "Not authorized to execute this command"
+
+UNSET_GUID = bytes(16)
+
+# Maximum size of an event before negotiation.
+NEGOTIATION_BYTES_MAX = 64 << 10
+# bmqp::EventHeader::k_MAX_SIZE_SOFT
+EVENT_BYTES_MAX = 512 << 20
+# Maximum size of a client's requests, which are short: a subscription takes a few hundred bytes.
+CONTROL_BYTES_MAX = 1 << 20
+
+NEGOTIATION_TIMEOUT_MS = 60_000
+
+# A client with this much unsent output is not read from until it has taken some.
+CLIENT_BACKLOG_BYTES_MAX = 4 << 20
+# A broker is always read from: two might wait for each other.
+READ_ALWAYS = 1 << 62
+
+# A consumer with this much unsent output gets no more until it has taken it.
+PUSH_BYTES_HIGH = 4 << 20
+
+
+# Plain integers for the hot paths: arithmetic on enumerations costs more than the message.
+_ACK_REQUESTED = int(PutFlag.ACK_REQUESTED)
+_MESSAGE_PROPERTIES = int(PutFlag.MESSAGE_PROPERTIES)
+_PUSH_PROPERTIES = int(PushFlag.MESSAGE_PROPERTIES)
+_new = tuple.__new__
+_ACK = EventType.ACK
+_PUSH = EventType.PUSH
+
+
+class Host(QueueHost, Protocol):
+    """The node's interface for a session."""
+
+    @property
+    def bulk(self) -> Bulk | None: ...
+
+    @property
+    def identity(self) -> NodeIdentity: ...
+
+    @property
+    def now(self) -> Now: ...
+
+    @property
+    def dirty(self) -> set[Session]:
+        """The sessions with output."""
+        ...
+
+    @property
+    def next_guid(self) -> Callable[[], bytes]:
+        """Makes GUIDs for clients that make none."""
+        ...
+
+    @property
+    def authentications(self) -> Authentications: ...
+
+    @property
+    def authorizations(self) -> Authorizations: ...
+
+    @property
+    def faults(self) -> Faults: ...
+
+    def may_log(self, session: Session) -> bool: ...
+
+    def admit(self, session: Session, identity: ClientIdentity) -> BrokerPeer | str | None:
+        """Decide about another broker: return the purpose of its session, or the reason of a refusal.
+
+        None while that is being determined: the session's entrance will be resumed.
+        """
+        ...
+
+    @property
+    def run_command(self) -> Callable[[str, str], tuple[int, str]]:
+        """Executes an admin command, given its line and source; returns a status, and the answer."""
+        ...
+
+
+class Session:
+    """The machine of one link; see `shell.link.Machine`, and `queue.Sink` for its consumer side."""
+
+    takes_all = False
+
+    def __init__(
+        self, host: Host, session_id: int, peer: str, certified: Callable[[], frozenset[str]] = uncertified
+    ) -> None:
+        self.host = host
+        self.session_id = session_id
+        self.description = peer
+        self.paused = False  # it takes no input while the peer is being authenticated
+        self.entrance = Entrance(host, self, peer, certified)
+        self.ready = True
+        self._rights = Rights(host, self.entrance)
+        self._requests = QueueRequests(host, self, self._rights.check_open)
+        self.handles = self._requests.handles
+        self.out = Outbox()
+        self._is_admin = False
+        self._broker: BrokerPeer | None = None
+        self._in_flight = 0
+        self._held = False
+        self._generates_guids = False
+        self._knows_schemas = False  # reads the newer encoding of message properties
+        self._encoding = EncodingType.BER
+        self.bytes_in = self.bytes_out = 0
+        self._now = host.now
+        self._heard_at_ms = self._since_ms = host.now.ms
+        self._heartbeats_missed = 0
+        self._knows_heartbeats = False
+        self._enter(SessionState.NEGOTIATING)
+
+    # -- the link's side
+
+    def receive(self, data: memoryview) -> int:
+        """Handle the whole events at the front of `data`; return the number of bytes they took.
+
+        Malformed bytes end the session: the stream cannot be trusted after them.
+        """
+        self._heard_at_ms = self._now.ms
+        self._heartbeats_missed = 0
+        at, available = 0, len(data)
+        try:
+            while at < available and not self.paused:
+                frame = next_frame(data, at, available, self.event_bytes_max, self._control_bytes_max)
+                if frame is None:
+                    break
+                self._on_event[frame.type](data, frame)
+                at = frame.end
+        except FormatError as error:
+            self.end(f"sent bytes that are no valid event: {error}")
+            return available
+        self.bytes_in += at
+        broker = self._broker
+        if broker is not None and self.backlog > broker.backlog_bytes_max:
+            self._judge_backlog(broker)
+        return at
+
+    def _judge_backlog(self, broker: BrokerPeer) -> None:
+        """End the session with a broker whose output has grown too large."""
+        if self.backlog > broker.backlog_bytes_max and not self.finished:
+            text = f"takes nothing of what it is sent: {self.backlog} bytes wait, {broker.backlog_bytes_max} may"
+            log.error("#TCP_BACKLOG %s: %s", self.description, text)
+            self.end(text)
+            self.out.clear()
+
+    def _enter(self, state: SessionState) -> None:
+        """Enter a state, with its event handlers and maximum size of events."""
+        self.state = state
+        self.finished = state is SessionState.CLOSED
+        # With more than this waiting, its peer is not read from; a broker always: two might wait for each other.
+        self.backlog_bytes_max = CLIENT_BACKLOG_BYTES_MAX if self._broker is None else READ_ALWAYS
+        if state is SessionState.NEGOTIATING:
+            self._on_event = [self.entrance.on_event] * EVENT_TYPES
+            self.event_bytes_max = self._control_bytes_max = NEGOTIATION_BYTES_MAX
+            return
+        self.event_bytes_max = EVENT_BYTES_MAX
+        self._control_bytes_max = CONTROL_BYTES_MAX if self._broker is None else self._broker.control_bytes_max
+        if state is SessionState.RUNNING and self._broker is not None:
+            self._on_event = [self._broker.receive] * EVENT_TYPES
+            self._on_event[EventType.AUTHENTICATION] = self.entrance.on_authentication
+            self._on_event[EventType.HEARTBEAT_REQ] = self._on_heartbeat_request
+            self._on_event[EventType.HEARTBEAT_RSP] = self._on_heartbeat_response
+        elif state is SessionState.RUNNING and self._is_admin:
+            self._on_event = [self._on_foreign] * EVENT_TYPES
+            self._on_event[EventType.AUTHENTICATION] = self.entrance.on_authentication
+            self._on_event[EventType.CONTROL] = self._on_admin_control
+            self._on_event[EventType.HEARTBEAT_REQ] = self._on_heartbeat_request
+            self._on_event[EventType.HEARTBEAT_RSP] = self._on_heartbeat_response
+        elif state is SessionState.RUNNING:
+            self._on_event = [self._on_foreign] * EVENT_TYPES
+            self._on_event[EventType.AUTHENTICATION] = self.entrance.on_authentication
+            self._on_event[EventType.PUT] = self._on_put
+            self._on_event[EventType.CONFIRM] = self._on_confirm
+            self._on_event[EventType.CONTROL] = self._on_control
+            self._on_event[EventType.HEARTBEAT_REQ] = self._on_heartbeat_request
+            self._on_event[EventType.HEARTBEAT_RSP] = self._on_heartbeat_response
+            self._on_event[EventType.REJECT] = self._on_reject
+        else:
+            # It has disconnected or violated the protocol: later input is ignored.
+            self._on_event = [self._on_nothing] * EVENT_TYPES
+
+    def _on_foreign(self, data: memoryview, frame: Frame) -> None:
+        raise FormatError("EventHeader.type", frame.body, f"a client sends no {EventType(frame.type).name}")
+
+    def _on_nothing(self, data: memoryview, frame: Frame) -> None:
+        """Ignore an event that is not handled in this state."""
+
+    def take_output(self) -> bytearray:
+        data = self.out.take()
+        self._in_flight = len(data)
+        self.bytes_out += len(data)
+        return data
+
+    def output_size(self) -> int:
+        out = self.out
+        return len(out.data) + len(out.beside)
+
+    @property
+    def backlog(self) -> int:
+        """Upper bound of the unsent bytes: the link reports only when everything passed to it is sent."""
+        out = self.out
+        return len(out.data) + len(out.beside) + self._in_flight
+
+    def output_sent(self) -> None:
+        self._in_flight = 0
+        if self._held:
+            return
+        if self._broker is not None:
+            self._broker.output_sent()
+        if not self.ready:
+            self.ready = True
+            for handle in self.handles.values():
+                handle.resume()
+
+    def hold(self) -> None:
+        """Stop pushing messages, since this node is about to stop."""
+        self._held = True
+        self.ready = False
+        if self._broker is not None:
+            self._broker.hold()
+
+    def end(self, reason: str, *, lost: bool = True) -> None:
+        """Close the session; its consumers' messages go to others, with one attempt less if it is `lost`."""
+        if self.state is not SessionState.CLOSED:
+            log.info("%s: session ends: %s", self.description, reason)
+        self._enter(TRANSITIONS[self.state, Trigger.ENDED])
+        self._requests.drop(lost=lost)
+        if self._broker is not None:
+            broker, self._broker = self._broker, None
+            broker.ended()
+        self.host.dirty.add(self)
+
+    def fail(self, error: Exception) -> None:
+        """Note that this session's work failed: it sends no more, and ends after the step."""
+        self.ready = False
+        self.host.faults.end_session(self, error)
+
+    def give_up(self, reason: str) -> None:
+        """See `broker.common.faults.Failing`."""
+        self.end(reason)
+        self.out.clear()
+
+    def tick(self) -> None:
+        """Check a silent peer; called once a second."""
+        now = self.host.now.ms
+        if self.state is SessionState.NEGOTIATING:
+            if now - self._since_ms > NEGOTIATION_TIMEOUT_MS:
+                self.end("said not who it is in time")
+            return
+        if self.entrance.has_expired:
+            self.end("authenticated not again in time")
+            return
+        if self._broker is not None:
+            self._judge_backlog(self._broker)
+            if self.finished:
+                return
+        missed_max = self._heartbeats_missed_max
+        interval = self.host.identity.heartbeat_interval_ms
+        if missed_max <= 0 or interval <= 0 or now - self._heard_at_ms < interval * (self._heartbeats_missed + 1):
+            return
+        self._heartbeats_missed += 1
+        if self._heartbeats_missed > missed_max:
+            log.warning(
+                "#TCP_DEAD_CHANNEL: closing unresponsive channel after %d missed heartbeats [session: '%s']",
+                missed_max,
+                self.description,
+            )
+            self.end(f"no answer to {missed_max} heartbeats")
+            return
+        self.send_event(HEARTBEAT_REQUEST)
+
+    @property
+    def _heartbeats_missed_max(self) -> int:
+        """Number of heartbeats in a row that the peer may leave unanswered; 0 if none are sent."""
+        if self._broker is not None:
+            return self._broker.heartbeats_missed_max
+        return self.host.identity.heartbeats_missed_max if self._knows_heartbeats else 0
+
+    # -- negotiation
+
+    def identify(self, identity: ClientIdentity, encoding: EncodingType) -> None:
+        """Process the identity of an authenticated peer: begin the session or refuse it."""
+        self._encoding = encoding
+        self.description = f"{identity.process_name}:{identity.pid}@{self.entrance.peer}"
+        if not self._rights.may_connect(identity):
+            self.send_event(self._encode(refuse_connection(self.host.identity)))
+            principal = self.entrance.standing.principal
+            self.end(f"'{principal}' is not authorized to connect as {identity.client_type.name}")
+            return
+        refusal = None
+        broker: BrokerPeer | None = None
+        if identity.client_type is ClientType.TCPBROKER:
+            admitted = self.host.admit(self, identity)
+            if admitted is None:
+                return
+            if isinstance(admitted, str):
+                refusal = admitted
+            else:
+                broker = admitted
+        elif identity.client_type not in (ClientType.TCPCLIENT, ClientType.TCPADMIN):
+            refusal = f"{identity.client_type.name} connections are not supported"
+        answer = answer_identity(self.host.identity, self.session_id, refusal, identity)
+        self.send_event(self._encode(answer))
+        if refusal:
+            self.end(refusal)
+            return
+        self._broker = broker
+        self._is_admin = identity.client_type is ClientType.TCPADMIN
+        self._knows_heartbeats = knows_heartbeats(identity)
+        self._generates_guids = bool(identity.guid_info.client_id)
+        self._knows_schemas = SCHEMA_FEATURE in identity.features
+        self._enter(TRANSITIONS[self.state, Trigger.IDENTIFIED])
+        log.info(
+            "%s: session starts (sdk %d, user agent '%s')", self.description, identity.sdk_version, identity.user_agent
+        )
+        if broker is not None:
+            broker.begun()
+
+    # -- posts and confirms
+
+    def _on_put(self, data: memoryview, frame: Frame) -> None:
+        handles = self.handles
+        bulk = self.host.bulk
+        if bulk is not None and self._generates_guids and bulk.puts(self, self.session_id, handles, data, frame):
+            return
+        for flags, queue_id, guid, checksum, compression, schema_id, options, content in iter_put_fields(
+            data, frame.body, frame.end
+        ):
+            correlation_id = 0
+            if not self._generates_guids:
+                correlation_id = int.from_bytes(guid[:4], "big") & 0xFF_FFFF
+                guid = self.host.next_guid()
+            handle = handles.get(queue_id)
+            if handle is None or not handle.writes:
+                what = "for a queue that is not open" if handle is None else "without the write flag"
+                self._nack(AckStatus.UNKNOWN, correlation_id, guid, queue_id, what)
+                continue
+            if guid == UNSET_GUID:
+                self._nack(AckStatus.UNKNOWN, correlation_id, guid, queue_id, "without a GUID")
+                continue
+            if crc32c(content) != checksum:
+                self._nack(AckStatus.UNKNOWN, correlation_id, guid, queue_id, "whose checksum is not its payload's")
+                continue
+            queue = handle.queue
+            if schema_id > 1:
+                schema_id = queue.schemas.translate(self.session_id, schema_id)
+            has_properties = flags & _MESSAGE_PROPERTIES != 0
+            try:
+                taken = _new(Content, (content, checksum, compression, has_properties, schema_id, options))
+                posted = queue.post(guid, taken)
+            except Full as full:
+                self._nack(AckStatus[full.status], correlation_id, guid, queue_id, str(full))
+                continue
+            if posted is PENDING:
+                if flags & _ACK_REQUESTED:
+                    queue.acknowledge_later(guid, self, queue_id, correlation_id)
+                continue
+            if posted is DUPLICATE:
+                self._log_duplicate(queue, guid)
+            if flags & _ACK_REQUESTED or posted is DUPLICATE:
+                queue.statistics.acks += 1
+                out = self.out.event(_ACK, ACK_HEADER_BYTES)
+                out += pack_ack(0, correlation_id, guid, queue_id)
+        self.host.dirty.add(self)
+
+    def acknowledge(self, queue_id: int, correlation_id: int, guid: bytes, status: int) -> None:
+        """See `broker.bmq.core.messages.Poster`."""
+        if queue_id in self.handles:
+            out = self.out.event(_ACK, ACK_HEADER_BYTES)
+            out += pack_ack(status, correlation_id, guid, queue_id)
+            self.host.dirty.add(self)
+
+    def acknowledge_kept(self, queue_id: int, correlation_id: int, guids: Sequence[bytes]) -> None:
+        """See `broker.bmq.core.messages.Poster`."""
+        if queue_id in self.handles:
+            out = self.out.event(_ACK, ACK_HEADER_BYTES)
+            for guid in guids:
+                out += pack_ack(0, correlation_id, guid, queue_id)
+            self.host.dirty.add(self)
+
+    def _log_duplicate(self, queue: Queue, guid: bytes) -> None:
+        if self.host.may_log(self):
+            text = "Duplicate PUT message queue [%s] from client [%s], GUID [%s]"
+            log.warning(text, queue.uri, self.description, guid.hex().upper())
+
+    def _nack(self, status: AckStatus, correlation_id: int, guid: bytes, queue_id: int, reason: str) -> None:
+        """Refuse a message; the reason is logged at most once a second for each session."""
+        handle = self.handles.get(queue_id)
+        if handle is not None:
+            handle.queue.statistics.nacks += 1
+        if self.host.may_log(self):
+            name = handle.queue.uri if handle else "unknown queue"
+            log.warning(
+                "%s: failed Ack [status: %s, GUID: %s, queue: '%s' (id: %d)]: %s",
+                self.description,
+                status.name,
+                guid.hex().upper(),
+                name,
+                queue_id,
+                reason,
+            )
+        out = self.out.event(EventType.ACK, ACK_HEADER_BYTES)
+        out += pack_ack(status, correlation_id, guid, queue_id)
+
+    def _on_confirm(self, data: memoryview, frame: Frame) -> None:
+        handles = self.handles
+        bulk = self.host.bulk
+        if bulk is not None and bulk.confirms(handles, data, frame):
+            return
+        for queue_id, guid, sub_queue_id in iter_confirms(data, frame.body, frame.end):
+            handle = handles.get(queue_id)
+            stream = None if handle is None else handle.streams.get(sub_queue_id)
+            if handle is None or stream is None:
+                self.log_improper(f"CONFIRM for queue id {queue_id}.{sub_queue_id}, which is not open")
+                continue
+            queue = handle.queue
+            if queue.broadcast:
+                self.log_improper(f"CONFIRM for {queue.uri}, which broadcasts")
+            else:
+                queue.confirm(stream, guid)
+
+    def _on_reject(self, data: memoryview, frame: Frame) -> None:
+        self.log_improper("REJECT, which only brokers send")
+
+    def log_improper(self, what: str) -> None:
+        if self.host.may_log(self):
+            log.warning("#CLIENT_IMPROPER_BEHAVIOR %s: received %s", self.description, what)
+
+    def push(self, queue_id: int, message: Message, data: Buffer, subscription_id: int, schema_id: int) -> None:
+        compression = message.compression
+        if schema_id and not self._knows_schemas:
+            try:
+                data = to_older_application_data(memoryview(data), compression)
+            except FormatError as error:
+                guid = message.guid.hex().upper()
+                log.error("#CLIENT_INVALID_PUSH %s: %s cannot be converted: %s", self.description, guid, error)
+                return
+            compression = schema_id = 0
+        out = self.out.event(_PUSH)
+        append_push(
+            out,
+            queue_id,
+            message.guid,
+            data,
+            subscription_id,
+            _PUSH_PROPERTIES if message.has_properties else 0,
+            compression,
+            schema_id,
+        )
+        if len(out) > PUSH_BYTES_HIGH:
+            self.ready = False
+        self.host.dirty.add(self)
+
+    def push_packed(self, messages: bytes) -> None:
+        """Push messages in the form of `push`, without schemas of properties."""
+        out = self.out.event(_PUSH)
+        out += messages
+        if len(out) > PUSH_BYTES_HIGH:
+            self.ready = False
+        self.host.dirty.add(self)
+
+    # -- requests
+
+    def _on_control(self, data: memoryview, frame: Frame) -> None:
+        message = received(ControlMessage, data[frame.body : frame.end], schema_encoding(frame.type_specific))
+        log.info("%s: received %s", self.description, Shown(message, frame.end - frame.body))
+        match message.choice:
+            case Disconnect():
+                self._requests.drop()
+                self.reply(message, DisconnectResponse())
+                self._enter(TRANSITIONS[self.state, Trigger.DISCONNECT])
+            case choice if not self._requests.serve(message):
+                self.log_improper(f"an unexpected {type(choice).__name__}")
+
+    def _on_admin_control(self, data: memoryview, frame: Frame) -> None:
+        """Execute an administrator's command; its encoding may change with each one."""
+        message = received(ControlMessage, data[frame.body : frame.end], schema_encoding(frame.type_specific))
+        match message.choice:
+            case AdminCommand(command=command):
+                if not self._rights.may_execute(command):
+                    log.warning("%s: refused a command: not authorized", self.description)
+                    self.reply(message, AdminCommandResponse(text=NOT_AUTHORIZED))
+                    return
+                status, text = self.host.run_command(command, self.description)
+                log.info("%s: Send response message of %d characters, status %d", self.description, len(text), status)
+                self.reply(message, AdminCommandResponse(text=text))
+            case Disconnect():
+                self.reply(message, DisconnectResponse())
+                self._enter(TRANSITIONS[self.state, Trigger.DISCONNECT])
+            case _:
+                self.log_improper(f"an unexpected {type(message.choice).__name__}")
+
+    def reply(self, request: ControlMessage, choice: object) -> None:
+        response = ControlMessage(r_id=request.r_id, choice=choice)  # type: ignore[arg-type]
+        self.send_event(self._encode(response))
+
+    def _encode(self, message: ControlMessage | NegotiationMessage) -> bytes:
+        codec = jsonc if self._encoding is EncodingType.JSON else ber
+        return build_schema_event(codec.encode(message), EventType.CONTROL, self._encoding)
+
+    def send_event(self, event: Buffer | bytearray) -> None:
+        self.out.whole(event)
+        self.host.dirty.add(self)
+
+    # -- heartbeats
+
+    def _on_heartbeat_request(self, data: memoryview, frame: Frame) -> None:
+        self._knows_heartbeats = True
+        self.send_event(HEARTBEAT_RESPONSE)
+
+    def _on_heartbeat_response(self, data: memoryview, frame: Frame) -> None:
+        self._knows_heartbeats = True  # `receive` has noted the time

@@ -1,0 +1,60 @@
+"""A session's interfaces to another broker's link and to a relay of whole events."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Protocol
+
+from broker.bmq.core.messages import Poster
+from broker.bmq.queue.handles import Handle
+from formats.bmq.wire.event import Frame
+
+__all__ = ["BrokerPeer", "Bulk"]
+
+
+class BrokerPeer(Protocol):
+    """The purpose of a session with another broker; heartbeats are handled by the session."""
+
+    @property
+    def heartbeats_missed_max(self) -> int:
+        """Number of heartbeats in a row that may stay unanswered before the session is ended; with 0 none are sent."""
+        ...
+
+    @property
+    def control_bytes_max(self) -> int:
+        """Maximum size of an event with a control message."""
+        ...
+
+    @property
+    def backlog_bytes_max(self) -> int:
+        """Unsent output above which the session is ended, in bytes."""
+        ...
+
+    def begun(self) -> None:
+        """Begin, after negotiation."""
+        ...
+
+    def receive(self, data: memoryview, frame: Frame) -> None:
+        """Process an event. Raises FormatError for an event that no broker sends."""
+        ...
+
+    def output_sent(self) -> None:
+        """Note that the broker has taken all output."""
+        ...
+
+    def hold(self) -> None:
+        """Stop pushing messages to it."""
+        ...
+
+    def ended(self) -> None:
+        """Handle the end of the session."""
+        ...
+
+
+class Bulk(Protocol):
+    """Takes whole events at relays; returns False, without effect, for events to be taken message by message."""
+
+    def puts(
+        self, poster: Poster, number: int, handles: Mapping[int, Handle], data: memoryview, frame: Frame
+    ) -> bool: ...
+    def confirms(self, handles: Mapping[int, Handle], data: memoryview, frame: Frame) -> bool: ...

@@ -1,0 +1,51 @@
+"""The checksum that the journal has of a payload, found by where the payload is in DATA.
+
+Mostly its record is just behind that of the last one that was asked for.
+"""
+
+from __future__ import annotations
+
+import struct
+
+from broker.bmq.store.finding import find_row, journal_start
+from broker.bmq.store.partition_files import PartitionFiles
+from formats.bmq.disk.files import JOURNAL_RECORD_SIZE
+from formats.bmq.disk.journal import RecordType
+from formats.bmq.disk.padding import DWORD
+
+__all__ = ["Checksums"]
+
+# So many records behind the last are looked at first.
+NEAR_RECORDS = 32
+
+_MESSAGE = int(RecordType.MESSAGE)
+_PLACE_AT, _CHECKSUM_AT = 32, 52
+_u32 = struct.Struct(">I").unpack_from
+
+
+class Checksums:
+    """Checksums of the payloads of one shard, in any set of its files."""
+
+    def __init__(self) -> None:
+        self._files: PartitionFiles | None = None
+        self._start = self._near = 0
+
+    def find(self, files: PartitionFiles, offset: int) -> int | None:
+        """The checksum of the payload whose DATA record is at `offset`; None if no message is there."""
+        journal = files.journal.buffer
+        if self._files is not files:
+            self._files = files
+            self._start = self._near = journal_start(files)
+        place, end = offset // DWORD, files.journal_end
+        near = self._near
+        for at in range(near, min(end, near + NEAR_RECORDS * JOURNAL_RECORD_SIZE), JOURNAL_RECORD_SIZE):
+            if journal[at] >> 4 == _MESSAGE and _u32(journal, at + _PLACE_AT)[0] == place:
+                break
+        else:
+            row = find_row(files, offset)
+            if row is None:
+                return None
+            at = self._start + row * JOURNAL_RECORD_SIZE
+        self._near = at + JOURNAL_RECORD_SIZE
+        checksum: int = _u32(journal, at + _CHECKSUM_AT)[0]
+        return checksum

@@ -1,0 +1,97 @@
+"""Files whose last records are removed: the remaining records tell where DATA and QLIST end then.
+
+The records of a journal are cleared in an order in which a process that is killed meanwhile leaves a journal that just
+ends later.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import numpy as np
+
+from broker.bmq.store.partition_files import Ends, PartitionFiles, zero_from
+from formats.bmq.disk.data import parse_data_record
+from formats.bmq.disk.files import JOURNAL_RECORD_SIZE, FileType, open_file
+from formats.bmq.disk.journal import MESSAGE_RECORD, QUEUE_OP_RECORD, QueueOpType, RecordType, scan, select
+from formats.bmq.disk.padding import DWORD, WORD
+from formats.bmq.disk.qlist import parse_queue_record
+from formats.schema import Buffer
+
+__all__ = ["clear_order", "clear_records", "ends_at", "set_ends"]
+
+# Number of records examined or cleared in one operation.
+PART_RECORDS = 1 << 16
+_MAKING = (QueueOpType.CREATION, QueueOpType.ADDITION)
+
+
+def ends_at(files: PartitionFiles, journal_end: int) -> Ends:
+    """Return the ends of all files if the journal ended there, as `broker.bmq.store.recovery.recover` would find them.
+
+    Most of the time few records have to be read. Raises FormatError if the files cannot be read.
+    """
+    first = open_file(files.journal.buffer, FileType.JOURNAL).first_record_offset
+    return Ends(journal_end, _data_end(files, first, journal_end), _qlist_end(files, first, journal_end))
+
+
+def set_ends(files: PartitionFiles, ends: Ends) -> None:
+    """End the files at `ends`, after the journal has been cleared from there, and clear what DATA and QLIST have behind
+    that.
+    """
+    zero_from(files.data, ends.data, files.data_end)
+    zero_from(files.qlist, ends.qlist, files.qlist_end)
+    files.journal_end, files.data_end, files.qlist_end = ends
+
+
+def clear_records(journal: Buffer, start: int, end: int) -> None:
+    """Clear the records of a journal from `start` to `end`, in the order of `clear_order`."""
+    writable = memoryview(journal)
+    zeros = bytes(min(end - start, PART_RECORDS * JOURNAL_RECORD_SIZE))
+    for part in clear_order(journal, start, end):
+        writable[part] = zeros[: part.stop - part.start]
+
+
+def clear_order(journal: Buffer, start: int, end: int) -> Iterator[slice]:
+    """Yield the parts of a journal to clear, the last first.
+
+    A part is not cleared before its sync points, of which the last goes first: readers look for the end of a journal
+    behind the last sync point (`formats.bmq.stores.recover.journal_extent`). So the records behind a gap do not count,
+    wherever in a part a process is killed that clears it from its start.
+    """
+    size = PART_RECORDS * JOURNAL_RECORD_SIZE
+    while end > start:
+        part = slice(max(start, end - size), end)
+        records = scan(journal, part.start, (part.stop - part.start) // JOURNAL_RECORD_SIZE)
+        _, rows = select(records, RecordType.JOURNAL_OP)
+        for row in reversed(rows.tolist()):
+            at = part.start + row * JOURNAL_RECORD_SIZE
+            yield slice(at, at + JOURNAL_RECORD_SIZE)
+        yield part
+        end = part.start
+
+
+def _data_end(files: PartitionFiles, first: int, journal_end: int) -> int:
+    """Return the end of the last message's DATA record: each is behind the one before."""
+    end = open_file(files.data.buffer, FileType.DATA).first_record_offset
+    left = (journal_end - first) // JOURNAL_RECORD_SIZE
+    while left:
+        count = min(left, PART_RECORDS)
+        left -= count
+        found, _ = select(scan(files.journal.buffer, first + left * JOURNAL_RECORD_SIZE, count), RecordType.MESSAGE)
+        if len(found):
+            offset = int(MESSAGE_RECORD.column(found, "message_offset_dwords").max()) * DWORD
+            return parse_data_record(files.data.buffer, offset).end if offset else end
+    return end
+
+
+def _qlist_end(files: PartitionFiles, first: int, journal_end: int) -> int:
+    """Return the end of the last record with which a queue or app was made."""
+    end = open_file(files.qlist.buffer, FileType.QLIST).first_record_offset
+    if files.qlist_end == end:
+        return end
+    # Only a byte of each record is looked at, and queues are made seldom: all at once.
+    count = (journal_end - first) // JOURNAL_RECORD_SIZE
+    found, _ = select(scan(files.journal.buffer, first, count), RecordType.QUEUE_OP)
+    offsets = QUEUE_OP_RECORD.column(found[np.isin(found["queue_op_type"], _MAKING)], "queue_uri_record_offset_words")
+    offset = int(offsets.max()) * WORD if offsets.size else 0
+    return max(end, parse_queue_record(files.qlist.buffer, offset).end) if offset else end

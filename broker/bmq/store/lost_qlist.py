@@ -1,0 +1,225 @@
+"""A QLIST file that is missing, made again from the cluster's ledger, byte for byte.
+
+The journal says where in QLIST each CREATION and ADDITION has its record, and its sync points where QLIST ended. So the
+size of each record is known, and the ledger knows queues and apps by key. What is made has every record at its place,
+so that nodes that have lost theirs, and those that have not, agree as before. Where the ledger does not tell, nothing
+is made.
+
+The reference leaves a set of files without QLIST alone, with all that is in it, and begins with an empty one.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from itertools import pairwise
+from typing import NamedTuple
+
+from formats.bmq.control import ber
+from formats.bmq.control.messages_cluster import (
+    AppIdInfo,
+    ClusterMessage,
+    LeaderAdvisory,
+    QueueAssignmentAdvisory,
+    QueueInfo,
+    QueueUnAssignmentAdvisory,
+    QueueUpdateAdvisory,
+)
+from formats.bmq.disk.files import FileType, initial_bytes
+from formats.bmq.disk.journal import (
+    JOURNAL_OP_RECORD,
+    QUEUE_OP_RECORD,
+    QueueOpRecord,
+    QueueOpType,
+    RecordType,
+    scan,
+    select,
+)
+from formats.bmq.disk.keys import NULL_KEY
+from formats.bmq.disk.padding import WORD
+from formats.bmq.disk.qlist import build_queue_record
+from formats.bmq.stores.recover import iter_ledger, journal_extent
+from formats.errors import FormatError
+from formats.schema import Buffer
+
+__all__ = ["LedgerNames", "NotTold", "make_qlist", "read_names"]
+
+Apps = tuple[tuple[str, bytes], ...]
+
+# So many steps are taken to find how a queue's history is to be read.
+READINGS_MAX = 1 << 14
+
+
+class NotTold(Exception):
+    """The ledger does not tell what was in QLIST; the text says what is missing."""
+
+
+@dataclass(slots=True)
+class LedgerNames:
+    """A queue as the ledger has it, and the apps that it had, one state after the other."""
+
+    uri: str
+    partition_id: int
+    states: list[Apps] = field(default_factory=list)
+
+    def add(self, apps: Apps) -> None:
+        if not self.states or self.states[-1] != apps:
+            self.states.append(apps)
+
+
+def read_names(ledgers: Iterable[Buffer]) -> dict[bytes, LedgerNames]:
+    """Read the queues that ledger files speak of, from the oldest file on, whatever became of them.
+
+    What cannot be read of a file is left out: whoever opens it says so.
+    """
+    names: dict[bytes, LedgerNames] = {}
+    for ledger in ledgers:
+        try:
+            for record in iter_ledger(ledger):
+                _note(names, ber.decode(ClusterMessage, record.body))
+        except FormatError:
+            continue
+    return names
+
+
+def _note(names: dict[bytes, LedgerNames], message: ClusterMessage) -> None:
+    match message.choice:
+        case LeaderAdvisory(queues=queues) | QueueAssignmentAdvisory(queues=queues):
+            for info in queues:
+                _names_of(names, info).add(_apps(info.app_ids))
+        case QueueUnAssignmentAdvisory(queues=queues):
+            for info in queues:
+                _names_of(names, info)
+        case QueueUpdateAdvisory(queue_updates=updates):
+            for update in updates:
+                known = names.get(update.key)
+                if known is None:
+                    continue
+                before = known.states[-1] if known.states else ()
+                removed = _apps(update.removed_app_ids)
+                kept = tuple(app for app in before if app not in removed)
+                known.add(kept + _apps(update.added_app_ids))
+
+
+def _names_of(names: dict[bytes, LedgerNames], info: QueueInfo) -> LedgerNames:
+    return names.setdefault(info.key, LedgerNames(info.uri, info.partition_id))
+
+
+def _apps(infos: Iterable[AppIdInfo]) -> Apps:
+    return tuple((info.app_id, info.app_key) for info in infos)
+
+
+class _Entry(NamedTuple):
+    """The place in QLIST of the record of an operation: its begin and its end."""
+
+    start: int
+    end: int
+
+
+def make_qlist(journal: Buffer, partition_id: int, names: Mapping[bytes, LedgerNames]) -> bytes:
+    """Make the file that belongs to a journal. `NotTold` if the ledger does not know all of it."""
+    extent = journal_extent(journal)
+    records = scan(journal, extent.first_record_offset, extent.record_count)
+    found, at = select(records, RecordType.QUEUE_OP)
+    ops = [QUEUE_OP_RECORD.unpack(raw.tobytes()) for raw in found]
+    head = initial_bytes(FileType.QLIST, partition_id)
+    made = [n for n, op in enumerate(ops) if _makes(op)]
+    starts = [ops[n].queue_uri_record_offset_words * WORD for n in made]
+    sync_points, synced_at = select(records, RecordType.JOURNAL_OP)
+    behind = synced_at > (at[made[-1]] if made else -1)
+    ends = JOURNAL_OP_RECORD.column(sync_points[behind], "qlist_file_offset_words")
+    if made and (starts[0] != len(head) or not len(ends)):
+        raise NotTold("the journal does not tell where the records were")
+    bounds = [*starts, int(ends[0]) * WORD if len(ends) else len(head)]
+    entries = {n: _Entry(start, end) for n, (start, end) in zip(made, pairwise(bounds), strict=True)}
+    out = bytearray(head)
+    texts = _texts(ops, entries, partition_id, names)
+    for n in made:
+        out += texts[n]
+    return bytes(out)
+
+
+def _makes(op: QueueOpRecord) -> bool:
+    return op.queue_op_type in (QueueOpType.CREATION, QueueOpType.ADDITION)
+
+
+def _texts(
+    ops: Sequence[QueueOpRecord], entries: Mapping[int, _Entry], partition_id: int, names: Mapping[bytes, LedgerNames]
+) -> dict[int, bytes]:
+    """The records, by the index of their operation."""
+    by_queue: dict[bytes, list[int]] = {}
+    for n, op in enumerate(ops):
+        if _makes(op) or op.queue_op_type == QueueOpType.DELETION:
+            by_queue.setdefault(op.queue_key, []).append(n)
+    texts: dict[int, bytes] = {}
+    for key, numbers in by_queue.items():
+        known = names.get(key)
+        if known is None or known.partition_id != partition_id:
+            raise NotTold(f"the ledger has no queue {key.hex().upper()} in partition {partition_id}")
+        read = _read_history([_Step(ops[n], entries.get(n)) for n in numbers], key, known)
+        if read is None:
+            raise NotTold(f"the ledger does not tell which apps queue '{known.uri}' had")
+        texts.update(zip((n for n in numbers if n in entries), read, strict=True))
+    return texts
+
+
+class _Step(NamedTuple):
+    """An operation that makes or deletes something; `entry` is its record's place, if it has one."""
+
+    op: QueueOpRecord
+    entry: _Entry | None
+
+
+class _Reading(NamedTuple):
+    """One way to read the first `done` operations of a queue: their records, the apps that the queue has then (None:
+    there is no queue), and the state of the ledger that this was.
+    """
+
+    done: int
+    apps: Apps | None
+    state: int
+    texts: tuple[bytes, ...]
+
+
+def _read_history(steps: Sequence[_Step], key: bytes, known: LedgerNames) -> list[bytes] | None:
+    """The records of one queue's operations: those that fit their places, and that name apps in the order in which the
+    ledger has them. What the queue has in the end, the ledger has said once, at best last; None if nothing is so.
+    """
+    first = known.states[0] if known.states else ()
+    # The ledger may begin with what came of apps that were added one by one.
+    states = [*(first[:count] for count in range(len(first))), *known.states] or [()]
+    wanted = {frozenset(state) for state in known.states}
+    possible: _Reading | None = None
+    left = [_Reading(0, None, 0, ())]
+    for _ in range(READINGS_MAX):
+        if not left:
+            break
+        reading = left.pop()
+        if reading.done < len(steps):
+            # The earliest state is tried first.
+            left += reversed(_follow(reading, steps[reading.done], key, known.uri, states))
+            continue
+        if reading.apps is None or frozenset(reading.apps) == frozenset(states[-1]):
+            return list(reading.texts)
+        # Queues without apps of their own have one by default, which not every release writes.
+        if possible is None and (not reading.apps or frozenset(reading.apps) in wanted):
+            possible = reading
+    return None if possible is None else list(possible.texts)
+
+
+def _follow(reading: _Reading, step: _Step, key: bytes, uri: str, states: Sequence[Apps]) -> list[_Reading]:
+    """The ways to read one more operation."""
+    op, entry = step
+    done = reading.done + 1
+    before = reading.apps or ()
+    if entry is None:
+        kept = None if op.app_key == NULL_KEY else tuple(app for app in before if app[1] != op.app_key)
+        return [_Reading(done, kept, reading.state, reading.texts)]
+    found: dict[bytes, _Reading] = {}
+    is_new = op.queue_op_type == QueueOpType.CREATION
+    for n in range(reading.state, len(states)):
+        apps = states[n] if is_new else tuple(app for app in states[n] if app not in before)
+        text = build_queue_record(uri, key, apps)
+        if len(text) == entry.end - entry.start and (apps or is_new):
+            found.setdefault(text, _Reading(done, before + apps, n, (*reading.texts, text)))
+    return list(found.values())

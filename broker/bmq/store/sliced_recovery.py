@@ -1,0 +1,230 @@
+"""Recovery in slices: what `broker.bmq.store.recovery.recover` finds in a journal, found a part at a time.
+
+For files that this process has written or read, whose ends it knows, while it has others to serve. The journal is
+walked twice: `advance` learns which records speak of which message, then `messages` gives those that are still wanted,
+in their order. Nothing may be added to the files meanwhile.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from broker.bmq.store.chunked import Chunked
+from broker.bmq.store.partition_files import PartitionFiles
+from broker.bmq.store.recovery import (
+    RecoveredMessage,
+    RecoveredQueue,
+    Refusing,
+    apply_queue_op,
+    data_headers,
+    guids_by_queue,
+    is_refused,
+    judge,
+    last_purges,
+    purges,
+    record_keys,
+    reference_counts,
+    refused_by_purges,
+    refusing_purges,
+)
+from formats.bmq.disk.files import JOURNAL_RECORD_SIZE, FileType, open_file
+from formats.bmq.disk.journal import (
+    ANY_RECORD,
+    CONFIRM_RECORD,
+    MESSAGE_RECORD,
+    QUEUE_OP_RECORD,
+    ConfirmReason,
+    RecordType,
+    scan,
+    select,
+)
+from formats.bmq.disk.keys import KEY_SIZE
+from formats.bmq.disk.padding import DWORD
+
+__all__ = ["Alive", "SlicedRecovery"]
+
+_NOBODY: frozenset[bytes] = frozenset()
+
+
+class _Confirms(NamedTuple):
+    """The apps that are done with a message, those that never wanted it, and the row of the last record of that."""
+
+    done: frozenset[bytes]
+    unasked: frozenset[bytes]
+    row: int
+
+
+class Alive(NamedTuple):
+    """Messages that are still wanted, of a part of the journal: which of its messages they are, their queue keys and
+    GUIDs in one, the apps that are done with each, and where they are in DATA.
+    """
+
+    found: NDArray[np.void]
+    keys: list[bytes]
+    done: list[frozenset[bytes]]
+    offsets: NDArray[np.int64]
+
+
+class SlicedRecovery:
+    """See the module. `queues` are whole once `advance` has come to the end.
+
+    If it `remembers`, `gone` are queue keys and, one after the other, GUIDs of messages whose removal the journal tells
+    of, as in `Recovered`; whoever wants them takes them out.
+    """
+
+    def __init__(self, files: PartitionFiles, *, remembers: bool = False) -> None:
+        self._files = files
+        self._remembers = remembers
+        self.gone: deque[tuple[bytes, bytes]] = deque()
+        self._first = open_file(files.journal.buffer, FileType.JOURNAL).first_record_offset
+        self._rows = (files.journal_end - self._first) // JOURNAL_RECORD_SIZE
+        self._row = self._told = 0
+        self.queues: dict[bytes, RecoveredQueue] = {}
+        self._alive: Chunked[int] = Chunked()  # by queue key and GUID: the row of the newest message
+        self._confirms: Chunked[_Confirms] = Chunked()
+        self._purges: dict[bytes, list[tuple[bytes, int]]] = {}
+        self._last_purges: dict[bytes, int] = {}
+        self._refusing: list[Refusing] = []
+        self._refused: dict[bytes, int] = {}  # messages that were deleted unacknowledged, and where
+
+    @property
+    def timestamp(self) -> int:
+        """The last record's, in seconds since the epoch."""
+        if not self._rows:
+            return 0
+        end = self._first + self._rows * JOURNAL_RECORD_SIZE
+        return ANY_RECORD.unpack(self._files.journal.buffer, end - JOURNAL_RECORD_SIZE).timestamp
+
+    def _part(self, start: int, rows: int) -> NDArray[np.void]:
+        count = min(rows, self._rows - start)
+        return scan(self._files.journal.buffer, self._first + start * JOURNAL_RECORD_SIZE, count)
+
+    # -- the first walk
+
+    def advance(self, rows: int) -> None:
+        """Look at so many of the next records."""
+        start = self._row
+        part = self._part(start, rows)
+        self._row += len(part)
+        self._look_at_queues(part, start)
+        found, at = select(part, RecordType.MESSAGE)
+        self._alive.put(record_keys(found), (at + start).tolist())
+        since = self._look_at_deletions(part, start)
+        self._look_at_confirms(part, start, since)
+
+    @property
+    def is_read(self) -> bool:
+        """Return whether the first walk is over."""
+        return self._row == self._rows
+
+    def _look_at_queues(self, part: NDArray[np.void], start: int) -> None:
+        found, at = select(part, RecordType.QUEUE_OP)
+        data = found.tobytes()
+        for n, row in enumerate((at + start).tolist()):
+            op = QUEUE_OP_RECORD.unpack(data, n * JOURNAL_RECORD_SIZE)
+            apply_queue_op(self._files, self.queues, op, row)
+        for key, ops in purges(part).items():
+            self._purges.setdefault(key, []).extend((app_key, start + row) for app_key, row in ops)
+        self._refusing += refusing_purges(part, start)
+        self._last_purges.update({key: start + row for key, row in last_purges(purges(part)).items()})
+
+    def _look_at_deletions(self, part: NDArray[np.void], start: int) -> dict[bytes, int]:
+        """Take in deletions; return the rows of those whose messages are written once more behind them."""
+        found, at = select(part, RecordType.DELETION)
+        since: dict[bytes, int] = {}
+        alive, confirms = self._alive, self._confirms
+        are_refused = is_refused(found)
+        if self._remembers and len(found):
+            self.gone.extend(guids_by_queue(found[~are_refused]).items())
+        for key, row, refused in zip(record_keys(found), (at + start).tolist(), are_refused.tolist(), strict=True):
+            if refused:
+                self._refused[key] = row
+            newest = alive.get(key)
+            if newest is not None:
+                if newest < row:
+                    alive.take(key)
+                else:
+                    since[key] = row
+            confirms.take(key)
+        return since
+
+    def _look_at_confirms(self, part: NDArray[np.void], start: int, since: dict[bytes, int]) -> None:
+        found, at = select(part, RecordType.CONFIRM)
+        if not len(found):
+            return
+        auto = (CONFIRM_RECORD.column(found, "reason") == ConfirmReason.AUTO_CONFIRMED).tolist()
+        app_keys = found["app_key"].tolist()
+        confirms, last_purge = self._confirms, self._last_purges
+        columns = zip(record_keys(found), app_keys, auto, (at + start).tolist(), strict=True)
+        for key, app_key, is_auto, row in columns:
+            purged = last_purge.get(key[:KEY_SIZE], -1)
+            if row <= max(purged, since.get(key, -1)):
+                continue
+            done, unasked, before = confirms.get(key) or (_NOBODY, _NOBODY, row)
+            if before < purged:
+                done = unasked = _NOBODY
+            app = {app_key}
+            confirms[key] = _Confirms(done, unasked | app, row) if is_auto else _Confirms(done | app, unasked, row)
+
+    # -- the second walk
+
+    @property
+    def is_told(self) -> bool:
+        """Return whether the second walk is over."""
+        return self._told == self._rows
+
+    def alive(self, rows: int) -> Alive:
+        """The messages still wanted among so many of the next records: each once."""
+        start = self._told
+        part = self._part(start, rows)
+        self._told += len(part)
+        found, at = select(part, RecordType.MESSAGE)
+        kept, keys, done = [], [], []
+        alive, confirms = self._alive, self._confirms
+        counts = reference_counts(found).tolist()
+        last_purge = self._last_purges
+        purged: list[int] = []
+        for n, (key, row, count) in enumerate(zip(record_keys(found), (at + start).tolist(), counts, strict=True)):
+            if row < last_purge.get(key[:KEY_SIZE], -1) and row > self._refused.get(key, -1):
+                purged.append(n)
+            if alive.get(key) != row:
+                continue
+            alive.take(key)
+            queue = self.queues.get(key[:KEY_SIZE])
+            said = confirms.take(key)
+            if queue is None:
+                continue
+            if said is None or said.row <= last_purge.get(queue.key, -1):
+                said = _Confirms(_NOBODY, _NOBODY, 0)
+            found_done = judge(queue, row, count, said.done, said.unasked, self._purges.get(queue.key, ()))
+            if found_done is not None:
+                kept.append(n)
+                keys.append(key)
+                done.append(found_done)
+        if self._remembers and purged:
+            gone = np.array(purged, np.int64)
+            if self._refusing:
+                gone = gone[~refused_by_purges(found[gone], at[gone] + start, self._refusing)]
+            self.gone.extend(guids_by_queue(found[gone]).items())
+        found = found[np.array(kept, np.int64)]
+        offsets = MESSAGE_RECORD.column(found, "message_offset_dwords").astype(np.int64) * DWORD
+        return Alive(found, keys, done, offsets)
+
+    def messages(self, rows: int) -> list[RecoveredMessage]:
+        """The messages still wanted among so many of the next records, with all that is known of them."""
+        found, keys, done, offsets = self.alive(rows)
+        columns = (
+            keys,
+            offsets.tolist(),
+            reference_counts(found).tolist(),
+            MESSAGE_RECORD.column(found, "compression").tolist(),
+            *data_headers(self._files, offsets),
+            done,
+            MESSAGE_RECORD.column(found, "timestamp").tolist(),
+            MESSAGE_RECORD.column(found, "crc32c").tolist(),
+        )
+        return [RecoveredMessage(key[KEY_SIZE:], key[:KEY_SIZE], *rest) for key, *rest in zip(*columns, strict=True)]

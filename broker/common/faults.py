@@ -1,0 +1,125 @@
+"""Faults of this program itself, and their consequences.
+
+An exception that no step expects ends the session whose step it was: `Faults` notes it, and the node ends the session
+between two steps. One that cuts a change to shared state short leaves nothing to go on with: `Inconsistent` ends the
+process, on purpose and by the name of the change.
+"""
+
+from __future__ import annotations
+
+import logging
+from types import TracebackType
+from typing import Protocol
+
+from broker.common.clock import Now
+
+__all__ = ["Change", "Failing", "Faults", "Inconsistent", "describe"]
+
+log = logging.getLogger("broker.faults")
+
+# Faults that are logged with their tracebacks in one window of time, whichever sessions they are of.
+TOLD_MAX = 10
+WINDOW_MS = 60_000
+
+
+class Inconsistent(BaseException):
+    """A change to what sessions share was cut short: the process must end. The text names the change.
+
+    It is no `Exception`, so that nobody takes it for the fault of one session on its way to the loop.
+    """
+
+    def __init__(self, change: str, error: Exception) -> None:
+        super().__init__(f"{change} was cut short by {describe(error)}")
+        self.__cause__ = error
+
+
+class Change:
+    """A section that must not be left half done; an exception in it becomes `Inconsistent`.
+
+    Those of the types `refusals` are raised before anything is changed, and pass. Only for what happens rarely: where
+    messages pass, a `try` statement says the same and costs nothing.
+    """
+
+    __slots__ = ("_name", "_refusals")
+
+    def __init__(self, name: str, *refusals: type[Exception]) -> None:
+        self._name = name
+        self._refusals = refusals
+
+    def __enter__(self) -> None:
+        """Begin the change; it needs no preparation."""
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        if isinstance(error, Exception) and not isinstance(error, self._refusals):
+            raise Inconsistent(self._name, error)
+
+
+class Failing(Protocol):
+    """A session that a fault may end."""
+
+    def give_up(self, reason: str) -> None:
+        """End at once; what has not been sent is dropped, as it may be half written."""
+        ...
+
+    @property
+    def description(self) -> str: ...
+
+    @property
+    def finished(self) -> bool: ...
+
+
+class Faults:
+    """The faults of one process: which sessions they end, and how many there were.
+
+    `failed` are the sessions that are to be ended, in the order of their faults. `of_sessions` counts the sessions that
+    faults have ended, `others` the faults that ended nothing.
+    """
+
+    def __init__(self, now: Now) -> None:
+        self.of_sessions = 0
+        self.others = 0
+        self._now = now
+        self.failed: dict[Failing, None] = {}
+        self._since_ms = now.ms - WINDOW_MS
+        self._told = 0
+        self._untold = 0
+
+    def end_session(self, session: Failing, error: Exception) -> None:
+        """Note that a session's work failed: it is to be ended when this step is over."""
+        if session in self.failed or session.finished:
+            return
+        self.failed[session] = None
+        self.of_sessions += 1
+        self._tell(f"{session.description}: the session is ended by a fault of this broker", error)
+
+    def note(self, what: str, error: Exception) -> None:
+        """Note failed work that ends no session and had no effect."""
+        self.others += 1
+        self._tell(f"{what} failed by a fault of this broker", error)
+
+    def next_failed(self) -> Failing | None:
+        """Return the next session to be ended; None if there is none left."""
+        for session in self.failed:
+            del self.failed[session]
+            return session
+        return None
+
+    def _tell(self, text: str, error: Exception) -> None:
+        now_ms = self._now.ms
+        if now_ms - self._since_ms >= WINDOW_MS:
+            if self._untold:
+                log.error("%d more faults were not logged in the last %d s", self._untold, WINDOW_MS // 1000)
+            self._since_ms, self._told, self._untold = now_ms, 0, 0
+        if self._told >= TOLD_MAX:
+            self._untold += 1
+            return
+        self._told += 1
+        log.error("%s: %s", text, describe(error), exc_info=error)
+
+
+def describe(error: BaseException) -> str:
+    """Format an exception in one line."""
+    text = str(error).replace("\n", " ")
+    return f"{type(error).__name__}: {text}" if text else type(error).__name__

@@ -1,1 +1,0 @@
-"""The core's interfaces to the outside, as protocols; `broker.shell` has the real implementations."""

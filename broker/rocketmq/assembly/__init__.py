@@ -1,0 +1,1 @@
+"""Composition of a RocketMQ node from configuration files, decisions and the shell."""

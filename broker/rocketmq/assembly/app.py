@@ -1,0 +1,394 @@
+"""The composition root of a RocketMQ node: a nameserver and a broker in one process, behind one loop."""
+
+from __future__ import annotations
+
+import gc
+import logging
+import os
+import random
+import sys
+import time
+from collections.abc import Callable, Mapping
+from contextlib import ExitStack
+from dataclasses import dataclass
+from datetime import datetime
+from functools import partial
+from pathlib import Path
+from typing import TypeVar
+
+import trio
+
+from broker.common.faults import Faults, Inconsistent
+from broker.common.timers import Timers
+from broker.rocketmq.access.guard import Guard
+from broker.rocketmq.access.model import Invalid
+from broker.rocketmq.access.signature import signed
+from broker.rocketmq.access.tables import AccessTables
+from broker.rocketmq.assembly.config import (
+    BROKER_READERS,
+    LOCKED,
+    NAMESERVER_DEFAULTS,
+    NAMESERVER_LOCKED,
+    NAMESERVER_READERS,
+    PropertyError,
+    RocketConfig,
+    load_rocketmq_config,
+)
+from broker.rocketmq.core.broker import Broker, State, World
+from broker.rocketmq.core.delays import make_due_time
+from broker.rocketmq.core.groups import Groups
+from broker.rocketmq.core.offsets import Offsets
+from broker.rocketmq.core.pop.order import Orders
+from broker.rocketmq.core.registration import NameserverLink, Nameservers, register_frame
+from broker.rocketmq.core.retention import RetentionLimits
+from broker.rocketmq.core.routes import QueueFinder
+from broker.rocketmq.core.topics import Topics
+from broker.rocketmq.nameserver.key_values import KeyValues
+from broker.rocketmq.nameserver.requests import Nameserver
+from broker.rocketmq.nameserver.routes import Routes
+from broker.rocketmq.nameserver.service import SCAN_MS, NameserverService
+from broker.rocketmq.node import Node
+from broker.rocketmq.remoting.session import Service, Session
+from broker.rocketmq.settings import Settings
+from broker.rocketmq.store.errors import DiskFull, StoreDamaged
+from broker.rocketmq.store.message_store import Flush, MessageStore, open_store
+from broker.shell.config_files import ConfigFile
+from broker.shell.descriptors import connections_max, descriptors_in_use, raise_limit
+from broker.shell.dialing import Place
+from broker.shell.folders import FileFolder
+from broker.shell.logs import start_logging
+from broker.shell.os_errors import os_error_line
+from broker.shell.runtime import freeze_collector, start_clock
+from broker.shell.server import CONNECTIONS_MAX, Listener, ListenError, Server, listen
+from broker.shell.store_lock import StoreInUse, StoreLock
+from formats.errors import FormatError
+from formats.rocketmq.access_bodies import UserInfo
+from formats.rocketmq.checkpoints import TIMER_CHECKPOINT
+from formats.rocketmq.delay_bodies import DELAY_OFFSETS, DelayOffsets
+from formats.rocketmq.frame import Frame
+from formats.rocketmq.message_ids import UniqueId
+from formats.rocketmq.plain_accounts import Account, read_accounts
+from formats.rocketmq.pop_bodies import REQUEST_MODES
+from formats.rocketmq.property_text import changed_properties, read_properties, write_properties
+
+__all__ = ["PropertyError", "RocketConfig", "load_rocketmq_config", "run_rocketmq"]
+
+log = logging.getLogger("broker.rocketmq")
+
+T = TypeVar("T")
+
+EXIT_OK = 0
+EXIT_FAILED = 1
+EXIT_CONFIG = 2
+EXIT_INCONSISTENT = 3
+
+
+@dataclass(frozen=True)
+class _Logging:
+    """The log's settings; see `broker.shell.logs.LogController`."""
+
+    console_severity_threshold: str
+    file_name: str
+    rotation_bytes: int = 64 << 20
+    logfile_format: str = ""
+    console_format: str = ""
+    logging_verbosity: str = "INFO"
+
+
+def run_rocketmq(config: RocketConfig, log_level: str = "WARN") -> int:
+    """Run a node until SIGTERM or SIGINT; the process's exit code. Faults are one line on stderr."""
+    try:
+        _run(config, log_level)
+    except (PropertyError, ListenError, StoreInUse) as fault:
+        print(f"bmqctl: {fault}", file=sys.stderr)
+        return EXIT_CONFIG
+    except (StoreDamaged, DiskFull) as fault:
+        print(f"bmqctl: {fault}", file=sys.stderr)
+        return EXIT_FAILED
+    except OSError as error:
+        print(f"bmqctl: {os_error_line(error)}", file=sys.stderr)
+        return EXIT_CONFIG
+    except Inconsistent as failure:
+        log.critical("PANIC the node ends on purpose: %s", failure, exc_info=failure)
+        print(f"bmqctl: the node ended on purpose: {failure}; start it again", file=sys.stderr)
+        return EXIT_INCONSISTENT
+    log.info("stopped")
+    return EXIT_OK
+
+
+def _run(config: RocketConfig, log_level: str) -> None:
+    limit = raise_limit()
+    # First the sockets: a second node must not touch the files of the first.
+    with ExitStack() as stack:
+        sockets = []
+        for port in (config.nameserver_port, config.port):
+            sockets.append(listen(config.bind_address, port))
+            stack.callback(sockets[-1].close)
+        stack.callback(StoreLock(config.store).release)
+        start_logging(_Logging(log_level, str(config.store / "bmqctl.log")), config.store)
+        if config.unused:
+            log.warning("these properties mean nothing here: %s", ", ".join(config.unused))
+        gc.disable()
+        store = open_store(
+            FileFolder(config.store), config.store_options, _index_name, make_due_time(config.options.delay_levels_ms)
+        )
+        kept = _Kept(config, store)
+        now = start_clock()
+        node = Node(now, Faults(now), Timers(), store.flush_log if config.flush_sync else _nothing_first)
+        parts = Nameserver(Routes(), kept.values, kept.nameserver_settings)
+        nameserver = NameserverService(parts, kept.guard, _wall_ms)
+        deferred = _Deferred()
+        broker = _make_broker(config, kept, node, nameserver, deferred)
+        services: tuple[Service, ...] = (nameserver, broker)
+        listeners = [
+            Listener(sock, connect=node.connect_to(service)) for sock, service in zip(sockets, services, strict=True)
+        ]
+        most = connections_max(CONNECTIONS_MAX, limit, descriptors_in_use(), 1, len(config.nameservers))
+        server = Server(node, listeners, connections_max=most)
+        deferred.server = server
+        freeze_collector()
+        _flush_now_and_then(config, node, server, store)
+        broker.start()
+        trio.run(server.run, partial(_announce, config, store))
+        broker.close()
+        store.close()
+
+
+class _Kept:
+    """The configuration files that the broker and the nameserver read and write."""
+
+    def __init__(self, config: RocketConfig, store: MessageStore) -> None:
+        options = config.broker_options
+
+        def file(*parts: str) -> ConfigFile:
+            return ConfigFile(config.store.joinpath(*parts))
+
+        topics, groups = file("config", "topics.json"), file("config", "subscriptionGroup.json")
+        self.offsets_file = file("config", "consumerOffset.json")
+        self.delays_file = file("config", "delayOffset.json")
+        self.timers_file = file("config", "timercheck")
+        self.orders_file = file("config", "consumerOrderInfo.json")
+        self.modes_file = file("config", "messageRequestMode.json")
+        values = file("namesrv", "kvConfig.json")
+        self.nameserver_settings = _nameserver_settings(config, file("namesrv", "namesrv.properties"), values.path)
+        self.values = _read(values, lambda data: KeyValues(data, values.write))
+        self.settings = Settings(config.properties, BROKER_READERS, partial(_keep_properties, config.file), LOCKED)
+        users = ConfigFile(config.store / "config" / "users.json", is_private=True)
+        acls = file("config", "acls.json")
+        self.access = _read(users, lambda data: AccessTables(data, acls.read(), users.write, acls.write), beside=acls)
+        _make_first_users(config, self.access)
+        self.guard = Guard(config.access, self.access, options.cluster)
+        self.state = State(
+            options,
+            store,
+            _read(topics, lambda data: Topics(options, data, topics.write)),
+            _read(groups, lambda data: Groups(data, groups.write, auto_create=config.auto_create_group)),
+            _read(self.offsets_file, Offsets),
+            _read(self.orders_file, Orders),
+            self.settings,
+            self.access,
+            self.guard,
+            _read(self.modes_file, _checked_modes),
+            _read(self.delays_file, lambda data: DELAY_OFFSETS.read(data) if data else DelayOffsets()),
+            _read(self.timers_file, lambda data: TIMER_CHECKPOINT.unpack(data) if data else None),
+            config.times,
+            RetentionLimits(config.reserved_hours * 3_600_000),
+        )
+
+
+def _nameserver_settings(config: RocketConfig, file: ConfigFile, values: Path) -> Settings:
+    """The nameserver's properties; those that administrators change are kept in a file of their own."""
+    kept = read_properties(file.read().decode("utf-8", "replace"))
+
+    def keep(changes: Mapping[str, str]) -> None:
+        kept.update(changes)
+        file.write(write_properties(kept))
+
+    fixed = {
+        "bindAddress": config.bind_address,
+        "listenPort": str(config.nameserver_port),
+        "kvConfigPath": str(values),
+        "configStorePath": str(file.path),
+        "scanNotActiveBrokerInterval": str(SCAN_MS),
+    }
+    return Settings(fixed, NAMESERVER_READERS, keep, NAMESERVER_LOCKED, NAMESERVER_DEFAULTS | kept)
+
+
+def _keep_properties(file: Path | None, changes: Mapping[str, str]) -> None:
+    """Write changed properties to the file that the configuration came from, if it came from one."""
+    if file is not None:
+        ConfigFile(file).write(changed_properties(file.read_text(encoding="utf-8"), changes).encode())
+
+
+def _make_first_users(config: RocketConfig, tables: AccessTables) -> None:
+    """Make the users that the configuration names, unless they are there. Raises `PropertyError`."""
+    for account in _plain_accounts(config.plain_accounts):
+        if account.white_addresses:
+            log.warning("the white addresses of account %s are not heeded", account.user.username)
+        if account.user.username not in tables.users:
+            try:
+                tables.create_user(account.user)
+                if account.acl is not None:
+                    tables.put_acl(account.acl)
+            except Invalid as error:
+                raise PropertyError(f"{config.plain_accounts}: account {account.user.username}: {error}") from None
+    for user in (config.first_user, config.inner_credentials):
+        if user is not None and user.username not in tables.users:
+            tables.create_user(user)
+    if (config.access.authentication or config.access.authorization) and not tables.users:
+        raise PropertyError(
+            "authentication is wanted, and there is no user: name the first one, initAuthenticationUser="
+            '{"username":"...","password":"..."}, in the configuration file'
+        )
+
+
+def _plain_accounts(path: Path | None) -> list[Account]:
+    if path is None:
+        return []
+    try:
+        return read_accounts(path.read_text(encoding="utf-8"))
+    except UnicodeDecodeError:
+        raise PropertyError(f"{path}: is not UTF-8") from None
+    except (FormatError, OSError) as error:
+        reason = error.strerror if isinstance(error, OSError) else error
+        raise PropertyError(
+            f"{path}: {reason}; it has the accounts that aclEnable or migrateAuthFromV1Enabled wants"
+        ) from None
+
+
+def _read(file: ConfigFile, read: Callable[[bytes], T], beside: ConfigFile | None = None) -> T:
+    """Read and decode a file, and perhaps another one beside it.
+
+    Raises `PropertyError`, which names it and the remedy.
+    """
+    try:
+        return read(file.read())
+    except FormatError as error:
+        names = str(file.path) if beside is None else f"{file.path} or {beside.path}"
+        raise PropertyError(f"{names}: {error}; mend it, or bring back the file whose name ends with .bak") from None
+
+
+def _checked_modes(data: bytes) -> bytes:
+    """The file of request modes, if it can be read. Raises `FormatError`."""
+    if data:
+        REQUEST_MODES.read(data)
+    return data
+
+
+class _Deferred:
+    """Dials, once there is a loop: links to nameservers are made before it."""
+
+    server: Server | None = None
+
+    def dial(self, place: Place, connected: Callable[[str], Session], failed: Callable[[str], None]) -> None:
+        assert self.server is not None
+        self.server.dial(place, connected, failed)
+
+
+def _make_broker(
+    config: RocketConfig, kept: _Kept, node: Node, nameserver: NameserverService, deferred: _Deferred
+) -> Broker:
+    options, topics = kept.state.options, kept.state.topics
+    links: list[NameserverLink] = []
+    seal = _make_seal(config.inner_credentials)
+    for name in config.nameservers:
+        host, _, port = name.rpartition(":")
+        if not host or not port.isdecimal() or not 0 < int(port) < 65_536:
+            raise PropertyError(f"'{name}' is no nameserver; write HOST:PORT")
+        dial = partial(deferred.dial, Place(host.strip("[]"), int(port)))
+        links.append(NameserverLink(name, dial, node.open, partial(register_frame, options, topics), seal))
+    world = World(
+        _wall_ms,
+        random.randrange,
+        _UniqueIds(options.address.address),
+        kept.state.store.flush_log if config.flush_sync else _nothing_first,
+        kept.offsets_file.write,
+        kept.delays_file.write,
+        kept.timers_file.write,
+        kept.orders_file.write,
+        kept.modes_file.write,
+        QueueFinder(nameserver.find_queues, links),
+        partial(_disk_used, config.store),
+    )
+    broker = Broker(kept.state, world, node.faults, Nameservers(options, topics, [nameserver, *links]))
+    node.add(broker)
+    node.add(nameserver)
+    return broker
+
+
+def _make_seal(credentials: UserInfo | None) -> Callable[[Frame], Frame]:
+    """Make what signs requests to nameservers, if there is somebody to sign as."""
+    if credentials is None:
+        return lambda frame: frame
+    name, secret = credentials.username or "", credentials.password or ""
+    return lambda frame: signed(frame, name, secret)
+
+
+def _flush_now_and_then(config: RocketConfig, node: Node, server: Server, store: MessageStore) -> None:
+    """Take everything to the disk every so often, beside the loop."""
+
+    def again() -> None:
+        node.timers.at(node.now.ms + config.flush_interval_ms, begin)
+
+    def begin() -> None:
+        flush = store.begin_flush()
+        if flush is None:
+            again()
+        else:
+            server.in_thread(partial(carry_out, flush), done)
+
+    def carry_out(flush: Flush) -> Flush:
+        for file in flush.files:
+            file.flush()
+        return flush
+
+    def done(flush: Flush) -> None:
+        store.end_flush(flush)
+        again()
+
+    again()
+
+
+def _announce(config: RocketConfig, store: MessageStore) -> None:
+    messages = sum(queue.end - queue.begin for queue in store.queues.values())
+    log.info("ready: nameserver on port %d, broker on port %d", config.nameserver_port, config.port)
+    print(
+        f"bmqctl: rocketmq ready on {config.bind_address}:{config.nameserver_port} (nameserver), "
+        f"{config.bind_address}:{config.port} (broker) [cluster: {config.options.cluster}, "
+        f"broker: {config.options.name}, messages: {messages}, pid: {os.getpid()}]",
+        flush=True,
+    )
+
+
+def _nothing_first() -> None:
+    """Leave it to the kernel when to write: nothing waits for the disk."""
+
+
+def _wall_ms() -> int:
+    return time.time_ns() // 1_000_000
+
+
+def _disk_used(folder: Path) -> float:
+    """The part of a folder's disk that is in use, from 0 to 1."""
+    found = os.statvfs(folder)
+    return 1 - found.f_bavail / found.f_blocks if found.f_blocks else 0.0
+
+
+def _index_name(ms: int) -> str:
+    """The name of an index file: the time at which it is begun, to the millisecond, in the local time zone."""
+    return datetime.fromtimestamp(ms // 1000).strftime("%Y%m%d%H%M%S") + f"{ms % 1000:03d}"
+
+
+class _UniqueIds:
+    """Ids for messages whose senders gave them none."""
+
+    def __init__(self, address: str) -> None:
+        self._first = UniqueId(address, os.getpid() & 0xFFFF, random.getrandbits(32), 0, 0)
+        self._counter = 0
+
+    def __call__(self) -> str:
+        self._counter = self._counter + 1 & 0xFFFF
+        now = datetime.now()
+        begin = now.replace(day=1, hour=0, minute=0, second=0, microsecond=0)
+        month_ms = int((now - begin).total_seconds() * 1000)
+        return str(self._first._replace(month_ms=month_ms, counter=self._counter))

@@ -1,0 +1,26 @@
+"""Settings of Python and the clocks that every node makes as it starts, whichever system it serves."""
+
+from __future__ import annotations
+
+import gc
+import time
+
+from broker.common.clock import Now
+
+__all__ = ["freeze_collector", "start_clock"]
+
+
+def start_clock() -> Now:
+    """The time, as it is now."""
+    return Now(int(time.time()), time.monotonic_ns() // 1_000_000)
+
+
+def freeze_collector() -> None:
+    """Keep Python's cycle collector off what cannot be garbage; it rests until here, while the store is read.
+
+    A message is freed by its reference count. Left alone, the collector would walk all that are outstanding again
+    and again: at a million of them, for a second each time.
+    """
+    gc.freeze()
+    gc.set_threshold(100_000, 50, 1_000)
+    gc.enable()

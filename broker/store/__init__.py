@@ -1,1 +1,0 @@
-"""Offsets, appends and recovery over writable buffers; which files and when is decided by `broker.core`."""

@@ -1,0 +1,1 @@
+"""The formats of BlazingMQ: events, schema messages, files, URIs and GUIDs."""

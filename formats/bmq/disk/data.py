@@ -1,0 +1,157 @@
+"""Records of the DATA file: a header, options, the application's data, and padding to a double word.
+
+Source: mqbs::DataHeader and mqbs::FileStore::writeMessageRecord.
+
+Every record begins with a `DataHeader`. The application's data is what the client posted:
+message properties if the flag says so, then the payload, compressed or not as the journal's record says. The journal's
+CRC32-C covers the application's data, without the padding.
+"""
+
+from __future__ import annotations
+
+from enum import IntFlag
+from typing import NamedTuple
+
+from crc32c import crc32c
+
+from formats.bmq.disk.padding import DWORD, PADDING, WORD, unpadded_size
+from formats.errors import FormatError
+from formats.schema import Annotated, Buffer, Layout, bits, u16, zeros
+
+__all__ = [
+    "DATA_HEADER",
+    "DataHeader",
+    "DataHeaderFlags",
+    "DataRecord",
+    "data_extent",
+    "data_record_size",
+    "parse_data_record",
+    "write_data_record",
+]
+
+
+class DataHeaderFlags(IntFlag):
+    """mqbs::DataHeaderFlags; the other bits are unused."""
+
+    MESSAGE_PROPERTIES = 1
+
+
+class DataHeader(NamedTuple):
+    """The header of a record; `message_words` is the size of the whole record, padding included.
+
+    `schema_id` is the wire value, 0 for properties without a schema.
+
+    mqbs::DataHeader, 12 bytes:
+
+        0 | header_words 3 | message_words 29 |
+        4 | options_words 24 | flags 8        |
+        8 | schema_id 16 | reserved 16        |
+    """
+
+    header_words: Annotated[int, bits(3), "Words of this header."]
+    message_words: Annotated[int, bits(29), "Words of the whole record: header, options, data and padding."]
+    options_words: Annotated[int, bits(24), "Words of the options that follow the header."]
+    flags: Annotated[int, bits(8), "DataHeaderFlags."]
+    schema_id: Annotated[
+        int, u16, "The properties' encoding: 0 for the older one, else the wire form of the schema's id."
+    ]
+    reserved: Annotated[bytes, zeros(2), "Reserved; written as zero."]
+
+
+DATA_HEADER = Layout(DataHeader, size=12, upstream="mqbs::DataHeader")
+HEADER_SIZE = DATA_HEADER.size
+
+
+class DataRecord(NamedTuple):
+    """One record and the offsets of its parts, in bytes from the start of the parsed buffer."""
+
+    offset: int
+    header: DataHeader
+    options_offset: int
+    app_data_offset: int
+    app_data_size: int
+    end: int
+
+    def options(self, buffer: Buffer) -> memoryview:
+        return memoryview(buffer)[self.options_offset : self.app_data_offset]
+
+    def app_data(self, buffer: Buffer) -> memoryview:
+        """Properties and payload, without the padding."""
+        return memoryview(buffer)[self.app_data_offset : self.app_data_offset + self.app_data_size]
+
+    def crc32c(self, buffer: Buffer) -> int:
+        """The checksum that the journal's record must hold."""
+        return crc32c(self.app_data(buffer))
+
+
+def data_record_size(options_size: int, app_data_size: int) -> int:
+    """Size of a record in the file, header and padding included, in bytes."""
+    size = HEADER_SIZE + options_size + app_data_size
+    return size + DWORD - size % DWORD
+
+
+def parse_data_record(buffer: Buffer, offset: int) -> DataRecord:
+    """Parse the record at `offset`. FormatError if it is misaligned, cut short, or its lengths are inconsistent."""
+    if offset % DWORD:
+        raise FormatError("DataHeader", offset, f"not a multiple of {DWORD}")
+    header = DATA_HEADER.unpack(buffer, offset)
+    start, end = data_extent(header, offset, len(buffer))
+    size = unpadded_size(buffer, start, end, DWORD, "DataHeader.padding")
+    return DataRecord(offset, header, offset + header.header_words * WORD, start, size, end)
+
+
+def data_extent(header: DataHeader, offset: int, file_size: int) -> tuple[int, int]:
+    """Start of the application's data of the record at `offset`, and end of its padding.
+
+    Raises FormatError if the lengths in its header are inconsistent, or exceed the file's size.
+    """
+    header_words, message_words, options_words, *_ = header
+    end = offset + message_words * WORD
+    if header_words * WORD < HEADER_SIZE:
+        raise FormatError("DataHeader.header_words", offset, f"{header_words} is below {HEADER_SIZE // WORD}")
+    if end > file_size:
+        reason = f"{message_words} words, {(file_size - offset) // WORD} left"
+        raise FormatError("DataHeader.message_words", offset, reason)
+    if message_words % 2:
+        raise FormatError("DataHeader.message_words", offset, f"{message_words} is odd, records fill double words")
+    start = offset + (header_words + options_words) * WORD
+    if start >= end:
+        reason = f"header of {header_words} and options of {options_words} words fill all {message_words}"
+        raise FormatError("DataHeader.options_words", offset + 4, reason)
+    return start, end
+
+
+def write_data_record(
+    buffer: bytearray | memoryview,
+    offset: int,
+    app_data: Buffer,
+    options: Buffer = b"",
+    flags: int = 0,
+    schema_id: int = 0,
+) -> int:
+    """Write a record at `offset`, a multiple of 8, and return where the next one goes.
+
+    `options` must fill whole words, and the buffer must have room for `data_record_size` bytes.
+    """
+    at = offset + HEADER_SIZE
+    options_size = len(options)
+    if options_size:
+        buffer[at : at + options_size] = options
+        at += options_size
+    end_of_data = at + len(app_data)
+    buffer[at:end_of_data] = app_data
+    pad = DWORD - (end_of_data - offset) % DWORD
+    end = end_of_data + pad
+    buffer[end_of_data:end] = PADDING[pad]
+    _pack_header(
+        buffer,
+        offset,
+        (HEADER_SIZE // WORD) << 29 | (end - offset) // WORD,
+        (options_size // WORD) << 8 | flags,
+        schema_id,
+        b"",
+    )
+    return end
+
+
+_pack_header = DATA_HEADER.words.pack_into

@@ -1,0 +1,52 @@
+"""Files as checks read them: by range, so that memory does not grow with a file of 32 GiB."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
+
+from formats.bmq.disk.files import JOURNAL_RECORD_SIZE
+from formats.bmq.disk.journal import scan
+from formats.schema import Buffer
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+__all__ = ["HEADERS_SIZE_MAX", "FileView", "Source", "scan_source"]
+
+HEADERS_SIZE_MAX = 1 << 10
+"""No less than what the headers at the start of a file take."""
+
+
+class Source(Protocol):
+    """A file's name, as faults and checks of names want it (no directory), its size in bytes, and its bytes.
+
+    `read` gives the `size` bytes from `offset`, or fewer where the file ends.
+    """
+
+    @property
+    def name(self) -> str: ...
+
+    @property
+    def size(self) -> int: ...
+
+    def read(self, offset: int, size: int) -> memoryview: ...
+
+
+class FileView(NamedTuple):
+    """A `Source` over bytes that are in memory or mapped: nothing is copied."""
+
+    name: str
+    buffer: Buffer
+
+    @property
+    def size(self) -> int:
+        return len(self.buffer)
+
+    def read(self, offset: int, size: int) -> memoryview:
+        return memoryview(self.buffer)[offset : offset + size]
+
+
+def scan_source(journal: Source, first_record_offset: int, index: int, count: int) -> NDArray[Any]:
+    """`count` records from the one with number `index`, as `formats.bmq.disk.journal.scan` gives them."""
+    start = first_record_offset + index * JOURNAL_RECORD_SIZE
+    return scan(journal.read(start, count * JOURNAL_RECORD_SIZE), 0, count)

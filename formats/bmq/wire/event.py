@@ -1,0 +1,148 @@
+"""The frame that everything on a connection comes in (source: bmqp::EventHeader).
+
+An `EventHeader`, then what its type says. A schema message is padded to words. Heartbeats are a header and no more.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import NamedTuple
+
+from formats.bmq.codes import PROTOCOL_VERSION, EncodingType, EventType
+from formats.bmq.padding import WORD, padding, unpadded_end
+from formats.errors import FormatError
+from formats.schema import Annotated, Buffer, Layout, bits, u8, zeros
+
+__all__ = [
+    "EVENT_HEADER",
+    "EVENT_HEADER_SIZE",
+    "HEARTBEAT_REQUEST",
+    "HEARTBEAT_RESPONSE",
+    "PROTOCOL_VERSION",
+    "EncodingType",
+    "EventHeader",
+    "EventType",
+    "Frame",
+    "build_event",
+    "build_schema_event",
+    "iter_frames",
+    "next_frame",
+    "schema_encoding",
+    "schema_message",
+]
+
+
+class EventHeader(NamedTuple):
+    """The header of an event; `length` counts bytes, header included.
+
+    `type_specific` of events that carry schema messages: the top three bits say the encoding, 0 for BER and 1 for JSON.
+
+    bmqp::EventHeader, 8 bytes:
+
+        0 | fragment 1 | length 31                                                      |
+        4 | protocol_version 2 | type 6 | header_words 8 | type_specific 8 | reserved 8 |
+    """
+
+    fragment: Annotated[int, bits(1), "Always 0: events are not split."]
+    length: Annotated[int, bits(31), "Bytes of the event, this header included."]
+    protocol_version: Annotated[int, bits(2), "Version of the protocol: 1."]
+    type: Annotated[int, bits(6), "An EventType."]
+    header_words: Annotated[int, u8, "Words of this header."]
+    type_specific: Annotated[
+        int, u8, "For schema messages: the encoding (EncodingType) in the top three bits. Otherwise 0."
+    ]
+    reserved: Annotated[bytes, zeros(1), "Reserved; written as zero."]
+
+
+EVENT_HEADER = Layout(EventHeader, size=8, upstream="bmqp::EventHeader")
+EVENT_HEADER_SIZE = EVENT_HEADER.size
+
+_words = EVENT_HEADER.words.unpack_from
+_pack = EVENT_HEADER.words.pack
+
+# Version and type share a byte: the type for each value of that, as a plain integer; 0 for those that cannot be.
+_FIRST, _LAST = int(EventType.CONTROL), int(EventType.AUTHENTICATION)
+_KINDS = tuple(
+    byte & 0x3F if byte >> 6 == PROTOCOL_VERSION and _FIRST <= byte & 0x3F <= _LAST else 0 for byte in range(256)
+)
+_SCHEMA_TYPES = frozenset(map(int, (EventType.CONTROL, EventType.AUTHENTICATION, EventType.ELECTOR)))
+# No event is longer: its length has 31 bits.
+LENGTH_MAX = (1 << 31) - 1
+_new = tuple.__new__
+
+
+class Frame(NamedTuple):
+    """A whole event in a buffer: its body is `buffer[body:end]`."""
+
+    type: int
+    type_specific: int
+    body: int
+    end: int
+
+
+def next_frame(
+    buffer: Buffer, offset: int, available: int, length_max: int, schema_length_max: int = LENGTH_MAX
+) -> Frame | None:
+    """The event at `offset`, or None while it is not whole; `available` is the end of what has arrived.
+
+    FormatError for a header that no event can have, or a length above `length_max`, or above `schema_length_max` for
+    one that carries a schema message (CONTROL, AUTHENTICATION, ELECTOR): after it, the stream is lost.
+    """
+    if offset + 8 > available:
+        return None
+    length, version_and_type, header_words, type_specific, _ = _words(buffer, offset)
+    # The fragment bit, always zero, is the top bit of the length's word: set, the length is far above any limit.
+    if length > length_max:
+        raise FormatError("EventHeader.length", offset, f"{length} bytes, the limit is {length_max}")
+    if length > schema_length_max and version_and_type & 0x3F in _SCHEMA_TYPES:
+        kind = EventType(version_and_type & 0x3F).name
+        raise FormatError("EventHeader.length", offset, f"{length} bytes of {kind}, the limit is {schema_length_max}")
+    kind = _KINDS[version_and_type]
+    if not kind:
+        if version_and_type >> 6 != PROTOCOL_VERSION:
+            raise FormatError("EventHeader.protocol_version", offset + 4, f"{version_and_type >> 6} is unknown")
+        raise FormatError("EventHeader.type", offset + 4, f"{version_and_type & 0x3F} is no event type")
+    body = header_words * 4
+    if body < 8 or body > length:
+        raise FormatError("EventHeader.header_words", offset + 5, f"{header_words} in an event of {length} bytes")
+    end = offset + length
+    if end > available:
+        return None
+    return _new(Frame, (kind, type_specific, offset + body, end))
+
+
+def iter_frames(buffer: Buffer, offset: int, available: int, length_max: int) -> Iterator[Frame]:
+    """The whole events of `buffer[offset:available]`; what is left after the last one's end is the head of another."""
+    while (frame := next_frame(buffer, offset, available, length_max)) is not None:
+        yield frame
+        offset = frame.end
+
+
+def build_event(event_type: EventType, body: Buffer, type_specific: int = 0) -> bytes:
+    """An event around `body`."""
+    length = EVENT_HEADER_SIZE + len(body)
+    return _pack(length, PROTOCOL_VERSION << 6 | event_type, EVENT_HEADER_SIZE // WORD, type_specific, b"") + body
+
+
+def build_schema_event(
+    message: bytes, event_type: EventType = EventType.CONTROL, encoding: EncodingType = EncodingType.BER
+) -> bytes:
+    """An event around an encoded schema message, padded to words."""
+    return build_event(event_type, message + padding(len(message)), encoding << 5)
+
+
+def schema_encoding(type_specific: int) -> EncodingType:
+    """The encoding of an event that carries a schema message; FormatError if it is neither BER nor JSON."""
+    try:
+        return EncodingType(type_specific >> 5)
+    except ValueError:
+        raise FormatError("EventHeader.type_specific", 6, f"{type_specific >> 5} is no encoding") from None
+
+
+def schema_message(buffer: memoryview, start: int, end: int) -> memoryview:
+    """The encoded schema message in an event's body, without its padding."""
+    return buffer[start : unpadded_end(buffer, start, end, "SchemaEvent.padding")]
+
+
+HEARTBEAT_REQUEST = build_event(EventType.HEARTBEAT_REQ, b"")
+HEARTBEAT_RESPONSE = build_event(EventType.HEARTBEAT_RSP, b"")

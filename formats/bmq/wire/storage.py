@@ -1,0 +1,131 @@
+"""STORAGE and PARTITION_SYNC: journal records sent to replicas (source: bmqp::StorageHeader).
+
+Every message is a `StorageHeader`, then the journal's record, 60 bytes, as on disk; then, for DATA and QLIST,
+the record's entry in the DATA or QLIST file, header and padding included. A live record may request a receipt with
+RECEIPT_REQUESTED; while a node is catching up, the same messages come in PARTITION_SYNC events.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import NamedTuple
+
+from formats.bmq.codes import StorageFlag, StorageMessageType
+from formats.bmq.disk.files import JOURNAL_RECORD_SIZE
+from formats.bmq.padding import WORD
+from formats.errors import FormatError
+from formats.schema import Annotated, Buffer, Layout, bits, u8, u16, u32
+
+__all__ = [
+    "STORAGE_HEADER",
+    "StorageFlag",
+    "StorageHeader",
+    "StorageMessage",
+    "StorageMessageType",
+    "append_storage",
+    "iter_storage",
+    "storage_partition_id",
+    "storage_size",
+]
+
+
+class StorageHeader(NamedTuple):
+    """The header of a message.
+
+    `journal_offset_words` is the record's offset in the sender's journal, in words: replicas check that they write the
+    same record at the same offset.
+
+    bmqp::StorageHeader, 12 bytes:
+
+        0 | flags 5 | message_words 27                                                                  |
+        4 | reserved 2 | storage_protocol_version 2 | header_words 4 | message_type 8 | partition_id 16 |
+        8 | journal_offset_words 32                                                                     |
+    """
+
+    flags: Annotated[int, bits(5), "StorageFlag."]
+    message_words: Annotated[int, bits(27), "Words of the whole message: header, journal record and what it points to."]
+    reserved: Annotated[int, bits(2), "Reserved; written as zero."]
+    storage_protocol_version: Annotated[int, bits(2), "Version of the file format: 1."]
+    header_words: Annotated[int, bits(4), "Words of this header."]
+    message_type: Annotated[int, u8, "A StorageMessageType."]
+    partition_id: Annotated[int, u16, "The partition's number."]
+    journal_offset_words: Annotated[int, u32, "Where the sender's journal has the record, in words."]
+
+
+STORAGE_HEADER = Layout(StorageHeader, size=12, upstream="bmqp::StorageHeader")
+STORAGE_PROTOCOL_VERSION = 1
+_HEADER_SIZE = STORAGE_HEADER.size
+_SIZE_MIN = _HEADER_SIZE + JOURNAL_RECORD_SIZE
+_WORDS_MASK = (1 << 27) - 1
+
+_words = STORAGE_HEADER.words.unpack_from
+_pack = STORAGE_HEADER.words.pack
+_new = tuple.__new__
+
+
+class StorageMessage(NamedTuple):
+    """One record and its data, if the type has any; both are views into the event's buffer."""
+
+    flags: int
+    message_type: int
+    partition_id: int
+    journal_offset_words: int
+    record: memoryview
+    data: memoryview
+
+
+def iter_storage(buffer: memoryview, start: int, end: int) -> Iterator[StorageMessage]:
+    """Yield the messages of an event's body, `buffer[start:end]`. FormatError at the first that is malformed."""
+    while start < end:
+        if end - start < _SIZE_MIN:
+            raise FormatError("StorageHeader", start, f"header and record need {_SIZE_MIN} bytes, {end - start} left")
+        words, version, message_type, partition_id, offset_words = _words(buffer, start)
+        message_end = start + (words & _WORDS_MASK) * WORD
+        header_size = (version & 0xF) * WORD
+        record = start + header_size
+        data = record + JOURNAL_RECORD_SIZE
+        if header_size < _HEADER_SIZE or data > message_end or message_end > end:
+            reason = f"{words & _WORDS_MASK} words, {version & 0xF} of them header, {(end - start) // WORD} left"
+            raise FormatError("StorageHeader.message_words", start, reason)
+        if version >> 4 & 3 != STORAGE_PROTOCOL_VERSION:
+            raise FormatError("StorageHeader.storage_protocol_version", start + 4, f"{version >> 4 & 3} is unknown")
+        yield _new(
+            StorageMessage,
+            (words >> 27, message_type, partition_id, offset_words, buffer[record:data], buffer[data:message_end]),
+        )
+        start = message_end
+
+
+def storage_size(buffer: Buffer, start: int) -> int:
+    """The size of the message at `start` according to its header, in bytes, header included."""
+    size: int = (_words(buffer, start)[0] & _WORDS_MASK) * WORD
+    return size
+
+
+def storage_partition_id(buffer: memoryview, start: int, end: int) -> int:
+    """The partition of an event's first message. FormatError if there is none."""
+    if end - start < _SIZE_MIN:
+        raise FormatError("StorageHeader", start, f"header and record need {_SIZE_MIN} bytes, {end - start} left")
+    partition_id: int = _words(buffer, start)[3]
+    return partition_id
+
+
+def append_storage(
+    out: bytearray,
+    message_type: int,
+    partition_id: int,
+    journal_offset_words: int,
+    record: Buffer,
+    data: Buffer = b"",
+    flags: int = 0,
+) -> None:
+    """Append one message to an event's body; `data` must fill whole words."""
+    out += _pack(
+        flags << 27 | (_HEADER_SIZE + len(record) + len(data)) // WORD,
+        STORAGE_PROTOCOL_VERSION << 4 | _HEADER_SIZE // WORD,
+        message_type,
+        partition_id,
+        journal_offset_words,
+    )
+    out += record
+    out += data

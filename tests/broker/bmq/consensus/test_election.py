@@ -1,0 +1,524 @@
+"""The election: its table, its stories among several nodes, and the reference's messages replayed."""
+
+from __future__ import annotations
+
+import errno
+import random
+from collections import deque
+from itertools import pairwise
+
+import pytest
+
+from broker.bmq.consensus.election import TRANSITIONS, Act, Election, ElectionTimes, Event, Role
+from broker.common.clock import Now
+from broker.common.timers import Timers
+from formats.bmq.codes import EventType
+from formats.bmq.control import ber
+from formats.bmq.control.messages import (
+    ElectionProposal,
+    ElectionResponse,
+    ElectorMessage,
+    ElectorNodeStatus,
+    HeartbeatResponse,
+    LeaderHeartbeat,
+    LeadershipCessionNotification,
+    ScoutingRequest,
+    ScoutingResponse,
+)
+from formats.bmq.wire.event import iter_frames, schema_message
+from formats.schema import Buffer
+from tests.families import mostly_slow
+from tests.golden.captures import streams
+
+LENGTH_MAX = 1 << 30
+STEP_MS = 10
+
+
+def decode(event: Buffer) -> ElectorMessage:
+    view = memoryview(event)
+    (frame,) = iter_frames(view, 0, len(view), LENGTH_MAX)
+    assert frame.type == EventType.ELECTOR
+    return ber.decode(ElectorMessage, schema_message(view, frame.body, frame.end))
+
+
+class Wires:
+    """The links of one node: what it sends is kept."""
+
+    def __init__(self, own_id: int, others: tuple[int, ...]) -> None:
+        self.own_id = own_id
+        self.other_ids = others
+        self.up = set(others)
+        self.sent: list[tuple[int, ElectorMessage]] = []
+
+    def is_up(self, node_id: int) -> bool:
+        return node_id in self.up
+
+    def backlog(self, node_id: int) -> int:
+        return 0
+
+    def send(self, node_id: int, event: Buffer) -> None:
+        if node_id in self.up:
+            self.sent.append((node_id, decode(event)))
+
+    def take(self) -> list[tuple[int, int, object]]:
+        out: list[tuple[int, int, object]] = [(to, message.term, message.choice) for to, message in self.sent]
+        self.sent.clear()
+        return out
+
+
+class One:
+    """A node with its election, and a clock that the test moves."""
+
+    def __init__(self, own_id: int = 1, nodes: int = 3, term: int = 0, quorum: int = 0) -> None:
+        self.now, self.timers = Now(), Timers()
+        self.wires = Wires(own_id, tuple(node for node in range(1, nodes + 1) if node != own_id))
+        self.told: list[tuple[int | None, int]] = []
+        self.kept: list[int] = []
+        self.keeps = True
+        self.silent: list[int] = []
+        self.election = Election(
+            self.wires,
+            quorum or nodes // 2 + 1,
+            self.now,
+            self.timers,
+            random.Random(own_id).randrange,
+            lambda leader_id, term: self.told.append((leader_id, term)),
+            ElectionTimes(),
+            term,
+            self._keep,
+            self.silent.append,
+        )
+
+    def _keep(self, term: int) -> None:
+        if not self.keeps:
+            raise OSError(errno.ENOSPC, "No space left on device")
+        self.kept.append(term)
+
+    def wait(self, ms: int) -> None:
+        end = self.now.ms + ms
+        while self.now.ms < end:
+            self.now.ms += STEP_MS
+            self.timers.run(self.now.ms)
+
+    def receive(self, node_id: int, term: int, choice: object) -> list[tuple[int, int, object]]:
+        self.election.receive(node_id, ElectorMessage(term=term, choice=choice))  # type: ignore[arg-type]
+        return self.wires.take()
+
+    def bring(self, role: Role) -> None:
+        """Start the node and bring it into `role`, in term 1 if that takes an election; node 2 is the other."""
+        election = self.election
+        if role is Role.DORMANT:
+            return
+        self.wires.up.clear()
+        election.start()
+        self.wires.up.update(self.wires.other_ids)
+        if role is Role.FOLLOWING:
+            self.receive(2, 1, LeaderHeartbeat())
+        elif role is Role.SUPPORTING:
+            self.receive(2, 1, ElectionProposal())
+        elif role is not Role.WAITING:
+            self.wait(ElectionTimes().initial_wait_timeout_ms)
+            if role is not Role.SCOUTING:
+                self.receive(2, 0, ScoutingResponse(will_vote=True))
+            if role is Role.LEADER:
+                self.receive(2, 1, ElectionResponse())
+        assert election.role is role
+        self.wires.take()
+
+
+# How each event is brought about, where the table has it: what is done to the node, with the other node's id.
+def raise_event(one: One, event: Event) -> None:
+    election, term = one.election, one.election.term
+    messages: dict[Event, tuple[int, int, object]] = {
+        Event.SUPPORTED: (3, 0, ScoutingResponse(will_vote=True)),
+        Event.ELECTED: (2, term, ElectionResponse()),
+        Event.OLD_HEARTBEAT: (3, term - 1, LeaderHeartbeat()),
+        Event.OWN_HEARTBEAT: (2, term, LeaderHeartbeat()),
+        Event.OTHER_HEARTBEAT: (3, term, LeaderHeartbeat()),
+        Event.NEW_HEARTBEAT: (3, term + 1, LeaderHeartbeat()),
+        Event.NEW_PROPOSAL: (3, term + 1, ElectionProposal()),
+        Event.NEWER_TERM: (3, term + 1, HeartbeatResponse()),
+        Event.CESSION: (2, term, LeadershipCessionNotification()),
+        Event.OTHER_CESSION: (3, term, LeadershipCessionNotification()),
+    }
+    waits = {Event.WAITED: 8000, Event.UNSUPPORTED: 4000, Event.UNELECTED: 4000, Event.SILENCE: 21_000}
+    if event in messages:
+        node_id, message_term, choice = messages[event]
+        election.receive(node_id, ElectorMessage(term=message_term, choice=choice))  # type: ignore[arg-type]
+    elif event in waits:
+        end = one.now.ms + waits[event]
+        role = election.role
+        while one.now.ms < end and election.role is role:
+            one.wait(STEP_MS)
+    elif event is Event.STARTED:
+        election.start()
+    elif event is Event.RETIRING:
+        election.retire()
+    elif event is Event.STOPPED:
+        election.stop()
+    elif event in (Event.LEADER_GONE, Event.QUORUM_GONE):
+        one.wires.up.discard(2)
+        election.node_down(2)
+    elif event is Event.REFUSED:
+        one.receive(2, 5, ScoutingResponse(will_vote=False))
+        one.receive(3, 5, ScoutingResponse(will_vote=False))
+    elif event is Event.OVERRULED:
+        one.receive(0, term + 1, ScoutingRequest())
+    elif event is Event.TERM_UNKEPT:
+        one.keeps = False
+        raise_event(one, Event.NEW_HEARTBEAT if election.role is Role.LEADER else Event.SUPPORTED)
+    else:
+        election.node_up(3)  # NODE_THERE, and as all are up: ALL_THERE
+
+
+CHOICES = {
+    Act.SUPPORT: ElectionResponse,
+    Act.CONTRADICT: HeartbeatResponse,
+    Act.SCOUT: ScoutingRequest,
+    Act.PROPOSE: ElectionProposal,
+    Act.SHOW: LeaderHeartbeat,
+    Act.SHOW_ALL: LeaderHeartbeat,
+    Act.CEDE: LeadershipCessionNotification,
+    Act.LEAVE: ElectorNodeStatus,
+}
+TO_ALL = {Act.SCOUT, Act.PROPOSE, Act.SHOW_ALL, Act.CEDE, Act.LEAVE}
+
+
+@pytest.mark.parametrize(("role", "event"), TRANSITIONS, ids=lambda value: value.name)
+def test_each_row_of_the_table(role: Role, event: Event) -> None:
+    one = One()
+    one.bring(role)
+    if event in (Event.OLD_HEARTBEAT, Event.OTHER_HEARTBEAT):
+        one.election.term += 4  # a message without a term is none
+    raise_event(one, event)
+    transition = TRANSITIONS[role, event]
+    assert one.election.role is transition.role
+    acts = [act for act in transition.acts if act in CHOICES]
+    expected = [CHOICES[act] for act in acts for _ in range(len(one.wires.up) if act in TO_ALL else 1)]
+    sent = [type(choice) for _, _, choice in one.wires.take() if not isinstance(choice, ScoutingResponse)]
+    assert sent[: len(expected)] == expected
+    leader = {Role.LEADER: 1, Role.FOLLOWING: 3 if Act.CHOOSE in transition.acts else 2}.get(transition.role)
+    assert one.election.leader_id == leader
+
+
+def test_what_is_not_in_the_table_changes_nothing() -> None:
+    one = One()
+    one.bring(Role.FOLLOWING)
+    assert one.receive(3, 2, ElectionProposal()) == []  # it has a leader: no vote, whatever the term
+    assert one.receive(3, 1, LeaderHeartbeat()) == []
+    assert one.receive(3, 1, LeadershipCessionNotification()) == []
+    assert (one.election.role, one.election.leader_id, one.election.term) == (Role.FOLLOWING, 2, 1)
+    one = One()
+    for choice in (LeaderHeartbeat(), ScoutingRequest(), ElectionProposal()):
+        assert one.receive(2, 9, choice) == []
+    assert one.election.role is Role.DORMANT
+
+
+def test_scouting_is_answered_by_what_would_be_voted() -> None:
+    one = One()
+    one.bring(Role.FOLLOWING)
+    assert one.receive(3, 9, ScoutingRequest()) == [(3, 1, ScoutingResponse(will_vote=False))]
+    one.election.node_down(2)
+    assert one.receive(3, 1, ScoutingRequest()) == [(3, 1, ScoutingResponse(will_vote=False))]
+    assert one.receive(3, 2, ScoutingRequest()) == [(3, 1, ScoutingResponse(will_vote=True))]
+
+
+def test_a_term_is_kept_before_anybody_hears_of_it_and_gets_one_vote() -> None:
+    one = One()
+    one.bring(Role.WAITING)
+    assert one.receive(2, 7, ElectionProposal()) == [(2, 7, ElectionResponse())]
+    assert one.kept == [7]
+    again = One(term=one.kept[-1])
+    again.bring(Role.WAITING)
+    assert again.receive(3, 7, ElectionProposal()) == []
+    assert again.receive(3, 8, ElectionProposal()) == [(3, 8, ElectionResponse())]
+
+
+def test_a_leader_without_a_quorum_gives_up_and_says_so_to_its_node() -> None:
+    one = One(nodes=5)
+    one.bring(Role.SCOUTING)
+    for node_id in (2, 3):
+        one.receive(node_id, 0, ScoutingResponse(will_vote=True))
+    for node_id in (2, 3):
+        one.receive(node_id, 1, ElectionResponse())
+    one.receive(4, 1, ElectionResponse())
+    assert one.told == [(1, 1)]
+    one.election.node_down(5)
+    one.election.node_down(4)
+    assert one.election.role is Role.LEADER
+    one.election.node_down(2)
+    assert one.told == [(1, 1), (None, 1)]
+    assert {choice for _, _, choice in one.wires.take()} == {LeadershipCessionNotification()}
+
+
+def test_heartbeats_go_out_until_it_leads_no_longer_and_keep_followers() -> None:
+    one = One()
+    one.bring(Role.LEADER)
+    one.wait(10_000)
+    assert len(one.wires.take()) == 2 * 5
+    one.receive(3, 2, LeaderHeartbeat())
+    assert one.election.leader_id == 3
+    for _ in range(20):
+        one.wait(2_000)
+        one.receive(3, 2, LeaderHeartbeat())
+    assert one.election.leader_id == 3
+    assert not one.wires.take()
+
+
+def test_a_node_that_retires_gives_up_and_follows_but_votes_and_leads_no_more() -> None:
+    one = One()
+    one.bring(Role.LEADER)
+    one.election.retire()
+    assert one.wires.take() == [(node_id, 1, LeadershipCessionNotification()) for node_id in (2, 3)]
+    one.wait(60_000)
+    assert one.wires.take() == []
+    assert one.receive(2, 2, ElectionProposal()) == []
+    one.receive(2, 2, LeaderHeartbeat())
+    assert one.election.leader_id == 2
+
+
+@pytest.mark.parametrize("role", [Role.FOLLOWING, Role.SUPPORTING])
+def test_who_is_silent_is_told_of_and_who_is_gone_is_not(role: Role) -> None:
+    one = One()
+    one.bring(role)
+    one.wait(21_000)
+    assert one.silent == [2]
+    other = One()
+    other.bring(role)
+    other.wires.up.discard(2)
+    other.election.node_down(2)
+    other.wait(21_000)
+    assert other.silent == []
+
+
+def test_one_node_elects_itself_at_once() -> None:
+    one = One(nodes=1)
+    one.election.start()
+    one.wait(1_000)
+    assert one.told == [(1, 1)]
+
+
+def test_the_same_leader_in_a_newer_term_is_told_anew() -> None:
+    one = One()
+    one.bring(Role.FOLLOWING)
+    one.receive(2, 5, LeaderHeartbeat())
+    assert one.told == [(2, 1), (2, 5)]
+
+
+# -- several
+
+
+class World:
+    """A set of nodes with delayed messages and links that can be cut."""
+
+    def __init__(self, count: int, seed: int) -> None:
+        self.random = random.Random(seed)
+        self.ids = tuple(range(1, count + 1))
+        self.now, self.timers = Now(), Timers()
+        self.links: dict[int, WorldLinks] = {}
+        self.nodes: dict[int, Election] = {}
+        self.terms = dict.fromkeys(self.ids, 0)
+        self.queues: dict[tuple[int, int], deque[tuple[int, ElectorMessage]]] = {}
+        self.leaders: dict[int, int] = {}
+        self.cut: set[frozenset[int]] = set()
+
+    def start(self, node_id: int) -> None:
+        self.links[node_id] = WorldLinks(self, node_id)
+
+        def on_leader(leader_id: int | None, term: int) -> None:
+            if leader_id is not None:
+                assert self.leaders.setdefault(term, leader_id) == leader_id, "two leaders in one term"
+
+        def keep(term: int) -> None:
+            assert term > self.terms[node_id]
+            self.terms[node_id] = term
+
+        election = Election(
+            self.links[node_id],
+            len(self.ids) // 2 + 1,
+            self.now,
+            self.timers,
+            self.random.randrange,
+            on_leader,
+            term=self.terms[node_id],
+            keep_term=keep,
+        )
+        election.start()
+        self.nodes[node_id] = election
+        for other in self.ids:
+            if other in self.nodes and other != node_id and frozenset((other, node_id)) not in self.cut:
+                self.connect(node_id, other)
+
+    def connect(self, first: int, second: int) -> None:
+        for here, there in ((first, second), (second, first)):
+            self.queues[here, there] = deque()
+            self.nodes[here].node_up(there)
+
+    def disconnect(self, first: int, second: int) -> None:
+        if self.queues.pop((first, second), None) is None:
+            return
+        del self.queues[second, first]
+        for here, there in ((first, second), (second, first)):
+            if here in self.nodes:
+                self.nodes[here].node_down(there)
+
+    def kill(self, node_id: int) -> None:
+        del self.nodes[node_id]
+        for other in self.ids:
+            self.disconnect(other, node_id)
+
+    def run(self, ms: int) -> None:
+        end = self.now.ms + ms
+        while self.now.ms < end:
+            self.now.ms += STEP_MS
+            self.timers.run(self.now.ms)
+            for (sender, target), queue in list(self.queues.items()):
+                while queue and queue[0][0] <= self.now.ms and target in self.nodes:
+                    self.nodes[target].receive(sender, queue.popleft()[1])
+
+    @property
+    def leader(self) -> int:
+        (leader,) = {node.leader_id for node in self.nodes.values()}
+        assert leader is not None
+        return leader
+
+
+class WorldLinks:
+    def __init__(self, world: World, own_id: int) -> None:
+        self.world = world
+        self.own_id = own_id
+        self.other_ids = tuple(node for node in world.ids if node != own_id)
+
+    def is_up(self, node_id: int) -> bool:
+        return (self.own_id, node_id) in self.world.queues
+
+    def backlog(self, node_id: int) -> int:
+        return 0
+
+    def send(self, node_id: int, event: Buffer) -> None:
+        queue = self.world.queues.get((self.own_id, node_id))
+        # What a dead process still wants to say goes nowhere.
+        if queue is not None and self.world.links[self.own_id] is self:
+            queue.append((self.world.now.ms + self.world.random.randrange(30), decode(event)))
+
+
+@pytest.mark.parametrize("count", [3, 5, 7])
+@pytest.mark.parametrize("seed", range(5))
+def test_nodes_that_start_together_have_a_leader_within_two_seconds(count: int, seed: int) -> None:
+    world = World(count, seed)
+    for node_id in world.ids:
+        world.start(node_id)
+    world.run(2_000)
+    assert world.leader in world.ids
+
+
+@pytest.mark.parametrize(("count", "limit_ms"), [(3, 800), (5, 2_000)])
+@pytest.mark.parametrize("seed", range(10))
+def test_another_leads_soon_after_a_leaders_death(count: int, limit_ms: int, seed: int) -> None:
+    world = World(count, seed)
+    for node_id in world.ids:
+        world.start(node_id)
+    world.run(2_000)
+    first = world.leader
+    world.kill(first)
+    world.run(limit_ms)
+    second = world.leader
+    assert second != first
+    world.start(first)
+    world.run(500)
+    assert world.leader == second  # one that comes back unseats nobody
+
+
+@pytest.mark.parametrize("seed", mostly_slow(range(20), 5))
+def test_never_two_leaders_in_one_term_and_always_one_in_the_end(seed: int) -> None:
+    world = World(5, seed)
+    for node_id in world.ids:
+        world.start(node_id)
+    for _ in range(60):
+        match world.random.randrange(4):
+            case 0 if len(world.nodes) > 2:
+                world.kill(world.random.choice(sorted(world.nodes)))
+            case 1:
+                dead = [node_id for node_id in world.ids if node_id not in world.nodes]
+                for node_id in dead[:1]:
+                    world.start(node_id)
+            case 2:
+                first, second = world.random.sample(world.ids, 2)
+                world.cut.add(frozenset((first, second)))
+                world.disconnect(first, second)
+            case 3 if world.cut:
+                pair = min(world.cut, key=sorted)
+                world.cut.discard(pair)
+                first, second = pair
+                if first in world.nodes and second in world.nodes:
+                    world.connect(first, second)
+        world.run(world.random.randrange(3_000))
+    for first, second in [sorted(pair) for pair in world.cut]:
+        if first in world.nodes and second in world.nodes:
+            world.connect(first, second)
+    world.cut.clear()
+    for node_id in world.ids:
+        if node_id not in world.nodes:
+            world.start(node_id)
+    world.run(60_000)
+    assert world.leader in world.ids
+    terms = sorted(world.leaders)
+    assert all(later > earlier for earlier, later in pairwise(terms))
+
+
+# -- the reference's messages
+
+# Who dialed whom on the connections between nodes (node ids), in the captures' names.
+BETWEEN = {"cluster.04": (1, 3), "cluster.05": (1, 2), "cluster.06": (2, 3)}
+
+
+def elector_messages() -> dict[tuple[int, int], list[ElectorMessage]]:
+    """Sender and target, and what the sender said on their first connection."""
+    out: dict[tuple[int, int], list[ElectorMessage]] = {}
+    for name, data in streams("wire-cluster"):
+        ends = BETWEEN.get(name.rpartition("/")[2][:10])
+        if ends is None:
+            continue
+        view = memoryview(data)
+        said = [
+            ber.decode(ElectorMessage, schema_message(view, frame.body, frame.end))
+            for frame in iter_frames(view, 0, len(view), LENGTH_MAX)
+            if frame.type == EventType.ELECTOR
+        ]
+        out[ends if ".c2s." in name else (ends[1], ends[0])] = said
+    return out
+
+
+def test_the_references_first_election_and_its_fail_over() -> None:
+    """Node 3 leads first; when it is killed, node 1 follows it with node 2's vote."""
+    said = elector_messages()
+    voter = One(own_id=1)
+    voter.bring(Role.WAITING)
+    for message in said[3, 1]:
+        voter.election.receive(3, message)
+    assert voter.wires.take() == [(3, message.term, message.choice) for message in said[1, 3]]
+    assert voter.told == [(3, 1)]
+    # Node 3 is gone; what node 1 says to node 2 begins with its scouting, and node 2 answers each in turn.
+    voter.wires.up.discard(3)
+    voter.election.node_down(3)
+    voter.wait(1_000)
+    sent = []
+    for answer in said[2, 1]:
+        sent += voter.wires.take()
+        voter.election.receive(2, answer)
+    sent += voter.wires.take()
+    assert [choice for _, _, choice in sent] == [message.choice for message in said[1, 2][:3]]
+    assert [term for _, term, _ in sent] == [message.term for message in said[1, 2][:3]] == [2, 2, 2]
+    assert voter.told[-1] == (1, 2)
+
+    second = One(own_id=2)
+    second.bring(Role.WAITING)
+    for message in said[3, 2]:
+        second.election.receive(3, message)
+    assert second.wires.take() == [(3, message.term, message.choice) for message in said[2, 3]]
+    second.wires.up.discard(3)
+    second.election.node_down(3)
+    for message in said[1, 2]:
+        second.election.receive(1, message)
+    assert second.wires.take() == [(1, message.term, message.choice) for message in said[2, 1]]
+    assert second.told[-1] == (1, 2)

@@ -1,0 +1,44 @@
+"""Numbers of property shapes: one per producer and number, recycled when they run out."""
+
+from __future__ import annotations
+
+import pytest
+
+from broker.bmq.core.schemas import SchemaMultiplexer
+
+
+@pytest.mark.parametrize("wire_id", [0, 1])
+def test_no_number_stays_none(wire_id: int) -> None:
+    assert SchemaMultiplexer().translate(1, wire_id) == wire_id
+
+
+def test_each_producers_number_gets_one_of_its_own() -> None:
+    mux = SchemaMultiplexer()
+    assert [mux.translate(producer, 2 << 1) for producer in (1, 2, 3)] == [3, 5, 7]
+    assert [mux.translate(producer, 2 << 1) for producer in (1, 2, 3)] == [2, 4, 6]
+
+
+def test_a_producer_may_give_a_number_another_shape() -> None:
+    mux = SchemaMultiplexer()
+    mux.translate(1, 7 << 1 | 1)
+    assert mux.translate(1, 7 << 1) == 2
+    assert mux.translate(1, 7 << 1 | 1) == 3
+
+
+def test_the_least_recently_used_number_is_recycled_and_announced() -> None:
+    mux = SchemaMultiplexer(capacity=2)
+    assert [mux.translate(1, 1 << 1), mux.translate(1, 2 << 1)] == [3, 5]
+    assert mux.translate(1, 1 << 1) == 2
+    assert mux.translate(1, 3 << 1) == 5
+    assert mux.translate(1, 2 << 1) == 3
+    assert mux.translate(1, 3 << 1) == 4
+
+
+def test_stored_numbers_are_not_given_away() -> None:
+    mux = SchemaMultiplexer(capacity=3)
+    mux.keep(2 << 1)
+    assert mux.translate(1, 1 << 1) == 3 << 1 | 1
+    assert mux.translate(1, 2 << 1) == 3 << 1 | 1
+    full = SchemaMultiplexer(capacity=3)
+    full.keep(3 << 1 | 1)
+    assert full.translate(1, 1 << 1) == 1

@@ -1,0 +1,431 @@
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Iterator
+from dataclasses import replace
+from types import ModuleType
+
+import pytest
+
+from broker.bmq.core.config import DomainConfig, Mode
+from broker.bmq.partition.shard import Awaiting
+from broker.bmq.replication import replication
+from broker.bmq.replication.positions import Position
+from formats.bmq.codes import AckStatus, EncodingType, EventType
+from formats.bmq.control import ber, jsonc
+from formats.bmq.control.messages import (
+    ClusterMessage,
+    ControlMessage,
+    LeaderSyncStateQuery,
+    OpenQueue,
+    OpenQueueResponse,
+    PartitionMessage,
+    PartitionSequenceNumber,
+    ReplicaDataRequest,
+    ReplicaDataType,
+    Status,
+)
+from formats.bmq.wire.event import build_schema_event, iter_frames, schema_message
+from tests.broker.bmq.member.member_bus import MemberClient, Members, Process, members
+from tests.broker.bmq.rig import ACK, READ, WRITE, guid, handle
+from tests.broker.fakes import MemoryDirectory
+
+QUEUE = "bmq://priority/q"
+
+
+def test_however_few_may_elect_a_majority_keeps() -> None:
+    members = Members(elector_quorum=1)
+    members.kill(1)
+    members.kill(2)
+    alone = members.processes[0]
+    members.until(lambda: alone.member.election.leader_id == 0)
+    members.run(60_000)
+    assert not alone.member.metadata.healed
+    assert all(shard.is_cut_off for shard in alone.node.shards.values())
+    assert {partition.quorum for partition in alone.member.partitions.values()} == {2}
+
+
+@pytest.mark.parametrize("when_ms", [0, 30_000])
+def test_an_operator_has_a_node_go_on_without_the_others(when_ms: int) -> None:
+    cluster = members()
+    client = cluster.connect(1)
+    client.open(1, QUEUE, WRITE | ACK)
+    client.put(1, guid(1), b"kept")
+    cluster.run()
+    disks = {node_id: cluster.kill(node_id) for node_id in cluster.ids}
+    cluster.start(1, disks[1])
+    alone = cluster.processes[1]
+    cluster.run(when_ms)
+    assert not alone.member.metadata.healed
+    alone.node.set_elector_quorum(1)
+    cluster.until(lambda: alone.member.partitions[0].is_primary)
+    consumer = cluster.connect(1)
+    consumer.read(1, QUEUE)
+    cluster.run()
+    assert consumer.payloads() == [b"kept"]
+    for node_id in (0, 2):
+        cluster.start(node_id, disks[node_id])
+    cluster.until(lambda: all(each.member.partitions[0].is_healed for each in cluster.processes.values()))
+    assert cluster.leader is alone
+    assert cluster.faults() == []
+
+
+def test_consumers_confirm_before_their_node_leaves(caplog: pytest.LogCaptureFixture) -> None:
+    caplog.set_level("INFO")
+    cluster = members()
+    consumer, producer = cluster.connect(1), cluster.connect(0)
+    consumer.read(1, QUEUE)
+    producer.open(1, QUEUE, WRITE | ACK)
+    producer.put(1, guid(1), b"1")
+    cluster.run()
+    member = cluster.processes[1].member
+    assert not member.retire()
+    producer.put(1, guid(2), b"2")
+    cluster.run(1000)
+    assert not member.retire()
+    assert "waiting for 1 unconfirmed message(s)" in caplog.text
+    assert consumer.payloads() == [b"1"]
+    consumer.confirm(1, guid(1))
+    cluster.run()
+    assert member.retire()
+    assert "no unconfirmed message(s)" in caplog.text
+
+
+@pytest.mark.parametrize("codec", [ber, jsonc])
+def test_what_nobody_may_ask_is_refused(codec: ModuleType, caplog: pytest.LogCaptureFixture) -> None:
+    """A node that acts like a primary is not one for that, and partitions that do not exist are refused."""
+    cluster = members()
+    number = PartitionSequenceNumber(primary_lease_id=1, sequence_number=0)
+    encoding = EncodingType.JSON if codec is jsonc else EncodingType.BER
+    for partition_id, text in ((0, "but self's perceived primary is 0"), (-1, "invalid partitionId, -1")):
+        request = ReplicaDataRequest(
+            partition_id=partition_id,
+            primary_lease_id=1,
+            replica_data_type=ReplicaDataType.DROP,
+            begin_sequence_number=number,
+            end_sequence_number=number,
+        )
+        message = ControlMessage(r_id=4242, choice=ClusterMessage(choice=PartitionMessage(choice=request)))
+        event = memoryview(build_schema_event(codec.encode(message), EventType.CONTROL, encoding))
+        (frame,) = iter_frames(event, 0, len(event), len(event))
+        cluster.processes[1].member.receive(2, event, frame)
+        assert f"Received ReplicaDataRequestDrop {'of an ' if partition_id else 'from node 2, '}{text}" in caplog.text
+    cluster.run()
+    assert cluster.processes[1].member.partitions[0].is_healed
+
+
+def test_an_operator_lets_a_minority_go_on() -> None:
+    """Messages of eventual consistency are acknowledged then; those of strong consistency still wait for a majority."""
+    cluster = Members()
+    cluster.domains["strong"] = DomainConfig("strong", Mode.PRIORITY, strong=True)
+    cluster.until(lambda: all(each.member.partitions[0].is_healed for each in cluster.processes.values()))
+    leader = cluster.leader
+    leader.node.set_elector_quorum(1)
+    client = cluster.connect(leader.node_id)
+    client.open(1, QUEUE, WRITE | ACK)
+    strong = "bmq://strong/q"
+    client.open(2, strong, WRITE | ACK)
+    for node_id in [each for each in cluster.ids if each != leader.node_id]:
+        cluster.kill(node_id)
+    assert cluster.leader is leader
+    for queue_id in (1, 2):
+        client.put(queue_id, guid(queue_id), b"x")
+    cluster.run()
+    assert [(ack.queue_id, ack.status) for ack in client.acks()] == [(1, AckStatus.SUCCESS)]
+    leader.node.set_elector_quorum(0)
+    client.put(1, guid(3), b"x")
+    cluster.run()
+    assert client.acks() == []
+
+
+STRONG = "bmq://strong/q"
+
+
+def strong_cluster(nodes: int = 3) -> tuple[Members, Process, MemberClient]:
+    """A cluster, its leader, and a client of it that reads and writes a queue of strong consistency."""
+    cluster = Members(nodes)
+    cluster.domains["strong"] = DomainConfig("strong", Mode.PRIORITY, strong=True)
+    cluster.until(lambda: all(each.member.partitions[0].is_healed for each in cluster.processes.values()))
+    client = cluster.connect(cluster.leader.node_id)
+    client.open(1, STRONG, READ | WRITE | ACK)
+    client.configure(1)
+    return cluster, cluster.leader, client
+
+
+def deafen(cluster: Members, to: Process, *node_ids: int) -> None:
+    """Have a primary hear nothing of what these nodes have written."""
+    for node_id in node_ids:
+        cluster.wires[node_id, to.node_id].events = Sieve(EventType.REPLICATION_RECEIPT)
+
+
+@pytest.mark.parametrize("copies", [0, 1, 2])
+def test_a_smaller_replication_quorum_lets_go_of_what_waits(copies: int, caplog: pytest.LogCaptureFixture) -> None:
+    cluster, leader, client = strong_cluster(5)
+    others = [node_id for node_id in cluster.ids if node_id != leader.node_id]
+    deafen(cluster, leader, *others[copies > 1 :])
+    client.put(1, guid(1), b"1")
+    cluster.run()
+    assert (client.acks(), client.payloads()) == ([], [])
+    shard = leader.node.shards[0]
+    number = shard.awaiting[0].sequence_number
+    leader.node.set_replication_quorum(copies)
+    cluster.run()
+    assert [ack.status for ack in client.acks()] == [AckStatus.SUCCESS]
+    assert client.payloads() == [b"1"]
+    client.put(1, guid(2), b"2")
+    cluster.run()
+    assert [ack.status for ack in client.acks()] == [AckStatus.SUCCESS]
+    assert f"acknowledged with {max(1, copies)} of 5 copies, less than a majority" in caplog.text
+    # What the next primary may lack is passed on to it all the same.
+    assert shard.kept_number < number
+    assert cluster.faults() == []
+
+
+def test_what_comes_behind_those_that_are_let_go_of_in_slices_needs_no_copies_either() -> None:
+    cluster, leader, client = strong_cluster()
+    deafen(cluster, leader, *(node_id for node_id in cluster.ids if node_id != leader.node_id))
+    for number in range(10):
+        client.put(1, guid(number), b"%d" % number)
+    cluster.run()
+    leader.node.work.amount = leader.node.work.left = 2
+    leader.node.set_replication_quorum(1)
+    client.put(1, guid(10), b"10")
+    assert leader.node.shards[0].awaiting
+    cluster.run()
+    assert [ack.guid for ack in client.acks()] == [guid(number) for number in range(11)]
+    assert client.payloads() == [b"%d" % number for number in range(11)]
+
+
+def test_a_larger_replication_quorum_waits_for_more(caplog: pytest.LogCaptureFixture) -> None:
+    cluster, leader, client = strong_cluster()
+    deafen(cluster, leader, next(node_id for node_id in cluster.ids if node_id != leader.node_id))
+    client.put(1, guid(1), b"1")
+    cluster.run()
+    assert len(client.acks()) == 1
+    leader.node.set_replication_quorum(3)
+    client.put(1, guid(2), b"2")
+    cluster.run()
+    assert client.acks() == []
+    # A majority has it for all that.
+    assert leader.node.shards[0].kept_number == leader.node.shards[0].awaiting[0].sequence_number
+    leader.node.set_replication_quorum(4)
+    assert "there are 3 nodes: none is acknowledged" in caplog.text
+    leader.node.set_replication_quorum(2)
+    cluster.run()
+    assert [ack.guid for ack in client.acks()] == [guid(2)]
+
+
+def test_the_next_primary_keeps_the_replication_quorum_that_it_was_given() -> None:
+    cluster, leader, _ = strong_cluster()
+    for process in cluster.processes.values():
+        process.node.set_replication_quorum(1)
+    cluster.kill(leader.node_id)
+    cluster.until(lambda: any(each.member.partitions[0].is_primary for each in cluster.processes.values()))
+    client = cluster.connect(cluster.leader.node_id)
+    client.open(1, STRONG, WRITE | ACK)
+    deafen(cluster, cluster.leader, *(cluster.processes.keys() - {cluster.leader.node_id}))
+    client.put(1, guid(1), b"1")
+    cluster.run()
+    assert len(client.acks()) == 1
+
+
+def test_who_is_cut_off_waits_for_a_majority_whatever_the_replication_quorum() -> None:
+    """Others may have elected another leader, who knows nothing of what is posted here."""
+    cluster, leader, client = strong_cluster()
+    leader.node.set_replication_quorum(1)
+    client.open(2, QUEUE, WRITE | ACK)
+    for node_id in [each for each in cluster.ids if each != leader.node_id]:
+        cluster.kill(node_id)
+    for queue_id in (1, 2):
+        client.put(queue_id, guid(queue_id), b"x")
+    cluster.run()
+    assert client.acks() == []
+
+
+def test_as_many_agree_as_elect() -> None:
+    cluster = members()
+    leader = cluster.leader
+    leader.node.set_elector_quorum(4)
+    client = cluster.connect(1)
+    client.send(
+        client._schema_event(ControlMessage(r_id=1, choice=OpenQueue(handle_parameters=handle(1, QUEUE, READ))))
+    )
+    cluster.run(10_000)
+    assert client._pick(ControlMessage) == []
+    assert cluster.leader is leader
+    leader.node.set_elector_quorum(0)
+    cluster.run()
+    (answer,) = client._pick(ControlMessage)
+    assert isinstance(answer.choice, OpenQueueResponse)
+
+
+class Sieve(deque[bytes]):
+    """A link that loses events of one kind."""
+
+    def __init__(self, kind: EventType) -> None:
+        super().__init__()
+        self._kind = kind
+
+    def append(self, event: bytes) -> None:
+        if event[4] & 0x3F != self._kind:
+            super().append(event)
+
+
+def at_replica(cluster: Members) -> tuple[MemberClient, MemberClient]:
+    """A consumer of a queue at a replica, node 2, and a producer at the primary, node 0."""
+    consumer, producer = cluster.connect(2), cluster.connect(0)
+    consumer.open(1, QUEUE, READ)
+    consumer.configure(1)
+    producer.open(1, QUEUE, WRITE | ACK)
+    cluster.run(1000)
+    return consumer, producer
+
+
+def test_a_replica_that_lags_is_pushed_nothing_before_its_records(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(replication, "SLICE_BYTES", 500)
+    cluster = members()
+    consumer, producer = at_replica(cluster)
+    cluster.wires[0, 2].backlog = replication.BACKLOG_MAX
+    cluster.run()
+    for number in range(20):
+        producer.put(1, guid(number), b"%d" % number)
+    cluster.run()
+    assert len(producer.acks()) == 20
+    assert consumer.payloads() == []
+    cluster.wires[0, 2].backlog = 0
+    cluster.run()
+    assert consumer.payloads() == [b"%d" % number for number in range(20)]
+    assert cluster.faults() == []
+
+
+class Looked(deque[Awaiting]):
+    """Messages that wait for copies, and how many were looked at by going through them."""
+
+    looks = 0
+
+    def __reversed__(self) -> Iterator[Awaiting]:
+        for each in list(super().__reversed__()):
+            self.looks += 1
+            yield each
+
+
+def test_replicas_that_lag_get_their_records_without_a_look_at_all_that_wait_for_copies(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(replication, "SLICE_BYTES", 500)
+    cluster = members()
+    cluster.domains["priority"] = replace(cluster.domains["priority"], strong=True)
+    producer = cluster.connect(0)
+    producer.open(1, QUEUE, WRITE | ACK)
+    for other in (1, 2):
+        cluster.wires[0, other].backlog = replication.BACKLOG_MAX
+    for number in range(40):
+        producer.put(1, guid(number), b"%d" % number)
+    cluster.run()
+    shard = cluster.processes[0].node.shards[0]
+    looked = shard.awaiting = Looked(shard.awaiting)
+    assert len(looked) == 40
+    for other in (1, 2):
+        cluster.wires[0, other].backlog = 0
+    cluster.run()
+    assert [ack.guid for ack in producer.acks()] == [guid(number) for number in range(40)]
+    assert looked.looks < 40
+    assert cluster.faults() == []
+
+
+def test_a_push_of_what_a_replica_lacks_comes_again_when_it_is_there() -> None:
+    cluster = members()
+    consumer, producer = at_replica(cluster)
+    producer.put(1, guid(1), b"1")
+    wire = cluster.wires[0, 2]
+    wire.events = Sieve(EventType.STORAGE)
+    cluster.run()
+    wire.events = deque()
+    assert consumer.payloads() == []
+    # The next record does not fit: the replica heals, and its hop begins anew.
+    cluster.run(5000)
+    assert consumer.payloads() == [b"1"]
+    assert cluster.faults() == []
+
+
+def test_posts_of_another_hop_are_left_to_it_when_the_primary_moves() -> None:
+    cluster = members()
+    cluster.domains["priority"] = replace(cluster.domains["priority"], strong=True)
+    client = cluster.connect(1)
+    client.open(1, QUEUE, WRITE | ACK)
+    # Nobody tells the primary that it has the record.
+    for other in (1, 2):
+        cluster.wires[other, 0].events = Sieve(EventType.REPLICATION_RECEIPT)
+    client.put(1, guid(1), b"1")
+    cluster.run()
+    old = cluster.processes[0]
+    root = old.node.queues[QUEUE]
+    assert list(root.awaiting) == [guid(1)]
+    cluster.until(old.member.retire)
+    cluster.run(3000)
+    assert [AckStatus(ack.status) for ack in client.acks()] == [AckStatus.SUCCESS]
+    assert old.node.queues == {}
+    assert cluster.faults() == []
+
+
+def test_a_node_of_the_legacy_workflow_is_refused(caplog: pytest.LogCaptureFixture) -> None:
+    """A refusal for each request, and one line for the operator, with what to do."""
+    cluster = members()
+    member = cluster.processes[1].member
+    wire = cluster.wires[1, 2]
+    for r_id in (7, 8):
+        query = ControlMessage(r_id=r_id, choice=ClusterMessage(choice=LeaderSyncStateQuery()))
+        event = memoryview(build_schema_event(ber.encode(query)))
+        (frame,) = iter_frames(event, 0, len(event), len(event))
+        member.receive(2, event, frame)
+        data = wire.events.pop()
+        (frame,) = iter_frames(memoryview(data), 0, len(data), len(data))
+        answer = ber.decode(ControlMessage, bytes(schema_message(memoryview(data), frame.body, frame.end)))
+        assert answer.r_id == r_id
+        assert isinstance(answer.choice, Status)
+        assert (answer.choice.category.name, answer.choice.message) == (
+            "NOT_SUPPORTED",
+            "the legacy workflow is not supported",
+        )
+    assert caplog.text.count("speaks the legacy workflow (LeaderSyncStateQuery): set") == 1
+
+
+def test_a_majority_that_lost_its_disks_serves_what_one_node_has_kept(caplog: pytest.LogCaptureFixture) -> None:
+    """The leader knows of no lease, gives one that the records of the third node are of, and then one above it."""
+    cluster = members()
+    client = cluster.connect(0)
+    client.open(1, QUEUE, WRITE | ACK)
+    client.put(1, guid(1), b"kept by one")
+    cluster.run(2000)
+    disks = [cluster.kill(node_id) for node_id in cluster.ids]
+    disks[0], disks[2] = MemoryDirectory(), MemoryDirectory()
+    for name in disks[1].names():
+        if name.startswith("bmq_csl"):
+            disks[1].remove(name)
+    caplog.clear()
+    for node_id in cluster.ids:
+        cluster.start(node_id, disks[node_id])
+    cluster.until(lambda: all(each.member.status.name == "AVAILABLE" for each in cluster.processes.values()))
+    assert caplog.text.count("lease 1 was written under before") == 1
+    assert {each.member.partitions[0].primary_lease_id for each in cluster.processes.values()} == {2}
+    assert {each.member.partitions[0].position for each in cluster.processes.values()} == {Position(2, 1)}
+    assert cluster.faults() == []
+
+
+def test_a_cluster_that_has_lost_the_names_of_its_queues_finds_them_in_the_ledger() -> None:
+    cluster = members()
+    client = cluster.connect(0)
+    client.open(1, QUEUE, WRITE | ACK)
+    client.put(1, guid(1), b"kept")
+    cluster.run(3000)
+    disks = {node_id: cluster.kill(node_id) for node_id in cluster.ids}
+    lost = [disk.files.pop(disk.find("qlist")).data for disk in disks.values()]
+    for node_id, disk in disks.items():
+        cluster.start(node_id, disk)
+    cluster.until(lambda: all(each.member.partitions[0].is_healed for each in cluster.processes.values()))
+    consumer = cluster.connect(1)
+    consumer.read(1, QUEUE)
+    cluster.run()
+    assert consumer.payloads() == [b"kept"]
+    assert [bytes(disk.files[disk.find("qlist")].data) for disk in disks.values()] == [bytes(each) for each in lost]
+    assert cluster.faults() == []

@@ -1,0 +1,239 @@
+"""Idle queues go, and apps come and go, through the leader and in every node's records."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+
+from broker.bmq.core.config import DomainConfig
+from broker.bmq.node.changes import reconfigure
+from formats.bmq.codes import AckStatus
+from tests.broker.bmq.member.member_bus import MemberClient, Members, members
+from tests.broker.bmq.rig import ACK, READ, WRITE, guid
+
+QUEUE = "bmq://priority/q"
+FANOUT = "bmq://fanout/q"
+
+
+def expire(cluster: Members, keepalive_ms: int = 2000) -> None:
+    """Let queues that nobody uses be old enough to go."""
+    for process in cluster.processes.values():
+        process.node.keepalive_ms = keepalive_ms
+
+
+def known(cluster: Members) -> list[list[str]]:
+    return [list(process.member.metadata.state.queues) for process in cluster.processes.values()]
+
+
+def apps(cluster: Members, node_id: int) -> list[str]:
+    return sorted(app.app_id for app in cluster.processes[node_id].member.metadata.state.queues[FANOUT].app_ids)
+
+
+def post(client: MemberClient, number: int) -> None:
+    client.put(1, guid(number), b"%d" % number)
+    client.members.run()
+    assert [AckStatus(ack.status) for ack in client.acks()] == [AckStatus.SUCCESS]
+
+
+@pytest.mark.parametrize("at", [0, 1])
+def test_an_idle_queue_goes_everywhere(at: int) -> None:
+    cluster = members()
+    expire(cluster)
+    client = cluster.connect(at)
+    client.open(1, QUEUE, WRITE | ACK)
+    assert known(cluster) == [[QUEUE]] * 3
+    cluster.run(5000)
+    assert known(cluster) == [[QUEUE]] * 3
+    client.close(1, QUEUE, WRITE | ACK)
+    cluster.run(5000)
+    assert known(cluster) == [[]] * 3
+    assert [cluster.queue(node_id, QUEUE) for node_id in cluster.ids] == [None] * 3
+    assert cluster.faults() == []
+    # It comes back as another.
+    client.open(1, QUEUE, WRITE | ACK)
+    post(client, 1)
+    assert known(cluster) == [[QUEUE]] * 3
+    assert cluster.faults() == []
+
+
+def test_a_queue_with_messages_stays() -> None:
+    cluster = members()
+    expire(cluster)
+    client = cluster.connect(2)
+    client.open(1, QUEUE, WRITE | ACK)
+    post(client, 1)
+    client.close(1, QUEUE, WRITE | ACK)
+    cluster.run(5000)
+    assert known(cluster) == [[QUEUE]] * 3
+
+
+def test_who_opens_a_queue_that_is_going_gets_the_next() -> None:
+    cluster = members()
+    client = cluster.connect(1)
+    client.open(1, QUEUE, WRITE | ACK)
+    client.close(1, QUEUE, WRITE | ACK)
+    old = cluster.queue(0, QUEUE)
+    assert old is not None
+    cluster.processes[0].node.take_away(old)
+    # The leader has advised it; nobody has acked yet.
+    late, here = cluster.connect(1), cluster.connect(0)
+    late.open(1, QUEUE, READ)
+    late.configure(1)
+    here.open(1, QUEUE, WRITE | ACK)
+    new = cluster.queue(0, QUEUE)
+    assert new is not None
+    assert new.key != old.key
+    post(here, 1)
+    cluster.run(1000)
+    assert late.payloads() == [b"1"]
+    assert cluster.faults() == []
+
+
+def test_the_next_primary_erases_what_the_last_had_no_time_for() -> None:
+    cluster = members()
+    client = cluster.connect(1)
+    client.open(1, QUEUE, WRITE | ACK)
+    client.close(1, QUEUE, WRITE | ACK)
+    leader = cluster.processes[0]
+    shard = leader.node.shards[0]
+    leader.node.queues.pop(QUEUE)
+    info = leader.member.metadata.state.queues[QUEUE]
+    leader.member.metadata.unassign(info, lambda refusal: None)
+    cluster.run()
+    assert known(cluster) == [[]] * 3
+    assert info.key in shard.stores
+    cluster.kill(0)
+    cluster.until(lambda: any(each.member.metadata.is_active_leader for each in cluster.processes.values()))
+    cluster.run(3000)
+    assert all(info.key not in each.node.shards[0].stores for each in cluster.processes.values())
+    assert all(not each.node.queues for each in cluster.processes.values())
+    assert cluster.faults() == []
+
+
+def configure(cluster: Members, config: DomainConfig) -> None:
+    """The administrator has all nodes read a domain's configuration anew, one after the other."""
+    cluster.domains[config.name] = config
+    for process in cluster.processes.values():
+        domain = process.node.domain(config.name)
+        assert domain is not None
+        reconfigure(process.node, domain, config)
+        cluster.run()
+
+
+@pytest.mark.parametrize("at", [0, 1])
+def test_apps_come_and_go(at: int) -> None:
+    cluster = members()
+    client = cluster.connect(at)
+    client.open(1, FANOUT, WRITE | ACK)
+    post(client, 1)
+    configure(cluster, replace(cluster.domains["fanout"], app_ids=("bar", "qux")))
+    assert [apps(cluster, node_id) for node_id in cluster.ids] == [["bar", "qux"]] * 3
+    post(client, 2)
+    readers = [cluster.connect(node_id) for node_id in (0, 1)]
+    readers[0].read(1, FANOUT, "bar", 1)
+    readers[1].read(1, FANOUT, "qux", 1)
+    cluster.run(1000)
+    assert [reader.payloads() for reader in readers] == [[b"1", b"2"], [b"2"]]
+    assert cluster.faults() == []
+
+
+def roll_out(cluster: Members, *app_ids: str) -> None:
+    """All nodes are given a domain's configuration with other apps, and started anew one after the other."""
+    cluster.domains["fanout"] = replace(cluster.domains["fanout"], app_ids=app_ids)
+    for node_id in cluster.ids:
+        directory = cluster.kill(node_id)
+        cluster.run(3000)
+        cluster.start(node_id, directory)
+        cluster.run(3000)
+
+
+def leader_of(cluster: Members) -> int:
+    return next(each for each, process in cluster.processes.items() if process.member.metadata.is_active_leader)
+
+
+def read(cluster: Members, at: int, app: str) -> list[bytes]:
+    reader = cluster.connect(at)
+    reader.read(1, FANOUT, app, 1)
+    cluster.run(1000)
+    return reader.payloads()
+
+
+def test_a_new_leader_adds_the_apps_that_domains_name_and_removes_none(caplog: pytest.LogCaptureFixture) -> None:
+    cluster = members()
+    client = cluster.connect(1)
+    client.open(1, FANOUT, WRITE | ACK)
+    post(client, 1)
+    roll_out(cluster, "foo", "qux")
+    assert [apps(cluster, node_id) for node_id in cluster.ids] == [["bar", "baz", "foo", "qux"]] * 3
+    (line, *_) = [each for each in caplog.messages if "ALARM [FANOUT_APPIDS_DIFFER] Queues have" in each]
+    assert "'bar', 'baz'" in line
+    assert "domain 'fanout'" in line
+    assert "DOMAINS RECONFIGURE fanout to the leader" in line
+    assert [read(cluster, 0, app) for app in ("foo", "bar", "qux")] == [[b"1"], [b"1"], []]
+    # The operator wants it so: nobody else than the leader removes them.
+    leader_id = leader_of(cluster)
+    for node_id in sorted(cluster.ids, key=lambda each: each == leader_id):
+        assert apps(cluster, leader_id) == ["bar", "baz", "foo", "qux"]
+        node = cluster.processes[node_id].node
+        domain = node.domain("fanout")
+        assert domain is not None
+        reconfigure(node, domain, cluster.domains["fanout"])
+        cluster.run()
+    assert [apps(cluster, node_id) for node_id in cluster.ids] == [["foo", "qux"]] * 3
+    (root,) = (queue for each in cluster.ids if (queue := cluster.queue(each, FANOUT)) is not None and queue.is_root)
+    assert (set(root.apps), set(root.messages)) == ({"foo", "qux"}, {guid(1)})
+    assert cluster.faults() == []
+
+
+def test_a_fail_over_to_a_node_with_an_older_configuration_loses_nothing(caplog: pytest.LogCaptureFixture) -> None:
+    cluster = members()
+    client = cluster.connect(2)
+    client.open(1, FANOUT, WRITE | ACK)
+    old = cluster.domains["fanout"]
+    new = replace(old, app_ids=(*old.app_ids, "qux"))
+    # The leader has the new configuration; the others have not been given it yet.
+    leader_id = leader_of(cluster)
+    node = cluster.processes[leader_id].node
+    domain = node.domain("fanout")
+    assert domain is not None
+    reconfigure(node, domain, new)
+    cluster.run()
+    post(client, 1)
+    caplog.clear()
+    cluster.kill(leader_id)
+    cluster.until(lambda: any(each.member.metadata.is_active_leader for each in cluster.processes.values()))
+    cluster.run(3000)
+    (follower_id,) = {1, 2} - {leader_of(cluster)}
+    assert [apps(cluster, each) for each in (1, 2)] == [["bar", "baz", "foo", "qux"]] * 2
+    assert caplog.text.count("ALARM [FANOUT_APPIDS_DIFFER] Queues have the apps 'qux'") == 2
+    assert read(cluster, follower_id, "qux") == [b"1"]
+    assert cluster.faults() == []
+
+
+def test_a_node_with_a_newer_configuration_than_the_cluster_says_so(caplog: pytest.LogCaptureFixture) -> None:
+    cluster = members()
+    client = cluster.connect(0)
+    client.open(1, FANOUT, WRITE | ACK)
+    cluster.domains["fanout"] = replace(cluster.domains["fanout"], app_ids=("bar", "baz", "foo", "qux"))
+    (last_id, *_) = {1, 2} - {leader_of(cluster)}
+    cluster.start(last_id, cluster.kill(last_id))
+    cluster.run(3000)
+    assert apps(cluster, last_id) == ["bar", "baz", "foo"]
+    assert "ALARM [FANOUT_APPIDS_DIFFER] Queues lack the apps 'qux'" in caplog.text
+
+
+def test_many_domains_are_compared_a_few_at_a_time(caplog: pytest.LogCaptureFixture) -> None:
+    cluster = members()
+    old = cluster.domains["fanout"]
+    for number in range(30):
+        cluster.domains[f"fanout{number}"] = replace(old, name=f"fanout{number}")
+    client = cluster.connect(0)
+    for number in range(30):
+        client.open(number, f"bmq://fanout{number}/q", WRITE | ACK)
+    for number in range(30):
+        cluster.domains[f"fanout{number}"] = replace(old, name=f"fanout{number}", app_ids=("foo", "bar"))
+    (last_id, *_) = {1, 2} - {leader_of(cluster)}
+    cluster.start(last_id, cluster.kill(last_id))
+    cluster.run(3000)
+    assert caplog.text.count("ALARM [FANOUT_APPIDS_DIFFER] Queues have the apps 'baz'") == 30

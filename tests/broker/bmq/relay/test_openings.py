@@ -1,0 +1,293 @@
+"""Requests of a relay to its upstreams, and their states: a walk over the table."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+
+import pytest
+
+from broker.bmq.links.requests import Answered
+from broker.bmq.queue.handles import Refusal
+from broker.bmq.relay.openings import Openings
+from broker.bmq.relay.upstream import TRANSITIONS, Trigger, UpstreamState
+from broker.common.clock import Now
+from broker.common.timers import Timers
+from formats.bmq.codes import EventType
+from formats.bmq.control.messages import (
+    CloseQueue,
+    ConfigureStream,
+    OpenQueue,
+    OpenQueueResponse,
+    RoutingConfiguration,
+    Status,
+    StatusCategory,
+    Subscription,
+)
+from formats.bmq.control.messages import Expression as ExpressionInfo
+from tests.broker.bmq.rig import ACK, READ, WRITE, handle
+
+URI = "bmq://priority/q"
+WANTED = (Subscription(s_id=1, expression=ExpressionInfo(text="")),)
+
+
+@dataclass
+class Upstream:
+    """Answers when the test says so."""
+
+    description: str = "upstream"
+    is_up: bool = True
+    asked: list[tuple[object, Answered]] = field(default_factory=list)
+
+    def request(self, choice: object, answered: Answered) -> None:
+        self.asked.append((choice, answered))
+
+    def fail(self, error: Exception) -> None:
+        raise error
+
+    def event(self, kind: EventType, head: bytes = b"") -> bytearray:
+        raise AssertionError("nothing is sent here")
+
+    def take(self) -> list[object]:
+        return [choice for choice, _ in self.asked]
+
+    def answer(self, status: Status | None = None) -> None:
+        """Answer all that was asked so far."""
+        asked, self.asked = self.asked, []
+        for choice, answered in asked:
+            if isinstance(choice, OpenQueue) and status is None:
+                routing = RoutingConfiguration(flags=2)
+                answered(OpenQueueResponse(original_request=choice, routing_configuration=routing))
+            else:
+                answered(status)
+
+
+class Hop:
+    def __init__(self) -> None:
+        self.now = Now(0, 1000)
+        self.timers = Timers()
+        self.opened = 0
+        self.openings = Openings(
+            URI,
+            5,
+            self.now,
+            self.timers,
+            self._on_opened,
+            lambda response: None,
+            lambda app_id: None,
+        )
+        self.outcomes: list[Refusal | None] = []
+
+    def _on_opened(self, sent: Callable[[], None]) -> None:
+        self.opened += 1
+        sent()
+
+    def open(self, flags: int) -> None:
+        self.openings.open(handle(0, URI, flags), self.outcomes.append)
+
+    @property
+    def state(self) -> UpstreamState:
+        return self.openings.state
+
+    def wait(self) -> None:
+        self.now.ms += 200
+        self.timers.run(self.now.ms)
+
+
+def reach(state: UpstreamState) -> tuple[Hop, Upstream]:
+    """A hop in that state, with a writer and a reader."""
+    hop, first, upstream = Hop(), Upstream(), Upstream()
+    hop.openings.found(first)
+    hop.open(READ)
+    hop.open(WRITE | ACK)
+    first.answer()
+    hop.openings.configure("__default", WANTED, lambda: None)
+    assert hop.outcomes == [None, None]
+    hop.openings.lost()
+    if state is not UpstreamState.NONE:
+        hop.openings.found(upstream)
+    if state is UpstreamState.OPEN:
+        upstream.answer()
+    assert hop.state is state
+    return hop, upstream
+
+
+ACTIONS: dict[Trigger, Callable[[Hop, Upstream], None]] = {
+    Trigger.FOUND: lambda hop, upstream: hop.openings.found(upstream),
+    Trigger.OPENED: lambda hop, upstream: upstream.answer(),
+    Trigger.LOST: lambda hop, upstream: hop.openings.lost(),
+}
+
+
+@pytest.mark.parametrize(("state", "trigger"), TRANSITIONS, ids=lambda each: each.name)
+def test_table(state: UpstreamState, trigger: Trigger) -> None:
+    hop, upstream = reach(state)
+    ACTIONS[trigger](hop, upstream)
+    assert hop.state is TRANSITIONS[state, trigger]
+
+
+@pytest.mark.parametrize("state", [UpstreamState.OPENING, UpstreamState.OPEN])
+def test_another_upstream_at_once(state: UpstreamState) -> None:
+    hop, old = reach(state)
+    old.asked.clear()
+    new = Upstream()
+    hop.openings.found(new)
+    # The old one is left in order: it may be the next one again.
+    assert old.take() == [
+        CloseQueue(handle_parameters=handle(5, URI, READ)),
+        CloseQueue(handle_parameters=handle(5, URI, WRITE | ACK), is_final=True),
+    ]
+    old.answer()
+    states = [hop.state]
+    new.answer()
+    assert [*states, hop.state] == [UpstreamState.OPENING, UpstreamState.OPEN]
+
+
+def test_an_upstream_without_a_link_is_told_nothing() -> None:
+    hop, upstream = reach(UpstreamState.OPEN)
+    upstream.asked.clear()
+    upstream.is_up = False
+    hop.openings.lost()
+    assert upstream.take() == []
+
+
+def test_what_is_open_is_opened_again_and_then_configured() -> None:
+    hop, upstream = reach(UpstreamState.OPENING)
+    assert upstream.take() == [
+        OpenQueue(handle_parameters=handle(5, URI, WRITE | ACK)),
+        OpenQueue(handle_parameters=handle(5, URI, READ)),
+    ]
+    opened = hop.opened
+    upstream.answer()
+    assert hop.opened == opened + 1
+    ((choice, _),) = upstream.asked
+    assert isinstance(choice, ConfigureStream)
+    assert choice.stream_parameters.subscriptions == WANTED
+
+
+@pytest.mark.parametrize("category", [StatusCategory.NOT_READY, StatusCategory.TIMEOUT, StatusCategory.REFUSED])
+def test_an_upstream_that_is_not_ready_is_asked_again(category: StatusCategory) -> None:
+    hop, upstream = reach(UpstreamState.OPENING)
+    upstream.answer(Status(category=category, code=-1))
+    states = [hop.state]
+    assert upstream.take() == []
+    hop.wait()
+    assert len(upstream.take()) == 2
+    upstream.answer()
+    assert [*states, hop.state] == [UpstreamState.OPENING, UpstreamState.OPEN]
+
+
+def test_who_opens_while_there_is_no_upstream_waits() -> None:
+    hop, _ = reach(UpstreamState.NONE)
+    hop.open(READ)
+    hop.wait()
+    assert len(hop.outcomes) == 2
+    upstream = Upstream()
+    hop.openings.found(upstream)
+    upstream.answer()
+    # Behind what was open before.
+    assert [type(choice) for choice in upstream.take()] == [ConfigureStream, OpenQueue]
+    upstream.answer()
+    assert hop.outcomes == [None, None, None]
+    assert hop.openings.consumers["__default"].readers == 2
+
+
+def test_an_answer_of_an_upstream_that_was_left_counts_for_nothing() -> None:
+    hop, upstream = reach(UpstreamState.OPEN)
+    upstream.asked.clear()
+    hop.open(READ)
+    hop.openings.lost()
+    upstream.answer()
+    assert len(hop.outcomes) == 2
+    other = Upstream()
+    hop.openings.found(other)
+    other.answer()
+    other.answer()
+    assert hop.outcomes == [None, None, None]
+
+
+def test_what_is_under_way_is_closed_at_an_upstream_that_is_left() -> None:
+    hop, upstream = reach(UpstreamState.OPEN)
+    upstream.asked.clear()
+    hop.open(READ)
+    hop.open(READ)
+    answered = upstream.asked.pop()[1]
+    answered(Status(category=StatusCategory.REFUSED, code=0, message="no"))
+    hop.openings.lost()
+    # The two that it had, and the one that it will find open when it reads this.
+    assert upstream.take()[1:] == [
+        CloseQueue(handle_parameters=handle(5, URI, READ)),
+        CloseQueue(handle_parameters=handle(5, URI, WRITE | ACK)),
+        CloseQueue(handle_parameters=handle(5, URI, READ), is_final=True),
+    ]
+
+
+def test_a_refusal_reaches_the_client() -> None:
+    hop, upstream = reach(UpstreamState.OPEN)
+    upstream.asked.clear()
+    hop.openings.open(handle(0, "bmq://priority/q?id=x", READ), hop.outcomes.append)
+    upstream.answer(Status(category=StatusCategory.UNKNOWN, code=-7, message="no"))
+    refusal = hop.outcomes[-1]
+    assert refusal is not None
+    assert refusal.status == Status(category=StatusCategory.UNKNOWN, code=-7, message="no")
+
+
+def test_who_waits_for_a_configuration_waits_no_longer_than_for_the_upstream() -> None:
+    hop, upstream = reach(UpstreamState.OPEN)
+    told: list[str] = []
+    hop.openings.configure("__default", (), lambda: told.append("configured"))
+    assert told == []
+    hop.openings.lost()
+    assert told == ["configured"]
+    upstream.answer()
+    assert told == ["configured"]
+
+
+def test_nobody_is_left() -> None:
+    hop, upstream = reach(UpstreamState.OPEN)
+    upstream.asked.clear()
+    hop.openings.give_back_reads("__default", 1)
+    hop.openings.give_back_writes(1)
+    assert [type(choice) for choice in upstream.take()] == [ConfigureStream, CloseQueue, CloseQueue]
+    assert hop.openings.is_unused
+
+
+@pytest.mark.parametrize("state", [UpstreamState.OPEN, UpstreamState.OPENING])
+@pytest.mark.parametrize("status", [None, Status(category=StatusCategory.TIMEOUT, code=0, message="late")])
+def test_closing_waits_for_the_upstream_whatever_it_answers(state: UpstreamState, status: Status | None) -> None:
+    hop, upstream = reach(state)
+    asked = len(upstream.asked)
+    told: list[str] = []
+    hop.openings.after_closing(lambda: told.append("nothing was closed"))
+    assert told == ["nothing was closed"]
+    hop.openings.give_back_writes(1)
+    hop.openings.after_closing(lambda: told.append("writer"))
+    hop.openings.give_back_reads("__default", 1)
+    hop.openings.after_closing(lambda: told.append("reader"))
+    assert told[1:] == []
+    *_, (first, first_answered), (last, last_answered) = (
+        each for each in upstream.asked[asked:] if isinstance(each[0], CloseQueue)
+    )
+    assert [first, last] == [
+        CloseQueue(handle_parameters=handle(5, URI, WRITE | ACK)),
+        CloseQueue(handle_parameters=handle(5, URI, READ)),
+    ]
+    first_answered(status)
+    assert told[1:] == ["writer"]
+    last_answered(status)
+    assert told[1:] == ["writer", "reader"]
+
+
+def test_closing_waits_no_longer_than_for_the_upstream() -> None:
+    hop, upstream = reach(UpstreamState.OPEN)
+    told: list[str] = []
+    hop.openings.give_back_writes(1)
+    hop.openings.after_closing(lambda: told.append("closed"))
+    assert told == []
+    hop.openings.lost()
+    assert told == ["closed"]
+    upstream.answer()
+    assert told == ["closed"]
+    hop.openings.give_back_reads("__default", 1)
+    hop.openings.after_closing(lambda: told.append("without an upstream"))
+    assert told == ["closed", "without an upstream"]

@@ -1,0 +1,177 @@
+"""Records by the hundred go the same way as one by one, whole or damaged."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Iterator
+from typing import NamedTuple
+
+import pytest
+
+from broker.bmq.assembly.opening import open_shards
+from broker.bmq.core.messages import Content
+from broker.bmq.replication import copying, replication
+from broker.bmq.replication.copying import Copy, OutOfStep
+from broker.bmq.replication.positions import JOURNAL_START, Position
+from broker.bmq.replication.replication import pack_records
+from broker.bmq.store.partition_files import PartitionFiles, PartitionLimits
+from broker.common.clock import Now
+from formats.bmq.disk.journal import QueueOpType
+from formats.errors import FormatError
+from tests.broker.bmq.rig import guid
+from tests.broker.bmq.store.writing import KEY, Partition
+from tests.broker.fakes import MemoryDirectory
+from tests.families import mostly_slow
+
+ONE_BY_ONE = 1 << 30
+OTHER = b"other"
+LIMITS = PartitionLimits(journal=128 << 10, data=2 << 20, qlist=4 << 10)
+
+
+@pytest.fixture(scope="module")
+def history() -> Partition:
+    """Messages of all sizes, confirms, deletions, sync points, queues that come and are purged, and a new lease."""
+    chance = random.Random(7)
+    partition = Partition(limits=LIMITS)
+    partition.create().create(OTHER)
+    alive: list[tuple[int, bytes]] = []
+    for number in range(800):
+        key = chance.choice((KEY, KEY, OTHER))
+        partition.post(number, key, payload=chance.randbytes(chance.choice((1, 7, 8, 300, 2000))))
+        alive.append((number, key))
+        if chance.random() < 0.3:
+            partition.confirm(number, "foo", key)
+        if chance.random() < 0.3:
+            gone, key = alive.pop(chance.randrange(len(alive)))
+            partition.delete(gone, key)
+        if number % 150 == 149:
+            partition.sync_point()
+        if number == 400:
+            partition.operate(QueueOpType.PURGE, OTHER)
+            alive = [each for each in alive if each[1] != OTHER]
+        if number == 600:
+            partition.new_lease()
+    return partition
+
+
+def bodies(files: PartitionFiles, bytes_max: int, awaited: set[int] | None = None) -> Iterator[bytes]:
+    at = JOURNAL_START
+    while at < files.journal_end:
+        body = bytearray()
+        at = pack_records(body, files, 0, at, files.journal_end, awaited or (), bytes_max)
+        yield bytes(body)
+
+
+@pytest.mark.parametrize("bytes_max", [1, 5_000, 64 << 10, 4 << 20])
+def test_a_batch_is_packed_as_its_records_are(
+    history: Partition, bytes_max: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    awaited = {number for number in range(2000) if number % 3}
+    at_once = list(bodies(history.files, bytes_max, awaited))
+    monkeypatch.setattr(replication, "RECORDS_MIN", ONE_BY_ONE)
+    assert at_once == list(bodies(history.files, bytes_max, awaited))
+
+
+class Outcome(NamedTuple):
+    """The state of a replica after an event, or a part of it."""
+
+    error: str
+    asking: Position | None
+    position: Position
+    journal: bytes
+    data: bytes
+    messages: dict[bytes, Content | None]
+    removed: list[tuple[bytes, bytes | None]]
+
+
+def written(events: list[bytes], *, anew: bool = False) -> Outcome:
+    """A new copy that takes in events up to the first that does not fit."""
+    directory = MemoryDirectory(chunk=1 << 20)
+    times = iter(range(10, 20))
+    ((shard, recovered),) = open_shards(
+        directory, 1, 0, LIMITS, Now(1, 1), lambda prefix: f"202611{next(times)}_000000"
+    )
+    copy = Copy(shard, recovered)
+    if anew:
+        copy.begin_anew()
+    removed: list[tuple[bytes, bytes | None]] = []
+    copy.removed = lambda key, guid: removed.append((key, guid))
+    error, asking = "", None
+    try:
+        for event in events:
+            asking = copy.write_all(memoryview(event), 0, len(event)).asking or asking
+    except (OutOfStep, FormatError) as fault:
+        error, asking = f"{type(fault).__name__}: {fault}", None
+    files = copy.files
+    messages = {}
+    for number in range(800):
+        for key in (KEY, OTHER):
+            found = copy.read(key, guid(number))
+            messages[key + guid(number)] = found and found._replace(
+                data=bytes(found.data), options=bytes(found.options)
+            )
+    return Outcome(
+        error,
+        asking,
+        copy.position,
+        bytes(files.journal.buffer[: files.journal_end]),
+        bytes(files.data.buffer[: files.data_end]),
+        messages,
+        removed,
+    )
+
+
+def one_by_one(events: list[bytes], monkeypatch: pytest.MonkeyPatch, *, anew: bool = False) -> Outcome:
+    with monkeypatch.context() as patch:
+        patch.setattr(copying, "BATCH_BYTES_MIN", ONE_BY_ONE)
+        return written(events, anew=anew)
+
+
+@pytest.mark.parametrize("bytes_max", [5_000, 64 << 10, 4 << 20])
+@pytest.mark.parametrize("anew", [False, True])
+def test_a_batch_is_written_as_its_records_are(
+    history: Partition, bytes_max: int, anew: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    events = list(bodies(history.files, bytes_max, set(range(0, 2000, 7))))
+    outcome = written(events, anew=anew)
+    assert outcome.error == ""
+    assert outcome.asking is not None
+    assert outcome.journal[JOURNAL_START:] == bytes(history.files.journal.buffer[JOURNAL_START : len(outcome.journal)])
+    assert outcome.position == Position(2, history.number)
+    assert outcome.data == bytes(history.files.data.buffer[: history.files.data_end])
+    assert sum(message is not None for message in outcome.messages.values()) > 100
+    assert outcome == one_by_one(events, monkeypatch, anew=anew)
+
+
+@pytest.mark.parametrize("seed", mostly_slow(range(60), 10))
+def test_a_damaged_batch_is_refused_as_its_records_are(
+    history: Partition, seed: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    chance = random.Random(seed)
+    events = [bytearray(body) for body in bodies(history.files, 64 << 10)]
+    event = chance.choice(events)
+    for _ in range(chance.choice((1, 1, 3))):
+        at = chance.randrange(len(event))
+        event[at] ^= 1 << chance.randrange(8)
+    if chance.random() < 0.2:
+        del event[chance.randrange(len(event)) :]
+    damaged = [bytes(each) for each in events]
+    anew = chance.random() < 0.5
+    assert written(damaged, anew=anew) == one_by_one(damaged, monkeypatch, anew=anew)
+
+
+def test_gaps_are_taken_only_anew(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Numbers left out by a rollover are missing in the new files."""
+    sparse = Partition(limits=LIMITS)
+    sparse.number = 1
+    for number in range(60):
+        sparse.number += 1 + number % 3
+        sparse.post(number, payload=b"x" * 100)
+    behind = bytearray()
+    pack_records(behind, sparse.files, 0, JOURNAL_START, sparse.files.journal_end)
+    events = [bytes(behind)]
+    anew, live = written(events, anew=True), written(events)
+    assert anew.error == ""
+    assert anew == one_by_one(events, monkeypatch, anew=True)
+    assert live.error.startswith("OutOfStep")
+    assert live == one_by_one(events, monkeypatch)

@@ -1,0 +1,228 @@
+"""A QLIST that somebody has removed: the ledger tells what was in it, or the node does not start."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+
+import pytest
+
+from broker.bmq.assembly.opening import StoreDamaged
+from broker.bmq.node.changes import collect_idle_queues, reconfigure
+from broker.bmq.store.lost_qlist import Apps, LedgerNames, NotTold, make_qlist
+from broker.bmq.store.partition_files import readable
+from tests.broker.bmq.rig import ACK, DOMAINS, READ, WRITE, Client, Rig, guid, start
+from tests.broker.bmq.store.writing import APP_KEYS, KEY, Partition
+from tests.broker.fakes import Crash, MemoryDirectory
+
+PRIORITY, FANOUT, DEAD = "bmq://priority/q", "bmq://fanout/q", "bmq://priority/dead"
+
+
+def post(rig: Rig, uri: str, *numbers: int) -> None:
+    client = rig.connect()
+    client.open(1, uri, WRITE | ACK)
+    for number in numbers:
+        client.put(1, guid(number), b"message %d" % number)
+
+
+def read(rig: Rig, uri: str) -> list[bytes]:
+    client: Client = rig.connect()
+    client.read(1, uri)
+    return client.payloads()
+
+
+def with_apps(rig: Rig, *apps: str) -> None:
+    domain = rig.node.domains["fanout"]
+    rig.domains["fanout"] = replace(DOMAINS["fanout"], app_ids=apps)
+    reconfigure(rig.node, domain, rig.domains["fanout"])
+    rig.wait(1000)
+
+
+def plain(rig: Rig) -> None:
+    post(rig, PRIORITY, 1, 2)
+    post(rig, FANOUT, 3)
+
+
+def apps_that_come_and_go(rig: Rig) -> None:
+    post(rig, FANOUT, 1)
+    with_apps(rig, "foo", "bar", "baz", "four")
+    post(rig, FANOUT, 2)
+    with_apps(rig, "foo", "four")
+    with_apps(rig, "foo", "four", "bar", "another")
+    post(rig, FANOUT, 3)
+    post(rig, PRIORITY, 4)
+
+
+def a_queue_that_is_no_more(rig: Rig) -> None:
+    client = rig.connect()
+    client.open(1, DEAD, READ)
+    client.close(1, DEAD, READ)
+    post(rig, PRIORITY, 1)
+    rig.wait(3000)
+    collect_idle_queues(rig.node, 0)
+    rig.wait(1000)
+    collect_idle_queues(rig.node, 0)
+    assert DEAD not in rig.node.queues
+    post(rig, FANOUT, 2)
+
+
+def a_rollover(rig: Rig) -> None:
+    apps_that_come_and_go(rig)
+    rig.node.shards[0].roll_over()
+
+
+def a_ledger_of_another_term(rig: Rig) -> None:
+    plain(rig)
+    rig.wait(1000)
+    rig.stop()
+
+
+HISTORIES = [plain, apps_that_come_and_go, a_queue_that_is_no_more, a_rollover, a_ledger_of_another_term]
+
+
+def left_by(history: Callable[[Rig], None]) -> tuple[Rig, MemoryDirectory, bytes]:
+    """A process, the folder that it leaves, and the content of its QLIST, which is gone."""
+    rig = start(domains=dict(DOMAINS))
+    history(rig)
+    if not rig.node.stopping:
+        rig.wait(2000)
+    directory = rig.directory.after_crash()
+    content = bytes(directory.files.pop(directory.find("qlist")).data)
+    return rig, directory, content
+
+
+@pytest.mark.parametrize("history", HISTORIES)
+def test_a_lost_qlist_is_made_again(history: Callable[[Rig], None], caplog: pytest.LogCaptureFixture) -> None:
+    rig, directory, before = left_by(history)
+    again = rig.restart(directory)
+    assert "made again from the cluster-state ledger" in caplog.text
+    after = bytes(directory.files[directory.find("qlist")].data)
+    assert after.rstrip(b"\0") == before.rstrip(b"\0")
+    assert again.faults() == []
+    for uri in (PRIORITY, FANOUT):
+        sound = rig.node.queues.get(uri)
+        queue = again.node.queues.get(uri)
+        assert (queue is None) == (sound is None)
+        if queue is not None and sound is not None and sound.apps:
+            assert list(queue.messages) == list(sound.messages)
+            assert {app.app_id: app.key for app in queue.apps.values()} == {
+                app.app_id: app.key for app in sound.apps.values()
+            }
+    if history is plain:
+        assert read(again, PRIORITY) == [b"message 1", b"message 2"]
+
+
+def test_a_crash_at_any_point_loses_nothing() -> None:
+    for steps in range(200):
+        rig, directory, before = left_by(plain)
+        directory.steps_left = steps
+        try:
+            rig.restart(directory)
+        except Crash:
+            again = rig.restart(directory.after_crash())
+            content = bytes(again.directory.files[again.directory.find("qlist")].data)
+            assert content.rstrip(b"\0") == before.rstrip(b"\0"), steps
+            assert read(again, PRIORITY) == [b"message 1", b"message 2"], steps
+            continue
+        break
+    assert steps > 5
+
+
+def test_one_that_was_being_made_is_made_anew() -> None:
+    rig, directory, before = left_by(plain)
+    start(directory)
+    after = directory.after_crash()
+    content = after.files[after.find("qlist")].data
+    assert bytes(content).rstrip(b"\0") == before.rstrip(b"\0")
+    content[:8] = bytes(8)
+    assert read(rig.restart(after), PRIORITY) == [b"message 1", b"message 2"]
+
+
+def test_it_outlives_a_power_failure_where_all_does() -> None:
+    _, directory, before = left_by(plain)
+    start(directory, outlives_power=True)
+    name = directory.find("qlist")
+    assert directory.platter[name].rstrip(b"\0") == before.rstrip(b"\0")
+    assert not any(name == changed for changed, _ in directory.unflushed)
+
+
+@pytest.mark.parametrize("known", ["nothing", "another key"])
+def test_what_the_ledger_does_not_know_is_refused(known: str, caplog: pytest.LogCaptureFixture) -> None:
+    rig, directory, _ = left_by(plain)
+    del directory.files[directory.find("csl")]
+    if known == "another key":
+        other = start(domains=dict(DOMAINS))
+        post(other, "bmq://priority/other", 1)
+        ledger = other.directory.find("csl")
+        directory.files[ledger] = other.directory.after_crash().files[ledger]
+    with pytest.raises(StoreDamaged) as caught:
+        rig.restart(directory)
+    assert [fault.code for fault in caught.value.faults] == ["set-incomplete"]
+    assert "cannot be made: the ledger has no queue" in caplog.text
+    assert not any(name.endswith("qlist") for name in directory.names())
+
+
+def test_without_disk_the_node_does_not_start(caplog: pytest.LogCaptureFixture) -> None:
+    rig, directory, _ = left_by(plain)
+    directory.free = 0
+    with pytest.raises(StoreDamaged):
+        rig.restart(directory)
+    assert "cannot be made: no disk" in caplog.text
+    assert not any(name.endswith("qlist") for name in directory.names())
+
+
+# -- what the ledger may say of a journal
+
+
+def apps(*names: str) -> Apps:
+    return tuple((name, APP_KEYS.get(name, name.ljust(5, "-").encode())) for name in names)
+
+
+def grown() -> Partition:
+    """A queue that was created with one app, and got another."""
+    return Partition().create(apps=("foo",)).create(apps=("bar",), added=True).sync_point()
+
+
+@pytest.mark.parametrize(
+    "states",
+    [
+        [apps("foo"), apps("foo", "bar")],
+        [apps("foo", "bar")],  # a ledger that begins with what came of it
+        [apps("foo", "bar"), apps("foo", "bar", "baz")],  # the journal has yet to learn of the last
+    ],
+)
+def test_the_apps_are_those_that_fit(states: list[Apps]) -> None:
+    partition = grown()
+    names = {KEY: LedgerNames("bmq://fanout/queue", 0, states)}
+    made = make_qlist(readable(partition.files.journal), 0, names)
+    assert made == bytes(partition.files.qlist.buffer[: partition.files.qlist_end])
+
+
+@pytest.mark.parametrize(
+    ("names", "reason"),
+    [
+        ({}, "has no queue"),
+        ({KEY: LedgerNames("bmq://fanout/queue", 1, [apps("foo", "bar")])}, "in partition 0"),
+        ({KEY: LedgerNames("bmq://fanout/muchlonger", 0, [apps("foo", "bar")])}, "which apps"),
+        ({KEY: LedgerNames("bmq://fanout/queue", 0, [apps("foo")])}, "which apps"),
+        ({KEY: LedgerNames("bmq://fanout/queue", 0, [apps("foo"), apps("foo", "longer")])}, "which apps"),
+    ],
+)
+def test_what_does_not_fit_is_not_told(names: dict[bytes, LedgerNames], reason: str) -> None:
+    with pytest.raises(NotTold, match=reason):
+        make_qlist(readable(grown().files.journal), 0, names)
+
+
+def test_without_a_sync_point_behind_the_last_record_its_size_is_not_told() -> None:
+    partition = Partition().create(apps=("foo",))
+    names = {KEY: LedgerNames("bmq://fanout/queue", 0, [apps("foo")])}
+    with pytest.raises(NotTold, match="where the records were"):
+        make_qlist(readable(partition.files.journal), 0, names)
+    partition.sync_point()
+    assert make_qlist(readable(partition.files.journal), 0, names)
+
+
+def test_a_journal_without_queues_has_an_empty_one() -> None:
+    partition = Partition()
+    made = make_qlist(readable(partition.files.journal), 0, {})
+    assert made == bytes(partition.files.qlist.buffer[: partition.files.qlist_end])
