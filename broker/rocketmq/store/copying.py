@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Final
 
-from broker.core.faults import Inconsistent
+from broker.common.faults import Inconsistent
 from broker.rocketmq.store.commit_log import Found
 from broker.rocketmq.store.errors import DiskFull
 from broker.rocketmq.store.message_store import MessageStore

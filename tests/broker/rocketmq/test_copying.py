@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from broker.core.faults import Inconsistent
+from broker.common.faults import Inconsistent
 from broker.rocketmq.store.copying import RECORD_BYTES_MAX, copy_records
 from broker.rocketmq.store.errors import DiskFull
 from broker.rocketmq.store.message_store import MessageStore, StoreOptions, open_store
