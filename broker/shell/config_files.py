@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import os
+from contextlib import suppress
 from pathlib import Path
+
+from broker.shell.folders import flush_folder
 
 __all__ = ["ConfigFile"]
 
@@ -19,6 +22,7 @@ class ConfigFile:
         self._mode = 0o600 if is_private else 0o644
         self._backup = path.with_name(f"{path.name}.bak")
         path.parent.mkdir(parents=True, exist_ok=True)
+        self._is_folder_kept = False
 
     @property
     def path(self) -> Path:
@@ -36,7 +40,10 @@ class ConfigFile:
         return b""
 
     def write(self, data: bytes) -> None:
-        """Have it hold `data`, on the disk, too. Raises `OSError`, and it holds what it held then."""
+        """Have it hold `data`, on the disk, too.
+
+        Raises `OSError`. It holds what it held then, unless it was the folder that could not be flushed.
+        """
         fresh = self._path.with_name(f"{self._path.name}.tmp")
         descriptor = os.open(fresh, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, self._mode)
         with os.fdopen(descriptor, "wb") as file:
@@ -50,3 +57,12 @@ class ConfigFile:
         if self._path.exists():
             os.link(self._path, self._backup)
         fresh.replace(self._path)
+        self._flush_folder()
+
+    def _flush_folder(self) -> None:
+        flush_folder(self._path.parent)
+        if not self._is_folder_kept:
+            # The folder may be new. One of another account's, which cannot be read, is not ours to have made.
+            with suppress(PermissionError):
+                flush_folder(self._path.parent.parent)
+            self._is_folder_kept = True

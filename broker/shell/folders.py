@@ -8,7 +8,7 @@ from pathlib import Path
 
 from broker.shell.files import MappedFile, set_aside
 
-__all__ = ["FileFolder"]
+__all__ = ["FileFolder", "flush_folder"]
 
 
 class FileFolder:
@@ -47,8 +47,13 @@ class FileFolder:
         shutil.rmtree(self._path / name)
 
     def flush(self) -> None:
-        folder = os.open(self._path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
-        try:
-            os.fsync(folder)
-        finally:
-            os.close(folder)
+        flush_folder(self._path)
+
+
+def flush_folder(path: Path) -> None:
+    """Wait until it is on the disk what is in a folder, by name."""
+    folder = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+    try:
+        os.fsync(folder)
+    finally:
+        os.close(folder)

@@ -13,6 +13,7 @@ from pathlib import Path
 from crc32c import crc32c
 
 from broker.bmq.consensus.election import TERM_MAX
+from broker.shell.folders import flush_folder
 
 __all__ = ["TermFile", "TermUnreadable"]
 
@@ -70,11 +71,7 @@ class TermFile:
             file.flush()
             os.fsync(file.fileno())
         new.rename(self._path)
-        folder = os.open(self._path.parent, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
-        try:
-            os.fsync(folder)
-        finally:
-            os.close(folder)
+        flush_folder(self._path.parent)
 
     def _parsed(self, data: bytes) -> int:
         digits = data[:DIGITS]
