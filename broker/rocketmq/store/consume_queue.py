@@ -148,7 +148,9 @@ class ConsumeQueue:
     def unflushed(self) -> list[StoreFile | Directory]:
         """Return what has to be flushed for all entries to be on the disk; it counts as flushed from here on."""
         begin, self._flushed = min(self._flushed, self.end), self.end
-        return self._files.unflushed(begin * _SIZE, self.end * _SIZE)
+        found = self._files.unflushed(begin * _SIZE, self.end * _SIZE)
+        self._files.flushed(self._files.made)
+        return found
 
     def close(self) -> None:
         """Let go of the files."""

@@ -21,8 +21,9 @@ class FileRow:
         self.file_size = file_size
         self.files: list[StoreFile] = []
         self.begin = 0
-        # There are files whose directory entries may not be on the disk.
-        self.has_new = False
+        # How many times files were made, and up to which of these their names are on the disk.
+        self.made = 0
+        self._made_flushed = 0
         # The file that was last written to: its start, and the part of it that is allocated on the disk.
         self._written: memoryview | None = None
         self._written_at = self._written_size = 0
@@ -50,7 +51,7 @@ class FileRow:
                 )
         self.begin = offsets[0] if offsets else 0
         # The process that made them may have been killed before it had flushed the folder.
-        self.has_new = bool(offsets)
+        self.made = int(bool(offsets))
 
     @property
     def end(self) -> int:
@@ -95,7 +96,7 @@ class FileRow:
             self.begin = start
         assert start == self.end
         self.files.append(self.directory.open(offset_name(start), self.file_size))
-        self.has_new = True
+        self.made += 1
 
     def cut(self, end: int) -> None:
         """Remove everything from `end` on: later files are deleted, and the rest of the last one is cleared."""
@@ -118,14 +119,20 @@ class FileRow:
         self.begin += self.file_size
 
     def unflushed(self, begin: int, end: int) -> list[StoreFile | Directory]:
-        """Return the files to flush for the bytes between two offsets; these count as flushed from here on."""
+        """Return the files to flush for the bytes between two offsets, with the directory if it has new ones.
+
+        Once that is done, call `flushed` with the number `made` of this moment.
+        """
         first = max(0, (begin - self.begin) // self.file_size)
         last = max(0, -((self.begin - end) // self.file_size))
         found: list[StoreFile | Directory] = list(self.files[first:last])
-        if self.has_new:
-            self.has_new = False
+        if self.made > self._made_flushed:
             found.append(self.directory)
         return found
+
+    def flushed(self, made: int) -> None:
+        """Note that the directory was flushed after files had been made so many times."""
+        self._made_flushed = max(self._made_flushed, made)
 
     def close(self) -> None:
         """Close all files."""

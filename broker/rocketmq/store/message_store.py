@@ -63,11 +63,15 @@ class Stored(NamedTuple):
 
 
 class Flush(NamedTuple):
-    """Files and folders to flush, and the log's end and its last message's storing time after that."""
+    """Files and folders to flush, and how far the log is on the disk after that.
+
+    Up to its end, its last message's storing time, and how many times files were made of it.
+    """
 
     files: list[StoreFile | Directory]
     log_end: int
     stored_ms: int
+    log_made: int
 
 
 # Computes the due time of a delayed message from its topic, its properties and its storing time; None for others.
@@ -237,7 +241,7 @@ class MessageStore:
         """Return the files to flush, or None if everything is on the disk. The caller then calls `end_flush`."""
         if self.log.end == self.flushed and not self._unflushed_queues:
             return None
-        flush = Flush(self._unflushed_log(), self.log.end, self._stored_ms)
+        flush = Flush(self._unflushed_log(), self.log.end, self._stored_ms, self.log.files.made)
         for queue in self._unflushed_queues:
             flush.files.extend(queue.unflushed())
         self._unflushed_queues.clear()
@@ -255,6 +259,7 @@ class MessageStore:
     def end_flush(self, flush: Flush) -> None:
         """Note, also in the checkpoint, that the files of `flush` are on the disk."""
         self.flushed = max(self.flushed, flush.log_end)
+        self.log.files.flushed(flush.log_made)
         if flush.stored_ms and self._checkpoint.reserve(CHECKPOINT_BYTES):
             old = self.checkpoint
             ms = flush.stored_ms
@@ -272,6 +277,7 @@ class MessageStore:
             for file in self._unflushed_log():
                 file.flush()
             self.flushed = self.log.end
+            self.log.files.flushed(self.log.files.made)
 
     def flush(self) -> None:
         """Wait until everything is on the disk, and note this in the checkpoint."""

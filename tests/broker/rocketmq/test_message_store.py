@@ -336,6 +336,31 @@ def test_folders_that_a_killed_process_has_made_are_flushed_by_the_next() -> Non
         assert any(each is folder for each in flush.files)
 
 
+def test_log_that_is_flushed_during_a_flush_has_its_new_files_in_the_folder() -> None:
+    """The flush in a thread will take the folder to the disk, too, but that may be later."""
+    root = MemoryFolder()
+    store = open_small(root)
+    folder = root.folder("commitlog")
+    store.put(make_message(0), 1_000_000)
+    flush = store.begin_flush()
+    assert flush is not None
+    assert folder.unflushed == [("00000000000000000000", None)]
+    store.put(make_message(1), 1_000_000)
+    store.flush_log()
+    assert folder.unflushed == []
+    # A file that is made during a flush is not in the folder for good by its end.
+    store.end_flush(flush)
+    store.put(make_message(2), 1_000_000)
+    flush = store.begin_flush()
+    assert flush is not None
+    assert folder not in flush.files
+    store.put(make_message(3, size=800), 1_000_000)
+    assert folder.unflushed == [("00000000000000001024", None)]
+    store.end_flush(flush)
+    store.flush_log()
+    assert folder.unflushed == []
+
+
 @pytest.mark.parametrize("lost", [1, 10])
 def test_message_whose_properties_are_not_all_on_the_disk_is_cut_off(lost: int) -> None:
     """Power failed between two sectors of its record: the body is there, of the properties the end is not."""
