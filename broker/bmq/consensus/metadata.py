@@ -80,6 +80,8 @@ class Metadata(StateExchange):
         # Called on each change with a partition's primary, None when it is lost, and its lease id.
         self.on_primary: Callable[[int, int | None, int], None] = lambda partition_id, node_id, lease_id: None
         self.on_queues: Callable[[QueueChange], None] = lambda change: None
+        # Called when this node has agreed with the leader on the state, before the primaries in it are acted on.
+        self.on_agreed: Callable[[], None] = lambda: None
         # Called when healed, with True at the leader.
         self.on_healed: Callable[[bool], None] = lambda leads: None
         # Called with every committed advisory.
@@ -324,6 +326,8 @@ class Metadata(StateExchange):
         old, self.fsm_state = self.fsm_state, transition.state
         if old is not self.fsm_state:
             log.info("Cluster FSM on Event '%s', transition: State '%s' => State '%s'", *_names(event, old, transition))
+            if self.healed:
+                self.on_agreed()
         for action in transition.actions:
             self._actions[action](event, cause)
         if old is not self.fsm_state and self.healed:

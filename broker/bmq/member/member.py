@@ -139,6 +139,7 @@ class Member:
         self.queues.is_behind = self._is_behind
         self.upkeep = QueueUpkeep(node, self.metadata, self.queues)
         self.metadata.on_primary = self._on_primary
+        self.metadata.on_agreed = self._on_agreed
         self._upkeep_healed = self.metadata.on_healed
         self.metadata.on_healed = self._on_healed
         # The displayed name of a node.
@@ -425,13 +426,18 @@ class Member:
         self.upkeep.activated(partition_id)
         self._judge_health()
 
-    def _on_healed(self, leads: bool) -> None:
-        """Log that the leader's state is agreed on. The text is the reference's: programs wait for it in the log."""
+    def _on_agreed(self) -> None:
+        """Log that the leader's state is agreed on, before any queue is served.
+
+        The text and the order are the reference's: programs wait for it in the log, and for the queues' lines after it.
+        """
         leader_id = self.election.leader_id
         if leader_id is not None:
             name = self._node.identity.cluster_name
             log.info("Cluster (%s): new leader: %s, leader status: ACTIVE", name, self.describe(leader_id))
             log.info("#ELECTOR_INFO: leader: %s, transitioning status from PASSIVE to ACTIVE", self.describe(leader_id))
+
+    def _on_healed(self, leads: bool) -> None:
         self._upkeep_healed(leads)
         self._judge_health()
 

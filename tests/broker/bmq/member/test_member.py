@@ -429,3 +429,23 @@ def test_a_cluster_that_has_lost_the_names_of_its_queues_finds_them_in_the_ledge
     assert consumer.payloads() == [b"kept"]
     assert [bytes(disk.files[disk.find("qlist")].data) for disk in disks.values()] == [bytes(each) for each in lost]
     assert cluster.faults() == []
+
+
+def test_a_new_leader_is_active_before_its_queues_are_rebuilt(caplog: pytest.LogCaptureFixture) -> None:
+    """Programs read the log from the line about the leader on, and wait for the queue's."""
+    caplog.set_level("INFO")
+    cluster = members()
+    cluster.connect(1).open(1, QUEUE, WRITE | ACK)
+    cluster.run()
+    caplog.clear()
+    for node_id in (0, 2):
+        cluster.kill(node_id)
+    cluster.processes[1].node.set_elector_quorum(1)
+    cluster.until(lambda: cluster.processes[1].member.partitions[0].is_primary)
+    at = [
+        index
+        for index, text in enumerate(caplog.messages)
+        if "leader status: ACTIVE" in text or text == f"Rebuilt internal state of queue engine for queue [{QUEUE}]"
+    ]
+    assert len(at) == 2
+    assert "leader status: ACTIVE" in caplog.messages[at[0]]
