@@ -155,6 +155,10 @@ class Node:
         """Return True, as there is no other node that takes over."""
         return True
 
+    def awaits_confirms(self) -> bool:
+        """Return False, as consumers acknowledge to the broker when it is back."""
+        return False
+
     def leave(self) -> None:
         """Say farewell."""
         for part in self._parts:

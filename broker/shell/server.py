@@ -52,7 +52,8 @@ LOOKUPS_MAX = 8
 WORKERS_MAX = 8
 AUTHENTICATIONS_MAX = 1_000
 
-# Time that a stopping node waits for others to take over, and the interval of its checks.
+# Time that a stopping node waits for others to take over, and the interval of its checks. It may wait longer for
+# confirms, for which it has a limit of its own.
 RETIRE_S = 5.0
 RETIRE_CHECK_S = 0.02
 
@@ -197,8 +198,11 @@ class Server:
             self._nursery.start_soon(self._retire)
 
     async def _retire(self) -> None:
-        with self._boundary("the node's retirement"), trio.move_on_after(RETIRE_S):
+        until = trio.current_time() + RETIRE_S
+        with self._boundary("the node's retirement"):
             while not self._may_stop():
+                if trio.current_time() >= until and not self._node.awaits_confirms():
+                    break
                 await trio.sleep(RETIRE_CHECK_S)
         self.stop()
 

@@ -86,6 +86,11 @@ class System(Protocol):
         """Prepare the stop; return True once others have taken over."""
         ...
 
+    @property
+    def awaits_confirms(self) -> Callable[[], bool]:
+        """A function that returns True while `retire` waits for something that has a limit of its own."""
+        ...
+
     def leave(self) -> None:
         """Say farewell to all peers."""
         ...

@@ -83,6 +83,7 @@ def configure(node: Node, cluster: ClusterDefinition | ClusterProxyDefinition) -
     )
     node.keepalive_ms = cluster.queue_operations.keepalive_duration_ms
     node.open_timeout_ms = cluster.queue_operations.open_timeout_ms
+    node.shutdown_timeout_ms = cluster.queue_operations.shutdown_timeout_ms
     node.keep_rejected = keep_rejected
 
 

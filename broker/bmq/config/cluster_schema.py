@@ -169,7 +169,7 @@ class QueueOperationsConfig(Model):
     stop_timeout_ms: Int = 10_000
     """Accepted; has no effect."""
     shutdown_timeout_ms: Int = 20_000
-    """Accepted; has no effect."""
+    """Time that a stopping broker of a cluster of several, or a proxy, waits for confirms of delivered messages."""
     ack_window_size: Int = 500
     """Accepted; has no effect."""
 

@@ -6,28 +6,29 @@ import logging
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 
-from broker.bmq.consensus.election import Election, ElectionTimes
-from broker.bmq.consensus.metadata import Metadata
-from broker.bmq.core.alarms import alarm
-from broker.bmq.core.cluster_errors import ClusterError
-from broker.bmq.core.config import DomainConfig
-from broker.bmq.core.messages import Content
-from broker.bmq.core.pretty import Shown
-from broker.bmq.core.received import received
-from broker.bmq.links.peer_links import Peer, PeerLinks
-from broker.bmq.links.requests import Requests
-from broker.bmq.member.queue_upkeep import QueueUpkeep
-from broker.bmq.member.queues import ClusterQueues
-from broker.bmq.node.node import Node
-from broker.bmq.partition.shard import Shard
-from broker.bmq.relay.guests import Guests
-from broker.bmq.relay.last_confirms import LastConfirms
-from broker.bmq.replication.healing_pace import HealingPace
-from broker.bmq.replication.partition import Partition, named
-from broker.bmq.store.recovery import Recovered
-from broker.common.faults import Change
-from formats.bmq.codes import EncodingType, EventType
-from formats.bmq.control.messages import (
+from broker.cluster.copies import risk_of_copies
+from broker.cluster.election import Election, ElectionTimes
+from broker.cluster.guests import Guests
+from broker.cluster.healing_pace import HealingPace
+from broker.cluster.last_confirms import LastConfirms
+from broker.cluster.metadata import Metadata
+from broker.cluster.partition import Partition, named
+from broker.cluster.peer_links import Peer, PeerLinks
+from broker.cluster.queue_upkeep import QueueUpkeep
+from broker.cluster.queues import ClusterQueues
+from broker.cluster.requests import Requests
+from broker.core.alarms import alarm
+from broker.core.cluster_errors import ClusterError
+from broker.core.config import DomainConfig
+from broker.core.faults import Change
+from broker.core.messages import Content
+from broker.core.node import Node
+from broker.core.pretty import Shown
+from broker.core.received import received
+from broker.core.shard import Shard
+from broker.store.recovery import Recovered
+from formats.codes import EncodingType, EventType
+from formats.control.messages import (
     ClusterMessage,
     ClusterSyncRequest,
     ControlMessage,
@@ -135,7 +136,7 @@ class Member:
             node, self.links, self.requests, self.metadata, self._read, lambda each: self.partitions[each].is_healed
         )
         self.guests = Guests(node, NodeStatus.STARTING)
-        self._last_confirms = LastConfirms(node)
+        self._last_confirms = LastConfirms(node, self.queues.downstreams)
         self.queues.is_behind = self._is_behind
         self.upkeep = QueueUpkeep(node, self.metadata, self.queues)
         self.metadata.on_primary = self._on_primary
@@ -167,6 +168,7 @@ class Member:
         }
         node.settle = self.settle
         node.retire = self.retire
+        node.awaits_confirms = self._last_confirms.awaited
         node.copied = self._copied
         node.list_copied = lambda number, *wanted: self.partitions[number].copy.listed(*wanted)
         node.set_elector_quorum = self._set_elector_quorum
@@ -206,7 +208,8 @@ class Member:
             log.info("this node hands its shards over")
             self._set_status(NodeStatus.STOPPING)
             self.election.retire()
-        # Both, so that the consumers of proxies confirm at the same time as this node's own.
+        # Both, so that the proxies' consumers confirm at the same time as others. The other members' do so until their
+        # primary is another one.
         if not all((self.guests.retire(), self._last_confirms.done())):
             return False
         if list(self.statuses.values()).count(NodeStatus.AVAILABLE) < self.election.quorum:
@@ -464,23 +467,9 @@ class Member:
     def _set_replication_quorum(self, quorum: int) -> None:
         self.replication_quorum = quorum
         self._judge_copies()
-        nodes = 1 + len(self.links.other_ids)
-        if quorum < self.majority:
-            log.warning(
-                "Cluster (%s): messages of strong consistency are acknowledged with %d of %d copies, less than a "
-                "majority: a change of primary may lose them",
-                self._node.identity.cluster_name,
-                max(1, quorum),
-                nodes,
-            )
-        elif quorum > nodes:
-            log.warning(
-                "Cluster (%s): messages of strong consistency wait for %d copies, and there are %d nodes: none is "
-                "acknowledged",
-                self._node.identity.cluster_name,
-                quorum,
-                nodes,
-            )
+        risk = risk_of_copies(quorum, 1 + len(self.links.other_ids))
+        if risk:
+            log.warning("Cluster (%s): messages of strong consistency %s", self._node.identity.cluster_name, risk)
 
     def _on_primary(self, partition_id: int, node_id: int | None, primary_lease_id: int) -> None:
         """Handle a change of a partition's primary, which may be None."""

@@ -436,6 +436,10 @@ class ClusterQueues:
 
     # -- links
 
+    def downstreams(self) -> Iterable[Downstream]:
+        """Return the other members, as far as they are connected, with what they have open here."""
+        return self._downstreams.values()
+
     def peer_up(self, node_id: int) -> None:
         """Handle a new link to a member."""
         outbox = self._hops.node_up(node_id)
@@ -474,9 +478,9 @@ class ClusterQueues:
         for node_id, downstream in self._downstreams.items():
             if self._links.backlog(node_id) > PUSH_BYTES_HIGH or self.is_behind(node_id):
                 downstream.ready = False
-            elif not downstream.ready:
+            elif downstream.is_waiting:
                 downstream.output_sent()
-                more |= not downstream.ready
+                more |= downstream.is_waiting
                 self._hops.send_to(node_id)
         return more
 

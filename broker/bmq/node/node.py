@@ -59,6 +59,7 @@ READ_MS = 250
 # Time for which an unused queue is kept (mqbcfg::QueueOperationsConfig).
 KEEPALIVE_MS = 1_800_000
 OPEN_TIMEOUT_MS = 300_000
+SHUTDOWN_TIMEOUT_MS = 20_000
 
 _MODE_FLAGS = {
     Mode.PRIORITY: (RoutingConfigurationFlags.DELIVER_CONSUMER_PRIORITY,),
@@ -110,6 +111,8 @@ class Node:
         self.settle: Callable[[], bool] = _settled
         # Called repeatedly when the node is to stop; returns True once others have taken over.
         self.retire: Callable[[], bool] = lambda: True
+        # Returns True while it waits for confirms of the messages that were delivered from here.
+        self.awaits_confirms: Callable[[], bool] = lambda: False
         # Sets the number of nodes that elect a leader, 0 for a majority; a cluster of one has no elections.
         self.set_elector_quorum: Callable[[int], None] = lambda quorum: None
         # How many nodes must have a message of strong consistency from now on; a cluster of one has no copies.
@@ -139,6 +142,8 @@ class Node:
         self.keepalive_ms = KEEPALIVE_MS
         # Time that a client waits for a queue that is opened elsewhere.
         self.open_timeout_ms = OPEN_TIMEOUT_MS
+        # Time that a node which is to stop waits for these confirms.
+        self.shutdown_timeout_ms = SHUTDOWN_TIMEOUT_MS
         self.keep_rejected: Callable[[str], str] = _no_files
         self.resolve_domain = resolve_domain
         self.clocks = Clocks(now)

@@ -47,6 +47,7 @@ class Proxy:
         node.place = self._place
         node.settle = self._settle
         node.retire = self._retire
+        node.awaits_confirms = self._last_confirms.awaited
         node.proxy_view = self._view
 
     def start(self) -> None:

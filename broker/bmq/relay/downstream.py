@@ -94,6 +94,7 @@ class Downstream:
         self.description = description
         self.member = member
         self.ready = True
+        self._held = False
         self._out = out
         self._wake = wake
         self._fail = fail
@@ -121,9 +122,19 @@ class Downstream:
         self.ready = False
         self._fail(error)
 
+    def hold(self) -> None:
+        """Stop pushing messages, since this node is about to stop."""
+        self._held = True
+        self.ready = False
+
+    @property
+    def is_waiting(self) -> bool:
+        """True if `output_sent` lets it have messages again."""
+        return not (self.ready or self._held)
+
     def output_sent(self) -> None:
         """Note that the link has taken all output."""
-        if not self.ready:
+        if self.is_waiting:
             self.ready = True
             for handle in list(self.handles.values()):
                 handle.resume()

@@ -87,7 +87,7 @@ class Guest:
         self.downstream.output_sent()
 
     def hold(self) -> None:
-        self.downstream.ready = False
+        self.downstream.hold()
 
     def ended(self) -> None:
         self.downstream.lost()

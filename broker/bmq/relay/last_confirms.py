@@ -1,44 +1,80 @@
-"""The last confirms: a stopping broker gives its consumers no more messages, and lets them confirm what they have.
+"""The last confirms: a stopping broker pushes no more messages, and lets those who hold some confirm them.
 
-Unconfirmed messages are redelivered to other consumers. The server decides how long to wait for confirms. Source:
+They are held by clients, by proxies, and by the other members that have queues open at their primary. Messages that
+are confirmed here are not redelivered elsewhere. The wait ends after the configured time. Source:
 mqbblp::ClusterQueueHelper::checkUnconfirmedV2.
 """
 
 from __future__ import annotations
 
 import logging
+from collections.abc import Callable, Iterable, Mapping
+from itertools import chain
+from typing import Protocol
 
-from broker.bmq.node.node import Node
+from broker.core.handles import Handle
+from broker.core.node import Node
 
-__all__ = ["LastConfirms"]
+__all__ = ["Holder", "LastConfirms"]
 
 log = logging.getLogger("broker.cluster")
 
 SAY_AGAIN_MS = 1000
 
 
-class LastConfirms:
-    """The last confirms of one node; `done` is called repeatedly."""
+class Holder(Protocol):
+    """A peer that may hold messages."""
 
-    def __init__(self, node: Node) -> None:
+    @property
+    def handles(self) -> Mapping[int, Handle]: ...
+    def hold(self) -> None:
+        """Stop pushing messages to it."""
+        ...
+
+
+class LastConfirms:
+    """The last confirms of one node; `done` is called repeatedly. `members` are the other members' holders, if any."""
+
+    def __init__(self, node: Node, members: Callable[[], Iterable[Holder]] = tuple) -> None:
         self._node = node
+        self._members = members
+        self._until_ms: int | None = None
         self._said: int | None = None
         self._said_ms = 0
+        self._is_over = False
+
+    def awaited(self) -> bool:
+        """Return True while the stop of the node waits for confirms."""
+        return self._until_ms is not None and not self._is_over
 
     def done(self) -> bool:
-        """Return True if no consumer here has unconfirmed messages; stop sending them more."""
+        """Return True if nobody holds messages of this node, or for too long; stop sending them more."""
+        now_ms = self._node.now.ms
+        if self._until_ms is None:
+            self._until_ms = now_ms + self._node.shutdown_timeout_ms
+        count = self._hold()
+        is_late = now_ms >= self._until_ms
+        # The texts are the reference's: programs wait for them in the log.
+        if not count:
+            if self._said != 0:
+                log.info("no unconfirmed message(s)")
+        elif is_late:
+            if not self._is_over:
+                log.warning("giving up on %d unconfirmed message(s)", count)
+        elif count != self._said or now_ms - self._said_ms >= SAY_AGAIN_MS:
+            log.info("waiting for %d unconfirmed message(s)", count)
+            self._said_ms = now_ms
+        self._said = count
+        self._is_over = not count or is_late
+        return self._is_over
+
+    def _hold(self) -> int:
+        """Stop sending messages; return the number of those that are held."""
+        holders: Iterable[Holder] = chain(self._node.sessions.values(), self._members())
         count = 0
-        for session in self._node.sessions.values():
-            session.hold()
-            for handle in session.handles.values():
+        for holder in holders:
+            holder.hold()
+            for handle in holder.handles.values():
                 if not handle.queue.broadcast:
                     count += sum(len(stream.unconfirmed) for stream in handle.streams.values())
-        now_ms = self._node.now.ms
-        if count != self._said or (count and now_ms - self._said_ms >= SAY_AGAIN_MS):
-            self._said, self._said_ms = count, now_ms
-            # The text is the reference's: programs wait for it in the log.
-            if count:
-                log.info("waiting for %d unconfirmed message(s)", count)
-            else:
-                log.info("no unconfirmed message(s)")
-        return not count
+        return count

@@ -260,14 +260,14 @@ def test_as_many_agree_as_elect() -> None:
 
 
 class Sieve(deque[bytes]):
-    """A link that loses events of one kind."""
+    """A link that loses events of some kinds."""
 
-    def __init__(self, kind: EventType) -> None:
+    def __init__(self, *kinds: EventType) -> None:
         super().__init__()
-        self._kind = kind
+        self._kinds = kinds
 
     def append(self, event: bytes) -> None:
-        if event[4] & 0x3F != self._kind:
+        if event[4] & 0x3F not in self._kinds:
             super().append(event)
 
 
@@ -449,3 +449,80 @@ def test_a_new_leader_is_active_before_its_queues_are_rebuilt(caplog: pytest.Log
     ]
     assert len(at) == 2
     assert "leader status: ACTIVE" in caplog.messages[at[0]]
+
+
+def held_at_a_replica(cluster: Members, *, takes_over: bool) -> tuple[Process, MemberClient, MemberClient]:
+    """Return the primary of a queue, a consumer that has two of its messages from a replica, and a producer."""
+    consumer, producer = cluster.connect(1), cluster.connect(2)
+    consumer.read(1, QUEUE)
+    producer.open(1, QUEUE, WRITE | ACK)
+    for number in (1, 2):
+        producer.put(1, guid(number), b"%d" % number)
+    cluster.run()
+    primary = cluster.processes[0]
+    assert primary.member.partitions[0].is_primary
+    if not takes_over:
+        for other in (1, 2):
+            cluster.wires[0, other].events = Sieve(EventType.CONTROL, EventType.ELECTOR)
+    return primary, consumer, producer
+
+
+def test_a_primary_waits_for_what_another_member_has_from_it(caplog: pytest.LogCaptureFixture) -> None:
+    """Nobody takes over, as with a leader of the reference: the consumer at the replica confirms in time."""
+    caplog.set_level("INFO")
+    cluster = members()
+    primary, consumer, producer = held_at_a_replica(cluster, takes_over=False)
+    assert not primary.node.retire()
+    assert primary.node.awaits_confirms()
+    assert "waiting for 2 unconfirmed message(s)" in caplog.text
+    producer.put(1, guid(3), b"3")
+    cluster.run(1000)
+    consumer.confirm(1, guid(1))
+    cluster.run(0)
+    assert not primary.node.retire()
+    assert "waiting for 1 unconfirmed message(s)" in caplog.text
+    consumer.confirm(1, guid(2))
+    cluster.run(0)
+    assert not primary.node.retire()
+    assert not primary.node.awaits_confirms()
+    assert "no unconfirmed message(s)" in caplog.text
+    assert consumer.payloads() == [b"1", b"2"]
+
+
+def test_a_primary_gives_up_on_what_nobody_confirms(caplog: pytest.LogCaptureFixture) -> None:
+    cluster = members()
+    primary, _, _ = held_at_a_replica(cluster, takes_over=False)
+    primary.node.shutdown_timeout_ms = 1000
+    for _ in range(2):
+        assert not primary.node.retire()
+        assert primary.node.awaits_confirms()
+        cluster.run(500)
+    for _ in range(2):
+        assert not primary.node.retire()
+        assert not primary.node.awaits_confirms()
+    assert caplog.messages.count("giving up on 2 unconfirmed message(s)") == 1
+
+
+def test_a_primary_waits_no_longer_than_until_its_shards_have_moved(caplog: pytest.LogCaptureFixture) -> None:
+    """The consumer keeps its messages, and confirms them to the next primary."""
+    caplog.set_level("INFO")
+    cluster = members()
+    primary, consumer, _ = held_at_a_replica(cluster, takes_over=True)
+    assert not primary.node.retire()
+    assert "waiting for 2 unconfirmed message(s)" in caplog.text
+    cluster.run(500)
+    assert primary.node.retire()
+    consumer.confirm(1, guid(1), guid(2))
+    cluster.run(500)
+    assert consumer.payloads() == [b"1", b"2"]
+
+
+def test_a_member_that_nobody_has_anything_from_stops_at_once() -> None:
+    cluster = members()
+    primary, consumer, _ = held_at_a_replica(cluster, takes_over=True)
+    consumer.confirm(1, guid(1), guid(2))
+    cluster.run(0)
+    primary.node.retire()
+    assert not primary.node.awaits_confirms()
+    cluster.run(100)
+    assert primary.node.retire()

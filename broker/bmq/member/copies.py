@@ -1,0 +1,17 @@
+"""The number of nodes that an operator wants to have each message of strong consistency."""
+
+from __future__ import annotations
+
+__all__ = ["risk_of_copies"]
+
+
+def risk_of_copies(wanted: int, nodes: int) -> str | None:
+    """Return what becomes of messages for which `wanted` copies do not fit a cluster of `nodes`; None if they do."""
+    if wanted < nodes // 2 + 1:
+        return (
+            f"are acknowledged with {max(1, wanted)} of {nodes} copies, less than a majority: a change of primary may "
+            "lose them"
+        )
+    if wanted > nodes:
+        return f"wait for {wanted} copies, and there are {nodes} nodes: none is acknowledged"
+    return None
