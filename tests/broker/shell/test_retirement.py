@@ -1,4 +1,4 @@
-"""How long the loop lets a node that is to stop wait for others."""
+"""The limits of time for a node that is to stop."""
 
 from __future__ import annotations
 

@@ -468,7 +468,7 @@ def held_at_a_replica(cluster: Members, *, takes_over: bool) -> tuple[Process, M
 
 
 def test_a_primary_waits_for_what_another_member_has_from_it(caplog: pytest.LogCaptureFixture) -> None:
-    """Nobody takes over, as with a leader of the reference: the consumer at the replica confirms in time."""
+    """The leader moves no shard, as one of the reference would not; the consumer at the replica confirms in time."""
     caplog.set_level("INFO")
     cluster = members()
     primary, consumer, producer = held_at_a_replica(cluster, takes_over=False)
