@@ -6,29 +6,29 @@ import logging
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 
-from broker.cluster.copies import risk_of_copies
-from broker.cluster.election import Election, ElectionTimes
-from broker.cluster.guests import Guests
-from broker.cluster.healing_pace import HealingPace
-from broker.cluster.last_confirms import LastConfirms
-from broker.cluster.metadata import Metadata
-from broker.cluster.partition import Partition, named
-from broker.cluster.peer_links import Peer, PeerLinks
-from broker.cluster.queue_upkeep import QueueUpkeep
-from broker.cluster.queues import ClusterQueues
-from broker.cluster.requests import Requests
-from broker.core.alarms import alarm
-from broker.core.cluster_errors import ClusterError
-from broker.core.config import DomainConfig
-from broker.core.faults import Change
-from broker.core.messages import Content
-from broker.core.node import Node
-from broker.core.pretty import Shown
-from broker.core.received import received
-from broker.core.shard import Shard
-from broker.store.recovery import Recovered
-from formats.codes import EncodingType, EventType
-from formats.control.messages import (
+from broker.bmq.consensus.election import Election, ElectionTimes
+from broker.bmq.consensus.metadata import Metadata
+from broker.bmq.core.alarms import alarm
+from broker.bmq.core.cluster_errors import ClusterError
+from broker.bmq.core.config import DomainConfig
+from broker.bmq.core.messages import Content
+from broker.bmq.core.pretty import Shown
+from broker.bmq.core.received import received
+from broker.bmq.links.peer_links import Peer, PeerLinks
+from broker.bmq.links.requests import Requests
+from broker.bmq.member.copies import risk_of_copies
+from broker.bmq.member.queue_upkeep import QueueUpkeep
+from broker.bmq.member.queues import ClusterQueues
+from broker.bmq.node.node import Node
+from broker.bmq.partition.shard import Shard
+from broker.bmq.relay.guests import Guests
+from broker.bmq.relay.last_confirms import LastConfirms
+from broker.bmq.replication.healing_pace import HealingPace
+from broker.bmq.replication.partition import Partition, named
+from broker.bmq.store.recovery import Recovered
+from broker.common.faults import Change
+from formats.bmq.codes import EncodingType, EventType
+from formats.bmq.control.messages import (
     ClusterMessage,
     ClusterSyncRequest,
     ControlMessage,

@@ -12,8 +12,8 @@ from collections.abc import Callable, Iterable, Mapping
 from itertools import chain
 from typing import Protocol
 
-from broker.core.handles import Handle
-from broker.core.node import Node
+from broker.bmq.node.node import Node
+from broker.bmq.queue.handles import Handle
 
 __all__ = ["Holder", "LastConfirms"]
 

@@ -6,7 +6,7 @@ import pytest
 import trio
 
 from broker.shell import server as shell
-from tests.broker.rig import start
+from tests.broker.bmq.rig import start
 from tests.broker.shell.served import Served, serve
 
 RETIRE_S = 0.05
