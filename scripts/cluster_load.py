@@ -15,10 +15,10 @@ from itertools import pairwise
 from types import TracebackType
 
 import blazingmq
-from blazingmq import session_events
+from blazingmq import PropertyValueDict, session_events
 
 from bmqctl.bench.plan import monotonic_ns
-from bmqctl.bench.stamp import MAGIC, STAMP, filler
+from bmqctl.bench.stamp import MAGIC, STAMP, STAMP_SIZE, filler
 from bmqctl.bench.tally import Account, ConsumerTally, ProducerTally, settle
 from tests.integration.cluster_processes import ClusterProcesses
 
@@ -63,7 +63,8 @@ class Stream:
     """One producer and one consumer, running until the end of the block.
 
     `rate` (messages/s) is a schedule independent of the cluster; 0 posts as fast as `window` unanswered messages
-    allow, a limit that holds for a schedule, too. `wanted` ends the posting after that many messages.
+    allow, a limit that holds for a schedule, too. `wanted` ends the posting after that many messages. `properties`
+    gives those of a message by its number. Without a `consumer_broker` there is a producer only.
     """
 
     def __init__(
@@ -72,28 +73,31 @@ class Stream:
         run: int,
         uri: str,
         producer_broker: str,
-        consumer_broker: str,
+        consumer_broker: str | None,
         *,
         rate: float = 0.0,
         window: int = 1000,
         size: int = 1024,
         wanted: int | None = None,
+        properties: Callable[[int], PropertyValueDict] | None = None,
     ) -> None:
         self.uri = uri
         self.sent = ProducerTally(index)
         self.came = ConsumerTally(run)
+        self.garbled = 0  # messages whose payload behind the stamp is another
         self.ack_times: list[tuple[int, int]] = []  # when each was due, and when its answer came; ns
         self.events: list[str] = []
         self.cut_off: set[str] = set()  # those who have no broker, or whose queue is not open again yet
         self._run = run
         self._rate = rate
         self._rest = filler(size)
+        self._properties = properties
         self._wanted = wanted
         self._room = threading.Semaphore(window)
         self._enough = threading.Event()
         self._lock = threading.Lock()
         self._thread = threading.Thread(target=self._produce, name=f"producer {index}")
-        self._consumer = self._session(consumer_broker, self._on_message)
+        self._consumer = None if consumer_broker is None else self._session(consumer_broker, self._on_message)
         self._producer = self._session(producer_broker, None)
 
     def _session(self, broker: str, on_message: Callable[..., None] | None) -> blazingmq.Session:
@@ -115,7 +119,8 @@ class Stream:
         )
 
     def __enter__(self) -> Stream:
-        self._consumer.open_queue(self.uri, read=True, options=UNLIMITED)
+        if self._consumer is not None:
+            self._consumer.open_queue(self.uri, read=True, options=UNLIMITED)
         self._producer.open_queue(self.uri, write=True)
         self._thread.start()
         return self
@@ -125,7 +130,8 @@ class Stream:
     ) -> None:
         self.finish()
         self._producer.stop()
-        self._consumer.stop()
+        if self._consumer is not None:
+            self._consumer.stop()
 
     # -- posting
 
@@ -164,7 +170,12 @@ class Stream:
         payload = STAMP.words.pack(MAGIC, self._run, tally.producer, sequence, due_ns) + self._rest
         while True:
             try:
-                return self._producer.post(self.uri, payload, on_ack=partial(self._on_ack, sequence, due_ns))
+                return self._producer.post(
+                    self.uri,
+                    payload,
+                    properties=None if self._properties is None else self._properties(sequence),
+                    on_ack=partial(self._on_ack, sequence, due_ns),
+                )
             except blazingmq.Error:
                 # Its buffer is full, or its node is down: the client reconnects by itself.
                 time.sleep(RETRY_S)
@@ -183,6 +194,7 @@ class Stream:
 
     def _on_message(self, message: blazingmq.Message, handle: blazingmq.MessageHandle) -> None:
         self.came.deliver(message.data, monotonic_ns())
+        self.garbled += message.data[STAMP_SIZE:] != self._rest
         try:
             handle.confirm()
         except blazingmq.Error:
@@ -195,6 +207,8 @@ class Stream:
         def all_there() -> bool:
             if self.is_posting or self.answered < self.sent.posted:
                 return False
+            if self._consumer is None:
+                return True
             seen = self.came.deliveries.get(self.sent.producer, b"")
             return sum(map(bool, memoryview(seen)[: self.sent.posted])) >= self.sent.acked
 

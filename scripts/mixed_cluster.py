@@ -1,169 +1,44 @@
-"""A cluster on this host whose nodes are ours or the reference's; each can take over the other's folder.
+"""A cluster on this host whose nodes, and proxies to it, are ours or the reference's.
 
-The reference's broker is an executable that the caller names; nothing of it is part of this project.
+A node of either kind can go on with a folder of the other. The reference's broker is an executable that the caller
+names; nothing of it is part of this project.
 """
 
 from __future__ import annotations
 
-import json
 import os
 import re
 import signal
-import subprocess
-import time
+import sys
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from types import TracebackType
-from typing import Any, Protocol
 
-from bmqctl.node_process import HOST, NodeFailed, NodeProcess
-from broker.bmq.config.local_cluster import write_local_cluster
+from bmqctl.client.admin import AdminClient
+from bmqctl.node_process import HOST, NodeFailed, NodeProcess, free_port
+from broker.config.local_cluster import write_local_cluster
 from scripts.cluster_load import wait_until
+from scripts.mixed_config import adapt, write_proxy
+from scripts.reference_process import ReferenceProcess, Running
 from tests.integration.cluster_processes import free_ports
 
-__all__ = ["MixedCluster", "ReferenceProcess"]
+__all__ = ["MixedCluster"]
 
-STOP_S = 60.0
+NO_QUOTA = 1 << 50
 
-_LEADER = re.compile(r"node (\d+) is (\w+) \[term: (\d+), leader: (\w+)\]")
+_LEADER = re.compile(r"node \d+ is \w+ \[term: \d+, leader: (\w+)\]|new leaderNodeId: (-?\d+), new term")
 _PARTITION = re.compile(
     r"Partition \[(\d+)\](?:: \w+, \w+ -> (\w+)| on Event '\w+', transition: State '\w+' =>  State '(\w+)')"
 )
 _HEALED = {"PRIMARY_HEALED", "REPLICA_HEALED"}
 
-# What the reference's parser insists on and our defaults leave out; the values are those of its sample.
-_QUEUES = {"queueSize": 500_000, "queueSizeLowWatermark": 100_000, "queueSizeHighWatermark": 200_000}
-_LOG = {
-    "fileName": "logs/log",
-    "fileMaxAgeDays": 10,
-    "rotationBytes": 1 << 28,
-    "logfileFormat": "%d (%t) %s %F:%l %m\n",
-    "consoleFormat": "%d (%t) %s %F:%l %m\n",
-    "loggingVerbosity": "INFO",
-    "consoleSeverityThreshold": "INFO",
-    "categories": ["BMQBRKR:INFO:green", "BMQ*:INFO:green", "MQB*:INFO:green"],
-    "syslog": {"enabled": False, "appName": "BMQ", "logFormat": "%d %m", "verbosity": ""},
-}
-_ELECTOR = {
-    "initialWaitTimeoutMs": 3000,
-    "maxRandomWaitTimeoutMs": 1000,
-    "scoutingResultTimeoutMs": 2000,
-    "electionResultTimeoutMs": 2000,
-    "heartbeatBroadcastPeriodMs": 1000,
-    "heartbeatCheckPeriodMs": 500,
-    "heartbeatMissCount": 6,
-    "quorum": 0,
-    "leaderSyncDelayMs": 80_000,
-}
-
-
-class Running(Protocol):
-    """A node's process, whoever wrote the program."""
-
-    port: int
-    data_dir: Path
-
-    @property
-    def uri(self) -> str: ...
-
-    @property
-    def pid(self) -> int: ...
-
-    @property
-    def is_running(self) -> bool: ...
-
-    @property
-    def output(self) -> str: ...
-
-    def start(self) -> object: ...
-
-    def stop(self) -> int: ...
-
-    def kill(self) -> None: ...
-
-    def close(self) -> None: ...
-
-
-class ReferenceProcess:
-    """The reference's broker on one node's folder; the interface is that of `bmqctl.node_process.NodeProcess`."""
-
-    def __init__(self, executable: Path, folder: Path, port: int, timeout_s: float) -> None:
-        self.data_dir = folder / "storage"
-        self.port = port
-        self._executable = executable
-        self._folder = folder
-        self._timeout_s = timeout_s
-        self._process: subprocess.Popen[bytes] | None = None
-        self._console = folder / "reference.out"
-        self._began = 0
-
-    @property
-    def uri(self) -> str:
-        return f"tcp://{HOST}:{self.port}"
-
-    @property
-    def pid(self) -> int:
-        assert self._process is not None
-        return self._process.pid
-
-    @property
-    def is_running(self) -> bool:
-        return self._process is not None and self._process.poll() is None
-
-    @property
-    def output(self) -> str:
-        """The output of the process since it was last started."""
-        if not self._console.exists():
-            return ""
-        with self._console.open("rb") as file:
-            file.seek(self._began)
-            return file.read().decode(errors="replace")
-
-    def start(self) -> ReferenceProcess:
-        for needed in (self.data_dir / "archive", self._folder / "logs"):
-            needed.mkdir(parents=True, exist_ok=True)
-        self._began = self._console.stat().st_size if self._console.exists() else 0
-        # What a process that was killed leaves would keep the next from starting.
-        for name in ("bmqbrkr.pid", "bmqbrkr.ctl"):
-            (self._folder / name).unlink(missing_ok=True)
-        with self._console.open("ab") as console:
-            self._process = subprocess.Popen(
-                [str(self._executable), str(self._folder)],
-                cwd=self._folder,
-                stdin=subprocess.DEVNULL,
-                stdout=console,
-                stderr=subprocess.STDOUT,
-            )
-        deadline = time.monotonic() + self._timeout_s
-        while "BMQbrkr started successfully" not in self.output:
-            if not self.is_running or time.monotonic() > deadline:
-                self.kill()
-                raise NodeFailed(f"the reference's broker in {self._folder} did not start", None, self.output)
-            time.sleep(0.05)
-        return self
-
-    def stop(self, how: signal.Signals = signal.SIGTERM) -> int:
-        assert self._process is not None
-        self._process.send_signal(how)
-        try:
-            code = self._process.wait(STOP_S)
-        except subprocess.TimeoutExpired:
-            self._process.kill()
-            code = self._process.wait()
-        self._process = None
-        return code
-
-    def kill(self) -> None:
-        if self._process is not None:
-            self.stop(signal.SIGKILL)
-
-    def close(self) -> None:
-        if self._process is not None:
-            self.stop()
-
 
 class MixedCluster:
-    """`nodes[id]`, of which those in `foreign` run the reference's executable. All end with the `with` block."""
+    """`nodes[id]`, of which those in `foreign` run the reference's executable. All end with the `with` block.
+
+    `sizes` are those of the partitions' files, `other_sizes` those of some nodes. `proxies` have a program each: True
+    is the reference's. With `quotas` the disks of our nodes can be made full: see `fill_disk`.
+    """
 
     def __init__(
         self,
@@ -173,34 +48,60 @@ class MixedCluster:
         *,
         count: int = 3,
         sizes: Mapping[str, int],
+        other_sizes: Mapping[int, Mapping[str, int]] | None = None,
         partitions: int = 2,
+        proxies: Sequence[bool] = (),
+        quotas: bool = False,
         timeout_s: float = 120.0,
     ) -> None:
         self.executable = executable
+        self.sizes = dict(sizes)
         self.timeout_s = timeout_s
         self.first_port = free_ports(count)
         self.folders = dict(enumerate(write_local_cluster(directory, count, HOST, self.first_port), 1))
         self.foreign = set(foreign)
         self.nodes: dict[int, Running] = {}
+        self.proxies: list[Running] = []
+        self.proxy_folders: list[Path] = []
         self.running: set[int] = set()
+        self._has_quotas = quotas
         for number, folder in self.folders.items():
-            _adapt(folder, f"node{number}", sizes, partitions)
+            adapt(folder, f"node{number}", {**sizes, **(other_sizes or {}).get(number, {})}, partitions)
             self._make(number)
+        for number, theirs in enumerate(proxies, 1):
+            folder, port = directory / f"proxy{number}", free_port()
+            write_proxy(folder, port, [self.first_port + each for each in range(count)])
+            self.proxy_folders.append(folder)
+            self.proxies.append(self._process(folder, port, theirs))
 
     def _make(self, number: int) -> None:
         folder, port = self.folders[number], self.first_port + number - 1
-        if number in self.foreign:
-            self.nodes[number] = ReferenceProcess(self.executable, folder, port, self.timeout_s)
-        else:
-            options = ("--log-level", "info")
-            self.nodes[number] = NodeProcess(
-                folder / "storage", config_dir=folder, port=port, timeout_s=self.timeout_s, options=options
-            )
+        self.nodes[number] = self._process(folder, port, number in self.foreign)
+
+    def _process(self, folder: Path, port: int, theirs: bool) -> Running:
+        if theirs:
+            return ReferenceProcess(self.executable, folder, port, self.timeout_s)
+        options = ("--log-level", "info")
+        command = (sys.executable, "-c", "from bmqctl.app import main; main()")
+        if self._has_quotas:
+            quota = _quota(folder)
+            quota.write_text(str(NO_QUOTA))
+            command = (sys.executable, "-m", "tests.integration.limited_disk", str(quota), str(folder / "storage"))
+        return NodeProcess(
+            folder / "storage",
+            config_dir=folder,
+            port=port,
+            timeout_s=self.timeout_s,
+            command=command,
+            options=options,
+        )
 
     def __enter__(self) -> MixedCluster:
         try:
             for number in self.nodes:
                 self.start(number)
+            for proxy in self.proxies:
+                proxy.start()
         except BaseException:
             self.close()
             raise
@@ -212,9 +113,17 @@ class MixedCluster:
         self.close()
 
     def close(self) -> None:
+        for proxy in self.proxies:
+            if proxy.is_running:
+                proxy.kill()
         for number in list(self.running):
             self.running.discard(number)
             self.nodes[number].kill()
+
+    @property
+    def brokers(self) -> list[Running]:
+        """The nodes and the proxies: those that a client can use."""
+        return [*self.nodes.values(), *self.proxies]
 
     def start(self, number: int) -> None:
         self.nodes[number].start()
@@ -229,7 +138,7 @@ class MixedCluster:
         return self.nodes[number].stop()
 
     def replace(self, number: int) -> None:
-        """A node that does not run is from now on the other program's."""
+        """Give a node that does not run to the other program."""
         assert number not in self.running
         self.foreign ^= {number}
         self._make(number)
@@ -241,56 +150,69 @@ class MixedCluster:
         for number in list(self.running):
             self.kill(number)
 
+    def fill_disk(self, number: int) -> None:
+        """Leave no room on the disk of a node of ours: what its files occupy is all that they may."""
+        files = [path for path in (self.folders[number] / "storage").iterdir() if path.is_file()]
+        _quota(self.folders[number]).write_text(str(sum(path.stat().st_blocks * 512 for path in files)))
+
+    def empty_disk(self, number: int) -> None:
+        """Make room again."""
+        _quota(self.folders[number]).write_text(str(NO_QUOTA))
+
     def leader(self) -> int | None:
-        """The leader that our nodes agree on, if they do."""
-        found = {self._leader_seen_by(number) for number in self.running - self.foreign}
+        """The leader that all nodes agree on, if they do."""
+        found = {self._leader_seen_by(number) for number in self.running}
         return found.pop() if len(found) == 1 else None
 
     def _leader_seen_by(self, number: int) -> int | None:
         seen = _LEADER.findall(self.nodes[number].output)
-        return int(seen[-1][3]) if seen and seen[-1][3].isdigit() else None
+        name = seen[-1][0] or seen[-1][1] if seen else ""
+        return int(name) if name.isdigit() else None
+
+    def wait_leader(self) -> int:
+        """Wait for the leader that all nodes agree on."""
+        wait_until(lambda: self.leader() in self.running, self.timeout_s, lambda: "the nodes agree on no leader")
+        found = self.leader()
+        assert found is not None
+        return found
+
+    def command(self, number: int, words: str) -> str:
+        """Have a node carry out a command, and return its answer."""
+        with AdminClient(HOST, self.nodes[number].port, self.timeout_s) as client:
+            return client.send(words)
 
     def check_alive(self) -> None:
         """Raise `NodeFailed` if one ended by itself."""
-        dead = [number for number in self.running if not self.nodes[number].is_running]
+        dead = [self.nodes[number] for number in self.running if not self.nodes[number].is_running]
+        dead += [proxy for proxy in self.proxies if not proxy.is_running]
         if dead:
-            tails = [self.nodes[number].output[-3000:] for number in dead]
-            raise NodeFailed(f"nodes {dead} ended by themselves", None, "\n".join(tails))
+            names = ", ".join(each.data_dir.parent.name for each in dead)
+            tails = [each.output[-3000:] for each in dead]
+            raise NodeFailed(f"{names} ended without being told to", None, "\n".join(tails))
+
+    def unhealed(self) -> dict[int, str]:
+        """The nodes that run and do not take part, or have partitions that are not in order, by their own words."""
+        self.check_alive()
+        found = {}
+        for number in self.running:
+            output = self.nodes[number].output
+            states = {each: ours or theirs for each, ours, theirs in _PARTITION.findall(output)}
+            # A node of ours that is alone tells no states.
+            is_healed = bool(states) or len(self.nodes) == 1
+            if "is available" not in output or not is_healed or set(states.values()) - _HEALED:
+                found[number] = str(states)
+        return found
 
     def wait_healed(self) -> None:
-        """Wait until each that runs takes part and has its partitions in order, in the words of both programs."""
+        """Wait until each that runs takes part and has its partitions in order."""
+        wait_until(lambda: not self.unhealed(), self.timeout_s, lambda: f"nodes do not heal: {self.unhealed()}")
 
-        def missing() -> dict[int, str]:
-            self.check_alive()
-            found = {}
-            for number in self.running:
-                output = self.nodes[number].output
-                states = {each: ours or theirs for each, ours, theirs in _PARTITION.findall(output)}
-                if "is available" not in output or not states or set(states.values()) - _HEALED:
-                    found[number] = str(states)
-            return found
-
-        wait_until(lambda: not missing(), self.timeout_s, lambda: f"nodes do not heal: {missing()}")
+    def wait_proxies(self) -> None:
+        """Wait until each proxy of ours has a node. One of the reference looks for none before a client comes."""
+        for proxy in self.proxies:
+            if isinstance(proxy, NodeProcess):
+                proxy.wait_for("is available", self.timeout_s)
 
 
-def _adapt(folder: Path, name: str, sizes: Mapping[str, int], partitions: int) -> None:
-    """Make a node's files such as both programs take."""
-    file = folder / "bmqbrkrcfg.json"
-    broker = json.loads(file.read_text())
-    task, app = broker["taskConfig"], broker["appConfig"]
-    task.update(allocatorType="COUNTING", allocationLimit=1 << 35, logController=_LOG)
-    processors = {"numProcessors": 1, "processorConfig": _QUEUES}
-    app.update(hostName=name, brokerVersion=999_999, configVersion=999_999)
-    app["dispatcherConfig"] = dict.fromkeys(("sessions", "queues", "clusters"), processors)
-    app["stats"]["printer"].update(file="logs/stat", maxAgeDays=1)
-    app["networkInterfaces"]["tcpInterface"]["ioThreads"] = 2
-    for newer in ("authentication", "authorization"):
-        app.pop(newer, None)
-    file.write_text(json.dumps(broker, indent=2))
-    file = folder / "clusters.json"
-    clusters: dict[str, Any] = json.loads(file.read_text())
-    (cluster,) = clusters["myClusters"]
-    cluster["partitionConfig"].update(sizes, numPartitions=partitions)
-    cluster["elector"] = _ELECTOR
-    cluster["clusterAttributes"].update(isCSLModeEnabled=True, isFSMWorkflow=True)
-    file.write_text(json.dumps(clusters, indent=2))
+def _quota(folder: Path) -> Path:
+    return folder / "quota"

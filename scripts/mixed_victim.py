@@ -1,0 +1,32 @@
+"""A consumer that dies with a message in its hands: it says which it got and waits to be killed.
+
+    python -m scripts.mixed_victim BROKER QUEUE
+
+One line for each message that it got, of which it may have one at a time: the payload in hexadecimal.
+"""
+
+from __future__ import annotations
+
+import sys
+import threading
+
+import blazingmq
+
+__all__: list[str] = []
+
+
+def main() -> None:
+    broker, queue = sys.argv[1:]
+    session = blazingmq.Session(
+        lambda event: None,
+        on_message=lambda message, handle: print(message.data.hex(), flush=True),
+        broker=broker,
+        host_health_monitor=None,
+    )
+    session.open_queue(queue, read=True, options=blazingmq.QueueOptions(max_unconfirmed_messages=1))
+    print("open", flush=True)
+    threading.Event().wait()
+
+
+if __name__ == "__main__":
+    main()
