@@ -26,11 +26,11 @@ from scripts.mixed_scenario import EVERYTHING, Scenario
 __all__ = ["main"]
 
 
-def run_scenario(seed: int, tools: Path, keep: Path | None, only: list[str] | None) -> bool:
+def run_scenario(seed: int, tools: Path, keep: Path | None, only: list[str] | None, program: str | None) -> bool:
     """Run a scenario in a folder of its own; `keep` is where that of one that fails goes."""
     print(f"scenario {seed}", flush=True)
     with tempfile.TemporaryDirectory(prefix="bmqctl-mixed-") as name:
-        scenario = Scenario(seed, tools, Path(name), lambda text: print(f"  {text}", flush=True), only)
+        scenario = Scenario(seed, tools, Path(name), lambda text: print(f"  {text}", flush=True), only, program)
         try:
             print(f"  {scenario.run()}", flush=True)
         except (Differs, NodeFailed, TimeoutError) as fault:
@@ -62,6 +62,7 @@ def main() -> None:
     parser.add_argument("--keep", type=Path, help="directory for the nodes' files and logs of what failed")
     names = ", ".join(EVERYTHING)
     parser.add_argument("--only", nargs="+", metavar="NAME", help=f"let this happen instead of what is drawn: {names}")
+    parser.add_argument("--program", choices=("ours", "theirs"), help="let all nodes and proxies run this one")
     arguments = parser.parse_args()
     for name in ("bmqbrkr.tsk", "bmqstoragetool.tsk"):
         if not (arguments.reference / name).is_file():
@@ -71,10 +72,12 @@ def main() -> None:
     seeds = range(arguments.seed, arguments.seed + arguments.scenarios)
     reference = arguments.reference.absolute()
     if arguments.jobs == 1:
-        passed = [run_scenario(seed, reference, arguments.keep, arguments.only) for seed in seeds]
+        asked = (reference, arguments.keep, arguments.only, arguments.program)
+        passed = [run_scenario(seed, *asked) for seed in seeds]
     else:
         words = ["--reference", str(reference)]
         words += ["--keep", str(arguments.keep)] if arguments.keep is not None else []
+        words += ["--program", arguments.program] if arguments.program else []
         words += ["--only", *arguments.only] if arguments.only else []
         with ThreadPoolExecutor(arguments.jobs) as pool:
             passed = list(pool.map(lambda seed: run_apart(seed, words), seeds))

@@ -72,13 +72,15 @@ def wipe(setting: Setting) -> None:
 
 
 def exchange(setting: Setting) -> None:
-    """One node of either kind goes on as the other kind's, on the same files."""
+    """One node of either kind goes on as the other kind's, on the same files; where all are of one, as what it is."""
     cluster = setting.cluster
+    is_mixed = 0 < len(cluster.foreign) < len(cluster.nodes)
     for theirs in (True, False):
-        candidates = [n for n in cluster.nodes if (n in cluster.foreign) is theirs]
+        candidates = [n for n in cluster.nodes if (n in cluster.foreign) is theirs or not is_mixed]
         number = setting.random.choice(sorted(candidates))
         cluster.stop(number)
-        cluster.replace(number)
+        if is_mixed:
+            cluster.replace(number)
         cluster.start(number)
         cluster.wait_healed()
 
@@ -123,7 +125,7 @@ def change_leader(setting: Setting) -> None:
     cluster = setting.cluster
     theirs = cluster.wait_leader() in cluster.foreign
     candidates = [number for number in cluster.nodes if (number in cluster.foreign) is not theirs]
-    first = setting.other.choice(sorted(candidates))
+    first = setting.other.choice(sorted(candidates or cluster.nodes))
     for number in list(cluster.running):
         cluster.stop(number)
     cluster.start(first)

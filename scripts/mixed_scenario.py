@@ -110,6 +110,7 @@ class Scenario:
     directory: Path
     say: Callable[[str], None]
     only: list[str] | None = None
+    program: str | None = None  # of all nodes and proxies: "ours" or "theirs"
     events: list[str] = field(default_factory=list)
 
     def run(self) -> str:
@@ -117,6 +118,10 @@ class Scenario:
         plan, generator = draw(self.seed)
         if self.only is not None:
             plan.happenings = self.only
+        if self.program is not None:
+            theirs = self.program == "theirs"
+            plan.foreign = list(range(1, plan.count + 1)) if theirs else []
+            plan.proxies = [theirs for _ in plan.proxies]
         self.say(str(plan))
         started = time.monotonic()
         with MixedCluster(

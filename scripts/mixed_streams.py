@@ -17,7 +17,7 @@ from blazingmq import PropertyValueDict, session_events
 
 from bmqctl.bench.plan import monotonic_ns
 from bmqctl.bench.stamp import STAMP, STAMP_SIZE, filler
-from bmqctl.bench.tally import ConsumerTally
+from bmqctl.bench.tally import ConsumerTally, ProducerTally
 from bmqctl.client.events import StreamOptions, StreamSubscription
 from bmqctl.client.session import Session, SessionOptions
 from bmqctl.node_process import HOST
@@ -65,25 +65,25 @@ class Tally:
         if payload[STAMP_SIZE:] != self._rest or number != number_of(sequence):
             self.garbled += 1
 
-    def missing(self, stream: Stream) -> int:
+    def missing(self, sent: ProducerTally) -> int:
         """Count the acknowledged messages that it wants and that have not come."""
-        seen = self.came.deliveries.get(stream.sent.producer, bytearray())
+        seen = self.came.deliveries.get(sent.producer, bytearray())
         return sum(
             1
-            for sequence, acked in enumerate(stream.sent.accepted)
+            for sequence, acked in enumerate(sent.accepted)
             if acked and self.wants(number_of(sequence)) and not (sequence < len(seen) and seen[sequence])
         )
 
-    def unwanted(self, stream: Stream) -> int:
+    def unwanted(self, sent: ProducerTally) -> int:
         """Count the messages that came and that it does not want."""
-        seen = self.came.deliveries.get(stream.sent.producer, bytearray())
+        seen = self.came.deliveries.get(sent.producer, bytearray())
         return sum(1 for sequence, times in enumerate(seen) if times and not self.wants(number_of(sequence)))
 
-    def faults(self, stream: Stream) -> list[str]:
+    def faults(self, sent: ProducerTally) -> list[str]:
         """The findings of this reader at the end; none where all is well."""
         found = {
-            "lost": self.missing(stream),
-            "not for it": self.unwanted(stream),
+            "lost": self.missing(sent),
+            "not for it": self.unwanted(sent),
             "reordered": self.came.reordered,
             "garbled": self.garbled,
         }
@@ -222,14 +222,14 @@ class Group:
         self.stream.drain(timeout_s)
 
         def missing() -> dict[str, int]:
-            found = {reader.tally.name: reader.tally.missing(self.stream) for reader in self._readers}
+            found = {reader.tally.name: reader.tally.missing(self.stream.sent) for reader in self._readers}
             return {name: count for name, count in found.items() if count}
 
         wait_until(lambda: not missing(), timeout_s, lambda: f"messages have not come: {missing()}")
 
     def faults(self) -> list[str]:
         """What is wrong with the messages that came."""
-        return [fault for reader in self._readers for fault in reader.tally.faults(self.stream)]
+        return [fault for reader in self._readers for fault in reader.tally.faults(self.stream.sent)]
 
 
 def _stream(index: int, run: int, uri: str, broker: Running) -> Stream:
