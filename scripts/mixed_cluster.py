@@ -16,7 +16,7 @@ from types import TracebackType
 
 from bmqctl.client.admin import AdminClient
 from bmqctl.node_process import HOST, NodeFailed, NodeProcess, free_port
-from broker.config.local_cluster import write_local_cluster
+from broker.bmq.config.local_cluster import write_local_cluster
 from scripts.cluster_load import wait_until
 from scripts.mixed_config import adapt, write_proxy
 from scripts.reference_process import ReferenceProcess, Running

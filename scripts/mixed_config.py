@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from bmqctl.node_process import HOST
-from broker.config.local_cluster import write_local_cluster
+from broker.bmq.config.local_cluster import write_local_cluster
 
 __all__ = [
     "APPS",
