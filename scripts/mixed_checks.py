@@ -1,4 +1,4 @@
-"""What must be so in the stores of a mixed cluster when its nodes have ended."""
+"""Checks of the stores of a mixed cluster, when its nodes have ended."""
 
 from __future__ import annotations
 

@@ -82,7 +82,7 @@ class MixedCluster:
         if theirs:
             return ReferenceProcess(self.executable, folder, port, self.timeout_s)
         options = ("--log-level", "info")
-        command = (sys.executable, "-c", "from bmqctl.app import main; main()")
+        command: tuple[str, ...] = (sys.executable, "-c", "from bmqctl.app import main; main()")
         if self._has_quotas:
             quota = _quota(folder)
             quota.write_text(str(NO_QUOTA))

@@ -1,4 +1,4 @@
-"""What befalls queues of their own in a mixed cluster, one after the other, while the streams go on.
+"""Episodes of queues of their own in a mixed cluster, one after the other, while the streams go on.
 
 Each episode begins and ends in a cluster that is healed, and says with `Differs` what came out otherwise than it must.
 Its clients are at brokers drawn by seed: nodes and proxies of both programs.

@@ -38,7 +38,7 @@ class Setting:
         time.sleep(self.random.uniform(*DOWN_S))
 
     def program(self, number: int) -> str:
-        """Whose program a node runs."""
+        """Return the program that a node runs: theirs or ours."""
         return "theirs" if number in self.cluster.foreign else "ours"
 
 

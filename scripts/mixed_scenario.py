@@ -39,7 +39,7 @@ EVERYTHING = FAULTS | MORE_FAULTS | EPISODES | PING_PONG
 
 @dataclass
 class Plan:
-    """What a seed says: the nodes of the reference, the files' sizes, and what happens in turn."""
+    """A drawn scenario: the nodes of the reference, the files' sizes, and the happenings in turn."""
 
     seed: int
     count: int
@@ -145,9 +145,10 @@ class Scenario:
                     self._let_happen(name)
                 time.sleep(generator.uniform(*QUIET_S))
                 ending = time.monotonic()
-                for each in [*self.streams, *self.groups]:
+                clients: list[Stream | Group] = [*self.streams, *self.groups]
+                for each in clients:
                     each.finish()
-                for each in [*self.streams, *self.groups]:
+                for each in clients:
                     each.drain(SETTLE_S)
             self.cluster.check_alive()
             self._wait_equal()
@@ -178,9 +179,9 @@ class Scenario:
 
         self.groups: list[Group] = []
         if "fan-out" in plan.extras:
-            self.groups.append(stack.enter_context(fan_out(COUNT, run, *anywhere(1), anywhere(3))))
+            self.groups.append(stack.enter_context(fan_out(COUNT, run, *anywhere(4))))
         if "expressions" in plan.extras:
-            self.groups.append(stack.enter_context(expressions(COUNT + 1, run, *anywhere(1), anywhere(2))))
+            self.groups.append(stack.enter_context(expressions(COUNT + 1, run, *anywhere(3))))
 
     def _let_happen(self, name: str) -> None:
         started = time.monotonic()

@@ -210,7 +210,7 @@ class Group:
 
     @property
     def cut_off(self) -> list[str]:
-        """Those of its clients that have no broker."""
+        """The names of its clients that have no broker."""
         found = [reader.tally.name for reader in self._readers if reader.is_cut_off]
         return found + [f"{who} of {self.stream.uri}" for who in sorted(self.stream.cut_off)]
 
@@ -228,7 +228,7 @@ class Group:
         wait_until(lambda: not missing(), timeout_s, lambda: f"messages have not come: {missing()}")
 
     def faults(self) -> list[str]:
-        """What is wrong with the messages that came."""
+        """Return the faults of all readers."""
         return [fault for reader in self._readers for fault in reader.tally.faults(self.stream.sent)]
 
 
@@ -236,7 +236,7 @@ def _stream(index: int, run: int, uri: str, broker: Running) -> Stream:
     return Stream(index, run, uri, broker.uri, None, rate=FAN_RATE, size=SIZE, properties=_properties)
 
 
-def fan_out(index: int, run: int, producer: Running, readers: Sequence[Running]) -> Group:
+def fan_out(index: int, run: int, producer: Running, *readers: Running) -> Group:
     """Make a fan-out: an app at each of `readers`, which get what the domain's expressions choose."""
     uri = f"bmq://{FANOUT}/fan"
     made = [
@@ -246,7 +246,7 @@ def fan_out(index: int, run: int, producer: Running, readers: Sequence[Running])
     return Group(_stream(index, run, uri, producer), made)
 
 
-def expressions(index: int, run: int, producer: Running, readers: Sequence[Running]) -> Group:
+def expressions(index: int, run: int, producer: Running, *readers: Running) -> Group:
     """Make a queue of whose messages each consumer wants one half, by an expression of its own."""
     uri = f"bmq://{EXPRESSIONS}/halves"
     made = [
