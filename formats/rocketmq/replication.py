@@ -156,7 +156,13 @@ class EpochTransfer(NamedTuple):
 
 
 class EpochStart(NamedTuple):
-    """One epoch after an `EpochHandshake`."""
+    """One epoch after an `EpochHandshake`.
+
+    rocketmq::AutoSwitchHAConnection, 12 bytes:
+
+        0 | epoch 32        |
+        4 | start_offset 64 |
+    """
 
     epoch: Annotated[int, i32, "Number of the epoch."]
     start_offset: Annotated[int, i64, "Offset of its first record in the commit log."]
