@@ -192,6 +192,7 @@ class Member:
             outdated=lambda lease_id: self.metadata.lease_outdated(partition_id, lease_id),
         )
         partition.copy.removed = lambda queue_key, guid: self.queues.removed(partition_id, queue_key, guid)
+        partition.describe = lambda node_id: self.describe(node_id)
         partition.on_restore = lambda: self.queues.restoring(partition_id)
         partition.on_active = lambda: self._on_active(partition_id)
         partition.on_passive = lambda: self.queues.deactivated(partition_id)

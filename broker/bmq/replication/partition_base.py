@@ -138,6 +138,7 @@ class PartitionBase:
         pace: HealingPace,
         watchdog_ms: int,
     ) -> None:
+        self.describe: Callable[[int], str] = str  # the log's words for a node
         self.shard = shard
         self.copy = copy
         self.links = links
@@ -189,7 +190,9 @@ class PartitionBase:
             first_sync_point_after_rollover_sequence_number=standing.sync_point.wire,
         )
 
-    def _ask(self, node_id: int, choice: object, answered: Callable[[object], None], timeout_ms: int) -> None:
+    def _ask(self, node_id: int, choice: object, answered: Callable[[object], None], timeout_ms: int) -> ControlMessage:
+        """Send a request to a node; return it as it was sent."""
+
         def take(answer: Choice) -> None:
             self._asked_numbers.discard(number)
             if isinstance(answer, ClusterMessage) and isinstance(answer.choice, PartitionMessage):
@@ -200,6 +203,7 @@ class PartitionBase:
         message = ClusterMessage(choice=PartitionMessage(choice=choice))  # type: ignore[arg-type]
         number = self.requests.send(node_id, message, take, timeout_ms)
         self._asked_numbers.add(number)
+        return ControlMessage(r_id=number, choice=message)
 
     def _answer(self, asked: Asked, choice: object) -> None:
         message = ClusterMessage(choice=PartitionMessage(choice=choice))  # type: ignore[arg-type]

@@ -47,6 +47,7 @@ from formats.bmq.control.messages import (
     Status,
     StatusCategory,
 )
+from formats.control.printed import printed
 from formats.errors import FormatError
 
 __all__ = ["PrimaryActions"]
@@ -192,6 +193,13 @@ class PrimaryActions(PartitionBase):
         """Truncate this node's last records, which the replica ahead lacks: they were never acknowledged."""
         ends = history(self.shard.files)
         if self.copy.is_anew or len(ends) < 2 or not self.copy.cut(ends[1]):
+            # The text is the reference's: programs wait for it in the log.
+            log.warning(
+                "Partition [%d]: Replica %s reported irreconcilable data on self primary. Removing entire storage and "
+                "requesting it from replica.",
+                self.shard.partition_id,
+                self.describe(fact.node_id),
+            )
             self._begin_primary_anew()
         else:
             log.warning("Partition [%d]: cut back to %s", self.shard.partition_id, self.copy.position)
@@ -221,7 +229,15 @@ class PrimaryActions(PartitionBase):
             else:
                 self.fire(Event.FAIL_REPLICA_DATA_RSPN_PULL, Fact(node_id=node_id))
 
-        self._ask(node_id, self._data_request(ReplicaDataType.PULL, begin, fact.end), answered, DATA_TIMEOUT_MS)
+        self._ask_data(node_id, self._data_request(ReplicaDataType.PULL, begin, fact.end), answered, DATA_TIMEOUT_MS)
+
+    def _ask_data(
+        self, node_id: int, request: ReplicaDataRequest, answered: Callable[[object], None], timeout_ms: int
+    ) -> None:
+        """Send a request for records, or to take or drop some; the log has it in the reference's form."""
+        sent = self._ask(node_id, request, answered, timeout_ms)
+        to = self.describe(node_id)
+        log.info("Sending request to '%s' [request: %s, timeout: %d]", to, printed(sent), timeout_ms // 1000)
 
     def _data_request(self, kind: ReplicaDataType, begin: Position, end: Position) -> ReplicaDataRequest:
         return ReplicaDataRequest(
@@ -294,12 +310,12 @@ class PrimaryActions(PartitionBase):
             else:
                 self.fire(Event.FAIL_REPLICA_DATA_RSPN_PUSH, Fact(node_id=node_id))
 
-        self._ask(node_id, self._data_request(ReplicaDataType.PUSH, position, end), answered, DATA_TIMEOUT_MS)
+        self._ask_data(node_id, self._data_request(ReplicaDataType.PUSH, position, end), answered, DATA_TIMEOUT_MS)
 
     def drop_behind(self, node_id: int, begin: Position) -> None:
         """Have a replica truncate after `begin`; the reference's drops everything. It then asks again."""
         request = self._data_request(ReplicaDataType.DROP, begin, last_position(self.shard.files))
-        self._ask(node_id, request, ignore, STATE_TIMEOUT_MS)
+        self._ask_data(node_id, request, ignore, STATE_TIMEOUT_MS)
 
     def count_own(self, event: Event, fact: Fact) -> None:
         self.healed.add(self.links.own_id)
@@ -391,7 +407,7 @@ class PrimaryActions(PartitionBase):
     def fetch_record(self, node_id: int, begin: Position, end: Position, answered: Callable[[], None]) -> None:
         """Request from a replica the record at `end`, the one after that at `begin`."""
         request = self._data_request(ReplicaDataType.PULL, begin, end)
-        self._ask(node_id, request, lambda answer: answered(), STATE_TIMEOUT_MS)
+        self._ask_data(node_id, request, lambda answer: answered(), STATE_TIMEOUT_MS)
 
     def who_has(self, position: Position) -> list[int]:
         """Return the replicas that have a record."""

@@ -87,6 +87,14 @@ class ReplicaActions(PartitionBase):
             return
         start = offset_behind(files, fact.begin)
         if start is None:
+            # The text is the reference's: programs wait for it in the log.
+            log.warning(
+                "Partition [%d]: Primary %s has PSN (%d, %d), which this replica has not, implying that primary has "
+                "irreconcilable records.",
+                self.shard.partition_id,
+                self.describe(fact.node_id),
+                *fact.begin,
+            )
             self.fire(Event.IRRECONCILABLE_DATA, fact)
             return
         done = lambda: self.fire(Event.DONE_SENDING_DATA_CHUNKS, fact)  # noqa: E731

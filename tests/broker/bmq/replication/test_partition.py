@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+
 import pytest
 
 from broker.bmq.replication import replication
@@ -261,6 +263,38 @@ def test_the_tail_is_cut_also_when_the_old_primary_is_primary_again(bus: Bus) ->
     bus.settle(3000)
     assert bus.states() == [PRIMARY, REPLICA, REPLICA]
     assert bus.kept(0) == [guid(number) for number in (1, 2, 5, 6, 7)]
+    bus.check_equal()
+
+
+def test_the_log_of_a_primary_with_records_of_its_own_is_in_the_words_of_the_reference(
+    bus: Bus, caplog: pytest.LogCaptureFixture
+) -> None:
+    bus.nodes[0].post(1, 2)
+    bus.settle()
+    bus.part(0)
+    bus.nodes[0].post(3, 4)
+    bus.assign(1, among=(1, 2))
+    bus.settle()
+    bus.nodes[1].post(5, 6, 7)
+    bus.settle()
+    bus.join()
+    for number, node in bus.nodes.items():
+        node.partition.describe = lambda node_id, here=number: f"[node{node_id}, {node_id}] from {here}"
+    caplog.set_level("INFO")
+    caplog.clear()
+    bus.assign(0)
+    bus.settle(3000)
+    wanted = (
+        r"Sending request to '\[node(\d), \1\] from 0' \[request: .*replicaDataRequest = "
+        r"\[ partitionId = 0 primaryLeaseId = 3 replicaDataType = E_PULL beginSequenceNumber = "
+        r"\[ primaryLeaseId = 1 sequenceNumber = [1-9]\d* \]",
+        r"Primary \[node0, 0\] from [12] has PSN \(1, [1-9]\d*\), .*, implying that primary has irreconcilable records",
+        r"Replica \[node[12], [12]\] from 0 reported irreconcilable data on self primary\. "
+        r"Removing entire storage and requesting it from replica\.",
+        r"Sending request to .* replicaDataType = E_PULL .*beginSequenceNumber = "
+        r"\[ primaryLeaseId = 0 sequenceNumber = 0 \]",
+    )
+    assert re.search(".*".join(wanted), caplog.text, re.DOTALL), caplog.text
     bus.check_equal()
 
 
