@@ -5,6 +5,10 @@ size of each record is known, and the ledger knows queues and apps by key. What 
 so that nodes that have lost theirs, and those that have not, agree as before. Where the ledger does not tell, nothing
 is made.
 
+If no sync point came after the newest record, as on a replica that ended within a second of it, the record is that of
+the first state that the ledger has for it. Should it have been another, the next one of the primary does not fit, and
+the primary heals this node.
+
 The reference leaves a set of files without QLIST alone, with all that is in it, and begins with an empty one.
 """
 
@@ -12,7 +16,6 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from itertools import pairwise
 from typing import NamedTuple
 
 from formats.bmq.control import ber
@@ -110,10 +113,13 @@ def _apps(infos: Iterable[AppIdInfo]) -> Apps:
 
 
 class _Entry(NamedTuple):
-    """The place in QLIST of the record of an operation: its begin and its end."""
+    """The place in QLIST of the record of an operation: its begin and its end, if that is known."""
 
     start: int
-    end: int
+    end: int | None
+
+    def fits(self, text: bytes) -> bool:
+        return self.end is None or len(text) == self.end - self.start
 
 
 def make_qlist(journal: Buffer, partition_id: int, names: Mapping[bytes, LedgerNames]) -> bytes:
@@ -128,10 +134,10 @@ def make_qlist(journal: Buffer, partition_id: int, names: Mapping[bytes, LedgerN
     sync_points, synced_at = select(records, RecordType.JOURNAL_OP)
     behind = synced_at > (at[made[-1]] if made else -1)
     ends = JOURNAL_OP_RECORD.column(sync_points[behind], "qlist_file_offset_words")
-    if made and (starts[0] != len(head) or not len(ends)):
+    if made and starts[0] != len(head):
         raise NotTold("the journal does not tell where the records were")
-    bounds = [*starts, int(ends[0]) * WORD if len(ends) else len(head)]
-    entries = {n: _Entry(start, end) for n, (start, end) in zip(made, pairwise(bounds), strict=True)}
+    bounds = [*starts[1:], int(ends[0]) * WORD if len(ends) else None]
+    entries = {n: _Entry(start, end) for n, start, end in zip(made, starts, bounds, strict=False)}
     out = bytearray(head)
     texts = _texts(ops, entries, partition_id, names)
     for n in made:
@@ -197,7 +203,7 @@ def _read_history(steps: Sequence[_Step], key: bytes, known: LedgerNames) -> lis
         reading = left.pop()
         if reading.done < len(steps):
             # The earliest state is tried first.
-            left += reversed(_follow(reading, steps[reading.done], key, known.uri, states))
+            left += reversed(_follow(reading, steps[reading.done], key, known.uri, states, len(first)))
             continue
         if reading.apps is None or frozenset(reading.apps) == frozenset(states[-1]):
             return list(reading.texts)
@@ -207,8 +213,10 @@ def _read_history(steps: Sequence[_Step], key: bytes, known: LedgerNames) -> lis
     return None if possible is None else list(possible.texts)
 
 
-def _follow(reading: _Reading, step: _Step, key: bytes, uri: str, states: Sequence[Apps]) -> list[_Reading]:
-    """The ways to read one more operation."""
+def _follow(
+    reading: _Reading, step: _Step, key: bytes, uri: str, states: Sequence[Apps], supposed: int
+) -> list[_Reading]:
+    """The ways to read one more operation; the first `supposed` states are those that no record of the ledger names."""
     op, entry = step
     done = reading.done + 1
     before = reading.apps or ()
@@ -217,9 +225,12 @@ def _follow(reading: _Reading, step: _Step, key: bytes, uri: str, states: Sequen
         return [_Reading(done, kept, reading.state, reading.texts)]
     found: dict[bytes, _Reading] = {}
     is_new = op.queue_op_type == QueueOpType.CREATION
-    for n in range(reading.state, len(states)):
+    is_sized = entry.end is not None
+    for n in range(reading.state if is_sized else max(reading.state, supposed), len(states)):
+        if found and not is_sized:
+            break
         apps = states[n] if is_new else tuple(app for app in states[n] if app not in before)
         text = build_queue_record(uri, key, apps)
-        if len(text) == entry.end - entry.start and (apps or is_new):
+        if entry.fits(text) and (apps or is_new):
             found.setdefault(text, _Reading(done, before + apps, n, (*reading.texts, text)))
     return list(found.values())

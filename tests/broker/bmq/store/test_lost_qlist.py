@@ -13,6 +13,8 @@ from broker.bmq.store.lost_qlist import Apps, LedgerNames, NotTold, make_qlist
 from broker.bmq.store.partition_files import readable
 from tests.broker.bmq.rig import ACK, DOMAINS, READ, WRITE, Client, Rig, guid, start
 from tests.broker.bmq.store.writing import APP_KEYS, KEY, Partition
+from formats.bmq.disk.files import JOURNAL_RECORD_SIZE
+from formats.bmq.disk.recover import journal_extent
 from tests.broker.fakes import Crash, MemoryDirectory
 
 PRIORITY, FANOUT, DEAD = "bmq://priority/q", "bmq://fanout/q", "bmq://priority/dead"
@@ -213,13 +215,41 @@ def test_what_does_not_fit_is_not_told(names: dict[bytes, LedgerNames], reason: 
         make_qlist(readable(grown().files.journal), 0, names)
 
 
-def test_without_a_sync_point_behind_the_last_record_its_size_is_not_told() -> None:
-    partition = Partition().create(apps=("foo",))
-    names = {KEY: LedgerNames("bmq://fanout/queue", 0, [apps("foo")])}
+@pytest.mark.parametrize("is_added", [False, True])
+@pytest.mark.parametrize("is_synced", [False, True])
+def test_without_a_sync_point_behind_the_last_record_the_ledger_tells_it(*, is_added: bool, is_synced: bool) -> None:
+    partition = Partition().create(apps=("foo", "bar"))
+    if is_synced:
+        partition.sync_point()
+    if is_added:
+        partition.create(apps=("baz",), added=True)
+    # Of the last state the journal does not know yet.
+    states = [apps("foo", "bar"), apps("foo", "bar", "baz"), apps("foo", "bar", "baz", "four")]
+    names = {KEY: LedgerNames("bmq://fanout/queue", 0, states)}
+    made = make_qlist(readable(partition.files.journal), 0, names)
+    assert made == bytes(partition.files.qlist.buffer[: partition.files.qlist_end])
+
+
+def test_a_process_that_ends_within_a_second_of_a_new_queue_keeps_its_messages() -> None:
+    rig = start(domains=dict(DOMAINS))
+    plain(rig)
+    directory = rig.directory.after_crash()
+    before = bytes(directory.files.pop(directory.find("qlist")).data)
+    again = rig.restart(directory)
+    assert bytes(directory.files[directory.find("qlist")].data).rstrip(b"\0") == before.rstrip(b"\0")
+    assert again.faults() == []
+    assert read(again, PRIORITY) == [b"message 1", b"message 2"]
+
+
+def test_records_that_begin_elsewhere_are_not_told() -> None:
+    partition = Partition().create(apps=("foo",)).create(apps=("bar",), added=True).sync_point()
+    journal = bytearray(readable(partition.files.journal))
+    extent = journal_extent(journal)
+    at = extent.first_record_offset + JOURNAL_RECORD_SIZE  # behind the first sync point: the CREATION
+    del journal[at : at + JOURNAL_RECORD_SIZE]
+    names = {KEY: LedgerNames("bmq://fanout/queue", 0, [apps("foo", "bar")])}
     with pytest.raises(NotTold, match="where the records were"):
-        make_qlist(readable(partition.files.journal), 0, names)
-    partition.sync_point()
-    assert make_qlist(readable(partition.files.journal), 0, names)
+        make_qlist(journal, 0, names)
 
 
 def test_a_journal_without_queues_has_an_empty_one() -> None:
