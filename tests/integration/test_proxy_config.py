@@ -14,8 +14,10 @@ from formats.bmq.control.messages import BrokerResponse, ClientIdentity, ClientT
 from formats.bmq.wire.event import build_schema_event
 from tests.integration.config_files import spoil, write_config, write_proxy_config
 from tests.integration.conftest import Connect
-from tests.integration.official import confirm
+from tests.integration.official import Client, confirm
 from tests.integration.raw import Raw
+
+ENDPOINT = ("proxyClusters", 0, "nodes", 0, "transport", "tcp", "endpoint")
 
 
 class Planted:
@@ -42,6 +44,43 @@ def planted(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Planted]:
         for proxy in (found.near, found.far):
             proxy.wait_for("is available")
         yield found
+
+
+def test_a_proxy_learns_of_a_cluster_when_a_domain_is_wanted_that_is_there(tmp_path: Path) -> None:
+    uri = "bmq://shop.orders/learned"
+    config = write_proxy_config(tmp_path / "etc", [free_port()])
+    clusters, domain = config / "clusters.json", config / "domains" / "shop.orders.json"
+    told, known = clusters.read_text(), domain.read_text()
+    clusters.write_text("{}")
+    domain.unlink()
+    with (
+        NodeProcess(tmp_path / "node", config_dir=write_config(tmp_path / "node-etc"), port=free_port()) as node,
+        NodeProcess(tmp_path / "proxy", config_dir=config, port=free_port()) as proxy,
+    ):
+        proxy.wait_for("no cluster is known yet")
+        with Client(proxy.uri) as client:
+            for text in (None, known):
+                if text is not None:
+                    domain.write_text(text)
+                with pytest.raises(blazingmq.Error):
+                    client.open(uri, write=True)
+            proxy.wait_for("Cluster (mine): is not known")
+            clusters.write_text("{")
+            with pytest.raises(blazingmq.Error):
+                client.open(uri, write=True)
+            clusters.write_text(told)
+            spoil(config, "clusters.json", *ENDPOINT, value=f"tcp://127.0.0.1:{node.port}")
+            client.open(uri, write=True)
+            client.post_all(uri, [b"one"])
+            with Client(node.uri) as reader:
+                reader.open(uri, read=True)
+                reader.wait_for_messages(1, uri)
+                assert reader.payloads(uri) == [b"one"]
+        # Once known, a cluster is not looked for again.
+        clusters.unlink()
+        with Client(proxy.uri) as client:
+            client.open("bmq://shop.prices/learned", write=True)
+        assert proxy.log.count("is learned from") == 1
 
 
 def introduced(proxy: NodeProcess, cluster_name: str) -> ClientIdentity:

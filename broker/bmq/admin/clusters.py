@@ -49,7 +49,7 @@ def check_cluster(context: Context, name: str) -> None:
 
 def cluster_list(context: Context) -> ClusterList:
     """List the clusters that this node is in or is a proxy to."""
-    return ClusterList(context.environment.clusters)
+    return ClusterList(tuple(context.environment.clusters))
 
 
 def cluster_status(context: Context) -> ClusterStatusResult:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -38,12 +38,13 @@ class Failed(Exception):
 class Environment:
     """The environment of commands. Configurations are in the reference's JSON: camelCase names, without empty members.
 
-    `clusters` are those that this node is in or is a proxy to, its own first; `node_name` is its name there.
-    `forget_domain` drops the cached entry of one domain, or of all (None); it returns False if there was none.
+    `clusters` are those that this node is in or is a proxy to, its own first; there may be more later.
+    `node_name` is its name there. `forget_domain` drops the cached entry of one domain, or of all (None); it returns
+    False if there was none.
     """
 
     broker_config: dict[str, Any]
-    clusters: tuple[ClusterInfo, ...]
+    clusters: Sequence[ClusterInfo]
     node_name: str
     storage_location: str
     forget_domain: Callable[[str | None], bool]

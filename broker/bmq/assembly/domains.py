@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Collection
+
 from broker.bmq.config import NodeConfig
 from broker.bmq.config.domain_schema import Domain, ExpressionVersion
 from broker.bmq.config.dump import to_json
@@ -69,21 +71,26 @@ class ProxyDomains:
     """Finds the cluster of a domain for a proxy; everything else about the domain is left to that cluster.
 
     The proxy's files name it, as for the reference's proxies. A proxy to one cluster without such files assigns every
-    domain to that cluster.
+    domain to that cluster. `clusters` are the names of those that the proxy knows. Of another `learn` takes the name:
+    afterwards it is known, if the files tell of it by now; ValueError if they are faulty.
     """
 
-    def __init__(self, config: NodeConfig) -> None:
+    def __init__(self, config: NodeConfig, clusters: Collection[str], learn: Callable[[str], None]) -> None:
         self._config = config
-        self._clusters = tuple(cluster.name for cluster in config.clusters.proxy_clusters)
+        self._clusters = clusters
+        self._learn = learn
         self._names: set[str] = set()
 
     def resolve(self, name: str) -> DomainConfig | None:
         """See `node.DomainResolver`. ValueError for a domain of a cluster that this proxy does not know."""
         found = self._config.resolve_domain(name)
         if found is None:
-            if len(self._clusters) > 1 or self._config.domains.names():
+            if len(self._clusters) != 1 or self._config.domains.names():
                 return None
-            return DomainConfig(name, Mode.PRIORITY, cluster=self._clusters[0])
+            (only,) = self._clusters
+            return DomainConfig(name, Mode.PRIORITY, cluster=only)
+        if found.cluster not in self._clusters:
+            self._learn(found.cluster)
         if found.cluster not in self._clusters:
             raise ValueError(f"domain '{found.name}' is in cluster '{found.cluster}', which this broker does not know")
         self._names |= {name, found.name}

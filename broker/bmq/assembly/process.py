@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import secrets
+import ssl
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -106,7 +107,11 @@ class Outgoing:
         clusters = (*config.clusters.my_clusters, *config.clusters.proxy_clusters)
         needs_tls = any(node.tls for cluster in clusters for node in cluster.nodes)
         self._provider = make_credential_provider(app.authentication, file)
-        self._tls = make_dialing_context(app.tls_config, file) if app.tls_config and needs_tls else None
+        self._tls_config, self._file = app.tls_config, file
+        self._tls = self._context() if needs_tls else None
+
+    def _context(self) -> ssl.SSLContext | None:
+        return None if self._tls_config is None else make_dialing_context(self._tls_config, self._file)
 
     def credentials(self, server: Server) -> Credentials | None:
         """Return the credentials, which are obtained outside the server's loop; None if this broker has none."""
@@ -114,6 +119,8 @@ class Outgoing:
 
     def places(self, cluster: ClusterDefinition | ClusterProxyDefinition) -> dict[int, Place]:
         """Return the addresses of a cluster's nodes, by id."""
+        if self._tls is None and any(node.tls for node in cluster.nodes):
+            self._tls = self._context()
         return {node.id: Place(node.host, node.port, self._tls if node.tls else None) for node in cluster.nodes}
 
 

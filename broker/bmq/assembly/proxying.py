@@ -5,11 +5,12 @@ from __future__ import annotations
 import logging
 import os
 import secrets
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 
 import trio
 
 from broker.bmq.admin.environment import Environment
+from broker.bmq.admin.results import ClusterInfo
 from broker.bmq.assembly.authenticators import make_authentications
 from broker.bmq.assembly.authorizers import make_authorizations
 from broker.bmq.assembly.domains import ProxyDomains
@@ -28,7 +29,7 @@ from broker.bmq.assembly.process import (
     take_commands,
     where,
 )
-from broker.bmq.config import UNNAMED, ConfigError, NodeConfig
+from broker.bmq.config import UNNAMED, NodeConfig, reload_clusters
 from broker.bmq.config.cluster_schema import ClusterProxyDefinition
 from broker.bmq.config.dump import to_json
 from broker.bmq.node.node import Node
@@ -52,9 +53,6 @@ log = logging.getLogger("broker")
 def serve_proxy(config: NodeConfig, limits: BridgeLimits) -> None:
     """Run a proxy until it is told to stop. `limits` bound what it keeps while there is nothing upstream."""
     clusters = config.clusters.proxy_clusters
-    if not clusters:
-        reason = "names no cluster: none that this broker is in, and none to be a proxy to"
-        raise ConfigError(where(config), "$", reason, 'fill in "myClusters" or "proxyClusters"')
     raise_limit()
     listeners = open_listeners(config)
     config.run_directory.mkdir(parents=True, exist_ok=True)
@@ -62,26 +60,20 @@ def serve_proxy(config: NodeConfig, limits: BridgeLimits) -> None:
         switches = start_logging(config.broker.task_config.log_controller, config.run_directory)
         authentications = make_authentications(config.broker.app_config.authentication, where(config, BROKER_FILE))
         outgoing = Outgoing(config)
-        domains = ProxyDomains(config)
+        upstream = _Clusters(config, outgoing)
+        domains = ProxyDomains(config, upstream.links.keys(), upstream.learn)
         node = ProxyNode(
-            identity_of(config, clusters[0].name),
+            identity_of(config, clusters[0].name if clusters else ""),
             start_clock(),
             domains.resolve,
             make_guids(),
             make_authorizations(config.broker.app_config.authorization, where(config, BROKER_FILE)),
         )
-        configure(node, clusters[0])
         server = make_server(config, node, listeners, authentications)
-        take_commands(node, server, _environment(config, domains), pipe, switches)
-        proxy = Proxy(
-            node,
-            [_upstream(cluster) for cluster in clusters],
-            config.broker.app_config.host_data_center,
-            limits,
-            secrets.randbelow,
-        )
+        take_commands(node, server, _environment(config, upstream.known, domains), pipe, switches)
+        proxy = Proxy(node, (), config.broker.app_config.host_data_center, limits, secrets.randbelow)
         proxy.on_available = announce_available
-        _connect(config, outgoing, proxy, node, server)
+        upstream.begin(proxy, node, server)
         freeze_collector()
         trio.run(server.run, _ready(config))
 
@@ -91,30 +83,64 @@ def _upstream(cluster: ClusterProxyDefinition) -> UpstreamCluster:
     return UpstreamCluster(cluster.name, nodes)
 
 
-def _connect(config: NodeConfig, outgoing: Outgoing, proxy: Proxy, node: Node, server: Server) -> None:
-    """Find the brokers upstream as soon as the server runs."""
-    links = []
-    credentials = outgoing.credentials(server)
-    for cluster in config.clusters.proxy_clusters:
+class _Clusters:
+    """The clusters that this broker is a proxy to: `links` to each, by name, and what administration shows of them.
+
+    A cluster that the files did not have at the start is learned when a domain is wanted that is there.
+    """
+
+    def __init__(self, config: NodeConfig, outgoing: Outgoing) -> None:
+        self._config = config
+        self._outgoing = outgoing
+        self._is_running = False
+        self.links: dict[str, UpstreamLinks] = {}
+        self.known: list[ClusterInfo] = []
+
+    def begin(self, proxy: Proxy, node: Node, server: Server) -> None:
+        """Find the brokers upstream as soon as the server runs, and leave them when it ends."""
+        self._proxy, self._node, self._server = proxy, node, server
+        self._credentials = self._outgoing.credentials(server)
+        leave = node.leave
+        for cluster in self._config.clusters.proxy_clusters:
+            self._add(cluster)
+
+        def start() -> None:
+            self._is_running = True
+            proxy.start()
+            for each in self.links.values():
+                each.start()
+
+        def stop() -> None:
+            proxy.stop()
+            for each in self.links.values():
+                each.stop()
+            leave()
+
+        node.leave = stop
+        node.timers.at(node.now.ms, start)
+
+    def learn(self, name: str) -> None:
+        """Become a proxy to a cluster, if the files tell of it by now. Raises `ConfigError` if they are faulty."""
+        cluster = reload_clusters(self._config).proxy_cluster(name)
+        if cluster is None:
+            log.warning("Cluster (%s): is not known, and %s names none to be a proxy to", name, where(self._config))
+            return
+        log.info("Cluster (%s): is learned from %s", name, where(self._config))
+        self._add(cluster)
+        if self._is_running:
+            self._proxy.clusters[name].start()
+            self.links[name].start()
+
+    def _add(self, cluster: ClusterProxyDefinition) -> None:
+        if not self.links:
+            # There are no queues before there is a cluster.
+            configure(self._node, cluster)
         # Who was given addresses alone asks for no cluster by name.
-        asked_name = "" if config.directory is None and cluster.name == UNNAMED else cluster.name
-        hub = proxy.clusters[cluster.name]
-        links.append(_links(node, server, outgoing.places(cluster), asked_name, hub, credentials))
-    leave = node.leave
-
-    def start() -> None:
-        proxy.start()
-        for each in links:
-            each.start()
-
-    def stop() -> None:
-        proxy.stop()
-        for each in links:
-            each.stop()
-        leave()
-
-    node.leave = stop
-    node.timers.at(node.now.ms, start)
+        asked_name = "" if self._config.directory is None and cluster.name == UNNAMED else cluster.name
+        places = self._outgoing.places(cluster)
+        hub = self._proxy.add(_upstream(cluster))
+        self.links[cluster.name] = _links(self._node, self._server, places, asked_name, hub, self._credentials)
+        self.known.append(cluster_info(cluster, "remote"))
 
 
 def _links(
@@ -138,11 +164,11 @@ def _links(
     return links
 
 
-def _environment(config: NodeConfig, domains: ProxyDomains) -> Environment:
+def _environment(config: NodeConfig, clusters: Sequence[ClusterInfo], domains: ProxyDomains) -> Environment:
     """The configuration as administration shows it."""
     return Environment(
         broker_config=to_json(config.broker.app_config),
-        clusters=tuple(cluster_info(cluster, "remote") for cluster in config.clusters.proxy_clusters),
+        clusters=clusters,
         node_name=config.broker.app_config.host_name,
         storage_location="",
         forget_domain=domains.forget,
@@ -152,7 +178,12 @@ def _environment(config: NodeConfig, domains: ProxyDomains) -> Environment:
 def _ready(config: NodeConfig) -> Callable[[], None]:
     def announce() -> None:
         log.info("BMQbrkr started successfully")
-        names = ", ".join(cluster.name for cluster in config.clusters.proxy_clusters)
+        if not config.clusters.proxy_clusters:
+            log.warning(
+                "no cluster is known yet: %s is read again when somebody wants a domain whose file names a cluster",
+                where(config),
+            )
+        names = ", ".join(cluster.name for cluster in config.clusters.proxy_clusters) or "none yet"
         print(f"bmqctl: proxy ready on {addresses(config)} [clusters: {names}, pid: {os.getpid()}]", flush=True)
 
     return announce

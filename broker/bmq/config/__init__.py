@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from broker.bmq.config.default import UNNAMED, default_config, proxy_config
 from broker.bmq.config.errors import ConfigError
-from broker.bmq.config.load import load_broker_config
+from broker.bmq.config.load import load_broker_config, reload_clusters
 from broker.bmq.config.node import NodeConfig, ResolvedDomain
 
 __all__ = [
@@ -15,4 +15,5 @@ __all__ = [
     "default_config",
     "load_broker_config",
     "proxy_config",
+    "reload_clusters",
 ]

@@ -9,6 +9,7 @@ from __future__ import annotations
 import errno
 import json
 import os
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, NoReturn, TypeVar
 
@@ -21,9 +22,9 @@ from broker.bmq.config.domain_schema import DomainVariant
 from broker.bmq.config.errors import HIDDEN, ConfigError, shown
 from broker.bmq.config.links import ClusterPlace, refuse_unreachable
 from broker.bmq.config.model import Model, is_confidential
-from broker.bmq.config.node import NodeConfig, this_node
+from broker.bmq.config.node import NodeConfig, refuse_self_as_upstream, this_node
 
-__all__ = ["load_broker_config", "parse", "read"]
+__all__ = ["load_broker_config", "parse", "read", "reload_clusters"]
 
 M = TypeVar("M", bound=Model)
 
@@ -50,6 +51,37 @@ def load_broker_config(directory: Path) -> NodeConfig:
             f"name a directory that holds {BROKER_FILE}, {CLUSTERS_FILE} and domains/",
         )
     broker = read(Configuration, directory / BROKER_FILE)
+    clusters, places = _read_clusters(directory)
+    file = str(directory / CLUSTERS_FILE)
+    _refuse_unmet_demands(broker, str(directory / BROKER_FILE))
+    config = NodeConfig(
+        directory=directory,
+        broker=broker,
+        clusters=clusters,
+        domains=_Files(directory / "domains"),
+        run_directory=Path(os.environ.get(PREFIX_VARIABLE) or "."),
+    )
+    for index, cluster in enumerate(clusters.my_clusters):
+        this_node(cluster, config, file, f"$.myClusters[{index}].nodes")
+    refuse_unreachable(config, places, str(directory / BROKER_FILE))
+    return config
+
+
+def reload_clusters(config: NodeConfig) -> NodeConfig:
+    """Return a proxy's configuration with the clusters that the files name by now. Raises `ConfigError` for a fault."""
+    if config.directory is None:
+        return config
+    clusters, places = _read_clusters(config.directory)
+    # A cluster that this broker would be a node of needs a store, and so another start.
+    places = [place for place in places if isinstance(place.cluster, ClusterProxyDefinition)]
+    found = replace(config, clusters=clusters.model_copy(update={"my_clusters": ()}))
+    refuse_unreachable(found, places, str(config.directory / BROKER_FILE))
+    refuse_self_as_upstream(found)
+    return found
+
+
+def _read_clusters(directory: Path) -> tuple[ClustersDefinition, list[ClusterPlace]]:
+    """Read the clusters, and where each is defined."""
     clusters = read(ClustersDefinition, directory / CLUSTERS_FILE)
     known = {cluster.name for cluster in (*clusters.my_clusters, *clusters.proxy_clusters)}
     file = str(directory / CLUSTERS_FILE)
@@ -63,19 +95,7 @@ def load_broker_config(directory: Path) -> NodeConfig:
         if path.stem not in known
     }
     places += [ClusterPlace(each, str(path), "$") for path, each in more.items()]
-    clusters = clusters.model_copy(update={"proxy_clusters": (*clusters.proxy_clusters, *more.values())})
-    _refuse_unmet_demands(broker, str(directory / BROKER_FILE))
-    config = NodeConfig(
-        directory=directory,
-        broker=broker,
-        clusters=clusters,
-        domains=_Files(directory / "domains"),
-        run_directory=Path(os.environ.get(PREFIX_VARIABLE) or "."),
-    )
-    for index, cluster in enumerate(clusters.my_clusters):
-        this_node(cluster, config, file, f"$.myClusters[{index}].nodes")
-    refuse_unreachable(config, places, str(directory / BROKER_FILE))
-    return config
+    return clusters.model_copy(update={"proxy_clusters": (*clusters.proxy_clusters, *more.values())}), places
 
 
 class _Files:

@@ -14,7 +14,7 @@ from broker.bmq.config.cluster_schema import ClusterDefinition, ClusterNode, Clu
 from broker.bmq.config.domain_schema import Domain, DomainVariant
 from broker.bmq.config.errors import ConfigError, shown
 
-__all__ = ["DomainSource", "NodeConfig", "ResolvedDomain", "this_node"]
+__all__ = ["DomainSource", "NodeConfig", "ResolvedDomain", "refuse_self_as_upstream", "this_node"]
 
 # A domain's name comes from clients and becomes a file name.
 _DOMAIN_NAME = re.compile(r"[A-Za-z0-9_~-][A-Za-z0-9_.~-]*")
@@ -149,7 +149,7 @@ class NodeConfig:
         for index, cluster in enumerate(config.clusters.my_clusters):
             this_node(cluster, config, config._clusters_file(), f"$.myClusters[{index}].nodes")
         if config.is_proxy:
-            _refuse_self_as_upstream(config)
+            refuse_self_as_upstream(config)
         return config
 
     def _listening(self, host: str | None, port: int | None) -> NodeConfig:
@@ -223,7 +223,7 @@ def this_node(cluster: ClusterDefinition, config: NodeConfig, file: str, json_pa
     )
 
 
-def _refuse_self_as_upstream(config: NodeConfig) -> None:
+def refuse_self_as_upstream(config: NodeConfig) -> None:
     """Raise `ConfigError` if this broker is a node of a cluster that it is a proxy to: it would connect to itself."""
     ports = {listener.port for listener in config.listeners}
     for index, cluster in enumerate(config.clusters.proxy_clusters):

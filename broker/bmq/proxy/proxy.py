@@ -22,7 +22,7 @@ __all__ = ["BridgeLimits", "Proxy", "UpstreamCluster", "UpstreamNode"]
 
 
 class Proxy:
-    """`clusters` are by name. A domain that names no cluster is in the only one, or in the first."""
+    """`clusters` are by name; there may be none yet. A domain that names none is in the only one, or in the first."""
 
     def __init__(
         self,
@@ -33,22 +33,30 @@ class Proxy:
         random_below: Callable[[int], int],
     ) -> None:
         self.room = PutRoom(limits.bytes_max, limits.messages_max)
-        self.clusters = {
-            config.name: ProxyCluster(config, data_center, node, self.room, random_below) for config in clusters
-        }
+        self._node = node
+        self._data_center = data_center
+        self._random_below = random_below
+        self.clusters: dict[str, ProxyCluster] = {}
         self._last_confirms = LastConfirms(node)
         self.guests = Guests(node)
         self.guests.serve()
         # Called when a cluster is available for the first time.
         self.on_available: Callable[[], None] = lambda: None
-        for cluster in self.clusters.values():
-            cluster.on_available = lambda: self.on_available()
+        for config in clusters:
+            self.add(config)
         node.bulk = WholeEvents()
         node.place = self._place
         node.settle = self._settle
         node.retire = self._retire
         node.awaits_confirms = self._last_confirms.awaited
         node.proxy_view = self._view
+
+    def add(self, config: UpstreamCluster) -> ProxyCluster:
+        """Begin to be a proxy to one more cluster, which is to be started."""
+        cluster = ProxyCluster(config, self._data_center, self._node, self.room, self._random_below)
+        cluster.on_available = lambda: self.on_available()
+        self.clusters[config.name] = cluster
+        return cluster
 
     def start(self) -> None:
         """Begin to look for nodes; their links may be up already."""
@@ -61,7 +69,7 @@ class Proxy:
             cluster.stop()
 
     def _place(self, name: str, domain: Domain, parameters: QueueHandleParameters, opened: Opened) -> None:
-        wanted = domain.config.cluster or next(iter(self.clusters))
+        wanted = domain.config.cluster or next(iter(self.clusters), "")
         cluster = self.clusters.get(wanted)
         if cluster is None:
             message = f"Domain '{domain.config.name}' is in cluster '{wanted}', which this proxy does not know"

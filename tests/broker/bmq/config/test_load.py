@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from broker.bmq.config import ConfigError, NodeConfig, load_broker_config
+from broker.bmq.config import ConfigError, NodeConfig, load_broker_config, reload_clusters
 
 CLUSTERS = json.loads((Path(__file__).parents[3] / "golden" / "cluster.clusters.json").read_text())
 
@@ -159,6 +159,25 @@ def test_without_a_cluster_the_node_is_a_proxy(directory: Path) -> None:
     assert [node.port for node in planets.nodes] == [30200, 30201, 30202]
     assert moons is not None
     assert config.proxy_cluster("suns") is None
+
+
+def test_clusters_to_be_a_proxy_to_are_read_again(directory: Path) -> None:
+    definition = {"name": "suns", "nodes": CLUSTERS["myClusters"][0]["nodes"]}
+    write(directory, "clusters.json", {})
+    config = load_broker_config(directory).changed(port=4000)
+    assert reload_clusters(config).clusters.proxy_clusters == ()
+    (directory / "proxyclusters").mkdir()
+    write(directory, "proxyclusters/suns.json", definition)
+    write(directory, "clusters.json", {**CLUSTERS, "proxyClusters": [{**definition, "name": "moons"}]})
+    again = reload_clusters(config)
+    assert [cluster.name for cluster in again.clusters.proxy_clusters] == ["moons", "suns"]
+    # To be a node of a cluster takes another start.
+    assert (again.cluster, again.listeners) == (None, config.listeners)
+    write(directory, "proxyclusters/suns.json", {"name": "suns"})
+    assert fault(lambda: reload_clusters(config)).file == str(directory / "proxyclusters" / "suns.json")
+    write(directory, "proxyclusters/suns.json", definition)
+    own_port = config.changed(port=30200)
+    assert "is this broker itself" in fault(lambda: reload_clusters(own_port)).reason
 
 
 def test_listeners_replace_the_port(directory: Path) -> None:
