@@ -47,7 +47,7 @@ from formats.bmq.control.messages import (
     Status,
     StatusCategory,
 )
-from formats.control.printed import printed
+from formats.bmq.control.printed import printed
 from formats.errors import FormatError
 
 __all__ = ["PrimaryActions"]
