@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from functools import partial
 
 import pytest
 
@@ -279,7 +280,7 @@ def test_the_log_of_a_primary_with_records_of_its_own_is_in_the_words_of_the_ref
     bus.settle()
     bus.join()
     for number, node in bus.nodes.items():
-        node.partition.describe = lambda node_id, here=number: f"[node{node_id}, {node_id}] from {here}"
+        node.partition.describe = partial("[node{1}, {1}] from {0}".format, number)
     caplog.set_level("INFO")
     caplog.clear()
     bus.assign(0)

@@ -6,13 +6,13 @@ from collections.abc import Callable
 from dataclasses import replace
 
 import pytest
-from formats.bmq.disk.recover import journal_extent
 
 from broker.bmq.assembly.opening import StoreDamaged
 from broker.bmq.node.changes import collect_idle_queues, reconfigure
 from broker.bmq.store.lost_qlist import Apps, LedgerNames, NotTold, make_qlist
 from broker.bmq.store.partition_files import readable
 from formats.bmq.disk.files import JOURNAL_RECORD_SIZE
+from formats.bmq.stores.recover import journal_extent
 from tests.broker.bmq.rig import ACK, DOMAINS, READ, WRITE, Client, Rig, guid, start
 from tests.broker.bmq.store.writing import APP_KEYS, KEY, Partition
 from tests.broker.fakes import Crash, MemoryDirectory
