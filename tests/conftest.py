@@ -6,11 +6,20 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from hypothesis import settings
+from hypothesis import HealthCheck, settings
 
 # The same examples in every run; and no deadline, as the first example may unpack a capture on a busy machine.
-settings.register_profile("steady", derandomize=True, deadline=None)
+settings.register_profile("steady", derandomize=True, deadline=None, suppress_health_check=[HealthCheck.too_slow])
 settings.load_profile("steady")
+# Others, by --hypothesis-seed: for scripts/explore. Nothing is remembered, so that a seed gives the same ones anywhere.
+settings.register_profile(
+    "explore",
+    derandomize=False,
+    database=None,
+    deadline=None,
+    print_blob=True,
+    suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large, HealthCheck.filter_too_much],
+)
 
 KINDS = frozenset({"unit", "process", "spark"})
 # Folders and modules, most particular first; a test's own marker goes before these.

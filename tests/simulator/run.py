@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import difflib
+import math
 import sys
 import time
 import traceback
@@ -98,7 +99,10 @@ class Outcome(NamedTuple):
     spent_s: float
 
 
-def _outcome(seed: int, options: argparse.Namespace) -> Outcome:
+def _outcome(seed: int, options: argparse.Namespace, until_s: float) -> Outcome | None:
+    """Run one world; None if the time is over by now. `until_s` is of the monotonic clock, which processes share."""
+    if time.monotonic() > until_s:
+        return None
     lines: list[str] | None = [] if options.trace else None
     at_s = time.process_time()
     world: World | RocketWorld
@@ -113,22 +117,39 @@ def _outcome(seed: int, options: argparse.Namespace) -> Outcome:
                 seed, options.steps, nodes=options.nodes, proxies=options.proxies, lines=lines, features=features
             )
     except Violation as violation:
-        text = f"FAILED {violation}"
+        text = f"FAILED {violation}\nits story: {_again(seed, options)}"
         if options.trace and violation.__cause__ is not None:
             text += "\n" + "".join(traceback.format_exception(violation.__cause__))
         return Outcome(text, lines or [], 0, 0, 0, time.process_time() - at_s)
     return Outcome("", lines or [], world.digest, world.clock.steps, world.records.acked, time.process_time() - at_s)
 
 
+def _again(seed: int, options: argparse.Namespace) -> str:
+    """The command that tells the story of a world of this run."""
+    words = ["scripts/simulate"]
+    words += [f"--{name}" for name in ("rocketmq", "proxies", "plain") if getattr(options, name)]
+    words += [f"--nodes {options.nodes}"] if options.nodes is not None else []
+    words += [f"--steps {options.steps}"] if options.steps != _steps(options) else []
+    return " ".join([*words, f"--seed {seed} --trace"])
+
+
+def _steps(options: argparse.Namespace) -> int:
+    """The steps of a world unless others are asked for."""
+    return ROCKETMQ_STEPS if options.rocketmq else STEPS
+
+
 def _run(seeds: range, options: argparse.Namespace) -> int:
     """Run worlds, tell of those that fail, and sum up; how many failed."""
-    failed = steps = messages = digest = 0
+    begun = failed = steps = messages = digest = 0
     spent_s = worst_s = 0.0
     # Processes that are made anew, as what is patched or cached in this one is none of theirs.
     pool = get_context("spawn").Pool(options.jobs) if options.jobs > 1 else None
     with pool or nullcontext():
-        one = partial(_outcome, options=options)
+        one = partial(_outcome, options=options, until_s=time.monotonic() + (options.seconds or math.inf))
         for outcome in pool.imap(one, seeds, chunksize=4) if pool is not None else map(one, seeds):
+            if outcome is None:
+                continue
+            begun += 1
             spent_s += outcome.spent_s
             if outcome.lines:
                 print("\n".join(outcome.lines))
@@ -141,9 +162,11 @@ def _run(seeds: range, options: argparse.Namespace) -> int:
             messages += outcome.messages
             worst_s = max(worst_s, outcome.spent_s)
     print(
-        f"simulate: {len(seeds) - failed} of {len(seeds)} passed: {steps} steps, {messages} messages acked; "
-        f"{spent_s / len(seeds):.2f} s of CPU per seed, at most {worst_s:.2f} s; digest {digest:08x}"
+        f"simulate: {begun - failed} of {begun} passed: {steps} steps, {messages} messages acked; "
+        f"{spent_s / max(begun, 1):.2f} s of CPU per seed, at most {worst_s:.2f} s; digest {digest:08x}"
     )
+    if begun < len(seeds):
+        print(f"simulate: {len(seeds) - begun} worlds are left out, as the {options.seconds} s are over")
     return failed
 
 
@@ -155,6 +178,7 @@ def main(words: Sequence[str] | None = None) -> int:
     parser.add_argument("--jobs", type=int, default=1, metavar="N", help="in so many processes (1)")
     steps_help = f"steps with faults ({STEPS}; with --rocketmq {ROCKETMQ_STEPS})"
     parser.add_argument("--steps", type=int, metavar="N", help=steps_help)
+    parser.add_argument("--seconds", type=int, metavar="N", help="begin no world after so many seconds")
     parser.add_argument("--nodes", type=int, metavar="N", help="all worlds of so many nodes, without the harsh faults")
     parser.add_argument("--proxies", action="store_true", help="with --nodes 2 or more: a tree of proxies below them")
     parser.add_argument("--plain", action="store_true", help="with --nodes: two queues, and nobody changes anything")
@@ -166,7 +190,7 @@ def main(words: Sequence[str] | None = None) -> int:
     if options.stories:
         return _tell(rewrite=options.rewrite)
     if options.steps is None:
-        options.steps = ROCKETMQ_STEPS if options.rocketmq else STEPS
+        options.steps = _steps(options)
     if options.rocketmq and (options.nodes is not None or options.proxies or options.plain):
         parser.error("--rocketmq: such a world has one node; leave out --nodes, --proxies and --plain")
     if options.proxies and (options.nodes or 1) < 2:

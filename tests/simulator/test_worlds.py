@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import itertools
 import os
 import re
 import subprocess
 import sys
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
@@ -241,3 +243,28 @@ def test_a_failure_names_its_seed(capsys: pytest.CaptureFixture[str]) -> None:
     lines = capsys.readouterr().out.splitlines()
     assert lines[0] == "simulate: seeds 1..1, 2000 steps each, of 1 node(s)"
     assert any(line.startswith("FAILED seed 1, step ") and "was acked and is lost" in line for line in lines)
+    assert lines[-2] == "its story: scripts/simulate --nodes 1 --seed 1 --trace"
+
+
+def test_a_failure_in_the_mix_is_told_by_the_command_below_it(capsys: pytest.CaptureFixture[str]) -> None:
+    """The command makes the same world, and it fails alike."""
+    with mutated("a deletion is not written"):
+        assert main(["--seeds", "3..4", "--steps", "1500"]) == 1
+    failed, story, *_ = capsys.readouterr().out.splitlines()[1:]
+    assert story == "its story: scripts/simulate --steps 1500 --seed 3 --trace"
+    with mutated("a deletion is not written"):
+        assert main(story.split()[3:]) == 1
+    assert failed in capsys.readouterr().out.splitlines()
+
+
+def test_no_world_begins_when_the_time_is_over(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A clock that goes on by a second whenever it is looked at: at the beginning, and before each world."""
+    now_s = itertools.count()
+    clocks = SimpleNamespace(monotonic=lambda: next(now_s), process_time=lambda: 0.0)
+    monkeypatch.setattr("tests.simulator.run.time", clocks)
+    assert main(["--seeds", "0..9", "--steps", "10", "--seconds", "3"]) == 0
+    said = capsys.readouterr().out
+    assert "simulate: 3 of 3 passed" in said
+    assert "simulate: 7 worlds are left out, as the 3 s are over" in said
