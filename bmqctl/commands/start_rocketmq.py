@@ -8,7 +8,7 @@ from typing import Annotated
 
 import typer
 
-from broker.rocketmq.assembly.app import PropertyError, RocketConfig, load_rocketmq_config, run_rocketmq
+from broker.rocketmq.assembly.app import PropertyError, RocketConfig, Role, load_rocketmq_config, run_rocketmq
 
 __all__ = ["app"]
 
@@ -22,6 +22,14 @@ class FlushType(Enum):
 
     ASYNC = "async"
     SYNC = "sync"
+
+
+class ReplicationRole(Enum):
+    """The roles of brokers of one name."""
+
+    ASYNC_MASTER = "async-master"
+    SYNC_MASTER = "sync-master"
+    SLAVE = "slave"
 
 
 @app.command()
@@ -72,6 +80,27 @@ def rocketmq(
             show_default=False,
         ),
     ] = None,
+    role: Annotated[
+        ReplicationRole | None,
+        typer.Option(
+            help="Part among the brokers of one name (brokerRole). Slaves copy the log of a master; senders to a "
+            "sync-master wait until inSyncReplicas have it. Without it, no slave can connect.",
+            show_default=False,
+        ),
+    ] = None,
+    broker_id: Annotated[
+        int | None,
+        typer.Option(min=1, help="Id of a slave among the brokers of its name (brokerId).", show_default=False),
+    ] = None,
+    ha_port: Annotated[
+        int | None,
+        typer.Option(
+            min=1,
+            max=65535,
+            help="Port for slaves, the one behind --port without it (haListenPort).",
+            show_default=False,
+        ),
+    ] = None,
     log_level: Annotated[str, typer.Option(help="Least severity that is logged to the console.")] = "WARN",
 ) -> None:
     """Start a RocketMQ nameserver and broker in one process, and run them until SIGINT or SIGTERM.
@@ -88,6 +117,8 @@ def rocketmq(
         bmqctl start rocketmq --store /var/lib/rocketmq --host 0.0.0.0 --address 10.0.0.5 --flush sync
 
         bmqctl start rocketmq --config broker.conf --nameserver ns1:9876 --nameserver ns2:9876
+
+        bmqctl start rocketmq --role slave --broker-id 1 --nameserver 10.0.0.5:9876 --store /var/lib/rocketmq-copy
     """
     try:
         config = RocketConfig() if config_file is None else load_rocketmq_config(config_file)
@@ -99,7 +130,7 @@ def rocketmq(
             told_address=address,
             nameservers=tuple(nameserver) if nameserver else None,
             flush_sync=None if flush is None else flush is FlushType.SYNC,
-        )
+        ).with_role(None if role is None else Role[role.name], broker_id, ha_port)
     except PropertyError as fault:
         typer.echo(f"bmqctl: {fault}", err=True)
         raise typer.Exit(EXIT_CONFIG) from None

@@ -24,7 +24,6 @@ __all__ = [
     "PRODUCER_CONNECTION",
     "PRODUCER_TABLE",
     "QUEUE_ENTRIES",
-    "REPLICATION_STATE",
     "TIME_SPANS",
     "Connection",
     "ConsumerConnection",
@@ -38,7 +37,6 @@ __all__ = [
     "QueueEntries",
     "QueueEntry",
     "QueueTimes",
-    "ReplicationState",
     "TimeSpans",
     "read_client_offsets",
     "write_client_offsets",
@@ -148,27 +146,6 @@ class QueueEntries(NamedTuple):
     filter_data: str | None = None
 
 
-class ReplicaState(NamedTuple):
-    """The source of a replica's log: nothing of it is known on a master."""
-
-    activated: bool = False
-    last_read_ms: Annotated[int, "lastReadTimestamp"] = 0
-    last_write_ms: Annotated[int, "lastWriteTimestamp"] = 0
-    master_flush_offset: int = 0
-    max_offset: int = 0
-    transferred: Annotated[int, "transferredByteInSecond"] = 0
-
-
-class ReplicationState(NamedTuple):
-    """The end of a master's log, and the state of its replicas."""
-
-    is_master: Annotated[bool, "master"]
-    log_end: Annotated[int, "masterCommitLogMaxOffset"]
-    in_sync: Annotated[int, "inSyncSlaveNums"]
-    replicas: Annotated[list[str], "haConnectionInfo"]
-    source: Annotated[ReplicaState, "haClientRuntimeInfo"] = ReplicaState()
-
-
 KEY_VALUE_TABLE = BodyCodec(KeyValueTable)
 GROUP_LIST = BodyCodec(GroupList)
 CONSUMER_CONNECTION = BodyCodec(ConsumerConnection)
@@ -178,7 +155,6 @@ TIME_SPANS = BodyCodec(TimeSpans)
 CORRECTIONS = BodyCodec(Corrections)
 GROUP_SUBSCRIPTION = BodyCodec(GroupSubscription)
 QUEUE_ENTRIES = BodyCodec(QueueEntries)
-REPLICATION_STATE = BodyCodec(ReplicationState)
 _QUEUE = BodyCodec(MessageQueue)
 
 

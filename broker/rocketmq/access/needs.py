@@ -103,6 +103,8 @@ _SHOWN: Final = frozenset(
         Code.GET_ALL_DELAY_OFFSET,
         Code.GET_ALL_PRODUCER_INFO,
         Code.GET_ALL_MESSAGE_REQUEST_MODE,
+        Code.GET_TIMER_CHECK_POINT,
+        Code.GET_TIMER_METRICS,
         Code.GET_PRODUCER_CONNECTION_LIST,
         Code.GET_BROKER_CONSUME_STATS,
         Code.GET_BROKER_CONFIG,

@@ -10,7 +10,7 @@ import sys
 import time
 from collections.abc import Callable, Mapping
 from contextlib import ExitStack
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import datetime
 from functools import partial
 from pathlib import Path
@@ -34,6 +34,7 @@ from broker.rocketmq.assembly.config import (
     RocketConfig,
     load_rocketmq_config,
 )
+from broker.rocketmq.assembly.group import Group, place_of, replication_ports
 from broker.rocketmq.core.broker import Broker, State, World
 from broker.rocketmq.core.delays import make_due_time
 from broker.rocketmq.core.groups import Groups
@@ -48,13 +49,14 @@ from broker.rocketmq.nameserver.requests import Nameserver
 from broker.rocketmq.nameserver.routes import Routes
 from broker.rocketmq.nameserver.service import SCAN_MS, NameserverService
 from broker.rocketmq.node import Node
-from broker.rocketmq.remoting.session import Service, Session
+from broker.rocketmq.replication.metadata import Kept
+from broker.rocketmq.replication.options import Role
 from broker.rocketmq.settings import Settings
 from broker.rocketmq.store.errors import DiskFull, StoreDamaged
 from broker.rocketmq.store.message_store import Flush, MessageStore, open_store
 from broker.shell.config_files import ConfigFile
 from broker.shell.descriptors import connections_max, descriptors_in_use, raise_limit
-from broker.shell.dialing import Place
+from broker.shell.dialing import Connected, Place
 from broker.shell.folders import FileFolder
 from broker.shell.logs import start_logging
 from broker.shell.os_errors import os_error_line
@@ -71,7 +73,7 @@ from formats.rocketmq.plain_accounts import Account, read_accounts
 from formats.rocketmq.pop_bodies import REQUEST_MODES
 from formats.rocketmq.property_text import changed_properties, read_properties, write_properties
 
-__all__ = ["PropertyError", "RocketConfig", "load_rocketmq_config", "run_rocketmq"]
+__all__ = ["PropertyError", "RocketConfig", "Role", "load_rocketmq_config", "run_rocketmq"]
 
 log = logging.getLogger("broker.rocketmq")
 
@@ -121,7 +123,7 @@ def _run(config: RocketConfig, log_level: str) -> None:
     # First the sockets: a second node must not touch the files of the first.
     with ExitStack() as stack:
         sockets = []
-        for port in (config.nameserver_port, config.port):
+        for port in (config.nameserver_port, config.port, *replication_ports(config)):
             sockets.append(listen(config.bind_address, port))
             stack.callback(sockets[-1].close)
         stack.callback(StoreLock(config.store).release)
@@ -138,12 +140,11 @@ def _run(config: RocketConfig, log_level: str) -> None:
         parts = Nameserver(Routes(), kept.values, kept.nameserver_settings)
         nameserver = NameserverService(parts, kept.guard, _wall_ms)
         deferred = _Deferred()
-        broker = _make_broker(config, kept, node, nameserver, deferred)
-        services: tuple[Service, ...] = (nameserver, broker)
-        listeners = [
-            Listener(sock, connect=node.connect_to(service)) for sock, service in zip(sockets, services, strict=True)
-        ]
-        most = connections_max(CONNECTIONS_MAX, limit, descriptors_in_use(), 1, len(config.nameservers))
+        group = Group(config, store, node, deferred.dial, _make_seal(config.inner_credentials), _wall_ms)
+        broker = _make_broker(config, kept, node, nameserver, group)
+        connects = [node.connect_to(nameserver), node.connect_to(broker), *group.connects(broker)]
+        listeners = [Listener(sock, connect=connect) for sock, connect in zip(sockets, connects, strict=True)]
+        most = connections_max(CONNECTIONS_MAX, limit, descriptors_in_use(), 1, len(config.nameservers) + 2)
         server = Server(node, listeners, connections_max=most)
         deferred.server = server
         freeze_collector()
@@ -158,7 +159,9 @@ class _Kept:
     """The configuration files that the broker and the nameserver read and write."""
 
     def __init__(self, config: RocketConfig, store: MessageStore) -> None:
-        options = config.broker_options
+        options = replace(
+            config.broker_options, read_behind_bytes=_physical_memory() * config.replication.memory_percent // 100
+        )
 
         def file(*parts: str) -> ConfigFile:
             return ConfigFile(config.store.joinpath(*parts))
@@ -280,23 +283,19 @@ class _Deferred:
 
     server: Server | None = None
 
-    def dial(self, place: Place, connected: Callable[[str], Session], failed: Callable[[str], None]) -> None:
+    def dial(self, place: Place, connected: Connected, failed: Callable[[str], None]) -> None:
         assert self.server is not None
         self.server.dial(place, connected, failed)
 
 
-def _make_broker(
-    config: RocketConfig, kept: _Kept, node: Node, nameserver: NameserverService, deferred: _Deferred
-) -> Broker:
+def _make_broker(config: RocketConfig, kept: _Kept, node: Node, nameserver: NameserverService, group: Group) -> Broker:
     options, topics = kept.state.options, kept.state.topics
     links: list[NameserverLink] = []
-    seal = _make_seal(config.inner_credentials)
+    hello = partial(register_frame, options, topics)
     for name in config.nameservers:
-        host, _, port = name.rpartition(":")
-        if not host or not port.isdecimal() or not 0 < int(port) < 65_536:
-            raise PropertyError(f"'{name}' is no nameserver; write HOST:PORT")
-        dial = partial(deferred.dial, Place(host.strip("[]"), int(port)))
-        links.append(NameserverLink(name, dial, node.open, partial(register_frame, options, topics), seal))
+        dial = partial(group.dial, place_of(name, "nameserver"))
+        links.append(NameserverLink(name, dial, node.open, hello, group.seal, group.registered))
+    nameserver.registered = group.registered
     world = World(
         _wall_ms,
         random.randrange,
@@ -310,9 +309,13 @@ def _make_broker(
         QueueFinder(nameserver.find_queues, links),
         partial(_disk_used, config.store),
     )
-    broker = Broker(kept.state, world, node.faults, Nameservers(options, topics, [nameserver, *links]))
+    nameservers = Nameservers(options, topics, [nameserver, *links])
+    broker = Broker(kept.state, world, node.faults, nameservers, group.make_role(options))
     node.add(broker)
     node.add(nameserver)
+    tables = (kept.state.store, topics, kept.state.groups, kept.state.offsets)
+    files = (world.keep_delay_offsets, world.keep_timer_checkpoint, world.keep_request_modes)
+    group.join(broker, nameservers, Kept(*tables, *files))
     return broker
 
 
@@ -362,6 +365,11 @@ def _announce(config: RocketConfig, store: MessageStore) -> None:
 
 def _nothing_first() -> None:
     """Leave it to the kernel when to write: nothing waits for the disk."""
+
+
+def _physical_memory() -> int:
+    """Return the memory of this machine, in bytes."""
+    return os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
 
 
 def _wall_ms() -> int:

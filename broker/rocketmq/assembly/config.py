@@ -13,12 +13,14 @@ from typing import Any, Final
 from broker.rocketmq.access.guard import AccessOptions
 from broker.rocketmq.core.options import BrokerOptions, parse_delay_levels
 from broker.rocketmq.core.transactions import TransactionTimes
+from broker.rocketmq.replication.options import ReplicationOptions, Role
 from broker.rocketmq.store.message_store import StoreOptions
 from formats.errors import FormatError
 from formats.rocketmq import fastjson
 from formats.rocketmq.access_bodies import UserInfo
 from formats.rocketmq.hosts import Host
 from formats.rocketmq.property_text import read_properties
+from formats.rocketmq.replication import BODY_BYTES_MAX
 
 __all__ = [
     "BROKER_READERS",
@@ -57,6 +59,7 @@ class RocketConfig:
     flush_interval_ms: int = 500
     auto_create_group: bool = True
     reserved_hours: int = 72
+    replication: ReplicationOptions = field(default_factory=ReplicationOptions)
     options: BrokerOptions = field(default_factory=lambda: BrokerOptions(delay_levels_ms=parse_delay_levels(_LEVELS)))
     store_options: StoreOptions = field(default_factory=StoreOptions)
     times: TransactionTimes = field(default_factory=TransactionTimes)
@@ -81,13 +84,41 @@ class RocketConfig:
             host.pack()
         except ValueError:
             raise PropertyError(f"'{address}' is no IP address; clients are told one (--address, brokerIP1)") from None
-        return replace(self.options, address=host)
+        ha_address = "" if self.ha_listen_port is None else str(Host(address, self.ha_listen_port))
+        return replace(self.options, address=host, ha_address=ha_address)
+
+    @property
+    def ha_listen_port(self) -> int | None:
+        """The port that slaves connect to; None if there is none, as with a slave."""
+        port = self.replication.port
+        return None if port is None or self.replication.role is Role.SLAVE else port or self.port + 1
+
+    def with_role(
+        self, role: Role | None = None, broker_id: int | None = None, ha_port: int | None = None
+    ) -> RocketConfig:
+        """Make the configuration of a master or of a slave. What is None stays as it is. Raises `PropertyError`."""
+        # Slaves may come to a broker of which it is said that it is a master.
+        default = 0 if role is not None and self.replication.port is None else self.replication.port
+        role = role or self.replication.role
+        broker_id = self.options.broker_id if broker_id is None else broker_id
+        if role is Role.SLAVE and broker_id == 0:
+            raise PropertyError("a slave needs an id that no other broker of its name has, 1 or more (brokerId)")
+        # As in the original, a master's id is 0, whatever is configured.
+        options = replace(self.options, broker_id=broker_id if role is Role.SLAVE else 0)
+        port = default if ha_port is None else ha_port
+        return replace(self, options=options, replication=replace(self.replication, role=role, port=port))
 
     @property
     def properties(self) -> dict[str, str]:
         """The properties in force, by the original's names."""
         found = {}
-        tables = ((_NODE, self), (_BROKER, self.options), (_STORE, self.store_options), (_TIMES, self.times))
+        tables: tuple[tuple[dict[str, tuple[Callable[[str], Any], str]], Any], ...] = (
+            (_NODE, self),
+            (_BROKER, self.options),
+            (_STORE, self.store_options),
+            (_TIMES, self.times),
+            (_REPLICATION, self.replication),
+        )
         for table, values in tables:
             for name, (_, attribute) in table.items():
                 value = getattr(values, attribute)
@@ -132,6 +163,20 @@ def _flush_type(text: str) -> bool:
     return text == "SYNC_FLUSH"
 
 
+def _role(text: str) -> Role:
+    try:
+        return Role(text)
+    except ValueError:
+        raise ValueError("is none of " + ", ".join(role.value for role in Role)) from None
+
+
+def _master_role(text: str) -> Role:
+    role = _role(text)
+    if role is Role.SLAVE:
+        raise ValueError("is for the start of a broker only")
+    return role
+
+
 def _consume_queue_bytes(text: str) -> int:
     # The original rounds up to whole entries.
     return -(-_number(20, 1 << 31)(text) // 20) * 20
@@ -169,6 +214,20 @@ _BROKER: Final[dict[str, tuple[Callable[[str], Any], str]]] = {
     "messageDelayLevel": (parse_delay_levels, "delay_levels_ms"),
     "enablePropertyFilter": (_bool, "property_filter"),
     "reviveQueueNum": (_number(1, 1024), "revive_queues"),
+    "slaveReadEnable": (_bool, "slave_read"),
+}
+_REPLICATION: Final[dict[str, tuple[Callable[[str], Any], str]]] = {
+    "brokerRole": (_role, "role"),
+    "inSyncReplicas": (_number(1, 1024), "in_sync_replicas"),
+    "slaveTimeout": (_number(1, 3_600_000), "slave_timeout_ms"),
+    "haMaxGapNotInSync": (_number(1, 1 << 62), "gap_bytes_max"),
+    "haSendHeartbeatInterval": (_number(1, 3_600_000), "heartbeat_ms"),
+    "haHousekeepingInterval": (_number(1, 3_600_000), "silence_ms"),
+    "haTransferBatchSize": (_number(1, BODY_BYTES_MAX), "piece_bytes"),
+    "haMasterAddress": (_text, "master_address"),
+    "syncFromLastFile": (_bool, "from_last_file"),
+    "haListenPort": (_number(0, 65_535), "port"),
+    "accessMessageInMemoryMaxRatio": (_number(1, 100), "memory_percent"),
 }
 _TIMES: Final[dict[str, tuple[Callable[[str], Any], str]]] = {
     "transactionCheckInterval": (_number(100, 1 << 31), "check_interval_ms"),
@@ -187,6 +246,7 @@ _STORE: Final[dict[str, tuple[Callable[[str], Any], str]]] = {
 _WRITERS: Final[dict[str, Callable[[Any], str]]] = {
     "flushDiskType": lambda is_sync: "SYNC_FLUSH" if is_sync else "ASYNC_FLUSH",
     "namesrvAddr": ";".join,
+    "brokerRole": lambda role: role.value,
     "messageDelayLevel": lambda delays: " ".join(f"{delay // 1000}s" for delay in delays),
 }
 
@@ -226,7 +286,8 @@ _ACCESS: Final[dict[str, Callable[[str], Any]]] = {
 
 # By property, how its value is read; for administrators, who change some while the broker runs.
 BROKER_READERS: Final[dict[str, Callable[[str], Any]]] = {
-    **{name: read for table in (_NODE, _BROKER, _STORE, _TIMES) for name, (read, _) in table.items()},
+    **{name: read for table in (_NODE, _BROKER, _STORE, _TIMES, _REPLICATION) for name, (read, _) in table.items()},
+    "brokerRole": _master_role,
     "authenticationEnabled": _bool,
     "authorizationEnabled": _bool,
 }
@@ -252,9 +313,11 @@ def load_rocketmq_config(path: Path) -> RocketConfig:
     broker: dict[str, Any] = {}
     store: dict[str, Any] = {}
     times: dict[str, Any] = {}
+    replication: dict[str, Any] = {}
+    targets = ((_NODE, node), (_BROKER, broker), (_STORE, store), (_TIMES, times), (_REPLICATION, replication))
     unused = []
     for name, value in properties.items():
-        for table, target in ((_NODE, node), (_BROKER, broker), (_STORE, store), (_TIMES, times)):
+        for table, target in targets:
             if name in table:
                 read, attribute = table[name]
                 try:
@@ -268,11 +331,9 @@ def load_rocketmq_config(path: Path) -> RocketConfig:
     if _is_true(properties, "traceTopicEnable"):
         broker["trace_topic"] = properties.get("msgTraceTopicName", TRACE_TOPIC)
     unused = [name for name in unused if name not in ("traceTopicEnable", "msgTraceTopicName")]
-    if broker.get("broker_id", 0) != 0 or properties.get("brokerRole", "ASYNC_MASTER") == "SLAVE":
-        raise PropertyError(f"{path}: a slave is wanted (brokerId, brokerRole), and there are only masters here")
     access = _read_access(path, properties)
     default = RocketConfig()
-    return replace(
+    config = replace(
         default,
         **node,
         options=replace(default.options, **broker),
@@ -280,8 +341,13 @@ def load_rocketmq_config(path: Path) -> RocketConfig:
         times=TransactionTimes(**times, reserved_ms=node.get("reserved_hours", default.reserved_hours) * 3_600_000),
         unused=tuple(sorted(unused)),
         file=path,
+        replication=replace(default.replication, **replication),
         **access,
     )
+    try:
+        return config.with_role(replication.get("role"))
+    except PropertyError as fault:
+        raise PropertyError(f"{path}: {fault}") from None
 
 
 def _read_access(path: Path, properties: dict[str, str]) -> dict[str, Any]:

@@ -51,6 +51,10 @@ class Arrivals:
         self._count(message.topic, message.queue_id, stored.size)
         return stored
 
+    def copied(self, topic: str, queue_id: int, size: int) -> None:
+        """A message has been copied from the master: who waits for it is answered when the step is over."""
+        self._count(topic, queue_id, size)
+
     def _count(self, topic: str, queue_id: int, size: int) -> None:
         counts = self._arrived.get((topic, queue_id))
         if counts is None:

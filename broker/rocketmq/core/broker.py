@@ -45,6 +45,8 @@ from broker.rocketmq.core.topics import Topics
 from broker.rocketmq.core.transactions import Transactions, TransactionTimes
 from broker.rocketmq.core.upkeep import Upkeep
 from broker.rocketmq.remoting.session import Session
+from broker.rocketmq.replication.options import ReplicationOptions
+from broker.rocketmq.replication.role import BrokerRole
 from broker.rocketmq.settings import Settings
 from broker.rocketmq.store.message_store import MessageStore
 from formats.errors import FormatError
@@ -104,8 +106,18 @@ class State(NamedTuple):
 class Broker:
     """A broker; see `remoting.session.Service` and `node.Part`."""
 
-    def __init__(self, state: State, world: World, faults: Faults, nameservers: Nameservers) -> None:
+    def __init__(
+        self,
+        state: State,
+        world: World,
+        faults: Faults,
+        nameservers: Nameservers,
+        role: BrokerRole | None = None,
+    ) -> None:
         options, store, topics, groups, offsets = state[:5]
+        role = role or BrokerRole(ReplicationOptions(), options, lambda: store.log.end)
+        self._role = role
+        self._is_slave = role.is_slave
         self._world = world
         self._guard = state.guard
         self._faults = faults
@@ -138,8 +150,10 @@ class Broker:
         )
         self._pop_more = self._pop.more
         self._arrivals.tell(self._pop.arrived)
-        configured = Configured(topics, groups, self._transactions, self._retention, self._plain, state.guard)
+        configured = Configured(topics, groups, self._transactions, self._retention, self._plain, state.guard, role)
+        self.copied = self._arrivals.copied
         parts = (
+            role,
             self._consumers,
             self._timers,
             sending_back,
@@ -187,7 +201,9 @@ class Broker:
 
     def take(self, data: memoryview, at: int, end: int, session: Session) -> int:
         """Store the plain messages at the front. Those that have to be checked are left to `receive`."""
-        return at if self._guard.is_on else self._plain.take(data, at, end, session)
+        if self._guard.is_on or not self._role.takes_plain:
+            return at
+        return self._plain.take(data, at, end, session)
 
     def receive(self, frame: Frame, session: Session) -> None:
         """Carry out a request, and answer it now or later."""
@@ -203,7 +219,7 @@ class Broker:
             try:
                 if self._guard.is_on:
                     self._guard.check(frame, session.host.address)
-                answer = handler(Request(frame, session, self._world.wall_ms()))
+                answer = self._role.refuse(frame) or handler(Request(frame, session, self._world.wall_ms()))
             except Denied as denied:
                 log.info("%s: request %d is denied: %s", session.description, frame.code, denied)
                 answer = failure(ResponseCode.NO_PERMISSION, str(denied))
@@ -214,7 +230,7 @@ class Broker:
             except OSError as error:
                 log.error("request %d is not carried out, as the change cannot be kept: %s", frame.code, error)
                 answer = failure(ResponseCode.SYSTEM_ERROR, f"the change cannot be kept: {error.strerror}")
-        if answer is not None:
+        if answer is not None and not self._role.hold(frame, session, answer):
             session.answer(frame, answer)
 
     def _send(self, request: Request) -> Frame:
@@ -235,6 +251,7 @@ class Broker:
         self._pop.disconnected(session)
         self._calls.disconnected(session)
         self._consumers.disconnected(session)
+        self._role.disconnected(session)
 
     # -- the clock
 
@@ -247,21 +264,18 @@ class Broker:
         now_ms = self._world.wall_ms()
         if self._has_due:
             self._has_due = self._give_out(now_ms)
-        if self._pop_more:
+        if self._pop_more and not self._is_slave:
             self._pop.end_step(now_ms)
         self._arrivals.end_step(now_ms)
         self._nameservers.end_step(now_ms)
-        return self._has_due or bool(self._pop_more)
+        return self._has_due or (bool(self._pop_more) and not self._is_slave)
 
     def tick(self) -> None:
         """Do what is due."""
         now_ms = self._world.wall_ms()
         self._nameservers.tick(now_ms)
-        self._has_due = self._give_out(now_ms)
-        self._pop.tick(now_ms)
-        self._delays.tick(now_ms)
-        self._timers.tick(now_ms)
-        self._transactions.tick(now_ms)
+        if not self._is_slave:
+            self._tick_as_master(now_ms)
         self._retention.tick(now_ms)
         if _is_due(now_ms, self._looked_ms, SECOND_MS):
             self._looked_ms = now_ms
@@ -275,6 +289,14 @@ class Broker:
             self._kept_ms = now_ms
             self.keep_offsets()
 
+    def _tick_as_master(self, now_ms: int) -> None:
+        """Do what is due and stores messages, which slaves get from their master."""
+        self._has_due = self._give_out(now_ms)
+        self._pop.tick(now_ms)
+        self._delays.tick(now_ms)
+        self._timers.tick(now_ms)
+        self._transactions.tick(now_ms)
+
     def _give_out(self, now_ms: int) -> bool:
         """Store what is due where it belongs; True if there is more."""
         has_more = self._delays.give_out(now_ms)
@@ -284,7 +306,8 @@ class Broker:
 
     def keep_offsets(self) -> None:
         """Write the offsets and what is consumed in order, if they are not what was written."""
-        self._pop.keep(self._world.wall_ms())
+        if not self._is_slave:
+            self._pop.keep(self._world.wall_ms())
         if not self._offsets.changed:
             return
         try:
@@ -295,6 +318,9 @@ class Broker:
 
     def close(self) -> None:
         """Write what is kept in files, and what is still to be noted in the store."""
+        if self._is_slave:
+            self.keep_offsets()
+            return
         self._transactions.note(self._world.wall_ms())
         self.keep_offsets()
         self._delays.keep(self._world.wall_ms())

@@ -13,6 +13,7 @@ from broker.rocketmq.core.requests import Handlers, Refused, Request, success
 from broker.rocketmq.core.retention import Retention
 from broker.rocketmq.core.topics import Topics
 from broker.rocketmq.core.transactions import Transactions
+from broker.rocketmq.replication.role import BrokerRole
 from broker.rocketmq.settings import SettingRefused, Settings
 from formats.rocketmq.codes import RequestCode
 from formats.rocketmq.frame import Frame
@@ -32,6 +33,15 @@ _OPTIONS = {
     "maxMessageSize": "message_bytes_max",
     "traceOn": "trace_on",
     "enablePropertyFilter": "property_filter",
+    "slaveReadEnable": "slave_read",
+}
+_REPLICATION = {
+    "inSyncReplicas": "in_sync_replicas",
+    "slaveTimeout": "slave_timeout_ms",
+    "haMaxGapNotInSync": "gap_bytes_max",
+    "haSendHeartbeatInterval": "heartbeat_ms",
+    "haHousekeepingInterval": "silence_ms",
+    "haTransferBatchSize": "piece_bytes",
 }
 _TIMES = {
     "transactionCheckInterval": "check_interval_ms",
@@ -49,6 +59,7 @@ class Configured(NamedTuple):
     retention: Retention
     plain: PlainSender
     guard: Guard
+    role: BrokerRole
 
 
 class Configuration:
@@ -63,6 +74,10 @@ class Configuration:
             settings.on_change(name, partial(self._set_option, attribute))
         for name, attribute in _TIMES.items():
             settings.on_change(name, partial(self._set_time, attribute))
+        for name, attribute in _REPLICATION.items():
+            settings.on_change(name, partial(setattr, parts.role.options, attribute))
+        if not parts.role.is_slave:
+            settings.on_change("brokerRole", partial(setattr, parts.role.options, "role"))
         settings.on_change("autoCreateSubscriptionGroup", self._set_auto_create_group)
         settings.on_change("fileReservedTime", self._set_reserved)
         for name, apply in parts.guard.setters().items():

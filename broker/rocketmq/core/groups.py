@@ -64,8 +64,15 @@ class Groups:
         if group in self.table:
             self._change({name: config for name, config in self.table.items() if name != group}, now_ms)
 
+    def follow(self, table: dict[str, GroupConfig], version: DataVersion) -> None:
+        """Take the groups of a master, with their version."""
+        if version != self.version:
+            self._write(dict(table), version)
+
     def _change(self, table: dict[str, GroupConfig], now_ms: int) -> None:
-        version = DataVersion(self.version.counter + 1, self.version.state_version, now_ms)
+        self._write(table, DataVersion(self.version.counter + 1, self.version.state_version, now_ms))
+
+    def _write(self, table: dict[str, GroupConfig], version: DataVersion) -> None:
         file = GroupsFile(table, self._forbidden, version)
         self._keep(fastjson.dumps_pretty(GROUPS.write_value(file)).encode())
         self.table, self.version = table, version

@@ -40,6 +40,14 @@ class Offsets:
             queues[queue_id] = offset
             self.changed = True
 
+    def follow(self, body: bytes | memoryview) -> None:
+        """Take the offsets of a master. Raises `FormatError`."""
+        file = CONSUMER_OFFSETS.read(body)
+        for key, queues in file.offset_table.items():
+            if self._table.get(key) != queues:
+                self._table[key] = dict(queues)
+                self.changed = True
+
     def note_pulled(self, topic: str, group: str, queue_id: int, offset: int) -> None:
         """A group was given the messages of a queue before an offset; that is not kept."""
         self._pulled.setdefault(f"{topic}{_SEPARATOR}{group}", {})[queue_id] = offset

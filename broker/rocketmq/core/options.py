@@ -36,6 +36,11 @@ class BrokerOptions:
     trace_topic: str | None = None
     revive_queues: int = 8
     property_filter: bool = True
+    # The address that slaves connect to; empty if there is none.
+    ha_address: str = ""
+    # Consumers that are further behind than so many bytes of the log are told to read from a slave, if they may.
+    slave_read: bool = False
+    read_behind_bytes: int = 1 << 62
 
 
 def parse_delay_levels(text: str) -> tuple[int, ...]:

@@ -226,7 +226,7 @@ class Puller:
             # No queue, or none with a message ever: who asks for its start may wait for one.
             code = ResponseCode.PULL_OFFSET_MOVED if header.queue_offset else ResponseCode.PULL_NOT_FOUND
         response = PullMessageResponse(
-            group.broker_id,
+            self._suggested(header, group, found),
             found.next_offset,
             found.begin,
             found.end,
@@ -234,6 +234,18 @@ class Puller:
             group_system_flags=group.group_sys_flag,
         )
         return Frame(code, 0, remark=found.status, ext_fields=RESPONSE.write(response), body=body)
+
+    def _suggested(self, header: PullMessageRequest, group: GroupConfig, found: Found) -> int:
+        """Return the id of the broker of this name that is to be asked next: a slave, for who is far behind."""
+        options = self._services.options
+        if not options.slave_read:
+            return 0
+        if found.messages:
+            store = self._services.store
+            last = store.queues[header.topic, header.queue_id].get(found.next_offset - 1).physical_offset
+            if store.log.end - last > options.read_behind_bytes:
+                return group.which_broker_when_consume_slowly
+        return group.broker_id if options.broker_id == 0 else 0
 
     def _filter(self, subscription: Subscription) -> Filter:
         """The filter of a subscription: one that was made before, if it is the same."""

@@ -63,7 +63,7 @@ def register_frame(options: BrokerOptions, topics: Topics) -> Frame:
         options.name,
         str(options.address),
         options.cluster,
-        "",
+        options.ha_address,
         options.broker_id,
         enable_acting_master=False,
         body_crc=zlib.crc32(body) & 0x7FFFFFFF,
@@ -113,7 +113,8 @@ class Nameservers:
 class NameserverLink:
     """A nameserver elsewhere: its connection, made anew when it is lost.
 
-    `hello` gives what it is told as soon as it is there; `seal` signs what it is sent.
+    `hello` gives what it is told as soon as it is there; `seal` signs what it is sent. `registered` gets each answer to
+    a registration: it tells slaves of their master.
     """
 
     def __init__(
@@ -123,12 +124,14 @@ class NameserverLink:
         open_session: Callable[[str, NameserverLink], Session],
         hello: Callable[[], Frame],
         seal: Callable[[Frame], Frame] = lambda frame: frame,
+        registered: Callable[[Frame], None] = lambda answer: None,
     ) -> None:
         self._name = name
         self._dial = dial
         self._open_session = open_session
         self._hello = hello
         self._seal = seal
+        self._registered = registered
         self._session: Session | None = None
         self._dialing = False
         self._dialed_ms: int | None = None
@@ -186,10 +189,12 @@ class NameserverLink:
         elif frame.code != ResponseCode.SUCCESS:
             self._is_registered = False
             log.warning("nameserver %s refuses: %s", self._name, frame.remark)
-        elif not self._is_registered:
-            self._is_registered = True
-            self._reason = ""
-            log.info("registered with nameserver %s", self._name)
+        else:
+            if not self._is_registered:
+                self._is_registered = True
+                self._reason = ""
+                log.info("registered with nameserver %s", self._name)
+            self._registered(frame)
 
     def disconnected(self, session: Session) -> None:
         """The connection is lost."""

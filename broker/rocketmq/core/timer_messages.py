@@ -20,7 +20,7 @@ from broker.rocketmq.core import names
 from broker.rocketmq.core.delays import Storing, again, integer, place_delayed
 from broker.rocketmq.core.options import BrokerOptions
 from broker.rocketmq.core.properties import encode, encode_few
-from broker.rocketmq.core.requests import Handlers, Refused, Request, success
+from broker.rocketmq.core.requests import Handlers, Refused, Request, success, with_body
 from broker.rocketmq.core.services import Services
 from broker.rocketmq.store.commit_log import Message
 from broker.rocketmq.store.errors import DiskFull, TooLarge
@@ -29,6 +29,7 @@ from formats.rocketmq.checkpoints import CHECKPOINT_BYTES, TIMER_CHECKPOINT, Tim
 from formats.rocketmq.codes import RequestCode, ResponseCode
 from formats.rocketmq.flags import SystemFlag
 from formats.rocketmq.frame import Frame
+from formats.rocketmq.ha_bodies import TIMER_METRICS, TimerMetrics
 from formats.rocketmq.headers.codec import HeaderCodec
 from formats.rocketmq.headers.sending import RecallMessageRequest, RecallMessageResponse
 from formats.rocketmq.properties import decode_properties
@@ -145,7 +146,14 @@ class TimerMessages:
         self._recalled: dict[str, int] = {}
         self._changed = False
         self._kept_ms = 0
-        self.handlers: Handlers = {RequestCode.RECALL_MESSAGE: self._recall}
+        self.handlers: Handlers = {
+            RequestCode.RECALL_MESSAGE: self._recall,
+            RequestCode.GET_TIMER_CHECK_POINT: lambda request: with_body(
+                TIMER_CHECKPOINT.pack(self._checkpoint(request.now_ms))
+            ),
+            # Nobody counts them: a slave is told of none.
+            RequestCode.GET_TIMER_METRICS: lambda request: with_body(TIMER_METRICS.write(TimerMetrics())),
+        }
 
     @property
     def waiting(self) -> int:
@@ -281,11 +289,7 @@ class TimerMessages:
         """Write the checkpoint, if it is not what was written."""
         if not self._changed:
             return
-        while self._offsets and self._offsets[0] in self._gone:
-            self._gone.discard(heapq.heappop(self._offsets))
-        first = self._offsets[0] if self._offsets else self._next
-        # No log of a wheel: by that, it is known as ours.
-        checkpoint = TimerCheckpoint(self._read_ms, 0, first, first, 0, now_ms, self._version + 1)
+        checkpoint = self._checkpoint(now_ms)._replace(version_counter=self._version + 1)
         try:
             self._keep(TIMER_CHECKPOINT.pack(checkpoint).ljust(CHECKPOINT_BYTES, b"\0"))
         except OSError as error:
@@ -293,3 +297,10 @@ class TimerMessages:
         else:
             self._version += 1
             self._changed = False
+
+    def _checkpoint(self, now_ms: int) -> TimerCheckpoint:
+        while self._offsets and self._offsets[0] in self._gone:
+            self._gone.discard(heapq.heappop(self._offsets))
+        first = self._offsets[0] if self._offsets else self._next
+        # No log of a wheel: by that, it is known as ours.
+        return TimerCheckpoint(self._read_ms, 0, first, first, 0, now_ms, self._version)

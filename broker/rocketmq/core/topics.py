@@ -69,6 +69,15 @@ class Topics:
         if topic in self.table:
             self._change({name: config for name, config in self.table.items() if name != topic}, now_ms)
 
+    def follow(self, table: dict[str, TopicConfig], version: DataVersion) -> list[str]:
+        """Take the topics of a master, with their version; the topics that are no more."""
+        if version == self.version:
+            return []
+        gone = [name for name in self.table if name not in table]
+        self._keep(fastjson.dumps_pretty(_FILE.write_value(_File(table, version))).encode())
+        self.table, self.version = dict(table), version
+        return gone
+
     def _change(self, table: dict[str, TopicConfig], now_ms: int) -> None:
         version = DataVersion(self.version.counter + 1, self.version.state_version, now_ms)
         self._keep(fastjson.dumps_pretty(_FILE.write_value(_File(table, version))).encode())

@@ -11,7 +11,7 @@ from typing import Final
 
 from broker.rocketmq.core.filters import Filter
 from broker.rocketmq.core.names import SYSTEM_TOPICS
-from broker.rocketmq.core.requests import Handlers, Request, failure, success, with_body
+from broker.rocketmq.core.requests import Handlers, Request, failure, success
 from broker.rocketmq.core.retention import Retention
 from broker.rocketmq.core.services import Services
 from broker.rocketmq.core.sql import SqlError
@@ -23,10 +23,8 @@ from formats.rocketmq.headers.administration import QueryConsumeQueueRequest
 from formats.rocketmq.headers.codec import HeaderCodec
 from formats.rocketmq.inspection_bodies import (
     QUEUE_ENTRIES,
-    REPLICATION_STATE,
     QueueEntries,
     QueueEntry,
-    ReplicationState,
 )
 
 __all__ = ["Upkeep"]
@@ -50,7 +48,6 @@ class Upkeep:
             RequestCode.CLEAN_UNUSED_TOPIC: self._clean_topics,
             RequestCode.DELETE_EXPIRED_COMMITLOG: self._delete_old,
             RequestCode.QUERY_CONSUME_QUEUE: self._query_queue,
-            RequestCode.GET_BROKER_HA_STATUS: self._replication,
             RequestCode.RESET_MASTER_FLUSH_OFFSET: self._reset_master,
         }
 
@@ -105,10 +102,6 @@ class Upkeep:
             return wanted, "null"
         told = {"consumerGroup": header.consumer_group, "expression": wanted.sub_string, "topic": wanted.topic}
         return wanted, fastjson.dumps(told)
-
-    def _replication(self, request: Request) -> Frame:
-        """Show a master without replicas: there are no others here."""
-        return with_body(REPLICATION_STATE.write(ReplicationState(True, self._services.store.log.end, 0, [])))
 
     def _reset_master(self, request: Request) -> Frame:
         """Take what concerns replicas only, and nothing happens on a master."""

@@ -28,6 +28,8 @@ class NameserverService:
         self._guard = guard
         self._wall_ms = wall_ms
         self._scanned_ms = wall_ms()
+        # Gets each answer to a registration of the broker in this process.
+        self.registered: Callable[[Frame], None] = lambda answer: None
 
     def take(self, data: memoryview, at: int, end: int, session: Session) -> int:
         """Leave every request to `receive`."""
@@ -57,6 +59,8 @@ class NameserverService:
         answer = self._nameserver.answer(request, self, now_ms)
         if answer is not None and answer.code != ResponseCode.SUCCESS:
             log.warning("the broker of this process is refused: %s", answer.remark)
+        elif answer is not None:
+            self.registered(answer)
 
     def find_queues(self, topic: str) -> list[QueueData]:
         """The queues that a topic has on the brokers that have registered."""

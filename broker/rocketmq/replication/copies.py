@@ -25,6 +25,7 @@ log = logging.getLogger("broker.rocketmq.replication")
 
 # What one step hands to a connection, for the sake of others.
 STEP_BYTES: Final = 256 << 10
+SECOND_MS: Final = 1000
 _NEW_SLAVE: Final = 0
 
 
@@ -35,6 +36,7 @@ class CopyStatus(NamedTuple):
     acknowledged: int
     is_in_sync: bool
     next_offset: int
+    rate: int
 
 
 class Copy:
@@ -57,6 +59,9 @@ class Copy:
         self._moved = moved
         self._ended = ended
         self._wants_heartbeat = False
+        # Bytes sent since the second began, and those sent in the one before it.
+        self._sent = self.rate = 0
+        self._rated_ms = 0
 
     def _enter(self, event: CopyEvent) -> None:
         self.state = COPY_TRANSITIONS[self.state, event]
@@ -126,6 +131,7 @@ class Copy:
         if not data and self._wants_heartbeat:
             data += TRANSFER.pack(Transfer(self.next_offset, 0))
         self._wants_heartbeat = False
+        self._sent += len(data)
         return data
 
     def has_output(self) -> bool:
@@ -140,8 +146,11 @@ class Copy:
 
     # -- the master's clock
 
-    def tick(self) -> None:
+    def tick(self, now_ms: int) -> None:
         """Send a heartbeat when nothing else was sent for a while: the slave waits for that."""
+        if now_ms - self._rated_ms >= SECOND_MS:
+            self.rate = self._sent * SECOND_MS // (now_ms - self._rated_ms)
+            self._sent, self._rated_ms = 0, now_ms
         if self.state is CopyState.COPYING and self.session.idle_ms >= self._options.heartbeat_ms:
             self._wants_heartbeat = True
             self.session.send()
@@ -192,15 +201,15 @@ class Copies:
                 if copy.has_output():
                     copy.session.send()
 
-    def tick(self) -> None:
+    def tick(self, now_ms: int) -> None:
         """Do what is due."""
         for copy in self._copies:
-            copy.tick()
+            copy.tick(now_ms)
 
     def status(self) -> list[CopyStatus]:
         """Describe all slaves."""
         end = self._log.end
         return [
-            CopyStatus(str(copy.session.host), copy.acknowledged, copy.is_in_sync(end), copy.next_offset)
+            CopyStatus(str(copy.session.host), copy.acknowledged, copy.is_in_sync(end), copy.next_offset, copy.rate)
             for copy in self._copies
         ]

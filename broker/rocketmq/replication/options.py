@@ -21,7 +21,9 @@ class ReplicationOptions:
     """The options of a master or of a slave. Administrators change some while it runs: holders of this object see that.
 
     `in_sync_replicas` counts the master itself. `master_address` is a slave's master, if it is not to be learnt from
-    nameservers. `from_last_file`: a new slave gets the last file of the log only.
+    nameservers. `from_last_file`: a new slave gets the last file of the log only. Slaves connect to `port`; 0 is the
+    port behind the broker's, and without one there are none. Consumers are far behind if what they need next is further
+    from the log's end than `memory_percent` of this machine's memory.
     """
 
     role: Role = Role.ASYNC_MASTER
@@ -34,3 +36,5 @@ class ReplicationOptions:
     from_last_file: bool = False
     slave_read: bool = False
     master_address: str | None = None
+    port: int | None = None
+    memory_percent: int = 40

@@ -61,7 +61,11 @@ class AssignmentRequests:
         self.handlers: Handlers = {
             RequestCode.QUERY_ASSIGNMENT: self._query,
             RequestCode.SET_MESSAGE_REQUEST_MODE: self._set_mode,
+            RequestCode.GET_ALL_MESSAGE_REQUEST_MODE: self._all_modes,
         }
+
+    def _all_modes(self, request: Request) -> Frame:
+        return with_body(REQUEST_MODES.write(RequestModes(self._modes)))
 
     def _set_mode(self, request: Request) -> Frame:
         wanted = REQUEST_MODE.read(request.body)

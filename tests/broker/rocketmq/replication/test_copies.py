@@ -211,11 +211,11 @@ def test_silence_is_filled_by_both_ends(master: Master, replica: Replica, clock:
     pump(near, far)
     end = master.store.log.end
     clock.ms = 4_999
-    master.copies.tick()
+    master.copies.tick(clock.ms)
     replica.slave.tick()
     assert not near.take_output() + far.take_output()
     clock.ms = 5_000
-    master.copies.tick()
+    master.copies.tick(clock.ms)
     replica.slave.tick()
     assert bytes(near.take_output()) == TRANSFER.pack(Transfer(end, 0))
     assert bytes(far.take_output()) == bytes(report(end))

@@ -1,0 +1,91 @@
+"""The work of a slave's process: it finds the master, takes its log, and asks for the rest; see `node.Part`."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Final
+
+from broker.rocketmq.replication.master_link import MasterLink
+from broker.rocketmq.replication.metadata import Metadata
+from broker.rocketmq.replication.options import ReplicationOptions
+from broker.rocketmq.replication.slave import Slave
+from broker.rocketmq.store.message_store import MessageStore
+from formats.errors import FormatError
+from formats.rocketmq.frame import Frame
+from formats.rocketmq.ha_bodies import HaRuntime, HaSlave
+from formats.rocketmq.headers.codec import HeaderCodec
+from formats.rocketmq.headers.routing import RegisterBrokerResponse
+
+__all__ = ["Following"]
+
+# A slave that knows no master asks its nameservers so often.
+ASK_MS: Final = 3_000
+
+_REGISTERED: Final = HeaderCodec(RegisterBrokerResponse)
+
+
+class Following:
+    """A slave at work. `register` registers with the nameservers, whose answers `registered` is to get."""
+
+    def __init__(
+        self,
+        store: MessageStore,
+        options: ReplicationOptions,
+        slave: Slave,
+        link: MasterLink,
+        metadata: Metadata,
+        register: Callable[[], None],
+        now_ms: Callable[[], int],
+        wall_ms: Callable[[], int],
+    ) -> None:
+        self._store = store
+        self._options = options
+        self._slave = slave
+        self._link = link
+        self._metadata = metadata
+        self._register = register
+        self._now_ms = now_ms
+        self._wall_ms = wall_ms
+        self._asked_ms = now_ms()
+        if options.master_address is not None:
+            slave.follow(options.master_address)
+
+    def registered(self, answer: Frame) -> None:
+        """Take the master's addresses from a nameserver's answer, if they are there."""
+        try:
+            told = _REGISTERED.read(answer.ext_fields)
+        except FormatError:
+            return
+        if told.master_addr:
+            self._link.follow(told.master_addr)
+        if told.ha_server_addr and self._options.master_address is None:
+            self._slave.follow(told.ha_server_addr)
+
+    def status(self) -> HaRuntime:
+        """Describe this slave."""
+        stream = self._slave.stream
+        if stream is None:
+            return HaRuntime(False, ha_client_runtime_info=HaSlave(self._slave.master, 0, self._store.log.end))
+        heard_ms = self._wall_ms() - (self._now_ms() - stream.session.heard_ms)
+        written_ms = self._wall_ms() - stream.session.idle_ms
+        told = HaSlave(self._slave.master, 0, self._store.log.end, heard_ms, written_ms, 0, True)
+        return HaRuntime(False, ha_client_runtime_info=told)
+
+    def end_step(self) -> bool:
+        """Return False, as nothing follows from a step."""
+        return False
+
+    def tick(self) -> None:
+        """Do what is due."""
+        now_ms = self._now_ms()
+        knows_master = self._slave.master is not None and self._link.address is not None
+        if not knows_master and now_ms - self._asked_ms >= ASK_MS:
+            self._asked_ms = now_ms
+            self._register()
+        self._slave.tick()
+        self._link.tick(now_ms)
+        self._metadata.tick(now_ms)
+
+    def leave(self) -> None:
+        """Take in nothing any more."""
+        self._slave.stop()

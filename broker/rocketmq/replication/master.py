@@ -1,0 +1,80 @@
+"""A master: the slaves that connect to it, and the senders that wait for them; see `node.Part`."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Protocol, TypeVar
+
+from broker.rocketmq.node import Connection
+from broker.rocketmq.replication.connection import ReplicationSession
+from broker.rocketmq.replication.copies import Copies
+from broker.rocketmq.replication.options import ReplicationOptions
+from broker.rocketmq.replication.waiting import Waiting
+from broker.rocketmq.store.message_store import MessageStore
+from formats.rocketmq.ha_bodies import HaConnection, HaRuntime
+from formats.rocketmq.hosts import Host
+
+__all__ = ["Master", "OpenOther"]
+
+C = TypeVar("C", bound=Connection)
+
+
+class OpenOther(Protocol):
+    """Makes the session of a connection that does not speak the remoting protocol; see `Node.open_other`."""
+
+    def __call__(self, peer: str, make: Callable[[int, Host], C]) -> C: ...
+
+
+class Master:
+    """The slaves of a broker. `changed` is told of sessions with something to send, `now_ms` never goes back."""
+
+    def __init__(
+        self,
+        store: MessageStore,
+        options: ReplicationOptions,
+        open_other: OpenOther,
+        changed: Callable[[ReplicationSession], None],
+        now_ms: Callable[[], int],
+    ) -> None:
+        self._store = store
+        self._options = options
+        self._open_other = open_other
+        self._changed = changed
+        self._now_ms = now_ms
+        self.copies = Copies(store.log, options, self._moved)
+        self.waiting = Waiting(options, self.copies, now_ms)
+
+    def connect(self, peer: str, certified: Callable[[], frozenset[str]]) -> ReplicationSession:
+        """Make the session of a slave that connects."""
+
+        def make(number: int, host: Host) -> ReplicationSession:
+            return ReplicationSession(number, host, self._options, self._changed, self._now_ms, self.copies.add)
+
+        return self._open_other(peer, make)
+
+    def _moved(self) -> None:
+        self.waiting.moved()
+
+    def status(self) -> HaRuntime:
+        """Describe the slaves."""
+        end = self._store.log.end
+        found = [
+            HaConnection(
+                each.address, each.acknowledged, end - each.acknowledged, each.is_in_sync, each.rate, each.next_offset
+            )
+            for each in self.copies.status()
+        ]
+        return HaRuntime(True, end, sum(each.in_sync for each in found), found)
+
+    def end_step(self) -> bool:
+        """Send what the step has added to the log."""
+        self.copies.end_step()
+        return False
+
+    def tick(self) -> None:
+        """Do what is due."""
+        self.copies.tick(self._now_ms())
+        self.waiting.tick()
+
+    def leave(self) -> None:
+        """Slaves see that the connection is closed."""

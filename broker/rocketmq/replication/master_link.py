@@ -1,0 +1,105 @@
+"""A slave's connection to its master's broker, by the remoting protocol: it asks there for what is not in the log."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable
+from typing import Final
+
+from broker.rocketmq.core.calls import Calls
+from broker.rocketmq.remoting.session import Service, Session
+from formats.rocketmq.codes import ResponseCode
+from formats.rocketmq.frame import Frame
+
+__all__ = ["DialBroker", "MasterLink"]
+
+log = logging.getLogger("broker.rocketmq.replication")
+
+RETRY_MS: Final = 3_000
+
+# Connects to HOST:PORT: one of the two functions is called, later.
+DialBroker = Callable[[str, Callable[[str], Session], Callable[[str], None]], None]
+
+
+class MasterLink:
+    """The connection, made anew when it is lost; see `remoting.session.Service`. `seal` signs what is sent."""
+
+    def __init__(
+        self, dial: DialBroker, open_session: Callable[[str, Service], Session], seal: Callable[[Frame], Frame]
+    ) -> None:
+        self.address: str | None = None
+        self._dial = dial
+        self._open_session = open_session
+        self._seal = seal
+        self._session: Session | None = None
+        self._is_dialing = False
+        self._dialed_ms: int | None = None
+        self._reason = ""
+        self._calls = Calls()
+
+    @property
+    def is_connected(self) -> bool:
+        """Return whether it can be asked."""
+        return self._session is not None
+
+    def follow(self, address: str) -> None:
+        """Connect to this broker, HOST:PORT, from here on."""
+        if address == self.address:
+            return
+        self.address = address
+        self._dialed_ms = None
+        if self._session is not None:
+            self._session.give_up("another master is known")
+
+    def ask(self, request: Frame, now_ms: int, done: Callable[[Frame | None], None]) -> None:
+        """Send a request; `done` gets the answer, or None if there is none."""
+        if self._session is None:
+            done(None)
+        else:
+            self._calls.call(self._session, self._seal(request), now_ms, done)
+
+    def tick(self, now_ms: int) -> None:
+        """Connect, if it is not connected; give up requests that are not answered."""
+        self._calls.expire(now_ms)
+        if self.address is None or self._session is not None or self._is_dialing:
+            return
+        if self._dialed_ms is None or not 0 <= now_ms - self._dialed_ms < RETRY_MS:
+            self._dialed_ms = now_ms
+            self._is_dialing = True
+            self._dial(self.address, self._connected, self._failed)
+
+    def _connected(self, address: str) -> Session:
+        self._is_dialing = False
+        session = self._open_session(address, self)
+        if address == self.address:
+            self._session = session
+            self._reason = ""
+        else:
+            session.give_up("another master is known")
+        return session
+
+    def _failed(self, reason: str) -> None:
+        self._is_dialing = False
+        if reason != self._reason:
+            self._reason = reason
+            log.warning("the broker of master %s cannot be reached: %s; trying again", self.address, reason)
+
+    # -- see `remoting.session.Service`
+
+    def take(self, data: memoryview, at: int, end: int, session: Session) -> int:
+        """Leave every frame to `receive`."""
+        return at
+
+    def receive(self, frame: Frame, session: Session) -> None:
+        """Take an answer; a master asks nothing."""
+        if frame.is_response:
+            self._calls.answered(session, frame)
+        else:
+            text = f" request type {frame.code} not supported"
+            session.answer(frame, Frame(ResponseCode.REQUEST_CODE_NOT_SUPPORTED, 0, remark=text))
+
+    def disconnected(self, session: Session) -> None:
+        """Note that the connection is lost."""
+        if session is self._session:
+            self._session = None
+        self._calls.disconnected(session)

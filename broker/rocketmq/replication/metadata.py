@@ -1,0 +1,131 @@
+"""The questions of slaves to their master about what is not in its log, every few seconds (source: SlaveSynchronize).
+
+Topics, groups, consumer offsets, and how far delayed and timer messages were given out. A slave gives out nothing
+itself: the last two are files for the day on which it is started as a master.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable
+from functools import partial
+from typing import Final, NamedTuple
+
+from broker.rocketmq.core.groups import Groups
+from broker.rocketmq.core.offsets import Offsets
+from broker.rocketmq.core.topics import Topics
+from broker.rocketmq.replication.master_link import MasterLink
+from broker.rocketmq.store.message_store import MessageStore
+from formats.errors import FormatError
+from formats.rocketmq import fastjson
+from formats.rocketmq.checkpoints import CHECKPOINT_BYTES, TIMER_CHECKPOINT
+from formats.rocketmq.client_bodies import GROUPS
+from formats.rocketmq.codes import RequestCode, ResponseCode
+from formats.rocketmq.delay_bodies import DELAY_OFFSETS
+from formats.rocketmq.frame import Frame
+from formats.rocketmq.pop_bodies import REQUEST_MODES
+from formats.rocketmq.route_bodies import TOPIC_CONFIGS
+from formats.schema import Buffer
+
+__all__ = ["Kept", "Metadata"]
+
+log = logging.getLogger("broker.rocketmq.replication")
+
+PERIOD_MS: Final = 3_000
+
+
+class Kept(NamedTuple):
+    """The tables that follow the master's, and the writers of the files that do. Writers may raise `OSError`."""
+
+    store: MessageStore
+    topics: Topics
+    groups: Groups
+    offsets: Offsets
+    keep_delay_offsets: Callable[[bytes], None]
+    keep_timer_checkpoint: Callable[[bytes], None]
+    keep_request_modes: Callable[[bytes], None]
+
+
+class Metadata:
+    """Asks the master, one question after the other, and takes what it says."""
+
+    def __init__(self, kept: Kept, link: MasterLink) -> None:
+        self._kept = kept
+        self._link = link
+        self._asked_ms: int | None = None
+        self._is_asking = False
+        # What could not be taken is said once, until it can.
+        self._failing: set[RequestCode] = set()
+        self._questions: dict[RequestCode, Callable[[Buffer], None]] = {
+            RequestCode.GET_ALL_TOPIC_CONFIG: self._take_topics,
+            RequestCode.GET_ALL_SUBSCRIPTIONGROUP_CONFIG: self._take_groups,
+            RequestCode.GET_ALL_CONSUMER_OFFSET: self._take_offsets,
+            RequestCode.GET_ALL_DELAY_OFFSET: self._take_delays,
+            RequestCode.GET_ALL_MESSAGE_REQUEST_MODE: self._take_modes,
+            RequestCode.GET_TIMER_CHECK_POINT: self._take_timers,
+        }
+
+    def tick(self, now_ms: int) -> None:
+        """Ask, when it is time."""
+        is_due = self._asked_ms is None or not 0 <= now_ms - self._asked_ms < PERIOD_MS
+        if is_due and not self._is_asking and self._link.is_connected:
+            self._asked_ms = now_ms
+            self._ask(list(self._questions), now_ms)
+
+    def _ask(self, codes: list[RequestCode], now_ms: int) -> None:
+        self._is_asking = bool(codes)
+        if codes:
+            code, *rest = codes
+            self._link.ask(Frame(code, 0), now_ms, partial(self._answered, code, rest, now_ms))
+
+    def _answered(self, code: RequestCode, rest: list[RequestCode], now_ms: int, answer: Frame | None) -> None:
+        reason = "no answer"
+        if answer is not None:
+            reason = answer.remark or f"response code {answer.code}"
+            if answer.code == ResponseCode.SUCCESS:
+                reason = self._take(code, answer.body)
+        if reason and code not in self._failing:
+            self._failing.add(code)
+            log.warning("%s of the master cannot be taken: %s", code.name, reason)
+        elif not reason:
+            self._failing.discard(code)
+        # Without a connection the rest is asked for next time.
+        self._ask(rest if answer is not None else [], now_ms)
+
+    def _take(self, code: RequestCode, body: Buffer) -> str:
+        """Take what the master has said; the reason why that cannot be done, or an empty text."""
+        try:
+            self._questions[code](body)
+        except FormatError as error:
+            return str(error)
+        except OSError as error:
+            return error.strerror or str(error)
+        return ""
+
+    def _take_topics(self, body: Buffer) -> None:
+        told = TOPIC_CONFIGS.read(body)
+        for topic in self._kept.topics.follow(told.topic_config_table, told.data_version):
+            self._kept.store.delete_topic(topic)
+
+    def _take_groups(self, body: Buffer) -> None:
+        told = GROUPS.read(body)
+        self._kept.groups.follow(told.subscription_group_table, told.data_version)
+
+    def _take_offsets(self, body: Buffer) -> None:
+        self._kept.offsets.follow(bytes(body))
+
+    def _take_delays(self, body: Buffer) -> None:
+        if body:
+            value = DELAY_OFFSETS.write_value(DELAY_OFFSETS.read(body))
+            self._kept.keep_delay_offsets(fastjson.dumps_pretty(value).encode())
+
+    def _take_modes(self, body: Buffer) -> None:
+        if body:
+            value = REQUEST_MODES.write_value(REQUEST_MODES.read(body))
+            self._kept.keep_request_modes(fastjson.dumps_pretty(value).encode())
+
+    def _take_timers(self, body: Buffer) -> None:
+        # A master of the original has a wheel, and this one its own notes: a new master reads the whole topic again,
+        # and passes over what was due before.
+        checkpoint = TIMER_CHECKPOINT.unpack(body)._replace(log_flushed=0, queue_offset=0)
+        self._kept.keep_timer_checkpoint(TIMER_CHECKPOINT.pack(checkpoint).ljust(CHECKPOINT_BYTES, b"\0"))

@@ -1,0 +1,116 @@
+"""The part of replication in a broker's requests: a slave refuses, and a master's senders wait for copies.
+
+Source: SendMessageProcessor, EndTransactionProcessor, RecallMessageProcessor, PullMessageProcessor, CommitLog.handleHA.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import partial
+from typing import Final
+
+from broker.rocketmq.core.options import BrokerOptions
+from broker.rocketmq.core.requests import Handlers, Peer, failure, with_body
+from broker.rocketmq.replication.options import ReplicationOptions, Role
+from broker.rocketmq.replication.waiting import Waiting
+from formats.rocketmq.codes import RequestCode, ResponseCode
+from formats.rocketmq.frame import Frame
+from formats.rocketmq.ha_bodies import HA_RUNTIME, HaRuntime
+from formats.rocketmq.properties import decode_properties
+
+__all__ = ["BrokerRole"]
+
+_SENDING: Final = frozenset({RequestCode.SEND_MESSAGE, RequestCode.SEND_MESSAGE_V2, RequestCode.SEND_BATCH_MESSAGE})
+_PULLING: Final = frozenset({RequestCode.PULL_MESSAGE, RequestCode.LITE_PULL_MESSAGE})
+# Requests that store something, and so are for masters only.
+_STORING: Final = _SENDING | {
+    RequestCode.SEND_REPLY_MESSAGE,
+    RequestCode.SEND_REPLY_MESSAGE_V2,
+    RequestCode.CONSUMER_SEND_MSG_BACK,
+    RequestCode.POP_MESSAGE,
+    RequestCode.ACK_MESSAGE,
+    RequestCode.BATCH_ACK_MESSAGE,
+    RequestCode.CHANGE_MESSAGE_INVISIBLETIME,
+}
+_FORBIDDEN: Final = {
+    RequestCode.END_TRANSACTION: None,
+    RequestCode.RECALL_MESSAGE: "recall failed, broker service not available",
+}
+# Requests whose senders wait for copies of what was stored.
+_WAITING: Final = _SENDING | {RequestCode.CONSUMER_SEND_MSG_BACK, RequestCode.END_TRANSACTION}
+
+_NOT_HERE: Final = (
+    "service not available now. It may be caused by one of the following reasons: messages are put to the slave, "
+    "which this broker is"
+)
+_BUSY: Final = "[REJECTREQUEST]system busy, start flow control for a while"
+
+
+class BrokerRole:
+    """The role of a broker. `waiting` are a master's senders, `status` describes its replication.
+
+    `log_end` is the end of the commit log.
+    """
+
+    def __init__(
+        self,
+        options: ReplicationOptions,
+        broker: BrokerOptions,
+        log_end: Callable[[], int],
+        waiting: Waiting | None = None,
+        status: Callable[[], HaRuntime] | None = None,
+    ) -> None:
+        self.options = options
+        self._broker = broker
+        self._log_end = log_end
+        self._waiting = waiting
+        self._status = status or (lambda: HaRuntime(True, log_end()))
+        self.is_slave = options.role is Role.SLAVE
+        self.handlers: Handlers = {
+            RequestCode.GET_BROKER_HA_STATUS: lambda request: with_body(HA_RUNTIME.write(self._status()))
+        }
+
+    @property
+    def takes_plain(self) -> bool:
+        """Return whether messages may be stored and acknowledged without asking here."""
+        return not self.is_slave and (self._waiting is None or not self._waiting.is_wanted)
+
+    def refuse(self, request: Frame) -> Frame | None:
+        """Return the answer to a request that this broker does not carry out; None for others."""
+        if not self.is_slave:
+            return None
+        code = request.code
+        if code in _STORING:
+            return failure(ResponseCode.SERVICE_NOT_AVAILABLE, _NOT_HERE)
+        if code in _FORBIDDEN:
+            return Frame(ResponseCode.SLAVE_NOT_AVAILABLE, 0, remark=_FORBIDDEN[RequestCode(code)])
+        if code in _PULLING and not self._broker.slave_read:
+            return failure(ResponseCode.SYSTEM_BUSY, _BUSY)
+        return None
+
+    def hold(self, request: Frame, peer: Peer, answer: Frame) -> bool:
+        """Give an answer later, once there are enough copies of what the request has stored; False if it need not."""
+        waiting = self._waiting
+        if waiting is None or not waiting.is_wanted or answer.code != ResponseCode.SUCCESS:
+            return False
+        if request.code not in _WAITING or request.is_one_way or not _waits(request):
+            return False
+        waiting.wait(self._log_end(), peer, partial(_answer, request._replace(body=b""), peer, answer))
+        return True
+
+    def disconnected(self, peer: Peer) -> None:
+        """Forget what a closed connection waits for."""
+        if self._waiting is not None:
+            self._waiting.forget(peer)
+
+
+def _waits(request: Frame) -> bool:
+    """Return whether the sender of a message wants to wait, as it does unless its properties say otherwise."""
+    fields = request.ext_fields or {}
+    text = fields.get("i" if request.code != RequestCode.SEND_MESSAGE else "properties") or ""
+    return "WAIT" not in text or decode_properties(text.encode()).get("WAIT", "true").lower() == "true"
+
+
+def _answer(request: Frame, peer: Peer, answer: Frame, is_copied: bool) -> None:
+    # The message is stored in either case.
+    peer.answer(request, answer if is_copied else answer._replace(code=ResponseCode.FLUSH_SLAVE_TIMEOUT))

@@ -1,0 +1,54 @@
+"""The state of replication as administrators are shown it (source: HARuntimeInfo, TimerMetrics)."""
+
+from __future__ import annotations
+
+from typing import Annotated, NamedTuple
+
+from formats.rocketmq.body_codec import BodyCodec
+from formats.rocketmq.route_bodies import DataVersion
+
+__all__ = ["HA_RUNTIME", "TIMER_METRICS", "HaConnection", "HaRuntime", "HaSlave", "TimerMetrics"]
+
+
+class HaConnection(NamedTuple):
+    """A slave, as its master sees it."""
+
+    addr: str
+    slave_ack_offset: int
+    diff: int
+    in_sync: bool
+    transferred_byte_in_second: int
+    transfer_from_where: int
+
+
+class HaSlave(NamedTuple):
+    """A slave, as it sees itself."""
+
+    master_addr: str | None = None
+    transferred_byte_in_second: int = 0
+    max_offset: int = 0
+    last_read_ms: Annotated[int, "lastReadTimestamp"] = 0
+    last_write_ms: Annotated[int, "lastWriteTimestamp"] = 0
+    master_flush_offset: int = 0
+    activated: bool = False
+
+
+class HaRuntime(NamedTuple):
+    """The replication of one broker."""
+
+    master: bool
+    master_commit_log_max_offset: int = 0
+    in_sync_slave_nums: int = 0
+    ha_connection_info: list[HaConnection] = []
+    ha_client_runtime_info: HaSlave = HaSlave()
+
+
+class TimerMetrics(NamedTuple):
+    """The numbers of timer messages by topic. Nobody counts them here: a slave is told of none."""
+
+    timing_count: dict[str, str] = {}
+    data_version: DataVersion = DataVersion()
+
+
+HA_RUNTIME = BodyCodec(HaRuntime)
+TIMER_METRICS = BodyCodec(TimerMetrics)

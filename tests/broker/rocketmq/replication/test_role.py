@@ -1,0 +1,181 @@
+"""The role of a broker in its requests: a slave refuses and gives out nothing, and a master's senders wait."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from broker.rocketmq.assembly.config import PropertyError, RocketConfig, load_rocketmq_config
+from broker.rocketmq.core.options import BrokerOptions
+from broker.rocketmq.replication.options import ReplicationOptions, Role
+from broker.rocketmq.replication.role import BrokerRole
+from formats.rocketmq.codes import RequestCode, ResponseCode
+from formats.rocketmq.frame import Frame, FrameFlag
+from formats.rocketmq.hosts import Host
+from tests.broker.rocketmq.replication.streams import Clock, Master
+
+
+class Sender:
+    """A connection that keeps the answers it is given."""
+
+    host = Host("127.0.0.1", 1)
+
+    def __init__(self) -> None:
+        self.answers: list[Frame] = []
+
+    def answer(self, request: Frame, answer: Frame) -> None:
+        self.answers.append(answer)
+
+    def ask(self, request: Frame, *, one_way: bool = False) -> int:
+        return 0
+
+    def give_up(self, reason: str) -> None:
+        raise NotImplementedError
+
+
+def master_role(replicas: int = 2) -> tuple[BrokerRole, Master]:
+    master = Master(Clock(), ReplicationOptions(Role.SYNC_MASTER, replicas))
+    role = BrokerRole(master.options, BrokerOptions(), lambda: master.store.log.end, master.waiting)
+    return role, master
+
+
+def sent(properties: str = "", code: RequestCode = RequestCode.SEND_MESSAGE_V2, flag: int = 0) -> Frame:
+    field = "properties" if code == RequestCode.SEND_MESSAGE else "i"
+    return Frame(code, 1, flag, ext_fields={field: properties}, body=b"body")
+
+
+STORED = Frame(ResponseCode.SUCCESS, 0, ext_fields={"msgId": "id"})
+
+
+@pytest.mark.parametrize("code", [RequestCode.SEND_MESSAGE, RequestCode.SEND_MESSAGE_V2, RequestCode.END_TRANSACTION])
+def test_answer_comes_when_there_are_copies_or_the_time_is_over(code: RequestCode) -> None:
+    role, master = master_role()
+    sender = Sender()
+    assert not role.takes_plain
+    master.put()
+    assert role.hold(sent(code=code), sender, STORED)
+    assert sender.answers == []
+    master.clock.ms = 3_000
+    master.waiting.tick()
+    (answer,) = sender.answers
+    assert (answer.code, answer.ext_fields) == (ResponseCode.FLUSH_SLAVE_TIMEOUT, {"msgId": "id"})
+
+
+@pytest.mark.parametrize(
+    ("request_frame", "answer"),
+    [
+        (sent("WAIT\x01false\x02"), STORED),
+        (sent("KEYS\x01k\x02WAIT\x01False\x02", RequestCode.SEND_MESSAGE), STORED),
+        (sent(flag=FrameFlag.ONE_WAY), STORED),
+        (sent(code=RequestCode.PULL_MESSAGE), STORED),
+        (sent(), Frame(ResponseCode.TOPIC_NOT_EXIST, 0)),
+    ],
+)
+def test_others_are_answered_at_once(request_frame: Frame, answer: Frame) -> None:
+    role, master = master_role()
+    master.put()
+    assert not role.hold(request_frame, Sender(), answer)
+
+
+def test_nobody_waits_without_the_role_and_the_number() -> None:
+    role, master = master_role(replicas=1)
+    assert not role.hold(sent(), Sender(), STORED)
+    found = [role.takes_plain]
+    master.options.in_sync_replicas = 2
+    found.append(role.takes_plain)
+    master.options.role = Role.ASYNC_MASTER
+    found.append(role.takes_plain)
+    assert found == [True, False, True]
+
+
+def test_connection_that_is_closed_waits_no_longer() -> None:
+    role, master = master_role()
+    sender = Sender()
+    master.put()
+    role.hold(sent("WAIT\x01true\x02"), sender, STORED)
+    role.disconnected(sender)
+    master.clock.ms = 3_000
+    master.waiting.tick()
+    assert sender.answers == []
+
+
+def slave_role(*, slave_read: bool) -> BrokerRole:
+    return BrokerRole(ReplicationOptions(Role.SLAVE), BrokerOptions(slave_read=slave_read), lambda: 0)
+
+
+@pytest.mark.parametrize(
+    ("code", "expected"),
+    [
+        (RequestCode.SEND_MESSAGE, ResponseCode.SERVICE_NOT_AVAILABLE),
+        (RequestCode.SEND_BATCH_MESSAGE, ResponseCode.SERVICE_NOT_AVAILABLE),
+        (RequestCode.CONSUMER_SEND_MSG_BACK, ResponseCode.SERVICE_NOT_AVAILABLE),
+        (RequestCode.POP_MESSAGE, ResponseCode.SERVICE_NOT_AVAILABLE),
+        (RequestCode.ACK_MESSAGE, ResponseCode.SERVICE_NOT_AVAILABLE),
+        (RequestCode.END_TRANSACTION, ResponseCode.SLAVE_NOT_AVAILABLE),
+        (RequestCode.RECALL_MESSAGE, ResponseCode.SLAVE_NOT_AVAILABLE),
+        (RequestCode.PULL_MESSAGE, ResponseCode.SYSTEM_BUSY),
+        (RequestCode.LITE_PULL_MESSAGE, ResponseCode.SYSTEM_BUSY),
+    ],
+)
+def test_slave_refuses(code: RequestCode, expected: ResponseCode) -> None:
+    answer = slave_role(slave_read=False).refuse(Frame(code, 1))
+    assert answer is not None
+    assert answer.code == expected
+    role, _ = master_role()
+    assert role.refuse(Frame(code, 1)) is None
+
+
+def test_slave_that_may_be_read_takes_pull_requests() -> None:
+    role = slave_role(slave_read=True)
+    assert role.refuse(Frame(RequestCode.PULL_MESSAGE, 1)) is None
+    assert not role.takes_plain
+
+
+# -- configuration
+
+
+@pytest.fixture
+def load(tmp_path: Path) -> Callable[..., RocketConfig]:
+    def load(*lines: str) -> RocketConfig:
+        path = tmp_path / "broker.conf"
+        path.write_text("\n".join(lines))
+        return load_rocketmq_config(path)
+
+    return load
+
+
+@pytest.mark.parametrize(
+    ("lines", "role", "broker_id", "ha_port"),
+    [
+        ((), Role.ASYNC_MASTER, 0, None),
+        (("brokerRole=ASYNC_MASTER",), Role.ASYNC_MASTER, 0, 10912),
+        (("brokerRole=SYNC_MASTER", "listenPort=20911"), Role.SYNC_MASTER, 0, 20912),
+        (("brokerRole=SYNC_MASTER", "brokerId=7", "haListenPort=5555"), Role.SYNC_MASTER, 0, 5555),
+        (("haListenPort=0",), Role.ASYNC_MASTER, 0, 10912),
+        (("brokerRole=SLAVE", "brokerId=2", "haListenPort=5555"), Role.SLAVE, 2, None),
+    ],
+)
+def test_roles_are_configured(
+    load: Callable[..., RocketConfig], lines: tuple[str, ...], role: Role, broker_id: int, ha_port: int | None
+) -> None:
+    config = load(*lines)
+    assert (config.replication.role, config.options.broker_id, config.ha_listen_port) == (role, broker_id, ha_port)
+    assert config.properties["brokerRole"] == role.value
+    assert config.broker_options.ha_address == ("" if ha_port is None else f"127.0.0.1:{ha_port}")
+
+
+@pytest.mark.parametrize(
+    ("lines", "reason"),
+    [
+        (("brokerRole=SLAVE",), "a slave needs an id"),
+        (("brokerRole=MASTER",), "is none of ASYNC_MASTER, SYNC_MASTER, SLAVE"),
+        (("inSyncReplicas=0",), "is no number between 1 and 1024"),
+    ],
+)
+def test_roles_that_cannot_be_are_refused(
+    load: Callable[..., RocketConfig], lines: tuple[str, ...], reason: str
+) -> None:
+    with pytest.raises(PropertyError, match=reason):
+        load(*lines)
