@@ -2,30 +2,33 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-
 import pytest
 from crc32c import crc32c
 
 from broker.bmq.core.messages import Content
-from broker.bmq.relay import posts
-from broker.bmq.relay.confirms import SENT_PER_UNIT as CONFIRMS_SENT_PER_UNIT
-from broker.bmq.relay.posts import RETRY_MS, SENT_PER_UNIT
 from broker.bmq.relay.relay import RelayQueue
 from broker.bmq.relay.upstream import UpstreamState
-from formats.bmq.codes import AckStatus, PropertyType, PutFlag
-from formats.bmq.control import ber
-from formats.bmq.control.messages import CloseQueue, ConfigureStream, ControlMessage
-from formats.bmq.wire.event import EventType, iter_frames, schema_message
-from formats.bmq.wire.properties import Property, encode_properties
-from formats.bmq.wire.reject import iter_rejects
+from formats.bmq.codes import AckStatus
+from formats.bmq.control.messages import CloseQueue, ConfigureStream
 from tests.broker.bmq.relay.hop_rig import DOMAINS, FANOUT, QUEUE, HopClient, World
-from tests.broker.bmq.rig import ACK, READ, WRITE, Client, Wanted, guid
+from tests.broker.bmq.relay.hop_slices import (
+    AMOUNT,
+    LAST,
+    MANY,
+    Other,
+    block,
+    break_link,
+    events,
+    fill,
+    relay_of,
+    slices,
+    slow,
+    unblock,
+    values,
+)
+from tests.broker.bmq.rig import ACK, READ, WRITE, Wanted, guid
 
 POISON = "bmq://poison/q"
-MANY = 100
-AMOUNT = 5
-LAST = b"#%d" % MANY
 
 
 @pytest.fixture
@@ -33,93 +36,6 @@ def world() -> World:
     world = World(DOMAINS)
     world.make_primary(0)
     return world
-
-
-def fill(world: World, uri: str = QUEUE, count: int = MANY, *, with_x: bool = False) -> Client:
-    """Post messages at the primary; `x` is how many came before, if they have it."""
-    producer = world.client(0)
-    producer.open(0, uri, WRITE | ACK)
-    for number in range(count):
-        if with_x:
-            data = encode_properties([Property("x", PropertyType.INT32, number)], 0) + b"#%d" % number
-            producer.put(0, guid(number), data, flags=PutFlag.ACK_REQUESTED | PutFlag.MESSAGE_PROPERTIES)
-        else:
-            assert producer.post(0, guid(number), b"#%d" % number) is AckStatus.SUCCESS
-    return producer
-
-
-def relay_of(world: World, uri: str = QUEUE) -> RelayQueue:
-    relay = world.nodes[1].rig.node.queues[uri]
-    assert isinstance(relay, RelayQueue)
-    return relay
-
-
-def slow(world: World, node_id: int = 1, amount: int = AMOUNT) -> None:
-    work = world.nodes[node_id].rig.node.work
-    work.amount = work.left = amount
-
-
-def slices(world: World, node_id: int = 1) -> Iterator[int]:
-    """Let a node do its tasks; its other clients and links are served after each slice."""
-    work = world.nodes[node_id].rig.node.work
-    number = 0
-    while work.tasks:
-        work.end_step()
-        world.run()
-        number += 1
-        assert number < 10 * MANY
-        yield number
-
-
-def block(client: Client) -> None:
-    """Make the client's link accept no more output."""
-    client.session.ready = False
-
-
-def unblock(client: Client) -> None:
-    client.session.ready = True
-    for handle in client.session.handles.values():
-        handle.resume()
-
-
-def break_link(world: World) -> None:
-    """Nodes 0 and 1 lose each other, and find each other again at once."""
-    world.part(0, 1)
-    world.join(0, 1)
-    world.nodes[1].queues.primary_active(0, 0, True)
-    world.run()
-
-
-class Other:
-    """A producer of another queue at the hop: it is served after each slice."""
-
-    def __init__(self, world: World) -> None:
-        self._client = world.client(1)
-        self._client.open(9, FANOUT, WRITE | ACK)
-        self._number = 1000
-
-    def is_served(self) -> bool:
-        self._number += 1
-        return self._client.post(9, guid(self._number), b"x") is AckStatus.SUCCESS
-
-
-def events(world: World, source: int, target: int) -> list[object]:
-    """Decode the messages sent from one node to another: control messages, and the GUIDs of rejects."""
-    found: list[object] = []
-    for one, other, data in world.wire:
-        if (one, other) != (source, target):
-            continue
-        view = memoryview(data)
-        for frame in iter_frames(view, 0, len(view), 1 << 26):
-            if frame.type == EventType.CONTROL:
-                found.append(ber.decode(ControlMessage, schema_message(view, frame.body, frame.end)).choice)
-            elif frame.type == EventType.REJECT:
-                found += [each for _, each, _ in iter_rejects(view, frame.body, frame.end)]
-    return found
-
-
-def values(client: Client) -> list[int]:
-    return [int(payload.rpartition(b"#")[2]) for payload in client.payloads()]
 
 
 def test_a_lost_upstream(world: World) -> None:
@@ -479,171 +395,3 @@ def test_what_a_primary_takes_from_a_hop_that_wants_it_no_longer(world: World) -
     assert values(low) == list(range(MANY // 2))
     assert set(hop.unconfirmed) == {guid(number) for number in range(MANY // 2)}
     assert [each.holds for each in hop.subscriptions] == [MANY // 2]
-
-
-def test_posts_that_nobody_waits_for(world: World) -> None:
-    """Posts that are dropped at once; their room is given back in slices, with their memory."""
-    producer = world.client(1)
-    producer.open(0, QUEUE, WRITE | ACK)
-    relay = relay_of(world)
-    world.part(0, 1)
-    for number in range(MANY):
-        producer.put(0, guid(number), b"x")
-    room = relay.posts.room
-    assert (room.messages, room.bytes) == (MANY, MANY)
-    slow(world, amount=1)
-    producer.drop()
-    assert not relay.unacknowledged
-    left = room.messages
-    assert MANY - 8 <= left < MANY
-    for _ in slices(world):
-        assert left - 8 <= room.messages < left
-        assert room.bytes == room.messages
-        left = room.messages
-    assert room.messages == 0
-
-
-def post_without_upstream(world: World) -> HopClient:
-    """A producer at a hop that has lost its primary, which posts."""
-    producer = world.client(1)
-    producer.open(1, QUEUE, WRITE | ACK)
-    world.part(0, 1)
-    for number in range(MANY):
-        producer.put(1, guid(number), b"#%d" % number, flags=PutFlag.ACK_REQUESTED)
-    assert len(relay_of(world).unacknowledged) == MANY
-    return producer
-
-
-def find_again(world: World) -> None:
-    world.join(0, 1)
-    world.nodes[1].queues.primary_active(0, 0, True)
-    world.run()
-
-
-def test_posts_that_were_kept_go_up_in_slices_before_later_ones(world: World) -> None:
-    producer = post_without_upstream(world)
-    relay, root = relay_of(world), world.nodes[0].rig.node.queues[QUEUE]
-    slow(world, amount=1)
-    find_again(world)
-    arrived, seen = len(root.messages), 0
-    for number in slices(world):
-        if relay.openings.state is UpstreamState.OPENING:
-            producer.put(1, guid(MANY + number), b"#%d" % (MANY + number), flags=PutFlag.ACK_REQUESTED)
-            assert len(root.messages) - arrived <= SENT_PER_UNIT
-            arrived = len(root.messages)
-            seen += 1
-    assert seen >= MANY // SENT_PER_UNIT
-    assert relay.openings.state is UpstreamState.OPEN
-    assert list(root.messages) == [guid(number) for number in range(MANY)] + [
-        guid(MANY + number) for number in range(1, seen + 1)
-    ]
-    assert not relay.unacknowledged
-
-
-@pytest.mark.parametrize("waits", [False, True])
-def test_an_upstream_that_is_lost_before_it_has_all_posts(world: World, waits: bool) -> None:
-    post_without_upstream(world)
-    relay, root = relay_of(world), world.nodes[0].rig.node.queues[QUEUE]
-    slow(world, amount=1)
-    find_again(world)
-    assert 0 < len(root.messages) < MANY
-    if waits:
-        world.part(0, 1)
-        for _ in slices(world):
-            assert relay.openings.upstream is None
-        find_again(world)
-    else:
-        break_link(world)
-    for _ in slices(world):
-        pass
-    assert relay.openings.state is UpstreamState.OPEN
-    assert list(root.messages) == [guid(number) for number in range(MANY)]
-    assert not relay.unacknowledged
-
-
-def test_a_post_that_is_refused_before_all_are_sent_is_sent_again(
-    world: World, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    post_without_upstream(world)
-    relay, root = relay_of(world), world.nodes[0].rig.node.queues[QUEUE]
-    send = relay.posts._send_kept
-    refused: list[bytes] = []
-
-    def refuse_first(post: bytes) -> int:
-        if refused:
-            return send(post)
-        refused.append(post)
-        relay.posts.on_ack(post, AckStatus.NOT_READY)
-        return 0
-
-    monkeypatch.setattr(relay.posts, "_send_kept", refuse_first)
-    slow(world, amount=1)
-    find_again(world)
-    assert relay.openings.state is UpstreamState.OPENING
-    world.wait(RETRY_MS)
-    for _ in slices(world):
-        pass
-    assert refused == list(relay.unacknowledged)
-    world.wait(RETRY_MS)
-    assert refused[0] in root.messages
-    assert not relay.unacknowledged
-
-
-@pytest.mark.parametrize("breaks", [False, True])
-def test_confirms_that_were_kept_go_up_in_slices(world: World, breaks: bool) -> None:
-    consumer = world.client(1)
-    consumer.read(1, QUEUE, messages_max=MANY)
-    fill(world)
-    relay, root = relay_of(world), world.nodes[0].rig.node.queues[QUEUE]
-    assert values(consumer) == list(range(MANY))
-    world.part(0, 1)
-    first = MANY // 2
-    consumer.confirm(1, *(guid(number) for number in range(first)))
-    slow(world, amount=1)
-    find_again(world)
-    assert relay.openings.state is UpstreamState.OPENING
-    consumer.confirm(1, *(guid(number) for number in range(first, MANY)))
-    if breaks:
-        world.part(0, 1)
-        for _ in slices(world):
-            assert relay.openings.upstream is None
-        find_again(world)
-    left, seen = len(root.messages), 0
-    for _ in slices(world):
-        assert left - len(root.messages) <= CONFIRMS_SENT_PER_UNIT
-        left = len(root.messages)
-        seen += 1
-    assert seen >= MANY // CONFIRMS_SENT_PER_UNIT - breaks
-    assert not root.messages
-
-
-def test_a_post_that_comes_while_only_confirms_are_left_to_be_sent(world: World) -> None:
-    consumer, producer = world.client(1), world.client(1)
-    consumer.read(1, QUEUE, messages_max=MANY)
-    producer.open(1, QUEUE, WRITE | ACK)
-    fill(world)
-    relay, root = relay_of(world), world.nodes[0].rig.node.queues[QUEUE]
-    world.part(0, 1)
-    consumer.confirm(1, *(guid(number) for number in range(MANY)))
-    slow(world, amount=1)
-    find_again(world)
-    assert relay.openings.state is UpstreamState.OPENING
-    assert not relay.posts.has_unsent
-    producer.put(1, guid(MANY), LAST, flags=PutFlag.ACK_REQUESTED)
-    for _ in slices(world):
-        pass
-    assert list(root.messages) == [guid(MANY)]
-    assert not relay.unacknowledged
-
-
-def test_old_posts_are_given_up_some_at_a_time(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(posts, "EXPIRED_MAX", 30)
-    producer = post_without_upstream(world)
-    relay = relay_of(world)
-    relay.now.ms += relay.config.deduplication_time_ms
-    left = []
-    while relay.unacknowledged:
-        relay.timers.run(relay.now.ms)
-        left.append(len(relay.unacknowledged))
-    assert left == [70, 40, 10, 0]
-    assert [ack.status for ack in producer.acks()] == [AckStatus.UNKNOWN] * MANY
