@@ -8,19 +8,18 @@ import math
 import sys
 import time
 import traceback
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from contextlib import nullcontext
 from functools import partial
 from multiprocessing import get_context
 from typing import NamedTuple
 from zlib import crc32
 
-from broker.common.faults import Inconsistent
 from tests.scenarios.story import STORIES, told
 from tests.simulator.cluster import ClusterWorld
 from tests.simulator.features import Feature, shape_of
 from tests.simulator.invariants import Violation
-from tests.simulator.logs import quiet
+from tests.simulator.play import play
 from tests.simulator.proxies import ProxyWorld
 from tests.simulator.rocketmq.run import simulate_rocketmq
 from tests.simulator.rocketmq.world import ROCKETMQ_STEPS, RocketWorld
@@ -42,21 +41,14 @@ def simulate(
 
     The seed decides which `features` it has, unless they are given.
     """
+    make: Callable[[], World]
     if proxies:
-        world: World = ProxyWorld(seed, nodes=nodes, features=features)
+        make = partial(ProxyWorld, seed, nodes=nodes, features=features)
     elif nodes == 1:
-        world = World(seed, features=features)
+        make = partial(World, seed, features=features)
     else:
-        world = ClusterWorld(seed, nodes=nodes, features=features)
-    world.lines = lines
-    try:
-        with quiet(lines):
-            world.run(steps)
-    except Violation as violation:
-        raise Violation(f"seed {seed}, step {world.clock.steps}: {violation}") from None
-    except (Exception, Inconsistent) as error:
-        raise Violation(f"seed {seed}, step {world.clock.steps}: {type(error).__name__}: {error}") from error
-    return world
+        make = partial(ClusterWorld, seed, nodes=nodes, features=features)
+    return play(seed, make, steps, lines)
 
 
 def simulate_mixed(seed: int, steps: int = STEPS, lines: list[str] | None = None) -> World:
