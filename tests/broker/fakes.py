@@ -206,6 +206,18 @@ class MemoryDirectory:
             unflushed=list(self.unflushed),
         )
 
+    def undo(self, kept: int) -> None:
+        """Lose what was done to the folder since it was flushed, but for the first `kept` changes: power has failed."""
+        for name, content in reversed(self.unflushed[kept:]):
+            if content is None:
+                self.files.pop(name, None)
+                self.platter.pop(name, None)
+            else:
+                self.files[name] = Content(bytearray(content), len(content))
+                self.platter[name] = content
+                self.archived.pop(name, None)
+        self.unflushed.clear()
+
     def torn_since(self, before: MemoryDirectory, kept: int) -> MemoryDirectory:
         """Return the directory like `after_crash`, with only the first `kept` bytes of the writes since `before`.
 

@@ -16,7 +16,7 @@ from broker.bmq.partition.shard import Shard
 from broker.bmq.replication.positions import Position, last_position
 from formats.bmq.disk.files import FileType, open_file, parse_file_name
 from formats.errors import FormatError
-from tests.broker.fakes import Content, MemoryDirectory
+from tests.broker.fakes import MemoryDirectory
 from tests.simulator.invariants import Violation
 from tests.simulator.rotting import Written
 
@@ -80,7 +80,7 @@ class Disk:
             self._lose()
         torn = self.directory.after_crash()
         if not keeps_folders:
-            self._undo_folder(torn)
+            torn.undo(self.random.randint(0, len(torn.unflushed)))
         torn.unflushed.clear()
         at_risk = []
         # Journals and the ledger name what is in the others.
@@ -102,18 +102,6 @@ class Disk:
             if in_order or self.random.random() < 0.5:
                 data[at : at + SECTOR_BYTES] = old
         self.directory = torn
-
-    def _undo_folder(self, torn: MemoryDirectory) -> None:
-        """Undo the latest of the folder's changes that were not flushed."""
-        undone = torn.unflushed[self.random.randint(0, len(torn.unflushed)) :]
-        for name, content in reversed(undone):
-            if content is None:
-                torn.files.pop(name, None)
-                torn.platter.pop(name, None)
-            else:
-                torn.files[name] = Content(bytearray(content), len(content))
-                torn.platter[name] = content
-                torn.archived.pop(name, None)
 
     def wipe(self) -> None:
         """A new disk."""

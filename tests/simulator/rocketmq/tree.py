@@ -11,7 +11,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 from random import Random
 
-from tests.broker.fakes import Content, Crash, MemoryDirectory
+from tests.broker.fakes import Crash, MemoryDirectory
 
 __all__ = ["Disk", "Tree"]
 
@@ -77,15 +77,7 @@ class Tree(MemoryDirectory):
 
     def lose_entries(self, random: Random) -> None:
         """Undo the latest of what was done to the folders and not flushed."""
-        kept = random.randint(0, len(self.unflushed))
-        for name, content in reversed(self.unflushed[kept:]):
-            if content is None:
-                self.files.pop(name, None)
-                self.platter.pop(name, None)
-            else:
-                self.files[name] = Content(bytearray(content), len(content))
-                self.platter[name] = content
-        self.unflushed.clear()
+        self.undo(random.randint(0, len(self.unflushed)))
         for name in self.made:
             if random.random() < 0.5:
                 self.inside.pop(name, None)
