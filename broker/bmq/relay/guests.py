@@ -39,6 +39,12 @@ log = logging.getLogger("broker.downstream")
 # Their numbers are below those of a cluster's nodes.
 FIRST_NUMBER = -(1 << 32)
 
+# bmqp::HighAvailabilityFeatures: brokers that answer a StopRequest of this version when they hold their posts back.
+STOP_FEATURE = "GRACEFUL_SHUTDOWN_V2"
+STOP_VERSION = 2
+# The only request that a proxy is sent.
+STOP_REQUEST_ID = 1
+
 # A proxy that gets this retries: elsewhere, or here if the node stays after all.
 IS_STOPPING = Status(category=StatusCategory.REFUSED, code=ClusterError.STOPPING, message="this node is stopping")
 
@@ -51,8 +57,11 @@ class Guest:
     # It is pushed no more than it accepts: other pending output is acknowledgments and answers.
     backlog_bytes_max = 64 << 20
 
-    def __init__(self, guests: Guests, session: Session, node: Node) -> None:
+    def __init__(self, guests: Guests, session: Session, node: Node, features: str = "") -> None:
         self.session = session
+        self.has_answered = False  # that it is ready for this node's stop
+        self._cluster_name = node.identity.cluster_name
+        self._answers_stop = STOP_FEATURE in features
         self.heartbeats_missed_max = node.identity.downstream_heartbeats_missed_max
         self._guests = guests
         self.downstream = downstream = Downstream(
@@ -97,6 +106,19 @@ class Guest:
         """Advise the proxy of this node's status."""
         self._send(ControlMessage(choice=ClusterMessage(choice=NodeStatusAdvisory(status=status))))
 
+    def ask_to_leave(self) -> None:
+        """Tell the proxy that this node stops.
+
+        Those that answer keep their posts until the link ends or they have another node, and confirm meanwhile. The
+        reference's proxies open their queues elsewhere at once if they are merely advised: what is on its way to them
+        here would come to them late, behind newer messages.
+        """
+        if self._answers_stop:
+            request = StopRequest(cluster_name=self._cluster_name, version=STOP_VERSION)
+            self._send(ControlMessage(r_id=STOP_REQUEST_ID, choice=ClusterMessage(choice=request)))
+        else:
+            self.advise(NodeStatus.STOPPING)
+
     def _on_control(self, data: memoryview, frame: Frame) -> None:
         body = schema_message(data, frame.body, frame.end)
         message = received(ControlMessage, body, schema_encoding(frame.type_specific))
@@ -104,6 +126,8 @@ class Guest:
             case ClusterMessage(choice=StopRequest(cluster_name=name)) if message.r_id is not None:
                 answer = ClusterMessage(choice=StopResponse(cluster_name=name))
                 self._send(ControlMessage(r_id=message.r_id, choice=answer))
+            case ClusterMessage(choice=StopResponse()) if message.r_id == STOP_REQUEST_ID:
+                self.has_answered = True
             case OpenQueue(handle_parameters=parameters) if self._guests.status is NodeStatus.STOPPING:
                 log.info("%s: refused to open '%s': %s", self.session.description, parameters.uri, IS_STOPPING.message)
                 self.downstream.reply(message, IS_STOPPING)
@@ -130,22 +154,25 @@ class Guests:
         self._node.retire = self.retire
 
     def retire(self) -> bool:
-        """Announce that the node is about to stop; return True if all proxies have left."""
+        """Announce that the node is about to stop; return True if all proxies have left, or are ready for it."""
         self.set_status(NodeStatus.STOPPING)
-        return not any(guest.downstream.handles for guest in self._guests)
+        return all(guest.has_answered or not guest.downstream.handles for guest in self._guests)
 
     def admit(self, session: Session, identity: ClientIdentity) -> Guest | str:
         """See `Node.admit`."""
         if identity.cluster_node_id != NO_NODE_ID:
             return f"This broker knows no node {identity.cluster_node_id} of cluster '{identity.cluster_name}'"
-        return Guest(self, session, self._node)
+        return Guest(self, session, self._node, identity.features)
 
     def set_status(self, status: NodeStatus) -> None:
         """Set this node's status, and advise all guests of it if it changes."""
         if status is not self.status:
             self.status = status
             for guest in self._guests:
-                guest.advise(status)
+                if status is NodeStatus.STOPPING:
+                    guest.ask_to_leave()
+                else:
+                    guest.advise(status)
 
     def begun(self, guest: Guest) -> None:
         self._guests.add(guest)

@@ -356,3 +356,35 @@ def test_a_node_that_stops_is_not_waited_for_long() -> None:
     assert len(it.consumer.pushes()) == 1
     it.consumer.confirm(0, guid(0))
     assert not it.world.nodes[0].rig.node.queues[QUEUE].messages
+
+
+def test_a_node_asks_a_proxy_to_be_ready_for_its_stop_and_leaves_when_it_is(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The reference's proxies answer, and keep their queues open at the node until the link ends."""
+    it = Place()
+    it.producer.open(0, QUEUE, WRITE | ACK)
+    guests, guest = it.guests(2), it.links[2].upper._broker
+    assert isinstance(guest, Guest)
+    sent: list[ControlMessage] = []
+    monkeypatch.setattr(guest, "_send", sent.append)
+    assert not guests.retire()
+    request = ClusterMessage(choice=StopRequest(cluster_name="local", version=2))
+    assert sent == [ControlMessage(r_id=1, choice=request)]
+    answer = ControlMessage(r_id=1, choice=ClusterMessage(choice=StopResponse(cluster_name="local")))
+    event = memoryview(build_schema_event(ber.encode(answer)))
+    (frame,) = iter_frames(event, 0, len(event), 1 << 30)
+    guest.receive(event, frame)
+    assert guest.downstream.handles
+    assert guests.retire()
+
+
+def test_a_proxy_that_knows_no_stop_requests_is_advised(monkeypatch: pytest.MonkeyPatch) -> None:
+    it = Place()
+    it.producer.open(0, QUEUE, WRITE | ACK)
+    guests, known = it.guests(2), it.links[2].upper._broker
+    assert isinstance(known, Guest)
+    guest = Guest(guests, it.links[2].upper, it.world.nodes[2].rig.node, "PROTOCOL_ENCODING:BER,JSON")
+    sent: list[ControlMessage] = []
+    monkeypatch.setattr(guest, "_send", sent.append)
+    guest.ask_to_leave()
+    advisory = NodeStatusAdvisory(status=NodeStatus.STOPPING)
+    assert sent == [ControlMessage(choice=ClusterMessage(choice=advisory))]
