@@ -14,7 +14,8 @@ from rich.table import Table
 
 from bmqctl.bench.coordinator import Outcome, run_bench
 from bmqctl.bench.plan import Plan
-from bmqctl.node_process import HOST, NodeProcess
+from bmqctl.node_process import HOST
+from scripts.reference_process import Running
 
 __all__ = ["MIB", "Figure", "fresh_queue", "plan_for", "print_figures", "run"]
 
@@ -26,7 +27,7 @@ def fresh_queue(domain: str) -> str:
     return f"bmq://{domain}/bench-{secrets.token_hex(4)}"
 
 
-def plan_for(node: NodeProcess, queue: str, **changes: Any) -> Plan:
+def plan_for(node: Running, queue: str, **changes: Any) -> Plan:
     """Plan a run of one producer and one consumer at a node, with our own client and no rate, except for `changes`."""
     plan = Plan(
         run=secrets.randbits(32),

@@ -22,6 +22,7 @@ from pathlib import Path
 from bmqctl.node_process import NodeFailed
 from scripts.mixed_faults import Differs
 from scripts.mixed_scenario import EVERYTHING, Scenario
+from scripts.mixed_table import print_table
 
 __all__ = ["main"]
 
@@ -63,12 +64,18 @@ def main() -> None:
     names = ", ".join(EVERYTHING)
     parser.add_argument("--only", nargs="+", metavar="NAME", help=f"let this happen instead of what is drawn: {names}")
     parser.add_argument("--program", choices=("ours", "theirs"), help="let all nodes and proxies run this one")
+    parser.add_argument("--table", action="store_true", help="measure clusters of either program instead, in turns")
+    parser.add_argument("--rounds", type=int, default=3, help="with --table: so many (%(default)s)")
+    parser.add_argument("--healing-mib", type=int, default=128, help="with --table: to be healed (%(default)s)")
     arguments = parser.parse_args()
     for name in ("bmqbrkr.tsk", "bmqstoragetool.tsk"):
         if not (arguments.reference / name).is_file():
             parser.error(f"{arguments.reference} has no {name}; unpack the reference's executables there")
     if unknown := set(arguments.only or ()) - set(EVERYTHING):
         parser.error(f"nothing is called {', '.join(sorted(unknown))}")
+    if arguments.table:
+        print_table((arguments.reference / "bmqbrkr.tsk").absolute(), arguments.rounds, arguments.healing_mib, print)
+        return
     seeds = range(arguments.seed, arguments.seed + arguments.scenarios)
     reference = arguments.reference.absolute()
     if arguments.jobs == 1:

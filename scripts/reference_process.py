@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import signal
 import subprocess
 import time
@@ -29,6 +30,8 @@ class Running(Protocol):
 
     @property
     def is_running(self) -> bool: ...
+
+    def cpu_s(self) -> float: ...
 
     @property
     def output(self) -> str: ...
@@ -63,6 +66,12 @@ class ReferenceProcess:
     def pid(self) -> int:
         assert self._process is not None
         return self._process.pid
+
+    def cpu_s(self) -> float:
+        """Return the user and system time of all its threads so far, in seconds."""
+        # The program's name, which is in parentheses, comes before what is counted here.
+        fields = Path(f"/proc/{self.pid}/stat").read_text().rpartition(")")[2].split()
+        return sum(map(int, fields[11:13])) / os.sysconf("SC_CLK_TCK")
 
     @property
     def is_running(self) -> bool:
