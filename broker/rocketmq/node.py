@@ -12,7 +12,7 @@ from typing import Final, Protocol, TypeVar
 from broker.common.clock import Now
 from broker.common.faults import Change, Failing, Faults, Inconsistent
 from broker.common.timers import Timers
-from broker.rocketmq.remoting.session import Service, Session
+from broker.rocketmq.remoting.session import Gate, Service, Session
 from formats.errors import FormatError
 from formats.rocketmq.hosts import Host
 
@@ -74,13 +74,12 @@ class Part(Protocol):
 
 
 class Node:
-    """The connections. `before_sending` is called before anything that a step has to say is sent."""
+    """The connections."""
 
-    def __init__(self, now: Now, faults: Faults, timers: Timers, before_sending: Callable[[], None]) -> None:
+    def __init__(self, now: Now, faults: Faults, timers: Timers) -> None:
         self.now = now
         self.faults = faults
         self.timers = timers
-        self.before_sending = before_sending
         self.sessions: dict[int, Connection] = {}
         self.dirty: set[Connection] = set()
         self.stopping = False
@@ -88,22 +87,27 @@ class Node:
         self._session_ids = 0
         self._ticked_ms = now.ms
 
+    def before_sending(self) -> None:
+        """Do nothing: what is to wait for the disk waits at the gate of its connection."""
+
     def add(self, part: Part) -> None:
         """Give a part its turn in each step."""
         self._parts.append(part)
 
-    def connect_to(self, service: Service) -> Callable[[str, Callable[[], frozenset[str]]], Session]:
-        """Have the maker of sessions for who connects to a service."""
-        return lambda peer, certified: self.open(peer, service)
+    def connect_to(
+        self, service: Service, gate: Gate | None = None
+    ) -> Callable[[str, Callable[[], frozenset[str]]], Session]:
+        """Have the maker of sessions for who connects to a service; what it says passes the gate."""
+        return lambda peer, certified: self.open(peer, service, gate)
 
     def connect(self, peer: str, certified: Callable[[], frozenset[str]]) -> Session:
         """Refuse: each listener has a service of its own."""
         raise FormatError("Node", 0, "a listener without a service")
 
-    def open(self, peer: str, service: Service) -> Session:
+    def open(self, peer: str, service: Service, gate: Gate | None = None) -> Session:
         """Make the session of a connection to an address, or from one, that speaks the remoting protocol."""
         return self.open_other(
-            peer, lambda number, host: Session(number, host, service, self.dirty.add, lambda: self.now.ms)
+            peer, lambda number, host: Session(number, host, service, self.dirty.add, lambda: self.now.ms, gate)
         )
 
     def open_other(self, peer: str, make: Callable[[int, Host], C]) -> C:

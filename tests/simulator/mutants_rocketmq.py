@@ -46,8 +46,8 @@ ROCKETMQ = (
         "log-not-flushed",
         "Answers do not wait for the disk.",
         "store.message_store",
-        "            for file in self._unflushed_log():\n                file.flush()\n            self.flushed = self.log.end\n",
-        "            self.flushed = self.log.end\n",
+        "        def wait() -> None:\n            for file in files:\n",
+        "        def wait() -> None:\n            for file in ():\n",
     ),
     _mutant(
         "file-before-log",

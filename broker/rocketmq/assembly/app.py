@@ -44,6 +44,7 @@ from broker.rocketmq.core.registration import NameserverLink, Nameservers, regis
 from broker.rocketmq.core.retention import RetentionLimits
 from broker.rocketmq.core.routes import QueueFinder
 from broker.rocketmq.core.topics import Topics
+from broker.rocketmq.flush_gate import FlushGate
 from broker.rocketmq.nameserver.key_values import KeyValues
 from broker.rocketmq.nameserver.requests import Nameserver
 from broker.rocketmq.nameserver.routes import Routes
@@ -57,6 +58,7 @@ from broker.rocketmq.store.message_store import Flush, MessageStore, open_store
 from broker.shell.config_files import ConfigFile
 from broker.shell.descriptors import connections_max, descriptors_in_use, raise_limit
 from broker.shell.dialing import Connected, Place
+from broker.shell.flush_thread import FlushThread
 from broker.shell.folders import FileFolder
 from broker.shell.logs import start_logging
 from broker.shell.os_errors import os_error_line
@@ -136,17 +138,22 @@ def _run(config: RocketConfig, log_level: str) -> None:
         )
         kept = _Kept(config, store)
         now = start_clock()
-        node = Node(now, Faults(now), Timers(), store.flush_log if config.flush_sync else _nothing_first)
+        node = Node(now, Faults(now), Timers())
+        flusher = FlushThread() if config.flush_sync else None
+        gate = None if flusher is None else FlushGate(store, flusher, now, config.sync_flush_timeout_ms)
         parts = Nameserver(Routes(), kept.values, kept.nameserver_settings)
         nameserver = NameserverService(parts, kept.guard, _wall_ms)
         deferred = _Deferred()
-        group = Group(config, store, node, deferred.dial, _make_seal(config.inner_credentials), _wall_ms)
+        seal = _make_seal(config.inner_credentials)
+        group = Group(config, store, node, deferred.dial, seal, _wall_ms, gate)
         broker = _make_broker(config, kept, node, nameserver, group)
-        connects = [node.connect_to(nameserver), node.connect_to(broker), *group.connects(broker)]
+        connects = [node.connect_to(nameserver), node.connect_to(broker, gate), *group.connects(broker)]
         listeners = [Listener(sock, connect=connect) for sock, connect in zip(sockets, connects, strict=True)]
         most = connections_max(CONNECTIONS_MAX, limit, descriptors_in_use(), 1, len(config.nameservers) + 2)
         server = Server(node, listeners, connections_max=most)
         deferred.server = server
+        if flusher is not None:
+            server.watch(flusher)
         freeze_collector()
         _flush_now_and_then(config, node, server, store)
         broker.start()
@@ -300,7 +307,7 @@ def _make_broker(config: RocketConfig, kept: _Kept, node: Node, nameserver: Name
         _wall_ms,
         random.randrange,
         _UniqueIds(options.address.address),
-        kept.state.store.flush_log if config.flush_sync else _nothing_first,
+        _nothing_first if group.gate is None else group.gate.keep_order,
         kept.offsets_file.write,
         kept.delays_file.write,
         kept.timers_file.write,
@@ -316,6 +323,8 @@ def _make_broker(config: RocketConfig, kept: _Kept, node: Node, nameserver: Name
     tables = (kept.state.store, topics, kept.state.groups, kept.state.offsets)
     files = (world.keep_delay_offsets, world.keep_timer_checkpoint, world.keep_request_modes)
     group.join(broker, nameservers, Kept(*tables, *files))
+    if group.gate is not None:
+        node.add(group.gate)
     return broker
 
 

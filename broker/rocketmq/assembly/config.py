@@ -57,6 +57,7 @@ class RocketConfig:
     told_address: str | None = None
     flush_sync: bool = False
     flush_interval_ms: int = 500
+    sync_flush_timeout_ms: int = 5_000
     auto_create_group: bool = True
     reserved_hours: int = 72
     replication: ReplicationOptions = field(default_factory=ReplicationOptions)
@@ -197,6 +198,7 @@ _NODE: Final[dict[str, tuple[Callable[[str], Any], str]]] = {
     "namesrvAddr": (_addresses, "nameservers"),
     "brokerIP1": (_text, "told_address"),
     "flushDiskType": (_flush_type, "flush_sync"),
+    "syncFlushTimeout": (_number(0, 3_600_000), "sync_flush_timeout_ms"),
     "flushIntervalCommitLog": (_number(1, 3_600_000), "flush_interval_ms"),
     "autoCreateSubscriptionGroup": (_bool, "auto_create_group"),
     "fileReservedTime": (_number(1, 1_000_000), "reserved_hours"),

@@ -9,6 +9,7 @@ from broker.rocketmq.assembly.config import PropertyError, RocketConfig
 from broker.rocketmq.core.broker import Broker
 from broker.rocketmq.core.options import BrokerOptions
 from broker.rocketmq.core.registration import Nameservers
+from broker.rocketmq.flush_gate import FlushGate
 from broker.rocketmq.node import Connection, Node
 from broker.rocketmq.replication.connection import ReplicationSession
 from broker.rocketmq.replication.following import Following
@@ -57,6 +58,7 @@ class Group:
     dial: Dial
     seal: Callable[[Frame], Frame]
     wall_ms: Callable[[], int]
+    gate: FlushGate | None
     master: Master | None = None
     following: Following | None = None
 
@@ -64,14 +66,19 @@ class Group:
         """Return what makes the sessions of those who connect to `replication_ports`."""
         if self.master is None or not replication_ports(self.config):
             return []
-        return [self.master.connect, self.node.connect_to(broker)]
+        return [self.master.connect, self.node.connect_to(broker, self.gate)]
 
     def make_role(self, options: BrokerOptions) -> BrokerRole:
         """Make the role of the broker. Raises `PropertyError` for a slave that cannot find a master."""
         replication = self.config.replication
         if replication.role is not Role.SLAVE:
             self.master = Master(
-                self.store, replication, self.node.open_other, self.node.dirty.add, lambda: self.node.now.ms
+                self.store,
+                replication,
+                self.node.open_other,
+                self.node.dirty.add,
+                lambda: self.node.now.ms,
+                self._flush_first,
             )
             return BrokerRole(replication, options, self._log_end, self.master.waiting, self.master.status)
         if replication.master_address is not None:
@@ -82,6 +89,14 @@ class Group:
                 "namesrvAddr or --nameserver"
             )
         return BrokerRole(replication, options, self._log_end, None, self._slave_status)
+
+    def _flush_first(self) -> None:
+        """Wait until the log is on the disk, where senders wait for that: nobody else may have more of it.
+
+        Raises `DiskSilent`.
+        """
+        if self.gate is not None:
+            self.gate.keep_order()
 
     def _log_end(self) -> int:
         return self.store.log.end
@@ -128,7 +143,13 @@ class Group:
     def _open_stream(self, address: str, make: Callable[[ReplicationSession], SlaveStream]) -> ReplicationSession:
         def session(number: int, host: Host) -> ReplicationSession:
             return ReplicationSession(
-                number, host, self.config.replication, self.node.dirty.add, lambda: self.node.now.ms, make
+                number,
+                host,
+                self.config.replication,
+                self.node.dirty.add,
+                lambda: self.node.now.ms,
+                make,
+                self._flush_first,
             )
 
         return self.node.open_other(address, session)

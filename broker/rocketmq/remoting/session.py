@@ -15,7 +15,7 @@ from formats.rocketmq.frame import FRAME_BYTES_MAX, Frame, FrameFlag, encode_fra
 from formats.rocketmq.hosts import Host
 from formats.rocketmq.versions import VERSION
 
-__all__ = ["IDLE_MS", "OUTPUT_BYTES_MAX", "Service", "Session"]
+__all__ = ["IDLE_MS", "OUTPUT_BYTES_MAX", "Gate", "Service", "Session"]
 
 log = logging.getLogger("broker.rocketmq.session")
 
@@ -47,10 +47,18 @@ class Service(Protocol):
         ...
 
 
+class Gate(Protocol):
+    """Decides when output may be sent; see `broker.rocketmq.flush_gate`."""
+
+    def take(self, holder: Session, data: bytearray) -> bytearray:
+        """Return what can be sent at once; the rest is handed to `Session.pass_on` later."""
+        ...
+
+
 class Session:
     """A connection; `host` is where it comes from. `changed` is told that there is something to send.
 
-    `now_ms` is a clock that never goes back.
+    `now_ms` is a clock that never goes back. What is sent passes `gate`, if there is one.
     """
 
     def __init__(
@@ -60,13 +68,18 @@ class Session:
         service: Service,
         changed: Callable[[Session], None],
         now_ms: Callable[[], int],
+        gate: Gate | None = None,
     ) -> None:
         self.session_id = session_id
         self.host = host
         self._service = service
         self._changed = changed
         self._now_ms = now_ms
+        self._gate = gate
         self._output = bytearray()
+        # What has passed the gate, and the size of what waits there.
+        self._passed = bytearray()
+        self._held_bytes = 0
         self._heard_ms = now_ms()
         self._opaque = 0
         self._finished = False
@@ -101,11 +114,31 @@ class Session:
     def take_output(self) -> bytearray:
         """Bytes that are to be sent now."""
         output, self._output = self._output, bytearray()
+        if self._gate is not None:
+            return self._take_passed(self._gate, output)
         return output
 
+    def _take_passed(self, gate: Gate, output: bytearray) -> bytearray:
+        if output:
+            size = len(output)
+            self._held_bytes += size
+            passed = gate.take(self, output)
+            if passed:
+                self._held_bytes -= size
+                self._passed += passed
+        output, self._passed = self._passed, bytearray()
+        return output
+
+    def pass_on(self, data: bytearray, held_bytes: int) -> None:
+        """Have data sent instead of the `held_bytes` that waited at the gate."""
+        self._held_bytes -= held_bytes
+        if not self._finished:
+            self._passed += data
+            self._changed(self)
+
     def output_size(self) -> int:
-        """The number of bytes that `take_output` would give."""
-        return len(self._output)
+        """The number of bytes that `take_output` would give, with those that wait at the gate."""
+        return len(self._output) + len(self._passed) + self._held_bytes
 
     def output_sent(self) -> None:
         """The peer has taken all that was given."""

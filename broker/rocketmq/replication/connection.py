@@ -14,12 +14,16 @@ from formats.errors import FormatError
 from formats.rocketmq.hosts import Host
 from formats.rocketmq.replication import BODY_BYTES_MAX
 
-__all__ = ["ReplicationEnd", "ReplicationSession"]
+__all__ = ["ReplicationEnd", "ReplicationSession", "nothing_first"]
 
 log = logging.getLogger("broker.rocketmq.replication")
 
 # More than a piece with its header.
 _EVENT_BYTES_MAX = BODY_BYTES_MAX + 64
+
+
+def nothing_first() -> None:
+    """Leave it to the kernel when the log goes to the disk."""
 
 
 class ReplicationEnd(Protocol):
@@ -48,7 +52,8 @@ class ReplicationEnd(Protocol):
 class ReplicationSession:
     """A connection, to a slave or to a master; `host` is the other end. `changed` is told that something is to be sent.
 
-    `now_ms` is a clock that never goes back.
+    `now_ms` is a clock that never goes back. `flush_first` waits until the log is on the disk before anything is said
+    about it; while it raises `OSError`, nothing is said.
     """
 
     def __init__(
@@ -59,7 +64,9 @@ class ReplicationSession:
         changed: Callable[[ReplicationSession], None],
         now_ms: Callable[[], int],
         make_end: Callable[[ReplicationSession], ReplicationEnd],
+        flush_first: Callable[[], None] = nothing_first,
     ) -> None:
+        self._flush_first = flush_first
         self.session_id = session_id
         self.host = host
         self.reason = ""
@@ -109,6 +116,11 @@ class ReplicationSession:
     def take_output(self) -> bytearray:
         """Take the output to be sent."""
         if self.finished:
+            return bytearray()
+        try:
+            self._flush_first()
+        except OSError as error:
+            log.warning("%s: nothing is sent for now: %s", self.description, error.strerror)
             return bytearray()
         data = self._end.output()
         if data:

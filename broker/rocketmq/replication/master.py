@@ -6,7 +6,7 @@ from collections.abc import Callable
 from typing import Protocol, TypeVar
 
 from broker.rocketmq.node import Connection
-from broker.rocketmq.replication.connection import ReplicationSession
+from broker.rocketmq.replication.connection import ReplicationSession, nothing_first
 from broker.rocketmq.replication.copies import Copies
 from broker.rocketmq.replication.options import ReplicationOptions
 from broker.rocketmq.replication.waiting import Waiting
@@ -26,7 +26,10 @@ class OpenOther(Protocol):
 
 
 class Master:
-    """The slaves of a broker. `changed` is told of sessions with something to send, `now_ms` never goes back."""
+    """The slaves of a broker. `changed` is told of sessions with something to send, `now_ms` never goes back.
+
+    `flush_first` is as `ReplicationSession` has it.
+    """
 
     def __init__(
         self,
@@ -35,7 +38,9 @@ class Master:
         open_other: OpenOther,
         changed: Callable[[ReplicationSession], None],
         now_ms: Callable[[], int],
+        flush_first: Callable[[], None] = nothing_first,
     ) -> None:
+        self._flush_first = flush_first
         self._store = store
         self._options = options
         self._open_other = open_other
@@ -48,7 +53,9 @@ class Master:
         """Make the session of a slave that connects."""
 
         def make(number: int, host: Host) -> ReplicationSession:
-            return ReplicationSession(number, host, self._options, self._changed, self._now_ms, self.copies.add)
+            return ReplicationSession(
+                number, host, self._options, self._changed, self._now_ms, self.copies.add, self._flush_first
+            )
 
         return self._open_other(peer, make)
 

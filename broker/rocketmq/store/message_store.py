@@ -271,13 +271,27 @@ class MessageStore:
     def _unflushed_log(self) -> list[StoreFile | Directory]:
         return self.log.files.unflushed(self.flushed, self.log.end)
 
-    def flush_log(self) -> None:
-        """Wait until the commit log is on the disk: everything else can be derived from it."""
-        if self.flushed < self.log.end:
-            for file in self._unflushed_log():
+    @property
+    def log_end(self) -> int:
+        """Return the offset behind the last record of the log."""
+        return self.log.end
+
+    def begin_log_flush(self) -> tuple[Callable[[], None], Callable[[], None]]:
+        """Return what waits until the commit log is on the disk, as far as it is written, and what notes it then.
+
+        Everything else can be derived from the log.
+        """
+        files, end, made = self._unflushed_log(), self.log.end, self.log.files.made
+
+        def wait() -> None:
+            for file in files:
                 file.flush()
-            self.flushed = self.log.end
-            self.log.files.flushed(self.log.files.made)
+
+        def note() -> None:
+            self.flushed = max(self.flushed, end)
+            self.log.files.flushed(made)
+
+        return wait, note
 
     def flush(self) -> None:
         """Wait until everything is on the disk, and note this in the checkpoint."""

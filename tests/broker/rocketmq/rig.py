@@ -93,7 +93,7 @@ class Rig:
             lambda: self.wall_ms,
             lambda below: below - 1,
             lambda: "MADE",
-            lambda: self.store.flush_log() if self.is_sync else None,
+            self._flush_log,
             self._keep("offsets"),
             self._keep("delays"),
             self._keep("timers"),
@@ -103,6 +103,11 @@ class Rig:
             lambda: 0.0,
         )
         self.broker = Broker(state, world, self.faults, Nameservers(self.options, self.topics, ()))
+
+    def _flush_log(self) -> None:
+        if self.is_sync:
+            for step in self.store.begin_log_flush():
+                step()
 
     def _keep(self, name: str) -> Any:
         def keep(data: bytes) -> None:

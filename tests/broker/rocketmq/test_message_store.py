@@ -336,6 +336,11 @@ def test_folders_that_a_killed_process_has_made_are_flushed_by_the_next() -> Non
         assert any(each is folder for each in flush.files)
 
 
+def flush_log(store: MessageStore) -> None:
+    for step in store.begin_log_flush():
+        step()
+
+
 def test_log_that_is_flushed_during_a_flush_has_its_new_files_in_the_folder() -> None:
     """The flush in a thread will take the folder to the disk, too, but that may be later."""
     root = MemoryFolder()
@@ -346,7 +351,7 @@ def test_log_that_is_flushed_during_a_flush_has_its_new_files_in_the_folder() ->
     assert flush is not None
     assert folder.unflushed == [("00000000000000000000", None)]
     store.put(make_message(1), 1_000_000)
-    store.flush_log()
+    flush_log(store)
     assert folder.unflushed == []
     # A file that is made during a flush is not in the folder for good by its end.
     store.end_flush(flush)
@@ -357,7 +362,7 @@ def test_log_that_is_flushed_during_a_flush_has_its_new_files_in_the_folder() ->
     store.put(make_message(3, size=800), 1_000_000)
     assert folder.unflushed == [("00000000000000001024", None)]
     store.end_flush(flush)
-    store.flush_log()
+    flush_log(store)
     assert folder.unflushed == []
 
 

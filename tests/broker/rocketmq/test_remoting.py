@@ -36,9 +36,9 @@ class Echo:
         self.gone.append(session)
 
 
-def make_node(**parts: Any) -> Node:
+def make_node() -> Node:
     now = Now()
-    return Node(now, Faults(now), Timers(), parts.get("before_sending", lambda: None))
+    return Node(now, Faults(now), Timers())
 
 
 def open_session(node: Node, service: Any) -> Session:

@@ -22,6 +22,7 @@ from broker.rocketmq.core.pop.order import Orders
 from broker.rocketmq.core.registration import Nameservers
 from broker.rocketmq.core.topics import Topics
 from broker.rocketmq.core.transactions import TransactionTimes
+from broker.rocketmq.flush_gate import Flushed, FlushGate
 from broker.rocketmq.node import Node
 from broker.rocketmq.remoting.session import Session
 from broker.rocketmq.settings import Settings
@@ -47,6 +48,7 @@ ENTRY_BYTES = CONSUME_QUEUE_ENTRY.size
 STORE = StoreOptions(16 << 10, 100 * ENTRY_BYTES, 40, 150)
 TIMES = TransactionTimes(check_interval_ms=4_000, timeout_ms=2_000, checks_max=1_000)
 FLUSH_MS = 500
+SYNC_FLUSH_MS = 5_000
 _V6_MASK = int(SystemFlag.BORN_HOST_V6 | SystemFlag.STORE_HOST_V6)
 
 
@@ -56,6 +58,17 @@ class Tear(Enum):
     RECORD = "amid the record"
     ENTRY = "amid the entry of its queue"
     INDEX = "before it is in the index"
+
+
+class _AtOnce:
+    """Flushes when it is told to: nothing happens meanwhile."""
+
+    def begin(self, work: Callable[[], None], done: Flushed) -> None:
+        work()
+        done(None)
+
+    def wait(self, timeout_s: float) -> bool:
+        return False
 
 
 class Process:
@@ -76,7 +89,8 @@ class Process:
         due = make_due_time(DELAYS_MS)
         self.store = open_store(disk.root, STORE, lambda ms: f"{ms:017d}", due)
         self.now = Now(0, 0)
-        self.node = Node(self.now, Faults(self.now), Timers(), self._before_sending)
+        self.node = Node(self.now, Faults(self.now), Timers())
+        self._gate = FlushGate(self.store, _AtOnce(), self.now, SYNC_FLUSH_MS) if is_sync else None
         state = self._state()
         self.topics = state.topics
         self.broker = Broker(state, self._world(), self.node.faults, Nameservers(self.options, state.topics, ()))
@@ -111,7 +125,7 @@ class Process:
             self._wall_ms,
             self._random.randrange,
             self._make_id,
-            self._before_sending,
+            self._flush_log,
             self._keeper("offsets"),
             self._keeper("delays"),
             self._keeper("timers"),
@@ -131,9 +145,9 @@ class Process:
         self._ids += 1
         return f"MADE{self._wall_ms()}{self._ids}"
 
-    def _before_sending(self) -> None:
-        if self.is_sync:
-            self.store.flush_log()
+    def _flush_log(self) -> None:
+        if self._gate is not None:
+            self._gate.keep_order()
 
     def make_topic(self, name: str, queues: int) -> None:
         """Make a topic, unless it is there."""
@@ -142,7 +156,7 @@ class Process:
 
     def connect(self, port: int) -> Session:
         """Open the session of a client that connects."""
-        return self.node.open(f"127.0.0.1:{port}", self.broker)
+        return self.node.open(f"127.0.0.1:{port}", self.broker, self._gate)
 
     # -- steps
 
@@ -163,7 +177,7 @@ class Process:
     def before_sending(self) -> None:
         """Wait for the disk, if something is to be sent. May raise `Crash`: the power fails."""
         if self.node.dirty:
-            self.node.before_sending()
+            self._flush_log()
             self.node.dirty.clear()
 
     # -- the flush beside the loop

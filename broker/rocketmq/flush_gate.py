@@ -1,0 +1,211 @@
+"""Hold back the output of a node with SYNC_FLUSH until the disk has what it is about.
+
+Everything that connections are to be sent waits until the log is on the disk, as far as it had been written when that
+was said. A flush runs beside the loop, one at a time, and what is written meanwhile goes with the next (group commit).
+
+A disk that does not finish in time must not silence the node: what has waited for `timeout_ms` is sent all the same,
+with the answers to those who sent messages turned into FLUSH_DISK_TIMEOUT (source: GroupCommitRequest,
+FlushDiskWatcher). The messages are stored, and whether a loss of power leaves them is open.
+"""
+
+from __future__ import annotations
+
+import errno
+import logging
+from collections import deque
+from collections.abc import Callable, Sequence
+from typing import Final, NamedTuple, Protocol
+
+from broker.common.clock import Now
+from formats.rocketmq.codes import ResponseCode
+from formats.rocketmq.frame import Frame, encode_frame, next_frame
+
+__all__ = ["DiskSilent", "FlushGate", "Flushed", "Flusher", "Held", "LogFlush"]
+
+log = logging.getLogger("broker.rocketmq")
+
+# How long what keeps a file waits for the log, which goes to the disk before: nothing else is done meanwhile.
+FILE_WAIT_MS: Final = 1_000
+
+_SUCCESS, _TIMEOUT = ResponseCode.SUCCESS, ResponseCode.FLUSH_DISK_TIMEOUT
+
+
+class DiskSilent(OSError):
+    """A file is not written, as the log, which goes before it, is not on the disk in time."""
+
+
+class Held(Protocol):
+    """A connection whose output waits."""
+
+    def pass_on(self, data: bytearray, held_bytes: int) -> None:
+        """Have data sent instead of the `held_bytes` that were held back, unless the connection is over."""
+        ...
+
+
+# Called in the loop, when the disk has what was to be flushed, or with the error that it has instead.
+Flushed = Callable[[Exception | None], None]
+
+
+class Flusher(Protocol):
+    """A thread, or the like, that flushes beside the loop, one flush at a time."""
+
+    def begin(self, work: Callable[[], None], done: Flushed) -> None:
+        """Do `work`, and then call `done`."""
+        ...
+
+    def wait(self, timeout_s: float) -> bool:
+        """Wait for the end of the work that was begun, and have `done` called; False if the time is over before."""
+        ...
+
+
+class LogFlush(Protocol):
+    """The store, as the gate knows it."""
+
+    @property
+    def flushed(self) -> int:
+        """The offset of the log before which everything is on the disk."""
+        ...
+
+    @property
+    def log_end(self) -> int:
+        """The offset behind what was written."""
+        ...
+
+    def begin_log_flush(self) -> tuple[Callable[[], None], Callable[[], None]]:
+        """Return what waits until the log is on the disk, as far as it is written, and what notes it then."""
+        ...
+
+
+class _Entry(NamedTuple):
+    end: int
+    until_ms: int
+    holder: Held
+    data: bytearray
+
+
+class FlushGate:
+    """All that waits, in the order in which it was said; see `broker.rocketmq.node.Part`."""
+
+    def __init__(self, store: LogFlush, flusher: Flusher, now: Now, timeout_ms: int) -> None:
+        self._store = store
+        self._flusher = flusher
+        self._now = now
+        self._timeout_ms = timeout_ms
+        self._entries: deque[_Entry] = deque()
+        # Since when the flush runs that is under way.
+        self._since_ms: int | None = None
+        self._error: Exception | None = None
+        self._is_late = False
+
+    def take(self, holder: Held, data: bytearray) -> bytearray:
+        """Return what of the data can be sent at once: all of it or nothing, which then is passed on later."""
+        store = self._store
+        end = store.log_end
+        if store.flushed >= end:
+            self._release()
+            return data
+        if self._timeout_ms == 0:
+            data = late(data)
+            self._begin()
+            return data
+        self._entries.append(_Entry(end, self._now.ms + self._timeout_ms, holder, data))
+        self._begin()
+        return bytearray()
+
+    def keep_order(self) -> None:
+        """Wait until the log is on the disk, before a file is written that says how far something is done.
+
+        Raises `DiskSilent`: what is to be kept in the file can be kept later.
+        """
+        store = self._store
+        for _ in range(2):
+            if store.flushed >= store.log_end:
+                return
+            # A flush that was under way may have begun before the last messages: then there is another one.
+            self._begin()
+            if self._since_ms is None:
+                continue
+            left_ms = FILE_WAIT_MS - (self._now.ms - self._since_ms)
+            if left_ms <= 0 or not self._flusher.wait(left_ms / 1000):
+                break
+        if store.flushed < store.log_end:
+            raise DiskSilent(errno.ETIMEDOUT, "the disk does not finish a flush")
+
+    def _begin(self) -> None:
+        if self._since_ms is not None:
+            return
+        work, note = self._store.begin_log_flush()
+        self._since_ms = self._now.ms
+
+        def done(error: Exception | None) -> None:
+            self._since_ms = None
+            if error is not None:
+                self._error = error
+                return
+            note()
+            if self._is_late:
+                self._is_late = False
+                log.warning("the disk finishes flushes again")
+            self._release()
+            if self._entries:
+                self._begin()
+
+        self._flusher.begin(work, done)
+
+    def _release(self) -> None:
+        entries, flushed = self._entries, self._store.flushed
+        while entries and entries[0].end <= flushed:
+            entry = entries.popleft()
+            entry.holder.pass_on(entry.data, len(entry.data))
+
+    # -- see `broker.rocketmq.node.Part`
+
+    def end_step(self) -> bool:
+        """Raise the error of a flush: nobody knows any longer what is on the disk."""
+        if self._error is not None:
+            raise self._error
+        return False
+
+    def tick(self) -> None:
+        """Send what has waited for too long."""
+        self._release()
+        entries, now_ms = self._entries, self._now.ms
+        while entries and entries[0].until_ms <= now_ms:
+            if not self._is_late:
+                self._is_late = True
+                log.error(
+                    "a flush of the commit log takes more than %d ms: messages are answered FLUSH_DISK_TIMEOUT",
+                    self._timeout_ms,
+                )
+            entry = entries.popleft()
+            entry.holder.pass_on(late(entry.data), len(entry.data))
+
+    def leave(self) -> None:
+        """Wait for the disk, as long as somebody may wait for it, and send everything."""
+        deadline_s = self._timeout_ms / 1000
+        while self._entries and self._since_ms is not None and self._flusher.wait(deadline_s):
+            pass
+        while self._entries:
+            entry = self._entries.popleft()
+            entry.holder.pass_on(late(entry.data), len(entry.data))
+
+
+def late(data: bytearray) -> bytearray:
+    """Turn the answers to those who sent messages into FLUSH_DISK_TIMEOUT; leave everything else as it is."""
+    made: list[bytes] = []
+    view, at, end = memoryview(bytes(data)), 0, len(data)
+    while (found := next_frame(view, at, end, end)) is not None:
+        frame, behind = found
+        whole = bytes(view[at:behind])
+        made.append(encode_frame(frame._replace(code=_TIMEOUT)) if _is_sent(frame) else whole)
+        at = behind
+    return bytearray(b"".join(made))
+
+
+_SENT: Final[Sequence[str]] = ("msgId", "queueOffset", "transactionId")
+
+
+def _is_sent(frame: Frame) -> bool:
+    """Return whether a frame says that messages were stored (see `SendMessageResponse`)."""
+    fields = frame.ext_fields
+    return frame.is_response and frame.code == _SUCCESS and fields is not None and all(name in fields for name in _SENT)
