@@ -2,12 +2,17 @@
 
 from __future__ import annotations
 
+import errno
+
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from broker.rocketmq.flush_gate import DiskSilent
+from broker.rocketmq.replication.connection import ReplicationSession
 from broker.rocketmq.replication.lifecycles import CopyState, SlaveState
 from broker.rocketmq.replication.options import ReplicationOptions, Role
+from formats.rocketmq.hosts import Host
 from formats.rocketmq.replication import REPORT, TRANSFER, Report, Transfer
 from tests.broker.rocketmq.replication.streams import MASTER, Clock, Master, Replica, carry, pump
 from tests.broker.rocketmq.test_copying import kept, log_bytes
@@ -329,3 +334,34 @@ def test_slave_that_is_stopped_while_it_dials_takes_in_nothing(replica: Replica)
     failed("too late")
     assert connected(address).finished
     assert replica.slave.state is SlaveState.STOPPED
+
+
+def test_nothing_is_said_of_a_log_that_cannot_be_flushed() -> None:
+    is_silent = True
+    asked: list[bool] = []
+
+    def flush_first() -> None:
+        asked.append(is_silent)
+        if is_silent:
+            raise DiskSilent(errno.ETIMEDOUT, "the disk does not finish a flush")
+
+    class End:
+        def take(self, data: memoryview, at: int, end: int) -> int:
+            return end
+
+        def output(self) -> bytearray:
+            return bytearray(b"a piece of the log")
+
+        def has_output(self) -> bool:
+            return True
+
+        def ended(self, session: ReplicationSession, reason: str) -> None: ...
+
+    options = ReplicationOptions()
+    session = ReplicationSession(
+        1, Host("10.0.0.2", 1), options, lambda _: None, lambda: 0, lambda _: End(), flush_first
+    )
+    assert session.take_output() == b""
+    is_silent = False
+    assert session.take_output() == b"a piece of the log"
+    assert asked == [True, False]
