@@ -20,15 +20,24 @@ _HEAP: Final = ("-Xms1g", "-Xmx1g", "-Xmn512m", "-XX:+UseG1GC")
 class ReferenceProcess:
     """A nameserver and a broker in two processes, with a store in `folder`. `ready_s` is from their start on.
 
-    `properties` are added to the broker's configuration; `heap` are Java's options for the memory of each.
+    `properties` are added to the broker's configuration; `heap` are Java's options for the memory of each. With a
+    `nameserver` elsewhere, HOST:PORT, it is a broker only.
     """
 
-    def __init__(self, class_path: str, folder: Path, properties: str = "", heap: Sequence[str] = _HEAP) -> None:
+    def __init__(
+        self,
+        class_path: str,
+        folder: Path,
+        properties: str = "",
+        heap: Sequence[str] = _HEAP,
+        nameserver: str | None = None,
+    ) -> None:
         self._class_path = class_path
         self._folder = folder
         self._properties = properties
         self._heap = heap
         self.port = free_port()
+        self._elsewhere = nameserver
         self._nameserver_port = free_port()
         self._processes: list[subprocess.Popen[bytes]] = []
         self.ready_s = 0.0
@@ -36,7 +45,7 @@ class ReferenceProcess:
     @property
     def nameserver(self) -> str:
         """HOST:PORT, as clients are given it."""
-        return f"{HOST}:{self._nameserver_port}"
+        return self._elsewhere or f"{HOST}:{self._nameserver_port}"
 
     @property
     def pids(self) -> list[int]:
@@ -54,7 +63,8 @@ class ReferenceProcess:
             f"storePathRootDir={self._folder / 'store'}\nflushDiskType=ASYNC_FLUSH\n{self._properties}"
         )
         begin = time.monotonic()
-        self._run("org.apache.rocketmq.namesrv.NamesrvStartup", namesrv)
+        if self._elsewhere is None:
+            self._run("org.apache.rocketmq.namesrv.NamesrvStartup", namesrv)
         self._run("org.apache.rocketmq.broker.BrokerStartup", broker)
         try:
             for process in self._processes:
@@ -77,7 +87,7 @@ class ReferenceProcess:
         )
 
     def _wait(self, process: subprocess.Popen[bytes], begin: float) -> None:
-        out = self._folder / ("namesrv.out" if process is self._processes[0] else "broker.out")
+        out = self._folder / ("broker.out" if process is self._processes[-1] else "namesrv.out")
         while b"boot success" not in out.read_bytes():
             if process.poll() is not None or time.monotonic() > begin + READY_S:
                 raise SystemExit(f"the reference does not start: {out.read_text()[-2000:]}")
