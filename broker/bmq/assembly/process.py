@@ -19,7 +19,7 @@ from broker.bmq.assembly.control import ControlLines
 from broker.bmq.assembly.credentials import make_credential_provider
 from broker.bmq.config import NodeConfig
 from broker.bmq.config.cluster_schema import ClusterDefinition, ClusterProxyDefinition
-from broker.bmq.core.config import MessageThrottle, NodeIdentity
+from broker.bmq.core.config import MessageThrottle, NodeIdentity, ReopenPace
 from broker.bmq.node.node import Node
 from broker.bmq.session.authentication import Authentications
 from broker.bmq.session.credentials import Credentials
@@ -84,6 +84,9 @@ def configure(node: Node, cluster: ClusterDefinition | ClusterProxyDefinition) -
     )
     node.keepalive_ms = cluster.queue_operations.keepalive_duration_ms
     node.open_timeout_ms = cluster.queue_operations.open_timeout_ms
+    node.reopen_pace = ReopenPace(
+        cluster.queue_operations.reopen_retry_interval_ms, cluster.queue_operations.reopen_max_attempts
+    )
     node.shutdown_timeout_ms = cluster.queue_operations.shutdown_timeout_ms
     node.keep_rejected = keep_rejected
 

@@ -157,9 +157,9 @@ class QueueOperationsConfig(Model):
     reopen_timeout_ms: Int = 43_200_000
     """Accepted; has no effect."""
     reopen_retry_interval_ms: Int = 5000
-    """Accepted; has no effect."""
+    """Time after which a queue is opened again at a new upstream that refused it, at a proxy or a replica."""
     reopen_max_attempts: Int = 10
-    """Accepted; has no effect."""
+    """Number of such attempts, the first included; an alarm is raised then."""
     assignment_timeout_ms: Int = 15_000
     """Accepted; has no effect."""
     keepalive_duration_ms: Int = 1_800_000

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from enum import Enum
 from typing import Any
 
-__all__ = ["DEFAULT_APP_ID", "DomainConfig", "MessageThrottle", "Mode", "NodeIdentity"]
+__all__ = ["DEFAULT_APP_ID", "DomainConfig", "MessageThrottle", "Mode", "NodeIdentity", "ReopenPace"]
 
 # The app id of queues without app ids (source: bmqp::ProtocolUtil::k_DEFAULT_APP_ID).
 DEFAULT_APP_ID = "__default"
@@ -70,6 +70,17 @@ class DomainConfig:
         if self.mode is Mode.FANOUT:
             return dict(self.subscriptions)
         return {DEFAULT_APP_ID: self.subscriptions[0][1]} if self.subscriptions else {}
+
+
+@dataclass(frozen=True, slots=True)
+class ReopenPace:
+    """How often, and in all, an upstream that refuses to open a queue again is asked to.
+
+    Source: mqbcfg::QueueOperationsConfig.
+    """
+
+    interval_ms: int = 5000
+    attempts_max: int = 10
 
 
 @dataclass(frozen=True, slots=True)

@@ -8,7 +8,7 @@ from collections.abc import Callable, Mapping, Sequence
 from broker.bmq.core.clocks import Clocks
 from broker.bmq.core.cluster_errors import ClusterError
 from broker.bmq.core.cluster_view import ClusterView, CopiedMessage, ProxyView
-from broker.bmq.core.config import DEFAULT_APP_ID, DomainConfig, MessageThrottle, Mode, NodeIdentity
+from broker.bmq.core.config import DEFAULT_APP_ID, DomainConfig, MessageThrottle, Mode, NodeIdentity, ReopenPace
 from broker.bmq.core.ledger import Ledger, app_infos
 from broker.bmq.core.work import Work
 from broker.bmq.node.changes import delete_queue, key_salt, room_for_queue, sync_apps, sync_apps_at_start
@@ -142,6 +142,7 @@ class Node:
         self.keepalive_ms = KEEPALIVE_MS
         # Time that a client waits for a queue that is opened elsewhere.
         self.open_timeout_ms = OPEN_TIMEOUT_MS
+        self.reopen_pace = ReopenPace()
         # Time that a node which is to stop waits for these confirms.
         self.shutdown_timeout_ms = SHUTDOWN_TIMEOUT_MS
         self.keep_rejected: Callable[[str], str] = _no_files

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Protocol
 
-from broker.bmq.core.config import MessageThrottle
+from broker.bmq.core.config import MessageThrottle, ReopenPace
 from broker.bmq.core.work import Work
 from broker.common.clock import Now
 from broker.common.faults import Faults
@@ -46,6 +46,11 @@ class Surroundings(Protocol):
     @property
     def open_timeout_ms(self) -> int:
         """The time that a client waits for a queue that is served elsewhere to be open."""
+        ...
+
+    @property
+    def reopen_pace(self) -> ReopenPace:
+        """The pace at which a queue that is served elsewhere is opened there again."""
         ...
 
     @property

@@ -55,13 +55,14 @@ class PeerUpstream:
     def is_up(self) -> bool:
         return self._hops.links.is_up(self.node_id)
 
-    def request(self, choice: object, answered: Answered) -> None:
+    def request(self, choice: object, answered: Answered) -> int:
         try:
             # After everything queued for that node.
             self._hops.send_to(self.node_id)
-            self._hops.requests.send(self.node_id, choice, answered)
+            return self._hops.requests.send(self.node_id, choice, answered)
         except Exception as error:
             self.fail(error)
+            return 0
 
     def event(self, kind: EventType, head: bytes = b"") -> bytearray:
         return self._hops.outbox(self.node_id).event(kind, head)

@@ -11,9 +11,10 @@ from collections.abc import Callable
 from typing import NamedTuple
 
 from broker.bmq.core.cluster_errors import ClusterError
-from broker.bmq.core.config import DEFAULT_APP_ID
+from broker.bmq.core.config import DEFAULT_APP_ID, ReopenPace
 from broker.bmq.queue.handles import QueueFlag, Refusal, app_id_of
 from broker.bmq.relay.counts import COUNT_MAX, Count
+from broker.bmq.relay.reopening import PASSING, RETRY_MS, Reopening
 from broker.bmq.relay.unanswered import Unanswered
 from broker.bmq.relay.upstream import TRANSITIONS, Trigger, Upstream, UpstreamState
 from broker.common.clock import Now
@@ -35,16 +36,6 @@ __all__ = ["Openings", "UpstreamConsumer"]
 
 log = logging.getLogger("broker.relay")
 
-RETRY_MS = 200
-
-# Failures after which a request may succeed when repeated, here or at another node.
-PASSING = {
-    StatusCategory.TIMEOUT,
-    StatusCategory.NOT_CONNECTED,
-    StatusCategory.CANCELED,
-    StatusCategory.NOT_READY,
-}
-
 PASSING_CODES = {ClusterError.STOPPING, ClusterError.NOT_PRIMARY}
 
 # Callback with the result of an open request: None if it is open.
@@ -57,9 +48,9 @@ class Opening(NamedTuple):
 
 
 class UpstreamConsumer:
-    """An app read by this relay: `reads` counts its opens; `asked` is True if this upstream knows of it."""
+    """An app read by this relay: `reads` counts its opens; `asked` is True if this upstream was told of it."""
 
-    __slots__ = ("app_id", "asked", "asking", "reads", "sub_id", "subscriptions")
+    __slots__ = ("app_id", "asked", "asking", "is_refused", "reads", "sub_id", "subscriptions")
 
     def __init__(self, app_id: str, sub_id: int) -> None:
         self.app_id = app_id
@@ -67,6 +58,7 @@ class UpstreamConsumer:
         self.reads = Count()
         self.asking = 0  # open requests in flight
         self.asked = False
+        self.is_refused = False  # it is not open at this upstream
         self.subscriptions: tuple[Subscription, ...] = ()
 
     @property
@@ -95,6 +87,7 @@ class Openings:
         opened: Callable[[Callable[[], None]], None],
         learn: Callable[[OpenQueueResponse], None],
         reads: Callable[[str], None],
+        pace: ReopenPace,
     ) -> None:
         self.uri = uri
         self.queue_id = queue_id
@@ -105,16 +98,16 @@ class Openings:
         self._now = now
         self._timers = timers
         self._opened = opened
-        self._learn = learn
+        self.learn = learn
         self._reads = reads
-        self._writers_asked = False
         self._waiting: list[Opening] = []
         self._finished = False
         self._unanswered = Unanswered()
         self._asking = 0  # open requests in flight, for which `waiting` is empty
         self._is_leaving = False
-        self._sent: list[QueueHandleParameters] = []  # those of them that the upstream has got, and not answered
+        self.sent: list[QueueHandleParameters] = []  # those of them that the upstream has got, and not answered
         self._last_sub_id = 0
+        self._reopening = Reopening(self, now, timers, pace)
         # Incremented with each upstream: answers of older ones are ignored.
         self.generation = 0
 
@@ -146,7 +139,7 @@ class Openings:
         Returns the number of requests: `answered` is called as often, later.
         """
         self._is_leaving = True
-        consumers = [each for each in self.consumers.values() if each.subscriptions]
+        consumers = [each for each in self.consumers.values() if each.subscriptions and not each.is_refused]
         if self.state is not UpstreamState.OPEN:
             return 0
         for consumer in consumers:
@@ -161,7 +154,7 @@ class Openings:
         self.upstream = upstream
         self.generation += 1
         self._forget_asked()
-        self._reopen()
+        self._reopening.begin()
 
     def lost(self) -> None:
         """Remove the upstream. Pending configurations are answered: the next upstream gets them.
@@ -170,7 +163,7 @@ class Openings:
         """
         if self.upstream is not None and self.upstream.is_up:
             self._close_all()
-        self._sent.clear()
+        self.sent.clear()
         self._forget_asked()
         self._is_leaving = False
         self.state = TRANSITIONS[self.state, Trigger.LOST]
@@ -180,70 +173,13 @@ class Openings:
 
     def _forget_asked(self) -> None:
         """Reset the state known to the upstream."""
-        self._writers_asked = False
+        self._reopening.writers_asked = False
         self.writes.forget()
         for consumer in self.consumers.values():
-            consumer.asked = False
+            consumer.asked = consumer.is_refused = False
             consumer.reads.forget()
 
-    def _reopen(self) -> None:
-        generation = self.generation
-        left = 0
-        again = False
-
-        def answered(choice: object, what: str) -> None:
-            nonlocal left, again
-            if generation != self.generation:
-                return
-            left -= 1
-            if isinstance(choice, Status):
-                passing = choice.category in PASSING or choice.category is StatusCategory.REFUSED
-                log.warning("queue '%s' cannot be opened again upstream for %s: %s", self.uri, what, choice)
-                again |= passing
-                if passing:
-                    self._not_asked(what)
-            elif isinstance(choice, OpenQueueResponse):
-                self._learn(choice)
-            if not left:
-                if again:
-                    self._timers.at(self._now.ms + RETRY_MS, lambda: self._retry(generation))
-                else:
-                    self._all_opened()
-
-        assert self.upstream is not None
-        requests: list[tuple[OpenQueue, str]] = []
-        if self.writers and not self._writers_asked:
-            self._writers_asked = True
-            flags = QueueFlag.WRITE | QueueFlag.ACK
-            requests.append((OpenQueue(handle_parameters=self._parameters(None, flags, 0, self.writes.tell())), ""))
-        for consumer in self.consumers.values():
-            if consumer.readers and not consumer.asked:
-                consumer.asked = True
-                parameters = self._parameters(consumer, QueueFlag.READ, consumer.reads.tell(), 0)
-                requests.append((OpenQueue(handle_parameters=parameters), consumer.app_id))
-        left = len(requests)
-        for request, what in requests:
-            log.info(
-                "Sent ReopenQueue request for queue '%s', app '%s' to %s", self.uri, what, self.upstream.description
-            )
-            self.upstream.request(request, lambda choice, what=what: answered(choice, what))  # type: ignore[misc]
-        if not requests:
-            self._all_opened()
-
-    def _not_asked(self, app_id: str) -> None:
-        """Note that the upstream does not know of an app or, without a name, of the writers."""
-        if not app_id:
-            self._writers_asked = False
-            self.writes.forget()
-        elif app_id in self.consumers:
-            self.consumers[app_id].asked = False
-            self.consumers[app_id].reads.forget()
-
-    def _retry(self, generation: int) -> None:
-        if generation == self.generation and self.state is UpstreamState.OPENING:
-            self._reopen()
-
-    def _all_opened(self) -> None:
+    def all_opened(self) -> None:
         generation = self.generation
         self._opened(lambda: self._kept_sent(generation))
 
@@ -252,9 +188,21 @@ class Openings:
             return
         self.state = TRANSITIONS[self.state, Trigger.OPENED]
         for consumer in self.consumers.values():
-            if consumer.subscriptions:
+            if consumer.subscriptions and not consumer.is_refused:
                 self._send_subscriptions(consumer, lambda: None)
         self._open_waiting()
+
+    def opened_late(self, consumer: UpstreamConsumer | None, surplus: int) -> None:
+        """Handle opens of an app, or of writers, that were refused before; `surplus` have been closed meanwhile."""
+        if surplus and consumer is None:
+            self._close(self.parameters(None, QueueFlag.WRITE | QueueFlag.ACK, 0, surplus))
+        elif surplus:
+            self._close(self.parameters(consumer, QueueFlag.READ, surplus, 0))
+        if consumer is not None and consumer.reads.told:
+            consumer.is_refused = False
+            self._reads(consumer.app_id)
+            if self.state is UpstreamState.OPEN and consumer.subscriptions:
+                self._send_subscriptions(consumer, lambda: None)
 
     # -- what clients ask
 
@@ -285,15 +233,16 @@ class Openings:
                 self._drop_unused(consumer)
                 self.open(parameters, answered)
                 return
-            if asked in self._sent:
-                self._sent.remove(asked)
+            if asked in self.sent:
+                self.sent.remove(asked)
             granted = choice is None or isinstance(choice, OpenQueueResponse)
             self._count(parameters, asked, consumer, granted=granted)
             if isinstance(choice, OpenQueueResponse):
                 log.info("received OpenQueueResponse for queue '%s', app '%s'", self.uri, consumer and consumer.app_id)
-                self._learn(choice)
+                self.learn(choice)
             if granted:
                 if consumer is not None:
+                    consumer.is_refused = False
                     self._reads(consumer.app_id)
                 answered(None)
             elif isinstance(choice, Status) and (choice.category in PASSING or choice.code in PASSING_CODES):
@@ -309,9 +258,9 @@ class Openings:
                 answered(Refusal(category, text, status.code if status else -1))
 
         if asked.read_count or asked.write_count:
-            self._sent.append(asked)
+            self.sent.append(asked)
             self.upstream.request(OpenQueue(handle_parameters=asked), came)
-        elif self._sent:
+        elif self.sent:
             came(Status(category=StatusCategory.NOT_READY, code=0, message="what is asked for already has no answer"))
         else:
             came(None)
@@ -326,7 +275,7 @@ class Openings:
         if parameters.flags & QueueFlag.WRITE:
             writes = self.writes.ask(parameters.write_count)
             flags &= ~0 if writes else ~QueueFlag.WRITE
-        return self._parameters(consumer, flags, reads, writes)
+        return self.parameters(consumer, flags, reads, writes)
 
     def _open_again(self, parameters: QueueHandleParameters, answered: Answered) -> None:
         self._asking -= 1
@@ -344,7 +293,7 @@ class Openings:
             consumer.reads.answered(parameters.read_count, asked.read_count, granted=granted)
         if parameters.flags & QueueFlag.WRITE:
             self.writes.answered(parameters.write_count, asked.write_count, granted=granted)
-            self._writers_asked |= granted
+            self._reopening.writers_asked |= granted
 
     def adopt_reads(self, app_id: str, count: int) -> UpstreamConsumer:
         """Adopt opens of clients that come from a root; while there is no upstream."""
@@ -367,14 +316,14 @@ class Openings:
         if self.upstream is not None and known:
             if consumer.readers <= 0 and consumer.subscriptions:
                 self.configure(app_id, (), lambda: None)
-            self._close(self._parameters(consumer, QueueFlag.READ, known, 0))
+            self._close(self.parameters(consumer, QueueFlag.READ, known, 0))
         self._drop_unused(consumer)
 
     def give_back_writes(self, count: int) -> None:
         """Give back a client's opens for writing."""
         known = self.writes.give_back(count)
         if self.upstream is not None and known:
-            self._close(self._parameters(None, QueueFlag.WRITE | QueueFlag.ACK, 0, known))
+            self._close(self.parameters(None, QueueFlag.WRITE | QueueFlag.ACK, 0, known))
 
     def after_closing(self, closed: Callable[[], None]) -> None:
         """Call `closed` when the upstream, if any, has answered every close request so far, whatever the answers."""
@@ -387,7 +336,7 @@ class Openings:
             configured()
             return
         consumer.subscriptions = subscriptions
-        if self.state is UpstreamState.OPEN:
+        if self.state is UpstreamState.OPEN and not consumer.is_refused:
             self._send_subscriptions(consumer, self._unanswered.configuring(configured))
         else:
             configured()
@@ -407,14 +356,14 @@ class Openings:
 
     def _close_all(self) -> None:
         given_up = [
-            self._parameters(consumer, QueueFlag.READ, consumer.reads.told, 0)
+            self.parameters(consumer, QueueFlag.READ, consumer.reads.told, 0)
             for consumer in self.consumers.values()
             if consumer.reads.told
         ]
         if self.writes.told:
-            given_up.append(self._parameters(None, QueueFlag.WRITE | QueueFlag.ACK, 0, self.writes.told))
+            given_up.append(self.parameters(None, QueueFlag.WRITE | QueueFlag.ACK, 0, self.writes.told))
         # Pending open requests have been processed there, too, when this arrives.
-        given_up += self._sent
+        given_up += self.sent
         for number, parameters in enumerate(given_up, 1):
             self._close(parameters, is_final=number == len(given_up))
 
@@ -447,7 +396,7 @@ class Openings:
     def _uri(self, consumer: UpstreamConsumer | None) -> str:
         return self.uri if consumer is None or consumer.info is None else f"{self.uri}?id={consumer.app_id}"
 
-    def _parameters(
+    def parameters(
         self, consumer: UpstreamConsumer | None, flags: int, reads: int, writes: int
     ) -> QueueHandleParameters:
         return QueueHandleParameters(

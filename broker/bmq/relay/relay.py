@@ -103,7 +103,9 @@ class RelayQueue(Queue):
         self.queue_id = queue_id
         self.was_opened = True
         self._open_timeout_ms = around.open_timeout_ms
-        self.openings = Openings(uri, queue_id, self.now, self.timers, self._send_kept, self.learn, self._reads)
+        self.openings = Openings(
+            uri, queue_id, self.now, self.timers, self._send_kept, self.learn, self._reads, around.reopen_pace
+        )
         self.posts = Posts(self, queue_id, self.openings, room or PutRoom())
         self.confirms = Confirms(queue_id, self.openings, self.now, self.timers)
         self._wanted: dict[Stream, list[Subscription]] = {}

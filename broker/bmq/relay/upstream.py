@@ -24,8 +24,11 @@ class Upstream(Protocol):
         """True if the link is still up."""
         ...
 
-    def request(self, choice: object, answered: Answered) -> None:
-        """Send a request; `answered` is called once, later: with a `Status` if it failed, here or there."""
+    def request(self, choice: object, answered: Answered) -> int:
+        """Send a request and return its number, 0 if it could not be sent.
+
+        `answered` is called once, later: with a `Status` if it failed, here or there.
+        """
         ...
 
     def event(self, kind: EventType, head: bytes = b"") -> bytearray:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from broker.bmq.core.config import ReopenPace
 from broker.bmq.relay.confirms import SENT_CONFIRMS_MAX, UNKNOWN_CONFIRMS_MAX, Confirms
 from broker.bmq.relay.openings import Openings
 from broker.common.clock import Now
@@ -15,7 +16,7 @@ APP = "__default"
 def confirms_without_upstream() -> Confirms:
     now, timers = Now(ms=1000), Timers()
     openings = Openings(
-        "bmq://d/q", QUEUE_ID, now, timers, lambda done: None, lambda response: None, lambda app_id: None
+        "bmq://d/q", QUEUE_ID, now, timers, lambda done: None, lambda response: None, lambda app_id: None, ReopenPace()
     )
     return Confirms(QUEUE_ID, openings, now, timers)
 

@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 
 import pytest
 
+from broker.bmq.core.config import ReopenPace
 from broker.bmq.links.requests import Answered
 from broker.bmq.queue.handles import Refusal
 from broker.bmq.relay.openings import Openings
@@ -38,9 +39,12 @@ class Upstream:
     description: str = "upstream"
     is_up: bool = True
     asked: list[tuple[object, Answered]] = field(default_factory=list)
+    requests: int = 0
 
-    def request(self, choice: object, answered: Answered) -> None:
+    def request(self, choice: object, answered: Answered) -> int:
         self.asked.append((choice, answered))
+        self.requests += 1
+        return self.requests
 
     def fail(self, error: Exception) -> None:
         raise error
@@ -67,6 +71,7 @@ class Hop:
         self.now = Now(0, 1000)
         self.timers = Timers()
         self.opened = 0
+        self.late: list[str] = []
         self.openings = Openings(
             URI,
             5,
@@ -74,7 +79,8 @@ class Hop:
             self.timers,
             self._on_opened,
             lambda response: None,
-            lambda app_id: None,
+            self.late.append,
+            ReopenPace(1234, 2),
         )
         self.outcomes: list[Refusal | None] = []
 
@@ -89,8 +95,8 @@ class Hop:
     def state(self) -> UpstreamState:
         return self.openings.state
 
-    def wait(self) -> None:
-        self.now.ms += 200
+    def wait(self, ms: int = 200) -> None:
+        self.now.ms += ms
         self.timers.run(self.now.ms)
 
 
@@ -153,10 +159,8 @@ def test_an_upstream_without_a_link_is_told_nothing() -> None:
 
 def test_what_is_open_is_opened_again_and_then_configured() -> None:
     hop, upstream = reach(UpstreamState.OPENING)
-    assert upstream.take() == [
-        OpenQueue(handle_parameters=handle(5, URI, WRITE | ACK)),
-        OpenQueue(handle_parameters=handle(5, URI, READ)),
-    ]
+    # One request for an app, and the writers with that of the default app.
+    assert upstream.take() == [OpenQueue(handle_parameters=handle(5, URI, READ | WRITE))]
     opened = hop.opened
     upstream.answer()
     assert hop.opened == opened + 1
@@ -172,7 +176,7 @@ def test_an_upstream_that_is_not_ready_is_asked_again(category: StatusCategory) 
     states = [hop.state]
     assert upstream.take() == []
     hop.wait()
-    assert len(upstream.take()) == 2
+    assert len(upstream.take()) == 1
     upstream.answer()
     assert [*states, hop.state] == [UpstreamState.OPENING, UpstreamState.OPEN]
 
@@ -291,3 +295,136 @@ def test_closing_waits_no_longer_than_for_the_upstream() -> None:
     hop.openings.give_back_reads("__default", 1)
     hop.openings.after_closing(lambda: told.append("without an upstream"))
     assert told == ["closed", "without an upstream"]
+
+
+TOO_MANY = Status(category=StatusCategory.UNKNOWN, code=-1, message="Client would exceed the limit of 1 consumer(s)")
+READERS, WRITERS = (OpenQueue(handle_parameters=handle(5, URI, flags)) for flags in (READ, WRITE))
+
+
+def refused() -> tuple[Hop, Upstream]:
+    """A hop that opens its queue again, and whose upstream has refused the reader and not the writer."""
+    hop, upstream = reach(UpstreamState.OPENING)
+    hop.late.clear()
+    upstream.answer(TOO_MANY)
+    return hop, upstream
+
+
+def test_writers_do_not_wait_for_readers_that_are_refused(caplog: pytest.LogCaptureFixture) -> None:
+    caplog.set_level("INFO")
+    hop, upstream = refused()
+    assert upstream.take() == [WRITERS]
+    states = [hop.state]
+    upstream.answer()
+    assert [*states, hop.state] == [UpstreamState.OPENING, UpstreamState.OPEN]
+    # The subscriptions are of an app that is not open.
+    assert upstream.take() == []
+    start = '[ rId = {} choice = [ openQueue = [ handleParameters = [ uri = "bmq://priority/q" qId = 5 subIdInfo = NULL'
+    both = start.format(1) + " flags = 6 readCount = 1 writeCount = 1 adminCount = 0 ] ] ] ]"
+    writer = start.format(2) + " flags = 4 readCount = 0 writeCount = 1 adminCount = 0 ] ] ] ]"
+    assert f"Sending request to 'upstream' [request: {both}]" in caplog.messages
+    assert f"Sending request to 'upstream' [request: {writer}]" in caplog.messages
+    assert (
+        f"queue reopen-request failed. Request: {both}, error response: [ rId = 1 choice = [ status = [ "
+        'category = E_UNKNOWN code = -1 message = "Client would exceed the limit of 1 consumer(s)" ] ] ]. '
+        "Attempt number was: 1. Attempting again after 1234 milliseconds."
+    ) in caplog.messages
+
+
+def test_readers_that_are_refused_are_asked_for_again() -> None:
+    hop, upstream = refused()
+    upstream.answer()
+    hop.wait(1233)
+    assert upstream.take() == []
+    hop.wait(1)
+    assert upstream.take() == [READERS]
+    upstream.answer()
+    assert hop.late == ["__default"]
+    ((choice, _),) = upstream.asked
+    assert isinstance(choice, ConfigureStream)
+    assert choice.stream_parameters.subscriptions == WANTED
+    upstream.asked.clear()
+    hop.openings.give_back_reads("__default", 1)
+    assert [type(each) for each in upstream.take()] == [ConfigureStream, CloseQueue]
+
+
+def test_it_is_told_when_refused_readers_are_given_up(caplog: pytest.LogCaptureFixture) -> None:
+    hop, upstream = refused()
+    upstream.answer()
+    hop.wait(1234)
+    upstream.answer(TOO_MANY)
+    hop.wait(100_000)
+    assert upstream.take() == []
+    assert "ALARM [QUEUE_REOPEN_FAILURE] error while reopening queue [[ rId = 3 " in caplog.text
+    # The next upstream is asked.
+    other = Upstream()
+    hop.openings.found(other)
+    assert other.take() == [OpenQueue(handle_parameters=handle(5, URI, READ | WRITE))]
+
+
+def test_readers_that_leave_are_not_asked_for() -> None:
+    hop, upstream = refused()
+    upstream.answer()
+    hop.openings.give_back_reads("__default", 1)
+    hop.wait(1234)
+    assert upstream.take() == []
+
+
+def test_readers_that_leave_while_they_are_asked_for_are_closed() -> None:
+    hop, upstream = refused()
+    upstream.answer()
+    hop.wait(1234)
+    hop.openings.give_back_reads("__default", 1)
+    assert upstream.take() == [READERS]
+    upstream.answer()
+    assert upstream.take() == [CloseQueue(handle_parameters=handle(5, URI, READ))]
+    assert hop.late == []
+
+
+def test_readers_that_are_asked_for_are_closed_at_an_upstream_that_is_left() -> None:
+    hop, upstream = refused()
+    upstream.answer()
+    hop.wait(1234)
+    upstream.asked.clear()
+    hop.openings.lost()
+    assert upstream.take() == [
+        CloseQueue(handle_parameters=handle(5, URI, WRITE | ACK)),
+        CloseQueue(handle_parameters=handle(5, URI, READ), is_final=True),
+    ]
+
+
+def test_another_reader_gets_in_beside_one_that_is_refused() -> None:
+    hop, upstream = refused()
+    upstream.answer()
+    hop.open(READ)
+    assert upstream.take() == [READERS]
+    upstream.answer()
+    hop.openings.configure("__default", (), lambda: None)
+    assert [type(each) for each in upstream.take()] == [ConfigureStream]
+    upstream.answer()
+    hop.wait(1234)
+    # The first one, and no more.
+    assert upstream.take() == [READERS]
+    upstream.answer()
+    hop.openings.lost()
+    assert CloseQueue(handle_parameters=handle(5, URI, READ, read_count=2)) in upstream.take()
+
+
+def test_writers_that_are_refused_are_asked_for_again() -> None:
+    hop, upstream = refused()
+    upstream.answer(TOO_MANY)
+    assert hop.state is UpstreamState.OPEN
+    hop.wait(1234)
+    assert upstream.take() == [READERS, WRITERS]
+    upstream.answer()
+    assert [type(each) for each in upstream.take()] == [ConfigureStream]
+
+
+def test_a_late_answer_that_may_pass_is_no_attempt() -> None:
+    hop, upstream = refused()
+    upstream.answer()
+    hop.wait(1234)
+    upstream.answer(Status(category=StatusCategory.NOT_READY, code=0))
+    hop.wait()
+    assert upstream.take() == [READERS]
+    upstream.answer()
+    assert hop.late == ["__default"]

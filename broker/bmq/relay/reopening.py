@@ -1,0 +1,239 @@
+"""A relay's opens at a new upstream: a request for each app, and the writers with the default app's or on their own.
+
+What the upstream cannot decide yet is asked again soon, and until then the queue does not count as open there. What it
+refuses, a consumer above its limit for one, is asked again at the configured pace, while the rest of the queue works
+(source: mqbblp::ClusterQueueHelper::onReopenQueueResponse).
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable
+from typing import TYPE_CHECKING, NamedTuple
+
+from broker.bmq.core.alarms import alarm
+from broker.bmq.core.config import ReopenPace
+from broker.bmq.queue.handles import QueueFlag
+from broker.bmq.relay.upstream import UpstreamState
+from broker.common.clock import Now
+from broker.common.timers import Timers
+from formats.bmq.control.messages import (
+    ControlMessage,
+    OpenQueue,
+    OpenQueueResponse,
+    QueueHandleParameters,
+    Status,
+    StatusCategory,
+)
+from formats.bmq.control.printed import printed
+
+if TYPE_CHECKING:
+    from broker.bmq.relay.counts import Count
+    from broker.bmq.relay.openings import Openings, UpstreamConsumer
+
+__all__ = ["PASSING", "RETRY_MS", "Reopening"]
+
+log = logging.getLogger("broker.relay")
+
+RETRY_MS = 200
+
+# Failures after which a request may succeed when repeated, here or at another node.
+PASSING = {
+    StatusCategory.TIMEOUT,
+    StatusCategory.NOT_CONNECTED,
+    StatusCategory.CANCELED,
+    StatusCategory.NOT_READY,
+}
+
+
+class Part(NamedTuple):
+    """The clients' opens that one request is about: of an app's readers, of the writers, or of both."""
+
+    consumer: UpstreamConsumer | None
+    writes: bool
+
+    @property
+    def flags(self) -> int:
+        reads = QueueFlag.READ if self.consumer is not None else 0
+        return reads | (QueueFlag.WRITE if self.writes else 0)
+
+    @property
+    def name(self) -> str:
+        """The app's name; empty for writers."""
+        return "" if self.consumer is None else self.consumer.app_id
+
+
+class Reopening:
+    """The opens of one queue, after each change of its upstream; see the module."""
+
+    def __init__(self, openings: Openings, now: Now, timers: Timers, pace: ReopenPace) -> None:
+        self._openings = openings
+        self._now = now
+        self._timers = timers
+        self._pace = pace
+        self.writers_asked = False  # the upstream was told of the writers
+        self._left = 0  # requests without an answer
+        self._again = False  # one of them is to be repeated
+
+    def begin(self) -> None:
+        """Tell the upstream of everything that it has not been told."""
+        openings = self._openings
+        self._left, self._again = 0, False
+        writes = bool(openings.writers) and not self.writers_asked
+        readers = [each for each in openings.consumers.values() if each.readers and not each.asked]
+        parts = [Part(each, writes and each.info is None) for each in readers]
+        if writes and not any(part.writes for part in parts):
+            parts.insert(0, Part(None, True))
+        for part in parts:
+            self._send_all(part)
+        if not parts:
+            openings.all_opened()
+
+    def _send_all(self, part: Part) -> None:
+        """Tell of all opens of a part."""
+        openings, consumer = self._openings, part.consumer
+        reads = writes = 0
+        if consumer is not None:
+            consumer.asked = True
+            reads = consumer.reads.tell()
+        if part.writes:
+            self.writers_asked = True
+            writes = openings.writes.tell()
+        self._left += 1
+        self._send(part, openings.parameters(consumer, part.flags, reads, writes), 1, self._answered)
+
+    def _send(
+        self,
+        part: Part,
+        parameters: QueueHandleParameters,
+        attempt: int,
+        answered: Callable[[Part, Asked, object], None],
+    ) -> None:
+        openings, upstream = self._openings, self._openings.upstream
+        assert upstream is not None
+        generation = openings.generation
+
+        def came(choice: object) -> None:
+            if generation == openings.generation:
+                answered(part, asked, choice)
+
+        request = OpenQueue(handle_parameters=parameters)
+        asked = Asked(upstream.request(request, came), request, attempt)
+        # The texts are the reference's: programs wait for them in the log.
+        log.info(
+            "Sent ReopenQueue request for queue '%s', app '%s' to %s", openings.uri, part.name, upstream.description
+        )
+        log.info("Sending request to '%s' [request: %s]", upstream.description, asked)
+
+    def _answered(self, part: Part, asked: Asked, choice: object) -> None:
+        openings = self._openings
+        self._left -= 1
+        if isinstance(choice, OpenQueueResponse):
+            openings.learn(choice)
+        elif isinstance(choice, Status):
+            self._forget(part, is_asked=not _may_pass(choice))
+            if _may_pass(choice):
+                log.warning("queue '%s' cannot be opened again upstream for %s: %s", openings.uri, part.name, choice)
+                self._again = True
+            elif part.consumer is not None and part.writes:
+                # It is the readers who may be too many: the writers do not wait for that.
+                self._refused(Part(part.consumer, False), asked, choice)
+                self._send_all(Part(None, True))
+            else:
+                self._refused(part, asked, choice)
+        if self._left:
+            return
+        if self._again:
+            generation = openings.generation
+            self._timers.at(self._now.ms + RETRY_MS, lambda: self._begin_again(generation))
+        else:
+            openings.all_opened()
+
+    def _begin_again(self, generation: int) -> None:
+        if generation == self._openings.generation and self._openings.state is UpstreamState.OPENING:
+            self.begin()
+
+    def _forget(self, part: Part, *, is_asked: bool) -> None:
+        """Note that the upstream does not know of a part, and that `begin` is to leave it alone if it `is_asked`."""
+        if part.consumer is not None:
+            part.consumer.asked = part.consumer.is_refused = is_asked
+            part.consumer.reads.forget()
+        if part.writes:
+            self.writers_asked = is_asked
+            self._openings.writes.forget()
+
+    # -- what is refused
+
+    def _refused(self, part: Part, asked: Asked, status: Status) -> None:
+        """Ask again later what is refused, unless that was the last attempt."""
+        answer = printed(ControlMessage(r_id=asked.number, choice=status))
+        if asked.attempt >= self._pace.attempts_max:
+            alarm(
+                log,
+                "QUEUE_REOPEN_FAILURE",
+                f"error while reopening queue [{asked}, response: {answer}]: not asked again",
+            )
+            return
+        log.warning(
+            "queue reopen-request failed. Request: %s, error response: %s. Attempt number was: %d. "
+            "Attempting again after %d milliseconds.",
+            asked,
+            answer,
+            asked.attempt,
+            self._pace.interval_ms,
+        )
+        self._ask_later(part, asked.attempt + 1, self._pace.interval_ms)
+
+    def _ask_later(self, part: Part, attempt: int, wait_ms: int) -> None:
+        generation = self._openings.generation
+
+        def ask() -> None:
+            if generation == self._openings.generation:
+                self._ask_missing(part, attempt)
+
+        self._timers.at(self._now.ms + wait_ms, ask)
+
+    def _ask_missing(self, part: Part, attempt: int) -> None:
+        """Ask for the opens that the upstream does not know of, if they have not been closed."""
+        openings, count = self._openings, self._count(part)
+        missing = count.ask(max(0, count.open - count.told))
+        if not missing:
+            return
+        reads, writes = (0, missing) if part.consumer is None else (missing, 0)
+        parameters = openings.parameters(part.consumer, part.flags, reads, writes)
+        openings.sent.append(parameters)
+        self._send(part, parameters, attempt, self._missing_answered)
+
+    def _missing_answered(self, part: Part, asked: Asked, choice: object) -> None:
+        openings, count = self._openings, self._count(part)
+        parameters = asked.request.handle_parameters
+        if parameters in openings.sent:
+            openings.sent.remove(parameters)
+        granted = isinstance(choice, OpenQueueResponse)
+        count.answered(0, parameters.read_count + parameters.write_count, granted=granted)
+        if isinstance(choice, OpenQueueResponse):
+            openings.learn(choice)
+            openings.opened_late(part.consumer, count.give_back(0))
+        elif isinstance(choice, Status):
+            if _may_pass(choice):
+                self._ask_later(part, asked.attempt, RETRY_MS)
+            else:
+                self._refused(part, asked, choice)
+
+    def _count(self, part: Part) -> Count:
+        return self._openings.writes if part.consumer is None else part.consumer.reads
+
+
+class Asked(NamedTuple):
+    """A request that was sent, its number, and how often it has been."""
+
+    number: int
+    request: OpenQueue
+    attempt: int
+
+    def __str__(self) -> str:
+        return printed(ControlMessage(r_id=self.number, choice=self.request))
+
+
+def _may_pass(status: Status) -> bool:
+    return status.category in PASSING or status.category is StatusCategory.REFUSED
