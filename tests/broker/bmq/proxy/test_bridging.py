@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+from dataclasses import replace
 
 import pytest
 
@@ -18,8 +19,8 @@ from tests.broker.bmq.rig import ACK, READ, WRITE, Rig, guid
 class Bridge:
     """A producer and a consumer at a proxy, below `hops` others, and a root that can go away and come back."""
 
-    def __init__(self, hops: int = 1, limits: BridgeLimits | None = None) -> None:
-        self.tree = Tree(DOMAINS)
+    def __init__(self, hops: int = 1, limits: BridgeLimits | None = None, consumers_max: int = 0) -> None:
+        self.tree = Tree({name: replace(domain, consumers_max=consumers_max) for name, domain in DOMAINS.items()})
         self.root = self.tree.root()
         above = self.root.node
         self.links: list[Link] = []
@@ -34,10 +35,17 @@ class Bridge:
         self.tree.rigs.remove(self.root)
         self.tree.cut(self.links[0])
 
-    def restart(self) -> None:
+    def come_back(self) -> None:
         self.root = self.root.restart()
         Guests(self.root.node).serve()
         self.tree.rigs.append(self.root)
+
+    def restart(self) -> None:
+        self.come_back()
+        self.reach()
+
+    def reach(self) -> None:
+        """Let the proxies find the root that is back."""
         self.links[0] = self.tree.join(self.tree.proxies[0], self.root.node)
         self.tree.wait(500)
 
@@ -72,6 +80,26 @@ def test_the_cluster_is_killed_for_a_minute(hops: int, caplog: pytest.LogCapture
     assert "Sent ReopenQueue request" in caplog.text
     assert ": state restored" in caplog.text
     assert all(each.proxy.room.messages == each.proxy.room.bytes == 0 for each in it.tree.proxies)
+
+
+@pytest.mark.parametrize("hops", [1, 2])
+def test_another_consumer_has_taken_the_place_meanwhile(hops: int) -> None:
+    """The consumer below gets its messages as soon as there is room again; the producer beside it need not wait."""
+    it = Bridge(hops, consumers_max=1)
+    it.producer.open(0, QUEUE, WRITE | ACK)
+    it.consumer.read(0, QUEUE)
+    it.crash()
+    it.come_back()
+    other = it.tree.client(it.root.node)
+    other.read(0, QUEUE)
+    it.reach()
+    assert it.producer.post(0, guid(1), b"1") is AckStatus.SUCCESS
+    assert other.payloads() == [b"1"]
+    it.tree.wait(6000)
+    other.disconnect()
+    assert it.producer.post(0, guid(2), b"2") is AckStatus.SUCCESS
+    it.tree.wait(5500)
+    assert it.consumer.payloads() == [b"1", b"2"]
 
 
 def test_an_ack_that_was_lost() -> None:
