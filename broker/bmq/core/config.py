@@ -74,7 +74,7 @@ class DomainConfig:
 
 @dataclass(frozen=True, slots=True)
 class ReopenPace:
-    """How often, and in all, an upstream that refuses to open a queue again is asked to.
+    """The pace, and the number of times, at which an upstream that refuses to open a queue again is asked.
 
     Source: mqbcfg::QueueOperationsConfig.
     """
