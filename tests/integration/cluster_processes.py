@@ -4,13 +4,12 @@ from __future__ import annotations
 
 import re
 import socket
-import time
-from collections.abc import Callable
 from pathlib import Path
 from types import TracebackType
 
 from bmqctl.node_process import HOST, NodeProcess, free_port
 from broker.bmq.config.local_cluster import write_local_cluster
+from tests.waiting import WAIT_S, eventually
 
 __all__ = ["ClusterProcesses", "free_ports"]
 
@@ -61,7 +60,7 @@ class ClusterProcesses:
         self.running.discard(number)
         return self.nodes[number].stop()
 
-    def wait_available(self, timeout_s: float = 20.0) -> None:
+    def wait_available(self, timeout_s: float = WAIT_S) -> None:
         """Wait until each that runs takes part."""
         for number in self.running:
             self.nodes[number].wait_for("is available", timeout_s)
@@ -71,7 +70,7 @@ class ClusterProcesses:
         found = _LEADER.findall(self.nodes[number].output)
         return (found[-1][1], int(found[-1][2]), found[-1][3]) if found else ("", 0, "")
 
-    def leader(self, timeout_s: float = 20.0) -> int:
+    def leader(self, timeout_s: float = WAIT_S) -> int:
         """Wait until all that run agree on a leader among them."""
 
         def agreed() -> int | None:
@@ -83,16 +82,7 @@ class ClusterProcesses:
                 return None
             return int(leader)
 
-        return wait_until(agreed, timeout_s, lambda: str({number: self.role(number) for number in self.running}))
-
-
-def wait_until(done: Callable[[], int | None], timeout_s: float, state: Callable[[], str]) -> int:
-    deadline = time.monotonic() + timeout_s
-    while (found := done()) is None:
-        if time.monotonic() > deadline:
-            raise TimeoutError(f"not in {timeout_s} s: {state()}")
-        time.sleep(0.02)
-    return found
+        return eventually(agreed, timeout_s, state=lambda: {number: self.role(number) for number in self.running})
 
 
 def free_ports(count: int) -> int:

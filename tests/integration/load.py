@@ -35,6 +35,8 @@ from pathlib import Path
 import blazingmq
 from blazingmq.session_events import SessionEvent
 
+from tests.waiting import eventually
+
 __all__ = ["Record", "number_of", "payload"]
 
 WINDOW = 400
@@ -99,13 +101,12 @@ class Record:
 
     def wait(self, condition: Callable[[Record], bool], timeout_s: float = 40.0) -> None:
         """Wait until what was written meets `condition`."""
-        deadline = time.monotonic() + timeout_s
-        self.read()
-        while not condition(self):
-            if time.monotonic() > deadline:
-                raise TimeoutError(f"not so after {timeout_s} s: {len(self.acked)} acked, events {self.events}")
-            time.sleep(0.02)
+
+        def look() -> bool:
             self.read()
+            return condition(self)
+
+        eventually(look, timeout_s, state=lambda: f"{len(self.acked)} acked, events {self.events}")
 
     def __enter__(self) -> Record:
         return self

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import threading
-import time
 import uuid
 from collections.abc import Callable, Iterable
 from types import TracebackType
@@ -12,7 +11,7 @@ from typing import Any
 import blazingmq
 from blazingmq.session_events import SessionEvent
 
-__all__ = ["Client", "Delivered", "confirm", "queue_name", "wait_until"]
+__all__ = ["Client", "Delivered", "confirm", "queue_name"]
 
 WAIT_S = 20.0
 
@@ -143,12 +142,3 @@ def confirm(delivered: Iterable[Delivered]) -> None:
     """Confirm messages in the order given."""
     for _, handle in delivered:
         handle.confirm()
-
-
-def wait_until(condition: Callable[[], bool], timeout_s: float = WAIT_S, step_s: float = 0.01) -> None:
-    """Poll until a condition holds that no event announces, such as a file's growth."""
-    deadline = time.monotonic() + timeout_s
-    while not condition():
-        if time.monotonic() > deadline:
-            raise TimeoutError(f"not so after {timeout_s} s")
-        time.sleep(step_s)

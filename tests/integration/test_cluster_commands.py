@@ -7,8 +7,6 @@ import os
 import signal
 import subprocess
 import sys
-import time
-from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -18,15 +16,9 @@ from bmqctl.app import app
 from bmqctl.node_process import PID_NAME
 from tests.integration.cluster_processes import ClusterProcesses, free_ports
 from tests.integration.official import Client, queue_name
+from tests.waiting import eventually
 
 MAIN = "from bmqctl.app import main; main()"
-
-
-def wait_until(failing: Callable[[], int], what: str) -> None:
-    deadline = time.monotonic() + 10
-    while failing():
-        assert time.monotonic() < deadline, what
-        time.sleep(0.05)
 
 
 def run(*arguments: str) -> tuple[int, str]:
@@ -49,7 +41,7 @@ def test_one_command_starts_a_cluster_and_ends_it(tmp_path: Path) -> None:
                 with Client(f"tcp://127.0.0.1:{port + 1}") as client:
                     client.open(uri, write=True)
                     assert len(client.post_all(uri, [b"a", b"b"])) == 2
-                wait_until(lambda: run(*asked)[0], "all is well")
+                eventually(lambda: run(*asked)[0] == 0)
                 assert run(*asked) == (0, "All is well, 3 of 3 nodes say.\n")
                 process.send_signal(signal.SIGINT)
                 assert process.wait(20) == 0
@@ -92,7 +84,7 @@ def test_status_and_explanation_of_a_cluster_that_is_not_well(tmp_path: Path) ->
         gone, asked = (number for number in cluster.nodes if number != leader)
         broker = cluster.nodes[asked].uri
         # That each takes part is not yet known to all.
-        wait_until(lambda: run("cluster", "explain", "-b", broker)[0], "all is well")
+        eventually(lambda: run("cluster", "explain", "-b", broker)[0] == 0)
         code, text = run("cluster", "status", "-b", broker)
         assert code == 0
         assert f"Leader    node {leader}, term 1" in text

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import time
 from pathlib import Path
 
 import pytest
@@ -16,6 +15,7 @@ from formats.bmq.wire.event import build_schema_event
 from tests.integration.cluster_processes import ClusterProcesses
 from tests.integration.config_files import spoil
 from tests.integration.raw import Raw, node_identity
+from tests.waiting import eventually
 
 
 def test_three_nodes_elect_a_leader_and_another_when_it_is_killed(tmp_path: Path) -> None:
@@ -23,9 +23,7 @@ def test_three_nodes_elect_a_leader_and_another_when_it_is_killed(tmp_path: Path
         first = cluster.leader()
         first_term = cluster.role(first)[1]
         cluster.kill(first)
-        killed = time.monotonic()
         second = cluster.leader()
-        assert time.monotonic() - killed < 5
         assert second != first
         second_term = cluster.role(second)[1]
         assert second_term > first_term
@@ -94,10 +92,7 @@ def test_a_minority_has_no_leader(tmp_path: Path) -> None:
         for number in others:
             cluster.kill(number)
         cluster.nodes[first].wait_for("is waiting", 10)
-        deadline = time.monotonic() + 10
-        while cluster.role(first)[2] != "None":
-            assert time.monotonic() < deadline
-            time.sleep(0.05)
+        eventually(lambda: cluster.role(first)[2] == "None")
         cluster.start(others[0])
         assert cluster.leader() in (first, others[0])
 

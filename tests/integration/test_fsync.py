@@ -9,7 +9,8 @@ import pytest
 
 from bmqctl.testing import NodeProcess
 from tests.integration.cluster_processes import ClusterProcesses
-from tests.integration.official import Client, queue_name, wait_until
+from tests.integration.official import Client, queue_name
+from tests.waiting import eventually
 
 MESSAGES = 300
 
@@ -41,12 +42,12 @@ def test_what_is_acked_is_synced_as_the_policy_says(
     node = NodeProcess(tmp_path / "data", command=(sys.executable, "-c", COUNTING), options=("--fsync", policy))
     with node, Client(node.uri) as client:
         client.open(uri, read=True, write=True)
-        wait_until(lambda: policy == "never" or synced().count("bmq_journal") >= 1)
+        eventually(lambda: policy == "never" or synced().count("bmq_journal") >= 1)
         before = synced()
         acks = client.post_all(uri, [b"payload"] * MESSAGES)
         after = synced()
         if policy == "50":
-            wait_until(lambda: len(synced()) > len(before))
+            eventually(lambda: len(synced()) > len(before))
         assert all(ack.status.name == "SUCCESS" for ack in acks)
         client.wait_for_messages(MESSAGES)
         node.kill()

@@ -19,7 +19,8 @@ from bmqctl.app import app
 from bmqctl.testing import NodeProcess
 from tests.integration.config_files import spoil, write_config
 from tests.integration.conftest import Connect
-from tests.integration.official import Client, confirm, queue_name, wait_until
+from tests.integration.official import Client, confirm, queue_name
+from tests.waiting import eventually
 
 MIB = 1 << 20
 DISK = 24 * MIB
@@ -185,7 +186,7 @@ def test_a_full_shard(tmp_path: Path, connect: Connect) -> None:
         # Half of them are done with: what is left moves to new files, and there is room for about as many again.
         confirm(client.of(f"{uri}?id=right")[::2])
         # (A shard that was full looks for room once a second.)
-        wait_until(lambda: client.post_all(uri, [payload(0)])[0].status is AckStatus.SUCCESS, step_s=0.05)
+        eventually(lambda: client.post_all(uri, [payload(0)])[0].status is AckStatus.SUCCESS, step_s=0.05)
         more = [client.acks[-1][1], *fill(client, uri)]
         assert len(taken) // 2 - 10 <= len(more) <= len(taken) // 2 + 10
         assert len(list(node.data_dir.glob("*.bmq_data"))) == 1

@@ -18,8 +18,9 @@ from bmqctl.testing import NodeProcess
 from formats.bmq.control.messages import ClientType
 from formats.bmq.wire.event import EventType, build_event, build_schema_event
 from tests.integration.conftest import Connect
-from tests.integration.official import Client, confirm, queue_name, wait_until
+from tests.integration.official import Client, confirm, queue_name
 from tests.integration.raw import READ, WRITE, Raw, configure_request, identity, open_request
+from tests.waiting import eventually
 
 MIB = 1 << 20
 
@@ -217,20 +218,20 @@ def test_half_open_connections(node: NodeProcess, witness: Witness) -> None:
     witness.check()
     for raw in links:
         raw.sock.close()
-    wait_until(lambda: node.open_files() == files)
+    eventually(lambda: node.open_files() == files)
 
 
 def test_thousands_of_connections_leave_nothing_behind(node: NodeProcess, witness: Witness) -> None:
     files = node.open_files()
     for _ in range(200):
         Raw(node).sock.close()
-    wait_until(lambda: node.open_files() == files)
+    eventually(lambda: node.open_files() == files)
     before = node.rss_bytes()
     for _ in range(2000):
         socket.create_connection(("127.0.0.1", node.port)).close()
     for _ in range(500):
         Raw(node).sock.close()
-    wait_until(lambda: node.open_files() == files)
+    eventually(lambda: node.open_files() == files)
     assert node.rss_bytes() - before < 8 * MIB
     witness.check()
 

@@ -13,7 +13,8 @@ from blazingmq.session_events import ConnectionLost, SessionEvent
 from bmqctl.testing import NodeProcess, ProxyProcess
 from tests.integration.cluster_processes import ClusterProcesses
 from tests.integration.conftest import Connect
-from tests.integration.official import Client, Delivered, confirm, queue_name, wait_until
+from tests.integration.official import Client, Delivered, confirm, queue_name
+from tests.waiting import eventually
 
 SUCCESS = blazingmq.AckStatus.SUCCESS
 STRONG = "bmq.test.persistent.priority.sc"
@@ -55,7 +56,7 @@ class Traffic:
 
     def post_while_nobody_answers(self, count: int = 200) -> None:
         goal = self.posted + count
-        wait_until(lambda: self.posted >= goal)
+        eventually(lambda: self.posted >= goal)
 
     def finish(self) -> None:
         """Check that every message was acknowledged and delivered once, and that no client lost its connection."""

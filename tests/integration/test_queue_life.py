@@ -21,7 +21,7 @@ from bmqctl.client.session import Queue, Session
 from bmqctl.testing import NodeProcess
 from tests.integration.config_files import domain, write_config
 from tests.integration.conftest import Connect
-from tests.integration.official import wait_until
+from tests.waiting import eventually
 
 WAIT_S = 20
 
@@ -229,7 +229,7 @@ def test_apps_come_and_go_with_the_configuration(tmp_path: Path, connect: Connec
         again.open(f"{uri}?id=two", read=True)
         again.open(f"{uri}?id=three", read=True)
         again.post_all(uri, [b"second"])
-        wait_until(lambda: len(again.delivered) == 3)
+        eventually(lambda: len(again.delivered) == 3)
         again.barrier()
         assert again.payloads(f"{uri}?id=two") == [b"first", b"second"]
         assert again.payloads(f"{uri}?id=three") == [b"second"]

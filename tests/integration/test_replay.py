@@ -19,7 +19,8 @@ from bmqctl.replay.progress import Step, read_head
 from bmqctl.testing import NodeProcess
 from tests.bmqctl.replay.stores import START_S, build, guid, message
 from tests.integration.conftest import Connect
-from tests.integration.official import queue_name, wait_until
+from tests.integration.official import queue_name
+from tests.waiting import eventually
 
 COMMAND = (sys.executable, "-c", "from bmqctl.app import main; main()", "replay")
 COUNT = 3000
@@ -111,7 +112,7 @@ def steps(state: Path) -> Counter[int]:
 
 def wait_for_posted(state: Path, count: int) -> None:
     """Wait until more than `count` messages are posted."""
-    wait_until(lambda: steps(state)[Step.POSTED] > count)
+    eventually(lambda: steps(state)[Step.POSTED] > count)
 
 
 def start(node: NodeProcess, *arguments: object) -> subprocess.Popen[str]:

@@ -55,7 +55,7 @@ def test_one_node(seed: int) -> None:
     assert world.records.acked or not world.records.posts
 
 
-@pytest.mark.parametrize("seed", mostly_slow(range(8), 3))
+@pytest.mark.parametrize("seed", mostly_slow(range(8), 1))
 def test_three_nodes(seed: int) -> None:
     world = simulate(seed, nodes=3)
     assert world.clock.steps >= 2000
@@ -70,7 +70,7 @@ def test_proxies_below_three_nodes(seed: int) -> None:
     assert world.records.acked
 
 
-@pytest.mark.parametrize("seed", mostly_slow(range(12), 3))
+@pytest.mark.parametrize("seed", mostly_slow(range(12), 1))
 def test_worlds_of_all_kinds(seed: int) -> None:
     world = simulate_mixed(seed)
     assert world.clock.steps >= 2000

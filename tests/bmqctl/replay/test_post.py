@@ -28,6 +28,7 @@ from tests.bmqctl.client.fakes import FakeBroker
 from tests.bmqctl.client.serving import Server, serving
 from tests.bmqctl.replay.stores import PRIORITY, build, guid, message
 from tests.golden.archives import only
+from tests.waiting import eventually_in_trio
 
 pytestmark = pytest.mark.trio
 COUNT = 40
@@ -136,11 +137,9 @@ async def test_a_connection_is_replaced_and_nothing_lost(run: Run) -> None:
     broker = FakeBroker(mute_puts=True)
     async with serving(broker) as server, trio.open_nursery() as nursery:
         nursery.start_soon(run.post, options(server, window=5))
-        with trio.fail_after(10):
-            while len(broker.posted) < 5:
-                await trio.sleep(0.001)
-            broker.mute_puts = False
-            await server.cut()
+        await eventually_in_trio(lambda: len(broker.posted) >= 5, step_s=0.001)
+        broker.mute_puts = False
+        await server.cut()
     assert closed(run).total.is_complete
     # The first ones were heard twice, under the same GUIDs.
     assert len(broker.posted) == COUNT + 5
@@ -151,9 +150,7 @@ async def test_a_signal_ends_it_with_what_is_under_way_answered(run: Run) -> Non
     async with serving() as server, trio.open_nursery() as nursery:
         # A message a second: the second one is not due when the signal comes.
         nursery.start_soon(run.post, options(server, speed=1.0))
-        with trio.fail_after(10):
-            while not run.acked:
-                await trio.sleep(0.001)
+        await eventually_in_trio(lambda: run.acked > 0, step_s=0.001)
         os.kill(os.getpid(), signal.SIGTERM)
     assert run.interrupted
     total = closed(run).total

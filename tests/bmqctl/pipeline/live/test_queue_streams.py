@@ -20,7 +20,8 @@ from pyspark.sql.streaming.query import StreamingQuery
 from bmqctl.client.session import Session
 from bmqctl.testing import NodeProcess
 from formats.bmq.wire.ack import AckStatus
-from tests.integration.official import Client, queue_name, wait_until
+from tests.integration.official import Client, queue_name
+from tests.waiting import eventually
 
 pytestmark = pytest.mark.timeout(300)  # Spark's processes take their time on a machine that is busy
 TIMEOUT_S = 120
@@ -135,8 +136,8 @@ def test_a_stream_that_runs_confirms_its_last_batch_though_nothing_follows(
     # So few may be unconfirmed that the broker waits for confirms more than once.
     query = sink.start(stream(spark, node, uri, maxUnconfirmed=8))
     try:
-        wait_until(lambda: sum(each["numInputRows"] for each in query.recentProgress) == 30, TIMEOUT_S)
-        wait_until(lambda: bool(query.recentProgress) and query.recentProgress[-1]["numInputRows"] == 0, TIMEOUT_S)
+        eventually(lambda: sum(each["numInputRows"] for each in query.recentProgress) == 30, TIMEOUT_S)
+        eventually(lambda: bool(query.recentProgress) and query.recentProgress[-1]["numInputRows"] == 0, TIMEOUT_S)
     finally:
         query.stop()
     assert query.exception() is None
@@ -250,12 +251,12 @@ def test_a_driver_that_is_killed_loses_nothing(
     )
     try:
         # In the middle of it: some batches are committed, and others planned.
-        wait_until(lambda: len([*sink.checkpoint.glob("commits/*")]) > 2, timeout_s=TIMEOUT_S)
+        eventually(lambda: len([*sink.checkpoint.glob("commits/*")]) > 2, timeout_s=TIMEOUT_S)
     finally:
         driver.kill()
         driver.wait()
     # What it had started ends by itself.
-    wait_until(lambda: not is_running(driver.pid), timeout_s=TIMEOUT_S)
+    eventually(lambda: not is_running(driver.pid), timeout_s=TIMEOUT_S)
     done = set(numbers(sink))
     not_confirmed = {int(payload.split()[1]) for payload in left(node, uri)}
     assert 0 < len(not_confirmed) < count
