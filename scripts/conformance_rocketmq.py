@@ -13,7 +13,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import NamedTuple
 
-__all__ = ["CONFIG", "Outcomes", "Unfit", "build", "judge", "read_line"]
+__all__ = ["CONFIG", "Outcomes", "Unfit", "build", "judge", "judge_with", "read_line"]
 
 SOURCE = Path(__file__).with_name("rocketmq_judge")
 
@@ -65,15 +65,16 @@ def judge(class_path: str, nameserver: str, cases: Sequence[str], log: Path, tim
     """Let the client use a cluster; what each case came to. Everything else that it says goes to the log."""
     # One compiler: most of a short program's time is its own start.
     words = ["java", "-XX:TieredStopAtLevel=1", "-Drocketmq.client.logRoot=" + str(log.parent), "-cp", class_path]
+    return judge_with([*words, "Judge", nameserver, *cases], log, timeout_s)
+
+
+def judge_with(words: Sequence[str], log: Path, timeout_s: float) -> Outcomes:
+    """Run a judge; what it says of each case. Everything that it says goes to the log, too."""
     outcomes = Outcomes({}, {})
     with (
         log.open("w") as out,
         subprocess.Popen(
-            [*words, "Judge", nameserver, *cases],
-            stdin=subprocess.DEVNULL,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.STDOUT,
-            text=True,
+            words, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True
         ) as process,
     ):
         assert process.stdout is not None

@@ -3,8 +3,8 @@
 The broker's suite (CHECKOUT of bloomberg/blazingmq) starts executables that the environment names; small wrapper
 scripts replace them and start bmqctl. The client's suite (--sdk, CHECKOUT of bloomberg/blazingmq-sdk-python) needs
 a running broker: it gets our node on the checkout's own broker configuration. The Java client's (--java) starts brokers
-from a folder: see `conformance_java`. RocketMQ's Java client (--rocketmq) and its administration tool (--mqadmin) need
-no checkout: Maven fetches them.
+from a folder: see `conformance_java`. RocketMQ's Java client (--rocketmq), its administration tool (--mqadmin) and
+npm's client ali-ons (--npm) need no checkout: Maven and npm fetch them.
 
 Each suite has its own environment outside the tree, since the broker's Python package and the official client are
 both named `blazingmq`. The result of each case is kept there too, so that a run can report changes.
@@ -24,12 +24,13 @@ import sys
 import tempfile
 import venv
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any, NamedTuple
 
 from bmqctl.node_process import NodeProcess, RocketProcess
-from scripts import conformance_java, conformance_mqadmin, conformance_rocketmq
+from scripts import conformance_ali_ons, conformance_java, conformance_mqadmin, conformance_rocketmq
 from scripts.rocketmq_reference import ReferenceProcess
 
 __all__ = ["clean_environment", "failed_before", "main", "read_report", "tell"]
@@ -135,6 +136,9 @@ def _parser() -> argparse.ArgumentParser:
         "--mqadmin",
         action="store_true",
         help="with --rocketmq: use the node through the commands of Apache's mqadmin 5.4.0; -k has names of them",
+    )
+    parser.add_argument(
+        "--npm", action="store_true", help="with --rocketmq: npm's client ali-ons 3.12.0 instead of the Java client"
     )
     parser.add_argument(
         "--apache",
@@ -271,8 +275,8 @@ def _run_java(checkout: Path, home: Path, options: argparse.Namespace) -> int:
 
 
 def _run_rocketmq(home: Path, options: argparse.Namespace) -> int:
-    """Run RocketMQ's Java client; its output and the node's are kept."""
-    name = "rocketmq" if options.nameserver is None else "rocketmq-other-broker"
+    """Run RocketMQ's Java client, or npm's; its output and the node's are kept."""
+    name = ("rocketmq-npm" if options.npm else "rocketmq") + ("" if options.nameserver is None else "-other-broker")
     log = home / f"{name}.log"
     cases = options.expression.split(",") if options.expression else []
     if options.failed:
@@ -280,8 +284,12 @@ def _run_rocketmq(home: Path, options: argparse.Namespace) -> int:
         if not cases:
             print("conformance: nothing failed when it last ran")
             return 0
+    judge: Callable[[str, Sequence[str], Path, float], conformance_rocketmq.Outcomes]
     try:
-        class_path = conformance_rocketmq.build(home / "rocketmq")
+        if options.npm:
+            judge = partial(conformance_ali_ons.judge, conformance_ali_ons.build(home / "rocketmq-npm"))
+        else:
+            judge = partial(conformance_rocketmq.judge, conformance_rocketmq.build(home / "rocketmq"))
     except conformance_rocketmq.Unfit as fault:
         print(f"conformance: {fault}", file=sys.stderr)
         return 2
@@ -293,7 +301,7 @@ def _run_rocketmq(home: Path, options: argparse.Namespace) -> int:
             command = [str(options.bmqctl.absolute())]
             node = stack.enter_context(RocketProcess(Path(folder) / "store", config_file=config, command=command))
             nameserver = node.nameserver
-        found, reasons = conformance_rocketmq.judge(class_path, nameserver, cases, log, CASE_TIMEOUT_S)
+        found, reasons = judge(nameserver, cases, log, CASE_TIMEOUT_S)
     if not found:
         print(f"conformance: no case ran; see {log}", file=sys.stderr)
         return 2

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
 
+from scripts import conformance_ali_ons
 from scripts import conformance_run as runner
 from scripts.conformance_rocketmq import Outcomes, Unfit, build, judge, read_line
 
@@ -84,3 +86,49 @@ def test_runner_judges_a_cluster_that_runs(
     assert "FAILED two\n       Judge.java:5: lost\n" in told
     assert "rocketmq-other-broker: 1 passed, 1 failed, 0 skipped" in told
     assert "Judge 127.0.0.1:1 one two" in (programs / "java.told").read_text()
+
+
+NPM = """#!/bin/sh
+echo "$@" >> {told}
+mkdir -p node_modules
+exit {code}
+"""
+NODE = """#!/bin/sh
+echo "$@" > {told}
+echo "case push passed"
+"""
+
+
+def test_client_of_npm_is_installed_once(programs: Path, tmp_path: Path) -> None:
+    for name, text in (("npm", NPM), ("node", NODE)):
+        (programs / name).write_text(text.format(told=programs / f"{name}.told", code=0))
+        (programs / name).chmod(0o755)
+    home = tmp_path / "home"
+    for _ in range(2):
+        assert conformance_ali_ons.build(home) == home / "judge.js"
+    assert (programs / "npm.told").read_text().count("install") == 1
+    assert '"ali-ons": "3.12.0"' in (home / "package.json").read_text()
+    (home / "package.json").write_text("{}")
+    conformance_ali_ons.build(home)
+    assert (programs / "npm.told").read_text().count("install") == 2
+    (home / "package.json").write_text("{}")
+    (programs / "npm").write_text("#!/bin/sh\necho no network\nexit 1\n")
+    with pytest.raises(Unfit, match="no network"):
+        conformance_ali_ons.build(home)
+
+
+def test_client_of_npm_finds_its_topics(programs: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    made: list[tuple[str, list[str]]] = []
+
+    async def make_topics(nameserver: str, run: str, cases: Sequence[str]) -> None:
+        made.append((nameserver, list(cases)))
+
+    monkeypatch.setattr(conformance_ali_ons, "_make_topics", make_topics)
+    (programs / "node").write_text(NODE.format(told=programs / "node.told"))
+    (programs / "node").chmod(0o755)
+    program = tmp_path / "judge.js"
+    outcomes = conformance_ali_ons.judge(program, "127.0.0.1:1", [], tmp_path / "log", 10)
+    assert outcomes.found == {"push": "passed"}
+    assert {"push", "retry", "broadcast", "tags"} < set(made[0][1])
+    told = (programs / "node.told").read_text().split()
+    assert (told[0], told[1], len(told)) == (str(program), "127.0.0.1:1", 3)
