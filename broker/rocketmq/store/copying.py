@@ -30,13 +30,15 @@ def copy_records(
 ) -> int:
     """Append the whole records at the front of `data`, which begins at `offset` of the other broker's log.
 
-    That is the end of the store's log; a log to which nothing was ever written may begin anywhere. `arrived` is told
+    That is the end of the store's log; a log without files may begin with any of them. `arrived` is told
     topic, queue and size of each message. Returns the number of bytes that were taken; the rest is the front of a
     record. Raises `FormatError` for what cannot be a record there, and `DiskFull`; what was before it is taken then.
     """
     log = store.log
     if offset != log.end and log.files.files:
         raise FormatError("Copy", 0, f"offset {offset} is not the end of this log, {log.end}")
+    if not log.files.files and offset % log.files.file_size:
+        raise FormatError("Copy", 0, f"offset {offset} is not the begin of a file, and this log has none")
     at, end = 0, len(data)
     while end - at >= _HEAD_BYTES:
         size = int.from_bytes(data[at : at + _SIZE_BYTES], "big", signed=True)

@@ -143,6 +143,16 @@ def test_pieces_elsewhere_are_refused() -> None:
             copy_records(slave, offset, memoryview(data))
 
 
+def test_new_log_begins_with_a_file() -> None:
+    _, master = filled(4)
+    data = log_bytes(master)
+    slave = open_at(MemoryFolder(chunk=64))
+    first = int.from_bytes(data[:4], "big")
+    with pytest.raises(FormatError, match="is not the begin of a file"):
+        copy_records(slave, first, memoryview(data[first:]))
+    assert slave.log.end == 0
+
+
 def changed(change: Callable[[Record], Record]) -> bytes:
     _, master = filled(1)
     record = master.log.read(0).record

@@ -425,3 +425,38 @@ def test_golden_groups_and_offsets_are_read(golden_files: Path) -> None:
 def golden_files(tmp_path: Path) -> Path:
     (golden,) = unpack("store", tmp_path, without=("timerwheel", "timerlog", "commitlog"))
     return golden / "config"
+
+
+@pytest.mark.parametrize(
+    ("slave_read", "broker_id", "offset", "expected"),
+    [
+        (True, 0, 0, 1),  # far behind
+        (True, 0, 9, 0),
+        (True, 1, 0, 1),  # a slave sends back those who have caught up
+        (True, 1, 9, 0),
+        (False, 0, 0, 0),
+        (False, 1, 0, 0),
+    ],
+)
+def test_consumers_that_are_far_behind_are_sent_to_a_slave(
+    slave_read: bool, broker_id: int, offset: int, expected: int
+) -> None:
+    options = replace(OPTIONS, slave_read=slave_read, broker_id=broker_id, read_behind_bytes=700)
+    consumers = Consumers(options=options)
+    for number in range(10):
+        consumers.put(number)
+    answer = consumers.pull(queueOffset=offset, maxMsgNums=1)
+    assert numbers(answer) == [offset]
+    assert answer is not None
+    assert RESPONSE.read(answer.ext_fields).suggest_which_broker_id == expected
+
+
+def test_group_says_which_broker_it_reads_from() -> None:
+    consumers = Consumers(options=replace(OPTIONS, slave_read=True, read_behind_bytes=700))
+    consumers.groups.put(GroupConfig("g", broker_id=3, which_broker_when_consume_slowly=2), 0)
+    for number in range(10):
+        consumers.put(number)
+    for offset, expected in ((0, 2), (9, 3), (10, 3)):
+        answer = consumers.pull(queueOffset=offset, maxMsgNums=1)
+        assert answer is not None
+        assert RESPONSE.read(answer.ext_fields).suggest_which_broker_id == expected

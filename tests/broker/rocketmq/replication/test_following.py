@@ -1,0 +1,326 @@
+"""The work of a slave's process: finding the master, asking it for what is not in the log, and what it may refuse."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import pytest
+
+from broker.rocketmq.core.groups import Groups
+from broker.rocketmq.core.offsets import Offsets
+from broker.rocketmq.core.options import BrokerOptions
+from broker.rocketmq.core.topics import Topics
+from broker.rocketmq.remoting.session import Service, Session
+from broker.rocketmq.replication.following import Following
+from broker.rocketmq.replication.lifecycles import SlaveState
+from broker.rocketmq.replication.master_link import MasterLink
+from broker.rocketmq.replication.metadata import Kept, Metadata
+from broker.rocketmq.replication.options import ReplicationOptions, Role
+from formats.rocketmq.checkpoints import TIMER_CHECKPOINT, TimerCheckpoint
+from formats.rocketmq.client_bodies import CONSUMER_OFFSETS, GROUPS, ConsumerOffsets, GroupConfig
+from formats.rocketmq.client_bodies import Groups as GroupsBody
+from formats.rocketmq.codes import RequestCode, ResponseCode
+from formats.rocketmq.delay_bodies import DELAY_OFFSETS, DelayOffsets
+from formats.rocketmq.frame import Frame, encode_frame, next_frame
+from formats.rocketmq.hosts import Host
+from formats.rocketmq.pop_bodies import REQUEST_MODES, RequestModes
+from formats.rocketmq.route_bodies import TOPIC_CONFIGS, DataVersion, TopicConfig, TopicConfigs
+from tests.broker.rocketmq.replication.streams import Clock, Replica
+from tests.broker.rocketmq.test_message_store import make_message
+
+MASTER = "10.0.0.1:10911"
+HA = "10.0.0.1:10912"
+VERSION = DataVersion(7, 0, 1_700_000_000_000)
+
+
+class Process:
+    """A slave's process, with a master whose answers the test gives."""
+
+    def __init__(self, options: ReplicationOptions | None = None) -> None:
+        self.clock = Clock()
+        self.options = options or ReplicationOptions(Role.SLAVE)
+        self.replica = Replica(self.clock, self.options)
+        self.files: dict[str, bytes] = {}
+        self.failing: set[str] = set()
+        broker = BrokerOptions()
+        self.topics = Topics(broker, b"", self._keep("topics"))
+        self.groups = Groups(b"", self._keep("groups"))
+        self.offsets = Offsets(b"")
+        kept = (self._keep("delays"), self._keep("timers"), self._keep("modes"))
+        self.dialed: list[tuple[str, Callable[[str], Session], Callable[[str], None]]] = []
+        self.link = MasterLink(
+            lambda address, connected, failed: self.dialed.append((address, connected, failed)),
+            self._open,
+            lambda frame: frame,
+        )
+        self.registrations = 0
+        self.following = Following(
+            self.replica.store,
+            self.options,
+            self.replica.slave,
+            self.link,
+            Metadata(Kept(self.replica.store, self.topics, self.groups, self.offsets, *kept), self.link),
+            self._register,
+            lambda: self.clock.ms,
+            lambda: 1_700_000_000_000 + self.clock.ms,
+        )
+        self.session: Session | None = None
+        self.answers = {
+            RequestCode.GET_ALL_TOPIC_CONFIG: TOPIC_CONFIGS.write(
+                TopicConfigs({"theirs": TopicConfig("theirs", 4, 4)}, VERSION)
+            ),
+            RequestCode.GET_ALL_SUBSCRIPTIONGROUP_CONFIG: GROUPS.write(
+                GroupsBody({"group": GroupConfig("group", retry_max_times=3)}, {}, VERSION)
+            ),
+            RequestCode.GET_ALL_CONSUMER_OFFSET: CONSUMER_OFFSETS.write(
+                ConsumerOffsets({"theirs@group": {0: 5, 1: 6}})
+            ),
+            RequestCode.GET_ALL_DELAY_OFFSET: DELAY_OFFSETS.write(DelayOffsets({1: 9})),
+            RequestCode.GET_ALL_MESSAGE_REQUEST_MODE: REQUEST_MODES.write(RequestModes({})),
+            RequestCode.GET_TIMER_CHECK_POINT: TIMER_CHECKPOINT.pack(TimerCheckpoint(11, 12, 13, 14, 0, 0, 15)),
+        }
+
+    def _keep(self, name: str) -> Callable[[bytes], None]:
+        def keep(data: bytes) -> None:
+            if name in self.failing:
+                raise OSError(28, "No space left on device")
+            self.files[name] = data
+
+        return keep
+
+    def _register(self) -> None:
+        self.registrations += 1
+
+    def _open(self, address: str, service: Service) -> Session:
+        host, _, port = address.rpartition(":")
+        self.session = Session(1, Host(host, int(port)), service, lambda _: None, lambda: self.clock.ms)
+        return self.session
+
+    def told(self, master: str | None = MASTER, ha: str | None = HA) -> None:
+        """Have a nameserver answer a registration."""
+        fields = {"masterAddr": master, "haServerAddr": ha}
+        named = {name: value for name, value in fields.items() if value is not None}
+        self.following.registered(Frame(ResponseCode.SUCCESS, 0, ext_fields=named))
+
+    def connect(self) -> None:
+        """Have the oldest attempt to reach the master's broker succeed."""
+        address, connected, _ = self.dialed.pop(0)
+        connected(address)
+
+    def pass_time(self, ms: int) -> None:
+        self.clock.ms += ms
+        self.following.tick()
+
+    def serve(self) -> list[int]:
+        """Answer everything that the master is asked; the codes of the requests, in their order."""
+        codes: list[int] = []
+        assert self.session is not None
+        while data := memoryview(bytes(self.session.take_output())):
+            found = next_frame(data, 0, len(data))
+            assert found is not None
+            request, end = found
+            assert end == len(data)
+            codes.append(request.code)
+            body = self.answers.get(RequestCode(request.code))
+            code = ResponseCode.SUCCESS if body is not None else ResponseCode.REQUEST_CODE_NOT_SUPPORTED
+            answer = Frame(code, request.opaque, 1, body=body or b"")
+            self.session.receive(memoryview(encode_frame(answer)))
+        return codes
+
+
+@pytest.fixture
+def process() -> Process:
+    return Process()
+
+
+@pytest.fixture
+def joined(process: Process) -> Process:
+    process.told()
+    process.following.tick()
+    process.connect()
+    return process
+
+
+def test_slave_asks_nameservers_until_it_knows_its_master(process: Process) -> None:
+    process.pass_time(2_999)
+    assert process.registrations == 0
+    process.pass_time(1)
+    process.pass_time(2_999)
+    assert process.registrations == 1
+    process.told(None, None)
+    process.told(MASTER, None)
+    process.pass_time(3_000)
+    assert process.registrations == 2
+    process.told()
+    process.pass_time(30_000)
+    assert process.registrations == 2
+    assert process.replica.slave.master == HA
+    assert [address for address, _, _ in process.dialed] == [MASTER]
+
+
+def test_answer_that_makes_no_sense_is_passed_over(process: Process) -> None:
+    process.following.registered(Frame(ResponseCode.SUCCESS, 0))
+    assert process.replica.slave.state is SlaveState.ALONE
+
+
+def test_address_that_is_configured_is_not_learnt() -> None:
+    process = Process(ReplicationOptions(Role.SLAVE, master_address="10.0.0.7:1"))
+    process.told()
+    assert process.replica.slave.master == "10.0.0.7:1"
+    assert process.link.address == MASTER
+
+
+def test_metadata_are_taken_over(joined: Process) -> None:
+    joined.pass_time(1)
+    assert joined.serve() == list(joined.answers)
+    assert joined.topics.table == {"theirs": TopicConfig("theirs", 4, 4)}
+    assert joined.topics.version == joined.groups.version == VERSION
+    assert joined.groups.table["group"].retry_max_times == 3
+    assert joined.offsets.queues("theirs", "group") == {0: 5, 1: 6}
+    assert DELAY_OFFSETS.read(joined.files["delays"]).offset_table == {1: 9}
+    assert REQUEST_MODES.read(joined.files["modes"]) == RequestModes({})
+    checkpoint = TIMER_CHECKPOINT.unpack(joined.files["timers"])
+    assert (checkpoint.last_read_ms, checkpoint.log_flushed, checkpoint.queue_offset) == (11, 0, 0)
+    assert len(joined.files["timers"]) == 4096
+
+
+def test_metadata_are_asked_for_every_three_seconds(joined: Process) -> None:
+    joined.pass_time(1)
+    joined.serve()
+    joined.pass_time(2_999)
+    assert joined.serve() == []
+    joined.pass_time(1)
+    assert len(joined.serve()) == 6
+
+
+def test_tables_of_the_same_version_are_not_written_again(joined: Process) -> None:
+    joined.pass_time(1)
+    joined.serve()
+    joined.files.clear()
+    joined.pass_time(3_000)
+    joined.serve()
+    assert not {"topics", "groups"} & set(joined.files)
+
+
+def test_topic_that_the_master_no_longer_has_goes_with_its_queues(joined: Process) -> None:
+    joined.topics.put(TopicConfig("topic", 1, 1), 0)
+    joined.replica.store.put(make_message(0), 0)
+    joined.pass_time(1)
+    joined.serve()
+    assert joined.topics.get("topic") is None
+    assert not joined.replica.store.queues
+
+
+@pytest.mark.parametrize(
+    ("code", "answer"),
+    [
+        (RequestCode.GET_ALL_TOPIC_CONFIG, b"{"),
+        (RequestCode.GET_ALL_SUBSCRIPTIONGROUP_CONFIG, b"[]"),
+        (RequestCode.GET_TIMER_CHECK_POINT, b"short"),
+        (RequestCode.GET_ALL_MESSAGE_REQUEST_MODE, None),
+    ],
+)
+def test_answer_that_cannot_be_taken_does_not_stop_the_others(
+    joined: Process, code: RequestCode, answer: bytes | None, caplog: pytest.LogCaptureFixture
+) -> None:
+    good = joined.answers.pop(code)
+    if answer is not None:
+        joined.answers[code] = answer
+    for _ in range(2):
+        joined.pass_time(3_000)
+        assert len(joined.serve()) == 6
+    assert joined.offsets.queues("theirs", "group") == {0: 5, 1: 6}
+    assert caplog.text.count("of the master cannot be taken") == 1
+    joined.answers[code] = good
+    joined.pass_time(3_000)
+    joined.serve()
+    assert joined.topics.version == VERSION
+
+
+def test_file_that_cannot_be_written_is_tried_again(joined: Process, caplog: pytest.LogCaptureFixture) -> None:
+    joined.failing = {"topics", "delays"}
+    joined.pass_time(1)
+    joined.serve()
+    assert "No space left on device" in caplog.text
+    assert joined.topics.get("theirs") is None
+    joined.failing = set()
+    joined.pass_time(3_000)
+    joined.serve()
+    assert joined.topics.get("theirs") is not None
+
+
+def test_lost_connection_is_made_anew(joined: Process) -> None:
+    joined.pass_time(1)
+    assert joined.session is not None
+    joined.session.end()
+    assert not joined.link.is_connected
+    joined.pass_time(3_000)
+    joined.dialed[0][2]("Connection refused")
+    joined.dialed.clear()
+    joined.pass_time(2_999)
+    assert joined.dialed == []
+    joined.pass_time(1)
+    joined.connect()
+    joined.pass_time(3_000)
+    assert len(joined.serve()) == 6
+
+
+def test_master_that_does_not_answer_is_asked_again(joined: Process) -> None:
+    joined.pass_time(1)
+    joined.pass_time(9_000)
+    assert joined.session is not None
+    assert bytes(joined.session.take_output()).count(b'"code":21') == 1
+    joined.pass_time(1_001)
+    joined.pass_time(1)
+    assert len(joined.serve()) == 6
+
+
+def test_another_master_is_asked_from_then_on(joined: Process) -> None:
+    first = joined.session
+    assert first is not None
+    joined.told("10.0.0.9:10911", "10.0.0.9:10912")
+    assert first.finished
+    first.end()
+    joined.pass_time(1)
+    assert [address for address, _, _ in joined.dialed] == ["10.0.0.9:10911"]
+    joined.connect()
+    joined.pass_time(3_000)
+    assert len(joined.serve()) == 6
+
+
+def test_master_that_changes_while_it_is_dialed_is_not_asked(process: Process) -> None:
+    process.told()
+    process.following.tick()
+    process.told("10.0.0.9:10911", HA)
+    process.connect()
+    assert process.session is not None
+    assert process.session.finished
+    process.session.end()
+    assert not process.link.is_connected
+
+
+def test_master_that_asks_is_told_that_nothing_is_done_here(joined: Process) -> None:
+    assert joined.session is not None
+    joined.session.receive(memoryview(encode_frame(Frame(RequestCode.SEND_MESSAGE, 5))))
+    data = memoryview(bytes(joined.session.take_output()))
+    found = next_frame(data, 0, len(data))
+    assert found is not None
+    assert (found[0].opaque, found[0].code) == (5, ResponseCode.REQUEST_CODE_NOT_SUPPORTED)
+
+
+def test_slave_tells_of_itself(joined: Process) -> None:
+    assert not joined.following.status().ha_client_runtime_info.activated
+    stream = joined.replica.connect()
+    stream.take_output()
+    joined.clock.ms += 500
+    told = joined.following.status()
+    assert not told.master
+    assert told.ha_client_runtime_info.master_addr == HA
+    assert told.ha_client_runtime_info.activated
+    assert told.ha_client_runtime_info.last_read_ms == 1_700_000_000_000
+
+
+def test_stopped_slave_takes_in_nothing(joined: Process) -> None:
+    joined.following.leave()
+    assert joined.replica.slave.state is SlaveState.STOPPED
+    assert not joined.following.end_step()
