@@ -84,10 +84,11 @@ def _draw_more(plan: Plan, more: Random) -> None:
     plan.proxies = more.sample([True, False], more.choice((0, 0, 1, 2)))
     plan.extras = [each for each in ("fan-out", "expressions") if more.random() < 0.5]
     if more.random() < 0.2 and "exchange of programs" not in plan.happenings:
-        # A primary whose files are larger than the reference's replicas have them would be the end of these.
+        # A primary whose files are larger than the reference's replicas have them would be the end of these, and our
+        # own nodes refuse each other if theirs differ.
         ours = sorted(set(range(1, plan.count + 1)) - set(plan.foreign))
         small = {name: max(size // 2, 256 << 10) for name, size in plan.sizes.items()}
-        plan.other_sizes = {more.choice(ours): small}
+        plan.other_sizes = dict.fromkeys(ours, small)
     possible = [name for name in [*MORE_FAULTS, *EPISODES] if _is_possible(plan, name)]
     for name in [more.choice(possible) for _ in range(more.randint(1, 2))]:
         plan.happenings.insert(more.randint(0, len(plan.happenings)), name)
