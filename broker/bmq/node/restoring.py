@@ -14,9 +14,11 @@ from broker.bmq.partition.shard import Shard
 from broker.bmq.queue.domains import Domain
 from broker.bmq.queue.expiry_hold import Restored, Restoring, hold_expiry
 from broker.bmq.queue.queue import Queue
+from broker.bmq.store.peaks import Peak
 from broker.bmq.store.recovery import Recovered, RecoveredMessage, RecoveredQueue
 from broker.bmq.store.removals import Removed
 from broker.common.clock import Now
+from formats.bmq.disk.keys import NULL_KEY
 from formats.bmq.uri import parse_uri
 
 __all__ = ["Restoration", "RestoringNode"]
@@ -128,11 +130,27 @@ class Restoration:
         if arrived_ms is None:
             arrived_ms = self._since_ms - (self._about.wall_s - timestamp) * 1000
             self._arrivals[timestamp] = arrived_ms
+        if confirmed:
+            # Nobody here knows when those apps had it. As in the reference its age stands for that.
+            for app in queue.apps.values():
+                if not outstanding & app.bit:
+                    app.statistics.waited(max(0, self._since_ms - arrived_ms))
         self._arrived[key][arrived_ms] += 1
         message = Message(guid, size, content, outstanding, arrived_ms)
         message.offset = offset
         self._shard.adopt(outstanding.bit_count())
         queue.restore(message)
+
+    def peaked(self, key: bytes, app_key: bytes, peak: Peak) -> None:
+        """Observe how much a queue, or an app of it, has had while another node served it, beyond what it has."""
+        queue = self.queues.get(key)
+        if queue is None:
+            return
+        if app_key == NULL_KEY:
+            queue.statistics.observe(len(queue.messages) + peak.messages, queue.bytes + peak.bytes)
+        for app in queue.apps.values():
+            if app.key == app_key:
+                app.statistics.observe(app.messages + peak.messages, app.bytes + peak.bytes)
 
     def _keep_in_files(self, key: bytes, empty: Queue) -> Queue:
         """Replace an empty queue in memory, since its domain was persistent before and has messages in the files."""

@@ -29,6 +29,7 @@ from broker.bmq.replication.primary_actions import PrimaryActions
 from broker.bmq.replication.removals import take_removals
 from broker.bmq.replication.replica_actions import ReplicaActions
 from broker.bmq.replication.take_over import Restoration
+from broker.bmq.store.peaks import Peak
 from broker.bmq.store.recovery import Recovered, RecoveredMessage, RecoveredQueue
 from broker.bmq.store.removals import Removed
 from broker.common.clock import Now
@@ -79,6 +80,8 @@ class _Nothing:
     def remember_before(self, key: bytes, removed: Removed) -> None: ...
 
     def take(self, found: RecoveredMessage) -> None: ...
+
+    def peaked(self, key: bytes, app_key: bytes, peak: Peak) -> None: ...
 
     def end(self) -> None: ...
 

@@ -11,6 +11,7 @@ from typing import Protocol
 
 from broker.bmq.core.work import Task, Work
 from broker.bmq.partition.shard import Shard
+from broker.bmq.store.peaks import Peak, Peaks
 from broker.bmq.store.recovery import RecoveredMessage, RecoveredQueue
 from broker.bmq.store.removals import Removed, Unreadable
 from broker.bmq.store.sliced_recovery import SlicedRecovery
@@ -33,6 +34,8 @@ class Restoration(Protocol):
     def remember_before(self, key: bytes, removed: Removed) -> None: ...
 
     def take(self, found: RecoveredMessage) -> None: ...
+
+    def peaked(self, key: bytes, app_key: bytes, peak: Peak) -> None: ...
 
     def end(self) -> None: ...
 
@@ -117,6 +120,22 @@ class TakeOver:
             work.left -= 1 + rows // ROWS_PER_UNIT // 2 + len(messages)
             for message in messages:
                 restoration.take(message)
+        yield from self._tell_peaks(work, Peaks(shard.files, recovery.queues))
+
+    def _tell_peaks(self, work: Work, peaks: Peaks) -> Task:
+        """Tell how much queues had while another node served them, for statistics."""
+        while not peaks.is_told:
+            yield from self._turn(work)
+            if self._is_given_up:
+                return
+            rows = work.left
+            work.left = 0
+            try:
+                peaks.advance(rows)
+            except FormatError:
+                return  # DATA of removed messages is damaged, which nobody needs
+        for found in peaks.found():
+            self._restoration.peaked(*found)
 
     def _turn(self, work: Work) -> Task:
         """Wait until there is something left to do."""

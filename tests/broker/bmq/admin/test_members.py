@@ -96,6 +96,69 @@ def test_a_replica_lists_messages_that_a_rollover_moves() -> None:
     assert "Printing 4 message(s)" in ask(cluster, 2, command)
 
 
+def statistics(cluster: Members, node_id: int, uri: str) -> Any:
+    found = json.loads(json.loads(ask(cluster, node_id, "ENCODING JSON_COMPACT STAT SHOW"))["stats"])
+    return found["domainQueues"]["domains"]["fanout"][uri]
+
+
+def test_a_new_primary_needs_nothing_of_messages_that_are_gone() -> None:
+    cluster = members()
+    client = cluster.connect(0)
+    client.open(1, QUEUE, WRITE | ACK)
+    ends = [cluster.processes[1].member.partitions[0].shard.files.data_end]
+    for number in range(2):
+        client.put(1, guid(number), b"xyz")
+        cluster.run()
+        ends.append(cluster.processes[1].member.partitions[0].shard.files.data_end)
+    consumer = cluster.connect(0)
+    consumer.read(1, QUEUE)
+    consumer.confirm(1, guid(0))
+    cluster.run(3000)
+    for node_id in (1, 2):
+        # The header of the DATA record says that it goes beyond the end of the file.
+        data = cluster.processes[node_id].member.partitions[0].shard.files.data.buffer
+        data[ends[0] : ends[0] + 4] = b"\x1f\xff\xff\xff"
+    cluster.kill(0)
+    cluster.until(lambda: any(each.member.partitions[0].shard.active for each in cluster.processes.values()))
+    (node_id,) = (key for key, each in cluster.processes.items() if each.member.partitions[0].shard.active)
+    assert cluster.processes[node_id].node.queues[QUEUE].messages.keys() == {guid(1)}
+
+
+def test_a_new_primary_tells_what_was_there_before_it_was_one() -> None:
+    uri = "bmq://fanout/q"
+    cluster = members()
+    client = cluster.connect(1)
+    client.open(1, uri, WRITE | ACK)
+    for number in range(32):
+        client.put(1, guid(number), b"xyz")
+    cluster.run()
+    for app, count in (("foo", 32), ("bar", 22)):
+        consumer = cluster.connect(1)
+        consumer.read(1, uri, app, 1)
+        cluster.run()
+        consumer.confirm(1, *map(guid, range(count)), sub_id=1)
+        cluster.run()
+    said = ask(cluster, 0, "DOMAINS DOMAIN fanout QUEUE q PURGE foo")
+    assert "Purged 0 message(s)" in said
+    before = statistics(cluster, 0, uri)
+    cluster.run(3000)
+    cluster.kill(0)
+    cluster.until(lambda: any(each.member.partitions[0].shard.active for each in cluster.processes.values()))
+    cluster.run(2000)
+    (node_id,) = (key for key, each in cluster.processes.items() if each.member.partitions[0].shard.active)
+    after = statistics(cluster, node_id, uri)
+    for name in ("content_msgs", "content_bytes", "msgs_current", "history_abs", "msgs_utilization_max"):
+        assert after["values"][f"queue_{name}"] == before["values"][f"queue_{name}"], name
+    for app in ("foo", "bar"):
+        for name in ("content_msgs", "content_bytes", "msgs_current"):
+            found = after["appIds"][app]["values"][f"queue_{name}"]
+            assert found == before["appIds"][app]["values"][f"queue_{name}"], (app, name)
+        assert after["appIds"][app]["values"]["queue_queue_time_max"] > 0
+    assert after["appIds"]["foo"]["values"]["queue_content_msgs"] == 32
+    # What it has done itself it counts from nothing.
+    assert [after["values"][f"queue_{name}"] for name in ("put_msgs_abs", "confirm_msgs_abs")] == [0, 0]
+
+
 def test_only_the_primary_rolls_over(caplog: pytest.LogCaptureFixture) -> None:
     caplog.set_level("INFO")
     cluster = members()

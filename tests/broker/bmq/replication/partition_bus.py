@@ -22,6 +22,7 @@ from broker.bmq.replication.partition import Partition
 from broker.bmq.replication.partition_table import State
 from broker.bmq.store.names import next_timestamp
 from broker.bmq.store.partition_files import PartitionLimits
+from broker.bmq.store.peaks import Peak
 from broker.bmq.store.recovery import Recovered, RecoveredMessage, RecoveredQueue, recover
 from broker.bmq.store.removals import Removed
 from broker.common.clock import Now
@@ -155,6 +156,9 @@ class Node:
         message = self.restored[found.guid] = Message(found.guid, found.size, content, 1)
         message.offset = found.offset
         self.shard.adopt(1)
+
+    def peaked(self, key: bytes, app_key: bytes, peak: Peak) -> None:
+        """Ignore it, as nothing is counted."""
 
     def end(self) -> None:
         self.store = self.restored

@@ -1,0 +1,198 @@
+"""Peaks of a journal's last minute: by how much its queues, and their apps, had more than they have at its end.
+
+A replica counts nothing of that while records come. Who takes over from a primary looks at the newest records once, in
+slices, and reports of the time before as if it had counted along. Messages that are older than these records count as
+having been there all the time with the apps that still want them: what is found is never too high.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_left
+from collections.abc import Iterator, Mapping
+from typing import NamedTuple
+
+import numpy as np
+
+from broker.bmq.store.partition_files import PartitionFiles
+from broker.bmq.store.recovery import RecoveredQueue, data_headers, record_keys
+from formats.bmq.disk.files import JOURNAL_RECORD_SIZE, FileType, open_file
+from formats.bmq.disk.journal import (
+    ANY_RECORD,
+    CONFIRM_RECORD,
+    MESSAGE_RECORD,
+    QUEUE_OP_RECORD,
+    ConfirmReason,
+    QueueOpType,
+    RecordType,
+    scan,
+    select,
+)
+from formats.bmq.disk.keys import KEY_SIZE, NULL_KEY
+from formats.bmq.disk.padding import DWORD
+
+__all__ = ["Peak", "Peaks"]
+
+# The minute that statistics cover by default, and the number of records that are looked at in it at most.
+WINDOW_S = 60
+RECORDS_MAX = 1 << 14
+
+_MESSAGE, _CONFIRM, _DELETION = int(RecordType.MESSAGE), int(RecordType.CONFIRM), int(RecordType.DELETION)
+_QUEUE_OP = int(RecordType.QUEUE_OP)
+
+
+class Peak(NamedTuple):
+    """The most that there was beyond what there is at the end."""
+
+    messages: int
+    bytes: int
+
+
+class _Level:
+    """What a queue or an app has of the messages of the window, and the most that it had."""
+
+    __slots__ = ("bytes", "messages", "most_bytes", "most_messages")
+
+    def __init__(self) -> None:
+        self.messages = self.bytes = self.most_messages = self.most_bytes = 0
+
+    def rise(self, size: int) -> None:
+        self.messages += 1
+        self.bytes += size
+        if self.messages > self.most_messages:
+            self.most_messages = self.messages
+        if self.bytes > self.most_bytes:
+            self.most_bytes = self.bytes
+
+    def fall(self, size: int) -> None:
+        self.messages -= 1
+        self.bytes -= size
+
+
+class _Queue(NamedTuple):
+    """A queue's own level, those of its apps, and the row from which on messages are for an app that was added."""
+
+    own: _Level
+    apps: dict[bytes, _Level]
+    since: Mapping[bytes, int]
+
+
+class _Message(NamedTuple):
+    """A message of the window that is still there: its size, its queue's level, and those of the apps that want it."""
+
+    size: int
+    own: _Level
+    apps: dict[bytes, _Level]
+
+
+class Peaks:
+    """The walk over the newest records; `queues` are those that there are at the journal's end. See the module.
+
+    Nothing may be added to the files before it `is_told`.
+    """
+
+    def __init__(self, files: PartitionFiles, queues: Mapping[bytes, RecoveredQueue]) -> None:
+        self._files = files
+        self._queues = {
+            key: _Queue(_Level(), {app.app_key: _Level() for app in queue.apps}, queue.since)
+            for key, queue in queues.items()
+        }
+        self._first = open_file(files.journal.buffer, FileType.JOURNAL).first_record_offset
+        self._rows = (files.journal_end - self._first) // JOURNAL_RECORD_SIZE
+        self._row = self._begin()
+        self._here: dict[bytes, _Message] = {}  # by queue key and GUID
+        # Apps that a message's subscriptions leave out are named before it, or after it.
+        self._early: dict[bytes, set[bytes]] = {}
+
+    def _begin(self) -> int:
+        """Return the row of the first record of the window."""
+        first = max(0, self._rows - RECORDS_MAX)
+        if first == self._rows:
+            return first
+        since_s = self._time_of(self._rows - 1) - WINDOW_S
+        return bisect_left(range(self._rows), since_s, lo=first, key=self._time_of)
+
+    def _time_of(self, row: int) -> int:
+        return ANY_RECORD.unpack(self._files.journal.buffer, self._first + row * JOURNAL_RECORD_SIZE).timestamp
+
+    @property
+    def is_told(self) -> bool:
+        """Return whether the walk is over."""
+        return self._row == self._rows
+
+    def advance(self, rows: int) -> None:
+        """Look at so many of the next records. Raises FormatError if DATA does not have their messages."""
+        start, count = self._row, min(rows, self._rows - self._row)
+        records = scan(self._files.journal.buffer, self._first + start * JOURNAL_RECORD_SIZE, count)
+        found, _ = select(records, RecordType.MESSAGE)
+        offsets = MESSAGE_RECORD.column(found, "message_offset_dwords").astype(np.int64) * DWORD
+        messages = zip(record_keys(found), data_headers(self._files, offsets)[0], strict=True)
+        found, _ = select(records, RecordType.CONFIRM)
+        reasons = CONFIRM_RECORD.column(found, "reason") == ConfirmReason.AUTO_CONFIRMED
+        confirms = zip(record_keys(found), found["app_key"].tolist(), reasons.tolist(), strict=True)
+        found, _ = select(records, RecordType.DELETION)
+        deletions = iter(record_keys(found))
+        found, _ = select(records, RecordType.QUEUE_OP)
+        ops = (QUEUE_OP_RECORD.unpack(raw.tobytes()) for raw in found)
+        for row, kind in enumerate(ANY_RECORD.column(records, "type").tolist(), start):
+            if kind == _MESSAGE:
+                self._arrive(*next(messages), row)
+            elif kind == _CONFIRM:
+                self._confirm(*next(confirms))
+            elif kind == _DELETION:
+                self._leave(next(deletions))
+            elif kind == _QUEUE_OP:
+                op = next(ops)
+                if op.queue_op_type == QueueOpType.PURGE:
+                    self._purge(op.queue_key, op.app_key)
+        self._row += count
+
+    def found(self) -> Iterator[tuple[bytes, bytes, Peak]]:
+        """Return queue key, app key (null: the queue itself) and peak of all that had more than at the end."""
+        for key, queue in self._queues.items():
+            for app_key, level in ((NULL_KEY, queue.own), *queue.apps.items()):
+                peak = Peak(level.most_messages - level.messages, level.most_bytes - level.bytes)
+                if any(peak):
+                    yield key, app_key, peak
+
+    # -- records
+
+    def _arrive(self, key: bytes, size: int, row: int) -> None:
+        queue = self._queues.get(key[:KEY_SIZE])
+        if queue is None:
+            return
+        if key in self._here:
+            self._leave(key)
+        apps, since = queue.apps.copy(), queue.since
+        for app_key in self._early.pop(key, ()):
+            apps.pop(app_key, None)
+        for app_key in since:
+            if since[app_key] > row:
+                apps.pop(app_key, None)
+        queue.own.rise(size)
+        for level in apps.values():
+            level.rise(size)
+        self._here[key] = _Message(size, queue.own, apps)
+
+    def _confirm(self, key: bytes, app_key: bytes, is_auto: bool) -> None:
+        message = self._here.get(key)
+        if message is not None:
+            level = message.apps.pop(app_key, None)
+            if level is not None:
+                level.fall(message.size)
+        elif is_auto:
+            self._early.setdefault(key, set()).add(app_key)
+
+    def _leave(self, key: bytes) -> None:
+        message = self._here.pop(key, None)
+        if message is not None:
+            message.own.fall(message.size)
+            for level in message.apps.values():
+                level.fall(message.size)
+
+    def _purge(self, queue_key: bytes, app_key: bytes) -> None:
+        """Let a queue, or an app of it, have nothing any more; an app's messages are still there for others."""
+        for key in [key for key in self._here if key.startswith(queue_key)]:
+            if app_key == NULL_KEY:
+                self._leave(key)
+            else:
+                self._confirm(key, app_key, False)
