@@ -48,7 +48,7 @@ class Peak(NamedTuple):
 
 
 class _Level:
-    """What a queue or an app has of the messages of the window, and the most that it had."""
+    """The part of a queue, or of an app, that is of the messages of the window, and its maximum so far."""
 
     __slots__ = ("bytes", "messages", "most_bytes", "most_messages")
 

@@ -1,4 +1,4 @@
-"""What the newest records of a journal tell of the time before its end: how much its queues and their apps had."""
+"""Peaks of queues and their apps, by the newest records of a journal."""
 
 from __future__ import annotations
 
