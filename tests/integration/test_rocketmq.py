@@ -271,9 +271,10 @@ def test_port_that_is_taken_is_named(rocketmq_shared: RocketProcess, tmp_path: P
     ("text", "reason"),
     [
         ("listenPort=x", "listenPort: 'x' is no number between 1 and 65535"),
+        ("deleteWhen=04;24", "deleteWhen: '04;24' is no hour between 00 and 23, or several with semicolons"),
         ("flushDiskType=NEVER", "flushDiskType: 'NEVER' is neither ASYNC_FLUSH nor SYNC_FLUSH"),
         ("messageDelayLevel=1w", "messageDelayLevel: '1w' '1w' is no delay"),
-        ("brokerRole=SLAVE\nbrokerId=1", "a slave is wanted (brokerId, brokerRole), and there are only masters here"),
+        ("brokerRole=SLAVE\nbrokerId=1", "a slave learns from nameservers who its master is"),
         ("brokerIP1=0.0.0.0", "clients cannot connect to 0.0.0.0"),
         ("namesrvAddr=nowhere", "'nowhere' is no nameserver; write HOST:PORT"),
     ],

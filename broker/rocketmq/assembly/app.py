@@ -202,7 +202,10 @@ class _Kept:
             _read(self.delays_file, lambda data: DELAY_OFFSETS.read(data) if data else DelayOffsets()),
             _read(self.timers_file, lambda data: TIMER_CHECKPOINT.unpack(data) if data else None),
             config.times,
-            RetentionLimits(config.reserved_hours * 3_600_000),
+            RetentionLimits(
+                config.reserved_hours * 3_600_000,
+                is_time=lambda ms: time.localtime(ms // 1000).tm_hour in config.delete_hours,
+            ),
         )
 
 

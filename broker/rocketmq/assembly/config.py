@@ -60,6 +60,7 @@ class RocketConfig:
     sync_flush_timeout_ms: int = 5_000
     auto_create_group: bool = True
     reserved_hours: int = 72
+    delete_hours: frozenset[int] = frozenset({4})
     replication: ReplicationOptions = field(default_factory=ReplicationOptions)
     options: BrokerOptions = field(default_factory=lambda: BrokerOptions(delay_levels_ms=parse_delay_levels(_LEVELS)))
     store_options: StoreOptions = field(default_factory=StoreOptions)
@@ -183,6 +184,13 @@ def _consume_queue_bytes(text: str) -> int:
     return -(-_number(20, 1 << 31)(text) // 20) * 20
 
 
+def _hours(text: str) -> frozenset[int]:
+    words = [word.strip() for word in text.split(";") if word.strip()]
+    if not words or not all(word.isdecimal() and int(word) < 24 for word in words):
+        raise ValueError("is no hour between 00 and 23, or several with semicolons")
+    return frozenset(map(int, words))
+
+
 def _addresses(text: str) -> tuple[str, ...]:
     return tuple(part.strip() for part in text.split(";") if part.strip())
 
@@ -202,6 +210,7 @@ _NODE: Final[dict[str, tuple[Callable[[str], Any], str]]] = {
     "flushIntervalCommitLog": (_number(1, 3_600_000), "flush_interval_ms"),
     "autoCreateSubscriptionGroup": (_bool, "auto_create_group"),
     "fileReservedTime": (_number(1, 1_000_000), "reserved_hours"),
+    "deleteWhen": (_hours, "delete_hours"),
 }
 _BROKER: Final[dict[str, tuple[Callable[[str], Any], str]]] = {
     "brokerClusterName": (_text, "cluster"),
@@ -248,6 +257,7 @@ _STORE: Final[dict[str, tuple[Callable[[str], Any], str]]] = {
 _WRITERS: Final[dict[str, Callable[[Any], str]]] = {
     "flushDiskType": lambda is_sync: "SYNC_FLUSH" if is_sync else "ASYNC_FLUSH",
     "namesrvAddr": ";".join,
+    "deleteWhen": lambda hours: ";".join(f"{hour:02d}" for hour in sorted(hours)),
     "brokerRole": lambda role: role.value,
     "messageDelayLevel": lambda delays: " ".join(f"{delay // 1000}s" for delay in delays),
 }

@@ -21,11 +21,21 @@ LOOK_MS: Final = 10_000
 STEP_FILES: Final = 10
 
 
+def _at_any_time(now_ms: int) -> bool:
+    """Return True."""
+    return True
+
+
 class RetentionLimits(NamedTuple):
-    """The limits of age, and of the part of the disk in use (0 to 1) from which on the oldest files go anyway."""
+    """The limits of age, and of the part of the disk in use (0 to 1) from which on the oldest files go anyway.
+
+    Old files go when `is_time`, or from `disk_used_early` on, whatever the time is.
+    """
 
     reserved_ms: int = 72 * 3_600_000
     disk_used_max: float = 0.85
+    disk_used_early: float = 0.75
+    is_time: Callable[[int], bool] = _at_any_time
 
 
 class Retention:
@@ -50,11 +60,13 @@ class Retention:
 
     def look(self, now_ms: int) -> None:
         """Remove some of what is too old; without disk, one more file each time."""
-        files = self._store.log.files
-        if self._remove(self._end_of_old(now_ms)) or len(files.files) < 2:
+        files, limits = self._store.log.files, self.limits
+        if len(files.files) < 2:
             return
         used = self._disk_used()
-        if used > self.limits.disk_used_max:
+        if (limits.is_time(now_ms) or used > limits.disk_used_early) and self._remove(self._end_of_old(now_ms)):
+            return
+        if used > limits.disk_used_max:
             log.warning("the disk is used by %.0f %%: the oldest file of the log goes", used * 100)
             self._remove(files.begin + files.file_size)
 

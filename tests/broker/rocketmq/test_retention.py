@@ -47,6 +47,14 @@ def test_files_go_when_they_are_too_old() -> None:
     assert [each.queue_offset for each in peer.pulled(offset=2)] == [2, 3, 4, 5]
 
 
+@pytest.mark.parametrize(("is_time", "used", "files"), [(True, 0.0, 4), (False, 0.75, 6), (False, 0.76, 4)])
+def test_old_files_go_at_the_hour_or_when_the_disk_fills(is_time: bool, used: float, files: int) -> None:
+    kept = Kept(6, RetentionLimits(reserved_ms=3 * HOUR_MS, is_time=lambda ms: is_time))
+    kept.used = used
+    kept.look()
+    assert kept.files == files
+
+
 def test_last_file_stays_however_old_it_is() -> None:
     kept = Kept(3, RetentionLimits(reserved_ms=1))
     kept.rig.wall_ms += 1_000 * HOUR_MS
