@@ -78,6 +78,7 @@ def test_worlds_of_all_kinds(seed: int) -> None:
 
 
 @pytest.mark.slow
+@pytest.mark.process
 def test_worlds_in_processes(capsys: pytest.CaptureFixture[str]) -> None:
     """Worlds in one process and in two, with the same digest."""
     outputs = []
