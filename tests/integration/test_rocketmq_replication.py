@@ -6,7 +6,7 @@ import json
 import os
 import signal
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -20,16 +20,9 @@ from formats.rocketmq.ha_bodies import HA_RUNTIME, HaRuntime
 from formats.rocketmq.route_bodies import CLUSTER_INFO, TOPIC_CONFIGS
 from tests.broker.rocketmq.answers import records_of
 from tests.integration.remoting import Remote
+from tests.waiting import eventually
 
 FILE_BYTES = 65_536
-WAIT_S = 20.0
-
-
-def wait_until(is_so: Callable[[], bool]) -> None:
-    end = time.monotonic() + WAIT_S
-    while not is_so():
-        assert time.monotonic() < end
-        time.sleep(0.05)
 
 
 def start(folder: Path, role: str, *options: str, **properties: Any) -> RocketProcess:
@@ -69,7 +62,7 @@ class Group:
             told = self.status()
             return len(told.ha_connection_info) == slaves and not any(each.diff for each in told.ha_connection_info)
 
-        wait_until(is_so)
+        eventually(is_so)
 
     def close(self) -> None:
         for node in (*self.slaves, self.master):
@@ -120,7 +113,7 @@ def test_slave_has_the_same_log_and_serves_it(group: Group) -> None:
         group.wait_in_sync()
         send(remote, 100, 100)
     group.wait_in_sync()
-    wait_until(lambda: "topic" in topics_of(slave))
+    eventually(lambda: "topic" in topics_of(slave))
     assert bodies(slave) == bodies(group.master) == list(range(200))
     assert group.status().in_sync_slave_nums == 1
     told = group.status(slave)
@@ -149,7 +142,7 @@ def test_slave_goes_on_where_it_was_killed(group: Group) -> None:
             send(remote, 40, number * 80 + 40)
             slave.start()
         group.wait_in_sync()
-    wait_until(lambda: "topic" in topics_of(slave))
+    eventually(lambda: "topic" in topics_of(slave))
     assert bodies(slave) == list(range(240))
     slave.stop()
     group.master.stop()
@@ -166,14 +159,14 @@ def test_slave_comes_back_to_a_master_that_was_killed(group: Group) -> None:
     with Remote(group.master.port) as remote:
         send(remote, 10, 10)
     group.wait_in_sync()
-    wait_until(lambda: "topic" in topics_of(slave))
+    eventually(lambda: "topic" in topics_of(slave))
     assert bodies(slave) == list(range(20))
 
 
 def test_slave_is_registered_and_refuses_what_stores(group: Group) -> None:
     slave = group.add_slave()
     with Remote(group.master.nameserver_port) as nameserver:
-        wait_until(lambda: len(addresses(nameserver)) == 2)
+        eventually(lambda: len(addresses(nameserver)) == 2)
         assert addresses(nameserver) == {0: f"127.0.0.1:{group.master.port}", 1: f"127.0.0.1:{slave.port}"}
     with Remote(slave.port) as remote:
         for code, expected in (
@@ -210,7 +203,7 @@ def test_metadata_follow_the_master(group: Group) -> None:
         remote.call(RequestCode.UPDATE_CONSUMER_OFFSET, commitOffset=3, **queue)
         delayed = remote.send_message("topic", b"", properties="DELAY\x011\x02")
         assert delayed.code == ResponseCode.SUCCESS
-        wait_until(lambda: copy.call(RequestCode.QUERY_CONSUMER_OFFSET, **queue).ext_fields == {"offset": "3"})
+        eventually(lambda: copy.call(RequestCode.QUERY_CONSUMER_OFFSET, **queue).ext_fields == {"offset": "3"})
         group_config = json.dumps({"groupName": "another", "retryMaxTimes": 7}).encode()
         remote.call(RequestCode.UPDATE_AND_CREATE_SUBSCRIPTIONGROUP, group_config)
 
@@ -218,11 +211,11 @@ def test_metadata_follow_the_master(group: Group) -> None:
             found = GROUPS.read(copy.call(RequestCode.GET_ALL_SUBSCRIPTIONGROUP_CONFIG).body).subscription_group_table
             return found["another"].retry_max_times if "another" in found else None
 
-        wait_until(lambda: retries() == 7)
+        eventually(lambda: retries() == 7)
         delay_file = slave.data_dir / "config" / "delayOffset.json"
-        wait_until(lambda: delay_file.exists() and "1:1" in delay_file.read_text().replace('"', ""))
+        eventually(lambda: delay_file.exists() and "1:1" in delay_file.read_text().replace('"', ""))
         remote.call(RequestCode.DELETE_TOPIC_IN_BROKER, topic="topic")
-        wait_until(lambda: "topic" not in topics_of(slave))
+        eventually(lambda: "topic" not in topics_of(slave))
         assert not (slave.data_dir / "consumequeue" / "topic").exists()
 
 
@@ -283,3 +276,64 @@ def test_master_cannot_be_made_a_slave_while_it_runs(sync_group: Group) -> None:
         answer = remote.call(RequestCode.UPDATE_BROKER_CONFIG, b"brokerRole=SLAVE\n")
         assert answer.code == ResponseCode.INVALID_PARAMETER
         assert "is for the start of a broker only" in (answer.remark or "")
+
+
+def test_slave_is_started_as_the_master(sync_group: Group, tmp_path: Path) -> None:
+    """What the manual tells: nothing acknowledged is lost, and what was still to be given out is given out."""
+    slave = sync_group.add_slave()
+    sync_group.wait_in_sync()
+    queue: dict[str, Any] = {"consumerGroup": "group", "topic": "topic", "queueId": 0}
+    with Remote(sync_group.master.port) as remote, Remote(slave.port) as copy:
+        assert send(remote, 60, size=3000) == [ResponseCode.SUCCESS] * 60
+        remote.call(RequestCode.UPDATE_CONSUMER_OFFSET, commitOffset=17, **queue)
+        eventually(lambda: copy.call(RequestCode.QUERY_CONSUMER_OFFSET, **queue).ext_fields == {"offset": "17"})
+        delayed = remote.send_message("topic", b"60.delayed", properties="DELAY\x012\x02")
+        timer = remote.send_message("topic", b"61.timer", properties="TIMER_DELAY_SEC\x015\x02")
+        assert (delayed.code, timer.code) == (ResponseCode.SUCCESS, ResponseCode.SUCCESS)
+    sync_group.master.kill()
+    slave.stop()
+    new_master = RocketProcess(
+        slave.data_dir,
+        config_file=slave.config_file,
+        port=slave.port,
+        options=["--role", "async-master", "--ha-port", str(free_port())],
+    )
+    with new_master:
+        eventually(lambda: len(bodies(new_master)) == 62)
+        assert bodies(new_master)[:60] == list(range(60))
+        assert sorted(bodies(new_master)[60:]) == [60, 61]
+        with Remote(new_master.port) as remote:
+            found = remote.call(RequestCode.QUERY_CONSUMER_OFFSET, **queue)
+            assert found.ext_fields == {"offset": "17"}
+            assert send(remote, 5, 62) == [ResponseCode.SUCCESS] * 5
+        # The old master's log may differ from the new one's: it comes back with an empty store.
+        options = ("--broker-id", "1", "--nameserver", new_master.nameserver)
+        again = start(tmp_path / "again", "slave", *options, **sync_group.properties)
+        try:
+            with Remote(new_master.port) as remote:
+                eventually(lambda: [each.diff for each in status_of(remote)] == [0])
+            again.stop()
+            new_master.stop()
+            assert logs_of(again) == logs_of(new_master)
+        finally:
+            again.close()
+
+
+def status_of(remote: Remote) -> list[Any]:
+    return list(HA_RUNTIME.read(remote.call(RequestCode.GET_BROKER_HA_STATUS).body).ha_connection_info)
+
+
+def test_slave_that_is_ahead_of_its_master_is_refused(group: Group) -> None:
+    slave = group.add_slave()
+    with Remote(group.master.port) as remote:
+        send(remote, 20)
+    group.wait_in_sync()
+    group.master.kill()
+    for path in (group.master.data_dir / "commitlog").iterdir():
+        path.unlink()
+    group.master.start()
+    with Remote(group.master.port) as remote:
+        send(remote, 3)
+    group.master.wait_for("empty the store of the slave")
+    slave.stop()
+    assert len(b"".join(logs_of(slave).values()).rstrip(b"\0")) > 18_000
