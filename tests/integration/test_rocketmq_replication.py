@@ -279,7 +279,7 @@ def test_master_cannot_be_made_a_slave_while_it_runs(sync_group: Group) -> None:
 
 
 def test_slave_is_started_as_the_master(sync_group: Group, tmp_path: Path) -> None:
-    """Nothing acknowledged is lost, and what was still to be given out is given out, as the manual promises."""
+    """The promotion that the manual describes: no acknowledged message is lost, and delayed ones are given out."""
     slave = sync_group.add_slave()
     sync_group.wait_in_sync()
     queue: dict[str, Any] = {"consumerGroup": "group", "topic": "topic", "queueId": 0}
