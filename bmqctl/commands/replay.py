@@ -30,7 +30,7 @@ from bmqctl.replay.fates import Fate
 from bmqctl.replay.plan import BadRename, Matches, Plan, Renames, Selection, StoreChanged, make_plan
 from bmqctl.replay.post import Fault, PostOptions, Run, read_all
 from bmqctl.replay.progress import Head, Progress, StateFault, open_state, read_head
-from broker.bmq.core.expressions import ExpressionError, compile_expression
+from formats.bmq.expressions import ExpressionError, compile_expression
 from formats.bmq.guid import GUID_SIZE, parse_guid
 from formats.errors import FormatError
 

@@ -243,7 +243,7 @@ def subscriptions_of(wanted: tuple[Subscription, ...]) -> tuple[StreamSubscripti
 def subscription_faults(wanted: tuple[Subscription, ...]) -> list[str]:
     """Check expressions locally; return the errors of those that no broker could compile."""
     # Few sessions have expressions, and their grammar is slow to load.
-    from broker.bmq.core.expressions import ExpressionError, compile_expression
+    from formats.bmq.expressions import ExpressionError, compile_expression
 
     faults = []
     for expression in (each.expression for each in wanted if each.expression is not None):

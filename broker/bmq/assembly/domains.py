@@ -8,8 +8,8 @@ from broker.bmq.config import NodeConfig
 from broker.bmq.config.domain_schema import Domain, ExpressionVersion
 from broker.bmq.config.dump import to_json
 from broker.bmq.core.config import DomainConfig, Mode
-from broker.bmq.core.expressions import ExpressionError, compile_expression
 from formats.bmq.codes import RDA_COUNTER_MAX
+from formats.bmq.expressions import ExpressionError, compile_expression
 
 __all__ = ["Domains", "ProxyDomains"]
 

@@ -8,7 +8,6 @@ from contextlib import suppress
 from itertools import islice
 from typing import Protocol
 
-from broker.bmq.core.expressions import ExpressionError, compile_expression
 from broker.bmq.core.messages import Log, Message
 from broker.bmq.core.redelivery import Wanted
 from broker.bmq.core.work import Task, Work
@@ -17,6 +16,7 @@ from broker.bmq.queue.routing import NEVER_MS, App, Stream, Subscription
 from broker.bmq.queue.succession import succeed
 from broker.bmq.store.chunked import Chunked
 from broker.common.faults import Change
+from formats.bmq.expressions import ExpressionError, compile_expression
 
 __all__ = ["Consumers"]
 

@@ -21,7 +21,6 @@ from enum import Enum
 from typing import Protocol
 
 from broker.bmq.core.config import DomainConfig, MessageThrottle
-from broker.bmq.core.expressions import Values, property_values
 from broker.bmq.core.messages import Buffer, Log, Message
 from broker.bmq.core.redelivery import Returning
 from broker.bmq.core.statistics import QueueStatistics
@@ -33,6 +32,7 @@ from broker.common.clock import Now
 from broker.common.faults import Change, Faults, Inconsistent
 from broker.common.timers import Timers
 from formats.bmq.codes import DEFAULT_SUBSCRIPTION_ID
+from formats.bmq.expressions import Values, property_values
 from formats.bmq.padding import WORD
 from formats.bmq.wire.properties import PROPERTIES_HEADER
 

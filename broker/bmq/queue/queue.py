@@ -21,7 +21,6 @@ from typing import NamedTuple
 
 from broker.bmq.core.alarms import alarm
 from broker.bmq.core.config import DomainConfig, Mode
-from broker.bmq.core.expressions import compile_expression
 from broker.bmq.core.history import History
 from broker.bmq.core.messages import (
     DUPLICATE,
@@ -53,6 +52,7 @@ from broker.bmq.store.chunked import FULL, Chunked
 from broker.common.faults import Inconsistent
 from formats.bmq.codes import AckStatus
 from formats.bmq.disk.journal import DeletionRecordFlag
+from formats.bmq.expressions import compile_expression
 
 __all__ = [
     "App",

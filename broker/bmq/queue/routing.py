@@ -12,11 +12,11 @@ from collections.abc import Iterator, Sequence
 from itertools import chain, groupby
 from operator import attrgetter
 
-from broker.bmq.core.expressions import Expression, ExpressionError, Values, compile_expression
 from broker.bmq.core.messages import Message, Sink
 from broker.bmq.core.redelivery import Lot, Returning, Wanted
 from broker.bmq.core.statistics import QueueStatistics
 from broker.bmq.store.chunked import Chunked
+from formats.bmq.expressions import Expression, ExpressionError, Values, compile_expression
 
 __all__ = ["App", "Group", "Stream", "Subscription"]
 

@@ -18,7 +18,6 @@ from contextlib import suppress
 from itertools import chain, islice
 
 from broker.bmq.core.config import DEFAULT_APP_ID, DomainConfig
-from broker.bmq.core.expressions import ExpressionError, compile_expression
 from broker.bmq.core.messages import Buffer, Content, Message, Posted, Poster
 from broker.bmq.core.redelivery import Wanted
 from broker.bmq.core.work import Task
@@ -49,6 +48,7 @@ from formats.bmq.control.messages import (
     StatusCategory,
 )
 from formats.bmq.control.messages import Subscription as SubscriptionInfo
+from formats.bmq.expressions import ExpressionError, compile_expression
 from formats.bmq.wire.event import EventType
 from formats.bmq.wire.options import SubQueueInfo
 from formats.bmq.wire.push import Push, PushFlag

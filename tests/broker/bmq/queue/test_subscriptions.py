@@ -8,8 +8,8 @@ from dataclasses import replace
 
 import pytest
 
-from broker.bmq.core import expressions
 from broker.bmq.queue.queue import Queue
+from formats.bmq import expressions
 from formats.bmq.codes import AckStatus, CompressionAlgorithm, PropertyType, PutFlag
 from formats.bmq.disk.journal import CONFIRM_RECORD, MESSAGE_RECORD, ConfirmReason, RecordType, scan, select
 from formats.bmq.wire.application_data import build_application_data

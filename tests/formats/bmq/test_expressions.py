@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from broker.bmq.core.expressions import ErrorCode, ExpressionError, Value, compile_expression, property_values
+from formats.bmq.expressions import ErrorCode, ExpressionError, Value, compile_expression, property_values
 from formats.bmq.wire.properties import Property, PropertyType, encode_properties
 
 INT64_MIN = -(1 << 63)
