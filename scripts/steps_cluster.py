@@ -9,10 +9,11 @@ from pathlib import Path
 from crc32c import crc32c
 
 from broker.bmq.core.messages import Content
-from broker.bmq.replication.positions import NOWHERE, Position
+from broker.bmq.replication.positions import NOWHERE
 from broker.bmq.store.partition_files import PartitionLimits
 from formats.bmq.codes import EventType
 from formats.bmq.control.messages import NodeStatus
+from formats.bmq.disk.numbers import RecordNumber
 from formats.bmq.wire.event import iter_frames, next_frame
 from scripts.steps_common import (
     DOMAINS,
@@ -190,7 +191,7 @@ def _cut(bench: ClusterBench, case: str, records: int) -> list[Outcome]:
     def drop() -> None:
         assert primary.stream is not None
         primary.stream.forget(node_id)
-        primary.drop_behind(node_id, Position(end.lease_id, end.number - records))
+        primary.drop_behind(node_id, RecordNumber(end.primary_lease_id, end.sequence_number - records))
 
     replica = bench.cluster.processes[node_id].member.partitions[0]
     slices = bench.cluster.processes[node_id].node.work.slices
@@ -262,7 +263,7 @@ def drop_placing(case: str, records: int | None) -> Callable[[ClusterBench], lis
         replica, primary = bench.replica, bench.primary.member.partitions[0]
         _place(bench, replica)
         end = primary.position
-        begin = NOWHERE if records is None else Position(end.lease_id, end.number - records)
+        begin = NOWHERE if records is None else RecordNumber(end.primary_lease_id, end.sequence_number - records)
         old = replica.node.shards[0].files
         drops = replica.member.partitions[0]
 
@@ -296,7 +297,7 @@ def backlog(bench: ClusterBench) -> list[Outcome]:
     end = primary.position
     bench.kept_back = EventType.PARTITION_SYNC
     primary.stream.forget(replica.node_id)
-    primary.drop_behind(replica.node_id, Position(end.lease_id, end.number - 50))
+    primary.drop_behind(replica.node_id, RecordNumber(end.primary_lease_id, end.sequence_number - 50))
     events: list[bytes] = []
     wire = bench.cluster.wires[bench.primary.node_id, replica.node_id]
     while not (wire.events and _type_of(wire.events[0]) == EventType.PARTITION_SYNC):

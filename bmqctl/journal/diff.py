@@ -33,26 +33,17 @@ from formats.bmq.disk.journal import (
     decode_record,
     scan,
 )
+from formats.bmq.disk.numbers import RecordNumber
 from formats.bmq.disk.padding import WORD
 from formats.bmq.stores.recover import iter_qlist
 from formats.errors import FormatError
 
-__all__ = ["Beyond", "Number", "PartitionDiff", "Replica", "Status", "compare", "journals_of", "open_replica"]
+__all__ = ["Beyond", "PartitionDiff", "Replica", "Status", "compare", "journals_of", "open_replica"]
 
 BLOCK_SIZE = (1 << 20) // JOURNAL_RECORD_SIZE * JOURNAL_RECORD_SIZE
 PROGRESS_RECORDS = 1 << 14
 
 Progress = Callable[[int, int], None]
-
-
-class Number(NamedTuple):
-    """The number of a record, which orders the records of a partition."""
-
-    primary_lease_id: int
-    sequence_number: int
-
-    def __str__(self) -> str:
-        return f"{self.primary_lease_id}-{self.sequence_number}"
 
 
 class Status(StrEnum):
@@ -67,7 +58,7 @@ class Status(StrEnum):
 
 
 class _Item(NamedTuple):
-    number: Number
+    number: RecordNumber
     side: int
     offset: int
     raw: bytes
@@ -87,8 +78,8 @@ class Beyond:
     same: int = 0
     types: Counter[str] = field(default_factory=Counter)
     queues: Counter[bytes] = field(default_factory=Counter)
-    first: Number | None = None
-    last: Number | None = None
+    first: RecordNumber | None = None
+    last: RecordNumber | None = None
     samples: list[tuple[int, Record]] = field(default_factory=list)
 
     def add(self, item: _Item, record: Record) -> None:
@@ -112,7 +103,7 @@ class Replica:
     path: Path
     partition_id: int
     first_record_offset: int
-    complete_from: Number
+    complete_from: RecordNumber
     size: int
     unreadable: int = 0
     queue_names: dict[bytes, str] = field(default_factory=dict)
@@ -126,7 +117,7 @@ class PartitionDiff:
     replicas: tuple[Replica | None, Replica | None]
     beyond: tuple[Beyond, Beyond]
     common: int = 0
-    last_common: Number | None = None
+    last_common: RecordNumber | None = None
     last_common_offsets: tuple[int, int] | None = None
     last_common_timestamp: int | None = None
 
@@ -166,7 +157,9 @@ def open_replica(path: Path) -> Replica:
     except FormatError as error:
         raise NotAStoreFile(f"{path}: {error}; see bmqctl journal validate {path}") from None
     assert isinstance(opened.header, JournalFileHeader)
-    replica = Replica(path, opened.file.partition_id, opened.first_record_offset, Number(0, 0), path.stat().st_size)
+    replica = Replica(
+        path, opened.file.partition_id, opened.first_record_offset, RecordNumber(0, 0), path.stat().st_size
+    )
     stated = opened.header.first_sync_point_after_rollover_offset_words * WORD
     if stated > opened.first_record_offset:
         with path.open("rb") as file:
@@ -176,7 +169,7 @@ def open_replica(path: Path) -> Replica:
             record = decode_record(raw)
         except FormatError as error:
             raise NotAStoreFile(f"{path}: no sync point at {stated}, where the header says: {error}") from None
-        replica.complete_from = Number(record.primary_lease_id, record.sequence_number)
+        replica.complete_from = RecordNumber.of(record)
     named = parse_file_name(path.name)
     qlist = None if named is None else path.with_name(str(named._replace(file_type=FileType.QLIST)))
     if qlist is not None and qlist.is_file():
@@ -217,7 +210,7 @@ def compare(a: Replica, b: Replica, samples_max: int, on_progress: Progress) -> 
 def _note_common(found: PartitionDiff, raw: bytes, offsets: tuple[int, int], count: int = 1) -> None:
     record = decode_record(raw)
     found.common += count
-    found.last_common = Number(record.primary_lease_id, record.sequence_number)
+    found.last_common = RecordNumber.of(record)
     found.last_common_offsets = offsets
     found.last_common_timestamp = record.timestamp
 
@@ -264,7 +257,7 @@ def _items(replica: Replica, side: int, start: int) -> Iterator[_Item]:
             except FormatError:
                 replica.unreadable += any(raw)
                 continue
-            yield _Item(Number(record.primary_lease_id, record.sequence_number), side, offset + at, raw)
+            yield _Item(RecordNumber.of(record), side, offset + at, raw)
 
 
 _PLACELESS: dict[int, Callable[[bytes], Record]] = {

@@ -150,7 +150,7 @@ class Story:
                 continue
             election, (shard,) = member.election, member.partitions.values()
             roles = f"{election.role.value} in term {election.term}, metadata {member.metadata.fsm_state.name}"
-            position = f"({shard.position.lease_id}, {shard.position.number})"
+            position = f"({shard.position.primary_lease_id}, {shard.position.sequence_number})"
             self._out.append(f"       {host.name} {roles}, shard {shard.state.name} at {position}")
 
     def clients(self) -> None:

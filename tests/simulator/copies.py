@@ -7,7 +7,8 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from broker.bmq.replication.partition import Partition
-from broker.bmq.replication.positions import NOWHERE, Position, last_position
+from broker.bmq.replication.positions import NOWHERE, last_position
+from formats.bmq.disk.numbers import RecordNumber
 from tests.simulator.invariants import Violation
 
 __all__ = ["Copies"]
@@ -25,8 +26,8 @@ class Copies:
     def __init__(self, quorum: int) -> None:
         self._quorum = quorum
         self._holders: dict[Number, int] = {}  # a bit for each node
-        self._reached: dict[int, Position] = {}  # how far each node's journal has been
-        self._believed: dict[tuple[int, int], Position] = {}  # by primary and replica
+        self._reached: dict[int, RecordNumber] = {}  # how far each node's journal has been
+        self._believed: dict[tuple[int, int], RecordNumber] = {}  # by primary and replica
         # Of those that have lost their link: the last look, and how long the primary has run since, in microseconds.
         self._lost: dict[tuple[int, int], tuple[int, int]] = {}
         self._rolling: dict[int, int] = {}  # the leases under which nodes roll over, and are not done with it

@@ -13,8 +13,9 @@ from random import Random
 import numpy as np
 
 from broker.bmq.partition.shard import Shard
-from broker.bmq.replication.positions import Position, last_position
+from broker.bmq.replication.positions import last_position
 from formats.bmq.disk.files import FileType, open_file, parse_file_name
+from formats.bmq.disk.numbers import RecordNumber
 from formats.errors import FormatError
 from tests.broker.fakes import MemoryDirectory
 from tests.simulator.invariants import Violation
@@ -39,7 +40,7 @@ class Disk:
     # Bits that have rotted under a running process: file, offset, the byte since then, and the bit.
     running_rot: list[tuple[str, int, int, int]] = field(default_factory=list)
     # Where the last process was in each shard, between two steps, as far as nothing has been lost of it since.
-    ended: dict[int, Position] = field(default_factory=dict)
+    ended: dict[int, RecordNumber] = field(default_factory=dict)
     is_unsure: bool = False  # something was lost in any order, or has rotted
 
     def write_back(self) -> None:

@@ -41,8 +41,8 @@ COPIES = (
         "broker.bmq.replication.partition",
         (
             (
-                "        position = Position(receipt.primary_lease_id, receipt.sequence_number)\n",
-                "        position = Position(self.primary_lease_id, receipt.sequence_number)\n",
+                "        position = RecordNumber(receipt.primary_lease_id, receipt.sequence_number)\n",
+                "        position = RecordNumber(self.primary_lease_id, receipt.sequence_number)\n",
             ),
         ),
         hidden="A receipt goes to who is primary, over a link that a replica's older receipts have left before it heard of the lease.",
@@ -214,11 +214,11 @@ COPIES = (
         "broker.bmq.replication.primary_actions",
         (
             (
-                "        if self.primary_lease_id <= self.copy.position.lease_id and not self._is_begun:\n",
+                "        if self.primary_lease_id <= self.copy.position.primary_lease_id and not self._is_begun:\n",
                 "        if self.primary_lease_id < 0:\n",
             ),
             (
-                "        if self._is_begun or self.primary_lease_id <= self.copy.position.lease_id:\n",
+                "        if self._is_begun or self.primary_lease_id <= self.copy.position.primary_lease_id:\n",
                 "        if self._is_begun:\n",
             ),
         ),

@@ -9,7 +9,7 @@ from typing import Annotated, Any
 
 import typer
 
-from bmqctl.journal.diff import Beyond, Number, PartitionDiff, Replica, Status, compare, journals_of, open_replica
+from bmqctl.journal.diff import Beyond, PartitionDiff, Replica, Status, compare, journals_of, open_replica
 from bmqctl.journal.read.files import NotAStoreFile
 from bmqctl.render import (
     EXIT_FAULTS,
@@ -21,6 +21,7 @@ from bmqctl.render import (
     until_reader_leaves,
 )
 from formats.bmq.disk.journal import JournalOpRecord, QueueOpRecord, QueueOpType, Record, RecordType
+from formats.bmq.disk.numbers import RecordNumber
 
 __all__ = ["diff"]
 
@@ -130,7 +131,7 @@ def _side_json(replica: Replica, beyond: Beyond) -> dict[str, Any]:
     }
 
 
-def _number(number: Number | None) -> dict[str, int] | None:
+def _number(number: RecordNumber | None) -> dict[str, int] | None:
     return None if number is None else number._asdict()
 
 

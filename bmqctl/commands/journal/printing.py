@@ -18,8 +18,9 @@ import typer
 from bmqctl.journal.dump.output import DumpFormat, NoArrow, format_by_name, load_arrow
 from bmqctl.journal.read.columns import Row
 from bmqctl.journal.read.files import NotAStoreFile
-from bmqctl.journal.read.filters import BadFilter, RecordNumber, Wanted
+from bmqctl.journal.read.filters import BadFilter, Wanted
 from bmqctl.render import EXIT_FAULTS, refuse, until_reader_leaves
+from formats.bmq.disk.numbers import RecordNumber
 from formats.bmq.guid import format_guid
 from formats.errors import FormatError
 

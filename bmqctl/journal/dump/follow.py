@@ -19,11 +19,12 @@ from numpy.typing import NDArray
 from bmqctl.journal.dump.dump import Journal
 from bmqctl.journal.read.chunks import Chunk, ChunkScanner
 from bmqctl.journal.read.files import NotAStoreFile, find_files
-from bmqctl.journal.read.filters import Filters, RecordNumber, number_above, places
+from bmqctl.journal.read.filters import Filters, number_above, places
 from bmqctl.journal.read.reader import load_names, with_names
 from formats.bmq.disk.columns import sound_kinds
 from formats.bmq.disk.files import JOURNAL_RECORD_SIZE, parse_file_name
 from formats.bmq.disk.journal import ANY_RECORD, RecordType
+from formats.bmq.disk.numbers import RecordNumber
 from formats.errors import FormatError
 
 __all__ = ["Follower"]

@@ -11,10 +11,11 @@ from enum import IntEnum, IntFlag
 from typing import Any
 
 from bmqctl.journal.read.columns import Column, Columns, Constant, Derived, Hex, Number, Value
-from bmqctl.journal.read.filters import RecordNumber, Wanted
+from bmqctl.journal.read.filters import Wanted
 from bmqctl.journal.read.names import QueueNames
 from formats.bmq.disk.journal import DeletionRecordFlag, JournalOpType, QueueOpType, RecordType, SyncPointType
 from formats.bmq.disk.keys import NULL_KEY
+from formats.bmq.disk.numbers import RecordNumber
 from formats.bmq.stores.queues import hex_of
 
 __all__ = ["FOOTERS", "not_found", "reference_columns", "reference_time"]

@@ -11,7 +11,7 @@ from collections.abc import Collection
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from math import ceil
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -22,12 +22,12 @@ from bmqctl.journal.read.reader import JournalReader
 from bmqctl.journal.read.status import Status
 from formats.bmq.disk.journal import ANY_RECORD, Record, RecordType
 from formats.bmq.disk.keys import KEY_SIZE
+from formats.bmq.disk.numbers import RecordNumber
 
 __all__ = [
     "BadFilter",
     "Filters",
     "Ranges",
-    "RecordNumber",
     "Selector",
     "Wanted",
     "number_above",
@@ -46,16 +46,6 @@ WITH_APP = frozenset({RecordType.CONFIRM, RecordType.QUEUE_OP})
 
 class BadFilter(ValueError):
     """A filter that is invalid or contradicts another; the text is one line."""
-
-
-class RecordNumber(NamedTuple):
-    """The number of a record, printed as `<lease id>-<sequence number>`, by which records are ordered everywhere."""
-
-    primary_lease_id: int
-    sequence_number: int
-
-    def __str__(self) -> str:
-        return f"{self.primary_lease_id}-{self.sequence_number}"
 
 
 Wanted = bytes | RecordNumber | int
@@ -206,7 +196,7 @@ def places(reader: JournalReader, filters: Filters) -> tuple[int, int | None]:
 
 
 def _number(record: Record) -> RecordNumber:
-    return RecordNumber(record.primary_lease_id, record.sequence_number)
+    return RecordNumber.of(record)
 
 
 @dataclass

@@ -23,14 +23,12 @@ from numpy.typing import NDArray
 
 from formats.bmq.disk.files import JOURNAL_RECORD_SIZE
 from formats.bmq.disk.journal import ANY_RECORD, RECORD_MAGIC, RecordType
+from formats.bmq.disk.numbers import RecordNumber
 from formats.bmq.stores.source import Source, scan_source
 
-__all__ = ["CHUNK_RECORDS", "Number", "Order", "Run", "find_order"]
+__all__ = ["CHUNK_RECORDS", "Order", "Run", "find_order"]
 
 CHUNK_RECORDS = 1 << 16
-
-Number = tuple[int, int]
-"""(primary lease id, sequence number)."""
 
 
 class Run(NamedTuple):
@@ -42,12 +40,12 @@ class Run(NamedTuple):
     sequence_number: int
 
     @property
-    def first(self) -> Number:
-        return self.lease_id, self.sequence_number
+    def first(self) -> RecordNumber:
+        return RecordNumber(self.lease_id, self.sequence_number)
 
     @property
-    def last(self) -> Number:
-        return self.lease_id, self.sequence_number + self.length - 1
+    def last(self) -> RecordNumber:
+        return RecordNumber(self.lease_id, self.sequence_number + self.length - 1)
 
     @property
     def end(self) -> int:
@@ -71,7 +69,7 @@ class Order:
     end: int = 0
     runs: list[Run] = field(default_factory=list)
     without_magic: set[int] = field(default_factory=set)
-    renumbered: dict[int, Number] = field(default_factory=dict)
+    renumbered: dict[int, RecordNumber] = field(default_factory=dict)
     misfits: list[Run] = field(default_factory=list)
     unreadable: list[tuple[int, int]] = field(default_factory=list)
     moved: list[Run] = field(default_factory=list)
@@ -231,13 +229,13 @@ def _fills_hole(run: Run, kept: list[Run], usual: set[Distance]) -> bool:
     return attached or run.length > 1 or _distance(run) in usual
 
 
-def _number_of_place(run: Run, backbone: list[Run], kept: list[Run]) -> Number | None:
+def _number_of_place(run: Run, backbone: list[Run], kept: list[Run]) -> RecordNumber | None:
     """Return the original number of the only record of `run`, by its slot in the backbone; None if it is unclear."""
     at = bisect_left(backbone, run.start, key=lambda each: each.start)
     if not at:
         return None
     before = backbone[at - 1]
-    number = before.lease_id, before.sequence_number + run.start - before.start
+    number = RecordNumber(before.lease_id, before.sequence_number + run.start - before.start)
     if at < len(backbone) and backbone[at].first <= number:
         return None
     taken = bisect_left(kept, number, key=lambda each: each.last)

@@ -5,11 +5,12 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 
-from bmqctl.journal.repair.order import CHUNK_RECORDS, Number, Order
+from bmqctl.journal.repair.order import CHUNK_RECORDS, Order
 from bmqctl.journal.repair.queues import Entry
 from bmqctl.journal.repair.report import Note
 from formats.bmq.disk.files import JOURNAL_RECORD_SIZE
 from formats.bmq.disk.journal import LAYOUTS, QueueOpRecord, Record
+from formats.bmq.disk.numbers import RecordNumber
 from formats.bmq.stores.source import Source
 
 __all__ = ["WINDOW_SIZE", "Damaged", "Plan", "Window", "iter_places", "unpack_record"]
@@ -50,7 +51,7 @@ class Plan:
     inserted: dict[int, tuple[QueueOpRecord, Entry]] = field(default_factory=dict)
     first_sync_point: int | None = None
     sync_points_before: int = 0
-    last: Number = (0, 0)
+    last: RecordNumber = field(default_factory=lambda: RecordNumber(0, 0))
     timestamp: int = 0
     primary_node_id: int = 0
     primary_nodes: set[int] = field(default_factory=set)

@@ -15,7 +15,7 @@ import numpy as np
 from crc32c import crc32c
 from numpy.typing import NDArray
 
-from bmqctl.journal.repair.order import CHUNK_RECORDS, Number, Order
+from bmqctl.journal.repair.order import CHUNK_RECORDS, Order
 from bmqctl.journal.repair.parts import WINDOW_SIZE, Damaged, Plan, Window, iter_places, unpack_record
 from bmqctl.journal.repair.queues import Entry, QueueWitnesses
 from bmqctl.journal.repair.report import Note
@@ -40,6 +40,7 @@ from formats.bmq.disk.journal import (
     select,
 )
 from formats.bmq.disk.keys import DEFAULT_APP_KEY, NULL_KEY
+from formats.bmq.disk.numbers import RecordNumber
 from formats.bmq.disk.padding import DWORD, WORD
 from formats.bmq.disk.qlist import build_queue_record
 from formats.bmq.stores.check_data import read_data_record
@@ -84,8 +85,8 @@ class Planner:
         self._primaries: dict[int, Counter[int]] = defaultdict(Counter)
         self._used: set[bytes] = set()
         self._created: set[bytes] = set()
-        self._holes: list[tuple[int, Number, int]] = []  # (slot after it, number, seconds)
-        self._last: Number | None = None
+        self._holes: list[tuple[int, RecordNumber, int]] = []  # (slot after it, number, seconds)
+        self._last: RecordNumber | None = None
 
     def plan(self, on_progress: Callable[[int, int], None]) -> Plan:
         plan, order = self._plan, self._order
@@ -97,8 +98,8 @@ class Planner:
             if done % CHUNK_RECORDS == 0:
                 on_progress(done, total)
         self._note_tails()
-        made = [(record.primary_lease_id, record.sequence_number) for record, _ in plan.inserted.values()]
-        plan.last = max([self._last or (0, 0), *made])
+        made = [RecordNumber.of(record) for record, _ in plan.inserted.values()]
+        plan.last = max([self._last or RecordNumber(0, 0), *made])
         plan.outstanding = sum(len(queue.live) for queue in self._queues.values())
         return plan
 
@@ -164,14 +165,14 @@ class Planner:
     def _decide(self, place: int, raw: bytes) -> None:
         found = record = unpack_record(raw)
         mended = []
-        number = self._order.renumbered.get(place)
-        if number is not None:
+        original = self._order.renumbered.get(place)
+        if original is not None:
             mended.append(f"number was {record.primary_lease_id}:{record.sequence_number}")
-            record = record._replace(primary_lease_id=number[0], sequence_number=number[1])
+            record = record._replace(**original._asdict())
         if place in self._order.without_magic:
             mended.append("magic was damaged")
             record = record._replace(magic=RECORD_MAGIC)
-        number = (record.primary_lease_id, record.sequence_number)
+        number = RecordNumber.of(record)
         self._note_hole(place, number, record.timestamp)
         try:
             record, reasons = self._examine(place, record)
@@ -187,12 +188,12 @@ class Planner:
             self._plan.replaced[place] = record
         self._keep(place, record, number)
 
-    def _keep(self, place: int, record: Record, number: Number) -> None:
+    def _keep(self, place: int, record: Record, number: RecordNumber) -> None:
         """Follow the numbers of kept records: see `Plan.first_sync_point`."""
         plan = self._plan
         if self._last is not None:
             lease, last = self._last
-            if number not in ((lease, last + 1), (number[0], 1)):
+            if number not in ((lease, last + 1), (number.primary_lease_id, 1)):
                 # Records copied by a rollover have gaps up to its sync point.
                 if plan.primary_nodes or not self._damaged.rolled_over:
                     self._touch(place)
@@ -208,14 +209,15 @@ class Planner:
             if plan.first_sync_point is None:
                 plan.first_sync_point = place
 
-    def _note_hole(self, place: int, number: Number, timestamp: int) -> None:
+    def _note_hole(self, place: int, number: RecordNumber, timestamp: int) -> None:
         """Remember a number without a record, for a queue's lost CREATION."""
         lease, sequence_number = number
+        before = RecordNumber(lease, sequence_number - 1)
         if self._last is None:
             if sequence_number > 1:
-                self._holes.append((place, (lease, sequence_number - 1), timestamp))
-        elif number not in ((self._last[0], self._last[1] + 1), (lease, 1)):
-            self._holes.append((place, (lease, sequence_number - 1), timestamp))
+                self._holes.append((place, before, timestamp))
+        elif number not in ((self._last.primary_lease_id, self._last.sequence_number + 1), (lease, 1)):
+            self._holes.append((place, before, timestamp))
         del self._holes[:-HOLES_MAX]
 
     def _examine(self, place: int, record: Record) -> tuple[Record, list[str]]:
@@ -442,7 +444,7 @@ class Planner:
         self._plan.left_out.append(self._note(place, record, reason))
 
     def _note(self, place: int, record: Record, reason: str, uri: str | None = None) -> Note:
-        number = _shown((record.primary_lease_id, record.sequence_number))
+        number = _shown(RecordNumber.of(record))
         where = (self._damaged.journal.name, self._offset(place), JOURNAL_RECORD_SIZE)
         kind = RecordType(record.type).name
         if isinstance(record, JournalOpRecord):
@@ -467,8 +469,8 @@ def _written_size(source: Source, start: int) -> int:
     return written
 
 
-def _shown(number: Number) -> str:
-    return f"{number[0]}:{number[1]}"
+def _shown(number: RecordNumber) -> str:
+    return f"{number.primary_lease_id}:{number.sequence_number}"
 
 
 def _hex(key: bytes) -> str:

@@ -145,7 +145,7 @@ class _Writer:
     def _add_sync_point(self) -> None:
         """Append a sync point after the last record, under the next number."""
         plan = self._plan
-        lease, number = plan.last[0], plan.last[1] + 1
+        lease, number = plan.last.primary_lease_id, plan.last.sequence_number + 1
         if number > SEQUENCE_NUMBER_MAX:
             lease, number = lease + 1, 1
         self._first_sync_point = self._journal.tell()

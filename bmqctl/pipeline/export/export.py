@@ -17,7 +17,6 @@ from bmqctl.pipeline.export.delta import log_entry, next_version
 from bmqctl.pipeline.export.manifest import (
     Commit,
     Manifest,
-    Position,
     Run,
     Table,
     WrittenFile,
@@ -44,6 +43,7 @@ from bmqctl.pipeline.source.plan import plan, plan_shards
 from bmqctl.pipeline.source.read import read_part
 from bmqctl.pipeline.source.tables import table_schema
 from bmqctl.pipeline.spark.run_tasks import OnProgress, quiet, run_all
+from formats.bmq.disk.numbers import RecordNumber
 
 __all__ = [
     "ExportPlan",
@@ -91,7 +91,7 @@ class ExportPlan:
 
     request: ExportRequest
     output: Output
-    last: dict[int, Position]
+    last: dict[int, RecordNumber]
     journals: dict[int, str]
     record_count: int
     earlier: Manifest | None
@@ -178,7 +178,7 @@ def plan_export(request: ExportRequest) -> ExportPlan:
     return ExportPlan(
         request,
         output,
-        {shard.partition_id: Position(*shard.last) for shard in shards if shard.last is not None},
+        {shard.partition_id: shard.last for shard in shards if shard.last is not None},
         {shard.partition_id: shard.journal for shard in shards},
         sum(shard.record_count for shard in shards),
         earlier if request.since_last else None,

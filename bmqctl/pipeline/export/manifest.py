@@ -14,12 +14,12 @@ from typing import Any
 
 from bmqctl.pipeline.export.checksums import add_checksums
 from bmqctl.pipeline.export.output import KEPT, Output, OutputError
+from formats.bmq.disk.numbers import RecordNumber
 
 __all__ = [
     "MANIFEST",
     "Commit",
     "Manifest",
-    "Position",
     "Run",
     "Table",
     "WrittenFile",
@@ -35,14 +35,6 @@ FORMAT_VERSION = 1
 MANIFEST = f"{KEPT}/manifest.json"
 _COMMIT = f"{KEPT}/commit.json"
 _RUNS = f"{KEPT}/run-"
-
-
-@dataclass(frozen=True, order=True)
-class Position:
-    """A record's position in its partition's history, over all rollovers; it increases from record to record."""
-
-    primary_lease_id: int
-    sequence_number: int
 
 
 @dataclass(frozen=True)
@@ -96,20 +88,24 @@ class Run:
 
 @dataclass(frozen=True)
 class Manifest:
-    """The state of an export. `positions` and `journals` are by partition id (as text: JSON's keys)."""
+    """The state of an export. `positions` and `journals` are by partition id (as text: JSON's keys).
+
+    A position is the number of the last record that was exported.
+    """
 
     export_id: str
     format: str
     stores: tuple[str, ...]
     file_sets: str
     tables: dict[str, Table] = field(default_factory=dict)
-    positions: dict[str, Position] = field(default_factory=dict)
+    positions: dict[str, RecordNumber] = field(default_factory=dict)
     journals: dict[str, str] = field(default_factory=dict)
     runs: tuple[Run, ...] = ()
 
     def as_json(self) -> dict[str, Any]:
         """Convert to JSON; totals of each table are included for people who read the manifest."""
         content = asdict(self)
+        content["positions"] = {partition: number._asdict() for partition, number in self.positions.items()}
         for name, table in self.tables.items():
             files = [{**asdict(file), "checksum": f"{file.checksum:016x}"} for file in table.files]
             content["tables"][name] = {
@@ -137,7 +133,7 @@ class Manifest:
             stores=tuple(content["stores"]),
             file_sets=content["file_sets"],
             tables=tables,
-            positions={shard: Position(**where) for shard, where in content["positions"].items()},
+            positions={shard: RecordNumber(**where) for shard, where in content["positions"].items()},
             journals=dict(content["journals"]),
             runs=tuple(Run(**run) for run in content["runs"]),
         )

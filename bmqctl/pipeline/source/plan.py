@@ -21,6 +21,7 @@ from bmqctl.pipeline.source.stores import StoreError, find_ledgers
 from formats.bmq.disk.columns import sound_kinds
 from formats.bmq.disk.files import JOURNAL_RECORD_SIZE
 from formats.bmq.disk.journal import ANY_RECORD
+from formats.bmq.disk.numbers import RecordNumber
 from formats.bmq.stores.queues import Queue, QueueCatalog, read_ledgers
 
 __all__ = [
@@ -28,7 +29,6 @@ __all__ = [
     "FilesPart",
     "Part",
     "QueuesPart",
-    "RecordNumber",
     "ShardExtent",
     "Store",
     "open_store",
@@ -43,13 +43,6 @@ RECORDS_PER_SHARE = 500_000
 SHARES_MAX = 4
 CLOCK_SLACK_S = 3600
 """Seconds by which a new primary's clock may be behind its predecessor's."""
-
-
-class RecordNumber(NamedTuple):
-    """The number of a record, which orders the records of a partition."""
-
-    primary_lease_id: int
-    sequence_number: int
 
 
 class Chunk(NamedTuple):

@@ -21,7 +21,7 @@ from broker.bmq.consensus.replicated import ReplicatedLedger
 from broker.bmq.consensus.state_exchange import NOBODY, Cause, StateExchange, number_of
 from broker.bmq.core.alarms import alarm
 from broker.bmq.core.config import DomainConfig
-from broker.bmq.core.ledger import Advisory, ClusterState, Ledger, Number
+from broker.bmq.core.ledger import Advisory, ClusterState, Ledger
 from broker.bmq.core.messages import Full
 from broker.bmq.links.links import Links
 from broker.bmq.links.requests import Requests
@@ -44,6 +44,7 @@ from formats.bmq.control.messages import (
     QueueUnassignmentRequest,
     RegistrationRequest,
 )
+from formats.bmq.disk.numbers import LedgerNumber
 from formats.bmq.wire.event import Frame
 from formats.errors import FormatError
 
@@ -85,7 +86,7 @@ class Metadata(StateExchange):
         # Called when healed, with True at the leader.
         self.on_healed: Callable[[bool], None] = lambda leads: None
         # Called with every committed advisory.
-        self.on_commit: Callable[[Number, Advisory], None] = lambda number, advisory: None
+        self.on_commit: Callable[[LedgerNumber, Advisory], None] = lambda number, advisory: None
         self._links = links
         self._exchange = Exchange(requests)
         self._now = now
@@ -94,7 +95,7 @@ class Metadata(StateExchange):
         self._watchdog: object | None = None
         self._known_queues = KnownQueues()
         self._primaries = Primaries(links, partition_count, leases or {}, self._tell_primary, spread=spread)
-        self._numbers: dict[int, Number] = {}
+        self._numbers: dict[int, LedgerNumber] = {}
         self._damaged: set[int] = set()
         self._events: deque[tuple[Event, Cause]] = deque()
         self._pulled: ClusterState | None = None
@@ -144,7 +145,7 @@ class Metadata(StateExchange):
         return self.ledger.state
 
     @property
-    def number(self) -> Number:
+    def number(self) -> LedgerNumber:
         """The highest number in this node's ledger. The next election's term must be above its term."""
         return self.ledger.number
 
@@ -459,7 +460,7 @@ class Metadata(StateExchange):
 
         self._timers.at(self._now.ms + self._watchdog_ms // 10, again)
 
-    def _committed(self, number: Number, advisory: Advisory) -> None:
+    def _committed(self, number: LedgerNumber, advisory: Advisory) -> None:
         """Handle a change of the ledger's state."""
         changed = self._primaries.changed_by(advisory)
         self.on_commit(number, advisory)

@@ -15,7 +15,7 @@ from broker.bmq.consensus.replicated import ReplicatedLedger
 from broker.bmq.core.alarms import alarm
 from broker.bmq.core.cluster_errors import ClusterError
 from broker.bmq.core.config import DomainConfig
-from broker.bmq.core.ledger import Advisory, ClusterState, Make, Number
+from broker.bmq.core.ledger import Advisory, ClusterState, Make
 from broker.bmq.core.messages import Full
 from broker.bmq.links.requests import Requests
 from broker.bmq.node.changes import room_for_queue
@@ -37,6 +37,7 @@ from formats.bmq.control.messages import (
     Status,
     StatusCategory,
 )
+from formats.bmq.disk.numbers import LedgerNumber
 from formats.bmq.uri import parse_uri
 from formats.errors import FormatError
 
@@ -91,7 +92,7 @@ class QueueChanges:
         self._was_healed = False
         self._waiting: dict[str, list[Waiter]] = {}
         self._asked: dict[str, int] = {}
-        self._changes: dict[Number, Changed] = {}
+        self._changes: dict[LedgerNumber, Changed] = {}
         self._queue_keys: set[bytes] = set()
         self._counts: dict[int, int] = {}
 
@@ -349,7 +350,7 @@ class QueueChanges:
         done = Status(category=StatusCategory.SUCCESS, code=0, message="")
         self._requests.respond(node_id, message, refusal.status if refusal else done)
 
-    def committed(self, number: Number, advisory: Advisory) -> None:
+    def committed(self, number: LedgerNumber, advisory: Advisory) -> None:
         """Answer the requests that wait for a commit."""
         done = self._changes.pop(number, None)
         if done is not None:

@@ -14,7 +14,7 @@ import logging
 from collections.abc import Callable
 from enum import Enum
 
-from broker.bmq.core.ledger import Advisory, Ledger, Make, Number
+from broker.bmq.core.ledger import Advisory, Ledger, Make
 from broker.bmq.core.messages import Full
 from broker.bmq.core.received import received
 from broker.bmq.links.links import Links
@@ -33,6 +33,7 @@ from formats.bmq.control.messages import (
     QueueUpdateAdvisory,
 )
 from formats.bmq.disk.ledger import LedgerRecordType, build_ledger_record, parse_ledger_record
+from formats.bmq.disk.numbers import LedgerNumber
 from formats.bmq.wire.event import Frame, build_event
 from formats.errors import FormatError
 
@@ -74,7 +75,7 @@ class ReplicatedLedger:
         ledger: Ledger,
         quorum: int,
         now: Now,
-        committed: Callable[[Number, Advisory], None],
+        committed: Callable[[LedgerNumber, Advisory], None],
         refused: Callable[[LeaderAdvisory | PartitionPrimaryAdvisory], str | None],
         missed: Callable[[], None],
     ) -> None:
@@ -88,14 +89,14 @@ class ReplicatedLedger:
         self._refused = refused
         self._missed = missed
         # The last number given by this leader, or by the followed one.
-        self._last = Number(0, 0)
+        self._last = LedgerNumber(0, 0)
         self._term = 0  # the leader's
         # The nodes that acked each of this leader's uncommitted advisories, by number.
-        self._acked: dict[Number, set[int]] = {}
+        self._acked: dict[LedgerNumber, set[int]] = {}
         # True if a follower has a snapshot of this leader's, and everything since.
         self._in_step = False
         # This leader's last advisory that a follower has skipped: only a later snapshot covers it.
-        self._left_out = Number(0, 0)
+        self._left_out = LedgerNumber(0, 0)
 
     # -- who leads
 
@@ -112,7 +113,7 @@ class ReplicatedLedger:
         self.role = Role.FOLLOWING
         self.leader_id = leader_id
         self._term = term
-        self._last = max(Number(term, 0), self.ledger.number)
+        self._last = max(LedgerNumber(term, 0), self.ledger.number)
 
     def lead(self, term: int) -> None:
         """Lead: number advisories from here on, above all in the ledger."""
@@ -120,7 +121,7 @@ class ReplicatedLedger:
         self.rest()
         self.role = Role.LEADING
         self.leader_id = self._links.own_id
-        self._last = max(Number(term, 0), self.ledger.number)
+        self._last = max(LedgerNumber(term, 0), self.ledger.number)
 
     def node_down(self, node_id: int) -> None:
         """Forget the acks of a lost node, which may return with another disk."""
@@ -129,10 +130,10 @@ class ReplicatedLedger:
 
     # -- the leader's part
 
-    def advise(self, make: Make) -> Number:
+    def advise(self, make: Make) -> LedgerNumber:
         """Record an advisory, send it to all, and return its number. Raises `Full`, without effect, on a full disk."""
         assert self.role is Role.LEADING
-        number = Number(self._last.term, self._last.sequence_number + 1)
+        number = LedgerNumber(self._last.term, self._last.sequence_number + 1)
         advisory = make(_sequence(number))
         kind = LedgerRecordType.SNAPSHOT if isinstance(advisory, LeaderAdvisory) else LedgerRecordType.UPDATE
         record = self._record(kind, number, advisory)
@@ -156,7 +157,7 @@ class ReplicatedLedger:
             # Earlier leaders' advisories are committed by the snapshot that includes them.
             if advised.term != self._last.term or 1 + len(self._acked.get(advised, ())) < self.quorum:
                 return
-            number = Number(self._last.term, self._last.sequence_number + 1)
+            number = LedgerNumber(self._last.term, self._last.sequence_number + 1)
             choice = LeaderAdvisoryCommit(
                 sequence_number=_sequence(number), sequence_number_committed=_sequence(advised)
             )
@@ -181,7 +182,7 @@ class ReplicatedLedger:
             raise FormatError("ClusterStateEvent", record.end, f"{frame.end - record.end} bytes behind its record")
         choice = received(ClusterMessage, record.body, EncodingType.BER).choice
         kind = LedgerRecordType(record.header.record_type)
-        number = Number(record.header.elector_term, record.header.sequence_number)
+        number = LedgerNumber(record.header.elector_term, record.header.sequence_number)
         if _number_of(choice) != number:
             raise FormatError("ClusterStateEvent", frame.body, f"numbered {_number_of(choice)} in its message")
         if self.role is Role.LEADING:
@@ -202,7 +203,7 @@ class ReplicatedLedger:
         else:
             log.error("node %d is the leader: a %s with %s is ignored", node_id, kind.name, type(choice).__name__)
 
-    def _take_ack(self, node_id: int, number: Number) -> None:
+    def _take_ack(self, node_id: int, number: LedgerNumber) -> None:
         if number.term != self._last.term or number > self._last:
             log.error("node %d acks %s, which this leader has not advised", node_id, tuple(number))
             return
@@ -215,7 +216,7 @@ class ReplicatedLedger:
                 self._acked.setdefault(each, set()).add(node_id)
         self._commit()
 
-    def _take_advisory(self, node_id: int, number: Number, advisory: Advisory, record: bytes) -> None:
+    def _take_advisory(self, node_id: int, number: LedgerNumber, advisory: Advisory, record: bytes) -> None:
         is_snapshot = isinstance(advisory, LeaderAdvisory)
         if not (self._in_step or is_snapshot):
             log.info("advisory %s is ignored: this leader's snapshot is not here yet", tuple(number))
@@ -248,7 +249,7 @@ class ReplicatedLedger:
         self._in_step = False
         self._missed()
 
-    def _take_commit(self, number: Number, commit: LeaderAdvisoryCommit, record: bytes) -> None:
+    def _take_commit(self, number: LedgerNumber, commit: LeaderAdvisoryCommit, record: bytes) -> None:
         advised = _number(commit.sequence_number_committed)
         if not self._in_step or advised not in self.ledger.uncommitted:
             log.info("commit %s is ignored: advisory %s is not here", tuple(number), tuple(advised))
@@ -258,7 +259,7 @@ class ReplicatedLedger:
         self._committed(advised, advisory)
 
     def _record(
-        self, kind: LedgerRecordType, number: Number, choice: Advisory | LeaderAdvisoryAck | LeaderAdvisoryCommit
+        self, kind: LedgerRecordType, number: LedgerNumber, choice: Advisory | LeaderAdvisoryAck | LeaderAdvisoryCommit
     ) -> bytes:
         body = ber.encode(ClusterMessage(choice=choice))
         return build_ledger_record(kind, number.term, number.sequence_number, self._now.wall_s, body)
@@ -268,15 +269,15 @@ def _kind_of(advisory: Advisory) -> LedgerRecordType:
     return LedgerRecordType.SNAPSHOT if isinstance(advisory, LeaderAdvisory) else LedgerRecordType.UPDATE
 
 
-def _sequence(number: Number) -> LeaderMessageSequence:
+def _sequence(number: LedgerNumber) -> LeaderMessageSequence:
     return LeaderMessageSequence(elector_term=number.term, sequence_number=number.sequence_number)
 
 
-def _number(sequence: LeaderMessageSequence) -> Number:
-    return Number(sequence.elector_term, sequence.sequence_number)
+def _number(sequence: LeaderMessageSequence) -> LedgerNumber:
+    return LedgerNumber(sequence.elector_term, sequence.sequence_number)
 
 
-def _number_of(choice: object) -> Number | None:
+def _number_of(choice: object) -> LedgerNumber | None:
     """Return the number in a record's message; None if it has none."""
     if isinstance(choice, LeaderAdvisoryAck):
         return _number(choice.sequence_number_acked)

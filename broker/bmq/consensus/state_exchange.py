@@ -16,7 +16,7 @@ from broker.bmq.consensus.exchange import Exchange, Response
 from broker.bmq.consensus.primaries import Primaries
 from broker.bmq.consensus.replicated import ReplicatedLedger
 from broker.bmq.core.cluster_errors import ClusterError
-from broker.bmq.core.ledger import ClusterState, Ledger, Number
+from broker.bmq.core.ledger import ClusterState, Ledger
 from broker.bmq.links.links import Links
 from formats.bmq.control.messages import (
     ControlMessage,
@@ -30,6 +30,7 @@ from formats.bmq.control.messages import (
     RegistrationResponse,
     Status,
 )
+from formats.bmq.disk.numbers import LedgerNumber
 
 __all__ = ["NOBODY", "Cause", "StateExchange", "number_of", "sequence_of"]
 
@@ -41,7 +42,7 @@ class Cause(NamedTuple):
 
     node_id: int | None = None
     request: ControlMessage | None = None
-    number: Number | None = None
+    number: LedgerNumber | None = None
     snapshot: LeaderAdvisory | None = None
     partition_ids: tuple[int, ...] = ()
 
@@ -59,7 +60,7 @@ class StateExchange:
     _links: Links
     _exchange: Exchange
     _primaries: Primaries
-    _numbers: dict[int, Number]
+    _numbers: dict[int, LedgerNumber]
     # The nodes that may have recorded more than their ledgers show.
     _damaged: set[int]
     # The state from a follower that is ahead, until this node's own ledger has it.
@@ -205,9 +206,9 @@ class StateExchange:
         self._refuse(cause, ClusterError.NOT_LEADER, "Not a leader")
 
 
-def number_of(sequence: LeaderMessageSequence) -> Number:
-    return Number(sequence.elector_term, sequence.sequence_number)
+def number_of(sequence: LeaderMessageSequence) -> LedgerNumber:
+    return LedgerNumber(sequence.elector_term, sequence.sequence_number)
 
 
-def sequence_of(number: Number) -> LeaderMessageSequence:
+def sequence_of(number: LedgerNumber) -> LeaderMessageSequence:
     return LeaderMessageSequence(elector_term=number.term, sequence_number=number.sequence_number)

@@ -46,12 +46,13 @@ from formats.bmq.disk.ledger import (
     parse_ledger_file_name,
     parse_ledger_record,
 )
+from formats.bmq.disk.numbers import LedgerNumber
 from formats.bmq.disk.padding import WORD
 from formats.bmq.stores.check_ledger import find_ledger_record
 from formats.bmq.stores.recover import iter_ledger
 from formats.errors import FormatError
 
-__all__ = ["Advisory", "ClusterState", "Ledger", "Make", "Number", "app_infos"]
+__all__ = ["Advisory", "ClusterState", "Ledger", "Make", "app_infos"]
 
 log = logging.getLogger("broker.ledger")
 
@@ -74,13 +75,6 @@ COMMIT_SIZE_MAX = 104
 
 # The part of a record's header that holds the sizes of header and record.
 LENGTHS_SIZE = 8
-
-
-class Number(NamedTuple):
-    """The number of a ledger's record: by leader's term, and within it by sequence."""
-
-    term: int
-    sequence_number: int
 
 
 class Uncommitted(NamedTuple):
@@ -151,14 +145,14 @@ class Ledger:
         self._outlives_power = outlives_power
         self.state = ClusterState()
         self.sequence_number = 0
-        self.uncommitted: dict[Number, Uncommitted] = {}
+        self.uncommitted: dict[LedgerNumber, Uncommitted] = {}
         self.file: StoreFile | None = None
         self.end = 0
 
     @property
-    def number(self) -> Number:
+    def number(self) -> LedgerNumber:
         """The number of the latest record."""
-        return Number(self.state.term, self.sequence_number)
+        return LedgerNumber(self.state.term, self.sequence_number)
 
     def recover(self) -> bool:
         """Read the newest ledger in the folder; return False if there is none.
@@ -195,7 +189,7 @@ class Ledger:
         try:
             for record in iter_ledger(readable(file)):
                 # A rollover's snapshot may have a higher number than the uncommitted advisories after it.
-                number = Number(record.header.elector_term, record.header.sequence_number)
+                number = LedgerNumber(record.header.elector_term, record.header.sequence_number)
                 self.state.term, self.sequence_number = max(self.number, number)
                 self.state.apply(ber.decode(ClusterMessage, record.body))
                 self.end = record.end
@@ -266,7 +260,7 @@ class Ledger:
             state.apply(ClusterMessage(choice=uncommitted.advisory))
         return state
 
-    def append(self, number: Number, advisory: Advisory, record: bytes) -> None:
+    def append(self, number: LedgerNumber, advisory: Advisory, record: bytes) -> None:
         """Write an advisory's record, with room for its commit. Raises `Full`, without effect, if the disk is."""
         self._write(number, record, COMMIT_SIZE_MAX * (len(self.uncommitted) + 1))
         if isinstance(advisory, LeaderAdvisory):
@@ -279,7 +273,7 @@ class Ledger:
                 self.damage.heal()
         self.uncommitted[number] = Uncommitted(advisory, record)
 
-    def commit(self, number: Number, committed: Number, record: bytes) -> Advisory:
+    def commit(self, number: LedgerNumber, committed: LedgerNumber, record: bytes) -> Advisory:
         """Write the record, numbered `number`, that commits an advisory, and apply that to the state."""
         self._write(number, record, 0)
         advisory = self.uncommitted[committed].advisory
@@ -291,7 +285,7 @@ class Ledger:
             log.info("Committed advisory: %s", printed(ClusterMessage(choice=advisory)))
         return advisory
 
-    def _write(self, number: Number, record: bytes, spare: int) -> None:
+    def _write(self, number: LedgerNumber, record: bytes, spare: int) -> None:
         assert number > self.number
         if self.file is None or self.end + len(record) + spare > len(self.file.buffer):
             self._roll_over(len(record) + spare)

@@ -52,8 +52,8 @@ def _partition(member: Member, partition: Partition) -> PartitionView:
         primary_lease_id=lease_id,
         is_active=primary_id is not None and (partition.is_primary if is_own else partition.primary_is_active),
         state=report.state.name,
-        lease_id=report.position.lease_id,
-        sequence_number=report.position.number,
+        lease_id=report.position.primary_lease_id,
+        sequence_number=report.position.sequence_number,
         waiting=report.waiting,
         replicas=tuple(
             ReplicaView(each.node_id, each.is_live, each.records_behind) for each in sorted(report.followers)

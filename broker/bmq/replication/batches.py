@@ -15,12 +15,12 @@ import numpy as np
 from crc32c import crc32c
 from numpy.typing import NDArray
 
-from broker.bmq.replication.positions import Position
 from broker.bmq.store.partition_files import PartitionFiles
 from formats.bmq.codes import StorageFlag, StorageMessageType
 from formats.bmq.disk.data import DATA_HEADER
 from formats.bmq.disk.files import JOURNAL_RECORD_SIZE
 from formats.bmq.disk.journal import RECORD_MAGIC, RecordType
+from formats.bmq.disk.numbers import RecordNumber
 from formats.bmq.disk.padding import DWORD, WORD
 from formats.bmq.wire.storage import STORAGE_HEADER, STORAGE_PROTOCOL_VERSION
 
@@ -159,8 +159,8 @@ class Batch(NamedTuple):
     guids: list[bytes]
     offsets: NDArray[np.int64]
     compressions: NDArray[np.uint8]
-    last: Position
-    asking: Position | None
+    last: RecordNumber
+    asking: RecordNumber | None
     end: int
 
 
@@ -170,7 +170,7 @@ class Standing(NamedTuple):
     With `gaps`, sequence numbers may be skipped, and lease ids may grow up to `lease_id_max`.
     """
 
-    position: Position
+    position: RecordNumber
     journal_end: int
     data_end: int
     gaps: bool
@@ -231,8 +231,8 @@ def parse_batch(data: memoryview, start: int, end: int, standing: Standing) -> B
     )
 
 
-def _position(heads: NDArray[Any], row: int) -> Position:
-    return Position(int(heads["lease_id"][row]), int(heads["number"][row] & _NUMBER_MASK))
+def _position(heads: NDArray[Any], row: int) -> RecordNumber:
+    return RecordNumber(int(heads["lease_id"][row]), int(heads["number"][row] & _NUMBER_MASK))
 
 
 def _walk(data: memoryview, start: int, end: int) -> tuple[list[int], bytes]:

@@ -27,7 +27,6 @@ from broker.bmq.replication.places import Places
 from broker.bmq.replication.positions import (
     JOURNAL_START,
     NOWHERE,
-    Position,
     last_position,
     offset_behind,
     offset_of,
@@ -44,6 +43,7 @@ from formats.bmq.disk.data import DATA_HEADER, DataHeaderFlags, parse_data_recor
 from formats.bmq.disk.files import JOURNAL_RECORD_SIZE
 from formats.bmq.disk.journal import ANY_RECORD, RECORD_MAGIC, QueueOpType, RecordType, SyncPointType
 from formats.bmq.disk.keys import NULL_KEY
+from formats.bmq.disk.numbers import RecordNumber
 from formats.bmq.disk.padding import DWORD, WORD
 from formats.bmq.disk.qlist import parse_queue_record
 from formats.bmq.wire.storage import STORAGE_HEADER, StorageMessage, iter_storage, storage_size
@@ -107,7 +107,7 @@ class Written(NamedTuple):
     """The end of the written records of an event, and the last one that requests a receipt."""
 
     end: int
-    asking: Position | None
+    asking: RecordNumber | None
 
 
 # Called when the primary has removed a message or, without a GUID, all of a queue's.
@@ -162,7 +162,7 @@ class Copy:
         return self._rolling is not None
 
     @property
-    def kept(self) -> Position:
+    def kept(self) -> RecordNumber:
         """The last record that a restart would find."""
         return self.position if self._rolling is None else self._kept
 
@@ -282,7 +282,7 @@ class Copy:
         if _RECORD_TYPE.get(message_type) != kind or magic != RECORD_MAGIC:
             raise OutOfStep(f"a record of type {kind} in a message of type {message_type}, or a wrong magic")
         number = word & _NUMBER_MASK
-        position = _new(Position, (lease_id, number))
+        position = _new(RecordNumber, (lease_id, number))
         last_lease_id, last_number = self.position
         if lease_id == last_lease_id:
             follows = number == last_number + 1
@@ -548,7 +548,7 @@ class Copy:
 
     # -- healing
 
-    def cut(self, position: Position) -> bool:
+    def cut(self, position: RecordNumber) -> bool:
         """Truncate the store after `position`, or after the last record before that; return True if it was done.
 
         Does nothing if no record would remain, if it would take long, or if the remaining records are corrupted. The
@@ -589,7 +589,7 @@ class Copy:
         self.position = NOWHERE
         self._places, self._places_before = Places(fresh), self._places
 
-    def complete(self, sync_point: Position) -> None:
+    def complete(self, sync_point: RecordNumber) -> None:
         """Complete the partition; `sync_point` is the first one after the primary's last rollover."""
         if not self.is_anew:
             return
@@ -701,7 +701,7 @@ def payload_size(data: memoryview, size: int, checksum: int) -> int | None:
     return end - start if is_sound else None
 
 
-def _find(files: PartitionFiles, position: Position) -> int:
+def _find(files: PartitionFiles, position: RecordNumber) -> int:
     if position == NOWHERE:
         return 0
     offset = offset_of(files, position)

@@ -11,7 +11,8 @@ from collections.abc import Callable, Sequence
 from enum import Enum
 from typing import NamedTuple
 
-from broker.bmq.replication.positions import NOWHERE, Position
+from broker.bmq.replication.positions import NOWHERE
+from formats.bmq.disk.numbers import RecordNumber
 
 __all__ = ["CASES", "Case", "Cure", "Kinship", "Verdict", "judge"]
 
@@ -25,24 +26,24 @@ class Cure(Enum):
 class Kinship(NamedTuple):
     """The positions of both sides: `own` is the primary's history, newest lease first. Sync points: last rollover's."""
 
-    own: Sequence[Position]
-    own_sync_point: Position
-    position: Position
-    sync_point: Position
+    own: Sequence[RecordNumber]
+    own_sync_point: RecordNumber
+    position: RecordNumber
+    sync_point: RecordNumber
 
     @property
-    def newest(self) -> Position:
+    def newest(self) -> RecordNumber:
         return self.own[0] if self.own else NOWHERE
 
     @property
-    def own_end_of_lease(self) -> Position | None:
+    def own_end_of_lease(self) -> RecordNumber | None:
         """Return the primary's end under the replica's newest lease; None if it has no record of that lease."""
-        return next((each for each in self.own if each.lease_id == self.position.lease_id), None)
+        return next((each for each in self.own if each.primary_lease_id == self.position.primary_lease_id), None)
 
     @property
-    def older(self) -> Position:
+    def older(self) -> RecordNumber:
         """Return the last of the primary's records before the replica's newest lease."""
-        return next((each for each in self.own if each.lease_id < self.position.lease_id), NOWHERE)
+        return next((each for each in self.own if each.primary_lease_id < self.position.primary_lease_id), NOWHERE)
 
 
 class Verdict(NamedTuple):
@@ -50,7 +51,7 @@ class Verdict(NamedTuple):
 
     case: str
     cure: Cure
-    begin: Position
+    begin: RecordNumber
 
 
 class Case(NamedTuple):
@@ -59,24 +60,24 @@ class Case(NamedTuple):
     name: str
     applies: Callable[[Kinship], bool]
     cure: Cure
-    begin: Callable[[Kinship], Position]
+    begin: Callable[[Kinship], RecordNumber]
 
 
-def _here(kinship: Kinship) -> Position:
+def _here(kinship: Kinship) -> RecordNumber:
     return kinship.position
 
 
-def _nowhere(kinship: Kinship) -> Position:
+def _nowhere(kinship: Kinship) -> RecordNumber:
     return NOWHERE
 
 
-def _end_of_lease(kinship: Kinship) -> Position:
+def _end_of_lease(kinship: Kinship) -> RecordNumber:
     end = kinship.own_end_of_lease
     assert end is not None
     return end
 
 
-def _older(kinship: Kinship) -> Position:
+def _older(kinship: Kinship) -> RecordNumber:
     return kinship.older
 
 

@@ -13,11 +13,12 @@ from broker.bmq.core.messages import Message
 from broker.bmq.core.payloads import Unsound
 from broker.bmq.partition.shard import Shard
 from broker.bmq.replication.copying import payload_size
-from broker.bmq.replication.positions import JOURNAL_START, Position, offset_of, position_at
+from broker.bmq.replication.positions import JOURNAL_START, offset_of, position_at
 from broker.bmq.store.finding import find_row
 from broker.bmq.store.partition_files import PartitionFiles
 from formats.bmq.disk.files import JOURNAL_RECORD_SIZE
 from formats.bmq.disk.journal import MESSAGE_RECORD, RecordType, scan, select
+from formats.bmq.disk.numbers import RecordNumber
 from formats.bmq.disk.padding import DWORD
 from formats.bmq.wire.storage import iter_storage
 
@@ -27,7 +28,7 @@ __all__ = ["RETRY_MS", "Mending", "record_before"]
 RETRY_MS = 10_000
 
 # Ask a node for the record at a position, which has another before it; called when the node has answered.
-Ask = Callable[[int, Position, Position, Callable[[], None]], None]
+Ask = Callable[[int, RecordNumber, RecordNumber, Callable[[], None]], None]
 
 _KIND = int(RecordType.MESSAGE)
 # The fields of a message's record that are equal in all copies: queue key, GUID, and the payload's checksum.
@@ -44,7 +45,7 @@ class Mending:
     def __init__(
         self,
         shard: Shard,
-        candidates: Callable[[Position], Collection[int]],
+        candidates: Callable[[RecordNumber], Collection[int]],
         ask: Ask,
         later: Callable[[int, Callable[[], None]], None],
     ) -> None:
@@ -118,11 +119,11 @@ class Mending:
         return True
 
 
-def record_before(files: PartitionFiles, position: Position) -> Position:
+def record_before(files: PartitionFiles, position: RecordNumber) -> RecordNumber:
     """Return the position of the record before the one at `position`, or one number less if there is none here."""
     at = offset_of(files, position)
     if at is None or at == JOURNAL_START:
-        return Position(position.lease_id, position.number - 1)
+        return RecordNumber(position.primary_lease_id, position.sequence_number - 1)
     return position_at(files.journal.buffer, at - JOURNAL_RECORD_SIZE)
 
 

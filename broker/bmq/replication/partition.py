@@ -24,7 +24,7 @@ from broker.bmq.replication.healing_pace import HealingPace
 from broker.bmq.replication.mending import Mending
 from broker.bmq.replication.partition_base import NO_FACT, Asked, Fact, Received
 from broker.bmq.replication.partition_table import TABLE, Event, State
-from broker.bmq.replication.positions import NOWHERE, Position, position_at
+from broker.bmq.replication.positions import NOWHERE, position_at
 from broker.bmq.replication.primary_actions import PrimaryActions
 from broker.bmq.replication.removals import take_removals
 from broker.bmq.replication.replica_actions import ReplicaActions
@@ -47,6 +47,7 @@ from formats.bmq.control.messages import (
     ReplicaStateRequest,
     StatusCategory,
 )
+from formats.bmq.disk.numbers import RecordNumber
 from formats.bmq.wire.event import Frame
 from formats.bmq.wire.receipt import build_receipt_event, parse_receipt
 from formats.bmq.wire.recovery import RecoveryChunk
@@ -93,7 +94,7 @@ class FollowerReport(NamedTuple):
 
     node_id: int
     is_live: bool
-    position: Position
+    position: RecordNumber
     records_behind: int | None
 
 
@@ -104,7 +105,7 @@ class PartitionReport(NamedTuple):
     state: State
     primary_id: int | None
     primary_lease_id: int
-    position: Position
+    position: RecordNumber
     waiting: int
     followers: tuple[FollowerReport, ...]
 
@@ -158,10 +159,10 @@ class Partition(PrimaryActions, ReplicaActions):
         return self.shard.partition_id
 
     @property
-    def position(self) -> Position:
+    def position(self) -> RecordNumber:
         """The position of the last record here."""
         if self.shard.active:
-            return Position(self.shard.primary_lease_id, self.shard.sequence_number)
+            return RecordNumber(self.shard.primary_lease_id, self.shard.sequence_number)
         return self.copy.position
 
     @property
@@ -315,14 +316,17 @@ class Partition(PrimaryActions, ReplicaActions):
                         Fact(
                             node_id=node_id,
                             asked=asked,
-                            end=Position.of(request.latest_sequence_number),
-                            sync_point=Position.of(request.first_sync_point_after_rollover_sequence_number),
+                            end=RecordNumber.of(request.latest_sequence_number),
+                            sync_point=RecordNumber.of(request.first_sync_point_after_rollover_sequence_number),
                         ),
                     )
             case ReplicaDataRequest():
                 event = _DATA_EVENTS.get(request.replica_data_type)
                 if event is not None and self._is_of_primary(asked, request.primary_lease_id):
-                    begin, end = Position.of(request.begin_sequence_number), Position.of(request.end_sequence_number)
+                    begin, end = (
+                        RecordNumber.of(request.begin_sequence_number),
+                        RecordNumber.of(request.end_sequence_number),
+                    )
                     self.fire(event, Fact(node_id=node_id, asked=asked, begin=begin, end=end))
             case _:
                 return False
@@ -342,8 +346,8 @@ class Partition(PrimaryActions, ReplicaActions):
             Fact(
                 node_id=asked.node_id,
                 asked=asked,
-                end=Position.of(request.latest_sequence_number),
-                sync_point=Position.of(request.first_sync_point_after_rollover_sequence_number),
+                end=RecordNumber.of(request.latest_sequence_number),
+                sync_point=RecordNumber.of(request.first_sync_point_after_rollover_sequence_number),
             ),
         )
 
@@ -386,7 +390,7 @@ class Partition(PrimaryActions, ReplicaActions):
             if self.shard.damage.is_there:
                 # Its first record may be the first sign that it serves the partition.
                 for message in islice(iter_storage(data, frame.body, frame.end), 1):
-                    self._told_active[node_id] = position_at(message.record).lease_id
+                    self._told_active[node_id] = position_at(message.record).primary_lease_id
             self.fire(Event.LIVE_DATA, Fact(node_id=node_id, received=Received(data, frame.body, frame.end)))
 
     def on_sync(self, node_id: int, data: memoryview, frame: Frame) -> None:
@@ -402,8 +406,8 @@ class Partition(PrimaryActions, ReplicaActions):
         """Handle a REPLICATION_RECEIPT event of a replica."""
         receipt = parse_receipt(data, frame.body, frame.end)
         # A receipt of an earlier lease does not tell what its node has kept since.
-        position = Position(receipt.primary_lease_id, receipt.sequence_number)
-        if self.stream is not None and self.is_primary and position.lease_id == self.primary_lease_id:
+        position = RecordNumber(receipt.primary_lease_id, receipt.sequence_number)
+        if self.stream is not None and self.is_primary and position.primary_lease_id == self.primary_lease_id:
             if position > self.position:
                 raise FormatError(
                     "ReplicationReceipt", frame.body, f"of {position}, the last record is {self.position}"
@@ -423,7 +427,7 @@ class Partition(PrimaryActions, ReplicaActions):
         if self.receipt_due is not None and self.primary_id is not None:
             self._send_receipt(self.primary_id, self.receipt_due)
 
-    def _send_receipt(self, primary_id: int, due: Position) -> None:
+    def _send_receipt(self, primary_id: int, due: RecordNumber) -> None:
         """Send a receipt for the records kept; until a rollover is finished these are the ones before it."""
         position = min(due, self.copy.kept)
         if position == due:
@@ -474,7 +478,7 @@ class Partition(PrimaryActions, ReplicaActions):
                 each.node_id,
                 each.is_live,
                 each.position,
-                own.number - each.position.number if each.position.lease_id == own.lease_id else None,
+                _behind(own, each.position),
             )
             for each in (self.stream.followers.values() if self.stream is not None else ())
         )
@@ -487,3 +491,10 @@ class Partition(PrimaryActions, ReplicaActions):
             len(self.shard.awaiting),
             followers,
         )
+
+
+def _behind(own: RecordNumber, other: RecordNumber) -> int | None:
+    """Return the number of records that a follower at `other` lacks; None if its last is of another lease."""
+    if other.primary_lease_id != own.primary_lease_id:
+        return None
+    return own.sequence_number - other.sequence_number

@@ -16,7 +16,7 @@ from broker.bmq.replication.copying import Copy, OutOfStep
 from broker.bmq.replication.healing_pace import HealingPace
 from broker.bmq.replication.mending import Mending
 from broker.bmq.replication.partition_table import Event, State
-from broker.bmq.replication.positions import NOWHERE, Position, first_sync_point, last_position
+from broker.bmq.replication.positions import NOWHERE, first_sync_point, last_position, on_wire
 from broker.bmq.replication.replication import Stream, Transfer
 from broker.bmq.replication.take_over import Restoration, TakeOver
 from broker.common.clock import Now
@@ -34,6 +34,7 @@ from formats.bmq.control.messages import (
     Status,
     StatusCategory,
 )
+from formats.bmq.disk.numbers import RecordNumber
 
 __all__ = [
     "DATA_TIMEOUT_MS",
@@ -81,9 +82,9 @@ class Fact(NamedTuple):
 
     node_id: int = -1
     asked: Asked | None = None
-    begin: Position = NOWHERE
-    end: Position = NOWHERE
-    sync_point: Position = NOWHERE
+    begin: RecordNumber = NOWHERE
+    end: RecordNumber = NOWHERE
+    sync_point: RecordNumber = NOWHERE
     received: Received | None = None
     primary_id: int | None = None
     lease_id: int = 0
@@ -95,17 +96,17 @@ NO_FACT = Fact()
 class Standing(NamedTuple):
     """A node's position, and the first sync point after its last rollover."""
 
-    position: Position
-    sync_point: Position
+    position: RecordNumber
+    sync_point: RecordNumber
 
 
 class Receiving(NamedTuple):
     """The records that a node will send; `asked` is the primary's request to receive them."""
 
     node_id: int
-    begin: Position
-    end: Position
-    sync_point: Position
+    begin: RecordNumber
+    end: RecordNumber
+    sync_point: RecordNumber
     asked: Asked | None
 
 
@@ -162,7 +163,7 @@ class PartitionBase:
         self.healed: set[int] = set()
         self.stream: Stream | None = None
         self.transfer: Transfer | None = None  # records for a primary that heals itself from this node
-        self.receipt_due: Position | None = None
+        self.receipt_due: RecordNumber | None = None
         self._primary_sync_point = NOWHERE
         self._receiving: Receiving | None = None
         self._begins_anew = False  # the primary wants all records dropped, or the files are too small, or corrupted
@@ -186,8 +187,8 @@ class PartitionBase:
         return kind(
             partition_id=self.shard.partition_id,
             primary_lease_id=self.primary_lease_id,
-            latest_sequence_number=standing.position.wire,
-            first_sync_point_after_rollover_sequence_number=standing.sync_point.wire,
+            latest_sequence_number=on_wire(standing.position),
+            first_sync_point_after_rollover_sequence_number=on_wire(standing.sync_point),
         )
 
     def _ask(self, node_id: int, choice: object, answered: Callable[[object], None], timeout_ms: int) -> ControlMessage:

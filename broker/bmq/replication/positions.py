@@ -8,25 +8,25 @@ from __future__ import annotations
 
 import struct
 from bisect import bisect_left
-from typing import NamedTuple
 
 from broker.bmq.store.partition_files import PartitionFiles
 from formats.bmq.control.messages import PartitionSequenceNumber
 from formats.bmq.disk.files import FILE_HEADER, JOURNAL_FILE_HEADER, JOURNAL_RECORD_SIZE, FileType, initial_bytes
 from formats.bmq.disk.journal import ANY_RECORD, RecordType
+from formats.bmq.disk.numbers import RecordNumber
 from formats.bmq.disk.padding import WORD
 from formats.schema import Buffer
 
 __all__ = [
     "JOURNAL_START",
     "NOWHERE",
-    "Position",
     "first_sync_point",
     "history",
     "last_position",
     "mirrored_lease",
     "offset_behind",
     "offset_of",
+    "on_wire",
     "position_at",
     "position_until",
 ]
@@ -40,38 +40,28 @@ _NUMBER_MASK = (1 << 48) - 1
 _FOUND_BY_POSITION = (RecordType.MESSAGE, RecordType.CONFIRM, RecordType.QUEUE_OP)
 
 
-class Position(NamedTuple):
-    """A record's position in the history of its partition; positions increase from record to record."""
-
-    lease_id: int
-    number: int
-
-    @classmethod
-    def of(cls, value: PartitionSequenceNumber) -> Position:
-        return cls(value.primary_lease_id, value.sequence_number)
-
-    @property
-    def wire(self) -> PartitionSequenceNumber:
-        return PartitionSequenceNumber(primary_lease_id=self.lease_id, sequence_number=self.number)
+def on_wire(number: RecordNumber) -> PartitionSequenceNumber:
+    """Return a record's number as the protocol's messages give it."""
+    return PartitionSequenceNumber(primary_lease_id=number.primary_lease_id, sequence_number=number.sequence_number)
 
 
 # Before all records.
-NOWHERE = Position(0, 0)
+NOWHERE = RecordNumber(0, 0)
 
 
-def position_at(buffer: Buffer, offset: int = 0) -> Position:
+def position_at(buffer: Buffer, offset: int = 0) -> RecordNumber:
     """Return the position of the journal record at `offset`."""
     word, lease_id = _HEAD.unpack_from(buffer, offset)
-    return Position(lease_id, word & _NUMBER_MASK)
+    return RecordNumber(lease_id, word & _NUMBER_MASK)
 
 
-def last_position(files: PartitionFiles) -> Position:
+def last_position(files: PartitionFiles) -> RecordNumber:
     if files.journal_end <= JOURNAL_START:
         return NOWHERE
     return position_at(files.journal.buffer, files.journal_end - JOURNAL_RECORD_SIZE)
 
 
-def first_sync_point(files: PartitionFiles) -> Position:
+def first_sync_point(files: PartitionFiles) -> RecordNumber:
     """Return the sync point that ended the rollover into these files; NOWHERE if there was no rollover."""
     offset = _first_sync_point_offset(files)
     return position_at(files.journal.buffer, offset) if offset else NOWHERE
@@ -82,19 +72,19 @@ def _first_sync_point_offset(files: PartitionFiles) -> int:
     return header.first_sync_point_after_rollover_offset_words * WORD
 
 
-def history(files: PartitionFiles) -> list[Position]:
+def history(files: PartitionFiles) -> list[RecordNumber]:
     """Return the last position under each lease since the last rollover, newest first."""
     return _lasts(files, _first_sync_point_offset(files) or JOURNAL_START)
 
 
-def _lasts(files: PartitionFiles, start: int) -> list[Position]:
+def _lasts(files: PartitionFiles, start: int) -> list[RecordNumber]:
     """Return the last position under each lease from the offset `start` on, newest first."""
     lasts = []
     end = files.journal_end
     while end > start:
         last = position_at(files.journal.buffer, end - JOURNAL_RECORD_SIZE)
         lasts.append(last)
-        end = _offset_of(files, Position(last.lease_id, 0), start)
+        end = _offset_of(files, RecordNumber(last.primary_lease_id, 0), start)
     return lasts
 
 
@@ -106,13 +96,13 @@ def mirrored_lease(files: PartitionFiles, lease_id: int) -> int:
     `lease_id` whose number is the lease returned here would be taken for the one that was found.
     """
     for lease, newest in _lasts(files, JOURNAL_START):
-        offset = offset_of(files, Position(lease, lease_id)) if newest >= lease_id else None
+        offset = offset_of(files, RecordNumber(lease, lease_id)) if newest >= lease_id else None
         if offset is not None and ANY_RECORD.unpack(files.journal.buffer, offset).type in _FOUND_BY_POSITION:
             return lease
     return 0
 
 
-def _offset_of(files: PartitionFiles, position: Position, start: int) -> int:
+def _offset_of(files: PartitionFiles, position: RecordNumber, start: int) -> int:
     """Return the offset of the first record from `start` on at or after `position`; the journal's end if none is.
 
     Uses bisection, since a journal has millions of records and other work waits.
@@ -123,20 +113,20 @@ def _offset_of(files: PartitionFiles, position: Position, start: int) -> int:
     return start + row * JOURNAL_RECORD_SIZE
 
 
-def position_until(files: PartitionFiles, position: Position) -> Position:
+def position_until(files: PartitionFiles, position: RecordNumber) -> RecordNumber:
     """Return the position of the last record that is not behind `position`; NOWHERE if there is none."""
-    offset = _offset_of(files, Position(position.lease_id, position.number + 1), JOURNAL_START)
+    offset = _offset_of(files, RecordNumber(position.primary_lease_id, position.sequence_number + 1), JOURNAL_START)
     return position_at(files.journal.buffer, offset - JOURNAL_RECORD_SIZE) if offset > JOURNAL_START else NOWHERE
 
 
-def offset_of(files: PartitionFiles, position: Position) -> int | None:
+def offset_of(files: PartitionFiles, position: RecordNumber) -> int | None:
     """Return the offset of the record at `position`, carried over or not; None if there is none."""
     offset = _offset_of(files, position, JOURNAL_START)
     is_there = offset < files.journal_end and position_at(files.journal.buffer, offset) == position
     return offset if is_there else None
 
 
-def offset_behind(files: PartitionFiles, position: Position) -> int | None:
+def offset_behind(files: PartitionFiles, position: RecordNumber) -> int | None:
     """Return the offset after the record at `position`; None if there is no such record.
 
     Records carried over by a rollover do not count, since those between them are gone.

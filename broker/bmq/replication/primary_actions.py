@@ -25,12 +25,12 @@ from broker.bmq.replication.partition_base import (
 from broker.bmq.replication.partition_table import Event
 from broker.bmq.replication.positions import (
     NOWHERE,
-    Position,
     first_sync_point,
     history,
     last_position,
     mirrored_lease,
     offset_behind,
+    on_wire,
 )
 from broker.bmq.replication.replication import Stream
 from broker.bmq.replication.take_over import Restoration, TakeOver
@@ -48,6 +48,7 @@ from formats.bmq.control.messages import (
     StatusCategory,
 )
 from formats.bmq.control.printed import printed
+from formats.bmq.disk.numbers import RecordNumber
 from formats.errors import FormatError
 
 __all__ = ["PrimaryActions"]
@@ -96,9 +97,9 @@ class PrimaryActions(PartitionBase):
         own_id = self.links.own_id
         highest_id = max(self._told, key=lambda node_id: (self.standings[node_id].position, node_id == own_id))
         highest = self.standings[highest_id].position
-        if highest.lease_id > self.primary_lease_id:
+        if highest.primary_lease_id > self.primary_lease_id:
             # The cluster has lost its leases. No node accepts records of a lease above the primary's.
-            self._want_lease_above(highest.lease_id)
+            self._want_lease_above(highest.primary_lease_id)
             return
         if highest == NOWHERE:
             # Nothing was ever acknowledged.
@@ -122,8 +123,8 @@ class PrimaryActions(PartitionBase):
 
         def answered(answer: object) -> None:
             if isinstance(answer, ReplicaStateResponse) and self.believes(node_id, answer.latest_sequence_number):
-                end = Position.of(answer.latest_sequence_number)
-                sync_point = Position.of(answer.first_sync_point_after_rollover_sequence_number)
+                end = RecordNumber.of(answer.latest_sequence_number)
+                sync_point = RecordNumber.of(answer.first_sync_point_after_rollover_sequence_number)
                 self.fire(Event.REPLICA_STATE_RSPN, Fact(node_id=node_id, end=end, sync_point=sync_point))
             elif isinstance(answer, Status) and answer.code == ClusterError.STORAGE_FAILURE:
                 self.fire(Event.DAMAGED_REPLICA_STATE_RSPN, Fact(node_id=node_id))
@@ -239,13 +240,13 @@ class PrimaryActions(PartitionBase):
         to = self.describe(node_id)
         log.info("Sending request to '%s' [request: %s, timeout: %d]", to, printed(sent), timeout_ms // 1000)
 
-    def _data_request(self, kind: ReplicaDataType, begin: Position, end: Position) -> ReplicaDataRequest:
+    def _data_request(self, kind: ReplicaDataType, begin: RecordNumber, end: RecordNumber) -> ReplicaDataRequest:
         return ReplicaDataRequest(
             partition_id=self.shard.partition_id,
             primary_lease_id=self.primary_lease_id,
             replica_data_type=kind,
-            begin_sequence_number=begin.wire,
-            end_sequence_number=end.wire,
+            begin_sequence_number=on_wire(begin),
+            end_sequence_number=on_wire(end),
         )
 
     # -- the primary heals its replicas
@@ -257,7 +258,7 @@ class PrimaryActions(PartitionBase):
         alone do not ensure that: another primary may have written under a lease in between, and would win when this
         node is gone.
         """
-        if self._is_begun or self.primary_lease_id <= self.copy.position.lease_id:
+        if self._is_begun or self.primary_lease_id <= self.copy.position.primary_lease_id:
             return
         written_s = self.copy.written_s
         if self.copy.begin_lease(self.primary_lease_id):
@@ -266,7 +267,7 @@ class PrimaryActions(PartitionBase):
     @property
     def _is_begun(self) -> bool:
         """Return True if this process has written the lease's first record, and no other exists."""
-        return self._lease_begun == self.primary_lease_id and self.copy.position == Position(self._lease_begun, 1)
+        return self._lease_begun == self.primary_lease_id and self.copy.position == RecordNumber(self._lease_begun, 1)
 
     def open(self, event: Event, fact: Fact) -> None:
         """Start healing others, since this node has everything that a majority has."""
@@ -312,7 +313,7 @@ class PrimaryActions(PartitionBase):
 
         self._ask_data(node_id, self._data_request(ReplicaDataType.PUSH, position, end), answered, DATA_TIMEOUT_MS)
 
-    def drop_behind(self, node_id: int, begin: Position) -> None:
+    def drop_behind(self, node_id: int, begin: RecordNumber) -> None:
         """Have a replica truncate after `begin`; the reference's drops everything. It then asks again."""
         request = self._data_request(ReplicaDataType.DROP, begin, last_position(self.shard.files))
         self._ask_data(node_id, request, ignore, STATE_TIMEOUT_MS)
@@ -332,9 +333,9 @@ class PrimaryActions(PartitionBase):
     def activate(self, event: Event, fact: Fact) -> None:
         """Restore the partition's queues, and then serve it."""
         shard = self.shard
-        if self.primary_lease_id <= self.copy.position.lease_id and not self._is_begun:
+        if self.primary_lease_id <= self.copy.position.primary_lease_id and not self._is_begun:
             # The lease's numbers may have been used for records that this node has lost: only a newer lease is safe.
-            self._want_lease_above(self.copy.position.lease_id)
+            self._want_lease_above(self.copy.position.primary_lease_id)
             return
         if not self._is_begun and not self.copy.is_full:
             log.error("Partition [%d]: cannot be served: no disk for its first record", shard.partition_id)
@@ -404,12 +405,12 @@ class PrimaryActions(PartitionBase):
 
     # -- payloads that have rotted here
 
-    def fetch_record(self, node_id: int, begin: Position, end: Position, answered: Callable[[], None]) -> None:
+    def fetch_record(self, node_id: int, begin: RecordNumber, end: RecordNumber, answered: Callable[[], None]) -> None:
         """Request from a replica the record at `end`, the one after that at `begin`."""
         request = self._data_request(ReplicaDataType.PULL, begin, end)
         self._ask_data(node_id, request, lambda answer: answered(), STATE_TIMEOUT_MS)
 
-    def who_has(self, position: Position) -> list[int]:
+    def who_has(self, position: RecordNumber) -> list[int]:
         """Return the replicas that have a record."""
         followers = self.stream.followers.values() if self.stream is not None else ()
         return sorted(each.node_id for each in followers if each.is_live and self.links.is_up(each.node_id))

@@ -17,7 +17,7 @@ from broker.bmq.replication.partition_base import (
     Receiving,
 )
 from broker.bmq.replication.partition_table import Event, State
-from broker.bmq.replication.positions import NOWHERE, Position, offset_behind, offset_of
+from broker.bmq.replication.positions import NOWHERE, offset_behind, offset_of, on_wire
 from broker.bmq.replication.replication import Transfer, pack_records
 from formats.bmq.control.messages import (
     PrimaryStateRequest,
@@ -28,6 +28,7 @@ from formats.bmq.control.messages import (
     StatusCategory,
 )
 from formats.bmq.disk.files import JOURNAL_RECORD_SIZE
+from formats.bmq.disk.numbers import RecordNumber
 from formats.bmq.wire.event import EventType, build_event
 from formats.errors import FormatError
 
@@ -57,7 +58,7 @@ class ReplicaActions(PartitionBase):
 
         def answered(answer: object) -> None:
             if isinstance(answer, PrimaryStateResponse):
-                sync_point = Position.of(answer.first_sync_point_after_rollover_sequence_number)
+                sync_point = RecordNumber.of(answer.first_sync_point_after_rollover_sequence_number)
                 self.fire(Event.PRIMARY_STATE_RSPN, Fact(sync_point=sync_point))
             else:
                 self.fire(Event.FAIL_PRIMARY_STATE_RSPN)
@@ -124,14 +125,14 @@ class ReplicaActions(PartitionBase):
         else:
             self.refuse(fact.asked, StatusCategory.REFUSED, ClusterError.STORAGE_FAILURE, "Failed to send data chunks")
 
-    def _answer_data(self, asked: Asked | None, kind: ReplicaDataType, begin: Position, end: Position) -> None:
+    def _answer_data(self, asked: Asked | None, kind: ReplicaDataType, begin: RecordNumber, end: RecordNumber) -> None:
         assert asked is not None
         response = ReplicaDataResponse(
             partition_id=self.shard.partition_id,
             primary_lease_id=self.primary_lease_id,
             replica_data_type=kind,
-            begin_sequence_number=begin.wire,
-            end_sequence_number=end.wire,
+            begin_sequence_number=on_wire(begin),
+            end_sequence_number=on_wire(end),
         )
         self._answer(asked, response)
 

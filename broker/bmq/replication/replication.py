@@ -19,12 +19,13 @@ from broker.bmq.links.links import HealingLinks
 from broker.bmq.partition.shard import Shard
 from broker.bmq.replication.batches import RECORDS_MIN, pack_batch
 from broker.bmq.replication.healing_pace import HealingPace
-from broker.bmq.replication.positions import NOWHERE, Position, last_position
+from broker.bmq.replication.positions import NOWHERE, last_position
 from broker.bmq.replication.removals import removals_events
 from broker.bmq.store.partition_files import PartitionFiles
 from formats.bmq.codes import StorageFlag, StorageMessageType
 from formats.bmq.disk.files import JOURNAL_RECORD_SIZE
 from formats.bmq.disk.journal import ANY_RECORD, QueueOpType, RecordType
+from formats.bmq.disk.numbers import RecordNumber
 from formats.bmq.disk.padding import DWORD, WORD
 from formats.bmq.disk.qlist import parse_queue_record
 from formats.bmq.wire.event import EventType, build_event
@@ -103,7 +104,7 @@ class Follower:
 
     __slots__ = ("at", "healing_end", "is_live", "node_id", "position", "removals")
 
-    def __init__(self, node_id: int, at: int, healing_end: int, position: Position) -> None:
+    def __init__(self, node_id: int, at: int, healing_end: int, position: RecordNumber) -> None:
         self.node_id = node_id
         self.at = at
         self.healing_end = healing_end
@@ -190,7 +191,7 @@ class Stream:
             for node_id, follower in self.followers.items()
         )
 
-    def follow(self, node_id: int, position: Position, start: int) -> Position:
+    def follow(self, node_id: int, position: RecordNumber, start: int) -> RecordNumber:
         """Send a replica everything after `position`, whose next record is at `start`; return the end of healing."""
         self.flush()
         files = self._shard.files
@@ -242,7 +243,7 @@ class Stream:
                 links.send(node_id, event)
         self._sent = end
         # Held records are yet to be sent.
-        self._sent_number = last_position(shard.files).number
+        self._sent_number = last_position(shard.files).sequence_number
 
     def _may_await(self) -> range:
         """Return the range of the sequence numbers of messages that wait for copies."""
@@ -287,7 +288,7 @@ class Stream:
 
     # -- receipts
 
-    def has(self, node_id: int, position: Position) -> None:
+    def has(self, node_id: int, position: RecordNumber) -> None:
         """Note that a replica has all records up to a position."""
         follower = self.followers.get(node_id)
         # A healed replica may have had everything before: its receipts for that were lost with its link.
@@ -302,7 +303,11 @@ class Stream:
         if not shard.awaiting:
             return
         lease_id, others = shard.primary_lease_id, shard.copies_wanted - 1
-        numbers = [each.position.number for each in self.followers.values() if each.position.lease_id == lease_id]
+        numbers = [
+            each.position.sequence_number
+            for each in self.followers.values()
+            if each.position.primary_lease_id == lease_id
+        ]
         numbers.sort(reverse=True)
         # An operator may want fewer copies than guarantee that the next primary has one, or more.
         if len(numbers) >= self._majority - 1:

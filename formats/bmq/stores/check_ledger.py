@@ -34,6 +34,7 @@ from formats.bmq.disk.ledger import (
     parse_ledger_file_name,
     parse_ledger_record,
 )
+from formats.bmq.disk.numbers import LedgerNumber
 from formats.bmq.disk.padding import WORD
 from formats.bmq.stores.check_queues import KnownQueue
 from formats.bmq.stores.faults import Fault, Severity, fault
@@ -42,9 +43,6 @@ from formats.errors import FormatError
 from formats.schema import Buffer
 
 __all__ = ["CheckedPartition", "LedgerQueue", "LedgerState", "check_agreement", "check_ledger", "find_ledger_record"]
-
-Number = tuple[int, int]
-"""(elector term, sequence number)."""
 
 Advisory = (
     LeaderAdvisory
@@ -83,7 +81,7 @@ class LedgerState:
     named: dict[bytes, LedgerQueue] = field(default_factory=dict)
     leases: dict[int, int] = field(default_factory=dict)
     primaries: dict[tuple[int, int], int] = field(default_factory=dict)
-    _waiting: dict[Number, tuple[Advisory, int]] = field(default_factory=dict)
+    _waiting: dict[LedgerNumber, tuple[Advisory, int]] = field(default_factory=dict)
     _begun: bool = False
 
     def add(self, record: LedgerRecord, message: ClusterMessage) -> None:
@@ -132,8 +130,8 @@ class LedgerState:
                 pass
 
 
-def _number(sequence: LeaderMessageSequence) -> Number:
-    return sequence.elector_term, sequence.sequence_number
+def _number(sequence: LeaderMessageSequence) -> LedgerNumber:
+    return LedgerNumber(sequence.elector_term, sequence.sequence_number)
 
 
 def _known(info: QueueInfo, offset: int) -> LedgerQueue:
@@ -168,7 +166,7 @@ def check_ledger(ledger: Source) -> Generator[Fault, None, LedgerState]:
         yield fault("ledger-name", ledger.name, 1, reason)
     if any(header.reserved):
         yield fault("reserved-not-zero", ledger.name, 6, "LedgerFileHeader.reserved")
-    last: Number = (0, 0)
+    last = LedgerNumber(0, 0)
     first = state.end
     while True:
         try:
@@ -183,11 +181,11 @@ def check_ledger(ledger: Source) -> Generator[Fault, None, LedgerState]:
                 return state
             state.end = following
             continue
-        number = (record.header.elector_term, record.header.sequence_number)
+        number = LedgerNumber(record.header.elector_term, record.header.sequence_number)
         # A rollover's snapshot has the number of the record that caused it, and uncommitted records follow it.
         opens = record.offset == first and record.header.record_type == LedgerRecordType.SNAPSHOT
         if number < last and record.header.record_type != LedgerRecordType.SNAPSHOT:
-            yield fault("ledger-order", ledger.name, record.offset, f"{number} after {last}")
+            yield fault("ledger-order", ledger.name, record.offset, f"{tuple(number)} after {tuple(last)}")
         if not opens:
             last = max(last, number)
         try:

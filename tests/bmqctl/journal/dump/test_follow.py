@@ -17,9 +17,10 @@ import pytest
 from bmqctl.journal.dump.dump import open_journal
 from bmqctl.journal.dump.follow import Follower
 from bmqctl.journal.read.columns import journal_columns, rows_of
-from bmqctl.journal.read.filters import Filters, RecordNumber
+from bmqctl.journal.read.filters import Filters
 from formats.bmq.disk import journal
 from formats.bmq.disk.files import JOURNAL_RECORD_SIZE, FileType, initial_bytes
+from formats.bmq.disk.numbers import RecordNumber
 from formats.bmq.disk.qlist import build_queue_record
 
 if TYPE_CHECKING:

@@ -11,10 +11,11 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from bmqctl.journal.read.filters import BadFilter, Filters, RecordNumber, parse_number, parse_time, places
+from bmqctl.journal.read.filters import BadFilter, Filters, parse_number, parse_time, places
 from bmqctl.journal.read.reader import JournalReader
 from formats.bmq.disk import journal
 from formats.bmq.disk.files import JOURNAL_RECORD_SIZE, FileType, initial_bytes
+from formats.bmq.disk.numbers import RecordNumber
 from tests.bmqctl.journal.dump.slow_rows import JournalRows
 from tests.golden.archives import only
 

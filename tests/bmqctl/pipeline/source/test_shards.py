@@ -8,9 +8,10 @@ from typing import Any
 import pytest
 
 from bmqctl.pipeline.source.options import ReadOptions
-from bmqctl.pipeline.source.plan import RecordNumber, open_store, plan_shards
+from bmqctl.pipeline.source.plan import open_store, plan_shards
 from bmqctl.pipeline.source.stores import StoreError
 from formats.bmq.disk.files import JOURNAL_RECORD_SIZE
+from formats.bmq.disk.numbers import RecordNumber
 from tests.bmqctl.pipeline.reading import read_rows
 from tests.bmqctl.pipeline.source.lifecycles import lifecycles
 from tests.bmqctl.pipeline.written import WrittenStore

@@ -12,7 +12,7 @@ from random import Random
 
 from broker.bmq.consensus.metadata import Metadata, QueueChange
 from broker.bmq.core.config import DomainConfig, Mode
-from broker.bmq.core.ledger import Advisory, Ledger, Number
+from broker.bmq.core.ledger import Advisory, Ledger
 from broker.bmq.links.requests import Requests
 from broker.common.clock import Now
 from broker.common.timers import Timers
@@ -20,6 +20,7 @@ from formats.bmq.codes import EventType
 from formats.bmq.control import ber
 from formats.bmq.control.messages import ControlMessage, NodeStatus
 from formats.bmq.disk.ledger import LedgerRecordType
+from formats.bmq.disk.numbers import LedgerNumber
 from formats.bmq.stores.recover import iter_ledger
 from formats.bmq.stores.validate import FileView, validate_ledger
 from formats.bmq.wire.event import next_frame, schema_message
@@ -45,7 +46,7 @@ class Node:
     alive: bool = True
     primaries: dict[int, tuple[int | None, int]] = field(default_factory=dict)
     changes: list[QueueChange] = field(default_factory=list)
-    commits: list[tuple[Number, Advisory]] = field(default_factory=list)
+    commits: list[tuple[LedgerNumber, Advisory]] = field(default_factory=list)
     sent: list[tuple[int, bytes]] = field(default_factory=list)
 
     def __post_init__(self) -> None:
@@ -112,13 +113,13 @@ class Node:
 
     # -- what is on the disk
 
-    def records(self) -> list[tuple[Number, LedgerRecordType, bytes]]:
+    def records(self) -> list[tuple[LedgerNumber, LedgerRecordType, bytes]]:
         """The records of its ledger's newest file, with their bytes."""
         found = []
         for name in self.directory.names()[-1:]:
             data = self.directory.files[name].data
             for record in iter_ledger(data):
-                number = Number(record.header.elector_term, record.header.sequence_number)
+                number = LedgerNumber(record.header.elector_term, record.header.sequence_number)
                 kind = LedgerRecordType(record.header.record_type)
                 found.append((number, kind, bytes(data[record.offset : record.end])))
         return found

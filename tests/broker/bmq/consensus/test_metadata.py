@@ -5,10 +5,10 @@ from __future__ import annotations
 import pytest
 
 from broker.bmq.consensus.cluster_table import State
-from broker.bmq.core.ledger import Number
 from broker.bmq.queue.handles import Refusal
 from formats.bmq.control.messages import NodeStatus, QueueInfo
 from formats.bmq.disk.ledger import LedgerRecordType
+from formats.bmq.disk.numbers import LedgerNumber
 from tests.broker.bmq.consensus.metadata_bus import FANOUT, LIMITED, PRIORITY, Bus, Node, cluster, collector
 
 QUEUE = "bmq://priority/q"
@@ -23,7 +23,7 @@ def assign(node: Node, uri: str = QUEUE) -> list[object]:
 
 def assert_agreement(bus: Bus) -> None:
     """All nodes have the same state, and the same record wherever they have one of a number."""
-    seen: dict[Number, bytes] = {}
+    seen: dict[LedgerNumber, bytes] = {}
     states = []
     for node in bus.nodes.values():
         assert node.faults() == []

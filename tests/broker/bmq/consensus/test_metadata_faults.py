@@ -8,7 +8,7 @@ from random import Random
 import pytest
 
 from broker.bmq.consensus.cluster_table import State
-from broker.bmq.core.ledger import COMMIT_SIZE_MAX, Number
+from broker.bmq.core.ledger import COMMIT_SIZE_MAX
 from broker.bmq.queue.handles import Refusal
 from formats.bmq.codes import EventType
 from formats.bmq.control import ber
@@ -22,6 +22,7 @@ from formats.bmq.control.messages import (
     QueueInfo,
 )
 from formats.bmq.disk.ledger import LedgerRecordType, build_ledger_record
+from formats.bmq.disk.numbers import LedgerNumber
 from formats.bmq.wire.event import build_event, next_frame
 from formats.errors import FormatError
 from tests.broker.bmq.consensus.metadata_bus import FANOUT, PRIORITY, Bus, Node, cluster, collector
@@ -43,8 +44,8 @@ class History:
         )
         self.bus.connect()
         # Every record that was ever seen, and every commit, by number.
-        self.records: dict[Number, bytes] = {}
-        self.commits: dict[Number, object] = {}
+        self.records: dict[LedgerNumber, bytes] = {}
+        self.commits: dict[LedgerNumber, object] = {}
         self.leases: dict[tuple[int, int], int] = {}
         self.granted: dict[str, QueueInfo] = {}
         self.taken_away: set[bytes] = set()
@@ -418,4 +419,6 @@ def test_only_the_leader_is_heard() -> None:
         before = bus.nodes[node_id].records()
         bus.nodes[node_id].metadata.on_cluster_state(source, data, frame)
         assert bus.nodes[node_id].records() == before
-    assert {node.metadata.number for node in bus.nodes.values()} == {Number(number.term, number.sequence_number + 1)}
+    assert {node.metadata.number for node in bus.nodes.values()} == {
+        LedgerNumber(number.term, number.sequence_number + 1)
+    }

@@ -16,7 +16,7 @@ import pytest
 from broker.bmq.consensus.cluster_table import State
 from broker.bmq.consensus.metadata import Metadata
 from broker.bmq.core.config import DomainConfig, Mode
-from broker.bmq.core.ledger import Ledger, Number
+from broker.bmq.core.ledger import Ledger
 from broker.bmq.links.requests import Requests
 from broker.common.clock import Now
 from broker.common.timers import Timers
@@ -39,6 +39,7 @@ from formats.bmq.control.messages import (
     StatusCategory,
 )
 from formats.bmq.disk.ledger import parse_ledger_record
+from formats.bmq.disk.numbers import LedgerNumber
 from formats.bmq.stores.recover import iter_ledger
 from formats.bmq.wire.event import iter_frames, schema_message
 from formats.schema import Buffer
@@ -252,7 +253,7 @@ def test_a_node_records_what_the_reference_recorded(tmp_path: Path) -> None:
     # Node 3 comes back and registers: in the capture, its connection is another.
     node.up.add(3)
     node.metadata.node_up(3)
-    number = Number(1, 14)
+    number = LedgerNumber(1, 14)
     sequence = registration.choice.sequence_number  # type: ignore[attr-defined]
     assert (sequence.elector_term, sequence.sequence_number) == number
     request = ClusterStateFSMMessage(choice=RegistrationRequest(sequence_number=sequence))

@@ -8,7 +8,7 @@ from random import Random
 
 import pytest
 
-from broker.bmq.core.ledger import ClusterState, Ledger, Number, app_infos
+from broker.bmq.core.ledger import ClusterState, Ledger, app_infos
 from broker.bmq.queue.queue import Full
 from broker.common.clock import Now
 from broker.common.faults import Inconsistent
@@ -25,6 +25,7 @@ from formats.bmq.control.messages import (
 )
 from formats.bmq.disk.keys import derive_key
 from formats.bmq.disk.ledger import LedgerRecordType, build_ledger_record, parse_ledger_file_name
+from formats.bmq.disk.numbers import LedgerNumber
 from formats.bmq.stores.recover import iter_ledger
 from formats.bmq.stores.validate import FileView, validate_ledger
 from formats.errors import FormatError
@@ -296,7 +297,9 @@ def advise(ledger: Ledger, number: int) -> None:
     advised = LeaderMessageSequence(elector_term=1, sequence_number=number)
     advisory = QueueAssignmentAdvisory(sequence_number=advised, queues=(queue(number),))
     body = ber.encode(ClusterMessage(choice=advisory))
-    ledger.append(Number(1, number), advisory, build_ledger_record(LedgerRecordType.UPDATE, 1, number, START_S, body))
+    ledger.append(
+        LedgerNumber(1, number), advisory, build_ledger_record(LedgerRecordType.UPDATE, 1, number, START_S, body)
+    )
 
 
 @pytest.mark.parametrize("what", ["steps_left", "flushes_left"])

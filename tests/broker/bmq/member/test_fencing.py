@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from broker.bmq.replication.partition_table import State
-from broker.bmq.replication.positions import NOWHERE, Position, first_sync_point
+from broker.bmq.replication.positions import NOWHERE, first_sync_point, on_wire
 from broker.bmq.replication.replication import pack_records
 from formats.bmq.codes import EventType
 from formats.bmq.control import ber
@@ -19,6 +19,7 @@ from formats.bmq.control.messages import (
     StatusCategory,
 )
 from formats.bmq.disk.files import JOURNAL_RECORD_SIZE
+from formats.bmq.disk.numbers import RecordNumber
 from formats.bmq.wire.event import build_event, build_schema_event, next_frame, schema_message
 from formats.bmq.wire.receipt import build_receipt_event
 from tests.broker.bmq.replication.partition_bus import Bus, Node
@@ -40,14 +41,14 @@ def storage(bus: Bus, source: int, target: int) -> list[bytes]:
     return [event for event in bus.links[source, target] if event[4] & 0x3F == EventType.STORAGE]
 
 
-def position(node: Node) -> Position:
+def position(node: Node) -> RecordNumber:
     return node.partition.position
 
 
 def test_a_receipt_of_an_older_lease_counts_for_nothing(bus: Bus) -> None:
     primary = bus.assign(0)
     bus.settle()
-    assert position(primary).lease_id == 2
+    assert position(primary).primary_lease_id == 2
     primary.acked.clear()
     primary.post(100)
     primary.receive(1, build_receipt_event(0, 1, 99))
@@ -95,7 +96,7 @@ def test_a_replica_takes_no_record_of_a_lease_that_it_does_not_know(bus: Bus) ->
     assert position(replica) == before
     replica.partition.primary_changed(0, bus.lease_id)
     bus.settle(3000)
-    assert position(replica).lease_id == 2
+    assert position(replica).primary_lease_id == 2
     bus.check_equal()
 
 
@@ -108,8 +109,8 @@ def test_a_replica_obeys_its_primary_under_the_lease_that_it_knows_alone(bus: Bu
         partition_id=0,
         primary_lease_id=1,
         replica_data_type=ReplicaDataType.DROP,
-        begin_sequence_number=NOWHERE.wire,
-        end_sequence_number=before.wire,
+        begin_sequence_number=on_wire(NOWHERE),
+        end_sequence_number=on_wire(before),
     )
     message = ClusterMessage(choice=PartitionMessage(choice=request))
     replica.receive(0, build_schema_event(ber.encode(ControlMessage(r_id=7, choice=message))))
@@ -128,7 +129,7 @@ def test_a_replica_obeys_its_primary_under_the_lease_that_it_knows_alone(bus: Bu
 def test_a_cut_keeps_the_last_record_that_both_have(bus: Bus) -> None:
     replica = bus.nodes[2]
     last = position(replica)
-    wanted = Position(last.lease_id, last.number - 2)
+    wanted = RecordNumber(last.primary_lease_id, last.sequence_number - 2)
     assert replica.partition.copy.cut(wanted)
     assert position(replica) == wanted
 
@@ -159,7 +160,7 @@ def test_a_rollover_is_finished_though_the_primary_dies_before_its_first_record_
     files = replica.shard.files
     assert not replica.partition.copy.is_rolling
     assert files.timestamp == max(name for name in replica.directory.names() if name.endswith("journal"))[6:21]
-    ended = Position(1, primary.shard.sequence_number - 1)
+    ended = RecordNumber(1, primary.shard.sequence_number - 1)
     assert position(replica) == first_sync_point(files) == ended
     assert bytes(files.journal.buffer[: files.journal_end]) == bytes(
         primary.shard.files.journal.buffer[: files.journal_end]
@@ -174,4 +175,4 @@ def test_a_rollover_is_finished_though_the_primary_dies_before_its_first_record_
     bus.kill(1)
     again = bus.start(2)
     assert guid(100) in bus.kept(2)
-    assert position(again).lease_id == 2
+    assert position(again).primary_lease_id == 2

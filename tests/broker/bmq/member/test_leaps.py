@@ -9,7 +9,6 @@ import pytest
 from broker.bmq.consensus.election import TERM_JUMP_MAX, Role
 from broker.bmq.consensus.primaries import LEASE_JUMP_MAX
 from broker.bmq.core.cluster_errors import ClusterError
-from broker.bmq.core.ledger import Number
 from broker.bmq.queue.handles import Refusal
 from formats.bmq.codes import EventType
 from formats.bmq.control import ber
@@ -36,13 +35,14 @@ from formats.bmq.control.messages import (
     Status,
 )
 from formats.bmq.disk.ledger import LedgerRecordType, build_ledger_record
+from formats.bmq.disk.numbers import LedgerNumber
 from formats.bmq.wire.event import build_event, build_schema_event, next_frame, schema_message
 from formats.errors import FormatError
 from tests.broker.bmq.consensus.metadata_bus import Bus, Node, cluster, collector
 from tests.broker.bmq.consensus.test_election import One
 
 HIGHEST = (1 << 64) - 1
-FURTHEST = Number(1, 99)
+FURTHEST = LedgerNumber(1, 99)
 
 
 @pytest.mark.parametrize(
@@ -61,7 +61,7 @@ def test_a_term_that_no_election_leads_to_is_not_kept(choice: object, term: int)
     assert (one.election.role, one.kept) == (Role.FOLLOWING, [8])
 
 
-def advise(node: Node, source: int, number: Number, advisory: LeaderAdvisory | QueueAssignmentAdvisory) -> None:
+def advise(node: Node, source: int, number: LedgerNumber, advisory: LeaderAdvisory | QueueAssignmentAdvisory) -> None:
     """A peer that is the leader sends what the leader's code would not."""
     kind = LedgerRecordType.SNAPSHOT if isinstance(advisory, LeaderAdvisory) else LedgerRecordType.UPDATE
     record = build_ledger_record(kind, *number, 1, ber.encode(ClusterMessage(choice=advisory)))
@@ -71,7 +71,7 @@ def advise(node: Node, source: int, number: Number, advisory: LeaderAdvisory | Q
     node.metadata.on_cluster_state(source, data, frame)
 
 
-def sequence(number: Number) -> LeaderMessageSequence:
+def sequence(number: LedgerNumber) -> LeaderMessageSequence:
     return LeaderMessageSequence(elector_term=number.term, sequence_number=number.sequence_number)
 
 
@@ -80,7 +80,7 @@ def test_an_advisory_is_of_its_leaders_term() -> None:
     bus = cluster()
     node = bus.nodes[1]
     before = node.records()
-    for number in (Number(2, 1), Number((1 << 63) - 1, 1)):
+    for number in (LedgerNumber(2, 1), LedgerNumber((1 << 63) - 1, 1)):
         advise(node, 3, number, LeaderAdvisory(sequence_number=sequence(number)))
     assert node.records() == before
     assert node.metadata.number.term == 1

@@ -10,7 +10,6 @@ import pytest
 from broker.bmq.core.config import DomainConfig, Mode
 from broker.bmq.partition.shard import Awaiting
 from broker.bmq.replication import replication
-from broker.bmq.replication.positions import Position
 from formats.bmq.codes import AckStatus, EncodingType, EventType
 from formats.bmq.control import ber, jsonc
 from formats.bmq.control.messages import (
@@ -25,6 +24,7 @@ from formats.bmq.control.messages import (
     ReplicaDataType,
     Status,
 )
+from formats.bmq.disk.numbers import RecordNumber
 from formats.bmq.wire.event import build_schema_event, iter_frames, schema_message
 from tests.broker.bmq.member.member_bus import MemberClient, Members, Process, members
 from tests.broker.bmq.rig import ACK, READ, WRITE, guid, handle
@@ -408,7 +408,7 @@ def test_a_majority_that_lost_its_disks_serves_what_one_node_has_kept(caplog: py
     cluster.until(lambda: all(each.member.status.name == "AVAILABLE" for each in cluster.processes.values()))
     assert caplog.text.count("lease 1 was written under before") == 1
     assert {each.member.partitions[0].primary_lease_id for each in cluster.processes.values()} == {2}
-    assert {each.member.partitions[0].position for each in cluster.processes.values()} == {Position(2, 1)}
+    assert {each.member.partitions[0].position for each in cluster.processes.values()} == {RecordNumber(2, 1)}
     assert cluster.faults() == []
 
 

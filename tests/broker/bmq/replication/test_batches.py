@@ -12,11 +12,12 @@ from broker.bmq.assembly.opening import open_shards
 from broker.bmq.core.messages import Content
 from broker.bmq.replication import copying, replication
 from broker.bmq.replication.copying import Copy, OutOfStep
-from broker.bmq.replication.positions import JOURNAL_START, Position
+from broker.bmq.replication.positions import JOURNAL_START
 from broker.bmq.replication.replication import pack_records
 from broker.bmq.store.partition_files import PartitionFiles, PartitionLimits
 from broker.common.clock import Now
 from formats.bmq.disk.journal import QueueOpType
+from formats.bmq.disk.numbers import RecordNumber
 from formats.errors import FormatError
 from tests.broker.bmq.rig import guid
 from tests.broker.bmq.store.writing import KEY, Partition
@@ -76,8 +77,8 @@ class Outcome(NamedTuple):
     """The state of a replica after an event, or a part of it."""
 
     error: str
-    asking: Position | None
-    position: Position
+    asking: RecordNumber | None
+    position: RecordNumber
     journal: bytes
     data: bytes
     messages: dict[bytes, Content | None]
@@ -137,7 +138,7 @@ def test_a_batch_is_written_as_its_records_are(
     assert outcome.error == ""
     assert outcome.asking is not None
     assert outcome.journal[JOURNAL_START:] == bytes(history.files.journal.buffer[JOURNAL_START : len(outcome.journal)])
-    assert outcome.position == Position(2, history.number)
+    assert outcome.position == RecordNumber(2, history.number)
     assert outcome.data == bytes(history.files.data.buffer[: history.files.data_end])
     assert sum(message is not None for message in outcome.messages.values()) > 100
     assert outcome == one_by_one(events, monkeypatch, anew=anew)

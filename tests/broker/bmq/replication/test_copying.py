@@ -5,13 +5,14 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from broker.bmq.replication.positions import JOURNAL_START, Position, last_position, offset_behind
+from broker.bmq.replication.positions import JOURNAL_START, last_position, offset_behind
 from broker.bmq.store import cutting, partition_files
 from broker.bmq.store.cutting import clear_records
 from broker.bmq.store.partition_files import PartitionFiles, PartitionLimits
 from broker.bmq.store.recovery import recover
 from formats.bmq.disk.files import JOURNAL_RECORD_SIZE
 from formats.bmq.disk.journal import RecordType
+from formats.bmq.disk.numbers import RecordNumber
 from formats.bmq.stores.recover import iter_journal
 from tests.broker.bmq.rig import guid
 from tests.broker.bmq.store.writing import Partition
@@ -49,7 +50,7 @@ def test_a_process_killed_while_it_cuts_leaves_a_journal_that_ends_later(
     monkeypatch.setattr(cutting, "PART_RECORDS", part_records)
     files = two_leases().files
     records = records_of(files)
-    behind = offset_behind(files, Position(1, RECORDS_BEFORE))
+    behind = offset_behind(files, RecordNumber(1, RECORDS_BEFORE))
     assert behind is not None
     parts = list(cutting.clear_order(files.journal.buffer, behind, files.journal_end))
     for count in range(len(parts)):
@@ -71,11 +72,11 @@ def test_a_process_killed_while_it_cuts_leaves_a_journal_that_ends_later(
 def test_what_is_cut_off_is_gone() -> None:
     partition = two_leases()
     files = partition.files
-    behind = offset_behind(files, Position(1, RECORDS_BEFORE))
+    behind = offset_behind(files, RecordNumber(1, RECORDS_BEFORE))
     assert behind is not None
     clear_records(files.journal.buffer, behind, files.journal_end)
     files, recovered = partition.reopen()
-    assert last_position(files) == Position(1, RECORDS_BEFORE)
+    assert last_position(files) == RecordNumber(1, RECORDS_BEFORE)
     assert [message.guid for message in recovered.messages] == [guid(number) for number in range(20)]
     assert not any(files.journal.buffer[files.journal_end :])
     assert not any(files.data.buffer[files.data_end :])
@@ -89,7 +90,7 @@ def test_whoever_wrote_the_files_looks_at_nothing_behind_their_ends(monkeypatch:
     assert files.ends == two_leases().files.ends
     # Of what is cut off, only what was written is looked at and cleared.
     ends = files.ends
-    behind = offset_behind(files, Position(1, RECORDS_BEFORE))
+    behind = offset_behind(files, RecordNumber(1, RECORDS_BEFORE))
     assert behind is not None
     clear_records(files.journal.buffer, behind, files.journal_end)
     files.data.buffer[ends.data] = 1

@@ -7,9 +7,10 @@ from random import Random
 import pytest
 
 from broker.bmq.replication.divergence import CASES, Cure, Kinship, judge
-from broker.bmq.replication.positions import NOWHERE, Position
+from broker.bmq.replication.positions import NOWHERE
+from formats.bmq.disk.numbers import RecordNumber
 
-P = Position
+P = RecordNumber
 OWN = (P(5, 30), P(4, 12), P(2, 70))  # newest first
 SYNC = P(2, 50)
 
@@ -31,7 +32,9 @@ SYNC = P(2, 50)
         (P(1, 9), SYNC, "under a lease of its own", Cure.DROP, NOWHERE),
     ],
 )
-def test_the_cases(position: Position, sync_point: Position, case: str, cure: Cure, begin: Position) -> None:
+def test_the_cases(
+    position: RecordNumber, sync_point: RecordNumber, case: str, cure: Cure, begin: RecordNumber
+) -> None:
     assert judge(Kinship(OWN, SYNC, position, sync_point)) == (case, cure, begin)
 
 
@@ -63,26 +66,26 @@ def test_random_histories_meet_at_their_last_common_record() -> None:
     assert met == {case.name for case in CASES} - {"missed a rollover"}
 
 
-def _histories(random: Random) -> tuple[list[Position], list[Position], list[Position]]:
+def _histories(random: Random) -> tuple[list[RecordNumber], list[RecordNumber], list[RecordNumber]]:
     """Two journals that go the same way for a while; each lease is written by one of both, or by nobody."""
-    common: list[Position] = []
+    common: list[RecordNumber] = []
     lease_id = 0
     for _ in range(random.randrange(3)):
         lease_id += random.randint(1, 2)
-        common += [Position(lease_id, number) for number in range(1, random.randint(2, 6))]
+        common += [RecordNumber(lease_id, number) for number in range(1, random.randint(2, 6))]
     own, other = list(common), list(common)
     if common and random.random() < 0.5:
         # The writer of the last common lease went on for a while.
         tail = random.choice((own, other))
-        start = common[-1].number + 1
-        tail += [Position(lease_id, number) for number in range(start, start + random.randint(1, 4))]
+        start = common[-1].sequence_number + 1
+        tail += [RecordNumber(lease_id, number) for number in range(start, start + random.randint(1, 4))]
     for _ in range(random.randrange(4)):
         lease_id += 1
         side = random.choice((own, other))
-        side += [Position(lease_id, number) for number in range(1, random.randint(2, 6))]
+        side += [RecordNumber(lease_id, number) for number in range(1, random.randint(2, 6))]
     return own, other, common
 
 
-def _ends(history: list[Position]) -> list[Position]:
+def _ends(history: list[RecordNumber]) -> list[RecordNumber]:
     """The last position of each lease, newest first."""
-    return sorted({position.lease_id: position for position in history}.values(), reverse=True)
+    return sorted({position.primary_lease_id: position for position in history}.values(), reverse=True)

@@ -15,7 +15,7 @@ from broker.bmq.replication.copying import Copy
 from broker.bmq.replication.healing_pace import HealingPace
 from broker.bmq.replication.partition import Partition
 from broker.bmq.replication.partition_table import State
-from broker.bmq.replication.positions import Position, offset_behind, position_at
+from broker.bmq.replication.positions import offset_behind, on_wire, position_at
 from broker.bmq.replication.replication import pack_records
 from broker.bmq.store.partition_files import PartitionLimits
 from broker.bmq.store.recovery import recover
@@ -31,6 +31,7 @@ from formats.bmq.control.messages import (
     PrimaryStatusAdvisory,
     ReplicaDataRequest,
 )
+from formats.bmq.disk.numbers import RecordNumber
 from formats.bmq.wire.event import EventType, Frame, next_frame, schema_message
 from formats.bmq.wire.receipt import Receipt, parse_receipt
 from formats.bmq.wire.storage import StorageFlag, StorageMessage, iter_storage
@@ -105,8 +106,8 @@ def test_a_replica_writes_the_files_of_the_references_nodes(copy: Copy, node: st
 
 
 def test_what_is_missing_is_sent_as_the_reference_sends_it(copy: Copy) -> None:
-    start = offset_behind(copy.files, Position(1, 1941))
-    end = offset_behind(copy.files, Position(2, 17405))
+    start = offset_behind(copy.files, RecordNumber(1, 1941))
+    end = offset_behind(copy.files, RecordNumber(2, 17405))
     assert start is not None
     assert end is not None
     body = bytearray()
@@ -120,7 +121,7 @@ def test_live_records_are_sent_as_the_reference_sends_them(copy: Copy) -> None:
         for message in messages(SECOND, EventType.STORAGE)
         if message.flags & StorageFlag.RECEIPT_REQUESTED
     }
-    start = offset_behind(copy.files, Position(1, 1941))
+    start = offset_behind(copy.files, RecordNumber(1, 1941))
     assert start is not None
     body = bytearray()
     pack_records(body, copy.files, 0, start, copy.files.journal_end, awaited, 1 << 30)
@@ -248,7 +249,7 @@ def test_a_primary_of_ours_heals_the_references_replica(copy: Copy) -> None:
     directory = MemoryDirectory(chunk=8 << 20)
     ((shard, recovered),) = open_shards(directory, 1, 2, LIMITS, now, lambda prefix: "20261121_000000")
     before = Copy(shard, recovered)
-    last = Position(2, 17405)
+    last = RecordNumber(2, 17405)
     for name in (FIRST, SECOND):
         for message in messages(name, EventType.STORAGE):
             if position_at(message.record) <= last:
@@ -278,7 +279,7 @@ def test_a_primary_of_ours_heals_the_references_replica(copy: Copy) -> None:
     theirs = [_part(each) for each in about_partition(HEALING)]
     start = next(n for n, each in enumerate(theirs) if isinstance(each, PrimaryStateResponse))
     response, push, active = theirs[start : start + 3]
-    sync_point = Position(3, 2).wire  # the second of the new lease: (2, 3) is in the journal
+    sync_point = on_wire(RecordNumber(3, 2))  # the second of the new lease: (2, 3) is in the journal
     assert isinstance(response, PrimaryStateResponse)
     assert isinstance(push, ReplicaDataRequest)
     assert isinstance(active, PrimaryStatusAdvisory)

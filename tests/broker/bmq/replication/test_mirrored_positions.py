@@ -7,10 +7,11 @@ import random
 
 import pytest
 
-from broker.bmq.replication.positions import JOURNAL_START, Position, position_at
+from broker.bmq.replication.positions import JOURNAL_START, position_at
 from broker.bmq.store.partition_files import PartitionFiles, PartitionLimits
 from formats.bmq.disk.files import JOURNAL_RECORD_SIZE
 from formats.bmq.disk.journal import ANY_RECORD, RecordType
+from formats.bmq.disk.numbers import RecordNumber
 from tests.broker.bmq.replication.partition_bus import Bus
 from tests.broker.bmq.rig import guid
 from tests.families import mostly_slow
@@ -18,17 +19,18 @@ from tests.families import mostly_slow
 FOUND = (RecordType.MESSAGE, RecordType.CONFIRM, RecordType.QUEUE_OP)
 
 
-def positions(files: PartitionFiles) -> dict[Position, RecordType]:
+def positions(files: PartitionFiles) -> dict[RecordNumber, RecordType]:
     """Return the type of each record."""
     buffer = files.journal.buffer
     places = range(JOURNAL_START, files.journal_end, JOURNAL_RECORD_SIZE)
     return {position_at(buffer, at): RecordType(ANY_RECORD.unpack(buffer, at).type) for at in places}
 
 
-def mirrored(files: PartitionFiles) -> list[Position]:
+def mirrored(files: PartitionFiles) -> list[RecordNumber]:
     """Return the records that are found by their position, and whose mirror is, too."""
     found = {position for position, kind in positions(files).items() if kind in FOUND}
-    return [each for each in found if each.lease_id != each.number and Position(each.number, each.lease_id) in found]
+    mirrors = {RecordNumber(each.sequence_number, each.primary_lease_id) for each in found}
+    return [each for each in found if each.primary_lease_id != each.sequence_number and each in mirrors]
 
 
 @pytest.mark.parametrize("seed", mostly_slow(range(10), 3))
@@ -65,7 +67,7 @@ def test_a_lease_begins_with_as_many_sync_points_as_are_needed() -> None:
     primary.post(30)
     bus.settle()
     kinds = positions(primary.shard.files)
-    assert [kinds[Position(3, number)] for number in (1, 2, 3)] == [
+    assert [kinds[RecordNumber(3, number)] for number in (1, 2, 3)] == [
         RecordType.JOURNAL_OP,
         RecordType.JOURNAL_OP,
         RecordType.MESSAGE,
@@ -84,7 +86,7 @@ def test_a_journal_without_room_for_them_is_served_with_a_warning(caplog: pytest
     while primary.shard.sequence_number < 60:
         primary.post(primary.shard.sequence_number)
     bus.settle()
-    assert positions(primary.shard.files)[Position(59, 60)] is RecordType.MESSAGE
+    assert positions(primary.shard.files)[RecordNumber(59, 60)] is RecordType.MESSAGE
     caplog.set_level(logging.WARNING)
     primary = bus.assign(1)
     bus.settle()

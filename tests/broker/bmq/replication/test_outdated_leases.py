@@ -8,7 +8,7 @@ from dataclasses import replace
 import pytest
 
 from broker.bmq.consensus.primaries import LEASE_TOLD_MAX
-from broker.bmq.replication.positions import Position, history
+from broker.bmq.replication.positions import history
 from formats.bmq.codes import AckStatus, EventType
 from formats.bmq.control import ber
 from formats.bmq.control.messages import (
@@ -21,6 +21,7 @@ from formats.bmq.control.messages import (
     PrimaryStatusAdvisory,
     ReplicaStateResponse,
 )
+from formats.bmq.disk.numbers import RecordNumber
 from formats.bmq.wire.event import build_schema_event, iter_frames, schema_message
 from tests.broker.bmq.member.member_bus import Members, Process, members
 from tests.broker.bmq.rig import ACK, WRITE, guid
@@ -71,8 +72,8 @@ def test_a_primary_has_the_leader_give_a_lease_above_what_was_written(older: int
         assert leases(process) == [2 + older] * 2
         for partition in process.member.partitions.values():
             last, before = history(partition.shard.files)[:2]
-            assert (last, before.lease_id) == (Position(2 + older, 1), 1 + older)
-            assert before.number > 2, "the records are there that one node had kept"
+            assert (last, before.primary_lease_id) == (RecordNumber(2 + older, 1), 1 + older)
+            assert before.sequence_number > 2, "the records are there that one node had kept"
     assert cluster.faults() == []
 
 

@@ -9,7 +9,7 @@ import pytest
 
 from broker.bmq.replication import replication
 from broker.bmq.replication.partition_table import State
-from broker.bmq.replication.positions import history
+from broker.bmq.replication.positions import history, on_wire
 from broker.bmq.store.partition_files import PartitionFiles, PartitionLimits
 from formats.bmq.codes import EventType
 from formats.bmq.control.messages import ClusterMessage, ControlMessage, PartitionMessage, ReplicaStateRequest
@@ -72,7 +72,7 @@ def test_what_a_primary_serves_outlives_it_though_another_wrote_under_a_lease_be
     bus.nodes[0].post(100)
     bus.kill(0)
     bus.assign(1, among=(1, 2))
-    while bus.nodes[1].partition.position.lease_id < 2:
+    while bus.nodes[1].partition.position.primary_lease_id < 2:
         assert bus.step()
     bus.kill(1)
     bus.join()
@@ -353,7 +353,7 @@ def test_a_replica_that_was_received_anew_keeps_that_when_an_old_question_comes_
     small.join()
     small.settle(3000)
     replica, primary = small.nodes[2].partition, small.nodes[0].partition
-    at = primary.position.wire
+    at = on_wire(primary.position)
     question = ReplicaStateRequest(
         partition_id=0,
         primary_lease_id=small.lease_id,

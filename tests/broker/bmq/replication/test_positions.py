@@ -9,7 +9,6 @@ import pytest
 from broker.bmq.replication.positions import (
     JOURNAL_START,
     NOWHERE,
-    Position,
     history,
     mirrored_lease,
     offset_behind,
@@ -19,6 +18,7 @@ from broker.bmq.replication.positions import (
 from broker.bmq.store.partition_files import PartitionLimits
 from formats.bmq.disk.files import FILE_HEADER, JOURNAL_FILE_HEADER, JOURNAL_RECORD_SIZE
 from formats.bmq.disk.journal import RecordType
+from formats.bmq.disk.numbers import RecordNumber
 from tests.broker.bmq.store.writing import Partition
 
 LIMITS = PartitionLimits(journal=64 << 10, data=256 << 10, qlist=4 << 10)
@@ -43,14 +43,16 @@ def test_records_are_found(seed: int) -> None:
 
     at = {position_at(files.journal.buffer, place): place for place in places}
     assert len(at) == len(places)
-    leases = {position.lease_id: position for position, place in at.items() if place >= first}
+    leases = {position.primary_lease_id: position for position, place in at.items() if place >= first}
     assert history(files) == list(reversed(leases.values()))
     posted = [each for each, place in at.items() if files.journal.buffer[place] >> 4 == RecordType.MESSAGE]
     for number in range(partition.number + 9):
         assert mirrored_lease(files, number) == max(
             (lease for lease, posted_as in posted if posted_as == number), default=0
         )
-    wanted = {Position(lease, number) for lease in range(partition.lease + 2) for number in range(partition.number + 9)}
+    wanted = {
+        RecordNumber(lease, number) for lease in range(partition.lease + 2) for number in range(partition.number + 9)
+    }
     for position in wanted | set(at):
         assert offset_of(files, position) == at.get(position)
         behind = at[position] + JOURNAL_RECORD_SIZE if at.get(position, -1) >= first else None
@@ -61,4 +63,4 @@ def test_an_empty_journal_has_no_history() -> None:
     partition = Partition(limits=LIMITS)
     partition.files.journal_end = JOURNAL_START
     assert history(partition.files) == []
-    assert offset_of(partition.files, Position(1, 1)) is None
+    assert offset_of(partition.files, RecordNumber(1, 1)) is None

@@ -9,8 +9,8 @@ from random import Random
 import pytest
 
 from broker.bmq.replication.partition_table import State
-from broker.bmq.replication.positions import Position
 from broker.bmq.store.partition_files import PartitionLimits
+from formats.bmq.disk.numbers import RecordNumber
 from tests.broker.bmq.replication.partition_bus import Bus
 from tests.broker.fakes import Crash, MemoryDirectory
 from tests.simulator.disk import Disk
@@ -144,7 +144,7 @@ def test_a_journal_that_is_cut_back_is_on_the_disk_before_its_payloads_are_clear
     bus = small()
     node = bus.nodes[REPLICA]
     files, position = node.shard.files, node.partition.copy.position
-    assert node.partition.copy.cut(Position(position.lease_id, position.number - 5))
+    assert node.partition.copy.cut(RecordNumber(position.primary_lease_id, position.sequence_number - 5))
     files.data.flush()
     bus.kill(REPLICA)
     disk = bus.disks[REPLICA]
@@ -152,6 +152,6 @@ def test_a_journal_that_is_cut_back_is_on_the_disk_before_its_payloads_are_clear
         content.data[:] = disk.platter[name]
     restarted = bus.restart(REPLICA)
     assert not restarted.shard.damage.is_there
-    assert restarted.partition.copy.position.number == position.number - 5
+    assert restarted.partition.copy.position.sequence_number == position.sequence_number - 5
     bus.settle(3000)
     bus.check_equal()

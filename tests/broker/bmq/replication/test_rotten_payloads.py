@@ -113,7 +113,7 @@ def test_a_replica_whose_primary_dies_while_it_receives_anew_goes_on_with_what_i
     replica.node.tick()
     assert partition.copy.is_anew or partition.state is State.REPLICA_WAITING
     disk = cluster.kill(0)
-    assert partition.position.number > 0
+    assert partition.position.sequence_number > 0
     cluster.run(5000)
     # Two are left, and what one of them lacks the other has.
     client = reader(cluster, 2)

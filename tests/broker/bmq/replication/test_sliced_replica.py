@@ -10,8 +10,9 @@ from broker.bmq.core.work import Task, Work
 from broker.bmq.replication import replica_actions
 from broker.bmq.replication.copy_rollover import CopyRollover
 from broker.bmq.replication.partition_table import State
-from broker.bmq.replication.positions import NOWHERE, Position
+from broker.bmq.replication.positions import NOWHERE
 from formats.bmq.codes import EventType
+from formats.bmq.disk.numbers import RecordNumber
 from tests.broker.bmq.replication.partition_bus import Bus, Node
 from tests.broker.bmq.replication.test_sliced_rollover import (
     AMOUNT,
@@ -222,7 +223,9 @@ def test_dropping_records_does_not_wait_until_messages_are_found(everything: boo
     end = primary.partition.position
     assert primary.partition.stream is not None
     primary.partition.stream.forget(1)
-    primary.partition.drop_behind(1, NOWHERE if everything else Position(end.lease_id, end.number - 5))
+    primary.partition.drop_behind(
+        1, NOWHERE if everything else RecordNumber(end.primary_lease_id, end.sequence_number - 5)
+    )
     receive_all(bus, replica)
     assert names <= set(replica.directory.names())
     bus.settle(2000)
@@ -241,7 +244,9 @@ def test_a_replica_may_be_lost_again_while_it_gets_what_was_dropped(everything: 
         last = primary.partition.position
         assert primary.partition.stream is not None
         primary.partition.stream.forget(1)
-        primary.partition.drop_behind(1, NOWHERE if everything else Position(last.lease_id, last.number - 5))
+        primary.partition.drop_behind(
+            1, NOWHERE if everything else RecordNumber(last.primary_lease_id, last.sequence_number - 5)
+        )
         for _ in range(end):
             bus.step()
         bus.part(1)
@@ -318,7 +323,7 @@ def test_what_was_put_aside_is_written_in_slices_and_in_its_order() -> None:
             assert ends[-1] < primary.partition.position
         if slices > 10:
             break
-    steps = [after.number - before.number for before, after in pairwise(ends)]
+    steps = [after.sequence_number - before.sequence_number for before, after in pairwise(ends)]
     assert max(steps) <= 20
     bus.settle()
     assert bus.states() == HEALED

@@ -1,0 +1,45 @@
+"""The numbers that order records: those of a partition's journal, and those of a cluster's ledger."""
+
+from __future__ import annotations
+
+from typing import NamedTuple, Protocol
+
+__all__ = ["LedgerNumber", "RecordNumber"]
+
+
+class _Numbered(Protocol):
+    """A journal record, or a message of the protocol that names one."""
+
+    @property
+    def primary_lease_id(self) -> int: ...
+
+    @property
+    def sequence_number(self) -> int: ...
+
+
+class RecordNumber(NamedTuple):
+    """The number of a journal record, printed as `<lease id>-<sequence number>`.
+
+    Numbers increase from record to record in the history of a partition, over all rollovers.
+    """
+
+    primary_lease_id: int
+    sequence_number: int
+
+    def __str__(self) -> str:
+        return f"{self.primary_lease_id}-{self.sequence_number}"
+
+    @classmethod
+    def of(cls, numbered: _Numbered) -> RecordNumber:
+        """Return the number that a record has, or that a message names."""
+        return cls(numbered.primary_lease_id, numbered.sequence_number)
+
+
+class LedgerNumber(NamedTuple):
+    """The number of a ledger's record: the term of the leader that wrote it, and its number within the term."""
+
+    term: int
+    sequence_number: int
+
+    def __str__(self) -> str:
+        return f"{self.term}-{self.sequence_number}"
