@@ -13,7 +13,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from broker.bmq.store.chunked import Chunked
-from broker.bmq.store.moving import Moving
+from broker.bmq.store.moving import Moving, confirms_ahead
 from broker.bmq.store.partition_files import Ends, PartitionFiles
 from broker.bmq.store.rollover import clear_header, copy_sync_point, write_header
 from broker.bmq.store.sliced_recovery import SlicedRecovery
@@ -73,7 +73,8 @@ class CopyRollover:
             _, keys, _, offsets = recovery.alive(rows)
             self._alive.put(keys, map(Place, keys, offsets.tolist()))
         elif moving is None:
-            self._moving = Moving(self.old, self.fresh, self._alive.get, recovery.queues, 0)
+            ahead = confirms_ahead(self.old)
+            self._moving = Moving(self.old, self.fresh, self._alive.get, recovery.queues, 0, ahead)
         elif moving.rows_left:
             before = self.fresh.data_end
             if not moving.advance(rows, max(1, units) * BYTES_PER_UNIT):

@@ -10,6 +10,7 @@ Until the new journal's header names its first sync point, the old files are wha
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Callable, Container, Iterator
 from itertools import pairwise
 from typing import NamedTuple, Protocol
@@ -39,7 +40,7 @@ from formats.bmq.disk.journal import (
 )
 from formats.bmq.disk.padding import DWORD, WORD
 
-__all__ = ["Located", "Moving"]
+__all__ = ["Located", "Moving", "confirms_ahead"]
 
 
 class Located(Protocol):
@@ -60,6 +61,7 @@ class _Found(NamedTuple):
 class Moving:
     """Carries over from `files` to `fresh`. `find` gives a message if it is alive when it is called, by queue key and
     GUID; offsets of messages are `base` more than their places in DATA. `queue_keys` are the queues that there are.
+    Confirms in the last `ahead` records but one are of a message that is about to be written to the fresh files.
     """
 
     def __init__(
@@ -69,6 +71,7 @@ class Moving:
         find: Callable[[bytes], Located | None],
         queue_keys: Container[bytes],
         base: int,
+        ahead: int = 0,
     ) -> None:
         self.files = files
         self.fresh = fresh
@@ -78,6 +81,7 @@ class Moving:
         self._first = open_file(files.journal.buffer, FileType.JOURNAL).first_record_offset
         self._row = 0
         self._rows_before = self._rows  # those that were there when it began
+        self._ahead_from = self._rows - 1 - ahead if ahead else sys.maxsize
         self._looked_to = -1  # the messages up to this place in DATA were looked at
         self._outliving: dict[bytes, Located] = {}  # removed since it began, and alive as far as it is concerned
         self._removed: set[bytes] = set()  # messages that were carried over and removed since, by queue key and GUID
@@ -172,6 +176,9 @@ class Moving:
         next_kept = np.searchsorted(found.rows, at)
         kept = []
         for n, (key, is_auto, row) in enumerate(zip(record_keys(confirms), auto.tolist(), at.tolist(), strict=True)):
+            if self._row + row >= self._ahead_from:
+                kept.append(row)
+                continue
             message = self._find(key)
             if message is None:
                 continue
@@ -289,6 +296,20 @@ def _messages_of(part: NDArray[np.void]) -> tuple[NDArray[np.int64], NDArray[np.
     found, at = select(part, RecordType.MESSAGE)
     offsets = MESSAGE_RECORD.column(found, "message_offset_dwords").astype(np.int64) * DWORD
     return at.astype(np.int64), offsets
+
+
+def confirms_ahead(files: PartitionFiles) -> int:
+    """Count the automatic confirms right before a journal's last record, a sync point that ends it.
+
+    The reference's primary writes them before their message. If that has no room, it rolls over in between, carries
+    them over, and writes the message to the new files.
+    """
+    first = open_file(files.journal.buffer, FileType.JOURNAL).first_record_offset
+    records = scan(files.journal.buffer, first, (files.journal_end - first) // JOURNAL_RECORD_SIZE)
+    row = behind = max(0, len(records) - 1)
+    while row and _is_auto_confirm(records[row - 1 : row]):
+        row -= 1
+    return behind - row
 
 
 def _is_auto_confirm(record: NDArray[np.void]) -> bool:
