@@ -24,6 +24,9 @@ __all__ = ["DialMaster", "Slave", "SlaveStream"]
 log = logging.getLogger("broker.rocketmq.replication")
 
 PAUSE_MS: Final = 1_000
+# Who is refused, by himself or by the master, comes again ever later; so do the lines in both logs.
+PAUSE_MS_MAX: Final = 32_000
+SOON_MS: Final = 5_000
 SIZE_BYTES: Final = 4
 HEAD_BYTES: Final = 8
 
@@ -140,6 +143,9 @@ class Slave:
         self._arrived = arrived
         self._now_ms = now_ms
         self._dialed_ms = 0
+        self._pause_ms = PAUSE_MS
+        # The time of the last connection, and the end of the log then.
+        self._connected_ms = self._connected_end = 0
         self._reason = ""
 
     def follow(self, master: str) -> None:
@@ -148,6 +154,7 @@ class Slave:
             return
         log.info("the master's log is at %s", master)
         self.master = master
+        self._pause_ms = PAUSE_MS
         stream, was_dialing = self.stream, self.state is SlaveState.DIALING
         self._enter(SlaveEvent.MASTER)
         if stream is not None:
@@ -175,6 +182,7 @@ class Slave:
         else:
             self._enter(SlaveEvent.CONNECTED)
             self._reason = ""
+            self._connected_ms, self._connected_end = self._now_ms(), self._store.log.end
             log.info("connected to master %s; this log ends at %d", address, self._store.log.end)
         return session
 
@@ -200,14 +208,16 @@ class Slave:
         self.stream = None
         if self.state is SlaveState.FOLLOWING:
             self._enter(SlaveEvent.LOST)
-            self._dialed_ms = self._now_ms()
+            self._dialed_ms = now_ms = self._now_ms()
+            is_vain = now_ms - self._connected_ms < SOON_MS and self._store.log.end == self._connected_end
+            self._pause_ms = min(2 * self._pause_ms, PAUSE_MS_MAX) if is_vain else PAUSE_MS
             log.warning("the connection to master %s is lost: %s", self.master, reason or "the master has closed it")
 
     def tick(self) -> None:
         """Dial, when that is due; report, if nothing was reported for a while."""
         if self.stream is not None:
             self.stream.tick()
-        elif self.state is SlaveState.PAUSING and self._now_ms() - self._dialed_ms >= PAUSE_MS:
+        elif self.state is SlaveState.PAUSING and self._now_ms() - self._dialed_ms >= self._pause_ms:
             self._enter(SlaveEvent.DUE)
             self._begin_dialing()
 

@@ -294,6 +294,37 @@ def test_slave_dials_again_after_a_pause(replica: Replica, clock: Clock) -> None
     assert replica.slave.state is SlaveState.FOLLOWING
 
 
+def test_slave_that_is_refused_comes_again_ever_later(replica: Replica, clock: Clock) -> None:
+    pauses = []
+    for _ in range(7):
+        replica.connect().end()
+        begin = clock.ms
+        while not replica.dialed:
+            clock.ms += 500
+            replica.slave.tick()
+        pauses.append(clock.ms - begin)
+    assert pauses == [2_000, 4_000, 8_000, 16_000, 32_000, 32_000, 32_000]
+    far = replica.connect()
+    clock.ms += 5_000
+    far.end()
+    clock.ms += 1_000
+    replica.slave.tick()
+    assert len(replica.dialed) == 1
+
+
+def test_slave_that_got_something_comes_again_soon(master: Master, replica: Replica, clock: Clock) -> None:
+    for _ in range(5):
+        master.put()
+        near, _ = master.accept()
+        far = replica.connect()
+        pump(near, far)
+        near.end()
+        far.end()
+        clock.ms += 1_000
+        replica.slave.tick()
+        assert len(replica.dialed) == 1
+
+
 def test_another_master_is_followed_at_once(replica: Replica, clock: Clock) -> None:
     far = replica.connect()
     clock.ms += 5000
