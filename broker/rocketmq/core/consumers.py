@@ -167,11 +167,24 @@ class ConsumerRequests:
             if header.set_zero_if_not_found is False:
                 text = "Not found, do not set to zero, maybe this group boot first"
                 return failure(ResponseCode.QUERY_NOT_FOUND, text)
-            if not starts_in_memory(self._services.store, header.topic, header.queue_id):
+            is_at_start = starts_in_memory(self._services.store, header.topic, header.queue_id)
+            if not is_at_start and not self._is_empty(header.topic, header.queue_id):
                 text = "Not found, V3_0_6_SNAPSHOT maybe this group consumer boot first"
                 return failure(ResponseCode.QUERY_NOT_FOUND, text)
             offset = 0
         return success(_OFFSET, consuming.QueryConsumerOffsetResponse(offset))
+
+    def _is_empty(self, topic: str, queue_id: int) -> bool:
+        """Return whether a queue of a topic never had a message.
+
+        Told that there is no offset, a new group would ask for the queue's end, which is the same number unless a
+        message is stored in between: nobody would consume that. The original leaves its clients this gap.
+        """
+        config = self._services.topics.get(topic)
+        if config is None or not 0 <= queue_id < config.read_queue_nums:
+            return False
+        queue = self._services.store.queues.get((topic, queue_id))
+        return queue is None or queue.end == 0
 
     # -- locks
 

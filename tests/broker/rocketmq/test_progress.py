@@ -271,3 +271,18 @@ def test_several_groups_are_made_or_none() -> None:
     assert "one" not in rig.groups.table
     assert create(GroupConfig("one", retry_max_times=2), GroupConfig("two")) == ResponseCode.SUCCESS
     assert (rig.groups.table["one"].retry_max_times, "two" in rig.groups.table) == (2, True)
+
+
+def test_new_group_of_a_queue_without_messages_misses_none() -> None:
+    peer = Rig().peer()
+
+    def ask(queue_id: int, topic: str = "t", **fields: Any) -> Frame:
+        query = {"consumerGroup": "new", "topic": topic, "queueId": queue_id}
+        return peer.call(RequestCode.QUERY_CONSUMER_OFFSET, b"", **query, **fields)
+
+    assert (ask(0).code, ask(0).ext_fields) == (ResponseCode.SUCCESS, {"offset": "0"})
+    # A message that comes before the group has asked for the end is not passed over.
+    peer.send(b"first")
+    assert ask(0).ext_fields == {"offset": "0"}
+    for refused in (ask(1), ask(-1), ask(0, "other"), ask(0, setZeroIfNotFound="false")):
+        assert refused.code == ResponseCode.QUERY_NOT_FOUND
