@@ -14,8 +14,8 @@ Departures from the reference, with which members of both kinds still work toget
   message, and before it would scout or support a scout.
 - The wait is short where a long one has no purpose: all nodes are up and none leads; the leader's link has just broken,
   or the leader has resigned; some nodes that answered had not noticed that yet.
-- A node supports one scout at a time, and of two scouts the one with the lower id; so two nodes rarely propose
-  themselves and split the votes.
+- A node supports one scout at a time: of two scouts the one of the higher term, which does not support the other, or of
+  the lower id in the same term. So two nodes rarely propose themselves and split the votes.
 - A leader that follows a newer one supports it; two leaders in one term both resign.
 """
 
@@ -88,7 +88,7 @@ class Event(Enum):
     STOPPED = "stopped"
     RETIRING = "others are to lead"
     WAITED = "the wait is over"
-    OVERRULED = "a node of a lower id asks the same"
+    OVERRULED = "a node of a higher term, or of a lower id in the same term, asks the same"
     SUPPORTED = "a quorum would vote for it"
     REFUSED = "all have answered, no quorum would vote for it"
     UNSUPPORTED = "no quorum has answered in time"
@@ -316,7 +316,7 @@ class Election:
     def _will_vote(self, node_id: int, term: int) -> bool:
         if self._retiring or self.leader_id is not None or term <= self.term or not self._keeps_terms():
             return False
-        if self.role is Role.SCOUTING and node_id < self._links.own_id:
+        if self.role is Role.SCOUTING and (-term, node_id) < (-self.term - 1, self._links.own_id):
             self._apply(Event.OVERRULED, node_id)
         elif self._promised(node_id):
             return False

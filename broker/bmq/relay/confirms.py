@@ -19,7 +19,7 @@ from broker.common.timers import Timers
 from formats.bmq.wire.confirm import CONFIRM_HEADER_BYTES, pack_confirm
 from formats.bmq.wire.event import EventType
 
-__all__ = ["Confirms", "Given", "LeftConfirms"]
+__all__ = ["UNSENT_CONFIRMS_MAX", "Confirms", "Given", "LeftConfirms"]
 
 # An upstream may be lost before it has processed its input: recent confirms up to this number are sent again.
 SENT_CONFIRMS_MAX = CONFIRMS_KEPT_MAX
@@ -35,7 +35,7 @@ FORGET_MS = 200
 UNKNOWN_CONFIRMS_MAX = 1 << 16
 
 # Recent confirms that are to be sent again wait among them, and leave them their room.
-_UNSENT_MAX = UNKNOWN_CONFIRMS_MAX + SENT_CONFIRMS_MAX
+UNSENT_CONFIRMS_MAX = UNKNOWN_CONFIRMS_MAX + SENT_CONFIRMS_MAX
 
 _OPEN = UpstreamState.OPEN
 
@@ -59,7 +59,7 @@ class Confirms:
     @property
     def has_room(self) -> bool:
         """Return True if a confirm of a message that is not here can be sent, or kept."""
-        return self._openings.state is _OPEN or len(self._unsent) < _UNSENT_MAX
+        return self._openings.state is _OPEN or len(self._unsent) < UNSENT_CONFIRMS_MAX
 
     def send(self, app_id: str, guids: Sequence[bytes]) -> None:
         """Send an app's confirms, at once or when that is possible."""

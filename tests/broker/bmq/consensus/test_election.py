@@ -223,6 +223,15 @@ def test_scouting_is_answered_by_what_would_be_voted() -> None:
     assert one.receive(3, 2, ScoutingRequest()) == [(3, 1, ScoutingResponse(will_vote=True))]
 
 
+def test_of_two_scouts_the_one_that_can_win_is_supported() -> None:
+    for node_id, term, will_vote in ((2, 1, True), (2, 2, True), (4, 2, True), (4, 1, False), (2, 0, False)):
+        one = One(own_id=3, nodes=4, quorum=3)
+        one.bring(Role.SCOUTING)
+        answer = ScoutingResponse(will_vote=will_vote)
+        assert one.receive(node_id, term, ScoutingRequest()) == [(node_id, 0, answer)]
+        assert one.election.role is (Role.WAITING if will_vote else Role.SCOUTING)
+
+
 def test_a_term_is_kept_before_anybody_hears_of_it_and_gets_one_vote() -> None:
     one = One()
     one.bring(Role.WAITING)

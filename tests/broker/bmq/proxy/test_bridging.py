@@ -8,6 +8,7 @@ from dataclasses import replace
 import pytest
 
 from broker.bmq.proxy.proxy import BridgeLimits
+from broker.bmq.relay.confirms import UNSENT_CONFIRMS_MAX
 from broker.bmq.relay.guests import Guests
 from formats.bmq.codes import AckStatus
 from formats.bmq.control.messages import OpenQueueResponse
@@ -257,10 +258,10 @@ def test_confirms_of_what_nobody_has_are_not_kept_without_bound() -> None:
     it = Bridge()
     it.consumer.read(0, QUEUE)
     it.crash()
-    for first in range(0, 200_000, 5000):
+    for first in range(0, 2 * UNSENT_CONFIRMS_MAX, 5000):
         it.consumer.confirm(0, *(guid(number) for number in range(first, first + 5000)))
     queue = it.proxy.node.queues[QUEUE]
-    assert len(queue.confirms.take()) < 100_000  # type: ignore[attr-defined]
+    assert len(queue.confirms.take()) == UNSENT_CONFIRMS_MAX  # type: ignore[attr-defined]
 
 
 def test_a_link_that_is_behind_gets_no_more(monkeypatch: pytest.MonkeyPatch) -> None:
