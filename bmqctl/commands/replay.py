@@ -7,6 +7,7 @@ import time
 from collections.abc import Callable
 from contextlib import ExitStack
 from dataclasses import dataclass
+from enum import StrEnum
 from functools import partial
 from pathlib import Path
 from typing import Annotated, Any
@@ -26,12 +27,12 @@ from bmqctl.journal.read.files import FileKind, find_files, identify, recovery_s
 from bmqctl.journal.read.filters import BadFilter, parse_time
 from bmqctl.render import EXIT_FAULTS, LateProgress, ResultConsole, refuse, until_reader_leaves
 from bmqctl.replay.account import Account, count_steps, make_account
-from bmqctl.replay.fates import Fate
 from bmqctl.replay.plan import BadRename, Matches, Plan, Renames, Selection, StoreChanged, make_plan
 from bmqctl.replay.post import Fault, PostOptions, Run, read_all
 from bmqctl.replay.progress import Head, Progress, StateFault, open_state, read_head
 from formats.bmq.expressions import ExpressionError, compile_expression
 from formats.bmq.guid import GUID_SIZE, parse_guid
+from formats.bmq.stores.outcomes import MessageOutcome
 from formats.errors import FormatError
 
 __all__ = ["replay"]
@@ -44,6 +45,14 @@ WIDTH_MIN = 100
 
 _SELECTION = "Which messages"
 _BROKER = "Broker"
+
+
+class OutcomeOption(StrEnum):
+    """The outcomes, as `--status` spells them."""
+
+    _ignore_ = ["each"]
+    for each in MessageOutcome:
+        vars()[each.name] = each.word
 
 
 def replay(
@@ -88,7 +97,7 @@ def replay(
         ),
     ] = None,
     statuses: Annotated[
-        list[Fate] | None,
+        list[OutcomeOption] | None,
         typer.Option("--status", help="Of which this became.", rich_help_panel=_SELECTION, show_default=False),
     ] = None,
     partition: Annotated[
@@ -181,7 +190,7 @@ def replay(
             since=None if since is None else parse_time(since),
             until=None if until is None else parse_time(until),
             guids=frozenset(map(_guid, guids or [])),
-            fates=frozenset(statuses or []),
+            outcomes=frozenset(MessageOutcome[status.name] for status in statuses or []),
             matches=None if where is None else _matches(where),
         )
         selection.filters()
@@ -192,7 +201,7 @@ def replay(
             "--until": selection.until,
             "--guid": sorted(map(bytes.hex, selection.guids)),
             "--where": where,
-            "--status": sorted(selection.fates),
+            "--status": sorted(outcome.word for outcome in selection.outcomes),
             "--rename": renames or [],
         }
         progress_of = partial(_open_progress, state, dry_run, stack)

@@ -177,11 +177,11 @@ def _as_json(plan: ExportPlan, summary: Summary, elapsed_s: float) -> dict[str, 
 
 
 def _print_tables(plan: ExportPlan, summary: Summary) -> None:
-    from bmqctl.pipeline.source.fates import Outcome
+    from formats.bmq.stores.outcomes import MessageOutcome
 
     console = ResultConsole()
     console.width = max(console.width, WIDTH_MIN)
-    seen = [outcome for outcome in Outcome if any(outcome in queue.outcomes for queue in summary.queues)]
+    seen = [outcome for outcome in MessageOutcome if any(outcome in queue.outcomes for queue in summary.queues)]
     if summary.queues:
         table = Table(box=None, pad_edge=False)
         table.add_column("queue", overflow="fold")

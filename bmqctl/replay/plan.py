@@ -16,9 +16,10 @@ from bmqctl.journal.read.chunks import Chunk
 from bmqctl.journal.read.filters import BadFilter, Filters, Selector, parse_key, places
 from bmqctl.journal.read.names import QueueNames
 from bmqctl.journal.read.reader import load_names, with_names
-from bmqctl.replay.fates import Fate, chosen_places
 from bmqctl.replay.messages import MessageSource, expression_values
+from bmqctl.replay.outcomes import chosen_places
 from formats.bmq.disk.journal import RecordType
+from formats.bmq.stores.outcomes import MessageOutcome
 from formats.bmq.stores.queues import hex_of
 from formats.bmq.uri import parse_uri
 from formats.errors import FormatError
@@ -53,7 +54,7 @@ class Selection:
     since: int | None = None
     until: int | None = None
     guids: frozenset[bytes] = frozenset()
-    fates: frozenset[Fate] = frozenset()
+    outcomes: frozenset[MessageOutcome] = frozenset()
     matches: Matches | None = None
 
     def filters(self) -> Filters:
@@ -234,8 +235,8 @@ class _Walk:
         """Yield the selected messages, chunk by chunk; while one is out, `names` are those of its records."""
         reader, selection, filters = self.source.reader, self.selection, self.selection.filters()
         chosen = None
-        if selection.fates or selection.apps:
-            chosen = chosen_places(reader, self.names, self.end, selection.fates, selection.apps, self.on_progress)
+        if selection.outcomes or selection.apps:
+            chosen = chosen_places(reader, self.names, self.end, selection.outcomes, selection.apps, self.on_progress)
         start, end = places(reader, filters)
         end = self.end if end is None else min(end, self.end)
         selector = Selector(filters, self.names)

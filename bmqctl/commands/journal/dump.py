@@ -209,7 +209,7 @@ def _follow(request: _Request) -> None:
     if chosen.is_columnar or chosen is DumpFormat.JSON_PRETTY:
         refuse(COMMAND, f"--follow has no end, and --output {chosen} needs one: take json-line, csv or table")
     if wanted.status is not None:
-        refuse(COMMAND, f"{wanted.status.option} is known at the end: --follow has none")
+        refuse(COMMAND, f"--{wanted.status.word} is known at the end: --follow has none")
     if wanted.is_exact or any(end is not None for end in (wanted.until, wanted.seqnum_lt, wanted.offset_lt)):
         refuse(COMMAND, "--follow prints what comes: an end, or single records, cannot be asked of it")
     with until_signal() as stop, ExitStack() as stack:

@@ -10,9 +10,9 @@ import typer
 from bmqctl.journal.dump.output import DumpFormat
 from bmqctl.journal.read.filters import BadFilter, Filters, parse_number, parse_time
 from bmqctl.journal.read.payload import PayloadForm
-from bmqctl.journal.read.status import Status
 from formats.bmq.disk.journal import RecordType
 from formats.bmq.guid import GUID_SIZE, parse_guid
+from formats.bmq.stores.outcomes import MessageOutcome
 from formats.errors import FormatError
 
 OFFSET_MAX = 1 << 62
@@ -131,24 +131,24 @@ CslFile = Annotated[
 ]
 
 
-def one_status(outstanding: bool, confirmed: bool, partially_confirmed: bool) -> Status | None:
+def one_status(outstanding: bool, confirmed: bool, partially_confirmed: bool) -> MessageOutcome | None:
     """The requested status. Raises BadFilter if there is more than one."""
     given = [
         status
         for status, is_given in (
-            (Status.OUTSTANDING, outstanding),
-            (Status.CONFIRMED, confirmed),
-            (Status.PARTIALLY_CONFIRMED, partially_confirmed),
+            (MessageOutcome.OUTSTANDING, outstanding),
+            (MessageOutcome.CONFIRMED, confirmed),
+            (MessageOutcome.PARTIALLY_CONFIRMED, partially_confirmed),
         )
         if is_given
     ]
     if len(given) > 1:
-        raise BadFilter(" and ".join(status.option for status in given) + ": give one of them")
+        raise BadFilter(" and ".join(f"--{status.word}" for status in given) + ": give one of them")
     return given[0] if given else None
 
 
 def build_filters(
-    status: Status | None,
+    status: MessageOutcome | None,
     types: list[str] | None,
     guids: list[str] | None,
     queues: list[str] | None,

@@ -19,10 +19,10 @@ from numpy.typing import NDArray
 from bmqctl.journal.read.chunks import Chunk, Part
 from bmqctl.journal.read.names import QueueNames
 from bmqctl.journal.read.reader import JournalReader
-from bmqctl.journal.read.status import Status
 from formats.bmq.disk.journal import ANY_RECORD, Record, RecordType
 from formats.bmq.disk.keys import KEY_SIZE
 from formats.bmq.disk.numbers import RecordNumber
+from formats.bmq.stores.outcomes import MessageOutcome
 
 __all__ = [
     "BadFilter",
@@ -143,14 +143,14 @@ class Filters(Ranges):
     guids: frozenset[bytes] = frozenset()
     queues: tuple[str, ...] = ()
     apps: tuple[str, ...] = ()
-    status: Status | None = None
+    status: MessageOutcome | None = None
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        if self.apps and self.status not in (None, Status.OUTSTANDING):
-            raise BadFilter(f"--app goes with --outstanding, not with {self.status.option}: see --type confirm --app")
+        if self.apps and self.status not in (None, MessageOutcome.OUTSTANDING):
+            raise BadFilter(f"--app goes with --outstanding, not with --{self.status.word}: see --type confirm --app")
         for option, given, has in (
-            (self.status.option if self.status else "", self.status, WITH_GUID),
+            (f"--{self.status.word}" if self.status else "", self.status, WITH_GUID),
             ("--guid", self.guids, WITH_GUID),
             ("--queue", self.queues, WITH_QUEUE),
             ("--app", self.apps, WITH_APP if self.status is None else WITH_GUID),

@@ -7,7 +7,6 @@ messages, of which one bit is kept for each slot of the file, and again to print
 from __future__ import annotations
 
 from collections.abc import Callable, Collection
-from enum import Enum
 from typing import Any
 
 import numpy as np
@@ -17,28 +16,19 @@ from bmqctl.journal.read.chunks import Chunk
 from bmqctl.journal.read.names import QueueNames
 from bmqctl.journal.read.reader import JournalReader
 from formats.bmq.disk.journal import RecordType
-from formats.bmq.stores.lives import BITS, End, Lives
+from formats.bmq.stores.lives import BITS, Lives
+from formats.bmq.stores.outcomes import ENDED, MessageOutcome
 from formats.bmq.stores.queues import Queue, hex_of
 
-__all__ = ["Status", "StatusFilter"]
+__all__ = ["StatusFilter"]
 
 Progress = Callable[[int, int], None]
 
 
-class Status(Enum):
-    """The statuses of the reference's storage tool, except that CONFIRMED leaves out expired and purged messages."""
-
-    OUTSTANDING = "outstanding"  # not gone, whether or not some apps have confirmed it
-    CONFIRMED = "confirmed"  # gone, since all its apps confirmed it
-    PARTIALLY_CONFIRMED = "partially-confirmed"  # not gone, and at least one app has confirmed it
-
-    @property
-    def option(self) -> str:
-        return f"--{self.value}"
-
-
 class StatusFilter:
     """Passes messages of one status with their confirms and deletions, of one journal.
+
+    An outstanding message is one that is alive, whether or not some apps have confirmed it.
 
     With `apps`, names or keys, messages are outstanding if they are so for one of these apps: of its queues, posted
     while it was one of the queue's, and neither confirmed nor purged by it. The journal is read when the filter is
@@ -46,26 +36,32 @@ class StatusFilter:
     """
 
     def __init__(
-        self, reader: JournalReader, names: QueueNames, status: Status, apps: Collection[str], on_progress: Progress
+        self,
+        reader: JournalReader,
+        names: QueueNames,
+        status: MessageOutcome,
+        apps: Collection[str],
+        on_progress: Progress,
     ) -> None:
         self.end = reader.record_end()
         """The first place that was not looked at."""
         self._bits = np.zeros(self.end // 8 + 1, np.uint8)
         self._chosen: set[bytes] = set()
         lives = Lives()
+        ends = [end for end, outcome in ENDED.items() if outcome is status]
         ops: list[tuple[int, NDArray[Any]]] = []
         for chunk in reader.chunks(0, self.end):
             step = lives.feed(chunk.index, chunk.records, chunk.kinds)
-            if status is Status.CONFIRMED:
-                self._choose(step.ended["index"][step.end == End.CONFIRMED])
+            if ends:
+                self._choose(step.ended["index"][np.isin(step.end, ends)])
             if apps:
                 rows = np.flatnonzero(chunk.kinds == RecordType.QUEUE_OP).tolist()
                 ops += [(int(chunk.offset[row]), chunk.records[row : row + 1].copy()) for row in rows]
             on_progress(chunk.end_offset, reader.size)
         alive = lives.alive()
-        if status is Status.PARTIALLY_CONFIRMED:
+        if status is MessageOutcome.PARTIALLY_CONFIRMED:
             self._choose(alive["index"][alive["confirms"] > 0])
-        elif status is Status.OUTSTANDING:
+        elif status is MessageOutcome.OUTSTANDING:
             wanted = _outstanding(reader, lives, alive, names.queues(ops), apps) if apps else slice(None)
             self._choose(alive["index"][wanted])
 

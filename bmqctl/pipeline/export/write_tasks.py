@@ -20,6 +20,7 @@ from bmqctl.pipeline.export.checksums import add_checksums, checksum, row_hashes
 from bmqctl.pipeline.export.manifest import WrittenFile
 from bmqctl.pipeline.export.output import Output
 from bmqctl.pipeline.export.table_files import FileFormat, TableFile, directory_of, read_table
+from formats.bmq.stores.outcomes import MessageOutcome
 
 __all__ = [
     "PENDING",
@@ -40,7 +41,7 @@ __all__ = [
 TIME_COLUMNS = {"records": "timestamp", "messages": "arrival_time", "confirms": "confirm_time"}
 """The tables of an export, and for each the column whose date names the directory."""
 
-PENDING = ("outstanding", "partially_confirmed")
+PENDING = (MessageOutcome.OUTSTANDING, MessageOutcome.PARTIALLY_CONFIRMED)
 REMOVED = "removed"
 """The outcome of a message that left the store before it could be read again; the files do not show how."""
 

@@ -7,7 +7,6 @@ its apps when the message arrived, what each of them did, and how the message en
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from enum import StrEnum
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -16,32 +15,13 @@ from numpy.typing import NDArray
 from bmqctl.pipeline.source.names import Names, key_text
 from formats.bmq.stores.live_index import mix
 from formats.bmq.stores.lives import BITS, End, Lives, Role
+from formats.bmq.stores.outcomes import ENDED, MessageOutcome
 
-__all__ = ["ALIVE", "Fate", "Fates", "Outcome"]
+__all__ = ["ALIVE", "Fate", "Fates"]
 
 KNOWN_MAX = 1 << 16
 ALIVE = 255
 """A value in addition to those of `End`: the message is alive."""
-
-
-class Outcome(StrEnum):
-    """The outcome of a message."""
-
-    OUTSTANDING = "outstanding"  # no app has confirmed it
-    PARTIALLY_CONFIRMED = "partially_confirmed"  # some have, and others are still to
-    CONFIRMED = "confirmed"  # all have, and it was deleted
-    EXPIRED = "expired"  # deleted when its time to live was over
-    NO_QUORUM = "no_quorum"  # deleted since no majority of the cluster received it
-    PURGED = "purged"  # an administrator took it from the last apps that it was for, or its queue was deleted
-
-
-_ENDS = {
-    End.CONFIRMED: Outcome.CONFIRMED,
-    End.EXPIRED: Outcome.EXPIRED,
-    End.NO_QUORUM: Outcome.NO_QUORUM,
-    End.PURGED: Outcome.PURGED,
-    End.QUEUE_DELETED: Outcome.PURGED,
-}
 
 
 class Ended(NamedTuple):
@@ -74,7 +54,7 @@ class Ended(NamedTuple):
 class Fate(NamedTuple):
     """Apps by id (or key, if the id is unknown), sorted; `implied` are keys of apps whose confirm is the deletion."""
 
-    outcome: Outcome
+    outcome: MessageOutcome
     confirmed: tuple[str, ...]
     rejected: tuple[str, ...]
     automatic: tuple[str, ...]
@@ -173,9 +153,9 @@ class Fates:
         others = there - confirmed - automatic
         purged = others if whole else others & purges
         others = others - purged
-        outcome = _ENDS[End(end)] if end != ALIVE else _standing(confirmed, purged, others)
-        implied = others if outcome is Outcome.CONFIRMED else set()
-        waits = outcome in (Outcome.OUTSTANDING, Outcome.PARTIALLY_CONFIRMED)
+        outcome = ENDED[End(end)] if end != ALIVE else _standing(confirmed, purged, others)
+        implied = others if outcome is MessageOutcome.CONFIRMED else set()
+        waits = outcome in (MessageOutcome.OUTSTANDING, MessageOutcome.PARTIALLY_CONFIRMED)
 
         def named(some: set[int]) -> tuple[str, ...]:
             return tuple(sorted(self._ids.get((queue_key, key)) or key_text(key) for key in some))
@@ -191,8 +171,8 @@ class Fates:
         )
 
 
-def _standing(confirmed: set[int], purged: set[int], others: set[int]) -> Outcome:
+def _standing(confirmed: set[int], purged: set[int], others: set[int]) -> MessageOutcome:
     """Return the outcome of a message that is alive."""
     if purged and not others:
-        return Outcome.PURGED
-    return Outcome.PARTIALLY_CONFIRMED if confirmed or purged else Outcome.OUTSTANDING
+        return MessageOutcome.PURGED
+    return MessageOutcome.PARTIALLY_CONFIRMED if confirmed or purged else MessageOutcome.OUTSTANDING

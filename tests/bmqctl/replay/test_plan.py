@@ -9,9 +9,9 @@ import numpy as np
 import pytest
 
 from bmqctl.journal.read.filters import BadFilter
-from bmqctl.replay.fates import Fate
 from bmqctl.replay.plan import ENTRY, BadRename, Plan, Renames, Selection, StoreChanged, make_plan
 from formats.bmq.disk.files import FileType
+from formats.bmq.stores.outcomes import MessageOutcome
 from tests.bmqctl.replay.stores import FANOUT, PRIORITY, START_S, build, guid, lines, message
 from tests.golden.archives import only
 
@@ -40,27 +40,30 @@ def chosen(store: Path, selection: Selection) -> list[int]:
         (Selection(since=START_S + 4, until=START_S + 11), {4, 5, 10}),
         (Selection(guids=frozenset({bytes.fromhex(guid(2)), bytes.fromhex(guid(12))})), {2, 12}),
         (Selection(matches=lambda values: values["region"] == "eu"), {1, 3, 5, 11, 13}),
-        (Selection(fates=frozenset({Fate.OUTSTANDING})), {0, 1, 2, 5, 10, 14}),
-        (Selection(fates=frozenset({Fate.PARTIALLY_CONFIRMED})), {1, 2}),
-        (Selection(fates=frozenset({Fate.CONFIRMED})), {3, 11}),
-        (Selection(fates=frozenset({Fate.EXPIRED})), {4, 12}),
-        (Selection(fates=frozenset({Fate.PURGED})), {13}),
-        (Selection(fates=frozenset({Fate.PURGED, Fate.EXPIRED})), {4, 12, 13}),
-        (Selection(fates=frozenset({Fate.NO_QUORUM})), set()),
+        (Selection(outcomes=frozenset({MessageOutcome.OUTSTANDING})), {0, 1, 2, 5, 10, 14}),
+        (Selection(outcomes=frozenset({MessageOutcome.PARTIALLY_CONFIRMED})), {1, 2}),
+        (Selection(outcomes=frozenset({MessageOutcome.CONFIRMED})), {3, 11}),
+        (Selection(outcomes=frozenset({MessageOutcome.EXPIRED})), {4, 12}),
+        (Selection(outcomes=frozenset({MessageOutcome.PURGED})), {13}),
+        (Selection(outcomes=frozenset({MessageOutcome.PURGED, MessageOutcome.EXPIRED})), {4, 12, 13}),
+        (Selection(outcomes=frozenset({MessageOutcome.NO_QUORUM})), set()),
         # An app is asked about what it was to get: baz came after message 5.
         (Selection(apps=("foo",)), {0, 1, 2, 3, 4, 5}),
         (Selection(apps=("baz",)), {0, 1, 2, 3, 4}),
-        (Selection(apps=("foo",), fates=frozenset({Fate.OUTSTANDING})), {0, 5}),
-        (Selection(apps=("foo",), fates=frozenset({Fate.CONFIRMED})), {1, 2, 3, 4}),
-        (Selection(apps=("foo",), fates=frozenset({Fate.EXPIRED})), set()),
-        (Selection(apps=("bar",), fates=frozenset({Fate.OUTSTANDING})), {0, 1, 5}),
-        (Selection(apps=("bar",), fates=frozenset({Fate.EXPIRED})), {4}),
-        (Selection(apps=("bar",), fates=frozenset({Fate.PARTIALLY_CONFIRMED})), {1}),
+        (Selection(apps=("foo",), outcomes=frozenset({MessageOutcome.OUTSTANDING})), {0, 5}),
+        (Selection(apps=("foo",), outcomes=frozenset({MessageOutcome.CONFIRMED})), {1, 2, 3, 4}),
+        (Selection(apps=("foo",), outcomes=frozenset({MessageOutcome.EXPIRED})), set()),
+        (Selection(apps=("bar",), outcomes=frozenset({MessageOutcome.OUTSTANDING})), {0, 1, 5}),
+        (Selection(apps=("bar",), outcomes=frozenset({MessageOutcome.EXPIRED})), {4}),
+        (Selection(apps=("bar",), outcomes=frozenset({MessageOutcome.PARTIALLY_CONFIRMED})), {1}),
         # The last app's confirm has no record of its own.
-        (Selection(apps=("baz",), fates=frozenset({Fate.CONFIRMED})), {3}),
-        (Selection(apps=("baz", "foo"), fates=frozenset({Fate.OUTSTANDING})), {0, 1, 2, 5}),
-        (Selection(apps=("baz",), since=START_S + 1, queues=(FANOUT,), fates=frozenset(Fate)), {1, 2, 3, 4}),
-        (Selection(queues=(PRIORITY,), fates=frozenset({Fate.OUTSTANDING}), since=START_S + 11), {14}),
+        (Selection(apps=("baz",), outcomes=frozenset({MessageOutcome.CONFIRMED})), {3}),
+        (Selection(apps=("baz", "foo"), outcomes=frozenset({MessageOutcome.OUTSTANDING})), {0, 1, 2, 5}),
+        (
+            Selection(apps=("baz",), since=START_S + 1, queues=(FANOUT,), outcomes=frozenset(MessageOutcome)),
+            {1, 2, 3, 4},
+        ),
+        (Selection(queues=(PRIORITY,), outcomes=frozenset({MessageOutcome.OUTSTANDING}), since=START_S + 11), {14}),
     ],
 )
 def test_selection(store: Path, selection: Selection, wanted: set[int]) -> None:

@@ -1,7 +1,7 @@
-"""Selection of a journal's messages by fate: that of the message as a whole, or for some of its apps.
+"""Selection of a journal's messages by outcome: that of the message as a whole, or for some of its apps.
 
-A message's fate is known only after its last record: the journal is read to its end, with one byte for
-each of its slots. With apps, a message's fate is that for the app: an app is done with a message that it confirmed
+A message's outcome is known only after its last record: the journal is read to its end, with one byte for
+each of its slots. With apps, a message's outcome is that for the app: an app is done with a message that it confirmed
 while others are not, and never had one that was posted before it was an app of the queue, or that its subscription
 did not select.
 """
@@ -9,7 +9,6 @@ did not select.
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Mapping
-from enum import StrEnum
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -19,40 +18,17 @@ from bmqctl.journal.read.names import QueueNames
 from bmqctl.journal.read.reader import JournalReader
 from formats.bmq.disk.journal import RecordType
 from formats.bmq.stores.lives import BITS, End, Lives, Role
+from formats.bmq.stores.outcomes import ENDED, MessageOutcome
 from formats.bmq.stores.queues import hex_of
 
-__all__ = ["Fate", "chosen_places"]
+__all__ = ["chosen_places"]
 
 Progress = Callable[[int, int], None]
 Beyond = Mapping[int, Mapping[int, Role]]
 
 
-class Fate(StrEnum):
-    """The fate of a message. OUTSTANDING: it is alive. PARTIALLY_CONFIRMED: alive, and confirmed by some apps.
-
-    One that was deleted with its queue counts as purged.
-    """
-
-    OUTSTANDING = "outstanding"
-    PARTIALLY_CONFIRMED = "partially-confirmed"
-    CONFIRMED = "confirmed"
-    EXPIRED = "expired"
-    NO_QUORUM = "no-quorum"
-    PURGED = "purged"
-
-
-_CODES = {fate: code for code, fate in enumerate(Fate)}
-_ENDED = np.array(
-    [
-        _CODES[
-            {End.CONFIRMED: Fate.CONFIRMED, End.EXPIRED: Fate.EXPIRED, End.NO_QUORUM: Fate.NO_QUORUM}.get(
-                end, Fate.PURGED
-            )
-        ]
-        for end in End
-    ],
-    np.uint8,
-)
+_CODES = {outcome: code for code, outcome in enumerate(MessageOutcome)}
+_ENDED = np.array([_CODES[ENDED[end]] for end in End], np.uint8)
 
 
 class _App(NamedTuple):
@@ -67,15 +43,15 @@ def chosen_places(
     reader: JournalReader,
     names: QueueNames,
     end: int,
-    fates: Collection[Fate],
+    outcomes: Collection[MessageOutcome],
     apps: Collection[str],
     on_progress: Progress = lambda done, total: None,
 ) -> NDArray[np.bool_]:
-    """Mark the slots before `end` that hold a message with one of `fates` (empty: any).
+    """Mark the slots before `end` that hold a message with one of `outcomes` (empty: any).
 
-    With `apps`, ids or keys, the message must have one of the fates for one of these.
+    With `apps`, ids or keys, the message must have one of the outcomes for one of these.
     """
-    chooser = _Chooser(end, fates, _wanted_apps(reader, names, end, apps) if apps else None)
+    chooser = _Chooser(end, outcomes, _wanted_apps(reader, names, end, apps) if apps else None)
     for chunk in reader.chunks(0, end):
         chooser.feed(chunk.index, chunk.records, chunk.kinds)
         on_progress(chunk.end_offset, reader.size)
@@ -104,9 +80,9 @@ def _wanted_apps(reader: JournalReader, names: QueueNames, end: int, apps: Colle
 
 
 class _Chooser:
-    def __init__(self, end: int, fates: Collection[Fate], apps: dict[str, list[_App]] | None) -> None:
-        self._wanted = np.zeros(len(Fate), np.bool_)
-        self._wanted[[_CODES[fate] for fate in fates or Fate]] = True
+    def __init__(self, end: int, outcomes: Collection[MessageOutcome], apps: dict[str, list[_App]] | None) -> None:
+        self._wanted = np.zeros(len(MessageOutcome), np.bool_)
+        self._wanted[[_CODES[outcome] for outcome in outcomes or MessageOutcome]] = True
         self._apps = apps
         self._lives = Lives()
         self._chosen = np.zeros(end, np.bool_)
@@ -117,24 +93,25 @@ class _Chooser:
 
     def finish(self) -> NDArray[np.bool_]:
         alive = self._lives.alive()
-        outstanding = np.full(len(alive), _CODES[Fate.OUTSTANDING], np.uint8)
+        outstanding = np.full(len(alive), _CODES[MessageOutcome.OUTSTANDING], np.uint8)
         self._choose(alive, outstanding, self._lives.beyond)
         return self._chosen
 
-    def _choose(self, messages: NDArray[Any], fates: NDArray[np.uint8], beyond: Beyond) -> None:
+    def _choose(self, messages: NDArray[Any], outcomes: NDArray[np.uint8], beyond: Beyond) -> None:
         if self._apps is None:
-            wanted = self._is_wanted(fates, messages["confirms"] > 0)
+            wanted = self._is_wanted(outcomes, messages["confirms"] > 0)
         else:
-            wanted = self._wanted_by_apps(self._apps, messages, fates, beyond)
+            wanted = self._wanted_by_apps(self._apps, messages, outcomes, beyond)
         self._chosen[messages["index"][wanted]] = True
 
-    def _is_wanted(self, fates: NDArray[np.uint8], confirmed_by_some: NDArray[np.bool_]) -> NDArray[np.bool_]:
-        partially = (fates == _CODES[Fate.OUTSTANDING]) & confirmed_by_some
-        wanted: NDArray[np.bool_] = self._wanted[fates] | (partially & self._wanted[_CODES[Fate.PARTIALLY_CONFIRMED]])
+    def _is_wanted(self, outcomes: NDArray[np.uint8], confirmed_by_some: NDArray[np.bool_]) -> NDArray[np.bool_]:
+        partially = (outcomes == _CODES[MessageOutcome.OUTSTANDING]) & confirmed_by_some
+        wanted: NDArray[np.bool_] = self._wanted[outcomes]
+        wanted |= partially & self._wanted[_CODES[MessageOutcome.PARTIALLY_CONFIRMED]]
         return wanted
 
     def _wanted_by_apps(
-        self, apps: dict[str, list[_App]], messages: NDArray[Any], fates: NDArray[np.uint8], beyond: Beyond
+        self, apps: dict[str, list[_App]], messages: NDArray[Any], outcomes: NDArray[np.uint8], beyond: Beyond
     ) -> NDArray[np.bool_]:
         wanted = np.zeros(len(messages), np.bool_)
         queue_keys = self._lives.queue_keys()
@@ -144,9 +121,9 @@ class _Chooser:
             known = [hex_of(key) for key in self._lives.app_keys(number)]
             for app in apps.get(hex_of(queue_keys[number]), []):
                 at = known.index(app.app_key) if app.app_key in known else None
-                own = fates[rows].copy()
-                own[_did(mine, at, Role.CONFIRMED, beyond)] = _CODES[Fate.CONFIRMED]
-                own[_did(mine, at, Role.PURGED, beyond)] = _CODES[Fate.PURGED]
+                own = outcomes[rows].copy()
+                own[_did(mine, at, Role.CONFIRMED, beyond)] = _CODES[MessageOutcome.CONFIRMED]
+                own[_did(mine, at, Role.PURGED, beyond)] = _CODES[MessageOutcome.PURGED]
                 is_of_app = (places >= app.first) & (places < app.end) & ~_did(mine, at, Role.AUTOMATIC, beyond)
                 wanted[rows] |= is_of_app & self._is_wanted(own, mine["confirms"] > 0)
         return wanted
