@@ -1,0 +1,1 @@
+"""The messages of RocketMQ 5's gRPC protocol, `apache.rocketmq.v2`."""

@@ -1,0 +1,73 @@
+"""Messages of the gRPC protocol: every one that was captured, and whatever a stranger may send."""
+
+from __future__ import annotations
+
+from collections import Counter
+
+import pytest
+from google.protobuf.unknown_fields import UnknownFieldSet
+
+from formats.errors import FormatError
+from formats.rocketmq.grpc.codes import Code
+from formats.rocketmq.grpc.declarations import METHODS
+from formats.rocketmq.grpc.messages import Message, decode, duration_of_ms, make, ms_of, time_of_ms
+from tests.golden.rocketmq.grpc_calls import GRPC_CAPTURES, calls
+
+
+def unknown(message: Message) -> list[str]:
+    """Name the messages within a message that have fields which are not declared."""
+    found = [message.DESCRIPTOR.name] if len(UnknownFieldSet(message)) else []
+    for field, value in message.ListFields():
+        if field.message_type is None or field.message_type.GetOptions().map_entry:
+            continue
+        for each in [value] if hasattr(value, "ListFields") else value:
+            found += unknown(each)
+    return found
+
+
+@pytest.mark.parametrize("capture", GRPC_CAPTURES)
+def test_every_captured_message_is_read_and_written_back(capture: str) -> None:
+    seen: Counter[str] = Counter()
+    for call in calls(capture):
+        method = METHODS[call.method]
+        for name, bodies in ((method.request, call.requests), (method.response, call.answers)):
+            for body in bodies:
+                message = decode(name, body)
+                assert unknown(message) == []
+                written = message.SerializeToString()
+                # Entries of a map have no order.
+                assert sorted(written) == sorted(body)
+                assert decode(name, written) == message
+                seen[name] += 1
+    assert seen["SendMessageRequest"] > 20
+    assert seen["ReceiveMessageResponse"] > 20
+    assert seen["TelemetryCommand"] > 10
+    assert {METHODS[call.method].response for call in calls(capture) if call.answers} <= set(seen)
+
+
+def test_captured_answers_mean_what_the_clients_were_told() -> None:
+    sent = [call for call in calls("clients/py-grpc.pcap.xz") if call.method == "SendMessage" and call.answers]
+    answer = decode("SendMessageResponse", sent[0].answers[0])
+    asked = decode("SendMessageRequest", sent[0].requests[0])
+    assert answer.status.code == answer.entries[0].status.code == Code.OK
+    assert answer.entries[0].message_id == asked.messages[0].system_properties.message_id
+
+
+@pytest.mark.parametrize("data", [b"\x0a", b"\xff" * 10, b"\x0a\x05ab", b"\x0a\x02\xff\xff"])
+def test_what_is_no_message_is_refused(data: bytes) -> None:
+    with pytest.raises(FormatError, match="Resource"):
+        decode("Resource", data)
+
+
+def test_a_choice_has_one_value_and_a_text_may_be_given_and_empty() -> None:
+    settings = make("Settings")
+    settings.publishing.max_body_size = 1
+    settings.subscription.fifo = False
+    assert settings.WhichOneof("pub_sub") == "subscription"
+    assert settings.subscription.HasField("fifo")
+    assert not decode("SystemProperties", b"").HasField("tag")
+
+
+@pytest.mark.parametrize("ms", [0, 1, 999, 1000, 1_700_000_000_123])
+def test_times_and_durations_keep_their_milliseconds(ms: int) -> None:
+    assert ms_of(time_of_ms(ms)) == ms_of(duration_of_ms(ms)) == ms
