@@ -5,11 +5,11 @@ Source: `m_bmqtool::FileLogger`. Each record begins with the end of a line, as t
 
 from __future__ import annotations
 
-from datetime import UTC, datetime
 from pathlib import Path
 from types import TracebackType
 
-from bmqctl.tool.log import Record, Severity, compile_format
+from bmqctl.tool.log import Severity, make_record
+from formats.ball import compile_format
 from formats.bmq.guid import format_guid
 
 __all__ = ["FileLog"]
@@ -55,7 +55,7 @@ class FileLog:
 
     def _write(self, category: str, message: str) -> None:
         if self._file is not None:
-            self._file.write(_FORMAT(Record(datetime.now(UTC), Severity.INFO, category, "", 0, message)))
+            self._file.write(_FORMAT(make_record(Severity.INFO, category, "", 0, message)))
             self._file.flush()
 
 
