@@ -49,9 +49,9 @@ def _bytes(message: str) -> bytes:
 _FIELDS: dict[str, Callable[[Record], str]] = {
     "d": lambda record: f"{_date_time(record.time)}.{record.time.microsecond // 1000:03}",
     "D": lambda record: f"{_date_time(record.time)}.{record.time.microsecond:06}",
-    "i": lambda record: f"{record.time:%Y-%m-%dT%H:%M:%S}Z",
-    "I": lambda record: f"{record.time:%Y-%m-%dT%H:%M:%S}.{record.time.microsecond // 1000:03}Z",
-    "O": lambda record: f"{record.time:%Y-%m-%dT%H:%M:%S}.{record.time.microsecond:06}Z",
+    "i": lambda record: f"{record.time.isoformat(timespec='seconds')[:19]}Z",
+    "I": lambda record: f"{record.time.isoformat(timespec='milliseconds')[:23]}Z",
+    "O": lambda record: f"{record.time.isoformat(timespec='microseconds')[:26]}Z",
     "p": lambda record: str(record.process),
     "t": lambda record: str(record.thread),
     "T": lambda record: f"{record.thread:X}",

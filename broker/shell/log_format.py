@@ -68,13 +68,13 @@ class LineFormatter(logging.Formatter):
 
     def format(self, record: logging.LogRecord) -> str:
         entry = Record(
-            time=datetime.fromtimestamp(record.created, UTC),
-            process=record.process or 0,
-            thread=record.thread or 0,
-            severity=severity_name(record.levelno),
-            category=record.name,
-            file=record.pathname,
-            line=record.lineno,
-            message=_message(record),
+            datetime.fromtimestamp(record.created, UTC),
+            record.process or 0,
+            record.thread or 0,
+            severity_name(record.levelno),
+            record.name,
+            record.pathname,
+            record.lineno,
+            _message(record),
         )
         return self._form(entry)
