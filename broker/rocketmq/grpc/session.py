@@ -1,0 +1,482 @@
+"""One connection that speaks gRPC, without its socket: HTTP/2 by `h2`, and the calls in it.
+
+Calls are handed to a service, which answers them at once or later. Nothing of a peer is trusted: the number of calls
+at a time, the sizes of headers and messages, the time without calls, and the rate of what costs work and brings nothing
+(calls cancelled, settings, pings) are bounded. Who exceeds them, or sends what is no HTTP/2, is sent GOAWAY, and its
+connection is closed with a reason.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable
+from contextlib import suppress
+from dataclasses import dataclass
+from typing import Any, Final, Protocol
+
+from h2 import events
+from h2.config import H2Configuration
+from h2.connection import H2Connection
+from h2.errors import ErrorCodes
+from h2.exceptions import ProtocolError
+from h2.settings import SettingCodes, Settings
+
+from broker.rocketmq.grpc.wire import (
+    GrpcError,
+    GrpcStatus,
+    MessageReader,
+    frame_message,
+    status_text,
+    timeout_ms,
+)
+from formats.rocketmq.hosts import Host
+
+__all__ = ["Call", "GrpcSession", "Limits", "Service"]
+
+log = logging.getLogger("broker.rocketmq.session")
+
+# Nobody is read from while so much waits to be sent to it, and who leaves so much more is given up.
+_BACKLOG_BYTES: Final = 1 << 20
+_OUTPUT_BYTES_MAX: Final = 64 << 20
+_WINDOW_OF_HTTP2: Final = 65_535
+# As little of a message comes at a time as the link reads.
+_EVENT_BYTES_MAX: Final = 1 << 20
+
+_HEADERS: Final = [(":status", "200"), ("content-type", "application/grpc"), ("grpc-accept-encoding", "identity,gzip")]
+_CONTROL: Final = (
+    events.RemoteSettingsChanged,
+    events.SettingsAcknowledged,
+    events.PingReceived,
+    events.PingAckReceived,
+    events.PriorityUpdated,
+    events.UnknownFrameReceived,
+)
+
+
+@dataclass(frozen=True)
+class Limits:
+    """The bounds on a peer. `resets_max` and `controls_max` are for `period_ms`."""
+
+    calls_max: int = 1_000
+    headers_bytes_max: int = 16 << 10
+    message_bytes_max: int = 16 << 20
+    unread_bytes_max: int = 32 << 20
+    stream_window: int = 1 << 20
+    window: int = 8 << 20
+    idle_ms: int = 120_000
+    period_ms: int = 10_000
+    resets_max: int = 500
+    controls_max: int = 2_000
+
+
+class Service(Protocol):
+    """The receiver of calls."""
+
+    def begin(self, call: Call) -> None:
+        """Take note of a call. Raises `GrpcError` to refuse it."""
+        ...
+
+    def message(self, call: Call, data: bytes) -> None:
+        """Take one of its messages. Raises `GrpcError` to end it."""
+        ...
+
+    def half_closed(self, call: Call) -> None:
+        """Note that it has no more messages. Raises `GrpcError` to end it."""
+        ...
+
+    def cancelled(self, call: Call) -> None:
+        """Note that its answer is not waited for any more."""
+        ...
+
+    def disconnected(self, session: GrpcSession) -> None:
+        """The connection is closed; `cancelled` was called for what was open."""
+        ...
+
+
+class Call:
+    """A call of a client. `headers` are its metadata; `until_ms` is when it is over, by the session's clock."""
+
+    __slots__ = (
+        "_session",
+        "begins",
+        "half_closed",
+        "headers",
+        "is_over",
+        "output",
+        "reader",
+        "stream_id",
+        "trailers",
+        "until_ms",
+    )
+
+    def __init__(
+        self, session: GrpcSession, stream_id: int, headers: dict[str, str], reader: MessageReader, until_ms: int | None
+    ) -> None:
+        self._session = session
+        self.stream_id = stream_id
+        self.headers = headers
+        self.reader = reader
+        self.until_ms = until_ms
+        self.half_closed = False
+        self.is_over = False
+        # What the peer's window has no room for, what is to go before it, and what is to follow it.
+        self.begins = False
+        self.output: bytearray | None = None
+        self.trailers: list[tuple[str, str]] | None = None
+
+    @property
+    def method(self) -> str:
+        """The path of what is called."""
+        return self.headers[":path"]
+
+    @property
+    def session(self) -> GrpcSession:
+        """The connection that it came over."""
+        return self._session
+
+    def send(self, data: bytes) -> None:
+        """Send a message; nothing happens if the call is over."""
+        self._session.send(self, data)
+
+    def finish(self, status: GrpcStatus = GrpcStatus.OK, text: str = "") -> None:
+        """End the call; nothing happens if it is over."""
+        self._session.finish(self, status, text)
+
+
+class GrpcSession:
+    """A connection; `host` is where it comes from. `changed` is told that there is something to send.
+
+    `now_ms` is a clock that never goes back. See `broker.rocketmq.node.Connection`.
+    """
+
+    def __init__(
+        self,
+        session_id: int,
+        host: Host,
+        service: Service,
+        changed: Callable[[GrpcSession], None],
+        now_ms: Callable[[], int],
+        limits: Limits | None = None,
+    ) -> None:
+        self.session_id = session_id
+        self.host = host
+        self.reason = ""
+        self.now_ms = now_ms
+        self._service = service
+        self._changed = changed
+        self._limits = limits or Limits()
+        self._calls: dict[int, Call] = {}
+        self._blocked_bytes = 0
+        self._heard_ms = self._period_ms = now_ms()
+        self._resets = self._controls = 0
+        self._finished = False
+        self._output = bytearray()
+        self._http = _make_http(self._limits)
+
+    @property
+    def description(self) -> str:
+        """The session, for people."""
+        return f"{self.host}#{self.session_id}"
+
+    # -- bytes; see `broker.shell.link.Machine`
+
+    def receive(self, data: memoryview) -> int:
+        """Take what the peer has sent; all of it is taken."""
+        if self._finished:
+            return len(data)
+        self._heard_ms = self.now_ms()
+        try:
+            for event in self._http.receive_data(bytes(data)):
+                self._take(event)
+                if self.finished:
+                    return len(data)
+        except ProtocolError as error:
+            self._close(f"what it sent is no HTTP/2 as it should be: {error}", None)
+        self._changed(self)
+        return len(data)
+
+    def take_output(self) -> bytearray:
+        """Bytes that are to be sent now."""
+        output, self._output = self._output, bytearray()
+        output += self._http.data_to_send()
+        return output
+
+    def output_size(self) -> int:
+        """The number of bytes that wait, but for those that wait for the peer's windows."""
+        return len(self._output)
+
+    def output_sent(self) -> None:
+        """Do nothing: who only takes is as silent as who does neither."""
+
+    @property
+    def backlog_bytes_max(self) -> int:
+        """The number of bytes waiting to be sent above which nothing is read from the peer."""
+        return _BACKLOG_BYTES
+
+    @property
+    def finished(self) -> bool:
+        """Return whether the connection is to be closed."""
+        return self._finished
+
+    @property
+    def paused(self) -> bool:
+        """Never: calls that wait for something do not hold up others."""
+        return False
+
+    @property
+    def event_bytes_max(self) -> int:
+        """The bound on what is not taken at once: nothing."""
+        return _EVENT_BYTES_MAX
+
+    # -- events
+
+    def _take(self, event: object) -> None:
+        if isinstance(event, events.DataReceived):
+            self._take_data(event)
+        elif isinstance(event, events.RequestReceived):
+            self._begin(event)
+        elif isinstance(event, events.StreamEnded):
+            self._half_close(event.stream_id)
+        elif isinstance(event, events.WindowUpdated):
+            self._widen(event.stream_id)
+        elif isinstance(event, events.StreamReset):
+            self._reset(event)
+        elif isinstance(event, events.ConnectionTerminated):
+            self._close("the peer says farewell", None)
+        elif isinstance(event, _CONTROL):
+            if isinstance(event, events.RemoteSettingsChanged):
+                self._widen(0)
+            self._count_control()
+
+    def _begin(self, event: Any) -> None:
+        headers = {_text(name): _text(value) for name, value in event.headers}
+        stream_id = event.stream_id
+        if headers.get(":method") != "POST" or not headers.get("content-type", "").startswith("application/grpc"):
+            status = "405" if headers.get(":method") != "POST" else "415"
+            with suppress(ProtocolError):
+                self._http.send_headers(stream_id, [(":status", status)], end_stream=True)
+                self._reset_rest(stream_id, is_half_closed=event.stream_ended is not None)
+            return
+        call = Call(self, stream_id, headers, MessageReader("", self._limits.message_bytes_max), None)
+        call.half_closed = event.stream_ended is not None
+        self._calls[stream_id] = call
+        try:
+            call.reader = MessageReader(headers.get("grpc-encoding", ""), self._limits.message_bytes_max)
+            if "grpc-timeout" in headers:
+                call.until_ms = self.now_ms() + timeout_ms(headers["grpc-timeout"])
+            self._service.begin(call)
+        except GrpcError as error:
+            self.finish(call, error.status, error.text)
+
+    def _take_data(self, event: Any) -> None:
+        if event.flow_controlled_length:
+            self._http.acknowledge_received_data(event.flow_controlled_length, event.stream_id)
+        if not event.data and event.stream_ended is None:
+            self._count_control()
+        call = self._calls.get(event.stream_id)
+        if call is None or call.is_over:
+            return
+        call.half_closed = event.stream_ended is not None
+        call.reader.add(event.data)
+        try:
+            while not call.is_over and (message := call.reader.next()) is not None:
+                self._service.message(call, message)
+            if call.reader.size and sum(each.reader.size for each in self._calls.values()) > (
+                self._limits.unread_bytes_max
+            ):
+                raise GrpcError(GrpcStatus.RESOURCE_EXHAUSTED, "too many messages of this connection are not whole")
+        except GrpcError as error:
+            self._refuse(call, error)
+
+    def _half_close(self, stream_id: int) -> None:
+        call = self._calls.get(stream_id)
+        if call is None:
+            return
+        call.half_closed = True
+        if call.is_over:
+            return
+        try:
+            if call.reader.size:
+                raise GrpcError(GrpcStatus.INTERNAL, "the last message is not whole")
+            self._service.half_closed(call)
+        except GrpcError as error:
+            self._refuse(call, error)
+
+    def _refuse(self, call: Call, error: GrpcError) -> None:
+        if not call.is_over:
+            self.finish(call, error.status, error.text)
+            self._service.cancelled(call)
+
+    def _reset(self, event: Any) -> None:
+        self._drop(event.stream_id)
+        # Of what was answered, the rest of the stream may be reset as it pleases the peer.
+        if event.remote_reset:
+            self._resets += 1
+            if self._count(self._resets) > self._limits.resets_max:
+                self._close(f"it cancels more than {self._limits.resets_max} calls in a short time", _CALM)
+
+    def _drop(self, stream_id: int) -> None:
+        """Forget a call that nobody waits for any more."""
+        call = self._calls.pop(stream_id, None)
+        if call is None:
+            return
+        was_answered, call.is_over = call.is_over, True
+        self._blocked_bytes -= len(call.output or b"")
+        call.output = None
+        if not was_answered:
+            self._service.cancelled(call)
+
+    # -- abuse
+
+    def _count_control(self) -> None:
+        self._controls += 1
+        if self._count(self._controls) > self._limits.controls_max:
+            text = f"it sends more than {self._limits.controls_max} frames in a short time that bring nothing"
+            self._close(text, _CALM)
+
+    def _count(self, count: int) -> int:
+        """Return a count of this period; when another period has begun, all counts begin again."""
+        now_ms = self.now_ms()
+        if now_ms - self._period_ms > self._limits.period_ms:
+            self._period_ms = now_ms
+            self._resets = self._controls = 0
+            return 0
+        return count
+
+    # -- answers
+
+    def send(self, call: Call, data: bytes) -> None:
+        """Send a message of a call."""
+        if call.is_over or self._finished:
+            return
+        if call.output is None:
+            call.output, call.begins = bytearray(), True
+        framed = frame_message(data)
+        call.output += framed
+        self._blocked_bytes += len(framed)
+        self._pump(call)
+        if self._blocked_bytes > _OUTPUT_BYTES_MAX:
+            self.give_up(f"it takes nothing of the {self._blocked_bytes} bytes that wait for it")
+        self._changed(self)
+
+    def finish(self, call: Call, status: GrpcStatus, text: str = "") -> None:
+        """End a call."""
+        if call.is_over or self._finished:
+            return
+        call.is_over = True
+        trailers = [("grpc-status", str(int(status)))]
+        if text:
+            trailers.append(("grpc-message", status_text(text)))
+        call.trailers = trailers if call.output is not None else _HEADERS[:2] + trailers
+        self._pump(call)
+        self._changed(self)
+
+    def _pump(self, call: Call) -> None:
+        """Send as much of a call's answer as the peer's windows have room for."""
+        try:
+            self._send_parts(call)
+        except ProtocolError:
+            # The peer has cancelled the call, with what was read just now: the event is still to come.
+            self._drop(call.stream_id)
+
+    def _send_parts(self, call: Call) -> None:
+        output, http, stream_id = call.output, self._http, call.stream_id
+        if call.begins:
+            call.begins = False
+            http.send_headers(stream_id, _HEADERS)
+        while output:
+            room = min(http.local_flow_control_window(stream_id), http.max_outbound_frame_size)
+            if room <= 0:
+                return
+            part = bytes(output[:room])
+            http.send_data(stream_id, part)
+            del output[:room]
+            self._blocked_bytes -= len(part)
+        if call.trailers is not None:
+            http.send_headers(stream_id, call.trailers, end_stream=True)
+            self._calls.pop(stream_id, None)
+            self._reset_rest(stream_id, call.half_closed)
+
+    def _reset_rest(self, stream_id: int, is_half_closed: bool) -> None:
+        """Have a peer not send the rest of a call that is answered."""
+        if not is_half_closed:
+            self._http.reset_stream(stream_id, ErrorCodes.NO_ERROR)
+
+    def _widen(self, stream_id: int) -> None:
+        """Go on with what the peer has room for again."""
+        for call in [self._calls.get(stream_id)] if stream_id else list(self._calls.values()):
+            if call is not None and call.output:
+                self._pump(call)
+
+    # -- the end
+
+    def tick(self) -> None:
+        """End calls whose time is over, and a connection without any."""
+        now_ms = self.now_ms()
+        for call in [each for each in self._calls.values() if each.until_ms is not None and each.until_ms <= now_ms]:
+            if not call.is_over:
+                self.finish(call, GrpcStatus.DEADLINE_EXCEEDED, "the time of the call is over")
+                self._service.cancelled(call)
+        if not self._calls and now_ms - self._heard_ms > self._limits.idle_ms:
+            self._close(f"there was no call for {self._limits.idle_ms // 1000} s", ErrorCodes.NO_ERROR)
+
+    def leave(self) -> None:
+        """Say farewell: the process stops."""
+        for call in list(self._calls.values()):
+            self.finish(call, GrpcStatus.UNAVAILABLE, "the broker stops")
+        self._close("the broker stops", ErrorCodes.NO_ERROR)
+
+    def _close(self, reason: str, code: ErrorCodes | None) -> None:
+        """End the connection, with GOAWAY unless `h2` has sent that, or the peer."""
+        if self._finished:
+            return
+        if code is not None:
+            self._http.close_connection(code)
+        self._output += self._http.data_to_send()
+        self._finish(reason)
+
+    def give_up(self, reason: str) -> None:
+        """End at once; what has not been sent is dropped."""
+        if not self._finished:
+            self._http.clear_outbound_data_buffer()
+            self._output = bytearray()
+            self._finish(reason)
+
+    def _finish(self, reason: str) -> None:
+        self._finished = True
+        self.reason = reason
+        log.info("%s: the connection is closed: %s", self.description, reason)
+        self._changed(self)
+
+    def end(self) -> None:
+        """The connection is closed: the service hears of it, call by call."""
+        self._finished = True
+        for stream_id in list(self._calls):
+            self._drop(stream_id)
+        self._service.disconnected(self)
+
+
+_CALM: Final = ErrorCodes.ENHANCE_YOUR_CALM
+
+
+def _make_http(limits: Limits) -> H2Connection:
+    config = H2Configuration(
+        client_side=False, header_encoding=None, validate_outbound_headers=False, normalize_outbound_headers=False
+    )
+    http = H2Connection(config)
+    http.local_settings = Settings(
+        client=False,
+        initial_values={
+            SettingCodes.MAX_CONCURRENT_STREAMS: limits.calls_max,
+            SettingCodes.MAX_HEADER_LIST_SIZE: limits.headers_bytes_max,
+            SettingCodes.INITIAL_WINDOW_SIZE: limits.stream_window,
+        },
+    )
+    http.decoder.max_header_list_size = limits.headers_bytes_max
+    http.initiate_connection()
+    http.increment_flow_control_window(limits.window - _WINDOW_OF_HTTP2)
+    return http
+
+
+def _text(value: bytes | str) -> str:
+    return value if isinstance(value, str) else value.decode("latin-1")

@@ -1,0 +1,117 @@
+"""The parts of gRPC above HTTP/2: messages within a stream, time-outs, and the status in the trailers.
+
+Source: the PROTOCOL-HTTP2 document of gRPC.
+"""
+
+from __future__ import annotations
+
+import struct
+import zlib
+from enum import IntEnum
+from typing import Final
+from urllib.parse import quote
+
+__all__ = ["GrpcError", "GrpcStatus", "MessageReader", "frame_message", "status_text", "timeout_ms"]
+
+_PREFIX: Final = struct.Struct(">BI")
+# Milliseconds of each unit of a time-out.
+_UNITS: Final = {"H": 3_600_000.0, "M": 60_000.0, "S": 1_000.0, "m": 1.0, "u": 0.001, "n": 0.000_001}
+_DIGITS_MAX: Final = 8
+_GZIP_WINDOW: Final = 31
+# What may stand in a status text as it is.
+_PLAIN: Final = "".join(map(chr, range(0x20, 0x7F))).replace("%", "")
+
+
+class GrpcStatus(IntEnum):
+    """The outcome of a call for gRPC itself. What the broker says is within the answer's message."""
+
+    OK = 0
+    CANCELLED = 1
+    UNKNOWN = 2
+    INVALID_ARGUMENT = 3
+    DEADLINE_EXCEEDED = 4
+    RESOURCE_EXHAUSTED = 8
+    UNIMPLEMENTED = 12
+    INTERNAL = 13
+    UNAVAILABLE = 14
+
+
+class GrpcError(Exception):
+    """A call that ends without an answer: the status, and its text."""
+
+    def __init__(self, status: GrpcStatus, text: str) -> None:
+        super().__init__(text)
+        self.status = status
+        self.text = text
+
+
+def timeout_ms(text: str) -> int:
+    """Milliseconds of a `grpc-timeout`. Raises `GrpcError`."""
+    digits, unit = text[:-1], text[-1:]
+    if unit not in _UNITS or not (digits.isascii() and digits.isdecimal()) or len(digits) > _DIGITS_MAX:
+        raise GrpcError(GrpcStatus.INVALID_ARGUMENT, f"{text[:20]!r} is no time-out")
+    return int(int(digits) * _UNITS[unit])
+
+
+def frame_message(data: bytes) -> bytes:
+    """Put the prefix of a message that is not compressed before it."""
+    return _PREFIX.pack(0, len(data)) + data
+
+
+def status_text(text: str) -> str:
+    """Encode the text of a status for a header."""
+    return quote(text[:1000], safe=_PLAIN)
+
+
+class MessageReader:
+    """Takes messages out of a stream's data, whatever the pieces in which it comes."""
+
+    __slots__ = ("_bytes_max", "_data", "_is_gzip")
+
+    def __init__(self, encoding: str, bytes_max: int) -> None:
+        if encoding not in ("", "identity", "gzip"):
+            raise GrpcError(GrpcStatus.UNIMPLEMENTED, f"messages compressed by {encoding[:20]!r} cannot be read")
+        self._is_gzip = encoding == "gzip"
+        self._bytes_max = bytes_max
+        self._data = bytearray()
+
+    @property
+    def size(self) -> int:
+        """The number of bytes that are kept, of a message that is not whole yet."""
+        return len(self._data)
+
+    def add(self, data: bytes) -> None:
+        """Take more of the stream."""
+        self._data += data
+
+    def next(self) -> bytes | None:
+        """Take out a message; None if there is none that is whole. Raises `GrpcError`."""
+        if len(self._data) < _PREFIX.size:
+            return None
+        flag, size = _PREFIX.unpack_from(self._data)
+        if size > self._bytes_max:
+            text = f"a message of {size} bytes is larger than the {self._bytes_max} that it may have"
+            raise GrpcError(GrpcStatus.RESOURCE_EXHAUSTED, text)
+        if flag > 1:
+            raise GrpcError(GrpcStatus.INTERNAL, f"a message has the flag {flag}")
+        end = _PREFIX.size + size
+        if len(self._data) < end:
+            return None
+        message = bytes(memoryview(self._data)[_PREFIX.size : end])
+        del self._data[:end]
+        return self._inflate(message) if flag else message
+
+    def _inflate(self, message: bytes) -> bytes:
+        if not self._is_gzip:
+            raise GrpcError(GrpcStatus.INTERNAL, "a message is compressed, and its stream names no compression")
+        inflater = zlib.decompressobj(_GZIP_WINDOW)
+        try:
+            plain = inflater.decompress(message, self._bytes_max)
+        except zlib.error as error:
+            raise GrpcError(GrpcStatus.INTERNAL, f"a message cannot be decompressed: {error}") from None
+        if inflater.unconsumed_tail:
+            text = f"a message has more than {self._bytes_max} bytes when it is decompressed"
+            raise GrpcError(GrpcStatus.RESOURCE_EXHAUSTED, text)
+        if not inflater.eof:
+            raise GrpcError(GrpcStatus.INTERNAL, "a compressed message is not whole")
+        return plain
