@@ -139,6 +139,22 @@ class CommitLog:
         buffer[place : place + 4] = data[:4]
         self.end = offset + len(data)
 
+    def cut(self, end: int) -> None:
+        """Remove everything from `end` on."""
+        self.files.cut(end)
+        self.end = end
+
+    def check_begin(self, offset: int) -> None:
+        """Check that a record, a blank one included, begins at `offset`, or the log ends there. Raises `ValueError`."""
+        if offset == self.end:
+            return
+        if not self.begin <= offset < self.end:
+            raise ValueError(f"offset {offset} is not between {self.begin} and {self.end}")
+        file, place = self.files.place(offset)
+        record = decode_record(file.buffer, place)
+        if record is None or (isinstance(record, Record) and record.physical_offset != offset):
+            raise FormatError("Record", place, "no record begins here")
+
     def data(self, offset: int, size: int) -> memoryview:
         """The bytes of a record, as they are sent to consumers. `IndexError` if the log does not have them."""
         if offset + size > self.end:

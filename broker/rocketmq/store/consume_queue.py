@@ -120,6 +120,14 @@ class ConsumeQueue:
             self._flushed = min(self._flushed, number)
             self._files.cut(number * _SIZE)
 
+    def truncate(self, end: int) -> list[StoreFile | Directory]:
+        """Drop the entries of messages at `end` of the commit log and behind it; what is to be flushed after that."""
+        number = self.end
+        self.cut_log(end)
+        if self.end == number:
+            return []
+        return [*self._files.unflushed(self.end * _SIZE, self.end * _SIZE + 1), self._files.directory]
+
     def drop_log(self, begin: int) -> None:
         """Forget the entries of messages before `begin` of the commit log, and the files that have no other."""
         low, high = self.begin, self.end

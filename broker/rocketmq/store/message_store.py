@@ -14,6 +14,7 @@ from typing import NamedTuple
 from broker.common.files import Directory, StoreFile
 from broker.rocketmq.store.commit_log import CommitLog, Found, Message
 from broker.rocketmq.store.consume_queue import ConsumeQueue
+from broker.rocketmq.store.cut_note import drop_cut_note, note_cut, noted_cut
 from broker.rocketmq.store.errors import DiskFull
 from broker.rocketmq.store.files import FileRow
 from broker.rocketmq.store.flush_mark import FLUSH_MARK, MARK_NAME, read_mark, write_mark
@@ -65,13 +66,15 @@ class Stored(NamedTuple):
 class Flush(NamedTuple):
     """Files and folders to flush, and how far the log is on the disk after that.
 
-    Up to its end, its last message's storing time, and how many times files were made of it.
+    Up to its end, its last message's storing time, and how many times files were made of it. Nothing of that holds if
+    the log is cut meanwhile: `cuts` is how often it was before.
     """
 
     files: list[StoreFile | Directory]
     log_end: int
     stored_ms: int
     log_made: int
+    cuts: int
 
 
 # Computes the due time of a delayed message from its topic, its properties and its storing time; None for others.
@@ -102,6 +105,7 @@ class MessageStore:
         self._stored_ms = 0
         self._unflushed_queues: dict[ConsumeQueue, None] = {}
         self.flushed = 0
+        self._cuts = 0
 
     # -- messages
 
@@ -241,7 +245,7 @@ class MessageStore:
         """Return the files to flush, or None if everything is on the disk. The caller then calls `end_flush`."""
         if self.log.end == self.flushed and not self._unflushed_queues:
             return None
-        flush = Flush(self._unflushed_log(), self.log.end, self._stored_ms, self.log.files.made)
+        flush = Flush(self._unflushed_log(), self.log.end, self._stored_ms, self.log.files.made, self._cuts)
         for queue in self._unflushed_queues:
             flush.files.extend(queue.unflushed())
         self._unflushed_queues.clear()
@@ -258,6 +262,8 @@ class MessageStore:
 
     def end_flush(self, flush: Flush) -> None:
         """Note, also in the checkpoint, that the files of `flush` are on the disk."""
+        if flush.cuts != self._cuts:
+            return
         self.flushed = max(self.flushed, flush.log_end)
         self.log.files.flushed(flush.log_made)
         if flush.stored_ms and self._checkpoint.reserve(CHECKPOINT_BYTES):
@@ -281,14 +287,14 @@ class MessageStore:
 
         Everything else can be derived from the log.
         """
-        files, end, made = self._unflushed_log(), self.log.end, self.log.files.made
+        files, end, made, cuts = self._unflushed_log(), self.log.end, self.log.files.made, self._cuts
 
         def wait() -> None:
             for file in files:
                 file.flush()
 
         def note() -> None:
-            self.flushed = max(self.flushed, end)
+            self.flushed = max(self.flushed, end if cuts == self._cuts else 0)
             self.log.files.flushed(made)
 
         return wait, note
@@ -316,6 +322,39 @@ class MessageStore:
     def checkpoint(self) -> StoreCheckpoint:
         """Return the checkpoint file's content."""
         return STORE_CHECKPOINT.unpack(self._checkpoint.buffer)
+
+    def truncate(self, offset: int) -> None:
+        """Drop the messages from `offset` of the log on, for good, also if the process ends on the way.
+
+        Waits for the disk. Raises `ValueError` or `FormatError` if the log cannot end there, and `DiskFull`; nothing is
+        dropped then.
+        """
+        self.log.check_begin(offset)
+        if offset == self.log.end:
+            return
+        self.index.cut_log(offset, lambda at: self.log.read(at).record.stored_ms)
+        note_cut(self._root, self.checkpoint.commit_log_ms, offset)
+        self.end_truncating(offset)
+
+    def end_truncating(self, offset: int) -> None:
+        """Drop what is not dropped yet. The index is not touched."""
+        self._cuts += 1
+        marked = None if self._mark is None else read_mark(self._mark)
+        changed: list[StoreFile | Directory] = []
+        if self._mark is not None and marked is not None and marked.log_end > offset:
+            write_mark(self._mark, marked.stored_ms, offset)
+            # Before the log: what is before the mark is not looked at.
+            self._mark.flush()
+        for queue in self.queues.values():
+            changed.extend(queue.truncate(offset))
+        self.log.cut(offset)
+        changed.extend(
+            (*self.log.files.unflushed(offset, offset + 1), self.log.files.directory, *self.index.unflushed())
+        )
+        for file in changed:
+            file.flush()
+        self.flushed = min(self.flushed, offset)
+        drop_cut_note(self._root)
 
     def expire(self, before: int) -> int:
         """Remove the log's files that end at `before` or earlier, and entries that refer to them; return their number.
@@ -377,6 +416,10 @@ def open_store(
     # Even after a crash: the process that made the folders may have been killed before it had flushed them.
     root.flush()
     store = MessageStore(root, options, name_of, due_ms)
+    cut = noted_cut(root, store.checkpoint.commit_log_ms) if crashed else None
+    if cut is not None and store.log.begin <= cut <= store.log.files.end:
+        store.end_truncating(cut)
+    drop_cut_note(root)
     begin = start = _clean_begin(store)
     indexed = -1
     if crashed:

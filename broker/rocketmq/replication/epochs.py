@@ -1,0 +1,90 @@
+"""The epochs of a commit log, and where two logs with epochs part (source: EpochFileCache).
+
+Each master begins an epoch at the end of its log. An epoch has one master, and so records at one offset of one epoch
+are the same in all logs that have them. All functions take entries in order, as `formats.rocketmq.epochs` reads them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import NamedTuple
+
+from formats.rocketmq.epochs import EpochEntry
+
+__all__ = [
+    "LogSpan",
+    "begin_epoch",
+    "consistent_point",
+    "cut_epochs",
+    "drop_epochs",
+    "epoch_end",
+    "epoch_of",
+    "last_epoch",
+]
+
+
+class LogSpan(NamedTuple):
+    """The epochs of a log, and where the log ends."""
+
+    epochs: Sequence[EpochEntry]
+    end: int
+
+
+def last_epoch(epochs: Sequence[EpochEntry]) -> int:
+    """The number of the last epoch; -1 without one."""
+    return epochs[-1].epoch if epochs else -1
+
+
+def begin_epoch(epochs: Sequence[EpochEntry], epoch: int, offset: int) -> list[EpochEntry]:
+    """The entries with an epoch that begins at an offset of the log, its end.
+
+    An epoch without any record gives way: the original leaves it, and drops the new one, whose records then count as
+    those of the old one. Raises `ValueError` for an epoch that is not behind all others that have records.
+    """
+    kept = cut_epochs(epochs, offset)
+    if last_epoch(kept) >= epoch:
+        raise ValueError(f"epoch {epoch} cannot follow {kept[-1].epoch}")
+    return [*kept, EpochEntry(epoch, offset)]
+
+
+def cut_epochs(epochs: Sequence[EpochEntry], offset: int) -> list[EpochEntry]:
+    """The entries of a log that is cut at an offset: those that begin before it."""
+    return [entry for entry in epochs if entry.start_offset < offset]
+
+
+def drop_epochs(epochs: Sequence[EpochEntry], begin: int) -> list[EpochEntry]:
+    """The entries of a log whose records before `begin` were removed: those that end behind it, and the last."""
+    last = len(epochs) - 1
+    return [entry for at, entry in enumerate(epochs) if at == last or epochs[at + 1].start_offset > begin]
+
+
+def epoch_of(epochs: Sequence[EpochEntry], offset: int) -> EpochEntry | None:
+    """The epoch that has an offset of the log, the last one without end; None before the first."""
+    found = None
+    for entry in epochs:
+        if entry.start_offset > offset:
+            break
+        found = entry
+    return found
+
+
+def epoch_end(epochs: Sequence[EpochEntry], epoch: int) -> int | None:
+    """The offset at which the next epoch begins; None for the last one."""
+    return next((entry.start_offset for entry in epochs if entry.epoch > epoch), None)
+
+
+def consistent_point(ours: LogSpan, theirs: LogSpan) -> int | None:
+    """The offset up to which two logs are the same; None if they have nothing in common that is known.
+
+    That is in the highest epoch that began at the same offset in both, where it ends first.
+    """
+    starts = dict(theirs.epochs)
+    for entry in reversed(ours.epochs):
+        if starts.get(entry.epoch) == entry.start_offset:
+            return min(_end(ours, entry.epoch), _end(theirs, entry.epoch))
+    return None
+
+
+def _end(span: LogSpan, epoch: int) -> int:
+    end = epoch_end(span.epochs, epoch)
+    return span.end if end is None else end
