@@ -14,7 +14,7 @@ from typing import NamedTuple
 from broker.common.files import Directory, StoreFile
 from broker.rocketmq.store.commit_log import CommitLog, Found, Message
 from broker.rocketmq.store.consume_queue import ConsumeQueue
-from broker.rocketmq.store.cut_note import drop_cut_note, note_cut, noted_cut
+from broker.rocketmq.store.cutting import cut_files, drop_cut_note, note_cut, noted_cut
 from broker.rocketmq.store.errors import DiskFull
 from broker.rocketmq.store.files import FileRow
 from broker.rocketmq.store.flush_mark import FLUSH_MARK, MARK_NAME, read_mark, write_mark
@@ -64,10 +64,9 @@ class Stored(NamedTuple):
 
 
 class Flush(NamedTuple):
-    """Files and folders to flush, and how far the log is on the disk after that.
+    """Files and folders to flush, and how far the log is on the disk after that, unless it is cut meanwhile.
 
-    Up to its end, its last message's storing time, and how many times files were made of it. Nothing of that holds if
-    the log is cut meanwhile: `cuts` is how often it was before.
+    Up to its end, its last message's storing time, how many times files were made of it, and how often it was cut.
     """
 
     files: list[StoreFile | Directory]
@@ -326,8 +325,7 @@ class MessageStore:
     def truncate(self, offset: int) -> None:
         """Drop the messages from `offset` of the log on, for good, also if the process ends on the way.
 
-        Waits for the disk. Raises `ValueError` or `FormatError` if the log cannot end there, and `DiskFull`; nothing is
-        dropped then.
+        Waits for the disk. Raises `ValueError` if the log cannot end there, and `DiskFull`; nothing is dropped then.
         """
         self.log.check_begin(offset)
         if offset == self.log.end:
@@ -339,22 +337,8 @@ class MessageStore:
     def end_truncating(self, offset: int) -> None:
         """Drop what is not dropped yet. The index is not touched."""
         self._cuts += 1
-        marked = None if self._mark is None else read_mark(self._mark)
-        changed: list[StoreFile | Directory] = []
-        if self._mark is not None and marked is not None and marked.log_end > offset:
-            write_mark(self._mark, marked.stored_ms, offset)
-            # Before the log: what is before the mark is not looked at.
-            self._mark.flush()
-        for queue in self.queues.values():
-            changed.extend(queue.truncate(offset))
-        self.log.cut(offset)
-        changed.extend(
-            (*self.log.files.unflushed(offset, offset + 1), self.log.files.directory, *self.index.unflushed())
-        )
-        for file in changed:
-            file.flush()
+        cut_files(self._root, self._mark, self.log, [*self.queues.values()], self.index, offset)
         self.flushed = min(self.flushed, offset)
-        drop_cut_note(self._root)
 
     def expire(self, before: int) -> int:
         """Remove the log's files that end at `before` or earlier, and entries that refer to them; return their number.
@@ -416,10 +400,7 @@ def open_store(
     # Even after a crash: the process that made the folders may have been killed before it had flushed them.
     root.flush()
     store = MessageStore(root, options, name_of, due_ms)
-    cut = noted_cut(root, store.checkpoint.commit_log_ms) if crashed else None
-    if cut is not None and store.log.begin <= cut <= store.log.files.end:
-        store.end_truncating(cut)
-    drop_cut_note(root)
+    _end_cut(store, root, crashed)
     begin = start = _clean_begin(store)
     indexed = -1
     if crashed:
@@ -448,6 +429,14 @@ def open_store(
         _fill_gaps(store, gaps)
     store.flushed = store.log.end if not crashed else store.log.begin
     return store
+
+
+def _end_cut(store: MessageStore, root: Folder, crashed: bool) -> None:
+    """Go on with a cut during which the process ended."""
+    cut = noted_cut(root, store.checkpoint.commit_log_ms) if crashed else None
+    if cut is not None and store.log.begin <= cut <= store.log.files.end:
+        store.end_truncating(cut)
+    drop_cut_note(root)
 
 
 def _prepare_mending(store: MessageStore) -> tuple[int, int, int]:

@@ -40,21 +40,21 @@ RELATIONS = {
 }
 
 
-@pytest.mark.parametrize("slave, point", RELATIONS.values(), ids=RELATIONS)
+@pytest.mark.parametrize(("slave", "point"), RELATIONS.values(), ids=RELATIONS)
 def test_relation_of_two_logs(slave: LogSpan, point: int | None) -> None:
     assert consistent_point(slave, MASTER) == point
     assert consistent_point(MASTER, slave) == point
 
 
 def test_fork_of_the_golden_stores() -> None:
-    """What Apache's log said there: truncateOffset is 1305."""
+    """Apache's log said of them: truncateOffset is 1305."""
     slave = LogSpan(epochs((1, 0)), 2615)
     assert consistent_point(slave, LogSpan(epochs((1, 0), (5, 1305)), 2088)) == 1305
 
 
 @st.composite
 def histories(draw: st.DrawFn) -> tuple[int, LogSpan, list[tuple[int, int]], LogSpan, list[tuple[int, int]]]:
-    """Two logs, as lists of (epoch, offset) for each byte, with a common part, and spans made as a broker makes them."""
+    """Two logs: the length of their common part, the span of each, and each as the (epoch, offset) of its bytes."""
     spans, logs = [], []
     common = draw(st.lists(st.integers(0, 3), min_size=1, max_size=4))
     counts = [[*common, *draw(st.lists(st.integers(0, 3), max_size=3))] for _ in range(2)]
