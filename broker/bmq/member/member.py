@@ -132,9 +132,7 @@ class Member:
             partition_id: self._make_partition(shard, recovered[partition_id])
             for partition_id, shard in node.shards.items()
         }
-        self.queues = ClusterQueues(
-            node, self.links, self.requests, self.metadata, self._read, lambda each: self.partitions[each].is_healed
-        )
+        self.queues = ClusterQueues(node, self.links, self.requests, self.metadata, self._read, self._takes_pushes)
         self.guests = Guests(node, NodeStatus.STARTING)
         self._last_confirms = LastConfirms(node, self.queues.downstreams)
         self.queues.is_behind = self._is_behind
@@ -243,6 +241,9 @@ class Member:
         # Pushes refer to messages, which the replicas must have first.
         unfinished = self.queues.flush()
         return (heals and self._heal()) or unfinished
+
+    def _takes_pushes(self, partition_id: int) -> bool:
+        return self.status is not NodeStatus.STARTING and self.partitions[partition_id].is_healed
 
     def _is_behind(self, node_id: int) -> bool:
         """Return True if a replica gets records late, so that pushes would overtake them."""

@@ -94,8 +94,8 @@ class _Restoration(Restoration):
 class ClusterQueues:
     """The queues of a member; see the module. Call `flush` after each step, after that of the partitions.
 
-    `read` finds messages in this node's copy of a partition, and `has_copy` is True if that is complete. `is_behind` is
-    True while a member has yet to get records of a partition served here: until then nothing is pushed to it.
+    `read` finds messages in this node's copy of a partition. `takes_pushes` is True if that is complete and others push
+    here; the reference's do so once this node is available. `is_behind` is True while a member has yet to get records.
     """
 
     def __init__(
@@ -105,7 +105,7 @@ class ClusterQueues:
         requests: Requests,
         places: Places,
         read: StoreRead,
-        has_copy: Callable[[int], bool],
+        takes_pushes: Callable[[int], bool],
     ) -> None:
         self.node = node
         self._links = links
@@ -115,9 +115,9 @@ class ClusterQueues:
         self.on_push = self._hops.on_push
         self._places = places
         self._read = read
-        self._has_copy = has_copy
+        self._takes_pushes = takes_pushes
         self.is_behind: Callable[[int], bool] = lambda node_id: False
-        self._without_copy: set[int] = set()  # partitions with a primary that must be copied here first
+        self._postponed: set[int] = set()  # partitions with a primary that cannot push here yet
         self._host = PrimaryHost(self)
         self._downstreams: dict[int, Downstream] = {}
         self._relays = self._hops.relays
@@ -166,9 +166,9 @@ class ClusterQueues:
         node_id, _ = self._primaries.get(partition_id, (None, 0))
         if node_id is None or self._said_active.get(partition_id) != node_id or not self._links.is_up(node_id):
             return None
-        if not self._has_copy(partition_id):
+        if not self._takes_pushes(partition_id):
             # The primary's pushes have no payload, so it must be in this node's copy.
-            self._without_copy.add(partition_id)
+            self._postponed.add(partition_id)
             return None
         return node_id
 
@@ -285,7 +285,7 @@ class ClusterQueues:
         info = self._places.state.queues.get(relay.uri)
         if info is not None:
             self._hops.lost(relay)
-            again = lambda: self._without_copy.add(info.partition_id)  # noqa: E731
+            again = lambda: self._postponed.add(info.partition_id)  # noqa: E731
             self.node.timers.at(self.node.now.ms + OUT_OF_STEP_MS, again)
 
     def unassigned(self, relay: RelayQueue) -> None:
@@ -469,9 +469,9 @@ class ClusterQueues:
 
     def flush(self) -> bool:
         """Send the output of the step; return True if more can be sent at once."""
-        if self._without_copy:
-            for partition_id in [each for each in self._without_copy if self._has_copy(each)]:
-                self._without_copy.discard(partition_id)
+        if self._postponed:
+            for partition_id in [each for each in self._postponed if self._takes_pushes(each)]:
+                self._postponed.discard(partition_id)
                 self._connect(partition_id)
         self._hops.send_all()
         more = False

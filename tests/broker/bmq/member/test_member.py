@@ -16,6 +16,7 @@ from formats.bmq.control.messages import (
     ClusterMessage,
     ControlMessage,
     LeaderSyncStateQuery,
+    NodeStatus,
     OpenQueue,
     OpenQueueResponse,
     PartitionMessage,
@@ -26,6 +27,7 @@ from formats.bmq.control.messages import (
 )
 from formats.bmq.disk.numbers import RecordNumber
 from formats.bmq.wire.event import build_schema_event, iter_frames, schema_message
+from formats.bmq.wire.storage import storage_partition_id
 from tests.broker.bmq.member.member_bus import MemberClient, Members, Process, members
 from tests.broker.bmq.rig import ACK, READ, WRITE, guid, handle
 from tests.broker.fakes import MemoryDirectory
@@ -260,15 +262,22 @@ def test_as_many_agree_as_elect() -> None:
 
 
 class Sieve(deque[bytes]):
-    """A link that loses events of some kinds."""
+    """A link that loses events of some kinds: of one partition, if it is given."""
 
-    def __init__(self, *kinds: EventType) -> None:
+    def __init__(self, *kinds: EventType, partition_id: int | None = None) -> None:
         super().__init__()
         self._kinds = kinds
+        self._partition_id = partition_id
 
     def append(self, event: bytes) -> None:
-        if event[4] & 0x3F not in self._kinds:
+        if event[4] & 0x3F not in self._kinds or self._partition_id not in (None, _partition_of(event)):
             super().append(event)
+
+
+def _partition_of(event: bytes) -> int:
+    view = memoryview(event)
+    (frame,) = iter_frames(view, 0, len(view), 1 << 30)
+    return storage_partition_id(view, frame.body, frame.end)
 
 
 def at_replica(cluster: Members) -> tuple[MemberClient, MemberClient]:
@@ -346,6 +355,29 @@ def test_a_push_of_what_a_replica_lacks_comes_again_when_it_is_there() -> None:
     cluster.run(5000)
     assert consumer.payloads() == [b"1"]
     assert cluster.faults() == []
+
+
+def test_a_node_opens_no_queues_at_their_primaries_before_it_is_available() -> None:
+    """A primary of the reference drops what it is to push to a node that is not available."""
+    cluster = members(partition_count=2)
+    cluster.connect(0).open(1, QUEUE, WRITE | ACK)
+    place = cluster.processes[0].node.ledger.state.queues[QUEUE].partition_id
+    cluster.kill(2)
+    cluster.start(2, MemoryDirectory())
+    started = cluster.processes[2]
+    cluster.wires[0, 2].events = Sieve(EventType.PARTITION_SYNC, partition_id=1 - place)
+    opening = ControlMessage(r_id=1, choice=OpenQueue(handle_parameters=handle(1, QUEUE, READ)))
+    consumer = cluster.connect(2)
+    consumer.send(build_schema_event(ber.encode(opening)))
+    cluster.run(500)
+    assert started.member.partitions[place].is_healed
+    assert started.member.status is NodeStatus.STARTING
+    (app,) = cluster.processes[0].node.queues[QUEUE].apps.values()
+    assert not app.streams
+    cluster.wires[0, 2].events = deque()
+    cluster.until(lambda: started.member.status is NodeStatus.AVAILABLE)
+    cluster.run()
+    assert app.streams
 
 
 def test_posts_of_another_hop_are_left_to_it_when_the_primary_moves() -> None:
