@@ -196,9 +196,14 @@ class Log(Protocol):
 
 
 class Sink(Protocol):
-    """The consumer's side of a link. `ready` is False while too much waits to be sent."""
+    """The consumer's side of a link.
+
+    `has_room` is False while too much waits to be sent. `ready` is, too, and when this node is about to stop: then the
+    consumer gets nothing that it would have to confirm.
+    """
 
     ready: bool
+    has_room: bool
 
     @property
     def takes_all(self) -> bool:

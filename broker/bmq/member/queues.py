@@ -477,7 +477,7 @@ class ClusterQueues:
         more = False
         for node_id, downstream in self._downstreams.items():
             if self._links.backlog(node_id) > PUSH_BYTES_HIGH or self.is_behind(node_id):
-                downstream.ready = False
+                downstream.block()
             elif downstream.is_waiting:
                 downstream.output_sent()
                 more |= downstream.is_waiting

@@ -6,7 +6,7 @@ Source: mqbblp::ClusterProxy, mqbblp::ClusterQueueHelper.
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from typing import NamedTuple
 
 from broker.bmq.core.cluster_view import ProxyView
@@ -57,16 +57,23 @@ class UpstreamCluster(NamedTuple):
 class Leaving:
     """The state while the node in use stops: consumers may confirm its messages for a while; then `done` is called.
 
-    `asked` is the number of unanswered requests to stop sending: messages may be in flight.
+    `asked` is the number of unanswered requests to stop sending: messages may be in flight. `later` are the queues that
+    are to be asked when all confirms are in: broadcast queues, whose consumers miss what others post afterwards.
     """
 
-    __slots__ = ("asked", "done", "node_id", "until_ms")
+    __slots__ = ("asked", "done", "later", "node_id", "until_ms")
 
     def __init__(self, node_id: int, until_ms: int, done: Callable[[], None]) -> None:
         self.node_id = node_id
         self.until_ms = until_ms
         self.done = [done]
         self.asked = 0
+        self.later: list[RelayQueue] = []
+
+    def ask(self, relays: Iterable[RelayQueue]) -> None:
+        """Ask the node to send no more messages of these queues."""
+        for relay in relays:
+            self.asked += relay.leave(self.answered)
 
     def answered(self) -> None:
         self.asked -= 1
@@ -204,8 +211,8 @@ class ProxyCluster:
             done()
         elif self._leaving is None:
             self._leaving = leaving = Leaving(node_id, self._node.now.ms + LEAVE_MS, done)
-            for relay in self.queues:
-                leaving.asked += relay.leave(leaving.answered)
+            leaving.later = [relay for relay in self.queues if relay.broadcast]
+            leaving.ask(relay for relay in self.queues if not relay.broadcast)
             self._node.timers.at(leaving.until_ms, self._go_on_leaving)
             self._go_on_leaving()
         else:
@@ -216,12 +223,18 @@ class ProxyCluster:
         leaving = self._leaving
         if leaving is None:
             return
-        is_clear = not leaving.asked and not any(relay.messages for relay in self.queues)
+        if leaving.later and self._is_clear(leaving):
+            later, leaving.later = leaving.later, []
+            leaving.ask(relay for relay in later if relay in self.queues)
+        is_clear = self._is_clear(leaving)
         if is_clear or self._node.now.ms >= leaving.until_ms:
             self._leaving = None
             self.active.status(leaving.node_id, NodeStatus.STOPPING)
             for done in leaving.done:
                 done()
+
+    def _is_clear(self, leaving: Leaving) -> bool:
+        return not leaving.asked and not any(relay.messages for relay in self.queues)
 
     def flush(self) -> None:
         """Send the output of the step."""

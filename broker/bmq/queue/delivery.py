@@ -335,7 +335,7 @@ class Delivery:
 
     def _push_to_broker(self, stream: Stream, message: Message, data: Buffer) -> None:
         """Push a broadcast message to a broker once, if a consumer there has the highest priority."""
-        if stream.sink.ready and any(
+        if stream.sink.has_room and any(
             each.group is not None and each.priority == each.group.priority for each in stream.subscriptions
         ):
             self._statistics.pushes += 1
@@ -409,7 +409,7 @@ class Delivery:
             for stream in app.streams:
                 if stream.sink.takes_all:
                     self._push_to_broker(stream, message, data)
-                elif stream.sink.ready:
+                elif stream.sink.has_room:
                     for subscription in stream.subscriptions:
                         group = subscription.group
                         if (

@@ -93,7 +93,7 @@ class Downstream:
         self.number = number
         self.description = description
         self.member = member
-        self.ready = True
+        self.ready = self.has_room = True
         self._held = False
         self._out = out
         self._wake = wake
@@ -119,25 +119,31 @@ class Downstream:
 
     def fail(self, error: Exception) -> None:
         """See `broker.bmq.core.messages.Sink`."""
-        self.ready = False
+        self.block()
         self._fail(error)
 
+    def block(self) -> None:
+        """Stop pushing messages until `output_sent` says that the link has room."""
+        self.ready = self.has_room = False
+
     def hold(self) -> None:
-        """Stop pushing messages, since this node is about to stop."""
+        """Stop pushing messages that are to be confirmed, since this node is about to stop."""
         self._held = True
         self.ready = False
 
     @property
     def is_waiting(self) -> bool:
         """True if `output_sent` lets it have messages again."""
-        return not (self.ready or self._held)
+        return not self.has_room
 
     def output_sent(self) -> None:
         """Note that the link has taken all output."""
         if self.is_waiting:
-            self.ready = True
-            for handle in list(self.handles.values()):
-                handle.resume()
+            self.has_room = True
+            self.ready = not self._held
+            if self.ready:
+                for handle in list(self.handles.values()):
+                    handle.resume()
 
     # -- requests
 
@@ -292,7 +298,7 @@ class Downstream:
         options = _options(info)
         append_push_with_options(out, queue_id, message.guid, options, data, flags, compression, schema_id)
         if len(out) > PUSH_BYTES_HIGH:
-            self.ready = False
+            self.block()
         last = self._last
         last.message = None if info.sub_queue_id == DEFAULT_SUBSCRIPTION_ID else message
         last.queue_id = queue_id

@@ -33,6 +33,7 @@ class Nobody:
     """The sink of a disconnected consumer."""
 
     ready = False
+    has_room = False
     takes_all = False
     description = "nobody"
 

@@ -48,9 +48,12 @@ class Opening(NamedTuple):
 
 
 class UpstreamConsumer:
-    """An app read by this relay: `reads` counts its opens; `asked` is True if this upstream was told of it."""
+    """An app read by this relay: `reads` counts its opens; `asked` is True if this upstream was told of it.
 
-    __slots__ = ("app_id", "asked", "asking", "is_refused", "reads", "sub_id", "subscriptions")
+    `told` are the subscriptions that this upstream was sent.
+    """
+
+    __slots__ = ("app_id", "asked", "asking", "is_refused", "reads", "sub_id", "subscriptions", "told")
 
     def __init__(self, app_id: str, sub_id: int) -> None:
         self.app_id = app_id
@@ -60,6 +63,7 @@ class UpstreamConsumer:
         self.asked = False
         self.is_refused = False  # it is not open at this upstream
         self.subscriptions: tuple[Subscription, ...] = ()
+        self.told: tuple[Subscription, ...] = ()
 
     @property
     def readers(self) -> int:
@@ -73,9 +77,10 @@ class UpstreamConsumer:
 class Openings:
     """The opens of one queue.
 
-    When an upstream knows them all, `opened` is called. It sends the pending posts and confirms and then calls its
-    argument; after that the subscriptions are sent, and further data is sent directly. `learn` is called with each
-    successful answer, `reads` with each app that the upstream opens later.
+    When an upstream knows them all, `opened` is called. It sends the pending posts and confirms, of a broadcast queue
+    after `configure_all`, and then calls its argument; after that the subscriptions that the upstream has not got are
+    sent, and further data is sent directly. `learn` is called with each successful answer, `reads` with each app that
+    the upstream opens later.
     """
 
     def __init__(
@@ -104,7 +109,7 @@ class Openings:
         self._finished = False
         self._unanswered = Unanswered()
         self._asking = 0  # open requests in flight, for which `waiting` is empty
-        self._is_leaving = False
+        self.is_leaving = False  # the upstream was asked to send no more
         self.sent: list[QueueHandleParameters] = []  # those of them that the upstream has got, and not answered
         self._last_sub_id = 0
         self._reopening = Reopening(self, now, timers, pace)
@@ -138,7 +143,7 @@ class Openings:
 
         Returns the number of requests: `answered` is called as often, later.
         """
-        self._is_leaving = True
+        self.is_leaving = True
         consumers = [each for each in self.consumers.values() if each.subscriptions and not each.is_refused]
         if self.state is not UpstreamState.OPEN:
             return 0
@@ -165,7 +170,7 @@ class Openings:
             self._close_all()
         self.sent.clear()
         self._forget_asked()
-        self._is_leaving = False
+        self.is_leaving = False
         self.state = TRANSITIONS[self.state, Trigger.LOST]
         self.upstream = None
         self.generation += 1
@@ -177,19 +182,46 @@ class Openings:
         self.writes.forget()
         for consumer in self.consumers.values():
             consumer.asked = consumer.is_refused = False
+            consumer.told = ()
             consumer.reads.forget()
 
     def all_opened(self) -> None:
         generation = self.generation
         self._opened(lambda: self._kept_sent(generation))
 
+    def configure_all(self, configured: Callable[[], None]) -> None:
+        """Send the upstream, which knows the opens, all subscriptions; call `configured` when it has answered.
+
+        That never happens if the upstream is to be left.
+        """
+        if self.is_leaving:
+            return
+        generation = self.generation
+        consumers = self._untold()
+        left = len(consumers)
+
+        def answered() -> None:
+            nonlocal left
+            left -= 1
+            if not left and generation == self.generation:
+                # Consumers may have changed theirs meanwhile.
+                self.configure_all(configured)
+
+        for consumer in consumers:
+            self._send_subscriptions(consumer, answered)
+        if not consumers:
+            configured()
+
+    def _untold(self) -> list[UpstreamConsumer]:
+        """Return the consumers whose subscriptions the upstream has not got."""
+        return [each for each in self.consumers.values() if each.subscriptions != each.told and not each.is_refused]
+
     def _kept_sent(self, generation: int) -> None:
         if generation != self.generation:
             return
         self.state = TRANSITIONS[self.state, Trigger.OPENED]
-        for consumer in self.consumers.values():
-            if consumer.subscriptions and not consumer.is_refused:
-                self._send_subscriptions(consumer, lambda: None)
+        for consumer in self._untold():
+            self._send_subscriptions(consumer, lambda: None)
         self._open_waiting()
 
     def opened_late(self, consumer: UpstreamConsumer | None, surplus: int) -> None:
@@ -343,7 +375,7 @@ class Openings:
 
     def _send_subscriptions(self, consumer: UpstreamConsumer, answered: Callable[[], None]) -> None:
         assert self.upstream is not None
-        subscriptions = () if self._is_leaving else consumer.subscriptions
+        subscriptions = consumer.told = () if self.is_leaving else consumer.subscriptions
         parameters = StreamParameters(app_id=consumer.app_id, subscriptions=subscriptions)
         request = ConfigureStream(q_id=self.queue_id, stream_parameters=parameters)
 

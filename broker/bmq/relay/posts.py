@@ -82,7 +82,8 @@ class Posts:
         is_open = self._openings.state is _OPEN
         queue.statistics.puts += 1
         queue.statistics.put_bytes += size
-        if queue.broadcast and is_open:
+        # A message that the root hands out while it knows of no consumer here is lost for those.
+        if queue.broadcast and is_open and not self._openings.is_leaving:
             self._send(self._packed(guid, content))
             return KEPT
         self.room.check(size)
@@ -91,9 +92,11 @@ class Posts:
             self._keep(guid, content, message, ())
         except Exception as error:
             raise Inconsistent(f"keeping a post to queue '{queue.uri}'", error) from error
+        if queue.broadcast:
+            return KEPT
         if is_open:
             self._send(message)
-        return KEPT if queue.broadcast else PENDING
+        return PENDING
 
     def adopt(self, guid: bytes, content: Content, posters: list[tuple[Poster, int, int]]) -> None:
         """Adopt a post that was begun at a root, to be sent up; while there is no upstream."""

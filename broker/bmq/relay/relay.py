@@ -201,8 +201,14 @@ class RelayQueue(Queue):
         self._unsettled.later.finish()
 
     def _send_kept(self, sent: Callable[[], None]) -> None:
-        """Send the kept posts and confirms, in slices, to an upstream that knows the opens; then call `sent`."""
-        self.work.start(self._send_slowly(sent))
+        """Send the kept posts and confirms, in slices, to an upstream that knows the opens; then call `sent`.
+
+        A broadcast queue's consumers would miss posts that the root has before their subscriptions.
+        """
+        if self.broadcast:
+            self.openings.configure_all(lambda: self.work.start(self._send_slowly(sent)))
+        else:
+            self.work.start(self._send_slowly(sent))
 
     def _send_slowly(self, sent: Callable[[], None]) -> Task:
         posts, confirms, work, generation = self.posts, self.confirms, self.work, self.openings.generation
@@ -211,7 +217,7 @@ class RelayQueue(Queue):
         while posts.has_unsent or confirms.has_unsent:
             while not work.may_go_on():
                 yield
-            if self.openings.generation != generation:
+            if self.openings.generation != generation or (self.broadcast and self.openings.is_leaving):
                 return
             work.left -= posts.send_some() if posts.has_unsent else confirms.send_some()
         sent()
@@ -270,7 +276,7 @@ class RelayQueue(Queue):
 
         def answered() -> None:
             # Not earlier, since a client does not know these subscriptions before it has its answer.
-            if subscriptions and self._wanted.get(stream) is subscriptions:
+            if (subscriptions or self.broadcast) and self._wanted.get(stream) is subscriptions:
                 self.configure(stream, subscriptions)
                 # Messages returned by a broker below are for others, too.
                 self._forget_unwanted(stream.app)
@@ -279,7 +285,8 @@ class RelayQueue(Queue):
         with Change(f"the configuration of a consumer of queue '{self.uri}'"):
             self._wanted[stream] = subscriptions
             self._forget_unwanted(stream.app)
-            if not subscriptions:
+            # A broadcast queue's consumer gets all that the root has sent before it knows.
+            if not (subscriptions or self.broadcast):
                 self.configure(stream, subscriptions)
             self._tell(stream.app, answered)
 

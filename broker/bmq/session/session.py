@@ -152,7 +152,7 @@ class Session:
         self.description = peer
         self.paused = False  # it takes no input while the peer is being authenticated
         self.entrance = Entrance(host, self, peer, certified)
-        self.ready = True
+        self.ready = self.has_room = True
         self._rights = Rights(host, self.entrance)
         self._requests = QueueRequests(host, self, self._rights.check_open)
         self.handles = self._requests.handles
@@ -265,17 +265,16 @@ class Session:
 
     def output_sent(self) -> None:
         self._in_flight = 0
-        if self._held:
-            return
+        self.has_room = True
         if self._broker is not None:
             self._broker.output_sent()
-        if not self.ready:
+        if not (self.ready or self._held):
             self.ready = True
             for handle in self.handles.values():
                 handle.resume()
 
     def hold(self) -> None:
-        """Stop pushing messages, since this node is about to stop."""
+        """Stop pushing messages that are to be confirmed, since this node is about to stop."""
         self._held = True
         self.ready = False
         if self._broker is not None:
@@ -294,7 +293,7 @@ class Session:
 
     def fail(self, error: Exception) -> None:
         """Note that this session's work failed: it sends no more, and ends after the step."""
-        self.ready = False
+        self.ready = self.has_room = False
         self.host.faults.end_session(self, error)
 
     def give_up(self, reason: str) -> None:
@@ -510,7 +509,7 @@ class Session:
             schema_id,
         )
         if len(out) > PUSH_BYTES_HIGH:
-            self.ready = False
+            self.ready = self.has_room = False
         self.host.dirty.add(self)
 
     def push_packed(self, messages: bytes) -> None:
@@ -518,7 +517,7 @@ class Session:
         out = self.out.event(_PUSH)
         out += messages
         if len(out) > PUSH_BYTES_HIGH:
-            self.ready = False
+            self.ready = self.has_room = False
         self.host.dirty.add(self)
 
     # -- requests

@@ -12,6 +12,7 @@ from formats.bmq.codes import AckStatus, EventType
 from formats.bmq.control import ber
 from formats.bmq.control.messages import (
     ClusterMessage,
+    ConfigureStream,
     ControlMessage,
     NodeStatus,
     NodeStatusAdvisory,
@@ -25,7 +26,7 @@ from formats.bmq.control.messages import (
 )
 from formats.bmq.wire.event import build_schema_event, iter_frames, schema_message
 from formats.bmq.wire.push import iter_pushes
-from tests.broker.bmq.proxy.test_proxy import BROADCAST, DOMAINS, FANOUT, QUEUE
+from tests.broker.bmq.proxy.test_proxy import BROADCAST, DOMAINS, FANOUT, QUEUE, requests_on
 from tests.broker.bmq.proxy.tree import Below, Link, Tree
 from tests.broker.bmq.relay.hop_rig import World
 from tests.broker.bmq.rig import ACK, READ, WRITE, guid
@@ -388,3 +389,104 @@ def test_a_proxy_that_knows_no_stop_requests_is_advised(monkeypatch: pytest.Monk
     guest.ask_to_leave()
     advisory = NodeStatusAdvisory(status=NodeStatus.STOPPING)
     assert sent == [ControlMessage(choice=ClusterMessage(choice=advisory))]
+
+
+class Broadcast(Place):
+    """A consumer of a broadcast queue and a producer below the proxy, and a producer at the primary."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.producer.open(0, BROADCAST, WRITE | ACK)
+        self.consumer.read(0, BROADCAST)
+        self.elsewhere = self.tree.client(self.world.nodes[0].rig.node)
+        self.elsewhere.open(0, BROADCAST, WRITE | ACK)
+
+    def post(self, number: int) -> None:
+        assert self.producer.post(0, guid(number), b"%d" % number) is AckStatus.SUCCESS
+
+    def post_elsewhere(self, number: int) -> None:
+        assert self.elsewhere.post(0, guid(number), b"%d" % number) is AckStatus.SUCCESS
+
+
+def test_the_next_node_knows_a_broadcast_queues_consumers_before_it_gets_posts() -> None:
+    it = Broadcast()
+    for number in (2, 1, 0):
+        it.tree.cut(it.links.pop(number))
+    for number in range(3):
+        it.post(number)
+    it.link(1)
+    it.settle()
+    assert it.consumer.payloads() == [b"0", b"1", b"2"]
+    it.post(3)
+    assert it.consumer.payloads() == [b"3"]
+
+
+def test_posts_to_a_broadcast_queue_wait_for_the_answer_about_its_consumers() -> None:
+    it = Broadcast()
+    for number in (2, 1, 0):
+        it.tree.cut(it.links.pop(number))
+    it.post(0)
+    link = it.links[1] = Link(it.proxy, 1, it.world.nodes[1].rig.node)
+    it.tree.links.append(link)
+    asked = 0
+    while not any(isinstance(each, ConfigureStream) for each in requests_on(link.up)):
+        asked += 1
+        assert asked < 100
+        it.proxy.node.settle()
+        link.carry()
+        if not any(isinstance(each, ConfigureStream) for each in requests_on(link.up)):
+            it.world.run()
+    # Neither is the answer here yet, nor was the post sent.
+    frames = iter_frames(memoryview(bytes(link.up)), 0, len(link.up), 1 << 30)
+    assert EventType.PUT not in {frame.type for frame in frames}
+    it.settle()
+    assert it.consumer.payloads() == [b"0"]
+
+
+@pytest.mark.parametrize("stays", [False, True])
+def test_no_broadcast_is_lost_between_a_node_that_stops_and_the_next(stays: bool) -> None:
+    it = Broadcast()
+    it.producer.open(1, QUEUE, WRITE | ACK)
+    it.consumer.read(1, QUEUE)
+    assert it.producer.post(1, guid(100), b"to be confirmed") is AckStatus.SUCCESS
+    assert len(it.consumer.pushes()) == 1
+    link = it.links[2]
+    link.blocked = True
+    it.guests(2).set_status(NodeStatus.STOPPING)
+    for session in it.world.nodes[2].rig.node.sessions.values():
+        session.hold()
+    it.post(0)
+    it.post_elsewhere(1)
+    link.blocked = False
+    it.tree.run()
+    # Until the last confirm is in, others' broadcasts come.
+    it.post_elsewhere(2)
+    assert it.consumer.payloads() == [b"0", b"1", b"2"]
+    link.up_blocked = True
+    it.consumer.confirm(1, guid(100))
+    assert it.proxy.cluster.active_id == 2
+    # The node has been asked to send no more broadcasts: it would pass this on to nobody.
+    it.post(3)
+    if stays:
+        it.guests(2).set_status(NodeStatus.AVAILABLE)
+        it.tree.run()
+    link.up_blocked = False
+    it.settle()
+    assert it.proxy.cluster.active_id == (2 if stays else 1)
+    it.post(4)
+    if not stays:
+        assert it.consumer.payloads() == [b"3", b"4"]
+
+
+def test_a_broadcast_queue_that_is_closed_while_its_node_stops() -> None:
+    it = Broadcast()
+    it.producer.open(1, QUEUE, WRITE | ACK)
+    it.consumer.read(1, QUEUE)
+    assert it.producer.post(1, guid(100), b"to be confirmed") is AckStatus.SUCCESS
+    it.guests(2).set_status(NodeStatus.STOPPING)
+    it.tree.run()
+    it.consumer.close(0, BROADCAST, READ)
+    it.producer.close(0, BROADCAST, WRITE)
+    it.consumer.confirm(1, guid(100))
+    it.tree.run()
+    assert it.proxy.cluster.active_id == 1

@@ -168,6 +168,22 @@ def test_a_broadcast_crosses_the_link_once(world: World) -> None:
     assert not world.nodes[1].rig.node.queues[uri].messages
 
 
+def test_a_broadcast_that_is_on_its_way_comes_before_the_answer_that_ends_it(world: World) -> None:
+    uri = "bmq://broadcast/q"
+    producer, consumer = world.client(0), world.client(1)
+    producer.open(0, uri, WRITE | ACK)
+    consumer.read(0, uri)
+    producer.world = consumer.world = None
+    producer.put(0, guid(1), b"1")
+    request = ConfigureStream(q_id=0, stream_parameters=StreamParameters(app_id="__default"))
+    consumer.send(build_schema_event(ber.encode(ControlMessage(r_id=99, choice=request))))
+    world.run()
+    assert consumer.payloads() == [b"1"]
+    producer.put(0, guid(2), b"2")
+    world.run()
+    assert consumer.payloads() == []
+
+
 def test_broadcasts_of_one_millisecond_are_in_order(world: World) -> None:
     """No broadcast is flagged as out of order: the reference's relays would deliver such a message before others."""
     uri = "bmq://broadcast/q"
