@@ -205,10 +205,14 @@ class RelayQueue(Queue):
 
         A broadcast queue's consumers would miss posts that the root has before their subscriptions.
         """
-        if self.broadcast:
-            self.openings.configure_all(lambda: self.work.start(self._send_slowly(sent)))
-        else:
+
+        def send() -> None:
             self.work.start(self._send_slowly(sent))
+
+        if self.broadcast:
+            self.openings.configure_all(send)
+        else:
+            send()
 
     def _send_slowly(self, sent: Callable[[], None]) -> Task:
         posts, confirms, work, generation = self.posts, self.confirms, self.work, self.openings.generation
