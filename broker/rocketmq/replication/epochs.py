@@ -6,12 +6,13 @@ are the same in all logs that have them. All functions take entries in order, as
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
-from formats.rocketmq.epochs import EpochEntry
+from formats.rocketmq.epochs import EpochEntry, decode_epochs, encode_epochs
 
 __all__ = [
+    "EpochBook",
     "LogSpan",
     "begin_epoch",
     "consistent_point",
@@ -28,6 +29,20 @@ class LogSpan(NamedTuple):
 
     epochs: Sequence[EpochEntry]
     end: int
+
+
+class EpochBook:
+    """The epochs of one log, as its file has them. `write` replaces that file; it may raise `OSError`."""
+
+    def __init__(self, data: bytes, write: Callable[[bytes], None]) -> None:
+        self.entries = decode_epochs(data) if data else []
+        self._write = write
+
+    def replace(self, entries: Sequence[EpochEntry]) -> None:
+        """Have other entries, in the file first."""
+        if self.entries != list(entries):
+            self._write(encode_epochs(entries))
+            self.entries = list(entries)
 
 
 def last_epoch(epochs: Sequence[EpochEntry]) -> int:

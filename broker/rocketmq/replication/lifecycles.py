@@ -4,13 +4,22 @@ from __future__ import annotations
 
 from enum import Enum
 
-__all__ = ["COPY_TRANSITIONS", "SLAVE_TRANSITIONS", "CopyEvent", "CopyState", "SlaveEvent", "SlaveState"]
+__all__ = [
+    "COPY_TRANSITIONS",
+    "EPOCH_COPY_TRANSITIONS",
+    "SLAVE_TRANSITIONS",
+    "CopyEvent",
+    "CopyState",
+    "SlaveEvent",
+    "SlaveState",
+]
 
 
 class CopyState(Enum):
     """The states of a slave's connection, at its master."""
 
     WAITING = "connected, has said nothing"
+    GREETED = "was told the epochs of this log"
     COPYING = "gets the log"
     CLOSED = "closed"
 
@@ -18,6 +27,7 @@ class CopyState(Enum):
 class CopyEvent(Enum):
     """The events in the life of a slave's connection, at its master."""
 
+    INTRODUCED = "introduced itself"
     REPORTED = "reported an offset of the log"
     REFUSED = "reported what cannot be"
     SILENT = "is silent"
@@ -29,6 +39,24 @@ COPY_TRANSITIONS: dict[tuple[CopyState, CopyEvent], CopyState] = {
     (CopyState.WAITING, CopyEvent.REFUSED): CopyState.CLOSED,
     (CopyState.WAITING, CopyEvent.SILENT): CopyState.CLOSED,
     (CopyState.WAITING, CopyEvent.LOST): CopyState.CLOSED,
+    (CopyState.COPYING, CopyEvent.REPORTED): CopyState.COPYING,
+    (CopyState.COPYING, CopyEvent.REFUSED): CopyState.CLOSED,
+    (CopyState.COPYING, CopyEvent.SILENT): CopyState.CLOSED,
+    (CopyState.COPYING, CopyEvent.LOST): CopyState.CLOSED,
+}
+
+
+# In the form with epochs a slave introduces itself first. It does so again if the answer takes long.
+EPOCH_COPY_TRANSITIONS: dict[tuple[CopyState, CopyEvent], CopyState] = {
+    (CopyState.WAITING, CopyEvent.INTRODUCED): CopyState.GREETED,
+    (CopyState.WAITING, CopyEvent.REFUSED): CopyState.CLOSED,
+    (CopyState.WAITING, CopyEvent.SILENT): CopyState.CLOSED,
+    (CopyState.WAITING, CopyEvent.LOST): CopyState.CLOSED,
+    (CopyState.GREETED, CopyEvent.INTRODUCED): CopyState.GREETED,
+    (CopyState.GREETED, CopyEvent.REPORTED): CopyState.COPYING,
+    (CopyState.GREETED, CopyEvent.REFUSED): CopyState.CLOSED,
+    (CopyState.GREETED, CopyEvent.SILENT): CopyState.CLOSED,
+    (CopyState.GREETED, CopyEvent.LOST): CopyState.CLOSED,
     (CopyState.COPYING, CopyEvent.REPORTED): CopyState.COPYING,
     (CopyState.COPYING, CopyEvent.REFUSED): CopyState.CLOSED,
     (CopyState.COPYING, CopyEvent.SILENT): CopyState.CLOSED,

@@ -23,7 +23,8 @@ class ReplicationOptions:
     `in_sync_replicas` counts the master itself. `master_address` is a slave's master, if it is not to be learnt from
     nameservers. `from_last_file`: a new slave gets the last file of the log only. Slaves connect to `port`; 0 is the
     port behind the broker's, and without one there are none. Consumers are far behind if what they need next is further
-    from the log's end than `memory_percent` of this machine's memory.
+    from the log's end than `memory_percent` of this machine's memory. With a
+    controller, a slave that was not caught up for `behind_ms_max` is no longer in sync.
     """
 
     role: Role = Role.ASYNC_MASTER
@@ -38,3 +39,4 @@ class ReplicationOptions:
     master_address: str | None = None
     port: int | None = None
     memory_percent: int = 40
+    behind_ms_max: int = 15_000

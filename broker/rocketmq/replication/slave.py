@@ -1,8 +1,4 @@
-"""A slave: finds its master, and takes in the master's log (source: DefaultHAClient).
-
-It takes whole records only, and reports only those: what has come of the next one is kept beside the log until the rest
-is there, and forgotten with the connection. So both logs are the same up to the end of the slave's, always.
-"""
+"""A slave: finds its master, and takes in the master's log (source: DefaultHAClient)."""
 
 from __future__ import annotations
 
@@ -13,10 +9,8 @@ from typing import Final, Protocol
 from broker.rocketmq.replication.connection import ReplicationSession
 from broker.rocketmq.replication.lifecycles import SLAVE_TRANSITIONS, SlaveEvent, SlaveState
 from broker.rocketmq.replication.options import ReplicationOptions
-from broker.rocketmq.store.copying import copy_records
-from broker.rocketmq.store.errors import DiskFull
+from broker.rocketmq.replication.taking import Arrived, LogTaker
 from broker.rocketmq.store.message_store import MessageStore
-from formats.errors import FormatError
 from formats.rocketmq.replication import REPORT, Report, next_piece
 
 __all__ = ["DialMaster", "Slave", "SlaveStream"]
@@ -27,10 +21,6 @@ PAUSE_MS: Final = 1_000
 # Who is refused, by himself or by the master, comes again ever later; so do the lines in both logs.
 PAUSE_MS_MAX: Final = 32_000
 SOON_MS: Final = 5_000
-SIZE_BYTES: Final = 4
-HEAD_BYTES: Final = 8
-
-Arrived = Callable[[str, int, int], None]
 
 
 class DialMaster(Protocol):
@@ -56,11 +46,8 @@ class SlaveStream:
         self.reported = -1
         self._store = store
         self._options = options
-        self._arrived = arrived
+        self._taker = LogTaker(store, arrived)
         self._ended = ended
-        # The front of a record, and where it begins in the master's log.
-        self._held = bytearray()
-        self._held_at = 0
         self._wants_report = True
         session.send()
 
@@ -71,32 +58,10 @@ class SlaveStream:
         while (found := next_piece(data, at, end)) is not None:
             piece, at = found
             if piece.body:
-                self._take_piece(piece.offset, piece.body)
+                self._taker.take(piece.offset, piece.body)
         if self._store.log.end > self.reported:
             self.session.send()
         return at
-
-    def _take_piece(self, offset: int, body: memoryview) -> None:
-        is_new = not self._held and not self._store.log.files.files
-        expected = self._held_at + len(self._held) if self._held else self._store.log.end
-        if offset != expected and not is_new:
-            raise FormatError("Transfer.offset", 0, f"the master sends what is at {offset}, and {expected} is missing")
-        if not self._held:
-            self._copy(offset, body)
-            return
-        # The size of the record is checked as soon as it is there, and the rest of it only gathered.
-        had = len(self._held)
-        self._held += body
-        if had < HEAD_BYTES or len(self._held) >= int.from_bytes(self._held[:SIZE_BYTES], "big"):
-            held, self._held = self._held, bytearray()
-            self._copy(self._held_at, memoryview(held))
-
-    def _copy(self, offset: int, data: memoryview) -> None:
-        try:
-            used = copy_records(self._store, offset, data, self._arrived)
-        except DiskFull as error:
-            raise FormatError("Copy", 0, f"there is no disk for it: {error}") from None
-        self._held, self._held_at = bytearray(data[used:]), offset + used
 
     def output(self) -> bytearray:
         """Return a report, if there is anything to report."""

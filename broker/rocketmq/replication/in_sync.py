@@ -1,0 +1,174 @@
+"""The SyncStateSet at its master: who is in it, who should be, and up to where the log is confirmed.
+
+Source: AutoSwitchHAService. The set is the controller's: a master proposes another one, and as long as it has no answer
+it counts the members of both, so that nothing is confirmed that a member of either lacks.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Final
+
+from broker.rocketmq.replication.epochs import EpochBook
+from broker.rocketmq.replication.options import ReplicationOptions
+from broker.rocketmq.store.commit_log import CommitLog
+
+__all__ = ["CHECK_MS", "InSyncSet", "SlaveProgress", "confirmed_by", "members_wanted"]
+
+log = logging.getLogger("broker.rocketmq.replication")
+
+CHECK_MS: Final = 5_000
+
+
+@dataclass(slots=True)
+class SlaveProgress:
+    """The state of a connected slave: how far it is, -1 before it has said so, and when it last had everything."""
+
+    is_learner: bool
+    caught_up_ms: int
+    acknowledged: int = -1
+
+
+def members_wanted(
+    own_id: int,
+    members: frozenset[int],
+    slaves: Mapping[int, SlaveProgress],
+    least: int,
+    caught_up_since_ms: int,
+) -> frozenset[int]:
+    """The set as it should be.
+
+    A member stays while it is connected and had everything at `caught_up_since_ms` or later. Another slave comes in
+    once its log ends at `least` or behind it: what is confirmed, and the begin of this master's epoch.
+    """
+    staying = {each for each in members if each in slaves and slaves[each].caught_up_ms >= caught_up_since_ms}
+    coming = {
+        each
+        for each, slave in slaves.items()
+        if each not in members and not slave.is_learner and slave.acknowledged >= least
+    }
+    return frozenset({own_id, *staying, *coming})
+
+
+def confirmed_by(
+    own_id: int, counted: frozenset[int], slaves: Mapping[int, SlaveProgress], end: int, confirmed: int
+) -> int:
+    """The offset up to which all who count have a log with that end. It never goes back, and stays if one is away."""
+    least = end
+    for each in counted:
+        if each != own_id:
+            slave = slaves.get(each)
+            if slave is None or slave.acknowledged < 0:
+                return confirmed
+            least = min(least, slave.acknowledged)
+    return max(confirmed, least)
+
+
+class InSyncSet:
+    """The set of one master in one epoch.
+
+    `propose` asks the controller for another set, from where `appoint` or `refuse` is called, later. `moved` is called
+    when more is confirmed. `now_ms` is a clock that never goes back.
+    """
+
+    def __init__(
+        self,
+        own_id: int,
+        commit_log: CommitLog,
+        epochs: EpochBook,
+        options: ReplicationOptions,
+        propose: Callable[[frozenset[int], int], None],
+        moved: Callable[[], None],
+        now_ms: Callable[[], int],
+    ) -> None:
+        self.members = frozenset({own_id})
+        self.epoch = 0
+        self.confirmed = -1
+        self.slaves: dict[int, SlaveProgress] = {}
+        self._proposed: frozenset[int] | None = None
+        self._owners: dict[int, object] = {}
+        self._own_id = own_id
+        self._log = commit_log
+        self._epochs = epochs
+        self._options = options
+        self._propose = propose
+        self._moved = moved
+        self._now_ms = now_ms
+        self._checked_ms = now_ms()
+
+    @property
+    def counted(self) -> frozenset[int]:
+        """The members of the set, and of the one that was proposed."""
+        return self.members | (self._proposed or frozenset())
+
+    def appoint(self, members: frozenset[int], epoch: int) -> None:
+        """Take the set that the controller has. One that is older than the known one is ignored."""
+        if epoch < self.epoch:
+            return
+        self.members, self.epoch, self._proposed = members, epoch, None
+        self.advance()
+
+    def refuse(self) -> None:
+        """Take note that the controller keeps the set, which `appoint` tells."""
+        self._proposed = None
+        self.advance()
+
+    # -- the slaves
+
+    def joined(self, broker_id: int, owner: object, *, is_learner: bool) -> None:
+        """Take note of a slave on a connection, which is the only one that counts from here on."""
+        self._owners[broker_id] = owner
+        self.slaves[broker_id] = SlaveProgress(is_learner, self._now_ms())
+
+    def acknowledged(self, broker_id: int, owner: object, offset: int) -> None:
+        """Take note of how far a slave is."""
+        slave = self._of(broker_id, owner)
+        if slave is not None:
+            slave.acknowledged = offset
+            self.advance()
+            if broker_id not in self.counted:
+                self._suggest()
+
+    def caught_up(self, broker_id: int, owner: object, ms: int) -> None:
+        """Take note of a time at which a slave had everything."""
+        slave = self._of(broker_id, owner)
+        if slave is not None:
+            slave.caught_up_ms = max(slave.caught_up_ms, ms)
+
+    def left(self, broker_id: int, owner: object) -> None:
+        """Forget a slave whose connection is closed."""
+        if self._of(broker_id, owner) is not None:
+            del self.slaves[broker_id], self._owners[broker_id]
+            if broker_id in self.members:
+                self._suggest()
+
+    def _of(self, broker_id: int, owner: object) -> SlaveProgress | None:
+        return self.slaves.get(broker_id) if self._owners.get(broker_id) is owner else None
+
+    # -- decisions
+
+    def advance(self) -> None:
+        """Confirm what everyone who counts has."""
+        confirmed = confirmed_by(self._own_id, self.counted, self.slaves, self._log.end, self.confirmed)
+        if confirmed != self.confirmed:
+            self.confirmed = confirmed
+            self._moved()
+
+    def _suggest(self, *, again: bool = False) -> None:
+        entries = self._epochs.entries
+        least = max(self.confirmed, entries[-1].start_offset if entries else 0)
+        since_ms = self._now_ms() - self._options.behind_ms_max
+        wanted = members_wanted(self._own_id, self.members, self.slaves, least, since_ms)
+        if wanted != self.members and (again or wanted != self._proposed):
+            log.info("%s should be in sync, and %s are", sorted(wanted), sorted(self.members))
+            self._proposed = wanted
+            self._propose(wanted, self.epoch)
+
+    def tick(self) -> None:
+        """Look after slaves that are behind, and propose again what has no answer."""
+        now_ms = self._now_ms()
+        if now_ms - self._checked_ms >= CHECK_MS:
+            self._checked_ms = now_ms
+            self._suggest(again=True)
