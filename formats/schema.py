@@ -17,6 +17,10 @@ From it a `Layout` derives three codecs, which the tests check against each othe
   `struct.Struct`, whose items are whole words, for code that needs one field of a million records;
 - `dtype`: numpy, for whole-file scans; `column(array, name)` gives one field, bit fields included.
 
+Code that needs a few fields only, for speed, derives where they are: `offset`, `span`, `word` and `mask` of a field,
+`partial` for a `struct.Struct` of some words, `places` and `columns_dtype` for numpy columns of some words, also of
+structures that follow each other.
+
 All integers are big-endian, as everywhere in BlazingMQ and RocketMQ. Adjacent bit fields share a word: they join until
 they fill 8, 16, 32 or 64 bits; `bits(4, word=64)` selects a wider word than the first that fits.
 """
@@ -27,6 +31,7 @@ import struct
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import cached_property
+from itertools import accumulate
 from typing import TYPE_CHECKING, Annotated, Any, Generic, NamedTuple, TypeVar, get_args, get_type_hints
 
 import construct as cs
@@ -43,6 +48,7 @@ __all__ = [
     "Kind",
     "Layout",
     "bits",
+    "columns_dtype",
     "i8",
     "i16",
     "i32",
@@ -230,6 +236,55 @@ def pack_into(buffer, offset, v):
         }
 
     @cached_property
+    def _offsets(self) -> list[int]:
+        """Where each word begins, in bytes, and the end of the last."""
+        return list(accumulate((struct.calcsize(f">{word.kind.struct_code}") for word in self._words), initial=0))
+
+    def offset(self, name: str) -> int:
+        """The offset in bytes of field `name`; of a bit field, that of its word."""
+        return self._offsets[self.bit[name].word]
+
+    def span(self, name: str) -> slice:
+        """The bytes of field `name`; of a bit field, those of its word."""
+        word = self.bit[name].word
+        return slice(self._offsets[word], self._offsets[word + 1])
+
+    def mask(self, name: str) -> int:
+        """The bits of bit field `name` in its word, set. Raises ValueError for a field that is a whole word."""
+        _, shift, mask = self.bit[name]
+        if mask is None:
+            raise ValueError(f"{self.name}.{name} is a whole word")
+        return mask << shift
+
+    def word(self, name: str) -> struct.Struct:
+        """A `struct` of nothing but the word that holds field `name`, to be read or written at its `offset`."""
+        return struct.Struct(f">{self._words[self.bit[name].word].kind.struct_code}")
+
+    def partial(self, *names: str) -> struct.Struct:
+        """A `struct` of this layout's size whose items are the words that hold `names`, one item for each word.
+
+        The names must be in the order of the declaration.
+        """
+        words = list(dict.fromkeys(self.bit[name].word for name in names))
+        if words != sorted(words):
+            raise ValueError(f"{self.name}: {', '.join(names)} are not in the order of the declaration")
+        code, at = ">", 0
+        for word in words:
+            code += f"{self._offsets[word] - at}x" * (self._offsets[word] > at) + self._words[word].kind.struct_code
+            at = self._offsets[word + 1]
+        return struct.Struct(code + f"{self.size - at}x" * (self.size > at))
+
+    def places(self, at: int = 0, **names: str) -> dict[str, tuple[str, int]]:
+        """The columns of words for `columns_dtype`: by a name, the field that the word holds.
+
+        `at` is where the structure begins.
+        """
+        return {
+            column: (self._words[self.bit[name].word].kind.numpy_code, at + self.offset(name))
+            for column, name in names.items()
+        }
+
+    @cached_property
     def construct(self) -> Any:
         """The declaration as a `construct.Struct`; bit fields lie in a nested `BitStruct` of their word."""
         return cs.Struct(
@@ -267,3 +322,11 @@ def pack_into(buffer, offset, v):
             return values
         native = values.astype(values.dtype.newbyteorder("="))
         return native if mask is None else (native >> shift) & mask
+
+
+def columns_dtype(columns: Mapping[str, tuple[str, int]], size: int) -> np.dtype[Any]:
+    """A dtype with some columns of a structure of `size` bytes: by name, the numpy type and the offset in bytes."""
+    import numpy as np
+
+    formats, offsets = zip(*columns.values(), strict=True)
+    return np.dtype({"names": list(columns), "formats": list(formats), "offsets": list(offsets), "itemsize": size})

@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 from bmqctl.journal.read.files import map_data
 from bmqctl.journal.read.scan import JournalScan, RecordChunk
 from bmqctl.journal.read.source import FileSource
-from formats.bmq.disk.data import DATA_HEADER
+from formats.bmq.disk.data import DATA_HEADER, HEADER_WORDS_SHIFT, MESSAGE_WORDS_MASK, OPTIONS_WORDS_SHIFT
 from formats.bmq.disk.files import JOURNAL_RECORD_SIZE, JournalFileHeader
 from formats.bmq.disk.journal import ANY_RECORD, RecordType
 from formats.bmq.padding import DWORD, WORD
@@ -192,8 +192,8 @@ class MessageSizes:
 
     def _sizes_at(self, offsets: NDArray[np.int64]) -> NDArray[np.int64]:
         first, second = (self._words[offsets // WORD + word].astype(np.int64) for word in (0, 1))
-        ends = offsets + (first & 0x1FFF_FFFF) * WORD
-        starts = offsets + ((first >> 29) + (second >> 8)) * WORD
+        ends = offsets + (first & MESSAGE_WORDS_MASK) * WORD
+        starts = offsets + ((first >> HEADER_WORDS_SHIFT) + (second >> OPTIONS_WORDS_SHIFT)) * WORD
         inside = (starts < ends) & (ends <= len(self._view)) & (offsets > 0)
         padding = self._bytes[np.where(inside, ends - 1, 0)].astype(np.int64)
         return np.where(inside & (padding <= DWORD), np.maximum(ends - starts - padding, 0), 0)

@@ -13,13 +13,13 @@ import numpy as np
 from broker.bmq.store.partition_files import PartitionFiles
 from broker.bmq.store.rollover import MAKING
 from formats.bmq.disk.files import JOURNAL_RECORD_SIZE
-from formats.bmq.disk.journal import ANY_RECORD, QUEUE_OP_RECORD, RecordType
+from formats.bmq.disk.journal import ANY_RECORD, QUEUE_OP_RECORD, SEQUENCE_NUMBER_MASK, RecordType
 from formats.bmq.disk.padding import WORD
 
 __all__ = ["HeldRecords"]
 
 _WORD_NAME = ANY_RECORD.dtype.names[0]  # type: ignore[index]  # type, flags and sequence number
-_NUMBER_MASK = np.uint64((1 << 48) - 1)
+_NUMBER_MASK = np.uint64(SEQUENCE_NUMBER_MASK)
 
 
 class _Memory:

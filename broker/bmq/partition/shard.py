@@ -10,7 +10,6 @@ numbers, and the old set goes to the archive (source: mqbs::FileStore::rollover)
 from __future__ import annotations
 
 import logging
-import struct
 from collections import deque
 from collections.abc import Callable, Container, Iterable, Mapping, Sequence
 from contextlib import suppress
@@ -33,7 +32,13 @@ from broker.bmq.store.removals import Removals
 from broker.bmq.store.rollover import Rollover, copy_sync_point
 from broker.common.clock import Now
 from broker.common.faults import Change, Inconsistent
-from formats.bmq.disk.data import data_record_size, write_data_record
+from formats.bmq.disk.data import (
+    HEADER_WORDS_SHIFT,
+    OPTIONS_WORDS_SHIFT,
+    data_record_size,
+    unpack_sizes,
+    write_data_record,
+)
 from formats.bmq.disk.files import JOURNAL_RECORD_SIZE
 from formats.bmq.disk.journal import (
     ANY_RECORD,
@@ -65,11 +70,6 @@ RECORDS_LEFT_MIN = 19
 
 # A rollover must free at least this part of a file to be worthwhile (mqbs::FileStore, 20 percent).
 FREED_PART_MIN = 0.2
-
-# The bits of a DATA record's first words that hold its sizes, see `formats.bmq.disk.data.DataHeader`.
-MESSAGE_WORDS_BITS = 29
-OPTIONS_WORDS_SHIFT = 8
-_two_u32 = struct.Struct(">II").unpack_from
 
 # With very many messages a rollover begins when this part of a file is in use, since it takes long.
 EARLY_PART = 7 / 8
@@ -700,8 +700,8 @@ class Shard:
         """Return a message's properties and payload, in the mapped file: valid until the next step."""
         files, offset = self.place_of(message)
         buffer = files.data.buffer
-        lengths, options = _two_u32(buffer, offset)
-        start = offset + ((lengths >> MESSAGE_WORDS_BITS) + (options >> OPTIONS_WORDS_SHIFT)) * WORD
+        lengths, options = unpack_sizes(buffer, offset)
+        start = offset + ((lengths >> HEADER_WORDS_SHIFT) + (options >> OPTIONS_WORDS_SHIFT)) * WORD
         return buffer[start : start + message.size]
 
     def place_of(self, message: Message) -> tuple[PartitionFiles, int]:

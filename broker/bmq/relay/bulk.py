@@ -6,7 +6,6 @@ are left to the code for single messages, so these functions return how far they
 
 from __future__ import annotations
 
-import struct
 from collections.abc import Callable, Iterable, Mapping, Sequence
 
 from crc32c import crc32c
@@ -34,7 +33,8 @@ __all__ = ["WholeEvents", "acknowledge", "hand_out"]
 # Maximum size of an event that is sent up unchanged.
 EVENT_BYTES_MAX = 1 << 20
 
-_WORDS_MASK = (1 << 28) - 1
+# Equal in both headers, as the size of the message and the queue id are.
+_WORDS_MASK = PUT_HEADER.mask("message_words")
 _ZLIB = int(CompressionAlgorithm.ZLIB) << 5
 _PUT_SIZE = PUT_HEADER.size
 _PUSH_SIZE = PUSH_HEADER.size
@@ -45,18 +45,18 @@ _PUT_PROPERTIES = int(PutFlag.MESSAGE_PROPERTIES)
 _PUSH_PROPERTIES = int(PushFlag.MESSAGE_PROPERTIES)
 _PUSH_TO_ONE_SIZE = PUSH_TO_ONE.size
 _ONE_ID_OPTION = OptionType.SUB_QUEUE_IDS_OLD << 26 | 2
-_QUEUE_ID_AT = 8
-_SCHEMA_ID_AT = 32
+_QUEUE_ID_AT = PUT_HEADER.offset("queue_id")
+_SCHEMA_ID_AT = PUT_HEADER.offset("schema_id")
 _UNSET_GUID = bytes(16)
 _OPEN = UpstreamState.OPEN
 
 _put = PUT_HEADER.words.unpack_from
 _push = PUSH_HEADER.words.unpack_from
 _pack_push = PUSH_TO_ONE.words.pack
-_i32 = struct.Struct(">i")
-_queue_id = _i32.unpack_from
-_set_queue_id = _i32.pack_into
-_set_schema_id = struct.Struct(">H").pack_into
+_queue_id_word = PUT_HEADER.word("queue_id")
+_queue_id = _queue_id_word.unpack_from
+_set_queue_id = _queue_id_word.pack_into
+_set_schema_id = PUT_HEADER.word("schema_id").pack_into
 _new = tuple.__new__
 
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import logging
-import struct
 from collections.abc import Callable
 from functools import lru_cache
 
@@ -17,7 +16,7 @@ from broker.common.clock import Now
 from formats.bmq.wire.ack import iter_ack_words
 from formats.bmq.wire.event import EventType, Frame
 from formats.bmq.wire.options import SubQueueInfo, sub_queue_infos
-from formats.bmq.wire.push import iter_pushes
+from formats.bmq.wire.push import PUSH_HEADER, iter_pushes
 
 __all__ = ["Hops", "PeerUpstream"]
 
@@ -27,9 +26,9 @@ OPTIONS_BYTES_SHORT = 64
 
 QUEUE_ID_MAX = (1 << 31) - 1
 
-# Position of the queue id in a push.
-QUEUE_ID_AT, QUEUE_ID_END = 8, 12
-_queue_id = struct.Struct(">i").unpack_from
+# The queue id in a push.
+QUEUE_ID = PUSH_HEADER.span("queue_id")
+_queue_id = PUSH_HEADER.word("queue_id").unpack_from
 
 
 @lru_cache(maxsize=1024)
@@ -178,8 +177,8 @@ class Hops:
     def on_push(self, node_id: int, data: memoryview, frame: Frame) -> None:
         """Handle messages from an upstream. Raises FormatError if they are malformed."""
         at, end = frame.body, frame.end
-        while end - at >= QUEUE_ID_END:
-            relay = self._relay(node_id, _queue_id(data, at + QUEUE_ID_AT)[0])
+        while end - at >= QUEUE_ID.stop:
+            relay = self._relay(node_id, _queue_id(data, at + QUEUE_ID.start)[0])
             start = at
             if relay is not None:
                 at = hand_out(relay, data, at, end, _infos)

@@ -7,8 +7,7 @@ left to the code for single records.
 
 from __future__ import annotations
 
-import struct
-from collections.abc import Container, Mapping
+from collections.abc import Container
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -17,12 +16,13 @@ from numpy.typing import NDArray
 
 from broker.bmq.store.partition_files import PartitionFiles
 from formats.bmq.codes import StorageFlag, StorageMessageType
-from formats.bmq.disk.data import DATA_HEADER
+from formats.bmq.disk.data import DATA_HEADER, HEADER_WORDS_SHIFT, MESSAGE_WORDS_MASK, OPTIONS_WORDS_SHIFT
 from formats.bmq.disk.files import JOURNAL_RECORD_SIZE
-from formats.bmq.disk.journal import RECORD_MAGIC, RecordType
+from formats.bmq.disk.journal import MESSAGE_RECORD, RECORD_MAGIC, SEQUENCE_NUMBER_MASK, RecordType
 from formats.bmq.disk.numbers import RecordNumber
 from formats.bmq.disk.padding import DWORD, WORD
 from formats.bmq.wire.storage import STORAGE_HEADER, STORAGE_PROTOCOL_VERSION
+from formats.schema import columns_dtype
 
 __all__ = ["RECORDS_MIN", "Batch", "pack_batch", "parse_batch"]
 
@@ -48,49 +48,42 @@ _PARSED_TYPES = _PACKED_TYPES.copy()
 _PARSED_TYPES[_JOURNAL_OP] = 0
 
 _RECEIPT_REQUESTED = int(StorageFlag.RECEIPT_REQUESTED)
-_FLAGS_SHIFT = 27
-_WORDS_MASK = (1 << _FLAGS_SHIFT) - 1
-_NUMBER_MASK = np.uint64((1 << 48) - 1)
-_SIZE_BITS = 29
-_SIZE_MASK = (1 << _SIZE_BITS) - 1
-_u32 = struct.Struct(">I").unpack_from
+_FLAGS_SHIFT = STORAGE_HEADER.bit["flags"].shift
+_WORDS_MASK = STORAGE_HEADER.mask("message_words")
+_storage_size = STORAGE_HEADER.partial("message_words").unpack_from
+_NUMBER_MASK = np.uint64(SEQUENCE_NUMBER_MASK)
 _FRONT_SIZE = _HEAD_SIZE + 2 * WORD
 _NO_DATA = bytes(2 * WORD)
-_COMPRESSION_MASK = 7
+_COMPRESSION_MASK = MESSAGE_RECORD.mask("compression")
 
 
-def _columns(fields: Mapping[str, tuple[str, int]], size: int) -> np.dtype[Any]:
-    formats, offsets = zip(*fields.values(), strict=True)
-    return np.dtype({"names": list(fields), "formats": list(formats), "offsets": list(offsets), "itemsize": size})
-
-
-# A storage header and the journal's record after it; `place` is a message's in DATA.
+# A storage header and the journal's record after it: the first byte of a record has its type; `place` is a message's in
+# DATA.
 _HEAD_FIELDS = {
-    "words": (">u4", 0),
-    "form": ("u1", 4),
-    "type": ("u1", 5),
-    "partition_id": (">u2", 6),
-    "offset_words": (">u4", 8),
-    "record": (f"V{JOURNAL_RECORD_SIZE}", 12),
-    "kind": ("u1", 12),
-    "number": (">u8", 12),
-    "lease_id": (">u4", 20),
-    "place": (">u4", 44),
-    "checksum": (">u4", 64),
-    "magic": (">u4", 68),
+    **STORAGE_HEADER.places(
+        words="message_words",
+        form="header_words",
+        type="message_type",
+        partition_id="partition_id",
+        offset_words="journal_offset_words",
+    ),
+    "record": (f"V{JOURNAL_RECORD_SIZE}", _HEADER_SIZE),
+    "kind": ("u1", _HEADER_SIZE + MESSAGE_RECORD.offset("type")),
+    **MESSAGE_RECORD.places(
+        _HEADER_SIZE,
+        number="sequence_number",
+        lease_id="primary_lease_id",
+        place="message_offset_dwords",
+        checksum="crc32c",
+        magic="magic",
+    ),
 }
-_HEAD = _columns(_HEAD_FIELDS, _HEAD_SIZE)
-assert _HEAD_SIZE == 72, "the offsets above"
+_HEAD = columns_dtype(_HEAD_FIELDS, _HEAD_SIZE)
 # On arrival also a message's compression, queue key and GUID, and the front of its DATA record.
-_ARRIVED = _columns(
+_ARRIVED = columns_dtype(
     _HEAD_FIELDS
-    | {
-        "compression": ("u1", 33),
-        "key": ("V5", 34),
-        "guid": ("V16", 48),
-        "length": (">u4", 72),
-        "options": (">u4", 76),
-    },
+    | MESSAGE_RECORD.places(_HEADER_SIZE, compression="compression", key="queue_key", guid="guid")
+    | DATA_HEADER.places(_HEAD_SIZE, length="message_words", options="options_words"),
     _FRONT_SIZE,
 )
 
@@ -115,7 +108,7 @@ def pack_batch(
     sizes = np.zeros(count, np.int64)
     data = files.data.buffer
     words = np.frombuffer(data, ">u4", len(data) // WORD)
-    sizes[is_message] = (words[places[is_message] // WORD] & _SIZE_MASK).astype(np.int64) * WORD
+    sizes[is_message] = (words[places[is_message] // WORD] & MESSAGE_WORDS_MASK).astype(np.int64) * WORD
     # The last record fills the room, or exceeds it.
     count = min(count, int(np.searchsorted(np.cumsum(sizes + _HEAD_SIZE), room)) + 1)
     heads, kinds, sizes = heads[:count], kinds[:count], sizes[:count]
@@ -240,7 +233,7 @@ def _walk(data: memoryview, start: int, end: int) -> tuple[list[int], bytes]:
     starts: list[int] = []
     fronts: list[memoryview | bytes] = []
     while end - start >= _HEAD_SIZE and len(starts) < RECORDS_MAX:
-        size = (_u32(data, start)[0] & _WORDS_MASK) * WORD
+        size = (_storage_size(data, start)[0] & _WORDS_MASK) * WORD
         if size < _HEAD_SIZE or size > end - start:
             break
         starts.append(start)
@@ -278,10 +271,10 @@ def _go_on(heads: NDArray[Any], standing: Standing) -> NDArray[np.bool_]:
 def _payload_offsets(heads: NDArray[Any], sizes: NDArray[np.int64]) -> NDArray[np.int64]:
     """Return the offsets of payloads in DATA records; 0 for an invalid record."""
     lengths, options = heads["length"].astype(np.int64), heads["options"].astype(np.int64)
-    header_bytes = (lengths >> _SIZE_BITS) * WORD
-    is_sound = (sizes > DATA_HEADER.size) & ((lengths & _SIZE_MASK) * WORD == sizes)
+    header_bytes = (lengths >> HEADER_WORDS_SHIFT) * WORD
+    is_sound = (sizes > DATA_HEADER.size) & ((lengths & MESSAGE_WORDS_MASK) * WORD == sizes)
     is_sound &= header_bytes >= DATA_HEADER.size
-    begins: NDArray[np.int64] = np.where(is_sound, header_bytes + (options >> 8) * WORD, 0)
+    begins: NDArray[np.int64] = np.where(is_sound, header_bytes + (options >> OPTIONS_WORDS_SHIFT) * WORD, 0)
     return begins
 
 

@@ -7,7 +7,6 @@ is written (source: mqbs::FileStore::processStorageEvent, mqbs::FileStoreUtil::w
 from __future__ import annotations
 
 import logging
-import struct
 from collections.abc import Callable, Sequence
 from itertools import islice
 from typing import Any, NamedTuple
@@ -39,9 +38,29 @@ from broker.bmq.store.recovery import Recovered, recover
 from broker.bmq.store.rollover import clear_header, write_header
 from broker.common.files import StoreFile
 from formats.bmq.codes import StorageFlag, StorageMessageType
-from formats.bmq.disk.data import DATA_HEADER, DataHeaderFlags, parse_data_record
+from formats.bmq.disk.data import (
+    DATA_HEADER,
+    HEADER_WORDS_SHIFT,
+    MESSAGE_WORDS_MASK,
+    OPTIONS_WORDS_SHIFT,
+    DataHeaderFlags,
+    parse_data_record,
+    unpack_sizes,
+)
 from formats.bmq.disk.files import JOURNAL_RECORD_SIZE
-from formats.bmq.disk.journal import ANY_RECORD, RECORD_MAGIC, QueueOpType, RecordType, SyncPointType
+from formats.bmq.disk.journal import (
+    ANY_RECORD,
+    DELETION_RECORD,
+    JOURNAL_OP_RECORD,
+    MESSAGE_RECORD,
+    QUEUE_OP_RECORD,
+    RECORD_MAGIC,
+    SEQUENCE_NUMBER_MASK,
+    TYPE_SHIFT,
+    QueueOpType,
+    RecordType,
+    SyncPointType,
+)
 from formats.bmq.disk.keys import NULL_KEY
 from formats.bmq.disk.numbers import RecordNumber
 from formats.bmq.disk.padding import DWORD, WORD
@@ -70,19 +89,17 @@ _DELETION, _JOURNAL_OP = int(RecordType.DELETION), int(RecordType.JOURNAL_OP)
 _MAKING = (QueueOpType.CREATION, QueueOpType.ADDITION)
 
 _new = tuple.__new__
-_two_u32 = struct.Struct(">II").unpack_from
-_u32 = struct.Struct(">I").unpack_from
-# Some fields of records (see `formats.bmq.disk.journal`): type and number, lease id, magic;
-_any_record = struct.Struct(">QI44xI").unpack_from
-# compression, queue key, place in DATA, GUID, checksum;
-_message_record = struct.Struct(">21xB5s5xI16sI4x").unpack_from
-# queue key and GUID.
-_deletion_record = struct.Struct(">23x5s16s16x").unpack_from
-_QUEUE_OP_KEY, _QUEUE_OP_APP_KEY, _QUEUE_OP_TYPE, _QUEUE_OP_OFFSET = slice(22, 27), slice(27, 32), 32, 36
-_SYNC_POINT_TYPE = 23
-_NUMBER_MASK = (1 << 48) - 1
-_SIZE_BITS = 29
-_SIZE_MASK = (1 << _SIZE_BITS) - 1
+# The words of records that are looked at: the first has type and number, another the compression beside other bits.
+_any_record = ANY_RECORD.partial("sequence_number", "primary_lease_id", "magic").unpack_from
+_message_record = MESSAGE_RECORD.partial(
+    "compression", "queue_key", "message_offset_dwords", "guid", "crc32c"
+).unpack_from
+_deletion_record = DELETION_RECORD.partial("queue_key", "guid").unpack_from
+_queue_op_record = QUEUE_OP_RECORD.partial(
+    "queue_key", "app_key", "queue_op_type", "queue_uri_record_offset_words"
+).unpack_from
+_SYNC_POINT_TYPE = JOURNAL_OP_RECORD.offset("sync_point_type")
+_COMPRESSION_MASK = MESSAGE_RECORD.mask("compression")
 HEADER_WORDS = DATA_HEADER.size // WORD
 _RECEIPT_REQUESTED = int(StorageFlag.RECEIPT_REQUESTED)
 # Minimum size of a batch.
@@ -259,7 +276,7 @@ class Copy:
         for kind, size in zip(batch.kinds, batch.sizes, strict=True):
             if kind == _MESSAGE:
                 compression, key, _, guid, _ = _message_record(batch.records, at)
-                self._places.add(key, guid, offset, compression & 7, next(payloads))
+                self._places.add(key, guid, offset, compression & _COMPRESSION_MASK, next(payloads))
                 offset += size
             elif kind == _DELETION:
                 key, guid = _deletion_record(batch.records, at)
@@ -278,10 +295,10 @@ class Copy:
             self._begin_tail(self._rolling, record, offset_words * WORD)
             at = files.journal_end
         word, lease_id, magic = _any_record(record)
-        kind = word >> 60
+        kind = word >> TYPE_SHIFT
         if _RECORD_TYPE.get(message_type) != kind or magic != RECORD_MAGIC:
             raise OutOfStep(f"a record of type {kind} in a message of type {message_type}, or a wrong magic")
-        number = word & _NUMBER_MASK
+        number = word & SEQUENCE_NUMBER_MASK
         position = _new(RecordNumber, (lease_id, number))
         last_lease_id, last_number = self.position
         if lease_id == last_lease_id:
@@ -327,14 +344,14 @@ class Copy:
             self._data_granted = files.data.granted
         files.data.buffer[start:end] = data
         files.data_end = end
-        self._places.add(key, guid, start, compression & 7, payload)
+        self._places.add(key, guid, start, compression & _COMPRESSION_MASK, payload)
 
     def _write_queue(self, record: memoryview, data: memoryview) -> None:
         files = self.files
-        kind = _u32(record, _QUEUE_OP_TYPE)[0]
+        key, app_key, kind, offset_words = _queue_op_record(record)
         if kind in _MAKING:
             start = files.qlist_end
-            offset = _u32(record, _QUEUE_OP_OFFSET)[0] * WORD
+            offset = offset_words * WORD
             end = start + len(data)
             try:
                 fits = offset == start and parse_queue_record(data, 0).end == len(data)
@@ -346,8 +363,7 @@ class Copy:
                 raise self._no_room(files.qlist, end)
             files.qlist.buffer[start:end] = data
             files.qlist_end = end
-        elif kind in (QueueOpType.PURGE, QueueOpType.DELETION) and bytes(record[_QUEUE_OP_APP_KEY]) == NULL_KEY:
-            key = bytes(record[_QUEUE_OP_KEY])
+        elif kind in (QueueOpType.PURGE, QueueOpType.DELETION) and app_key == NULL_KEY:
             log.info(
                 "Partition [%d]: Received QueueOpRecord of type [%s] for queue key [%s]",
                 self.shard.partition_id,
@@ -688,12 +704,12 @@ class Copy:
 
 def payload_size(data: memoryview, size: int, checksum: int) -> int | None:
     """Return the size of the payload if `data` is one DATA record, and the payload matches the checksum."""
-    lengths, options = _two_u32(data)
+    lengths, options = unpack_sizes(data)
     pad = data[size - 1]
-    start, end = ((lengths >> _SIZE_BITS) + (options >> 8)) * WORD, size - pad
+    start, end = ((lengths >> HEADER_WORDS_SHIFT) + (options >> OPTIONS_WORDS_SHIFT)) * WORD, size - pad
     is_sound = (
-        (lengths & _SIZE_MASK) * WORD == size
-        and lengths >> _SIZE_BITS >= HEADER_WORDS
+        (lengths & MESSAGE_WORDS_MASK) * WORD == size
+        and lengths >> HEADER_WORDS_SHIFT >= HEADER_WORDS
         and 1 <= pad <= DWORD
         and start < end
         and crc32c(data[start:end]) == checksum

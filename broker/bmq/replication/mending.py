@@ -6,7 +6,6 @@ answer it is skipped; the reference's does not while it is healed.
 
 from __future__ import annotations
 
-import struct
 from collections.abc import Callable, Collection
 
 from broker.bmq.core.messages import Message
@@ -32,7 +31,7 @@ Ask = Callable[[int, RecordNumber, RecordNumber, Callable[[], None]], None]
 
 _KIND = int(RecordType.MESSAGE)
 # The fields of a message's record that are equal in all copies: queue key, GUID, and the payload's checksum.
-_message_record = struct.Struct(">22x5s5xI16sI4x").unpack_from
+_message_record = MESSAGE_RECORD.partial("queue_key", "message_offset_dwords", "guid", "crc32c").unpack_from
 
 
 class Mending:

@@ -6,7 +6,6 @@ set of files, its place in DATA, and its compression. The bytes of each queue ar
 
 from __future__ import annotations
 
-import struct
 from collections.abc import Callable, Container, Iterable, Sequence
 from itertools import islice
 from typing import NamedTuple
@@ -21,6 +20,7 @@ from broker.bmq.store.chunked import FULL, Chunked
 from broker.bmq.store.partition_files import PartitionFiles
 from broker.bmq.store.recovery import RecoveredMessage, data_headers, record_keys
 from broker.bmq.store.sliced_recovery import SlicedRecovery
+from formats.bmq.disk.data import DATA_HEADER, HEADER_WORDS_SHIFT, MESSAGE_WORDS_MASK, OPTIONS_WORDS_SHIFT, unpack_sizes
 from formats.bmq.disk.files import JOURNAL_RECORD_SIZE
 from formats.bmq.disk.journal import MESSAGE_RECORD, RecordType, scan, select
 from formats.bmq.disk.keys import KEY_SIZE
@@ -45,10 +45,6 @@ _SETS = 1 << _SET_BITS
 # Larger sizes are read from the DATA record. With more bits each number would take more memory.
 SIZE_KNOWN_MAX = (1 << 60 - _SIZE_SHIFT) - 2
 _SIZE_ASKED = SIZE_KNOWN_MAX + 1
-
-_two_u32 = struct.Struct(">II").unpack_from
-_RECORD_SIZE_BITS = 29
-_RECORD_SIZE_MASK = (1 << _RECORD_SIZE_BITS) - 1
 
 
 class Place(NamedTuple):
@@ -258,11 +254,13 @@ def _arrivals(files: PartitionFiles, key: bytes, wanted: Container[bytes]) -> di
 
 def _payload_size(data: Buffer, offset: int) -> int:
     """Return the size of the payload of a DATA record; 0 if it is invalid."""
-    if offset + 2 * WORD > len(data):
+    if offset + DATA_HEADER.size > len(data):
         return 0
-    lengths, options = _two_u32(data, offset)
-    end = offset + (lengths & _RECORD_SIZE_MASK) * WORD
+    lengths, options = unpack_sizes(data, offset)
+    end = offset + (lengths & MESSAGE_WORDS_MASK) * WORD
     if not offset < end <= len(data):
         return 0
-    size: int = end - offset - ((lengths >> _RECORD_SIZE_BITS) + (options >> 8)) * WORD - data[end - 1]
+    size: int = (
+        end - offset - ((lengths >> HEADER_WORDS_SHIFT) + (options >> OPTIONS_WORDS_SHIFT)) * WORD - data[end - 1]
+    )
     return size

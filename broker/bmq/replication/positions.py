@@ -6,13 +6,12 @@ file every record of a lease is present, up to the last that its primary sent to
 
 from __future__ import annotations
 
-import struct
 from bisect import bisect_left
 
 from broker.bmq.store.partition_files import PartitionFiles
 from formats.bmq.control.messages import PartitionSequenceNumber
 from formats.bmq.disk.files import FILE_HEADER, JOURNAL_FILE_HEADER, JOURNAL_RECORD_SIZE, FileType, initial_bytes
-from formats.bmq.disk.journal import ANY_RECORD, RecordType
+from formats.bmq.disk.journal import ANY_RECORD, SEQUENCE_NUMBER_MASK, RecordType
 from formats.bmq.disk.numbers import RecordNumber
 from formats.bmq.disk.padding import WORD
 from formats.schema import Buffer
@@ -34,8 +33,7 @@ __all__ = [
 # Offset of the first record of a journal.
 JOURNAL_START = len(initial_bytes(FileType.JOURNAL, 0))
 
-_HEAD = struct.Struct(">QI")
-_NUMBER_MASK = (1 << 48) - 1
+_number = ANY_RECORD.partial("sequence_number", "primary_lease_id").unpack_from
 # The records that the reference's nodes find by their positions.
 _FOUND_BY_POSITION = (RecordType.MESSAGE, RecordType.CONFIRM, RecordType.QUEUE_OP)
 
@@ -51,8 +49,8 @@ NOWHERE = RecordNumber(0, 0)
 
 def position_at(buffer: Buffer, offset: int = 0) -> RecordNumber:
     """Return the position of the journal record at `offset`."""
-    word, lease_id = _HEAD.unpack_from(buffer, offset)
-    return RecordNumber(lease_id, word & _NUMBER_MASK)
+    word, lease_id = _number(buffer, offset)
+    return RecordNumber(lease_id, word & SEQUENCE_NUMBER_MASK)
 
 
 def last_position(files: PartitionFiles) -> RecordNumber:

@@ -11,7 +11,6 @@ messages that wait for copies request one (source: mqbs::FileStore::processRecei
 
 from __future__ import annotations
 
-import struct
 from collections.abc import Callable, Container, Iterator
 from itertools import takewhile
 
@@ -23,8 +22,16 @@ from broker.bmq.replication.positions import NOWHERE, last_position
 from broker.bmq.replication.removals import removals_events
 from broker.bmq.store.partition_files import PartitionFiles
 from formats.bmq.codes import StorageFlag, StorageMessageType
+from formats.bmq.disk.data import MESSAGE_WORDS_MASK, unpack_sizes
 from formats.bmq.disk.files import JOURNAL_RECORD_SIZE
-from formats.bmq.disk.journal import ANY_RECORD, QueueOpType, RecordType
+from formats.bmq.disk.journal import (
+    ANY_RECORD,
+    MESSAGE_RECORD,
+    QUEUE_OP_RECORD,
+    SEQUENCE_NUMBER_MASK,
+    QueueOpType,
+    RecordType,
+)
 from formats.bmq.disk.numbers import RecordNumber
 from formats.bmq.disk.padding import DWORD, WORD
 from formats.bmq.disk.qlist import parse_queue_record
@@ -53,9 +60,8 @@ _MAKING = (QueueOpType.CREATION, QueueOpType.ADDITION)
 _DATA, _RECEIPT_REQUESTED = int(StorageMessageType.DATA), int(StorageFlag.RECEIPT_REQUESTED)
 _MESSAGE = int(RecordType.MESSAGE)
 
-_u32 = struct.Struct(">I").unpack_from
-_u64 = struct.Struct(">Q").unpack_from
-_NUMBER_MASK = (1 << 48) - 1
+_message_record = MESSAGE_RECORD.partial("sequence_number", "message_offset_dwords").unpack_from
+_queue_op_record = QUEUE_OP_RECORD.partial("queue_op_type", "queue_uri_record_offset_words").unpack_from
 
 
 def pack_records(
@@ -80,14 +86,15 @@ def pack_records(
         record = journal[at : at + JOURNAL_RECORD_SIZE]
         kind = record[0] >> 4
         if kind == _MESSAGE:
-            offset = _u32(record, 32)[0] * DWORD
-            size = (_u32(data, offset)[0] & (1 << 29) - 1) * WORD
-            flags = _RECEIPT_REQUESTED if _u64(record)[0] & _NUMBER_MASK in awaited else 0
+            word, place = _message_record(record)
+            offset = place * DWORD
+            size = (unpack_sizes(data, offset)[0] & MESSAGE_WORDS_MASK) * WORD
+            flags = _RECEIPT_REQUESTED if word & SEQUENCE_NUMBER_MASK in awaited else 0
             append_storage(out, _DATA, partition_id, at // WORD, record, data[offset : offset + size], flags)
         elif kind != RecordType.QUEUE_OP:
             append_storage(out, _MESSAGE_TYPE[RecordType(kind)], partition_id, at // WORD, record)
-        elif _u32(record, 32)[0] in _MAKING:
-            offset = _u32(record, 36)[0] * WORD
+        elif (queue_op := _queue_op_record(record))[0] in _MAKING:
+            offset = queue_op[1] * WORD
             queue = qlist[offset : parse_queue_record(qlist, offset).end]
             append_storage(out, StorageMessageType.QLIST, partition_id, at // WORD, record, queue)
         else:

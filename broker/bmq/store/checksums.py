@@ -5,12 +5,10 @@ Mostly its record is just behind that of the last one that was asked for.
 
 from __future__ import annotations
 
-import struct
-
 from broker.bmq.store.finding import find_row, journal_start
 from broker.bmq.store.partition_files import PartitionFiles
 from formats.bmq.disk.files import JOURNAL_RECORD_SIZE
-from formats.bmq.disk.journal import RecordType
+from formats.bmq.disk.journal import MESSAGE_RECORD, RecordType
 from formats.bmq.disk.padding import DWORD
 
 __all__ = ["Checksums"]
@@ -19,8 +17,9 @@ __all__ = ["Checksums"]
 NEAR_RECORDS = 32
 
 _MESSAGE = int(RecordType.MESSAGE)
-_PLACE_AT, _CHECKSUM_AT = 32, 52
-_u32 = struct.Struct(">I").unpack_from
+_PLACE_AT, _CHECKSUM_AT = MESSAGE_RECORD.offset("message_offset_dwords"), MESSAGE_RECORD.offset("crc32c")
+_place = MESSAGE_RECORD.word("message_offset_dwords").unpack_from
+_checksum = MESSAGE_RECORD.word("crc32c").unpack_from
 
 
 class Checksums:
@@ -39,7 +38,7 @@ class Checksums:
         place, end = offset // DWORD, files.journal_end
         near = self._near
         for at in range(near, min(end, near + NEAR_RECORDS * JOURNAL_RECORD_SIZE), JOURNAL_RECORD_SIZE):
-            if journal[at] >> 4 == _MESSAGE and _u32(journal, at + _PLACE_AT)[0] == place:
+            if journal[at] >> 4 == _MESSAGE and _place(journal, at + _PLACE_AT)[0] == place:
                 break
         else:
             row = find_row(files, offset)
@@ -47,5 +46,5 @@ class Checksums:
                 return None
             at = self._start + row * JOURNAL_RECORD_SIZE
         self._near = at + JOURNAL_RECORD_SIZE
-        checksum: int = _u32(journal, at + _CHECKSUM_AT)[0]
+        checksum: int = _checksum(journal, at + _CHECKSUM_AT)[0]
         return checksum

@@ -22,11 +22,11 @@ from broker.bmq.store.partition_files import PartitionFiles
 from broker.bmq.store.recovery import record_keys
 from broker.bmq.store.rollover import (
     MAKING,
-    MESSAGE_WORDS_MASK,
     copy_queue,
     is_kept_operation,
     write_first_sync_point,
 )
+from formats.bmq.disk.data import MESSAGE_WORDS_MASK
 from formats.bmq.disk.files import JOURNAL_RECORD_SIZE, FileType, open_file
 from formats.bmq.disk.journal import (
     ANY_RECORD,

@@ -20,6 +20,7 @@ from numpy.typing import NDArray
 
 from broker.bmq.store.partition_files import PartitionFiles, PartitionLimits
 from broker.bmq.store.recovery import last_purges, purges, record_keys
+from formats.bmq.disk.data import MESSAGE_WORDS_MASK
 from formats.bmq.disk.files import (
     FILE_HEADER,
     JOURNAL_FILE_HEADER,
@@ -49,7 +50,6 @@ from formats.schema import Buffer
 
 __all__ = [
     "MAKING",
-    "MESSAGE_WORDS_MASK",
     "Rollover",
     "clear_header",
     "copy_queue",
@@ -58,9 +58,6 @@ __all__ = [
     "write_first_sync_point",
     "write_header",
 ]
-
-# The bits of a DATA record's first word that hold its size, in words.
-MESSAGE_WORDS_MASK = (1 << 29) - 1
 
 # Operations that have a record in QLIST.
 MAKING = (QueueOpType.CREATION, QueueOpType.ADDITION)

@@ -8,7 +8,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from formats.bmq.disk.files import JOURNAL_RECORD_SIZE
-from formats.bmq.disk.journal import RECORD_MAGIC, RecordType
+from formats.bmq.disk.journal import RECORD_MAGIC, SEQUENCE_NUMBER_MASK, RecordType
 from formats.bmq.disk.keys import KEY_SIZE
 from formats.schema import Layout
 
@@ -18,7 +18,6 @@ if TYPE_CHECKING:
 __all__ = ["count_kinds", "guid_numbers", "key_bytes", "key_numbers", "kinds_of", "sound_kinds"]
 
 _KEY_MASK = (1 << KEY_SIZE * 8) - 1
-_SEQUENCE_MASK = (1 << 48) - 1
 
 
 def kinds_of(records: NDArray[Any]) -> NDArray[Any]:
@@ -30,7 +29,7 @@ def sound_kinds(records: NDArray[Any]) -> NDArray[Any]:
     """The RecordType of each record that `decode_record` accepts, 0 for the others: uint8 of shape (n,)."""
     kinds = kinds_of(records)
     sound = (records["magic"] == RECORD_MAGIC) & (records["primary_lease_id"] != 0)
-    sound &= (_words_at(records, 0) & _SEQUENCE_MASK) != 0
+    sound &= (_words_at(records, 0) & SEQUENCE_NUMBER_MASK) != 0
     sound &= kinds <= RecordType.JOURNAL_OP
     kinds *= sound
     return kinds
@@ -45,7 +44,7 @@ def count_kinds(records: NDArray[Any]) -> NDArray[Any]:
 
 def key_numbers(records: NDArray[Any], layout: Layout[Any], name: str) -> NDArray[Any]:
     """A storage key of records of one kind, as numbers that `key_bytes` converts back: uint64 of shape (n,)."""
-    return _words_at(records, _offset_of(layout, name) + KEY_SIZE - 8) & _KEY_MASK
+    return _words_at(records, layout.offset(name) + KEY_SIZE - 8) & _KEY_MASK
 
 
 def key_bytes(number: int) -> bytes:
@@ -55,14 +54,8 @@ def key_bytes(number: int) -> bytes:
 
 def guid_numbers(records: NDArray[Any], layout: Layout[Any]) -> tuple[NDArray[Any], NDArray[Any]]:
     """The GUIDs of records of one kind, as their high and low halves, big-endian: uint64 of shape (n,)."""
-    at = _offset_of(layout, "guid")
+    at = layout.offset("guid")
     return _words_at(records, at), _words_at(records, at + 8)
-
-
-def _offset_of(layout: Layout[Any], name: str) -> int:
-    fields = layout.dtype.fields
-    assert fields is not None
-    return int(fields[name][1])
 
 
 def _bytes_at(records: NDArray[Any], at: int) -> NDArray[Any]:

@@ -20,12 +20,16 @@ from formats.schema import Annotated, Buffer, Layout, bits, u16, zeros
 
 __all__ = [
     "DATA_HEADER",
+    "HEADER_WORDS_SHIFT",
+    "MESSAGE_WORDS_MASK",
+    "OPTIONS_WORDS_SHIFT",
     "DataHeader",
     "DataHeaderFlags",
     "DataRecord",
     "data_extent",
     "data_record_size",
     "parse_data_record",
+    "unpack_sizes",
     "write_data_record",
 ]
 
@@ -60,6 +64,12 @@ class DataHeader(NamedTuple):
 
 DATA_HEADER = Layout(DataHeader, size=12, upstream="mqbs::DataHeader")
 HEADER_SIZE = DATA_HEADER.size
+
+# The sizes in a header's first two words, for code that reads very many; `unpack_sizes` returns these words.
+HEADER_WORDS_SHIFT = DATA_HEADER.bit["header_words"].shift
+MESSAGE_WORDS_MASK = DATA_HEADER.mask("message_words")
+OPTIONS_WORDS_SHIFT = DATA_HEADER.bit["options_words"].shift
+unpack_sizes = DATA_HEADER.partial("message_words", "options_words").unpack_from
 
 
 class DataRecord(NamedTuple):

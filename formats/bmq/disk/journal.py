@@ -30,6 +30,8 @@ __all__ = [
     "QUEUE_OP_RECORD",
     "RECORD_MAGIC",
     "REF_COUNT_MAX",
+    "SEQUENCE_NUMBER_MASK",
+    "TYPE_SHIFT",
     "AnyRecord",
     "ConfirmReason",
     "ConfirmRecord",
@@ -313,6 +315,10 @@ DELETION_RECORD = Layout(DeletionRecord, size=JOURNAL_RECORD_SIZE, upstream="mqb
 QUEUE_OP_RECORD = Layout(QueueOpRecord, size=JOURNAL_RECORD_SIZE, upstream="mqbs::QueueOpRecord")
 JOURNAL_OP_RECORD = Layout(JournalOpRecord, size=JOURNAL_RECORD_SIZE, upstream="mqbs::JournalOpRecord")
 
+# The bits of a record's first word that hold its number; above them is the type.
+SEQUENCE_NUMBER_MASK = ANY_RECORD.mask("sequence_number")
+TYPE_SHIFT = ANY_RECORD.bit["type"].shift
+
 LAYOUTS: dict[int, Layout[Any]] = {
     RecordType.MESSAGE: MESSAGE_RECORD,
     RecordType.CONFIRM: CONFIRM_RECORD,
@@ -379,11 +385,11 @@ _pack_deletion = DELETION_RECORD.words.pack_into
 _pack_queue_op = QUEUE_OP_RECORD.words.pack_into
 _pack_journal_op = JOURNAL_OP_RECORD.words.pack_into
 
-_MESSAGE_WORD = RecordType.MESSAGE << 60
-_CONFIRM_WORD = RecordType.CONFIRM << 60
-_DELETION_WORD = RecordType.DELETION << 60
-_QUEUE_OP_WORD = RecordType.QUEUE_OP << 60
-_JOURNAL_OP_WORD = RecordType.JOURNAL_OP << 60
+_MESSAGE_WORD = RecordType.MESSAGE << TYPE_SHIFT
+_CONFIRM_WORD = RecordType.CONFIRM << TYPE_SHIFT
+_DELETION_WORD = RecordType.DELETION << TYPE_SHIFT
+_QUEUE_OP_WORD = RecordType.QUEUE_OP << TYPE_SHIFT
+_JOURNAL_OP_WORD = RecordType.JOURNAL_OP << TYPE_SHIFT
 
 
 # The builders trust their caller: sequence numbers are below 1 << 48, flags below 1 << 12. They are on the path of

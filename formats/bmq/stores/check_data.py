@@ -11,7 +11,15 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from crc32c import crc32c
 
-from formats.bmq.disk.data import DATA_HEADER, DataHeaderFlags, DataRecord, data_extent
+from formats.bmq.disk.data import (
+    DATA_HEADER,
+    HEADER_WORDS_SHIFT,
+    MESSAGE_WORDS_MASK,
+    OPTIONS_WORDS_SHIFT,
+    DataHeaderFlags,
+    DataRecord,
+    data_extent,
+)
 from formats.bmq.disk.journal import MESSAGE_RECORD
 from formats.bmq.disk.padding import DWORD, WORD, unpadded_size
 from formats.bmq.stores.check_records import Chunk
@@ -120,9 +128,9 @@ class DataChecker:
         at = (offsets - start) // WORD
         first = words[at].astype(np.int64)
         second = words[at + 1].astype(np.int64)
-        header_size = (first >> 29) * WORD
-        size = (first & 0x1FFF_FFFF) * WORD
-        starts = offsets + header_size + (second >> 8) * WORD
+        header_size = (first >> HEADER_WORDS_SHIFT) * WORD
+        size = (first & MESSAGE_WORDS_MASK) * WORD
+        starts = offsets + header_size + (second >> OPTIONS_WORDS_SHIFT) * WORD
         ends = offsets + size
         sound = (header_size >= DATA_HEADER.size) & (size % DWORD == 0) & (ends <= self._size) & (starts < ends)
         last = ends - 1 - start

@@ -8,7 +8,13 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from formats.bmq.disk.data import DATA_HEADER, DataHeaderFlags
+from formats.bmq.disk.data import (
+    DATA_HEADER,
+    HEADER_WORDS_SHIFT,
+    MESSAGE_WORDS_MASK,
+    OPTIONS_WORDS_SHIFT,
+    DataHeaderFlags,
+)
 from formats.bmq.disk.padding import DWORD, WORD
 from formats.bmq.wire.properties import PROPERTIES_HEADER
 from formats.schema import Buffer
@@ -46,7 +52,8 @@ def locate(data: Buffer, offsets: NDArray[Any]) -> Located:
         zeros = np.zeros(len(offsets), np.int64)
         return Located(zeros, zeros, zeros, zeros, np.zeros(len(offsets), bool))
     first, second, third = (words[at + n].astype(np.int64) for n in range(DATA_HEADER.size // WORD))
-    header_words, message_words, options_words = first >> 29, first & 0x1FFF_FFFF, second >> 8
+    header_words, message_words = first >> HEADER_WORDS_SHIFT, first & MESSAGE_WORDS_MASK
+    options_words = second >> OPTIONS_WORDS_SHIFT
     start = (at + header_words + options_words) * WORD
     end = (at + message_words) * WORD
     sound &= (header_words * WORD >= DATA_HEADER.size) & (end <= len(data)) & (message_words % 2 == 0) & (start < end)

@@ -55,8 +55,9 @@ class StorageHeader(NamedTuple):
 STORAGE_HEADER = Layout(StorageHeader, size=12, upstream="bmqp::StorageHeader")
 STORAGE_PROTOCOL_VERSION = 1
 _HEADER_SIZE = STORAGE_HEADER.size
+_FLAGS_SHIFT = STORAGE_HEADER.bit["flags"].shift
 _SIZE_MIN = _HEADER_SIZE + JOURNAL_RECORD_SIZE
-_WORDS_MASK = (1 << 27) - 1
+_WORDS_MASK = STORAGE_HEADER.mask("message_words")
 
 _words = STORAGE_HEADER.words.unpack_from
 _pack = STORAGE_HEADER.words.pack
@@ -121,7 +122,7 @@ def append_storage(
 ) -> None:
     """Append one message to an event's body; `data` must fill whole words."""
     out += _pack(
-        flags << 27 | (_HEADER_SIZE + len(record) + len(data)) // WORD,
+        flags << _FLAGS_SHIFT | (_HEADER_SIZE + len(record) + len(data)) // WORD,
         STORAGE_PROTOCOL_VERSION << 4 | _HEADER_SIZE // WORD,
         message_type,
         partition_id,
