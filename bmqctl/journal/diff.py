@@ -19,7 +19,14 @@ from pathlib import Path
 from typing import NamedTuple
 
 from bmqctl.journal.read.files import FileKind, NotAStoreFile, identify, read_blocks, read_written, recovery_sets
-from formats.bmq.disk.files import JOURNAL_RECORD_SIZE, FileType, JournalFileHeader, open_file, parse_file_name
+from formats.bmq.disk.files import (
+    HEADERS_SIZE_MAX,
+    JOURNAL_RECORD_SIZE,
+    FileType,
+    JournalFileHeader,
+    open_file,
+    parse_file_name,
+)
 from formats.bmq.disk.journal import (
     ANY_RECORD,
     JOURNAL_OP_RECORD,
@@ -153,7 +160,7 @@ def open_replica(path: Path) -> Replica:
     """Open the journal at `path` and read its headers. Raises NotAStoreFile if they are damaged."""
     try:
         with path.open("rb") as file:
-            opened = open_file(file.read(1 << 12), FileType.JOURNAL)
+            opened = open_file(file.read(HEADERS_SIZE_MAX), FileType.JOURNAL)
     except FormatError as error:
         raise NotAStoreFile(f"{path}: {error}; see bmqctl journal validate {path}") from None
     assert isinstance(opened.header, JournalFileHeader)

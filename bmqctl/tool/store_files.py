@@ -12,7 +12,7 @@ from typing import Generic, TypeVar
 
 from bmqctl.journal.read.source import FileSource
 from formats.bmq.disk.data import DATA_HEADER, DataRecord, parse_data_record
-from formats.bmq.disk.files import JOURNAL_RECORD_SIZE, FileType, OpenedFile, open_file
+from formats.bmq.disk.files import HEADERS_SIZE_MAX, JOURNAL_RECORD_SIZE, FileType, OpenedFile, open_file
 from formats.bmq.disk.journal import Record, decode_record
 from formats.bmq.disk.padding import WORD
 from formats.bmq.disk.qlist import QUEUE_RECORD_HEADER, QueueRecord, parse_queue_record
@@ -21,7 +21,6 @@ from formats.bmq.stores.recover import find_journal_extent
 __all__ = ["Cursor", "DataCursor", "JournalCursor", "QlistCursor"]
 
 R = TypeVar("R")
-HEADERS_MAX = 1 << 12
 
 
 class Cursor(ABC, Generic[R]):
@@ -33,7 +32,7 @@ class Cursor(ABC, Generic[R]):
         self.path = path
         self.source = FileSource(path)
         try:
-            self.opened: OpenedFile = open_file(self.source.read(0, HEADERS_MAX), self.file_type)
+            self.opened: OpenedFile = open_file(self.source.read(0, HEADERS_SIZE_MAX), self.file_type)
         except Exception:
             self.source.close()
             raise

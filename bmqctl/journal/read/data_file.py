@@ -9,13 +9,11 @@ from types import TracebackType
 
 from formats.bmq.codes import PUT_EVENT_SIZE_MAX
 from formats.bmq.disk.data import DATA_HEADER, DataHeader, DataRecord, parse_data_record
-from formats.bmq.disk.files import FileType, open_file
+from formats.bmq.disk.files import HEADERS_SIZE_MAX, FileType, open_file
 from formats.bmq.disk.padding import WORD
 from formats.errors import FormatError
 
 __all__ = ["DataFile"]
-
-HEADERS_MAX = 1 << 12
 
 
 class DataFile:
@@ -56,7 +54,7 @@ class DataFile:
     def records(self) -> Iterator[tuple[int, bytes, DataRecord]]:
         """(offset, bytes, parts) of all records, up to zeros or the file's end; FormatError at a damaged one."""
         descriptor = self._file.fileno()
-        offset = open_file(os.pread(descriptor, HEADERS_MAX, 0), FileType.DATA).first_record_offset
+        offset = open_file(os.pread(descriptor, HEADERS_SIZE_MAX, 0), FileType.DATA).first_record_offset
         while any(os.pread(descriptor, WORD, offset)):
             try:
                 buffer, record = self.record(offset)

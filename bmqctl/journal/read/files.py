@@ -17,6 +17,7 @@ from typing import NamedTuple
 
 from formats.bmq.disk.files import (
     FILE_HEADER,
+    HEADERS_SIZE_MAX,
     MAGIC1,
     MAGIC2,
     FileSet,
@@ -146,7 +147,7 @@ def _is_finished(directory: Path, files: FileSet) -> bool:
     assert files.journal is not None
     try:
         with (directory / files.journal).open("rb") as file:
-            return rollover_finished(file.read(1 << 12))
+            return rollover_finished(file.read(HEADERS_SIZE_MAX))
     except (FormatError, OSError):
         return False
 

@@ -18,14 +18,13 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from formats.bmq.disk.files import JOURNAL_RECORD_SIZE, FileType, OpenedFile, open_file
+from formats.bmq.disk.files import HEADERS_SIZE_MAX, JOURNAL_RECORD_SIZE, FileType, OpenedFile, open_file
 from formats.bmq.disk.journal import ANY_RECORD
 from formats.bmq.stores.recover import JournalExtent, find_journal_extent
 
 __all__ = ["CHUNK_RECORDS", "JournalScan", "RecordChunk"]
 
 CHUNK_RECORDS = 1 << 16
-HEADERS_SIZE = 1 << 11
 
 
 class RecordChunk(NamedTuple):
@@ -51,7 +50,7 @@ class JournalScan:
         self.path = path
         self._file = path.open("rb", buffering=0)
         try:
-            self.opened: OpenedFile = open_file(self.read(0, HEADERS_SIZE), FileType.JOURNAL)
+            self.opened: OpenedFile = open_file(self.read(0, HEADERS_SIZE_MAX), FileType.JOURNAL)
         except BaseException:
             self._file.close()
             raise

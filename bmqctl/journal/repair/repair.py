@@ -29,6 +29,7 @@ from formats.bmq.control.messages_cluster import (
     QueueInfo,
 )
 from formats.bmq.disk.files import (
+    HEADERS_SIZE_MAX,
     JOURNAL_RECORD_SIZE,
     FileSet,
     FileType,
@@ -40,7 +41,7 @@ from formats.bmq.disk.files import (
 from formats.bmq.disk.ledger import LedgerRecordType, build_ledger_record, initial_ledger_bytes, parse_ledger_file_name
 from formats.bmq.stores.check_ledger import LedgerState, check_agreement, check_ledger
 from formats.bmq.stores.faults import Fault, Severity
-from formats.bmq.stores.source import HEADERS_SIZE_MAX, Source
+from formats.bmq.stores.source import Source
 from formats.bmq.stores.validate import SetChecker, check_file_set
 from formats.errors import FormatError
 

@@ -44,10 +44,9 @@ from bmqctl.pipeline.source.read import read_part
 from bmqctl.pipeline.source.stores import StoreError
 from bmqctl.pipeline.source.tables import table_schema
 from bmqctl.pipeline.spark.run_tasks import OnProgress, run_all
-from formats.bmq.disk.files import JOURNAL_RECORD_SIZE, FileType, JournalFileHeader, open_file
+from formats.bmq.disk.files import HEADERS_SIZE_MAX, JOURNAL_RECORD_SIZE, FileType, JournalFileHeader, open_file
 from formats.bmq.disk.journal import decode_record
 from formats.bmq.padding import WORD
-from formats.bmq.stores.source import HEADERS_SIZE_MAX
 from formats.errors import FormatError
 
 __all__ = ["Difference", "TableCheck", "Verdict", "VerifyRequest", "verify"]

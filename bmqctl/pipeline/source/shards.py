@@ -22,6 +22,7 @@ from bmqctl.pipeline.source.options import FileSets
 from bmqctl.pipeline.source.stores import StoreError
 from formats.bmq.disk.columns import guid_numbers, sound_kinds
 from formats.bmq.disk.files import (
+    HEADERS_SIZE_MAX,
     JOURNAL_RECORD_SIZE,
     FileSet,
     FileType,
@@ -285,7 +286,7 @@ def _is_finished(directory: Path, files: FileSet) -> bool:
     assert files.journal is not None
     try:
         with (directory / files.journal).open("rb") as file:
-            return rollover_finished(file.read(1 << 12))
+            return rollover_finished(file.read(HEADERS_SIZE_MAX))
     except (FormatError, OSError):
         return False
 

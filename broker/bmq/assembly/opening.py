@@ -63,8 +63,8 @@ FAULTS_SHOWN = 10
 
 SET = (FileType.JOURNAL, FileType.DATA, FileType.QLIST)
 
-# Size of the longest headers, those of a journal. The first record of any file extends beyond.
-HEADERS_SIZE_MAX = 44
+# Size of the longest headers that are written, those of a journal. The first record of any file extends beyond.
+HEADERS_WRITTEN_MAX = max(len(initial_bytes(file_type, 0)) for file_type in SET)
 
 # Keys of 40 bits that differ in at most this many bits count as one corrupted key: one random pair in ten million does.
 ROTTEN_BITS_MAX = 4
@@ -365,7 +365,7 @@ def _never_finished(directory: Directory, file_set: FileSet, limits: PartitionLi
 
 
 def _is_unfinished(journal: StoreFile) -> bool:
-    if written_end(journal) <= HEADERS_SIZE_MAX:
+    if written_end(journal) <= HEADERS_WRITTEN_MAX:
         return True
     if not any(journal.buffer[:MAGIC_SIZE]):
         # A replica writes the header, its magic last, when everything that it receives or copies is there. And after a
@@ -392,7 +392,7 @@ def _first_sync_point(opened: OpenedFile) -> int:
 def _is_blank(directory: Directory, name: str, size: int) -> bool:
     file = directory.open(name, size)
     try:
-        return written_end(file) <= HEADERS_SIZE_MAX
+        return written_end(file) <= HEADERS_WRITTEN_MAX
     finally:
         file.close()
 

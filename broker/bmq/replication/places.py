@@ -260,7 +260,6 @@ def _payload_size(data: Buffer, offset: int) -> int:
     end = offset + (lengths & MESSAGE_WORDS_MASK) * WORD
     if not offset < end <= len(data):
         return 0
-    size: int = (
-        end - offset - ((lengths >> HEADER_WORDS_SHIFT) + (options >> OPTIONS_WORDS_SHIFT)) * WORD - data[end - 1]
-    )
+    front = ((lengths >> HEADER_WORDS_SHIFT) + (options >> OPTIONS_WORDS_SHIFT)) * WORD
+    size: int = end - offset - front - data[end - 1]
     return size

@@ -25,6 +25,7 @@ __all__ = [
     "DATA_FILE_HEADER",
     "DATA_FILE_SIZE_MAX",
     "FILE_HEADER",
+    "HEADERS_SIZE_MAX",
     "JOURNAL_FILE_HEADER",
     "JOURNAL_FILE_SIZE_MAX",
     "JOURNAL_RECORD_SIZE",
@@ -152,6 +153,9 @@ FILE_HEADER = Layout(FileHeader, size=32, upstream="mqbs::FileHeader")
 DATA_FILE_HEADER = Layout(DataFileHeader, size=8, upstream="mqbs::DataFileHeader")
 JOURNAL_FILE_HEADER = Layout(JournalFileHeader, size=12, upstream="mqbs::JournalFileHeader")
 QLIST_FILE_HEADER = Layout(QlistFileHeader, size=4, upstream="mqbs::QlistFileHeader")
+
+# What a reader of both headers needs at most: each gives its own size, in words, in 6 and in 8 bits.
+HEADERS_SIZE_MAX = (FILE_HEADER.mask("header_words") + 0xFF) * WORD
 
 TypeHeader = DataFileHeader | JournalFileHeader | QlistFileHeader
 

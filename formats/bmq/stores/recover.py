@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from formats.bmq.disk.data import DataRecord, parse_data_record
-from formats.bmq.disk.files import JOURNAL_RECORD_SIZE, FileType, OpenedFile, open_file
+from formats.bmq.disk.files import HEADERS_SIZE_MAX, JOURNAL_RECORD_SIZE, FileType, OpenedFile, open_file
 from formats.bmq.disk.journal import (
     ANY_RECORD,
     JOURNAL_OP_RECORD,
@@ -42,7 +42,6 @@ __all__ = [
 ]
 
 CHUNK_RECORDS = 1 << 16
-HEADERS_MAX = 1 << 11
 
 
 class JournalExtent(NamedTuple):
@@ -78,7 +77,7 @@ def find_journal_extent(read: Callable[[int, int], Buffer], size: int) -> Journa
     `read(offset, size)` may return fewer bytes than requested, since a file may be truncated while it is read. An empty
     buffer stands for zeros.
     """
-    opened = open_file(read(0, min(size, HEADERS_MAX)), FileType.JOURNAL)
+    opened = open_file(read(0, min(size, HEADERS_SIZE_MAX)), FileType.JOURNAL)
     first = opened.first_record_offset
 
     def records_at(index: int, count: int) -> NDArray[Any]:

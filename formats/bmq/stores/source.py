@@ -11,9 +11,8 @@ from formats.schema import Buffer
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
-__all__ = ["HEADERS_SIZE_MAX", "FileView", "Source", "scan_source"]
+__all__ = ["FileView", "Source", "scan_source"]
 
-HEADERS_SIZE_MAX = 1 << 10
 """No less than what the headers at the start of a file take."""
 
 

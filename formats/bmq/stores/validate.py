@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 from formats.bmq.disk.columns import kinds_of
 from formats.bmq.disk.files import (
+    HEADERS_SIZE_MAX,
     JOURNAL_RECORD_SIZE,
     FileType,
     JournalFileHeader,
@@ -36,7 +37,7 @@ from formats.bmq.stores.check_records import Chunk, Order, check_fields, check_o
 from formats.bmq.stores.check_references import References
 from formats.bmq.stores.faults import Fault, fault
 from formats.bmq.stores.recover import JournalExtent, find_journal_extent, iter_qlist
-from formats.bmq.stores.source import HEADERS_SIZE_MAX, FileView, Source, scan_source
+from formats.bmq.stores.source import FileView, Source, scan_source
 from formats.errors import FormatError
 
 if TYPE_CHECKING:

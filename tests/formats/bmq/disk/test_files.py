@@ -6,6 +6,7 @@ import pytest
 
 from formats.bmq.disk.files import (
     FILE_HEADER,
+    HEADERS_SIZE_MAX,
     JOURNAL_FILE_HEADER,
     FileSet,
     FileType,
@@ -181,3 +182,13 @@ def test_a_rollover_is_finished_once_the_header_names_its_sync_point() -> None:
     assert not rollover_finished(start)
     start[-1] = 11
     assert rollover_finished(start)
+
+
+@pytest.mark.parametrize("file_type", [FileType.DATA, FileType.JOURNAL, FileType.QLIST])
+def test_headers_of_any_size_that_they_can_declare_are_within_the_bound(file_type: FileType) -> None:
+    written = initial_bytes(file_type, 3)
+    file = FILE_HEADER.unpack(written)._replace(header_words=63)
+    first = FILE_HEADER.pack(file).ljust(63 * WORD, b"\0")
+    second = b"\xff" + written[FILE_HEADER.size + 1 :]
+    opened = open_file((first + second).ljust(HEADERS_SIZE_MAX, b"\0"), file_type)
+    assert opened.first_record_offset == HEADERS_SIZE_MAX
