@@ -237,7 +237,7 @@ def pack_into(buffer, offset, v):
 
     @cached_property
     def _offsets(self) -> list[int]:
-        """Where each word begins, in bytes, and the end of the last."""
+        """The offset in bytes of each word, and the end of the last."""
         return list(accumulate((struct.calcsize(f">{word.kind.struct_code}") for word in self._words), initial=0))
 
     def offset(self, name: str) -> int:
