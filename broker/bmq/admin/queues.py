@@ -51,6 +51,9 @@ __all__ = ["domain_meter", "queue_internals", "queue_meter", "queue_uri"]
 
 PRIMARY_QUEUE_ID = 0xFFFF_FFFE
 
+# Of a limit of unconfirmed messages or bytes, the lowest first.
+STATES = ("STATE_NORMAL", "STATE_HIGH_WATERMARK", "STATE_FULL")
+
 Held = tuple[Session, Handle]
 
 
@@ -200,21 +203,28 @@ def _sub_stream(stream: Stream) -> QueueHandleSubStream:
 
 
 def _monitor(subscription: Subscription) -> UsageMonitor:
-    messages_state = "STATE_NORMAL" if subscription.messages_left > 0 else "STATE_FULL"
-    bytes_state = "STATE_NORMAL" if subscription.bytes_left > 0 else "STATE_FULL"
+    messages_state = _state(subscription.messages_left, subscription.messages_low)
+    bytes_state = _state(subscription.bytes_left, subscription.bytes_low)
     return UsageMonitor(
-        state=max(messages_state, bytes_state, key=("STATE_NORMAL", "STATE_FULL").index),
+        state=max(messages_state, bytes_state, key=STATES.index),
         messages_state=messages_state,
-        num_messages=subscription.messages_max - subscription.messages_left,
+        num_messages=subscription.holds,
         messages_low_watermark_ratio=0,
         messages_high_watermark_ratio=0,
         messages_capacity=subscription.messages_max,
         bytes_state=bytes_state,
-        num_bytes=subscription.bytes_max - subscription.bytes_left,
+        num_bytes=subscription.holds_bytes,
         bytes_low_watermark_ratio=0,
         bytes_high_watermark_ratio=0,
         bytes_capacity=subscription.bytes_max,
     )
+
+
+def _state(left: int, low: int) -> str:
+    """Return the state of a limit, of which so much is left; it is full until `low` is."""
+    if left <= 0:
+        return "STATE_FULL"
+    return "STATE_HIGH_WATERMARK" if left <= low else "STATE_NORMAL"
 
 
 # -- routing

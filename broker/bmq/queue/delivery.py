@@ -424,10 +424,14 @@ class Delivery:
 
 def release(subscription: Subscription, message: Message) -> None:
     """Release a message from a consumer's limits."""
-    subscription.messages_left += 1
-    subscription.bytes_left += message.size
-    if subscription.group is not None:
-        subscription.group.blocked = False
+    messages_left, bytes_left = subscription.messages_left, subscription.bytes_left
+    if messages_left > 0 and bytes_left > 0:
+        subscription.messages_left = messages_left + 1
+        subscription.bytes_left = bytes_left + message.size
+        if subscription.group is not None:
+            subscription.group.blocked = False
+    else:
+        subscription.regain(message.size)
 
 
 def _message_values(message: Message, data: memoryview) -> Values:

@@ -75,7 +75,7 @@ def _empty(app: App) -> list[Discarded]:
         stream.unconfirmed = Chunked()
         stream.former = []
         for subscription in stream.subscriptions:
-            subscription.messages_left, subscription.bytes_left = subscription.messages_max, subscription.bytes_max
+            subscription.clear()
     return thrown
 
 

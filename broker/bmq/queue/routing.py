@@ -20,6 +20,9 @@ from formats.bmq.expressions import Expression, ExpressionError, Values, compile
 
 __all__ = ["App", "Group", "Stream", "Subscription"]
 
+# A full subscription gets more when so much of its limit is left: what ceil(0.8 * limit) leaves.
+LOW_DIVISOR = 5
+
 # The time of a stream's last message if there was none, or if the next may be sent at once.
 NEVER_MS = -(1 << 62)
 
@@ -27,15 +30,23 @@ NEVER_MS = -(1 << 62)
 class Subscription:
     """One subscription of a stream: its remaining limits count down as messages are sent, and up as they are confirmed.
 
+    One that has reached a limit gets nothing more until only four fifths of it are unconfirmed: what is confirmed until
+    then is in `messages_freed` and `bytes_freed`, which are 0 while there is room. `messages_low` and `bytes_low` are
+    what must be left of each limit.
+
     `text` is its expression, empty for all messages; `count` is the number of messages in a row in its turn.
     """
 
     __slots__ = (
+        "bytes_freed",
         "bytes_left",
+        "bytes_low",
         "bytes_max",
         "count",
         "group",
+        "messages_freed",
         "messages_left",
+        "messages_low",
         "messages_max",
         "priority",
         "stream",
@@ -59,6 +70,8 @@ class Subscription:
         self.priority = priority
         self.messages_max = self.messages_left = messages_max
         self.bytes_max = self.bytes_left = bytes_max
+        self.messages_freed = self.bytes_freed = 0
+        self.messages_low, self.bytes_low = messages_max // LOW_DIVISOR, bytes_max // LOW_DIVISOR
         self.text = text
         self.count = self.turns_left = count
         self.group: Group | None = None
@@ -66,13 +79,44 @@ class Subscription:
     @property
     def holds(self) -> int:
         """Number of messages sent and not confirmed yet."""
-        return self.messages_max - self.messages_left
+        return self.messages_max - self.messages_left - self.messages_freed
+
+    @property
+    def holds_bytes(self) -> int:
+        """Size of the messages sent and not confirmed yet."""
+        return self.bytes_max - self.bytes_left - self.bytes_freed
+
+    def regain(self, size: int) -> None:
+        """Count a message confirmed that has no room left, of messages or bytes."""
+        if self.messages_left > 0:
+            self.messages_left += 1
+        else:
+            self.messages_freed += 1
+            left = self.messages_left + self.messages_freed
+            if left >= self.messages_low:
+                self.messages_left, self.messages_freed = left, 0
+        if self.bytes_left > 0:
+            self.bytes_left += size
+        else:
+            self.bytes_freed += size
+            left = self.bytes_left + self.bytes_freed
+            if left >= self.bytes_low:
+                self.bytes_left, self.bytes_freed = left, 0
+        if self.messages_left > 0 and self.bytes_left > 0 and self.group is not None:
+            self.group.blocked = False
+
+    def clear(self) -> None:
+        """Take all messages back."""
+        self.messages_left, self.bytes_left = self.messages_max, self.bytes_max
+        self.messages_freed = self.bytes_freed = 0
 
     def become(self, other: Subscription) -> None:
         """Take over another subscription's parameters; this one's messages count against them."""
         self.messages_left = other.messages_left - self.holds
-        self.bytes_left = other.bytes_left - (self.bytes_max - self.bytes_left)
+        self.bytes_left = other.bytes_left - self.holds_bytes
+        self.messages_freed = self.bytes_freed = 0
         self.messages_max, self.bytes_max = other.messages_max, other.bytes_max
+        self.messages_low, self.bytes_low = other.messages_low, other.bytes_low
         self.subscription_id, self.text, self.priority = other.subscription_id, other.text, other.priority
         self.count = self.turns_left = other.count
 

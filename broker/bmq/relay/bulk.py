@@ -179,10 +179,14 @@ def _confirm(relay: RelayQueue, stream: Stream, guids: Sequence[bytes]) -> None:
                 relay.confirm(stream, guid)
                 continue
             message, subscription = held
-            subscription.messages_left += 1
-            subscription.bytes_left += message.size
-            if subscription.group is not None:
-                subscription.group.blocked = False
+            messages_left, bytes_left = subscription.messages_left, subscription.bytes_left
+            if messages_left > 0 and bytes_left > 0:
+                subscription.messages_left = messages_left + 1
+                subscription.bytes_left = bytes_left + message.size
+                if subscription.group is not None:
+                    subscription.group.blocked = False
+            else:
+                subscription.regain(message.size)
             app.statistics.answered(now_ms - message.sent_ms)
             confirmed.append(guid)
             size += message.size

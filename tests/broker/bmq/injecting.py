@@ -342,7 +342,10 @@ def _app(app: App, names: dict[Session, str]) -> dict[str, Any]:
                 stream.sub_queue_id,
                 stream.readers,
                 sorted(stream.unconfirmed),
-                [(each.subscription_id, each.messages_left, each.bytes_left) for each in stream.subscriptions],
+                [
+                    (each.subscription_id, each.messages_left, each.bytes_left, each.messages_freed, each.bytes_freed)
+                    for each in stream.subscriptions
+                ],
             )
             for stream in app.streams
         ],

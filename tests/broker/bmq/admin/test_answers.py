@@ -232,6 +232,28 @@ def test_the_internals_of_a_queue(node: Administered) -> None:
     assert (monitor["state"], monitor["numMessages"], monitor["messagesCapacity"]) == ("STATE_FULL", 2, 2)
 
 
+def test_the_states_of_a_consumers_limits(node: Administered) -> None:
+    node.producer(PRIORITY, [10] * 20)
+    consumer = node.rig.connect()
+
+    def states() -> tuple[str, int, str, int]:
+        state = node.json("DOMAINS DOMAIN priority QUEUE q INTERNALS")["queueInternals"]["state"]
+        (monitor,) = state["handles"][1]["subStreams"][0]["unconfirmedMonitors"]
+        assert monitor["state"] == monitor["messagesState"]
+        return monitor["messagesState"], monitor["numMessages"], monitor["bytesState"], monitor["numBytes"]
+
+    consumer.read(1, PRIORITY, messages_max=50, bytes_max=1000)
+    assert states() == ("STATE_NORMAL", 20, "STATE_NORMAL", 200)
+    consumer.configure(1, messages_max=25, bytes_max=1000)
+    assert states() == ("STATE_HIGH_WATERMARK", 20, "STATE_NORMAL", 200)
+    consumer.configure(1, messages_max=20, bytes_max=250)
+    assert states() == ("STATE_FULL", 20, "STATE_HIGH_WATERMARK", 200)
+    consumer.confirm(1, guid(0), guid(1), guid(2))
+    assert states() == ("STATE_FULL", 17, "STATE_NORMAL", 170)
+    consumer.confirm(1, guid(3), guid(4))
+    assert states() == ("STATE_NORMAL", 15, "STATE_NORMAL", 150)
+
+
 def test_an_app_that_the_domain_does_not_have_is_unauthorized(node: Administered) -> None:
     consumer = node.rig.connect()
     consumer.open(1, FANOUT, READ, "stranger", 1)

@@ -138,7 +138,9 @@ class History:
         for stream in app.streams:
             for subscription in stream.subscriptions:
                 used = sum(1 for _, by in stream.unconfirmed.values() if by is subscription)
-                assert subscription.messages_left == subscription.messages_max - used
+                assert subscription.holds == used
+                assert not (subscription.messages_freed and subscription.messages_left > 0)
+                assert not (subscription.bytes_freed and subscription.bytes_left > 0)
         if any(message.outstanding & app.bit for message in (*app.pending, *app.redelivery)):
             assert not any(map(has_room, app.groups.values()))
         for message in app.aside.values():
