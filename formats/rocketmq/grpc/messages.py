@@ -101,7 +101,7 @@ def _classes() -> dict[str, Any]:
 _CLASSES: Final = _classes()
 
 
-def make(name: str, **fields: Any) -> Message:
+def make(name: str, /, **fields: Any) -> Message:
     """Make a message."""
     return _CLASSES[name](**fields)
 

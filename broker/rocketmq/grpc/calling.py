@@ -1,0 +1,43 @@
+"""Calls as the parts of the service take them, and clients as they see them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import NamedTuple, Protocol
+
+from formats.rocketmq.frame import Frame
+from formats.rocketmq.grpc.messages import Message
+from formats.rocketmq.hosts import Host
+
+__all__ = ["Answer", "Asked", "Asker", "Handler", "Handlers"]
+
+
+class Asker(Protocol):
+    """The client that calls, on whose behalf the broker is asked."""
+
+    @property
+    def client_id(self) -> str: ...
+
+    @property
+    def host(self) -> Host: ...
+
+    def ask(self, frame: Frame, done: Callable[[Frame], None]) -> None:
+        """Ask the broker; `done` gets the answer later. It may raise `Rejected`, as a handler may."""
+        ...
+
+
+class Asked(NamedTuple):
+    """A call: its request, who made it and when, and the time that it has (None: any)."""
+
+    request: Message
+    client: Asker
+    now_ms: int
+    left_ms: int | None
+    is_over: Callable[[], bool]
+
+
+# Takes the answer.
+Answer = Callable[[Message], None]
+# Carries out a call, now or later. Raises `Rejected` for one that is not carried out.
+Handler = Callable[[Asked, Answer], None]
+Handlers = Mapping[str, Handler]

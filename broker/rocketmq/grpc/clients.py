@@ -1,0 +1,171 @@
+"""The clients of version 5: their settings, their membership of groups, and the stream by which the broker asks them.
+
+Source: GrpcClientSettingsManager, ClientActivity. A client tells its settings over the stream of Telemetry, and is
+answered with those that hold; what it says of groups goes to the broker as the heartbeats of other clients do.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Final
+
+from broker.rocketmq.core.filters import SQL92, make_subscription
+from broker.rocketmq.core.groups import Groups
+from broker.rocketmq.grpc.calling import Answer, Asked, Handlers
+from broker.rocketmq.grpc.conversion import BODY_BYTES_MAX
+from broker.rocketmq.grpc.loopback import Loopback
+from broker.rocketmq.grpc.session import Call
+from broker.rocketmq.grpc.statuses import OK, Rejected, rejection, status
+from broker.rocketmq.grpc.validation import check_group, check_topic
+from formats.rocketmq.client_bodies import HEARTBEAT, ConsumerData, GroupConfig, Heartbeat, ProducerData, Subscription
+from formats.rocketmq.codes import RequestCode, ResponseCode
+from formats.rocketmq.frame import Frame, LanguageCode
+from formats.rocketmq.grpc.codes import ClientType, Code, FilterType
+from formats.rocketmq.grpc.messages import Message, duration_of_ms, make
+from formats.rocketmq.hosts import Host
+
+__all__ = ["Client", "ClientCalls"]
+
+_PRODUCER_ATTEMPTS: Final = 3
+_PRODUCER_FIRST_MS, _PRODUCER_LAST_MS = 10, 1_000
+_FACTOR: Final = 2.0
+_BATCH: Final = 32
+_POLL_MS: Final = 20_000
+# The times after which messages come again (source: CustomizedRetryPolicy, ExponentialRetryPolicy).
+_STEPS_S: Final = (1, 5, 10, 30, 60, 120, 180, 240, 300, 360, 420, 480, 540, 600, 1200, 1800, 3600, 7200)
+_FIRST_MS, _LAST_MS = 5_000, 7_200_000
+_CONSUME_TYPES: Final = {
+    ClientType.PUSH_CONSUMER: "CONSUME_PASSIVELY",
+    ClientType.SIMPLE_CONSUMER: "CONSUME_ACTIVELY",
+}
+
+
+class Client:
+    """A client: who it is, its settings if it has told them, and its open stream of Telemetry if it has one."""
+
+    def __init__(self, client_id: str, host: Host, language: str) -> None:
+        self.client_id = client_id
+        self.host = host
+        self.language = LanguageCode.__members__.get(language.upper(), LanguageCode.OTHER)
+        self.heard_ms = 0
+        self.settings: Message | None = None
+        self.telemetry: Call | None = None
+        self.link: Loopback | None = None
+
+
+class ClientCalls:
+    """Takes what clients say of themselves. `find` gives the client of a call, `leave` forgets it."""
+
+    def __init__(self, groups: Groups, find: Callable[[Asked], Client], leave: Callable[[Client], None]) -> None:
+        self._groups = groups
+        self._find = find
+        self._leave = leave
+        self.handlers: Handlers = {
+            "Heartbeat": self._heartbeat,
+            "NotifyClientTermination": self._terminate,
+            "Telemetry": self._command,
+        }
+
+    def _command(self, asked: Asked, answer: Answer) -> None:
+        """Take what comes over the stream of Telemetry. Only settings are answered."""
+        if asked.request.WhichOneof("command") != "settings":
+            return
+        told = asked.request.settings
+        kind = told.WhichOneof("pub_sub")
+        if kind is None:
+            raise Rejected(Code.BAD_REQUEST, "there is no publishing or subscription data in settings")
+        client = self._find(asked)
+        settings = make("Settings")
+        settings.CopyFrom(told)
+        if kind == "publishing":
+            for topic in settings.publishing.topics:
+                check_topic(topic)
+            _complete_producer(settings)
+        else:
+            group = check_group(settings.subscription.group)
+            config = self._groups.find(group, asked.now_ms) or GroupConfig(group)
+            _complete_consumer(settings, config)
+        settings.metric.CopyFrom(make("Metric"))
+
+        def registered(frame: Frame) -> None:
+            if frame.code != ResponseCode.SUCCESS:
+                raise rejection(frame)
+            client.settings = settings
+            answer(make("TelemetryCommand", status=OK, settings=settings))
+
+        asked.client.ask(_heartbeat(client, settings), registered)
+
+    def _heartbeat(self, asked: Asked, answer: Answer) -> None:
+        client = self._find(asked)
+        settings = client.settings
+        if settings is None:
+            raise Rejected(Code.UNRECOGNIZED_CLIENT_TYPE, "cannot find client settings for this client")
+        if settings.client_type in _CONSUME_TYPES:
+            check_group(asked.request.group)
+        elif settings.client_type != ClientType.PRODUCER:
+            raise Rejected(Code.UNRECOGNIZED_CLIENT_TYPE, ClientType(settings.client_type).name)
+
+        def done(frame: Frame) -> None:
+            if frame.code != ResponseCode.SUCCESS:
+                raise rejection(frame)
+            answer(make("HeartbeatResponse", status=OK))
+
+        asked.client.ask(_heartbeat(client, settings), done)
+
+    def _terminate(self, asked: Asked, answer: Answer) -> None:
+        client = self._find(asked)
+        if client.settings is None:
+            text = "cannot find client settings for this client"
+            answer(make("NotifyClientTerminationResponse", status=status(Code.UNRECOGNIZED_CLIENT_TYPE, text)))
+            return
+        self._leave(client)
+        answer(make("NotifyClientTerminationResponse", status=OK))
+
+
+def _heartbeat(client: Client, settings: Message) -> Frame:
+    """Make the broker's kind of heartbeat. Raises `Rejected`."""
+    consumers, producers = [], []
+    if settings.WhichOneof("pub_sub") == "publishing":
+        producers = [ProducerData(topic.name) for topic in settings.publishing.topics]
+    else:
+        subscription = settings.subscription
+        kind = _CONSUME_TYPES.get(settings.client_type)
+        if kind is None:
+            raise Rejected(Code.UNRECOGNIZED_CLIENT_TYPE, f"client type {settings.client_type} does not consume here")
+        entries = [_subscription(entry) for entry in subscription.subscriptions]
+        consumers = [ConsumerData(subscription.group.name, kind, subscription_data_set=entries)]
+    body = HEARTBEAT.write(Heartbeat(client.client_id, consumers, producers))
+    return Frame(RequestCode.HEART_BEAT, 0, body=body, language=client.language)
+
+
+def _subscription(entry: Message) -> Subscription:
+    topic, expression = check_topic(entry.topic), entry.expression.expression
+    if entry.expression.type == FilterType.SQL:
+        return Subscription(topic, expression, SQL92)
+    return make_subscription(topic, expression)
+
+
+def _complete_producer(settings: Message) -> None:
+    backoff = settings.backoff_policy
+    backoff.max_attempts = _PRODUCER_ATTEMPTS
+    _exponential(backoff, _PRODUCER_FIRST_MS, _PRODUCER_LAST_MS)
+    settings.publishing.validate_message_type = True
+    settings.publishing.max_body_size = BODY_BYTES_MAX
+
+
+def _complete_consumer(settings: Message, config: GroupConfig) -> None:
+    subscription, backoff = settings.subscription, settings.backoff_policy
+    subscription.receive_batch_size = _BATCH
+    subscription.long_polling_timeout.CopyFrom(duration_of_ms(_POLL_MS))
+    subscription.fifo = config.consume_message_orderly
+    backoff.max_attempts = config.retry_max_times + 1
+    if config.group_retry_policy.type == "EXPONENTIAL":
+        _exponential(backoff, _FIRST_MS, _LAST_MS)
+    else:
+        steps = make("CustomizedBackoff", next=[duration_of_ms(step * 1000) for step in _STEPS_S])
+        backoff.customized_backoff.CopyFrom(steps)
+
+
+def _exponential(backoff: Message, first_ms: int, last_ms: int) -> None:
+    first, last = duration_of_ms(first_ms), duration_of_ms(last_ms)
+    backoff.exponential_backoff.CopyFrom(make("ExponentialBackoff", initial=first, max=last, multiplier=_FACTOR))

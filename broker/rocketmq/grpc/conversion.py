@@ -1,0 +1,229 @@
+"""Messages of gRPC as the broker stores them, and stored messages as gRPC has them.
+
+Source: SendMessageActivity, GrpcConverter.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from typing import Final
+
+from broker.rocketmq.grpc.statuses import Rejected
+from broker.rocketmq.grpc.validation import check_word, has_control_character
+from formats.rocketmq.flags import SystemFlag, Transaction
+from formats.rocketmq.grpc.codes import Code, DigestType, Encoding, MessageType
+from formats.rocketmq.grpc.messages import Message, make, ms_of, time_of_ms
+from formats.rocketmq.hosts import Host
+from formats.rocketmq.message_ids import OffsetId
+from formats.rocketmq.properties import decode_properties
+from formats.rocketmq.record import Record
+
+__all__ = ["BODY_BYTES_MAX", "message_of", "message_type", "properties_of", "system_flags_of"]
+
+BODY_BYTES_MAX: Final = 4 << 20
+_PROPERTIES_MAX: Final = 128
+_PROPERTIES_BYTES_MAX: Final = 16 << 10
+_GROUP_BYTES_MAX: Final = 64
+_DELAY_MS_MAX: Final = 86_400_000
+_RECOVERY_S_MAX: Final = 3_600
+
+_COMPRESSED: Final = int(SystemFlag.COMPRESSED)
+_PREPARED: Final = int(Transaction.PREPARED)
+
+# Properties with a meaning of their own (source: MessageConst); users cannot give them, nor do they see them.
+_RESERVED: Final = frozenset(
+    (
+        "TRACE_ON",
+        "MSG_REGION",
+        "KEYS",
+        "TAGS",
+        "WAIT",
+        "DELAY",
+        "RETRY_TOPIC",
+        "REAL_TOPIC",
+        "REAL_QID",
+        "TRAN_MSG",
+        "PGROUP",
+        "MIN_OFFSET",
+        "MAX_OFFSET",
+        "BUYER_ID",
+        "ORIGIN_MESSAGE_ID",
+        "TRANSFER_FLAG",
+        "CORRECTION_FLAG",
+        "MQ2_FLAG",
+        "RECONSUME_TIME",
+        "UNIQ_KEY",
+        "MAX_RECONSUME_TIMES",
+        "CONSUME_START_TIME",
+        "POP_CK",
+        "POP_CK_OFFSET",
+        "1ST_POP_TIME",
+        "TRAN_PREPARED_QUEUE_OFFSET",
+        "DUP_INFO",
+        "EXTEND_UNIQ_INFO",
+        "INSTANCE_ID",
+        "CORRELATION_ID",
+        "REPLY_TO_CLIENT",
+        "TTL",
+        "ARRIVE_TIME",
+        "PUSH_REPLY_TIME",
+        "CLUSTER",
+        "MSG_TYPE",
+        "INNER_MULTI_QUEUE_OFFSET",
+        "TIMER_DELAY_MS",
+        "TIMER_DELAY_SEC",
+        "TIMER_DELIVER_MS",
+        "TIMER_ENQUEUE_MS",
+        "TIMER_DEQUEUE_MS",
+        "TIMER_ROLL_TIMES",
+        "TIMER_OUT_MS",
+        "TIMER_DEL_UNIQKEY",
+        "TIMER_DELAY_LEVEL",
+        "__BORNHOST",
+        "BORN_TIMESTAMP",
+        "DLQ_ORIGIN_TOPIC",
+        "DLQ_ORIGIN_MESSAGE_ID",
+        "__CRC32#",
+    )
+)
+
+
+def system_flags_of(message: Message) -> int:
+    """The system flags of a message to be stored."""
+    system = message.system_properties
+    flags = _COMPRESSED if system.body_encoding == Encoding.GZIP else 0
+    return flags | (_PREPARED if system.message_type == MessageType.TRANSACTION else 0)
+
+
+def properties_of(message: Message, producer_group: str, host: Host, now_ms: int) -> dict[str, str]:
+    """The properties of a message to be stored. Raises `Rejected` for one that cannot be."""
+    size = len(message.body)
+    if not size:
+        raise Rejected(Code.MESSAGE_BODY_EMPTY, "message body cannot be empty")
+    if size > BODY_BYTES_MAX:
+        raise Rejected(Code.MESSAGE_BODY_TOO_LARGE, f"message body cannot exceed the max {BODY_BYTES_MAX}")
+    system = message.system_properties
+    properties = _user_properties(message)
+    if not system.message_id.strip():
+        raise Rejected(Code.ILLEGAL_MESSAGE_ID, "message id cannot be empty")
+    if has_control_character(system.message_id):
+        raise Rejected(Code.ILLEGAL_MESSAGE_ID, "message id cannot contain control character")
+    properties["UNIQ_KEY"] = system.message_id
+    if system.message_type == MessageType.TRANSACTION:
+        properties["TRAN_MSG"] = "true"
+        if system.HasField("orphaned_transaction_recovery_duration"):
+            seconds = int(system.orphaned_transaction_recovery_duration.seconds)
+            if seconds > _RECOVERY_S_MAX:
+                text = f"the max transaction recovery time of message is too large, max is {_RECOVERY_S_MAX}"
+                raise Rejected(Code.BAD_REQUEST, text)
+            properties["CHECK_IMMUNITY_TIME_IN_SECONDS"] = str(seconds)
+    if system.HasField("delivery_timestamp"):
+        deliver_ms = ms_of(system.delivery_timestamp)
+        if deliver_ms - now_ms > _DELAY_MS_MAX:
+            text = f"the max delay time of message is too large, max is {_DELAY_MS_MAX}"
+            raise Rejected(Code.ILLEGAL_DELIVERY_TIME, text)
+        properties["TIMER_DELIVER_MS"] = str(deliver_ms)
+    properties["RECONSUME_TIME"] = str(system.delivery_attempt)
+    properties["PGROUP"] = producer_group
+    if system.message_group:
+        _check_message_group(system.message_group)
+        properties["__SHARDINGKEY"] = system.message_group
+    if system.trace_context and not has_control_character(system.trace_context):
+        properties["TRACE_CONTEXT"] = system.trace_context
+    born_host = system.born_host.strip()
+    properties["__BORNHOST"] = host.address if not born_host or has_control_character(born_host) else system.born_host
+    properties["BORN_TIMESTAMP"] = str(ms_of(system.born_timestamp))
+    return properties
+
+
+def _check_message_group(group: str) -> None:
+    if len(group.encode()) >= _GROUP_BYTES_MAX:
+        raise Rejected(Code.ILLEGAL_MESSAGE_GROUP, f"message group exceed the max size {_GROUP_BYTES_MAX}")
+    check_word(group, "message group", Code.ILLEGAL_MESSAGE_GROUP)
+
+
+def _user_properties(message: Message) -> dict[str, str]:
+    """The user's properties, with the tag and the keys. Raises `Rejected`."""
+    properties = dict(message.user_properties)
+    if len(properties) > _PROPERTIES_MAX:
+        text = f"too many user properties, max is {_PROPERTIES_MAX}"
+        raise Rejected(Code.MESSAGE_PROPERTIES_TOO_LARGE, text)
+    for name, value in properties.items():
+        if name in _RESERVED:
+            raise Rejected(Code.ILLEGAL_MESSAGE_PROPERTY_KEY, f"property is used by system: {name}")
+        for text, what in ((name, "key"), (value, "value")):
+            if has_control_character(text):
+                reason = f"the {what} of property cannot contain control character"
+                raise Rejected(Code.ILLEGAL_MESSAGE_PROPERTY_KEY, reason)
+    size = sum(len(name.encode()) + len(value.encode()) for name, value in properties.items())
+    system = message.system_properties
+    tag, keys = system.tag, list(system.keys)
+    check_word(tag, "tag", Code.ILLEGAL_MESSAGE_TAG)
+    if "|" in tag:
+        raise Rejected(Code.ILLEGAL_MESSAGE_TAG, "tag cannot contain '|'")
+    for key in keys:
+        check_word(key, "key", Code.ILLEGAL_MESSAGE_KEY)
+    size += len(tag.encode()) + sum(len(key.encode()) for key in keys)
+    if size > _PROPERTIES_BYTES_MAX:
+        text = f"the total size of user property is too large, max is {_PROPERTIES_BYTES_MAX}"
+        raise Rejected(Code.MESSAGE_PROPERTIES_TOO_LARGE, text)
+    if tag:
+        properties["TAGS"] = tag
+    if keys:
+        properties["KEYS"] = " ".join(keys)
+    return properties
+
+
+def message_type(properties: dict[str, str]) -> MessageType:
+    """The kind of a message by its properties."""
+    if properties.get("TRAN_MSG") == "true":
+        return MessageType.TRANSACTION
+    if any(name in properties for name in ("DELAY", "TIMER_DELIVER_MS", "TIMER_DELAY_SEC", "TIMER_DELAY_MS")):
+        return MessageType.DELAY
+    return MessageType.FIFO if "__SHARDINGKEY" in properties else MessageType.NORMAL
+
+
+def message_of(record: Record, handle: str | None, attempts: int, now_ms: int) -> Message:
+    """Make the message of a record, which was given out `attempts` times before, and its receipt handle."""
+    properties = decode_properties(record.properties)
+    store_host = Host.unpack(record.store_host)
+    body = bytes(record.body)
+    message = make("Message", body=body)
+    message.topic.name = record.topic
+    message.user_properties.update({name: text for name, text in properties.items() if name not in _RESERVED})
+    system = message.system_properties
+    if "TAGS" in properties:
+        system.tag = properties["TAGS"]
+    if "KEYS" in properties:
+        system.keys.extend(properties["KEYS"].split(" "))
+    system.message_id = properties.get("UNIQ_KEY") or str(OffsetId(store_host, record.physical_offset))
+    system.body_digest.type = DigestType.MD5
+    system.body_digest.checksum = hashlib.md5(body, usedforsecurity=False).hexdigest().upper()
+    system.body_encoding = Encoding.GZIP if record.system_flags & _COMPRESSED else Encoding.IDENTITY
+    system.message_type = message_type(properties)
+    system.born_timestamp.CopyFrom(time_of_ms(record.born_ms))
+    system.born_host = properties.get("__BORNHOST", "").strip() or Host.unpack(record.born_host).address
+    system.store_timestamp.CopyFrom(time_of_ms(record.stored_ms))
+    system.store_host = str(store_host)
+    _set_delivery(system, properties, now_ms)
+    if "__SHARDINGKEY" in properties:
+        system.message_group = properties["__SHARDINGKEY"]
+    if handle is not None:
+        system.receipt_handle = handle
+    system.queue_id = record.queue_id
+    system.queue_offset = record.queue_offset
+    system.delivery_attempt = attempts + 1
+    if "TRACE_CONTEXT" in properties:
+        system.trace_context = properties["TRACE_CONTEXT"]
+    if "DLQ_ORIGIN_TOPIC" in properties and "DLQ_ORIGIN_MESSAGE_ID" in properties:
+        system.dead_letter_queue.topic = properties["DLQ_ORIGIN_TOPIC"]
+        system.dead_letter_queue.message_id = properties["DLQ_ORIGIN_MESSAGE_ID"]
+    return message
+
+
+def _set_delivery(system: Message, properties: dict[str, str], now_ms: int) -> None:
+    delay, deliver = properties.get("TIMER_DELAY_SEC", ""), properties.get("TIMER_DELIVER_MS", "")
+    if delay.isdecimal():
+        system.delivery_timestamp.CopyFrom(time_of_ms(now_ms + int(delay[:9]) * 1000))
+    elif deliver.isdecimal() and len(deliver) < 16:
+        system.delivery_timestamp.CopyFrom(time_of_ms(int(deliver)))

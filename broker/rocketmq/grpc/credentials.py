@@ -1,0 +1,38 @@
+"""The signature of a call (source: DefaultAuthenticationContextBuilder, AuthenticationHeader).
+
+Signed is the time that the call says, and nothing else: whoever has seen a call can make others.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import hmac
+from collections.abc import Mapping
+from typing import NamedTuple
+
+__all__ = ["Credential", "is_signed_with", "read_credential"]
+
+
+class Credential(NamedTuple):
+    """The name of a user, and what it has signed, with the signature."""
+
+    name: str
+    date_time: str
+    signature: str
+
+
+def read_credential(headers: Mapping[str, str]) -> Credential | None:
+    """The credential of a call; None if there is none that can be read."""
+    scheme, _, rest = headers.get("authorization", "").partition(" ")
+    if not scheme:
+        return None
+    parts = dict(part.strip().partition("=")[::2] for part in rest.split(","))
+    name = parts.get("Credential", "").split("/")[0]
+    signature = parts.get("Signature", "")
+    return Credential(name, headers.get("x-mq-date-time", ""), signature) if name and signature else None
+
+
+def is_signed_with(credential: Credential, secret: str) -> bool:
+    """Return whether a credential is signed with a secret; the digits may be written large or small."""
+    expected = hmac.new(secret.encode(), credential.date_time.encode("latin-1"), hashlib.sha1).hexdigest()
+    return hmac.compare_digest(expected.encode(), credential.signature.lower().encode("latin-1", "replace"))

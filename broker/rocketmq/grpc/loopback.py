@@ -1,0 +1,83 @@
+"""The broker of this process, asked by frames as over a connection of the remoting protocol, without a socket.
+
+What the broker sends goes through the same gate as with other connections: with SYNC_FLUSH, answers come when the disk
+has what they are about.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Final
+
+from broker.rocketmq.remoting.session import Gate, Service, Session
+from formats.rocketmq.frame import Frame, next_frame
+from formats.rocketmq.hosts import Host
+from formats.rocketmq.versions import VERSION
+
+__all__ = ["Loopback"]
+
+_INT_MAX: Final = 0x7FFFFFFF
+
+Done = Callable[[Frame], None]
+
+
+class Loopback:
+    """A client's requests to the broker. `changed` is told that `deliver` has something to do.
+
+    `asked` takes what the broker asks of the client.
+    """
+
+    def __init__(
+        self,
+        number: int,
+        host: Host,
+        service: Service,
+        gate: Gate | None,
+        changed: Callable[[Loopback], None],
+        now_ms: Callable[[], int],
+        asked: Callable[[Frame], None],
+    ) -> None:
+        self._service = service
+        self._session = Session(number, host, service, lambda _: changed(self), now_ms, gate)
+        self._asked = asked
+        self._waiting: dict[int, Done] = {}
+        self._opaque = 0
+        self._is_ended = False
+
+    @property
+    def is_over(self) -> bool:
+        """Return whether the broker has ended the connection, or it was ended by `end`."""
+        return self._session.finished
+
+    def ask(self, frame: Frame, done: Done) -> None:
+        """Ask the broker; `done` gets the answer, never at once. Its body is valid during that call only."""
+        if self._session.finished:
+            return
+        self._opaque = self._opaque + 1 & _INT_MAX
+        self._waiting[self._opaque] = done
+        self._service.receive(frame._replace(opaque=self._opaque, version=VERSION), self._session)
+
+    def tell(self, frame: Frame) -> None:
+        """Answer what the broker has asked, with the number of its request."""
+        if not self._session.finished:
+            self._service.receive(frame, self._session)
+
+    def deliver(self) -> None:
+        """Hand on what the broker has sent."""
+        data = memoryview(bytes(self._session.take_output()))
+        at, end = 0, len(data)
+        while (found := next_frame(data, at, end, end)) is not None:
+            frame, at = found
+            if not frame.is_response:
+                self._asked(frame)
+                continue
+            done = self._waiting.pop(frame.opaque, None)
+            if done is not None:
+                done(frame)
+
+    def end(self) -> None:
+        """End it: the broker forgets the client. What was asked is not answered."""
+        if not self._is_ended:
+            self._is_ended = True
+            self._waiting.clear()
+            self._session.end()

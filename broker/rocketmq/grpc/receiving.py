@@ -1,0 +1,398 @@
+"""Calls of consumers: messages, acknowledgements, and other times at which messages come again.
+
+Source: ReceiveMessageActivity, AckMessageActivity, ChangeInvisibleDurationActivity, ForwardMessageToDLQActivity,
+ConsumerProcessor, MQClientAPIImpl.
+
+Each is a request of those who pop. Receipt handles of clients have a word more than the broker's own: the offset of
+the message in the commit log, by which it is found that is to go to the dead letters.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import partial
+from typing import Final, NamedTuple
+
+from broker.rocketmq.core.filters import ALL, SQL92, TAG
+from broker.rocketmq.core.groups import Groups
+from broker.rocketmq.core.options import BrokerOptions
+from broker.rocketmq.core.topics import Topics
+from broker.rocketmq.grpc.calling import Answer, Asked, Handlers
+from broker.rocketmq.grpc.conversion import message_of
+from broker.rocketmq.grpc.routing import find_topic
+from broker.rocketmq.grpc.statuses import OK, Rejected, joint, rejection, status
+from broker.rocketmq.grpc.validation import check_group, check_invisible_ms, check_topic
+from formats.errors import FormatError
+from formats.rocketmq.client_bodies import GroupConfig
+from formats.rocketmq.codes import RequestCode, ResponseCode
+from formats.rocketmq.frame import Frame
+from formats.rocketmq.grpc.codes import Code, FilterType
+from formats.rocketmq.grpc.messages import Message, make, ms_of, time_of_ms
+from formats.rocketmq.headers import consuming
+from formats.rocketmq.headers.codec import HeaderCodec
+from formats.rocketmq.properties import decode_properties
+from formats.rocketmq.receipts import Receipt, kind_of_topic, parse_receipt, real_topic
+from formats.rocketmq.record import Record, decode_record
+
+__all__ = ["Handle", "Receiving", "parse_handle"]
+
+_POP = HeaderCodec(consuming.PopMessageRequest)
+_POPPED = HeaderCodec(consuming.PopMessageResponse)
+_ACK = HeaderCodec(consuming.AckMessageRequest)
+_CHANGE = HeaderCodec(consuming.ChangeInvisibleTimeRequest)
+_CHANGED = HeaderCodec(consuming.ChangeInvisibleTimeResponse)
+_BACK = HeaderCodec(consuming.ConsumerSendMessageBackRequest)
+
+_POLL_MS_MIN: Final = 5_000
+_POLL_MS_MAX: Final = 20_000
+_INVISIBLE_MS_MIN: Final = 10_000
+_RENEWED_MS: Final = 60_000
+_MESSAGES_MAX: Final = 32
+# A message whose client is gone is seen again so soon.
+_GONE_MS: Final = 1_000
+_FROM_LAST: Final = 1
+_HANDLE_WORDS: Final = 9
+_DEAD: Final = -1
+
+_Done = Callable[[Frame], None]
+
+
+class Handle(NamedTuple):
+    """A receipt handle of a client: the broker's, and the offset in the commit log (-1 if it has none)."""
+
+    receipt: Receipt
+    commit_log_offset: int
+
+    def __str__(self) -> str:
+        return f"{self.receipt} {self.commit_log_offset}"
+
+
+def parse_handle(text: str) -> Handle:
+    """Read a handle. Raises `Rejected`."""
+    words = text.split(" ")
+    try:
+        receipt = parse_receipt(text)
+        if receipt.queue_id < 0 or receipt.queue_offset < 0:
+            raise FormatError("Receipt", 0, "names no message")
+    except FormatError as error:
+        raise Rejected(Code.INVALID_RECEIPT_HANDLE, f"receipt handle is invalid: {error}") from None
+    last = words[_HANDLE_WORDS - 1] if len(words) >= _HANDLE_WORDS else ""
+    return Handle(receipt, int(last) if last.isascii() and last.isdecimal() and len(last) < 19 else -1)
+
+
+class Receiving:
+    """Asks the broker on behalf of consumers. `wall_ms` is the time of day."""
+
+    def __init__(self, options: BrokerOptions, topics: Topics, groups: Groups, wall_ms: Callable[[], int]) -> None:
+        self._options = options
+        self._wall_ms = wall_ms
+        self._topics = topics
+        self._groups = groups
+        self.handlers: Handlers = {
+            "ReceiveMessage": self._receive,
+            "AckMessage": self._acknowledge,
+            "ChangeInvisibleDuration": self._change,
+            "ForwardMessageToDeadLetterQueue": self._forward,
+        }
+
+    # -- messages
+
+    def _receive(self, asked: Asked, answer: Answer) -> None:
+        request = asked.request
+        poll_ms = _poll_ms(request, asked.left_ms)
+        topic, group = check_topic(request.message_queue.topic), check_group(request.group)
+        if request.auto_renew:
+            invisible_ms = _RENEWED_MS
+        else:
+            invisible_ms = check_invisible_ms(ms_of(request.invisible_duration), _INVISIBLE_MS_MIN)
+        kind, expression = _filter(request.filter_expression)
+        find_topic(self._topics, topic)
+        config = self._groups.find(group, asked.now_ms) or GroupConfig(group)
+        header = consuming.PopMessageRequest(
+            group,
+            topic,
+            -1,
+            min(request.batch_size, _MESSAGES_MAX),
+            invisible_ms,
+            poll_ms,
+            asked.now_ms,
+            _FROM_LAST,
+            kind,
+            expression,
+            config.consume_message_orderly,
+            request.attempt_id if request.HasField("attempt_id") else None,
+        )
+        frame = Frame(RequestCode.POP_MESSAGE, 0, ext_fields=_POP.write(header))
+        asked.client.ask(frame, partial(self._popped, asked, header, config.retry_max_times + 1, answer))
+
+    def _popped(
+        self,
+        asked: Asked,
+        header: consuming.PopMessageRequest,
+        attempts_max: int,
+        answer: Answer,
+        frame: Frame,
+    ) -> None:
+        if frame.code == ResponseCode.SUCCESS:
+            found = self._messages(asked, header, attempts_max, frame)
+        elif frame.code == ResponseCode.POLLING_FULL:
+            answer(_only(Code.TOO_MANY_REQUESTS, "polling full"))
+            found = None
+        elif frame.code in (ResponseCode.POLLING_TIMEOUT, ResponseCode.PULL_NOT_FOUND):
+            answer(_only(Code.MESSAGE_NOT_FOUND, "no new message"))
+            found = None
+        else:
+            rejected = rejection(frame)
+            answer(_only(rejected.code, rejected.text))
+            found = None
+        if found is not None:
+            answer(make("ReceiveMessageResponse", status=OK) if found else _only(_NOTHING, "no match message"))
+            for message in found:
+                answer(make("ReceiveMessageResponse", message=message))
+        answer(make("ReceiveMessageResponse", delivery_timestamp=time_of_ms(self._wall_ms())))
+
+    def _messages(
+        self, asked: Asked, header: consuming.PopMessageRequest, attempts_max: int, frame: Frame
+    ) -> list[Message]:
+        """Give the messages that were popped, but for those that are dead or were not wanted."""
+        terms = _POPPED.read(frame.ext_fields or {})
+        starts = _starts(terms.start_offset_info or "")
+        counts = _counts(terms.order_count_info or "")
+        tags = _tags(header)
+        found, at = [], 0
+        while at < len(frame.body):
+            record = decode_record(frame.body, at)
+            if not isinstance(record, Record):
+                break
+            at += int.from_bytes(frame.body[at : at + 4], "big")
+            handle = self._handle(record, terms, starts)
+            attempts = counts.get((record.queue_id, record.queue_offset), record.reconsume_times)
+            tag = decode_properties(record.properties).get("TAGS", "")
+            if asked.is_over():
+                self._hide(asked, header.consumer_group, header.topic, handle, _GONE_MS)
+            elif tags is not None and tag not in tags:
+                self._ask_ack(asked, header.consumer_group, header.topic, handle, lambda _: None)
+            elif attempts >= attempts_max:
+                self._bury(asked, header.consumer_group, header.topic, handle, "", lambda _: None)
+            else:
+                found.append(message_of(record, str(handle), attempts, self._wall_ms()))
+        return found
+
+    def _handle(
+        self, record: Record, terms: consuming.PopMessageResponse, starts: dict[tuple[str, int], int]
+    ) -> Handle:
+        given = decode_properties(record.properties).get("POP_CK")
+        if given is not None:
+            return Handle(parse_receipt(given), record.physical_offset)
+        kind = kind_of_topic(record.topic)
+        receipt = Receipt(
+            starts.get((kind, record.queue_id), record.queue_offset),
+            terms.popped_ms,
+            terms.invisible_ms,
+            terms.revive_queue_id,
+            kind,
+            self._options.name,
+            record.queue_id,
+            record.queue_offset,
+        )
+        return Handle(receipt, record.physical_offset)
+
+    # -- acknowledgements
+
+    def _acknowledge(self, asked: Asked, answer: Answer) -> None:
+        request = asked.request
+        topic, group = check_topic(request.topic), check_group(request.group)
+        response = make("AckMessageResponse")
+        left: set[int] = set(range(len(request.entries)))
+        for entry in request.entries:
+            response.entries.add(message_id=entry.message_id, receipt_handle=entry.receipt_handle)
+        if not left:
+            answer(make("AckMessageResponse", status=joint(set(), "ack message result is empty")))
+
+        def note(number: int, outcome: Message) -> None:
+            response.entries[number].status.CopyFrom(outcome)
+            left.discard(number)
+            if not left:
+                response.status.CopyFrom(joint({each.status.code for each in response.entries}, ""))
+                answer(response)
+
+        def acknowledged(number: int, frame: Frame) -> None:
+            note(number, _acked(frame))
+
+        for number, entry in enumerate(request.entries):
+            try:
+                handle = self._current(entry.receipt_handle, asked.now_ms)
+                self._ask_ack(asked, group, topic, handle, partial(acknowledged, number))
+            except Rejected as rejected:
+                note(number, status(rejected.code, rejected.text))
+
+    def _current(self, text: str, now_ms: int) -> Handle:
+        """The handle that a client gives, if its time is not over. Raises `Rejected`."""
+        handle = parse_handle(text)
+        if handle.receipt.broker != self._options.name:
+            raise Rejected(Code.INVALID_RECEIPT_HANDLE, "receipt handle is of another broker")
+        # In order, what was popped stays so until somebody else pops it.
+        if handle.receipt.visible_ms <= now_ms:
+            raise Rejected(Code.INVALID_RECEIPT_HANDLE, "receipt handle is expired")
+        return handle
+
+    def _ask_ack(self, asked: Asked, group: str, topic: str, handle: Handle, done: _Done) -> None:
+        receipt = handle.receipt
+        header = consuming.AckMessageRequest(
+            group, _real(topic, group, receipt), receipt.queue_id, str(receipt), receipt.queue_offset
+        )
+        asked.client.ask(Frame(RequestCode.ACK_MESSAGE, 0, ext_fields=_ACK.write(header)), done)
+
+    # -- other times
+
+    def _change(self, asked: Asked, answer: Answer) -> None:
+        request = asked.request
+        topic, group = check_topic(request.topic), check_group(request.group)
+        invisible_ms = check_invisible_ms(ms_of(request.invisible_duration))
+        handle = self._current(request.receipt_handle, asked.now_ms)
+
+        def done(frame: Frame) -> None:
+            if frame.code == ResponseCode.SUCCESS:
+                changed = _CHANGED.read(frame.ext_fields or {})
+                answer(
+                    make(
+                        "ChangeInvisibleDurationResponse",
+                        status=OK,
+                        receipt_handle=str(_changed_handle(handle, changed)),
+                    )
+                )
+            else:
+                text = "changeInvisibleDuration failed: status is abnormal"
+                answer(make("ChangeInvisibleDurationResponse", status=status(Code.INTERNAL_SERVER_ERROR, text)))
+
+        self._ask_change(asked, group, topic, handle, invisible_ms, done)
+
+    def _hide(self, asked: Asked, group: str, topic: str, handle: Handle, ms: int) -> None:
+        self._ask_change(asked, group, topic, handle, ms, lambda _: None)
+
+    def _ask_change(self, asked: Asked, group: str, topic: str, handle: Handle, invisible_ms: int, done: _Done) -> None:
+        receipt = handle.receipt
+        header = consuming.ChangeInvisibleTimeRequest(
+            group, _real(topic, group, receipt), receipt.queue_id, str(receipt), receipt.queue_offset, invisible_ms
+        )
+        asked.client.ask(Frame(RequestCode.CHANGE_MESSAGE_INVISIBLETIME, 0, ext_fields=_CHANGE.write(header)), done)
+
+    # -- dead letters
+
+    def _forward(self, asked: Asked, answer: Answer) -> None:
+        request = asked.request
+        topic, group = check_topic(request.topic), check_group(request.group)
+        handle = parse_handle(request.receipt_handle)
+
+        def done(frame: Frame) -> None:
+            if frame.code == ResponseCode.SUCCESS:
+                answer(make("ForwardMessageToDeadLetterQueueResponse", status=OK))
+            else:
+                rejected = rejection(frame)
+                outcome = status(rejected.code, rejected.text)
+                answer(make("ForwardMessageToDeadLetterQueueResponse", status=outcome))
+
+        self._bury(asked, group, topic, handle, request.message_id, done)
+
+    def _bury(self, asked: Asked, group: str, topic: str, handle: Handle, message_id: str, done: _Done) -> None:
+        """Have a message stored with the dead letters of a group, and acknowledge it then."""
+        if handle.commit_log_offset < 0:
+            raise Rejected(Code.INVALID_RECEIPT_HANDLE, "commit log offset is empty")
+
+        def stored(frame: Frame) -> None:
+            if frame.code == ResponseCode.SUCCESS:
+                self._ask_ack(asked, group, topic, handle, lambda _: None)
+            done(frame)
+
+        real = _real(topic, group, handle.receipt)
+        header = consuming.ConsumerSendMessageBackRequest(
+            handle.commit_log_offset, group, _DEAD, message_id or None, real, max_reconsume_times=0
+        )
+        asked.client.ask(Frame(RequestCode.CONSUMER_SEND_MSG_BACK, 0, ext_fields=_BACK.write(header)), stored)
+
+
+_NOTHING: Final = Code.MESSAGE_NOT_FOUND
+
+
+def _only(code: Code, text: str) -> Message:
+    return make("ReceiveMessageResponse", status=status(code, text))
+
+
+def _acked(frame: Frame) -> Message:
+    if frame.code == ResponseCode.SUCCESS:
+        return OK
+    if frame.code == ResponseCode.NO_MESSAGE:
+        return status(Code.INTERNAL_SERVER_ERROR, "ack failed: status is abnormal")
+    rejected = rejection(frame)
+    return status(rejected.code, rejected.text)
+
+
+def _changed_handle(handle: Handle, changed: consuming.ChangeInvisibleTimeResponse) -> Handle:
+    receipt = handle.receipt._replace(
+        start_offset=handle.receipt.queue_offset,
+        popped_ms=changed.popped_ms,
+        invisible_ms=changed.invisible_ms,
+        revive_queue=changed.revive_queue_id,
+    )
+    return Handle(receipt, handle.commit_log_offset)
+
+
+def _real(topic: str, group: str, receipt: Receipt) -> str:
+    """The topic that a message is in. Raises `Rejected`."""
+    try:
+        return real_topic(topic, group, receipt.kind)
+    except FormatError as error:
+        raise Rejected(Code.INVALID_RECEIPT_HANDLE, f"receipt handle is invalid: {error}") from None
+
+
+def _poll_ms(request: Message, left_ms: int | None) -> int:
+    """The time for which a consumer waits for messages. Raises `Rejected`."""
+    wanted = ms_of(request.long_polling_timeout) if request.HasField("long_polling_timeout") else _POLL_MS_MAX
+    poll_ms = min(max(wanted, _POLL_MS_MIN), _POLL_MS_MAX)
+    if left_ms is None or poll_ms <= left_ms:
+        return poll_ms
+    if left_ms >= _POLL_MS_MIN:
+        return left_ms
+    text = "The deadline time remaining is not enough for polling, please check network condition"
+    raise Rejected(Code.ILLEGAL_POLLING_TIME, text)
+
+
+def _filter(expression: Message) -> tuple[str, str]:
+    """The kind and the text of a subscription. Raises `Rejected`."""
+    text: str = expression.expression
+    if expression.type == FilterType.SQL:
+        if not text.strip():
+            raise Rejected(Code.ILLEGAL_FILTER_EXPRESSION, "Expression can't be null! SQL92")
+        return SQL92, text
+    if text in ("", ALL):
+        return TAG, ALL
+    if not any(tag.strip() for tag in text.split("||")):
+        raise Rejected(Code.ILLEGAL_FILTER_EXPRESSION, "subString split error")
+    return TAG, text
+
+
+def _tags(header: consuming.PopMessageRequest) -> frozenset[str] | None:
+    """The tags that are wanted; None for any. The broker compares hashes only."""
+    if header.expression_type != TAG or header.expression in (None, ALL):
+        return None
+    return frozenset(tag.strip() for tag in (header.expression or "").split("||"))
+
+
+def _starts(info: str) -> dict[tuple[str, int], int]:
+    """The first offset, by kind of topic and queue, of what was popped."""
+    found = {}
+    for piece in filter(None, info.split(";")):
+        kind, queue, start = piece.split(" ")
+        found[kind, int(queue)] = int(start)
+    return found
+
+
+def _counts(info: str) -> dict[tuple[int, int], int]:
+    """The number of times that messages were popped before, to be consumed in order, by queue and offset."""
+    found = {}
+    for piece in filter(None, info.split(";")):
+        _, place, count = piece.split(" ")
+        if place.startswith("qo"):
+            queue, _, offset = place[2:].partition("%")
+            found[int(queue), int(offset)] = int(count)
+    return found

@@ -1,0 +1,170 @@
+"""Calls to store messages (source: SendMessageActivity, ProducerProcessor)."""
+
+from __future__ import annotations
+
+from functools import partial
+from typing import Final
+
+from broker.rocketmq.core import names
+from broker.rocketmq.core.topics import Topics
+from broker.rocketmq.grpc.calling import Answer, Asked, Handlers
+from broker.rocketmq.grpc.conversion import message_type, properties_of, system_flags_of
+from broker.rocketmq.grpc.routing import accepted_types, find_topic
+from broker.rocketmq.grpc.statuses import OK, Rejected, joint, rejection, status
+from broker.rocketmq.grpc.transactions import Transactions
+from broker.rocketmq.grpc.validation import check_topic
+from formats.rocketmq.codes import RequestCode, ResponseCode
+from formats.rocketmq.frame import Frame
+from formats.rocketmq.grpc.codes import Code, MessageType
+from formats.rocketmq.grpc.messages import Message, make, ms_of
+from formats.rocketmq.headers.codec import HeaderCodec
+from formats.rocketmq.headers.sending import (
+    RecallMessageRequest,
+    RecallMessageResponse,
+    SendMessageRequestV2,
+    SendMessageResponse,
+)
+from formats.rocketmq.java import string_hash
+from formats.rocketmq.message_ids import OffsetId
+from formats.rocketmq.properties import encode_properties
+from formats.rocketmq.route_bodies import Permission, TopicConfig
+
+__all__ = ["Sending", "consistent_hash"]
+
+_REQUEST = HeaderCodec(SendMessageRequestV2)
+_RESPONSE = HeaderCodec(SendMessageResponse)
+_RECALL = HeaderCodec(RecallMessageRequest)
+_RECALLED = HeaderCodec(RecallMessageResponse)
+_DEFAULT_QUEUES: Final = 4
+_WRITE: Final = int(Permission.WRITE)
+_MASK: Final = (1 << 64) - 1
+_INT_MAX: Final = (1 << 31) - 1
+
+# Outcomes of which the message is stored nevertheless.
+_DOUBTFUL: Final[dict[int, Code]] = {
+    ResponseCode.FLUSH_DISK_TIMEOUT: Code.MASTER_PERSISTENCE_TIMEOUT,
+    ResponseCode.FLUSH_SLAVE_TIMEOUT: Code.SLAVE_PERSISTENCE_TIMEOUT,
+    ResponseCode.SLAVE_NOT_AVAILABLE: Code.HA_NOT_AVAILABLE,
+}
+
+
+def consistent_hash(number: int, buckets: int) -> int:
+    """The bucket of a number, of which few change when there are more buckets (source: Guava's Hashing)."""
+    state, candidate = number & _MASK, 0
+    while True:
+        state = (2_862_933_555_777_941_757 * state + 1) & _MASK
+        following = min(_INT_MAX, int((candidate + 1) / (((state >> 33) + 1) / float(1 << 31))))
+        if following >= buckets:
+            return candidate
+        candidate = following
+
+
+class Sending:
+    """Has messages stored, in queues of its own choice."""
+
+    def __init__(self, topics: Topics, transactions: Transactions) -> None:
+        self._topics = topics
+        self._transactions = transactions
+        self._turn = 0
+        self.handlers: Handlers = {"SendMessage": self._send, "RecallMessage": self._recall}
+
+    def _send(self, asked: Asked, answer: Answer) -> None:
+        messages = list(asked.request.messages)
+        if not messages:
+            raise Rejected(Code.MESSAGE_CORRUPTED, "no message to send")
+        topic = check_topic(messages[0].topic)
+        if any(message.topic != messages[0].topic for message in messages):
+            raise Rejected(Code.MESSAGE_CORRUPTED, "topic in message is not same")
+        frames = [self._frame(topic, message, asked) for message in messages]
+        response = make("SendMessageResponse")
+        response.entries.extend([make("SendResultEntry") for _ in frames])
+        left = set(range(len(frames)))
+        for number, frame in enumerate(frames):
+            done = partial(self._stored, asked, response, number, left, answer)
+            asked.client.ask(frame, done)
+
+    def _frame(self, topic: str, message: Message, asked: Asked) -> Frame:
+        # Producers have no groups any more; the topic's name is that of the group, for checks of transactions.
+        properties = properties_of(message, topic, asked.client.host, asked.now_ms)
+        config = find_topic(self._topics, topic)
+        _check_type(topic, config, message_type(properties))
+        header = SendMessageRequestV2(
+            topic,
+            topic,
+            names.AUTO_CREATE_TOPIC,
+            _DEFAULT_QUEUES,
+            self._queue(config, message),
+            system_flags_of(message),
+            ms_of(message.system_properties.born_timestamp),
+            0,
+            encode_properties(properties).decode(),
+            0,
+        )
+        return Frame(RequestCode.SEND_MESSAGE_V2, 0, ext_fields=_REQUEST.write(header), body=message.body)
+
+    def _queue(self, config: TopicConfig, message: Message) -> int:
+        count = config.write_queue_nums
+        if not config.perm & _WRITE or count < 1:
+            raise Rejected(Code.FORBIDDEN, "no writable queue")
+        group = message.system_properties.message_group
+        if group:
+            return consistent_hash(string_hash(group), count)
+        self._turn = self._turn + 1 & _INT_MAX
+        return self._turn % count
+
+    def _stored(
+        self, asked: Asked, response: Message, number: int, left: set[int], answer: Answer, frame: Frame
+    ) -> None:
+        """Note the outcome of one message, and answer when that of every one is known."""
+        entry, message = response.entries[number], asked.request.messages[number]
+        if frame.code == ResponseCode.SUCCESS:
+            header = _RESPONSE.read(frame.ext_fields or {})
+            entry.status.CopyFrom(OK)
+            entry.message_id = message.system_properties.message_id
+            entry.transaction_id = header.transaction_id or ""
+            entry.offset = header.queue_offset
+            entry.recall_handle = header.recall_handle or ""
+            if message.system_properties.message_type == MessageType.TRANSACTION:
+                place = OffsetId.parse(header.message_id).physical_offset
+                topic, key = message.topic.name, entry.transaction_id
+                self._transactions.begun(topic, key, header.queue_offset, place, asked.now_ms)
+        elif frame.code in _DOUBTFUL:
+            name = ResponseCode(frame.code).name
+            entry.status.CopyFrom(status(_DOUBTFUL[frame.code], f"send message failed, sendStatus={name}"))
+        else:
+            rejected = rejection(frame)
+            entry.status.CopyFrom(status(rejected.code, rejected.text))
+        left.discard(number)
+        if left:
+            return
+        if len(response.entries) == 1 and frame.code != ResponseCode.SUCCESS and frame.code not in _DOUBTFUL:
+            # What the broker refuses has no results.
+            answer(make("SendMessageResponse", status=entry.status))
+            return
+        response.status.CopyFrom(joint({each.status.code for each in response.entries}, ""))
+        answer(response)
+
+    def _recall(self, asked: Asked, answer: Answer) -> None:
+        request = asked.request
+        topic = check_topic(request.topic)
+        _check_type(topic, find_topic(self._topics, topic), MessageType.DELAY)
+        header = RecallMessageRequest(topic, request.recall_handle)
+
+        def done(frame: Frame) -> None:
+            if frame.code != ResponseCode.SUCCESS:
+                raise rejection(frame)
+            message_id = _RECALLED.read(frame.ext_fields or {}).message_id
+            answer(make("RecallMessageResponse", status=OK, message_id=message_id))
+
+        asked.client.ask(Frame(RequestCode.RECALL_MESSAGE, 0, ext_fields=_RECALL.write(header)), done)
+
+
+def _check_type(topic: str, config: TopicConfig, kind: MessageType) -> None:
+    """Check that a topic takes a kind of messages. Raises `Rejected`."""
+    if topic.startswith((names.RETRY_PREFIX, names.DEAD_LETTER_PREFIX)):
+        return
+    expected = accepted_types(config)
+    if kind not in expected:
+        name = expected[0].name if expected[0] else "UNSPECIFIED"
+        text = f"TopicMessageType validate failed, the expected type is {name}, but actual type is {kind.name}"
+        raise Rejected(Code.MESSAGE_PROPERTY_CONFLICT_WITH_TYPE, text)

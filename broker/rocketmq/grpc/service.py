@@ -1,0 +1,355 @@
+"""The service of gRPC: which call is carried out by which part, for which client.
+
+Every client has a connection of its own to the broker of this process; what a call leads to is asked over that.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable
+from functools import partial
+from typing import Final, NamedTuple
+
+from broker.common.faults import Faults
+from broker.rocketmq.access.guard import Denied, Guard
+from broker.rocketmq.access.signature import signed
+from broker.rocketmq.access.tables import AccessTables
+from broker.rocketmq.core.groups import Groups
+from broker.rocketmq.core.options import BrokerOptions
+from broker.rocketmq.core.topics import Topics
+from broker.rocketmq.grpc.calling import Asked, Handlers
+from broker.rocketmq.grpc.clients import Client, ClientCalls
+from broker.rocketmq.grpc.credentials import is_signed_with, read_credential
+from broker.rocketmq.grpc.loopback import Loopback
+from broker.rocketmq.grpc.receiving import Receiving
+from broker.rocketmq.grpc.routing import Routing
+from broker.rocketmq.grpc.sending import Sending
+from broker.rocketmq.grpc.session import Call, GrpcSession
+from broker.rocketmq.grpc.statuses import Rejected, status
+from broker.rocketmq.grpc.transactions import Transactions
+from broker.rocketmq.grpc.wire import GrpcError, GrpcStatus
+from broker.rocketmq.remoting.session import Gate, Service
+from formats.errors import FormatError
+from formats.rocketmq.codes import RequestCode, ResponseCode
+from formats.rocketmq.frame import Frame
+from formats.rocketmq.grpc.codes import Code
+from formats.rocketmq.grpc.declarations import METHODS, Method
+from formats.rocketmq.grpc.messages import SERVICE, Message, decode, make, time_of_ms
+from formats.rocketmq.headers.codec import HeaderCodec
+from formats.rocketmq.headers.routing import GetRouteInfoRequest
+from formats.rocketmq.hosts import Host
+
+__all__ = ["GrpcService", "Tables"]
+
+log = logging.getLogger("broker.rocketmq.grpc")
+
+_PREFIX: Final = f"/{SERVICE}/"
+_TELEMETRY: Final = "Telemetry"
+_RECEIVE: Final = "ReceiveMessage"
+_ROUTES: Final = ("QueryRoute", "QueryAssignment")
+_ROUTE = HeaderCodec(GetRouteInfoRequest)
+_EXPIRED_MS: Final = 120_000
+_CLIENTS_MAX: Final = 50_000
+_ID_MAX: Final = 255
+_FAULT: Final = "a fault of this broker"
+
+
+class Tables(NamedTuple):
+    """The tables of the broker that calls are answered from, and who may do what."""
+
+    options: BrokerOptions
+    topics: Topics
+    groups: Groups
+    access: AccessTables
+    guard: Guard
+
+
+class _Open(NamedTuple):
+    name: str
+    method: Method
+    client: Client
+    messages: list[bytes]
+
+
+class _Asker:
+    """A client in one call: what goes wrong behind a question ends that call. See `calling.Asker`."""
+
+    def __init__(self, client: Client, seal: Callable[[Frame], Frame], failed: Callable[[Exception], None]) -> None:
+        self.client = client
+        self.client_id = client.client_id
+        self.host = client.host
+        self._seal = seal
+        self._failed = failed
+
+    def ask(self, frame: Frame, done: Callable[[Frame], None]) -> None:
+        """Ask the broker."""
+
+        def guarded(answer: Frame) -> None:
+            try:
+                done(answer)
+            except Exception as error:
+                self._failed(error)
+
+        if self.client.link is None or self.client.link.is_over:
+            raise Rejected(Code.INTERNAL_SERVER_ERROR, "the client is gone")
+        self.client.link.ask(self._seal(frame), guarded)
+
+
+class GrpcService:
+    """All clients and their calls; see `session.Service` and `node.Part`."""
+
+    def __init__(
+        self,
+        tables: Tables,
+        broker: Service,
+        gate: Gate | None,
+        faults: Faults,
+        wall_ms: Callable[[], int],
+        now_ms: Callable[[], int],
+    ) -> None:
+        self._tables = tables
+        self._broker = broker
+        self._gate = gate
+        self._faults = faults
+        self._wall_ms = wall_ms
+        self._now_ms = now_ms
+        self._clients: dict[tuple[str, str], Client] = {}
+        self._sessions: dict[GrpcSession, None] = {}
+        self._open: dict[Call, _Open] = {}
+        self._dirty: dict[Loopback, None] = {}
+        self._numbers = 0
+        self._transactions = Transactions()
+        parts = (
+            Routing(tables.options, tables.topics, tables.groups),
+            Sending(tables.topics, self._transactions),
+            Receiving(tables.options, tables.topics, tables.groups, wall_ms),
+            self._transactions,
+            ClientCalls(tables.groups, _client_of, self._leave_client),
+        )
+        self._handlers: Handlers = {name: each for part in parts for name, each in part.handlers.items()}
+
+    def connect(self, number: int, host: Host, changed: Callable[[GrpcSession], None]) -> GrpcSession:
+        """Make the session of a connection."""
+        session = GrpcSession(number, host, self, changed, self._now_ms)
+        self._sessions[session] = None
+        return session
+
+    # -- calls
+
+    def begin(self, call: Call) -> None:
+        """Take note of a call. Raises `GrpcError`."""
+        path = call.method
+        name = path[len(_PREFIX) :] if path.startswith(_PREFIX) else ""
+        if name not in self._handlers:
+            raise GrpcError(GrpcStatus.UNIMPLEMENTED, f"Method not found: {path[1:200]}")
+        try:
+            client = self._client(call)
+            self._authenticate(call)
+        except Rejected as rejected:
+            # As with other reasons, the answer says it; but there is no client to keep in mind.
+            self._reject(call, name, rejected)
+            return
+        self._open[call] = _Open(name, METHODS[name], client, [])
+        if name == _TELEMETRY:
+            client.telemetry = call
+
+    def message(self, call: Call, data: bytes) -> None:
+        """Take a message. Raises `GrpcError`."""
+        opened = self._open.get(call)
+        if opened is None:
+            return
+        if opened.method.streams_requests:
+            self._carry_out(call, opened, data)
+        elif opened.messages:
+            raise GrpcError(GrpcStatus.INTERNAL, "Too many requests")
+        else:
+            opened.messages.append(data)
+
+    def half_closed(self, call: Call) -> None:
+        """Carry out a call. Raises `GrpcError`."""
+        opened = self._open.get(call)
+        if opened is None:
+            return
+        if opened.method.streams_requests:
+            call.finish()
+            self.cancelled(call)
+        elif not opened.messages:
+            raise GrpcError(GrpcStatus.INTERNAL, "Half-closed without a request")
+        else:
+            self._carry_out(call, opened, opened.messages.pop())
+
+    def cancelled(self, call: Call) -> None:
+        """Forget a call."""
+        opened = self._open.pop(call, None)
+        if opened is not None and opened.client.telemetry is call:
+            opened.client.telemetry = None
+
+    def disconnected(self, session: GrpcSession) -> None:
+        """Forget a connection."""
+        self._sessions.pop(session, None)
+
+    def _carry_out(self, call: Call, opened: _Open, data: bytes) -> None:
+        name, method, client = opened.name, opened.method, opened.client
+        client.heard_ms = self._now_ms()
+        failed = partial(self._failed, call, name)
+        try:
+            request = decode(method.request, data)
+        except FormatError as error:
+            raise GrpcError(GrpcStatus.INTERNAL, f"Invalid protobuf byte sequence: {error}") from None
+        left_ms = None if call.until_ms is None else call.until_ms - self._now_ms()
+        asker = _Asker(client, partial(self._seal, call), failed)
+        asked = Asked(request, asker, self._wall_ms(), left_ms, lambda: call.is_over)
+        try:
+            self._authorize_route(name, request, asker)
+            self._handlers[name](asked, partial(self._answer, call, name))
+        except Rejected as rejected:
+            self._reject(call, name, rejected)
+
+    def _answer(self, call: Call, name: str, answer: Message) -> None:
+        call.send(answer.SerializeToString())
+        if name == _TELEMETRY or (name == _RECEIVE and answer.WhichOneof("content") != "delivery_timestamp"):
+            return
+        self._finish(call)
+
+    def _finish(self, call: Call) -> None:
+        call.finish()
+        self._open.pop(call, None)
+
+    def _reject(self, call: Call, name: str, rejected: Rejected) -> None:
+        """Answer with the reason why a call is not carried out."""
+        if name == _TELEMETRY:
+            inner = rejected.code >= Code.INTERNAL_ERROR
+            code = GrpcStatus.INTERNAL if inner else GrpcStatus.INVALID_ARGUMENT
+            call.finish(code, f"process client telemetryCommand failed. {rejected.text}")
+            self.cancelled(call)
+            return
+        outcome = status(rejected.code, rejected.text)
+        call.send(make(METHODS[name].response, status=outcome).SerializeToString())
+        if name == _RECEIVE:
+            last = make("ReceiveMessageResponse", delivery_timestamp=time_of_ms(self._wall_ms()))
+            call.send(last.SerializeToString())
+        self._finish(call)
+
+    def _failed(self, call: Call, name: str, error: Exception) -> None:
+        """End a call of which something went wrong behind a question to the broker."""
+        if not isinstance(error, Rejected):
+            self._faults.note(f"the call {name}", error)
+            error = Rejected(Code.INTERNAL_SERVER_ERROR, _FAULT)
+        self._reject(call, name, error)
+
+    # -- access
+
+    def _authenticate(self, call: Call) -> None:
+        """Check who calls, if that is wanted. Raises `Rejected`."""
+        if not self._tables.guard.is_on:
+            return
+        credential = read_credential(call.headers)
+        if credential is None:
+            raise Rejected(Code.UNAUTHORIZED, "username cannot be null.")
+        user = self._tables.access.users.get(credential.name)
+        if user is None:
+            raise Rejected(Code.UNAUTHORIZED, f"User:{credential.name[:80]} is not found.")
+        if not is_signed_with(credential, user.password):
+            raise Rejected(Code.UNAUTHORIZED, "check signature failed.")
+
+    def _seal(self, call: Call, frame: Frame) -> Frame:
+        """Sign a request to the broker as the user who calls, who was found to be that."""
+        if not self._tables.guard.is_on:
+            return frame
+        credential = read_credential(call.headers)
+        user = None if credential is None else self._tables.access.users.get(credential.name)
+        return frame if user is None else signed(frame, user.name, user.password)
+
+    def _authorize_route(self, name: str, request: Message, asker: _Asker) -> None:
+        """Check a call that is answered without asking the broker, as the broker would. Raises `Rejected`."""
+        if not self._tables.guard.is_on or name not in _ROUTES:
+            return
+        fields = _ROUTE.write(GetRouteInfoRequest(request.topic.name))
+        frame = asker._seal(Frame(RequestCode.GET_ROUTEINFO_BY_TOPIC, 0, ext_fields=fields))
+        try:
+            self._tables.guard.check(frame, asker.host.address)
+        except Denied as denied:
+            raise Rejected(Code.UNAUTHORIZED, str(denied)) from None
+
+    # -- clients
+
+    def _client(self, call: Call) -> Client:
+        """The client that calls, known from now on. Raises `Rejected`."""
+        client_id = call.headers.get("x-mq-client-id", "")
+        if not client_id.strip() or len(client_id) > _ID_MAX:
+            raise Rejected(Code.CLIENT_ID_REQUIRED, "client id cannot be empty")
+        host = call.session.host
+        # Ids are not secret: nobody becomes a client of another host by its id.
+        key = (host.address, client_id)
+        client = self._clients.get(key)
+        if client is None or client.link is None or client.link.is_over:
+            if len(self._clients) >= _CLIENTS_MAX:
+                raise Rejected(Code.TOO_MANY_REQUESTS, "there are too many clients")
+            if client is not None:
+                self._leave_client(client)
+            client = Client(client_id, host, call.headers.get("x-mq-language", ""))
+            self._numbers += 1
+            client.link = Loopback(
+                self._numbers,
+                host,
+                self._broker,
+                self._gate,
+                lambda link: self._dirty.setdefault(link),
+                self._now_ms,
+                partial(self._asked, client),
+            )
+            self._clients[key] = client
+        client.heard_ms = self._now_ms()
+        return client
+
+    def _leave_client(self, client: Client) -> None:
+        """Forget a client, and have the broker forget it."""
+        key = (client.host.address, client.client_id)
+        if self._clients.get(key) is client:
+            del self._clients[key]
+        if client.link is not None:
+            client.link.end()
+
+    def _asked(self, client: Client, frame: Frame) -> None:
+        """Take what the broker asks of a client."""
+        if frame.code != RequestCode.CHECK_TRANSACTION_STATE:
+            if not frame.is_one_way and client.link is not None:
+                text = f"clients that speak gRPC are not asked this ({frame.code})"
+                code = ResponseCode.REQUEST_CODE_NOT_SUPPORTED
+                client.link.tell(Frame(code, frame.opaque, 1, text))
+            return
+        command = self._transactions.orphan(frame, self._wall_ms())
+        if command is not None and client.telemetry is not None:
+            client.telemetry.send(command.SerializeToString())
+
+    # -- see `node.Part`
+
+    def end_step(self) -> bool:
+        """Hand on what the broker has said. True if that led to new questions."""
+        asked_more = False
+        while self._dirty:
+            link = next(iter(self._dirty))
+            del self._dirty[link]
+            link.deliver()
+            asked_more = True
+        return asked_more
+
+    def tick(self) -> None:
+        """Forget clients that are silent, and those that the broker has given up."""
+        self._transactions.tick(self._wall_ms())
+        now_ms = self._now_ms()
+        for client in list(self._clients.values()):
+            is_silent = client.telemetry is None and now_ms - client.heard_ms > _EXPIRED_MS
+            if is_silent or client.link is None or client.link.is_over:
+                self._leave_client(client)
+
+    def leave(self) -> None:
+        """Say farewell: the process stops."""
+        for session in list(self._sessions):
+            session.leave()
+
+
+def _client_of(asked: Asked) -> Client:
+    asker = asked.client
+    assert isinstance(asker, _Asker)
+    return asker.client

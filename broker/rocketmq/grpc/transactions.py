@@ -1,0 +1,113 @@
+"""Calls that end transactions, and the broker's questions about those that nobody has ended.
+
+Source: EndTransactionActivity, TransactionProcessor, AbstractTransactionService.
+
+Clients know a transaction by its id only. Where its prepared message is was said when that was stored, or when the
+broker asked about it, and is kept here for a while.
+"""
+
+from __future__ import annotations
+
+from typing import Final, NamedTuple
+
+from broker.rocketmq.grpc.calling import Answer, Asked, Handlers
+from broker.rocketmq.grpc.conversion import message_of
+from broker.rocketmq.grpc.statuses import OK, Rejected, rejection
+from broker.rocketmq.grpc.validation import check_topic
+from formats.errors import FormatError
+from formats.rocketmq.codes import RequestCode, ResponseCode
+from formats.rocketmq.flags import Transaction
+from formats.rocketmq.frame import Frame
+from formats.rocketmq.grpc.codes import Code, TransactionResolution, TransactionSource
+from formats.rocketmq.grpc.messages import Message, make
+from formats.rocketmq.headers.codec import HeaderCodec
+from formats.rocketmq.headers.sending import CheckTransactionStateRequest, EndTransactionRequest
+from formats.rocketmq.record import Record, decode_record
+
+__all__ = ["Transactions"]
+
+_END = HeaderCodec(EndTransactionRequest)
+_CHECK = HeaderCodec(CheckTransactionStateRequest)
+_KEPT_MS: Final = 6 * 3_600_000
+_KEPT_MAX: Final = 100_000
+_ENDS: Final[dict[int, Transaction]] = {
+    TransactionResolution.COMMIT: Transaction.COMMIT,
+    TransactionResolution.ROLLBACK: Transaction.ROLLBACK,
+}
+
+
+class _Place(NamedTuple):
+    queue_offset: int
+    commit_log_offset: int
+    until_ms: int
+
+
+class Transactions:
+    """The transactions that are open, as far as clients of this process take part in them."""
+
+    def __init__(self) -> None:
+        # The oldest come first.
+        self._places: dict[tuple[str, str], _Place] = {}
+        self.handlers: Handlers = {"EndTransaction": self._end}
+
+    def begun(self, topic: str, transaction_id: str, queue_offset: int, commit_log_offset: int, now_ms: int) -> None:
+        """Note where the prepared message of a transaction is."""
+        key = (topic, transaction_id)
+        self._places.pop(key, None)
+        self._places[key] = _Place(queue_offset, commit_log_offset, now_ms + _KEPT_MS)
+        if len(self._places) > _KEPT_MAX:
+            del self._places[next(iter(self._places))]
+
+    def tick(self, now_ms: int) -> None:
+        """Forget what is old."""
+        while self._places and self._places[key := next(iter(self._places))].until_ms <= now_ms:
+            del self._places[key]
+
+    def _end(self, asked: Asked, answer: Answer) -> None:
+        request = asked.request
+        topic = check_topic(request.topic)
+        if not request.transaction_id.strip():
+            raise Rejected(Code.INVALID_TRANSACTION_ID, "transaction id cannot be empty")
+        place = self._places.get((topic, request.transaction_id))
+        if place is None:
+            raise Rejected(Code.INVALID_TRANSACTION_ID, "cannot found transaction data")
+        end = _ENDS.get(request.resolution)
+        if end is None:
+            # The broker asks again.
+            answer(make("EndTransactionResponse", status=OK))
+            return
+        header = EndTransactionRequest(
+            topic,
+            place.queue_offset,
+            place.commit_log_offset,
+            end,
+            request.message_id,
+            topic,
+            request.source == TransactionSource.SOURCE_SERVER_CHECK,
+            request.transaction_id,
+        )
+
+        def done(frame: Frame) -> None:
+            if frame.code != ResponseCode.SUCCESS:
+                raise rejection(frame)
+            self._places.pop((topic, request.transaction_id), None)
+            answer(make("EndTransactionResponse", status=OK))
+
+        asked.client.ask(Frame(RequestCode.END_TRANSACTION, 0, ext_fields=_END.write(header)), done)
+
+    def orphan(self, frame: Frame, now_ms: int) -> Message | None:
+        """Make the command by which a producer is asked what became of a transaction, from the broker's question."""
+        try:
+            header = _CHECK.read(frame.ext_fields or {})
+            record = decode_record(frame.body)
+            if not isinstance(record, Record):
+                return None
+            command = make("TelemetryCommand")
+            orphan = command.recover_orphaned_transaction_command
+            orphan.message.CopyFrom(message_of(record, None, 0, now_ms))
+        except FormatError:
+            return None
+        system = orphan.message.system_properties
+        orphan.transaction_id = header.transaction_id or system.message_id
+        self.begun(record.topic, orphan.transaction_id, header.state_table_offset, header.commit_log_offset, now_ms)
+        return command

@@ -1,0 +1,65 @@
+"""Conditions that what clients send has to meet (source: GrpcValidator, Validators, ProxyConfig)."""
+
+from __future__ import annotations
+
+from typing import Final
+
+from broker.rocketmq.core import names
+from broker.rocketmq.grpc.statuses import Rejected
+from formats.rocketmq.grpc.codes import Code
+from formats.rocketmq.grpc.messages import Message
+
+__all__ = [
+    "check_group",
+    "check_invisible_ms",
+    "check_topic",
+    "check_word",
+    "has_control_character",
+]
+
+_INVISIBLE_MS_MAX: Final = 12 * 3_600_000
+_SYSTEM_GROUPS: Final = "CID_RMQ_SYS_"
+
+
+def check_topic(topic: Message) -> str:
+    """The name of a topic that clients may use. Raises `Rejected`."""
+    name: str = topic.name
+    fault = names.fault_of_topic(name)
+    if fault is not None:
+        raise Rejected(Code.ILLEGAL_TOPIC, fault)
+    if name in names.SYSTEM_TOPICS or name.startswith(names.SYSTEM_PREFIX):
+        raise Rejected(Code.ILLEGAL_TOPIC, "cannot access system topic")
+    return name
+
+
+def check_group(group: Message) -> str:
+    """The name of a group that clients may use. Raises `Rejected`."""
+    name: str = group.name
+    fault = names.fault_of_group(name)
+    if fault is not None:
+        raise Rejected(Code.ILLEGAL_CONSUMER_GROUP, fault)
+    if name.startswith(_SYSTEM_GROUPS):
+        raise Rejected(Code.ILLEGAL_CONSUMER_GROUP, "cannot use system consumer group")
+    return name
+
+
+def check_invisible_ms(ms: int, least: int = 0) -> int:
+    """The time for which a message is hidden. Raises `Rejected`."""
+    if ms < least:
+        raise Rejected(Code.ILLEGAL_INVISIBLE_TIME, f"the invisibleTime is too small. min is {least}")
+    if ms > _INVISIBLE_MS_MAX:
+        raise Rejected(Code.ILLEGAL_INVISIBLE_TIME, f"the invisibleTime is too large. max is {_INVISIBLE_MS_MAX}")
+    return ms
+
+
+def check_word(word: str, what: str, code: Code) -> None:
+    """Check a tag, a key or a message group. Raises `Rejected`."""
+    if word and not word.strip():
+        raise Rejected(code, f"{what} cannot be the char sequence of whitespace")
+    if has_control_character(word):
+        raise Rejected(code, f"{what} cannot contain control character")
+
+
+def has_control_character(text: str) -> bool:
+    """Return whether a text has a character of the ISO control ranges."""
+    return not text.isprintable() and any(ord(each) < 0x20 or 0x7F <= ord(each) <= 0x9F for each in text)
