@@ -61,6 +61,16 @@ def rocketmq(
         int | None,
         typer.Option(min=1, max=65535, help="Port of the nameserver; 9876 without it.", show_default=False),
     ] = None,
+    grpc_port: Annotated[
+        int | None,
+        typer.Option(
+            min=1,
+            max=65535,
+            help="Port for clients that speak gRPC, as those of RocketMQ 5 do; the original's is 8081. Without it "
+            "there is none (grpcServerPort).",
+            show_default=False,
+        ),
+    ] = None,
     address: Annotated[
         str | None,
         typer.Option(
@@ -116,6 +126,8 @@ def rocketmq(
 
         bmqctl start rocketmq --store /var/lib/rocketmq --host 0.0.0.0 --address 10.0.0.5 --flush sync
 
+        bmqctl start rocketmq --grpc-port 8081
+
         bmqctl start rocketmq --config broker.conf --nameserver ns1:9876 --nameserver ns2:9876
 
         bmqctl start rocketmq --role slave --broker-id 1 --nameserver 10.0.0.5:9876 --store /var/lib/rocketmq-copy
@@ -127,6 +139,7 @@ def rocketmq(
             bind_address=host,
             port=port,
             nameserver_port=nameserver_port,
+            grpc_port=grpc_port,
             told_address=address,
             nameservers=tuple(nameserver) if nameserver else None,
             flush_sync=None if flush is None else flush is FlushType.SYNC,

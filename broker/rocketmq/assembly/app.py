@@ -35,6 +35,7 @@ from broker.rocketmq.assembly.config import (
     load_rocketmq_config,
 )
 from broker.rocketmq.assembly.group import Group, place_of, replication_ports
+from broker.rocketmq.assembly.grpc import grpc_connects, grpc_ports
 from broker.rocketmq.core.broker import Broker, State, World
 from broker.rocketmq.core.delays import make_due_time
 from broker.rocketmq.core.groups import Groups
@@ -125,7 +126,7 @@ def _run(config: RocketConfig, log_level: str) -> None:
     # First the sockets: a second node must not touch the files of the first.
     with ExitStack() as stack:
         sockets = []
-        for port in (config.nameserver_port, config.port, *replication_ports(config)):
+        for port in (config.nameserver_port, config.port, *replication_ports(config), *grpc_ports(config)):
             sockets.append(listen(config.bind_address, port))
             stack.callback(sockets[-1].close)
         stack.callback(StoreLock(config.store).release)
@@ -148,6 +149,7 @@ def _run(config: RocketConfig, log_level: str) -> None:
         group = Group(config, store, node, deferred.dial, seal, _wall_ms, gate)
         broker = _make_broker(config, kept, node, nameserver, group)
         connects = [node.connect_to(nameserver), node.connect_to(broker, gate), *group.connects(broker)]
+        connects += grpc_connects(config, kept.state, node, broker, gate, _wall_ms)
         listeners = [Listener(sock, connect=connect) for sock, connect in zip(sockets, connects, strict=True)]
         most = connections_max(CONNECTIONS_MAX, limit, descriptors_in_use(), 1, len(config.nameservers) + 2)
         server = Server(node, listeners, connections_max=most)
@@ -366,10 +368,11 @@ def _flush_now_and_then(config: RocketConfig, node: Node, server: Server, store:
 
 def _announce(config: RocketConfig, store: MessageStore) -> None:
     messages = sum(queue.end - queue.begin for queue in store.queues.values())
+    grpc = "".join(f", {config.bind_address}:{port} (gRPC)" for port in grpc_ports(config))
     log.info("ready: nameserver on port %d, broker on port %d", config.nameserver_port, config.port)
     print(
         f"bmqctl: rocketmq ready on {config.bind_address}:{config.nameserver_port} (nameserver), "
-        f"{config.bind_address}:{config.port} (broker) [cluster: {config.options.cluster}, "
+        f"{config.bind_address}:{config.port} (broker){grpc} [cluster: {config.options.cluster}, "
         f"broker: {config.options.name}, messages: {messages}, pid: {os.getpid()}]",
         flush=True,
     )

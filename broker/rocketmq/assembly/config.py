@@ -53,6 +53,7 @@ class RocketConfig:
     bind_address: str = "127.0.0.1"
     port: int = 10911
     nameserver_port: int = 9876
+    grpc_port: int | None = None
     nameservers: tuple[str, ...] = ()
     told_address: str | None = None
     flush_sync: bool = False
@@ -203,6 +204,7 @@ _NODE: Final[dict[str, tuple[Callable[[str], Any], str]]] = {
     "storePathRootDir": (Path, "store"),
     "bindAddress": (_text, "bind_address"),
     "listenPort": (_PORT, "port"),
+    "grpcServerPort": (_PORT, "grpc_port"),
     "namesrvAddr": (_addresses, "nameservers"),
     "brokerIP1": (_text, "told_address"),
     "flushDiskType": (_flush_type, "flush_sync"),

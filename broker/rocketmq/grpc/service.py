@@ -74,25 +74,30 @@ class _Open(NamedTuple):
 class _Asker:
     """A client in one call: what goes wrong behind a question ends that call. See `calling.Asker`."""
 
-    def __init__(self, client: Client, seal: Callable[[Frame], Frame], failed: Callable[[Exception], None]) -> None:
+    def __init__(
+        self, client: Client, seal: Callable[[Frame], Frame], failed: Callable[[Exception], None], *, is_guarded: bool
+    ) -> None:
         self.client = client
         self.client_id = client.client_id
         self.host = client.host
-        self._seal = seal
+        self.seal = seal
         self._failed = failed
+        self._is_guarded = is_guarded
 
     def ask(self, frame: Frame, done: Callable[[Frame], None]) -> None:
         """Ask the broker."""
 
         def guarded(answer: Frame) -> None:
             try:
+                if self._is_guarded and answer.code == ResponseCode.NO_PERMISSION:
+                    raise Rejected(Code.UNAUTHORIZED, answer.remark or "")
                 done(answer)
             except Exception as error:
                 self._failed(error)
 
         if self.client.link is None or self.client.link.is_over:
             raise Rejected(Code.INTERNAL_SERVER_ERROR, "the client is gone")
-        self.client.link.ask(self._seal(frame), guarded)
+        self.client.link.ask(self.seal(frame), guarded)
 
 
 class GrpcService:
@@ -116,6 +121,7 @@ class GrpcService:
         self._clients: dict[tuple[str, str], Client] = {}
         self._sessions: dict[GrpcSession, None] = {}
         self._open: dict[Call, _Open] = {}
+        self._rejected: dict[Call, Rejected] = {}
         self._dirty: dict[Loopback, None] = {}
         self._numbers = 0
         self._transactions = Transactions()
@@ -146,8 +152,8 @@ class GrpcService:
             client = self._client(call)
             self._authenticate(call)
         except Rejected as rejected:
-            # As with other reasons, the answer says it; but there is no client to keep in mind.
-            self._reject(call, name, rejected)
+            # As with other reasons, the answer to the request says it.
+            self._rejected[call] = rejected
             return
         self._open[call] = _Open(name, METHODS[name], client, [])
         if name == _TELEMETRY:
@@ -155,6 +161,8 @@ class GrpcService:
 
     def message(self, call: Call, data: bytes) -> None:
         """Take a message. Raises `GrpcError`."""
+        if call in self._rejected and call.method == _PREFIX + _TELEMETRY:
+            self._reject(call, _TELEMETRY, self._rejected.pop(call))
         opened = self._open.get(call)
         if opened is None:
             return
@@ -167,6 +175,8 @@ class GrpcService:
 
     def half_closed(self, call: Call) -> None:
         """Carry out a call. Raises `GrpcError`."""
+        if call in self._rejected:
+            self._reject(call, call.method[len(_PREFIX) :], self._rejected.pop(call))
         opened = self._open.get(call)
         if opened is None:
             return
@@ -180,6 +190,7 @@ class GrpcService:
 
     def cancelled(self, call: Call) -> None:
         """Forget a call."""
+        self._rejected.pop(call, None)
         opened = self._open.pop(call, None)
         if opened is not None and opened.client.telemetry is call:
             opened.client.telemetry = None
@@ -197,7 +208,7 @@ class GrpcService:
         except FormatError as error:
             raise GrpcError(GrpcStatus.INTERNAL, f"Invalid protobuf byte sequence: {error}") from None
         left_ms = None if call.until_ms is None else call.until_ms - self._now_ms()
-        asker = _Asker(client, partial(self._seal, call), failed)
+        asker = _Asker(client, partial(self._seal, call), failed, is_guarded=self._tables.guard.is_on)
         asked = Asked(request, asker, self._wall_ms(), left_ms, lambda: call.is_over)
         try:
             self._authorize_route(name, request, asker)
@@ -265,7 +276,7 @@ class GrpcService:
         if not self._tables.guard.is_on or name not in _ROUTES:
             return
         fields = _ROUTE.write(GetRouteInfoRequest(request.topic.name))
-        frame = asker._seal(Frame(RequestCode.GET_ROUTEINFO_BY_TOPIC, 0, ext_fields=fields))
+        frame = asker.seal(Frame(RequestCode.GET_ROUTEINFO_BY_TOPIC, 0, ext_fields=fields))
         try:
             self._tables.guard.check(frame, asker.host.address)
         except Denied as denied:

@@ -85,6 +85,7 @@ class Rig:
         access = AccessTables(
             self.files.get("users", b""), self.files.get("acls", b""), self._keep("users"), self._keep("acls")
         )
+        self.access = access
         self.guard = Guard(self.access_options, access, self.options.cluster)
         changed = (self.settings, access, self.guard)
         kept = (self.topics, self.groups, self.offsets, orders, *changed, modes, delays, timers)

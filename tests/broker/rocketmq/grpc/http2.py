@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from contextlib import suppress
 from typing import Any
 
 from h2 import events
 from h2.config import H2Configuration
 from h2.connection import H2Connection
+from h2.exceptions import StreamClosedError
 
 from broker.rocketmq.grpc.session import GrpcSession, Limits, Service
 from broker.rocketmq.grpc.wire import frame_message
@@ -88,9 +90,11 @@ class Client:
     def call(self, method: str, *messages: bytes, **headers: str) -> int:
         """Make a call with these messages, and let the session take it; its stream."""
         stream_id = self.open(method, **headers)
-        for message in messages:
-            self.send(stream_id, message)
-        self.http.end_stream(stream_id)
+        # The session may have answered before the end, and reset the rest.
+        with suppress(StreamClosedError):
+            for message in messages:
+                self.send(stream_id, message)
+            self.http.end_stream(stream_id)
         self.exchange()
         return stream_id
 

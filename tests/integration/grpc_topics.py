@@ -1,0 +1,28 @@
+"""Topics and groups that clients of RocketMQ 5 use, made by the requests of administrators."""
+
+from __future__ import annotations
+
+from formats.rocketmq.client_bodies import GROUP_CONFIG, GroupConfig
+from formats.rocketmq.codes import RequestCode, ResponseCode
+from formats.rocketmq.headers.administration import CreateTopicRequest
+from formats.rocketmq.headers.codec import HeaderCodec
+from tests.integration.remoting import Remote
+
+__all__ = ["make_topics"]
+
+TYPES = ("NORMAL", "FIFO", "DELAY", "TRANSACTION")
+_CREATE = HeaderCodec(CreateTopicRequest)
+
+
+def make_topics(port: int, queues: int = 4) -> None:
+    """Make a topic of each kind, named as its kind with small letters, and a group that consumes in order."""
+    remote = Remote(port)
+    for kind in TYPES:
+        header = CreateTopicRequest(
+            kind.capitalize(), "TBW102", queues, queues, 6, "SINGLE_TAG", False, 0, f"+message.type={kind}"
+        )
+        answer = remote.call(RequestCode.UPDATE_AND_CREATE_TOPIC, b"", **_CREATE.write(header))
+        assert answer.code == ResponseCode.SUCCESS, answer.remark
+    body = GROUP_CONFIG.write(GroupConfig("ordered", consume_message_orderly=True))
+    assert remote.call(RequestCode.UPDATE_AND_CREATE_SUBSCRIPTIONGROUP, body).code == ResponseCode.SUCCESS
+    remote.sock.close()

@@ -1,0 +1,77 @@
+"""RocketMQ 5's official Python client, which speaks gRPC, as the judge of our node.
+
+Its package has a name that other clients have, too, so it is in an environment of its own, made once.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from bmqctl.node_process import HOST, RocketProcess, free_port
+from scripts.client_environment import CannotInstall, client_python
+from tests.integration.grpc_topics import make_topics
+
+PROGRAM = Path(__file__).with_name("grpc_client.py")
+PACKAGE = "rocketmq-python-client==5.1.2"
+
+
+@pytest.fixture(scope="module")
+def python() -> Path:
+    """The Python of an environment with the client."""
+    try:
+        return client_python(PACKAGE, "rocketmq-grpc")
+    except CannotInstall as reason:
+        pytest.skip(str(reason))
+
+
+@pytest.fixture
+def grpc_port() -> int:
+    return free_port()
+
+
+@pytest.fixture
+def node(tmp_path: Path, grpc_port: int) -> Iterator[RocketProcess]:
+    config = tmp_path / "broker.conf"
+    config.write_text(f"grpcServerPort={grpc_port}\n")
+    with RocketProcess(tmp_path / "store", config_file=config) as process:
+        make_topics(process.port)
+        yield process
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(300)
+def test_python_client_sends_and_consumes(node: RocketProcess, grpc_port: int, python: Path, tmp_path: Path) -> None:
+    done = subprocess.run(
+        [str(python), str(PROGRAM), f"{HOST}:{grpc_port}"],
+        stdin=subprocess.DEVNULL,
+        capture_output=True,
+        text=True,
+        timeout=280,
+        cwd=tmp_path,
+        env={**os.environ, "HOME": str(tmp_path), "PYTHONPATH": ""},
+    )
+    assert done.returncode == 0, done.stderr
+    seen = json.loads(done.stdout.splitlines()[-1])
+    assert seen["received"] == [number for number in range(30) if number % 3 != 1]
+    assert seen["ids"]
+    assert seen["properties"]
+    assert seen["keys"]
+    assert not seen["corrupted"]
+    assert seen["attempts"] == [1]
+    assert seen["rest"] == 0
+    assert seen["pushed"] == [["again", 1], ["again", 2], ["x", 1], ["y", 1]]
+    assert seen["ordered"] == [str(number) for number in range(6)]
+    assert seen["offsets"] == list(range(6))
+    assert seen["late"] == ["late"]
+    assert seen["took"] > 2.5
+    assert seen["not recalled"] == 0
+    assert seen["settled"] == ["commit", "orphan"]
+    assert seen["unsettled"] == 0
+    assert "Traceback" not in node.output
+    assert "fault of this broker" not in node.output
