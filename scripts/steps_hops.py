@@ -8,13 +8,12 @@ from pathlib import Path
 
 from crc32c import crc32c
 
-from broker.bmq.core.config import DEFAULT_APP_ID
 from broker.bmq.core.messages import Content
 from broker.bmq.queue.queue import Queue, Subscription
 from broker.bmq.relay.relay import RelayQueue
 from broker.bmq.relay.upstream import UpstreamState
 from broker.bmq.store.partition_files import PartitionLimits
-from formats.bmq.codes import PropertyType
+from formats.bmq.codes import DEFAULT_APP_ID, PropertyType
 from formats.bmq.wire.options import SubQueueInfo
 from formats.bmq.wire.properties import Property, encode_properties
 from formats.bmq.wire.push import Push, PushFlag

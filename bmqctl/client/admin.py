@@ -14,7 +14,7 @@ from typing import TypeVar
 
 from bmqctl.client.authentication import Authentication, Credentials, NotAuthenticated
 from bmqctl.client.identity import client_identity
-from formats.bmq.control import ber, jsonc
+from formats.bmq.control import ber, codec
 from formats.bmq.control.messages import (
     AdminCommand,
     AdminCommandResponse,
@@ -26,7 +26,6 @@ from formats.bmq.control.messages import (
 )
 from formats.bmq.wire.event import (
     HEARTBEAT_RESPONSE,
-    EncodingType,
     EventType,
     Frame,
     build_schema_event,
@@ -179,8 +178,6 @@ def _secured(sock: socket.socket, host: str, authority: Path) -> socket.socket:
 
 def _decoded(cls: type[T], frame: Frame, body: bytes) -> T:
     try:
-        if schema_encoding(frame.type_specific) is EncodingType.JSON:
-            return jsonc.decode(cls, body)
-        return ber.decode(cls, body)
+        return codec.decode(cls, body, schema_encoding(frame.type_specific))
     except FormatError as error:
         raise AdminLost(f"the broker sent a message that is none: {error}") from None

@@ -27,6 +27,7 @@ from bmqctl.client.events import (
     StreamSubscription,
 )
 from bmqctl.client.lifecycle import QUEUE_TABLE, Queue, QueueInput, step
+from formats.bmq.codes import DEFAULT_APP_ID, QueueFlag
 from formats.bmq.control.messages import (
     CloseQueue,
     CloseQueueResponse,
@@ -50,11 +51,6 @@ from formats.bmq.control.messages import (
 from formats.bmq.uri import QueueUri, parse_uri
 
 __all__ = ["ProtocolFault", "Requests", "Unusable"]
-
-DEFAULT_APP_ID: Final = "__default"
-FLAG_READ: Final = 1 << 1
-FLAG_WRITE: Final = 1 << 2
-FLAG_ACK: Final = 1 << 3
 
 
 class ProtocolFault(Exception):
@@ -421,7 +417,7 @@ class Requests:
             uri=str(queue.uri),
             q_id=queue.queue_id,
             sub_id_info=info,
-            flags=FLAG_READ * queue.read | FLAG_WRITE * queue.write | FLAG_ACK * queue.ack,
+            flags=QueueFlag.READ * queue.read | QueueFlag.WRITE * queue.write | QueueFlag.ACK * queue.ack,
             read_count=int(queue.read),
             write_count=int(queue.write),
         )

@@ -29,6 +29,7 @@ from bmqctl.journal.lines import (
     QueueOpLine,
     parse_line,
 )
+from formats.bmq.codes import DEFAULT_APP_ID
 from formats.bmq.control import ber, jsonc
 from formats.bmq.control.messages_cluster import (
     AppIdInfo,
@@ -52,7 +53,7 @@ from formats.bmq.disk.journal import (
     pack_queue_op,
     pack_sync_point,
 )
-from formats.bmq.disk.keys import DEFAULT_APP_ID, DEFAULT_APP_KEY, NULL_KEY, derive_key
+from formats.bmq.disk.keys import DEFAULT_APP_KEY, NULL_KEY, derive_key
 from formats.bmq.disk.ledger import LedgerRecordType, build_ledger_record, initial_ledger_bytes, ledger_file_name
 from formats.bmq.disk.padding import DWORD, WORD
 from formats.bmq.disk.qlist import build_queue_record

@@ -17,9 +17,9 @@ from numpy.typing import NDArray
 from bmqctl.journal.read.names import QueueNames
 from bmqctl.journal.read.reader import JournalReader
 from formats.bmq.disk.journal import RecordType
+from formats.bmq.disk.keys import hex_of
 from formats.bmq.stores.lives import BITS, End, Lives, Role
 from formats.bmq.stores.outcomes import ENDED, MessageOutcome
-from formats.bmq.stores.queues import hex_of
 
 __all__ = ["chosen_places"]
 

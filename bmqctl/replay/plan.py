@@ -19,8 +19,8 @@ from bmqctl.journal.read.reader import load_names, with_names
 from bmqctl.replay.messages import MessageSource, expression_values
 from bmqctl.replay.outcomes import chosen_places
 from formats.bmq.disk.journal import RecordType
+from formats.bmq.disk.keys import hex_of
 from formats.bmq.stores.outcomes import MessageOutcome
-from formats.bmq.stores.queues import hex_of
 from formats.bmq.uri import parse_uri
 from formats.errors import FormatError
 

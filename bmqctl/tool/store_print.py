@@ -27,6 +27,7 @@ from formats.bmq.disk.journal import (
     RecordType,
     SyncPointType,
 )
+from formats.bmq.disk.keys import hex_of
 from formats.bmq.disk.qlist import QueueRecord
 from formats.bmq.wire.options import sub_queue_infos
 from formats.bmq.wire.properties import Property, PropertyType, decode_properties, properties_size
@@ -69,30 +70,30 @@ def _own_fields(record: Record) -> Fields:
     match record:
         case MessageRecord():
             return [
-                ("FileKey", _key(record.file_key)),
-                ("QueueKey", _key(record.queue_key)),
+                ("FileKey", hex_of(record.file_key)),
+                ("QueueKey", hex_of(record.queue_key)),
                 ("RefCount", record.ref_count),
                 ("MsgOffsetDwords", record.message_offset_dwords),
-                ("GUID", _key(record.guid)),
+                ("GUID", hex_of(record.guid)),
                 ("Crc32c", record.crc32c),
             ]
         case ConfirmRecord():
             return [
-                ("QueueKey", _key(record.queue_key)),
+                ("QueueKey", hex_of(record.queue_key)),
                 ("AppKey", _app_key(record.app_key)),
-                ("GUID", _key(record.guid)),
+                ("GUID", hex_of(record.guid)),
             ]
         case DeletionRecord():
             return [
-                ("QueueKey", _key(record.queue_key)),
+                ("QueueKey", hex_of(record.queue_key)),
                 ("DeletionFlag", _name(DeletionRecordFlag, record.deletion_flag)),
-                ("GUID", _key(record.guid)),
+                ("GUID", hex_of(record.guid)),
             ]
         case QueueOpRecord():
             in_qlist = record.queue_op_type in (QueueOpType.CREATION, QueueOpType.ADDITION)
             offset = [("QLIST OffsetWords", record.queue_uri_record_offset_words)] if in_qlist else []
             return [
-                ("QueueKey", _key(record.queue_key)),
+                ("QueueKey", hex_of(record.queue_key)),
                 ("AppKey", _app_key(record.app_key)),
                 ("QueueOpType", _name(QueueOpType, record.queue_op_type)),
                 *offset,
@@ -119,10 +120,10 @@ def print_journal(cursor: JournalCursor) -> str:
 def print_queue(cursor: QlistCursor) -> str:
     """Format the current record of the QLIST file."""
     record: QueueRecord = cursor.record()
-    text = aligned([("Queue URI", record.uri), ("QueueKey", _key(record.queue_key)), ("NumAppIds", len(record.apps))])
+    text = aligned([("Queue URI", record.uri), ("QueueKey", hex_of(record.queue_key)), ("NumAppIds", len(record.apps))])
     if record.apps:
         text += aligned(
-            [pair for app in record.apps for pair in (("AppId", app.app_id), ("AppKey", _key(app.app_key)))]
+            [pair for app in record.apps for pair in (("AppId", app.app_id), ("AppKey", hex_of(app.app_key)))]
         )
     return f"\nQueueUriRecord index: {cursor.index}, offset: {cursor.offset}\nQueueUriRecord:\n{text}"
 
@@ -204,7 +205,7 @@ def print_headers(cursor: Cursor[Any]) -> str:
     header = cursor.opened.header
     match header:
         case DataFileHeader():
-            fields: Fields = [("HeaderWords", header.header_words), ("FileId (FileKey)", _key(header.file_key))]
+            fields: Fields = [("HeaderWords", header.header_words), ("FileId (FileKey)", hex_of(header.file_key))]
             return f"{text}\n Data File Header: \n{aligned(fields)}\n"
         case JournalFileHeader():
             assert isinstance(cursor, JournalCursor)
@@ -278,9 +279,5 @@ def _name(kind: type[IntEnum | IntFlag], value: int) -> str:
     return next((name for name, each in kind.__members__.items() if each == value), "(* UNKNOWN *)")
 
 
-def _key(key: bytes) -> str:
-    return key.hex().upper()
-
-
 def _app_key(key: bytes) -> str:
-    return _key(key) if any(key) else "** NULL **"
+    return hex_of(key) if any(key) else "** NULL **"

@@ -7,6 +7,7 @@ from enum import IntEnum, IntFlag
 __all__ = [
     "COMPRESSED_SIZE_MIN",
     "DECOMPRESSED_SIZE_MAX",
+    "DEFAULT_APP_ID",
     "DEFAULT_SUBSCRIPTION_ID",
     "EVENT_SIZE_MAX",
     "NULL_CORRELATION_ID",
@@ -28,12 +29,16 @@ __all__ = [
     "PropertyType",
     "PushFlag",
     "PutFlag",
+    "QueueFlag",
     "RecoveryFileChunkType",
     "StorageFlag",
     "StorageMessageType",
 ]
 
 PROTOCOL_VERSION = 1
+
+DEFAULT_APP_ID = "__default"
+"""The app id of queues without fan-out (bmqp::ProtocolUtil::k_DEFAULT_APP_ID)."""
 
 EVENT_SIZE_MAX = 512 << 20
 """Largest event that a sender builds, in bytes (bmqp::EventHeader::k_MAX_SIZE_SOFT); the field can hold 2 GiB."""
@@ -112,6 +117,15 @@ class CompressionAlgorithm(IntEnum):
 
     NONE = 0
     ZLIB = 1
+
+
+class QueueFlag:
+    """Bits of `QueueHandleParameters.flags`, as plain integers (bmqt::QueueFlags)."""
+
+    ADMIN = 1
+    READ = 2
+    WRITE = 4
+    ACK = 8
 
 
 class PutFlag(IntFlag):

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-from datetime import UTC, datetime
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -11,6 +10,7 @@ import typer
 
 from bmqctl.journal.diff import Beyond, PartitionDiff, Replica, Status, compare, journals_of, open_replica
 from bmqctl.journal.read.files import NotAStoreFile
+from bmqctl.journal.read.times import shown_time
 from bmqctl.render import (
     EXIT_FAULTS,
     Column,
@@ -175,8 +175,8 @@ def _print(found: list[PartitionDiff]) -> None:
         if each.last_common is not None and each.last_common_offsets is not None:
             a, b = each.last_common_offsets
             console.print(
-                f"  last common record: {each.last_common} of {_time(each.last_common_timestamp)}, at {a} in A and {b} "
-                f"in B; {each.common} in common",
+                f"  last common record: {each.last_common} of {shown_time(each.last_common_timestamp or 0)}, "
+                f"at {a} in A and {b} in B; {each.common} in common",
                 soft_wrap=True,
             )
         elif None not in each.replicas:
@@ -186,7 +186,7 @@ def _print(found: list[PartitionDiff]) -> None:
                 **_row(replica, offset, record),
                 "side": name,
                 "number": f"{record.primary_lease_id}-{record.sequence_number}",
-                "time": _time(record.timestamp),
+                "time": shown_time(record.timestamp),
                 "queue": _queue(replica, record),
             }
             for name, replica, beyond in zip("AB", each.replicas, each.beyond, strict=True)
@@ -216,10 +216,3 @@ def _queue(replica: Replica, record: Record) -> str:
     if isinstance(record, JournalOpRecord):
         return ""
     return replica.queue_names.get(record.queue_key, record.queue_key.hex().upper())
-
-
-def _time(seconds: int | None) -> str:
-    try:
-        return datetime.fromtimestamp(seconds or 0, UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
-    except (ValueError, OverflowError, OSError):
-        return f"{seconds} s"

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from datetime import UTC, datetime
 from pathlib import Path
 from typing import Annotated, Any
 
 import typer
 
 from bmqctl.journal.read.files import NotAStoreFile
+from bmqctl.journal.read.times import shown_time
 from bmqctl.journal.summary.queues import find_queues
 from bmqctl.render import (
     Column,
@@ -89,7 +89,7 @@ def _as_json(queue: Queue) -> dict[str, Any]:
             {
                 "offset": purge.offset,
                 "timestamp": purge.timestamp,
-                "time": _time(purge.timestamp),
+                "time": shown_time(purge.timestamp),
                 "app_key": purge.app_key,
             }
             for purge in queue.purges
@@ -100,7 +100,7 @@ def _as_json(queue: Queue) -> dict[str, Any]:
 
 
 def _event(event: Event | None) -> dict[str, Any] | None:
-    return None if event is None else {**event._asdict(), "time": _time(event.timestamp)}
+    return None if event is None else {**event._asdict(), "time": shown_time(event.timestamp)}
 
 
 def _rows(found: Iterable[Queue]) -> Iterable[dict[str, Any]]:
@@ -110,7 +110,7 @@ def _rows(found: Iterable[Queue]) -> Iterable[dict[str, Any]]:
             "queue_key": queue.queue_key,
             "queue_uri": queue.uri or "?",
             "state": _state(queue),
-            "created": "" if queue.created is None else _time(queue.created.timestamp),
+            "created": "" if queue.created is None else shown_time(queue.created.timestamp),
             "apps": ", ".join(app.app_id if app.until is None else f"{app.app_id} (removed)" for app in queue.apps),
         }
 
@@ -119,10 +119,3 @@ def _state(queue: Queue) -> str:
     if queue.deleted is not None:
         return "deleted"
     return "named" if queue.created is None else "open"
-
-
-def _time(seconds: int) -> str:
-    try:
-        return datetime.fromtimestamp(seconds, UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
-    except (ValueError, OverflowError, OSError):
-        return f"{seconds} s"

@@ -6,7 +6,6 @@ import json
 import sys
 from collections.abc import Callable, Iterator
 from dataclasses import asdict
-from datetime import UTC, datetime
 from enum import StrEnum
 from importlib import import_module
 from pathlib import Path
@@ -15,6 +14,7 @@ from typing import Annotated, Any
 import typer
 
 from bmqctl.journal.read.files import NotAStoreFile
+from bmqctl.journal.read.times import shown_time
 from bmqctl.journal.summary.summary import AppSummary, PartitionSummary, QueueSummary, StoreSummary, summarize
 from bmqctl.render import EXIT_FAULTS, Column, LateProgress, ResultConsole, print_table, refuse, until_reader_leaves
 
@@ -340,9 +340,4 @@ def _age(seconds: int | None, last: int | None) -> str:
 
 
 def _time(seconds: int | None) -> str | None:
-    if seconds is None:
-        return None
-    try:
-        return datetime.fromtimestamp(seconds, UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
-    except (ValueError, OverflowError, OSError):
-        return f"{seconds} s"
+    return None if seconds is None else shown_time(seconds)

@@ -10,9 +10,10 @@ from typing import Any, NamedTuple
 
 from bmqctl import render
 from bmqctl.journal.dump.reference import reference_time
-from bmqctl.journal.read.columns import Column, Kind, Row, iso_time
+from bmqctl.journal.read.columns import Column, Kind, Row
 from bmqctl.journal.read.files import find_files, read_written
 from bmqctl.journal.read.filters import Ranges, Wanted, parse_key
+from bmqctl.journal.read.times import iso_time
 from formats.bmq.control import ber, jsonc
 from formats.bmq.control.messages_cluster import (
     ClusterMessage,
@@ -21,10 +22,10 @@ from formats.bmq.control.messages_cluster import (
     QueueUnAssignmentAdvisory,
     QueueUpdateAdvisory,
 )
+from formats.bmq.disk.keys import hex_of
 from formats.bmq.disk.ledger import LedgerRecord, LedgerRecordType, open_ledger
 from formats.bmq.disk.numbers import RecordNumber
 from formats.bmq.disk.padding import WORD
-from formats.bmq.stores.queues import hex_of
 from formats.bmq.stores.recover import iter_ledger
 from formats.errors import FormatError
 

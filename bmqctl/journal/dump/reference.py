@@ -14,9 +14,8 @@ from bmqctl.journal.read.columns import Column, Columns, Constant, Derived, Hex,
 from bmqctl.journal.read.filters import Wanted
 from bmqctl.journal.read.names import QueueNames
 from formats.bmq.disk.journal import DeletionRecordFlag, JournalOpType, QueueOpType, RecordType, SyncPointType
-from formats.bmq.disk.keys import NULL_KEY
+from formats.bmq.disk.keys import NULL_KEY, hex_of
 from formats.bmq.disk.numbers import RecordNumber
-from formats.bmq.stores.queues import hex_of
 
 __all__ = ["FOOTERS", "not_found", "reference_columns", "reference_time"]
 

@@ -9,7 +9,7 @@ from bmqctl import render
 from bmqctl.journal.read.columns import Column, Kind, Row
 from bmqctl.journal.read.data_file import DataFile
 from bmqctl.journal.read.files import read_written
-from formats.bmq.stores.queues import hex_of
+from formats.bmq.disk.keys import hex_of
 from formats.bmq.stores.recover import iter_qlist
 
 __all__ = ["DATA_COLUMNS", "DATA_TABLE", "QLIST_COLUMNS", "QLIST_TABLE", "data_rows", "qlist_rows"]

@@ -11,7 +11,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
-from datetime import UTC, datetime
 from enum import Enum, IntEnum, IntFlag
 from itertools import repeat
 from typing import Any, NamedTuple
@@ -21,6 +20,7 @@ from numpy.typing import NDArray
 
 from bmqctl.journal.read.chunks import FAULT, Chunk, Part
 from bmqctl.journal.read.names import QueueNames
+from bmqctl.journal.read.times import iso_time
 from formats.bmq.disk.journal import (
     ConfirmReason,
     DeletionRecordFlag,
@@ -29,9 +29,8 @@ from formats.bmq.disk.journal import (
     RecordType,
     SyncPointType,
 )
-from formats.bmq.disk.keys import NULL_KEY
+from formats.bmq.disk.keys import NULL_KEY, hex_of
 from formats.bmq.padding import DWORD, WORD
-from formats.bmq.stores.queues import hex_of
 
 __all__ = [
     "Column",
@@ -45,7 +44,6 @@ __all__ = [
     "Value",
     "column_order",
     "flags_of",
-    "iso_time",
     "journal_columns",
     "name_of",
     "rows_of",
@@ -304,11 +302,3 @@ def _mask(kind: Iterable[IntFlag]) -> int:
     for member in kind:
         known |= member
     return known
-
-
-def iso_time(seconds: int) -> str | None:
-    """ISO 8601, UTC; None for a time beyond the year 9999."""
-    try:
-        return datetime.fromtimestamp(seconds, UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
-    except (ValueError, OverflowError, OSError):
-        return None

@@ -7,7 +7,6 @@ the journal refers to is read; the others are read into memory, without the zero
 
 from __future__ import annotations
 
-import errno
 import mmap
 import os
 from collections.abc import Iterator
@@ -15,6 +14,7 @@ from enum import Enum
 from pathlib import Path
 from typing import NamedTuple
 
+from bmqctl.journal.read.positional import next_data
 from formats.bmq.disk.files import (
     FILE_HEADER,
     HEADERS_SIZE_MAX,
@@ -169,12 +169,9 @@ def read_blocks(path: Path, start: int = 0, block_size: int = BLOCK_SIZE) -> Ite
         descriptor = file.fileno()
         offset = start
         while True:
-            try:
-                data = os.lseek(descriptor, offset, os.SEEK_DATA)
-            except OSError as error:
-                if error.errno == errno.ENXIO:
-                    return
-                raise
+            data = next_data(descriptor, offset)
+            if data is None:
+                return
             offset += (data - offset) // block_size * block_size
             block = os.pread(descriptor, block_size, offset)
             if not block:

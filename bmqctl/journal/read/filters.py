@@ -19,6 +19,7 @@ from numpy.typing import NDArray
 from bmqctl.journal.read.chunks import Chunk, Part
 from bmqctl.journal.read.names import QueueNames
 from bmqctl.journal.read.reader import JournalReader
+from bmqctl.journal.read.times import CLOCK_SLACK_S
 from formats.bmq.disk.journal import ANY_RECORD, Record, RecordType
 from formats.bmq.disk.keys import KEY_SIZE
 from formats.bmq.disk.numbers import RecordNumber
@@ -37,7 +38,6 @@ __all__ = [
     "places",
 ]
 
-CLOCK_SLACK_S = 3600
 TIME_MAX_S = (1 << 63) - 1
 WITH_GUID = frozenset({RecordType.MESSAGE, RecordType.CONFIRM, RecordType.DELETION})
 WITH_QUEUE = WITH_GUID | {RecordType.QUEUE_OP}

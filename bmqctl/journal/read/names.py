@@ -7,11 +7,12 @@ from typing import Any
 
 from numpy.typing import NDArray
 
+from formats.bmq.codes import DEFAULT_APP_ID
 from formats.bmq.disk.journal import QueueOpRecord, QueueOpType
-from formats.bmq.disk.keys import DEFAULT_APP_ID, DEFAULT_APP_KEY
+from formats.bmq.disk.keys import DEFAULT_APP_KEY, hex_of
 from formats.bmq.disk.padding import WORD
 from formats.bmq.disk.qlist import QueueRecord, parse_queue_record
-from formats.bmq.stores.queues import NamedByLedgers, Queue, QueueCatalog, hex_of
+from formats.bmq.stores.queues import NamedByLedgers, Queue, QueueCatalog
 from formats.errors import FormatError
 from formats.schema import Buffer
 

@@ -7,7 +7,6 @@ are left out: they hold no records. Finding the end of a preallocated journal co
 
 from __future__ import annotations
 
-import errno
 import os
 from collections.abc import Iterator
 from functools import cached_property
@@ -18,6 +17,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from bmqctl.journal.read.positional import data_end, next_data, read_into
 from formats.bmq.disk.files import HEADERS_SIZE_MAX, JOURNAL_RECORD_SIZE, FileType, OpenedFile, open_file
 from formats.bmq.disk.journal import ANY_RECORD
 from formats.bmq.stores.recover import JournalExtent, find_journal_extent
@@ -74,18 +74,7 @@ class JournalScan:
     @property
     def data_end(self) -> int:
         """Start of the file's last hole, or its size: nothing is written from there on."""
-        descriptor = self._file.fileno()
-        size = os.fstat(descriptor).st_size
-        end = offset = 0
-        while offset < size:
-            try:
-                start = os.lseek(descriptor, offset, os.SEEK_DATA)
-            except OSError as error:
-                if error.errno == errno.ENXIO:
-                    break
-                raise
-            end = offset = os.lseek(descriptor, start, os.SEEK_HOLE)
-        return end
+        return data_end(self._file.fileno())
 
     @cached_property
     def extent(self) -> JournalExtent:
@@ -107,7 +96,7 @@ class JournalScan:
         at = start
         while end is None or at < end:
             offset = first + at * JOURNAL_RECORD_SIZE
-            skipped = self._data_from(offset)
+            skipped = next_data(self._file.fileno(), offset)
             if skipped is None:
                 return
             at += (skipped - offset) // size * chunk_records
@@ -115,7 +104,7 @@ class JournalScan:
             wanted = size if end is None else min(size, (end - at) * JOURNAL_RECORD_SIZE)
             if wanted <= 0:
                 return
-            read = self._fill(view[:wanted], offset)
+            read = read_into(self._file.fileno(), view[:wanted], offset)
             count = read // JOURNAL_RECORD_SIZE
             if not count:
                 return
@@ -128,24 +117,5 @@ class JournalScan:
         return os.pread(self._file.fileno(), size, offset)
 
     def _read_unless_hole(self, offset: int, size: int) -> bytes:
-        start = self._data_from(offset)
+        start = next_data(self._file.fileno(), offset)
         return b"" if start is None or start >= offset + size else self.read(offset, size)
-
-    def _data_from(self, offset: int) -> int | None:
-        """Return the first offset at or after `offset` that is in no hole; None if there is none."""
-        try:
-            return os.lseek(self._file.fileno(), offset, os.SEEK_DATA)
-        except OSError as error:
-            if error.errno == errno.ENXIO:
-                return None
-            raise
-
-    def _fill(self, view: memoryview, offset: int) -> int:
-        """Read to the end of `view` or of the file; return the number of bytes read."""
-        done = 0
-        while done < len(view):
-            count = os.preadv(self._file.fileno(), [view[done:]], offset + done)
-            if not count:
-                break
-            done += count
-        return done

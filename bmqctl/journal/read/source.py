@@ -10,6 +10,7 @@ from pathlib import Path
 from types import TracebackType
 
 from bmqctl.journal.read.files import NotAStoreFile
+from bmqctl.journal.read.positional import data_end, read_into
 
 __all__ = ["FileSource"]
 
@@ -41,33 +42,18 @@ class FileSource:
     @cached_property
     def size(self) -> int:
         """End of the file's data, determined at the first use and cached."""
-        end = 0
-        while True:
-            try:
-                end = os.lseek(self._descriptor, os.lseek(self._descriptor, end, os.SEEK_DATA), os.SEEK_HOLE)
-            except OSError as error:
-                if error.errno != errno.ENXIO:
-                    raise
-                return end
+        return data_end(self._descriptor)
 
     def read(self, offset: int, size: int) -> memoryview:
         """Read `size` bytes from `offset`, or fewer at the end of the file."""
         buffer = memoryview(bytearray(max(0, min(size, self.size - offset))))
         try:
-            self._read_into(buffer, offset)
+            read_into(self._descriptor, buffer, offset)
         except OSError as error:
             if error.errno != errno.EIO:
                 raise
             self._read_around(buffer, offset)
         return buffer
-
-    def _read_into(self, buffer: memoryview, offset: int) -> None:
-        done = 0
-        while done < len(buffer):
-            count = os.preadv(self._descriptor, [buffer[done:]], offset + done)
-            if not count:
-                break
-            done += count
 
     def _read_around(self, buffer: memoryview, offset: int) -> None:
         """Read all readable sectors, one by one."""
@@ -75,7 +61,7 @@ class FileSource:
         while start < offset + len(buffer):
             end = min((start // SECTOR_SIZE + 1) * SECTOR_SIZE, offset + len(buffer))
             try:
-                self._read_into(buffer[start - offset : end - offset], start)
+                read_into(self._descriptor, buffer[start - offset : end - offset], start)
             except OSError:
                 buffer[start - offset : end - offset] = bytes(end - start)
                 if (start, end - start) not in self.unreadable:

@@ -16,9 +16,10 @@ from bmqctl.journal.read.chunks import Chunk
 from bmqctl.journal.read.names import QueueNames
 from bmqctl.journal.read.reader import JournalReader
 from formats.bmq.disk.journal import RecordType
+from formats.bmq.disk.keys import hex_of
 from formats.bmq.stores.lives import BITS, Lives
 from formats.bmq.stores.outcomes import ENDED, MessageOutcome
-from formats.bmq.stores.queues import Queue, hex_of
+from formats.bmq.stores.queues import Queue
 
 __all__ = ["StatusFilter"]
 

@@ -39,7 +39,7 @@ from formats.bmq.disk.journal import (
     SyncPointType,
     select,
 )
-from formats.bmq.disk.keys import DEFAULT_APP_KEY, NULL_KEY
+from formats.bmq.disk.keys import DEFAULT_APP_KEY, NULL_KEY, hex_of
 from formats.bmq.disk.numbers import RecordNumber
 from formats.bmq.disk.padding import DWORD, WORD
 from formats.bmq.disk.qlist import build_queue_record
@@ -331,7 +331,7 @@ class Planner:
         if entry is None and at_offset is not None and key != NULL_KEY:
             if at_offset in self._used or self._witnesses.is_in_ledger(at_offset):
                 # Other records confirm the entry: the record's key is damaged.
-                restored.append(f"queue_key was {_hex(key)}")
+                restored.append(f"queue_key was {hex_of(key)}")
                 key, entry = at_offset, self._witnesses.entry(at_offset, offset)
                 record = record._replace(queue_key=key)
             else:
@@ -407,7 +407,9 @@ class Planner:
 
     def _examine_confirm(self, record: ConfirmRecord, queue: _Queue) -> None:
         if record.app_key != NULL_KEY and record.app_key not in queue.apps:
-            raise Unsound(f"its queue has no app {_hex(record.app_key)}; the message may be delivered to the app again")
+            raise Unsound(
+                f"its queue has no app {hex_of(record.app_key)}; the message may be delivered to the app again"
+            )
         if record.guid in queue.live or record.reason & ConfirmReason.AUTO_CONFIRMED:
             return
         raise Unsound(self._why_unknown(record))
@@ -451,8 +453,8 @@ class Planner:
             return Note(*where, kind, reason, number)
         queue = self._queues.get(record.queue_key)
         uri = uri or (queue.uri if queue is not None else self._witnesses.uri(record.queue_key))
-        guid = None if isinstance(record, QueueOpRecord) else _hex(record.guid)
-        return Note(*where, kind, reason, number, guid, _hex(record.queue_key), uri)
+        guid = None if isinstance(record, QueueOpRecord) else hex_of(record.guid)
+        return Note(*where, kind, reason, number, guid, hex_of(record.queue_key), uri)
 
 
 def _keys(records: NDArray[Any]) -> NDArray[Any]:
@@ -471,7 +473,3 @@ def _written_size(source: Source, start: int) -> int:
 
 def _shown(number: RecordNumber) -> str:
     return f"{number.primary_lease_id}:{number.sequence_number}"
-
-
-def _hex(key: bytes) -> str:
-    return key.hex().upper()

@@ -28,8 +28,9 @@ from bmqctl.journal.summary.tally import MISFITS, Tally
 from formats.bmq.disk.columns import sound_kinds
 from formats.bmq.disk.files import JOURNAL_RECORD_SIZE, FileSet
 from formats.bmq.disk.journal import RecordType
+from formats.bmq.disk.keys import hex_of
 from formats.bmq.stores.lives import BITS, End, Lives, Role
-from formats.bmq.stores.queues import ALWAYS, App, NamedByLedgers, Queue, QueueCatalog, hex_of, read_ledgers
+from formats.bmq.stores.queues import ALWAYS, App, NamedByLedgers, Queue, QueueCatalog, read_ledgers
 from formats.errors import FormatError
 
 __all__ = ["AppSummary", "LeaseSummary", "PartitionSummary", "QueueSummary", "StoreSummary", "summarize"]

@@ -7,7 +7,8 @@ from typing import NamedTuple
 
 from formats.bmq.disk.columns import key_bytes
 from formats.bmq.disk.files import JOURNAL_RECORD_SIZE
-from formats.bmq.stores.queues import Queue, hex_of
+from formats.bmq.disk.keys import hex_of
+from formats.bmq.stores.queues import Queue
 
 __all__ = ["AppSpan", "Names", "key_text"]
 

@@ -13,6 +13,7 @@ from pyspark.sql.datasource import Filter, InputPartition
 
 from bmqctl.journal.read.files import read_written
 from bmqctl.journal.read.scan import JournalScan
+from bmqctl.journal.read.times import CLOCK_SLACK_S
 from bmqctl.pipeline.source.names import Names
 from bmqctl.pipeline.source.options import FileSets, ReadOptions, Table
 from bmqctl.pipeline.source.pushdown import Bounds, bounds_of
@@ -41,8 +42,6 @@ __all__ = [
 RECORDS_PER_CHUNK = 1 << 15
 RECORDS_PER_SHARE = 500_000
 SHARES_MAX = 4
-CLOCK_SLACK_S = 3600
-"""Seconds by which a new primary's clock may be behind its predecessor's."""
 
 
 class Chunk(NamedTuple):

@@ -24,7 +24,6 @@ from broker.bmq.admin.results_queue import (
     QueueInternalsResult,
 )
 from broker.bmq.admin.storage import domain_storages, primary_elsewhere
-from broker.bmq.core.config import DEFAULT_APP_ID
 from broker.bmq.core.messages import Full, Message
 from broker.bmq.node.changes import collect_idle_queues
 from broker.bmq.node.changes import reconfigure as reconfigure_domain
@@ -32,6 +31,7 @@ from broker.bmq.queue.domains import Domain
 from broker.bmq.queue.purges import purge, purge_app
 from broker.bmq.queue.queue import Queue
 from broker.bmq.queue.reports import arrival_time
+from formats.bmq.codes import DEFAULT_APP_ID
 from formats.bmq.control.messages import QueueInfo
 from formats.bmq.disk.keys import NULL_KEY
 from formats.bmq.uri import parse_uri

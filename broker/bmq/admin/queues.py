@@ -28,12 +28,13 @@ from broker.bmq.admin.results_queue import (
 )
 from broker.bmq.admin.storage import partition_of
 from broker.bmq.core.alarms import printable
-from broker.bmq.core.config import DEFAULT_APP_ID, DomainConfig
+from broker.bmq.core.config import DomainConfig
 from broker.bmq.node.node import Domain
-from broker.bmq.queue.handles import Handle, QueueFlag
+from broker.bmq.queue.handles import Handle
 from broker.bmq.queue.queue import App, Queue, Stream, Subscription, Usage
 from broker.bmq.queue.routing import Group
 from broker.bmq.session.session import Session
+from formats.bmq.codes import DEFAULT_APP_ID, QueueFlag
 from formats.bmq.control.messages import (
     ConsumerInfo,
     Expression,

@@ -5,8 +5,9 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping
 
-from broker.bmq.core.config import DEFAULT_APP_ID, DomainConfig
+from broker.bmq.core.config import DomainConfig
 from broker.bmq.core.ledger import app_infos
+from formats.bmq.codes import DEFAULT_APP_ID
 from formats.bmq.control.messages import AppIdInfo, PartitionPrimaryInfo, QueueInfo
 from formats.bmq.disk.keys import DEFAULT_APP_KEY, derive_key
 

@@ -7,10 +7,9 @@ from dataclasses import dataclass, field
 from enum import Enum
 from typing import Any
 
-__all__ = ["DEFAULT_APP_ID", "DomainConfig", "MessageThrottle", "Mode", "NodeIdentity", "ReopenPace"]
+from formats.bmq.codes import DEFAULT_APP_ID
 
-# The app id of queues without app ids (source: bmqp::ProtocolUtil::k_DEFAULT_APP_ID).
-DEFAULT_APP_ID = "__default"
+__all__ = ["DomainConfig", "MessageThrottle", "Mode", "NodeIdentity", "ReopenPace"]
 
 
 class Mode(Enum):

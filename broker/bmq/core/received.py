@@ -14,7 +14,7 @@ from collections.abc import Callable
 from typing import Any, NamedTuple, TypeVar
 
 from formats.bmq.codes import EncodingType
-from formats.bmq.control import ber, jsonc
+from formats.bmq.control import codec
 from formats.bmq.control.messages import (
     AppIdInfo,
     ConsumerInfo,
@@ -110,7 +110,7 @@ class Looked(NamedTuple):
 
 def received(cls: type[T], body: Buffer, encoding: EncodingType) -> T:
     """Decode the message of type `cls` in a peer's event. FormatError if it is malformed or out of range."""
-    message = jsonc.decode(cls, body) if encoding is EncodingType.JSON else ber.decode(cls, body)
+    message = codec.decode(cls, body, encoding)
     check(message)
     return message
 

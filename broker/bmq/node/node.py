@@ -8,7 +8,7 @@ from collections.abc import Callable, Mapping, Sequence
 from broker.bmq.core.clocks import Clocks
 from broker.bmq.core.cluster_errors import ClusterError
 from broker.bmq.core.cluster_view import ClusterView, CopiedMessage, ProxyView
-from broker.bmq.core.config import DEFAULT_APP_ID, DomainConfig, MessageThrottle, Mode, NodeIdentity, ReopenPace
+from broker.bmq.core.config import DomainConfig, MessageThrottle, Mode, NodeIdentity, ReopenPace
 from broker.bmq.core.ledger import Ledger, app_infos
 from broker.bmq.core.work import Work
 from broker.bmq.node.changes import delete_queue, key_salt, room_for_queue, sync_apps, sync_apps_at_start
@@ -30,6 +30,7 @@ from broker.bmq.store.recovery import Recovered
 from broker.common.clock import Now
 from broker.common.faults import Change, Faults, Inconsistent
 from broker.common.timers import Timers
+from formats.bmq.codes import DEFAULT_APP_ID
 from formats.bmq.control.messages import (
     ClientIdentity,
     PartitionPrimaryInfo,

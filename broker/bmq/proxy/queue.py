@@ -5,11 +5,12 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import replace
 
-from broker.bmq.core.config import DEFAULT_APP_ID, DomainConfig, Mode
+from broker.bmq.core.config import DomainConfig, Mode
 from broker.bmq.core.messages import Content
 from broker.bmq.queue.queue import Surroundings
 from broker.bmq.relay.put_room import PutRoom
 from broker.bmq.relay.relay import RelayQueue
+from formats.bmq.codes import DEFAULT_APP_ID
 from formats.bmq.control.messages import OpenQueueResponse, RoutingConfigurationFlags
 from formats.bmq.disk.keys import DEFAULT_APP_KEY, NULL_KEY
 

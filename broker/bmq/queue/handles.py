@@ -2,23 +2,14 @@
 
 from __future__ import annotations
 
-from broker.bmq.core.config import DEFAULT_APP_ID
 from broker.bmq.core.messages import Sink
 from broker.bmq.queue.queue import Queue
 from broker.bmq.queue.routing import Stream
 from broker.common.faults import Change
+from formats.bmq.codes import DEFAULT_APP_ID, QueueFlag
 from formats.bmq.control.messages import QueueHandleParameters, Status, StatusCategory
 
-__all__ = ["Handle", "QueueFlag", "Refusal", "app_id_of", "check_limits", "check_open", "give_back", "wire_id"]
-
-
-class QueueFlag:
-    """Bits of `QueueHandleParameters.flags` (source: bmqt::QueueFlags)."""
-
-    ADMIN = 1
-    READ = 2
-    WRITE = 4
-    ACK = 8
+__all__ = ["Handle", "Refusal", "app_id_of", "check_limits", "check_open", "give_back", "wire_id"]
 
 
 # Ids from here on are the reference's own (bmqp::QueueId::k_RESERVED_QUEUE_ID).

@@ -11,13 +11,13 @@ from itertools import islice
 from typing import Protocol
 
 from broker.bmq.core.alarms import printable
-from broker.bmq.core.config import DEFAULT_APP_ID
 from broker.bmq.core.messages import Log, Message
 from broker.bmq.core.pretty import pretty_bytes, pretty_interval, pretty_number
 from broker.bmq.queue.capacity import Usage
 from broker.bmq.queue.routing import App
 from broker.bmq.store.chunked import Chunked
 from broker.common.clock import Now
+from formats.bmq.codes import DEFAULT_APP_ID
 from formats.bmq.wire.application_data import split_application_data
 from formats.bmq.wire.properties import Property, PropertyType, decode_properties
 from formats.errors import FormatError

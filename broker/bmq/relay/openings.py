@@ -11,14 +11,15 @@ from collections.abc import Callable
 from typing import NamedTuple
 
 from broker.bmq.core.cluster_errors import ClusterError
-from broker.bmq.core.config import DEFAULT_APP_ID, ReopenPace
-from broker.bmq.queue.handles import QueueFlag, Refusal, app_id_of
+from broker.bmq.core.config import ReopenPace
+from broker.bmq.queue.handles import Refusal, app_id_of
 from broker.bmq.relay.counts import COUNT_MAX, Count
 from broker.bmq.relay.reopening import PASSING, RETRY_MS, Reopening
 from broker.bmq.relay.unanswered import Unanswered
 from broker.bmq.relay.upstream import TRANSITIONS, Trigger, Upstream, UpstreamState
 from broker.common.clock import Now
 from broker.common.timers import Timers
+from formats.bmq.codes import DEFAULT_APP_ID, QueueFlag
 from formats.bmq.control.messages import (
     CloseQueue,
     ConfigureStream,

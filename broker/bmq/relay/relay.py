@@ -17,13 +17,13 @@ from collections.abc import Callable, Iterable, Sequence
 from contextlib import suppress
 from itertools import chain, islice
 
-from broker.bmq.core.config import DEFAULT_APP_ID, DomainConfig
+from broker.bmq.core.config import DomainConfig
 from broker.bmq.core.messages import Buffer, Content, Message, Posted, Poster
 from broker.bmq.core.redelivery import Wanted
 from broker.bmq.core.work import Task
 from broker.bmq.queue.capacity import Usage
 from broker.bmq.queue.delivery import STOP
-from broker.bmq.queue.handles import Handle, QueueFlag, Refusal, app_id_of
+from broker.bmq.queue.handles import Handle, Refusal, app_id_of
 from broker.bmq.queue.purges import strip, take_all
 from broker.bmq.queue.queue import App, Queue, Stream, Subscription, Surroundings
 from broker.bmq.queue.queue_requests import Opened
@@ -38,7 +38,7 @@ from broker.bmq.relay.relay_log import RelayLog, relay_config
 from broker.bmq.relay.unsettled import Unsettled
 from broker.bmq.relay.upstream import Upstream, UpstreamState
 from broker.common.faults import Change, Inconsistent
-from formats.bmq.codes import DEFAULT_SUBSCRIPTION_ID, RDA_COUNTER_MAX
+from formats.bmq.codes import DEFAULT_APP_ID, DEFAULT_SUBSCRIPTION_ID, RDA_COUNTER_MAX, QueueFlag
 from formats.bmq.control.messages import (
     ConsumerInfo,
     Expression,

@@ -13,10 +13,10 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from broker.bmq.core.alarms import alarm
 from broker.bmq.core.config import ReopenPace
-from broker.bmq.queue.handles import QueueFlag
 from broker.bmq.relay.upstream import UpstreamState
 from broker.common.clock import Now
 from broker.common.timers import Timers
+from formats.bmq.codes import QueueFlag
 from formats.bmq.control.messages import (
     ControlMessage,
     OpenQueue,

@@ -15,9 +15,10 @@ from dataclasses import dataclass
 from enum import Enum
 from typing import Protocol
 
-from broker.bmq.queue.handles import QueueFlag, Refusal
+from broker.bmq.queue.handles import Refusal
 from broker.bmq.session.authentication import Standing
 from broker.bmq.session.negotiation import NO_NODE_ID
+from formats.bmq.codes import QueueFlag
 from formats.bmq.control.messages import ClientIdentity, ClientType, QueueHandleParameters, StatusCategory
 from formats.bmq.uri import parse_uri
 from formats.errors import FormatError

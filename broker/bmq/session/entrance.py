@@ -13,7 +13,7 @@ from typing import Protocol
 from broker.bmq.core.received import received
 from broker.bmq.session.authentication import ANONYMOUS, Authentications, Denied, Outcome, Standing
 from broker.common.clock import Now
-from formats.bmq.control import ber, jsonc
+from formats.bmq.control import codec
 from formats.bmq.control.messages import (
     AuthenticationMessage,
     AuthenticationRequest,
@@ -176,8 +176,7 @@ class Entrance:
             if mechanism.upper() != ANONYMOUS:
                 self.proven = outcome.principal
             log.info("%s: authenticated as '%s' with mechanism '%s'", guest.description, outcome.principal, mechanism)
-        codec = jsonc if encoding is EncodingType.JSON else ber
-        body = codec.encode(AuthenticationMessage(choice=answer))
+        body = codec.encode(AuthenticationMessage(choice=answer), encoding)
         guest.send_event(build_schema_event(body, EventType.AUTHENTICATION, encoding))
         if isinstance(outcome, Denied):
             guest.end(f"authentication failed: {outcome.reason}")

@@ -27,7 +27,7 @@ from broker.bmq.session.session_ports import BrokerPeer, Bulk
 from broker.bmq.session.session_table import TRANSITIONS, SessionState, Trigger
 from broker.common.clock import Now
 from broker.common.faults import Faults
-from formats.bmq.control import ber, jsonc
+from formats.bmq.control import codec
 from formats.bmq.control.messages import (
     AdminCommand,
     AdminCommandResponse,
@@ -556,8 +556,7 @@ class Session:
         self.send_event(self._encode(response))
 
     def _encode(self, message: ControlMessage | NegotiationMessage) -> bytes:
-        codec = jsonc if self._encoding is EncodingType.JSON else ber
-        return build_schema_event(codec.encode(message), EventType.CONTROL, self._encoding)
+        return build_schema_event(codec.encode(message, self._encoding), EventType.CONTROL, self._encoding)
 
     def send_event(self, event: Buffer | bytearray) -> None:
         self.out.whole(event)

@@ -9,6 +9,7 @@ from dataclasses import field
 from enum import IntEnum
 from typing import Annotated
 
+from formats.bmq.codes import DEFAULT_APP_ID
 from formats.bmq.control.schema import Int, Long, UInt, ULong, alternatives, sequence
 
 __all__ = [
@@ -51,8 +52,7 @@ __all__ = [
     "Subscription",
 ]
 
-# The app id of a queue without fan-out, and the priority of a stream without consumers.
-DEFAULT_APP_ID = "__default"
+# The priority of a stream without consumers.
 CONSUMER_PRIORITY_INVALID = -(1 << 31)
 
 

@@ -10,7 +10,7 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Container
 
-__all__ = ["DEFAULT_APP_ID", "DEFAULT_APP_KEY", "HASH_SIZE", "KEY_SIZE", "NULL_KEY", "derive_key"]
+__all__ = ["DEFAULT_APP_KEY", "HASH_SIZE", "KEY_SIZE", "NULL_KEY", "derive_key", "hex_of"]
 
 KEY_SIZE = 5
 HASH_SIZE = 16
@@ -19,7 +19,6 @@ HASH_SIZE = 16
 NULL_KEY = bytes(KEY_SIZE)
 """No key: the file key of today's DATA files, the app key of a record about a whole queue."""
 
-DEFAULT_APP_ID = "__default"
 DEFAULT_APP_KEY = b"0".ljust(KEY_SIZE, b"\0")
 """The key of the one app of a queue without fanout: sub-queue id 0, printed (mqbi::QueueEngine::k_DEFAULT_APP_KEY)."""
 
@@ -40,3 +39,8 @@ def derive_key(name: str, salt: int, taken: Container[bytes]) -> bytes:
 
 def _salt_bytes(salt: int) -> bytes:
     return (salt & 0xFFFF_FFFF_FFFF_FFFF).to_bytes(8, "little")
+
+
+def hex_of(key: bytes) -> str:
+    """Format a key or GUID as the reference's tools print it."""
+    return key.hex().upper()

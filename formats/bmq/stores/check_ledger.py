@@ -26,6 +26,7 @@ from formats.bmq.control.messages_cluster import (
     QueueUnAssignmentAdvisory,
     QueueUpdateAdvisory,
 )
+from formats.bmq.disk.keys import hex_of
 from formats.bmq.disk.ledger import (
     LEDGER_RECORD_HEADER,
     LedgerRecord,
@@ -267,14 +268,14 @@ def check_agreement(state: LedgerState, partitions: Iterable[CheckedPartition]) 
             recorded = state.queues.get(queue.queue_key) or by_uri.get(queue.uri or "")
             if recorded is None:
                 if not state.damaged and queue.queue_key not in state.unsettled:
-                    reason = f"queue {_hex(queue.queue_key)} ({queue.uri}) is not in the ledger"
+                    reason = f"queue {hex_of(queue.queue_key)} ({queue.uri}) is not in the ledger"
                     yield fault("ledger-lacks", partition.journal_name, queue.journal_offset, reason)
                 continue
             known.add(recorded.queue_key)
             yield from _check_queue(state, partition, queue, recorded)
     for recorded in state.queues.values():
         if recorded.queue_key not in known and recorded.queue_key not in state.unsettled:
-            reason = f"queue {_hex(recorded.queue_key)} ({recorded.uri}) is not in partition {recorded.partition_id}"
+            reason = f"queue {hex_of(recorded.queue_key)} ({recorded.uri}) is not in partition {recorded.partition_id}"
             yield fault("ledger-ahead", state.name, recorded.offset, reason)
 
 
@@ -300,11 +301,11 @@ def _check_queue(
         name, offset = partition.journal_name, queue.journal_offset
 
     def differs(what: str, here: object, there: object) -> Fault:
-        reason = f"queue {_hex(queue.queue_key)}: {what} {here} here, {there} in the ledger"
+        reason = f"queue {hex_of(queue.queue_key)}: {what} {here} here, {there} in the ledger"
         return fault("ledger-disagreement", name, offset, reason)
 
     if recorded.queue_key != queue.queue_key:
-        yield differs("key", _hex(queue.queue_key), _hex(recorded.queue_key))
+        yield differs("key", hex_of(queue.queue_key), hex_of(recorded.queue_key))
         return
     if recorded.partition_id != partition.partition_id:
         yield differs("partition", partition.partition_id, recorded.partition_id)
@@ -316,16 +317,12 @@ def _check_queue(
     one_sided = set(queue.apps) ^ set(recorded.apps)
     for app_id, key in queue.apps.items():
         if recorded.apps.get(app_id, key) != key:
-            yield differs(f"the key of app {app_id!r} is", _hex(key), _hex(recorded.apps[app_id]))
+            yield differs(f"the key of app {app_id!r} is", hex_of(key), hex_of(recorded.apps[app_id]))
         elif ids.get(key, app_id) != app_id:
-            yield differs(f"the app with key {_hex(key)} is", repr(app_id), repr(ids[key]))
+            yield differs(f"the app with key {hex_of(key)} is", repr(app_id), repr(ids[key]))
             one_sided -= {app_id, ids[key]}
     if queue.is_complete and queue.apps and queue.queue_key not in state.unsettled:
         for app_id in sorted(one_sided):
             where = "not in the ledger" if app_id in queue.apps else "in the ledger only"
-            reason = f"queue {_hex(queue.queue_key)}: app {app_id!r} is {where}"
+            reason = f"queue {hex_of(queue.queue_key)}: app {app_id!r} is {where}"
             yield fault("ledger-lacks" if app_id in queue.apps else "ledger-ahead", name, offset, reason)
-
-
-def _hex(key: bytes) -> str:
-    return key.hex().upper()

@@ -17,7 +17,7 @@ from formats.bmq.disk.journal import (
     QueueOpType,
     RecordType,
 )
-from formats.bmq.disk.keys import DEFAULT_APP_KEY, NULL_KEY
+from formats.bmq.disk.keys import DEFAULT_APP_KEY, NULL_KEY, hex_of
 from formats.bmq.disk.padding import WORD
 from formats.bmq.disk.qlist import QueueRecord, build_queue_record, parse_queue_record
 from formats.bmq.stores.check_records import Chunk
@@ -97,7 +97,7 @@ class QlistChecker:
             yield fault("qlist-record", self.name, entry.offset, f"QueueRecord.uri: {error.reason}")
         if entry.queue_key != record.queue_key:
             where = chunk.offset_of(position)
-            reason = f"key {_hex(entry.queue_key)}, the journal's record at {where} says {_hex(record.queue_key)}"
+            reason = f"key {hex_of(entry.queue_key)}, the journal's record at {where} says {hex_of(record.queue_key)}"
             yield fault("qlist-mismatch", self.name, entry.offset, reason)
         apps = [(app.app_id, app.app_key) for app in entry.apps]
         if self._buffer[entry.offset : entry.end] != build_queue_record(entry.uri, entry.queue_key, apps):
@@ -153,7 +153,7 @@ class QueueChecker:
             queue = self.queues[key] = KnownQueue(key, chunk.offset_of(position))
             self._lives.setdefault(key, []).append(_Life(index, _NEVER))
         elif kind == QueueOpType.CREATION and queue is not None:
-            reason = f"queue {_hex(key)} exists since {queue.journal_offset}"
+            reason = f"queue {hex_of(key)} exists since {queue.journal_offset}"
             yield chunk.fault("queue-created-twice", position, reason)
         elif queue is None:
             yield _unknown_queue(chunk, position, key)
@@ -252,7 +252,7 @@ class QueueChecker:
             if key in self._auto_confirming:
                 wrong &= counts[used] > wanted
             for row in np.flatnonzero(wrong).tolist():
-                reason = f"{counts[used][row]}, queue {_hex(key)} has {wanted[row]} apps"
+                reason = f"{counts[used][row]}, queue {hex_of(key)} has {wanted[row]} apps"
                 yield chunk.fault("ref-count", int(positions[used][row]), reason)
 
     def check_end(self) -> Iterator[Fault]:
@@ -262,14 +262,10 @@ class QueueChecker:
         for (queue_key, app_key), offset in self._confirming.items():
             apps = self._app_keys.get(queue_key)
             if apps is not None and queue_key not in self._without_apps and app_key not in (NULL_KEY, *apps):
-                reason = f"queue {_hex(queue_key)} has no app {_hex(app_key)}"
+                reason = f"queue {hex_of(queue_key)} has no app {hex_of(app_key)}"
                 yield fault("unknown-app-key", self.file, offset, reason)
         yield from self._qlist.check_tail()
 
 
 def _unknown_queue(chunk: Chunk, position: int, key: bytes) -> Fault:
-    return chunk.fault("unknown-queue-key", position, f"no queue with key {_hex(key)} exists at this point")
-
-
-def _hex(key: bytes) -> str:
-    return key.hex().upper()
+    return chunk.fault("unknown-queue-key", position, f"no queue with key {hex_of(key)} exists at this point")

@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import TYPE_CHECKING, Any, NamedTuple
 
+from formats.bmq.codes import DEFAULT_APP_ID
 from formats.bmq.control import ber
 from formats.bmq.control.messages_cluster import (
     ClusterMessage,
@@ -21,7 +22,7 @@ from formats.bmq.control.messages_cluster import (
 )
 from formats.bmq.disk.files import JOURNAL_RECORD_SIZE
 from formats.bmq.disk.journal import QUEUE_OP_RECORD, RECORD_MAGIC, QueueOpRecord, QueueOpType, RecordType, select
-from formats.bmq.disk.keys import DEFAULT_APP_ID, DEFAULT_APP_KEY, NULL_KEY
+from formats.bmq.disk.keys import DEFAULT_APP_KEY, NULL_KEY, hex_of
 from formats.bmq.disk.ledger import LedgerRecordType
 from formats.bmq.disk.qlist import parse_queue_record
 from formats.bmq.padding import WORD
@@ -32,7 +33,7 @@ from formats.schema import Buffer
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
-__all__ = ["ALWAYS", "App", "Event", "NamedByLedgers", "Purge", "Queue", "QueueCatalog", "hex_of", "read_ledgers"]
+__all__ = ["ALWAYS", "App", "Event", "NamedByLedgers", "Purge", "Queue", "QueueCatalog", "read_ledgers"]
 
 ALWAYS = -1
 """The value of `App.since` that is before every offset."""
@@ -116,11 +117,6 @@ class _Draft:
             self.created,
             self.deleted,
         )
-
-
-def hex_of(key: bytes) -> str:
-    """Format a key or GUID as the reference's tools print it."""
-    return key.hex().upper()
 
 
 NamedByLedgers = dict[tuple[int, bytes], _Draft]

@@ -10,6 +10,7 @@ from typing import Any
 
 from bmqctl.journal.dump.ledger import Ledger, LedgerFilters, row_of
 from bmqctl.journal.read.files import read_blocks, read_written
+from formats.bmq.codes import DEFAULT_APP_ID
 from formats.bmq.disk.files import JOURNAL_RECORD_SIZE, FileType, open_file
 from formats.bmq.disk.journal import (
     ConfirmReason,
@@ -26,7 +27,7 @@ from formats.bmq.disk.journal import (
     SyncPointType,
     decode_record,
 )
-from formats.bmq.disk.keys import DEFAULT_APP_ID, DEFAULT_APP_KEY, NULL_KEY
+from formats.bmq.disk.keys import DEFAULT_APP_KEY, NULL_KEY
 from formats.bmq.disk.padding import DWORD, WORD
 from formats.bmq.disk.qlist import QueueRecord, parse_queue_record
 from formats.bmq.stores.recover import iter_qlist

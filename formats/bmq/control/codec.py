@@ -1,0 +1,23 @@
+"""The two encodings of a schema's messages, of which each event names one."""
+
+from __future__ import annotations
+
+from typing import TypeVar
+
+from formats.bmq.codes import EncodingType
+from formats.bmq.control import ber, jsonc
+from formats.schema import Buffer
+
+__all__ = ["decode", "encode"]
+
+T = TypeVar("T")
+
+
+def decode(cls: type[T], body: Buffer, encoding: EncodingType) -> T:
+    """Decode a message of type `cls`: JSON if that is the encoding, otherwise BER. FormatError if it is malformed."""
+    return jsonc.decode(cls, body) if encoding is EncodingType.JSON else ber.decode(cls, body)
+
+
+def encode(message: object, encoding: EncodingType) -> bytes:
+    """Encode a message: JSON if that is the encoding, otherwise BER."""
+    return jsonc.encode(message) if encoding is EncodingType.JSON else ber.encode(message)
