@@ -6,6 +6,7 @@ Reads what each step has added to a journal, as far as it can; when a node trunc
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from typing import NamedTuple
 
 from broker.bmq.node.node import Node
 from broker.bmq.queue.queue import Queue
@@ -15,6 +16,7 @@ from formats.bmq.disk.journal import (
     DELETION_RECORD,
     MESSAGE_RECORD,
     QUEUE_OP_RECORD,
+    ConfirmReason,
     DeletionRecordFlag,
     QueueOpType,
     RecordType,
@@ -32,6 +34,22 @@ _ALIKE = {RecordType.MESSAGE: slice(36, 56), RecordType.CONFIRM: slice(20, 48), 
 Number = tuple[int, int]
 
 
+class Kept(NamedTuple):
+    """A message that is not removed: its queue's key, the number of apps that it is for, and the keys of those that are
+    done with it; `unasked` never wanted it.
+    """
+
+    queue_key: bytes
+    ref_count: int
+    confirmed: set[bytes]
+    unasked: set[bytes]
+
+    @property
+    def is_wanted(self) -> bool:
+        """False if all apps are done: a new primary forgets it, one that removes an app has yet to delete it."""
+        return len(self.confirmed - self.unasked) < max(1, self.ref_count)
+
+
 class JournalView:
     """One node's journal, as far as it was read."""
 
@@ -45,8 +63,7 @@ class JournalView:
         self.last = b""
         self.position: Number = (0, 0)  # of the last record
         self.numbers: set[Number] = set()
-        # The messages that are not removed: their queue's key, and the keys of the apps that have confirmed them.
-        self.kept: dict[bytes, tuple[bytes, set[bytes]]] = {}
+        self.kept: dict[bytes, Kept] = {}
         self.written: dict[bytes, Number] = {}  # by the GUIDs of those, under which numbers
 
     def take(self, kind: RecordType, record: bytes) -> None:
@@ -54,12 +71,14 @@ class JournalView:
         if kind is RecordType.MESSAGE:
             message = MESSAGE_RECORD.unpack(record)
             if message.guid not in self.kept:
-                self.kept[message.guid] = message.queue_key, set()
+                self.kept[message.guid] = Kept(message.queue_key, message.ref_count, set(), set())
                 self.written[message.guid] = message.primary_lease_id, message.sequence_number
         elif kind is RecordType.CONFIRM:
             confirm = CONFIRM_RECORD.unpack(record)
             if confirm.guid in self.kept:
-                self.kept[confirm.guid][1].add(confirm.app_key)
+                self.kept[confirm.guid].confirmed.add(confirm.app_key)
+                if confirm.reason == ConfirmReason.AUTO_CONFIRMED:
+                    self.kept[confirm.guid].unasked.add(confirm.app_key)
         elif kind is RecordType.DELETION:
             self.kept.pop(DELETION_RECORD.unpack(record).guid, None)
         elif kind is RecordType.QUEUE_OP:
@@ -77,15 +96,17 @@ class JournalView:
         if operation.queue_op_type != QueueOpType.PURGE or operation.app_key != NULL_KEY or not start[1]:
             return []
         return [
-            guid for guid, (key, _) in self.kept.items() if key == operation.queue_key and self.written[guid] >= start
+            guid
+            for guid, kept in self.kept.items()
+            if kept.queue_key == operation.queue_key and self.written[guid] >= start
         ]
 
     def _purge(self, queue_key: bytes, app_key: bytes) -> None:
-        for guid in [guid for guid, (key, _) in self.kept.items() if key == queue_key]:
+        for guid in [guid for guid, kept in self.kept.items() if kept.queue_key == queue_key]:
             if app_key == NULL_KEY:
                 del self.kept[guid]
             else:
-                self.kept[guid][1].add(app_key)
+                self.kept[guid].confirmed.add(app_key)
 
 
 class Journals:
@@ -204,7 +225,11 @@ class Journals:
 
     def check_queue(self, node_id: int, queue: Queue) -> None:
         """Check that a primary's messages of a queue equal those in its journal."""
-        kept = {guid: keys for guid, (key, keys) in self.views[node_id].kept.items() if key == queue.key}
+        kept = {
+            guid: each.confirmed
+            for guid, each in self.views[node_id].kept.items()
+            if each.queue_key == queue.key and (each.is_wanted or guid in queue.messages)
+        }
         if kept.keys() != queue.messages.keys():
             (guid, *_) = kept.keys() ^ queue.messages.keys()
             where = "its journal" if guid in kept else "its memory"
