@@ -15,7 +15,7 @@ when their turn comes. A message in `awaiting` is in none of them: too few nodes
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from itertools import chain
 from typing import NamedTuple
 
@@ -255,6 +255,8 @@ class Queue:
         message = Message(guid, size, content, self._all_apps, self.now.ms)
         if self._has_app_subscriptions:
             self._select_apps(message, data)
+        if self.unknown_confirms is not None:
+            self._leave_out(self.unknown_confirms.apps_of(self.now.ms, guid), message)
         outstanding = message.outstanding
         if not outstanding:
             return KEPT  # nobody will ever read it
@@ -310,6 +312,13 @@ class Queue:
         except Exception as error:
             raise Inconsistent(f"taking a message into queue '{self.uri}'", error) from error
         return KEPT
+
+    def _leave_out(self, app_ids: Sequence[str], message: Message) -> None:
+        """Let apps have been done with a message before it came."""
+        for app_id in app_ids:
+            app = self.apps.get(app_id)
+            if app is not None:
+                message.outstanding &= ~app.bit
 
     def _offer(self, app: App, message: Message, data: Buffer) -> None:
         if self.delivery.offer(app, message, data) is STOP:

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from broker.bmq.queue.unknown_confirms import CONFIRMS_KEPT_MAX, CONFIRMS_KEPT_MS, UnknownConfirms
-from tests.broker.bmq.rig import guid
+from formats.bmq.codes import AckStatus
+from tests.broker.bmq.rig import ACK, READ, WRITE, guid, start
 
 
 def test_the_latest_are_kept() -> None:
@@ -22,3 +23,32 @@ def test_those_of_long_ago_are_forgotten_when_others_come() -> None:
     assert confirms.since(0) == [(1, guid(1), "bar")]
     confirms.add(CONFIRMS_KEPT_MS, guid(2), "foo")
     assert confirms.since(-1) == [(1, guid(1), "bar"), (CONFIRMS_KEPT_MS, guid(2), "foo")]
+
+
+def test_which_apps_were_done_with_a_message_before_it_came() -> None:
+    confirms = UnknownConfirms()
+    for app in ("foo", "bar", "foo"):
+        confirms.add(1, guid(1), app)
+    assert confirms.apps_of(2, guid(1)) == ["foo", "bar", "foo"]
+    assert confirms.apps_of(CONFIRMS_KEPT_MS + 1, guid(1)) == ()
+    for number in range(CONFIRMS_KEPT_MAX + 1):
+        confirms.add(7, guid(number), "foo")
+    assert (confirms.apps_of(7, guid(0)), confirms.apps_of(7, guid(1))) == ((), ["foo"])
+
+
+def test_an_app_does_not_get_a_message_whose_confirm_came_first() -> None:
+    """One hop had it from the last primary, which another's post had reached."""
+    rig = start()
+    consumers = {app: rig.connect() for app in ("foo", "bar")}
+    for app, consumer in consumers.items():
+        consumer.open(1, "bmq://fanout/q", READ, app, 1)
+        consumer.configure(1, app)
+    consumers["foo"].confirm(1, guid(1), sub_id=1)
+    producer = rig.connect()
+    producer.open(1, "bmq://fanout/q", WRITE | ACK)
+    assert producer.post(1, guid(1), b"1") is AckStatus.SUCCESS
+    assert consumers["foo"].pushes() == []
+    assert [push.guid for push in consumers["bar"].pushes()] == [guid(1)]
+    consumers["bar"].confirm(1, guid(1), sub_id=1)
+    assert list(rig.node.queues["bmq://fanout/q"].messages) == []
+    assert list(rig.restart().node.queues["bmq://fanout/q"].messages) == []
