@@ -270,7 +270,10 @@ class Sieve(deque[bytes]):
         self._partition_id = partition_id
 
     def append(self, event: bytes) -> None:
-        if event[4] & 0x3F not in self._kinds or self._partition_id not in (None, _partition_of(event)):
+        is_lost = event[4] & 0x3F in self._kinds
+        if is_lost and self._partition_id is not None:
+            is_lost = _partition_of(event) == self._partition_id
+        if not is_lost:
             super().append(event)
 
 
