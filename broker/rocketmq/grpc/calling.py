@@ -21,6 +21,16 @@ class Asker(Protocol):
     @property
     def host(self) -> Host: ...
 
+    @property
+    def key(self) -> object:
+        """The client itself, whichever call it makes."""
+        ...
+
+    @property
+    def is_present(self) -> bool:
+        """Return whether its stream of Telemetry is open."""
+        ...
+
     def ask(self, frame: Frame, done: Callable[[Frame], None]) -> None:
         """Ask the broker; `done` gets the answer later. It may raise `Rejected`, as a handler may."""
         ...

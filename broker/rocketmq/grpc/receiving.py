@@ -3,15 +3,14 @@
 Source: ReceiveMessageActivity, AckMessageActivity, ChangeInvisibleDurationActivity, ForwardMessageToDLQActivity,
 ConsumerProcessor, MQClientAPIImpl.
 
-Each is a request of those who pop. Receipt handles of clients have a word more than the broker's own: the offset of
-the message in the commit log, by which it is found that is to go to the dead letters.
+Each is a request of those who pop.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable
 from functools import partial
-from typing import Final, NamedTuple
+from typing import Final
 
 from broker.rocketmq.core.filters import ALL, SQL92, TAG
 from broker.rocketmq.core.groups import Groups
@@ -19,6 +18,8 @@ from broker.rocketmq.core.options import BrokerOptions
 from broker.rocketmq.core.topics import Topics
 from broker.rocketmq.grpc.calling import Answer, Asked, Handlers
 from broker.rocketmq.grpc.conversion import message_of
+from broker.rocketmq.grpc.handles import Handle, parse_handle
+from broker.rocketmq.grpc.renewals import HIDDEN_MS, Held, Renewals
 from broker.rocketmq.grpc.routing import find_topic
 from broker.rocketmq.grpc.statuses import OK, Rejected, joint, rejection, status
 from broker.rocketmq.grpc.validation import check_group, check_invisible_ms, check_topic
@@ -34,7 +35,7 @@ from formats.rocketmq.properties import decode_properties
 from formats.rocketmq.receipts import Receipt, kind_of_topic, parse_receipt, real_topic
 from formats.rocketmq.record import Record, decode_record
 
-__all__ = ["Handle", "Receiving", "parse_handle"]
+__all__ = ["Receiving"]
 
 _POP = HeaderCodec(consuming.PopMessageRequest)
 _POPPED = HeaderCodec(consuming.PopMessageResponse)
@@ -46,38 +47,13 @@ _BACK = HeaderCodec(consuming.ConsumerSendMessageBackRequest)
 _POLL_MS_MIN: Final = 5_000
 _POLL_MS_MAX: Final = 20_000
 _INVISIBLE_MS_MIN: Final = 10_000
-_RENEWED_MS: Final = 60_000
 _MESSAGES_MAX: Final = 32
 # A message whose client is gone is seen again so soon.
 _GONE_MS: Final = 1_000
 _FROM_LAST: Final = 1
-_HANDLE_WORDS: Final = 9
 _DEAD: Final = -1
 
 _Done = Callable[[Frame], None]
-
-
-class Handle(NamedTuple):
-    """A receipt handle of a client: the broker's, and the offset in the commit log (-1 if it has none)."""
-
-    receipt: Receipt
-    commit_log_offset: int
-
-    def __str__(self) -> str:
-        return f"{self.receipt} {self.commit_log_offset}"
-
-
-def parse_handle(text: str) -> Handle:
-    """Read a handle. Raises `Rejected`."""
-    words = text.split(" ")
-    try:
-        receipt = parse_receipt(text)
-        if receipt.queue_id < 0 or receipt.queue_offset < 0:
-            raise FormatError("Receipt", 0, "names no message")
-    except FormatError as error:
-        raise Rejected(Code.INVALID_RECEIPT_HANDLE, f"receipt handle is invalid: {error}") from None
-    last = words[_HANDLE_WORDS - 1] if len(words) >= _HANDLE_WORDS else ""
-    return Handle(receipt, int(last) if last.isascii() and last.isdecimal() and len(last) < 19 else -1)
 
 
 class Receiving:
@@ -88,6 +64,7 @@ class Receiving:
         self._wall_ms = wall_ms
         self._topics = topics
         self._groups = groups
+        self.renewals = Renewals(self._renew)
         self.handlers: Handlers = {
             "ReceiveMessage": self._receive,
             "AckMessage": self._acknowledge,
@@ -102,7 +79,7 @@ class Receiving:
         poll_ms = _poll_ms(request, asked.left_ms)
         topic, group = check_topic(request.message_queue.topic), check_group(request.group)
         if request.auto_renew:
-            invisible_ms = _RENEWED_MS
+            invisible_ms = HIDDEN_MS
         else:
             invisible_ms = check_invisible_ms(ms_of(request.invisible_duration), _INVISIBLE_MS_MIN)
         kind, expression = _filter(request.filter_expression)
@@ -176,6 +153,9 @@ class Receiving:
                 self._bury(asked, header.consumer_group, header.topic, handle, "", lambda _: None)
             else:
                 found.append(message_of(record, str(handle), attempts, self._wall_ms()))
+                if asked.request.auto_renew:
+                    held = Held(asked, header.consumer_group, header.topic, handle, self._wall_ms())
+                    self.renewals.hold(held)
         return found
 
     def _handle(
@@ -221,18 +201,18 @@ class Receiving:
 
         for number, entry in enumerate(request.entries):
             try:
-                handle = self._current(entry.receipt_handle, asked.now_ms)
+                handle = self._current(asked, entry.receipt_handle)
                 self._ask_ack(asked, group, topic, handle, partial(acknowledged, number))
             except Rejected as rejected:
                 note(number, status(rejected.code, rejected.text))
 
-    def _current(self, text: str, now_ms: int) -> Handle:
-        """The handle that a client gives, if its time is not over. Raises `Rejected`."""
-        handle = parse_handle(text)
+    def _current(self, asked: Asked, text: str) -> Handle:
+        """The handle that a client gives, or what has become of it, if its time is not over. Raises `Rejected`."""
+        handle = self.renewals.take(asked.client.key, text) or parse_handle(text)
         if handle.receipt.broker != self._options.name:
             raise Rejected(Code.INVALID_RECEIPT_HANDLE, "receipt handle is of another broker")
         # In order, what was popped stays so until somebody else pops it.
-        if handle.receipt.visible_ms <= now_ms:
+        if handle.receipt.visible_ms <= asked.now_ms:
             raise Rejected(Code.INVALID_RECEIPT_HANDLE, "receipt handle is expired")
         return handle
 
@@ -249,7 +229,7 @@ class Receiving:
         request = asked.request
         topic, group = check_topic(request.topic), check_group(request.group)
         invisible_ms = check_invisible_ms(ms_of(request.invisible_duration))
-        handle = self._current(request.receipt_handle, asked.now_ms)
+        handle = self._current(asked, request.receipt_handle)
 
         def done(frame: Frame) -> None:
             if frame.code == ResponseCode.SUCCESS:
@@ -267,6 +247,19 @@ class Receiving:
 
         self._ask_change(asked, group, topic, handle, invisible_ms, done)
 
+    def _renew(self, held: Held, ms: int, renewed: Callable[[Handle | None], None]) -> None:
+        """Hide a message for another time on which a client works."""
+
+        def done(frame: Frame) -> None:
+            is_done = frame.code == ResponseCode.SUCCESS
+            changed = _CHANGED.read(frame.ext_fields or {}) if is_done else None
+            renewed(None if changed is None else _changed_handle(held.handle, changed))
+
+        try:
+            self._ask_change(held.asked, held.group, held.topic, held.handle, ms, done)
+        except Rejected:
+            renewed(None)
+
     def _hide(self, asked: Asked, group: str, topic: str, handle: Handle, ms: int) -> None:
         self._ask_change(asked, group, topic, handle, ms, lambda _: None)
 
@@ -282,7 +275,7 @@ class Receiving:
     def _forward(self, asked: Asked, answer: Answer) -> None:
         request = asked.request
         topic, group = check_topic(request.topic), check_group(request.group)
-        handle = parse_handle(request.receipt_handle)
+        handle = self.renewals.take(asked.client.key, request.receipt_handle) or parse_handle(request.receipt_handle)
 
         def done(frame: Frame) -> None:
             if frame.code == ResponseCode.SUCCESS:

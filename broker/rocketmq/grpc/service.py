@@ -84,6 +84,16 @@ class _Asker:
         self._failed = failed
         self._is_guarded = is_guarded
 
+    @property
+    def key(self) -> object:
+        """The client."""
+        return self.client
+
+    @property
+    def is_present(self) -> bool:
+        """Return whether its stream of Telemetry is open."""
+        return self.client.telemetry is not None
+
     def ask(self, frame: Frame, done: Callable[[Frame], None]) -> None:
         """Ask the broker."""
 
@@ -125,10 +135,12 @@ class GrpcService:
         self._dirty: dict[Loopback, None] = {}
         self._numbers = 0
         self._transactions = Transactions()
+        receiving = Receiving(tables.options, tables.topics, tables.groups, wall_ms)
+        self._renewals = receiving.renewals
         parts = (
             Routing(tables.options, tables.topics, tables.groups),
             Sending(tables.topics, self._transactions),
-            Receiving(tables.options, tables.topics, tables.groups, wall_ms),
+            receiving,
             self._transactions,
             ClientCalls(tables.groups, _client_of, self._leave_client),
         )
@@ -318,6 +330,7 @@ class GrpcService:
         key = (client.host.address, client.client_id)
         if self._clients.get(key) is client:
             del self._clients[key]
+        self._renewals.left(client)
         if client.link is not None:
             client.link.end()
 
@@ -348,6 +361,7 @@ class GrpcService:
     def tick(self) -> None:
         """Forget clients that are silent, and those that the broker has given up."""
         self._transactions.tick(self._wall_ms())
+        self._renewals.tick(self._wall_ms())
         now_ms = self._now_ms()
         for client in list(self._clients.values()):
             is_silent = client.telemetry is None and now_ms - client.heard_ms > _EXPIRED_MS

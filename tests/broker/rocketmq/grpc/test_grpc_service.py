@@ -330,6 +330,54 @@ def test_groups_in_order_get_nothing_more_before_they_have_acknowledged(served: 
     assert served.receive("many") == []
 
 
+# -- messages that clients work on for long
+
+
+def test_a_message_stays_hidden_while_a_push_consumer_works_on_it(served: Served) -> None:
+    served.tell(consumer())
+    served.send(message())
+    (held,) = served.receive(auto_renew=True)
+    heartbeat = make("HeartbeatRequest", group=resource("g"), client_type=ClientType.PUSH_CONSUMER)
+    for _ in range(4):
+        served.pass_time(50_000)
+        assert served.call("Heartbeat", heartbeat).status.code == Code.OK
+    assert served.receive() == []
+    # The client has the handle that it was given first.
+    assert served.acknowledge(held.system_properties.receipt_handle).status.code == Code.OK
+    served.pass_time(100_000)
+    assert served.receive() == []
+
+
+def test_a_message_of_a_client_that_leaves_comes_again_soon(served: Served) -> None:
+    served.tell(consumer())
+    served.send(message())
+    assert len(served.receive(auto_renew=True)) == 1
+    served.call("NotifyClientTermination", make("NotifyClientTerminationRequest", group=resource("g")))
+    (again,) = served.receive()
+    assert again.system_properties.delivery_attempt == 2
+
+
+def test_a_message_of_a_client_that_is_gone_is_not_renewed(served: Served) -> None:
+    stream, _ = served.tell(consumer())
+    served.send(message())
+    assert len(served.receive(auto_renew=True)) == 1
+    served.client.http.reset_stream(stream)
+    served.client.exchange()
+    served.pass_time(70_000)
+    (again,) = served.receive()
+    assert again.system_properties.delivery_attempt == 2
+
+
+def test_messages_go_from_clients_of_one_protocol_to_those_of_the_other(served: Served) -> None:
+    peer = served.rig.peer()
+    peer.send(b"by remoting")
+    (received,) = served.receive()
+    assert received.body == b"by remoting"
+    served.send(message(body=b"by gRPC", tag="A"))
+    pulled = peer.pulled(offset=1, group="other")
+    assert [bytes(record.body) for record in pulled] == [b"by gRPC"]
+
+
 # -- transactions and delays
 
 

@@ -1,0 +1,41 @@
+"""The receipt handles of clients (source: ReceiptHandle).
+
+They have a word more than the broker's own: the offset of the message in the commit log, by which it is found if it is
+to go to the dead letters.
+"""
+
+from __future__ import annotations
+
+from typing import Final, NamedTuple
+
+from broker.rocketmq.grpc.statuses import Rejected
+from formats.errors import FormatError
+from formats.rocketmq.grpc.codes import Code
+from formats.rocketmq.receipts import Receipt, parse_receipt
+
+__all__ = ["Handle", "parse_handle"]
+
+_HANDLE_WORDS: Final = 9
+
+
+class Handle(NamedTuple):
+    """A receipt handle of a client: the broker's, and the offset in the commit log (-1 if it has none)."""
+
+    receipt: Receipt
+    commit_log_offset: int
+
+    def __str__(self) -> str:
+        return f"{self.receipt} {self.commit_log_offset}"
+
+
+def parse_handle(text: str) -> Handle:
+    """Read a handle. Raises `Rejected`."""
+    words = text.split(" ")
+    try:
+        receipt = parse_receipt(text)
+        if receipt.queue_id < 0 or receipt.queue_offset < 0:
+            raise FormatError("Receipt", 0, "names no message")
+    except FormatError as error:
+        raise Rejected(Code.INVALID_RECEIPT_HANDLE, f"receipt handle is invalid: {error}") from None
+    last = words[_HANDLE_WORDS - 1] if len(words) >= _HANDLE_WORDS else ""
+    return Handle(receipt, int(last) if last.isascii() and last.isdecimal() and len(last) < 19 else -1)

@@ -1,0 +1,86 @@
+"""Messages that push consumers work on: they stay hidden while the client is there (source: ReceiptHandleManager).
+
+Such a message is hidden for a minute, and before that is over for another one, up to three hours in all. The client
+goes on using the handle that it was given.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import partial
+from typing import Final
+
+from broker.rocketmq.grpc.calling import Asked
+from broker.rocketmq.grpc.handles import Handle
+
+__all__ = ["HIDDEN_MS", "Held", "Renewals"]
+
+HIDDEN_MS: Final = 60_000
+# A handle is renewed so long before it is over, and looked at so often.
+_AHEAD_MS: Final = 10_000
+_LOOK_MS: Final = 5_000
+_WHOLE_MS: Final = 3 * 3_600_000
+# What a client leaves behind that says farewell is seen again so soon.
+_LEFT_MS: Final = 1_000
+
+
+@dataclass(slots=True, eq=False)
+class Held:
+    """A message that a client works on: its handle by now, and since when."""
+
+    asked: Asked
+    group: str
+    topic: str
+    handle: Handle
+    since_ms: int
+
+
+# Hides a message for another time; what is given is called with the new handle, or with None.
+Change = Callable[[Held, int, Callable[[Handle | None], None]], None]
+
+
+class Renewals:
+    """All such messages, by client and by the handle that the client has."""
+
+    def __init__(self, change: Change) -> None:
+        self._change = change
+        self._held: dict[object, dict[str, Held]] = {}
+        self._looked_ms = 0
+
+    def hold(self, held: Held) -> None:
+        """Take care of a message."""
+        self._held.setdefault(held.asked.client.key, {})[str(held.handle)] = held
+
+    def take(self, client: object, text: str) -> Handle | None:
+        """Give the handle by now of a message that is dealt with; None for one that is not renewed."""
+        messages = self._held.get(client)
+        held = None if messages is None else messages.pop(text, None)
+        if messages is not None and not messages:
+            del self._held[client]
+        return None if held is None else held.handle
+
+    def left(self, client: object) -> None:
+        """Give back what a client works on that leaves."""
+        for held in self._held.pop(client, {}).values():
+            self._change(held, _LEFT_MS, lambda _: None)
+
+    def tick(self, now_ms: int) -> None:
+        """Hide messages for another time, where their clients are there."""
+        if 0 <= now_ms - self._looked_ms < _LOOK_MS:
+            return
+        self._looked_ms = now_ms
+        for client, messages in list(self._held.items()):
+            for text, held in list(messages.items()):
+                if held.handle.receipt.visible_ms - now_ms > _AHEAD_MS:
+                    continue
+                if held.asked.client.is_present and now_ms - held.since_ms < _WHOLE_MS:
+                    self._change(held, HIDDEN_MS, partial(self._changed, client, text, held))
+                else:
+                    self.take(client, text)
+
+    def _changed(self, client: object, text: str, held: Held, handle: Handle | None) -> None:
+        if handle is None:
+            self.take(client, text)
+        else:
+            held.handle = handle
