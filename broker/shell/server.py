@@ -28,7 +28,7 @@ from broker.shell.descriptors import Refusals
 from broker.shell.dialing import Connected, Dialed, Dials, Place
 from broker.shell.link import READ_BYTES, Link
 from broker.shell.system import Peer, System
-from broker.shell.tls import TlsLink, TlsStream, accept_tls
+from broker.shell.tls import EitherStream, TlsLink, TlsStream, accept_tls
 
 __all__ = ["ListenError", "Listener", "Server", "listen"]
 
@@ -104,12 +104,14 @@ T = TypeVar("T")
 class Listener(NamedTuple):
     """An address that peers connect to, with the TLS context used there (None for plain connections).
 
-    `connect` makes their sessions if a system has several ways to do so; see `System.connect`.
+    `connect` makes their sessions if a system has several ways to do so; see `System.connect`. `takes_plain`: who does
+    not begin with TLS is served without it.
     """
 
     sock: socket.socket
     tls: ssl.SSLContext | None = None
     connect: Callable[[str, Callable[[], frozenset[str]]], Peer] | None = None
+    takes_plain: bool = False
 
 
 class Source(Protocol):
@@ -340,10 +342,12 @@ class Server:
                 self._node.now.ms,
             )
             return
-        stream: socket.socket | TlsStream = sock
+        stream: socket.socket | TlsStream | EitherStream = sock
         try:
             certified: Callable[[], frozenset[str]] = frozenset
-            if listener.tls is not None:
+            if listener.tls is not None and listener.takes_plain:
+                stream = EitherStream(sock, listener.tls)
+            elif listener.tls is not None:
                 stream = accept_tls(sock, listener.tls)
                 certified = stream.names
             session = (listener.connect or self._node.connect)(name, certified)
@@ -371,10 +375,10 @@ class Server:
             return
         self._attach(stream, session)
 
-    def _attach(self, stream: socket.socket | TlsStream, session: Peer) -> None:
+    def _attach(self, stream: socket.socket | TlsStream | EitherStream, session: Peer) -> None:
         """Attach a session to a connected socket."""
         try:
-            if isinstance(stream, TlsStream):
+            if isinstance(stream, TlsStream | EitherStream):
                 link: Link = TlsLink(stream, session, self._scratch)
             else:
                 link = Link(stream, session, self._scratch)

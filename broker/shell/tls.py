@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import ssl
 from contextlib import suppress
-from socket import socket
+from socket import MSG_PEEK, socket
 from typing import Any
 
 from broker.shell.link import Link, Machine
@@ -18,7 +18,10 @@ from broker.shell.link import Link, Machine
 # The kinds of alternative names that may identify a broker.
 _NAMES = ("DNS", "URI")
 
-__all__ = ["TlsLink", "TlsStream", "accept_tls", "tls_error"]
+# The first byte of TLS: the type of the record that begins a handshake.
+_HANDSHAKE = b"\x16"
+
+__all__ = ["EitherStream", "TlsLink", "TlsStream", "accept_tls", "tls_error"]
 
 
 def accept_tls(sock: socket, context: ssl.SSLContext) -> TlsStream:
@@ -84,6 +87,47 @@ class TlsStream:
         self._sock.close()
 
 
+class EitherStream:
+    """A connected socket whose peer says by its first byte if it speaks TLS, which is answered then."""
+
+    def __init__(self, sock: socket, context: ssl.SSLContext) -> None:
+        self._stream: socket | TlsStream = sock
+        self._context = context
+        self._is_known = False
+
+    def recv_into(self, view: memoryview) -> int:
+        if not self._is_known:
+            self._look()
+        return self._stream.recv_into(view)
+
+    def _look(self) -> None:
+        """Look at the first byte, which stays where it is. Raises OSError, `BlockingIOError` if there is none yet."""
+        assert isinstance(self._stream, socket)
+        first = self._stream.recv(1, MSG_PEEK)
+        self._is_known = True
+        if first == _HANDSHAKE:
+            self._stream = accept_tls(self._stream, self._context)
+
+    def send(self, data: bytearray | memoryview) -> int:
+        return self._stream.send(data)
+
+    def pending(self) -> int:
+        """Return the number of plain bytes that can be read without the kernel."""
+        return self._stream.pending() if isinstance(self._stream, TlsStream) else 0
+
+    def fileno(self) -> int:
+        return self._stream.fileno()
+
+    def setblocking(self, flag: bool) -> None:
+        self._stream.setblocking(flag)
+
+    def setsockopt(self, level: int, name: int, value: int) -> None:
+        self._stream.setsockopt(level, name, value)
+
+    def close(self) -> None:
+        self._stream.close()
+
+
 def tls_error(error: ssl.SSLError) -> str:
     """Describe the failure of TLS."""
     reason = f"TLS: {(error.reason or str(error)).replace('_', ' ').lower()}"
@@ -97,7 +141,7 @@ class TlsLink(Link):
 
     __slots__ = ("_stream",)
 
-    def __init__(self, stream: TlsStream, machine: Machine, scratch: memoryview) -> None:
+    def __init__(self, stream: TlsStream | EitherStream, machine: Machine, scratch: memoryview) -> None:
         super().__init__(stream, machine, scratch)
         self._stream = stream
 

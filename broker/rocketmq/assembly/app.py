@@ -35,7 +35,7 @@ from broker.rocketmq.assembly.config import (
     load_rocketmq_config,
 )
 from broker.rocketmq.assembly.group import Group, place_of, replication_ports
-from broker.rocketmq.assembly.grpc import grpc_connects, grpc_ports
+from broker.rocketmq.assembly.grpc import grpc_connects, grpc_ports, grpc_tls
 from broker.rocketmq.core.broker import Broker, State, World
 from broker.rocketmq.core.delays import make_due_time
 from broker.rocketmq.core.groups import Groups
@@ -122,7 +122,7 @@ def run_rocketmq(config: RocketConfig, log_level: str = "WARN") -> int:
 
 
 def _run(config: RocketConfig, log_level: str) -> None:
-    limit = raise_limit()
+    limit, tls = raise_limit(), grpc_tls(config)
     # First the sockets: a second node must not touch the files of the first.
     with ExitStack() as stack:
         sockets = []
@@ -151,6 +151,8 @@ def _run(config: RocketConfig, log_level: str) -> None:
         connects = [node.connect_to(nameserver), node.connect_to(broker, gate), *group.connects(broker)]
         connects += grpc_connects(config, kept.state, node, broker, gate, _wall_ms)
         listeners = [Listener(sock, connect=connect) for sock, connect in zip(sockets, connects, strict=True)]
+        if tls is not None and config.grpc_port is not None:
+            listeners[-1] = listeners[-1]._replace(tls=tls, takes_plain=True)
         most = connections_max(CONNECTIONS_MAX, limit, descriptors_in_use(), 1, len(config.nameservers) + 2)
         server = Server(node, listeners, connections_max=most)
         deferred.server = server

@@ -54,6 +54,8 @@ class RocketConfig:
     port: int = 10911
     nameserver_port: int = 9876
     grpc_port: int | None = None
+    tls_certificate: Path | None = None
+    tls_key: Path | None = None
     nameservers: tuple[str, ...] = ()
     told_address: str | None = None
     flush_sync: bool = False
@@ -205,6 +207,8 @@ _NODE: Final[dict[str, tuple[Callable[[str], Any], str]]] = {
     "bindAddress": (_text, "bind_address"),
     "listenPort": (_PORT, "port"),
     "grpcServerPort": (_PORT, "grpc_port"),
+    "tlsCertPath": (Path, "tls_certificate"),
+    "tlsKeyPath": (Path, "tls_key"),
     "namesrvAddr": (_addresses, "nameservers"),
     "brokerIP1": (_text, "told_address"),
     "flushDiskType": (_flush_type, "flush_sync"),

@@ -2,20 +2,47 @@
 
 from __future__ import annotations
 
+import ssl
 from collections.abc import Callable
 
-from broker.rocketmq.assembly.config import RocketConfig
+from broker.rocketmq.assembly.config import PropertyError, RocketConfig
 from broker.rocketmq.assembly.group import Connect
 from broker.rocketmq.core.broker import Broker, State
 from broker.rocketmq.flush_gate import FlushGate
 from broker.rocketmq.node import Connection, Node
+from broker.shell.tls import tls_error
 
-__all__ = ["grpc_connects", "grpc_ports"]
+__all__ = ["grpc_connects", "grpc_ports", "grpc_tls"]
 
 
 def grpc_ports(config: RocketConfig) -> list[int]:
     """Return the port for gRPC, if there is to be one."""
     return [] if config.grpc_port is None else [config.grpc_port]
+
+
+def grpc_tls(config: RocketConfig) -> ssl.SSLContext | None:
+    """Make what TLS needs on the port for gRPC; None without a certificate. Raises `PropertyError`."""
+    certificate, key = config.tls_certificate, config.tls_key
+    if certificate is None and key is None:
+        return None
+    if certificate is None or key is None:
+        raise PropertyError("TLS needs both a certificate and its key: tlsCertPath and tlsKeyPath")
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    context.minimum_version = ssl.TLSVersion.TLSv1_2
+    context.set_alpn_protocols(["h2"])
+    try:
+        context.load_cert_chain(certificate, key, password=_no_password)
+    except ssl.SSLError as error:
+        text = f"{certificate}, {key}: no certificate in PEM and its key, without a password ({tls_error(error)})"
+        raise PropertyError(text) from None
+    except OSError as error:
+        raise PropertyError(f"{certificate} or {key}: {error.strerror}") from None
+    return context
+
+
+def _no_password() -> str:
+    """Give OpenSSL no password: otherwise it would ask for one on the terminal."""
+    return ""
 
 
 def grpc_connects(

@@ -169,7 +169,7 @@ class GrpcSession:
         self._blocked_bytes = 0
         self._heard_ms = self._period_ms = now_ms()
         self._resets = self._controls = 0
-        self._finished = False
+        self._finished = self._is_heard = False
         self._output = bytearray()
         self._http = _make_http(self._limits)
 
@@ -184,7 +184,7 @@ class GrpcSession:
         """Take what the peer has sent; all of it is taken."""
         if self._finished:
             return len(data)
-        self._heard_ms = self.now_ms()
+        self._heard_ms, self._is_heard = self.now_ms(), True
         try:
             for event in self._http.receive_data(bytes(data)):
                 self._take(event)
@@ -196,7 +196,9 @@ class GrpcSession:
         return len(data)
 
     def take_output(self) -> bytearray:
-        """Bytes that are to be sent now."""
+        """Bytes that are to be sent now. The peer speaks first: until then it is open what it speaks."""
+        if not self._is_heard:
+            return bytearray()
         output, self._output = self._output, bytearray()
         output += self._http.data_to_send()
         return output
