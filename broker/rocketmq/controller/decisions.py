@@ -1,0 +1,253 @@
+"""The answers of a controller to brokers and administrators, and the commands that come of them.
+
+Source: ReplicasInfoManager. Nothing is changed here: the answer holds once the command is agreed upon.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from typing import Any, Final, NamedTuple
+
+from broker.rocketmq.controller.election import choose_master
+from broker.rocketmq.controller.groups import (
+    FIRST_ID,
+    ApplyId,
+    CleanBrokers,
+    Command,
+    Elect,
+    Group,
+    Groups,
+    Replica,
+    SetAddress,
+    SetMembers,
+)
+from broker.rocketmq.controller.liveness import Live
+from formats.rocketmq.codes import ResponseCode
+from formats.rocketmq.controller_bodies import (
+    BROKER_REPLICAS,
+    ELECTED_BODY,
+    SYNC_STATE_SET,
+    BrokerReplicas,
+    ElectedBody,
+    ReplicaIdentity,
+    Replicas,
+    SyncStateSet,
+)
+from formats.rocketmq.headers import replicating as headers
+from formats.rocketmq.route_bodies import BrokerMemberGroup
+
+__all__ = ["Decision", "Decisions"]
+
+_ANYBODY: Final = -1
+# Finds what is known of a broker, by name and id, if it is alive.
+FindLive = Callable[[str, int], Live | None]
+
+
+class Decision(NamedTuple):
+    """An answer, with its header if it has one, and the command after which it holds."""
+
+    header: tuple[Any, ...] | None = None
+    body: bytes = b""
+    code: ResponseCode = ResponseCode.SUCCESS
+    remark: str | None = None
+    command: Command | None = None
+
+
+def _no(code: ResponseCode, remark: str) -> Decision:
+    return Decision(code=code, remark=remark)
+
+
+def _members_body(group: Group) -> bytes:
+    return SYNC_STATE_SET.write(SyncStateSet(sorted(group.members), group.members_epoch))
+
+
+class Decisions:
+    """The decisions about some groups. `unclean` permits a master that was not in sync."""
+
+    def __init__(self, groups: Groups, live: FindLive, *, unclean: bool = False) -> None:
+        self._groups = groups.by_name
+        self._live = live
+        self._unclean = unclean
+
+    def _alive(self, group: Group) -> dict[int, Live]:
+        found = {each: self._live(group.name, each) for each in group.replicas}
+        return {each: live for each, live in found.items() if live is not None}
+
+    # -- brokers that come
+
+    def next_id(self, asked: headers.GetNextBrokerIdRequest) -> Decision:
+        """An id that a broker may apply for."""
+        group = self._groups.get(asked.broker_name or "")
+        found = FIRST_ID if group is None else group.next_id
+        return Decision(headers.GetNextBrokerIdResponse(asked.cluster_name, asked.broker_name, found))
+
+    def apply_id(self, asked: headers.ApplyBrokerIdRequest) -> Decision:
+        """Give a broker the id that it applies for, unless another one has it."""
+        name, broker_id, code = asked.broker_name or "", asked.applied_broker_id or 0, asked.register_check_code or ""
+        group = self._groups.get(name)
+        if group is None and broker_id != FIRST_ID:
+            text = f"Broker-set: {name} hasn't been registered in controller, but broker try to apply brokerId:"
+            return _no(ResponseCode.CONTROLLER_BROKER_ID_INVALID, f"{text} {broker_id}")
+        known = None if group is None else group.replicas.get(broker_id)
+        if broker_id < FIRST_ID or (known is not None and known.check_code != code):
+            text = f"Fail to apply brokerId: {broker_id} in broker-set: {name}"
+            return _no(ResponseCode.CONTROLLER_BROKER_ID_INVALID, text)
+        command = ApplyId(asked.cluster_name or "", name, broker_id, Replica(code.partition(";")[0], code))
+        return Decision(headers.ApplyBrokerIdResponse(asked.cluster_name, asked.broker_name), command=command)
+
+    def register(self, asked: headers.RegisterBrokerToControllerRequest) -> Decision:
+        """Tell a broker who is master, if that one is alive, and who is in sync."""
+        name, broker_id = asked.broker_name or "", asked.broker_id or 0
+        group = self._groups.get(name)
+        need = ResponseCode.CONTROLLER_BROKER_NEED_TO_BE_REGISTERED
+        if group is None:
+            return _no(need, f"Broker-set: {name} hasn't been registered in controller")
+        if broker_id not in group.replicas:
+            return _no(need, f"BrokerId: {broker_id} hasn't been registered in broker-set: {name}")
+        header = headers.RegisterBrokerToControllerResponse(asked.cluster_name, asked.broker_name)
+        if group.master is not None and self._live(name, group.master) is not None:
+            header = header._replace(
+                master_broker_id=group.master,
+                master_address=group.address(group.master),
+                master_epoch=group.master_epoch,
+                sync_state_set_epoch=group.members_epoch,
+            )
+        address = asked.broker_address or ""
+        command = SetAddress(name, broker_id, address) if address != group.address(broker_id) else None
+        return Decision(header, _members_body(group), command=command)
+
+    # -- masters
+
+    def alter_members(self, asked: headers.AlterSyncStateSetRequest, wanted: SyncStateSet) -> Decision:
+        """Let a master change who is in sync; not one that is no longer master, or does not know the latest set."""
+        group = self._groups.get(asked.broker_name or "")
+        failed = ResponseCode.CONTROLLER_ALTER_SYNC_STATE_SET_FAILED
+        if group is None:
+            return _no(failed, "Broker metadata is not existed")
+        members = frozenset(wanted.sync_state_set)
+        refused = self._refuse_members(group, asked, members, wanted.sync_state_set_epoch)
+        if refused is not None:
+            code, text = refused
+            return _no(code, text if code is failed else f"Rejecting alter syncStateSet request because {text}")
+        epoch = group.members_epoch + 1
+        body = SYNC_STATE_SET.write(SyncStateSet(sorted(members), epoch))
+        return Decision(headers.AlterSyncStateSetResponse(epoch), body, command=SetMembers(group.name, members))
+
+    def _refuse_members(
+        self, group: Group, asked: headers.AlterSyncStateSetRequest, members: frozenset[int], epoch: int
+    ) -> tuple[ResponseCode, str] | None:
+        failed = ResponseCode.CONTROLLER_ALTER_SYNC_STATE_SET_FAILED
+        if members == group.members:
+            return failed, "The newSyncStateSet is equal with oldSyncStateSet, no needed to update syncStateSet"
+        if group.master is None or group.master != asked.master_broker_id:
+            text = f"the current leader is:{{{group.master}}}, not {{{asked.master_broker_id}}}"
+            return ResponseCode.CONTROLLER_INVALID_MASTER, text
+        if asked.master_epoch != group.master_epoch:
+            text = f"the current master epoch is:{{{group.master_epoch}}}, not {{{asked.master_epoch}}}"
+            return ResponseCode.CONTROLLER_FENCED_MASTER_EPOCH, text
+        if epoch != group.members_epoch:
+            text = f"the current syncStateSet epoch is:{{{group.members_epoch}}}, not {{{epoch}}}"
+            return ResponseCode.CONTROLLER_FENCED_SYNC_STATE_SET_EPOCH, text
+        for each in sorted(members):
+            if each not in group.replicas:
+                return ResponseCode.CONTROLLER_INVALID_REPLICAS, f"the replicas {{{each}}} don't exist"
+            if self._live(group.name, each) is None:
+                return ResponseCode.CONTROLLER_BROKER_NOT_ALIVE, f"the replicas {{{each}}} don't alive"
+        if group.master not in members:
+            text = "Rejecting alter syncStateSet request because the newSyncStateSet don't contains origin leader"
+            return failed, f"{text} {{{group.master}}}"
+        return None
+
+    def elect(self, asked: headers.ElectMasterRequest) -> Decision:
+        """Elect a master. A name that never had one gets the broker that asks, if one does."""
+        group = self._groups.get(asked.broker_name)
+        if group is None:
+            return _no(ResponseCode.CONTROLLER_BROKER_NEED_TO_BE_REGISTERED, "Broker hasn't been registered")
+        asks_itself = asked.broker_id in group.replicas
+        if group.master_epoch == 0 and asks_itself:
+            return self._elected(group, asked.broker_id)
+        others = group.replicas if self._unclean else ()
+        wanted = asked.broker_id if asked.designate_elect else None
+        chosen = choose_master(group.members, others, self._alive(group), group.master, wanted)
+        if chosen is None:
+            if asked.broker_id == _ANYBODY:
+                text = "Old master has down and failed to elect a new broker master"
+                return Decision(
+                    code=ResponseCode.CONTROLLER_MASTER_NOT_AVAILABLE, remark=text, command=Elect(group.name, None)
+                )
+            return _no(ResponseCode.CONTROLLER_ELECT_MASTER_FAILED, "Failed to elect a new master")
+        if chosen != group.master:
+            return self._elected(group, chosen)
+        header = headers.ElectMasterResponse(chosen, group.address(chosen), group.master_epoch, group.members_epoch)
+        text = f"The old master {chosen} is still alive, not need to elect new master for broker {group.name}"
+        body = ELECTED_BODY.write(ElectedBody(sorted(group.members)))
+        return Decision(header, body, ResponseCode.CONTROLLER_MASTER_STILL_EXIST, text)
+
+    def _elected(self, group: Group, master: int) -> Decision:
+        addresses = {each: replica.address for each, replica in sorted(group.replicas.items())}
+        known = BrokerMemberGroup(group.cluster, group.name, addresses)
+        header = headers.ElectMasterResponse(
+            master, group.address(master), group.master_epoch + 1, group.members_epoch + 1
+        )
+        return Decision(header, ELECTED_BODY.write(ElectedBody([master], known)), command=Elect(group.name, master))
+
+    def without_master(self) -> list[str]:
+        """The names whose master is not alive, while another broker of the name is."""
+        return [
+            group.name
+            for group in self._groups.values()
+            if group.master is not None and self._live(group.name, group.master) is None and self._alive(group)
+        ]
+
+    # -- questions, and what administrators want
+
+    def replica_info(self, asked: headers.GetReplicaInfoRequest) -> Decision:
+        """Tell the master of a name, and the brokers that are in sync."""
+        group = self._groups.get(asked.broker_name or "")
+        if group is None:
+            return _no(ResponseCode.CONTROLLER_BROKER_METADATA_NOT_EXIST, "Broker metadata is not existed")
+        header = headers.GetReplicaInfoResponse(group.master, group.address(group.master), group.master_epoch)
+        return Decision(header, _members_body(group))
+
+    def sync_state(self, names: Iterable[str]) -> Decision:
+        """All that is known of some names. Those that are unknown are left out."""
+        groups = [self._groups[name] for name in names if name in self._groups]
+        return Decision(
+            body=BROKER_REPLICAS.write(BrokerReplicas({each.name: self._describe(each) for each in groups}))
+        )
+
+    def _describe(self, group: Group) -> Replicas:
+        alive = self._alive(group)
+        all_of_it = [
+            ReplicaIdentity(group.name, each, replica.address, each in alive)
+            for each, replica in sorted(group.replicas.items())
+        ]
+        return Replicas(
+            group.master,
+            group.address(group.master),
+            group.master_epoch,
+            group.members_epoch,
+            [each for each in all_of_it if each.broker_id in group.members],
+            [each for each in all_of_it if each.broker_id not in group.members],
+        )
+
+    def clean(self, asked: headers.CleanBrokerDataRequest) -> Decision:
+        """Forget brokers of a name, or all of it; those that are alive only if that is said."""
+        invalid = ResponseCode.CONTROLLER_INVALID_CLEAN_BROKER_METADATA
+        group = self._groups.get(asked.broker_name)
+        text = (asked.broker_controller_ids_to_clean or "").strip()
+        try:
+            broker_ids = frozenset(int(word) for word in text.split(";")) if text else None
+        except ValueError:
+            return _no(
+                invalid, f"Please set the option <brokerControllerIdsToClean> according to the format: {text[:80]!r}"
+            )
+        if group is None:
+            return _no(invalid, f"Broker {asked.broker_name} is not existed,clean broker data failure.")
+        if not asked.clean_living:
+            if broker_ids is None and group.master is not None:
+                return _no(invalid, f"Broker {asked.broker_name} is still alive, clean up failure")
+            for each in sorted(broker_ids or ()):
+                if self._live(group.name, each) is not None:
+                    return _no(invalid, f"Broker [{group.name},  {each}] is still alive, clean up failure")
+        return Decision(command=CleanBrokers(group.name, broker_ids))

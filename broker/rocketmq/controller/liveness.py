@@ -1,0 +1,59 @@
+"""The brokers that are alive, and how far each is, by their heartbeats (source: DefaultBrokerHeartbeatManager)."""
+
+from __future__ import annotations
+
+from typing import Final, NamedTuple
+
+__all__ = ["BrokerKey", "Live", "Liveness"]
+
+TIMEOUT_MS: Final = 10_000
+# A broker that gives no priority is elected last; the least goes first.
+LAST_PRIORITY: Final = (1 << 31) - 1
+
+
+class BrokerKey(NamedTuple):
+    """A broker of a name."""
+
+    name: str
+    broker_id: int
+
+
+class Live(NamedTuple):
+    """A broker that is alive: when it was heard, how long that counts, and what it said. `owner` is its connection."""
+
+    heard_ms: int
+    timeout_ms: int
+    epoch: int
+    max_offset: int
+    priority: int
+    owner: object
+
+
+class Liveness:
+    """All brokers that are alive."""
+
+    def __init__(self) -> None:
+        self._live: dict[BrokerKey, Live] = {}
+
+    def hear(self, key: BrokerKey, live: Live) -> None:
+        """Take note of a heartbeat."""
+        self._live[key] = live
+
+    def get(self, key: BrokerKey, now_ms: int) -> Live | None:
+        """The last heartbeat of a broker that is alive; None if it is not."""
+        live = self._live.get(key)
+        return live if live is not None and now_ms - live.heard_ms <= live.timeout_ms else None
+
+    def lost(self, owner: object) -> list[BrokerKey]:
+        """Forget the brokers of a connection that is closed; who they are."""
+        gone = [key for key, live in self._live.items() if live.owner is owner]
+        for key in gone:
+            del self._live[key]
+        return gone
+
+    def expire(self, now_ms: int) -> list[BrokerKey]:
+        """Forget the brokers that are silent; who they are."""
+        gone = [key for key, live in self._live.items() if now_ms - live.heard_ms > live.timeout_ms]
+        for key in gone:
+            del self._live[key]
+        return gone
