@@ -42,7 +42,7 @@ from bmqctl.client.lifecycle import SESSION_TABLE, Impossible, Queue, Session, S
 from bmqctl.client.message import Message, Properties, encode_data, subscription_ids
 from bmqctl.client.unacked import Posted, nack
 from formats.bmq.codes import EVENT_SIZE_MAX, PUT_SIZE_MAX
-from formats.bmq.control import ber, jsonc
+from formats.bmq.control import ber, codec
 from formats.bmq.control.messages import BrokerResponse, ControlMessage, NegotiationMessage, StatusCategory
 from formats.bmq.wire.ack import AckStatus, iter_acks
 from formats.bmq.wire.confirm import CONFIRM_HEADER_BYTES, pack_confirm
@@ -344,11 +344,11 @@ class Machine:
                 self._take_acks(view, body, end, events)
             case EventType.CONTROL:
                 content = view[body:end]
-                codec = ber if schema_encoding(type_specific) is EncodingType.BER else jsonc
+                encoding = schema_encoding(type_specific)
                 if self.state is Session.NEGOTIATING:
-                    self._negotiated(codec.decode(NegotiationMessage, content), now_ns, events)
+                    self._negotiated(codec.decode(NegotiationMessage, content, encoding), now_ns, events)
                 else:
-                    answers = self._requests.answered(codec.decode(ControlMessage, content), now_ns)
+                    answers = self._requests.answered(codec.decode(ControlMessage, content, encoding), now_ns)
                     events += self._with_nacks(list(answers))
                     if self._requests.disconnected:
                         events += self._end(SessionInput.DISCONNECTED, None)
@@ -475,9 +475,8 @@ class Machine:
     # Outgoing events
 
     def _send_control(self, message: ControlMessage) -> None:
-        encode: Callable[[object], bytes] = ber.encode if self._encoding is EncodingType.BER else jsonc.encode
         self._seal()
-        self._out += build_schema_event(encode(message), EventType.CONTROL, self._encoding)
+        self._out += build_schema_event(codec.encode(message, self._encoding), EventType.CONTROL, self._encoding)
 
     def _begin(self, kind: EventType, batch: int) -> None:
         """Make room for one more message in an event of `kind`."""
