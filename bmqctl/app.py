@@ -19,16 +19,18 @@ __all__ = ["COMMANDS", "app", "main"]
 # To add a command: write bmqctl/commands/<name>.py, exposing a typer.Typer (sub-commands) or one function (options
 # and arguments), and enter it here.
 COMMANDS: dict[str, Entry] = {
-    "admin": Entry("bmqctl.commands.admin", "admin", "Administer a broker that runs."),
+    "admin": Entry("bmqctl.commands.admin", "admin", "Administer a running broker."),
     "bench": Entry("bmqctl.commands.bench", "bench", "Measure a broker: throughput, latency, losses."),
-    "cluster": Entry("bmqctl.commands.cluster", "app", "Look at a cluster that runs: who leads, what is not well."),
+    "cluster": Entry("bmqctl.commands.cluster", "app", "Show the state and the problems of a running cluster."),
     "journal": Entry("bmqctl.commands.journal", "app", "Read and check the files of a store."),
-    "replay": Entry("bmqctl.commands.replay", "replay", "Post the messages of a store once more."),
-    "spark-export": Entry("bmqctl.commands.spark_export", "app", "Write a store to tables, with PySpark."),
+    "replay": Entry("bmqctl.commands.replay", "replay", "Post the messages of a store again."),
+    "spark-export": Entry("bmqctl.commands.spark_export", "app", "Export a store to tables, with PySpark."),
     "spark-report": Entry("bmqctl.commands.spark_report", "app", "Report on the messages of a store, with PySpark."),
-    "spark-verify": Entry("bmqctl.commands.spark_verify", "app", "Compare such tables with their store."),
+    "spark-verify": Entry("bmqctl.commands.spark_verify", "app", "Compare exported tables with their store."),
     "start": Entry("bmqctl.commands.start", "app", "Start a broker."),
-    "tool": Entry("bmqctl.commands.tool", "tool", "Post, consume and look at messages, by hand or by script."),
+    "tool": Entry(
+        "bmqctl.commands.tool", "tool", "Post, consume and inspect messages, interactively or from a script."
+    ),
 }
 
 

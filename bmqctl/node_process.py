@@ -56,7 +56,7 @@ def free_port(host: str = HOST) -> int:
                 return port
         _LEFT.extend(_port_range())
     _LEFT.clear()
-    raise OSError(errno.EADDRINUSE, f"{host} has no port left")
+    raise OSError(errno.EADDRINUSE, f"{host} has no free port")
 
 
 def _port_range() -> range:
@@ -157,7 +157,7 @@ class NodeProcess:
 
     def start(self) -> Self:
         """Start it and wait until it is ready. Raises `NodeFailed` if it ends instead, or takes too long."""
-        assert self._process is None, "it runs already"
+        assert self._process is None, "the node is already running"
         started = time.monotonic()
         process = subprocess.Popen(
             [*self._command, *self._words(), *self.options],
@@ -252,7 +252,7 @@ class NodeProcess:
 
     @property
     def _running(self) -> subprocess.Popen[str]:
-        assert self._process is not None, "it does not run"
+        assert self._process is not None, "the node is not running"
         return self._process
 
     def _end(self, at_last: signal.Signals) -> int:
@@ -377,6 +377,6 @@ class _Console:
                 left = deadline - time.monotonic()
                 if self._ended or left <= 0:
                     raise TimeoutError(
-                        f"no line with {text!r} in {timeout_s} s; there is:\n{''.join(self._lines[-30:])}"
+                        f"no line with {text!r} in {timeout_s} s; last lines:\n{''.join(self._lines[-30:])}"
                     )
                 self._changed.wait(left)

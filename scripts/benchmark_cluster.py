@@ -265,9 +265,9 @@ CASES: dict[str, Callable[[argparse.Namespace], list[Figure]]] = {
 
 def main() -> None:
     """Measure the cases and print a row for each figure."""
-    parser = argparse.ArgumentParser(description="What a cluster of three nodes does on this machine.")
-    parser.add_argument("--healing-mib", type=int, default=954, help="what the replica misses (%(default)s: 1 GB)")
-    parser.add_argument("--healing-size", type=int, default=SIZE, help="in messages of so many bytes (%(default)s)")
+    parser = argparse.ArgumentParser(description="Measure a cluster of three nodes on this machine.")
+    parser.add_argument("--healing-mib", type=int, default=954, help="MiB that the replica lacks (%(default)s: 1 GB)")
+    parser.add_argument("--healing-size", type=int, default=SIZE, help="size of their messages in bytes (%(default)s)")
     parser.add_argument("cases", nargs="*", metavar="CASE", help=f"what to measure (all): {', '.join(CASES)}")
     arguments = parser.parse_args()
     if unknown := [name for name in arguments.cases if name not in CASES]:

@@ -200,8 +200,12 @@ CASES: dict[str, Callable[[argparse.Namespace], list[Figure]]] = {
 
 def main() -> None:
     """Measure the cases and print a row for each figure."""
-    parser = argparse.ArgumentParser(description="What a proxy costs and bridges on this machine.")
-    parser.add_argument("--outage-s", type=float, default=OUTAGE_S, help="how long the cluster is away (%(default)s)")
+    parser = argparse.ArgumentParser(
+        description="Measure the cost of a proxy, and the outages that it bridges, on this machine."
+    )
+    parser.add_argument(
+        "--outage-s", type=float, default=OUTAGE_S, help="seconds of the cluster's outage (%(default)s)"
+    )
     parser.add_argument("cases", nargs="*", metavar="CASE", help=f"what to measure (all): {', '.join(CASES)}")
     arguments = parser.parse_args()
     if unknown := [name for name in arguments.cases if name not in CASES]:

@@ -325,7 +325,9 @@ CASES: dict[str, Callable[[], list[Figure]]] = {
 
 def main() -> None:
     """Measure the cases and print a row for each figure."""
-    parser = argparse.ArgumentParser(description="What many queues, clients, apps and messages cost a node.")
+    parser = argparse.ArgumentParser(
+        description="Measure the cost of many queues, clients, apps and messages to a node."
+    )
     parser.add_argument("cases", nargs="*", metavar="CASE", help=f"what to measure (all): {', '.join(CASES)}")
     arguments = parser.parse_args()
     if unknown := [name for name in arguments.cases if name not in CASES]:

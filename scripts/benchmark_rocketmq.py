@@ -266,14 +266,16 @@ CASES: dict[str, Callable[[Makers, str, argparse.Namespace], list[Figure]]] = {
 
 def main() -> None:
     """Measure the cases and print a row for each figure."""
-    parser = argparse.ArgumentParser(description="What a RocketMQ node on this machine does.")
-    parser.add_argument("--reference", action="store_true", help="measure Apache's own broker, too, in the same run")
-    parser.add_argument("--rounds", type=int, default=1, help="runs of each; the middle one counts (%(default)s)")
-    parser.add_argument("--warm-s", type=int, default=10, help="load before it is measured (%(default)s)")
-    parser.add_argument("--measure-s", type=int, default=10, help="load that is measured (%(default)s)")
-    parser.add_argument("--in-flight", type=int, default=IN_FLIGHT, help="messages not acknowledged (%(default)s)")
+    parser = argparse.ArgumentParser(description="Measure a RocketMQ node on this machine.")
+    parser.add_argument("--reference", action="store_true", help="also measure Apache's broker, in the same run")
+    parser.add_argument("--rounds", type=int, default=1, help="number of runs of each; the median counts (%(default)s)")
+    parser.add_argument("--warm-s", type=int, default=10, help="seconds of load before the measurement (%(default)s)")
+    parser.add_argument("--measure-s", type=int, default=10, help="seconds of measured load (%(default)s)")
+    parser.add_argument(
+        "--in-flight", type=int, default=IN_FLIGHT, help="maximum unacknowledged messages (%(default)s)"
+    )
     parser.add_argument("--bytes", type=int, default=BODY_BYTES, help="size of a body (%(default)s)")
-    parser.add_argument("--rate", type=float, default=0.0, help="messages a second; 0 is as fast as it goes")
+    parser.add_argument("--rate", type=float, default=0.0, help="messages per second; 0: as fast as possible")
     parser.add_argument("--messages", type=int, default=1_000_000, help="in the store that is opened (%(default)s)")
     parser.add_argument("cases", nargs="*", metavar="CASE", help=f"what to measure (all): {', '.join(CASES)}")
     arguments = parser.parse_args()

@@ -283,7 +283,7 @@ def _by_duckdb(lines: Path) -> list[list[object]]:
 
 def main() -> None:
     """Make the stores, measure, and remove them."""
-    parser = argparse.ArgumentParser(description="How fast stores become tables.")
+    parser = argparse.ArgumentParser(description="Measure the export of stores to tables.")
     parser.add_argument("records", nargs="?", type=int, default=RECORDS, metavar="RECORDS")
     arguments = parser.parse_args()
     with tempfile.TemporaryDirectory(prefix="bmqctl-spark-") as directory:

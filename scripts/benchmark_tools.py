@@ -143,7 +143,7 @@ def report(store: LargeStore, messages: int) -> Table:
 
 def main() -> None:
     """Make a store, measure, and remove it."""
-    parser = argparse.ArgumentParser(description="How fast the storage tools are.")
+    parser = argparse.ArgumentParser(description="Measure the storage tools.")
     parser.add_argument("messages", nargs="?", type=int, default=1_000_000, metavar="MESSAGES")
     arguments = parser.parse_args()
     with tempfile.TemporaryDirectory(prefix="bmqctl-tools-") as directory:

@@ -171,9 +171,9 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("-n", dest="workers", type=int, default=2, help="cases at a time (default: 2)")
     parser.add_argument("-v", dest="verbose", action="store_true", help="pytest's own output instead of one dot a case")
     parser.add_argument(
-        "--bmqctl", type=Path, default=BMQCTL, metavar="PROGRAM", help="the bmqctl to test, if not ours"
+        "--bmqctl", type=Path, default=BMQCTL, metavar="PROGRAM", help="the bmqctl to test, instead of this checkout's"
     )
-    parser.add_argument("--failed", action="store_true", help="only cases that failed when they last ran")
+    parser.add_argument("--failed", action="store_true", help="only cases that failed in their last run")
     return parser
 
 
@@ -259,7 +259,7 @@ def _run_java(checkout: Path, home: Path, options: argparse.Namespace) -> int:
         if options.failed:
             tests = ",".join(case.partition("[")[0].replace(".", "#", 1) for case in failed_before(name, home))
             if not tests:
-                print("conformance: nothing failed when it last ran")
+                print("conformance: nothing failed in its last run")
                 return 0
         wanted = conformance_java.JavaRun(checkout, broker, scratch, log, tests, options.workers)
         try:
@@ -282,7 +282,7 @@ def _run_rocketmq(home: Path, options: argparse.Namespace) -> int:
     if options.failed:
         cases = failed_before(name, home)
         if not cases:
-            print("conformance: nothing failed when it last ran")
+            print("conformance: nothing failed in its last run")
             return 0
     judge: Callable[[str, Sequence[str], Path, float], conformance_rocketmq.Outcomes]
     try:
@@ -412,7 +412,7 @@ def tell(name: str, found: Results, reasons: dict[str, str], home: Path) -> None
     gained = sum(outcome == "passed" for outcome in changed.values())
     lost = sum(before[case] == "passed" for case in changed)
     known = sum(case in before for case in found)
-    print(f"; of {known} that ran before, {gained} more pass and {lost} do not any more")
+    print(f"; of {known} that ran before, {gained} more pass and {lost} no longer pass")
     after = before | found
     if len(after) > len(found):
         total = Counter(after.values())

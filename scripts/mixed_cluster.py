@@ -171,7 +171,7 @@ class MixedCluster:
 
     def wait_leader(self) -> int:
         """Wait for the leader that all nodes agree on."""
-        wait_until(lambda: self.leader() in self.running, self.timeout_s, lambda: "the nodes agree on no leader")
+        wait_until(lambda: self.leader() in self.running, self.timeout_s, lambda: "the nodes do not agree on a leader")
         found = self.leader()
         assert found is not None
         return found
@@ -188,7 +188,7 @@ class MixedCluster:
         if dead:
             names = ", ".join(each.data_dir.parent.name for each in dead)
             tails = [each.output[-3000:] for each in dead]
-            raise NodeFailed(f"{names} ended without being told to", None, "\n".join(tails))
+            raise NodeFailed(f"{names} ended unexpectedly", None, "\n".join(tails))
 
     def unhealed(self) -> dict[int, str]:
         """The nodes that run and do not take part, or have partitions that are not in order, by their own words."""

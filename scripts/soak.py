@@ -239,17 +239,19 @@ CUTS: dict[str, Callable[[Soak], None]] = {
 def main() -> None:
     """Run one soak; exit with code 1 if a message was lost or reordered, or the cluster did not recover."""
     parser = argparse.ArgumentParser(description="A cluster of real nodes under load and faults.")
-    parser.add_argument("--nodes", type=int, default=3, choices=(3, 5, 7), help="how many (%(default)s)")
-    parser.add_argument("--messages", type=int, default=1_000_000, help="until so many are acked (%(default)s)")
-    parser.add_argument("--rate", type=float, default=0.0, help="messages/s of all producers; 0: as fast as it goes")
-    parser.add_argument("--seed", type=int, default=None, help="of the order of the faults (a new one)")
-    parser.add_argument("--faults", nargs="+", choices=(*FAULTS, *CUTS), default=(), help="only these")
+    parser.add_argument("--nodes", type=int, default=3, choices=(3, 5, 7), help="number of nodes (%(default)s)")
+    parser.add_argument(
+        "--messages", type=int, default=1_000_000, help="number of acked messages after which it ends (%(default)s)"
+    )
+    parser.add_argument("--rate", type=float, default=0.0, help="messages/s of all producers; 0: as fast as possible")
+    parser.add_argument("--seed", type=int, default=None, help="seed of the order of the faults (by default a new one)")
+    parser.add_argument("--faults", nargs="+", choices=(*FAULTS, *CUTS), default=(), help="only these faults")
     parser.add_argument("--keep", type=Path, help="directory for the nodes' files and logs, which then stay")
     arguments = parser.parse_args()
     seed = secrets.randbits(32) if arguments.seed is None else arguments.seed
     absent = why_not()
     if absent is not None:
-        print(f"soak: nobody is cut off here, for want of network namespaces: {absent}")
+        print(f"soak: no network partitions, as network namespaces are unavailable: {absent}")
         if set(arguments.faults) & set(CUTS):
             parser.error("these faults need network namespaces")
     print(f"soak: seed {seed}, {arguments.nodes} nodes, {arguments.messages:,} messages", flush=True)

@@ -114,7 +114,7 @@ class ClusterBench:
         while self._step() or not wanted():
             if not self._moved or self.cluster.now.ms % 100 == 0:
                 self._tick()
-            assert self.cluster.now.ms < end, "that did not come about"
+            assert self.cluster.now.ms < end, "that did not happen"
 
     def measure(
         self, case: str, action: Callable[[], object], wanted: Callable[[], object], at: Process | None = None

@@ -68,8 +68,8 @@ async def _carry(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> 
 def main(words: Sequence[str] | None = None) -> None:
     """The program."""
     parser = argparse.ArgumentParser(prog="tproxy", description="Relay TCP connections.")
-    parser.add_argument("-r", dest="remote", required=True, metavar="HOST:PORT", help="where to")
-    parser.add_argument("-p", dest="port", type=int, default=0, help="where to listen (default: any free port)")
+    parser.add_argument("-r", dest="remote", required=True, metavar="HOST:PORT", help="address to relay to")
+    parser.add_argument("-p", dest="port", type=int, default=0, help="address to listen on (default: any free port)")
     options = parser.parse_args(words)
     host, _, port = options.remote.rpartition(":")
     with contextlib.suppress(KeyboardInterrupt):

@@ -141,7 +141,7 @@ def blazingmq_tour(folder: Path, with_spark: bool) -> None:
         say("The node dies without warning:")
         node.crash()
         node.start()
-        say(f"Nothing is lost, nothing comes twice: the other {POSTS - CONFIRMS} are delivered.")
+        say(f"Nothing is lost, nothing appears twice: the other {POSTS - CONFIRMS} are delivered.")
         consume(port, POSTS - CONFIRMS)
         say("A clean stop, and what the store holds:")
         node.stop()

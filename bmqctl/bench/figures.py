@@ -228,7 +228,7 @@ def main() -> int:
     parser.add_argument("--json", action="store_true", help="print JSON instead of a table")
     parser.add_argument("--duration", type=float, default=10.0, metavar="S", help="seconds per run (default 10)")
     parser.add_argument(
-        "--records", type=int, default=1_000_000, metavar="N", help="records of the store to open; 0 for none"
+        "--records", type=int, default=1_000_000, metavar="N", help="records of the store to open; 0: no store"
     )
     arguments = parser.parse_args()
     machine = {

@@ -19,5 +19,5 @@ def parse_address(text: str) -> tuple[str, int]:
     except ValueError:
         host, port = None, None  # a missing bracket, or the port is not a number
     if not host or " " in host or not port or parts.scheme != "tcp" or parts.path not in ("", "/"):
-        raise BadAddress(f"'{text}' is no address of a broker: tcp://HOST:PORT")
+        raise BadAddress(f"'{text}' is not the address of a broker: expected tcp://HOST:PORT")
     return host, port

@@ -114,7 +114,7 @@ class AdminClient:
         except NotAuthenticated as fault:
             raise AdminLost(f"the broker refused the credentials: {fault}") from None
         except FormatError as error:
-            raise AdminLost(f"the broker sent a message that is none: {error}") from None
+            raise AdminLost(f"the broker sent a malformed message: {error}") from None
 
     def _identify(self) -> None:
         identity = client_identity(Path(sys.argv[0]).name, os.getpid(), 1, GuidInfo(), USER_AGENT)
@@ -145,7 +145,7 @@ class AdminClient:
             try:
                 frame = next_frame(self._received, 0, len(self._received), EVENT_BYTES_MAX)
             except FormatError as error:
-                raise AdminLost(f"the broker sent bytes that are no valid event: {error}") from None
+                raise AdminLost(f"the broker sent bytes that are not a valid event: {error}") from None
             if frame is None:
                 self._read()
                 continue
@@ -180,4 +180,4 @@ def _decoded(cls: type[T], frame: Frame, body: bytes) -> T:
     try:
         return codec.decode(cls, body, schema_encoding(frame.type_specific))
     except FormatError as error:
-        raise AdminLost(f"the broker sent a message that is none: {error}") from None
+        raise AdminLost(f"the broker sent a malformed message: {error}") from None

@@ -56,7 +56,7 @@ class Authentication:
         """Process the broker's answer. Raises `NotAuthenticated` if it is a rejection."""
         response = ber.decode(AuthenticationMessage, content).choice
         if not isinstance(response, AuthenticationResponse):
-            raise NotAuthenticated("it asks us for credentials")
+            raise NotAuthenticated("it requested credentials from this client")
         if response.status.category is not StatusCategory.SUCCESS:
             raise NotAuthenticated(response.status.message or response.status.category.name)
         if response.lifetime_ms is not None:

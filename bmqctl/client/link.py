@@ -138,7 +138,7 @@ class Link:
             try:
                 data = await stream.receive_some(READ_SIZE)
             except trio.BrokenResourceError as fault:
-                self.feed(self.machine.lost(f"connection broken: {fault.__cause__ or fault}"))
+                self.feed(self.machine.lost(f"connection lost: {fault.__cause__ or fault}"))
                 return
             if not data:
                 self.feed(self.machine.lost("the broker closed the connection"))

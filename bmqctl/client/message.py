@@ -102,7 +102,7 @@ def _typed(properties: Properties) -> Sequence[Property]:
     try:
         return [Property(name, _TYPES[type(value)], value) for name, value in properties.items()]
     except KeyError as fault:
-        raise ValueError(f"no property can hold a {fault.args[0].__name__}") from None
+        raise ValueError(f"a property cannot hold a {fault.args[0].__name__}") from None
 
 
 def subscription_ids(options: memoryview) -> Sequence[int]:

@@ -293,7 +293,7 @@ class Session:
     # For the queues
 
     def check(self) -> None:
-        """Raise `SessionLost` if the session is over."""
+        """Raise `SessionLost` if the session has ended."""
         if self._stopped.is_set():
             raise SessionLost(self._fault or "disconnected")
 

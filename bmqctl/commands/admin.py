@@ -22,14 +22,16 @@ NOT_A_COMMAND = "Unable to decode command"
 TlsAuthority = Annotated[
     Path | None,
     typer.Option(
-        help="Speak TLS, and take only a broker whose certificate one of this file's stands for (PEM).",
+        help="Connect with TLS; trust the CA certificates in this PEM file.",
         show_default=False,
     ),
 ]
-AuthnMechanism = Annotated[str | None, typer.Option(help="As in BASIC; none without.", show_default=False)]
+AuthnMechanism = Annotated[
+    str | None, typer.Option(help="Authentication mechanism, such as BASIC; by default none.", show_default=False)
+]
 AuthnData = Annotated[
     str,
-    typer.Option(help="Credentials, as in user:password.", envvar="BMQCTL_AUTHN_DATA", show_default=False),
+    typer.Option(help="Credentials, such as user:password.", envvar="BMQCTL_AUTHN_DATA", show_default=False),
 ]
 
 
@@ -50,8 +52,7 @@ def admin(
     command: Annotated[
         list[str] | None,
         typer.Argument(
-            help="The command; its words may be arguments of their own. Without one, each line of standard input is a "
-            "command.",
+            help="The command, as one argument or several. Without it, each line of standard input is a command.",
             show_default=False,
         ),
     ] = None,
@@ -80,8 +81,8 @@ def admin(
 
         BMQCTL_AUTHN_DATA=ops:secret bmqctl admin --authn-mechanism BASIC STAT SHOW
 
-    Exit codes: 0 if all were answered; 1 if one was no command, or its answer is JSON and says that it failed, or the
-    broker went away; 2 if there is no broker.
+    Exit codes: 0 if all commands were answered; 1 if a command is unknown, its JSON answer reports a failure, or the
+    connection was lost; 2 if there is no broker.
     """
     host, port = endpoint_of("admin", broker)
     try:

@@ -83,47 +83,50 @@ def _engine(client: str) -> Engine:
 def bench(
     broker: Annotated[
         str | None,
-        typer.Option(help="The broker, as tcp://HOST:PORT; tcp://127.0.0.1:30114 without it.", show_default=False),
+        typer.Option(help="The broker, as tcp://HOST:PORT; by default tcp://127.0.0.1:30114.", show_default=False),
     ] = None,
     rocketmq: Annotated[
         bool, typer.Option("--rocketmq", help="Measure a RocketMQ cluster, through its remoting protocol.")
     ] = False,
     nameserver: Annotated[
         str | None,
-        typer.Option(help="RocketMQ's nameserver, as HOST:PORT; 127.0.0.1:9876 without it.", show_default=False),
+        typer.Option(help="RocketMQ's nameserver, as HOST:PORT; by default 127.0.0.1:9876.", show_default=False),
     ] = None,
     topic: Annotated[
-        str | None, typer.Option(help="RocketMQ topic, which is made if need be; a new one if not given.")
+        str | None, typer.Option(help="RocketMQ topic, created if it does not exist; by default a new one.")
     ] = None,
     own_node: Annotated[
         bool,
-        typer.Option("--own-node", help="Start a node for the run, with its store in a temporary folder."),
+        typer.Option("--own-node", help="Start a node for the run, with its store in a temporary directory."),
     ] = False,
     queue: Annotated[
-        str | None, typer.Option(help="Queue URI; a new queue of bmq.test.persistent.priority if not given.")
+        str | None, typer.Option(help="Queue URI; by default a new queue of bmq.test.persistent.priority.")
     ] = None,
     client: Annotated[
-        str, typer.Option(help="`own`, or `official`: the PyPI package blazingmq, as judge.", metavar="own|official")
+        str,
+        typer.Option(help="`own`, or `official`: the PyPI package blazingmq, for comparison.", metavar="own|official"),
     ] = "own",
     producers: Annotated[int, typer.Option(min=1, help="Producer processes.")] = 1,
     consumers: Annotated[int, typer.Option(min=0, help="Consumer processes.")] = 1,
     size: Annotated[int, typer.Option(min=STAMP_SIZE, help="Payload size in bytes.")] = 1024,
-    count: Annotated[int | None, typer.Option(min=1, help="Messages in all.")] = None,
+    count: Annotated[int | None, typer.Option(min=1, help="Total number of messages.")] = None,
     duration: Annotated[
-        float | None, typer.Option(min=0.001, help="Seconds to post for; 10 if there is no --count.")
+        float | None, typer.Option(min=0.001, help="Seconds to post for; by default 10, unless --count is given.")
     ] = None,
     batch: Annotated[
         int, typer.Option(min=1, help="Messages per event or request (own client), or posted in one go (official).")
     ] = 1,
     rate: Annotated[
-        float, typer.Option(min=0, help="Messages per second in all, open loop; 0 is as fast as possible.")
+        float, typer.Option(min=0, help="Messages per second in total, open loop; 0: as fast as possible.")
     ] = 0,
     window: Annotated[
-        int, typer.Option(min=1, help="Messages unanswered, or undelivered, at most, when as fast as possible.")
+        int, typer.Option(min=1, help="Maximum unanswered or undelivered messages when posting as fast as possible.")
     ] = 4096,
-    max_unconfirmed: Annotated[int, typer.Option(min=1, help="Unconfirmed messages per consumer.")] = 1024,
-    max_unconfirmed_bytes: Annotated[int, typer.Option(min=1, help="Unconfirmed bytes per consumer.")] = 33554432,
-    timeout: Annotated[float, typer.Option(min=0.1, help="Seconds for each request to the broker.")] = 10.0,
+    max_unconfirmed: Annotated[int, typer.Option(min=1, help="Maximum unconfirmed messages per consumer.")] = 1024,
+    max_unconfirmed_bytes: Annotated[
+        int, typer.Option(min=1, help="Maximum unconfirmed bytes per consumer.")
+    ] = 33554432,
+    timeout: Annotated[float, typer.Option(min=0.1, help="Timeout of each request to the broker, in seconds.")] = 10.0,
     quiet: Annotated[
         float, typer.Option(min=0.1, help="Seconds without progress after which missing messages count as lost.")
     ] = 10.0,
@@ -131,9 +134,9 @@ def bench(
 ) -> None:
     """Measure a broker: throughput, latency, and whether every message came, once and in order.
 
-    Latency counts from the time a message was due, so that a slow broker cannot hide behind its own backlog.
-    Exits with 1 if a message was nacked, left unanswered or lost, or if the broker went away; with 2 if the run
-    could not begin.
+    Latency is measured from the time at which a message was due, so that the backlog of a slow broker counts. Exits
+    with 1 if a message was nacked, left unanswered or lost, or if the connection was lost; with 2 if the run could not
+    begin.
 
     Examples:
 

@@ -20,14 +20,14 @@ app = typer.Typer(add_completion=False, no_args_is_help=True, rich_markup_mode="
 
 Broker = Annotated[str, typer.Option("--broker", "-b", help="Any node of the cluster, as tcp://HOST:PORT.")]
 Timeout = Annotated[float, typer.Option(min=0.1, help="Seconds to wait for each node.")]
-AsJson = Annotated[bool, typer.Option("--json", help="Print what each node says, as JSON.")]
+AsJson = Annotated[bool, typer.Option("--json", help="Print the report of each node, as JSON.")]
 
 DEFAULT_BROKER = "tcp://localhost:30114"
 
 
 @app.callback()
 def root() -> None:
-    """Look at a cluster that runs: who leads, what is not well."""
+    """Show the state and the problems of a running cluster."""
 
 
 @app.command()
@@ -41,7 +41,7 @@ def status(
 ) -> None:
     """Show the leader, the nodes, and each partition with its primary, lease and replicas.
 
-    One node is asked, and by what it says all the others.
+    The command asks one node, and then all other nodes that it names.
 
     Examples:
 
@@ -49,7 +49,7 @@ def status(
 
         bmqctl cluster status --broker tcp://10.0.0.5:30114 --json | jq '.nodes[].problems'
 
-    Exit codes: 0 if all is well; 1 if not; 2 if there is no broker.
+    Exit codes: 0 if there are no problems; 1 if there are; 2 if there is no broker.
     """
     views = _ask_all(broker, _Asking(timeout, tls_authority, credentials_of(authn_mechanism, authn_data)))
     with until_reader_leaves():
@@ -69,20 +69,20 @@ def explain(
     authn_mechanism: AuthnMechanism = None,
     authn_data: AuthnData = "",
 ) -> None:
-    """Say what is not well, and which nodes see it so.
+    """List the problems of a cluster, with the nodes that report them.
 
     Examples:
 
         bmqctl cluster explain
 
-    Exit codes: 0 if all is well; 1 if not; 2 if there is no broker.
+    Exit codes: 0 if there are no problems; 1 if there are; 2 if there is no broker.
     """
     views = _ask_all(broker, _Asking(timeout, tls_authority, credentials_of(authn_mechanism, authn_data)))
     problems = _problems(views)
     asked = len([view for view in views if "view" in view])
     with until_reader_leaves():
         if not problems:
-            print(f"All is well, {asked} of {len(views)} nodes say.")
+            print(f"No problems, according to {asked} of {len(views)} nodes.")
         for problem, witnesses in problems.items():
             print(f"{problem} [seen by {_listed(witnesses)}]")
     if problems:
@@ -134,7 +134,7 @@ def _ask(host: str, port: int, asking: _Asking) -> dict[str, Any]:
         answer = json.loads(client.send(f"ENCODING JSON_COMPACT CLUSTERS CLUSTER {own} HEALTH"))
     health: dict[str, Any] | None = answer.get("clusterHealth")
     if health is None:
-        raise AdminLost(f"{host}:{port} does not tell how it is: {answer}")
+        raise AdminLost(f"{host}:{port} does not report its state: {answer}")
     return {"nodeId": health["view"]["nodeId"], **health}
 
 

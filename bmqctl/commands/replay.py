@@ -43,7 +43,7 @@ FAULTS_SHOWN = 10
 SPEED_MAX = 1e6
 WIDTH_MIN = 100
 
-_SELECTION = "Which messages"
+_SELECTION = "Selection of messages"
 _BROKER = "Broker"
 
 
@@ -62,13 +62,18 @@ def replay(
     ] = "tcp://localhost:30114",
     queues: Annotated[
         list[str] | None,
-        typer.Option("--queue", help="Of this queue, by URI or key.", rich_help_panel=_SELECTION, show_default=False),
+        typer.Option(
+            "--queue",
+            help="Select messages of this queue, by URI or key.",
+            rich_help_panel=_SELECTION,
+            show_default=False,
+        ),
     ] = None,
     apps: Annotated[
         list[str] | None,
         typer.Option(
             "--app",
-            help="That this app, by id or key, was to get; --status is then what became of them there.",
+            help="Select messages addressed to this app, by id or key; --status is then what became of them there.",
             rich_help_panel=_SELECTION,
             show_default=False,
         ),
@@ -76,88 +81,96 @@ def replay(
     since: Annotated[
         str | None,
         typer.Option(
-            help="Posted from this time on: ISO 8601 (UTC), or seconds.",
+            help="Select messages posted from this time on: ISO 8601 (UTC), or seconds.",
             rich_help_panel=_SELECTION,
             show_default=False,
         ),
     ] = None,
     until: Annotated[
-        str | None, typer.Option(help="Posted before this time.", rich_help_panel=_SELECTION, show_default=False)
+        str | None,
+        typer.Option(help="Select messages posted before this time.", rich_help_panel=_SELECTION, show_default=False),
     ] = None,
     guids: Annotated[
         list[str] | None,
-        typer.Option("--guid", help="With this GUID.", rich_help_panel=_SELECTION, show_default=False),
+        typer.Option(
+            "--guid", help="Select the message with this GUID.", rich_help_panel=_SELECTION, show_default=False
+        ),
     ] = None,
     where: Annotated[
         str | None,
         typer.Option(
-            help="Whose properties match, in the language of subscriptions.",
+            help="Select messages whose properties match this subscription expression.",
             rich_help_panel=_SELECTION,
             show_default=False,
         ),
     ] = None,
     statuses: Annotated[
         list[OutcomeOption] | None,
-        typer.Option("--status", help="Of which this became.", rich_help_panel=_SELECTION, show_default=False),
+        typer.Option(
+            "--status", help="Select messages with this outcome.", rich_help_panel=_SELECTION, show_default=False
+        ),
     ] = None,
     partition: Annotated[
-        int | None, typer.Option(min=0, help="Of this partition.", rich_help_panel=_SELECTION, show_default=False)
+        int | None,
+        typer.Option(min=0, help="Select messages of this partition.", rich_help_panel=_SELECTION, show_default=False),
     ] = None,
     renames: Annotated[
         list[str] | None,
         typer.Option(
             "--rename",
-            help="FROM=TO: post what was in queue FROM to queue TO. FROM may end with * for all that begin so, TO "
-            "with * for what FROM's stood for. The first that fits decides.",
+            help="FROM=TO: post what was in queue FROM to queue TO. FROM may end with * to match a prefix, TO "
+            "with * for the text that FROM's * matched. The first match applies.",
             show_default=False,
         ),
     ] = None,
     pace: Annotated[
-        str, typer.Option(help="max; original; or a factor of the original pace, as 10 or 0.5.", metavar="PACE")
+        str, typer.Option(help="max; original; or a factor of the original pace, such as 10 or 0.5.", metavar="PACE")
     ] = "max",
     dry_run: Annotated[
-        bool, typer.Option("--dry-run", help="Read all messages and say what would be posted; ask no broker.")
+        bool, typer.Option("--dry-run", help="Read all messages and report what would be posted, without a broker.")
     ] = False,
     state: Annotated[
         Path | None,
         typer.Option(
-            help="File that keeps how far the replay has come. Run again with it, after whatever ended the last run, "
-            "the replay goes on where it was.",
+            help="File that records the progress of the replay: a further run with it continues where the last ended.",
             show_default=False,
         ),
     ] = None,
-    window: Annotated[int, typer.Option(min=1, help="Messages without an answer at most.")] = 4096,
-    patience: Annotated[
-        float, typer.Option(min=0.1, help="Seconds in which nothing was taken, after which to end.")
-    ] = 30.0,
-    as_json: Annotated[bool, typer.Option("--json", help="Print the account as JSON.")] = False,
+    window: Annotated[int, typer.Option(min=1, help="Maximum number of unacknowledged messages.")] = 4096,
+    patience: Annotated[float, typer.Option(min=0.1, help="Give up after this many seconds without progress.")] = 30.0,
+    as_json: Annotated[bool, typer.Option("--json", help="Print the result as JSON.")] = False,
     tls_authority: Annotated[
         Path | None,
         typer.Option(
-            help="Speak TLS, and take only a broker whose certificate one of this file's stands for (PEM).",
+            help="Connect with TLS; trust the CA certificates in this PEM file.",
             rich_help_panel=_BROKER,
             show_default=False,
         ),
     ] = None,
     authn_mechanism: Annotated[
-        str | None, typer.Option(help="As in BASIC; none without.", rich_help_panel=_BROKER, show_default=False)
+        str | None,
+        typer.Option(
+            help="Authentication mechanism, such as BASIC; by default none.",
+            rich_help_panel=_BROKER,
+            show_default=False,
+        ),
     ] = None,
     authn_data: Annotated[
         str,
         typer.Option(
-            help="Credentials, as in user:password.",
+            help="Credentials, such as user:password.",
             rich_help_panel=_BROKER,
             envvar="BMQCTL_AUTHN_DATA",
             show_default=False,
         ),
     ] = "",
 ) -> None:
-    """Post messages of a store once more: to the same queues or others, of the same broker or another.
+    """Post messages of a store again: to the same queues or others, of the same broker or another.
 
-    Options that select narrow each other; each may be given again, and one of its values must hold. Messages go out
-    in the order in which they came, with their properties and two more: `replay_guid`, the GUID that they had, and
-    `replay_time`, when they were posted, in seconds since 1970. The journal knows whole seconds: at a pace, the
-    messages of one are spread evenly over it.
+    Options that select are combined with AND, repeated values of one option with OR. Messages are posted in the order
+    of the store, with their properties and two more: `replay_guid`, the original GUID, and `replay_time`, the original
+    time in seconds since 1970. The journal has times in whole seconds: with a pace, the messages of one second are
+    spread evenly over it.
 
     Examples:
 
@@ -169,13 +182,13 @@ def replay(
 
         bmqctl replay --state replay.state --pace 10 --broker tcp://10.0.0.5:30114 store/
 
-    With --state nothing is posted twice, however a run ended: what may or may not have reached the broker goes out
-    again under the same GUID, by which the broker knows it, for as long as its domain's deduplicationTimeMs says.
+    With --state no message is posted twice, however a run ended: a message that may or may not have reached the broker
+    is posted again under the same GUID, which the broker recognizes for its domain's deduplicationTimeMs.
 
-    What a queue has no room for is posted again until --patience ends; other refusals are final for this run.
+    Messages that a queue has no room for are posted again until --patience ends; other refusals are final for this run.
 
     Exit codes: 0 if all selected messages were posted (or could be, with --dry-run); 1 if not; 2 if the replay cannot
-    begin: a wrong option, no such store, no broker, a --state of another replay.
+    begin: an invalid option, no such store, no broker, or a --state of another replay.
     """
     host, port = endpoint_of(COMMAND, broker)
     speed = _speed(pace)
@@ -262,11 +275,11 @@ class _Job:
         account = make_account(run, self.before)
         if account.again and run.deduplication_time_ms is not None:
             known_s = run.deduplication_time_ms / 1000
-            late = f"; that was {self.silent_s:.0f} s ago, some may be there twice" if self.silent_s > known_s else ""
+            late = f"; that was {self.silent_s:.0f} s ago, so some may be duplicated" if self.silent_s > known_s else ""
             say(
                 COMMAND,
-                f"{account.again} messages were without an answer when the last run ended: posted again with the same "
-                f"GUIDs, which the broker knows for {known_s:g} s{late}",
+                f"{account.again} messages were unacknowledged when the last run ended: posted again with the same "
+                f"GUIDs, which the broker remembers for {known_s:g} s{late}",
             )
         return account
 
@@ -296,7 +309,7 @@ class _Job:
         if run.ended_by is not None:
             say(COMMAND, run.ended_by)
         if account.damaged:
-            say(COMMAND, f"{account.damaged} places of the journals hold no record: see bmqctl journal validate")
+            say(COMMAND, f"{account.damaged} slots of the journals hold no record: see bmqctl journal validate")
         if not dry_run and not account.total.is_complete:
             say(COMMAND, "not all were posted" + (f": run again with --state {self.state}" if self.state else ""))
         if run.interrupted:
@@ -320,7 +333,7 @@ def _prepare(
         earlier = None if state is None else read_head(state)
         ends = None if earlier is None else earlier.ends
         if ends is not None and set(ends) != {path.name for path in journals}:
-            raise StateFault(f"{state} is of a replay of other files: {', '.join(sorted(ends))}")
+            raise StateFault(f"{state} belongs to a replay of other files: {', '.join(sorted(ends))}")
         with LateProgress("looking for messages") as on_progress:
             plan = make_plan(journals, selection, stack, ends, on_progress)
         targets = renames.targets(plan.queues, plan.known)
@@ -344,7 +357,7 @@ def _journals(path: Path, partition: int | None) -> list[Path]:
     """The journals that a broker would recover from."""
     if not path.is_dir():
         if partition is not None:
-            refuse(COMMAND, f"--partition is for a store's directory; {path} is of one partition")
+            refuse(COMMAND, f"--partition is for the directory of a store; {path} has only one partition")
         kind = identify(path)
         if kind is not FileKind.JOURNAL:
             refuse(COMMAND, f"{path} is a {kind}: name the .bmq_journal file beside it, or the directory")
@@ -352,7 +365,7 @@ def _journals(path: Path, partition: int | None) -> list[Path]:
     sets = recovery_sets(path)
     older = sum(files.journal is not None for files in find_files(path).sets) - len(sets)
     if older:
-        say(COMMAND, f"{older} older journals in {path} left out: name one to replay it")
+        say(COMMAND, f"{older} older journals in {path} skipped: to replay one, give its path")
     if partition is not None and partition not in sets:
         refuse(COMMAND, f"--partition {partition}: {path} has {', '.join(map(str, sorted(sets)))}")
     chosen = sets if partition is None else {partition: sets[partition]}
@@ -410,5 +423,5 @@ def _print_account(account: Account, run: Run, dry_run: bool, elapsed_s: float) 
         console.print(table)
     for status, count in sorted(account.refused.items()):
         console.print(f"refused by the broker: {count:,} {status}")
-    what = "fit to post, and nothing was posted" if dry_run else "posted"
+    what = "could be posted; nothing was posted" if dry_run else "posted"
     console.print(f"{total['posted']:,} of {total['selected']:,} messages {what}, in {elapsed_s:.1f} s")

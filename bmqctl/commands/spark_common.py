@@ -27,11 +27,11 @@ Result = TypeVar("Result")
 Master = Annotated[
     str,
     typer.Option(
-        help="Where Spark runs: local[N] in this process; other masters (spark://…, yarn, k8s://…) by `spark-submit`."
+        help="Spark master: local[N] in this process; other masters (spark://…, yarn, k8s://…) by `spark-submit`."
     ),
 ]
 Cores = Annotated[
-    int | None, typer.Option(min=1, help="Cores of this machine to use; all if not given.", show_default=False)
+    int | None, typer.Option(min=1, help="Cores of this machine to use; by default all.", show_default=False)
 ]
 Memory = Annotated[str, typer.Option(help="Memory for Spark's driver: 512m, 4g.")]
 Conf = Annotated[

@@ -47,7 +47,7 @@ Examples:
 
 `pyspark> spark.read.parquet("export/messages").where("outcome = 'outstanding'").groupBy("queue_uri").count()`
 
-Exit codes: 0 done, 1 Spark failed, 2 cannot be done as asked.
+Exit codes: 0 done, 1 Spark failed, 2 invalid request.
 """
 
 
@@ -63,10 +63,10 @@ def spark_export(
     out: Annotated[
         str, typer.Option(help="Directory for the tables, or its URI (s3, gs, abfs, hdfs).", show_default=False)
     ],
-    file_format: Annotated[Format, typer.Option("--format", help="What the tables are.")] = Format.PARQUET,
-    tables: Annotated[str, typer.Option(help="Which: records, messages, confirms.")] = "records,messages",
+    file_format: Annotated[Format, typer.Option("--format", help="Format of the tables.")] = Format.PARQUET,
+    tables: Annotated[str, typer.Option(help="Tables to export: records, messages, confirms.")] = "records,messages",
     since_last: Annotated[
-        bool, typer.Option("--since-last", help="Add what is new since the export before; the first exports all.")
+        bool, typer.Option("--since-last", help="Add the records since the previous export; the first exports all.")
     ] = False,
     overwrite: Annotated[bool, typer.Option("--overwrite", help="Replace the tables of an earlier export.")] = False,
     as_json: AsJson = False,
@@ -79,13 +79,14 @@ def spark_export(
 ) -> None:
     """Write the records and messages of a store to tables, with PySpark.
 
-    OUT/records has one row per journal record; OUT/messages one per message: queue, GUID, arrival, sizes, and what
-    became of it (outstanding, partially_confirmed, confirmed, expired, no_quorum, purged); OUT/confirms one per confirm
-    of an app, with its latency. They are partitioned by date and domain. OUT/_bmqctl/manifest.json tells how far the
-    store was read, and each file's rows and checksums: `bmqctl spark-verify` compares them.
+    OUT/records has one row per journal record; OUT/messages one per message: queue, GUID, arrival, sizes and outcome
+    (outstanding, partially_confirmed, confirmed, expired, no_quorum, purged); OUT/confirms one per confirm of an app,
+    with its latency. They are partitioned by date and domain. OUT/_bmqctl/manifest.json records the position in the
+    store up to which it was read, and the rows and checksum of each file, for `bmqctl spark-verify`.
 
-    With --since-last, new records are added, and messages that changed replace their rows; one that left the store
-    unseen is `removed`. A run that is killed is undone or finished by the next. Needs no installed Java.
+    With --since-last, new records are added, and messages that changed replace their rows; a message that left the
+    store between two exports is `removed`. A run that is killed is undone or finished by the next one. Java need not be
+    installed.
     """
     check_spark(COMMAND, memory, conf, master)
     wanted = tuple(name.strip() for name in tables.split(","))
@@ -122,13 +123,13 @@ def spark_export(
             _print_tables(plan, summary)
     if summary.unsound:
         typer.echo(
-            f"bmqctl {COMMAND}: {summary.unsound} records are damaged, and not among them; "
+            f"bmqctl {COMMAND}: {summary.unsound} records are damaged and were left out; "
             f"`bmqctl journal validate {storage[0]}` shows why",
             err=True,
         )
     if summary.run.missed:
         typer.echo(
-            f"bmqctl {COMMAND}: {summary.run.missed:,} records since the last export are not in the store any more "
+            f"bmqctl {COMMAND}: {summary.run.missed:,} records since the last export are no longer in the store "
             "(rolled over), or cannot be read",
             err=True,
         )

@@ -33,7 +33,7 @@ Examples:
 
 `bmqctl spark-report --export /data/bmq --json | jq '.apps[0]'`
 
-Exit codes: 0 done, 1 Spark failed, 2 cannot be done as asked (no messages, no store).
+Exit codes: 0 done, 1 Spark failed, 2 invalid request (no messages, no store).
 """
 
 
@@ -50,9 +50,9 @@ def spark_report(
         ),
     ] = None,
     html: Annotated[
-        Path | None, typer.Option("--html", help="Write the report to this page, too.", show_default=False)
+        Path | None, typer.Option("--html", help="Also write the report to this HTML file.", show_default=False)
     ] = None,
-    top: Annotated[int, typer.Option(min=1, help="How many queues and apps to show.")] = 10,
+    top: Annotated[int, typer.Option(min=1, help="Number of queues and apps to show.")] = 10,
     as_json: AsJson = False,
     master: Master = "local[*]",
     cores: Cores = None,
@@ -60,10 +60,10 @@ def spark_report(
     conf: Conf = None,
     ship: Ship = True,
 ) -> None:
-    """Tell what became of the messages of a store: latency, backlog, throughput, what expired and was given up.
+    """Report the outcomes of the messages of a store: latency, backlog, throughput, expired and rejected messages.
 
-    Messages are joined with their confirms, of each app; percentiles are exact, to the second that the files tell. The
-    page holds its plots itself: it can be sent by mail, and opened without a network.
+    Messages are joined with the confirms of each app; percentiles are exact, to the second that the files record. The
+    HTML page contains its plots: it can be sent by mail, and opened without a network.
     """
     check_spark(COMMAND, memory, conf, master)
     if bool(storage) == (export is not None):

@@ -32,20 +32,18 @@ Examples:
 
 `bmqctl spark-verify /tmp/export --no-store`
 
-Exit codes: 0 all is the same, 1 something differs (or Spark failed), 2 cannot be done as asked.
+Exit codes: 0 everything is equal, 1 something differs (or Spark failed), 2 invalid request.
 """
 
 
 @app.command(COMMAND, epilog=EXAMPLES)
 def spark_verify(
-    export: Annotated[str, typer.Argument(help="The directory (or URI) that an export went to.", show_default=False)],
+    export: Annotated[str, typer.Argument(help="The directory (or URI) of an export.", show_default=False)],
     store: Annotated[
         list[str] | None,
-        typer.Option(
-            "--store", help="Where the store is now, if not where it was; may be repeated.", show_default=False
-        ),
+        typer.Option("--store", help="The store's current directory, if it has moved; repeatable.", show_default=False),
     ] = None,
-    no_store: Annotated[bool, typer.Option("--no-store", help="Look at the export only.")] = False,
+    no_store: Annotated[bool, typer.Option("--no-store", help="Check the export only, without the store.")] = False,
     as_json: AsJson = False,
     master: Master = "local[*]",
     cores: Cores = None,
@@ -55,9 +53,9 @@ def spark_verify(
 ) -> None:
     """Compare an export with its manifest, and with the store that it was made of.
 
-    Every file must have the bytes (SHA-256) and the rows that were written, and Spark must read as many. The store, as
-    of the last record exported, must have the same rows: each that is missing, added or different is told. Records that
-    a rollover has taken from the store since are counted, and no difference.
+    Every file must have the bytes (SHA-256) and the rows that were written, and Spark must read as many rows. The
+    store, up to the last exported record, must have the same rows: each missing, added or different row is printed.
+    Records that a rollover has since removed from the store are counted, but are not a difference.
     """
     check_spark(COMMAND, memory, conf, master)
     if store and no_store:
@@ -86,7 +84,7 @@ def _print(verdict: Verdict, export: str) -> None:
     for title in ("files", "bytes", "rows", "rows in the store", "left the store", "different"):
         table.add_column(title, justify="right")
     for name, check in verdict.tables.items():
-        in_store = "not looked at" if check.in_store is None else f"{check.in_store:,}"
+        in_store = "not checked" if check.in_store is None else f"{check.in_store:,}"
         counts = (f"{number:,}" for number in (check.files, check.bytes, check.rows))
         table.add_row(name, *counts, in_store, f"{check.left:,}", f"{check.different:,}")
     console.print(table)
@@ -100,4 +98,4 @@ def _print(verdict: Verdict, export: str) -> None:
     if verdict.differences:
         console.print(f"{len(verdict.differences)} differences")
     else:
-        console.print(escape(f"{export} is what was written, and what the store has"), soft_wrap=True)
+        console.print(escape(f"{export} is unchanged since it was written, and equals the store"), soft_wrap=True)

@@ -53,8 +53,8 @@ Fsync = Annotated[
     str,
     typer.Option(
         metavar="never|always|MS",
-        help="When messages go to the disk. never: the kernel decides; they survive the process, not a power failure. "
-        "always: before they are acknowledged. A number: every so many milliseconds.",
+        help="When messages are flushed to the disk. never: the kernel decides; they survive the process, not a "
+        "power failure. always: before they are acknowledged. A number N: every N milliseconds.",
     ),
 ]
 
@@ -78,10 +78,12 @@ HostTags = Annotated[
 ]
 HostDataCenter = Annotated[
     str | None,
-    typer.Option("--host-data-center", "--hostDataCenter", "-d", help="Its data center, not hostDataCenter."),
+    typer.Option(
+        "--host-data-center", "--hostDataCenter", "-d", help="Data center of this host, instead of hostDataCenter."
+    ),
 ]
 Severity = Annotated[
-    LogLevel | None, typer.Option(case_sensitive=False, help="Least severity that is logged to the console.")
+    LogLevel | None, typer.Option(case_sensitive=False, help="Lowest severity that is logged to the console.")
 ]
 
 
@@ -90,15 +92,15 @@ def node(
     config_dir: Annotated[
         Path | None,
         typer.Argument(
-            help="Directory with bmqbrkrcfg.json, clusters.json and domains/, as the reference has it. "
-            "Without it: one node with sample domains on 127.0.0.1:30114, its files in ./bmq-data.",
+            help="Directory with bmqbrkrcfg.json, clusters.json and domains/, as for the C++ broker. "
+            "By default, one node with sample domains on 127.0.0.1:30114, its files in ./bmq-data.",
             show_default=False,
         ),
     ] = None,
     host: Host = None,
     port: Port = None,
     data_dir: Annotated[
-        Path | None, typer.Option(help="Directory of the partitions' files, instead of the configured one.")
+        Path | None, typer.Option(help="Directory of the store, instead of the configured one.")
     ] = None,
     instance_id: InstanceId = None,
     host_name: HostName = None,
@@ -107,7 +109,7 @@ def node(
     log_level: Severity = None,
     fsync: Fsync = "never",
 ) -> None:
-    """Start a node of a cluster, and run it until SIGINT or SIGTERM. In no cluster of its own, it is run as a proxy.
+    """Start a node of a cluster, and run it until SIGINT or SIGTERM. A broker that is in no cluster is run as a proxy.
 
     Exits with 2 and one line on stderr if the configuration cannot be used.
     """
@@ -149,7 +151,7 @@ def proxy(
     ] = None,
     cluster_name: Annotated[
         str | None,
-        typer.Option("--cluster", help="With --upstream: the cluster's name there, if brokers want to hear it."),
+        typer.Option("--cluster", help="With --upstream: the cluster's name, if the upstream brokers check it."),
     ] = None,
     host: Host = None,
     port: Port = None,
@@ -157,10 +159,10 @@ def proxy(
         Path | None, typer.Option(help="Directory of the log, the pid file and the control pipe. It stores nothing.")
     ] = None,
     buffer_mib: Annotated[
-        int, typer.Option(min=1, max=1 << 20, help="MiB of unacknowledged posts that it keeps at most.")
+        int, typer.Option(min=1, max=1 << 20, help="Maximum size of the unacknowledged posts that it keeps, in MiB.")
     ] = BridgeLimits().bytes_max >> 20,
     buffer_messages: Annotated[
-        int, typer.Option(min=1, max=1 << 31, help="Unacknowledged posts that it keeps at most.")
+        int, typer.Option(min=1, max=1 << 31, help="Maximum number of unacknowledged posts that it keeps.")
     ] = BridgeLimits().messages_max,
     instance_id: InstanceId = None,
     host_name: HostName = None,
@@ -170,9 +172,9 @@ def proxy(
 ) -> None:
     """Start a proxy, and run it until SIGINT or SIGTERM.
 
-    It stores nothing: it speaks to a cluster for all its clients together, over one connection to each broker, and
-    hands out to them what comes. While no broker is reachable its clients stay connected; their posts are kept, up to
-    the limits, and go up when one is back.
+    A proxy stores nothing: it connects to each broker of a cluster once, on behalf of all its clients, and delivers the
+    messages it receives to them. While no broker is reachable, its clients stay connected; their posts are kept, up to
+    the limits, and are sent when a broker is back.
 
     Exits with 2 and one line on stderr if the configuration cannot be used.
 
@@ -206,7 +208,10 @@ def _proxy_config(config_dir: Path | None, upstream: str, cluster_name: str | No
         return proxy_config(endpoints) if cluster_name is None else proxy_config(endpoints, cluster_name)
     config = load_config(config_dir)
     if config.cluster is not None:
-        refuse("start proxy", f"{config_dir} is that of a node of cluster '{config.cluster.name}'; use start node")
+        refuse(
+            "start proxy",
+            f"{config_dir} is the configuration of a node of cluster '{config.cluster.name}'; use start node",
+        )
     return config
 
 
@@ -220,23 +225,26 @@ def _endpoint(text: str) -> tuple[str, int]:
 
 @cluster_app.command()
 def cluster(
-    nodes: Annotated[int, typer.Option("--nodes", "-n", min=3, max=7, help="How many nodes.")] = 3,
+    nodes: Annotated[int, typer.Option("--nodes", "-n", min=3, max=7, help="Number of nodes.")] = 3,
     directory: Annotated[
-        Path, typer.Option("--dir", help="Where the nodes' configurations and stores are, or are to be made.")
+        Path, typer.Option("--dir", help="Directory of the nodes' configurations and stores; created if missing.")
     ] = Path("bmq-cluster"),
     host: Annotated[str, typer.Option(help="Address to listen on.")] = "127.0.0.1",
     port: Annotated[
-        int, typer.Option("--port", "-p", min=1, max=65535, help="Port of the first node; the others have the next.")
+        int,
+        typer.Option(
+            "--port", "-p", min=1, max=65535, help="Port of the first node; the others have the ports after it."
+        ),
     ] = 30114,
     log_level: Annotated[
-        LogLevel, typer.Option(case_sensitive=False, help="Least severity that the nodes log to the console.")
+        LogLevel, typer.Option(case_sensitive=False, help="Lowest severity that the nodes log to the console.")
     ] = LogLevel.ERROR,
     fsync: Fsync = "never",
 ) -> None:
     """Start a cluster on this host, a process per node, and run it until SIGINT or SIGTERM.
 
-    It has the sample domains; those whose names end in `.sc` are strongly consistent. Each node has a directory of its
-    own, `node1` and so on, with its configuration and its store. A cluster that is there already goes on.
+    The cluster has the sample domains; those whose names end in `.sc` are strongly consistent. Each node has its own
+    directory, `node1` and so on, with its configuration and its store. An existing cluster is started again.
 
     Exits with 2 and one line on stderr if the configuration cannot be used, with 1 if a node failed.
 

@@ -46,20 +46,20 @@ def rocketmq(
     ] = None,
     store: Annotated[
         Path | None,
-        typer.Option(help="Directory of the store (storePathRootDir); ./rocketmq-data without it.", show_default=False),
+        typer.Option(help="Directory of the store (storePathRootDir); by default ./rocketmq-data.", show_default=False),
     ] = None,
     host: Annotated[
-        str | None, typer.Option("--host", help="Address to listen on; 127.0.0.1 without it.", show_default=False)
+        str | None, typer.Option("--host", help="Address to listen on; by default 127.0.0.1.", show_default=False)
     ] = None,
     port: Annotated[
         int | None,
         typer.Option(
-            "--port", "-p", min=1, max=65535, help="Port of the broker, 10911 without it.", show_default=False
+            "--port", "-p", min=1, max=65535, help="Port of the broker; by default 10911.", show_default=False
         ),
     ] = None,
     nameserver_port: Annotated[
         int | None,
-        typer.Option(min=1, max=65535, help="Port of the nameserver; 9876 without it.", show_default=False),
+        typer.Option(min=1, max=65535, help="Port of the nameserver; by default 9876.", show_default=False),
     ] = None,
     grpc_port: Annotated[
         int | None,
@@ -74,7 +74,7 @@ def rocketmq(
     address: Annotated[
         str | None,
         typer.Option(
-            help="IP address that clients are told (brokerIP1), where it is not the one to listen on.",
+            help="IP address that clients connect to (brokerIP1), if it differs from the one to listen on.",
             show_default=False,
         ),
     ] = None,
@@ -85,16 +85,16 @@ def rocketmq(
     flush: Annotated[
         FlushType | None,
         typer.Option(
-            help="When messages go to the disk. async: within half a second; they survive the process, not a power "
-            "failure. sync: before they are acknowledged (flushDiskType).",
+            help="When messages are flushed to the disk. async: within half a second; they survive the process, not a "
+            "power failure. sync: before they are acknowledged (flushDiskType).",
             show_default=False,
         ),
     ] = None,
     role: Annotated[
         ReplicationRole | None,
         typer.Option(
-            help="Part among the brokers of one name (brokerRole). Slaves copy the log of a master; senders to a "
-            "sync-master wait until inSyncReplicas have it. Without it, no slave can connect.",
+            help="Role among the brokers of one name (brokerRole). Slaves copy the log of a master; senders to a "
+            "sync-master wait until inSyncReplicas have it. By default, no slave can connect.",
             show_default=False,
         ),
     ] = None,
@@ -107,16 +107,16 @@ def rocketmq(
         typer.Option(
             min=1,
             max=65535,
-            help="Port for slaves, the one behind --port without it (haListenPort).",
+            help="Port for slaves (haListenPort); by default the one after --port.",
             show_default=False,
         ),
     ] = None,
-    log_level: Annotated[str, typer.Option(help="Least severity that is logged to the console.")] = "WARN",
+    log_level: Annotated[str, typer.Option(help="Lowest severity that is logged to the console.")] = "WARN",
 ) -> None:
     """Start a RocketMQ nameserver and broker in one process, and run them until SIGINT or SIGTERM.
 
-    Clients of Apache RocketMQ that speak its remoting protocol connect to the nameserver. The store has the files of
-    the original: its broker opens it, and the reverse.
+    Clients of Apache RocketMQ that use its remoting protocol connect to the nameserver. The store has the file formats
+    of Apache RocketMQ: its broker can open it, and vice versa.
 
     Exits with 2 and one line on stderr if the configuration cannot be used, with 1 if the store is damaged.
 

@@ -34,27 +34,32 @@ def tool(
     ] = "",
     queue_uri: Annotated[str, typer.Option("--queueuri", "-q", help="The queue, for auto and syschk.")] = "",
     queue_flags: Annotated[
-        str, typer.Option("--queueflags", "-f", help="How to open it, for auto: of read, write, ack; by commas.")
+        str,
+        typer.Option(
+            "--queueflags", "-f", help="Flags to open it with, for auto: read, write, ack; separated by commas."
+        ),
     ] = "",
     latency: Annotated[
-        str, typer.Option("--latency", "-l", help="How to measure latency: none, hires or epoch.")
+        str, typer.Option("--latency", "-l", help="Clock for latencies: none, hires or epoch.")
     ] = "none",
     latency_report: Annotated[str, typer.Option("--latency-report", help="File for a JSON report of latencies.")] = "",
-    dump_msg: Annotated[bool, typer.Option("--dumpmsg", "-d", help="Print the messages and acks that come.")] = False,
-    confirm_msg: Annotated[bool, typer.Option("--confirmmsg", "-c", help="Confirm the messages that come.")] = False,
+    dump_msg: Annotated[bool, typer.Option("--dumpmsg", "-d", help="Print received messages and acks.")] = False,
+    confirm_msg: Annotated[bool, typer.Option("--confirmmsg", "-c", help="Confirm received messages.")] = False,
     event_size: Annotated[
-        int, typer.Option("--eventsize", "-e", help="Messages of an event.", rich_help_panel=_POSTING)
+        int, typer.Option("--eventsize", "-e", help="Messages per event.", rich_help_panel=_POSTING)
     ] = 1,
     msg_size: Annotated[
-        int, typer.Option("--msgsize", "-m", help="Bytes of a message's payload.", rich_help_panel=_POSTING)
+        int, typer.Option("--msgsize", "-m", help="Payload size in bytes.", rich_help_panel=_POSTING)
     ] = 1024,
     post_rate: Annotated[
-        int, typer.Option("--postrate", "-r", help="Events at each interval.", rich_help_panel=_POSTING)
+        int, typer.Option("--postrate", "-r", help="Events per interval.", rich_help_panel=_POSTING)
     ] = 1,
     events_count: Annotated[
         str,
         typer.Option(
-            "--eventscount", help="Events in all, or seconds as in 30s; 0: without end.", rich_help_panel=_POSTING
+            "--eventscount",
+            help="Total number of events, or seconds, such as 30s; 0: unlimited.",
+            rich_help_panel=_POSTING,
         ),
     ] = "0",
     post_interval: Annotated[
@@ -62,7 +67,7 @@ def tool(
     ] = 1000,
     message_pattern: Annotated[
         str,
-        typer.Option("--messagepattern", help="Start of each payload; a number follows.", rich_help_panel=_POSTING),
+        typer.Option("--messagepattern", help="Start of each payload, followed by a number.", rich_help_panel=_POSTING),
     ] = "",
     message_properties: Annotated[
         str,
@@ -75,7 +80,7 @@ def tool(
     max_unconfirmed: Annotated[
         str,
         typer.Option(
-            "--maxunconfirmed", "-u", help="Unconfirmed messages and bytes at most.", rich_help_panel=_CONSUMING
+            "--maxunconfirmed", "-u", help="Maximum unconfirmed messages and bytes.", rich_help_panel=_CONSUMING
         ),
     ] = "1024:33554432",
     subscriptions: Annotated[
@@ -104,11 +109,11 @@ def tool(
         ),
     ] = "info",
     log_format: Annotated[
-        str, typer.Option("--logFormat", help="How records are written.", rich_help_panel=_OUTPUT)
+        str, typer.Option("--logFormat", help="Format of log records.", rich_help_panel=_OUTPUT)
     ] = r"%d (%t) %s %F:%l %m\n",
     log: Annotated[str, typer.Option("--log", help="File for all events and messages.", rich_help_panel=_OUTPUT)] = "",
     timeout_sec: Annotated[
-        int, typer.Option("--timeout", help="Seconds until a request is given up.", rich_help_panel=_SESSION)
+        int, typer.Option("--timeout", help="Timeout of a request, in seconds.", rich_help_panel=_SESSION)
     ] = 300,
     shutdown_grace: Annotated[
         int,
@@ -119,37 +124,50 @@ def tool(
     tls_authority: Annotated[
         str,
         typer.Option(
-            "--tlsAuthority", help="File with certificates, in PEM: the connection is TLS.", rich_help_panel=_SESSION
+            "--tlsAuthority",
+            help="Connect with TLS; trust the CA certificates in this PEM file.",
+            rich_help_panel=_SESSION,
         ),
     ] = "",
     authn_mechanism: Annotated[
-        str, typer.Option("--authnMechanism", help="As in BASIC; none without.", rich_help_panel=_SESSION)
+        str,
+        typer.Option(
+            "--authnMechanism",
+            help="Authentication mechanism, such as BASIC; by default none.",
+            rich_help_panel=_SESSION,
+        ),
     ] = "",
     authn_data: Annotated[
-        str, typer.Option("--authnData", help="Credentials, as in user:password.", rich_help_panel=_SESSION)
+        str, typer.Option("--authnData", help="Credentials, such as user:password.", rich_help_panel=_SESSION)
     ] = "",
     storage: Annotated[str, typer.Option("--storage", "-s", help="Files to open, for storage.")] = "",
-    profile: Annotated[Path | None, typer.Option(help="JSON file with options; those given here go before.")] = None,
+    profile: Annotated[
+        Path | None, typer.Option(help="JSON file with options; those on the command line take precedence.")
+    ] = None,
     dumpprofile: Annotated[bool, typer.Option("--dumpprofile", help="Print the options as a profile.")] = False,
     threads: Annotated[
-        int, typer.Option("--threads", "-t", help="Taken for compatibility: there is one.", rich_help_panel=_SESSION)
+        int, typer.Option("--threads", "-t", help="Accepted for compatibility and ignored.", rich_help_panel=_SESSION)
     ] = 1,
     memory_debug: Annotated[
-        bool, typer.Option("--memorydebug", "-D", help="Taken for compatibility.", rich_help_panel=_SESSION)
+        bool,
+        typer.Option("--memorydebug", "-D", help="Accepted for compatibility and ignored.", rich_help_panel=_SESSION),
     ] = False,
     no_session_event_handler: Annotated[
-        bool, typer.Option("--nosessioneventhandler", help="Taken for compatibility.", rich_help_panel=_SESSION)
+        bool,
+        typer.Option(
+            "--nosessioneventhandler", help="Accepted for compatibility and ignored.", rich_help_panel=_SESSION
+        ),
     ] = False,
     short_help: Annotated[bool, typer.Option("-h", is_eager=True, hidden=True, callback=_print_help)] = False,
 ) -> None:
-    """Post, consume and look at messages, by hand or by script.
+    """Post, consume and inspect messages, interactively or from a script.
 
-    Without `--mode` it reads commands from standard input, and `help` lists them. In `auto` it posts or consumes until
-    it is done or interrupted; `syschk` only asks whether a session and a queue can be had; `storage` looks into files
-    of a store.
+    Without `--mode` the tool reads commands from standard input; `help` lists them. In mode `auto` it posts or consumes
+    until it is done or interrupted; `syschk` checks that a session and a queue can be opened; `storage` inspects the
+    files of a store.
 
-    Exits with 0 if all is well, 1 if it could not start, 2 if the options cannot be; `syschk` with the low byte of the
-    result.
+    Exits with 0 on success, 1 if it could not start, 2 if the options are invalid; in mode `syschk` with the low byte
+    of the result.
 
     Examples:
 
@@ -214,4 +232,4 @@ def _listed(name: str, text: str) -> Parameters:
     try:
         return decode(Parameters, {camel(name): json.loads(text)})
     except json.JSONDecodeError as fault:
-        raise ParameterError(f"--{camel(name)} is no JSON: {fault}") from None
+        raise ParameterError(f"--{camel(name)} is not JSON: {fault}") from None

@@ -206,13 +206,13 @@ class StoreBuilder:
         if queue is not None:
             return queue
         if line.queue_uri is None:
-            raise BadLine("queue_uri: is needed, since no queue with this key was created before")
+            raise BadLine("queue_uri: required, since no queue with this key has been created")
         return self._create_queue(partition, QueueOpLine(queue_uri=line.queue_uri, queue_key=line.queue_key), None)
 
     def _create_queue(self, partition: _Partition, line: QueueOpLine, numbers: PartitionLine | None) -> _Queue:
         """Write the CREATION or ADDITION of `line`, numbered according to `numbers`."""
         if line.queue_uri is None:
-            raise BadLine("queue_uri: is needed to create a queue")
+            raise BadLine("queue_uri: required to create a queue")
         try:
             uri = parse_uri(line.queue_uri)
         except FormatError as error:
@@ -223,7 +223,7 @@ class StoreBuilder:
             self._taken.add(key)
             queue = _Queue(line.queue_uri, key, {})
         if line.queue_op_type == "ADDITION" and not line.apps:
-            raise BadLine("apps: are needed for an ADDITION")
+            raise BadLine("apps: required for an ADDITION")
         apps = [self._app(app, uri) for app in line.apps or [DEFAULT_APP_ID]]
         queue.apps.update(apps)
         partition.queues[queue.key] = partition.by_uri[queue.uri] = queue
@@ -285,7 +285,7 @@ class StoreBuilder:
         write_data_record(stored, 0, content.data, b"", flags, content.schema_id)
         crc = content.crc32c()
         if line.crc32c not in (None, crc):
-            raise BadLine(f"crc32c: {line.crc32c}, that of the message's data is {crc}; leave it out if it was changed")
+            raise BadLine(f"crc32c: {line.crc32c}, but the message's data has {crc}; omit it if the data was changed")
         data = partition.files[FileType.DATA]
         record = bytearray(JOURNAL_RECORD_SIZE)
         pack_message(

@@ -175,7 +175,7 @@ def open_replica(path: Path) -> Replica:
         try:
             record = decode_record(raw)
         except FormatError as error:
-            raise NotAStoreFile(f"{path}: no sync point at {stated}, where the header says: {error}") from None
+            raise NotAStoreFile(f"{path}: no sync point at {stated}, the place given in the header: {error}") from None
         replica.complete_from = RecordNumber.of(record)
     named = parse_file_name(path.name)
     qlist = None if named is None else path.with_name(str(named._replace(file_type=FileType.QLIST)))

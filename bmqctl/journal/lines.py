@@ -125,7 +125,7 @@ class MessageLine(_QueueLine):
         """The message's content. Raises ValueError if the line gives it twice, or its properties cannot be encoded."""
         given = [self.payload is not None, self.payload_hex is not None, self.application_data_hex is not None]
         if sum(given) > 1:
-            raise ValueError("payload, payload_hex and application_data_hex: give one of them")
+            raise ValueError("payload, payload_hex and application_data_hex: give exactly one of them")
         algorithm = CompressionAlgorithm[self.compression]
         if self.application_data_hex is not None:
             if self.properties:

@@ -36,7 +36,7 @@ class MessageSource:
     def __init__(self, journal: Path) -> None:
         files = companions(journal)
         if files is None or files.data is None:
-            raise NotAStoreFile(f"{journal} has no DATA file beside it, where the messages are")
+            raise NotAStoreFile(f"{journal} has no DATA file next to it, which would hold the messages")
         self.path = journal
         self.reader = JournalReader(journal)
         try:
@@ -67,7 +67,7 @@ class MessageSource:
 
     def _parse(self, record: MessageRecord, buffer: bytes, found: DataRecord) -> StoredMessage:
         if found.crc32c(buffer) != record.crc32c:
-            raise FormatError("DataRecord", 0, "its checksum is not the one that the journal has")
+            raise FormatError("DataRecord", 0, "its checksum does not match the journal")
         parsed = parse_payload(found.app_data(buffer), found.header, record.compression, DECOMPRESSED_SIZE_MAX)
         is_compressed = record.compression != CompressionAlgorithm.NONE
         return StoredMessage(record.guid, record.timestamp, parsed.properties, parsed.head, is_compressed)

@@ -81,7 +81,7 @@ class Renames:
             if not (source and equals and target):
                 raise BadRename(f"{rule!r}: write FROM=TO")
             if target.endswith("*") and not source.endswith("*"):
-                raise BadRename(f"{rule!r}: the * of TO stands for nothing, as FROM has none")
+                raise BadRename(f"{rule!r}: TO has a * but FROM does not")
             self._rules.append((source, target))
 
     def targets(self, queues: Iterable[str], known: Collection[str]) -> list[str]:
@@ -217,7 +217,7 @@ def _check_names(names: list[QueueNames], selection: Selection) -> None:
         for name in wanted:
             if parse_key(name) is None and name not in there:
                 listed = ", ".join(sorted(there)[:5]) + (", ..." if len(there) > 5 else "")
-                raise BadFilter(f"{option} {name}: the store names none such; there are {listed or 'no names'}")
+                raise BadFilter(f"{option} {name}: not in the store; known names: {listed or 'none'}")
 
 
 @dataclass

@@ -125,7 +125,7 @@ def _read_head(path: Path, descriptor: int) -> tuple[Head, int]:
     line = os.pread(descriptor, _LINE_MAX, 0).partition(b"\n")[0]
     words = line.split()
     if len(words) != 3 or words[0] != _MAGIC.encode() or not words[2].isdigit():
-        raise StateFault(f"{path} is no state of a replay")
+        raise StateFault(f"{path} is not the state of a replay")
     if words[1] != str(_VERSION).encode():
         raise StateFault(f"{path} is of another version of bmqctl ({words[1].decode('latin-1')})")
     size = int(words[2])
@@ -137,7 +137,7 @@ def _read_head(path: Path, descriptor: int) -> tuple[Head, int]:
         if len(head.seed) != CLIENT_ID_SIZE or os.fstat(descriptor).st_size != size + head.messages:
             raise ValueError(head)
     except (ValueError, KeyError, TypeError):
-        raise StateFault(f"{path} is damaged: its head cannot be read, or it is not as long as it says") from None
+        raise StateFault(f"{path} is damaged: its header cannot be read, or its length is wrong") from None
     return head, size
 
 
@@ -162,7 +162,7 @@ def open_state(path: Path, head: Head) -> Progress:
         found, size = _read_head(path, descriptor)
         different = _difference(found, head)
         if different is not None:
-            raise StateFault(f"{path} is of another replay: {different}")
+            raise StateFault(f"{path} belongs to another replay: {different}")
         mapped = mmap.mmap(descriptor, 0)
         steps: NDArray[np.uint8] = np.frombuffer(mapped, np.uint8, head.messages, size)
         if steps.max() > max(Step):

@@ -130,7 +130,7 @@ class Client:
         masters = await self.masters()
         if not masters:
             raise RequestRefused(
-                "no topic can be made", Frame(ResponseCode.SYSTEM_ERROR, 0, remark="the nameserver knows no broker")
+                "cannot create a topic", Frame(ResponseCode.SYSTEM_ERROR, 0, remark="the nameserver knows no broker")
             )
         each = -(-queues // len(masters))
         permissions = Permission.READ | Permission.WRITE

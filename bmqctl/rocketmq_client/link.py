@@ -134,7 +134,7 @@ class RemotingLink:
             try:
                 data = await self._stream.receive_some(READ_SIZE)
             except trio.BrokenResourceError as fault:
-                self.end(f"the connection broke: {fault.__cause__ or fault}")
+                self.end(f"connection lost: {fault.__cause__ or fault}")
                 return
             if not data:
                 self.end("the peer closed the connection")

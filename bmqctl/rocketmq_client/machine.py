@@ -180,7 +180,7 @@ class Machine(Generic[C]):
 
     def _check_open(self) -> None:
         if self.state is State.ENDED:
-            raise RuntimeError("the connection is over")
+            raise RuntimeError("the connection has ended")
 
     def _next_opaque(self) -> int:
         opaque = self._opaque

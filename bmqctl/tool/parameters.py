@@ -144,7 +144,7 @@ def load_profile(text: str) -> Parameters:
     except json.JSONDecodeError as fault:
         raise ParameterError(f"no JSON: {fault}") from None
     if not isinstance(values, Mapping):
-        raise ParameterError("no JSON object")
+        raise ParameterError("not a JSON object")
     known: dict[str, Any] = {"broker": default_broker(), **values}
     try:
         return decode(Parameters, known)

@@ -82,7 +82,7 @@ class Endpoint(NamedTuple):
 def parse_endpoint(text: str) -> Endpoint:
     """Parse `tcp://HOST:PORT`. Raises `BadAddress` if it is invalid."""
     if "://" not in text:
-        raise BadAddress(f"'{text}' is no address of a broker: tcp://HOST:PORT")
+        raise BadAddress(f"'{text}' is not the address of a broker: expected tcp://HOST:PORT")
     return Endpoint(*parse_address(text))
 
 

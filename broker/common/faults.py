@@ -29,7 +29,7 @@ class Inconsistent(BaseException):
     """
 
     def __init__(self, change: str, error: Exception) -> None:
-        super().__init__(f"{change} was cut short by {describe(error)}")
+        super().__init__(f"{change} was interrupted by {describe(error)}")
         self.__cause__ = error
 
 
@@ -92,12 +92,12 @@ class Faults:
             return
         self.failed[session] = None
         self.of_sessions += 1
-        self._tell(f"{session.description}: the session is ended by a fault of this broker", error)
+        self._tell(f"{session.description}: the session is closed because of a fault of this broker", error)
 
     def note(self, what: str, error: Exception) -> None:
         """Note failed work that ends no session and had no effect."""
         self.others += 1
-        self._tell(f"{what} failed by a fault of this broker", error)
+        self._tell(f"{what} failed because of a fault of this broker", error)
 
     def next_failed(self) -> Failing | None:
         """Return the next session to be ended; None if there is none left."""

@@ -54,7 +54,7 @@ class ControlPipe:
                 self.on_line(line.decode(errors="replace").rstrip("\r"))
         if len(rest) > LINE_BYTES_MAX:
             if not self._passing_over:
-                log.error("a command of more than %d bytes on the control pipe is passed over", LINE_BYTES_MAX)
+                log.error("a command of more than %d bytes on the control pipe is ignored", LINE_BYTES_MAX)
             self._passing_over = True
             rest = b""
         self._begun = b"" if self._passing_over else rest

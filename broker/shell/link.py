@@ -175,7 +175,7 @@ class Link:
                 else:
                     machine.output_sent()
         if machine.finished and self.ended is None:
-            self.ended = "the session is over"
+            self.ended = "the session has ended"
         if self._stalled and not machine.paused and self.ended is None:
             self._stalled = False
             view = memoryview(self._held) if self._long is None else self._long

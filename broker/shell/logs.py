@@ -92,7 +92,7 @@ class LogSwitches:
         "    HELP                         these lines\n"
         "    INFO                         the severities in force\n"
         "    VERB SEVERITY                log from this severity on\n"
-        "    CONSOLE SEVERITY             of that, put on the console from this severity on\n"
+        "    CONSOLE SEVERITY             of these, print on the console from this severity on\n"
         "    CATEGORY EXPRESSION SEVERITY log the categories that match (broker.session, broker.*) from there on"
     )
 

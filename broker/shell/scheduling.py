@@ -35,5 +35,5 @@ def set_slice(ns: int) -> bool:
     libc = ctypes.CDLL(None, use_errno=True)
     if libc.syscall(number, 0, attributes, 0) == 0:
         return True
-    log.debug("the kernel keeps its own slices: %s", os.strerror(ctypes.get_errno()))
+    log.debug("the kernel does not support a time slice per thread: %s", os.strerror(ctypes.get_errno()))
     return False

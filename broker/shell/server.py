@@ -68,8 +68,8 @@ LINGER_S = 0.001
 
 
 _REMEDIES = {
-    errno.EADDRINUSE: "stop the program that has it, or choose another --port",
-    errno.EACCES: "choose a --port above 1023, or let this program have that one",
+    errno.EADDRINUSE: "stop the program that uses it, or choose another --port",
+    errno.EACCES: "choose a --port above 1023, or permit this program to use that one",
 }
 
 
@@ -337,8 +337,8 @@ class Server:
         if len(self._links) >= self._connections_max:
             sock.close()
             self._refusals.add(
-                f"{name}: {len(self._links)} connections are open, and no more may be (maxConnections, or the limit of "
-                "file descriptors)",
+                f"{name}: {len(self._links)} connections are open, and no more are allowed (maxConnections, or the "
+                "limit of file descriptors)",
                 self._node.now.ms,
             )
             return
@@ -357,7 +357,7 @@ class Server:
             return
         except Exception as error:
             stream.close()
-            self._node.faults.note("taking in a connection", error)
+            self._node.faults.note("accepting a connection", error)
             return
         self._attach(stream, session)
 

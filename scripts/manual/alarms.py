@@ -104,9 +104,9 @@ def alarms_page() -> str:
     )
     return page(
         "# Alarms",
-        "An alarm is a line of the log at severity ERROR that begins with `ALARM [NAME]`, or with `PANIC [NAME]` where "
+        "An alarm is a line of the log at severity ERROR that begins with `ALARM [NAME]`, or with `PANIC [NAME]` if "
         "the broker cannot do a part of its work. Their names are those of the BlazingMQ broker where it has the same "
-        f"alarm. `{_GAP}` stands for what is known only when the line is written. What to do about each is in "
+        f"alarm. `{_GAP}` stands for a value that is known only when the line is written. What to do about each is in "
         "[the operators' page](../operate/alarms.md).",
         *sections,
     )

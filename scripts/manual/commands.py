@@ -86,9 +86,9 @@ def command_pages() -> dict[str, str]:
     ]
     pages["index.md"] = page(
         "# Command line",
-        "Every command has `--help`. Where nothing else is said, a command exits with 0 if all is well, and with 2 if "
-        "it was called in a way that it refuses.",
-        table(["command", "what it does"], rows),
+        "Every command has `--help`. Unless stated otherwise, a command exits with 0 on success, and with 2 if it "
+        "refuses its arguments.",
+        table(["command", "description"], rows),
     )
     return pages
 

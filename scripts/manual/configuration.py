@@ -54,12 +54,12 @@ def configuration_pages() -> dict[str, str]:
     }
     pages["index.md"] = page(
         "# Configuration",
-        "A node reads the files of the BlazingMQ broker. Elements that are not in these tables are passed over. An "
-        "integer or a boolean may stand in quotes. `bmqctl start node DIRECTORY` tells the first fault with its file, "
-        "the path to the element and a remedy.",
-        table(
-            ["file", "what it holds"], [[f"[`{n}`]({path})", about] for path, (n, _, about) in FILES.items()]
-        ).replace("(#clusterproxydefinition)", "(clusters.md#clusterproxydefinition)"),
+        "A node reads the files of the BlazingMQ broker. Elements that are not in these tables are ignored. An "
+        "integer or a boolean may be quoted. `bmqctl start node DIRECTORY` reports the first fault with its file, the "
+        "path to the element and a remedy.",
+        table(["file", "content"], [[f"[`{n}`]({path})", about] for path, (n, _, about) in FILES.items()]).replace(
+            "(#clusterproxydefinition)", "(clusters.md#clusterproxydefinition)"
+        ),
     )
     return pages
 

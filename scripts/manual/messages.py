@@ -158,7 +158,7 @@ def requests_page() -> str:
         "# Requests",
         "The header of a request or an answer is a set of named texts in its [frame](wire.md). A request that is not "
         "in this table has no fields of its own, neither in the request nor in the answer. Fields that a receiver does "
-        "not know are passed over; those without a default may be missing.",
+        "not know are ignored; those without a default may be missing.",
         table(["code", "request", "header", "header of the answer"], rows),
         *(_header_section(codec) for codec in header_codecs()),
     )

@@ -121,8 +121,8 @@ def _faults_page() -> str:
     ]
     return page(
         "# Fault codes",
-        "`bmqctl journal validate` tells each fault with its code, the file, the byte, a reason and an advice. An "
-        "error says that the files do not hold what was written to them, or contradict each other. A warning says that "
-        "they hold what a crash may leave behind, or something odd that harms nobody.",
+        "`bmqctl journal validate` reports each fault with its code, the file, the offset, a reason and an advice. An "
+        "error says that the files differ from what was written, or contradict each other. A warning says that "
+        "they hold what a crash may leave behind, or something unusual but harmless.",
         *tables,
     )

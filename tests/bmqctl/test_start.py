@@ -182,7 +182,7 @@ def test_a_node_of_a_cluster_is_no_proxy(proxies: list[tuple[NodeConfig, BridgeL
     folder = write_config(tmp_path / "etc")
     result = CliRunner().invoke(app, ["start", "proxy", str(folder)])
     assert (result.exit_code, proxies) == (2, [])
-    assert "is that of a node of cluster 'mine'; use start node" in result.stderr
+    assert "is the configuration of a node of cluster 'mine'; use start node" in result.stderr
 
 
 def test_a_proxy_may_know_no_cluster_yet(proxies: list[tuple[NodeConfig, BridgeLimits]], tmp_path: Path) -> None:

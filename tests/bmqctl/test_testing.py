@@ -82,7 +82,7 @@ def test_ports_in_use_are_passed_over(few_ports: set[int], monkeypatch: pytest.M
     monkeypatch.setattr(node_process, "_is_free", lambda host, port: port == last)
     assert [free_port() for _ in range(3)] == [last] * 3
     monkeypatch.setattr(node_process, "_is_free", lambda host, port: False)
-    with pytest.raises(OSError, match=r"127\.0\.0\.1 has no port left"):
+    with pytest.raises(OSError, match=r"127\.0\.0\.1 has no free port"):
         free_port()
 
 

@@ -40,7 +40,7 @@ EVENTS_SHOWN = 40
 HEARD_MAX = 300
 LOG_SHOWN = 4_000
 LOG_KEPT = 200
-MARKS = (b"by a fault of this broker", b"Traceback (most recent call last)", b"internal error")
+MARKS = (b"because of a fault of this broker", b"Traceback (most recent call last)", b"internal error")
 LIAR = 1
 SHAPES = ("node", "proxy", "cluster")
 

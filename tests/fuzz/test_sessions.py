@@ -98,6 +98,6 @@ def test_a_fault_in_the_log_is_a_find(node: NodeProcess) -> None:
     watch = sessions.Watch(node)
     watch.judge()
     with (node.data_dir / "bmqbrkr.log").open("a") as log:
-        log.write("fuzz: the session is ended by a fault of this broker: KeyError: 7\n")
+        log.write("fuzz: the session is closed because of a fault of this broker: KeyError: 7\n")
     with pytest.raises(sessions.Find, match="KeyError: 7"):
         watch.judge()

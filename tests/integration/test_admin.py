@@ -164,7 +164,7 @@ def test_who_answers_with_garbage_or_not_at_all() -> None:
             peer.sendall(b"HTTP/1.1 400 Bad Request\r\n\r\n")
             _, errors = client.communicate(timeout=30)
         assert client.returncode == 2
-        assert "no valid event" in errors
+        assert "not a valid event" in errors
 
 
 def test_a_domain_s_file_is_read_again_and_a_domain_removed(tmp_path: Path) -> None:

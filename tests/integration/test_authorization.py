@@ -137,7 +137,7 @@ def test_the_command_line_authenticates(node: NodeProcess) -> None:
     assert (listed.returncode, listed.stderr) == (0, "")
     assert "[LOCAL ] mine:" in listed.stdout
     explained = bmqctl("cluster", "explain", *where, "--authn-mechanism", "basic")
-    assert (explained.returncode, explained.stdout) == (0, "All is well, 1 of 1 nodes say.\n")
+    assert (explained.returncode, explained.stdout) == (0, "No problems, according to 1 of 1 nodes.\n")
     wrong = bmqctl("admin", *where, "--authn-mechanism", "BASIC", "--authn-data", "ops:TOPSECRET", "CLUSTERS", "LIST")
     assert wrong.returncode == 2
     assert wrong.stderr.startswith("bmqctl admin: the broker refused the credentials: ")

@@ -167,8 +167,8 @@ def test_strangers_are_not_heard(secured: Secured) -> None:
     assert cluster.leader() == leader
     for number, node in cluster.nodes.items():
         assert seen(cluster, number) == before[number]
-        assert "has connected anew" not in node.output
-        assert "is not connected any more" not in node.output
+        assert "has connected again" not in node.output
+        assert "has disconnected" not in node.output
         assert "secret-of-" not in node.output
 
 
@@ -207,7 +207,7 @@ def test_certificates_alone_prove_who_nodes_are(tmp_path: Path) -> None:
     shutil.copy(tmp_path / "node3.pem", tmp_path / "node1.pem")
     shutil.copy(tmp_path / "node3.key", tmp_path / "node1.key")
     with secured.cluster as cluster:
-        told = "says that it is node 1, 'node1', and has a certificate for localhost, node3, not as that node"
+        told = "claims to be node 1, 'node1', but has a certificate for localhost, node3"
         cluster.nodes[2].wait_for(told, 20)
         for number in (2, 3):
             cluster.nodes[number].wait_for("is available", 20)

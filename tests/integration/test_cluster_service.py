@@ -142,7 +142,7 @@ def test_a_minority_acks_nothing_and_a_majority_makes_up_for_it(cluster: Cluster
         all_acked(posts, uri, numbered(0, 10))
         for number in others:
             cluster.kill(number)
-            cluster.nodes[leader].wait_for(f"node {number} is not connected any more")
+            cluster.nodes[leader].wait_for(f"node {number} has disconnected")
         posts.post(uri, b"000010", tag="late")
         with pytest.raises(TimeoutError):
             posts.wait(lambda: len(posts.acks) > 10, 2)

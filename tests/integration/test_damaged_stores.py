@@ -125,7 +125,7 @@ DAMAGES = [
 def test_damage_is_found_before_it_is_served(stopped: NodeProcess, damage: Callable[[Path], tuple[Path, int]]) -> None:
     path, offset = damage(stopped.data_dir)
     said = fault_of(stopped)
-    assert f"{stopped.data_dir}: the store is damaged, the node does not start" in said
+    assert f"{stopped.data_dir}: the store is damaged; the node does not start" in said
     offsets = [int(found) for found in re.findall(rf"  {re.escape(path.name)} at offset (\d+): ", said)]
     assert offsets, said
     if offset:

@@ -135,7 +135,7 @@ def test_garbage_before_the_negotiation(node: NodeProcess, witness: Witness, wha
     with Raw(node, identified=False) as raw:
         raw.send(BEFORE_NEGOTIATION[what])
         assert raw.rest() == b""
-        assert raw.end_reason().startswith("sent bytes that are no valid event: ")
+        assert raw.end_reason().startswith("sent bytes that are not a valid event: ")
     witness.check()
 
 
@@ -147,7 +147,7 @@ def test_garbage_after_the_negotiation(node: NodeProcess, witness: Witness, what
         raw.control()
         raw.send(AFTER_NEGOTIATION[what])
         raw.rest()
-        assert raw.end_reason().startswith("sent bytes that are no valid event: ")
+        assert raw.end_reason().startswith("sent bytes that are not a valid event: ")
     witness.check()
 
 
@@ -160,7 +160,7 @@ def test_garbage_of_a_proxy(node: NodeProcess, witness: Witness, what: str) -> N
         raw.event()
         raw.send(AFTER_NEGOTIATION[what])
         raw.rest()
-        assert raw.end_reason().startswith("sent bytes that are no valid event: ")
+        assert raw.end_reason().startswith("sent bytes that are not a valid event: ")
     witness.check()
 
 

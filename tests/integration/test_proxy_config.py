@@ -64,7 +64,7 @@ def test_a_proxy_learns_of_a_cluster_when_a_domain_is_wanted_that_is_there(tmp_p
                     domain.write_text(text)
                 with pytest.raises(blazingmq.Error):
                     client.open(uri, write=True)
-            proxy.wait_for("Cluster (mine): is not known")
+            proxy.wait_for("Cluster (mine): unknown")
             clusters.write_text("{")
             with pytest.raises(blazingmq.Error):
                 client.open(uri, write=True)
@@ -80,7 +80,7 @@ def test_a_proxy_learns_of_a_cluster_when_a_domain_is_wanted_that_is_there(tmp_p
         clusters.unlink()
         with Client(proxy.uri) as client:
             client.open("bmq://shop.prices/learned", write=True)
-        assert proxy.log.count("is learned from") == 1
+        assert proxy.log.count("definition loaded from") == 1
 
 
 def introduced(proxy: NodeProcess, cluster_name: str) -> ClientIdentity:

@@ -143,7 +143,7 @@ def test_what_does_not_fit_is_refused_and_the_rest_is_kept(tmp_path: Path, conne
         uri = queue_name(EVENTUAL)
         client.open(uri, read=True, write=True)
         node.kill()
-        proxy.wait_for("is not connected any more")
+        proxy.wait_for("has disconnected")
         for number in range(150):
             client.post(uri, b"%d" % number, tag=number)
         client.wait(lambda: len(client.acks) == 50)

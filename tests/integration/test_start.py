@@ -100,7 +100,7 @@ def test_a_port_in_use(bmq_node: NodeProcess, tmp_path: Path) -> None:
     other = NodeProcess(tmp_path / "other", port=bmq_node.port)
     assert refused(other) == (
         f"bmqctl: 127.0.0.1:{bmq_node.port}: Address already in use; "
-        "stop the program that has it, or choose another --port"
+        "stop the program that uses it, or choose another --port"
     )
     assert not list(tmp_path.glob("other/*.bmq_*"))
 
@@ -201,7 +201,7 @@ FAULTS: dict[str, tuple[str, list[str | int], Any, str]] = {
         "bmqbrkrcfg.json",
         ["appConfig", "networkInterfaces", "tcpInterface", "listeners"],
         [{"name": "a", "address": "127.0.0.1", "port": PORT, "tls": True}],
-        "$.appConfig.networkInterfaces.tcpInterface.listeners[0].tls: asks for TLS, and there is no certificate; ",
+        "$.appConfig.networkInterfaces.tcpInterface.listeners[0].tls: requires TLS, but there is no certificate; ",
     ),
 }
 

@@ -56,7 +56,7 @@ def test_tells_the_difference_to_the_last_run_of_each_case(tmp_path: Path, capsy
         "       call: x.py:1: lost",
         "now passed (was failed): b",
         "now failed (was passed): a",
-        "suite: 1 passed, 1 failed, 0 skipped; of 2 that ran before, 1 more pass and 1 do not any more",
+        "suite: 1 passed, 1 failed, 0 skipped; of 2 that ran before, 1 more pass and 1 no longer pass",
         "suite, each case's last run: 2 of 3 passed, 1 failed",
     ]
     assert runner.failed_before("suite", tmp_path) == ["a"]

@@ -131,7 +131,7 @@ def test_the_command_keeps_the_results_and_says_what_failed(
     told = capsys.readouterr().out.splitlines()
     assert "unsteady, passed when run again: SessionIT.unsteady" in told
     assert "FAILED SessionIT.bad" in told
-    assert "java: 2 passed, 3 failed, 1 skipped; of 0 that ran before, 0 more pass and 0 do not any more" in told
+    assert "java: 2 passed, 3 failed, 1 skipped; of 0 that ran before, 0 more pass and 0 no longer pass" in told
     assert runner.main(["--java", str(checkout), "--failed"]) == 1
     selected = next(word for word in (tmp_path / "told").read_text().split() if word.startswith("-Dit.test="))
     assert selected == "-Dit.test=PayloadIT,SessionIT#bad,SessionIT#broken"

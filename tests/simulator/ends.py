@@ -78,9 +78,9 @@ class NodeEnd:
             session.output_sent()
             self.send(link, data)
         if session.finished:
-            link.close(self, "the session is over")
+            link.close(self, "the session has ended")
             self.host.ends.pop(session, None)
-            self._node.disconnect(session, "the session is over")
+            self._node.disconnect(session, "the session has ended")
 
     def send(self, link: Link, data: bytes) -> None:
         """Whole events leave, for another broker."""

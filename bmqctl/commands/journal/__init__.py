@@ -11,16 +11,18 @@ __all__ = ["COMMANDS", "app"]
 # One module beside this one for each command.
 COMMANDS: dict[str, Entry] = {
     "build": Entry("bmqctl.commands.journal.build", "build", "Write the files of a store from JSON lines."),
-    "diff": Entry("bmqctl.commands.journal.diff", "diff", "Say where two replicas of a store part."),
+    "diff": Entry("bmqctl.commands.journal.diff", "diff", "Show where two replicas of a store diverge."),
     "dump": Entry("bmqctl.commands.journal.dump", "dump", "Print the records of a file, or of a store."),
-    "guid": Entry("bmqctl.commands.journal.guid", "guid", "Take a message's GUID apart."),
+    "guid": Entry("bmqctl.commands.journal.guid", "guid", "Decode a message's GUID."),
     "ledger": Entry("bmqctl.commands.journal.ledger", "app", "Print the records of a cluster-state ledger."),
     "queues": Entry("bmqctl.commands.journal.queues", "queues", "List the queues of a store."),
     "repair": Entry(
-        "bmqctl.commands.journal.repair", "repair", "Copy what is sound in a damaged store to a new directory."
+        "bmqctl.commands.journal.repair", "repair", "Copy the undamaged part of a store to a new directory."
     ),
     "summary": Entry("bmqctl.commands.journal.summary", "summary", "Count a store's messages by queue and app."),
-    "validate": Entry("bmqctl.commands.journal.validate", "validate", "Check the files of a store with each other."),
+    "validate": Entry(
+        "bmqctl.commands.journal.validate", "validate", "Check the files of a store for damage and contradictions."
+    ),
 }
 
 app = typer.Typer(cls=lazy_group(COMMANDS), no_args_is_help=True, add_completion=False, pretty_exceptions_enable=False)

@@ -19,19 +19,18 @@ __all__ = ["build"]
 
 def build(
     lines: Annotated[Path, typer.Argument(help="JSON lines; - for standard input.", show_default=False)],
-    out: Annotated[
-        Path, typer.Option("--out", help="Directory for the files: a new one, or an empty one.", show_default=False)
-    ],
+    out: Annotated[Path, typer.Option("--out", help="New or empty directory for the files.", show_default=False)],
     start: Annotated[
         datetime,
-        typer.Option(help="Time of the first record, if no line says it, and of the files' names; UTC."),
+        typer.Option(help="Time of the first record unless a line gives it, and time in the files' names; UTC."),
     ] = datetime(2026, 1, 1),
 ) -> None:
     """Write JOURNAL, DATA, QLIST and ledger files from JSON lines, one record a line: a store for a test.
 
-    The lines are those that `journal dump --output json-line` prints, and may be shorter. Only `type` is needed, and
-    what the record is about: a message without a GUID gets one, a queue that no line creates is created, sequence
-    numbers count on, offsets and checksums are computed. The same lines always make the same bytes.
+    The lines have the form that `journal dump --output json-line` prints, but may omit fields. Only `type` and the
+    queue or message that the record is about are required: a message without a GUID gets one, a queue that no line
+    creates is created, sequence numbers are continued, and offsets and checksums are computed. The same lines always
+    make the same bytes.
 
     Examples:
 
@@ -50,7 +49,7 @@ def build(
         {"type": "CONFIRM", "queue_uri": "bmq://my.fanout/q", "app_id": "foo",
         "guid": "00000000000000000000000000000001"}
 
-    Exit codes: 0; 2 if a line is no record, or the directory cannot be used.
+    Exit codes: 0; 2 if a line is not a valid record, or the directory cannot be used.
     """
     try:
         out.mkdir(parents=True, exist_ok=True)

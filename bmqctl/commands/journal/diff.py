@@ -27,9 +27,9 @@ __all__ = ["diff"]
 
 MEANING = {
     Status.EQUAL: "equal",
-    Status.A_AHEAD: "A is ahead: B can catch up by receiving what A has beyond",
-    Status.B_AHEAD: "B is ahead: A can catch up by receiving what B has beyond",
-    Status.DIVERGED: "they part: one of them must drop what it has beyond",
+    Status.A_AHEAD: "A is ahead: B can catch up by receiving the records beyond its end from A",
+    Status.B_AHEAD: "B is ahead: A can catch up by receiving the records beyond its end from B",
+    Status.DIVERGED: "they diverge: one of them must drop its records beyond the last common one",
     Status.ONLY_A: "only A has this partition",
     Status.ONLY_B: "only B has this partition",
 }
@@ -37,15 +37,19 @@ MEANING = {
 
 def diff(
     a: Annotated[Path, typer.Argument(help="A store's directory, or a JOURNAL file.", show_default=False)],
-    b: Annotated[Path, typer.Argument(help="Another node's, of the same cluster.", show_default=False)],
+    b: Annotated[
+        Path, typer.Argument(help="The store or JOURNAL file of another node of the same cluster.", show_default=False)
+    ],
     as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object instead of tables.")] = False,
-    limit: Annotated[int, typer.Option(min=0, help="Show this many records beyond at most, for each side.")] = 10,
+    limit: Annotated[
+        int, typer.Option(min=0, help="Show at most this many records beyond the last common one, for each side.")
+    ] = 10,
 ) -> None:
     """Compare two replicas of a store: the last record that they have in common, and what each has beyond it.
 
     Records are compared by their numbers (primary lease id and sequence number), in the newest journal of each
-    partition. Where payloads lie is each node's own; their checksums are compared. What a rollover left out of one of
-    the journals is no difference.
+    partition. The offsets of payloads differ between nodes and are ignored; their checksums are compared. Records that
+    a rollover dropped from one of the journals are not a difference.
 
     Examples:
 
@@ -53,8 +57,8 @@ def diff(
 
         bmqctl journal diff --json node0/storage node1/storage | jq '.partitions[] | select(.status == "diverged")'
 
-    Exit codes: 0 if the replicas are equal; 1 if not, or if a journal has places that hold no record; 2 if one is no
-    store.
+    Exit codes: 0 if the replicas are equal; 1 if not, or if a journal has slots that hold no record; 2 if one of them
+    is not a store.
     """
     found = []
     try:
@@ -83,7 +87,7 @@ def diff(
             _print(found)
     for replica in damaged:
         typer.echo(
-            f"bmqctl journal diff: {replica.path}: {replica.unreadable} places hold no record and were left out; "
+            f"bmqctl journal diff: {replica.path}: {replica.unreadable} slots hold no record and were skipped; "
             f"see bmqctl journal validate {replica.path}",
             err=True,
         )
@@ -207,8 +211,10 @@ def _beyond(replica: Replica, beyond: Beyond, found: PartitionDiff) -> str:
     if not beyond.records:
         return f"nothing beyond{rolled_over}"
     kinds = ", ".join(f"{count} {kind}" for kind, count in beyond.types.items())
-    different = f"; {beyond.different} under numbers that the other gave to other records" if beyond.different else ""
-    same = f"; {beyond.same} records behind the parting are equal" if beyond.same else ""
+    different = (
+        f"; {beyond.different} under numbers that stand for other records on the other side" if beyond.different else ""
+    )
+    same = f"; {beyond.same} records after the divergence are equal" if beyond.same else ""
     return f"{beyond.records} beyond, {beyond.first} to {beyond.last} ({kinds}){different}{same}{rolled_over}"
 
 

@@ -92,10 +92,11 @@ def dump(
     data_file: options.DataFile = None,
     csl_file: options.CslFile = None,
 ) -> None:
-    """Print the records of a file: one of ours or of the reference broker, also while a broker writes it.
+    """Print the records of a file of this broker or of the C++ broker, even while a broker is writing it.
 
-    Of a store's directory: of the newest journal of each partition. Filters narrow each other; a record must have one
-    of the values of each. Ranges of offsets, numbers and times are looked up, the rest of the file is not read.
+    For the directory of a store, the newest journal of each partition is printed. Filters are combined with AND,
+    repeated values of one filter with OR. Ranges of offsets, numbers and times are looked up; the rest of the file is
+    not read.
 
     Examples:
 
@@ -113,11 +114,11 @@ def dump(
 
         bmqctl journal dump --follow --type message --payload auto store/
 
-    Queue URIs and app ids come from the QLIST file beside a journal or, without one, from the ledger. Places that
-    hold no record are printed with a `fault`.
+    Queue URIs and app ids come from the QLIST file of the journal or, without one, from the ledger. Slots that hold no
+    record are printed with a `fault`.
 
-    Exit codes: 0; 1 if records are damaged, or one that was asked for by GUID, number or offset is not there; 2 if
-    there is no file of a store, or the options contradict each other.
+    Exit codes: 0; 1 if records are damaged, or a record selected by GUID, number or offset does not exist; 2 if there
+    is no file of a store, or the options contradict each other.
     """
     with stopped_by(COMMAND, path):
         kind = FileKind.JOURNAL if path.is_dir() else identify(path)
@@ -186,7 +187,7 @@ class _Request:
 
 def _dump_to_the_end(request: _Request) -> None:
     if request.chosen is DumpFormat.JSON_PRETTY and len(request.journals) > 1:
-        refuse(COMMAND, "--output json-pretty prints one journal, as the reference's tool: give --partition, too")
+        refuse(COMMAND, "--output json-pretty prints one journal, like the reference's tool: add --partition")
     with ExitStack() as stack:
         journals = []
         for path in request.journals:
@@ -207,11 +208,11 @@ def _follow(request: _Request) -> None:
     """Print new records until a signal or the limit."""
     wanted, chosen = request.wanted, request.chosen
     if chosen.is_columnar or chosen is DumpFormat.JSON_PRETTY:
-        refuse(COMMAND, f"--follow has no end, and --output {chosen} needs one: take json-line, csv or table")
+        refuse(COMMAND, f"--follow does not end, but --output {chosen} needs an end: use json-line, csv or table")
     if wanted.status is not None:
-        refuse(COMMAND, f"--{wanted.status.word} is known at the end: --follow has none")
+        refuse(COMMAND, f"--{wanted.status.word} is only known at the end: it cannot be combined with --follow")
     if wanted.is_exact or any(end is not None for end in (wanted.until, wanted.seqnum_lt, wanted.offset_lt)):
-        refuse(COMMAND, "--follow prints what comes: an end, or single records, cannot be asked of it")
+        refuse(COMMAND, "--follow prints new records: it cannot be combined with an upper bound or with single records")
     with until_signal() as stop, ExitStack() as stack:
         followers = [stack.enter_context(Follower(path, wanted, request.open_journal)) for path in request.journals]
         stream = stack.enter_context(open_stream(COMMAND, request.out))
@@ -236,19 +237,19 @@ def _payload_plan(form: PayloadForm | None, limit: int, data_file: Path | None) 
     if data_file is not None and identify(data_file) is not FileKind.DATA:
         raise NotAStoreFile(f"--data-file: {data_file} is a {identify(data_file)}, not a {FileKind.DATA}")
     if form is None and data_file is not None:
-        refuse(COMMAND, "--data-file is where --payload reads: give that, too")
+        refuse(COMMAND, "--data-file is only used with --payload: add --payload")
     return None if form is None else PayloadPlan(form, limit, data_file)
 
 
 def _journals(path: Path, partition: int | None) -> list[Path]:
     if not path.is_dir():
         if partition is not None:
-            refuse(COMMAND, f"--partition is for a store's directory; {path} is of one partition")
+            refuse(COMMAND, f"--partition is for the directory of a store; {path} has only one partition")
         return [path]
     sets = recovery_sets(path)
     older = sum(files.journal is not None for files in find_files(path).sets) - len(sets)
     if older:
-        say(COMMAND, f"{older} older journals in {path} left out: name one to dump it")
+        say(COMMAND, f"{older} older journals in {path} skipped: to dump one, give its path")
     if partition is not None and partition not in sets:
         listed = ", ".join(map(str, sorted(sets)))
         refuse(COMMAND, f"--partition {partition}: {path} has {listed}")

@@ -21,7 +21,7 @@ Types = Annotated[
     list[str] | None,
     typer.Option(
         "--type",
-        help="Only records of this type; may be given again. Journals: message, confirm, deletion, queue-op, "
+        help="Only records of this type; repeatable. Journals: message, confirm, deletion, queue-op, "
         "journal-op. Ledgers: snapshot, update, commit, ack.",
         show_default=False,
     ),
@@ -30,104 +30,104 @@ LedgerTypes = Annotated[
     list[str] | None,
     typer.Option(
         "--type",
-        help="Only records of this type: snapshot, update, commit, ack; may be given again.",
+        help="Only records of this type: snapshot, update, commit, ack; repeatable.",
         show_default=False,
     ),
 ]
 LedgerQueues = Annotated[
     list[str] | None,
     typer.Option(
-        "--queue", help="Only records that speak of this queue, by URI or key; may be given again.", show_default=False
+        "--queue", help="Only records that refer to this queue, by URI or key; repeatable.", show_default=False
     ),
 ]
-TermGt = Annotated[str | None, typer.Option(help="After this number, TERM-SEQUENCE: 1-500.", show_default=False)]
-TermLt = Annotated[str | None, typer.Option(help="Before this number.", show_default=False)]
+TermGt = Annotated[
+    str | None, typer.Option(help="Only records after this number, TERM-SEQUENCE: 1-500.", show_default=False)
+]
+TermLt = Annotated[str | None, typer.Option(help="Only records before this number.", show_default=False)]
 Terms = Annotated[
     list[str] | None,
-    typer.Option("--seqnum", help="The record with this number; may be given again.", show_default=False),
+    typer.Option("--seqnum", help="The record with this number; repeatable.", show_default=False),
 ]
 Guids = Annotated[
     list[str] | None,
-    typer.Option(
-        "--guid", help="Only this message, its confirms and its deletion; may be given again.", show_default=False
-    ),
+    typer.Option("--guid", help="Only this message, its confirms and its deletion; repeatable.", show_default=False),
 ]
 Queues = Annotated[
     list[str] | None,
-    typer.Option("--queue", help="Only this queue, by URI or key; may be given again.", show_default=False),
+    typer.Option("--queue", help="Only this queue, by URI or key; repeatable.", show_default=False),
 ]
 Apps = Annotated[
     list[str] | None,
     typer.Option(
         "--app",
         help="Only confirms and queue operations of this app, by id or key; with --outstanding, messages that it has "
-        "still to confirm. May be given again.",
+        "yet to confirm. Repeatable.",
         show_default=False,
     ),
 ]
 Since = Annotated[
     str | None,
-    typer.Option(help="From this time on: ISO 8601 (UTC), or seconds since 1970.", show_default=False),
+    typer.Option(help="Only records from this time on: ISO 8601 (UTC), or seconds since 1970.", show_default=False),
 ]
-Until = Annotated[str | None, typer.Option(help="Before this time.", show_default=False)]
-SeqnumGt = Annotated[str | None, typer.Option(help="After this number, LEASE-SEQUENCE: 1-500.", show_default=False)]
-SeqnumLt = Annotated[str | None, typer.Option(help="Before this number.", show_default=False)]
+Until = Annotated[str | None, typer.Option(help="Only records before this time.", show_default=False)]
+SeqnumGt = Annotated[
+    str | None, typer.Option(help="Only records after this number, LEASE-SEQUENCE: 1-500.", show_default=False)
+]
+SeqnumLt = Annotated[str | None, typer.Option(help="Only records before this number.", show_default=False)]
 OffsetGt = Annotated[
-    int | None, typer.Option(min=0, max=OFFSET_MAX, help="After this offset, in bytes.", show_default=False)
+    int | None,
+    typer.Option(min=0, max=OFFSET_MAX, help="Only records after this offset, in bytes.", show_default=False),
 ]
-OffsetLt = Annotated[int | None, typer.Option(min=0, max=OFFSET_MAX, help="Before this offset.", show_default=False)]
+OffsetLt = Annotated[
+    int | None, typer.Option(min=0, max=OFFSET_MAX, help="Only records before this offset.", show_default=False)
+]
 Seqnums = Annotated[
     list[str] | None,
-    typer.Option("--seqnum", help="The record with this number; may be given again.", show_default=False),
+    typer.Option("--seqnum", help="The record with this number; repeatable.", show_default=False),
 ]
 Offsets = Annotated[
     list[int] | None,
-    typer.Option(
-        "--offset", min=0, max=OFFSET_MAX, help="The record at this offset; may be given again.", show_default=False
-    ),
+    typer.Option("--offset", min=0, max=OFFSET_MAX, help="The record at this offset; repeatable.", show_default=False),
 ]
-Outstanding = Annotated[
-    bool, typer.Option("--outstanding", help="Only messages that are not gone, with their confirms.")
-]
+Outstanding = Annotated[bool, typer.Option("--outstanding", help="Only outstanding messages, with their confirms.")]
 Confirmed = Annotated[
     bool,
-    typer.Option("--confirmed", help="Only messages that all their apps confirmed, with confirms and deletions."),
+    typer.Option("--confirmed", help="Only messages that all their apps have confirmed, with confirms and deletions."),
 ]
 PartiallyConfirmed = Annotated[
-    bool, typer.Option("--partially-confirmed", help="Only messages that some apps, but not all, confirmed.")
+    bool,
+    typer.Option("--partially-confirmed", help="Only messages that some of their apps, but not all, have confirmed."),
 ]
 Follow = Annotated[
     bool,
     typer.Option(
         "--follow",
         "-f",
-        help="Print records as they are written, from now on or from --since, --seqnum-gt or --offset-gt; over "
+        help="Print records as they are written, from now on or from --since, --seqnum-gt or --offset-gt; across "
         "rollovers, until SIGINT.",
     ),
 ]
 Output = Annotated[
     DumpFormat | None,
     typer.Option(
-        help="How to print. Without it: what the name of --out says, a table on a terminal, else json-line.",
+        help="Output format; by default that of the name of --out, a table on a terminal, else json-line.",
         show_default=False,
     ),
 ]
 Out = Annotated[Path | None, typer.Option(help="Write to this file, which must not exist yet.", show_default=False)]
-Limit = Annotated[int | None, typer.Option(min=0, help="Print this many records at most.", show_default=False)]
-Partition = Annotated[
-    int | None, typer.Option(min=0, help="Of a store's directory, only this partition.", show_default=False)
-]
+Limit = Annotated[int | None, typer.Option(min=0, help="Print at most this many records.", show_default=False)]
+Partition = Annotated[int | None, typer.Option(min=0, help="Only this partition of the store.", show_default=False)]
 Payload = Annotated[
     PayloadForm | None,
     typer.Option(help="Print the messages' properties and payloads, from the DATA file.", show_default=False),
 ]
-PayloadLimit = Annotated[int, typer.Option(min=0, help="Bytes of each payload; 0 for all of them.")]
+PayloadLimit = Annotated[int, typer.Option(min=0, help="Print at most this many bytes of each payload; 0: all.")]
 DataFile = Annotated[
-    Path | None, typer.Option(help="The DATA file, if it is not beside the journal.", show_default=False)
+    Path | None, typer.Option(help="The DATA file, if it is not in the journal's directory.", show_default=False)
 ]
 CslFile = Annotated[
     Path | None,
-    typer.Option(help="Ledger to take names from that QLIST does not have.", show_default=False),
+    typer.Option(help="Ledger with the names that QLIST lacks.", show_default=False),
 ]
 
 
@@ -143,7 +143,7 @@ def one_status(outstanding: bool, confirmed: bool, partially_confirmed: bool) ->
         if is_given
     ]
     if len(given) > 1:
-        raise BadFilter(" and ".join(f"--{status.word}" for status in given) + ": give one of them")
+        raise BadFilter(" and ".join(f"--{status.word}" for status in given) + ": give exactly one of them")
     return given[0] if given else None
 
 

@@ -20,13 +20,13 @@ def guid(
     as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object.")] = False,
     started: Annotated[
         datetime | None,
-        typer.Option(help="When its producer started, in UTC, to print the time of the GUID.", show_default=False),
+        typer.Option(help="Start of the producer (UTC), to compute the time of the GUID.", show_default=False),
     ] = None,
 ) -> None:
-    """Take a GUID apart: which producer made it, when, and as its how many-th.
+    """Decode a GUID: its producer, its time and its number.
 
-    Messages with the same client id got their GUIDs from the same producer (or from its broker, if it makes none).
-    Their ticks, which count nanoseconds from its start, order them.
+    Messages with the same client id got their GUIDs from the same producer, or from its broker if the producer makes
+    none. Their ticks, in nanoseconds since the producer's start, give their order.
 
     Examples:
 
@@ -34,7 +34,7 @@ def guid(
 
         bmqctl journal guid --started 2026-11-21T05:11:00 40000000000000CDB805BF1837EE82B1
 
-    Exit codes: 0; 2 if it is no GUID.
+    Exit codes: 0; 2 if it is not a GUID.
     """
     try:
         fields = GUID.unpack(parse_guid(text.strip().upper()))

@@ -29,10 +29,13 @@ def ledger() -> None:
 @app.command()
 def dump(
     path: Annotated[
-        Path, typer.Argument(help="A ledger (.bmq_csl) file, or a store's directory: its newest.", show_default=False)
+        Path,
+        typer.Argument(
+            help="A ledger (.bmq_csl) file, or the directory of a store, for its newest ledger.", show_default=False
+        ),
     ],
     from_begin: Annotated[
-        bool, typer.Option("--from-begin", help="All records, not only those from the last snapshot on.")
+        bool, typer.Option("--from-begin", help="Print all records, not only those from the last snapshot on.")
     ] = False,
     output: options.Output = None,
     out: options.Out = None,
@@ -58,8 +61,8 @@ def dump(
 
         bmqctl journal ledger dump --output json-line store/bmq_csl_20261121_051104_EF2DB7CB99.bmq_csl | jq .message
 
-    Exit codes: 0; 1 if a record is damaged, or one that was asked for by number or offset is not there; 2 if there is
-    no ledger, or the options contradict each other.
+    Exit codes: 0; 1 if a record is damaged, or a record selected by number or offset does not exist; 2 if there is no
+    ledger, or the options contradict each other.
     """
     with stopped_by(COMMAND, path):
         file = _ledger_at(path)

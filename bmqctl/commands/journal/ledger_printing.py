@@ -58,7 +58,7 @@ def dump_ledger(
                 rows = map(_with_message_text, rows)
             write_rows(with_progress(rows, ledger.size, on_progress), LEDGER_COLUMNS, chosen, stream, LEDGER_TABLE)
     if ledger.earlier:
-        say(command, f"{ledger.earlier} records before the last snapshot left out: --from-begin prints them, too")
+        say(command, f"{ledger.earlier} records before the last snapshot skipped: --from-begin prints them as well")
     if ledger.unseen and limit is None:
         for each in sorted(ledger.unseen, key=str):
             say(command, missing(each))

@@ -34,14 +34,14 @@ def choose_output(command: str, wanted: DumpFormat | None, out: Path | None) -> 
     chosen = wanted or (None if out is None else format_by_name(out))
     if chosen is None:
         if out is not None:
-            refuse(command, f"--out {out}: its name does not say the format: give --output, too")
+            refuse(command, f"--out {out}: its name does not imply a format: add --output")
         chosen = DumpFormat.TABLE if sys.stdout.isatty() else DumpFormat.JSON_LINE
     if chosen is DumpFormat.TABLE and out is not None:
-        refuse(command, "--output table is for a terminal: give another one for --out")
+        refuse(command, "--output table is for a terminal: choose another format for --out")
     if chosen is DumpFormat.PARQUET and out is None:
-        refuse(command, "--output parquet needs --out FILE: what reads Parquet needs a file")
+        refuse(command, "--output parquet needs --out FILE: readers of Parquet need a file")
     if chosen is DumpFormat.ARROW and out is None and sys.stdout.isatty():
-        refuse(command, "--output arrow is not for a terminal: give --out FILE, or a pipe")
+        refuse(command, "--output arrow is not for a terminal: use --out FILE or a pipe")
     if chosen.is_columnar:
         try:
             load_arrow()

@@ -41,16 +41,18 @@ def queues(
     ],
     output: Annotated[
         OutputFormat | None,
-        typer.Option(help="How to print; a table on a terminal, else one JSON object per line.", show_default=False),
+        typer.Option(
+            help="Output format; by default a table on a terminal, else one JSON object per line.", show_default=False
+        ),
     ] = None,
     name: Annotated[
         str | None, typer.Option(help="Only queues whose URI contains this, or with this key.", show_default=False)
     ] = None,
 ) -> None:
-    """List the queues of a store with their keys and apps, when they came, were purged and went.
+    """List the queues of a store with their keys and apps, and the times of their creation, purges and deletion.
 
-    Names come from the QLIST files, and where these have none from the cluster-state ledger. A queue without a time
-    of creation is one that no journal here creates: it is in QLIST or the ledger only.
+    Names come from the QLIST files or, where these lack one, from the cluster-state ledger. A queue without a creation
+    time is created by no journal here: it is in QLIST or the ledger only.
 
     Examples:
 

@@ -27,36 +27,38 @@ __all__ = ["repair"]
 
 
 def repair(
-    path: Annotated[Path, typer.Argument(help="The damaged store's directory. It is only read.", show_default=False)],
-    out: Annotated[Path, typer.Option("--out", help="Where the repaired store goes: a new directory.")],
+    path: Annotated[
+        Path, typer.Argument(help="The directory of the damaged store. It is not changed.", show_default=False)
+    ],
+    out: Annotated[Path, typer.Option("--out", help="New directory for the repaired store.")],
     replica: Annotated[
         bool | None,
         typer.Option(
             "--replica/--alone",
-            help="Other nodes have the data: keep what precedes the damage. Or: this is the only copy, keep all.",
+            help="Other nodes have the data: keep the records before the damage. Or: this is the only copy: keep all.",
             show_default=False,
         ),
     ] = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object instead of tables.")] = False,
-    limit: Annotated[int, typer.Option(min=0, help="Print this many lines of each table at most.")] = 100,
+    limit: Annotated[int, typer.Option(min=0, help="Print at most this many lines of each table.")] = 100,
 ) -> None:
-    """Copy what is sound in a damaged store to a new directory, and say exactly what was left out.
+    """Copy the undamaged part of a store to a new directory, and report everything that was left out.
 
-    The damaged store is never changed, and must not be in use: stop its node first. The result is checked as `journal
-    validate` does; put it where the node looks for its store (keep the damaged one), and start the node.
+    The damaged store is never changed, and must not be in use: stop its node first. The result is checked like by
+    `journal validate`; keep the damaged store, put the result in its place, and start the node.
 
-    --alone keeps every message whose record, payload and queue are sound, wherever the damage is, with its confirms.
-    What the rest of the store proves is restored: headers, numbers, queues that QLIST or the ledger names. Nothing is
-    renumbered: each record keeps its lease id and sequence number. Where numbers are missing, the journal takes the
-    form of one that was just rolled over, in which they may be, with one sync point behind them. A confirm or deletion
-    that cannot be read is lost: its message may be delivered again.
+    --alone keeps every message whose record, payload and queue are intact, wherever the damage is, with its confirms.
+    Whatever the rest of the store implies is restored: headers, numbers, and queues that QLIST or the ledger names.
+    Nothing is renumbered: each record keeps its lease id and sequence number. If numbers are missing, the journal gets
+    the form of one that has just been rolled over, where gaps are allowed, with one sync point after them. A confirm or
+    deletion that cannot be read is lost: its message may be delivered again.
 
-    --replica is for a node of a cluster whose other nodes have the data. A store that lacks records in the middle would
-    tell the others that it has them, and they would never be sent. So it is cut before the first damage, and not a
-    record is added: nothing claims a number that another replica gave to something else, and the cluster sends the
-    rest when the node joins. Do not put the result of --alone in a cluster that still has another copy.
+    --replica is for a node of a cluster whose other nodes have the data. A store with gaps would claim records that it
+    lacks, and the other nodes would never send them. So the store is cut before the first damage, and no record is
+    added: no number stands for different records on two replicas, and the cluster sends the rest when the node joins.
+    Do not put the result of --alone into a cluster that still has another copy.
 
-    Without either, the store is taken for the only copy, unless it shows that several nodes were primary.
+    Without either option, the store is treated as the only copy, unless it shows that several nodes were primary.
 
     Examples:
 
@@ -116,7 +118,7 @@ def _print_report(report: RepairReport, limit: int) -> None:
         console.print(f"partition {partition.partition_id}: kept {kept}; {partition.outstanding} messages outstanding")
         if partition.sync_points_dropped:
             console.print(
-                f"  {partition.sync_points_dropped} sync points not carried over: numbers are missing behind them"
+                f"  {partition.sync_points_dropped} sync points not carried over: numbers after them are missing"
             )
     console.print(f"{report.out}: {report.errors} errors and {report.warnings} warnings (--{report.mode})")
     for code, count in report.counts.items():

@@ -51,31 +51,35 @@ def summary(
         str | None, typer.Option(help="Only queues whose URI contains this, or with this key.", show_default=False)
     ] = None,
     sort: Annotated[
-        Order, typer.Option(help="Which queues come first; the largest, or the oldest.")
+        Order, typer.Option(help="Order of the queues: the largest or the oldest first.")
     ] = Order.OUTSTANDING,
     top: Annotated[
         int | None,
-        typer.Option(min=0, help=f"List this many queues. Tables have {TOP_IN_TABLE}, JSON all.", show_default=False),
+        typer.Option(
+            min=0, help=f"List at most this many queues. Tables have {TOP_IN_TABLE}, JSON all.", show_default=False
+        ),
     ] = None,
     payload_bytes: Annotated[
         bool | None,
         typer.Option(
             "--payload-bytes/--no-payload-bytes",
-            help="Read in the DATA file how large each message is, or not. Done by default if it has up to 1 GiB.",
+            help="Read the messages' sizes from the DATA file; by default, if it has at most 1 GiB.",
             show_default=False,
         ),
     ] = None,
     plot: Annotated[bool, typer.Option("--plot", help="Draw arrivals and backlog over time.")] = False,
     plot_out: Annotated[
         Path | None,
-        typer.Option(help="Draw these, and removals, to this file: .png or .svg.", metavar="FILE", show_default=False),
+        typer.Option(
+            help="Draw arrivals, removals and backlog to this file: .png or .svg.", metavar="FILE", show_default=False
+        ),
     ] = None,
 ) -> None:
-    """Count the messages of a store by queue and app: how many, how large, what became of them, what waits since when.
+    """Count the messages of a store by queue and app: numbers, sizes, outcomes, backlog and its age.
 
-    Of each partition the files count from which a broker would recover; a broker may be using them. Rates are averages
-    over the journal, without what a rollover carried over. An app's last confirm of a message has no record; it counts
-    as confirmed all the same. Plots are of all queues, or of those that --queue selects.
+    Of each partition, the command reads the files from which a broker would recover; a broker may be using them. Rates
+    are averages over the journal, without the records that a rollover carried over. An app's last confirm of a message
+    has no record, but counts as confirmed. Plots show all queues, or those that --queue selects.
 
     Examples:
 

@@ -28,18 +28,19 @@ __all__ = ["validate"]
 def validate(
     path: Annotated[Path, typer.Argument(help="A store's directory, or one of its files.", show_default=False)],
     as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object instead of tables.")] = False,
-    limit: Annotated[int, typer.Option(min=0, help="Print this many faults at most; all are counted.")] = 100,
+    limit: Annotated[int, typer.Option(min=0, help="Print at most this many faults; all are counted.")] = 100,
     strict: Annotated[bool, typer.Option("--strict", help="Exit with 1 for warnings too.")] = False,
 ) -> None:
-    """Check the files of a store with each other: headers, every record, every payload's checksum, all references.
+    """Check the files of a store: headers, every record, every payload's checksum, all references between files.
 
-    Of a directory all partitions are checked, and that the cluster-state ledger agrees with them on queues, apps and
-    leases. A file is checked with those beside it that belong to it. Faults come with the file, the byte and an advice.
-    A warning is what a crash may leave, such as an unfinished last record; it does not count unless `--strict`.
-    So may be what a broker is writing at this moment: a store in use can be checked, too.
+    In a directory all partitions are checked, and their agreement with the cluster-state ledger on queues, apps and
+    leases. A single file is checked together with the files that belong to it. Each fault is printed with its file, its
+    offset and an advice. A warning is something that a crash may leave behind, such as an unfinished last record; it
+    affects the exit code only with `--strict`. A broker that is writing may cause the same warnings: a store in use can
+    be checked.
 
-    `bmqctl journal repair` makes a sound store of what is sound in a damaged one.
-    Payloads and the ledger have checksums, the rest has none: formats/bmq/disk/CHECKSUMS.md says what is noticed.
+    `bmqctl journal repair` makes an intact store of the undamaged part of a damaged one. Payloads and the ledger have
+    checksums, the rest has none: formats/bmq/disk/CHECKSUMS.md lists the faults that can be detected.
 
     Examples:
 

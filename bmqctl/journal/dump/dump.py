@@ -69,7 +69,7 @@ def check_names(journals: list[Journal], filters: Filters) -> None:
         missing = [name for name in names if name not in there]
         if missing:
             listed = ", ".join(sorted(there)[:5]) + (", ..." if len(there) > 5 else "")
-            raise BadFilter(f"{option} {missing[0]}: no record has that; there are {listed or 'no names'}")
+            raise BadFilter(f"{option} {missing[0]}: no record has this name; known names: {listed or 'none'}")
 
 
 def _queues(names: QueueNames) -> set[str]:

@@ -145,7 +145,7 @@ def _check_ledger(report: Report, path: Path) -> LedgerState:
 
 def _note_unreadable(report: Report, file: FileSource) -> None:
     report.add(
-        fault("unreadable", file.name, offset, f"the disk does not give {size} bytes: taken for zeros")
+        fault("unreadable", file.name, offset, f"{size} bytes cannot be read from the disk: treated as zeros")
         for offset, size in file.unreadable
     )
 

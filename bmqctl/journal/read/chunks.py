@@ -166,7 +166,7 @@ class ChunkScanner:
             if missing:
                 self.damaged = True
                 if not self._unreadable:
-                    faults.append(f"zeros where {missing} records should be")
+                    faults.append(f"zeros in place of {missing} records")
                     rows.append(row)
                     places.append(self._next)
             self._next, self._unreadable = place + 1, False

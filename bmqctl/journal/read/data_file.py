@@ -47,7 +47,9 @@ class DataFile:
         header: DataHeader = DATA_HEADER.unpack(os.pread(descriptor, DATA_HEADER.size, offset))
         size = header.message_words * WORD
         if size > PUT_EVENT_SIZE_MAX:
-            raise FormatError("DataHeader.message_words", 0, f"{header.message_words} words, more than any message has")
+            raise FormatError(
+                "DataHeader.message_words", 0, f"{header.message_words} words, which exceeds the limit of a message"
+            )
         buffer = os.pread(descriptor, size, offset)
         return buffer, parse_data_record(buffer, 0)
 

@@ -79,7 +79,7 @@ def identify(path: Path) -> FileKind:
     except OSError as error:
         raise NotAStoreFile(f"{path}: {error.strerror or error}") from None
     if not start:
-        raise NotAStoreFile(f"{path} is empty: nothing was ever written to it")
+        raise NotAStoreFile(f"{path} is empty")
     if not any(start):
         raise NotAStoreFile(f"{path} holds {size} bytes and starts with zeros: it has no header")
     if start.startswith(_MAGICS) and len(start) == FILE_HEADER.size:
@@ -94,7 +94,7 @@ def identify(path: Path) -> FileKind:
         return FileKind(named.file_type)
     if path.name.endswith(LEDGER_EXTENSION):
         return FileKind.LEDGER
-    raise NotAStoreFile(f"{path} is no file of a BlazingMQ store: it starts with {start[:8].hex(' ')}")
+    raise NotAStoreFile(f"{path} is not a file of a BlazingMQ store: it starts with {start[:8].hex(' ')}")
 
 
 def _starts_ledger(start: bytes) -> bool:

@@ -56,7 +56,7 @@ def parse_number(text: str) -> RecordNumber:
     """Parse `LEASE-SEQUENCE`."""
     lease_id, dash, sequence_number = text.partition("-")
     if not (dash and lease_id.isdecimal() and sequence_number.isdecimal()):
-        raise BadFilter(f"{text!r} is no sequence number: write <lease id>-<sequence number>, as 1-4711")
+        raise BadFilter(f"{text!r} is not a sequence number: write <lease id>-<sequence number>, as 1-4711")
     return RecordNumber(int(lease_id), int(sequence_number))
 
 
@@ -68,7 +68,7 @@ def parse_time(text: str) -> int:
         time = datetime.fromisoformat(text)
         return ceil(time.replace(tzinfo=time.tzinfo or UTC).timestamp())
     except (ValueError, OverflowError):
-        raise BadFilter(f"{text!r} is no time: write 2026-11-21T05:11:04, or seconds since 1970") from None
+        raise BadFilter(f"{text!r} is not a time: write 2026-11-21T05:11:04, or seconds since 1970") from None
 
 
 def parse_key(text: str) -> bytes | None:
@@ -105,7 +105,7 @@ class Ranges:
             raise BadFilter("--offset-gt must be below --offset-lt")
         exact = [name for name, given in (("--seqnum", self.seqnums), ("--offset", self.offsets)) if given]
         if exact and (self.has_range or self._has_others or len(exact) > 1):
-            raise BadFilter(f"{exact[0]} names records, so that no other filter goes with it")
+            raise BadFilter(f"{exact[0]} names single records: it cannot be combined with other filters")
 
     @property
     def has_range(self) -> bool:
@@ -156,7 +156,7 @@ class Filters(Ranges):
             ("--app", self.apps, WITH_APP if self.status is None else WITH_GUID),
         ):
             if given and self.types and not self.types & has:
-                raise BadFilter(f"{option}: only records of type {_listed(has)} have that, and --type leaves them out")
+                raise BadFilter(f"{option}: only records of type {_listed(has)} have it, and --type excludes them")
 
     @property
     def _has_others(self) -> bool:

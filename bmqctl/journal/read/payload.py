@@ -131,7 +131,7 @@ def parse_payload(data: memoryview, header: DataHeader, compression: int, limit:
     """
     schema_id = header.schema_id
     if compression not in (CompressionAlgorithm.NONE, CompressionAlgorithm.ZLIB):
-        raise FormatError("MessageRecord.compression", 0, f"{compression} is no algorithm")
+        raise FormatError("MessageRecord.compression", 0, f"{compression} is not a known algorithm")
     if not header.flags & DataHeaderFlags.MESSAGE_PROPERTIES:
         head, size = _head(data, compression, 0, limit)
         return Payload([], schema_id, head, size)
@@ -165,7 +165,7 @@ def _inflate(data: memoryview, keep: int, *, stop: bool = False) -> tuple[bytes,
             raise FormatError("zlib", 0, str(error)) from None
         pending = stream.unconsumed_tail
         if not out and not pending and not stream.eof:
-            raise FormatError("zlib", 0, "the stream is cut short")
+            raise FormatError("zlib", 0, "the stream is truncated")
         total += len(out)
         if total > DECOMPRESSED_SIZE_MAX:
             raise FormatError("zlib", 0, f"inflates to more than {DECOMPRESSED_SIZE_MAX} bytes")

@@ -37,7 +37,7 @@ class FileSource:
             raise NotAStoreFile(f"{path}: {error.strerror}") from None
         if not stat.S_ISREG(os.fstat(self._descriptor).st_mode):
             os.close(self._descriptor)
-            raise NotAStoreFile(f"{path} is no regular file")
+            raise NotAStoreFile(f"{path} is not a regular file")
 
     @cached_property
     def size(self) -> int:

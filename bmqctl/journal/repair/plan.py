@@ -145,7 +145,7 @@ class Planner:
         for run in order.moved:
             self._touch(run.start)
             offset, size = self._offset(run.start), run.length * JOURNAL_RECORD_SIZE
-            reason = f"lay elsewhere: put back among the numbers of lease id {run.lease_id}"
+            reason = f"was out of place: moved to its number in lease id {run.lease_id}"
             plan.restored.append(Note(journal.name, offset, size, "RECORDS", reason, _shown(run.first)))
         if order.moved:
             # They are missing from their original slots.
@@ -288,7 +288,7 @@ class Planner:
             magic=RECORD_MAGIC,
         )
         self._plan.inserted[place] = (record, entry)
-        reason = "the queue's CREATION was lost: made from QLIST or the ledger"
+        reason = "the queue's CREATION was lost: restored from QLIST or the ledger"
         self._plan.added.append(self._note(place, record, reason, entry.uri))
         self._queues[queue_key] = _Queue(entry.uri, set(entry.apps.values()) or {DEFAULT_APP_KEY})
         return self._queues[queue_key]
@@ -303,7 +303,7 @@ class Planner:
         if kind == QueueOpType.ADDITION:
             entry = self._witnesses.entry(record.queue_key, record.queue_uri_record_offset_words * WORD)
             if entry is None:
-                raise Unsound("its QLIST entry is damaged, and nothing else names the apps")
+                raise Unsound("its QLIST entry is damaged, and no other file names the apps")
             restored = []
             if entry.uri != queue.uri:
                 restored.append(f"its QLIST entry named the queue {entry.uri}")
@@ -363,7 +363,7 @@ class Planner:
                 found, _ = self._payload(record, self._data_end)
                 if found is None:
                     raise Unsound(reason)
-                restored.append(f"its payload was said to lie at {record.message_offset_dwords * DWORD}")
+                restored.append(f"its payload offset was {record.message_offset_dwords * DWORD}")
                 record = record._replace(message_offset_dwords=found.offset // DWORD)
         except Unsound:
             self._lost[record.queue_key].add(record.guid)
@@ -380,7 +380,7 @@ class Planner:
         if self._data is None:
             return None, "there is no DATA file"
         if not self._damaged.first_payload_offset <= offset < self._data.size:
-            return None, f"its payload would lie at {offset}, outside the DATA file"
+            return None, f"its payload offset is {offset}, outside the DATA file"
         try:
             found = read_data_record(self._data, offset)
         except FormatError as error:

@@ -73,12 +73,12 @@ def repair_store(source: Path, out: Path, mode: Mode | None, on_progress: Progre
 
 def _check_place(source: Path, out: Path) -> None:
     if not source.is_dir():
-        raise NotAStoreFile(f"{source} is no directory: name the one that holds the store's files")
+        raise NotAStoreFile(f"{source} is not a directory: name the directory of the store")
     inside, around = out.resolve(), source.resolve()
     if inside == around or around in inside.parents:
-        raise Refused(f"{out} lies in the damaged store, which is left as it is: name another directory")
+        raise Refused(f"{out} is inside the damaged store, which is not changed: name another directory")
     if out.exists() and (not out.is_dir() or any(out.iterdir())):
-        raise Refused(f"{out} is there already and not empty: name a new directory")
+        raise Refused(f"{out} exists and is not empty: name a new directory")
 
 
 @dataclass(slots=True)
@@ -121,9 +121,11 @@ class _Repair:
             if files == chosen:
                 self._parts.append(self._plan_part(files))
                 continue
-            reason = "a broker would not use it: its files are older, or a rollover did not finish them"
+            reason = (
+                "a broker would not use it: its files are outdated, or an interrupted rollover left them incomplete"
+            )
             if chosen is None:
-                reason = "its JOURNAL is missing: nothing says what the others hold"
+                reason = "its JOURNAL is missing, without which the other files cannot be interpreted"
             for name in (files.journal, files.data, files.qlist):
                 if name is not None:
                     self._leave_file(name, reason)
@@ -141,7 +143,7 @@ class _Repair:
         """Read the ledgers. The newest one with contents is in use; names sort by time."""
         for name in reversed(self._found.ledgers):
             if self._ledger_file is not None:
-                self._leave_file(name, "a newer ledger takes its place")
+                self._leave_file(name, "a newer ledger replaces it")
                 continue
             ledger = self._open(name)
             faults, state = _run(check_ledger(ledger))
@@ -158,7 +160,7 @@ class _Repair:
             sources[kind] = None if name is None else self._open(name)
             if name is None:
                 missing = str(StoreFileName(files.partition_id, files.timestamp, kind))
-                notes.append(Note(missing, 0, 0, "FILE", "it was missing: made anew"))
+                notes.append(Note(missing, 0, 0, "FILE", "it was missing: recreated"))
             else:
                 notes += self._check_header(sources[kind], kind, files.partition_id)
         journal = sources[FileType.JOURNAL]
@@ -195,7 +197,7 @@ class _Repair:
                     "FileHeader.partition_id", 20, f"{opened.file.partition_id}, by its name {partition_id}"
                 )
         except FormatError as error:
-            yield Note(file.name, 0, len(expected), "HEADER", f"made anew from the file's name: {error}")
+            yield Note(file.name, 0, len(expected), "HEADER", f"restored from the file's name: {error}")
 
     def _progress(self, what: str) -> Callable[[int, int], None]:
         return lambda done, total: self._on_progress(what, done, total)
@@ -206,8 +208,8 @@ class _Repair:
         nodes = set(self._ledger.primaries.values()).union(*(part.plan.primary_nodes for part in self._parts))
         if mode is None and len(nodes) > 1:
             raise Refused(
-                f"nodes {', '.join(map(str, sorted(nodes)))} were primary, so others may have the data: say --replica "
-                "to keep what precedes the damage and get the rest from them, or --alone if this is the only copy"
+                f"nodes {', '.join(map(str, sorted(nodes)))} were primary, so others may have the data: use --replica "
+                "to keep the records before the damage and get the rest from them, or --alone if this is the only copy"
             )
         return mode or Mode.ALONE
 
@@ -238,7 +240,7 @@ class _Repair:
         """Note the unreadable bytes in any file of the damaged store."""
         for file in self._files:
             for offset, size in sorted(set(file.unreadable)):
-                self._report.left_out.append(Note(file.name, offset, size, "BYTES", "the disk does not give them"))
+                self._report.left_out.append(Note(file.name, offset, size, "BYTES", "the disk cannot read them"))
 
     def _check(self) -> None:
         if any(self._work.iterdir()):
@@ -263,7 +265,7 @@ class _Repair:
                 plan = self._cut(part)
             if plan.first_sync_point is None and part.plan.order.places:
                 # A journal without one would need one more record.
-                reason = "nothing is sound up to its first sync point: the other nodes send the partition anew"
+                reason = "no intact records up to its first sync point: the other nodes send the whole partition"
                 for name in (part.files.journal, part.files.data, part.files.qlist):
                     if name is not None:
                         self._leave_file(name, reason)
@@ -324,12 +326,12 @@ class _Repair:
                 size = file.size - self._ledger.end
                 self._report.left_out.append(Note(file.name, self._ledger.end, size, "RECORDS", "an unfinished record"))
         elif mode is Mode.REPLICA:
-            reason = f"{errors[0].code} at {errors[0].offset}: {errors[0].reason}; the leader sends it anew"
+            reason = f"{errors[0].code} at {errors[0].offset}: {errors[0].reason}; the leader sends the rest again"
             self._leave_file(file.name, reason)
             return
         else:
             content = initial_ledger_bytes(name.log_id) + _snapshot(self._ledger, partitions, self._last_second())
-            reason = f"made anew from the partitions: {errors[0].code} at {errors[0].offset}: {errors[0].reason}"
+            reason = f"recreated from the partitions: {errors[0].code} at {errors[0].offset}: {errors[0].reason}"
             self._report.restored.append(Note(file.name, 0, file.size, "FILE", reason))
         with (self._work / file.name).open("xb") as out:
             out.write(content)

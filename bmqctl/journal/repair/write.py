@@ -168,7 +168,7 @@ class _Writer:
                 magic=RECORD_MAGIC,
             )
         )
-        reason = "a sync point behind the last record: numbers before it may be missing"
+        reason = "a sync point after the last record: numbers before it may be missing"
         where = (self._damaged.journal.name, self._first_sync_point, JOURNAL_RECORD_SIZE)
         self._report.added.append(Note(*where, "JOURNAL_OP", reason, f"{lease}:{number}"))
 

@@ -46,7 +46,7 @@ def find_queues(path: Path, on_progress: Progress) -> list[Queue]:
     if kind is FileKind.LEDGER:
         return _of_ledgers(read_ledgers([read_written(path)]))
     if kind is FileKind.DATA:
-        raise NotAStoreFile(f"{path} is a {kind}, which names no queues: name a JOURNAL, QLIST or ledger file")
+        raise NotAStoreFile(f"{path} is a {kind}, which contains no queue names: give a JOURNAL, QLIST or ledger file")
     files = companions(path)
     if files is None:
         is_journal = kind is FileKind.JOURNAL

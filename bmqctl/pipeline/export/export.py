@@ -196,7 +196,7 @@ def _check_place(request: ExportRequest, output: Output, earlier: Manifest | Non
     if earlier is None:
         for table in TIME_COLUMNS:
             if output.sizes(table):
-                raise OtherExport(f"{output.url(table)} has no manifest: it was not made by this command")
+                raise OtherExport(f"{output.url(table)} has no manifest: it was not written by this command")
         return
     for name, before, now in (
         ("format", earlier.format, request.format.value),
@@ -215,7 +215,7 @@ def export_store(session: SparkSession, plan: ExportPlan, *, on_progress: OnProg
     A run that was interrupted while it changed them is finished first. Raises OutputBusy if another export writes.
     """
     with plan.output.locked():
-        on_progress("looking at what is there", 0, 0)
+        on_progress("reading the existing export", 0, 0)
         settle(plan.output)
         # Another export may have ended since the plan was made, and may have read further than this one would.
         earlier = read_manifest(plan.output)
@@ -246,13 +246,13 @@ class _Export:
         tasks = [task for table in self._tables() for task in self._parts(table, pending)]
         written = run_all(self.session, run_task, tasks, "writing", self.on_progress)
         rewrites = self._rewrites(written, pending)
-        rewritten = run_all(self.session, run_task, rewrites, "replacing what changed", self.on_progress)
+        rewritten = run_all(self.session, run_task, rewrites, "replacing changed rows", self.on_progress)
         self.on_progress("committing", 0, 0)
         commit = self._commit(written, rewritten, frozenset(task.path for task in rewrites))
         unseen = commit.moves.keys() - self.output.sizes(self.staging).keys()
         if unseen:
             where = self.output.url(min(unseen))
-            raise OutputError(f"{where} was written, but is not there: --out must be one place to all executors")
+            raise OutputError(f"{where} was written but cannot be found: --out must be a place shared by all executors")
         commit.write(self.output)
         settle(self.output)
         return _summary(commit.manifest, written, self.plan)
@@ -294,7 +294,9 @@ class _Export:
             return None
         files = [file.path for file in self.plan.earlier.tables[MESSAGES].files if file.pending]
         find = partial(find_pending, self._shape(MESSAGES))
-        found = run_all(self.session, find, [[path] for path in files], "reading what may change", self.on_progress)
+        found = run_all(
+            self.session, find, [[path] for path in files], "reading rows that may change", self.on_progress
+        )
         return Pending.joined(found)
 
     def _rewrites(self, written: list[Written], pending: Pending | None) -> list[Rewrite]:

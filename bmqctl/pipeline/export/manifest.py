@@ -181,14 +181,14 @@ def _parsed(output: Output, name: str, content: bytes) -> Manifest:
         parsed = json.loads(content)
         return Manifest.from_json(parsed["manifest"] if name == _COMMIT else parsed)
     except (KeyError, TypeError, ValueError, AttributeError) as fault:
-        raise OutputError(f"{output.url(name)}: not a manifest of bmqctl ({fault})") from None
+        raise OutputError(f"{output.url(name)}: not a bmqctl manifest ({fault})") from None
 
 
 def need_manifest(output: Output) -> Manifest:
     """Read the manifest. Raises OutputError if there is no export."""
     manifest = read_manifest(output)
     if manifest is None:
-        raise OutputError(f"{output.uri}: no export (there is no {MANIFEST} in it)")
+        raise OutputError(f"{output.uri}: not an export ({MANIFEST} is missing)")
     return manifest
 
 
@@ -216,7 +216,7 @@ def _carry_out(output: Output, commit: dict[str, Any]) -> None:
     for name, text in commit["logs"].items():
         there = output.read(name)
         if there is not None and there != text.encode():
-            raise OutputError(f"{output.url(name)}: someone else has changed the table meanwhile")
+            raise OutputError(f"{output.url(name)}: another process has changed the table in the meantime")
         output.write(name, text.encode())
     output.delete_empty({name.rpartition("/")[0] for name in commit["deletes"]})
     output.write(MANIFEST, json.dumps(commit["manifest"], indent=1).encode())

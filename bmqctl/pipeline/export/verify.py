@@ -124,7 +124,9 @@ class _Verification:
 
     def run(self) -> Verdict:
         if is_unsettled(self.output):
-            self._differ("", MANIFEST, "an export was cut short while it changed the tables: run it again to finish it")
+            self._differ(
+                "", MANIFEST, "an export was interrupted while it changed the tables: run it again to finish it"
+            )
         checks = self._check_files()
         for name, table in self.manifest.tables.items():
             self.verdict.tables[name] = TableCheck(table.rows, len(table.files), table.bytes)
@@ -163,11 +165,11 @@ class _Verification:
             for path in sorted(live - known):
                 self._differ(name, path, "is in the Delta log, but was not exported")
             for path in sorted(known - live):
-                self._differ(name, path, "is not in the Delta log any more")
+                self._differ(name, path, "is no longer in the Delta log")
             return
         for path in sorted(self.output.sizes(name).keys() - known):
             if not path.rpartition("/")[2].startswith((".", "_")):
-                self._differ(name, path, "was not exported, but lies in the table")
+                self._differ(name, path, "was not exported, but is in the table")
 
     def _count(self, name: str) -> None:
         """Check that Spark reads the same number of rows."""
@@ -247,7 +249,7 @@ class _Verification:
         self.verdict.tables[name].left += int(is_left.sum())
         self._name(name, extra[~is_left], "is in the export, but not in the store")
         _, here, there = np.intersect1d(stored, exported, return_indices=True)
-        self._name(name, stored[here[hashes[here] != their_hashes[there]]], "is not the same in the store")
+        self._name(name, stored[here[hashes[here] != their_hashes[there]]], "differs from the store")
 
     def _name(self, table: str, positions: NDArray[Any], what: str) -> None:
         self.verdict.tables[table].different += len(positions)
@@ -294,6 +296,7 @@ def _rolled_over_at(journal: Path) -> tuple[int, int] | None:
         raise StoreError(f"{error}; the store has changed while it was read: run the command again") from None
     except FormatError:
         raise StoreError(
-            f"{journal}: cut off while it was read, or damaged: no sync point at offset {offset}; run the command again"
+            f"{journal}: truncated while it was read, or damaged: no sync point at offset {offset}; "
+            "run the command again"
         ) from None
     return record.primary_lease_id, record.sequence_number

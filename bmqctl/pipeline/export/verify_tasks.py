@@ -102,7 +102,7 @@ def check_file(task: CheckFile) -> FileCheck:
     if size != file.bytes:
         return FileCheck(shape.name, file.path, f"has {size:,} bytes, {file.bytes:,} were written")
     if digest.hexdigest() != file.sha256:
-        return FileCheck(shape.name, file.path, "has other bytes than were written (SHA-256)")
+        return FileCheck(shape.name, file.path, "has changed since it was written (SHA-256)")
     sums = Sums()
     for batch in read_table(shape.output, file.path, shape.file_format, shape.schema):
         sums.add(positions_of(batch), row_hashes(batch, hashed_columns(shape.schema)))

@@ -115,7 +115,7 @@ class Consumer:
                 trio.from_thread.run(self._confirm, done, trio_token=self._token)
             except (trio.RunFinishedError, trio.Cancelled, SessionLost):
                 self._check()
-                raise ConsumerFailed(f"{self._options.queue}: the session is over") from None
+                raise ConsumerFailed(f"{self._options.queue}: the session has ended") from None
 
     def stop(self) -> None:
         """End the session; unconfirmed messages go to other consumers, or to the next run."""

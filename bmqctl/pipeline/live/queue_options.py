@@ -60,7 +60,7 @@ class ConsumeOptions:
         """Parse a reader's options, whose names are case-insensitive. Raises BadOption."""
         given = _given(options, (*_BROKER, *_CONSUME))
         if "queue" not in given:
-            raise BadOption("queue: name the one to be consumed, as bmq://domain/queue, of a fan-out with ?id=app")
+            raise BadOption("queue: name the queue to consume, such as bmq://domain/queue, for fan-out with ?id=app")
         max_unconfirmed = _whole(given, "maxUnconfirmed", 10_000)
         return cls(
             _broker(given),
@@ -114,7 +114,7 @@ def _given(options: Mapping[str, str], names: tuple[str, ...], ignored: tuple[st
     given = {name.lower(): value for name, value in options.items() if name.lower() not in ignored}
     unknown = sorted(given.keys() - known)
     if unknown:
-        raise BadOption(f"{unknown[0]}: no option of a queue: there are {', '.join(names)}")
+        raise BadOption(f"{unknown[0]}: unknown option; the options of a queue are {', '.join(names)}")
     return {known[name].lower(): value for name, value in given.items()}
 
 
@@ -140,7 +140,7 @@ def _whole(given: Mapping[str, str], name: str, default: int, least: int = 1) ->
     if text is None:
         return default
     if not text.isdecimal() or not least <= int(text) < 1 << 31:
-        raise BadOption(f"{name}: {text} is no number from {least}")
+        raise BadOption(f"{name}: {text} is not a number of at least {least}")
     return int(text)
 
 
@@ -153,5 +153,5 @@ def _seconds(given: Mapping[str, str], name: str, default: float) -> float:
     except ValueError:
         value = 0.0
     if not 0 < value < 1e6:
-        raise BadOption(f"{name}: {text} is no time in seconds")
+        raise BadOption(f"{name}: {text} is not a number of seconds")
     return value

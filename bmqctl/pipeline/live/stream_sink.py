@@ -80,11 +80,11 @@ class _Rows:
         used = StructType([each for each in schema if each.name in ("queue_uri", "payload", "properties")])
         kinds = {each.name: each.type for each in to_arrow_schema(used, timezone="UTC")}
         if "payload" not in kinds:
-            raise BadOption(f"payload: the rows have no such column: they have {', '.join(schema.names)}")
+            raise BadOption(f"payload: the rows have no such column; their columns are {', '.join(schema.names)}")
         if not (pa.types.is_binary(kinds["payload"]) or pa.types.is_string(kinds["payload"])):
             raise BadOption(f"payload: {kinds['payload']} is neither binary nor string")
         if options.queue is None and "queue_uri" not in kinds:
-            raise BadOption("queue: say where the messages go, by this option or a column queue_uri")
+            raise BadOption("queue: name the queue to post to, by this option or a column queue_uri")
         self.options = options
         self.kind = kinds.get("properties")
         if self.kind is not None:
@@ -108,7 +108,7 @@ class QueueWriter(DataSourceArrowWriter):
 
     def __init__(self, schema: StructType, options: Mapping[str, str], overwrite: bool = False) -> None:
         if overwrite:
-            raise BadOption("mode overwrite: messages cannot be taken back, take mode append")
+            raise BadOption("mode overwrite: messages cannot be withdrawn, use mode append")
         self.rows = _Rows(schema, PostOptions.parse(options))
         self.job = uuid.uuid4().hex
 

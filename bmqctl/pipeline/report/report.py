@@ -58,7 +58,7 @@ def make_report(session: SparkSession, request: ReportRequest, on_progress: OnPr
     """Make the report. Raises StoreError or OutputError if a source is unreadable, NothingToReport without messages."""
     messages = _frame(session, request, "messages", _MESSAGE_COLUMNS)
     confirms = _frame(session, request, "confirms", _CONFIRM_COLUMNS)
-    on_progress("looking for the span of time", 0, 0)
+    on_progress("determining the time span", 0, 0)
     removed = f.max(_seconds("removal_time"))
     span = messages.agg(f.min(_seconds("arrival_time")), f.max(_seconds("arrival_time")), removed).collect()[0]
     confirmed = confirms.agg(f.max(_seconds("confirm_time"))).collect()[0]

@@ -280,7 +280,7 @@ def _latency(report: Report) -> Plot:
     """Plot the percentiles of the slowest apps."""
     timed = [(_app_name(app.queue, app.app), app.latency) for app in report.apps if app.latency][:ROWS]
     if not timed:
-        return _empty("No app's confirm has a latency in these files.")
+        return _empty("These files contain no confirm with a latency.")
     places = list(range(len(timed)))
     texts = [_latency_text(name, latency) for name, latency in timed]
     spans: list[int | None] = []
@@ -342,7 +342,7 @@ def _spread(report: Report) -> Plot:
     """Plot the distribution of one app's latencies."""
     timed = [(_app_name(app.queue, app.app), app.latency) for app in report.apps if app.latency]
     if not timed:
-        return _empty("No app's confirm has a latency in these files.")
+        return _empty("These files contain no confirm with a latency.")
     data = [_bars(place, latency) for place, (_, latency) in enumerate(timed)]
     height = max(_HEIGHT, _ROW_HEIGHT * min(len(timed), ROWS) + 80)  # as high as the latency of apps beside it
     plot = _plot(data, ["blue"], [name for name, _ in timed], height=height, hovermode="closest", bargap=0.12)

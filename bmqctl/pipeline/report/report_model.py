@@ -350,12 +350,14 @@ def _compression(groups: list[Messages]) -> list[CompressionReport]:
 
 def _notes(outcomes: Counter[str]) -> list[str]:
     notes = [
-        "The files tell time in whole seconds: a latency of less than one may be 0 or 1 s.",
+        "The files have times in whole seconds: a latency below one second may appear as 0 or 1 s.",
         "Attempts to deliver a message are in no file, so redeliveries cannot be counted: only messages that an app "
         "gave up after its last attempt (rejected).",
-        "The last app to confirm a message is told by the message's deletion; its latency is taken from there.",
-        "What a rollover took from the store before it was read is not counted.",
+        "The confirm of the last app is recorded as the message's deletion; its latency is taken from there.",
+        "Messages that a rollover removed before the store was read are not counted.",
     ]
     if outcomes["removed"]:
-        notes.append(f"{outcomes['removed']:,} messages had left the store between two exports; how is not known.")
+        notes.append(
+            f"{outcomes['removed']:,} messages had left the store between two exports; their outcome is unknown."
+        )
     return notes

@@ -39,7 +39,7 @@ def avro_codec(schema: str) -> tuple[pa.StructType, Callable[[bytes], Any]]:
     try:
         parsed = fastavro.parse_schema(json.loads(text))
     except (SchemaParseException, UnknownType, KeyError, TypeError, RecursionError) as error:
-        raise ValueError(f"no Avro schema: {error}") from None
+        raise ValueError(f"not an Avro schema: {error}") from None
     names: dict[str, Any] = {}
     kind = _type_of(parsed, names, ())
     if not pa.types.is_struct(kind):
@@ -50,7 +50,7 @@ def avro_codec(schema: str) -> tuple[pa.StructType, Callable[[bytes], Any]]:
         try:
             value = fastavro.schemaless_reader(stream, parsed, None)
         except (EOFError, IndexError, KeyError, AssertionError) as error:
-            raise ValueError(f"the record is cut short, or no such record: {error}") from None
+            raise ValueError(f"the record is truncated, or of another schema: {error}") from None
         if stream.tell() != len(payload):
             raise ValueError(f"{len(payload) - stream.tell()} bytes follow the record")
         return _shaped(value, kind)
@@ -71,13 +71,13 @@ def _type_of(schema: Any, names: dict[str, Any], within: tuple[str, ...]) -> pa.
     if "name" in schema:
         names[schema["name"]] = schema
         if schema["name"] in within:
-            raise ValueError(f"{schema['name']} holds itself: no column can")
+            raise ValueError(f"{schema['name']} contains itself, which a column cannot")
     if schema.get("logicalType") in _LOGICAL:
         return _LOGICAL[schema["logicalType"]]
     if schema.get("logicalType") == "decimal":
         return pa.decimal128(schema["precision"], schema.get("scale", 0))
     if "logicalType" in schema and kind != "string":
-        raise ValueError(f"the logical type {schema['logicalType']} has no column's type here")
+        raise ValueError(f"the logical type {schema['logicalType']} is not supported")
     if kind in ("record", "error"):
         below = (*within, schema["name"])
         return pa.struct([(field["name"], _type_of(field["type"], names, below)) for field in schema["fields"]])

@@ -42,7 +42,7 @@ def json_codec(ddl: str) -> tuple[pa.StructType, Callable[[bytes], Any]]:
     def decode(payload: bytes) -> Any:
         value = json.loads(payload, parse_float=Decimal)
         if not isinstance(value, dict):
-            raise ValueError("no JSON object")
+            raise ValueError("not a JSON object")
         return _fit(value, kind)
 
     return kind, decode
@@ -63,7 +63,7 @@ class _Parser:
         while at < len(text.rstrip()):
             match = _TOKEN.match(text, at)
             if match is None:
-                raise ValueError(f"{text[at:].strip()[:20]!r} is no part of a schema")
+                raise ValueError(f"{text[at:].strip()[:20]!r} is not part of a schema")
             self._tokens.append(match[1] or match[2] or match[3])
             at = match.end()
         self._at = 0
@@ -80,14 +80,14 @@ class _Parser:
 
     def end(self) -> None:
         if self._peek():
-            raise ValueError(f"{self._peek()!r} where the end should be")
+            raise ValueError(f"{self._peek()!r} instead of the end")
 
     def columns(self) -> pa.StructType:
         fields = []
         while True:
             name = self._next()
             if not (name[0] == "`" or name[0].isalpha() or name[0] == "_"):
-                raise ValueError(f"{name!r} is no name of a column")
+                raise ValueError(f"{name!r} is not a column name")
             if self._peek() == ":":
                 self._next()
             kind = self._type()
@@ -102,7 +102,7 @@ class _Parser:
             self._next()
         names = [field.name for field in fields]
         if len(set(names)) != len(names):
-            raise ValueError(f"{next(name for name in names if names.count(name) > 1)!r} comes twice")
+            raise ValueError(f"{next(name for name in names if names.count(name) > 1)!r} appears twice")
         return pa.struct(fields)
 
     def _type(self) -> pa.DataType:
@@ -112,7 +112,7 @@ class _Parser:
         if name in ("decimal", "numeric", "dec"):
             return self._decimal()
         if name not in ("array", "map", "struct"):
-            raise ValueError(f"{name!r} is no type")
+            raise ValueError(f"{name!r} is not a type")
         self._next("<")
         kind: pa.DataType
         if name == "array":
@@ -138,7 +138,9 @@ class _Parser:
                 scale = int(self._next())
             self._next(")")
         if not 1 <= precision <= 38 or not 0 <= scale <= precision:
-            raise ValueError(f"decimal({precision}, {scale}): 1 to 38 digits, of which so many after the point")
+            raise ValueError(
+                f"decimal({precision}, {scale}): 1 to 38 digits, of which at most that many after the point"
+            )
         return pa.decimal128(precision, scale)
 
 
@@ -159,7 +161,7 @@ def _fit(value: Any, kind: pa.DataType) -> Any:
         return _want(value, bool, kind)
     if pa.types.is_integer(kind):
         if isinstance(value, bool) or value != int(value):
-            raise ValueError(f"{value!r} is no {kind}")
+            raise ValueError(f"{value!r} is not a {kind}")
         return int(value)
     if pa.types.is_floating(kind):
         return float(value)
@@ -172,7 +174,7 @@ def _fit_text(value: Any, kind: pa.DataType) -> Any:
         try:
             return Decimal(value).quantize(Decimal(1).scaleb(-kind.scale))
         except (InvalidOperation, TypeError):
-            raise ValueError(f"{value!r} is no {kind}") from None
+            raise ValueError(f"{value!r} is not a {kind}") from None
     text = _want(value, str, kind)
     if pa.types.is_binary(kind):
         return base64.b64decode(text, validate=True)
@@ -187,5 +189,5 @@ Wanted = TypeVar("Wanted")
 
 def _want(value: Any, wanted: type[Wanted], kind: pa.DataType) -> Wanted:
     if not isinstance(value, wanted):
-        raise ValueError(f"{json.dumps(value, default=str)[:40]} is no {kind}")
+        raise ValueError(f"{json.dumps(value, default=str)[:40]} is not a {kind}")
     return value

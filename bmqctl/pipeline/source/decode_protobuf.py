@@ -35,9 +35,9 @@ def protobuf_codec(descriptors: str, name: str) -> tuple[pa.StructType, Callable
             pool.Add(file)
         descriptor = pool.FindMessageTypeByName(name)
     except (DecodeError, TypeError) as error:
-        raise ValueError(f"{descriptors} is no FileDescriptorSet: {error}") from None
+        raise ValueError(f"{descriptors} is not a FileDescriptorSet: {error}") from None
     except KeyError:
-        raise ValueError(f"{descriptors} describes no message {name}") from None
+        raise ValueError(f"{descriptors} does not describe a message {name}") from None
     kind = _struct_of(descriptor, ())
     make: type[Message] = message_factory.GetMessageClass(descriptor)
 
@@ -54,7 +54,7 @@ def protobuf_codec(descriptors: str, name: str) -> tuple[pa.StructType, Callable
 
 def _struct_of(descriptor: Descriptor, within: tuple[str, ...]) -> pa.StructType:
     if descriptor.full_name in within:
-        raise ValueError(f"{descriptor.full_name} holds itself: no column can")
+        raise ValueError(f"{descriptor.full_name} contains itself, which a column cannot")
     below = (*within, descriptor.full_name)
     return pa.struct([(field.name, _type_of(field, below)) for field in descriptor.fields])
 

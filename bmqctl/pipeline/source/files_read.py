@@ -52,7 +52,7 @@ def _ledger_rows(path: Path, options: ReadOptions) -> Iterator[dict[str, Any]]:
             }
     except FormatError as error:
         if options.failfast:
-            raise StoreError(f"{path}: {error}; `bmqctl journal validate` shows all that is wrong") from None
+            raise StoreError(f"{path}: {error}; `bmqctl journal validate` lists all faults") from None
 
 
 def _message(record: LedgerRecord) -> ClusterMessage:
@@ -117,7 +117,7 @@ def _files(files: FileSet) -> list[tuple[FileType, str | None]]:
 
 def _unreadable(file: FileSource) -> Iterator[Fault]:
     for offset, size in file.unreadable:
-        yield fault("unreadable", file.name, offset, f"the disk does not give {size} bytes: taken for zeros")
+        yield fault("unreadable", file.name, offset, f"{size} bytes cannot be read from the disk: treated as zeros")
 
 
 def _int64(number: int) -> int | None:

@@ -85,12 +85,14 @@ class ReadOptions:
         given = {name.lower(): value for name, value in options.items()}
         unknown = sorted(given.keys() - _KNOWN)
         if unknown:
-            raise BadOption(f"{unknown[0]}: no option of the format bmq: there are {', '.join(sorted(_SPELLED))}")
+            raise BadOption(
+                f"{unknown[0]}: unknown option; the options of the format bmq are {', '.join(sorted(_SPELLED))}"
+            )
         payload_format = given.get("payloadformat", "").lower()
         if payload_format not in ("", "json", "avro", "protobuf"):
             raise BadOption(f"payloadFormat: {payload_format!r} is none of json, avro, protobuf")
         if bool(payload_format) != bool(given.get("payloadschema")):
-            raise BadOption("payloadFormat and payloadSchema go together")
+            raise BadOption("payloadFormat and payloadSchema must be given together")
         if bool(given.get("payloadmessage")) != (payload_format == "protobuf"):
             raise BadOption("payloadMessage names the message type of payloadFormat protobuf, which needs it")
         return cls(
@@ -141,7 +143,7 @@ def _paths(given: Mapping[str, str]) -> tuple[str, ...]:
         except ValueError:
             paths = None
         if not isinstance(paths, list) or not all(isinstance(path, str) for path in paths):
-            raise BadOption("paths: no JSON list of paths")
+            raise BadOption("paths: not a JSON list of paths")
     if not paths:
         raise BadOption("path: name a directory with a store, or several: load(path) or load([path, ...])")
     return tuple(paths)
@@ -159,7 +161,7 @@ def _choice(kind: type[Choice], name: str, given: Mapping[str, str]) -> Choice:
 def _count(name: str, given: Mapping[str, str], default: int, least: int) -> int:
     text = given.get(name.lower(), str(default))
     if not text.isdecimal() or int(text) < least:
-        raise BadOption(f"{name}: {text} is below {least}, or no number")
+        raise BadOption(f"{name}: {text} is not a number of at least {least}")
     return int(text)
 
 
@@ -168,7 +170,7 @@ def _numbers(name: str, given: Mapping[str, str]) -> dict[int, tuple[int, int]]:
     for part in filter(None, given.get(name, "").split(",")):
         match = _NUMBER.fullmatch(part.strip())
         if match is None:
-            raise BadOption(f"{name}: {part!r} is no <shard>:<lease id>-<sequence number>")
+            raise BadOption(f"{name}: {part!r} is not <partition>:<lease id>-<sequence number>")
         shard, lease, sequence = map(int, match.groups())
         numbers[shard] = (lease, sequence)
     return numbers

@@ -234,5 +234,5 @@ def message_sizes(
             column[row] = -1 if size is None else size
     if path is not None:
         for row in np.flatnonzero(np.minimum.reduce(sizes) < 0)[:1].tolist():
-            raise StoreError(f"{path}: no sound message at offset {offsets[row]}; `bmqctl journal validate` tells why")
+            raise StoreError(f"{path}: no intact message at offset {offsets[row]}; `bmqctl journal validate` shows why")
     return sizes

@@ -103,7 +103,7 @@ def file_sets_of(path: Path, which: FileSets) -> Iterator[tuple[Path, FileSet]]:
     if path.is_file():
         files = companions(path)
         if files is None or not _is_journal(path):
-            raise StoreError(f"{path}: no journal of a store (bmq_<partition>.<time>.bmq_journal)")
+            raise StoreError(f"{path}: not a journal of a store (bmq_<partition>.<time>.bmq_journal)")
         yield path.parent, files
         return
     if not path.is_dir():
@@ -261,7 +261,9 @@ def _check_same(journals: list[Journal], taken: NDArray[Any], pieces: NDArray[An
             seen += 1
             differ += one != two
     if differ * 2 > seen:
-        raise StoreError(f"{path} and {other_path}: other records under the same numbers: stores of two clusters")
+        raise StoreError(
+            f"{path} and {other_path}: different records under the same numbers: these are stores of two clusters"
+        )
 
 
 def _identity(journal: Journal, place: int) -> bytes:

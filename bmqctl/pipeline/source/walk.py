@@ -60,7 +60,7 @@ def _damage(part: Part, chunk: Chunk, row: int) -> str:
     try:
         decode_record(chunk.records[row].tobytes())
     except FormatError as error:
-        return f"{journal.path}: {error.shifted(offset)}; `bmqctl journal validate` shows all that is wrong"
+        return f"{journal.path}: {error.shifted(offset)}; `bmqctl journal validate` lists all faults"
     raise AssertionError("a sound record")
 
 

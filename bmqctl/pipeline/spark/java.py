@@ -85,7 +85,7 @@ def find_java(paths: Iterable[Path] | None = None) -> Java:
         found.append(f"{path} {java.unfit if java is not None else 'does not run'}")
     wanted = f"Spark needs Java {VERSIONS[0]} to {VERSIONS[-1]}"
     reason = f" ({'; '.join(found)})" if found else ""
-    raise NoFitJava(f"{wanted}, and none was found{reason}; pip install 'bmqctl[spark]' brings one")
+    raise NoFitJava(f"{wanted}, but none was found{reason}; pip install 'bmqctl[spark]' brings one")
 
 
 def write_java_home(java: Java, directory: Path) -> Path:

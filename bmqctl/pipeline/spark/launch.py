@@ -103,7 +103,7 @@ def first_line(fault: BaseException) -> str:
 def _submit(job: Job[Result], where: Where, on_progress: OnProgress) -> Result:
     _check_master(where.master)
     with work_directory("bmqctl-submit-") as work:
-        on_progress("packing what the executors need", 0, 0)
+        on_progress("packing dependencies for the executors", 0, 0)
         (work / "job").write_bytes(pickle.dumps(job))
         (work / _SUBMITTER).write_text(str(os.getpid()))
         command, environment = _command(where, work)
@@ -226,7 +226,7 @@ def _reason(log: str) -> str:
     said = [line for line in lines if "Exception" in line or "Error" in line or line.startswith("spark-submit")]
     # "Exception thrown in awaitResult:" and the like say nothing: the cause is in what follows.
     said = [line for line in said if not line.endswith(":")] or said
-    return said[0] if said else (lines[-1] if lines else "the driver said nothing")
+    return said[0] if said else (lines[-1] if lines else "the driver gave no reason")
 
 
 def _end_without(job: Path) -> None:

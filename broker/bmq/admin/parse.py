@@ -73,7 +73,7 @@ _SYNTAX = tuple(_syntax(row) for row in TABLE)
 
 def _from_words(words: list[str]) -> Command:
     if not words:
-        raise CommandError("a command has at least one word; HELP lists them")
+        raise CommandError("empty command; HELP lists the commands")
     found = list(_SYNTAX)
     at = 0
     while not (len(found) == 1 and at == len(found[0].head)):
@@ -112,9 +112,9 @@ def _tail(syntax: _Syntax, words: list[str]) -> list[str | None]:
     left_out = len(syntax.tail) - len(words)
     if left_out < 0:
         extra = " ".join(words[len(syntax.tail) :])
-        raise CommandError(f"more words than the command '{usage}' has: {extra}")
+        raise CommandError(f"too many words for the command '{usage}': {extra}")
     if left_out > sum(syntax.tail):
-        raise CommandError(f"fewer words than the command '{usage}' needs")
+        raise CommandError(f"too few words for the command '{usage}'")
     given = iter(words)
     found: list[str | None] = []
     for optional, keyword in zip(syntax.tail, syntax.tail_words, strict=True):
@@ -193,7 +193,7 @@ def _from_json(text: str) -> tuple[Command, Encoding]:
     except RecursionError:
         raise CommandError("the JSON is nested too deeply") from None
     except UnicodeEncodeError:
-        raise CommandError("the JSON has half of a surrogate pair") from None
+        raise CommandError("the JSON has an unpaired surrogate") from None
     except ValueError as error:
         raise CommandError(f"the command is not JSON: {error}") from None
     encoding = _encoding(str(found["encoding"])) if "encoding" in found else Encoding.TEXT

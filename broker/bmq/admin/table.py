@@ -85,7 +85,7 @@ TABLE: tuple[Row, ...] = (
         DomainInfos,
         "domain",
         ("domains domain name=domain command info",),
-        "Show the configuration of a domain, how full it is, and its queues.",
+        "Show the configuration, the usage and the queues of a domain.",
     ),
     Row(
         "DOMAINS DOMAIN <name> QUEUE <queue_name> PURGE <appId>",
@@ -106,38 +106,38 @@ TABLE: tuple[Row, ...] = (
         QueueList,
         "domain queue app_id offset:int count:count",
         (_QUEUE + "messages appId=app_id? offset=offset count=count",),
-        "List messages of a queue, or those that one app has yet to confirm. A negative offset counts from behind the "
-        "last message; a negative count lists what is before the offset; UNLIMITED lists all from there on.",
+        "List messages of a queue, or those that one app has yet to confirm. A negative offset counts from the "
+        "end; a negative count lists the messages before the offset; UNLIMITED lists all after it.",
     ),
     Row(
         "DOMAINS RECONFIGURE <domain>",
         DomainReconfigure,
         "domain",
         ("domains reconfigure domain=domain",),
-        "Read the configuration of a domain from its file again, and apply it.",
+        "Reload the configuration of a domain from its file and apply it.",
     ),
     Row(
         "DOMAINS RESOLVER CACHE_CLEAR (<domain>|ALL)",
         ClearResolverCache,
         "domain:or_all",
         ("domains resolver clearCache domain=domain", "domains resolver clearCache all"),
-        "Forget where a domain redirects to.",
+        "Clear the cached redirection of a domain.",
     ),
     Row(
         "DOMAINS REMOVE <domain> [FINALIZE]",
         DomainRemove,
         "domain finalize=FINALIZE",
         ("domains remove domain=domain finalize=finalize?",),
-        "Remove a domain in two steps. The first purges it and deletes its queues, and no queue of it can be opened "
-        "from then on; it fails while one is open. After it, the file of the domain may be removed. The second, with "
-        "FINALIZE, forgets the domain: a new one may have its name.",
+        "Remove a domain in two steps. The first purges the domain, deletes its queues and refuses to open "
+        "queues of it; it fails while a queue is open. The file of the domain may be removed then. The second, with "
+        "FINALIZE, discards the domain, so that a new one may have its name.",
     ),
     Row(
         "CONFIGPROVIDER CACHE_CLEAR (<domain>|ALL)",
         ClearConfigCache,
         "domain:or_all",
         ("configProvider clearCache domain=domain", "configProvider clearCache all"),
-        "Forget the configuration of a domain that was read from its file.",
+        "Clear the cached configuration of a domain.",
     ),
     Row("STAT SHOW", StatShow, "", ("stat show",), "Show statistics."),
     Row(
@@ -162,7 +162,7 @@ TABLE: tuple[Row, ...] = (
         ClusterHealth,
         "cluster",
         ("clusters cluster name=cluster command health",),
-        "Show what this node sees of its cluster, replicas and all, and what is not well.",
+        "Show the cluster as this node sees it: leader, primaries, replicas and problems.",
     ),
     Row(
         "CLUSTERS CLUSTER <name> QUEUEHELPER",
@@ -183,28 +183,28 @@ TABLE: tuple[Row, ...] = (
         StorageSummary,
         "cluster",
         (_STORAGE + "summary",),
-        "Show how full the files of all partitions are, and their queues.",
+        "Show the file usage and the queues of all partitions.",
     ),
     Row(
         "CLUSTERS CLUSTER <name> STORAGE PARTITION <partitionId> [ENABLE|DISABLE]",
         PartitionAvailability,
         "cluster partition_id:partition available=ENABLE",
         (_PARTITION + "enable +available", _PARTITION + "disable -available"),
-        "Let a partition take new messages, or not.",
+        "Enable or disable a partition for new messages.",
     ),
     Row(
         "CLUSTERS CLUSTER <name> STORAGE PARTITION <partitionId> SUMMARY",
         PartitionSummary,
         "cluster partition_id:partition",
         (_PARTITION + "summary",),
-        "Show how full the files of a partition are, and its queues.",
+        "Show the file usage and the queues of a partition.",
     ),
     Row(
         "CLUSTERS CLUSTER <name> STORAGE PARTITION (<partitionId>|ALL) ROLLOVER",
         PartitionRollover,
         "cluster partition_id:partition",
         (_PARTITION + "rollover",),
-        "Move a partition, or all, to new files.",
+        "Roll over one partition, or all, to new files.",
     ),
     Row(
         "CLUSTERS CLUSTER <name> STORAGE DOMAIN <domain_name> QUEUE_STATUS",

@@ -114,8 +114,8 @@ def _guarded(run: Callable[[], None]) -> int:
         print(f"bmqctl: {os_error_line(error)}", file=sys.stderr)
         return EXIT_CONFIG
     except Inconsistent as failure:
-        log.critical("PANIC [NODE_INCONSISTENT] the broker ends on purpose: %s", failure, exc_info=failure)
-        print(f"bmqctl: the broker ended on purpose: {failure}; start it again", file=sys.stderr)
+        log.critical("PANIC [NODE_INCONSISTENT] the broker terminates deliberately: %s", failure, exc_info=failure)
+        print(f"bmqctl: the broker terminated deliberately: {failure}; start it again", file=sys.stderr)
         return EXIT_INCONSISTENT
     log.info("BMQbrkr stopped")
     return EXIT_OK
@@ -288,7 +288,7 @@ def _save(node: Node, shards: dict[int, Shard]) -> None:
         try:
             flush()
         except Exception as error:
-            log.error("the files could not be taken to the disk: %s", describe(error))
+            log.error("the files could not be flushed to the disk: %s", describe(error))
 
 
 def _environment(config: NodeConfig, domains: Domains) -> Environment:

@@ -47,7 +47,7 @@ def make_authentications(config: AuthenticatorConfig, file: str) -> Authenticati
             raise ConfigError(
                 file,
                 f"{WHERE}.authenticators[{index}]",
-                f"is a second one for mechanism {mechanism}",
+                f"is a second authenticator for mechanism {mechanism}",
                 "keep one of them",
             )
         by_mechanism[mechanism] = authenticator
@@ -56,7 +56,7 @@ def make_authentications(config: AuthenticatorConfig, file: str) -> Authenticati
     if anonymous is None:
         log.info("peers that do not authenticate are refused")
     else:
-        log.info("peers that do not authenticate count as sent by mechanism '%s'", anonymous.mechanism)
+        log.info("peers that do not authenticate are treated as anonymous by mechanism '%s'", anonymous.mechanism)
     return Authentications(by_mechanism.values(), anonymous)
 
 
@@ -68,8 +68,8 @@ def _anonymous(config: AuthenticatorConfig, by_mechanism: dict[str, Authenticato
             raise ConfigError(
                 file,
                 f"{WHERE}.anonymousCredential",
-                "is missing, and an authenticator for ANONYMOUS is there",
-                "say which credential stands for peers that send none, or disallow them",
+                "is missing, but an authenticator for ANONYMOUS is configured",
+                "set the credential to use for peers that send none, or disallow such peers",
             )
         by_mechanism[ANONYMOUS] = AnonymousAuthenticator()
         return Credential(ANONYMOUS, b"")
@@ -80,7 +80,7 @@ def _anonymous(config: AuthenticatorConfig, by_mechanism: dict[str, Authenticato
         raise ConfigError(
             file,
             f"{WHERE}.anonymousCredential.credential.mechanism",
-            f"is {mechanism}, which no authenticator has",
+            f"is {mechanism}, for which there is no authenticator",
             f"use one of {', '.join(by_mechanism) or 'those that you configure'}",
         )
     return Credential(mechanism, wanted.credential.identity.get_secret_value().encode())
@@ -97,7 +97,7 @@ def _make(plugin: PluginConfig, file: str, where: str) -> Authenticator:
 def _basic(settings: Mapping[str, Setting]) -> Authenticator:
     passwords = {user: password for user, password in settings.items() if isinstance(password, str)}
     if not passwords:
-        log.error("ALARM [CREDENTIALS_MISSING] BasicAuthenticator has no users: nobody can authenticate by it")
+        log.error("ALARM [CREDENTIALS_MISSING] BasicAuthenticator has no users: nobody can authenticate with it")
     return BasicAuthenticator(passwords)
 
 

@@ -46,15 +46,15 @@ def _make(config: AuthorizerConfig, file: str) -> Authorizer:
     if plugin.name == RuleAuthorizer.name:
         if not config.rules:
             raise ConfigError(
-                file, f"{WHERE}.rules", "is missing, so nobody may do anything", "write at least one rule"
+                file, f"{WHERE}.rules", "is missing, so every action is denied", "write at least one rule"
             )
         return _by_rules(config)
     if config.rules:
         raise ConfigError(
             file,
             f"{WHERE}.rules",
-            f"has rules, and authorizer {shown(plugin.name)} does not read them",
-            f"take them away, or use {RuleAuthorizer.name}",
+            f"has rules, and authorizer {shown(plugin.name)} does not use them",
+            f"remove them, or use {RuleAuthorizer.name}",
         )
     return DefaultAuthorizer() if plugin.name == DefaultAuthorizer.name else _installed(plugin, file)
 

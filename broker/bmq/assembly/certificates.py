@@ -66,14 +66,16 @@ def _load(load: Callable[[], None], member: str, what: str, file: str) -> None:
         load()
     except ssl.SSLError as error:
         reason = (error.reason or "not PEM").replace("_", " ").lower()
-        raise ConfigError(file, f"{WHERE}.{member}", f"{what}: {reason}", "name files in PEM that fit") from None
+        raise ConfigError(
+            file, f"{WHERE}.{member}", f"{what}: {reason}", "name a matching certificate and key in PEM"
+        ) from None
 
 
 def _versions(text: str, file: str) -> tuple[ssl.TLSVersion, ssl.TLSVersion]:
     names = [name.strip().upper() for name in text.split(",") if name.strip()]
     unknown = [name for name in names if name not in _VERSIONS]
     if unknown or not names:
-        remedy = "list TLSv1.2 or TLSv1.3, or both with a comma between"
+        remedy = "list TLSv1.2 or TLSv1.3, or both separated by a comma"
         raise ConfigError(file, f"{WHERE}.versions", f'is "{text}"', remedy)
     versions = [_VERSIONS[name] for name in names]
     return min(versions), max(versions)

@@ -123,7 +123,7 @@ def _incompatible(parameters: Domain, is_clustered: bool) -> str:
     found = f"incompatible queue mode ({mode}) and storage type ({'inMemory' if in_memory else 'fileBacked'})"
     if broadcast:
         return f"{found}: set inMemory for a broadcast domain"
-    return f"{found}: set fileBacked, as only broadcast domains are in memory in a cluster of several nodes"
+    return f"{found}: set fileBacked: in a cluster of several nodes only broadcast domains can be in memory"
 
 
 def _subscriptions(parameters: Domain) -> tuple[tuple[str, str], ...]:

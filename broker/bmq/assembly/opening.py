@@ -78,10 +78,10 @@ class StoreDamaged(Exception):
         self.found = [f"  {fault.file} at offset {fault.offset}: {fault.code}: {fault.reason}" for fault in faults]
         if more:
             self.found.append("  and more")
-        lines = [f"{path}: the store is damaged, the node does not start", *self.found]
+        lines = [f"{path}: the store is damaged; the node does not start", *self.found]
         lines.append(f"  {faults[0].advice}")
         lines.append(f"  See all with: bmqctl journal validate {path}")
-        lines.append(f"  Keep what is sound with: bmqctl journal repair {path} --out DIRECTORY")
+        lines.append(f"  Recover the undamaged part with: bmqctl journal repair {path} --out DIRECTORY")
         lines.append("  To start without these messages, move the files named above to another folder.")
         super().__init__("\n".join(lines))
 
@@ -92,12 +92,12 @@ class _StillDamaged(StoreDamaged):
     def __init__(self, directory: Directory, damage: Damage) -> None:
         Exception.__init__(
             self,
-            f"{directory.path}: the store was damaged, and other nodes were to heal it; the node does not start alone\n"
-            f"  {damage.name} says what was found, and where the damaged files are.\n"
-            f"  Put back what is sound of them (bmqctl journal repair), and remove {damage.name}.",
+            f"{directory.path}: the store was damaged and has not been healed; the node does not start alone\n"
+            f"  {damage.name} lists the damage and the locations of the damaged files.\n"
+            f"  Restore their undamaged part (bmqctl journal repair), and remove {damage.name}.",
         )
         self.faults: list[Fault] = []
-        self.found = ["  it was damaged before, and has not been healed since"]
+        self.found = ["  it was damaged before and has not been healed since"]
 
 
 def open_shards(
@@ -228,15 +228,17 @@ def _set_aside(directory: Directory, damage: Damage, part: str, names: list[str]
     """Move damaged files away, and note the damage, so that the node does not count until others have healed it."""
     text = "\n".join([f"{directory.path}: {part} is damaged", *found])
     if not (damage.is_there or damage.note(text + "\n")):
-        raise Full("STORAGE_FAILURE", f"{text}\n  and there is no room for noting that: make some, and start the node")
+        raise Full(
+            "STORAGE_FAILURE", f"{text}\n  and there is no disk space to record that: free some, and start the node"
+        )
     moved = damage.set_aside(names)
     lines = [
         f"{text}",
-        "  It is healed by the other nodes. Until then this one does not count among those that know what there is.",
+        "  The other nodes heal it. Until then this node does not count towards a quorum of nodes with sound data.",
         *(f"  Set aside: {path}" for path in moved),
-        f"  The note of it, {damage.name}, goes when all is here again; then what was set aside can be deleted.",
-        "  Should too many of the others be lost for good, stop the node, keep what is sound (bmqctl journal repair),",
-        f"  put that back, and remove {damage.name}.",
+        f"  {damage.name} records this; once it is removed, the node is healed and the files set aside can be deleted.",
+        "  If too many of the other nodes are lost for good, stop the node, recover the undamaged part",
+        f"  (bmqctl journal repair), restore it, and remove {damage.name}.",
     ]
     alarm(log, "RECOVERY", "\n".join(lines))
 
@@ -320,7 +322,7 @@ def _open(
         if not (is_unfinished or damage.is_there):
             newest = with_qlist(directory, newest, limits, synced=outlives_power)
         if is_unfinished:
-            log.warning("partition %d: files of %s were never finished; removed", partition_id, newest.timestamp)
+            log.warning("partition %d: removed the unfinished files of %s", partition_id, newest.timestamp)
             for name in (newest.qlist, newest.data, newest.journal):
                 if name is not None:
                     directory.remove(name)
@@ -404,7 +406,7 @@ def _retire(directory: Directory, older: list[FileSet], files: PartitionFiles) -
         # The remains of a set after a power failure during its removal cannot be opened.
         if not finished and file_set.complete:
             log.warning(
-                "%s: not made from the files of %s, which are left alone", files.journal.name, file_set.timestamp
+                "%s: not created from the files of %s, which are left unchanged", files.journal.name, file_set.timestamp
             )
             continue
         for name in (file_set.journal, file_set.data, file_set.qlist):
@@ -432,7 +434,7 @@ def _unknown_headers(views: list[FileView]) -> Iterator[Fault]:
             continue  # reported by the validator
         known = len(initial_bytes(file_type, 0))
         if opened.first_record_offset != known:
-            reason = f"headers of {opened.first_record_offset} bytes, {known} are known"
+            reason = f"headers of {opened.first_record_offset} bytes, expected {known}"
             yield fault("header", view.name, known, reason)
 
 
@@ -452,5 +454,5 @@ def _recover(directory: Directory, files: PartitionFiles) -> Recovered | StoreDa
             damage = fault("qlist-record", files.qlist.name, _offset_of(queue, files), reason)
             return StoreDamaged(directory.path, [damage], False)
     if recovered.bytes_cut:
-        log.warning("%s: %d bytes behind the last whole record were cut off", files.journal.name, recovered.bytes_cut)
+        log.warning("%s: truncated %d bytes after the last complete record", files.journal.name, recovered.bytes_cut)
     return recovered

@@ -27,7 +27,7 @@ def with_qlist(directory: Directory, file_set: FileSet, limits: PartitionLimits,
     if file_set.qlist is not None and _has_magic(directory, file_set.qlist, limits.qlist):
         return file_set
     content = b""
-    reason = "no disk"
+    reason = "no disk space"
     names = _ledger_names(directory)
     journal = directory.open(file_set.journal, limits.journal)
     try:
@@ -40,9 +40,9 @@ def with_qlist(directory: Directory, file_set: FileSet, limits: PartitionLimits,
     if not content or not _write(directory, name, content, max(limits.qlist, len(content)), synced=synced):
         if content and file_set.qlist is None:
             directory.remove(name)
-        log.error("partition %d: %s is missing, and cannot be made: %s", partition_id, name, reason)
+        log.error("partition %d: %s is missing and cannot be recreated: %s", partition_id, name, reason)
         return file_set
-    log.warning("partition %d: %s was missing; made again from the cluster-state ledger", partition_id, name)
+    log.warning("partition %d: %s was missing; recreated from the cluster-state ledger", partition_id, name)
     return file_set._replace(qlist=name)
 
 

@@ -38,7 +38,7 @@ def load_plugin(group: str, plugin: PluginConfig, file: str, where: str, built_i
     raise ConfigError(
         file,
         f"{where}.name",
-        f"is {plugin.name!r}, which no installed package offers",
+        f"is {plugin.name!r}, which no installed package provides",
         f"install the package, or use one of {', '.join(known)}",
     )
 

@@ -123,9 +123,9 @@ class _Clusters:
         """Become a proxy to a cluster, if the files tell of it by now. Raises `ConfigError` if they are faulty."""
         cluster = reload_clusters(self._config).proxy_cluster(name)
         if cluster is None:
-            log.warning("Cluster (%s): is not known, and %s names none to be a proxy to", name, where(self._config))
+            log.warning("Cluster (%s): unknown, and %s has no definition of it for a proxy", name, where(self._config))
             return
-        log.info("Cluster (%s): is learned from %s", name, where(self._config))
+        log.info("Cluster (%s): definition loaded from %s", name, where(self._config))
         self._add(cluster)
         if self._is_running:
             self._proxy.clusters[name].start()
@@ -180,7 +180,7 @@ def _ready(config: NodeConfig) -> Callable[[], None]:
         log.info("BMQbrkr started successfully")
         if not config.clusters.proxy_clusters:
             log.warning(
-                "no cluster is known yet: %s is read again when somebody wants a domain whose file names a cluster",
+                "no cluster is known yet: %s is reread when a client opens a queue of a domain whose file names one",
                 where(config),
             )
         names = ", ".join(cluster.name for cluster in config.clusters.proxy_clusters) or "none yet"

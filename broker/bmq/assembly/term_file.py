@@ -56,7 +56,7 @@ class TermFile:
         """
         data = _packed(term)
         if os.pwrite(self._fd, data, 0) < len(data):
-            raise OSError(0, "the term was written in part only", str(self._path))
+            raise OSError(0, "the term was only partly written", str(self._path))
         os.fdatasync(self._fd)
         self._term = term
 
@@ -81,14 +81,14 @@ class TermFile:
             raise self._unreadable("does not begin with a number")
         term = int(digits)
         if data not in (_packed(term), digits + b"\n"):
-            raise self._unreadable("does not fit its checksum")
+            raise self._unreadable("does not match its checksum")
         if term > TERM_MAX:
-            raise self._unreadable(f"holds {term}, which no election comes to")
+            raise self._unreadable(f"holds {term}, which no election can reach")
         return term
 
     def _unreadable(self, reason: str) -> TermUnreadable:
         return TermUnreadable(
-            f"{self._path}: {reason}; this node may have voted, and does not know in which term: when the other nodes "
+            f"{self._path}: {reason}; this node may have voted in a term that it no longer knows: when the other nodes "
             "of the cluster have a leader, remove the file and start this node again"
         )
 

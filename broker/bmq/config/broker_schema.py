@@ -49,7 +49,7 @@ class LogController(Model):
     bsls_log_severity_threshold: str = "ERROR"
     """Accepted; has no effect."""
     console_severity_threshold: str = ""
-    """Least severity that is logged to the console."""
+    """Lowest severity that is logged to the console."""
     categories: tuple[str, ...] = ()
     """Accepted; has no effect."""
     syslog: SyslogConfig = SyslogConfig()

@@ -48,7 +48,7 @@ def refuse_unreachable(config: NodeConfig, places: Sequence[ClusterPlace], broke
                 raise ConfigError(
                     place.file,
                     f"{place.json_path}.nodes[{index}].transport.tcp.tls",
-                    "asks for TLS, and this broker trusts no authority",
+                    "requires TLS, but this broker trusts no certificate authority",
                     'name one, and a certificate, in "tlsConfig" of "appConfig"',
                 )
         if is_member:
@@ -75,8 +75,8 @@ def _check_member(config: NodeConfig, place: ClusterPlace, broker_file: str) -> 
         raise ConfigError(
             broker_file,
             "$.appConfig.authentication.anonymousCredential.disallow",
-            "lets nobody in without credentials, and this node has none for the others of its cluster",
-            'name a "credentialProvider" beside it',
+            "requires credentials, but this node has none for the other nodes of its cluster",
+            'configure a "credentialProvider", too',
         )
 
 
@@ -89,5 +89,5 @@ def _check_names(place: ClusterPlace) -> None:
                 place.file,
                 f"{place.json_path}.nodes[{index}].name",
                 "is empty" if not name else f"is {shown(name)}, as another node's is",
-                "give each node a name of its own: it proves by that who it is",
+                "give each node a unique name: it proves its identity by that name",
             )

@@ -114,7 +114,7 @@ class _Files:
         except OSError as failure:
             if failure.errno != errno.ENAMETOOLONG:
                 reason = (failure.strerror or type(failure).__name__).lower()
-                raise ConfigError(str(file), "", f"cannot be looked for: {reason}", "let it be found") from None
+                raise ConfigError(str(file), "", f"cannot be accessed: {reason}", "make it accessible") from None
             is_there = False
         return (str(file), read(DomainVariant, file)) if is_there else None
 
@@ -127,7 +127,7 @@ def _refuse_unmet_demands(broker: Configuration, file: str) -> None:
             raise ConfigError(
                 file,
                 f"$.appConfig.networkInterfaces.tcpInterface.listeners[{index}].tls",
-                "asks for TLS, and there is no certificate",
+                "requires TLS, but there is no certificate",
                 'name one in "tlsConfig" of "appConfig", or set it to false',
             )
 
@@ -170,7 +170,7 @@ def parse(model: type[M], text: bytes, file: str) -> M:
 
 
 def _no_constant(name: str) -> NoReturn:
-    raise ValueError(f"{name} is not a number of JSON")
+    raise ValueError(f"{name} is not a JSON number")
 
 
 # By pydantic's error type: what the value is not, and what to write.

@@ -106,7 +106,7 @@ class Event(Enum):
     OTHER_CESSION = "another node gives up"
     LEADER_GONE = "the node that it follows or supports is gone"
     QUORUM_GONE = "too few supporters are left"
-    TERM_UNKEPT = "a newer term cannot be kept"
+    TERM_UNKEPT = "a newer term cannot be stored"
     NODE_THERE = "a node is there"
 
 
@@ -122,8 +122,8 @@ class Act(Enum):
     PROPOSE = "ask all for their votes"
     SHOW = "send the node a heartbeat"
     SHOW_ALL = "send all a heartbeat"
-    CEDE = "tell all that it leads no longer"
-    LEAVE = "tell all that it takes part no longer"
+    CEDE = "tell all that it no longer leads"
+    LEAVE = "tell all that it no longer takes part"
     HURRY = "wait for a short time only"
 
 
@@ -440,13 +440,13 @@ class Election:
                 alarm(
                     log,
                     "CLUSTER",
-                    f"term {term} cannot be kept: {reason}; until it can, this node neither votes nor follows a leader "
-                    "of a newer term: make room on the disk of its store, or mend it",
+                    f"term {term} cannot be stored: {reason}; until it can, this node neither votes nor follows a "
+                    "leader of a newer term: free space on the disk of its store, or repair it",
                 )
             self._unkept = True
             return False
         if self._unkept:
-            log.info("node %d can keep terms again", self._links.own_id)
+            log.info("node %d can store terms again", self._links.own_id)
             self._unkept = False
         return True
 

@@ -278,7 +278,7 @@ class Metadata(StateExchange):
         if self.fsm_state in (State.LDR_HEALING_STG1, State.LDR_HEALING_STG2, State.STOPPED):
             # An ack of an advisory from before the new term: the state to be advised covers it.
             return
-        with Change(f"what node {node_id} says of the cluster's state", FormatError):
+        with Change(f"a cluster-state message of node {node_id}", FormatError):
             self.replicated.receive(node_id, data, frame)
 
     def on_control(self, node_id: int, message: ControlMessage) -> bool:
@@ -302,7 +302,7 @@ class Metadata(StateExchange):
             case FollowerClusterStateRequest():
                 self._apply(Event.FOL_CSL_RQST, Cause(node_id, message))
             case _:
-                log.info("node %d: a response that nobody waits for: %s", node_id, type(choice.choice).__name__)
+                log.info("node %d: unexpected response ignored: %s", node_id, type(choice.choice).__name__)
         return True
 
     # -- the machine
@@ -366,7 +366,7 @@ class Metadata(StateExchange):
         def bark() -> None:
             if self._watchdog is token:
                 self._watchdog = None
-                alarm(log, "RECOVERY", f"the cluster's state is not healed yet ({self._what_is_missing}): trying anew")
+                alarm(log, "RECOVERY", f"the cluster's state is not healed yet ({self._what_is_missing}): trying again")
                 self._apply(Event.WATCHDOG)
 
         self._timers.at(self._now.ms + delay_ms, bark)
@@ -446,7 +446,7 @@ class Metadata(StateExchange):
                 lambda number: PartitionPrimaryAdvisory(sequence_number=number, partitions=partitions)
             )
         except Full as full:
-            alarm(log, "CLUSTER", f"primaries cannot be assigned anew: {full}")
+            alarm(log, "CLUSTER", f"primaries cannot be reassigned: {full}")
             self._timers.at(self._now.ms + self._watchdog_ms // 10, self._reassign_lost)
 
     # -- what is committed

@@ -93,7 +93,7 @@ class Primaries:
             primary, lease_id = self.get(info.partition_id)
             same = primary in (None, info.primary_node_id)
             if info.primary_lease_id < lease_id or (info.primary_lease_id == lease_id and not same):
-                return f"partition {info.partition_id}: lease {info.primary_lease_id}, known is {lease_id}"
+                return f"partition {info.partition_id}: lease {info.primary_lease_id}, last known is {lease_id}"
         return self.excess(advisory.partitions)
 
     def excess(self, partitions: Iterable[PartitionPrimaryInfo]) -> str | None:
@@ -119,7 +119,9 @@ class Primaries:
         """Note a lease of which a partition has records: the next one must be above it."""
         known = max(self.get(partition_id)[1], self._leases.get(partition_id, 0))
         if lease_id > max(known, LEASE_TOLD_MAX):
-            log.error("partition %d: records of lease %d are not believed, known is %d", partition_id, lease_id, known)
+            log.error(
+                "partition %d: implausible records of lease %d ignored, last known is %d", partition_id, lease_id, known
+            )
             return
         self._leases[partition_id] = max(known, lease_id)
         self._spent |= {(partition_id, self.get(partition_id)[1])}

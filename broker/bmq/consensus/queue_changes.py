@@ -115,7 +115,7 @@ class QueueChanges:
         self._asked.clear()
         changes, self._changes = self._changes, {}
         for done in changes.values():
-            done(Refusal(StatusCategory.CANCELED, "The lead was lost", ClusterError.NOT_LEADER))
+            done(Refusal(StatusCategory.CANCELED, "Leadership was lost", ClusterError.NOT_LEADER))
 
     def stop(self) -> None:
         """Stop assigning."""

@@ -56,9 +56,9 @@ ADVISORIES = (
 class Role(Enum):
     """The role of this node in the replication of the ledger."""
 
-    RESTING = "no leader is known: nothing is taken in"
+    RESTING = "no leader is known: no records are accepted"
     FOLLOWING = "records come from the leader"
-    LEADING = "records come from here"
+    LEADING = "records come from this node"
 
 
 class ReplicatedLedger:
@@ -179,7 +179,7 @@ class ReplicatedLedger:
         """Handle a CLUSTER_STATE event. Raises FormatError if it is malformed."""
         record = parse_ledger_record(data, frame.body)
         if record.end != frame.end:
-            raise FormatError("ClusterStateEvent", record.end, f"{frame.end - record.end} bytes behind its record")
+            raise FormatError("ClusterStateEvent", record.end, f"{frame.end - record.end} bytes after its record")
         choice = received(ClusterMessage, record.body, EncodingType.BER).choice
         kind = LedgerRecordType(record.header.record_type)
         number = LedgerNumber(record.header.elector_term, record.header.sequence_number)
@@ -219,7 +219,7 @@ class ReplicatedLedger:
     def _take_advisory(self, node_id: int, number: LedgerNumber, advisory: Advisory, record: bytes) -> None:
         is_snapshot = isinstance(advisory, LeaderAdvisory)
         if not (self._in_step or is_snapshot):
-            log.info("advisory %s is ignored: this leader's snapshot is not here yet", tuple(number))
+            log.info("advisory %s is ignored: this leader's snapshot has not arrived yet", tuple(number))
             self._left_out = max(self._left_out, number)
             return
         if number <= self._left_out:
@@ -252,7 +252,7 @@ class ReplicatedLedger:
     def _take_commit(self, number: LedgerNumber, commit: LeaderAdvisoryCommit, record: bytes) -> None:
         advised = _number(commit.sequence_number_committed)
         if not self._in_step or advised not in self.ledger.uncommitted:
-            log.info("commit %s is ignored: advisory %s is not here", tuple(number), tuple(advised))
+            log.info("commit %s is ignored: advisory %s has not arrived", tuple(number), tuple(advised))
             return
         advisory = self.ledger.commit(number, advised, record)
         self._last = number

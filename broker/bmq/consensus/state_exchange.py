@@ -165,7 +165,7 @@ class StateExchange:
         if isinstance(choice, FollowerClusterStateResponse):
             excess = self._primaries.excess(choice.cluster_state_snapshot.partitions)
             if excess is not None:
-                log.error("the state that node %d tells is ignored: %s", node_id, excess)
+                log.error("the state reported by node %d is ignored: %s", node_id, excess)
                 self._apply(Event.FAIL_FOL_CSL_RSPN, Cause(node_id))
                 return
             self._apply(Event.FOL_CSL_RSPN, Cause(node_id, snapshot=choice.cluster_state_snapshot))

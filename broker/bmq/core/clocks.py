@@ -59,8 +59,8 @@ class Clocks:
         if abs(moved_s) > TOLERANCE_S:
             way = "forward" if moved_s > 0 else "back"
             text = (
-                f"The clock was set {way} by {span(abs(moved_s))}, or this machine stood still. Messages that are here "
-                "expire as if it had not been set; their records say what it says"
+                f"The clock was set {way} by {span(abs(moved_s))}, or this machine was suspended. Stored messages "
+                "expire as if it had not been set; new records carry the new time"
             )
             alarm(log, ALARM, text)
 

@@ -84,7 +84,7 @@ class ClusterView:
         if self.leader_node_id is None:
             if there < self.quorum:
                 found.append(
-                    f"there is no leader: {there} of {len(self.nodes)} nodes are there, {self.quorum} elect one"
+                    f"there is no leader: {there} of {len(self.nodes)} nodes are connected, {self.quorum} are needed"
                 )
             else:
                 found.append(f"there is no leader: an election is under way in term {self.term}")
@@ -108,7 +108,9 @@ def partition_problems(partition: PartitionView) -> list[str]:
     if not partition.is_active:
         return [f"{name} is not served yet: node {partition.primary_node_id}, its primary, heals it"]
     return [
-        f"node {replica.node_id} is no live copy of {name}" for replica in partition.replicas if not replica.is_live
+        f"node {replica.node_id} is not a live replica of {name}"
+        for replica in partition.replicas
+        if not replica.is_live
     ]
 
 

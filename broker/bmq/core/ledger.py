@@ -179,7 +179,7 @@ class Ledger:
             header, first = open_ledger(readable(file))
             name = parse_ledger_file_name(file.name)
             if name is not None and name.log_id != header.file_key:
-                reason = f"{header.file_key.hex().upper()} is not what the file's name says"
+                reason = f"{header.file_key.hex().upper()} does not match the file's name"
                 raise FormatError("LedgerFileHeader.file_key", 1, reason)
         except FormatError:
             if written_end(file) < LEDGER_FILE_HEADER.size:
@@ -202,7 +202,7 @@ class Ledger:
             raise FormatError("LedgerRecord", self.end, f"cannot be read, though a record follows at {following}")
         cut = zero_from(file, self.end)
         if cut:
-            log.warning("%s: %d bytes behind the last whole record were cut off", file.name, cut)
+            log.warning("%s: truncated %d bytes after the last complete record", file.name, cut)
         return self.end > first
 
     def lead(self, primaries: dict[int, PartitionPrimaryInfo]) -> None:

@@ -91,8 +91,8 @@ class Posted(Enum):
     """The result of a post that was not refused."""
 
     KEPT = "kept"
-    DUPLICATE = "kept before"
-    PENDING = "kept here, not yet by enough others"
+    DUPLICATE = "stored before"
+    PENDING = "stored here, not yet by enough replicas"
 
 
 # Looking up a member of an enumeration costs more than comparing it.

@@ -50,8 +50,8 @@ class Payloads:
             log,
             "STORAGE",
             f"Partition [{self._partition_id}]: the payload of message {message.guid.hex().upper()} at offset "
-            f"{message.offset} of DATA does not match its checksum, the disk may be failing. It is not delivered"
-            + (" before another node has given it." if has_copies else ", and no other node has it."),
+            f"{message.offset} of DATA does not match its checksum; the disk may be failing. It is not delivered"
+            + (" until another node has supplied it." if has_copies else ", and no other node has it."),
         )
         (self.wanted if has_copies else self.withheld)[key] = Unsound(queue_key, message, set())
 
@@ -72,7 +72,7 @@ class Payloads:
         key = queue_key, guid
         unsound = self.wanted.pop(key, None) or self.withheld.pop(key, None)
         if unsound is not None:
-            log.info("Partition [%d]: message %s is whole again", self._partition_id, guid.hex().upper())
+            log.info("Partition [%d]: message %s is intact again", self._partition_id, guid.hex().upper())
             self.settled.setdefault(queue_key, []).append(unsound.message)
 
     def give_up(self, unsound: Unsound) -> None:
@@ -83,8 +83,8 @@ class Payloads:
         alarm(
             log,
             "STORAGE",
-            f"Partition [{self._partition_id}]: no node that can be reached has message "
-            f"{unsound.message.guid.hex().upper()} whole. It is withheld, and asked for again",
+            f"Partition [{self._partition_id}]: no reachable node has an intact copy of message "
+            f"{unsound.message.guid.hex().upper()}. It is withheld and requested again",
         )
         self.settled.setdefault(unsound.queue_key, [])
 

@@ -39,12 +39,12 @@ class Admission:
             return None
         shown = self._shown(principal, names)
         if self._needs_proof:
-            return f"says that it is node {node_id}, '{node.name}', and {shown}, not as that node"
+            return f"claims to be node {node_id}, '{node.name}', but {shown}"
         address = address_of(entrance.peer)
         if self.origins.has(node_id, address):
             return None
         where = self.origins.shown(node_id)
-        return f"says that it is node {node_id}, '{node.name}', and comes from {address}, not from {where}; it {shown}"
+        return f"claims to be node {node_id}, '{node.name}', but connects from {address}, not from {where}; it {shown}"
 
     def may_have_moved(self, node_id: int, entrance: Entrance) -> bool:
         """Look up the address of a node that comes from elsewhere while its session waits; False if it cannot help."""

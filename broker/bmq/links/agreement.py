@@ -39,12 +39,12 @@ def disagreement(own: str, theirs: str) -> str | None:
     if not ours:
         return None
     if not theirs:
-        return "it tells no features"
+        return "it reports no features"
     if told is None:
         return None
     for name in _ALWAYS_TOLD:
         if name in ours and name not in told:
-            return f"it tells nothing of {name}"
+            return f"it does not report {name}"
     for name, value in told.items():
         if name in ours and ours[name] != value:
             return f"{name} is {value} there and {ours[name]} here"

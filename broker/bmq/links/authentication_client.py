@@ -79,7 +79,7 @@ class AuthenticationClient:
         if session.finished:
             return
         if isinstance(credential, str):
-            self._failed(f"cannot be authenticated at: {credential}")
+            self._failed(f"requires authentication, but there are no credentials: {credential}")
             return
         log.info("%s: authenticates with mechanism '%s'", session.description, credential.mechanism)
         request = AuthenticationRequest(mechanism=credential.mechanism, data=credential.data or None)
@@ -92,7 +92,7 @@ class AuthenticationClient:
         body = data[frame.body : frame.end]
         response = received(AuthenticationMessage, body, schema_encoding(frame.type_specific)).choice
         if not isinstance(response, AuthenticationResponse) or self._is_answered:
-            raise FormatError("AuthenticationMessage", frame.body, "is no response to a request of this broker")
+            raise FormatError("AuthenticationMessage", frame.body, "does not answer a request of this broker")
         self._is_answered = True
         if response.status.category is not StatusCategory.SUCCESS:
             self._failed(f"refused this broker's credentials: {response.status.message}")

@@ -108,11 +108,11 @@ class DialedSession(Session):
 
     def _on_answer(self, data: memoryview, frame: Frame) -> None:
         if frame.type != EventType.CONTROL:
-            raise FormatError("EventHeader.type", frame.body, "a broker that is dialed answers with its identity")
+            raise FormatError("EventHeader.type", frame.body, "the dialed broker did not answer with its identity")
         body = schema_message(data, frame.body, frame.end)
         answer = received(NegotiationMessage, body, EncodingType.BER).choice
         if not isinstance(answer, BrokerResponse):
-            raise FormatError("NegotiationMessage", frame.body, "a broker that is dialed answers")
+            raise FormatError("NegotiationMessage", frame.body, "the dialed broker did not answer as expected")
         if answer.result.category is StatusCategory.SUCCESS:
             accepted = self._dialer.accept(self._node_id, self, answer)
         else:

@@ -60,7 +60,7 @@ class Origins:
         host, found = self._hosts[node_id], self._of(node_id)
         if found == {host}:
             return host
-        return f"{host}, " + (", ".join(sorted(found)) or "which has no address that is known")
+        return f"{host}, " + (", ".join(sorted(found)) or "whose address is unknown")
 
     def renew(self, node_id: int, then: Callable[[], None]) -> bool:
         """Look up a node's host again, then call `then`; return False if it is too early, or the host is an address."""
@@ -85,7 +85,7 @@ class Origins:
 
     def _found(self, host: str, found: frozenset[str] | str) -> None:
         if isinstance(found, str):
-            log.warning("the host %s of a node cannot be looked up: %s", host, found)
+            log.warning("the host %s of a node cannot be resolved: %s", host, found)
         else:
             self._addresses[host] = frozenset(_normal(each) or each for each in found)
         for then in self._waiting.pop(host):

@@ -13,5 +13,5 @@ def risk_of_copies(wanted: int, nodes: int) -> str | None:
             "lose them"
         )
     if wanted > nodes:
-        return f"wait for {wanted} copies, and there are {nodes} nodes: none is acknowledged"
+        return f"wait for {wanted} copies, but there are only {nodes} nodes: none is acknowledged"
     return None

@@ -204,7 +204,7 @@ class Member:
     def retire(self) -> bool:
         """Ask the leader to move this node's partitions to other primaries; return True if done, or impossible."""
         if self.status is not NodeStatus.STOPPING:
-            log.info("this node hands its shards over")
+            log.info("this node hands over its partitions")
             self._set_status(NodeStatus.STOPPING)
             self.election.retire()
         # Both, so that the proxies' consumers confirm at the same time as others. The other members' do so until their
@@ -278,7 +278,7 @@ class Member:
 
     def peer_down(self, node_id: int) -> None:
         """Handle the loss of a link."""
-        log.warning("node %d is not connected any more", node_id)
+        log.warning("node %d has disconnected", node_id)
         del self.links.peers[node_id]
         self._judge_links()
         self.statuses.pop(node_id, None)
@@ -313,7 +313,9 @@ class Member:
         """Process an event from a node."""
         handler = self._on_event.get(frame.type)
         if handler is None:
-            raise FormatError("EventHeader.type", frame.body, f"a node sends no {EventType(frame.type).name}")
+            raise FormatError(
+                "EventHeader.type", frame.body, f"unexpected {EventType(frame.type).name} event from a node"
+            )
         handler(node_id, data, frame)
 
     # -- what comes
@@ -327,7 +329,7 @@ class Member:
     def _on_control(self, node_id: int, data: memoryview, frame: Frame) -> None:
         body = schema_message(data, frame.body, frame.end)
         message = received(ControlMessage, body, schema_encoding(frame.type_specific))
-        with Change(f"what node {node_id} says ({type(message.choice).__name__})", FormatError):
+        with Change(f"a message of node {node_id} ({type(message.choice).__name__})", FormatError):
             self._hear(node_id, message, frame)
 
     def _hear(self, node_id: int, message: ControlMessage, frame: Frame) -> None:
@@ -342,7 +344,9 @@ class Member:
                 self.requests.respond(node_id, message, ClusterMessage(choice=answer))
             case _:
                 if not self._take(node_id, message):
-                    log.warning("node %d: nobody waits for %s", node_id, Shown(message, frame.end - frame.body))
+                    log.warning(
+                        "node %d: unexpected response ignored: %s", node_id, Shown(message, frame.end - frame.body)
+                    )
 
     def _take(self, node_id: int, message: ControlMessage) -> bool:
         if self.requests.received(node_id, message):

@@ -98,7 +98,7 @@ class Peers:
             )
         difference = disagreement(me.cluster_features, them.features)
         if difference is not None:
-            return f"is configured otherwise: {difference}"
+            return f"has a different configuration: {difference}"
         return self._link(node_id, session, them.features)
 
     def failed(self, node_id: int, reason: str) -> None:
@@ -146,11 +146,11 @@ class Peers:
         if identity.cluster_name != me.cluster_name:
             return f"is of cluster '{identity.cluster_name}', this node of '{me.cluster_name}'"
         if node_id not in self.member.links.other_ids:
-            return f"is node {node_id}, which the cluster does not have beside this one, node {me.node_id}"
+            return f"is node {node_id}, which is not another node of this cluster (this is node {me.node_id})"
         if self._stopping:
-            return "comes while this node stops"
+            return "connects while this node is stopping"
         difference = disagreement(me.cluster_features, identity.features)
-        return None if difference is None else f"is configured otherwise: {difference}"
+        return None if difference is None else f"has a different configuration: {difference}"
 
     def _tell(self, key: int | None, session: Session, refusal: str) -> None:
         now_ms = self._node.now.ms
@@ -170,7 +170,7 @@ class Peers:
         self._links[node_id] = link
         self._redialer.begun(node_id)
         if older is not None:
-            older.end("the node has connected anew")
+            older.end("the node has connected again")
         self._node.sessions.pop(link.session.session_id, None)
         self.member.peer_up(node_id, link)
 

@@ -67,7 +67,7 @@ class QueueUpkeep:
     def _answered(self, uri: str, refusal: Refusal | None) -> None:
         """Handle the answer: the queue is removed, or it stays and is requested again later."""
         if refusal is not None:
-            log.info("queue '%s' stays for now: %s", uri, refusal)
+            log.info("queue '%s' is kept for now: %s", uri, refusal)
         self._queues.leaving.discard(uri)
         for opening in self._openings.pop(uri, []):
             opening()
@@ -147,11 +147,11 @@ class QueueUpkeep:
                     self._update_apps(info, config, added, [])
         where = f"the configuration of domain '{name}' at this node"
         if unnamed:
-            text = f"Queues have {names_of(unnamed)}, and {where} does not name them"
+            text = f"Queues have {names_of(unnamed)}, which {where} does not name"
             alarm(log, APPS_DIFFER, f"{text}. {REMEDY.format(name, 'the leader')}")
         if missing and not leads:
-            text = f"Queues lack {names_of(missing)}, and {where} names them"
-            remedy = "if they are to come, give all nodes this configuration, and send DOMAINS RECONFIGURE"
+            text = f"Queues lack {names_of(missing)}, which {where} names"
+            remedy = "to add them, give all nodes this configuration and send DOMAINS RECONFIGURE"
             alarm(log, APPS_DIFFER, f"{text}: {remedy} {name} to the leader.")
 
     def _config(self, name: str, *, loads: bool) -> DomainConfig | None:
@@ -218,7 +218,7 @@ class QueueUpkeep:
         try:
             change_apps(self._node.shards[info.partition_id], queue, added, removed)
         except Full as full:
-            log.error("queue '%s' keeps the apps that it had: %s", queue.uri, full)
+            log.error("queue '%s' keeps its former apps: %s", queue.uri, full)
             self._node.timers.at(self._node.now.ms + NO_ROOM_MS, lambda: self._update_again(queue))
             return
         queue.configure_domain(queue.config)

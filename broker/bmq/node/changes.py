@@ -49,7 +49,7 @@ QUEUES_WATERMARK = 0.8
 # Alarm that a domain's apps differ from those of its queues.
 APPS_DIFFER = "FANOUT_APPIDS_DIFFER"
 REMEDY = (
-    "They stay, and messages are kept for them: to remove them with what they are owed, send DOMAINS RECONFIGURE {} "
+    "They are kept, and messages are stored for them: to remove them and their messages, send DOMAINS RECONFIGURE {} "
     "to {}; to keep them, name them in the domain's configuration."
 )
 
@@ -110,11 +110,11 @@ def sync_apps_at_start(holder: Holder) -> None:
         try:
             sync_apps(holder, queue, queue.config, owed.get(queue.config.name, ()))
         except Full as full:
-            log.error("queue '%s' keeps the apps that it had: %s", queue.uri, full)
+            log.error("queue '%s' keeps its former apps: %s", queue.uri, full)
     for name, app_ids in owed.items():
         if app_ids:
             text = (
-                f"Messages are kept for {names_of(app_ids)} of domain '{name}', which its configuration does not name"
+                f"Messages are stored for {names_of(app_ids)} of domain '{name}', which its configuration does not name"
             )
             alarm(log, APPS_DIFFER, f"{text}. {REMEDY.format(name, 'this node')}")
 

@@ -23,7 +23,7 @@ INTERVAL_MS_MAX = 3_600_000
 
 class FsyncMode(Enum):
     NEVER = "never"
-    INTERVAL = "every so many milliseconds"
+    INTERVAL = "every N milliseconds"
     ALWAYS = "always"
 
 

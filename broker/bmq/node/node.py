@@ -339,7 +339,7 @@ class Node:
                 info = self._propose(uri, domain.config)
             shard = self.shards.get(info.partition_id)
             if shard is None:
-                message = f"Queue '{uri}' is in partition {info.partition_id}, which this node is not told to serve"
+                message = f"Queue '{uri}' is in partition {info.partition_id}, which this node does not serve"
                 raise Refusal(StatusCategory.NOT_READY, message, -1)
             apps = [(app.app_id, app.app_key) for app in info.app_ids]
             # An unrecordable queue must fail before the ledger names it.
@@ -433,4 +433,4 @@ def _no_brokers(session: Session, identity: ClientIdentity) -> str:
 
 
 def _no_administration(command: str, source: str) -> tuple[int, str]:
-    return -1, "This node is not administered"
+    return -1, "This node does not accept commands"

@@ -169,7 +169,7 @@ class Restoration:
             if name in node.domains:
                 node.queues[queue.uri] = queue
             else:
-                text = "queue '%s' is of no configured domain; its %d messages rest"
+                text = "queue '%s' belongs to no configured domain; its %d messages are kept"
                 log.warning(text, queue.uri, len(queue.messages))
         restored = [Restored(queue, self._arrived[key]) for key, queue in self.queues.items()]
         hold_expiry(restored, self._about, node.now, node.clocks)

@@ -87,4 +87,4 @@ class Rounds:
             if queue.is_root and has_been_idle(queue, holder.now.ms, holder.keepalive_ms):
                 holder.take_away(queue)
         except Full as full:
-            log.error("queue '%s' stays, though nobody uses it: %s", queue.uri, full)
+            log.error("unused queue '%s' is kept: %s", queue.uri, full)

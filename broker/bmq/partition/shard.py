@@ -284,7 +284,9 @@ class Shard:
             # No need to walk over all that is there, while others wait.
             if self._rolling is not None:
                 self._rolling.complete()
-            reason = f"the journal file of partition {self.partition_id} is full, {least} of {limits.journal} bytes due"
+            reason = (
+                f"the journal file of partition {self.partition_id} is full, {least} of {limits.journal} bytes reserved"
+            )
             self._begin_tight(reason, is_begun=is_begun)
             return
         try:
@@ -327,7 +329,7 @@ class Shard:
         self.tight = None
         self._full = ""
         self._alarmed = self._closed = False
-        log.info("Partition [%d]: has room for all that is due", self.partition_id)
+        log.info("Partition [%d]: has room for all reserved records", self.partition_id)
         return True
 
     @property
@@ -528,7 +530,7 @@ class Shard:
                 action(message)
         except Exception as error:
             raise Inconsistent(
-                f"what follows the copies of messages of partition {self.partition_id}", error
+                f"the actions after the replication of messages of partition {self.partition_id}", error
             ) from error
         if self.awaiting is awaiting:
             self._tells = False
@@ -748,7 +750,7 @@ class Shard:
         if not self.available:
             raise Full("STORAGE_FAILURE", f"partition {self.partition_id} is disabled")
         if self.tight is not None:
-            raise Full("STORAGE_FAILURE", f"partition {self.partition_id} is full, and has to be drained")
+            raise Full("STORAGE_FAILURE", f"partition {self.partition_id} is full and has to be drained")
         if self.is_closed_to_posts:
             raise Held
         files = self.files
@@ -759,7 +761,7 @@ class Shard:
             or files.journal_end + records * JOURNAL_RECORD_SIZE > self.limits.journal
         ):
             if FILE_HEADERS_SIZE_MAX + size > self.limits.data:
-                raise Full("STORAGE_FAILURE", f"{size} bytes are more than a DATA file of {self.limits.data} holds")
+                raise Full("STORAGE_FAILURE", f"{size} bytes do not fit into a DATA file of {self.limits.data} bytes")
             self._closed = True
             # So that the next message asks for room, too.
             self._journal_granted = self._data_granted = 0
@@ -828,7 +830,7 @@ class Shard:
         if self._rolling is not None:
             return
         if self.tight is not None:
-            raise Full("STORAGE_FAILURE", f"partition {self.partition_id} is full, and rolls over as it is drained")
+            raise Full("STORAGE_FAILURE", f"partition {self.partition_id} is full and rolls over when it is drained")
         self._declined_at = 0
         if self._may_slice():
             self._begin_slices(1.0)
@@ -899,7 +901,7 @@ class Shard:
             log.error("Partition [%d]: no new files: %s", self.partition_id, error.strerror)
             fresh = None
         if fresh is None:
-            raise Full("STORAGE_FAILURE", f"partition {self.partition_id}: no disk for new files")
+            raise Full("STORAGE_FAILURE", f"partition {self.partition_id}: no disk space for new files")
         return fresh
 
     def rollover_is_over(self) -> None:
@@ -937,7 +939,9 @@ class Shard:
         `Full` if too many wait already.
         """
         if self._waiting_bytes + size > WAITING_BYTES_MAX:
-            raise Full("STORAGE_FAILURE", f"partition {self.partition_id} rolls over, and too many posts wait for that")
+            raise Full(
+                "STORAGE_FAILURE", f"partition {self.partition_id} is rolling over, and too many posts are waiting"
+            )
         if self._lets_posts_in:
             # It had its turn, and has to wait for yet another rollover.
             self._waiting.appendleft((post, size))
@@ -1022,9 +1026,7 @@ class Shard:
                     self._rolling.change()
                     self._check_room(wanted)
                 elif self._is_declined(self.message_count):
-                    reason = (
-                        f"partition {self.partition_id} is full, and too much is alive for a rollover to be worth it"
-                    )
+                    reason = f"partition {self.partition_id} is full, and a rollover would free too little"
                     raise Full("STORAGE_FAILURE", reason)
                 else:
                     self._move(wanted)
@@ -1071,7 +1073,7 @@ class Shard:
             raise Full("STORAGE_FAILURE", f"partition {self.partition_id}: no new files: {error.strerror}") from None
         fresh = plan.copy(self.partition_id, timestamp, self.limits, records_due=self.due + SYNC_POINTS)
         if fresh is None:
-            raise Full("STORAGE_FAILURE", f"partition {self.partition_id}: no disk for new files")
+            raise Full("STORAGE_FAILURE", f"partition {self.partition_id}: no disk space for new files")
         self.change_files(fresh, lambda first_sync_point: plan.finish(fresh, first_sync_point), offsets_from=0)
         try:
             old.retire()
@@ -1080,7 +1082,7 @@ class Shard:
 
     def note_not_retired(self, old: PartitionFiles, error: OSError) -> None:
         """Note that old files cannot be archived. They are not needed: another process finds the newer ones whole."""
-        log.error("Partition [%d]: %s cannot be put away: %s", self.partition_id, old.journal.name, error.strerror)
+        log.error("Partition [%d]: %s cannot be archived: %s", self.partition_id, old.journal.name, error.strerror)
 
     def change_files(
         self, fresh: PartitionFiles, write_header: Callable[[int], None], offsets_from: int | None = None

@@ -170,7 +170,7 @@ class SlicedRollover:
         before = moving.fresh.data_end
         rows = self._pace(units * ROWS_PER_UNIT)
         if not moving.advance(rows, max(units, 1) * BYTES_PER_UNIT):
-            self.give_up(f"partition {self._shard.partition_id}: no disk for new files")
+            self.give_up(f"partition {self._shard.partition_id}: no disk space for new files")
             return
         if self._shard.outlives_power:
             # In parts, since flushing everything at the end would take long.
@@ -219,7 +219,7 @@ class SlicedRollover:
         assert moving is not None
         while moving.rows_left:
             if not moving.advance(moving.rows_left, 1 << 62):
-                self.give_up(f"partition {shard.partition_id}: no disk for new files")
+                self.give_up(f"partition {shard.partition_id}: no disk space for new files")
                 return
         fresh = moving.fresh
         records = shard.due + shard.records_held + SYNC_POINTS
@@ -227,7 +227,7 @@ class SlicedRollover:
             fresh.journal.reserve(fresh.journal_end + records * JOURNAL_RECORD_SIZE)
             and fresh.qlist.reserve(fresh.qlist_end + shard.qlist_held)
         ):
-            self.give_up(f"partition {shard.partition_id}: no disk for new files")
+            self.give_up(f"partition {shard.partition_id}: no disk space for new files")
             return
         self.is_changed = True
         shard.change_files(fresh, moving.finish)
@@ -235,7 +235,7 @@ class SlicedRollover:
     def give_up(self, reason: str) -> None:
         """Give up: the old files stay in use."""
         log.info(
-            "Partition [%d]: rollover of %s given up: %s", self._shard.partition_id, self._old.journal.name, reason
+            "Partition [%d]: rollover of %s abandoned: %s", self._shard.partition_id, self._old.journal.name, reason
         )
         self.refusal = reason
         self.is_over = True

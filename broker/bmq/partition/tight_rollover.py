@@ -112,7 +112,7 @@ class TightRollover:
 
     def give_up(self, reason: str) -> None:
         """Give up: the old files stay in use."""
-        text = "Partition [%d]: rollover of %s given up: %s"
+        text = "Partition [%d]: rollover of %s abandoned: %s"
         log.warning(text, self._shard.partition_id, self._old.journal.name, reason)
         self._fresh.remove()
         self._end()
@@ -137,17 +137,17 @@ class TightRollover:
         moving = yield from self._find()
         if not (yield from self._move(moving)):
             self.has_no_disk = True
-            self.give_up("no disk for new files")
+            self.give_up("no disk space for new files")
             return
         while self._shard.removals.catch_up(self._old, self._shard.now.ms):
             yield self._units
         if not self._makes_room:
-            self.give_up("it makes no room")
+            self.give_up("it frees no space")
             return
         end = self._fresh.journal_end + SYNC_POINTS * JOURNAL_RECORD_SIZE
         if not self._fresh.journal.reserve(end):
             self.has_no_disk = True
-            self.give_up("no disk for new files")
+            self.give_up("no disk space for new files")
             return
         assert len(self._alive) >= self._shard.message_count, "every message is in the files"
         self.is_changed = True

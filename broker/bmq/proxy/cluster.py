@@ -155,7 +155,7 @@ class ProxyCluster:
 
     def peer_down(self, node_id: int) -> None:
         """Handle the loss of the link to a node."""
-        log.warning("node %d of cluster '%s' is not connected any more", node_id, self.name)
+        log.warning("node %d of cluster '%s' has disconnected", node_id, self.name)
         del self.links.peers[node_id]
         self._hops.node_down(node_id)
         self.active.down(node_id)
@@ -170,11 +170,11 @@ class ProxyCluster:
         elif frame.type == EventType.CONTROL:
             body = schema_message(data, frame.body, frame.end)
             message = received(ControlMessage, body, schema_encoding(frame.type_specific))
-            with Change(f"what node {node_id} of cluster '{self.name}' says ({type(message.choice).__name__})"):
+            with Change(f"a message of node {node_id} of cluster '{self.name}' ({type(message.choice).__name__})"):
                 self._on_control(node_id, message)
         else:
             what = EventType(frame.type).name
-            raise FormatError("EventHeader.type", frame.body, f"a node sends no {what} to a proxy")
+            raise FormatError("EventHeader.type", frame.body, f"unexpected {what} from a node")
 
     def _on_control(self, node_id: int, message: ControlMessage) -> None:
         match message.choice:
@@ -188,7 +188,7 @@ class ProxyCluster:
             case _:
                 if not self._requests.received(node_id, message):
                     what = type(message.choice).__name__
-                    log.warning("node %d of cluster '%s': nobody waits for %s", node_id, self.name, what)
+                    log.warning("node %d of cluster '%s': unexpected response ignored: %s", node_id, self.name, what)
 
     def _on_status(self, node_id: int, status: NodeStatus) -> None:
         if self._leaving is not None and self._leaving.node_id == node_id and status is NodeStatus.AVAILABLE:

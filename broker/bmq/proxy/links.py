@@ -155,7 +155,7 @@ class UpstreamLinks:
     def _leave(self, node_id: int) -> None:
         link = self._links.pop(node_id)
         self._hub.peer_down(node_id)
-        link.end("is not needed: others are as good")
+        link.end("surplus link closed: other nodes serve as well")
 
     # -- dialing
 
@@ -170,7 +170,7 @@ class UpstreamLinks:
     def accept(self, node_id: int, session: Session, answer: BrokerResponse) -> PeerLink | str:
         """See `Dialer`."""
         if self._stopping:
-            return "is not wanted any more: this broker stops"
+            return "is disconnected: this broker is stopping"
         self._tell_status[node_id] = tells_status(answer.broker_identity)
         return PeerLink(self, node_id, session, self._receive, self._node.identity.upstream_heartbeats_missed_max)
 

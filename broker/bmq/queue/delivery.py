@@ -50,7 +50,7 @@ class Outcome(Enum):
 
     SENT = "sent"
     ASIDE = "put aside"
-    STOP = "nobody has room"
+    STOP = "no consumer has room"
 
 
 # Looking up a member of an enumeration costs as much as the rest of a delivery's bookkeeping.

@@ -133,9 +133,7 @@ def hold_expiry(restored: Iterable[Restored], about: Restoring, now: Now, clocks
     if by_record:
         for queue, _ in by_record:
             queue.expiry_hold = Hold(now, clocks, waits_for_clock=False)
-        text = (
-            "by their records' times, though the primary that wrote them had let them live: its clock may have been set"
-        )
+        text = "by their records' times, although their primary had not expired them: its clock may have been set"
         _tell(by_record, about, f"{text}. They expire {_later(by_record)}")
 
 
@@ -148,9 +146,9 @@ def _judge_gap(due: list[Due], about: Restoring, now: Now, clocks: Clocks) -> No
         text += ", and like another node's. If the former primary's was behind, give them longer to live"
         _tell(due, about, f"{text}: they expire {_later(due)}")
     elif agrees is None:
-        _tell(due, about, f"{text}. If it is wrong, set it right: they expire {_later(due)}")
+        _tell(due, about, f"{text}. If it is wrong, correct it: they expire {_later(due)}")
     else:
-        _tell(due, about, f"{text}, and unlike all other nodes' clocks. They do not expire until it is set right")
+        _tell(due, about, f"{text}, and unlike all other nodes' clocks. They do not expire until it is corrected")
 
 
 def _later(due: list[Due]) -> str:

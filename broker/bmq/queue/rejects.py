@@ -97,7 +97,7 @@ class Rejects:
         try:
             self._poison.removed(app, sub_queue_id, message, attempts_max)
         except Exception as error:
-            self._source.faults.note(f"telling of a message that is removed from queue '{self._source.uri}'", error)
+            self._source.faults.note(f"reporting a message that is removed from queue '{self._source.uri}'", error)
         app.forget(message)
         if message.outstanding:
             self._source.log.confirm(message, app.key, ConfirmReason.REJECTED)

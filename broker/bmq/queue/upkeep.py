@@ -54,7 +54,7 @@ def _expire(queue: Queue) -> Task:
     queue.is_expiring = False
     if given_up:
         patience_ms = queue.config.deduplication_time_ms
-        log.warning("queue '%s': %d messages found no quorum in %d ms; removed", queue.uri, given_up, patience_ms)
+        log.warning("queue '%s': removed %d messages that reached no quorum in %d ms", queue.uri, given_up, patience_ms)
     if latest is not None and queue.config.message_ttl_s is not None:
         _log_expired(queue, queue.config.message_ttl_s, count, arrival_time(latest, queue.now))
 

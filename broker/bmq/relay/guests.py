@@ -89,7 +89,9 @@ class Guest:
     def receive(self, data: memoryview, frame: Frame) -> None:
         handler = self._on_event.get(frame.type)
         if handler is None:
-            raise FormatError("EventHeader.type", frame.body, f"a proxy sends no {EventType(frame.type).name}")
+            raise FormatError(
+                "EventHeader.type", frame.body, f"unexpected {EventType(frame.type).name} event from a proxy"
+            )
         handler(data, frame)
 
     def output_sent(self) -> None:
@@ -134,7 +136,7 @@ class Guest:
             case _:
                 if not self.downstream.on_request(message):
                     shown = Shown(message, frame.end - frame.body)
-                    log.warning("%s: nobody waits for %s", self.session.description, shown)
+                    log.warning("%s: unexpected response ignored: %s", self.session.description, shown)
 
     def _send(self, message: ControlMessage) -> None:
         self.session.send_event(build_schema_event(ber.encode(message)))

@@ -294,7 +294,7 @@ class Openings:
             self.sent.append(asked)
             self.upstream.request(OpenQueue(handle_parameters=asked), came)
         elif self.sent:
-            came(Status(category=StatusCategory.NOT_READY, code=0, message="what is asked for already has no answer"))
+            came(Status(category=StatusCategory.NOT_READY, code=0, message="an earlier request is still unanswered"))
         else:
             came(None)
 

@@ -126,7 +126,7 @@ class Posts:
             # The upstream would refuse them, and their posters are gone.
             self.forget_all()
         if self.unacknowledged:
-            log.info("queue '%s': %d posts are sent again", self._queue.uri, len(self.unacknowledged))
+            log.info("queue '%s': resending %d posts", self._queue.uri, len(self.unacknowledged))
         self._unsent = deque(self.unacknowledged)
         self._resending_to = self._openings.generation
 

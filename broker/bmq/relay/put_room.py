@@ -24,9 +24,9 @@ class PutRoom:
     def check(self, size: int) -> None:
         """Raise `Full` if there is no room for another post."""
         if self.messages >= self.messages_max:
-            raise Full("LIMIT_MESSAGES", f"{self.messages} posts are on their way")
+            raise Full("LIMIT_MESSAGES", f"{self.messages} posts are unacknowledged")
         if self.bytes + size > self.bytes_max:
-            raise Full("LIMIT_BYTES", f"{self.bytes} bytes of posts are on their way")
+            raise Full("LIMIT_BYTES", f"{self.bytes} bytes of posts are unacknowledged")
 
     def has(self, size: int, count: int) -> bool:
         """Return True if there is room for `count` more posts, of `size` bytes together."""

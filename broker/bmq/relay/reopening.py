@@ -171,7 +171,7 @@ class Reopening:
             alarm(
                 log,
                 "QUEUE_REOPEN_FAILURE",
-                f"error while reopening queue [{asked}, response: {answer}]: not asked again",
+                f"error while reopening queue [{asked}, response: {answer}]: not retried",
             )
             return
         log.warning(

@@ -78,7 +78,7 @@ class CopyRollover:
         elif moving.rows_left:
             before = self.fresh.data_end
             if not moving.advance(rows, max(1, units) * BYTES_PER_UNIT):
-                self.fault = f"no disk for what follows {self.old.journal.name}"
+                self.fault = f"no disk space for the files after {self.old.journal.name}"
             return 1 + rows // ROWS_PER_UNIT + (self.fresh.data_end - before) // BYTES_PER_UNIT
         else:
             self.is_copied = True

@@ -106,7 +106,7 @@ _RECEIPT_REQUESTED = int(StorageFlag.RECEIPT_REQUESTED)
 BATCH_BYTES_MIN = RECORDS_MIN * (STORAGE_HEADER.size + JOURNAL_RECORD_SIZE)
 
 
-# More is not cleared in one step: the partition is received anew, in slices.
+# More is not cleared in one step: the partition is fetched again, in slices.
 CUT_BYTES_MAX = 128 << 20
 LEASE_ID_MAX = 0xFFFF_FFFF
 NO_BOUND = 1 << 62
@@ -146,7 +146,7 @@ class Copy:
         self._attach(shard.files)
         self.position = last_position(shard.files)
         self._places = Places(shard.files)
-        self._places_before: Places | None = None  # of the shard's files, while it is received anew
+        self._places_before: Places | None = None  # of the shard's files, while it is fetched again
         self._rolling: CopyRollover | None = None  # until its new files are whole
         self._kept = NOWHERE  # the last record before them
         self._rolls_again = False  # the files end with a record that begins another
@@ -291,7 +291,7 @@ class Copy:
         at = files.journal_end
         if offset_words * WORD != at:
             if self._rolling is None or self._rolling.begins is not None:
-                raise OutOfStep(f"a record for {offset_words * WORD}, the journal is at {at}")
+                raise OutOfStep(f"a record for {offset_words * WORD}, the journal ends at {at}")
             self._begin_tail(self._rolling, record, offset_words * WORD)
             at = files.journal_end
         word, lease_id, magic = _any_record(record)
@@ -336,7 +336,7 @@ class Copy:
             raise OutOfStep(f"a message for {offset_dwords * DWORD}, DATA is at {start}")
         payload = payload_size(data, size, checksum) if size > DATA_HEADER.size else None
         if payload is None:
-            raise OutOfStep(f"{size} bytes are no DATA record, or not what their checksum says")
+            raise OutOfStep(f"{size} bytes are not a DATA record, or do not match their checksum")
         end = start + size
         if end > self._data_granted:
             if not files.data.reserve(end):
@@ -376,7 +376,7 @@ class Copy:
     def _no_room(self, file: StoreFile, end: int) -> OutOfStep:
         """Make the error for a file too small for `end`. A primary with completely filled files has larger ones."""
         if end <= len(file.buffer):
-            return OutOfStep(f"no disk for {end} bytes in {file.name}")
+            return OutOfStep(f"no disk space for {end} bytes in {file.name}")
         files, limits = self.files, self.shard.limits
         self.shard.limits = PartitionLimits(
             journal=max(limits.journal, 2 * end if file is files.journal else 0),
@@ -408,7 +408,7 @@ class Copy:
         old, shard, work = self.files, self.shard, self.shard.work
         fresh = PartitionFiles.create(old.directory, shard.partition_id, _timestamp(shard), shard.limits)
         if fresh is None:
-            raise OutOfStep(f"no disk for what follows {old.journal.name}")
+            raise OutOfStep(f"no disk space for the files after {old.journal.name}")
         self._kept = self.position
         rolling = self._rolling = CopyRollover(old, fresh, shard.partition_id)
         # No record is for 0. If the first record comes before the start of the tail is known here, it tells it.
@@ -441,7 +441,7 @@ class Copy:
                 self._finish_placing()
                 self._copy_all(self._rolling)
         except OutOfStep as error:
-            log.error("Partition [%d]: a rollover comes to nothing: %s", self.shard.partition_id, error)
+            log.error("Partition [%d]: a rollover is abandoned: %s", self.shard.partition_id, error)
         self._finish_placing()
 
     def _finish_placing(self) -> None:
@@ -452,7 +452,7 @@ class Copy:
     def _begin_tail(self, rolling: CopyRollover, record: memoryview, at: int) -> None:
         begins = rolling.tail_before(record, at) if record[0] >> 4 == _JOURNAL_OP else None
         if begins is None:
-            raise OutOfStep(f"a record for {at} cannot be the first behind a rollover")
+            raise OutOfStep(f"a record for {at} cannot be the first after a rollover")
         if not rolling.begin_tail(begins):
             raise self._no_room(rolling.tail.journal, at)
 
@@ -483,7 +483,7 @@ class Copy:
         if rolling.fault:
             return
         if rolling.begins is None and not rolling.begin_tail(rolling.fresh.ends):
-            rolling.fault = f"no disk for what follows {old.journal.name}"
+            rolling.fault = f"no disk space for the files after {old.journal.name}"
             return
         if not rolling.check():
             rolling.fault = f"what was carried over ends at {rolling.fresh.ends}, the primary's at {rolling.begins}"
@@ -598,7 +598,7 @@ class Copy:
         timestamp = _timestamp(shard)
         fresh = PartitionFiles.create(shard.files.directory, shard.partition_id, timestamp, shard.limits)
         if fresh is None:
-            raise OutOfStep("no disk for new files")
+            raise OutOfStep("no disk space for new files")
         clear_header(fresh)
         self._is_anew = True
         self._attach(fresh)
@@ -722,7 +722,7 @@ def _find(files: PartitionFiles, position: RecordNumber) -> int:
         return 0
     offset = offset_of(files, position)
     if offset is None:
-        raise OutOfStep(f"the primary's sync point {position} is not among what it sent")
+        raise OutOfStep(f"the primary's sync point {position} is not among the records that it sent")
     return offset
 
 

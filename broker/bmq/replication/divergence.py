@@ -18,9 +18,9 @@ __all__ = ["CASES", "Case", "Cure", "Kinship", "Verdict", "judge"]
 
 
 class Cure(Enum):
-    PUSH = "send what follows"
-    CUT = "cut off what follows, then ask again"
-    DROP = "drop everything, then ask again"
+    PUSH = "send the records that follow"
+    CUT = "truncate the records that follow, then ask again"
+    DROP = "drop all records, then ask again"
 
 
 class Kinship(NamedTuple):

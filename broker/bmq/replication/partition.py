@@ -338,7 +338,7 @@ class Partition(PrimaryActions, ReplicaActions):
             self.refuse(asked, StatusCategory.REFUSED, ClusterError.NOT_PRIMARY, "Not a primary under that lease")
             return
         if not self.believes(asked.node_id, request.latest_sequence_number):
-            text = "No leader has come to that lease"
+            text = "No leader has reached that lease"
             self.refuse(asked, StatusCategory.REFUSED, ClusterError.STORAGE_FAILURE, text)
             return
         self.fire(
@@ -437,7 +437,7 @@ class Partition(PrimaryActions, ReplicaActions):
             self.links.send(primary_id, build_receipt_event(self.partition_id, *position))
 
     def _roll_over_failed(self) -> None:
-        log.error("Partition [%d]: a rollover comes to nothing: %s", self.partition_id, self.copy.rollover_fault)
+        log.error("Partition [%d]: a rollover is abandoned: %s", self.partition_id, self.copy.rollover_fault)
         self._begins_anew = True
         self._buffered.clear()
         self._writing = None
@@ -464,8 +464,8 @@ class Partition(PrimaryActions, ReplicaActions):
                 log,
                 "STORAGE",
                 f"Partition [{self.partition_id}]: the payload of message {guid.hex().upper()} does not match its "
-                "checksum, the disk may be failing. The partition is received anew from its primary, "
-                f"node {self.primary_id}; then its damaged files are set aside",
+                "checksum, the disk may be failing. The partition is fetched again from its primary, "
+                f"node {self.primary_id}; after that its damaged files are set aside",
             )
             # Not in the midst of the step that wanted it.
             self._later(0, lambda: self.reapply_as_replica(Event.ISSUE_LIVESTREAM, NO_FACT))

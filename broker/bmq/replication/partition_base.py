@@ -312,7 +312,7 @@ class PartitionBase:
             waits_for = f"node {self.primary_id}, its primary, to serve it and to send it"
         elif not self.is_replica and (self.damaged or self.shard.damage.is_there):
             told = ", ".join(map(str, sorted(self._told))) or "none"
-            waits_for = f"{self.quorum} nodes with sound files to say how far they are (so far: {told})"
+            waits_for = f"{self.quorum} nodes with sound files to report their positions (so far: {told})"
         else:
             return
         own = (
@@ -322,8 +322,8 @@ class PartitionBase:
         alarm(
             log,
             "RECOVERY",
-            f"Partition [{self.shard.partition_id}] waits for {waits_for}{own}{others}. Start the nodes that are not "
-            "there. If they are lost for good, set a smaller election quorum; what only they had is then lost",
+            f"Partition [{self.shard.partition_id}] waits for {waits_for}{own}{others}. Start the missing nodes. "
+            "If they are lost for good, set a smaller election quorum; records that only they had are then lost",
         )
 
     @property
@@ -350,7 +350,7 @@ class PartitionBase:
             try:
                 self.copy.begin_anew()
             except OutOfStep as error:
-                log.error("Partition [%d]: cannot be received anew: %s", self.shard.partition_id, error)
+                log.error("Partition [%d]: cannot be fetched again: %s", self.shard.partition_id, error)
                 self.reapply_later(event, fact)
         self.standings[self.links.own_id] = self._own_standing()
 

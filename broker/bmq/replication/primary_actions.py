@@ -139,7 +139,7 @@ class PrimaryActions(PartitionBase):
         if end.primary_lease_id <= max(self.primary_lease_id, LEASE_TOLD_MAX):
             return True
         log.error(
-            "Partition [%d]: node %d says that it has records of lease %d, this one's is %d: that is not believed",
+            "Partition [%d]: implausible report of node %d ignored: it claims records of lease %d, this node has %d",
             self.shard.partition_id,
             node_id,
             end.primary_lease_id,
@@ -172,7 +172,7 @@ class PrimaryActions(PartitionBase):
         try:
             self.copy.begin_anew()
         except OutOfStep as error:
-            log.error("Partition [%d]: cannot be received anew: %s", self.shard.partition_id, error)
+            log.error("Partition [%d]: cannot be fetched again: %s", self.shard.partition_id, error)
             self._begins_anew = True
             self.reapply_primary_later(Event.WATCHDOG, Fact())
             return
@@ -203,7 +203,7 @@ class PrimaryActions(PartitionBase):
             )
             self._begin_primary_anew()
         else:
-            log.warning("Partition [%d]: cut back to %s", self.shard.partition_id, self.copy.position)
+            log.warning("Partition [%d]: truncated to %s", self.shard.partition_id, self.copy.position)
             self.standings[self.links.own_id] = self._own_standing()
 
     def pull(self, event: Event, fact: Fact) -> None:
@@ -338,7 +338,7 @@ class PrimaryActions(PartitionBase):
             self._want_lease_above(self.copy.position.primary_lease_id)
             return
         if not self._is_begun and not self.copy.is_full:
-            log.error("Partition [%d]: cannot be served: no disk for its first record", shard.partition_id)
+            log.error("Partition [%d]: cannot be served: no disk space for its first record", shard.partition_id)
             self.reapply_primary_later(event, fact)
             return
         # The age of messages follows from the last record that another primary has written.
@@ -348,7 +348,11 @@ class PrimaryActions(PartitionBase):
 
     def _want_lease_above(self, lease_id: int) -> None:
         """Request a higher lease from the leader, and heal again: under that lease, or to repeat the request."""
-        log.error("Partition [%d]: lease %d was written under before", self.shard.partition_id, self.primary_lease_id)
+        log.error(
+            "Partition [%d]: records were already written under lease %d",
+            self.shard.partition_id,
+            self.primary_lease_id,
+        )
         self.outdated(lease_id)
         self.reapply_primary_later(Event.WATCHDOG, NO_FACT)
 
@@ -363,7 +367,7 @@ class PrimaryActions(PartitionBase):
         self.taking_over = None
         self.shard.forget_restored()
         if isinstance(error, Unreadable):
-            text = "Partition [%d]: cannot be served: which messages were removed is in %s, which cannot be opened: %s"
+            text = "Partition [%d]: cannot be served: %s, which lists the removed messages, cannot be opened: %s"
             log.error(text, self.shard.partition_id, error.filename, error.strerror)
             self.reapply_primary_later(Event.WATCHDOG, Fact())
             return

@@ -44,7 +44,7 @@ def take_removals(shard: Shard, chunk: RecoveryChunk) -> None:
     """Store another node's removals. Raises FormatError if the chunk is not a complete block."""
     data = chunk.data
     if chunk.file_chunk_type != RecoveryFileChunkType.UNDEFINED or len(data) < _HEAD.size or not is_sound(chunk):
-        raise FormatError("RecoveryHeader", 0, "no block of removed messages, or not whole")
+        raise FormatError("RecoveryHeader", 0, "not a complete block of removed messages")
     last_s, age_ms, length = _HEAD.unpack_from(data)
     body = data[_HEAD.size : _HEAD.size + length]
     if len(body) != length or not 0 <= age_ms <= _AGE_MS_MAX or not 0 <= last_s < 1 << 40:

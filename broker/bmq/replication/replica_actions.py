@@ -140,9 +140,9 @@ class ReplicaActions(PartitionBase):
         """Truncate after a position, or everything: then the old files are kept until the new ones are complete."""
         if fact.begin == NOWHERE or self.copy.is_anew or not self.copy.cut(fact.begin):
             self._begins_anew = True
-            log.warning("Partition [%d]: is received anew", self.shard.partition_id)
+            log.warning("Partition [%d]: is fetched again", self.shard.partition_id)
         else:
-            log.warning("Partition [%d]: cut back to %s", self.shard.partition_id, self.copy.position)
+            log.warning("Partition [%d]: truncated to %s", self.shard.partition_id, self.copy.position)
 
     def answer_drop(self, event: Event, fact: Fact) -> None:
         self._answer_data(fact.asked, ReplicaDataType.DROP, fact.begin, fact.end)
@@ -157,7 +157,7 @@ class ReplicaActions(PartitionBase):
                 self.copy.settle()
                 self.copy.begin_anew()
             if fact.begin != self.copy.position:
-                raise OutOfStep(f"the primary begins behind {fact.begin}, this node is at {self.copy.position}")
+                raise OutOfStep(f"the primary begins after {fact.begin}, this node is at {self.copy.position}")
             self._check_received()
         except OutOfStep as error:
             self._not_received(error)
@@ -189,7 +189,7 @@ class ReplicaActions(PartitionBase):
         try:
             self.copy.write_all(*received, heals=True)
             if self.copy.position > receiving.end:
-                raise OutOfStep(f"{self.copy.position} is behind {receiving.end}, which was to be the last")
+                raise OutOfStep(f"{self.copy.position} is after {receiving.end}, the announced end")
             self._check_received()
         except OutOfStep as error:
             self._not_received(error)

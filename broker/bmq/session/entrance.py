@@ -120,17 +120,17 @@ class Entrance:
             self.on_authentication(data, frame)
             return
         if frame.type != EventType.CONTROL:
-            raise FormatError("EventHeader.type", frame.body, "a peer must say who it is before anything else")
+            raise FormatError("EventHeader.type", frame.body, "sent a message before negotiation")
         encoding = schema_encoding(frame.type_specific)
         identity = received(NegotiationMessage, data[frame.body : frame.end], encoding).choice
         if not isinstance(identity, ClientIdentity):
-            raise FormatError("NegotiationMessage", frame.body, "a peer that connects sends its identity")
+            raise FormatError("NegotiationMessage", frame.body, "sent a message other than its identity")
         if self.standing.principal is not None:
             self._identify(identity, encoding)
             return
         anonymous = self._host.authentications.anonymous
         if anonymous is None:
-            self._guest.end("did not authenticate, and nobody may be anonymous")
+            self._guest.end("did not authenticate, and anonymous peers are not allowed")
             return
         self._guest.paused = True
         then = partial(self._on_anonymous, identity, encoding, anonymous.mechanism)
@@ -142,13 +142,15 @@ class Entrance:
         encoding = schema_encoding(frame.type_specific)
         request = received(AuthenticationMessage, data[frame.body : frame.end], encoding).choice
         if not isinstance(request, AuthenticationRequest):
-            raise FormatError("AuthenticationMessage", frame.body, "a client sends no authentication response")
+            raise FormatError(
+                "AuthenticationMessage", frame.body, "sent an authentication response, which only brokers send"
+            )
         standing = self.standing
         if standing.pending:
             self._guest.log_improper("AUTHENTICATION while another is in progress")
             return
         if standing.principal is not None and request.mechanism.upper() != standing.mechanism:
-            self._guest.end("authenticates again by another mechanism")
+            self._guest.end("re-authenticates with another mechanism")
             return
         standing.pending = True
         done = partial(self._settle, partial(self._on_outcome, request.mechanism, encoding))

@@ -189,7 +189,7 @@ class Session:
                 self._on_event[frame.type](data, frame)
                 at = frame.end
         except FormatError as error:
-            self.end(f"sent bytes that are no valid event: {error}")
+            self.end(f"sent bytes that are not a valid event: {error}")
             return available
         self.bytes_in += at
         broker = self._broker
@@ -200,7 +200,7 @@ class Session:
     def _judge_backlog(self, broker: BrokerPeer) -> None:
         """End the session with a broker whose output has grown too large."""
         if self.backlog > broker.backlog_bytes_max and not self.finished:
-            text = f"takes nothing of what it is sent: {self.backlog} bytes wait, {broker.backlog_bytes_max} may"
+            text = f"does not read what it is sent: {self.backlog} bytes wait, the limit is {broker.backlog_bytes_max}"
             log.error("#TCP_BACKLOG %s: %s", self.description, text)
             self.end(text)
             self.out.clear()
@@ -242,7 +242,9 @@ class Session:
             self._on_event = [self._on_nothing] * EVENT_TYPES
 
     def _on_foreign(self, data: memoryview, frame: Frame) -> None:
-        raise FormatError("EventHeader.type", frame.body, f"a client sends no {EventType(frame.type).name}")
+        raise FormatError(
+            "EventHeader.type", frame.body, f"unexpected {EventType(frame.type).name} event from a client"
+        )
 
     def _on_nothing(self, data: memoryview, frame: Frame) -> None:
         """Ignore an event that is not handled in this state."""
@@ -306,10 +308,10 @@ class Session:
         now = self.host.now.ms
         if self.state is SessionState.NEGOTIATING:
             if now - self._since_ms > NEGOTIATION_TIMEOUT_MS:
-                self.end("said not who it is in time")
+                self.end("negotiation timed out")
             return
         if self.entrance.has_expired:
-            self.end("authenticated not again in time")
+            self.end("re-authentication timed out")
             return
         if self._broker is not None:
             self._judge_backlog(self._broker)

@@ -135,7 +135,7 @@ def make_qlist(journal: Buffer, partition_id: int, names: Mapping[bytes, LedgerN
     behind = synced_at > (at[made[-1]] if made else -1)
     ends = JOURNAL_OP_RECORD.column(sync_points[behind], "qlist_file_offset_words")
     if made and starts[0] != len(head):
-        raise NotTold("the journal does not tell where the records were")
+        raise NotTold("the journal does not say where the records were")
     bounds = [*starts[1:], int(ends[0]) * WORD if len(ends) else None]
     entries = {n: _Entry(start, end) for n, start, end in zip(made, starts, bounds, strict=False)}
     out = bytearray(head)
@@ -164,7 +164,7 @@ def _texts(
             raise NotTold(f"the ledger has no queue {key.hex().upper()} in partition {partition_id}")
         read = _read_history([_Step(ops[n], entries.get(n)) for n in numbers], key, known)
         if read is None:
-            raise NotTold(f"the ledger does not tell which apps queue '{known.uri}' had")
+            raise NotTold(f"the ledger does not say which apps queue '{known.uri}' had")
         texts.update(zip((n for n in numbers if n in entries), read, strict=True))
     return texts
 

@@ -399,7 +399,7 @@ def data_headers(files: PartitionFiles, offsets: NDArray[np.int64]) -> tuple[lis
     """Read the DATA records at `offsets`: size of the application's data, presence of properties, schema id."""
     buffer = files.data.buffer
     if offsets.size and int(offsets.max()) + DATA_HEADER.size > len(buffer):
-        raise FormatError("MessageRecord.message_offset_dwords", int(offsets.max()), "lies behind the end of DATA")
+        raise FormatError("MessageRecord.message_offset_dwords", int(offsets.max()), "lies after the end of DATA")
     rows = np.frombuffer(buffer, np.uint8)[offsets[:, None] + np.arange(DATA_HEADER.size)].reshape(-1)
     headers = rows.view(DATA_HEADER.dtype)
     sizes = DATA_HEADER.column(headers, "message_words").astype(np.int64) * WORD

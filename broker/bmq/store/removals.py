@@ -185,7 +185,7 @@ class Removals:
         try:
             self._directory.remove(name)
         except OSError as error:
-            log.warning("%s cannot be removed, and is not needed any longer: %s", name, error.strerror)
+            log.warning("obsolete file %s cannot be removed: %s", name, error.strerror)
 
     def cut(self, files: PartitionFiles) -> None:
         """Note that the last records of a journal were truncated."""
@@ -269,8 +269,8 @@ class Removals:
                 if not self._lacks_room:
                     self._lacks_room = True
                     log.error(
-                        "Partition [%d]: no room to keep which messages were removed: those that are sent again after "
-                        "the next restart or change of primary may be delivered again",
+                        "Partition [%d]: no room to record which messages were removed: messages that are resent after "
+                        "the next restart or change of primary may be delivered twice",
                         self._partition_id,
                     )
                 return
@@ -367,8 +367,8 @@ class Removals:
         rolled_over_s = _rolled_over_s(files)
         if not found and rolled_over_s is not None and (newest_s - rolled_over_s) * 1000 < self.retention_ms:
             log.warning(
-                "Partition [%d]: which messages were removed before the last rollover is not known here: "
-                "those that are sent again may be delivered again",
+                "Partition [%d]: the messages removed before the last rollover are not known here: "
+                "messages that are resent may be delivered twice",
                 self._partition_id,
             )
 
@@ -415,7 +415,7 @@ def _blocks(name: str, content: bytes) -> Iterator[Block]:
     data = memoryview(content)
     at = len(FILE_MAGIC)
     if len(data) >= at and data[:at] != FILE_MAGIC:
-        log.warning("%s: not a file of ours; ignored", name)
+        log.warning("%s: not a file of removed messages; ignored", name)
         return
     while at + _HEAD.size <= len(data):
         magic, length, last_s, ms, journal, checksum = _HEAD.unpack_from(data, at)
@@ -424,7 +424,7 @@ def _blocks(name: str, content: bytes) -> Iterator[Block]:
         body = data[at + _HEAD.size : at + _HEAD.size + length]
         fields = magic, length, last_s, ms, journal
         if magic != _BLOCK_MAGIC or len(body) < length or _checksum(fields, body) != checksum:
-            log.warning("%s: not whole from offset %d on; messages removed then may be delivered again", name, at)
+            log.warning("%s: damaged from offset %d on; messages removed since may be delivered twice", name, at)
             return
         at += _HEAD.size + length
         yield Block(last_s, ms, journal, body)

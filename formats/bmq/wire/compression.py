@@ -35,7 +35,7 @@ def decompress(data: Buffer, algorithm: int, size_max: int = DECOMPRESSED_SIZE_M
     if len(out) > size_max:
         raise FormatError("zlib", 0, f"inflates to more than {size_max} bytes")
     if not stream.eof:
-        raise FormatError("zlib", len(data), "the stream is cut short")
+        raise FormatError("zlib", len(data), "the stream is truncated")
     if stream.unused_data:
         raise FormatError("zlib", len(data) - len(stream.unused_data), "something follows the stream")
     return out

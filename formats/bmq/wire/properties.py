@@ -196,7 +196,7 @@ def _spans(data: Buffer, schema_id: int) -> list[tuple[int, int, int, int]]:
 def encode_properties(properties: Iterable[Property], schema_id: int) -> bytes:
     """The area, padded, of properties in the order of their names, as the reference writes them.
 
-    ValueError for no properties, more than 255, a name that comes twice, or a value that its type cannot hold.
+    ValueError for no properties, more than 255, a name that appears twice, or a value that its type cannot hold.
     """
     parts = sorted((_encoded(each.name), each.type, _value_bytes(each)) for each in properties)
     if not 1 <= len(parts) <= PROPERTIES_MAX or len({name for name, _, _ in parts}) != len(parts):

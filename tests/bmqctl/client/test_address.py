@@ -40,5 +40,5 @@ def test_an_address_is_a_host_and_a_port(text: str, wanted: tuple[str, int]) -> 
     ],
 )
 def test_what_is_none_is_refused(text: str) -> None:
-    with pytest.raises(BadAddress, match="is no address of a broker: tcp://HOST:PORT"):
+    with pytest.raises(BadAddress, match="is not the address of a broker: expected tcp://HOST:PORT"):
         parse_address(text)

@@ -111,7 +111,7 @@ def test_a_broker_does_not_ask_for_credentials() -> None:
     machine = machine_with()
     message = AuthenticationMessage(choice=AuthenticationRequest(mechanism="BASIC"))
     (stopped,) = machine.receive(build_schema_event(ber.encode(message), EventType.AUTHENTICATION), 0)
-    assert stopped == Stopped("the broker refused our credentials: it asks us for credentials")
+    assert stopped == Stopped("the broker refused our credentials: it requested credentials from this client")
 
 
 def test_an_answer_to_what_was_not_asked_is_no_protocol() -> None:

@@ -181,7 +181,7 @@ def test_places_without_a_record_are_counted(tmp_path: Path) -> None:
     assert found.exit_code == 1
     (partition,) = json.loads(found.stdout)["partitions"]
     assert (partition["b"]["unreadable"], partition["status"]) == (1, "diverged")
-    assert "1 places hold no record and were left out" in found.stderr
+    assert "1 slots hold no record and were skipped" in found.stderr
 
 
 def test_partitions_of_one_side_only(tmp_path: Path) -> None:

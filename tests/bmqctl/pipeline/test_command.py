@@ -118,7 +118,7 @@ def test_damaged_records_are_pointed_out(this_session: None, tmp_path: Path) -> 
     done = run(written.save(tmp_path / "store"), "--out", tmp_path / "out")
     assert done.exit_code == 0
     assert done.stderr == (
-        "bmqctl spark-export: 1 records are damaged, and not among them; "
+        "bmqctl spark-export: 1 records are damaged and were left out; "
         f"`bmqctl journal validate {tmp_path}/store` shows why\n"
     )
 
@@ -162,13 +162,13 @@ def test_what_cannot_be_done_is_refused_in_one_line(monkeypatch: pytest.MonkeyPa
     assert refusal(tmp_path / "gone", command="spark-report") == f"{tmp_path}/gone: no such file or directory"
     with monkeypatch.context() as no_spark:
         no_spark.setattr(launch, "local_session", None)
-        no_export = f"{out}: no export (there is no _bmqctl/manifest.json in it)"
+        no_export = f"{out}: not an export (_bmqctl/manifest.json is missing)"
         assert refusal("--export", out, command="spark-report") == no_export
         assert refusal(out, command="spark-verify") == no_export
     assert refusal(store, "--out", out, "--memory", "much") == "--memory much: expected a number and k, m, g or t"
     monkeypatch.setattr(java, "candidates", lambda: iter([tmp_path / "java"]))
     assert refusal(store, "--out", out) == (
-        f"Spark needs Java 17 to 22, and none was found ({tmp_path}/java does not run); "
+        f"Spark needs Java 17 to 22, but none was found ({tmp_path}/java does not run); "
         "pip install 'bmqctl[spark]' brings one"
     )
     assert not out.exists()

@@ -48,7 +48,7 @@ def test_a_dry_run_reads_all_and_says_what_would_go_where(store: Path) -> None:
     assert rows[1][:4] == [FANOUT, "bmq://bmq.test.mem.fanout/replayed", "6", "6"]
     assert rows[2][:4] == [PRIORITY, "bmq://bmq.test.mem.priority/replayed", "5", "5"]
     assert rows[3] == ["in", "all", "11", "11", f"{6 * 9 + 4 * 10 + 3300:,}"]
-    assert result.stdout.splitlines()[4].startswith("11 of 11 messages fit to post, and nothing was posted, in ")
+    assert result.stdout.splitlines()[4].startswith("11 of 11 messages could be posted; nothing was posted, in ")
 
 
 def test_damaged_messages_are_counted_and_told(store: Path) -> None:
@@ -58,7 +58,7 @@ def test_damaged_messages_are_counted_and_told(store: Path) -> None:
     assert result.exit_code == 1
     found = account(result)
     assert (found["selected"], found["posted"], found["unreadable"]) == (11, 10, 1)
-    assert "its checksum is not the one that the journal has" in result.stderr
+    assert "its checksum does not match the journal" in result.stderr
 
 
 def test_damaged_journals_are_told(store: Path) -> None:
@@ -93,7 +93,7 @@ def test_all_messages_of_the_reference_s_stores_can_be_read(tmp_path: Path, name
         (["--where", "region =="], "--where: syntax error"),
         (["--where", "true"], "--where: expression does not use any properties"),
         (["--guid", "xyz"], "--guid xyz: a GUID has 32 hexadecimal digits"),
-        (["--queue", "bmq://a/b"], "--queue bmq://a/b: the store names none such"),
+        (["--queue", "bmq://a/b"], "--queue bmq://a/b: not in the store"),
         (["--since", "yesterday"], "'yesterday' is no time"),
         (["--since", "5", "--until", "5"], "--since must be before --until"),
         (["--partition", "7"], "--partition 7: "),
@@ -118,9 +118,9 @@ def test_no_store_no_broker(store: Path, tmp_path: Path) -> None:
     assert f"no broker at 127.0.0.1:{port}: " in alone.stderr
     data = only(store, FileType.DATA.extension)
     assert f"{data} is a DATA file: name the .bmq_journal file beside it" in run(data).stderr
-    assert "is no file of a BlazingMQ store" in run(__file__).stderr
+    assert "is not a file of a BlazingMQ store" in run(__file__).stderr
     data.unlink()
-    assert "has no DATA file beside it" in run("--dry-run", store).stderr
+    assert "has no DATA file next to it" in run("--dry-run", store).stderr
 
 
 def test_a_guid_that_is_not_there_is_missed(store: Path) -> None:

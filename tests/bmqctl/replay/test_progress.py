@@ -55,7 +55,7 @@ os.kill(os.getpid(), signal.SIGKILL)
 @pytest.mark.parametrize(
     ("other", "reason"),
     [
-        (head(digest="e"), "is of another replay: of 10 messages, and these are 10 others"),
+        (head(digest="e"), "belongs to another replay: of 10 messages, and these are 10 others"),
         (head(messages=11), "of 10 messages, and these are 11 others"),
         (
             head()._replace(about={"--queue": ["bmq://a/p"], "--since": None}),
@@ -83,8 +83,8 @@ def test_two_at_a_time_do_not(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("damage", "reason"),
     [
-        (lambda content: b"", "is no state of a replay"),
-        (lambda content: b"something else\n" * 1000, "is no state of a replay"),
+        (lambda content: b"", "is not the state of a replay"),
+        (lambda content: b"something else\n" * 1000, "is not the state of a replay"),
         (lambda content: content.replace(b"bmqctl-replay 1", b"bmqctl-replay 2", 1), "another version"),
         (lambda content: content[:-1], "is damaged"),
         (lambda content: content + b"\0", "is damaged"),

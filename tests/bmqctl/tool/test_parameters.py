@@ -28,7 +28,7 @@ def test_an_endpoint_is_a_host_and_a_port() -> None:
     "text", ["", "localhost:30114", "http://x:1", "tcp://x", "tcp://:1", "tcp://x:70000", "tcp://[x:1", "tcp://x:1/y"]
 )
 def test_what_is_no_endpoint_is_refused(text: str) -> None:
-    with pytest.raises(BadAddress, match="is no address of a broker"):
+    with pytest.raises(BadAddress, match="is not the address of a broker"):
         parse_endpoint(text)
 
 

@@ -215,7 +215,7 @@ def test_nobody_listens() -> None:
     ("options", "why"),
     [
         (["--mode", "manual"], "mode must be one of"),
-        (["-b", "nowhere"], "'nowhere' is no address"),
+        (["-b", "nowhere"], "'nowhere' is not the address"),
         (["--subscriptions", "[1"], "--subscriptions is no JSON"),
         (["--messageProperties", "[1]"], "'messageProperties' must be an object"),
         (["--messagepattern", "m", "-m", "5"], "exclude each other"),

@@ -157,7 +157,7 @@ def test_fault_in_what_is_due_is_noted_and_one_in_a_step_ends_the_process() -> N
     node.tick()
     node.leave()
     assert node.faults.others == 2
-    with pytest.raises(Inconsistent, match="the end of a step was cut short by ValueError: step"):
+    with pytest.raises(Inconsistent, match="the end of a step was interrupted by ValueError: step"):
         node.end_step()
 
 

@@ -80,7 +80,7 @@ def test_one_session_ends_and_no_other(
     (record,) = (each for each in caplog.records if each.name == "broker.faults")
     assert record.exc_info is not None
     assert record.exc_info[1] is error
-    assert "the session is ended by a fault of this broker" in record.getMessage()
+    assert "the session is closed because of a fault of this broker" in record.getMessage()
 
 
 def test_what_leaves_the_node_inconsistent_ends_the_loop(rig: Rig, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -92,7 +92,7 @@ def test_what_leaves_the_node_inconsistent_ends_the_loop(rig: Rig, monkeypatch: 
         with pytest.raises(EOFError):
             await faulty.ask(OpenQueue(handle_parameters=handle(1, URI, READ)))
 
-    with pytest.raises(Inconsistent, match="a change was cut short by KeyError: 'x'"):
+    with pytest.raises(Inconsistent, match="a change was interrupted by KeyError: 'x'"):
         serve(rig, test)
 
 
@@ -232,7 +232,7 @@ def test_a_fault_of_the_node_ends_the_loop_by_name(
             await peer.say_who(identity())
         assert await peer.is_closed()
 
-    with pytest.raises(Inconsistent, match=f"^{name} was cut short by "):
+    with pytest.raises(Inconsistent, match=f"^{name} was interrupted by "):
         serve(rig, test)
 
 
@@ -262,14 +262,14 @@ def test_few_tracebacks_are_logged_however_many_faults_there_are(rig: Rig, caplo
     faults.note("later work", KeyError("x"))
     assert [each.getMessage() for each in caplog.records[TOLD_MAX:]] == [
         "5 more faults were not logged in the last 60 s",
-        "later work failed by a fault of this broker: KeyError: 'x'",
+        "later work failed because of a fault of this broker: KeyError: 'x'",
     ]
 
 
 def test_the_process_ends_with_a_code_of_its_own_and_one_line(capsys: pytest.CaptureFixture[str]) -> None:
     assert _guarded(fail_with(Inconsistent("a change", KeyError("x")))) == EXIT_INCONSISTENT  # type: ignore[arg-type]
     assert capsys.readouterr().err == (
-        "bmqctl: the broker ended on purpose: a change was cut short by KeyError: 'x'; start it again\n"
+        "bmqctl: the broker terminated deliberately: a change was interrupted by KeyError: 'x'; start it again\n"
     )
 
 

@@ -97,7 +97,7 @@ def test_connections_beyond_the_limit_are_closed_and_no_other(caplog: pytest.Log
     # Others may have something to say: the clock of the rig is not this machine's.
     told = [record.getMessage() for record in caplog.records if record.name == "broker.server"]
     (line,) = {text.split(": ", 1)[1] for text in told}
-    assert line.startswith("2 connections are open, and no more may be (maxConnections")
+    assert line.startswith("2 connections are open, and no more are allowed (maxConnections")
 
 
 @contextmanager

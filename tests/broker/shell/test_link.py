@@ -240,7 +240,7 @@ def test_a_finished_machine_has_its_last_word() -> None:
     machine.finished = True
     found.flush()
     assert sock.sent == b"xxxx"
-    assert found.ended == "the session is over"
+    assert found.ended == "the session has ended"
 
 
 @pytest.mark.parametrize("event", [b"a", b"a" * 200])

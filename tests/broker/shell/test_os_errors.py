@@ -14,7 +14,7 @@ from broker.shell.os_errors import os_error_line
         (errno.EACCES, "; make it writable, or name another --dir"),
         (errno.EROFS, "; mount it for writing, or name another --dir"),
         (errno.ENOTDIR, "; name another --dir"),
-        (errno.ENOSPC, "; make room on its disk, or name another --dir"),
+        (errno.ENOSPC, "; free space on its disk, or name another --dir"),
         (errno.EIO, "; the disk failed: see the kernel's log"),
         (errno.EMFILE, "; raise the limit of open files (ulimit -n)"),
         (errno.EPIPE, ""),

@@ -82,7 +82,7 @@ class JournalRows:
         missing = index - self._index
         if missing and not self._unreadable:
             start = self._first + self._index * JOURNAL_RECORD_SIZE
-            yield {"index": self._index, "offset": start, "fault": f"zeros where {missing} records should be"}
+            yield {"index": self._index, "offset": start, "fault": f"zeros in place of {missing} records"}
         self.damaged |= bool(missing)
         self._index, self._unreadable = index + 1, False
         if isinstance(record, QueueOpRecord):

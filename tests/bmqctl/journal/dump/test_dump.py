@@ -123,8 +123,8 @@ def test_tables_stay_aligned_from_page_to_page(run: Run, golden: Golden) -> None
     [
         (b"", "is empty"),
         (bytes(4096), "starts with zeros"),
-        (b"plain text, and enough of it", "is no file of a BlazingMQ store"),
-        (b"BlazingMQ: a text that starts as a ledger does", "is no file of a BlazingMQ store"),
+        (b"plain text, and enough of it", "is not a file of a BlazingMQ store"),
+        (b"BlazingMQ: a text that starts as a ledger does", "is not a file of a BlazingMQ store"),
         (b"!bmqBMQ!\x48\x87" + bytes(22), "of unknown type 7"),
     ],
 )
@@ -166,7 +166,7 @@ def test_damaged_records_are_shown_in_their_place(run: Run, copy: Path) -> None:
     assert outcome.code == 1
     rows = lines(outcome)
     assert [(row["index"], row["offset"]) for row in rows if "fault" in row] == [(3, 224), (5, 344)]
-    assert rows[5]["fault"] == "zeros where 2 records should be"
+    assert rows[5]["fault"] == "zeros in place of 2 records"
     assert len(rows) == 603
     assert "fault" in run("dump", "--output", "json-line", "--type", "queue-op", file).out
     assert "is not '*rEc'" in run("dump", "--output", "table", file).out

@@ -228,7 +228,7 @@ def test_a_rollover_after_damages(broker: Broker) -> None:
         broker.write()
         broker.roll_over(alive=(2,))
         broker.write()
-        gap = "zeros where 1 records should be"
+        gap = "zeros in place of 1 records"
         assert told(follower) == [1, gap, 2, gap, 3, gap, 4, 5]
 
 
@@ -332,10 +332,10 @@ def test_the_command_until_its_reader_leaves(broker: Broker) -> None:
 @pytest.mark.parametrize(
     ("arguments", "reason"),
     [
-        (["--until", "5"], "an end"),
+        (["--until", "5"], "an upper bound"),
         (["--seqnum", "1-1"], "single records"),
-        (["--output", "json-pretty"], "has no end"),
-        (["--output", "arrow"], "has no end"),
+        (["--output", "json-pretty"], "needs an end"),
+        (["--output", "arrow"], "needs an end"),
     ],
 )
 def test_what_cannot_be_followed(run: Run, broker: Broker, arguments: list[str], reason: str) -> None:

@@ -40,7 +40,7 @@ def test_from_the_last_snapshot_on_or_all(run: Run, golden: Golden) -> None:
     assert last > 0
     outcome = run("ledger", "dump", file)
     assert (outcome.code, rows(outcome)) == (0, everything[last:])
-    assert f"{last} records before the last snapshot left out: --from-begin" in outcome.err
+    assert f"{last} records before the last snapshot skipped: --from-begin" in outcome.err
     outcome = run("ledger", "dump", "--from-begin", file)
     assert (outcome.code, rows(outcome), outcome.err) == (0, everything, "")
     assert rows(run("dump", file)) == everything
@@ -140,8 +140,8 @@ def test_usage(run: Run, golden: Golden, copy: Path, tmp_path: Path) -> None:
         ((empty,), "holds no files"),
         ((tmp_path / "none",), "No such file"),
         (("--type", "message", ledger), "snapshot, update, commit, ack"),
-        (("--seqnum", "x", ledger), "is no sequence number"),
-        (("--offset", "8", "--queue", LATE, ledger), "no other filter"),
+        (("--seqnum", "x", ledger), "is not a sequence number"),
+        (("--offset", "8", "--queue", LATE, ledger), "combined with other filters"),
         (("--since", "5", "--until", "4", ledger), "--since must be before"),
     ]:
         outcome = run("ledger", "dump", *arguments)

@@ -271,7 +271,7 @@ def test_what_cannot_be_printed(run: Run, golden: Golden, tmp_path: Path, monkey
     existing.write_text("")
     for arguments, reason in [
         (("--output", "parquet"), "needs --out"),
-        (("--out", tmp_path / "out.what"), "does not say the format"),
+        (("--out", tmp_path / "out.what"), "does not imply a format"),
         (("--out", existing), "exists"),
         (("--out", tmp_path / "none" / "out.csv"), "No such file"),
         (("--output", "table", "--out", tmp_path / "table.txt"), "terminal"),

@@ -155,11 +155,11 @@ def test_a_guid_that_comes_again_is_another_message(run: Run, tmp_path: Path, mo
 @pytest.mark.parametrize(
     ("arguments", "reason"),
     [
-        (["--outstanding", "--confirmed"], "give one of them"),
+        (["--outstanding", "--confirmed"], "give exactly one of them"),
         (["--confirmed", "--app", "foo"], "--app goes with --outstanding"),
         (["--outstanding", "--type", "queue-op"], "--outstanding: only records of type"),
-        (["--confirmed", "--offset", "44"], "no other filter"),
-        (["--confirmed", "--follow"], "known at the end"),
+        (["--confirmed", "--offset", "44"], "combined with other filters"),
+        (["--confirmed", "--follow"], "only known at the end"),
     ],
 )
 def test_contradictions(run: Run, golden: Golden, arguments: list[str], reason: str) -> None:

@@ -251,7 +251,7 @@ def test_records_that_lie_at_each_others_place(run: Run, store: Path, out: Path)
     change(only(store, JOURNAL), one, sound[JOURNAL][other : other + size])
     change(only(store, JOURNAL), other, sound[JOURNAL][one : one + size])
     report = repaired(run, store, out, code=0)
-    assert any("lay elsewhere" in note["reason"] for note in restored(report))
+    assert any("was out of place" in note["reason"] for note in restored(report))
     assert read_files(out) == sound
 
 
@@ -455,7 +455,7 @@ def test_a_replica_gets_its_ledger_from_the_leader(run: Run, store: Path, out: P
     flip(only(store, LEDGER), 60)
     (note,) = left_out(repaired(run, store, out, "--replica"))
     assert (note["file"], note["what"]) == (only(store, LEDGER).name, "FILE")
-    assert "the leader sends it anew" in note["reason"]
+    assert "the leader sends the rest again" in note["reason"]
     assert not list(out.glob("*.bmq_csl"))
 
 

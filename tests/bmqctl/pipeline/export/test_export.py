@@ -338,7 +338,7 @@ def test_files_that_the_driver_does_not_see_are_not_committed(
     store.message(Q, guid(1))
     sizes = Output.sizes
     monkeypatch.setattr(Output, "sizes", lambda self, name: {} if "run-" in name else sizes(self, name))
-    with pytest.raises(OutputError, match="one place to all executors"):
+    with pytest.raises(OutputError, match="a place shared by all executors"):
         export(spark, store.save(tmp_path / "store"), tmp_path / "out")
     monkeypatch.undo()
     assert read_manifest(open_output(str(tmp_path / "out"))) is None
@@ -363,8 +363,8 @@ def test_what_differs_is_told(spark: SparkSession, grown: tuple[WrittenStore, Pa
     (out / missing).unlink()
     (out / "messages" / "more.parquet").write_bytes(b"PAR1")
     assert sorted(differences(spark, out)) == [
-        "messages messages/more.parquet was not exported, but lies in the table",
-        f"records {flipped} has other bytes than were written (SHA-256)",
+        "messages messages/more.parquet was not exported, but is in the table",
+        f"records {flipped} has changed since it was written (SHA-256)",
         f"records {missing} is missing",
     ]
 
@@ -384,8 +384,8 @@ def test_a_store_that_differs_is_told_by_record(spark: SparkSession, tmp_path: P
     changed.deletion(Q, guid(1))  # later than the export: no difference
     changed.save(tmp_path / "store")
     assert differences(spark, tmp_path / "out") == [
-        "records partition 0, lease 1, record 4 is not the same in the store",
-        "messages partition 0, lease 1, record 4 is not the same in the store",
+        "records partition 0, lease 1, record 4 differs from the store",
+        "messages partition 0, lease 1, record 4 differs from the store",
     ]
     shorter = WrittenStore()
     shorter.queue(Q, "bmq://domain/priority")

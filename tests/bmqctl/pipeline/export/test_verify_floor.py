@@ -49,7 +49,7 @@ def test_a_journal_that_is_cut_while_it_is_read_is_an_error_that_names_it(tmp_pa
         [sys.executable, "-c", CUT_WHILE_READ, str(journal)], capture_output=True, text=True, timeout=60, check=False
     )
     assert (cut.returncode, cut.stderr) == (0, "")
-    assert cut.stdout.startswith(f"{journal}: cut off while it was read, or damaged: no sync point at offset ")
+    assert cut.stdout.startswith(f"{journal}: truncated while it was read, or damaged: no sync point at offset ")
 
 
 def test_a_journal_that_is_gone_is_an_error_that_names_it(tmp_path: Path) -> None:

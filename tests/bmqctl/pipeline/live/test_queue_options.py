@@ -50,15 +50,15 @@ def test_names_have_no_case_and_numbers_have_defaults() -> None:
 @pytest.mark.parametrize(
     ("options", "reason"),
     [
-        ({}, "queue: name the one to be consumed"),
+        ({}, "queue: name the queue to consume"),
         ({"queue": "my.domain/q"}, "queue: my.domain/q: Invalid scheme"),
-        ({"queue": QUEUE, "path": "/store"}, "path: no option of a queue"),
+        ({"queue": QUEUE, "path": "/store"}, "path: unknown option"),
         ({"queue": QUEUE, "broker": "ftp://x:1"}, "broker: ftp://x:1: expected tcp://HOST:PORT"),
         ({"queue": QUEUE, "broker": "tcp://x"}, "expected tcp://HOST:PORT"),
         ({"queue": QUEUE, "broker": "tcp://[x:1"}, "expected tcp://HOST:PORT"),
-        ({"queue": QUEUE, "maxUnconfirmed": "0"}, "maxUnconfirmed: 0 is no number from 1"),
-        ({"queue": QUEUE, "priority": "-1"}, "priority: -1 is no number from 0"),
-        ({"queue": QUEUE, "drainSeconds": "soon"}, "drainSeconds: soon is no time in seconds"),
+        ({"queue": QUEUE, "maxUnconfirmed": "0"}, "maxUnconfirmed: 0 is not a number of at least 1"),
+        ({"queue": QUEUE, "priority": "-1"}, "priority: -1 is not a number of at least 0"),
+        ({"queue": QUEUE, "drainSeconds": "soon"}, "drainSeconds: soon is not a number of seconds"),
     ],
 )
 def test_what_cannot_be_consumed(options: dict[str, str], reason: str) -> None:
@@ -69,14 +69,14 @@ def test_what_cannot_be_consumed(options: dict[str, str], reason: str) -> None:
 @pytest.mark.parametrize(
     ("columns", "options", "reason"),
     [
-        ({"payload": pa.binary()}, {}, "queue: say where the messages go"),
+        ({"payload": pa.binary()}, {}, "queue: name the queue to post to"),
         ({"payload": pa.binary()}, {"queue": f"{QUEUE}?id=foo"}, "not to one of its apps"),
         ({"payload": pa.binary()}, {"queue": QUEUE, "compression": "lz4"}, "compression: lz4 is none of none, zlib"),
-        ({"payload": pa.binary()}, {"queue": QUEUE, "colour": "red"}, "colour: no option of a queue"),
+        ({"payload": pa.binary()}, {"queue": QUEUE, "colour": "red"}, "colour: unknown option"),
         (
             {"body": pa.binary(), "n": pa.int32()},
             {"queue": QUEUE},
-            "no such column: they have body, n",
+            "no such column; their columns are body, n",
         ),
         ({"payload": pa.int32()}, {"queue": QUEUE}, "payload: int32 is neither binary nor string"),
         (with_properties(pa.string()), {"queue": QUEUE}, "properties: a string holds none"),
@@ -103,7 +103,7 @@ def test_what_cannot_be_posted(columns: dict[str, pa.DataType], options: dict[st
 
 
 def test_messages_cannot_be_overwritten() -> None:
-    with pytest.raises(BadOption, match="cannot be taken back"):
+    with pytest.raises(BadOption, match="cannot be withdrawn"):
         QueueWriter(struct({"payload": pa.string()}), {"queue": QUEUE}, overwrite=True)
 
 

@@ -217,7 +217,7 @@ def test_what_cannot_be_posted_or_consumed_fails_the_query(spark: SparkSession, 
     writer = rows.write.format("bmq").mode("append").option("broker", node.uri)
     with pytest.raises(PySparkException, match=r"cannot open bmq://no\.such\.domain/q"):
         writer.option("queue", "bmq://no.such.domain/q").save()
-    with pytest.raises(PySparkException, match="messages cannot be taken back"):
+    with pytest.raises(PySparkException, match="messages cannot be withdrawn"):
         rows.write.format("bmq").mode("overwrite").option("queue", queue_name()).save()
     query = sink.start(stream(spark, node, queue_name("bmq.test.persistent.fanout")), availableNow=True)
     with pytest.raises(StreamingQueryException, match="requires an appId"):

@@ -219,7 +219,7 @@ def test_the_page_of_one_message(tmp_path: Path) -> None:
     drawn, (ready, text, _) = browse(tmp_path / "report.html", of_one_message(), DRAWN, SHOWN)
     assert ready == "yes"
     assert drawn == {"throughput": 3, "backlog": 1, "latency": 0, "spread": 0, "outcomes": 1}
-    assert text.count("No app's confirm has a latency in these files.") == 2
+    assert text.count("These files contain no confirm with a latency.") == 2
 
 
 def test_the_page_of_a_thousand_queues(tmp_path: Path) -> None:

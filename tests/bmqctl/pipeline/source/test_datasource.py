@@ -118,7 +118,7 @@ def test_faults_end_a_job_only_if_asked(session: SparkSession, tmp_path: Path) -
     ("options", "said"),
     [
         ({"table": "people"}, "'people' is none of records, messages"),
-        ({"colums": "guid"}, "colums: no option of the format bmq"),
+        ({"colums": "guid"}, "colums: unknown option"),
         ({"columns": "colour"}, "records has no colour"),
     ],
 )

@@ -70,16 +70,16 @@ def test_schemas_are_written_as_in_spark(ddl: str, kind: pa.DataType) -> None:
     [
         ("", "'the end' where 'a name"),
         ("a", "'the end' where 'a name or type'"),
-        ("a int b", "'b' where the end"),
-        ("a thing", "'thing' is no type"),
-        ("a int, a int", "'a' comes twice"),
+        ("a int b", "'b' instead of the end"),
+        ("a thing", "'thing' is not a type"),
+        ("a int, a int", "'a' appears twice"),
         ("a array<int", "'the end' where '>' should be"),
         ("a map<int, int>", "strings for keys"),
         ("a decimal(40)", "1 to 38 digits"),
         ("a decimal(x)", "invalid literal"),
         ("a int not there", "'not' without 'null'"),
-        ("a; int", "'; int' is no part of a schema"),
-        ("5 int", "'5' is no name"),
+        ("a; int", "'; int' is not part of a schema"),
+        ("5 int", "'5' is not a column name"),
     ],
 )
 def test_a_schema_that_is_none_is_refused(ddl: str, said: str) -> None:
@@ -178,8 +178,8 @@ def test_avro_payloads_become_columns(tmp_path: Path) -> None:
     ("schema", "said"),
     [
         ('{"type": "long"}', "not of a record"),
-        ('{"type": "nothing"}', "no Avro schema"),
-        ('{"type": "record", "name": "A", "fields": [{"name": "a", "type": ["null", "A"]}]}', "A holds itself"),
+        ('{"type": "nothing"}', "not an Avro schema"),
+        ('{"type": "record", "name": "A", "fields": [{"name": "a", "type": ["null", "A"]}]}', "A contains itself"),
         ('{"type": "record", "name": "A", "fields": [{"name": "a", "type": ["int", "string"]}]}', "union of 2 types"),
         ("{", "Expecting property name"),
         ("nowhere.avsc", "No such file"),
@@ -237,10 +237,10 @@ def test_protobuf_payloads_become_columns(tmp_path: Path) -> None:
     ((value, fault),) = decode(read, b"\xff\xff")
     assert value is None
     assert fault is not None
-    with pytest.raises(BadOption, match=r"describes no message shop\.Nothing"):
+    with pytest.raises(BadOption, match=r"does not describe a message shop\.Nothing"):
         payload_fields(options("protobuf", str(tmp_path / "order.desc"), payloadMessage="shop.Nothing"))
     (tmp_path / "bad").write_bytes(b"\xff")
-    with pytest.raises(BadOption, match="is no FileDescriptorSet"):
+    with pytest.raises(BadOption, match="is not a FileDescriptorSet"):
         payload_fields(options("protobuf", str(tmp_path / "bad"), payloadMessage="shop.Order"))
 
 

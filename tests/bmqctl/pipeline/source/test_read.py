@@ -208,7 +208,7 @@ def test_a_message_that_is_not_in_its_file_ends_a_job_that_is_to_fail_fast(tmp_p
     store.save(tmp_path)
     for table in ("records", "messages"):
         assert [row["payload_size"] for row in read_rows(tmp_path, table=table)] == [7, None]
-        with pytest.raises(StoreError, match="bmq_data: no sound message at offset 64"):
+        with pytest.raises(StoreError, match="bmq_data: no intact message at offset 64"):
             read_rows(tmp_path, table=table, mode="failfast")
 
 

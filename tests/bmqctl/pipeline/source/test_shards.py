@@ -130,7 +130,7 @@ def test_a_journal_file_stands_for_its_file_set(tmp_path: Path) -> None:
         ("nowhere", "no such file or directory"),
         ("*.bmq_journal", "nothing matches"),
         ("empty", "no journal"),
-        ("file", "no journal of a store"),
+        ("file", "not a journal of a store"),
         (".", r"did you mean .*/node, or .*/\*\?"),
     ],
 )

@@ -79,7 +79,7 @@ def test_executors_get_what_they_need(spark: SparkSession, tmp_path: Path, witho
     assert count == store.sequence_number
     assert code.endswith("bmqctl_code.zip/bmqctl/__init__.py")
     assert Path(arrow).parts[-3:] == ("bmqctl_packages", "pyarrow", "__init__.py")
-    assert steps[:2] == ["packing what the executors need", "submitting to Spark"]
+    assert steps[:2] == ["packing dependencies for the executors", "submitting to Spark"]
     assert {"writing", "committing"} <= set(steps)
     verdict = verify(spark, VerifyRequest(str(out)), quiet)
     assert verdict.differences == []

@@ -152,7 +152,7 @@ def test_disabling_and_rolling_over_partitions(node: Administered) -> None:
 def test_a_rollover_without_disk_fails(node: Administered) -> None:
     node.rig.directory.free = 0
     answer = node.ask("CLUSTERS CLUSTER local STORAGE PARTITION 0 ROLLOVER", -2)
-    assert answer == "Rollover failed on partition 0: partition 0: no disk for new files"
+    assert answer == "Rollover failed on partition 0: partition 0: no disk space for new files"
 
 
 @pytest.mark.parametrize("path", ["STATE ELECTOR", "STORAGE REPLICATION"])

@@ -82,7 +82,7 @@ def test_anonymous_may_be_told_to_fail() -> None:
 @pytest.mark.parametrize(
     ("members", "path", "reason"),
     [
-        ({"authenticators": [BASIC, BASIC]}, "authenticators[1]", "is a second one for mechanism BASIC"),
+        ({"authenticators": [BASIC, BASIC]}, "authenticators[1]", "is a second authenticator for mechanism BASIC"),
         ({"authenticators": [ANON]}, "anonymousCredential", "is missing"),
         (
             {
@@ -90,7 +90,7 @@ def test_anonymous_may_be_told_to_fail() -> None:
                 "anonymousCredential": {"credential": {"mechanism": "OAuth", "identity": "x"}},
             },
             "anonymousCredential.credential.mechanism",
-            "is OAUTH, which no authenticator has",
+            "is OAUTH, for which there is no authenticator",
         ),
         ({"authenticators": [OWN]}, "authenticators[0].name", "is 'OwnAuthenticator', which no installed package"),
     ],

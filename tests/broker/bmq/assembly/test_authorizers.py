@@ -59,13 +59,13 @@ def test_rules_are_enough(authorizer: dict[str, Any]) -> None:
 @pytest.mark.parametrize(
     ("members", "path", "reason"),
     [
-        ({"authorizer": {"name": "RuleAuthorizer"}}, "rules", "is missing, so nobody may do anything"),
+        ({"authorizer": {"name": "RuleAuthorizer"}}, "rules", "is missing, so every action is denied"),
         (
             {"authorizer": {"name": "DefaultAuthorizer"}, "rules": [{"actions": ["read"]}]},
             "rules",
-            "has rules, and authorizer 'DefaultAuthorizer' does not read them",
+            "has rules, and authorizer 'DefaultAuthorizer' does not use them",
         ),
-        ({"authorizer": {"name": "Guard"}}, "authorizer.name", "is 'Guard', which no installed package offers"),
+        ({"authorizer": {"name": "Guard"}}, "authorizer.name", "is 'Guard', which no installed package provides"),
     ],
 )
 def test_what_cannot_be_is_told_with_its_place(members: dict[str, Any], path: str, reason: str) -> None:

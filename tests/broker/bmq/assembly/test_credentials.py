@@ -43,7 +43,7 @@ def test_a_user_and_a_password() -> None:
     [
         (provider("BasicCredentialProvider", password="x"), "settings", "has no username"),
         (provider("BasicCredentialProvider", username="", password="x"), "settings", "has no username"),
-        (provider("Vault"), "name", "is 'Vault', which no installed package offers"),
+        (provider("Vault"), "name", "is 'Vault', which no installed package provides"),
     ],
 )
 def test_what_cannot_be_is_told_with_its_place(words: dict[str, Any], path: str, reason: str) -> None:

@@ -47,9 +47,9 @@ def _sound(tmp_path: Path) -> bytes:
         (b"", "has 0 bytes, not 30"),
         (b"12\n", "has 3 bytes, not 30"),
         (b"x" * 30, "does not begin with a number"),
-        (b"0" * 30, "does not fit its checksum"),
-        (b"0" * 21, "does not fit its checksum"),
-        (b"18446744073709551615\n", "holds 18446744073709551615, which no election comes to"),
+        (b"0" * 30, "does not match its checksum"),
+        (b"0" * 21, "does not match its checksum"),
+        (b"18446744073709551615\n", "holds 18446744073709551615, which no election can reach"),
     ],
 )
 def test_what_is_no_term_is_an_error(tmp_path: Path, content: bytes, reason: str) -> None:

@@ -56,7 +56,7 @@ def test_tls_towards_others_needs_an_authority_to_trust(node: Path) -> None:
     spoil(node, "clusters.json", *endpoint(0), value=True)
     failure = refused(node)
     assert failure.json_path == "$.myClusters[0].nodes[0].transport.tcp.tls"
-    assert "trusts no authority" in failure.reason
+    assert "trusts no certificate authority" in failure.reason
 
 
 @pytest.mark.parametrize(("listens", "reason"), [(True, "speaks TLS"), (False, "does not speak TLS")])

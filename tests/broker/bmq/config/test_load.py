@@ -229,7 +229,7 @@ def test_a_file_that_cannot_be_read(directory: Path) -> None:
         (b"", "line 1, column 1", "is not JSON"),
         (b'{\n"a": "\xff"}', "line 2, column 7", "is not UTF-8"),
         (b"[" * 100_000, "", "nested too deeply"),
-        (b'{"appConfig": NaN}', "", "NaN is not a number of JSON"),
+        (b'{"appConfig": NaN}', "", "NaN is not a JSON number"),
         (b'{"appConfig": ' + b"9" * 5000 + b"}", "", "is not JSON"),
         (b"[]", "$", "is an array, not an object"),
     ],
@@ -284,7 +284,7 @@ PARAMETERS = ("definition", "parameters")
             (*TCP, "listeners"),
             [{"name": "A", "port": 30201, "tls": True}],
             "$.{}.{}.{}.listeners[0].tls",
-            "asks for TLS",
+            "requires TLS",
             'name one in "tlsConfig"',
         ),
         (

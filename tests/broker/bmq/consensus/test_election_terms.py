@@ -61,7 +61,7 @@ def test_who_cannot_keep_a_term_does_not_vote_in_it(caplog: pytest.LogCaptureFix
     assert (one.election.term, one.election.role) == (0, Role.WAITING)
     # It says so once.
     (alarm,) = [record.getMessage() for record in caplog.records if "ALARM" in record.getMessage()]
-    assert "term 1 cannot be kept: No space left on device" in alarm
+    assert "term 1 cannot be stored: No space left on device" in alarm
     # It supports no scout either, while that lasts.
     assert one.receive(3, 2, ScoutingRequest()) == [(3, 0, ScoutingResponse(will_vote=False))]
     one.keeps = True

@@ -1,4 +1,4 @@
-"""Orders of messages that seldom occur, one by one: what is late, missed, or comes twice."""
+"""Orders of messages that seldom occur, one by one: what is late, missed, or appears twice."""
 
 from __future__ import annotations
 

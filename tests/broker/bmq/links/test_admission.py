@@ -130,7 +130,7 @@ def test_a_stranger_is_refused_with_one_line(address: str, caplog: pytest.LogCap
     assert not acceptor.member.links.peers
     (line,) = caplog.messages
     place = address.rpartition(":")[0]
-    assert f"says that it is node 1, 'node1', and comes from {place}, not from east1, 10.0.0.1, 2001:db8::1" in line
+    assert f"claims to be node 1, 'node1', but connects from {place}, not from east1, 10.0.0.1, 2001:db8::1" in line
     assert "has not authenticated" in line
     # It is not told again before a while is over; and the real node is not blamed.
     acceptor.wait(TOLD_MS)

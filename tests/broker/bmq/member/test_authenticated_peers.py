@@ -56,7 +56,7 @@ def test_a_node_authenticates_and_then_says_who_it_is() -> None:
     ("user", "password", "told"),
     [
         ("node1", "wrong", "refused this broker's credentials: Failed to authenticate with mechanism 'BASIC'"),
-        ("node3", "other", "refused this node: This broker says that it is node 1, 'node1', and has authenticated as"),
+        ("node3", "other", "refused this node: This broker claims to be node 1, 'node1', but has authenticated as"),
     ],
 )
 def test_wrong_credentials_are_refused_and_tried_again_after_a_while(user: str, password: str, told: str) -> None:
@@ -171,7 +171,7 @@ def test_a_provider_without_a_credential(fault: Exception, told: str) -> None:
     provider.found = fault
     first, second = One(1, credentials=Credentials(provider)), acceptor()
     meet(first, second, 2)
-    assert first.peers.faults[2] == f"cannot be authenticated at: {told}"
+    assert first.peers.faults[2] == f"requires authentication, but there are no credentials: {told}"
     assert not second.member.links.peers
 
 

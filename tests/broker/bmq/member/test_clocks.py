@@ -130,7 +130,7 @@ def test_a_primary_whose_clock_nobody_shares_expires_nothing(caplog: pytest.LogC
     cluster.off_s = {0: DAY_S, 1: DAY_S // 2, 2: DAY_S // 4}
     start_all(cluster, later_s=0)
     (line,) = alarms(caplog)
-    assert "unlike all other nodes' clocks. They do not expire until it is set right" in line
+    assert "unlike all other nodes' clocks. They do not expire until it is corrected" in line
     cluster.run(400_000)
     assert len(held(cluster)) == 2
     # Operators set all of them.

@@ -188,7 +188,7 @@ def _shared(said: object) -> tuple[object, ...]:
     [
         (One(1, cluster="moons"), "is of cluster 'moons', this node of 'planets'"),
         (One(1, nodes=9), None),
-        (One(1, features=to_features({"a": 1, "b": 2})), "is configured otherwise: b is 2 there and 3 here"),
+        (One(1, features=to_features({"a": 1, "b": 2})), "has a different configuration: b is 2 there and 3 here"),
         (One(1, features=to_features({"a": 1, "b": 3, "c": 4})), None),
     ],
     ids=["another cluster", "of this cluster", "disagrees", "knows more"],
@@ -211,10 +211,10 @@ def test_who_may_come_in(dialer: One, complaint: str | None) -> None:
 def test_who_tells_nothing_of_what_must_be_alike_is_refused() -> None:
     own = "PROTOCOL_ENCODING:BER;" + to_features({"nodes": "1@a", "partitionConfig.numPartitions": 4, "other": 1})
     assert disagreement(own, own) is None
-    assert disagreement(own, "") == "it tells no features"
-    assert disagreement(own, to_features({})) == "it tells nothing of nodes"
+    assert disagreement(own, "") == "it reports no features"
+    assert disagreement(own, to_features({})) == "it does not report nodes"
     told = to_features({"nodes": "1@a", "other": 1})
-    assert disagreement(own, told) == "it tells nothing of partitionConfig.numPartitions"
+    assert disagreement(own, told) == "it does not report partitionConfig.numPartitions"
     # One of an older release, one of a newer, and one of the reference.
     assert disagreement(own, to_features({"nodes": "1@a", "partitionConfig.numPartitions": 4})) is None
     assert disagreement(own, own + ",more=1") is None
@@ -231,7 +231,7 @@ def test_who_is_dialed_must_be_configured_alike_too() -> None:
     second.peers._mismatch = lambda identity: None  # type: ignore[method-assign]
     first = One(1, features=to_features({"b": 2}))
     meet(first, second, 2)
-    assert first.peers.faults[2] == "is configured otherwise: b is 3 there and 2 here"
+    assert first.peers.faults[2] == "has a different configuration: b is 3 there and 2 here"
     assert not first.member.links.is_up(2)
 
 
@@ -250,7 +250,7 @@ def test_a_node_beyond_the_cluster_is_refused() -> None:
     assert not second.member.links.peers
     answer = wire.first_said(1)
     assert isinstance(answer, BrokerResponse)
-    assert "is node 9, which the cluster does not have beside this one" in answer.result.message
+    assert "is node 9, which is not another node of this cluster" in answer.result.message
 
 
 def test_a_lost_link_is_dialed_again_ever_more_seldom() -> None:
@@ -303,7 +303,7 @@ def test_a_dialed_node_must_answer(garbage: bytes) -> None:
     session = first.peers.connected(2, "127.0.0.1:1")
     session.receive(memoryview(garbage))
     assert session.finished
-    assert "no valid event" in first.peers.faults[2]
+    assert "not a valid event" in first.peers.faults[2]
 
 
 def test_nobody_comes_in_while_the_node_stops() -> None:

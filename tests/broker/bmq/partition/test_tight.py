@@ -168,7 +168,7 @@ def test_it_does_not_roll_over_again_and_again_for_nothing(caplog: pytest.LogCap
     consumer.confirm(1, *map(guid, range(50)))
     settle(rig)
     rig.wait(10_000)
-    assert caplog.text.count("makes no room") == 1
+    assert caplog.text.count("frees no space") == 1
     settle(rig)
 
 

@@ -233,7 +233,7 @@ def test_a_damaged_file_says_so_and_tells_what_is_before(caplog: pytest.LogCaptu
     data = directory.files[name].data
     data[len(bytes(data).rstrip(b"\0")) - 1] ^= 1
     again = rig.restart(directory)
-    assert f"{name}: not whole from offset" in caplog.text
+    assert f"{name}: damaged from offset" in caplog.text
     assert known(again, 1, 2, 3) == [1, 2]
 
 
@@ -244,9 +244,9 @@ def test_files_that_are_gone_are_told(caplog: pytest.LogCaptureFixture) -> None:
     directory = rig.directory.after_crash()
     for name in side_files(rig):
         del directory.files[name]
-    assert "is not known here" not in caplog.text
+    assert "are not known here" not in caplog.text
     again = rig.restart(directory)
-    assert "which messages were removed before the last rollover is not known here" in caplog.text
+    assert "the messages removed before the last rollover are not known here" in caplog.text
     assert known(again, 1) == []
 
 
@@ -258,7 +258,7 @@ def test_a_file_of_somebody_else_is_left_alone(caplog: pytest.LogCaptureFixture)
     (name,) = side_files(rig)
     directory.files[name].data[:8] = b"somebody"
     assert known(rig.restart(directory), 1) == []
-    assert f"{name}: not a file of ours" in caplog.text
+    assert f"{name}: not a file of removed messages" in caplog.text
 
 
 def test_without_disk_posts_go_on_and_a_line_says_what_is_lost(caplog: pytest.LogCaptureFixture) -> None:
@@ -267,7 +267,7 @@ def test_without_disk_posts_go_on_and_a_line_says_what_is_lost(caplog: pytest.Lo
     shard = rig.node.shards[0]
     rig.directory.free = 0
     shard.removals.give_up(shard.files, rig.now.ms, synced=False)
-    assert "no room to keep which messages were removed" in caplog.text
+    assert "no room to record which messages were removed" in caplog.text
     assert side_files(rig) == []
     rig.directory.free = 1 << 30
     pass_on(rig, 100)

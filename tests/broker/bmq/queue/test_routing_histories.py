@@ -1,4 +1,4 @@
-"""Random histories of one queue: no message is lost, comes twice at a time, or waits while somebody could take it."""
+"""Random histories of one queue: no message is lost, appears twice at a time, or waits while somebody could take it."""
 
 from __future__ import annotations
 

@@ -335,7 +335,7 @@ def test_an_app_that_is_owed_messages_outlives_a_restart_with_a_domain_that_does
     again = rig.restart()
     assert [set(queue(again, uri).apps) for uri in (FANOUT, other)] == [{"foo", "bar"}] * 2
     (line,) = [each for each in caplog.messages if "FANOUT_APPIDS_DIFFER" in each]
-    assert line.startswith("ALARM [FANOUT_APPIDS_DIFFER] Messages are kept for the apps 'bar' of domain 'fanout'")
+    assert line.startswith("ALARM [FANOUT_APPIDS_DIFFER] Messages are stored for the apps 'bar' of domain 'fanout'")
     assert "DOMAINS RECONFIGURE fanout to this node" in line
     post(producing(again, FANOUT), 2)
     assert numbers(reading(again, FANOUT, "bar")) == [1, 2]

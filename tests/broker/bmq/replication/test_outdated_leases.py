@@ -153,7 +153,7 @@ def test_a_replica_that_boasts_does_not_keep_its_primary_from_serving(caplog: py
     leader.member.metadata.lease_outdated(0, 1)
     cluster.until(lambda: leases(leader)[0] == 2 and leader.member.partitions[0].is_primary, 5000)
     assert boast.told > 0
-    assert f"says that it has records of lease {HIGHEST}, this one's is 2" in caplog.text
+    assert f"it claims records of lease {HIGHEST}, this node has 2" in caplog.text
     wire.events = deque()
     cluster.until(lambda: is_served(cluster))
     assert leases(leader) == [2, 1]

@@ -54,7 +54,7 @@ def test_the_primary_fetches_it_and_its_copy_is_whole_again(at: int, caplog: pyt
     assert client.payloads() == ALL
     assert cluster.faults() == []
     assert len(told(caplog)) == 2
-    assert "before another node has given it" in told(caplog)[0]
+    assert "until another node has supplied it" in told(caplog)[0]
     assert cluster.processes[0].member.partitions[0].state is State.PRIMARY_HEALED
 
 

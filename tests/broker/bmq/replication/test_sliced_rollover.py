@@ -222,7 +222,7 @@ def test_too_many_posts_that_wait_are_refused(monkeypatch: pytest.MonkeyPatch) -
             primary.post(number)
             posted.append(number)
 
-    with pytest.raises(Full, match="too many posts wait"):
+    with pytest.raises(Full, match="too many posts are waiting"):
         post_many()
     assert len(posted) > 10
     bus.settle()

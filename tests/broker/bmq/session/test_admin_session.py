@@ -42,7 +42,7 @@ def test_commands_are_answered_one_by_one(rig: Rig, encoding: EncodingType) -> N
 
 def test_a_node_without_administration_says_so() -> None:
     client = administrator(start())
-    assert client.ask(AdminCommand(command="HELP")) == AdminCommandResponse(text="This node is not administered")
+    assert client.ask(AdminCommand(command="HELP")) == AdminCommandResponse(text="This node does not accept commands")
 
 
 def test_an_administrator_says_good_bye(rig: Rig) -> None:

@@ -99,7 +99,7 @@ def test_a_crash_at_any_point_leaves_it_noted(name: str) -> None:
 def test_a_full_disk_is_told_and_nothing_is_set_aside() -> None:
     directory = rotten("payload")
     directory.free = 0
-    with pytest.raises(Full, match="no room for noting that"):
+    with pytest.raises(Full, match="no disk space to record that"):
         open_all(directory)
     assert directory.damaged == []
     assert NOTE not in directory.names()

@@ -97,7 +97,7 @@ def left_by(history: Callable[[Rig], None]) -> tuple[Rig, MemoryDirectory, bytes
 def test_a_lost_qlist_is_made_again(history: Callable[[Rig], None], caplog: pytest.LogCaptureFixture) -> None:
     rig, directory, before = left_by(history)
     again = rig.restart(directory)
-    assert "made again from the cluster-state ledger" in caplog.text
+    assert "recreated from the cluster-state ledger" in caplog.text
     after = bytes(directory.files[directory.find("qlist")].data)
     assert after.rstrip(b"\0") == before.rstrip(b"\0")
     assert again.faults() == []
@@ -160,7 +160,7 @@ def test_what_the_ledger_does_not_know_is_refused(known: str, caplog: pytest.Log
     with pytest.raises(StoreDamaged) as caught:
         rig.restart(directory)
     assert [fault.code for fault in caught.value.faults] == ["set-incomplete"]
-    assert "cannot be made: the ledger has no queue" in caplog.text
+    assert "cannot be recreated: the ledger has no queue" in caplog.text
     assert not any(name.endswith("qlist") for name in directory.names())
 
 
@@ -169,7 +169,7 @@ def test_without_disk_the_node_does_not_start(caplog: pytest.LogCaptureFixture) 
     directory.free = 0
     with pytest.raises(StoreDamaged):
         rig.restart(directory)
-    assert "cannot be made: no disk" in caplog.text
+    assert "cannot be recreated: no disk space" in caplog.text
     assert not any(name.endswith("qlist") for name in directory.names())
 
 
