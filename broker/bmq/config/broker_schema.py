@@ -32,20 +32,20 @@ class LogDumpConfig(Model):
 
 
 class LogController(Model):
-    """`categories` are `expression:severity:color`."""
+    """Destinations, severities and format of the log."""
 
     file_name: str = ""
-    """Path of the log; without one, a file in the data directory."""
+    """Path of the log file; if empty, a file in the data directory."""
     file_max_age_days: Int = 0
     """Accepted; has no effect."""
     rotation_bytes: Int = 0
-    """Size at which a new file is begun; 0 for the default."""
+    """Size at which the log file is rotated, in bytes; 0: the default."""
     logfile_format: str = ""
-    """Format of the file's lines; empty for the default."""
+    """Format of the lines of the log file; if empty, the default."""
     console_format: str = ""
-    """The same on the console."""
+    """Format of the lines on the console; if empty, the default."""
     logging_verbosity: str = ""
-    """Least severity that is logged to the file; INFO if it is above that."""
+    """Lowest severity that is logged to the file; a value above INFO counts as INFO."""
     bsls_log_severity_threshold: str = "ERROR"
     """Accepted; has no effect."""
     console_severity_threshold: str = ""
@@ -64,7 +64,7 @@ class TaskConfig(Model):
     allocation_limit: ULong = 0
     """Accepted; has no effect."""
     log_controller: LogController = LogController()
-    """The broker's log: targets, levels and format."""
+    """The broker's log: destinations, severities and format."""
 
 
 class DispatcherProcessorParameters(Model):
@@ -134,27 +134,27 @@ class StatsConfig(Model):
 
 
 class Heartbeat(Model):
-    """Missed heartbeats in a row after which a connection of each kind is closed; with 0 none are sent."""
+    """Number of consecutive missed heartbeats after which a connection is closed; 0: no heartbeats are sent."""
 
     client: Int = 0
-    """For clients."""
+    """Missed heartbeats on connections of clients; 0: none are sent."""
     downstream_broker: Int = 0
-    """For proxies that are connected to this broker."""
+    """Missed heartbeats on connections of proxies to this broker; 0: none are sent."""
     upstream_broker: Int = 0
-    """For brokers that this one is a proxy to."""
+    """Missed heartbeats on connections of this proxy to its upstream brokers; 0: none are sent."""
     cluster_peer: Int = 0
-    """For the other nodes of the cluster."""
+    """Missed heartbeats on connections between nodes of the cluster; 0: none are sent."""
 
 
 class TcpInterfaceListener(Model):
     name: str
-    """Its name, for faults of the configuration."""
+    """The listener's name, used in error messages about the configuration."""
     address: str = "0.0.0.0"
     """Address to listen on."""
     port: Port
     """Port to listen on."""
     tls: Bool = False
-    """Listen for TLS; needs `tlsConfig`."""
+    """Whether the listener accepts TLS connections only; requires `tlsConfig`."""
 
 
 def _distinct(listeners: tuple[TcpInterfaceListener, ...]) -> tuple[TcpInterfaceListener, ...]:
@@ -165,15 +165,15 @@ def _distinct(listeners: tuple[TcpInterfaceListener, ...]) -> tuple[TcpInterface
 
 
 class TcpInterfaceConfig(Model):
-    """`listeners`, where there are any, replace `port`, -1 then; watermarks are bytes of unwritten output."""
+    """The broker's TCP listeners. If there are `listeners`, they replace `port`, which may then be -1."""
 
     name: str = ""
     port: PortOrNone
-    """Port to listen on where there are no listeners."""
+    """Port to listen on if there are no `listeners`."""
     io_threads: Int = 0
     """Accepted; has no effect."""
     max_connections: Int = 10_000
-    """Connections at most; no more are taken than there are descriptors for."""
+    """Maximum number of connections; the limit of file descriptors may allow fewer."""
     low_watermark: Long = 0
     """Accepted; has no effect."""
     high_watermark: Long = 0
@@ -183,7 +183,7 @@ class TcpInterfaceConfig(Model):
     node_high_watermark: Long = 2048
     """Accepted; has no effect."""
     heartbeat_interval_ms: Int = 3000
-    """Time between heartbeats on a connection that is silent."""
+    """Interval of heartbeats on a silent connection, in milliseconds."""
     listeners: Annotated[tuple[TcpInterfaceListener, ...], AfterValidator(_distinct)] = ()
     """Addresses and ports to listen on."""
 
@@ -196,13 +196,13 @@ class TcpInterfaceConfig(Model):
 
 class NetworkInterfaces(Model):
     heartbeats: Heartbeat = Heartbeat()
-    """Heartbeats, after which a silent connection is closed."""
+    """Number of missed heartbeats after which a connection is closed, by kind of peer."""
     tcp_interface: TcpInterfaceConfig
     """The addresses that the broker listens on."""
 
 
 class MessagePropertiesV2(Model):
-    """Advertisement of the newer form of message properties, and the client versions that it is for."""
+    """The newer encoding of message properties, and the client versions that it is advertised to."""
 
     advertise_v2_support: Bool = True
     min_cpp_sdk_version: Int = 11207
@@ -227,7 +227,7 @@ class PluginSettingValue(Choice):
 
     @property
     def plain(self) -> bool | int | float | str:
-        """The value itself, secrets included."""
+        """The value, in plain text even if it is a secret."""
         value: bool | int | float | Secret = self.selected
         return value.get_secret_value() if isinstance(value, Secret) else value
 
@@ -241,16 +241,16 @@ class PluginConfig(Model):
     """`AuthenticatorPluginConfig`, `CredentialProviderConfig` and `AuthorizerPluginConfig` of the schema."""
 
     name: str
-    """The plugin's name; packages offer others as entry points."""
+    """The plugin's name. Installed packages can provide plugins as entry points."""
     settings: Annotated[tuple[PluginSettingKeyValue, ...], CONFIDENTIAL] = ()
-    """The plugin's own settings."""
+    """The plugin's settings, as the plugin defines them."""
 
 
 class Credential(Model):
     mechanism: str
-    """The mechanism to authenticate by."""
+    """Name of the authentication mechanism."""
     identity: Annotated[Secret, CONFIDENTIAL]
-    """The credential's content, as the mechanism defines it."""
+    """The credential, in the form that the mechanism defines."""
 
 
 class Disallow(Model):
@@ -285,24 +285,24 @@ class AuthorizedAction(Enum):
 
 
 class AuthorizationRule(Model):
-    """Patterns in which `*` is any text; `domains` are what reading and writing is permitted in."""
+    """A permission. In its patterns `*` matches any text."""
 
     actions: Annotated[tuple[AuthorizedAction, ...], Field(min_length=1)]
     """The permitted actions."""
     principals: tuple[str, ...] = ("*",)
-    """The principals that may perform them; `*` stands for all."""
+    """Patterns of the principals that may perform the actions."""
     mechanisms: tuple[str, ...] = ("*",)
-    """The mechanisms by which they must have authenticated; `*` stands for all."""
+    """Patterns of the mechanisms by which the principal must have authenticated."""
     domains: tuple[str, ...] = ("*",)
 
 
 class AuthorizerConfig(Model):
-    """`rules` are not in the reference's schema: its brokers pass over them."""
+    """The authorization of connected peers. The reference's schema does not have `rules`; its brokers ignore them."""
 
     authorizer: PluginConfig | None = None
-    """A plugin that decides."""
+    """The plugin that decides which actions are permitted."""
     rules: tuple[AuthorizationRule, ...] = ()
-    """The rules that apply if there is no such plugin."""
+    """The rules that apply if there is no `authorizer`, or if it uses rules."""
 
 
 class ClientCertificate(Enum):
@@ -312,16 +312,16 @@ class ClientCertificate(Enum):
 
 
 class TlsConfig(Model):
-    """`client_certificate`, not in the reference's schema: whether who connects is asked for a certificate."""
+    """Certificates and versions of TLS. The reference's schema does not have `client_certificate`."""
 
     certificate_authority: str
-    """PEM file with the certificates of those who may issue."""
+    """Path of a PEM file with the certificates of the trusted authorities."""
     certificate: str
-    """PEM file with this broker's certificate."""
+    """Path of a PEM file with this broker's certificate."""
     key: str
-    """PEM file with its private key."""
+    """Path of a PEM file with the private key of the certificate."""
     versions: str = "TLSv1.3"
-    """The versions of TLS that are spoken, by commas."""
+    """The accepted versions of TLS, separated by commas: TLSv1.2, TLSv1.3."""
     client_certificate: ClientCertificate = ClientCertificate.NONE
 
     @property
@@ -331,7 +331,7 @@ class TlsConfig(Model):
 
 
 class AppConfig(Model):
-    """`brokerVersion` and `etcDir` are read but not used: the reference overwrites them at start as well."""
+    """The broker. `brokerVersion` and `etcDir` are not used: the reference overwrites them at start as well."""
 
     broker_instance_name: str = ""
     broker_version: Int = 0
@@ -341,7 +341,7 @@ class AppConfig(Model):
     etc_dir: str = ""
     """Accepted; has no effect."""
     host_name: str = ""
-    """Name of this host, by which its node in `clusters.json` is found if its address is not one of this host's."""
+    """Name of this host: finds its node in `clusters.json` if no address there belongs to this host."""
     host_tags: str = ""
     host_data_center: str = ""
     """Data center of this host: a proxy prefers brokers in the same one."""
@@ -370,13 +370,13 @@ class AppConfig(Model):
     authentication: AuthenticatorConfig = AuthenticatorConfig()
     """Authentication of clients and brokers that connect."""
     authorization: AuthorizerConfig = AuthorizerConfig()
-    """Authorization of those that are connected."""
+    """Authorization of connected clients, administrators and brokers."""
     tls_config: TlsConfig | None = None
-    """Certificates, for listeners and nodes with `tls`."""
+    """Certificates for the listeners and nodes that use `tls`."""
 
 
 class Configuration(Model):
     task_config: TaskConfig = TaskConfig()
-    """The process."""
+    """Configuration of the process: the log."""
     app_config: AppConfig
-    """The broker."""
+    """Configuration of the broker: its network, authentication and authorization."""

@@ -32,12 +32,12 @@ def _endpoint(text: str) -> str:
 
 
 class TcpClusterNodeConnection(Model):
-    """`endpoint` is `tcp://HOST:PORT`. With `tls`, which is not in the reference's schema, it listens for TLS."""
+    """The TCP address of a node. The reference's schema does not have `tls`."""
 
     endpoint: Annotated[str, AfterValidator(_endpoint)]
-    """The node's address: `tcp://HOST:PORT`."""
+    """The node's host and port, as `tcp://HOST:PORT`."""
     tls: Bool = False
-    """Connect to it by TLS."""
+    """Whether the node accepts TLS connections only, so that others connect to it with TLS."""
 
 
 class ClusterNodeConnection(Choice):
@@ -45,18 +45,18 @@ class ClusterNodeConnection(Choice):
 
 
 class ClusterNode(Model):
-    """`principal`, not in the reference's schema either, is who the node authenticates as, if not under its name."""
+    """A node of a cluster. The reference's schema does not have `principal`."""
 
     id: Annotated[int, Field(ge=0, le=(1 << 31) - 1)]
-    """Its number in the cluster, the same in the files of all nodes."""
+    """The node's number in the cluster, equal in the files of all nodes."""
     name: str = ""
-    """Its name, the same in the files of all nodes."""
+    """The node's name, equal in the files of all nodes."""
     data_center: str = ""
-    """A proxy prefers nodes in its own."""
+    """The node's data center. A proxy prefers nodes in its own data center."""
     transport: ClusterNodeConnection
     """The node's address."""
     principal: str = ""
-    """The principal that the node authenticates as; its name if empty."""
+    """The principal that the node authenticates as; if empty, the node's name."""
 
     @property
     def tls(self) -> bool:
@@ -94,27 +94,27 @@ class PartitionConfig(Model):
     """Location and size limits of a partition's files, in bytes. Paths are relative to the working directory."""
 
     num_partitions: Annotated[int, Field(ge=1, le=(1 << 31) - 1)]
-    """Number of partitions."""
+    """Number of partitions of the cluster."""
     location: Annotated[str, Field(min_length=1)]
-    """Directory of the files."""
+    """Directory of the partitions' files and of the cluster-state ledger."""
     archive_location: Annotated[str, Field(min_length=1)]
     """Directory that file sets are moved to after a rollover."""
     max_data_file_size: Annotated[ULong, Field(ge=1)]
-    """Bytes at which a DATA file is full."""
+    """Size limit of a DATA file, in bytes."""
     max_journal_file_size: Annotated[ULong, Field(ge=1)]
-    """Bytes at which a JOURNAL is full."""
+    """Size limit of a JOURNAL file, in bytes."""
     max_qlist_file_size: Annotated[ULong, Field(ge=1)]
-    """Bytes at which a QLIST file is full."""
+    """Size limit of a QLIST file, in bytes."""
     max_csl_file_size: ULong = Field(default=67_108_864, alias="maxCSLFileSize")
-    """Bytes at which the ledger is full."""
+    """Size limit of a file of the cluster-state ledger, in bytes."""
     preallocate: Bool = False
     """Accepted; has no effect."""
     max_archived_file_sets: Int = 0
-    """File sets of a partition that are kept in the archive."""
+    """Maximum number of archived file sets per partition; the oldest are deleted."""
     prefault_pages: Bool = False
     """Accepted; has no effect."""
     flush_at_shutdown: Bool = True
-    """Bring the files to the disk at a clean stop."""
+    """Whether a clean stop flushes the files to the disk."""
     sync_config: StorageSyncConfig = StorageSyncConfig()
     """Accepted; has no effect."""
 
@@ -125,31 +125,31 @@ class MasterAssignmentAlgorithm(Enum):
 
 
 class ElectorConfig(Model):
-    """`quorum` 0 is a majority of the nodes; more than there are keeps every node from leading."""
+    """Times and quorum of the election of the cluster's leader."""
 
     initial_wait_timeout_ms: Int = 8000
-    """Time that a node waits for a leader before it scouts for the first time."""
+    """Time that a starting node waits for a leader before its first scouting, in milliseconds."""
     max_random_wait_timeout_ms: Int = 3000
-    """Longest random wait before it scouts again."""
+    """Upper bound of the random wait before further scoutings, in milliseconds."""
     scouting_result_timeout_ms: Int = 4000
-    """Time to wait for answers to scouting."""
+    """Time to wait for responses to a scouting, in milliseconds."""
     election_result_timeout_ms: Int = 4000
-    """Time to wait for votes."""
+    """Time to wait for votes, in milliseconds."""
     heartbeat_broadcast_period_ms: Int = 2000
-    """Time between a leader's heartbeats."""
+    """Interval of the leader's heartbeats, in milliseconds."""
     heartbeat_check_period_ms: Int = 1000
-    """Interval at which a follower checks for heartbeats."""
+    """Interval at which a follower checks for missed heartbeats, in milliseconds."""
     heartbeat_miss_count: Int = 10
-    """Heartbeats in a row after which a leader is given up."""
+    """Number of consecutive missed heartbeats after which a follower abandons its leader."""
     quorum: UInt = 0
-    """Nodes that must agree."""
+    """Number of votes that elect a leader; 0: a majority. More than the number of nodes prevents any election."""
     leader_sync_delay_ms: Int = 80_000
     """Accepted; has no effect."""
 
 
 class QueueOperationsConfig(Model):
     open_timeout_ms: Int = 300_000
-    """Time limit for opening a queue."""
+    """Timeout of a request to open a queue, in milliseconds."""
     configure_timeout_ms: Int = 300_000
     """Accepted; has no effect."""
     close_timeout_ms: Int = 300_000
@@ -157,25 +157,25 @@ class QueueOperationsConfig(Model):
     reopen_timeout_ms: Int = 43_200_000
     """Accepted; has no effect."""
     reopen_retry_interval_ms: Int = 5000
-    """Time after which a queue is opened again at a new upstream that refused it, at a proxy or a replica."""
+    """Interval at which a proxy or replica retries to reopen a queue at a new upstream broker, in milliseconds."""
     reopen_max_attempts: Int = 10
-    """Number of such attempts, the first included; an alarm is raised then."""
+    """Maximum number of attempts to reopen a queue, the first included; after the last an alarm is raised."""
     assignment_timeout_ms: Int = 15_000
     """Accepted; has no effect."""
     keepalive_duration_ms: Int = 1_800_000
-    """Time after which a queue that nobody has open is removed."""
+    """Time after which an unused and empty queue is removed, in milliseconds."""
     consumption_monitor_period_ms: Int = 30_000
     """Accepted; has no effect."""
     stop_timeout_ms: Int = 10_000
     """Accepted; has no effect."""
     shutdown_timeout_ms: Int = 20_000
-    """Time that a stopping broker of a cluster of several, or a proxy, waits for confirms of delivered messages."""
+    """Time that a stopping node or proxy waits for confirms of delivered messages, in ms; not on a single node."""
     ack_window_size: Int = 500
     """Accepted; has no effect."""
 
 
 class ClusterMonitorConfig(Model):
-    """Seconds after which observers are told, and an alarm is raised, that a part of the cluster is not active."""
+    """Times and thresholds, in seconds, of alarms about inactive parts of the cluster."""
 
     max_time_leader: Int = 60
     max_time_master: Int = 120
@@ -189,9 +189,9 @@ class ClusterMonitorConfig(Model):
 
 class ClusterAttributes(Model):
     is_csl_mode_enabled: Bool = Field(default=False, alias="isCSLModeEnabled")
-    """Must be true where `isFSMWorkflow` is."""
+    """Whether the cluster state is kept in a ledger. Must be true if `isFSMWorkflow` is."""
     is_fsm_workflow: Bool = Field(default=False, alias="isFSMWorkflow")
-    """The broker speaks the newer workflow with other nodes, whatever this says."""
+    """Accepted; the broker always uses the state machines' workflow with other nodes."""
     does_fsm_write_qlist: Bool = Field(default=True, alias="doesFSMwriteQLIST")
     """Accepted; has no effect."""
     cluster_fsm_watchdog_timeout_sec: Int = 300
@@ -213,16 +213,16 @@ class ClusterAttributes(Model):
 
 
 class MessageThrottleConfig(Model):
-    """Intervals in milliseconds; thresholds are remaining delivery attempts of a message."""
+    """Delays before a message is delivered again, by its remaining delivery attempts."""
 
     low_threshold: UInt = 2
-    """A message with at most so many attempts left waits for `highInterval`."""
+    """Remaining attempts at or below which a message waits for `highInterval`."""
     high_threshold: UInt = 4
-    """A message with at most so many attempts left waits for `lowInterval`."""
+    """Remaining attempts at or below which a message waits for `lowInterval`."""
     low_interval: UInt = 1000
-    """The shorter wait before it is delivered."""
+    """The shorter delay, in milliseconds."""
     high_interval: UInt = 3000
-    """The longer wait."""
+    """The longer delay, in milliseconds."""
 
 
 def _unique_ids(nodes: tuple[ClusterNode, ...]) -> tuple[ClusterNode, ...]:
@@ -241,44 +241,44 @@ class _NamedCluster(Model):
     name: Annotated[str, Field(min_length=1)]
     """The cluster's name."""
     nodes: Annotated[tuple[ClusterNode, ...], Field(min_length=1), AfterValidator(_unique_ids)]
-    """Its nodes."""
+    """The cluster's nodes."""
     queue_operations: QueueOperationsConfig = QueueOperationsConfig()
-    """Times of queues."""
+    """Timeouts and intervals of operations on queues."""
     cluster_monitor_config: ClusterMonitorConfig = ClusterMonitorConfig()
     """Accepted; has no effect."""
     message_throttle_config: MessageThrottleConfig = MessageThrottleConfig()
-    """Delays between deliveries of messages that consumers did not survive."""
+    """Delays before a message is delivered again after its consumer crashed."""
 
 
 class ClusterDefinition(_NamedCluster):
     partition_config: PartitionConfig
-    """Its files."""
+    """Number, location and size limits of the partitions' files."""
     master_assignment: MasterAssignmentAlgorithm = MasterAssignmentAlgorithm.LEADER_IS_MASTER_ALL
-    """The node that becomes primary of a partition: the leader, or the one with the fewest."""
+    """Choice of a partition's primary: the leader, or the node that is primary of the fewest partitions."""
     elector: ElectorConfig = ElectorConfig()
-    """Times and quorum of elections."""
+    """Timeouts and quorum of elections."""
     cluster_attributes: ClusterAttributes = ClusterAttributes()
-    """The configured workflow."""
+    """The workflow by which nodes agree on the cluster's state."""
 
 
 class ClusterProxyDefinition(_NamedCluster):
-    """A cluster that this node is not in; also the whole of a file `proxyclusters/<name>.json`."""
+    """A cluster that this broker is a proxy to; also the content of a file `proxyclusters/<name>.json`."""
 
 
 class VirtualClusterInformation(Model):
     name: str
     """The cluster's name."""
     self_node_id: Int
-    """The id of the node that it is there."""
+    """The node id of this broker in that cluster."""
 
 
 class ClustersDefinition(Model):
     my_clusters: tuple[ClusterDefinition, ...] = ()
-    """Clusters that this node is a member of."""
+    """The clusters that this node is a member of; a node uses at most one."""
     my_virtual_clusters: tuple[VirtualClusterInformation, ...] = ()
-    """Clusters that this proxy stands for."""
+    """The clusters in which this proxy takes the place of a node."""
     proxy_clusters: tuple[ClusterProxyDefinition, ...] = ()
-    """Clusters that this node is a proxy to."""
+    """The clusters that this broker is a proxy to."""
 
     @model_validator(mode="after")
     def _names_are_unique(self) -> Self:

@@ -20,14 +20,14 @@ AppId = Annotated[str, Field(max_length=APP_ID_CHARACTERS_MAX)]
 
 
 class Limits(Model):
-    """A ratio is the part of the limit at which an alarm is raised."""
+    """Limits of the stored messages, and the ratios of them at which an alarm is raised."""
 
     messages: Annotated[Long, Field(ge=0)]
-    """Messages at most."""
+    """Maximum number of messages."""
     messages_watermark_ratio: Ratio = 0.8
     """Part of them at which an alarm is raised."""
     bytes: Annotated[Long, Field(ge=0)]
-    """Bytes at most."""
+    """Maximum number of bytes of messages."""
     bytes_watermark_ratio: Ratio = 0.8
     """Part of them at which an alarm is raised."""
 
@@ -39,10 +39,10 @@ class MsgGroupIdConfig(Model):
 
 
 class QueueModeFanout(Model):
-    """`app_ids` are the consumers that each get all messages."""
+    """Every app receives all messages."""
 
     app_ids: tuple[AppId, ...] = Field(default=(), alias="appIDs", max_length=APP_IDS_MAX)
-    """The apps. Each receives every message."""
+    """Ids of the apps. Each app receives every message."""
     publish_app_id_metrics: Bool = True
     """Accepted; has no effect."""
 
@@ -61,7 +61,7 @@ class QueueMode(Choice):
     priority: QueueModePriority | None = None
     """Each message goes to one consumer of the highest priority."""
     broadcast: QueueModeBroadcast | None = None
-    """Every consumer that is connected receives each message; none is kept."""
+    """Every connected consumer receives each message; messages are not stored."""
 
 
 class Eventual(Model):
@@ -73,12 +73,12 @@ class Strong(Model):
 
 
 class Consistency(Choice):
-    """`strong` waits for receipts of a majority before it acknowledges or delivers."""
+    """The number of copies that a message needs before it is acknowledged and delivered."""
 
     eventual: Eventual | None = None
-    """A post is acknowledged when the primary has it."""
+    """A message is acknowledged when the primary has stored it."""
     strong: Strong | None = None
-    """A post is acknowledged when a majority of the nodes has it."""
+    """A message is acknowledged and delivered when a majority of the nodes has stored it."""
 
 
 class ExpressionVersion(Enum):
@@ -88,16 +88,16 @@ class ExpressionVersion(Enum):
 
 class Expression(Model):
     version: ExpressionVersion = ExpressionVersion.UNDEFINED
-    """The language of the expression."""
+    """Version of the expression language."""
     text: str = ""
-    """The expression over message properties."""
+    """Text of the expression over message properties."""
 
 
 class Subscription(Model):
     app_id: str
-    """The app."""
+    """Id of the app that the expression is for."""
     expression: Expression = Expression()
-    """The expression that selects its messages."""
+    """The expression that selects the app's messages."""
 
 
 class InMemoryStorage(Model):
@@ -110,14 +110,14 @@ class FileBackedStorage(Model):
 
 class Storage(Choice):
     in_memory: InMemoryStorage | None = None
-    """Messages are not stored. For broadcast, and for a node that is alone."""
+    """Messages are kept in memory only; for broadcast, and for single nodes."""
     file_backed: FileBackedStorage | None = None
-    """Messages are stored in the partition's files."""
+    """Messages are stored in the files of the queue's partition."""
 
 
 class StorageDefinition(Model):
     domain_limits: Limits
-    """Limits of all queues together."""
+    """Limits of all queues of the domain together."""
     queue_limits: Limits
     """Limits of each queue."""
     config: Storage
@@ -129,7 +129,7 @@ _EVENTUAL = Consistency.model_validate({"eventual": Eventual()})
 
 
 class Domain(Model):
-    """The parameters of a domain's queues; `max_...` 0 is no limit, `message_ttl` and `max_idle_time` are seconds."""
+    """The parameters of a domain's queues. A `max_...` of 0 means no limit."""
 
     name: str = ""
     """The domain's name."""
@@ -138,40 +138,40 @@ class Domain(Model):
     storage: StorageDefinition
     """Storage of messages, and its limits."""
     max_consumers: Int = 0
-    """Consumers of a queue at most; 0 for no limit."""
+    """Maximum number of consumers of a queue; 0: no limit."""
     max_producers: Int = 0
-    """Producers of a queue at most; 0 for no limit."""
+    """Maximum number of producers of a queue; 0: no limit."""
     max_queues: Int = 0
-    """Queues at most; 0 for no limit."""
+    """Maximum number of queues of the domain; 0: no limit."""
     msg_group_id_config: MsgGroupIdConfig | None = None
     """Accepted; has no effect."""
     max_idle_time: Int = 0
-    """Seconds that the oldest message may wait for a consumer before an alarm is raised; 0 for never."""
+    """Time without consumption, in seconds, after which a queue with messages raises an alarm; 0: never."""
     message_ttl: Annotated[Long, Field(ge=0)]
-    """Seconds that a message is kept."""
+    """Time after which an unconfirmed message is removed, in seconds."""
     max_delivery_attempts: Int = 0
-    """Maximum number of deliveries of a message; 0 for no limit."""
+    """Maximum number of deliveries of a message to a consumer; 0: no limit."""
     deduplication_time_ms: Int = 300_000
-    """Time in which a message that is posted again is recognized by its GUID."""
+    """Time for which a message that is posted again is recognized by its GUID, in milliseconds."""
     consistency: Consistency = _EVENTUAL
-    """Copies that a post needs before it is acknowledged."""
+    """Copies that a message needs before it is acknowledged: eventual if absent."""
     subscriptions: tuple[Subscription, ...] = ()
-    """The expressions that select each app's messages."""
+    """Expressions that select the messages of each app."""
 
 
 class DomainDefinition(Model):
-    """`location` is the name of the cluster that has the domain's queues."""
+    """A domain: its cluster and its parameters."""
 
     location: Annotated[str, Field(min_length=1)]
-    """Name of the cluster that has its queues."""
+    """Name of the cluster that has the domain's queues."""
     parameters: Domain
-    """Parameters of its queues."""
+    """Parameters of the domain's queues."""
 
 
 class DomainVariant(Choice):
-    """A definition, or the name of the domain that is meant."""
+    """A domain's definition, or a redirection to another domain."""
 
     definition: DomainDefinition | None = None
-    """A definition."""
+    """The domain's definition."""
     redirect: str | None = None
-    """Name of the domain that is meant."""
+    """Name of the domain that this name stands for."""

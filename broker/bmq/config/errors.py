@@ -1,11 +1,11 @@
-"""The one error of a configuration that cannot be used."""
+"""The error that reports an invalid configuration."""
 
 from __future__ import annotations
 
 __all__ = ["HIDDEN", "ConfigError", "shown"]
 
 HIDDEN = "********"
-"""What stands for a secret."""
+"""The text that is shown in place of a secret."""
 
 _SHOWN_CHARACTERS_MAX = 60
 
@@ -13,8 +13,9 @@ _SHOWN_CHARACTERS_MAX = 60
 class ConfigError(ValueError):
     """A fault in a configuration file; `str` of it is one line for the operator.
 
-    `file` is the path as it was given, `json_path` the member (`$.myClusters[0].nodes[2].id`) or the place in the
-    text (`line 3, column 7`), empty where the whole file is meant; `reason` says what is wrong and `remedy` what to do.
+    `file` is the path as it was given. `json_path` names the member (`$.myClusters[0].nodes[2].id`) or the place in the
+    text (`line 3, column 7`); it is empty if the fault concerns the whole file. `reason` is a predicate of that member
+    ("is missing"), and `remedy` is an imperative ("add it").
     """
 
     def __init__(self, file: str, json_path: str, reason: str, remedy: str) -> None:
@@ -30,6 +31,6 @@ class ConfigError(ValueError):
 
 
 def shown(value: object) -> str:
-    """A value from a file, in one line and not too long."""
+    """Return the representation of a value from a file, shortened to `_SHOWN_CHARACTERS_MAX` characters."""
     text = repr(value)
     return text if len(text) <= _SHOWN_CHARACTERS_MAX else text[: _SHOWN_CHARACTERS_MAX - 3] + "..."
