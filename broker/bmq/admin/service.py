@@ -22,7 +22,7 @@ FAILED = -2
 NOT_A_COMMAND = -31
 
 
-# So much of a command stands in the log.
+# Number of characters of a command that are logged.
 SHOWN_MAX = 1000
 
 

@@ -20,10 +20,10 @@ __all__ = ["DEFAULT_HOST", "DEFAULT_PORT", "DEFAULT_PROXY_PORT", "UNNAMED", "def
 
 DEFAULT_HOST = "127.0.0.1"
 DEFAULT_PORT = 30114
-# Beside that, and beside those of a cluster on the same host, which go up from there.
+# Differs from the ports of a node and of a cluster on the same host, which count up from `DEFAULT_PORT`.
 DEFAULT_PROXY_PORT = 30113
 
-# What a proxy calls a cluster whose name it was not told.
+# Name of the cluster of a proxy that is configured without one.
 UNNAMED = "upstream"
 
 _FILE = "built-in configuration"
@@ -43,7 +43,8 @@ _QUEUE_MESSAGES = 500_000
 # ago, to see what is in it: that must not be what deletes it. A configuration may say otherwise.
 _MESSAGE_TTL_S = 10 * 365 * 24 * 3600
 
-# How many heartbeats a peer may miss. A proxy has another broker to turn to.
+# Numbers of missed heartbeats after which a peer's connection is closed, and a proxy's upstream one: a proxy can use
+# another broker.
 _MISSED = 10
 _MISSED_UPSTREAM = 3
 

@@ -122,9 +122,9 @@ class ClusterState:
 class Ledger:
     """The open ledger. `end` is the offset of the next record.
 
-    `state` is recorded and committed. The contents of a file at opening count as committed: whether its last
-    advisories were is known again when a leader has told its state. `uncommitted` are those recorded since, in order.
-    While there is `damage`, this node may have recorded more than it has.
+    `state` is recorded and committed. All records of a file at opening count as committed; a leader's state corrects
+    that later. `uncommitted` are the advisories recorded since, in order. While there is `damage`, this node may have
+    lost records that it has acknowledged.
     """
 
     def __init__(
@@ -155,11 +155,11 @@ class Ledger:
         return LedgerNumber(self.state.term, self.sequence_number)
 
     def recover(self) -> bool:
-        """Read the newest ledger in the folder; return False if there is none.
+        """Read the newest ledger in the directory and remove the older ones; return False if there is none.
 
-        A record that the end of a process cut short is cut off, and so is a file that holds no whole record, or was
-        being filled: the one before it is still there then, and is used. FormatError when a ledger is damaged; `file`
-        is the one.
+        An incomplete record at the end is truncated. A file without a complete record, or whose rollover was not
+        finished, is removed, and the file before it is used. Raises FormatError if a ledger is damaged; `file` is then
+        the damaged one.
         """
         names = sorted(name for name in self.directory.names() if parse_ledger_file_name(name))
         found = False
@@ -174,7 +174,7 @@ class Ledger:
         return found
 
     def _read(self, file: StoreFile) -> bool:
-        """Read a file's records; return False if there is no whole one."""
+        """Apply the records of a file; return False if it has no complete one. Raises FormatError if it is damaged."""
         try:
             header, first = open_ledger(readable(file))
             name = parse_ledger_file_name(file.name)

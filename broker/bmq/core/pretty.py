@@ -6,13 +6,16 @@ from formats.bmq.control.messages import ControlMessage
 
 __all__ = ["Shown", "pretty_bytes", "pretty_interval", "pretty_number"]
 
-# Of a longer message only its name and size are shown: its text would be many times as long.
+# Limits of the encoded size and of the text of a shown message; the text may be many times as long as the message.
 SHOWN_BYTES_MAX = 2 << 10
 SHOWN_CHARACTERS_MAX = 8 << 10
 
 
 class Shown:
-    """A control message as the log shows it, made when it is: of one that takes many bytes, `size`, not all."""
+    """A control message for a log line, formatted when the line is written.
+
+    A message whose encoding has more than `SHOWN_BYTES_MAX` bytes (`size`) is shown by its type and size only.
+    """
 
     __slots__ = ("_message", "_size")
 
@@ -40,12 +43,12 @@ _INTERVALS_NS = (
 
 
 def pretty_number(value: int) -> str:
-    """Digits in groups of three."""
+    """Return a number with its digits in groups of three."""
     return f"{value:,}"
 
 
 def pretty_bytes(size: int) -> str:
-    """A size in the largest unit of which there is one, with two decimals unless they are plain bytes: `60  B`."""
+    """Return a size in bytes in its largest fitting unit, with two decimals unless that is the byte: `60  B`."""
     unit = min(max(size.bit_length() - 1, 0) // 10, len(_UNITS) - 1)
     if unit == 0:
         return f"{size} {_UNITS[0]}"
@@ -54,7 +57,7 @@ def pretty_bytes(size: int) -> str:
 
 
 def pretty_interval(time_ns: int) -> str:
-    """A time in the largest unit of which there is one, with two decimals."""
+    """Return a time in nanoseconds in its largest fitting unit, with two decimals unless that is the nanosecond."""
     for unit, size_ns in _INTERVALS_NS:
         if time_ns >= size_ns:
             return f"{time_ns / size_ns:.2f} {unit}"

@@ -30,13 +30,13 @@ class SchemaMultiplexer:
         self._next = 1
 
     def keep(self, wire_id: int) -> None:
-        """A stored message uses this number for a shape that nobody remembers: never give it to another."""
+        """Reserve the number of a stored message, whose shape is unknown after a restart: it is not reused."""
         number = wire_id >> 1
         if number >= self._next:
             self._next = number + 1
 
     def translate(self, producer: int, wire_id: int) -> int:
-        """The queue's wire id for `wire_id` of `producer`; 0 (old encoding) and 1 (no number) stay."""
+        """Return the queue's wire id for the `wire_id` of a producer; 0 (old encoding) and 1 (no number) are kept."""
         if wire_id < 2:
             return wire_id
         source = (producer, wire_id >> 1)
@@ -50,6 +50,6 @@ class SchemaMultiplexer:
         elif self._ids:
             _, number = self._ids.popitem(last=False)
         else:
-            return 1  # no number is free: readers parse the shape anew each time
+            return 1  # no number is free: readers parse the shape each time
         self._ids[source] = number
         return number << 1 | 1

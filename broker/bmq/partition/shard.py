@@ -64,19 +64,19 @@ log = logging.getLogger("broker.shard")
 SPARE_RECORDS_MAX = 64
 SPARE_PART_MAX = 1 / 16  # of a small journal
 
-# The reference's primary rolls over when a journal has no room for so many records: one, its two sync points, and 16
-# purges (mqbs::FileStore, k_REQUESTED_JOURNAL_SPACE). Only in a very small journal is that more than is spare.
+# The reference's primary rolls over when a journal has no room for this many records: one, its two sync points, and 16
+# purges (mqbs::FileStore, k_REQUESTED_JOURNAL_SPACE). This exceeds the spare room in very small journals only.
 RECORDS_LEFT_MIN = 19
 
 # A rollover must free at least this part of a file to be worthwhile (mqbs::FileStore, 20 percent).
 FREED_PART_MIN = 0.2
 
-# With very many messages a rollover begins when this part of a file is in use, since it takes long.
+# Used part of a file at which a rollover begins if there are very many messages, since it takes long.
 EARLY_PART = 7 / 8
-# Time before the next attempt if it fails.
+# Time from a failed rollover to the next attempt.
 RETRY_MS = 1000
 
-# Memory of posts that may wait for a rollover; further ones are refused.
+# Size limit of the posts that wait for a rollover, in bytes; further ones are refused.
 WAITING_BYTES_MAX = 64 << 20
 # Maximum number of operations on queues held back during a rollover.
 HELD_OPERATIONS_MAX = 1 << 16
@@ -109,11 +109,10 @@ class Awaiting(NamedTuple):
 class Shard:
     """The write side of one partition.
 
-    `copies_wanted` is the number of nodes, this one included, that must have a record for it to be stored. `awaiting`
-    are, in the order of their records, the messages that wait for that. `is_copied` tells that other nodes write the
-    same records, however many of them are wanted. With
-    `outlives_power` files are on the disk before they replace others. While there is `damage`, this node may have
-    acknowledged what it does not have.
+    `copies_wanted` is the number of nodes, this one included, that must have a record for it to count as stored.
+    `awaiting` are the messages that wait for that, in the order of their records. `is_copied` is True if other nodes
+    write the same records, whatever `copies_wanted` is. With `outlives_power`, new files are flushed to the disk before
+    they replace others. While there is `damage`, this node may have lost records that it has acknowledged.
     """
 
     # Slots, since an object with so many attributes is slower with a dictionary.
@@ -194,38 +193,38 @@ class Shard:
         self.sequence_number = 0
         self.due = 0
         self._purges: list[Task] = []
-        # The places of messages in DATA count from here: after a rollover in slices those in older files are below.
+        # Offsets of messages in DATA are relative to this: after a rollover in slices, those in older files are below.
         self.offsets_from = 0
         self._work: Work | None = None
         self._rolling: SlicedRollover | TightRollover | None = None
-        self._held: HeldRecords | None = None  # while nothing may be added to the files
-        self._out: PartitionFiles | HeldRecords = files  # where records of confirms and removals go
-        self.tight: Tight | None = None  # while what is due has no room
+        self._held: HeldRecords | None = None  # the records held while nothing may be added to the files
+        self._out: PartitionFiles | HeldRecords = files  # destination of records of confirms and removals
+        self.tight: Tight | None = None  # set while there is no room for the reserved records
         self._waiting: deque[tuple[Callable[[], None], int]] = deque()  # posts that wait for a rollover, their bytes
         self._waiting_bytes = 0
-        self._lets_posts_in = False  # those that have waited
-        self._not_before_ms = self.now.ms  # before then none begins by itself
-        self._declined_at = 0  # so many messages were alive when a rollover was not worth it
+        self._lets_posts_in = False  # True while the posts that have waited are admitted
+        self._not_before_ms = self.now.ms  # time before which no rollover begins by itself
+        self._declined_at = 0  # number of messages alive when a rollover was not worthwhile
         self.stores: dict[bytes, Mapping[bytes, Message]] = {}  # by queue key: its messages, owned by the queue
         self.payloads = Payloads(partition_id, self.stores)
         self._journal_granted = 0
         self._data_granted = 0
-        self._synced_at = 0  # the sequence number of the last sync point
-        self._full = ""  # why the last rollover was refused, until the next tick
-        self._alarmed = False  # that it is full has been said
-        self._closed = False  # a message had no room: none has, however small, until a rollover makes some
-        self.available = True  # to new messages
+        self._synced_at = 0  # sequence number of the last sync point
+        self._full = ""  # reason for which the last rollover was refused, until the next tick
+        self._alarmed = False  # True if the alarm that it is full has been raised
+        self._closed = False  # a message had no room: all are refused until a rollover frees some
+        self.available = True  # True if new messages are admitted
         self.copies_wanted = 1
-        self.is_copied = self.is_cut_off = False  # cut off: too few nodes can be reached to keep anything
+        self.is_copied = self.is_cut_off = False  # cut off: too few nodes can be reached
         self.awaiting: deque[Awaiting] = deque()
-        self.copied_number = self.kept_number = 0  # as many as are wanted, or a majority, have the records up to here
-        self._tells = False  # a task takes the actions of those that are copied
-        self._unkept_before = b""  # those behind it in files before these
+        self.copied_number = self.kept_number = 0  # records that `copies_wanted` nodes, or a majority, have
+        self._tells = False  # True while a task runs the actions of replicated messages
+        self._unkept_before = b""  # records after `copied_number` in files before these
         self._unkept_purges = UnkeptPurges()
-        self.active = False  # this node is its primary: it may write
-        self.hears = False  # a record has come from the primary as it wrote it, since the last tick
-        self.heard: Heard | None = None  # the last that did
-        # Called when all is in the old files, and when the new ones are whole: what replicas get begins at an offset.
+        self.active = False  # True if this node is its primary, and may write
+        self.hears = False  # True if a live record of the primary came since the last tick
+        self.heard: Heard | None = None  # the last such record
+        # Called when the old files have all records; when the new ones are complete, with their offset for replicas.
         self.before_rollover: Callable[[], None] = lambda: None
         self.after_rollover: Callable[[int], None] = lambda start: None
         self.on_rollover: Callable[[str], None] = lambda timestamp: None

@@ -1,14 +1,13 @@
-"""A shard whose journal has no room for all that outstanding messages will need: it lets go of what it has, and takes
-nothing in.
+"""A shard whose journal has no room for the records that its outstanding messages will need: it is only drained.
 
-Our primaries keep that room free; the reference's do not, and files never grow beyond their limits. So whoever takes
-over what such a primary has filled writes what removes messages as long as there is room, then rolls over, which makes
-room for twice as many, and so on. A confirm of one app among several makes no room: it is written while there is room
-for the removal of all messages besides, and waits in memory otherwise, where the removal of its message takes its
-place. Whoever is killed then delivers to that app again.
+This broker's primaries keep that room free; the reference's do not, and files never grow beyond their limits. A primary
+that takes over such a full journal therefore writes records that remove messages while there is room, then rolls over,
+which makes room for twice as many, and so on. A confirm of one app among several frees no room: it is written only if
+there is also room for the removal of all messages. Otherwise it is kept in memory, until the removal of its message
+replaces it; if the process is killed before, the message is delivered to that app again.
 
-Records come to memory (`broker.bmq.partition.held_records`), and are sorted and written at the end of the step; during
-a rollover (`broker.bmq.partition.tight_rollover`), which goes on in slices, at its end.
+Records are collected in memory (`broker.bmq.partition.held_records`), and are sorted and written at the end of the
+step, or after a rollover (`broker.bmq.partition.tight_rollover`), which proceeds in slices.
 """
 
 from __future__ import annotations
@@ -58,7 +57,7 @@ class _Woken(HeldRecords):
         self._wake = wake
 
     def empty(self, number: int) -> None:
-        """Begin anew behind the record with that number."""
+        """Discard the records; the next one follows the record with that number."""
         self._end = 0
         self.number = number
 
@@ -73,23 +72,24 @@ class _Woken(HeldRecords):
 
 
 class Tight:
-    """Serves such a shard, once it `begins`, until all that is due has room.
+    """Drains such a shard, from `begin` until there is room for all reserved records.
 
-    What is written to the shard comes to `_held`, and at the end of the step to `_removing` or `_others`.
+    Records written to the shard are collected in `_held`, and sorted into `_removing` and `_others` at the end of the
+    step.
     """
 
     def __init__(self, shard: Shard) -> None:
         self._shard = shard
         self._work = shard.work
         self._held = _Woken(shard.held_max, self._wake)
-        self._number = shard.sequence_number  # of the last record in the files
-        self._removing = bytearray()  # records that make room, in their order
+        self._number = shard.sequence_number  # sequence number of the last record in the files
+        self._removing = bytearray()  # records that remove messages, in their order
         self._others = bytearray()  # confirms of one app among several
-        self._messages = shard.message_count  # at the last rollover
+        self._messages = shard.message_count  # number of messages at the last rollover
         self._rolling: TightRollover | None = None
         self._is_woken = False
-        self._may_roll = True  # it may get rid of something, or has not been tried
-        self._has_no_disk = False  # the last rollover had none
+        self._may_roll = True  # True if a rollover may free something, or has not been tried
+        self._has_no_disk = False  # True if the last rollover lacked disk space
 
     def begin(self) -> None:
         """Begin to receive the shard's records."""
@@ -129,9 +129,9 @@ class Tight:
             """Nothing is done in slices."""
 
     def _drain(self) -> bool:
-        """Write some of what fits; the shard is itself again if nothing is left and all that is due has room.
+        """Write records that fit; return True if no more can be done now.
 
-        Return True if nothing more can be done for now.
+        The shard leaves this state if no record is left and there is room for all reserved ones.
         """
         self._take()
         is_done = self._is_moving or self._write_some()
@@ -146,7 +146,7 @@ class Tight:
         return self._rolling is not None and not self._rolling.is_changed
 
     def _write_some(self) -> bool:
-        """Write records that remove messages first, and roll over when that makes room; returns like `_drain`."""
+        """Write records, those that remove messages first, and roll over if that frees room; return like `_drain`."""
         if self._removing:
             written = self._write_removing(RECORDS_MAX)
             self._may_roll |= written > 0
@@ -164,7 +164,7 @@ class Tight:
         return written
 
     def _write_others(self, room: int, messages: int) -> bool:
-        """Write confirms of remaining messages as far as there is room; returns like `_drain`."""
+        """Write confirms of remaining messages as far as there is `room` for records; return like `_drain`."""
         if not self._others or room <= 0 < messages:
             return True
         part = bytes(self._others[: RECORDS_MAX * JOURNAL_RECORD_SIZE])
@@ -215,7 +215,7 @@ class Tight:
         return count
 
     def _roll_over(self) -> bool:
-        """Begin a rollover unless it was tried since the last write; return True if it was begun."""
+        """Begin a rollover unless one was tried since the last write; return True if one was begun."""
         if not self._may_roll or self._rolling is not None:
             return False
         self._may_roll = False
@@ -238,7 +238,7 @@ class Tight:
         return True
 
     def _change_files(self, fresh: PartitionFiles, write_header: Callable[[int], None]) -> None:
-        """Continue in the new files, which have everything alive."""
+        """Continue in the new files, which have all messages alive."""
         shard = self._shard
         self._take()
         with shard.rollover_change():
@@ -256,7 +256,7 @@ class Tight:
 
 
 def removing_first(records: bytes) -> tuple[bytes, bytes]:
-    """Sort records of a shard that takes no messages: those that remove something, and the confirms of what is left."""
+    """Sort records of a shard that takes no messages: return those that remove some, and confirms of remaining ones."""
     found = scan(records, 0, len(records) // JOURNAL_RECORD_SIZE)
     confirms, at = select(found, RecordType.CONFIRM)
     deletions, _ = select(found, RecordType.DELETION)

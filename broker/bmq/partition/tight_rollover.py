@@ -1,7 +1,7 @@
-"""The rollover of a partition whose journal has no room for what is due (`broker.bmq.partition.tight`), in slices.
+"""The rollover, in slices, of a partition without room for its reserved records (`broker.bmq.partition.tight`).
 
-It carries over the messages alive in the files, as at a replica: nothing is added to them meanwhile, as all records
-of such a partition wait in memory. Later changes of a message therefore do not concern it.
+It carries over the messages that are alive in the files, as a replica does. Nothing is added to the files during the
+rollover, as all records of such a partition are held in memory; it ignores changes of messages since its beginning.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ ALL = 1 << 40
 
 
 class _Place:
-    """A message alive in the files: its queue key and GUID, and its place in DATA."""
+    """A message alive in the files: its queue key and GUID, and its offset in DATA."""
 
     __slots__ = ("key", "offset")
 
@@ -47,10 +47,11 @@ class _Place:
 
 
 class TightRollover:
-    """One rollover to `fresh` files. `change` is called to have them used, with what writes their header; `ended` when
-    this is over.
+    """One rollover to `fresh` files.
 
-    It comes to nothing if that makes no room, or if it `has_no_disk`.
+    `change` is called with the files and a function that writes their header, to put them into use; `ended` is called
+    at the end in any case. The rollover is abandoned if it frees no room, or if there is too little disk space
+    (`has_no_disk`).
     """
 
     holds = False
@@ -71,9 +72,9 @@ class TightRollover:
         self._ended = ended
         self._alive: Chunked[_Place] = Chunked()  # by queue key and GUID
         self._moving: Moving | None = None
-        self._units = ALL  # that the next part may take
+        self._units = ALL  # units that the next part may take
         self._parts = self._go()
-        self.is_changed = False  # the new files are in use; messages have yet to be told where they are in them
+        self.is_changed = False  # True once the new files are in use; the offsets of messages are updated after that
         self.is_over = False
         self.has_no_disk = False
 
@@ -94,7 +95,7 @@ class TightRollover:
                 yield
             self._units = work.left
             work.left -= next(self._parts, 0)
-        # To let go of a million objects takes its time, too.
+        # Freeing a million objects takes time, too.
         while self._alive:
             while not work.may_go_on():
                 yield
@@ -103,7 +104,7 @@ class TightRollover:
             work.left = 0
 
     def complete(self) -> None:
-        """Do the rest at once."""
+        """Finish the rollover at once."""
         if self._work is not None:
             self._work.complete(self.task())
         while not self.is_over:
@@ -111,7 +112,7 @@ class TightRollover:
             next(self._parts, 0)
 
     def give_up(self, reason: str) -> None:
-        """Give up: the old files stay in use."""
+        """Abandon the rollover; the old files stay in use."""
         text = "Partition [%d]: rollover of %s abandoned: %s"
         log.warning(text, self._shard.partition_id, self._old.journal.name, reason)
         self._fresh.remove()
@@ -127,11 +128,11 @@ class TightRollover:
         self._shard.rollover_is_over()
         self._ended()
 
-    # -- what is done, a part at a time; each says how many units it took
+    # -- the parts of the rollover; each yields the number of units that it took
 
     def _go(self) -> Iterator[int]:
         for purge in self._shard.take_purges():
-            # What they remove, the files say is gone.
+            # The files already record the removals of these purges.
             for _ in purge:
                 yield self._units
         moving = yield from self._find()
@@ -171,7 +172,7 @@ class TightRollover:
         return self._moving
 
     def _move(self, moving: Moving) -> Generator[int, None, bool]:
-        """Copy them; return False if there is no disk for that."""
+        """Copy the messages; return False if there is too little disk space."""
         fresh = self._fresh
         while moving.rows_left:
             before, rows = fresh.data_end, self._units * ROWS_PER_UNIT

@@ -1,6 +1,6 @@
-"""Confirms that a primary has written and that may be lost with its lease, as too few nodes may have their records.
+"""Confirms that a primary has written, but whose records may be on too few nodes to survive the end of its lease.
 
-A primary that is still up when another replaces it sends them to that one, as a relay does to its next upstream.
+A primary that is replaced while it runs sends them to its successor, as a relay does to its next upstream broker.
 """
 
 from __future__ import annotations
@@ -26,11 +26,12 @@ from formats.bmq.disk.keys import NULL_KEY
 
 __all__ = ["UnkeptPurge", "UnkeptPurges", "unkept_confirms", "unkept_records"]
 
-# So many of the last records are looked at: a second or two of a busy shard.
+# Number of last records that are examined: those of a second or two of a busy partition.
 RECORDS_MAX = 1 << 14
 
-# So many purges are remembered, and of each so many messages, the oldest: those are with consumers.
+# Number of purges that are remembered.
 PURGES_MAX = 64
+# Number of messages that are remembered of each purge: the oldest, as those are held by consumers.
 PURGED_MAX = 1 << 14
 
 
@@ -44,8 +45,9 @@ class UnkeptPurge(NamedTuple):
 
 
 class UnkeptPurges:
-    """The purges under a lease that too few nodes may have. What they removed is not there any longer to be confirmed:
-    nothing is written when a consumer that had it does so.
+    """The purges under the current lease whose records may be on too few nodes.
+
+    Confirms of purged messages write no records, so the messages themselves are remembered here.
     """
 
     def __init__(self) -> None:
@@ -63,7 +65,7 @@ class UnkeptPurges:
         self._purges.append(UnkeptPurge(number, queue_key, app_key, taken))
 
     def behind(self, copied_number: int) -> list[UnkeptPurge]:
-        """Return the purges behind the record up to which enough nodes have all, and forget the others."""
+        """Return the purges after `copied_number`, up to which enough nodes have all records; forget the others."""
         purges = self._purges
         while purges and purges[0].sequence_number <= copied_number:
             purges.popleft()
@@ -75,8 +77,10 @@ class UnkeptPurges:
 
 
 def unkept_records(files: PartitionFiles, primary_lease_id: int, copied_number: int, before: bytes = b"") -> bytes:
-    """The last records under a lease behind the one up to which enough nodes have all: those of earlier files, of which
-    these were taken `before`, and of these.
+    """Return the last records of a lease after `copied_number`, up to which enough nodes have all.
+
+    At most `RECORDS_MAX` records are returned. `before` are the records that an earlier call returned for the files
+    before the last rollover.
     """
     journal, end = files.journal.buffer, files.journal_end
     first = open_file(journal, FileType.JOURNAL).first_record_offset
@@ -92,7 +96,7 @@ def unkept_records(files: PartitionFiles, primary_lease_id: int, copied_number: 
 
 
 def unkept_confirms(data: bytes, purges: Iterable[UnkeptPurge] = ()) -> dict[bytes, list[tuple[bytes, bytes]]]:
-    """Return GUIDs, each with the key of the app that is done with the message (null for all apps), by queue key."""
+    """Return confirmed GUIDs by queue key, each with the key of the app that confirmed (null: all apps)."""
     records = scan(data, 0, len(data) // JOURNAL_RECORD_SIZE)
     found: dict[bytes, list[tuple[bytes, bytes]]] = {}
     for purge in purges:

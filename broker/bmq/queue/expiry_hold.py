@@ -1,25 +1,25 @@
-"""A hold on the expiry of restored messages, whose age is told by clocks that may be wrong.
+"""A hold on the expiry of restored messages, whose age depends on clocks that may be wrong.
 
-A primary removes what is too old as it goes. So when more than half of a queue is too old for the next one, either much
-time has passed without a primary, or a clock is wrong; and when but one message was too old while records were still
-written, a clock was set meanwhile, or the time to live was longer. A clock was set, too, when others of its messages
-are younger than the newest record. What tells which it is:
+A primary removes expired messages continuously. If a new primary finds more than half of a queue expired, then either
+much time has passed without a primary, or a clock is wrong. If it finds messages that had expired before the newest
+record was written, a clock was set in between, or the time to live was longer. A clock was also set if messages are
+younger than the newest record. The cases are distinguished as follows:
 
-| what is known                                         | what is done                                         |
+| known                                                 | effect                                               |
 | --- | --- |
-| this node was a replica until the end: it has         | ages go by that time, whatever this node's clock is; |
-| measured the time since, by its monotonic clock       | expiry goes on                                       |
-| the newest record is not older than `TOLERANCE_S`     | expiry goes on                                       |
-| the clocks of all other nodes are unlike it           | an alarm; nothing expires for `GRACE_MS`, nor until  |
-|                                                       | one is like it, or until the messages have lived so  |
-|                                                       | long since then                                      |
-| another node's clock is like this one's               | an alarm; nothing expires for `GRACE_MS`             |
-| nothing, as for a single node                         | an alarm; nothing expires for `GRACE_MS`             |
-| messages were too old when the newest record was made | an alarm; nothing expires for `GRACE_MS`             |
+| this node was a replica until the end: its monotonic  | messages expire by that time, whatever this node's   |
+| clock has measured the time since                     | wall clock says                                      |
+| the newest record is not older than `TOLERANCE_S`     | messages expire                                      |
+| the clocks of all other nodes differ from this one's  | an alarm; nothing expires for `GRACE_MS`, nor until  |
+|                                                       | one of them agrees, but at most for the messages'    |
+|                                                       | time to live from then on                            |
+| the clock of another node agrees with this one's      | an alarm; nothing expires for `GRACE_MS`             |
+| nothing, as on a single node                          | an alarm; nothing expires for `GRACE_MS`             |
+| messages had expired when the newest record was made  | an alarm; nothing expires for `GRACE_MS`             |
 
-Nodes whose clocks are alike tell what time it is, but not by which clock the records were made: the former primary's
-may have been set back. No message is held for longer than it may live. Meanwhile the operator can set the clock: when
-it is set back, the messages are younger by as much. Where it is right, a longer time to live keeps them.
+Agreement of the nodes' clocks proves the present time, but not the time of the records: the clock of the former primary
+may have been set back. No message is held for longer than its time to live. During a hold the operator can correct the
+clock: setting it back makes the messages younger by as much. If the clock is right, a longer time to live keeps them.
 """
 
 from __future__ import annotations
@@ -45,8 +45,8 @@ QUEUES_NAMED = 3
 class Restoring(NamedTuple):
     """A partition that this node begins to serve.
 
-    `newest_s` is the time of its newest record. `wall_s` is the present time by the clock of the records' writers, as
-    far as that is known, and this node's otherwise.
+    `newest_s` is the time of its newest record, in seconds since the epoch. `wall_s` is the present time by the clock
+    of the records' writer if `is_measured`, and by this node's clock otherwise.
     """
 
     partition_id: int
@@ -65,7 +65,7 @@ class Restoring(NamedTuple):
 
 
 class Restored(NamedTuple):
-    """A queue that was just restored, and the counts of its messages by time of arrival, by the monotonic clock."""
+    """A restored queue, and the numbers of its messages by time of arrival in milliseconds of the monotonic clock."""
 
     queue: Queue
     arrivals: Counter[int]
@@ -87,26 +87,26 @@ class Hold:
         self.since_ms = now.ms
 
     def holds(self, ttl_s: int) -> bool:
-        """Return True if nothing may expire now, in a queue with this time to live."""
+        """Return True if no message may expire now, in a queue with a time to live of `ttl_s` seconds."""
         held_ms = self._now.ms - self.since_ms
         is_alone = self._waits_for_clock and self._clocks.agrees is False
         return held_ms < (ttl_s * 1000 if is_alone else min(ttl_s * 1000, GRACE_MS))
 
     @property
     def younger_ms(self) -> int:
-        """Time by which restored messages are younger than assumed: as much as the clock was set back."""
+        """Milliseconds by which the clock was set back since: restored messages are younger by as much."""
         return max(0, self._distance_ms - (self._now.wall_s * 1000 - self._now.ms))
 
 
 class Due(NamedTuple):
-    """A queue of which most messages would expire at once."""
+    """A queue, and the number of its messages that would expire at once."""
 
     queue: Queue
     number: int
 
 
 def hold_expiry(restored: Iterable[Restored], about: Restoring, now: Now, clocks: Clocks) -> None:
-    """Hold the expiry of a partition's restored queues where needed, and alert the operator."""
+    """Hold the expiry of those restored queues of a partition whose ages are in doubt, and raise an alarm for them."""
     ahead_s = now.wall_s - about.wall_s
     if abs(ahead_s) > TOLERANCE_S:
         way = "ahead of" if ahead_s > 0 else "behind"

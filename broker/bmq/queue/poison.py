@@ -1,4 +1,4 @@
-"""Poison pills: messages that consumers died of as often as the domain allows (source: mqbblp::QueueEngineUtil)."""
+"""Poison messages: those whose consumers crashed as often as the domain allows (source: mqbblp::QueueEngineUtil)."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ __all__ = ["PoisonAlarm", "Removing"]
 
 log = logging.getLogger("broker.queue")
 
-# A queue keeps no more of them than one in this time.
+# Minimum time between two alarms of a queue; further poison messages are removed without an alarm or a file.
 PAUSE_MS = 15_000
 
 
@@ -35,14 +35,14 @@ class Removing(Protocol):
 
 
 class PoisonAlarm:
-    """Tells the operator of messages removed, and keeps what they were in files."""
+    """Raises an alarm for removed poison messages, and dumps them to files: at most one per queue and `PAUSE_MS`."""
 
     def __init__(self, source: Removing) -> None:
         self._source = source
         self._last_ms = NEVER_MS
 
     def removed(self, app: App, sub_queue_id: int, message: Message, attempts: int) -> None:
-        """A message is about to be removed for an app."""
+        """Raise the alarm for a message, which must still be in the log, before it is removed for an app."""
         now_ms = self._source.now.ms
         if now_ms - self._last_ms < PAUSE_MS:
             return

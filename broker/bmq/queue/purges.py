@@ -29,10 +29,10 @@ FIRST_SEARCHED_MAX = 10_000
 
 
 def purge(queue: Queue) -> tuple[int, int]:
-    """Remove all messages; return their number and size.
+    """Remove all messages of a queue; return their number and their size in bytes.
 
-    One record states this, and which of them were never acknowledged: their producers are told in slices. `Full`,
-    without effect, if that cannot be recorded.
+    One record states the purge, and which of the messages were never acknowledged; posts of the latter are refused in
+    slices. Raises `Full`, without effect, if the purge cannot be recorded.
     """
     count, size = len(queue.messages), queue.bytes
     with Change(f"the purge of queue '{queue.uri}'", Full):
@@ -176,8 +176,10 @@ def _strip(queue: Queue, bit: int, awaiting: list[dict[bytes, Waiting]], contain
 
 
 def _of_awaiting(queue: Queue, chunks: list[dict[bytes, Waiting]]) -> Iterator[Message | None]:
-    """The messages that wait for copies, a copy of a chunk's list at a time; None for each that has gone since. Those
-    whose copies come before their turn have their ghosts forgotten as they are told of.
+    """Yield the messages that wait for copies; None for each that has been removed or replicated in the meantime.
+
+    The keys are copied one chunk at a time. A message that is replicated before its turn loses its ghosts when that is
+    reported.
     """
     for chunk in chunks:
         yield from map(queue.messages.get, list(chunk))

@@ -12,8 +12,10 @@ __all__ = ["succeed"]
 
 
 def succeed(stream: Stream, subscriptions: list[Subscription]) -> set[Subscription]:
-    """Give a stream other subscriptions. What it holds counts against the one with the same id and expression, or with
-    the same expression, or with the same id; the old ones without such a one that hold something.
+    """Replace the subscriptions of a stream; return the old ones that still hold messages and have no successor.
+
+    The messages that an old subscription holds count against its successor: the new subscription with the same id and
+    expression, else the one with the same expression, else the one with the same id.
     """
     by_id = {each.subscription_id: each for each in subscriptions}
     by_text = {each.text: each for each in subscriptions}

@@ -12,7 +12,8 @@ from collections.abc import Sequence
 
 __all__ = ["CONFIRMS_KEPT_MAX", "CONFIRMS_KEPT_MS", "UnknownConfirms"]
 
-# So many confirms of a queue, of so long, are told another primary. It is longer than a silent broker is waited for.
+# Limits of the number and the age of a queue's confirms that are sent to another primary. The age exceeds the time
+# after which a silent broker's connection is closed.
 CONFIRMS_KEPT_MAX = 1 << 16
 CONFIRMS_KEPT_MS = 40_000
 

@@ -31,10 +31,10 @@ SENT_PER_UNIT = 16
 # Minimum interval between searches for old confirms.
 FORGET_MS = 200
 
-# While the upstream is not open: so many confirms of messages that are not here are kept, at least.
+# Number of confirms of unknown messages that are kept at least while the upstream is not open.
 UNKNOWN_CONFIRMS_MAX = 1 << 16
 
-# Recent confirms that are to be sent again wait among them, and leave them their room.
+# Recent confirms that are to be resent are kept in addition.
 UNSENT_CONFIRMS_MAX = UNKNOWN_CONFIRMS_MAX + SENT_CONFIRMS_MAX
 
 _OPEN = UpstreamState.OPEN

@@ -6,8 +6,9 @@ from broker.bmq.core.messages import Full
 
 __all__ = ["PutRoom"]
 
-# Default for one queue.
+# Default limit of the unacknowledged posts of a queue, in bytes.
 PUT_BYTES_MAX = 256 << 20
+# Default limit of the number of unacknowledged posts of a queue.
 PUTS_MAX = 1 << 20
 
 

@@ -13,7 +13,7 @@ from formats.bmq.disk.padding import DWORD
 
 __all__ = ["Checksums"]
 
-# So many records behind the last are looked at first.
+# Number of records after the last one that are examined first.
 NEAR_RECORDS = 32
 
 _MESSAGE = int(RecordType.MESSAGE)

@@ -49,7 +49,7 @@ __all__ = ["LedgerNames", "NotTold", "make_qlist", "read_names"]
 
 Apps = tuple[tuple[str, bytes], ...]
 
-# So many steps are taken to find how a queue's history is to be read.
+# Maximum number of steps of the search for a reading of a queue's history.
 READINGS_MAX = 1 << 14
 
 
