@@ -139,8 +139,8 @@ COPIES = (
         "broker.bmq.replication.divergence",
         (
             (
-                "k.own_end_of_lease is not None, Cure.CUT, _end_of_lease)",
-                "k.own_end_of_lease is not None, Cure.PUSH, _end_of_lease)",
+                "k.own_end_of_lease is not None, SyncAction.TRUNCATE, _end_of_lease)",
+                "k.own_end_of_lease is not None, SyncAction.SEND, _end_of_lease)",
             ),
         ),
     ),
@@ -149,7 +149,7 @@ COPIES = (
         "recovery",
         "A replica keeps what it has under a lease that the primary has nothing of.",
         "broker.bmq.replication.divergence",
-        (("lambda k: True, Cure.CUT, _older)", "lambda k: True, Cure.PUSH, _older)"),),
+        (("lambda k: True, SyncAction.TRUNCATE, _older)", "lambda k: True, SyncAction.SEND, _older)"),),
         hidden="A primary serves once a majority has its lease's first record. So that record, a sync point, is all that the next one may have nothing of; and none of the first 300 worlds shows that it stays.",
         unit="tests/broker/bmq/replication/test_divergence.py::test_the_cases",
     ),
@@ -158,7 +158,12 @@ COPIES = (
         "recovery",
         "A replica that missed a rollover is sent only what follows its last record.",
         "broker.bmq.replication.divergence",
-        (('    Case("missed a rollover", lambda k: k.sync_point != k.own_sync_point, Cure.DROP, _nowhere),\n', ""),),
+        (
+            (
+                '    Case("missed a rollover", lambda k: k.sync_point != k.own_sync_point, SyncAction.RESET, _nowhere),\n',
+                "",
+            ),
+        ),
         hidden="Nothing is sent from a place, or cut to one, before the first sync point behind a rollover: then everything is sent.",
         unit="tests/broker/bmq/replication/test_divergence.py::test_the_cases",
     ),

@@ -157,7 +157,7 @@ class Batch(NamedTuple):
     end: int
 
 
-class Standing(NamedTuple):
+class AppendPoint(NamedTuple):
     """The end of a replica, which new records must continue.
 
     With `gaps`, sequence numbers may be skipped, and lease ids may grow up to `lease_id_max`.
@@ -170,7 +170,7 @@ class Standing(NamedTuple):
     lease_id_max: int
 
 
-def parse_batch(data: memoryview, start: int, end: int, standing: Standing) -> Batch | None:
+def parse_batch(data: memoryview, start: int, end: int, append_point: AppendPoint) -> Batch | None:
     """Parse the messages from `start` on that are sound, continue the partition, and are of the kinds handled here.
 
     None if they are too few; the code for single records then finds any faults.
@@ -179,11 +179,11 @@ def parse_batch(data: memoryview, start: int, end: int, standing: Standing) -> B
     if len(starts) < RECORDS_MIN:
         return None
     heads = np.frombuffer(front, _ARRIVED)
-    count = min(_front(_are_plain(heads)), _front(_go_on(heads, standing)))
+    count = min(_front(_are_plain(heads)), _front(_go_on(heads, append_point)))
     heads = heads[:count]
     sizes = (heads["words"] & _WORDS_MASK).astype(np.int64) * WORD - _HEAD_SIZE
     is_message = (heads["kind"] >> 4) == _MESSAGE
-    ends = standing.data_end + np.cumsum(sizes)
+    ends = append_point.data_end + np.cumsum(sizes)
     offsets = heads["place"].astype(np.int64) * DWORD
     count = _front(np.where(is_message, offsets == ends - sizes, sizes == 0))
     rows = np.flatnonzero(is_message[:count])
@@ -252,18 +252,18 @@ def _are_plain(heads: NDArray[Any]) -> NDArray[np.bool_]:
     return plain
 
 
-def _go_on(heads: NDArray[Any], standing: Standing) -> NDArray[np.bool_]:
+def _go_on(heads: NDArray[Any], append_point: AppendPoint) -> NDArray[np.bool_]:
     """Mark records that are the next in their partition's history, and at their place in the journal."""
-    (lease_id, number), count = standing.position, len(heads)
-    places = (standing.journal_end + np.arange(count) * JOURNAL_RECORD_SIZE) // WORD
+    (lease_id, number), count = append_point.position, len(heads)
+    places = (append_point.journal_end + np.arange(count) * JOURNAL_RECORD_SIZE) // WORD
     numbers = (heads["number"] & _NUMBER_MASK).astype(np.int64)
     leases = heads["lease_id"].astype(np.int64)
     numbers_before = np.concatenate(([number], numbers[:-1]))
     leases_before = np.concatenate(([lease_id], leases[:-1]))
     goes_on: NDArray[np.bool_] = (leases == leases_before) & (numbers == numbers_before + 1)
-    if standing.gaps:
+    if append_point.gaps:
         goes_on |= (leases == leases_before) & (numbers > numbers_before)
-        goes_on |= (leases > leases_before) & (leases <= standing.lease_id_max)
+        goes_on |= (leases > leases_before) & (leases <= append_point.lease_id_max)
     goes_on &= heads["offset_words"] == places
     return goes_on
 

@@ -20,7 +20,7 @@ from broker.bmq.core.messages import Content
 from broker.bmq.core.work import Task, Work
 from broker.bmq.partition.shard import Shard
 from broker.bmq.queue.purges import throw_away
-from broker.bmq.replication.batches import RECORDS_MIN, Batch, Standing, parse_batch
+from broker.bmq.replication.batches import RECORDS_MIN, AppendPoint, Batch, parse_batch
 from broker.bmq.replication.copy_rollover import PLACED_PER_UNIT, CopyRollover
 from broker.bmq.replication.places import Places
 from broker.bmq.replication.positions import (
@@ -246,8 +246,8 @@ class Copy:
     def _batch(self, data: memoryview, start: int, end: int) -> Batch | None:
         """Return the records that can be written together, if they are many and there is room for them."""
         files = self.files
-        standing = Standing(self.position, files.journal_end, files.data_end, self.is_anew, self.lease_id_max)
-        batch = parse_batch(data, start, end, standing)
+        append_point = AppendPoint(self.position, files.journal_end, files.data_end, self.is_anew, self.lease_id_max)
+        batch = parse_batch(data, start, end, append_point)
         if batch is None:
             return None
         has_room = files.journal.reserve(files.journal_end + len(batch.records))

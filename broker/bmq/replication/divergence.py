@@ -14,17 +14,23 @@ from typing import NamedTuple
 from broker.bmq.replication.positions import NOWHERE
 from formats.bmq.disk.numbers import RecordNumber
 
-__all__ = ["CASES", "Case", "Cure", "Kinship", "Verdict", "judge"]
+__all__ = ["CASES", "Case", "LogComparison", "SyncAction", "SyncPlan", "plan_sync"]
 
 
-class Cure(Enum):
-    PUSH = "send the records that follow"
-    CUT = "truncate the records that follow, then ask again"
-    DROP = "drop all records, then ask again"
+class SyncAction(Enum):
+    """The action of a primary that synchronizes a replica."""
+
+    SEND = "send the records that follow"
+    TRUNCATE = "truncate the records that follow, then ask again"
+    RESET = "drop all records, then ask again"
 
 
-class Kinship(NamedTuple):
-    """The positions of both sides: `own` is the primary's history, newest lease first. Sync points: last rollover's."""
+class LogComparison(NamedTuple):
+    """The journals of a primary and a replica.
+
+    `own` has the last record of each of the primary's leases, newest first; `position` is the replica's last record.
+    The sync points are the first ones after each side's last rollover.
+    """
 
     own: Sequence[RecordNumber]
     own_sync_point: RecordNumber
@@ -46,11 +52,11 @@ class Kinship(NamedTuple):
         return next((each for each in self.own if each.primary_lease_id < self.position.primary_lease_id), NOWHERE)
 
 
-class Verdict(NamedTuple):
-    """The result of a comparison; `begin` is the last common record, as far as the primary can tell."""
+class SyncPlan(NamedTuple):
+    """The result of a comparison; `begin` is the last common record, as far as the primary knows."""
 
     case: str
-    cure: Cure
+    action: SyncAction
     begin: RecordNumber
 
 
@@ -58,41 +64,43 @@ class Case(NamedTuple):
     """One row of the table, of which the first that `applies` is chosen."""
 
     name: str
-    applies: Callable[[Kinship], bool]
-    cure: Cure
-    begin: Callable[[Kinship], RecordNumber]
+    applies: Callable[[LogComparison], bool]
+    action: SyncAction
+    begin: Callable[[LogComparison], RecordNumber]
 
 
-def _here(kinship: Kinship) -> RecordNumber:
-    return kinship.position
+def _here(logs: LogComparison) -> RecordNumber:
+    return logs.position
 
 
-def _nowhere(kinship: Kinship) -> RecordNumber:
+def _nowhere(logs: LogComparison) -> RecordNumber:
     return NOWHERE
 
 
-def _end_of_lease(kinship: Kinship) -> RecordNumber:
-    end = kinship.own_end_of_lease
+def _end_of_lease(logs: LogComparison) -> RecordNumber:
+    end = logs.own_end_of_lease
     assert end is not None
     return end
 
 
-def _older(kinship: Kinship) -> RecordNumber:
-    return kinship.older
+def _older(logs: LogComparison) -> RecordNumber:
+    return logs.older
 
 
 CASES = (
-    Case("empty", lambda k: k.position == NOWHERE, Cure.PUSH, _nowhere),
-    Case("missed a rollover", lambda k: k.sync_point != k.own_sync_point, Cure.DROP, _nowhere),
-    Case("equal", lambda k: k.position == k.newest, Cure.PUSH, _here),
-    Case("behind", lambda k: (end := k.own_end_of_lease) is not None and k.position <= end, Cure.PUSH, _here),
-    Case("ahead within a lease", lambda k: k.own_end_of_lease is not None, Cure.CUT, _end_of_lease),
-    Case("under a lease of its own", lambda k: True, Cure.CUT, _older),
+    Case("empty", lambda k: k.position == NOWHERE, SyncAction.SEND, _nowhere),
+    Case("missed a rollover", lambda k: k.sync_point != k.own_sync_point, SyncAction.RESET, _nowhere),
+    Case("equal", lambda k: k.position == k.newest, SyncAction.SEND, _here),
+    Case("behind", lambda k: (end := k.own_end_of_lease) is not None and k.position <= end, SyncAction.SEND, _here),
+    Case("ahead within a lease", lambda k: k.own_end_of_lease is not None, SyncAction.TRUNCATE, _end_of_lease),
+    Case("under a lease of its own", lambda k: True, SyncAction.TRUNCATE, _older),
 )
 
 
-def judge(kinship: Kinship) -> Verdict:
-    """Classify the replica's position."""
-    case = next(case for case in CASES if case.applies(kinship))
-    begin = case.begin(kinship)
-    return Verdict(case.name, Cure.DROP if case.cure is Cure.CUT and begin == NOWHERE else case.cure, begin)
+def plan_sync(logs: LogComparison) -> SyncPlan:
+    """Return the action that brings a replica to the primary's records, by the first case in `CASES` that applies."""
+    case = next(case for case in CASES if case.applies(logs))
+    begin = case.begin(logs)
+    return SyncPlan(
+        case.name, SyncAction.RESET if case.action is SyncAction.TRUNCATE and begin == NOWHERE else case.action, begin
+    )

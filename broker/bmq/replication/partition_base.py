@@ -46,7 +46,7 @@ __all__ = [
     "PartitionBase",
     "Received",
     "Receiving",
-    "Standing",
+    "ReplicaProgress",
     "ignore",
 ]
 
@@ -93,7 +93,7 @@ class Fact(NamedTuple):
 NO_FACT = Fact()
 
 
-class Standing(NamedTuple):
+class ReplicaProgress(NamedTuple):
     """A node's position, and the first sync point after its last rollover."""
 
     position: RecordNumber
@@ -158,7 +158,7 @@ class PartitionBase:
         # The lease under which each node reported that. The report may have come before this node knew the primary, and
         # the lease may have ended since.
         self._told_active: dict[int, int] = {}
-        self.standings: dict[int, Standing] = {}
+        self.progress: dict[int, ReplicaProgress] = {}
         self.damaged: set[int] = set()
         self.healed: set[int] = set()
         self.stream: Stream | None = None
@@ -182,13 +182,13 @@ class PartitionBase:
 
     # -- asking and answering
 
-    def _state_message(self, kind: type[StateMessage], standing: Standing) -> StateMessage:
+    def _state_message(self, kind: type[StateMessage], progress: ReplicaProgress) -> StateMessage:
         """Make a message with this node's position, as a question or an answer."""
         return kind(
             partition_id=self.shard.partition_id,
             primary_lease_id=self.primary_lease_id,
-            latest_sequence_number=on_wire(standing.position),
-            first_sync_point_after_rollover_sequence_number=on_wire(standing.sync_point),
+            latest_sequence_number=on_wire(progress.position),
+            first_sync_point_after_rollover_sequence_number=on_wire(progress.sync_point),
         )
 
     def _ask(self, node_id: int, choice: object, answered: Callable[[object], None], timeout_ms: int) -> ControlMessage:
@@ -264,7 +264,7 @@ class PartitionBase:
             self.copy.end_event()
         else:
             self.copy.settle()
-        self.standings.clear()
+        self.progress.clear()
         self.damaged.clear()
         self.healed.clear()
         self._buffered.clear()
@@ -332,7 +332,7 @@ class PartitionBase:
         is_sound = not self.shard.damage.is_there
         return [
             node_id
-            for node_id in self.standings
+            for node_id in self.progress
             # A node that is being healed from here has a position, too.
             if node_id not in self.damaged and (is_sound or node_id != self.links.own_id)
         ]
@@ -352,14 +352,14 @@ class PartitionBase:
             except OutOfStep as error:
                 log.error("Partition [%d]: cannot be fetched again: %s", self.shard.partition_id, error)
                 self.reapply_later(event, fact)
-        self.standings[self.links.own_id] = self._own_standing()
+        self.progress[self.links.own_id] = self._own_progress()
 
-    def _own_standing(self) -> Standing:
+    def _own_progress(self) -> ReplicaProgress:
         if self.shard.active:
-            return Standing(last_position(self.shard.files), first_sync_point(self.shard.files))
+            return ReplicaProgress(last_position(self.shard.files), first_sync_point(self.shard.files))
         if self.copy.is_anew:
-            return Standing(NOWHERE, NOWHERE)
-        return Standing(self.copy.position, first_sync_point(self.shard.files))
+            return ReplicaProgress(NOWHERE, NOWHERE)
+        return ReplicaProgress(self.copy.position, first_sync_point(self.shard.files))
 
     def store_primary(self, event: Event, fact: Fact) -> None:
         self._primary_sync_point = fact.sync_point

@@ -10,7 +10,7 @@ from broker.bmq.consensus.primaries import LEASE_TOLD_MAX
 from broker.bmq.core.cluster_errors import ClusterError
 from broker.bmq.core.messages import Full
 from broker.bmq.replication.copying import OutOfStep
-from broker.bmq.replication.divergence import Cure, Kinship, judge
+from broker.bmq.replication.divergence import LogComparison, SyncAction, plan_sync
 from broker.bmq.replication.partition_base import (
     DATA_TIMEOUT_MS,
     NO_FACT,
@@ -19,7 +19,7 @@ from broker.bmq.replication.partition_base import (
     Fact,
     PartitionBase,
     Receiving,
-    Standing,
+    ReplicaProgress,
     ignore,
 )
 from broker.bmq.replication.partition_table import Event
@@ -63,11 +63,11 @@ class PrimaryActions(PartitionBase):
     """The primary's actions: it heals itself from a majority, then its replicas, and then serves the partition."""
 
     def store_replica(self, event: Event, fact: Fact) -> None:
-        self.standings[fact.node_id] = Standing(fact.end, fact.sync_point)
+        self.progress[fact.node_id] = ReplicaProgress(fact.end, fact.sync_point)
         self.damaged.discard(fact.node_id)
 
     def note_damaged(self, event: Event, fact: Fact) -> None:
-        self.standings.pop(fact.node_id, None)
+        self.progress.pop(fact.node_id, None)
         self.damaged.add(fact.node_id)
 
     def ask_damaged(self, event: Event, fact: Fact) -> None:
@@ -76,11 +76,11 @@ class PrimaryActions(PartitionBase):
             self.ask_replica(node_id)
 
     def send_to_damaged(self, event: Event, fact: Fact) -> None:
-        self.standings[fact.node_id] = Standing(NOWHERE, NOWHERE)
+        self.progress[fact.node_id] = ReplicaProgress(NOWHERE, NOWHERE)
         self._send_to(fact.node_id)
 
     def forget_replica(self, event: Event, fact: Fact) -> None:
-        self.standings.pop(fact.node_id, None)
+        self.progress.pop(fact.node_id, None)
         self.healed.discard(fact.node_id)
         if self.stream is not None:
             self.stream.forget(fact.node_id)
@@ -95,8 +95,8 @@ class PrimaryActions(PartitionBase):
 
     def find_highest(self, event: Event, fact: Fact) -> None:
         own_id = self.links.own_id
-        highest_id = max(self._told, key=lambda node_id: (self.standings[node_id].position, node_id == own_id))
-        highest = self.standings[highest_id].position
+        highest_id = max(self._told, key=lambda node_id: (self.progress[node_id].position, node_id == own_id))
+        highest = self.progress[highest_id].position
         if highest.primary_lease_id > self.primary_lease_id:
             # The cluster has lost its leases. No node accepts records of a lease above the primary's.
             self._want_lease_above(highest.primary_lease_id)
@@ -108,7 +108,7 @@ class PrimaryActions(PartitionBase):
         if highest_id == own_id:
             self.fire(Event.SELF_HIGHEST_SEQ)
         else:
-            position, sync_point = self.standings[highest_id]
+            position, sync_point = self.progress[highest_id]
             self.fire(Event.REPLICA_HIGHEST_SEQ, Fact(node_id=highest_id, end=position, sync_point=sync_point))
 
     # -- the primary and how far replicas are
@@ -131,7 +131,7 @@ class PrimaryActions(PartitionBase):
             else:
                 self.fire(Event.FAIL_REPLICA_STATE_RSPN, Fact(node_id=node_id))
 
-        request = self._state_message(ReplicaStateRequest, self._own_standing())
+        request = self._state_message(ReplicaStateRequest, self._own_progress())
         self._ask(node_id, request, answered, STATE_TIMEOUT_MS)
 
     def believes(self, node_id: int, end: PartitionSequenceNumber) -> bool:
@@ -157,12 +157,12 @@ class PrimaryActions(PartitionBase):
 
     def answer_replica(self, event: Event, fact: Fact) -> None:
         assert fact.asked is not None
-        self._answer(fact.asked, self._state_message(PrimaryStateResponse, self.standings[self.links.own_id]))
+        self._answer(fact.asked, self._state_message(PrimaryStateResponse, self.progress[self.links.own_id]))
 
     # -- the primary heals itself
 
     def begin_anew_if_rolled_over(self, event: Event, fact: Fact) -> None:
-        own = self.standings[self.links.own_id]
+        own = self.progress[self.links.own_id]
         if own.sync_point != fact.sync_point or own.position == NOWHERE or self._begins_anew:
             self._begin_primary_anew()
 
@@ -176,7 +176,7 @@ class PrimaryActions(PartitionBase):
             self._begins_anew = True
             self.reapply_primary_later(Event.WATCHDOG, Fact())
             return
-        self.standings[self.links.own_id] = Standing(NOWHERE, NOWHERE)
+        self.progress[self.links.own_id] = ReplicaProgress(NOWHERE, NOWHERE)
 
     def reapply_primary_later(self, event: Event, fact: Fact) -> None:
         """Begin healing again after a while, unless it has continued otherwise.
@@ -204,7 +204,7 @@ class PrimaryActions(PartitionBase):
             self._begin_primary_anew()
         else:
             log.warning("Partition [%d]: truncated to %s", self.shard.partition_id, self.copy.position)
-            self.standings[self.links.own_id] = self._own_standing()
+            self.progress[self.links.own_id] = self._own_progress()
 
     def pull(self, event: Event, fact: Fact) -> None:
         if self.copy.is_busy:
@@ -214,7 +214,7 @@ class PrimaryActions(PartitionBase):
         if self._begins_anew:
             return  # too little disk space: retried after a while
         node_id = fact.node_id
-        begin = self.standings[self.links.own_id].position
+        begin = self.progress[self.links.own_id].position
         if begin == NOWHERE and not self.copy.is_anew:
             return  # too little room to begin anew: retried
         receiving = self._receiving = Receiving(node_id, begin, fact.end, fact.sync_point, None)
@@ -282,7 +282,7 @@ class PrimaryActions(PartitionBase):
             self.drop_behind(node_id, NOWHERE)
 
     def send_to_replicas(self, event: Event, fact: Fact) -> None:
-        for node_id in self.standings:
+        for node_id in self.progress:
             if node_id != self.links.own_id:
                 self._send_to(node_id)
 
@@ -294,14 +294,14 @@ class PrimaryActions(PartitionBase):
         if stream is None:
             return
         files = self.shard.files
-        position, sync_point = self.standings[node_id]
-        verdict = judge(Kinship(history(files), first_sync_point(files), position, sync_point))
-        log.info("Partition [%d]: node %d at %s: %s", self.shard.partition_id, node_id, position, verdict.case)
+        position, sync_point = self.progress[node_id]
+        plan = plan_sync(LogComparison(history(files), first_sync_point(files), position, sync_point))
+        log.info("Partition [%d]: node %d at %s: %s", self.shard.partition_id, node_id, position, plan.case)
         self.healed.discard(node_id)
-        start = offset_behind(files, verdict.begin)
-        if verdict.cure is not Cure.PUSH or start is None:
+        start = offset_behind(files, plan.begin)
+        if plan.action is not SyncAction.SEND or start is None:
             stream.forget(node_id)
-            self.drop_behind(node_id, verdict.begin if verdict.cure is Cure.CUT else NOWHERE)
+            self.drop_behind(node_id, plan.begin if plan.action is SyncAction.TRUNCATE else NOWHERE)
             return
         end = stream.follow(node_id, position, start)
 

@@ -50,7 +50,7 @@ class ReplicaActions(PartitionBase):
 
     def ask_primary(self, event: Event, fact: Fact) -> None:
         assert self.primary_id is not None
-        own = self.standings[self.links.own_id]
+        own = self.progress[self.links.own_id]
         if self.shard.damage.is_there and self._told_active.get(self.primary_id) != self.primary_lease_id:
             return  # the primary might count this node among those that have lost no records
         if self._begins_anew and own.position != NOWHERE:
@@ -78,7 +78,7 @@ class ReplicaActions(PartitionBase):
 
     def answer_primary(self, event: Event, fact: Fact) -> None:
         assert fact.asked is not None
-        self._answer(fact.asked, self._state_message(ReplicaStateResponse, self.standings[self.links.own_id]))
+        self._answer(fact.asked, self._state_message(ReplicaStateResponse, self.progress[self.links.own_id]))
 
     def send_to_primary(self, event: Event, fact: Fact) -> None:
         """Send records to the primary, which is behind this replica."""

@@ -17,6 +17,7 @@ __all__ = [
     "ANONYMOUS",
     "LIFETIME_MS",
     "AnonymousAuthenticator",
+    "AuthState",
     "Authentications",
     "Authenticator",
     "BasicAuthenticator",
@@ -24,7 +25,6 @@ __all__ = [
     "Denied",
     "Granted",
     "Outcome",
-    "Standing",
     "Unauthenticated",
     "basic_principal",
 ]
@@ -187,7 +187,7 @@ def _without(data: bytes, text: str) -> str:
     return text
 
 
-class Standing:
+class AuthState:
     """The authentication state of a session's peer: its principal, if any, its mechanism, and its deadline."""
 
     __slots__ = ("deadline_ms", "mechanism", "pending", "principal")

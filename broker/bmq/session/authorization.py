@@ -16,7 +16,7 @@ from enum import Enum
 from typing import Protocol
 
 from broker.bmq.queue.handles import Refusal
-from broker.bmq.session.authentication import Standing
+from broker.bmq.session.authentication import AuthState
 from broker.bmq.session.negotiation import NO_NODE_ID
 from formats.bmq.codes import QueueFlag
 from formats.bmq.control.messages import ClientIdentity, ClientType, QueueHandleParameters, StatusCategory
@@ -235,7 +235,7 @@ class Known(Protocol):
     """The known facts about a peer; see `broker.bmq.session.entrance.Entrance`."""
 
     @property
-    def standing(self) -> Standing: ...
+    def auth(self) -> AuthState: ...
     @property
     def certified(self) -> Callable[[], frozenset[str]]: ...
 
@@ -266,7 +266,7 @@ class Rights:
     def _may(self, action: Action) -> bool:
         """Return True if one of the peer's principals may do it."""
         allows = self._host.authorizations.allows
-        standing = self._peer.standing
-        if standing.principal is not None and allows(action, Who(standing.principal, standing.mechanism)):
+        auth = self._peer.auth
+        if auth.principal is not None and allows(action, Who(auth.principal, auth.mechanism)):
             return True
         return any(allows(action, Who(name, TLS)) for name in sorted(self._peer.certified()))

@@ -11,7 +11,7 @@ from functools import partial
 from typing import Protocol
 
 from broker.bmq.core.received import received
-from broker.bmq.session.authentication import ANONYMOUS, Authentications, Denied, Outcome, Standing
+from broker.bmq.session.authentication import ANONYMOUS, Authentications, AuthState, Denied, Outcome
 from broker.common.clock import Now
 from formats.bmq.control import codec
 from formats.bmq.control.messages import (
@@ -73,7 +73,7 @@ def uncertified() -> frozenset[str]:
 class Entrance:
     """The handshake of a session, which is `paused` until there is an outcome, since no input can be handled meanwhile.
 
-    `standing` is the peer's authentication. `certified` returns the names in its certificate, once its
+    `auth` is the peer's authentication. `certified` returns the names in its certificate, once its
     identity is here. `proven` is the principal of a peer that has authenticated itself, rather than being taken for the
     anonymous one.
     """
@@ -85,7 +85,7 @@ class Entrance:
         self._guest = guest
         self.peer = peer
         self.certified = certified
-        self.standing = Standing()
+        self.auth = AuthState()
         self.proven: str | None = None
         self._identity: tuple[ClientIdentity, EncodingType] | None = None
 
@@ -110,12 +110,12 @@ class Entrance:
     @property
     def has_expired(self) -> bool:
         """Return True if the peer's time to re-authenticate has passed."""
-        deadline = self.standing.deadline_ms
-        return deadline is not None and self._host.now.ms >= deadline and not self.standing.pending
+        deadline = self.auth.deadline_ms
+        return deadline is not None and self._host.now.ms >= deadline and not self.auth.pending
 
     def on_event(self, data: memoryview, frame: Frame) -> None:
         """Handle an event of a peer without an identity yet."""
-        if frame.type == EventType.AUTHENTICATION and self.standing.principal is None:
+        if frame.type == EventType.AUTHENTICATION and self.auth.principal is None:
             self._guest.paused = True
             self.on_authentication(data, frame)
             return
@@ -125,7 +125,7 @@ class Entrance:
         identity = received(NegotiationMessage, data[frame.body : frame.end], encoding).choice
         if not isinstance(identity, ClientIdentity):
             raise FormatError("NegotiationMessage", frame.body, "sent a message other than its identity")
-        if self.standing.principal is not None:
+        if self.auth.principal is not None:
             self._identify(identity, encoding)
             return
         anonymous = self._host.authentications.anonymous
@@ -145,14 +145,14 @@ class Entrance:
             raise FormatError(
                 "AuthenticationMessage", frame.body, "sent an authentication response, which only brokers send"
             )
-        standing = self.standing
-        if standing.pending:
+        auth = self.auth
+        if auth.pending:
             self._guest.log_improper("AUTHENTICATION while another is in progress")
             return
-        if standing.principal is not None and request.mechanism.upper() != standing.mechanism:
+        if auth.principal is not None and request.mechanism.upper() != auth.mechanism:
             self._guest.end("re-authenticates with another mechanism")
             return
-        standing.pending = True
+        auth.pending = True
         done = partial(self._settle, partial(self._on_outcome, request.mechanism, encoding))
         self._host.authentications.begin(request.mechanism, request.data or b"", self.peer, done)
 
@@ -168,7 +168,7 @@ class Entrance:
         guest = self._guest
         if guest.finished:
             return
-        outcome = self.standing.settle(mechanism, outcome, self._host.now.ms)
+        outcome = self.auth.settle(mechanism, outcome, self._host.now.ms)
         if isinstance(outcome, Denied):
             status = Status(category=StatusCategory.REFUSED, code=outcome.code, message=outcome.reason)
             answer = AuthenticationResponse(status=status)
@@ -189,9 +189,9 @@ class Entrance:
         guest = self._guest
         if guest.finished:
             return
-        outcome = self.standing.settle(mechanism, outcome, self._host.now.ms)
+        outcome = self.auth.settle(mechanism, outcome, self._host.now.ms)
         # A peer that cannot authenticate cannot re-authenticate: it stays.
-        self.standing.deadline_ms = None
+        self.auth.deadline_ms = None
         if isinstance(outcome, Denied):
             guest.end(f"authentication failed: {outcome.reason}")
         else:

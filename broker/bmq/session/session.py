@@ -347,7 +347,7 @@ class Session:
         self.description = f"{identity.process_name}:{identity.pid}@{self.entrance.peer}"
         if not self._rights.may_connect(identity):
             self.send_event(self._encode(refuse_connection(self.host.identity)))
-            principal = self.entrance.standing.principal
+            principal = self.entrance.auth.principal
             self.end(f"'{principal}' is not authorized to connect as {identity.client_type.name}")
             return
         refusal = None

@@ -229,7 +229,7 @@ def test_the_mechanism_for_anybody_proves_nothing() -> None:
     request = AuthenticationRequest(mechanism="Anonymous")
     message = ber.encode(AuthenticationMessage(choice=request))
     session.receive(memoryview(build_schema_event(message, EventType.AUTHENTICATION)))
-    assert session.entrance.standing.principal == "anonymous"
+    assert session.entrance.auth.principal == "anonymous"
     assert session.entrance.proven is None
 
 

@@ -6,7 +6,7 @@ from random import Random
 
 import pytest
 
-from broker.bmq.replication.divergence import CASES, Cure, Kinship, judge
+from broker.bmq.replication.divergence import CASES, LogComparison, SyncAction, plan_sync
 from broker.bmq.replication.positions import NOWHERE
 from formats.bmq.disk.numbers import RecordNumber
 
@@ -16,30 +16,30 @@ SYNC = P(2, 50)
 
 
 @pytest.mark.parametrize(
-    ("position", "sync_point", "case", "cure", "begin"),
+    ("position", "sync_point", "case", "action", "begin"),
     [
-        (NOWHERE, NOWHERE, "empty", Cure.PUSH, NOWHERE),
-        (P(2, 40), P(1, 8), "missed a rollover", Cure.DROP, NOWHERE),
-        (P(2, 40), NOWHERE, "missed a rollover", Cure.DROP, NOWHERE),
-        (P(5, 30), SYNC, "equal", Cure.PUSH, P(5, 30)),
-        (P(5, 29), SYNC, "behind", Cure.PUSH, P(5, 29)),
-        (P(4, 12), SYNC, "behind", Cure.PUSH, P(4, 12)),
-        (P(2, 50), SYNC, "behind", Cure.PUSH, P(2, 50)),
-        (P(5, 31), SYNC, "ahead within a lease", Cure.CUT, P(5, 30)),
-        (P(2, 71), SYNC, "ahead within a lease", Cure.CUT, P(2, 70)),
-        (P(3, 1), SYNC, "under a lease of its own", Cure.CUT, P(2, 70)),
-        (P(6, 1), SYNC, "under a lease of its own", Cure.CUT, P(5, 30)),
-        (P(1, 9), SYNC, "under a lease of its own", Cure.DROP, NOWHERE),
+        (NOWHERE, NOWHERE, "empty", SyncAction.SEND, NOWHERE),
+        (P(2, 40), P(1, 8), "missed a rollover", SyncAction.RESET, NOWHERE),
+        (P(2, 40), NOWHERE, "missed a rollover", SyncAction.RESET, NOWHERE),
+        (P(5, 30), SYNC, "equal", SyncAction.SEND, P(5, 30)),
+        (P(5, 29), SYNC, "behind", SyncAction.SEND, P(5, 29)),
+        (P(4, 12), SYNC, "behind", SyncAction.SEND, P(4, 12)),
+        (P(2, 50), SYNC, "behind", SyncAction.SEND, P(2, 50)),
+        (P(5, 31), SYNC, "ahead within a lease", SyncAction.TRUNCATE, P(5, 30)),
+        (P(2, 71), SYNC, "ahead within a lease", SyncAction.TRUNCATE, P(2, 70)),
+        (P(3, 1), SYNC, "under a lease of its own", SyncAction.TRUNCATE, P(2, 70)),
+        (P(6, 1), SYNC, "under a lease of its own", SyncAction.TRUNCATE, P(5, 30)),
+        (P(1, 9), SYNC, "under a lease of its own", SyncAction.RESET, NOWHERE),
     ],
 )
 def test_the_cases(
-    position: RecordNumber, sync_point: RecordNumber, case: str, cure: Cure, begin: RecordNumber
+    position: RecordNumber, sync_point: RecordNumber, case: str, action: SyncAction, begin: RecordNumber
 ) -> None:
-    assert judge(Kinship(OWN, SYNC, position, sync_point)) == (case, cure, begin)
+    assert plan_sync(LogComparison(OWN, SYNC, position, sync_point)) == (case, action, begin)
 
 
 def test_an_empty_primary_has_everything_cut() -> None:
-    assert judge(Kinship((), NOWHERE, P(1, 1), NOWHERE)).cure is Cure.DROP
+    assert plan_sync(LogComparison((), NOWHERE, P(1, 1), NOWHERE)).action is SyncAction.RESET
 
 
 def test_there_are_six() -> None:
@@ -54,12 +54,12 @@ def test_random_histories_meet_at_their_last_common_record() -> None:
         own, other, common = _histories(random)
         while True:
             last = other[-1] if other else NOWHERE
-            verdict = judge(Kinship(_ends(own), NOWHERE, last, NOWHERE))
-            met.add(verdict.case)
-            if verdict.cure is Cure.PUSH:
+            plan = plan_sync(LogComparison(_ends(own), NOWHERE, last, NOWHERE))
+            met.add(plan.case)
+            if plan.action is SyncAction.SEND:
                 break
             # The replica drops what is behind `begin`.
-            shorter = [position for position in other if position <= verdict.begin]
+            shorter = [position for position in other if position <= plan.begin]
             assert len(shorter) < len(other), "it gets on"
             other = shorter
         assert other == common, f"seed {seed}"

@@ -170,11 +170,11 @@ def test_a_replica_that_boasts_unasked_is_refused() -> None:
         first_sync_point_after_rollover_sequence_number=number,
     )
     partition = cluster.processes[0].member.partitions[0]
-    before = partition.standings[1]
+    before = partition.progress[1]
     message = ControlMessage(r_id=77, choice=ClusterMessage(choice=PartitionMessage(choice=request)))
     data = memoryview(build_schema_event(ber.encode(message)))
     (frame,) = iter_frames(data, 0, len(data), len(data))
     cluster.processes[0].member.receive(1, data, frame)
-    assert partition.standings[1] == before
+    assert partition.progress[1] == before
     cluster.run(1000)
     assert is_served(cluster)

@@ -126,7 +126,7 @@ def test_who_does_not_is_told_and_must_leave(mechanism: str, data: bytes | None,
 
 def test_without_configuration_everybody_is_anonymous_and_nobody_else() -> None:
     rig = start()
-    assert rig.connect().session.entrance.standing.principal == "anonymous"
+    assert rig.connect().session.entrance.auth.principal == "anonymous"
     assert authenticate(Client(rig.node), "ANONYMOUS", None).lifetime_ms is None
     assert authenticate(Client(rig.node), "BASIC", b"ann:secret").status.code == -2
 
@@ -249,7 +249,7 @@ def test_anonymous_peers_wait_for_slow_mechanisms_too() -> None:
     assert waits(client)
     slow.answer()
     assert client.session.state is SessionState.RUNNING
-    assert client.session.entrance.standing.principal == "guest"
+    assert client.session.entrance.auth.principal == "guest"
     client = Client(node(Credential("SLOW", b"no"), slow).node)
     client.send(negotiation())
     slow.answer()
