@@ -129,7 +129,7 @@ class FlushGate:
             if left_ms <= 0 or not self._flusher.wait(left_ms / 1000):
                 break
         if store.flushed < store.log_end:
-            raise DiskSilent(errno.ETIMEDOUT, "the disk does not finish a flush")
+            raise DiskSilent(errno.ETIMEDOUT, "the disk does not complete a flush")
 
     def _begin(self) -> None:
         if self._since_ms is not None:
@@ -145,7 +145,7 @@ class FlushGate:
             note()
             if self._is_late:
                 self._is_late = False
-                log.warning("the disk finishes flushes again")
+                log.warning("the disk completes flushes again")
             self._release()
             if self._entries:
                 self._begin()

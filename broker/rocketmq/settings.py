@@ -89,7 +89,7 @@ class Settings:
         if name not in self._readers:
             raise SettingRefused(ResponseCode.INVALID_PARAMETER, f"{name[:80]} means nothing here")
         if name not in self._appliers:
-            text = f"{name} cannot be changed while the node runs; change it in the configuration file, and start anew"
+            text = f"{name} cannot be changed while the node runs; change it in the configuration file and restart"
             raise SettingRefused(ResponseCode.INVALID_PARAMETER, text)
         try:
             return self._readers[name](text)

@@ -270,11 +270,14 @@ def test_port_that_is_taken_is_named(rocketmq_shared: RocketProcess, tmp_path: P
 @pytest.mark.parametrize(
     ("text", "reason"),
     [
-        ("listenPort=x", "listenPort: 'x' is no number between 1 and 65535"),
-        ("deleteWhen=04;24", "deleteWhen: '04;24' is no hour between 00 and 23, or several with semicolons"),
+        ("listenPort=x", "listenPort: 'x' is not a number between 1 and 65535"),
+        (
+            "deleteWhen=04;24",
+            "deleteWhen: '04;24' is not an hour between 00 and 23, or several separated by semicolons",
+        ),
         ("flushDiskType=NEVER", "flushDiskType: 'NEVER' is neither ASYNC_FLUSH nor SYNC_FLUSH"),
         ("messageDelayLevel=1w", "messageDelayLevel: '1w' '1w' is no delay"),
-        ("brokerRole=SLAVE\nbrokerId=1", "a slave learns from nameservers who its master is"),
+        ("brokerRole=SLAVE\nbrokerId=1", "a slave finds its master through a nameserver"),
         ("brokerIP1=0.0.0.0", "clients cannot connect to 0.0.0.0"),
         ("namesrvAddr=nowhere", "'nowhere' is no nameserver; write HOST:PORT"),
     ],

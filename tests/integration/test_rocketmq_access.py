@@ -115,7 +115,7 @@ def test_accounts_of_acl_1_are_taken_over(tmp_path: Path) -> None:
             assert send(remote, ("alice", "hush-alice"), "orders") == ResponseCode.SUCCESS
             assert send(remote, ("alice", "hush-alice"), "other") == ResponseCode.NO_PERMISSION
             assert send(remote, ("admin", "hush-admin"), "other") == ResponseCode.SUCCESS
-        assert "the white addresses of account admin are not heeded" in node.log
+        assert "the whitelisted addresses of account admin are ignored" in node.log
         assert "hush" not in node.log
 
 

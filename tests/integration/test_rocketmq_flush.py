@@ -13,7 +13,7 @@ from formats.rocketmq.codes import RequestCode, ResponseCode
 from tests.broker.rocketmq.answers import records_of
 from tests.integration.remoting import Remote
 
-# While the file is there, the disk does not finish a flush; tracers are not on every machine.
+# While the file is there, the disk does not complete a flush; tracers are not on every machine.
 HANGING = """
 import os, time
 real = os.fdatasync
@@ -52,7 +52,7 @@ def test_a_disk_that_hangs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> N
         assert nameserver.call(RequestCode.GET_BROKER_CLUSTER_INFO).code == ResponseCode.SUCCESS
         assert "FLUSH_DISK_TIMEOUT" in node.wait_for("takes more than 1500 ms")
         hangs.unlink()
-        node.wait_for("the disk finishes flushes again")
+        node.wait_for("the disk completes flushes again")
         assert remote.send_message("kept", b"2", properties="UNIQ_KEY\x01C\x02").code == ResponseCode.SUCCESS
         assert [bytes(each.body) for each in records_of(remote.answer(remote.pull("kept")))] == [b"0", b"1", b"2"]
         assert node.stop() == 0

@@ -275,7 +275,7 @@ def test_master_cannot_be_made_a_slave_while_it_runs(sync_group: Group) -> None:
     with Remote(sync_group.master.port) as remote:
         answer = remote.call(RequestCode.UPDATE_BROKER_CONFIG, b"brokerRole=SLAVE\n")
         assert answer.code == ResponseCode.INVALID_PARAMETER
-        assert "is for the start of a broker only" in (answer.remark or "")
+        assert "is only used at the start of a broker" in (answer.remark or "")
 
 
 def test_slave_is_started_as_the_master(sync_group: Group, tmp_path: Path) -> None:

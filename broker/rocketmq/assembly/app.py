@@ -114,8 +114,8 @@ def run_rocketmq(config: RocketConfig, log_level: str = "WARN") -> int:
         print(f"bmqctl: {os_error_line(error)}", file=sys.stderr)
         return EXIT_CONFIG
     except Inconsistent as failure:
-        log.critical("PANIC the node ends on purpose: %s", failure, exc_info=failure)
-        print(f"bmqctl: the node ended on purpose: {failure}; start it again", file=sys.stderr)
+        log.critical("PANIC the node terminates deliberately: %s", failure, exc_info=failure)
+        print(f"bmqctl: the node terminated deliberately: {failure}; start it again", file=sys.stderr)
         return EXIT_INCONSISTENT
     log.info("stopped")
     return EXIT_OK
@@ -132,7 +132,7 @@ def _run(config: RocketConfig, log_level: str) -> None:
         stack.callback(StoreLock(config.store).release)
         start_logging(_Logging(log_level, str(config.store / "bmqctl.log")), config.store)
         if config.unused:
-            log.warning("these properties mean nothing here: %s", ", ".join(config.unused))
+            log.warning("unsupported properties ignored: %s", ", ".join(config.unused))
         gc.disable()
         store = open_store(
             FileFolder(config.store), config.store_options, _index_name, make_due_time(config.options.delay_levels_ms)
@@ -241,7 +241,7 @@ def _make_first_users(config: RocketConfig, tables: AccessTables) -> None:
     """Make the users that the configuration names, unless they are there. Raises `PropertyError`."""
     for account in _plain_accounts(config.plain_accounts):
         if account.white_addresses:
-            log.warning("the white addresses of account %s are not heeded", account.user.username)
+            log.warning("the whitelisted addresses of account %s are ignored", account.user.username)
         if account.user.username not in tables.users:
             try:
                 tables.create_user(account.user)
@@ -254,7 +254,7 @@ def _make_first_users(config: RocketConfig, tables: AccessTables) -> None:
             tables.create_user(user)
     if (config.access.authentication or config.access.authorization) and not tables.users:
         raise PropertyError(
-            "authentication is wanted, and there is no user: name the first one, initAuthenticationUser="
+            "authentication is enabled, but there is no user: define the first one, initAuthenticationUser="
             '{"username":"...","password":"..."}, in the configuration file'
         )
 
@@ -268,9 +268,7 @@ def _plain_accounts(path: Path | None) -> list[Account]:
         raise PropertyError(f"{path}: is not UTF-8") from None
     except (FormatError, OSError) as error:
         reason = error.strerror if isinstance(error, OSError) else error
-        raise PropertyError(
-            f"{path}: {reason}; it has the accounts that aclEnable or migrateAuthFromV1Enabled wants"
-        ) from None
+        raise PropertyError(f"{path}: {reason}; aclEnable and migrateAuthFromV1Enabled need its accounts") from None
 
 
 def _read(file: ConfigFile, read: Callable[[bytes], T], beside: ConfigFile | None = None) -> T:
@@ -282,7 +280,7 @@ def _read(file: ConfigFile, read: Callable[[bytes], T], beside: ConfigFile | Non
         return read(file.read())
     except FormatError as error:
         names = str(file.path) if beside is None else f"{file.path} or {beside.path}"
-        raise PropertyError(f"{names}: {error}; mend it, or bring back the file whose name ends with .bak") from None
+        raise PropertyError(f"{names}: {error}; repair it, or restore the file whose name ends with .bak") from None
 
 
 def _checked_modes(data: bytes) -> bytes:

@@ -81,14 +81,16 @@ class RocketConfig:
         address = self.told_address or self.bind_address
         if address in ("0.0.0.0", "::"):
             raise PropertyError(
-                f"clients cannot connect to {address}; say which address of this host they are to use: --address, or "
+                f"clients cannot connect to {address}; set the address of this host for them: --address, or "
                 "brokerIP1 in the configuration"
             )
         host = Host(address, self.port)
         try:
             host.pack()
         except ValueError:
-            raise PropertyError(f"'{address}' is no IP address; clients are told one (--address, brokerIP1)") from None
+            raise PropertyError(
+                f"'{address}' is not an IP address; set the one that clients connect to (--address, brokerIP1)"
+            ) from None
         ha_address = "" if self.ha_listen_port is None else str(Host(address, self.ha_listen_port))
         return replace(self.options, address=host, ha_address=ha_address)
 
@@ -150,7 +152,7 @@ def _bool(text: str) -> bool:
 def _number(least: int, most: int) -> Callable[[str], int]:
     def read(text: str) -> int:
         if not text.isdecimal() or not least <= int(text) <= most:
-            raise ValueError(f"is no number between {least} and {most}")
+            raise ValueError(f"is not a number between {least} and {most}")
         return int(text)
 
     return read
@@ -178,7 +180,7 @@ def _role(text: str) -> Role:
 def _master_role(text: str) -> Role:
     role = _role(text)
     if role is Role.SLAVE:
-        raise ValueError("is for the start of a broker only")
+        raise ValueError("is only used at the start of a broker")
     return role
 
 
@@ -190,7 +192,7 @@ def _consume_queue_bytes(text: str) -> int:
 def _hours(text: str) -> frozenset[int]:
     words = [word.strip() for word in text.split(";") if word.strip()]
     if not words or not all(word.isdecimal() and int(word) < 24 for word in words):
-        raise ValueError("is no hour between 00 and 23, or several with semicolons")
+        raise ValueError("is not an hour between 00 and 23, or several separated by semicolons")
     return frozenset(map(int, words))
 
 

@@ -85,7 +85,7 @@ class Group:
             place_of(replication.master_address, "address of a master (haMasterAddress)")
         elif not self.config.nameservers:
             raise PropertyError(
-                "a slave learns from nameservers who its master is: name one that the master registers with, with "
+                "a slave finds its master through a nameserver: set one that the master registers with, with "
                 "namesrvAddr or --nameserver"
             )
         return BrokerRole(replication, options, self._log_end, None, self._slave_status)

@@ -111,7 +111,7 @@ def _gather(gathering: _Gathering, client_id: str, answer: Frame | None) -> None
         try:
             gathering.found[client_id] = read_client_offsets(answer.body)
         except FormatError as error:
-            log.warning("the offsets that client %s tells cannot be read: %s", client_id, error)
+            log.warning("the offsets reported by client %s cannot be read: %s", client_id, error)
     gathering.missing -= 1
     if not gathering.missing:
         gathering.peer.answer(gathering.asked, with_body(write_client_offsets(gathering.found)))

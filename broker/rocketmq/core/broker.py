@@ -228,8 +228,8 @@ class Broker:
             except FormatError as error:
                 answer = failure(ResponseCode.SYSTEM_ERROR, str(error))
             except OSError as error:
-                log.error("request %d is not carried out, as the change cannot be kept: %s", frame.code, error)
-                answer = failure(ResponseCode.SYSTEM_ERROR, f"the change cannot be kept: {error.strerror}")
+                log.error("request %d failed, as its change cannot be stored: %s", frame.code, error)
+                answer = failure(ResponseCode.SYSTEM_ERROR, f"the change cannot be stored: {error.strerror}")
         if answer is not None and not self._role.hold(frame, session, answer):
             session.answer(frame, answer)
 
@@ -314,7 +314,7 @@ class Broker:
             self._keep_offsets(self._offsets.file(self._world.wall_ms()))
         except OSError as error:
             self._offsets.changed = True
-            log.error("the consumer offsets cannot be kept: %s", error)
+            log.error("the consumer offsets cannot be stored: %s", error)
 
     def close(self) -> None:
         """Write what is kept in files, and what is still to be noted in the store."""

@@ -143,11 +143,11 @@ class Delays:
             record = self._store.log.read(physical_offset).record
             properties = decode_properties(record.properties)
         except (IndexError, FormatError) as error:
-            log.error("the delayed message at %d is passed over: %s", physical_offset, error)
+            log.error("skipped the delayed message at %d: %s", physical_offset, error)
             return True
         topic = properties.get("REAL_TOPIC")
         if not topic or topic == names.HALF_TOPIC:
-            log.error("the delayed message at %d is passed over: it belongs to topic %s", physical_offset, topic)
+            log.error("skipped the delayed message at %d: it belongs to topic %s", physical_offset, topic)
             return True
         # The body is copied: the log may begin a new file, or grow, while it is written.
         message = again(record, topic, integer(properties.get("REAL_QID")), record.properties)
@@ -159,7 +159,7 @@ class Delays:
             self._is_full = True
             return False
         except TooLarge as error:
-            log.error("the delayed message at %d is passed over: %s", physical_offset, error)
+            log.error("skipped the delayed message at %d: %s", physical_offset, error)
         self._is_full = False
         return True
 
@@ -178,6 +178,6 @@ class Delays:
         try:
             self._keep(fastjson.dumps_pretty(DELAY_OFFSETS.write_value(file)).encode())
         except OSError as error:
-            log.error("how far delayed messages were given out cannot be kept: %s", error)
+            log.error("the delivery progress of delayed messages cannot be stored: %s", error)
         else:
             self._version, self._changed = version, False

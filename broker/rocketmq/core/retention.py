@@ -67,7 +67,7 @@ class Retention:
         if (limits.is_time(now_ms) or used > limits.disk_used_early) and self._remove(self._end_of_old(now_ms)):
             return
         if used > limits.disk_used_max:
-            log.warning("the disk is used by %.0f %%: the oldest file of the log goes", used * 100)
+            log.warning("the disk is %.0f %% full: removing the oldest file of the log", used * 100)
             self._remove(files.begin + files.file_size)
 
     def _end_of_old(self, now_ms: int) -> int:

@@ -247,7 +247,7 @@ class _Builder(Transformer[Token, _Term]):
     def equal(self, items: list[_Term]) -> _Term:
         for item in items:
             if item.is_constant and item.constant is None:
-                raise SqlError("'NULL' cannot be compared: say IS NULL")
+                raise SqlError("'NULL' cannot be compared: use IS NULL")
         return _comparison(_equal(items[0].evaluate, items[1].evaluate), items)
 
     def not_equal(self, items: list[_Term]) -> _Term:
@@ -298,7 +298,7 @@ class _Builder(Transformer[Token, _Term]):
     def _in(self, items: list[Any], wanted: bool) -> _Term:
         term: _Term = items[0]
         if term.name is None:
-            raise SqlError("IN is said of a property")
+            raise SqlError("IN needs a property")
         texts = frozenset(_unquote(each) for each in items[1:])
 
         def evaluate(values: Values) -> Value:

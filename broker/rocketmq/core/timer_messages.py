@@ -208,7 +208,7 @@ class TimerMessages:
             entry = self._services.store.queues[names.TIMER_TOPIC, _QUEUE].get(offset)
             return decode_properties(self._services.store.log.read(entry.physical_offset).record.properties)
         except (IndexError, FormatError) as error:
-            log.error("the timer message %d is passed over: %s", offset, error)
+            log.error("skipped timer message %d: %s", offset, error)
             return None
 
     def _deliver(self, due_ms: int, offset: int, now_ms: int) -> bool:
@@ -225,7 +225,7 @@ class TimerMessages:
         record = self._services.store.log.read(entry.physical_offset).record
         topic = properties.get("REAL_TOPIC")
         if not topic:
-            log.error("the timer message %d is passed over: it belongs nowhere", offset)
+            log.error("skipped timer message %d: it has no destination", offset)
             return True
         properties["TIMER_ENQUEUE_MS"] = str(record.stored_ms // PRECISION_MS * PRECISION_MS)
         properties["TIMER_DEQUEUE_MS"] = str(now_ms)
@@ -235,7 +235,7 @@ class TimerMessages:
         except DiskFull:
             return False
         except TooLarge as error:
-            log.error("the timer message %d is passed over: %s", offset, error)
+            log.error("skipped timer message %d: %s", offset, error)
         return True
 
     # -- recalls

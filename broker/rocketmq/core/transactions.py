@@ -180,7 +180,7 @@ class Transactions:
         try:
             stored = self._storing.put(message, now_ms)
         except (DiskFull, TooLarge) as error:
-            log.error("the ends of %d transactions cannot be noted now: %s", len(self._unnoted), error)
+            log.error("the outcomes of %d transactions cannot be recorded now: %s", len(self._unnoted), error)
             return
         self._notes.append((stored.queue_offset, frozenset(self._unnoted)))
         self._unnoted.clear()
@@ -227,7 +227,7 @@ class Transactions:
             record = self._services.store.log.read(entry.physical_offset).record
             properties = decode_properties(record.properties)
         except (IndexError, FormatError) as error:
-            log.error("the prepared message at %d is passed over: %s", entry.physical_offset, error)
+            log.error("skipped the prepared message at %d: %s", entry.physical_offset, error)
             return True
         original = properties.get("TRAN_PREPARED_QUEUE_OFFSET")
         if original is not None and original.isdecimal() and int(original) in self._ended:
@@ -267,7 +267,7 @@ class Transactions:
     def _discard(self, record: Record, properties: dict[str, str], now_ms: int) -> None:
         """Ask no longer: keep the message where people find it."""
         log.warning(
-            "nobody says what became of the transaction of message %s to topic %s",
+            "the outcome of the transaction of message %s to topic %s is unknown",
             properties.get("UNIQ_KEY"),
             properties.get("REAL_TOPIC"),
         )

@@ -64,7 +64,7 @@ class Upkeep:
         for topic in {topic for topic, _ in self._services.store.queues}:
             if self._services.topics.get(topic) is None and topic not in SYSTEM_TOPICS:
                 self._services.store.delete_topic(topic)
-                log.info("the queues of topic %s, which there is not, are removed", topic)
+                log.info("removed the queues of unknown topic %s", topic)
         return success()
 
     def _delete_old(self, request: Request) -> Frame:

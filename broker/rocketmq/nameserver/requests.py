@@ -94,7 +94,7 @@ class Nameserver:
         except SettingRefused as refused:
             answer = _failure(refused.code, refused.text)
         except OSError as error:
-            answer = _failure(ResponseCode.SYSTEM_ERROR, f"the change cannot be kept: {error}")
+            answer = _failure(ResponseCode.SYSTEM_ERROR, f"the change cannot be stored: {error}")
         if request.is_one_way:
             return None
         return answer._replace(

@@ -107,7 +107,7 @@ class Session:
                 frame, at = found
                 self._service.receive(frame, self)
         except FormatError as error:
-            self.give_up(f"what it sent is no frame: {error}")
+            self.give_up(f"it sent an invalid frame: {error}")
             return end
         return at
 
@@ -176,7 +176,7 @@ class Session:
             return
         self._output += data
         if len(self._output) > OUTPUT_BYTES_MAX:
-            self.give_up(f"it takes nothing of the {len(self._output)} bytes that wait for it")
+            self.give_up(f"it does not read the {len(self._output)} bytes that wait for it")
         self._changed(self)
 
     def answer(self, request: Frame, answer: Frame) -> None:
@@ -198,7 +198,7 @@ class Session:
     def tick(self) -> None:
         """Give up a connection on which nothing moves."""
         if self._now_ms() - self._heard_ms > IDLE_MS:
-            self.give_up(f"nothing was heard of it for {IDLE_MS // 1000} s")
+            self.give_up(f"nothing was received from it for {IDLE_MS // 1000} s")
 
     def give_up(self, reason: str) -> None:
         """End at once; what has not been sent is dropped."""

@@ -139,7 +139,7 @@ class ReplicationSession:
     def tick(self) -> None:
         """Give up a connection on which nothing was heard for too long."""
         if self._now_ms() - self._heard_ms > self._options.silence_ms:
-            self.give_up(f"nothing was heard of it for {self._options.silence_ms // 1000} s")
+            self.give_up(f"nothing was received from it for {self._options.silence_ms // 1000} s")
 
     def give_up(self, reason: str) -> None:
         """End at once."""

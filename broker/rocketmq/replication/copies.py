@@ -120,7 +120,7 @@ class Copy:
             return data
         while len(data) < STEP_BYTES and self.next_offset < self._log.end:
             if self.next_offset < self._log.begin:
-                self.session.give_up(f"offset {self.next_offset}, which it needs next, is deleted here by now")
+                self.session.give_up(f"offset {self.next_offset}, which it needs next, has been deleted here")
                 return bytearray()
             file, place = self._log.files.place(self.next_offset)
             left = min(self._log.files.file_size - place, self._log.end - self.next_offset)

@@ -143,7 +143,7 @@ class EpochCopy:
         is_empty = True
         while len(data) < STEP_BYTES and self.next_offset < self._log.end:
             if self.next_offset < self._log.begin:
-                self.session.give_up(f"offset {self.next_offset}, which it needs next, is deleted here by now")
+                self.session.give_up(f"offset {self.next_offset}, which it needs next, has been deleted here")
                 return bytearray()
             self._put_piece(data)
             is_empty = False

@@ -57,5 +57,5 @@ class LogTaker:
         try:
             used = copy_records(self._store, offset, data, self._arrived)
         except DiskFull as error:
-            raise FormatError("Copy", 0, f"there is no disk for it: {error}") from None
+            raise FormatError("Copy", 0, f"there is no disk space for it: {error}") from None
         self._held, self._held_at = bytearray(data[used:]), offset + used

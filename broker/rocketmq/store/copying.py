@@ -38,7 +38,7 @@ def copy_records(
     if offset != log.end and log.files.files:
         raise FormatError("Copy", 0, f"offset {offset} is not the end of this log, {log.end}")
     if not log.files.files and offset % log.files.file_size:
-        raise FormatError("Copy", 0, f"offset {offset} is not the begin of a file, and this log has none")
+        raise FormatError("Copy", 0, f"offset {offset} is not the start of a file, and this log has none")
     at, end = 0, len(data)
     while end - at >= _HEAD_BYTES:
         size = int.from_bytes(data[at : at + _SIZE_BYTES], "big", signed=True)

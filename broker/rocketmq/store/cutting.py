@@ -30,7 +30,7 @@ def note_cut(root: Folder, stored_ms: int, offset: int) -> None:
     if not file.reserve(FLUSH_MARK.size):
         file.close()
         root.remove(CUT_NAME)
-        raise DiskFull(f"{root.path}/{CUT_NAME}: no disk for {FLUSH_MARK.size} bytes")
+        raise DiskFull(f"{root.path}/{CUT_NAME}: no disk space for {FLUSH_MARK.size} bytes")
     write_mark(file, stored_ms, offset)
     file.flush()
     file.close()

@@ -82,7 +82,7 @@ class FileRow:
             self._extend(offset)
         file, place = self.place(offset)
         if not file.reserve(place + size):
-            raise DiskFull(f"{self.directory.path}/{file.name}: no disk for {size} bytes at offset {place}")
+            raise DiskFull(f"{self.directory.path}/{file.name}: no disk space for {size} bytes at offset {place}")
         self._written, self._written_at, self._written_size = file.buffer, offset - place, file.granted
         return file.buffer, place
 

@@ -43,7 +43,7 @@ class IndexFiles:
         """Allocate the file on the disk up to an entry."""
         end = IndexFile.size_of(self._slots, min(entry + 1, self._entries))
         if not file.reserve(end):
-            raise DiskFull(f"{self._directory.path}/{file.name}: no disk for {end} bytes")
+            raise DiskFull(f"{self._directory.path}/{file.name}: no disk space for {end} bytes")
         granted = file.granted - IndexFile.size_of(self._slots, 0)
         self._room_end = min(self._entries, granted // INDEX_ENTRY.size)
 

@@ -148,7 +148,7 @@ def test_new_log_begins_with_a_file() -> None:
     data = log_bytes(master)
     slave = open_at(MemoryFolder(chunk=64))
     first = int.from_bytes(data[:4], "big")
-    with pytest.raises(FormatError, match="is not the begin of a file"):
+    with pytest.raises(FormatError, match="is not the start of a file"):
         copy_records(slave, first, memoryview(data[first:]))
     assert slave.log.end == 0
 

@@ -192,7 +192,7 @@ def test_files_wait_for_the_log_and_not_for_ever() -> None:
     assert rig.sent == [b"a"]
     rig.log.log_end = 40
     rig.disk.waits = False
-    with pytest.raises(DiskSilent, match="does not finish"):
+    with pytest.raises(DiskSilent, match="does not complete"):
         rig.gate.keep_order()
     # Nobody waits again for a flush that has been silent for so long.
     rig.disk.waits = True

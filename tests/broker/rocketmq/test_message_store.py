@@ -450,7 +450,7 @@ def test_message_for_which_there_is_no_disk_is_not_stored() -> None:
     end = store.log.end
     root.folder("commitlog").free = 0
     # Of the other folders each has a disk of its own here.
-    with pytest.raises(DiskFull, match="no disk for"):
+    with pytest.raises(DiskFull, match="no disk space for"):
         store.put(make_message(1), 1_000_000)
     assert store.log.end == end
     again = open_small(root.after_crash())

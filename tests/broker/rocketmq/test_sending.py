@@ -239,7 +239,7 @@ def test_full_disk_refuses() -> None:
     broker.folder.folder("commitlog").free = 0
     answer = broker.send()
     assert answer.code == ResponseCode.SERVICE_NOT_AVAILABLE
-    assert "no disk for" in (answer.remark or "")
+    assert "no disk space for" in (answer.remark or "")
 
 
 def test_delay_levels_are_read_or_refused() -> None:

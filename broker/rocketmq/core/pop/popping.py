@@ -275,7 +275,7 @@ class Popper:
             properties.setdefault("POP_CK", str(Receipt(offset, *terms, record.queue_id, record.queue_offset)))
             return encode_record(record._replace(version=Magic.V1, topic=header.topic, properties=encode(properties)))
         except ValueError as error:
-            log.error("a message of the retry topic of %s is given out as it is: %s", header.topic, error)
+            log.error("a message of the retry topic of %s is delivered unchanged: %s", header.topic, error)
             return data
 
     # -- those who wait

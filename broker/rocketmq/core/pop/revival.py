@@ -92,7 +92,7 @@ class Revival:
                 tag = decode_properties(record.properties).get("TAGS", "")
                 queue.take(read_note(tag, record.body), offset)
             except (IndexError, FormatError) as error:
-                log.error("note %d of queue %d of the revive log is passed over: %s", offset, queue_id, error)
+                log.error("skipped note %d of queue %d of the revive log: %s", offset, queue_id, error)
         queue.next_offset = max(begin, end)
         return max(0, end - begin)
 
@@ -113,10 +113,10 @@ class Revival:
         try:
             topic = self._services.topics.get(normal_topic(point.topic, point.group))
         except FormatError as error:
-            log.error("a checkpoint is passed over: %s", error)
+            log.error("skipped a checkpoint: %s", error)
             return True
         if topic is None or self._services.groups.find(point.group, now_ms) is None:
-            log.warning("a checkpoint of group %s in topic %s is passed over: gone", point.group, point.topic)
+            log.warning("skipped a checkpoint: group %s or topic %s does not exist", point.group, point.topic)
             return True
         try:
             for offset in offsets:
@@ -155,9 +155,7 @@ class Revival:
         try:
             self._storing.put(self._message(popped, topic, now_ms), now_ms)
         except (Refused, FormatError, TooLarge) as error:
-            log.error(
-                "a message of topic %s cannot be stored in %s, and is passed over: %s", record.topic, topic, error
-            )
+            log.error("a message of topic %s cannot be stored in %s and is skipped: %s", record.topic, topic, error)
 
     def _message(self, popped: _Popped, retry: str, now_ms: int) -> Message:
         record, point = popped

@@ -84,4 +84,4 @@ class PopService:
             self._keep(self._orders.file(now_ms))
         except OSError as error:
             self._orders.changed = True
-            log.error("what is consumed in order cannot be kept: %s", error)
+            log.error("the state of ordered consumption cannot be stored: %s", error)

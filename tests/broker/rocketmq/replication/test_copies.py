@@ -152,7 +152,7 @@ def test_slave_without_disk_is_given_up_and_comes_again(master: Master, replica:
     replica.folder.folder("commitlog").free = 64 * 3
     carry(far, near)
     carry(near, far)
-    assert "there is no disk for it" in far.reason
+    assert "there is no disk space for it" in far.reason
     far.end()
     near.end()
     replica.folder.folder("commitlog").free = 1 << 30
@@ -202,7 +202,7 @@ def test_slave_that_needs_what_was_deleted_is_given_up(master: Master) -> None:
     near.receive(report(0))
     master.store.expire(2048)
     assert not near.take_output()
-    assert "is deleted here" in near.reason
+    assert "has been deleted here" in near.reason
     again, copy = master.accept(2)
     again.receive(report(1024))
     assert again.finished
@@ -240,7 +240,7 @@ def test_whoever_is_silent_for_too_long_is_given_up(master: Master, replica: Rep
     clock.ms = 20_001
     near.tick()
     far.tick()
-    assert near.reason == far.reason == "nothing was heard of it for 20 s"
+    assert near.reason == far.reason == "nothing was received from it for 20 s"
     near.end()
     far.end()
     assert copy.state is CopyState.CLOSED
@@ -374,7 +374,7 @@ def test_nothing_is_said_of_a_log_that_cannot_be_flushed() -> None:
     def flush_first() -> None:
         asked.append(is_silent)
         if is_silent:
-            raise DiskSilent(errno.ETIMEDOUT, "the disk does not finish a flush")
+            raise DiskSilent(errno.ETIMEDOUT, "the disk does not complete a flush")
 
     class End:
         def take(self, data: memoryview, at: int, end: int) -> int:

@@ -171,7 +171,7 @@ def test_roles_are_configured(
     [
         (("brokerRole=SLAVE",), "a slave needs an id"),
         (("brokerRole=MASTER",), "is none of ASYNC_MASTER, SYNC_MASTER, SLAVE"),
-        (("inSyncReplicas=0",), "is no number between 1 and 1024"),
+        (("inSyncReplicas=0",), "is not a number between 1 and 1024"),
     ],
 )
 def test_roles_that_cannot_be_are_refused(
