@@ -6,6 +6,7 @@ from dataclasses import replace
 from typing import Any
 
 from broker.rocketmq.grpc.service import GrpcService, Tables
+from broker.rocketmq.remoting.session import Gate
 from formats.rocketmq.grpc.declarations import METHODS
 from formats.rocketmq.grpc.messages import Message, decode, duration_of_ms, make
 from formats.rocketmq.route_bodies import TopicConfig
@@ -32,12 +33,12 @@ def message(topic: str = "t", body: bytes = b"body", **system: Any) -> Message:
 class Served:
     """A broker with topics `t` (1 queue) and `many` (4 queues, of any kind), and a client."""
 
-    def __init__(self, rig: Rig | None = None) -> None:
+    def __init__(self, rig: Rig | None = None, gate: Gate | None = None) -> None:
         self.rig = rig or Rig(replace(OPTIONS))
         self.rig.topics.put(TopicConfig("many", 4, 4, attributes={"message.type": "MIXED"}), self.rig.wall_ms)
         rig = self.rig
         tables = Tables(rig.options, rig.topics, rig.groups, rig.access, rig.guard)
-        self.service = GrpcService(tables, rig.broker, None, rig.faults, lambda: rig.wall_ms, lambda: self.ms)
+        self.service = GrpcService(tables, rig.broker, gate, rig.faults, lambda: rig.wall_ms, lambda: self.ms)
         self.ms = 1_000
         self.client = Client(self.service)
         self.client_id = "client"

@@ -10,7 +10,9 @@ from typing import Any
 import pytest
 
 from broker.rocketmq.access.guard import AccessOptions
+from broker.rocketmq.flush_gate import late
 from broker.rocketmq.grpc.sending import consistent_hash
+from broker.rocketmq.remoting.session import Session
 from formats.rocketmq.access_bodies import UserInfo
 from formats.rocketmq.client_bodies import GroupConfig
 from formats.rocketmq.codes import RequestCode
@@ -177,6 +179,21 @@ def test_the_hash_is_consistent() -> None:
         places = [consistent_hash(number, buckets) for buckets in range(1, 40)]
         # With one bucket more, a number stays where it is or goes to the new one.
         assert all(new in (old, count) for count, (old, new) in enumerate(pairwise(places), 1))
+
+
+class LateGate:
+    """A disk that finishes nothing in time."""
+
+    def take(self, holder: Session, data: bytearray) -> bytearray:
+        return late(data)
+
+
+def test_a_message_that_is_not_on_the_disk_in_time_is_told_as_that() -> None:
+    served = Served(gate=LateGate())
+    answer = served.send(message())
+    assert answer.status.code == answer.entries[0].status.code == Code.MASTER_PERSISTENCE_TIMEOUT
+    # It is stored, and what is no result of sending comes as it is.
+    assert [each.body for each in served.receive()] == [b"body"]
 
 
 # -- receiving
