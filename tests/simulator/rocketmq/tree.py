@@ -13,10 +13,11 @@ from random import Random
 
 from tests.broker.fakes import Crash, MemoryDirectory
 
-__all__ = ["Disk", "Tree"]
+__all__ = ["FLUSHES_MAX", "Disk", "Tree"]
 
 SECTOR_BYTES = 512
 LOG_FOLDER = "commitlog"
+FLUSHES_MAX = 1 << 40
 
 
 @dataclass
@@ -24,7 +25,7 @@ class _Shared:
     """The state of the disk itself: its room, and how many flushes the machine lives through."""
 
     free: int = 1 << 40
-    flushes_left: int = 1 << 40
+    flushes_left: int = FLUSHES_MAX
 
 
 @dataclass

@@ -20,7 +20,7 @@ from tests.simulator.rocketmq.process import Process, Tear
 from tests.simulator.rocketmq.producers import Producer
 from tests.simulator.rocketmq.promises import Promises
 from tests.simulator.rocketmq.stores import Kept, judge_store
-from tests.simulator.rocketmq.tree import Disk
+from tests.simulator.rocketmq.tree import FLUSHES_MAX, Disk
 from tests.simulator.rocketmq.wire import Connection
 
 __all__ = ["ROCKETMQ_STEPS", "RocketWorld"]
@@ -279,6 +279,8 @@ class RocketWorld:
         """Go on without faults until everything has come that is owed."""
         self._planned = None
         self.disk.shared.free = ENOUGH_ROOM
+        # A power failure that was planned, and has not come, comes no more.
+        self.disk.shared.flushes_left = FLUSHES_MAX
         self.die(self.random.choice((Death.STOP, Death.KILL)))
         self._is_calm = True
         for group in self.pullers:
