@@ -12,7 +12,7 @@ COMMANDS: dict[str, Entry] = {
     "node": Entry(
         "bmqctl.commands.start_blazingmq",
         "node_app",
-        "Start a node of a cluster, and run it until SIGINT or SIGTERM. In no cluster of its own, it is run as a "
+        "Start a node of a cluster, and run it until SIGINT or SIGTERM. A broker that is in no cluster is run as a "
         "proxy.",
     ),
     "proxy": Entry(

@@ -153,7 +153,7 @@ def test_a_damaged_ledger(stopped: NodeProcess) -> None:
     assert "move " in said
 
 
-@pytest.mark.parametrize("kind", ["DATA", "QLIST", "JOURNAL"])
+@pytest.mark.parametrize("kind", ["DATA", "JOURNAL"])
 def test_a_file_that_is_gone(stopped: NodeProcess, kind: str) -> None:
     only(stopped.data_dir, f".bmq_{kind.lower()}").unlink()
     assert f"its {kind} file is missing" in fault_of(stopped)

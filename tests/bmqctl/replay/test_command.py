@@ -94,7 +94,7 @@ def test_all_messages_of_the_reference_s_stores_can_be_read(tmp_path: Path, name
         (["--where", "true"], "--where: expression does not use any properties"),
         (["--guid", "xyz"], "--guid xyz: a GUID has 32 hexadecimal digits"),
         (["--queue", "bmq://a/b"], "--queue bmq://a/b: not in the store"),
-        (["--since", "yesterday"], "'yesterday' is no time"),
+        (["--since", "yesterday"], "'yesterday' is not a time"),
         (["--since", "5", "--until", "5"], "--since must be before --until"),
         (["--partition", "7"], "--partition 7: "),
         (["--rename", "x"], "'x': write FROM=TO"),

@@ -216,7 +216,7 @@ def test_nobody_listens() -> None:
     [
         (["--mode", "manual"], "mode must be one of"),
         (["-b", "nowhere"], "'nowhere' is not the address"),
-        (["--subscriptions", "[1"], "--subscriptions is no JSON"),
+        (["--subscriptions", "[1"], "--subscriptions is not JSON"),
         (["--messageProperties", "[1]"], "'messageProperties' must be an object"),
         (["--messagepattern", "m", "-m", "5"], "exclude each other"),
         (["--profile", "/nonexistent"], "cannot read the profile"),

@@ -111,7 +111,7 @@ def test_what_names_no_queues_is_refused_in_a_line(tmp_path: Path) -> None:
     empty = tmp_path / "empty"
     empty.write_bytes(b"")
     for path, reason in (
-        (next(store.glob("*.bmq_data")), "which names no queues"),
+        (next(store.glob("*.bmq_data")), "which contains no queue names"),
         (empty, "is empty"),
         (tmp_path / "none", "No such file"),
         (tmp_path, "holds no files"),

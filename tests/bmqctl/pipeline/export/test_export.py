@@ -278,7 +278,7 @@ def test_a_run_killed_at_any_step_is_undone_or_finished(
         export_store(spark, plan)
     monkeypatch.undo()
     if step:
-        assert any("cut short" in each for each in differences(spark, out))
+        assert any("interrupted" in each for each in differences(spark, out))
     else:
         assert differences(spark, out) == []
     export(spark, store, out, tables=ALL, since_last=True)
@@ -401,7 +401,7 @@ def test_a_manifest_that_is_none_is_refused(tmp_path: Path) -> None:
     assert read_manifest(output) is None
     for text in ("", "[]", "{}", json.dumps({"format_version": 99})):
         output.write(MANIFEST, text.encode())
-        with pytest.raises(OutputError, match="not a manifest"):
+        with pytest.raises(OutputError, match="not a bmqctl manifest"):
             read_manifest(output)
     manifest = Manifest("id", "parquet", ("store",), "all")
     output.write(MANIFEST, json.dumps(manifest.as_json()).encode())
