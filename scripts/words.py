@@ -15,6 +15,7 @@ import ast
 import re
 import sys
 from collections.abc import Iterable, Iterator, Sequence
+from itertools import pairwise
 from pathlib import Path
 from typing import NamedTuple
 
@@ -42,12 +43,17 @@ class Opening(NamedTuple):
 
 
 def openings(path: str, text: str) -> Iterator[Opening]:
-    """Yield the first lines of all docstrings of a module, its classes and its functions."""
+    """Yield the first lines of all docstrings of a module, its classes with their attributes, and its functions."""
     for node in ast.walk(ast.parse(text)):
         if isinstance(node, ast.Module | ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef):
             found = ast.get_docstring(node)
             if found:
                 yield Opening(path, node.body[0].lineno, found.partition("\n")[0])
+        if isinstance(node, ast.ClassDef):
+            for attribute, after in pairwise(node.body):
+                match attribute, after:
+                    case ast.AnnAssign() | ast.Assign(), ast.Expr(value=ast.Constant(value=str(told))):
+                        yield Opening(path, after.lineno, told.partition("\n")[0])
 
 
 def is_clause(text: str) -> bool:

@@ -117,3 +117,8 @@ def test_a_finished_package_must_leave_the_list() -> None:
     (line,) = complaints(found, ("shop", "shopping.py"))
     assert line.startswith("shopping.py: has no docstring that begins with a clause")
     assert len(complaints(found, ("sho",))) == 2
+
+
+def test_the_docstrings_of_attributes_are_found() -> None:
+    module = 'class Shelf:\n    """A shelf."""\n\n    width: int = 3\n    """Whether it is wide."""\n    depth = 4\n'
+    assert list(openings("a.py", module)) == [Opening("a.py", 2, "A shelf."), Opening("a.py", 5, "Whether it is wide.")]

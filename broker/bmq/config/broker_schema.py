@@ -154,7 +154,7 @@ class TcpInterfaceListener(Model):
     port: Port
     """Port to listen on."""
     tls: Bool = False
-    """Whether the listener accepts TLS connections only; requires `tlsConfig`."""
+    """Restriction of the listener to TLS connections; requires `tlsConfig`."""
 
 
 def _distinct(listeners: tuple[TcpInterfaceListener, ...]) -> tuple[TcpInterfaceListener, ...]:

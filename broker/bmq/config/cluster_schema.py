@@ -37,7 +37,7 @@ class TcpClusterNodeConnection(Model):
     endpoint: Annotated[str, AfterValidator(_endpoint)]
     """The node's host and port, as `tcp://HOST:PORT`."""
     tls: Bool = False
-    """Whether the node accepts TLS connections only, so that others connect to it with TLS."""
+    """Restriction of the node to TLS connections; others connect to it with TLS."""
 
 
 class ClusterNodeConnection(Choice):
@@ -114,7 +114,7 @@ class PartitionConfig(Model):
     prefault_pages: Bool = False
     """Accepted; has no effect."""
     flush_at_shutdown: Bool = True
-    """Whether a clean stop flushes the files to the disk."""
+    """Flush of the files to the disk at a clean stop."""
     sync_config: StorageSyncConfig = StorageSyncConfig()
     """Accepted; has no effect."""
 
@@ -189,7 +189,7 @@ class ClusterMonitorConfig(Model):
 
 class ClusterAttributes(Model):
     is_csl_mode_enabled: Bool = Field(default=False, alias="isCSLModeEnabled")
-    """Whether the cluster state is kept in a ledger. Must be true if `isFSMWorkflow` is."""
+    """Storage of the cluster state in a ledger; must be true if `isFSMWorkflow` is."""
     is_fsm_workflow: Bool = Field(default=False, alias="isFSMWorkflow")
     """Accepted; the broker always uses the state machines' workflow with other nodes."""
     does_fsm_write_qlist: Bool = Field(default=True, alias="doesFSMwriteQLIST")
