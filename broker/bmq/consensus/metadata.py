@@ -18,7 +18,7 @@ from broker.bmq.consensus.known_queues import KnownQueues, QueueChange
 from broker.bmq.consensus.primaries import Primaries
 from broker.bmq.consensus.queue_changes import Assigned, Changed, QueueChanges
 from broker.bmq.consensus.replicated import ReplicatedLedger
-from broker.bmq.consensus.state_exchange import NOBODY, Cause, StateExchange, number_of
+from broker.bmq.consensus.state_exchange import NOBODY, Cause, StateExchange
 from broker.bmq.core.alarms import alarm
 from broker.bmq.core.config import DomainConfig
 from broker.bmq.core.ledger import Advisory, ClusterState, Ledger
@@ -298,7 +298,7 @@ class Metadata(StateExchange):
             case FollowerLSNRequest():
                 self._apply(Event.FOL_LSN_RQST, Cause(node_id, message))
             case RegistrationRequest(sequence_number=number):
-                self._apply(Event.REGISTRATION_RQST, Cause(node_id, message, number_of(number)))
+                self._apply(Event.REGISTRATION_RQST, Cause(node_id, message, self._reported(number)))
             case FollowerClusterStateRequest():
                 self._apply(Event.FOL_CSL_RQST, Cause(node_id, message))
             case _:

@@ -31,6 +31,7 @@ from formats.bmq.control.messages import (
     Status,
 )
 from formats.bmq.disk.numbers import LedgerNumber
+from formats.errors import FormatError
 
 __all__ = ["NOBODY", "Cause", "StateExchange", "number_of", "sequence_of"]
 
@@ -55,6 +56,7 @@ class StateExchange:
 
     fsm_state: State
     leader_id: int | None
+    term: int
     ledger: Ledger
     replicated: ReplicatedLedger
     _links: Links
@@ -129,11 +131,22 @@ class StateExchange:
 
     def _numbered(self, node_id: int, choice: object) -> None:
         if isinstance(choice, FollowerLSNResponse):
-            self._apply(Event.FOL_LSN_RSPN, Cause(node_id, number=number_of(choice.sequence_number)))
+            self._apply(Event.FOL_LSN_RSPN, Cause(node_id, number=self._reported(choice.sequence_number)))
         elif isinstance(choice, Status) and choice.code == ClusterError.CSL_FAILURE:
             self._apply(Event.FOL_DAMAGED, Cause(node_id))
         else:
             self._apply(Event.FAIL_FOL_LSN_RSPN, Cause(node_id))
+
+    def _reported(self, sequence: LeaderMessageSequence) -> LedgerNumber:
+        """Return the number that a follower reports of its ledger. Raises FormatError for one that cannot be.
+
+        The highest number decides whose state the cluster takes over, and nobody but the leader records for its term.
+        """
+        number, own = number_of(sequence), self.ledger.number
+        most = own if own.term >= self.term else LedgerNumber(self.term, 0)
+        if self.leader_id == self._own_id and number > most:
+            raise FormatError("LeaderMessageSequence", 0, f"{number} is beyond what this leader recorded, {most}")
+        return number
 
     def _tell_number(self, event: Event, cause: Cause) -> None:
         if self._is_leaders(cause) and self._is_sound(cause):

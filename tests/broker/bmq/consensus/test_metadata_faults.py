@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import replace
 from random import Random
 
@@ -14,20 +15,27 @@ from formats.bmq.codes import EventType
 from formats.bmq.control import ber
 from formats.bmq.control.messages import (
     ClusterMessage,
+    ClusterStateFSMMessage,
+    ControlMessage,
+    FollowerLSNRequest,
+    FollowerLSNResponse,
     LeaderAdvisory,
     LeaderAdvisoryCommit,
     LeaderMessageSequence,
     PartitionPrimaryAdvisory,
     PartitionPrimaryInfo,
     QueueInfo,
+    RegistrationRequest,
 )
 from formats.bmq.disk.ledger import LedgerRecordType, build_ledger_record
 from formats.bmq.disk.numbers import LedgerNumber
-from formats.bmq.wire.event import build_event, next_frame
+from formats.bmq.wire.event import build_event, build_schema_event, next_frame, schema_message
 from formats.errors import FormatError
 from tests.broker.bmq.consensus.metadata_bus import FANOUT, PRIORITY, Bus, Node, cluster, collector
 from tests.broker.fakes import Crash
 from tests.families import mostly_slow
+
+MOST = (1 << 64) - 1
 
 
 class History:
@@ -404,6 +412,42 @@ def test_a_new_leader_takes_no_lease_that_no_leader_comes_to() -> None:
     bus.run(5_000)
     assert 1 not in bus.healed
     assert bus.nodes[1].metadata.state.primaries[0].primary_lease_id == 1
+
+
+def said(node: Node) -> Iterator[tuple[int, ControlMessage]]:
+    """Yield the control messages that a node sent, the latest first, with their receivers."""
+    for node_id, event in reversed(node.sent):
+        data = memoryview(event)
+        frame = next_frame(data, 0, len(data), 1 << 26)
+        if frame is not None and frame.type == EventType.CONTROL:
+            yield node_id, ber.decode(ControlMessage, bytes(schema_message(data, frame.body, frame.end)))
+
+
+def is_request_for_number(message: ControlMessage) -> bool:
+    match message.choice:
+        case ClusterMessage(choice=ClusterStateFSMMessage(choice=FollowerLSNRequest())):
+            return True
+    return False
+
+
+@pytest.mark.parametrize("excess", [LedgerNumber(2, 1), LedgerNumber(1 << 40, 0), LedgerNumber(MOST, MOST)])
+@pytest.mark.parametrize("registers", [False, True])
+def test_a_number_that_no_follower_comes_to_is_an_error(registers: bool, excess: LedgerNumber) -> None:
+    """The follower with the highest number decides the state: by a lie an empty one would, and forget the leases."""
+    bus = cluster()
+    before = bus.nodes[3].metadata.state
+    bus.elect(3)
+    leader = bus.nodes[3]
+    number = LeaderMessageSequence(elector_term=excess.term, sequence_number=excess.sequence_number)
+    asked = next(each for node_id, each in said(leader) if node_id == 1 and is_request_for_number(each))
+    answer = RegistrationRequest(sequence_number=number) if registers else FollowerLSNResponse(sequence_number=number)
+    choice = ClusterMessage(choice=ClusterStateFSMMessage(choice=answer))
+    message = ControlMessage(r_id=7 if registers else asked.r_id, choice=choice)
+    with pytest.raises(FormatError, match="beyond what this leader recorded"):
+        leader.receive(1, build_schema_event(ber.encode(message)))
+    bus.run()
+    assert bus.healed == list(bus.ids)
+    assert leader.metadata.state.primaries.keys() == before.primaries.keys()
 
 
 def test_only_the_leader_is_heard() -> None:
