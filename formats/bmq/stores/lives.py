@@ -308,7 +308,9 @@ class Lives:
                 strict=True,
             )
         )
-        new_lives = dict(zip(course.begins.tolist(), range(len(course.begins)), strict=True))
+        # A life that is carried over may begin with a message too, which is a duplicate.
+        new = np.flatnonzero(course.is_new)
+        new_lives = dict(zip(course.begins[new].tolist(), new.tolist(), strict=True))
         both = np.concatenate([automatic, posted])
         both = both[np.argsort(events.indexes[both])]
         groups = events.group[both]

@@ -262,6 +262,19 @@ def written(lines: list[tuple[Any, ...]]) -> bytes:
     return bytes(journal.bytes)
 
 
+@pytest.mark.parametrize("cuts", [[], [1], [2], [1, 2, 3]])
+def test_a_repeated_message_takes_no_automatic_confirms(cuts: list[int]) -> None:
+    # The purge of one app parts the journal where the message is alive.
+    lines: list[tuple[Any, ...]] = [
+        ("message", QUEUE, GUID, 1),
+        ("confirm", QUEUE, GUID, app(2), ConfirmReason.AUTO_CONFIRMED),
+        ("queue_op", QueueOpType.PURGE, QUEUE, app(1)),
+        ("message", QUEUE, GUID, 1),
+    ]
+    (life,) = agree(written(lines), cuts).alive.values()
+    assert not life.automatic
+
+
 @pytest.mark.slow
 @settings(max_examples=400)
 @given(st.lists(records, max_size=60), st.lists(st.integers(0, 60), max_size=6))
