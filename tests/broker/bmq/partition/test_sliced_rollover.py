@@ -215,7 +215,8 @@ def test_whatever_happens_meanwhile(actions: list[tuple[str, int]], amount: int,
             purge(rig.node.queues[uri])
             if number % 2:
                 rig.node.disconnect(client.session, "gone")
-                rig.node.take_away(rig.node.queues[uri])
+                if rig.node.queues[uri].is_idle:
+                    rig.node.take_away(rig.node.queues[uri])
         elif kind == "tick":
             shard(rig).tick()
 
