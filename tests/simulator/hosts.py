@@ -523,8 +523,11 @@ class Host:
                 self.step(lambda: join(theirs))
 
         def join(theirs: Node) -> None:
-            """The kernels have made a connection; the other process takes it when it has time."""
+            """The kernels have made a connection; the other process takes it when it has time, if it lives so long."""
             if self.node is None or not wants():
+                return
+            if other.node is not theirs:
+                failed("the connection was reset")
                 return
             mine = NodeEnd(self, self.node, connected())
             self.ends[mine.session] = mine

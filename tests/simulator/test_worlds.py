@@ -150,6 +150,7 @@ MIXED_FAILED_ONCE = {
     4328: "a node was cut off while it took a shard over, and its queues did not hear of it",
     13: "a malformed word of a member gave its app another number, which is the member's to choose",
     9383: "a new primary without descriptors could not read what was removed before, and served without it",
+    6094: "a process had died before it took a connection, and whoever had dialed waited for its answer",
 }
 
 
