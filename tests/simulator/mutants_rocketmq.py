@@ -61,9 +61,17 @@ ROCKETMQ = (
     _mutant(
         "folders-not-flushed",
         "The folders of a new store are not flushed.",
-        "store.message_store",
+        "store.opening",
         "    root.flush()\n    store = MessageStore",
         "    store = MessageStore",
+    ),
+    _mutant(
+        "cuts-not-flushed",
+        "What recovery cuts off the queues is not flushed.",
+        "store.message_store",
+        "            if queue.cut_log(end) or not is_certain:\n",
+        "            if queue.cut_log(end) and False:\n",
+        unit="tests/broker/rocketmq/test_message_store.py::test_what_recovery_has_cut_does_not_come_back_once_the_log_has_grown_over_it",
     ),
     _mutant(
         "mark-ahead",
@@ -82,7 +90,7 @@ ROCKETMQ = (
     _mutant(
         "index-not-mended",
         "After a crash messages are not entered into the index again.",
-        "store.message_store",
+        "store.opening",
         "index=found.offset > indexed if crashed else found.offset >= begin",
         "index=not crashed and found.offset >= begin",
     ),

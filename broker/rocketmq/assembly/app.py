@@ -55,7 +55,8 @@ from broker.rocketmq.replication.metadata import Kept
 from broker.rocketmq.replication.options import Role
 from broker.rocketmq.settings import Settings
 from broker.rocketmq.store.errors import DiskFull, StoreDamaged
-from broker.rocketmq.store.message_store import Flush, MessageStore, open_store
+from broker.rocketmq.store.message_store import Flush, MessageStore
+from broker.rocketmq.store.opening import open_store
 from broker.shell.config_files import ConfigFile
 from broker.shell.descriptors import connections_max, descriptors_in_use, raise_limit
 from broker.shell.dialing import Connected, Place

@@ -106,8 +106,8 @@ class ConsumeQueue:
         entries = self._files.file_size // _SIZE
         return number - number % entries + entries
 
-    def cut_log(self, end: int) -> None:
-        """Drop the entries of messages at `end` of the commit log and behind it."""
+    def cut_log(self, end: int) -> bool:
+        """Drop the entries of messages at `end` of the commit log and behind it; return whether there were any."""
         number = self.end
         while number > self.begin:
             last = self._at(number - 1)
@@ -115,16 +115,16 @@ class ConsumeQueue:
             if last.physical_offset < end and last.size > 0:
                 break
             number -= 1
-        if number < self.end:
-            self.end = number
-            self._flushed = min(self._flushed, number)
-            self._files.cut(number * _SIZE)
+        if number == self.end:
+            return False
+        self.end = number
+        self._flushed = min(self._flushed, number)
+        self._files.cut(number * _SIZE)
+        return True
 
     def truncate(self, end: int) -> list[StoreFile | Directory]:
         """Drop the entries of messages at `end` of the commit log and behind it; what is to be flushed after that."""
-        number = self.end
-        self.cut_log(end)
-        if self.end == number:
+        if not self.cut_log(end):
             return []
         return [*self._files.unflushed(self.end * _SIZE, self.end * _SIZE + 1), self._files.directory]
 
@@ -157,7 +157,7 @@ class ConsumeQueue:
         """Return what has to be flushed for all entries to be on the disk; it counts as flushed from here on."""
         begin, self._flushed = min(self._flushed, self.end), self.end
         found = self._files.unflushed(begin * _SIZE, self.end * _SIZE)
-        self._files.flushed(self._files.made)
+        self._files.flushed(self._files.changes)
         return found
 
     def close(self) -> None:

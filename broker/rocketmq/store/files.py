@@ -21,9 +21,10 @@ class FileRow:
         self.file_size = file_size
         self.files: list[StoreFile] = []
         self.begin = 0
-        # How many times files were made, and up to which of these their names are on the disk.
-        self.made = 0
-        self._made_flushed = 0
+        # How many times files were made or removed, and up to which of these the directory is on the disk. One is what
+        # the process before may have done: it may have been killed before it had flushed the directory.
+        self.changes = 1
+        self._changes_flushed = 0
         # The file that was last written to: its start, and the part of it that is allocated on the disk.
         self._written: memoryview | None = None
         self._written_at = self._written_size = 0
@@ -50,8 +51,6 @@ class FileRow:
                     "set the file size to that of the store",
                 )
         self.begin = offsets[0] if offsets else 0
-        # The process that made them may have been killed before it had flushed the folder.
-        self.made = int(bool(offsets))
 
     @property
     def end(self) -> int:
@@ -90,20 +89,23 @@ class FileRow:
         self._written = None
         file.close()
 
+    def _remove(self, file: StoreFile) -> None:
+        self._close(file)
+        self.directory.remove(file.name)
+        self.changes += 1
+
     def _extend(self, offset: int) -> None:
         start = offset - offset % self.file_size
         if not self.files:
             self.begin = start
         assert start == self.end
         self.files.append(self.directory.open(offset_name(start), self.file_size))
-        self.made += 1
+        self.changes += 1
 
     def cut(self, end: int) -> None:
         """Remove everything from `end` on: later files are deleted, and the rest of the last one is cleared."""
         while self.files and self.end - self.file_size >= end:
-            file = self.files.pop()
-            self._close(file)
-            self.directory.remove(file.name)
+            self._remove(self.files.pop())
         if self.files and end < self.end:
             file, place = self.place(end)
             dirty_end = min(self.file_size, max(file.data_end, place))
@@ -113,26 +115,24 @@ class FileRow:
 
     def drop_first(self) -> None:
         """Remove the first file, which is no longer needed."""
-        file = self.files.pop(0)
-        self._close(file)
-        self.directory.remove(file.name)
+        self._remove(self.files.pop(0))
         self.begin += self.file_size
 
     def unflushed(self, begin: int, end: int) -> list[StoreFile | Directory]:
-        """Return the files to flush for the bytes between two offsets, with the directory if it has new ones.
+        """Return the files to flush for the bytes between two offsets, with the directory if its files are others.
 
-        Once that is done, call `flushed` with the number `made` of this moment.
+        Once that is done, call `flushed` with the number `changes` of this moment.
         """
         first = max(0, (begin - self.begin) // self.file_size)
         last = max(0, -((self.begin - end) // self.file_size))
         found: list[StoreFile | Directory] = list(self.files[first:last])
-        if self.made > self._made_flushed:
+        if self.changes > self._changes_flushed:
             found.append(self.directory)
         return found
 
-    def flushed(self, made: int) -> None:
-        """Note that the directory was flushed after files had been made so many times."""
-        self._made_flushed = max(self._made_flushed, made)
+    def flushed(self, changes: int) -> None:
+        """Note that the directory was flushed after it had been changed so many times."""
+        self._changes_flushed = max(self._changes_flushed, changes)
 
     def close(self) -> None:
         """Close all files."""

@@ -153,10 +153,11 @@ class IndexFiles:
         self._directory.remove(file.name)
 
     def unflushed(self) -> list[StoreFile | Directory]:
-        """Return the files to flush for the index; they count as flushed from here on, except the last one."""
-        if not self._files:
-            return []
-        found, self._unflushed = self._unflushed, [self._files[-1][0]]
+        """Return the files to flush for the index; they count as flushed from here on, except the last one.
+
+        The directory also if no file is left: what was removed must not come back.
+        """
+        found, self._unflushed = self._unflushed, [file for file, _ in self._files[-1:]]
         return [*found, self._directory]
 
     def close(self) -> None:

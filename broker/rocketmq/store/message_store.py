@@ -1,7 +1,7 @@
 """The store of a broker: a commit log, with the consume queues and the index derived from it.
 
 The commit log is authoritative. Each message appended to it is entered into the queue and the index in the same
-step; missing or surplus entries after a crash are corrected from the log by `open_store`.
+step; missing or surplus entries after a crash are corrected from the log by `opening.open_store`.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from typing import NamedTuple
 from broker.common.files import Directory, StoreFile
 from broker.rocketmq.store.commit_log import CommitLog, Found, Message
 from broker.rocketmq.store.consume_queue import ConsumeQueue
-from broker.rocketmq.store.cutting import cut_files, drop_cut_note, note_cut, noted_cut
+from broker.rocketmq.store.cutting import cut_files, note_cut
 from broker.rocketmq.store.errors import DiskFull
 from broker.rocketmq.store.files import FileRow
 from broker.rocketmq.store.flush_mark import FLUSH_MARK, MARK_NAME, read_mark, write_mark
@@ -27,7 +27,7 @@ from formats.rocketmq.index import message_index_keys
 from formats.rocketmq.java import index_hash, string_hash
 from formats.rocketmq.properties import decode_properties
 
-__all__ = ["Flush", "MessageStore", "StoreOptions", "Stored", "open_store"]
+__all__ = ["Flush", "MessageStore", "StoreOptions", "Stored"]
 
 log = logging.getLogger("broker.rocketmq.store")
 
@@ -36,14 +36,10 @@ CHECKPOINT = "checkpoint"
 COMMIT_LOG = "commitlog"
 CONSUME_QUEUE = "consumequeue"
 INDEX = "index"
-ABORT_BYTES = 8
 
 # Messages of these types are kept elsewhere until they may be consumed, or are dropped: no consume queue has them.
 _NOT_CONSUMED = (int(Transaction.PREPARED), int(Transaction.ROLLBACK))
 _ROLLBACK = int(Transaction.ROLLBACK)
-
-# Possible distance of the clock's steps when the checkpoint was taken (source: StoreCheckpoint.getMinTimestamp).
-CHECKPOINT_SLACK_MS = 3000
 
 
 class StoreOptions(NamedTuple):
@@ -66,13 +62,13 @@ class Stored(NamedTuple):
 class Flush(NamedTuple):
     """Files and folders to flush, and how far the log is on the disk after that, unless it is cut meanwhile.
 
-    Up to its end, its last message's storing time, how many times files were made of it, and how often it was cut.
+    Up to its end, its last message's storing time, how many times its folder was changed, and how often it was cut.
     """
 
     files: list[StoreFile | Directory]
     log_end: int
     stored_ms: int
-    log_made: int
+    log_changes: int
     cuts: int
 
 
@@ -84,7 +80,7 @@ _tag_hash = lru_cache(maxsize=512)(string_hash)
 
 
 class MessageStore:
-    """An open store; made by `open_store`."""
+    """An open store; made by `opening.open_store`."""
 
     def __init__(self, root: Folder, options: StoreOptions, name_of: Callable[[int], str], due_ms: DueTime) -> None:
         self._root = root
@@ -240,11 +236,21 @@ class MessageStore:
 
     # -- the disk
 
+    def cut_queues(self, end: int, *, is_certain: bool = True) -> None:
+        """Drop the queues' entries of messages at `end` of the log and behind it, and have that flushed.
+
+        The log must not grow over the place before: what a loss of power brings back would look like an entry of it.
+        Unless earlier cuts are certain to be on the disk, all queues are flushed.
+        """
+        for queue in self.queues.values():
+            if queue.cut_log(end) or not is_certain:
+                self._unflushed_queues[queue] = None
+
     def begin_flush(self) -> Flush | None:
         """Return the files to flush, or None if everything is on the disk. The caller then calls `end_flush`."""
         if self.log.end == self.flushed and not self._unflushed_queues:
             return None
-        flush = Flush(self._unflushed_log(), self.log.end, self._stored_ms, self.log.files.made, self._cuts)
+        flush = Flush(self._unflushed_log(), self.log.end, self._stored_ms, self.log.files.changes, self._cuts)
         for queue in self._unflushed_queues:
             flush.files.extend(queue.unflushed())
         self._unflushed_queues.clear()
@@ -264,7 +270,7 @@ class MessageStore:
         if flush.cuts != self._cuts:
             return
         self.flushed = max(self.flushed, flush.log_end)
-        self.log.files.flushed(flush.log_made)
+        self.log.files.flushed(flush.log_changes)
         if flush.stored_ms and self._checkpoint.reserve(CHECKPOINT_BYTES):
             old = self.checkpoint
             ms = flush.stored_ms
@@ -286,7 +292,7 @@ class MessageStore:
 
         Everything else can be derived from the log.
         """
-        files, end, made, cuts = self._unflushed_log(), self.log.end, self.log.files.made, self._cuts
+        files, end, changes, cuts = self._unflushed_log(), self.log.end, self.log.files.changes, self._cuts
 
         def wait() -> None:
             for file in files:
@@ -294,7 +300,7 @@ class MessageStore:
 
         def note() -> None:
             self.flushed = max(self.flushed, end if cuts == self._cuts else 0)
-            self.log.files.flushed(made)
+            self.log.files.flushed(changes)
 
         return wait, note
 
@@ -373,128 +379,3 @@ class MessageStore:
             self._mark.close()
         if ABORT in self._root.names():
             self._root.remove(ABORT)
-
-
-def _never_due(topic: str, properties: Mapping[str, str], stored_ms: int) -> int | None:
-    return None
-
-
-def open_store(
-    root: Folder,
-    options: StoreOptions,
-    name_of: Callable[[int], str],
-    due_ms: DueTime = _never_due,
-) -> MessageStore:
-    """Open the store in a folder, creating it if needed, and repair the effects of a crash.
-
-    `name_of` makes an index file's name from a time. Consume queues are rebuilt if all of them are missing, or
-    if the messages examined leave a gap; a missing folder of a single queue is not noticed otherwise,
-    and the remedy is to remove the others too. Raises `StoreDamaged` or `DiskFull`.
-    """
-    crashed = ABORT in root.names()
-    if not crashed:
-        # While it exists, a start counts as one after a crash.
-        root.open(ABORT, ABORT_BYTES).close()
-    for name in (COMMIT_LOG, CONSUME_QUEUE, INDEX):
-        root.folder(name)
-    # Even after a crash: the process that made the folders may have been killed before it had flushed them.
-    root.flush()
-    store = MessageStore(root, options, name_of, due_ms)
-    _end_cut(store, root, crashed)
-    begin = start = _clean_begin(store)
-    indexed = -1
-    if crashed:
-        begin, start, indexed = _prepare_mending(store)
-    for queue in store.queues.values():
-        queue.drop_log(store.log.begin)
-        if crashed:
-            # Entries whose pages did not reach the disk may be between those that did.
-            queue.cut_log(begin)
-    gaps: set[tuple[str, int]] = set()
-    missing = not store.queues
-    if missing:
-        start = store.log.begin
-    for found in store.log.recover(start):
-        record = found.record
-        key = (record.topic, record.queue_id)
-        fresh = key not in store.queues or store.queues[key].end == store.queues[key].begin
-        if fresh and record.queue_offset > 0 and start > store.log.begin:
-            gaps.add(key)
-            continue
-        if not store.dispatch(found, index=found.offset > indexed if crashed else found.offset >= begin):
-            gaps.add(key)
-    for queue in store.queues.values():
-        queue.cut_log(store.log.end)
-    if gaps:
-        _fill_gaps(store, gaps)
-    store.flushed = store.log.end if not crashed else store.log.begin
-    return store
-
-
-def _end_cut(store: MessageStore, root: Folder, crashed: bool) -> None:
-    """Go on with a cut during which the process ended."""
-    cut = noted_cut(root, store.checkpoint.commit_log_ms) if crashed else None
-    if cut is not None and store.log.begin <= cut <= store.log.files.end:
-        store.end_truncating(cut)
-    drop_cut_note(root)
-
-
-def _prepare_mending(store: MessageStore) -> tuple[int, int, int]:
-    """Keep only the part of the index that was certainly on the disk before a crash.
-
-    Returns the offset of the log before which all messages are indexed, the one to read records from, and that of the
-    last message that is in the index with all its keys.
-    """
-    marked = store.marked_end
-    if marked is None:
-        begin = _crash_begin(store)
-        store.index.drop_after(store.checkpoint.index_ms)
-        index_begin = max(store.log.begin, store.index.end_offset)
-        return begin, _file_begin(store, min(begin, index_begin)), -1
-    store.log.end = store.log.files.end
-    store.index.cut_log(marked, lambda offset: store.log.read(offset).record.stored_ms)
-    indexed = store.index.end_offset
-    # Messages between have no keys, or the index files are missing.
-    return marked, min(marked, max(store.log.begin, indexed)), indexed
-
-
-def _fill_gaps(store: MessageStore, gaps: set[tuple[str, int]]) -> None:
-    """Rebuild the consume queues whose files are missing or end before the log."""
-    for key in gaps:
-        if key in store.queues:
-            store.queues[key].cut_log(0)
-    for found in list(store.log.recover(store.log.begin)):
-        if (found.record.topic, found.record.queue_id) in gaps:
-            store.dispatch(found, index=False)
-
-
-def _file_begin(store: MessageStore, offset: int) -> int:
-    """Return the start of the log file that has `offset`, or of the last one."""
-    files = store.log.files
-    if not files.files:
-        return files.begin
-    offset = min(max(offset, files.begin), files.end - 1)
-    return offset - offset % files.file_size
-
-
-def _clean_begin(store: MessageStore) -> int:
-    """Return the offset at which the log continues after the consume queues, or its begin if it does not reach them."""
-    end = max((queue.physical_end for queue in store.queues.values()), default=store.log.begin)
-    return end if end <= store.log.files.end else store.log.begin
-
-
-def _crash_begin(store: MessageStore) -> int:
-    """Return the start of the last log file whose first message was on the disk according to the checkpoint."""
-    files = store.log.files
-    checkpoint = store.checkpoint
-    safe_ms = min(checkpoint.commit_log_ms, checkpoint.consume_queue_ms) - CHECKPOINT_SLACK_MS
-    for number in range(len(files.files) - 1, 0, -1):
-        start = files.begin + number * files.file_size
-        store.log.end = files.end
-        try:
-            first = store.log.read(start).record
-        except (IndexError, ValueError):
-            continue
-        if 0 < first.stored_ms <= safe_ms:
-            return start
-    return files.begin

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass, field
 
 from broker.rocketmq.store.ports import Folder
@@ -28,7 +29,35 @@ class MemoryFolder(MemoryDirectory):
     def after_crash(self) -> MemoryFolder:
         found = super().after_crash()
         inside = {name: folder.after_crash() for name, folder in self.inside.items()}
-        return MemoryFolder(found.free, found.chunk, files=found.files, platter=found.platter, inside=inside)
+        return MemoryFolder(
+            found.free,
+            found.chunk,
+            files=found.files,
+            platter=found.platter,
+            unflushed=found.unflushed,
+            inside=inside,
+        )
+
+    def settle(self) -> None:
+        """Count all that is there as being on the disk."""
+        self.unflushed.clear()
+        self.platter = {name: bytes(content.data) for name, content in self.files.items()}
+        for folder in self.inside.values():
+            folder.settle()
+
+    def without_power(self) -> MemoryFolder:
+        """The folder as the next process finds it after a loss of power that left nothing but what was flushed."""
+        found = self.after_crash()
+        for folder in found._all():
+            folder.undo(0)
+            for name, content in folder.files.items():
+                content.data[:] = folder.platter.get(name, b"").ljust(len(content.data), b"\0")
+        return found
+
+    def _all(self) -> Iterator[MemoryFolder]:
+        yield self
+        for folder in self.inside.values():
+            yield from folder._all()
 
     def contents(self) -> dict[str, bytes]:
         """The bytes of every file in the tree, by its path."""

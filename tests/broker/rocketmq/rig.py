@@ -22,7 +22,8 @@ from broker.rocketmq.core.topics import Topics
 from broker.rocketmq.core.transactions import TransactionTimes
 from broker.rocketmq.remoting.session import Session
 from broker.rocketmq.settings import Settings
-from broker.rocketmq.store.message_store import MessageStore, StoreOptions, open_store
+from broker.rocketmq.store.message_store import MessageStore, StoreOptions
+from broker.rocketmq.store.opening import open_store
 from formats.rocketmq.checkpoints import TIMER_CHECKPOINT
 from formats.rocketmq.codes import RequestCode
 from formats.rocketmq.delay_bodies import DELAY_OFFSETS, DelayOffsets

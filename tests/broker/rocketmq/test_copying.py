@@ -12,7 +12,8 @@ from hypothesis import strategies as st
 from broker.common.faults import Inconsistent
 from broker.rocketmq.store.copying import RECORD_BYTES_MAX, copy_records
 from broker.rocketmq.store.errors import DiskFull
-from broker.rocketmq.store.message_store import MessageStore, StoreOptions, open_store
+from broker.rocketmq.store.message_store import MessageStore, StoreOptions
+from broker.rocketmq.store.opening import open_store
 from formats.errors import FormatError
 from formats.rocketmq.record import Record, decode_record, encode_blank, encode_record
 from tests.broker.rocketmq.folders import MemoryFolder

@@ -14,7 +14,8 @@ from broker.rocketmq.store import commit_log
 from broker.rocketmq.store.commit_log import CommitLog, Found, Message
 from broker.rocketmq.store.errors import DiskFull, StoreDamaged, TooLarge
 from broker.rocketmq.store.flush_mark import FLUSH_MARK, MARK_NAME
-from broker.rocketmq.store.message_store import MessageStore, StoreOptions, open_store
+from broker.rocketmq.store.message_store import MessageStore, StoreOptions
+from broker.rocketmq.store.opening import open_store
 from broker.shell.folders import FileFolder
 from formats.rocketmq.hosts import Host
 from formats.rocketmq.index import tag_index_key
@@ -184,6 +185,39 @@ def test_consume_queue_that_is_ahead_is_cut() -> None:
     assert bodies(again) == [0, 1]
     assert again.put(make_message(9), 1_000_001).offset == offsets[2]
     assert bodies(again) == [0, 1, 9]
+
+
+@pytest.mark.parametrize("kept", [0, 1, 5])
+@pytest.mark.parametrize("killed", [False, True])
+def test_what_recovery_has_cut_does_not_come_back_once_the_log_has_grown_over_it(kept: int, killed: bool) -> None:
+    """A loss of power spares the entry of a message that it takes from the log, and another one follows."""
+    root = MemoryFolder()
+    store = open_small(root)
+    for number in range(kept):
+        store.put(make_message(number), 1_000_000)
+    if kept:
+        # The last message in the index is read again, and its queue flushed.
+        store.put(make_message(50, queue_id=2), 1_000_000)
+    store.flush()
+    lost = store.put(make_message(99), 1_000_000).offset
+    root = root.after_crash()
+    begin = lost - lost % SMALL.commit_log_file_bytes
+    file = root.folder("commitlog").files[f"{begin:020d}"]
+    file.data[lost - begin :] = bytes(len(file.data) - (lost - begin))
+    root.settle()
+    again = open_small(root)
+    if killed:
+        root = root.after_crash()
+        again = open_small(root)
+    for number in range(5):
+        again.put(make_message(number, queue_id=1, properties=b""), 1_000_001)
+    again.flush()
+    # The name of the mark, a file of our own, is on the disk by then.
+    root.flush()
+    third = open_small(root.without_power())
+    assert bodies(third) == list(range(kept))
+    assert bodies(third, queue_id=1) == list(range(5))
+    assert third.index.find("topic", "id99", 0, 1 << 40, 5) == []
 
 
 def test_damage_before_sound_messages_is_refused() -> None:

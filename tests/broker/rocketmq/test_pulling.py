@@ -16,7 +16,8 @@ from broker.rocketmq.core.pulling import RESPONSE, Puller, PullFlag
 from broker.rocketmq.core.services import Services
 from broker.rocketmq.core.statistics import Statistics
 from broker.rocketmq.core.topics import Topics
-from broker.rocketmq.store.message_store import MessageStore, StoreOptions, open_store
+from broker.rocketmq.store.message_store import MessageStore, StoreOptions
+from broker.rocketmq.store.opening import open_store
 from broker.shell.folders import FileFolder
 from formats.errors import FormatError
 from formats.rocketmq.client_bodies import GroupConfig, Subscription, read_heartbeat

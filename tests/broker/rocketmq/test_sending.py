@@ -21,7 +21,8 @@ from broker.rocketmq.core.sending_back import SendingBack
 from broker.rocketmq.core.services import Services
 from broker.rocketmq.core.statistics import Statistics
 from broker.rocketmq.core.topics import Topics
-from broker.rocketmq.store.message_store import MessageStore, StoreOptions, open_store
+from broker.rocketmq.store.message_store import MessageStore, StoreOptions
+from broker.rocketmq.store.opening import open_store
 from formats.rocketmq.batch import BatchMessage, encode_batch
 from formats.rocketmq.codes import RequestCode, ResponseCode
 from formats.rocketmq.frame import Frame, next_frame

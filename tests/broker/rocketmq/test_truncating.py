@@ -8,7 +8,8 @@ import pytest
 
 from broker.rocketmq.store.cutting import CUT_NAME, note_cut
 from broker.rocketmq.store.errors import DiskFull
-from broker.rocketmq.store.message_store import MessageStore, StoreOptions, open_store
+from broker.rocketmq.store.message_store import MessageStore, StoreOptions
+from broker.rocketmq.store.opening import open_store
 from broker.shell.folders import FileFolder
 from formats.errors import FormatError
 from tests.broker.fakes import Crash

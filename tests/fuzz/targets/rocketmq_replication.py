@@ -6,7 +6,8 @@ from contextlib import suppress
 from typing import NamedTuple
 
 from broker.rocketmq.store.copying import copy_records
-from broker.rocketmq.store.message_store import StoreOptions, open_store
+from broker.rocketmq.store.message_store import StoreOptions
+from broker.rocketmq.store.opening import open_store
 from formats.errors import FormatError
 from formats.rocketmq.replication import (
     EPOCH_REPORT,

@@ -27,7 +27,8 @@ from broker.rocketmq.node import Node
 from broker.rocketmq.remoting.session import Session
 from broker.rocketmq.settings import Settings
 from broker.rocketmq.store.commit_log import CommitLog, Message
-from broker.rocketmq.store.message_store import Flush, StoreOptions, open_store
+from broker.rocketmq.store.message_store import Flush, StoreOptions
+from broker.rocketmq.store.opening import open_store
 from formats.rocketmq.checkpoints import TIMER_CHECKPOINT
 from formats.rocketmq.consume_queue import CONSUME_QUEUE_ENTRY
 from formats.rocketmq.delay_bodies import DELAY_OFFSETS, DelayOffsets

@@ -10,7 +10,8 @@ from broker.rocketmq.replication.copies import Copies, Copy
 from broker.rocketmq.replication.options import ReplicationOptions, Role
 from broker.rocketmq.replication.slave import Slave, SlaveStream
 from broker.rocketmq.replication.waiting import Waiting
-from broker.rocketmq.store.message_store import MessageStore, open_store
+from broker.rocketmq.store.message_store import MessageStore
+from broker.rocketmq.store.opening import open_store
 from formats.rocketmq.hosts import Host
 from tests.broker.rocketmq.folders import MemoryFolder
 from tests.broker.rocketmq.test_message_store import SMALL, make_message

@@ -16,7 +16,8 @@ from broker.rocketmq.replication.epochs import EpochBook, begin_epoch
 from broker.rocketmq.replication.in_sync import CHECK_MS, InSyncSet
 from broker.rocketmq.replication.lifecycles import CopyState
 from broker.rocketmq.replication.options import ReplicationOptions, Role
-from broker.rocketmq.store.message_store import MessageStore, StoreOptions, open_store
+from broker.rocketmq.store.message_store import MessageStore, StoreOptions
+from broker.rocketmq.store.opening import open_store
 from broker.shell.folders import FileFolder
 from formats.rocketmq.epochs import EpochEntry, decode_epochs, encode_epochs
 from formats.rocketmq.hosts import Host

@@ -1,0 +1,149 @@
+"""Opens a store, and mends what a crash has left of one: all else follows from the commit log."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Final
+
+from broker.rocketmq.store.cutting import drop_cut_note, noted_cut
+from broker.rocketmq.store.message_store import (
+    ABORT,
+    COMMIT_LOG,
+    CONSUME_QUEUE,
+    INDEX,
+    DueTime,
+    MessageStore,
+    StoreOptions,
+)
+from broker.rocketmq.store.ports import Folder
+
+__all__ = ["open_store"]
+
+ABORT_BYTES: Final = 8
+
+# Possible distance of the clock's steps when the checkpoint was taken (source: StoreCheckpoint.getMinTimestamp).
+CHECKPOINT_SLACK_MS: Final = 3000
+
+
+def _never_due(topic: str, properties: Mapping[str, str], stored_ms: int) -> int | None:
+    return None
+
+
+def open_store(
+    root: Folder,
+    options: StoreOptions,
+    name_of: Callable[[int], str],
+    due_ms: DueTime = _never_due,
+) -> MessageStore:
+    """Open the store in a folder, creating it if needed, and repair the effects of a crash.
+
+    `name_of` makes an index file's name from a time. Consume queues are rebuilt if all of them are missing, or
+    if the messages examined leave a gap; a missing folder of a single queue is not noticed otherwise,
+    and the remedy is to remove the others too. Raises `StoreDamaged` or `DiskFull`.
+    """
+    crashed = ABORT in root.names()
+    if not crashed:
+        # While it exists, a start counts as one after a crash.
+        root.open(ABORT, ABORT_BYTES).close()
+    for name in (COMMIT_LOG, CONSUME_QUEUE, INDEX):
+        root.folder(name)
+    # Even after a crash: the process that made the folders may have been killed before it had flushed them.
+    root.flush()
+    store = MessageStore(root, options, name_of, due_ms)
+    _end_cut(store, root, crashed)
+    begin = start = _clean_begin(store)
+    indexed = -1
+    if crashed:
+        begin, start, indexed = _prepare_mending(store)
+    for queue in store.queues.values():
+        queue.drop_log(store.log.begin)
+    if crashed:
+        # Entries whose pages did not reach the disk may be between those that did.
+        store.cut_queues(begin, is_certain=False)
+    gaps: set[tuple[str, int]] = set()
+    missing = not store.queues
+    if missing:
+        start = store.log.begin
+    for found in store.log.recover(start):
+        record = found.record
+        key = (record.topic, record.queue_id)
+        fresh = key not in store.queues or store.queues[key].end == store.queues[key].begin
+        if fresh and record.queue_offset > 0 and start > store.log.begin:
+            gaps.add(key)
+            continue
+        if not store.dispatch(found, index=found.offset > indexed if crashed else found.offset >= begin):
+            gaps.add(key)
+    store.cut_queues(store.log.end)
+    if gaps:
+        _fill_gaps(store, gaps)
+    store.flushed = store.log.end if not crashed else store.log.begin
+    return store
+
+
+def _end_cut(store: MessageStore, root: Folder, crashed: bool) -> None:
+    """Go on with a cut during which the process ended."""
+    cut = noted_cut(root, store.checkpoint.commit_log_ms) if crashed else None
+    if cut is not None and store.log.begin <= cut <= store.log.files.end:
+        store.end_truncating(cut)
+    drop_cut_note(root)
+
+
+def _prepare_mending(store: MessageStore) -> tuple[int, int, int]:
+    """Keep only the part of the index that was certainly on the disk before a crash.
+
+    Returns the offset of the log before which all messages are indexed, the one to read records from, and that of the
+    last message that is in the index with all its keys.
+    """
+    marked = store.marked_end
+    if marked is None:
+        begin = _crash_begin(store)
+        store.index.drop_after(store.checkpoint.index_ms)
+        index_begin = max(store.log.begin, store.index.end_offset)
+        return begin, _file_begin(store, min(begin, index_begin)), -1
+    store.log.end = store.log.files.end
+    store.index.cut_log(marked, lambda offset: store.log.read(offset).record.stored_ms)
+    indexed = store.index.end_offset
+    # Messages between have no keys, or the index files are missing.
+    return marked, min(marked, max(store.log.begin, indexed)), indexed
+
+
+def _fill_gaps(store: MessageStore, gaps: set[tuple[str, int]]) -> None:
+    """Rebuild the consume queues whose files are missing or end before the log."""
+    for key in gaps:
+        if key in store.queues:
+            store.queues[key].cut_log(0)
+    for found in list(store.log.recover(store.log.begin)):
+        if (found.record.topic, found.record.queue_id) in gaps:
+            store.dispatch(found, index=False)
+
+
+def _file_begin(store: MessageStore, offset: int) -> int:
+    """Return the start of the log file that has `offset`, or of the last one."""
+    files = store.log.files
+    if not files.files:
+        return files.begin
+    offset = min(max(offset, files.begin), files.end - 1)
+    return offset - offset % files.file_size
+
+
+def _clean_begin(store: MessageStore) -> int:
+    """Return the offset at which the log continues after the consume queues, or its begin if it does not reach them."""
+    end = max((queue.physical_end for queue in store.queues.values()), default=store.log.begin)
+    return end if end <= store.log.files.end else store.log.begin
+
+
+def _crash_begin(store: MessageStore) -> int:
+    """Return the start of the last log file whose first message was on the disk according to the checkpoint."""
+    files = store.log.files
+    checkpoint = store.checkpoint
+    safe_ms = min(checkpoint.commit_log_ms, checkpoint.consume_queue_ms) - CHECKPOINT_SLACK_MS
+    for number in range(len(files.files) - 1, 0, -1):
+        start = files.begin + number * files.file_size
+        store.log.end = files.end
+        try:
+            first = store.log.read(start).record
+        except (IndexError, ValueError):
+            continue
+        if 0 < first.stored_ms <= safe_ms:
+            return start
+    return files.begin
