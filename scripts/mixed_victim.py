@@ -7,6 +7,7 @@ One line for each message that it got, of which it may have one at a time: the p
 
 from __future__ import annotations
 
+import os
 import sys
 import threading
 
@@ -15,16 +16,21 @@ import blazingmq
 __all__: list[str] = []
 
 
+def say(line: str) -> None:
+    """Print a line in one piece: the session's threads say theirs at the same time."""
+    os.write(sys.stdout.fileno(), f"{line}\n".encode())
+
+
 def main() -> None:
     broker, queue = sys.argv[1:]
     session = blazingmq.Session(
         lambda event: None,
-        on_message=lambda message, handle: print(message.data.hex(), flush=True),
+        on_message=lambda message, handle: say(message.data.hex()),
         broker=broker,
         host_health_monitor=None,
     )
     session.open_queue(queue, read=True, options=blazingmq.QueueOptions(max_unconfirmed_messages=1))
-    print("open", flush=True)
+    say("open")
     threading.Event().wait()
 
 
