@@ -112,7 +112,8 @@ class Shard:
     `copies_wanted` is the number of nodes, this one included, that must have a record for it to count as stored.
     `awaiting` are the messages that wait for that, in the order of their records. `is_copied` is True if other nodes
     write the same records, whatever `copies_wanted` is. With `outlives_power`, new files are flushed to the disk before
-    they replace others. While there is `damage`, this node may have lost records that it has acknowledged.
+    they replace others. While there is `damage`, this node may have lost records that it has acknowledged. `limits` are
+    those that a primary fills its files to; `capacity` are the sizes of the files in which it follows another primary.
     """
 
     # Slots, since an object with so many attributes is slower with a dictionary.
@@ -143,6 +144,7 @@ class Shard:
         "available",
         "awaiting",
         "before_rollover",
+        "capacity",
         "copied_number",
         "copies_wanted",
         "damage",
@@ -184,7 +186,7 @@ class Shard:
         self.partition_id = partition_id
         self.node_id = node_id
         self.files = files
-        self.limits = limits
+        self.limits = self.capacity = limits
         self.now = now
         self.make_timestamp = make_timestamp
         self.outlives_power = outlives_power
@@ -268,16 +270,19 @@ class Shard:
             if not is_begun:
                 self._sync_point(SyncPointType.REGULAR)
             return
-        files, limits = self.files, self.limits
-        if files.journal_end > limits.journal or files.data_end > limits.data or files.qlist_end > limits.qlist:
-            # The files were filled under larger limits than today's: new ones, with room for what is alive.
+        if self._exceeds_limits():
+            with suppress(Full), self.rollover_change():
+                self._move(_NOTHING_WANTED, part_max=1.0)
+                return
+            # More is alive than fits. Replicas that hold the files until here need not hold a byte more.
+            files, limits = self.files, self.limits
+            records = self.due + self._spare_records + SYNC_POINTS
             self.limits = PartitionLimits(
-                journal=max(limits.journal, 2 * (files.journal_end + self.due * JOURNAL_RECORD_SIZE)),
-                data=max(limits.data, 2 * files.data_end),
-                qlist=max(limits.qlist, 2 * files.qlist_end),
+                journal=max(limits.journal, files.journal_end + records * JOURNAL_RECORD_SIZE),
+                data=max(limits.data, files.data_end),
+                qlist=max(limits.qlist, files.qlist_end),
             )
-            self._roll_over()
-            return
+        limits = self.limits
         least = FILE_HEADERS_SIZE_MAX + (self.message_count + self.due + SYNC_POINTS) * JOURNAL_RECORD_SIZE
         if least > limits.journal:
             # No need to walk over all that is there, while others wait.
@@ -295,6 +300,11 @@ class Shard:
             if self._has_room(not is_begun):
                 raise  # there is no disk
             self._begin_tight(str(full), is_begun=is_begun)
+
+    def _exceeds_limits(self) -> bool:
+        """Return True if the files were filled under larger limits: this node's earlier ones, or another primary's."""
+        files, limits = self.files, self.limits
+        return files.journal_end > limits.journal or files.data_end > limits.data or files.qlist_end > limits.qlist
 
     def pass_numbers(self, last: int) -> bool:
         """Use up the lease's sequence numbers up to `last` with sync points; return False if there is no room."""

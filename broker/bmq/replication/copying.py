@@ -377,8 +377,8 @@ class Copy:
         """Make the error for a file too small for `end`. A primary with completely filled files has larger ones."""
         if end <= len(file.buffer):
             return OutOfStep(f"no disk space for {end} bytes in {file.name}")
-        files, limits = self.files, self.shard.limits
-        self.shard.limits = PartitionLimits(
+        files, limits = self.files, self.shard.capacity
+        self.shard.capacity = PartitionLimits(
             journal=max(limits.journal, 2 * end if file is files.journal else 0),
             data=max(limits.data, 2 * end if file is files.data else 0),
             qlist=max(limits.qlist, 2 * end if file is files.qlist else 0),
@@ -406,7 +406,7 @@ class Copy:
     def _roll_over(self) -> None:
         """Roll over like the primary, carrying over the same records."""
         old, shard, work = self.files, self.shard, self.shard.work
-        fresh = PartitionFiles.create(old.directory, shard.partition_id, _timestamp(shard), shard.limits)
+        fresh = PartitionFiles.create(old.directory, shard.partition_id, _timestamp(shard), shard.capacity)
         if fresh is None:
             raise OutOfStep(f"no disk space for the files after {old.journal.name}")
         self._kept = self.position
@@ -596,7 +596,7 @@ class Copy:
         """Start to receive the whole partition into new files. Raises `OutOfStep` if there is too little disk space."""
         shard = self.shard
         timestamp = _timestamp(shard)
-        fresh = PartitionFiles.create(shard.files.directory, shard.partition_id, timestamp, shard.limits)
+        fresh = PartitionFiles.create(shard.files.directory, shard.partition_id, timestamp, shard.capacity)
         if fresh is None:
             raise OutOfStep("no disk space for new files")
         clear_header(fresh)

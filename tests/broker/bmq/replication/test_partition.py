@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import re
+from contextlib import suppress
 from functools import partial
 
 import pytest
 
+from broker.bmq.core.messages import Full
 from broker.bmq.replication import replication
 from broker.bmq.replication.partition_table import State
 from broker.bmq.replication.positions import history, on_wire
@@ -15,7 +17,7 @@ from formats.bmq.codes import EventType
 from formats.bmq.control.messages import ClusterMessage, ControlMessage, PartitionMessage, ReplicaStateRequest
 from formats.bmq.wire.receipt import build_receipt_event
 from formats.errors import FormatError
-from tests.broker.bmq.replication.partition_bus import Bus
+from tests.broker.bmq.replication.partition_bus import KEY, Bus
 from tests.broker.bmq.rig import guid
 from tests.broker.fakes import MemoryDirectory
 
@@ -514,6 +516,33 @@ def test_a_primary_whose_disk_is_full_begins_when_there_is_room(small: Bus) -> N
     assert small.nodes[1].serving
     fill(small, number, 10)
     assert new.acked == list(range(number, number + 10))
+
+
+@pytest.mark.parametrize("live", [5, 30])
+def test_a_primary_with_smaller_files_fills_no_more_of_them_than_it_may(small: Bus, live: int) -> None:
+    """A replica of the reference writes where its primary does, even beyond the end of its own files."""
+    other = small.nodes[1].shard
+    limits = other.limits = other.capacity = PartitionLimits(small.limits.journal, 8 << 10, small.limits.qlist)
+    first = other.files.timestamp
+    number = fill(small, 0, 60, live)
+    while other.files.timestamp == first or other.files.data_end <= limits.data:
+        number = fill(small, number, 5, 0)
+    before = other.files.data_end
+    small.kill(0)
+    new = small.assign(1)
+    small.settle(3000)
+    assert new.serving
+    for _ in range(300):
+        with suppress(Full):
+            new.post(number)
+            number += 1
+        if len(new.store) > live:
+            oldest = min(new.store.values(), key=lambda message: message.offset)
+            new.shard.append_deletion(KEY, new.store.pop(oldest.guid))
+        small.settle()
+        assert other.files.data_end <= max(limits.data, before)
+    assert new.acked[-1] == number - 1
+    small.check_equal()
 
 
 def test_what_was_removed_is_known_to_the_next_primary_over_any_number_of_rollovers(small: Bus) -> None:
