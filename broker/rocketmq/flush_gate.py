@@ -6,6 +6,9 @@ was said. A flush runs beside the loop, one at a time, and what is written meanw
 A disk that does not finish in time must not silence the node: what has waited for `timeout_ms` is sent all the same,
 with the answers to those who sent messages turned into FLUSH_DISK_TIMEOUT (source: GroupCommitRequest,
 FlushDiskWatcher). The messages are stored, and whether a loss of power leaves them is open.
+
+A flush that fails is the last one: the kernel tells of lost pages once, and a second flush of the same file succeeds
+without them. Nothing passes the gate from then on, and the process ends with the step.
 """
 
 from __future__ import annotations
@@ -17,6 +20,7 @@ from collections.abc import Callable, Sequence
 from typing import Final, NamedTuple, Protocol
 
 from broker.common.clock import Now
+from broker.common.faults import Inconsistent
 from formats.rocketmq.codes import ResponseCode
 from formats.rocketmq.frame import Frame, encode_frame, next_frame
 
@@ -31,7 +35,7 @@ _SUCCESS, _TIMEOUT = ResponseCode.SUCCESS, ResponseCode.FLUSH_DISK_TIMEOUT
 
 
 class DiskSilent(OSError):
-    """A file is not written, as the log, which goes before it, is not on the disk in time."""
+    """A file is not written, as the log, which goes before it, is not on the disk in time, or cannot get there."""
 
 
 class Held(Protocol):
@@ -101,10 +105,10 @@ class FlushGate:
         """Return what of the data can be sent at once: all of it or nothing, which then is passed on later."""
         store = self._store
         end = store.log_end
-        if store.flushed >= end:
+        if store.flushed >= end and self._error is None:
             self._release()
             return data
-        if self._timeout_ms == 0:
+        if self._timeout_ms == 0 and self._error is None:
             data = late(data)
             self._begin()
             return data
@@ -117,9 +121,8 @@ class FlushGate:
 
         Raises `DiskSilent`: what is to be kept in the file can be kept later.
         """
-        store = self._store
         for _ in range(2):
-            if store.flushed >= store.log_end:
+            if self._is_flushed():
                 return
             # A flush that was under way may have begun before the last messages: then there is another one.
             self._begin()
@@ -128,11 +131,17 @@ class FlushGate:
             left_ms = FILE_WAIT_MS - (self._now.ms - self._since_ms)
             if left_ms <= 0 or not self._flusher.wait(left_ms / 1000):
                 break
-        if store.flushed < store.log_end:
+        if not self._is_flushed():
             raise DiskSilent(errno.ETIMEDOUT, "the disk does not complete a flush")
 
+    def _is_flushed(self) -> bool:
+        """Return whether the whole log is on the disk. Raises `DiskSilent` if nobody can tell."""
+        if self._error is not None:
+            raise DiskSilent(errno.EIO, f"a flush of the commit log has failed: {self._error}")
+        return self._store.flushed >= self._store.log_end
+
     def _begin(self) -> None:
-        if self._since_ms is not None:
+        if self._since_ms is not None or self._error is not None:
             return
         work, note = self._store.begin_log_flush()
         self._since_ms = self._now.ms
@@ -153,6 +162,8 @@ class FlushGate:
         self._flusher.begin(work, done)
 
     def _release(self) -> None:
+        if self._error is not None:
+            return
         entries, flushed = self._entries, self._store.flushed
         while entries and entries[0].end <= flushed:
             entry = entries.popleft()
@@ -181,10 +192,15 @@ class FlushGate:
             entry.holder.pass_on(late(entry.data), len(entry.data))
 
     def leave(self) -> None:
-        """Wait for the disk, as long as somebody may wait for it, and send everything."""
+        """Wait for the disk, as long as somebody may wait for it, and send everything.
+
+        Raises `Inconsistent` if a flush fails: a store that is closed after that would count as whole.
+        """
         deadline_s = self._timeout_ms / 1000
-        while self._entries and self._since_ms is not None and self._flusher.wait(deadline_s):
+        while self._since_ms is not None and self._flusher.wait(deadline_s):
             pass
+        if self._error is not None:
+            raise Inconsistent("taking the commit log to the disk", self._error)
         while self._entries:
             entry = self._entries.popleft()
             entry.holder.pass_on(late(entry.data), len(entry.data))

@@ -9,6 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from broker.common.clock import Now
+from broker.common.faults import Inconsistent
 from broker.rocketmq.flush_gate import DiskSilent, Flushed, FlushGate, late
 from formats.rocketmq.codes import ResponseCode
 from formats.rocketmq.frame import Frame, FrameFlag, HeaderEncoding, encode_frame, next_frame
@@ -43,6 +44,7 @@ class Slow:
     def __init__(self) -> None:
         self.begun: tuple[Callable[[], None], Flushed] | None = None
         self.waits = False
+        self.error: Exception | None = None
 
     def begin(self, work: Callable[[], None], done: Flushed) -> None:
         assert self.begun is None, "one flush at a time"
@@ -56,9 +58,11 @@ class Slow:
         done(error)
 
     def wait(self, timeout_s: float) -> bool:
-        if self.waits:
-            self.finish()
-        return self.waits
+        if not self.waits or self.begun is None:
+            return False
+        error, self.error = self.error, None
+        self.finish(error)
+        return True
 
 
 class Rig:
@@ -173,6 +177,47 @@ def test_error_of_the_disk_ends_the_step() -> None:
     rig.disk.finish(OSError(5, "Input/output error"))
     with pytest.raises(OSError, match="Input/output error"):
         rig.gate.end_step()
+    assert rig.sent == []
+
+
+def test_flush_after_a_failed_one_hides_nothing() -> None:
+    rig = Rig()
+    rig.log.log_end = 10
+    rig.say(answer())
+    # The kernel tells of what it has lost only once.
+    rig.disk.waits, rig.disk.error = True, OSError(5, "Input/output error")
+    for _ in range(2):
+        with pytest.raises(DiskSilent, match=r"has failed: .*Input/output error"):
+            rig.gate.keep_order()
+    assert rig.disk.begun is None
+    # Nor does somebody else's flush.
+    rig.log.flushed = 10
+    with pytest.raises(DiskSilent):
+        rig.gate.keep_order()
+    rig.say(answer())
+    rig.gate.tick()
+    assert rig.sent == []
+    with pytest.raises(OSError, match="Input/output error"):
+        rig.gate.end_step()
+
+
+def test_failed_flush_is_not_hidden_either_where_nobody_waits() -> None:
+    rig = Rig(timeout_ms=0)
+    rig.log.log_end = 10
+    rig.say(answer())
+    rig.disk.finish(OSError(5, "Input/output error"))
+    rig.say(answer())
+    assert rig.disk.begun is None
+    assert len(rig.sent) == 1
+
+
+def test_failed_flush_at_the_end_leaves_a_store_that_is_not_closed() -> None:
+    rig = Rig()
+    rig.log.log_end = 10
+    rig.say(answer())
+    rig.disk.waits, rig.disk.error = True, OSError(5, "Input/output error")
+    with pytest.raises(Inconsistent, match="Input/output error"):
+        rig.gate.leave()
     assert rig.sent == []
 
 
