@@ -5,13 +5,14 @@ from __future__ import annotations
 import errno
 import os
 from collections import deque
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from contextlib import suppress
 from datetime import UTC, datetime
 from enum import Enum
 from random import Random
 from typing import TYPE_CHECKING
 
+from broker.bmq.assembly.nodes import Store, make_member, make_node, open_store
 from broker.bmq.assembly.opening import StoreDamaged, open_ledger, open_shards
 from broker.bmq.consensus.election import ElectionTimes
 from broker.bmq.core.config import NodeIdentity
@@ -21,11 +22,11 @@ from broker.bmq.links.origins import Origins
 from broker.bmq.member.member import Member, MemberConfig
 from broker.bmq.member.peers import Peers
 from broker.bmq.node.durability import Durability
-from broker.bmq.node.node import Node
+from broker.bmq.node.node import Basis, Node
+from broker.bmq.node.services import ProcessServices
 from broker.bmq.replication.positions import last_position
 from broker.bmq.session.session import Session
 from broker.bmq.store.names import next_timestamp
-from broker.bmq.store.recovery import Recovered
 from broker.common.clock import Now
 from broker.common.faults import Inconsistent
 from formats.bmq.guid import GuidGenerator
@@ -167,50 +168,42 @@ class Host:
         is_synced = Feature.FSYNC in self.world.features
         partition_count, limits = self.world.partition_count, self.world.limits
         heals = self.world.is_cluster
-        opened = open_shards(
+        store = open_store(
             directory,
             partition_count,
             self.node_id,
             limits,
+            LEDGER_SIZE,
             now,
             make_timestamp,
             outlives_power=is_synced,
             heals=heals,
         )
-        ledger = open_ledger(directory, LEDGER_SIZE, now, make_timestamp, opened, outlives_power=is_synced, heals=heals)
-        shards = {shard.partition_id: shard for shard, _ in opened}
-        self.disk.check_start(shards.values(), damage)
-        node = Node(self._identity(), now, self.domains.get, ledger, shards, lambda: guids.make(now.ms))
-        node.work.amount = node.work.left = self.world.slice_units
-        recovered = {shard.partition_id: state for shard, state in opened}
+        shards = store.shards.values()
+        self.disk.check_start(shards, damage)
+        services = ProcessServices()
         if is_synced:
-            durability = Durability(shards.values(), ledger)
-            platter = Platter(self.name, directory, shards.values(), ledger)
-            node.before_sending = lambda: platter.sync(durability.unsynced())
-        if self.world.is_cluster:
-            self._make_member(node, recovered)
-        else:
-            node.start(recovered)
+            durability = Durability(shards, store.ledger)
+            platter = Platter(self.name, directory, shards, store.ledger)
+            services = ProcessServices(before_sending=lambda: platter.sync(durability.unsynced()))
+        basis = Basis(self._identity(), now, self.domains.get, lambda: guids.make(now.ms), services)
+        node = self._make_member(basis, store) if self.world.is_cluster else make_node(basis, store, None)
+        node.work.amount = node.work.left = self.world.slice_units
         return node
 
-    def _make_member(self, node: Node, recovered: Mapping[int, Recovered]) -> None:
-        """Make the member like `broker.bmq.assembly.membership`."""
+    def _make_member(self, basis: Basis, store: Store) -> Node:
         others = [host.node_id for host in self.world.hosts if host is not self]
         config = MemberConfig(len(self.world.hosts) // 2 + 1, self.world.spread, TIMES)
-        self.member = Member(
-            node, others, config, recovered, self.world.random.randrange, self.disk.term, self._keep_term
+        node, role = make_member(
+            basis, store, others, config, self.world.random.randrange, self.disk.term, self._keep_term
         )
+        self.member = role.member
         names = {host.node_id: host.name for host in self.world.hosts}
         origins = Origins(names, self.node_id, node.now, lambda host, done: done(frozenset((host,))))
         known = {node_id: KnownNode(name) for node_id, name in names.items()}
-        self.peers = peers = Peers(node, self.member, self._dial, Admission(known, origins))
-        member = self.member
-
-        def leave() -> None:
-            peers.stop()
-            member.stop()
-
-        node.leave = leave
+        self.peers = Peers(node, self.member, self._dial, Admission(known, origins))
+        role.attach(self.peers, names)
+        return node
 
     def _keep_term(self, term: int) -> None:
         self.directory.take_descriptor("elector.term")

@@ -11,10 +11,10 @@ x0     x1     both linked to all nodes
 
 from __future__ import annotations
 
+from broker.bmq.assembly.nodes import make_proxy
 from broker.bmq.core.config import DomainConfig, Mode, NodeIdentity
-from broker.bmq.node.node import Node
+from broker.bmq.node.node import Basis, Node
 from broker.bmq.proxy.links import UpstreamLinks
-from broker.bmq.proxy.node import ProxyNode
 from broker.bmq.proxy.proxy import BridgeLimits, Proxy, UpstreamCluster, UpstreamNode
 from broker.common.clock import Now
 from formats.bmq.guid import GuidGenerator
@@ -48,17 +48,13 @@ class ProxyHost(Host):
         self._set_clock()
         # A process makes GUIDs that no other does.
         guids = GuidGenerator(bytes(4) + bytes((self.node_id, self._starts & 255)), 0)
-        self.node = node = ProxyNode(self._identity(), now, _anywhere, lambda: guids.make(now.ms))
+        basis = Basis(self._identity(), now, _anywhere, lambda: guids.make(now.ms))
         nodes = tuple(UpstreamNode(number, host.name) for number, host in enumerate(self.above))
         clusters = [UpstreamCluster("local", nodes)]
-        self.proxy = proxy = Proxy(node, clusters, "", BridgeLimits(), self.world.random.randrange)
-        self.links = links = UpstreamLinks(node, proxy.clusters["local"], "local", range(len(nodes)), (), self._dial)
-
-        def leave() -> None:
-            proxy.stop()
-            links.stop()
-
-        node.leave = leave
+        node, proxy = make_proxy(basis, clusters, "", BridgeLimits(), self.world.random.randrange)
+        self.node, self.proxy = node, proxy
+        self.links = UpstreamLinks(node, proxy.clusters["local"], "local", range(len(nodes)), (), self._dial)
+        proxy.attach(self.links)
         self.world.say(f"{self.name} starts")
         self.step(self._begin)
         self._tick_later(node)
@@ -87,11 +83,11 @@ class ProxyHost(Host):
     def _stop(self, node: Node) -> None:
         node.stopping = True
         node.leave()
-        node.settle()
+        node.role.settle()
         self._flush(node)
         for session in list(node.sessions.values()):
             node.disconnect(session, "the node stops")
-        node.settle()
+        node.role.settle()
         self._flush(node)
 
     def _written(self, node: Node) -> int:

@@ -106,8 +106,9 @@ def cluster_status(context: Context) -> ClusterStatusResult:
 def cluster_health(context: Context) -> ClusterView:
     """Return a member's view. A single node leads, is primary of every partition, and is healthy if it answers."""
     node = context.node
-    if node.cluster_view is not None:
-        return node.cluster_view()
+    view = node.role.cluster_view()
+    if view is not None:
+        return view
     own_id, ledger = node.identity.node_id, node.ledger
     partitions = tuple(
         PartitionView(

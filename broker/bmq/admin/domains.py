@@ -135,7 +135,7 @@ def _copied_queue(context: Context, command: QueueList) -> QueueInfo | None:
     """Return the queue if this node only has a copy of it, which nobody has open here."""
     uri = queue_uri(find_domain(context, command.domain), command.queue)
     info = context.node.ledger.state.queues.get(uri)
-    if info is None or uri in context.node.queues or context.node.copied(info.partition_id) is None:
+    if info is None or uri in context.node.queues or context.node.role.copied(info.partition_id) is None:
         return None
     return info
 
@@ -144,10 +144,10 @@ def _list_copied(context: Context, info: QueueInfo, command: QueueList) -> Queue
     if command.app_id is not None and command.app_id != DEFAULT_APP_ID:
         primary = primary_elsewhere(context, info.partition_id)
         raise Failed(f"Not listing messages of an app of queue '{info.uri}' {primary}")
-    stored = context.node.copied(info.partition_id) or {}
+    stored = context.node.role.copied(info.partition_id) or {}
     total, _ = stored.get(info.key, (0, 0))
     offset, count = _section(command, total)
-    copied = context.node.list_copied(info.partition_id, info.key, offset, count)
+    copied = context.node.role.list_copied(info.partition_id, info.key, offset, count)
     listed = tuple(
         ListedMessage(guid.hex().upper(), size, datetime.fromtimestamp(arrived_s, UTC))
         for guid, size, arrived_s in copied

@@ -89,7 +89,7 @@ def execute(context: Context, command: Command, encoding: Encoding) -> Result:
 
 
 def _execute(context: Context, command: Command, encoding: Encoding) -> Result:
-    if context.node.proxy_view is not None:
+    if context.node.role.is_proxy:
         result = execute_at_proxy(context, command)
         if result is not None:
             return result
@@ -185,13 +185,13 @@ _QuorumCommand = ReplicationSet | ReplicationGet | ReplicationList | ElectorSet 
 
 
 def _elector_quorum(context: Context) -> int:
-    view = context.node.cluster_view
-    return context.elector_quorum if view is None else view().quorum
+    view = context.node.role.cluster_view()
+    return context.elector_quorum if view is None else view.quorum
 
 
 def _replication_quorum(context: Context) -> int:
-    view = context.node.cluster_view
-    return context.replication_quorum if view is None else view().copies_wanted
+    view = context.node.role.cluster_view()
+    return context.replication_quorum if view is None else view.copies_wanted
 
 
 def _on_quorum(context: Context, command: _QuorumCommand) -> Result:
@@ -223,10 +223,10 @@ def _set_quorum(context: Context, value: Value, *, is_elector: bool) -> Result:
     if is_elector:
         # A leader does not ask again; the number counts from the next election on, and a cluster of one has none.
         old, context.elector_quorum = _elector_quorum(context), value
-        context.node.set_elector_quorum(value)
+        context.node.role.set_elector_quorum(value)
     else:
-        if context.node.cluster_view is None and value > 1:
+        if context.node.role.cluster_view() is None and value > 1:
             raise Failed(f"The QUORUM of one node cannot be {value}: no message would ever be acknowledged")
         old, context.replication_quorum = _replication_quorum(context), value
-        context.node.set_replication_quorum(value)
+        context.node.role.set_replication_quorum(value)
     return TunableConfirmation("Quorum", old, value)

@@ -64,8 +64,7 @@ def execute_at_proxy(context: Context, command: Command) -> Result | None:
 
 
 def _view(context: Context, name: str) -> ProxyView:
-    assert context.node.proxy_view is not None
-    view = context.node.proxy_view(name)
+    view = context.node.role.proxy_view(name)
     if view is None:
         raise Failed(f"cluster '{name}' not found !")
     return view

@@ -59,7 +59,7 @@ def storage_summary(context: Context, partition_id: int | None = None) -> Cluste
 
 def _file_store(context: Context, shard: Shard) -> FileStoreSummary:
     files = shard.files
-    copied = context.node.copied(shard.partition_id)
+    copied = context.node.role.copied(shard.partition_id)
     if copied is None:
         queues = [queue for queue in context.node.queues.values() if partition_of(context, queue) == shard.partition_id]
         content = _content(context, queues)
@@ -94,7 +94,7 @@ def _file_store(context: Context, shard: Shard) -> FileStoreSummary:
 
 def _primary(context: Context, partition_id: int) -> str:
     """Return the reference's description of a partition's primary."""
-    if context.node.cluster_view is None:
+    if context.node.role.cluster_view() is None:
         return context.node_description
     info = context.node.ledger.state.primaries.get(partition_id)
     return "[ ** NA **, -1]" if info is None else context.describe(info.primary_node_id)
@@ -102,7 +102,7 @@ def _primary(context: Context, partition_id: int) -> str:
 
 def primary_elsewhere(context: Context, partition_id: int) -> str | None:
     """Name the primary of a partition that this node does not serve, as the reference does; None if it serves it."""
-    if context.node.copied(partition_id) is None:
+    if context.node.role.copied(partition_id) is None:
         return None
     if context.node.ledger.state.primaries.get(partition_id) is None:
         return "[reason: unset primary node]"

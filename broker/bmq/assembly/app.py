@@ -11,6 +11,7 @@ import logging
 import os
 import sys
 from collections.abc import Callable
+from dataclasses import replace
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -18,24 +19,23 @@ from typing import TYPE_CHECKING
 import trio
 
 from broker.bmq.admin.environment import Environment
-from broker.bmq.assembly.authenticators import make_authentications
-from broker.bmq.assembly.authorizers import make_authorizations
 from broker.bmq.assembly.domains import Domains
-from broker.bmq.assembly.opening import StoreDamaged, open_ledger, open_shards
+from broker.bmq.assembly.nodes import make_node, open_store
+from broker.bmq.assembly.opening import StoreDamaged
 from broker.bmq.assembly.process import (
-    BROKER_FILE,
     Outgoing,
     addresses,
+    administration,
     announce_available,
     cluster_info,
-    configure,
     identity_of,
     make_guids,
     make_server,
     open_listeners,
+    process_services,
+    queue_settings,
     run_files,
     take_commands,
-    where,
 )
 from broker.bmq.assembly.term_file import TermUnreadable
 from broker.bmq.config import ConfigError, NodeConfig, default_config, proxy_config
@@ -43,11 +43,10 @@ from broker.bmq.config import load_broker_config as load_config
 from broker.bmq.config.dump import to_json
 from broker.bmq.config.local_cluster import write_local_cluster
 from broker.bmq.node.durability import NEVER, Durability, FsyncMode, FsyncPolicy, parse_fsync
-from broker.bmq.node.node import Node
+from broker.bmq.node.node import Basis, Node
 from broker.bmq.partition.shard import Shard
 from broker.bmq.proxy.limits import BridgeLimits
 from broker.bmq.queue.queue import Full
-from broker.bmq.relay.guests import Guests
 from broker.bmq.store.names import next_timestamp
 from broker.bmq.store.partition_files import PartitionLimits
 from broker.common.faults import Inconsistent, describe
@@ -139,9 +138,7 @@ def _run(config: NodeConfig, fsync: FsyncPolicy) -> None:
     directory = DataDirectory(folder, Path(partition.archive_location), partition.max_archived_file_sets)
     with run_files(config.run_directory) as pipe:
         switches = start_logging(config.broker.task_config.log_controller, folder)
-        app_config = config.broker.app_config
-        authentications = make_authentications(app_config.authentication, where(config, BROKER_FILE))
-        authorizations = make_authorizations(app_config.authorization, where(config, BROKER_FILE))
+        services = process_services(config)
         outgoing = Outgoing(config)
         gc.disable()
         now = start_clock()
@@ -153,57 +150,50 @@ def _run(config: NodeConfig, fsync: FsyncPolicy) -> None:
         timestamps = _Timestamps(directory)
         is_member = len(cluster.nodes) > 1
         outlives_power = fsync.mode is not FsyncMode.NEVER
-        opened = open_shards(
+        store = open_store(
             directory,
             partition.num_partitions,
             me.id,
             limits,
-            now,
-            timestamps,
-            outlives_power=outlives_power,
-            heals=is_member,
-        )
-        ledger = open_ledger(
-            directory,
             partition.max_csl_file_size,
             now,
             timestamps,
-            opened,
             outlives_power=outlives_power,
             heals=is_member,
         )
-        shards = {shard.partition_id: shard for shard, _ in opened}
+        shards = store.shards
+        durability = Durability(shards.values(), store.ledger)
+        if fsync.mode is FsyncMode.ALWAYS:
+            services = replace(services, before_sending=durability.sync)
         domains = Domains(config)
-        node = Node(
+        basis = Basis(
             identity_of(config, cluster.name, me.id, _features(cluster)),
             now,
             domains.resolve,
-            ledger,
-            shards,
             make_guids(),
-            authorizations,
+            services,
+            queue_settings(cluster),
+            administration(_environment(config, domains)),
         )
-        configure(node, cluster)
-        recovered = {shard.partition_id: state for shard, state in opened}
         membership: Membership | None = None
         if not is_member:
-            node.start(recovered)
-            Guests(node).serve()
+            node = make_node(basis, store)
         else:
             from broker.bmq.assembly.membership import Membership
 
-            membership = Membership(cluster, node, recovered, folder)
+            membership = Membership(cluster, basis, store, folder, _available)
+            node = membership.node
         # The queues have made their own of it.
-        opened.clear()
-        recovered.clear()
+        store.recovered.clear()
         freeze_collector()
-        server = make_server(config, node, listeners, authentications)
-        take_commands(node, server, _environment(config, domains), pipe, switches)
-        _keep_durable(node, server, fsync)
+        server = make_server(config, node, listeners)
+        take_commands(node, server, pipe, switches)
+        if fsync.mode is FsyncMode.INTERVAL:
+            _flush_regularly(node, server, durability, fsync.interval_ms)
         if membership is not None:
             # Until it has healed others have more to do than it has.
             set_slice(LONG_SLICE_NS)
-            membership.connect(config, outgoing, server, _available)
+            membership.connect(config, outgoing, server)
         try:
             trio.run(server.run, _ready(config, node))
         except Inconsistent:
@@ -224,16 +214,15 @@ def _features(cluster: ClusterDefinition) -> str:
     return cluster_features(cluster)
 
 
-def _keep_durable(node: Node, server: Server, fsync: FsyncPolicy) -> None:
-    """Take what is written to the disk, as often as is wanted."""
-    durability = Durability(node.shards.values(), node.ledger)
+def _flush_regularly(node: Node, server: Server, durability: Durability, interval_ms: int) -> None:
+    """Take what is written to the disk once in every interval."""
 
     def flush(files: list[StoreFile | Directory]) -> None:
         for file in files:
             file.flush()
 
     def again(done: None = None) -> None:
-        node.timers.at(node.now.ms + fsync.interval_ms, in_background)
+        node.timers.at(node.now.ms + interval_ms, in_background)
 
     def in_background() -> None:
         files = durability.unsynced()
@@ -242,10 +231,7 @@ def _keep_durable(node: Node, server: Server, fsync: FsyncPolicy) -> None:
         else:
             again()
 
-    if fsync.mode is FsyncMode.ALWAYS:
-        node.before_sending = durability.sync
-    elif fsync.mode is FsyncMode.INTERVAL:
-        again()
+    again()
 
 
 def _ready(config: NodeConfig, node: Node) -> Callable[[], None]:

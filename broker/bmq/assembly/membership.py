@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import secrets
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from pathlib import Path
 
+from broker.bmq.assembly.nodes import Store, make_member
 from broker.bmq.assembly.process import Outgoing
 from broker.bmq.assembly.term_file import TermFile
 from broker.bmq.config import NodeConfig
@@ -15,12 +16,10 @@ from broker.bmq.consensus.election import ElectionTimes
 from broker.bmq.links.admission import Admission, KnownNode
 from broker.bmq.links.agreement import to_features
 from broker.bmq.links.origins import Origins
-from broker.bmq.member.member import Member, MemberConfig
+from broker.bmq.member.member import MemberConfig
 from broker.bmq.member.peers import Peers
-from broker.bmq.member.view import view_of
-from broker.bmq.node.node import Node
+from broker.bmq.node.node import Basis
 from broker.bmq.session.authentication import basic_principal
-from broker.bmq.store.recovery import Recovered
 from broker.shell.dialing import addresses_of
 from broker.shell.server import Server
 
@@ -62,42 +61,45 @@ def member_config(cluster: ClusterDefinition) -> MemberConfig:
 
 
 class Membership:
-    """A node's membership in a cluster of several: its member, its peers, and its stored term."""
+    """A node that is a member of a cluster of several: its peers, and its stored term.
+
+    `on_available` is called when the node begins to take part.
+    """
 
     def __init__(
         self,
         cluster: ClusterDefinition,
-        node: Node,
-        recovered: Mapping[int, Recovered],
+        basis: Basis,
+        store: Store,
         folder: Path,
+        on_available: Callable[[], None],
     ) -> None:
         self._cluster = cluster
-        self._node = node
         names = {other.id: other.name for other in cluster.nodes}
         self._term_file = TermFile(folder)
-        own_id = node.identity.node_id
-        self.member = Member(
-            node,
+        own_id = basis.identity.node_id
+        self.node, self._role = make_member(
+            basis,
+            store,
             [node_id for node_id in names if node_id != own_id],
             member_config(cluster),
-            recovered,
             secrets.randbelow,
             self._term_file.read(),
             self._term_file.write,
+            lambda node_id: f"[{names.get(node_id, '')}, {node_id}]",
+            on_available,
         )
+        self.member = self._role.member
         if self.member.election.term > self._term_file.read():
             # The file was removed, but the ledger has a term: later votes must be stored in a new file.
             self._term_file.write(self.member.election.term)
-        self.member.describe = lambda node_id: f"[{names.get(node_id, '')}, {node_id}]"
 
     def close(self) -> None:
         """Close the file of the term, after the server has ended."""
         self._term_file.close()
 
-    def connect(self, config: NodeConfig, outgoing: Outgoing, server: Server, on_available: Callable[[], None]) -> None:
-        """Connect to the other nodes once the server runs; `on_available` is called when this node is available."""
-        self.member.on_available = on_available
-
+    def connect(self, config: NodeConfig, outgoing: Outgoing, server: Server) -> None:
+        """Connect to the other nodes once the server runs."""
         places = outgoing.places(self._cluster)
 
         def dial(node_id: int) -> None:
@@ -108,22 +110,15 @@ class Membership:
             )
 
         admission = self._admission(config, server)
-        peers = Peers(self._node, self.member, dial, admission, outgoing.credentials(server))
-        name = self._node.identity.cluster_name
+        peers = Peers(self.node, self.member, dial, admission, outgoing.credentials(server))
         endpoints = {node_id: f"{place.host}:{place.port}" for node_id, place in places.items()}
-        self._node.cluster_view = lambda: view_of(self.member, name, endpoints, peers.faults)
-
-        def leave() -> None:
-            peers.stop()
-            self.member.stop()
-
-        self._node.leave = leave
+        self._role.attach(peers, endpoints)
         self.member.start()
-        self._node.timers.at(self._node.now.ms, peers.start)
+        self.node.timers.at(self.node.now.ms, peers.start)
 
     def _admission(self, config: NodeConfig, server: Server) -> Admission:
         """Make the check of peers that connect as one of the other nodes."""
-        node = self._node
+        node = self.node
 
         def look_up(host: str, done: Callable[[frozenset[str] | str], None]) -> None:
             server.look_up(lambda: addresses_of(host), done)

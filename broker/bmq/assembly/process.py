@@ -14,6 +14,8 @@ from pathlib import Path
 from broker.bmq.admin.environment import Context, Environment
 from broker.bmq.admin.results import ClusterInfo, ClusterNode
 from broker.bmq.admin.service import Admin
+from broker.bmq.assembly.authenticators import make_authentications
+from broker.bmq.assembly.authorizers import make_authorizations
 from broker.bmq.assembly.certificates import make_context, make_dialing_context
 from broker.bmq.assembly.control import ControlLines
 from broker.bmq.assembly.credentials import make_credential_provider
@@ -21,7 +23,7 @@ from broker.bmq.config import NodeConfig
 from broker.bmq.config.cluster_schema import ClusterDefinition, ClusterProxyDefinition
 from broker.bmq.core.config import MessageThrottle, NodeIdentity, ReopenPace
 from broker.bmq.node.node import Node
-from broker.bmq.session.authentication import Authentications
+from broker.bmq.node.services import ProcessServices, QueueSettings, RunCommand
 from broker.bmq.session.credentials import Credentials
 from broker.bmq.session.negotiation import NO_NODE_ID
 from broker.shell.control_pipe import ControlPipe
@@ -36,13 +38,15 @@ __all__ = [
     "BROKER_FILE",
     "Outgoing",
     "addresses",
+    "administration",
     "announce_available",
     "cluster_info",
-    "configure",
     "identity_of",
     "make_guids",
     "make_server",
     "open_listeners",
+    "process_services",
+    "queue_settings",
     "run_files",
     "take_commands",
     "where",
@@ -76,29 +80,40 @@ def run_files(folder: Path) -> Iterator[ControlPipe]:
         pipe.close()
 
 
-def configure(node: Node, cluster: ClusterDefinition | ClusterProxyDefinition) -> None:
-    """Set the node's parameters of queues from the cluster's; call this before there are queues."""
-    throttle = cluster.message_throttle_config
-    node.throttle = MessageThrottle(
-        throttle.low_threshold, throttle.high_threshold, throttle.low_interval, throttle.high_interval
+def queue_settings(cluster: ClusterDefinition | ClusterProxyDefinition) -> QueueSettings:
+    """Return the parameters of a node's queues from its cluster's."""
+    throttle, operations = cluster.message_throttle_config, cluster.queue_operations
+    return QueueSettings(
+        MessageThrottle(throttle.low_threshold, throttle.high_threshold, throttle.low_interval, throttle.high_interval),
+        operations.keepalive_duration_ms,
+        operations.open_timeout_ms,
+        ReopenPace(operations.reopen_retry_interval_ms, operations.reopen_max_attempts),
+        operations.shutdown_timeout_ms,
     )
-    node.keepalive_ms = cluster.queue_operations.keepalive_duration_ms
-    node.open_timeout_ms = cluster.queue_operations.open_timeout_ms
-    node.reopen_pace = ReopenPace(
-        cluster.queue_operations.reopen_retry_interval_ms, cluster.queue_operations.reopen_max_attempts
-    )
-    node.shutdown_timeout_ms = cluster.queue_operations.shutdown_timeout_ms
-    node.keep_rejected = keep_rejected
 
 
-def make_server(config: NodeConfig, node: Node, listeners: list[Listener], authentications: Authentications) -> Server:
+def process_services(config: NodeConfig) -> ProcessServices:
+    """Make the services of the process for a node."""
+    app, file = config.broker.app_config, where(config, BROKER_FILE)
+    return ProcessServices(
+        make_authentications(app.authentication, file),
+        make_authorizations(app.authorization, file),
+        keep_rejected=keep_rejected,
+    )
+
+
+def administration(environment: Environment) -> Callable[[Node], RunCommand]:
+    """Return the maker of a node's administration."""
+    return lambda node: Admin(Context(node, environment)).run
+
+
+def make_server(config: NodeConfig, node: Node, listeners: list[Listener]) -> Server:
     """Make the loop around a node."""
     app_config, clusters = config.broker.app_config, config.clusters
     peers = sum(len(cluster.nodes) for cluster in (*clusters.my_clusters, *clusters.proxy_clusters))
     limit = connections_max(config.tcp.max_connections, raise_limit(), descriptors_in_use(), len(node.shards), peers)
     server = Server(node, listeners, max(1, app_config.authentication.max_threads), limit)
-    node.authentications = authentications
-    authentications.run_blocking = server.authenticate
+    node.authentications.attach(server.authenticate)
     return server
 
 
@@ -127,11 +142,8 @@ class Outgoing:
         return {node.id: Place(node.host, node.port, self._tls if node.tls else None) for node in cluster.nodes}
 
 
-def take_commands(
-    node: Node, server: Server, environment: Environment, pipe: ControlPipe, switches: LogSwitches
-) -> None:
-    """Enable administration by clients and through the control pipe."""
-    node.run_command = Admin(Context(node, environment)).run
+def take_commands(node: Node, server: Server, pipe: ControlPipe, switches: LogSwitches) -> None:
+    """Enable administration through the control pipe."""
     pipe.on_line = ControlLines(node.run_command, switches.run, server.retire, node.faults)
     server.watch(pipe)
 

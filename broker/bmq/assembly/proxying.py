@@ -11,20 +11,20 @@ import trio
 
 from broker.bmq.admin.environment import Environment
 from broker.bmq.admin.results import ClusterInfo
-from broker.bmq.assembly.authenticators import make_authentications
-from broker.bmq.assembly.authorizers import make_authorizations
 from broker.bmq.assembly.domains import ProxyDomains
+from broker.bmq.assembly.nodes import make_proxy
 from broker.bmq.assembly.process import (
-    BROKER_FILE,
     Outgoing,
     addresses,
+    administration,
     announce_available,
     cluster_info,
-    configure,
     identity_of,
     make_guids,
     make_server,
     open_listeners,
+    process_services,
+    queue_settings,
     run_files,
     take_commands,
     where,
@@ -32,11 +32,10 @@ from broker.bmq.assembly.process import (
 from broker.bmq.config import UNNAMED, NodeConfig, reload_clusters
 from broker.bmq.config.cluster_schema import ClusterProxyDefinition
 from broker.bmq.config.dump import to_json
-from broker.bmq.node.node import Node
+from broker.bmq.node.node import Basis, Node
 from broker.bmq.proxy.cluster import ProxyCluster
 from broker.bmq.proxy.limits import BridgeLimits
 from broker.bmq.proxy.links import UpstreamLinks
-from broker.bmq.proxy.node import ProxyNode
 from broker.bmq.proxy.proxy import Proxy, UpstreamCluster, UpstreamNode
 from broker.bmq.session.credentials import Credentials
 from broker.shell.descriptors import raise_limit
@@ -58,21 +57,22 @@ def serve_proxy(config: NodeConfig, limits: BridgeLimits) -> None:
     config.run_directory.mkdir(parents=True, exist_ok=True)
     with run_files(config.run_directory) as pipe:
         switches = start_logging(config.broker.task_config.log_controller, config.run_directory)
-        authentications = make_authentications(config.broker.app_config.authentication, where(config, BROKER_FILE))
+        services = process_services(config)
         outgoing = Outgoing(config)
         upstream = _Clusters(config, outgoing)
         domains = ProxyDomains(config, upstream.links.keys(), upstream.learn)
-        node = ProxyNode(
+        basis = Basis(
             identity_of(config, clusters[0].name if clusters else ""),
             start_clock(),
             domains.resolve,
             make_guids(),
-            make_authorizations(config.broker.app_config.authorization, where(config, BROKER_FILE)),
+            services,
+            administer=administration(_environment(config, upstream.known, domains)),
         )
-        server = make_server(config, node, listeners, authentications)
-        take_commands(node, server, _environment(config, upstream.known, domains), pipe, switches)
-        proxy = Proxy(node, (), config.broker.app_config.host_data_center, limits, secrets.randbelow)
-        proxy.on_available = announce_available
+        data_center = config.broker.app_config.host_data_center
+        node, proxy = make_proxy(basis, (), data_center, limits, secrets.randbelow, announce_available)
+        server = make_server(config, node, listeners)
+        take_commands(node, server, pipe, switches)
         upstream.begin(proxy, node, server)
         freeze_collector()
         trio.run(server.run, _ready(config))
@@ -100,7 +100,6 @@ class _Clusters:
         """Find the brokers upstream as soon as the server runs, and leave them when it ends."""
         self._proxy, self._node, self._server = proxy, node, server
         self._credentials = self._outgoing.credentials(server)
-        leave = node.leave
         for cluster in self._config.clusters.proxy_clusters:
             self._add(cluster)
 
@@ -110,13 +109,6 @@ class _Clusters:
             for each in self.links.values():
                 each.start()
 
-        def stop() -> None:
-            proxy.stop()
-            for each in self.links.values():
-                each.stop()
-            leave()
-
-        node.leave = stop
         node.timers.at(node.now.ms, start)
 
     def learn(self, name: str) -> None:
@@ -134,12 +126,14 @@ class _Clusters:
     def _add(self, cluster: ClusterProxyDefinition) -> None:
         if not self.links:
             # There are no queues before there is a cluster.
-            configure(self._node, cluster)
+            self._node.configure(queue_settings(cluster))
         # Who was given addresses alone asks for no cluster by name.
         asked_name = "" if self._config.directory is None and cluster.name == UNNAMED else cluster.name
         places = self._outgoing.places(cluster)
         hub = self._proxy.add(_upstream(cluster))
-        self.links[cluster.name] = _links(self._node, self._server, places, asked_name, hub, self._credentials)
+        links = _links(self._node, self._server, places, asked_name, hub, self._credentials)
+        self.links[cluster.name] = links
+        self._proxy.attach(links)
         self.known.append(cluster_info(cluster, "remote"))
 
 

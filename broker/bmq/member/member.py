@@ -73,11 +73,18 @@ class MemberConfig:
     times: ElectionTimes = field(default_factory=ElectionTimes)
 
 
+def described(node_id: int) -> str:
+    """Return the displayed name of a node whose name is unknown."""
+    return f"[node{node_id}, {node_id}]"
+
+
 class Member:
     """The machines of one member, and their links.
 
     `peer_up` and `peer_down` report links, and `receive` processes an event of one. It raises FormatError for an event
     that no member sends, as for a malformed one: the link cannot be trusted after it. `settle` ends each step.
+
+    `describe` returns the displayed name of a node. `on_available` is called once, when this node begins to take part.
     """
 
     def __init__(
@@ -89,9 +96,13 @@ class Member:
         random_below: Callable[[int], int],
         term: int = 0,
         keep_term: Callable[[int], None] = lambda term: None,
+        describe: Callable[[int], str] = described,
+        on_available: Callable[[], None] = lambda: None,
     ) -> None:
         now, timers = node.now, node.timers
         self._node = node
+        self.describe = describe
+        self._on_available = on_available
         self._elector_quorum = config.quorum
         self._quorum_set = 0  # set by an operator; 0 for the configured one
         self._is_cut_off = False
@@ -141,11 +152,7 @@ class Member:
         self.metadata.on_agreed = self._on_agreed
         self._upkeep_healed = self.metadata.on_healed
         self.metadata.on_healed = self._on_healed
-        # The displayed name of a node.
-        self.describe: Callable[[int], str] = lambda node_id: f"[node{node_id}, {node_id}]"
         self.status = NodeStatus.STARTING
-        # Called once, when this node begins to take part.
-        self.on_available: Callable[[], None] = lambda: None
         # The others' reported statuses; none for those whose link is down.
         self.statuses: dict[int, NodeStatus] = {}
         # Nodes reported as using the legacy workflow, once while their links are up.
@@ -164,13 +171,6 @@ class Member:
             EventType.CONFIRM: self.queues.on_confirm,
             EventType.REJECT: self.queues.on_reject,
         }
-        node.settle = self.settle
-        node.retire = self.retire
-        node.awaits_confirms = self._last_confirms.awaited
-        node.copied = self._copied
-        node.list_copied = lambda number, *wanted: self.partitions[number].copy.listed(*wanted)
-        node.set_elector_quorum = self._set_elector_quorum
-        node.set_replication_quorum = self._set_replication_quorum
 
     def _resolve_domain(self, name: str) -> DomainConfig | None:
         domain = self._node.domain(name)
@@ -215,6 +215,10 @@ class Member:
             return True
         return not any(self.metadata.primary_of(each)[0] == self.links.own_id for each in self.partitions)
 
+    def awaits_confirms(self) -> bool:
+        """See `Role`."""
+        return self._last_confirms.awaited()
+
     def stop(self) -> None:
         """Stop taking part."""
         self.election.stop()
@@ -227,7 +231,7 @@ class Member:
         partitions = self.partitions.values()
         if self.status is NodeStatus.STARTING and self.metadata.healed and all(each.is_healed for each in partitions):
             log.info("Cluster (%s) is available", self._node.identity.cluster_name)
-            self.on_available()
+            self._on_available()
             self._set_status(NodeStatus.AVAILABLE)
         heals = False
         for partition in partitions:
@@ -462,7 +466,8 @@ class Member:
             log.info("Cluster (%s) is back to healthy state.", self._node.identity.cluster_name)
         self._is_well = is_well
 
-    def _set_elector_quorum(self, quorum: int) -> None:
+    def set_elector_quorum(self, quorum: int) -> None:
+        """See `Role`."""
         self._quorum_set = quorum
         self.election.quorum = quorum or self._elector_quorum
         self._judge_links()
@@ -470,7 +475,8 @@ class Member:
         for partition in self.partitions.values():
             partition.set_quorum(min(self.majority, quorum or self.majority))
 
-    def _set_replication_quorum(self, quorum: int) -> None:
+    def set_replication_quorum(self, quorum: int) -> None:
+        """See `Role`."""
         self.replication_quorum = quorum
         self._judge_copies()
         risk = risk_of_copies(quorum, 1 + len(self.links.other_ids))
@@ -486,7 +492,8 @@ class Member:
     def _read(self, partition_id: int, queue_key: bytes, guid: bytes) -> Content | None:
         return self.partitions[partition_id].read(queue_key, guid)
 
-    def _copied(self, partition_id: int) -> Mapping[bytes, tuple[int, int]] | None:
+    def copied(self, partition_id: int) -> Mapping[bytes, tuple[int, int]] | None:
+        """See `Role`."""
         partition = self.partitions[partition_id]
         return None if partition.shard.active else partition.copy.stored()
 

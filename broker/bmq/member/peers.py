@@ -59,7 +59,6 @@ class Peers:
         # The last refusal logged and its time, by node; None stands for brokers outside the cluster.
         self._told: dict[int | None, tuple[str, int]] = {}
         self._stopping = False
-        node.admit = self.admit
 
     def start(self) -> None:
         """Dial the nodes that this one dials, and begin to watch all links."""
@@ -120,7 +119,7 @@ class Peers:
     # -- links
 
     def admit(self, session: Session, identity: ClientIdentity) -> BrokerPeer | str | None:
-        """See `Node.admit`: nodes of the same cluster are admitted if they are configured alike, and so are proxies."""
+        """See `Role`: nodes of the same cluster are admitted if they are configured alike, and so are proxies."""
         if identity.cluster_node_id == NO_NODE_ID and not self._stopping:
             return self.member.guests.admit(session, identity)
         me, node_id = self._node.identity, identity.cluster_node_id

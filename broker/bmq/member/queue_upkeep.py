@@ -37,26 +37,22 @@ COMPARE_INTERVAL_MS = 50
 
 
 class QueueUpkeep:
-    """Replaces `take_away`, `renew_apps` and `place` of a node, and handles `Metadata`'s changes of queues."""
+    """The upkeep of a member's queues. `place`, `take_away` and `renew_apps` are those of its role; see `Role`."""
 
     def __init__(self, node: Node, metadata: Metadata, queues: ClusterQueues) -> None:
         self._node = node
         self._metadata = metadata
         self._queues = queues
-        self._place = node.place
         # URIs of queues by domain, whose apps are yet to be compared.
         self._uncompared: dict[str, list[str]] = {}
         # Requests to open a queue that is about to be removed.
         self._openings: dict[str, list[Callable[[], None]]] = {}
-        node.take_away = self._take_away
-        node.renew_apps = self._renew_apps
-        node.place = self._place_later
-        metadata.on_queues = self._changed
-        metadata.on_healed = self._healed
+        metadata.on_queues = self.changed
+        metadata.on_healed = self.healed
 
     # -- queues that nobody uses
 
-    def _take_away(self, queue: Queue) -> None:
+    def take_away(self, queue: Queue) -> None:
         uri = queue.uri
         info = self._metadata.state.queues.get(uri)
         if uri in self._queues.leaving or info is None or not self._queues.serves(uri):
@@ -72,22 +68,23 @@ class QueueUpkeep:
         for opening in self._openings.pop(uri, []):
             opening()
 
-    def _place_later(self, name: str, domain: Domain, parameters: QueueHandleParameters, opened: Opened) -> None:
+    def place(self, name: str, domain: Domain, parameters: QueueHandleParameters, opened: Opened) -> None:
+        """Open a queue, as soon as it is known to stay if it is about to be removed."""
         if name not in self._queues.leaving:
-            self._place(name, domain, parameters, opened)
+            self._queues.place(name, domain, parameters, opened)
             return
 
-        def place() -> None:
+        def again() -> None:
             try:
-                self._place(name, domain, parameters, opened)
+                self._queues.place(name, domain, parameters, opened)
             except Refusal as refusal:
                 opened(refusal)
 
-        self._openings.setdefault(name, []).append(place)
+        self._openings.setdefault(name, []).append(again)
 
     # -- apps that a domain names
 
-    def _renew_apps(self, config: DomainConfig) -> None:
+    def renew_apps(self, config: DomainConfig) -> None:
         """Handle a reconfigured domain: the leader gives all its queues its apps, and no others."""
         if config.mode is not Mode.FANOUT or not self._metadata.is_active_leader:
             return
@@ -104,7 +101,7 @@ class QueueUpkeep:
         if refusal is not None:
             log.error("apps are not changed: %s", refusal)
 
-    def _healed(self, leads: bool) -> None:
+    def healed(self, leads: bool) -> None:
         """Compare the apps of queues in the agreed state with those that domains name here.
 
         A new leader adds missing apps. It removes none: its configuration may be older than the cluster's
@@ -168,7 +165,7 @@ class QueueUpkeep:
 
     # -- what is committed
 
-    def _changed(self, change: QueueChange) -> None:
+    def changed(self, change: QueueChange) -> None:
         for info in change.unassigned:
             queue = self._node.queues.get(info.uri)
             if isinstance(queue, RelayQueue):

@@ -24,7 +24,6 @@ from broker.bmq.queue.domains import Domain
 from broker.bmq.queue.handles import Handle, Refusal
 from broker.bmq.queue.queue import Queue
 from broker.bmq.queue.queue_requests import Opened
-from broker.bmq.relay.bulk import WholeEvents
 from broker.bmq.relay.confirms import SENT_CONFIRMS_MAX, SENT_CONFIRMS_MS, Given
 from broker.bmq.relay.downstream import PUSH_BYTES_HIGH, Downstream
 from broker.bmq.relay.handover import confirm_all, retire, to_relay, to_root
@@ -110,7 +109,6 @@ class ClusterQueues:
         self.node = node
         self._links = links
         self._hops = Hops(links, requests, node.identity.cluster_name, node.now)
-        node.bulk = WholeEvents()
         self.on_ack = self._hops.on_ack
         self.on_push = self._hops.on_push
         self._places = places
@@ -130,7 +128,6 @@ class ClusterQueues:
         self._moving: dict[int, list[RelayQueue]] = {}
         # Queues about to be unassigned, which cannot be opened until the outcome is known.
         self.leaving: set[str] = set()
-        node.place = self._place
 
     # -- where queues are
 
@@ -187,7 +184,7 @@ class ClusterQueues:
     def _relays_of(self, partition_id: int) -> list[RelayQueue]:
         return list(self._of_partition.get(partition_id, {}).values())
 
-    def _place(self, name: str, domain: Domain, parameters: QueueHandleParameters, opened: Opened) -> None:
+    def place(self, name: str, domain: Domain, parameters: QueueHandleParameters, opened: Opened) -> None:
         """Open a queue for a client."""
         queue = self.node.queues.get(name)
         if queue is None and name not in self._places.state.queues:
@@ -232,7 +229,7 @@ class ClusterQueues:
                 return
             # The root moved here while an old upstream had yet to answer; it may have moved again since, or be removed.
             try:
-                self.node.place(relay.uri, domain, parameters, opened)
+                self.node.role.place(relay.uri, domain, parameters, opened)
             except Refusal as refusal:
                 opened(refusal)
 

@@ -6,13 +6,14 @@ As everywhere, the order is: first the ledger, then the journal, then the change
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import Protocol
 
 from broker.bmq.core.alarms import alarm, panic, printable
 from broker.bmq.core.config import DomainConfig, Mode
 from broker.bmq.core.ledger import Ledger, app_infos
 from broker.bmq.core.messages import Full
+from broker.bmq.node.role import Role
 from broker.bmq.partition.shard import Shard
 from broker.bmq.queue.domains import Domain
 from broker.bmq.queue.purges import first_of
@@ -60,11 +61,12 @@ class Holder(Protocol):
     ledger: Ledger
     now: Now
     queues: dict[str, Queue]
-    take_away: Callable[[Queue], None]
-    renew_apps: Callable[[DomainConfig], None]
 
     @property
     def shards(self) -> Mapping[int, Shard]: ...
+
+    @property
+    def role(self) -> Role: ...
 
 
 def reconfigure(holder: Holder, domain: Domain, config: DomainConfig) -> None:
@@ -84,7 +86,7 @@ def reconfigure(holder: Holder, domain: Domain, config: DomainConfig) -> None:
     queues = [queue for queue in holder.queues.values() if queue.config.name == config.name and queue.is_root]
     log.info("Reconfiguring %d queues from domain %s", len(queues), config.name)
     domain.configure(config)
-    holder.renew_apps(config)
+    holder.role.renew_apps(config)
     for queue in queues:
         queue.configure_domain(config)
         for app in queue.apps.values():
@@ -235,7 +237,7 @@ def collect_idle_queues(holder: Holder, keepalive_ms: int, domain: str | None = 
         and has_been_idle(queue, holder.now.ms, keepalive_ms)
     ]
     for queue in idle:
-        holder.take_away(queue)
+        holder.role.take_away(queue)
     return len(idle)
 
 

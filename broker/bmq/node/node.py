@@ -1,31 +1,31 @@
-"""A node: its domains, queues, shards and sessions. One node is a cluster of one, with a quorum of 1."""
+"""A node: its domains, queues, shards and sessions. Its part in a cluster is its role's; see `Role`."""
 
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
 
 from broker.bmq.core.clocks import Clocks
 from broker.bmq.core.cluster_errors import ClusterError
-from broker.bmq.core.cluster_view import ClusterView, CopiedMessage, ProxyView
 from broker.bmq.core.config import DomainConfig, MessageThrottle, Mode, NodeIdentity, ReopenPace
 from broker.bmq.core.ledger import Ledger, app_infos
 from broker.bmq.core.work import Work
-from broker.bmq.node.changes import delete_queue, key_salt, room_for_queue, sync_apps, sync_apps_at_start
+from broker.bmq.node.changes import key_salt, room_for_queue, sync_apps_at_start
 from broker.bmq.node.restoring import Restoration
 from broker.bmq.node.retention import Retention
+from broker.bmq.node.role import Role
 from broker.bmq.node.rounds import Rounds
+from broker.bmq.node.services import ProcessServices, QueueSettings, RunCommand
 from broker.bmq.partition.message_logs import FileLog, MemoryLog
 from broker.bmq.partition.shard import Shard
 from broker.bmq.queue.domains import Domain
 from broker.bmq.queue.handles import Refusal, check_open
 from broker.bmq.queue.queue import Full, Queue
 from broker.bmq.queue.queue_requests import Opened
-from broker.bmq.session.authentication import Authentications
-from broker.bmq.session.authorization import Authorizations
 from broker.bmq.session.entrance import uncertified
 from broker.bmq.session.session import Session
-from broker.bmq.session.session_ports import BrokerPeer, Bulk
+from broker.bmq.session.session_ports import BrokerPeer
 from broker.bmq.store.recovery import Recovered
 from broker.common.clock import Now
 from broker.common.faults import Change, Faults, Inconsistent
@@ -44,11 +44,9 @@ from formats.bmq.disk.qlist import build_queue_record
 from formats.bmq.uri import parse_uri
 from formats.errors import FormatError
 
-__all__ = ["Domain", "DomainResolver", "Node"]
+__all__ = ["Basis", "Domain", "DomainResolver", "Node", "unadministered"]
 
 log = logging.getLogger("broker.node")
-
-Placement = Callable[[str, Domain, QueueHandleParameters, Opened], None]
 
 # Resolves the name of a domain to its configuration, or None; raises ValueError for a faulty one.
 DomainResolver = Callable[[str], DomainConfig | None]
@@ -56,11 +54,6 @@ DomainResolver = Callable[[str], DomainConfig | None]
 SECOND_MS = 1000
 # Interval at which journals are read for removals.
 READ_MS = 250
-
-# Time for which an unused queue is kept (mqbcfg::QueueOperationsConfig).
-KEEPALIVE_MS = 1_800_000
-OPEN_TIMEOUT_MS = 300_000
-SHUTDOWN_TIMEOUT_MS = 20_000
 
 _MODE_FLAGS = {
     Mode.PRIORITY: (RoutingConfigurationFlags.DELIVER_CONSUMER_PRIORITY,),
@@ -76,78 +69,53 @@ _MODE_FLAGS = {
 }
 
 
+def unadministered(node: Node) -> RunCommand:
+    """Make the refusal of all admin commands."""
+    return lambda command, source: (-1, "This node does not accept commands")
+
+
+@dataclass(frozen=True, slots=True)
+class Basis:
+    """The parts of any node, whatever its role. `administer` makes that which runs its admin commands."""
+
+    identity: NodeIdentity
+    now: Now
+    resolve_domain: DomainResolver
+    next_guid: Callable[[], bytes]
+    services: ProcessServices = field(default_factory=ProcessServices)
+    settings: QueueSettings = field(default_factory=QueueSettings)
+    administer: Callable[[Node], RunCommand] = unadministered
+
+
 class Node:
     """All of a node's state. The shell sets `now`, feeds sessions, and sends what `dirty` sessions have."""
 
     def __init__(
-        self,
-        identity: NodeIdentity,
-        now: Now,
-        resolve_domain: DomainResolver,
-        ledger: Ledger,
-        shards: Mapping[int, Shard],
-        next_guid: Callable[[], bytes],
-        authorizations: Authorizations | None = None,
+        self, basis: Basis, ledger: Ledger, shards: Mapping[int, Shard], make_role: Callable[[Node], Role]
     ) -> None:
-        self.identity = identity
+        """`make_role` is called once, at the end, when all else of the node is there."""
+        services, now = basis.services, basis.now
+        self.identity = basis.identity
         self.now = now
         self.faults = Faults(now)
         self.ledger = ledger
         self.shards = shards
-        self.next_guid = next_guid
+        self.next_guid = basis.next_guid
         self.sessions: dict[int, Session] = {}
         self.queues: dict[str, Queue] = {}
         self.domains: dict[str, Domain] = {}
         self.dirty: set[Session] = set()
-        self.authentications = Authentications.open()
-        self.authorizations = authorizations or Authorizations.open()
-        # Takes whole events for queues whose primary is elsewhere.
-        self.bulk: Bulk | None = None
-        # Decides about another broker's connection; see `broker.bmq.session.session.Host`.
-        self.admit: Callable[[Session, ClientIdentity], BrokerPeer | str | None] = _no_brokers
-        # Executes an admin command, given its source; returns its status, 0 for success, and its answer.
-        self.run_command: Callable[[str, str], tuple[int, str]] = _no_administration
+        self.authentications = services.authentications
+        self.authorizations = services.authorizations
+        self.before_sending = services.before_sending
+        self.keep_rejected = services.keep_rejected
+        self.settings = basis.settings
         self.stopping = False
-        # Called once after each step, before links are sent to; returns True if more can be done at once.
-        self.settle: Callable[[], bool] = _settled
-        # Called repeatedly when the node is to stop; returns True once others have taken over.
-        self.retire: Callable[[], bool] = lambda: True
-        # Returns True while it waits for confirms of the messages that were delivered from here.
-        self.awaits_confirms: Callable[[], bool] = lambda: False
-        # Sets the number of nodes that elect a leader, 0 for a majority; a cluster of one has no elections.
-        self.set_elector_quorum: Callable[[int], None] = lambda quorum: None
-        # How many nodes must have a message of strong consistency from now on; a cluster of one has no copies.
-        self.set_replication_quorum: Callable[[int], None] = lambda quorum: None
-        # The last thing before all links end.
-        self.leave: Callable[[], None] = lambda: None
-        # A member's view of its cluster; None in a cluster of one.
-        self.cluster_view: Callable[[], ClusterView] | None = None
-        # Counts messages and bytes of a partition's replica by queue key; None if this node serves it itself.
-        self.copied: Callable[[int], Mapping[bytes, tuple[int, int]] | None] = lambda partition_id: None
-        # Lists messages of a partition's replica: those of a queue key, from a number on, so many at most.
-        self.list_copied: Callable[[int, bytes, int, int], Sequence[CopiedMessage]] = _no_copies
-        # A proxy's view of a cluster by name, None for an unknown one; None at other nodes.
-        self.proxy_view: Callable[[str], ProxyView | None] | None = None
-        # Called before anything leaves this node, to flush to the disk if that is configured.
-        self.before_sending: Callable[[], None] = _sent_at_once
-        # Finds the place of a queue to be opened, by its URI, its domain, and the request.
-        self.place: Placement = self._place_here
-        # Deletes an unused queue, and syncs the apps of queues with those of their domain: in the ledger at first.
-        self.take_away: Callable[[Queue], None] = lambda queue: delete_queue(self, queue)
-        self.renew_apps: Callable[[DomainConfig], None] = self._sync_apps
         self.timers = Timers()
         self.work = Work(now)
         for shard in shards.values():
             shard.work_with(self.work)
-        self.throttle = MessageThrottle()
-        self.keepalive_ms = KEEPALIVE_MS
-        # Time that a client waits for a queue that is opened elsewhere.
-        self.open_timeout_ms = OPEN_TIMEOUT_MS
-        self.reopen_pace = ReopenPace()
-        # Time that a node which is to stop waits for these confirms.
-        self.shutdown_timeout_ms = SHUTDOWN_TIMEOUT_MS
-        self.keep_rejected: Callable[[str], str] = _no_files
-        self.resolve_domain = resolve_domain
+        self.resolve_domain = basis.resolve_domain
         self.clocks = Clocks(now)
         self._retention = Retention(self)
         self._queue_keys: set[bytes] = set()
@@ -156,6 +124,38 @@ class Node:
         self._ticked_ms = self._read_ms = now.ms
         self._rounds = Rounds(self)
         self._logged: set[int] = set()
+        self.role = make_role(self)
+        self.bulk = self.role.bulk
+        self.run_command = basis.administer(self)
+
+    # -- parameters of queues
+
+    def configure(self, settings: QueueSettings) -> None:
+        """Set other parameters of queues; those that are open may keep some of the old ones.
+
+        A proxy knows no cluster's parameters before its first cluster, and it has no queues until then.
+        """
+        self.settings = settings
+
+    @property
+    def throttle(self) -> MessageThrottle:
+        return self.settings.throttle
+
+    @property
+    def keepalive_ms(self) -> int:
+        return self.settings.keepalive_ms
+
+    @property
+    def open_timeout_ms(self) -> int:
+        return self.settings.open_timeout_ms
+
+    @property
+    def reopen_pace(self) -> ReopenPace:
+        return self.settings.reopen_pace
+
+    @property
+    def shutdown_timeout_ms(self) -> int:
+        return self.settings.shutdown_timeout_ms
 
     # -- starting
 
@@ -256,11 +256,29 @@ class Node:
                 has_tasks = work.end_step()
             except Exception as error:
                 raise Inconsistent("a long task", error) from error
-            return has_tasks, self.settle()
+            return has_tasks, self.role.settle()
         # The same as in `Work.end_step`; nearly every step ends here.
         work.left = work.amount
         work.since_ms = self.now.ms
-        return False, self.settle()
+        return False, self.role.settle()
+
+    def admit(self, session: Session, identity: ClientIdentity) -> BrokerPeer | str | None:
+        """Decide about another broker's connection; see `broker.bmq.session.session.Host`."""
+        return self.role.admit(session, identity)
+
+    # -- the end
+
+    def retire(self) -> bool:
+        """Prepare the stop; called repeatedly, until it returns True because others have taken over."""
+        return self.role.retire()
+
+    def awaits_confirms(self) -> bool:
+        """Return True while the stop waits for confirms of messages that were delivered from here."""
+        return self.role.awaits_confirms()
+
+    def leave(self) -> None:
+        """Take leave of other brokers: the last thing before all links end."""
+        self.role.leave()
 
     def may_log(self, session: Session) -> bool:
         """Return True if a session may log one more line about bad input this second: a flood must not fill the log."""
@@ -271,15 +289,10 @@ class Node:
 
     # -- queues
 
-    def _sync_apps(self, config: DomainConfig) -> None:
-        for queue in list(self.queues.values()):
-            if queue.config.name == config.name:
-                sync_apps(self, queue, config)
-
     def open_queue(self, parameters: QueueHandleParameters, opened: Opened) -> None:
         """Open the queue that a request names, creating it if needed. Raises `Refusal` for an invalid request."""
         name, domain = self.named(parameters)
-        self.place(name, domain, parameters, opened)
+        self.role.place(name, domain, parameters, opened)
 
     def named(self, parameters: QueueHandleParameters) -> tuple[str, Domain]:
         """Return the URI and domain of the queue that an open request names. Raises `Refusal` like `open_queue`."""
@@ -302,9 +315,6 @@ class Node:
             raise Refusal(StatusCategory.REFUSED, "Domain is removing or removed", ClusterError.UNKNOWN)
         # A redirected domain's queues live under the name of its definition.
         return uri._replace(domain=domain.config.name, tier="").canonical, domain
-
-    def _place_here(self, name: str, domain: Domain, parameters: QueueHandleParameters, opened: Opened) -> None:
-        opened(self.serve_queue(name, domain))
 
     def serve_queue(self, name: str, domain: Domain) -> Queue:
         """Return the queue of that URI, served here, creating it if needed. Raises `Refusal` if it cannot be."""
@@ -410,27 +420,3 @@ class Node:
         queue = Queue(uri, key, domain.config, apps, log, domain.usage, self)
         shard.register(key, queue.messages if in_files else {})
         return queue
-
-
-def _no_copies(partition_id: int, queue_key: bytes, first: int, count: int) -> Sequence[CopiedMessage]:
-    return ()
-
-
-def _no_files(text: str) -> str:
-    raise OSError("this node keeps no rejected messages")
-
-
-def _sent_at_once() -> None:
-    """Do nothing first."""
-
-
-def _settled() -> bool:
-    return False
-
-
-def _no_brokers(session: Session, identity: ClientIdentity) -> str:
-    return f"{identity.client_type.name} connections are not supported"
-
-
-def _no_administration(command: str, source: str) -> tuple[int, str]:
-    return -1, "This node does not accept commands"

@@ -6,13 +6,13 @@ It expires messages and remembered GUIDs, takes snapshots of statistics, and rem
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable
 from typing import Protocol
 
 from broker.bmq.core.messages import Full
 from broker.bmq.core.statistics import SNAPSHOT_MS
 from broker.bmq.core.work import Task, Work
 from broker.bmq.node.changes import has_been_idle
+from broker.bmq.node.role import Role
 from broker.bmq.queue.queue import Queue
 from broker.bmq.queue.upkeep import expire
 from broker.common.clock import Now
@@ -35,8 +35,12 @@ class Holder(Protocol):
     now: Now
     work: Work
     queues: dict[str, Queue]
-    take_away: Callable[[Queue], None]
-    keepalive_ms: int
+
+    @property
+    def keepalive_ms(self) -> int: ...
+
+    @property
+    def role(self) -> Role: ...
 
 
 class Rounds:
@@ -85,6 +89,6 @@ class Rounds:
         holder = self._holder
         try:
             if queue.is_root and has_been_idle(queue, holder.now.ms, holder.keepalive_ms):
-                holder.take_away(queue)
+                holder.role.take_away(queue)
         except Full as full:
             log.error("unused queue '%s' is kept: %s", queue.uri, full)

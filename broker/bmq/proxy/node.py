@@ -4,12 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable
 
-from broker.bmq.core.config import NodeIdentity
 from broker.bmq.core.ledger import Ledger
-from broker.bmq.node.node import DomainResolver, Node
+from broker.bmq.node.node import Basis, Node
+from broker.bmq.node.role import Role
 from broker.bmq.queue.domains import Domain
-from broker.bmq.session.authorization import Authorizations
-from broker.common.clock import Now
 from broker.common.files import StoreFile
 
 __all__ = ["ProxyNode"]
@@ -21,16 +19,9 @@ class ProxyNode(Node):
     `domains` are those of its queues: clients may ask for any number of others.
     """
 
-    def __init__(
-        self,
-        identity: NodeIdentity,
-        now: Now,
-        resolve_domain: DomainResolver,
-        next_guid: Callable[[], bytes],
-        authorizations: Authorizations | None = None,
-    ) -> None:
-        ledger = Ledger(_NoDirectory(), 0, now, lambda prefix: prefix)
-        super().__init__(identity, now, resolve_domain, ledger, {}, next_guid, authorizations)
+    def __init__(self, basis: Basis, make_role: Callable[[Node], Role]) -> None:
+        ledger = Ledger(_NoDirectory(), 0, basis.now, lambda prefix: prefix)
+        super().__init__(basis, ledger, {}, make_role)
 
     def domain(self, name: str) -> Domain | None:
         known = self.domains.get(name)

@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import Protocol
 
-from broker.bmq.core.cluster_view import ProxyView
+from broker.bmq.core.cluster_view import CopiedMessage, ProxyView
+from broker.bmq.core.config import DomainConfig
 from broker.bmq.node.node import Node
 from broker.bmq.proxy.active_node import UpstreamNode
 from broker.bmq.proxy.cluster import ProxyCluster, UpstreamCluster
 from broker.bmq.proxy.limits import BridgeLimits
 from broker.bmq.queue.domains import Domain
 from broker.bmq.queue.handles import Refusal
+from broker.bmq.queue.queue import Queue
 from broker.bmq.queue.queue_requests import Opened
 from broker.bmq.relay.bulk import WholeEvents
 from broker.bmq.relay.guests import Guests
@@ -21,8 +24,20 @@ from formats.bmq.control.messages import QueueHandleParameters, StatusCategory
 __all__ = ["BridgeLimits", "Proxy", "UpstreamCluster", "UpstreamNode"]
 
 
+class Links(Protocol):
+    """The links to the nodes of a cluster."""
+
+    def stop(self) -> None: ...
+
+
 class Proxy:
-    """`clusters` are by name; there may be none yet. A domain that names none is in the only one, or in the first."""
+    """The role of a node that is a proxy; see `Role`.
+
+    `clusters` are by name; there may be none yet. A domain that names none is in the only one, or in the first.
+    `on_available` is called when a cluster is available for the first time.
+    """
+
+    is_proxy = True
 
     def __init__(
         self,
@@ -31,6 +46,7 @@ class Proxy:
         data_center: str,
         limits: BridgeLimits,
         random_below: Callable[[int], int],
+        on_available: Callable[[], None] = lambda: None,
     ) -> None:
         self.room = PutRoom(limits.bytes_max, limits.messages_max)
         self._node = node
@@ -39,36 +55,41 @@ class Proxy:
         self.clusters: dict[str, ProxyCluster] = {}
         self._last_confirms = LastConfirms(node)
         self.guests = Guests(node)
-        self.guests.serve()
-        # Called when a cluster is available for the first time.
-        self.on_available: Callable[[], None] = lambda: None
+        self.admit = self.guests.admit
+        self.awaits_confirms = self._last_confirms.awaited
+        self.bulk = WholeEvents()
+        self._on_available = on_available
+        self._links: list[Links] = []
         for config in clusters:
             self.add(config)
-        node.bulk = WholeEvents()
-        node.place = self._place
-        node.settle = self._settle
-        node.retire = self._retire
-        node.awaits_confirms = self._last_confirms.awaited
-        node.proxy_view = self._view
 
     def add(self, config: UpstreamCluster) -> ProxyCluster:
         """Begin to be a proxy to one more cluster, which is to be started."""
         cluster = ProxyCluster(config, self._data_center, self._node, self.room, self._random_below)
-        cluster.on_available = lambda: self.on_available()
+        cluster.on_available = self._on_available
         self.clusters[config.name] = cluster
         return cluster
+
+    def attach(self, links: Links) -> None:
+        """Give the proxy the links to the nodes of a cluster, which it ends when it leaves.
+
+        Call this once for each cluster: the links are dialed by the process's loop, which is made for the node.
+        """
+        self._links.append(links)
 
     def start(self) -> None:
         """Begin to look for nodes; their links may be up already."""
         for cluster in self.clusters.values():
             cluster.start()
 
-    def stop(self) -> None:
-        """Look for nodes no longer."""
+    def leave(self) -> None:
+        """Look for nodes no longer, and end the links to them."""
         for cluster in self.clusters.values():
             cluster.stop()
+        for links in self._links:
+            links.stop()
 
-    def _place(self, name: str, domain: Domain, parameters: QueueHandleParameters, opened: Opened) -> None:
+    def place(self, name: str, domain: Domain, parameters: QueueHandleParameters, opened: Opened) -> None:
         wanted = domain.config.cluster or next(iter(self.clusters), "")
         cluster = self.clusters.get(wanted)
         if cluster is None:
@@ -76,16 +97,39 @@ class Proxy:
             raise Refusal(StatusCategory.UNKNOWN, message, -1)
         cluster.open_queue(name, domain, parameters, opened)
 
-    def _view(self, name: str) -> ProxyView | None:
+    def proxy_view(self, name: str) -> ProxyView | None:
         cluster = self.clusters.get(name)
         return None if cluster is None else cluster.view()
 
-    def _settle(self) -> bool:
+    def settle(self) -> bool:
         for cluster in self.clusters.values():
             cluster.flush()
         return False
 
-    def _retire(self) -> bool:
+    def retire(self) -> bool:
         """The brokers below go elsewhere if they can, and the consumers here have time to confirm what they have."""
         have_left = self.guests.retire()
         return self._last_confirms.done() and have_left
+
+    # -- for the nodes of a cluster alone: a proxy is the primary of no queue, votes for nobody, and has no copies
+
+    def take_away(self, queue: Queue) -> None:
+        raise AssertionError(f"a proxy assigns no queue: '{queue.uri}'")
+
+    def renew_apps(self, config: DomainConfig) -> None:
+        raise AssertionError(f"a proxy assigns no apps: domain '{config.name}'")
+
+    def set_elector_quorum(self, quorum: int) -> None:
+        """Change nothing."""
+
+    def set_replication_quorum(self, quorum: int) -> None:
+        """Change nothing."""
+
+    def cluster_view(self) -> None:
+        return None
+
+    def copied(self, partition_id: int) -> Mapping[bytes, tuple[int, int]] | None:
+        return None
+
+    def list_copied(self, partition_id: int, queue_key: bytes, first: int, count: int) -> Sequence[CopiedMessage]:
+        return ()

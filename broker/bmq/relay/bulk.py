@@ -61,7 +61,7 @@ _new = tuple.__new__
 
 
 class WholeEvents:
-    """Events of posts and confirms for one queue whose root is elsewhere; see `broker.bmq.node.node.Node.bulk`."""
+    """Events of posts and confirms for one queue whose root is elsewhere; see `broker.bmq.node.role.Role.bulk`."""
 
     def puts(self, poster: Poster, number: int, handles: Mapping[int, Handle], data: memoryview, frame: Frame) -> bool:
         """Forward posts to the upstream, unchanged except for the queue id.

@@ -143,17 +143,15 @@ class Guest:
 
 
 class Guests:
-    """All proxies of a node. `status` is the node's status as advised to them."""
+    """All proxies of a node: a `Door` for brokers without a node id, and for no others.
+
+    They are the first to leave when the node is to stop. `status` is the node's status as advised to them.
+    """
 
     def __init__(self, node: Node, status: NodeStatus = NodeStatus.AVAILABLE) -> None:
         self.status = status
         self._node = node
         self._guests: set[Guest] = set()
-
-    def serve(self) -> None:
-        """Admit brokers without a node id, and no others; they are the first to leave when the node is to stop."""
-        self._node.admit = self.admit
-        self._node.retire = self.retire
 
     def retire(self) -> bool:
         """Announce that the node is about to stop; return True if all proxies have left, or are ready for it."""
@@ -161,7 +159,7 @@ class Guests:
         return all(guest.has_answered or not guest.downstream.handles for guest in self._guests)
 
     def admit(self, session: Session, identity: ClientIdentity) -> Guest | str:
-        """See `Node.admit`."""
+        """See `Door`."""
         if identity.cluster_node_id != NO_NODE_ID:
             return f"This broker knows no node {identity.cluster_node_id} of cluster '{identity.cluster_name}'"
         return Guest(self, session, self._node, identity.features)

@@ -126,6 +126,9 @@ class Credential:
     data: bytes = field(repr=False)
 
 
+RunBlocking = Callable[[Callable[[], Outcome], Callable[[Outcome], None]], bool]
+
+
 def _at_once(work: Callable[[], Outcome], done: Callable[[Outcome], None]) -> bool:
     done(work())
     return True
@@ -135,13 +138,17 @@ class Authentications:
     """All mechanisms of a node. `anonymous` is None if every peer must authenticate.
 
     `run_blocking` carries out a blocking authenticator's work and hands on its outcome; False, having done nothing,
-    when too many wait already. The shell puts its own in.
+    when too many wait already.
     """
 
     def __init__(self, authenticators: Iterable[Authenticator], anonymous: Credential | None) -> None:
         self._by_mechanism = {each.mechanism.upper(): each for each in authenticators}
         self.anonymous = anonymous
-        self.run_blocking: Callable[[Callable[[], Outcome], Callable[[Outcome], None]], bool] = _at_once
+        self._run_blocking: RunBlocking = _at_once
+
+    def attach(self, run_blocking: RunBlocking) -> None:
+        """Have the loop's threads do blocking work; call this before the first peer. Until then it is done at once."""
+        self._run_blocking = run_blocking
 
     @classmethod
     def open(cls) -> Authentications:
@@ -159,7 +166,7 @@ class Authentications:
         if authenticator is None:
             done(Denied(CODE_NOT_SUPPORTED, f"Authentication mechanism '{name}' not supported."))
         elif authenticator.blocking:
-            if not self.run_blocking(lambda: _ask(authenticator, name, data, peer), done):
+            if not self._run_blocking(lambda: _ask(authenticator, name, data, peer), done):
                 done(Denied(CODE_DENIED, "Too many peers are being authenticated; try again later"))
         else:
             done(_ask(authenticator, name, data, peer))

@@ -2,17 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
-from dataclasses import dataclass, field
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from typing import Any, TypeVar
 
 from crc32c import crc32c
 
-from broker.bmq.assembly.opening import open_ledger, open_shards
+from broker.bmq.assembly.nodes import make_node, make_proxy, open_store
 from broker.bmq.core.config import DomainConfig, Mode, NodeIdentity
-from broker.bmq.node.node import Node
-from broker.bmq.session.authorization import Authorizations
+from broker.bmq.node.node import Basis, Node, unadministered
+from broker.bmq.node.role import Door, Role
+from broker.bmq.node.services import ProcessServices, QueueSettings, RunCommand
+from broker.bmq.proxy.limits import BridgeLimits
+from broker.bmq.proxy.node import ProxyNode
 from broker.bmq.session.session import Session
 from broker.bmq.store.names import next_timestamp
 from broker.bmq.store.partition_files import PartitionLimits
@@ -72,6 +75,7 @@ __all__ = [
     "Pushed",
     "Rig",
     "Wanted",
+    "bare_proxy",
     "guid",
     "handle",
     "identity",
@@ -139,6 +143,10 @@ class Rig:
             self.node.tick()
             self.node.work.finish()
 
+    def configure(self, **changes: Any) -> None:
+        """Set some of the parameters of queues."""
+        self.node.configure(replace(self.node.settings, **changes))
+
     def stop(self) -> None:
         """A clean stop, as the composition root does it."""
         self.node.stopping = True
@@ -148,10 +156,11 @@ class Rig:
             shard.close()
         self.node.ledger.close()
 
-    def restart(self, directory: MemoryDirectory | None = None) -> Rig:
+    def restart(self, directory: MemoryDirectory | None = None, **options: Any) -> Rig:
         """A new node on what a killed one left (or on `directory`)."""
         directory = directory or self.directory.after_crash()
-        return start(directory, domains=self.domains, limits=self.limits, wall_s=self.now.wall_s, ms=self.now.ms)
+        now = self.now
+        return start(directory, domains=self.domains, limits=self.limits, wall_s=now.wall_s, ms=now.ms, **options)
 
     def faults(self) -> list[Fault]:
         return store_faults(self.directory)
@@ -168,9 +177,13 @@ def start(
     identity: NodeIdentity = NODE,
     ledger_size: int = 64 << 10,
     outlives_power: bool = False,
-    authorizations: Authorizations | None = None,
+    services: ProcessServices | None = None,
+    settings: QueueSettings | None = None,
+    administer: Callable[[Node], RunCommand] = unadministered,
+    make_door: Callable[[Node], Door] | None = None,
+    make_role: Callable[[Node], Role] | None = None,
 ) -> Rig:
-    """A node on a folder in memory, put together as the composition root does it."""
+    """A node on a folder in memory, a cluster of one unless another role is made for it."""
     directory = MemoryDirectory() if directory is None else directory
     known = domains if isinstance(domains, dict) else {config.name: config for config in domains}
     now = Now(wall_s, ms)
@@ -178,13 +191,25 @@ def start(
     def make_timestamp(prefix: str) -> str:
         return next_timestamp(prefix, directory.names(), datetime.fromtimestamp(now.wall_s, UTC))
 
-    opened = open_shards(directory, num_partitions, 0, limits, now, make_timestamp, outlives_power=outlives_power)
-    ledger = open_ledger(directory, ledger_size, now, make_timestamp, opened, outlives_power=outlives_power)
+    store = open_store(
+        directory, num_partitions, 0, limits, ledger_size, now, make_timestamp, outlives_power=outlives_power
+    )
     guids = (guid(1 << 20 | number) for number in range(1 << 20))
-    shards = {shard.partition_id: shard for shard, _ in opened}
-    node = Node(identity, now, known.get, ledger, shards, guids.__next__, authorizations)
-    node.start({shard.partition_id: recovered for shard, recovered in opened})
+    services, settings = services or ProcessServices(), settings or QueueSettings()
+    basis = Basis(identity, now, known.get, guids.__next__, services, settings, administer)
+    if make_role is None:
+        node = make_node(basis, store, make_door)
+    else:
+        node = Node(basis, store.ledger, store.shards, make_role)
+        node.start(store.recovered)
     return Rig(node, directory, now, known, limits)
+
+
+def bare_proxy(now: Now, identity: NodeIdentity = NODE, services: ProcessServices | None = None) -> ProxyNode:
+    """Make a proxy that knows no cluster."""
+    basis = Basis(identity, now, lambda name: None, lambda: bytes(16), services or ProcessServices())
+    node, _ = make_proxy(basis, (), "", BridgeLimits(), lambda below: 0)
+    return node
 
 
 def store_faults(directory: MemoryDirectory, severity: Severity | None = Severity.ERROR) -> list[Fault]:

@@ -236,9 +236,9 @@ def test_a_fault_of_the_node_ends_the_loop_by_name(
         serve(rig, test)
 
 
-def test_the_count_is_among_the_statistics(rig: Rig) -> None:
+def test_the_count_is_among_the_statistics() -> None:
     environment = Environment({}, (), "node", "", lambda name: True)
-    rig.node.run_command = Admin(Context(rig.node, environment)).run
+    rig = start(administer=lambda node: Admin(Context(node, environment)).run)
 
     async def test(served: Served) -> None:
         rig.node.faults.note("something", KeyError("x"))
@@ -326,7 +326,7 @@ def test_a_peer_that_may_not_wait_is_denied(rig: Rig) -> None:
             raise AssertionError("nobody asks")
 
     authentications = Authentications([Slow()], None)
-    authentications.run_blocking = lambda work, done: False
+    authentications.attach(lambda work, done: False)
     authentications.begin("slow", b"", "peer", outcomes.append)
     (outcome,) = outcomes
     assert isinstance(outcome, Denied)

@@ -9,13 +9,12 @@ from collections.abc import Iterator
 import pytest
 import trio
 
-from broker.bmq.proxy.node import ProxyNode
 from broker.bmq.session.session import Session
 from broker.common.clock import Now
 from broker.shell import dialing
 from broker.shell.dialing import Place
 from broker.shell.server import Server
-from tests.broker.bmq.rig import NODE
+from tests.broker.bmq.rig import bare_proxy
 
 HOST = "127.0.0.1"
 
@@ -25,7 +24,7 @@ class Dialed:
 
     def __init__(self, place: Place) -> None:
         now = Now(int(time.time()), time.monotonic_ns() // 1_000_000)
-        self._node = ProxyNode(NODE, now, lambda name: None, lambda: bytes(16))
+        self._node = bare_proxy(now)
         self._server = Server(self._node, [])
         self.connected = ""
         self.failed = ""

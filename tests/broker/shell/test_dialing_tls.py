@@ -11,7 +11,6 @@ import pytest
 import trio
 import trustme
 
-from broker.bmq.proxy.node import ProxyNode
 from broker.bmq.session.session import Session
 from broker.common.clock import Now
 from broker.shell import dialing
@@ -20,7 +19,7 @@ from broker.shell.server import Listener, Server, listen
 from formats.bmq.control import ber
 from formats.bmq.control.messages import NegotiationMessage
 from formats.bmq.wire.event import HEARTBEAT_REQUEST, build_schema_event
-from tests.broker.bmq.rig import NODE, identity
+from tests.broker.bmq.rig import bare_proxy, identity
 
 HOST = "localhost"
 
@@ -52,7 +51,7 @@ class Dialer:
 
     def __init__(self, listeners: tuple[Listener, ...] = ()) -> None:
         now = Now(int(time.time()), time.monotonic_ns() // 1_000_000)
-        self.node = ProxyNode(NODE, now, lambda name: None, lambda: bytes(16))
+        self.node = bare_proxy(now)
         self.server = Server(self.node, listeners)
 
     def dial(self, place: Place, told: Callable[[str], None]) -> None:

@@ -9,6 +9,7 @@ from collections.abc import Iterator
 
 import pytest
 
+from broker.bmq.node.services import ProcessServices
 from broker.shell.server import Server
 from tests.broker.bmq.rig import WRITE, guid, put_event, start
 
@@ -42,18 +43,17 @@ def readable_within(sock: socket.socket, timeout_s: float) -> bool:
 
 def test_acks_leave_once_their_messages_are_synced(ends: tuple[socket.socket, socket.socket]) -> None:
     ours, theirs = ends
-    rig = start()
-    node = rig.node
-    client = rig.connect()
-    client.open(1, URI, WRITE)
-    server = Server(node, [])
-    server._attach(theirs, client.session)
     seen: list[tuple[int, bool]] = []
 
     def sync() -> None:
         seen.append((node.shards[0].state().messages, pending(ours)))
 
-    node.before_sending = sync
+    rig = start(services=ProcessServices(before_sending=sync))
+    node = rig.node
+    client = rig.connect()
+    client.open(1, URI, WRITE)
+    server = Server(node, [])
+    server._attach(theirs, client.session)
     ours.sendall(b"".join(put_event(1, guid(number), b"payload") for number in range(MESSAGES)))
     assert arrived(theirs)
     server._on_ready(theirs.fileno(), select.EPOLLIN)
@@ -65,13 +65,16 @@ def test_acks_leave_once_their_messages_are_synced(ends: tuple[socket.socket, so
 
 def test_a_link_that_can_take_more_does_not_get_ahead_of_the_sync(ends: tuple[socket.socket, socket.socket]) -> None:
     ours, theirs = ends
-    rig = start()
+    order: list[str] = []
+
+    def sync() -> None:
+        order.append("sent already" if pending(ours) else "synced")
+
+    rig = start(services=ProcessServices(before_sending=sync))
     client = rig.connect()
     client.open(1, URI, WRITE)
     server = Server(rig.node, [])
     server._attach(theirs, client.session)
-    order: list[str] = []
-    rig.node.before_sending = lambda: order.append("sent already" if pending(ours) else "synced")
     client.send(put_event(1, guid(1), b"payload"))
     server._on_ready(theirs.fileno(), select.EPOLLOUT)
     assert order == ["synced"]

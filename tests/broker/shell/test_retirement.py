@@ -5,6 +5,9 @@ from __future__ import annotations
 import pytest
 import trio
 
+from broker.bmq.node.node import Node
+from broker.bmq.node.role import ClosedDoor
+from broker.bmq.node.single import SingleNode
 from broker.shell import server as shell
 from tests.broker.bmq.rig import start
 from tests.broker.shell.served import Served, serve
@@ -17,22 +20,28 @@ def test_confirms_are_awaited_for_longer_than_those_who_take_over(
     confirms_s: float, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(shell, "RETIRE_S", RETIRE_S)
-    rig = start()
     times: list[float] = []
     left = trio.Event()
 
-    def leave() -> None:
-        times.append(trio.current_time())
-        left.set()
+    class Staying(SingleNode):
+        """Never hands over, and has confirms to wait for."""
+
+        def __init__(self, node: Node) -> None:
+            super().__init__(node, ClosedDoor())
+            self.retire = lambda: False
+
+        def awaits_confirms(self) -> bool:
+            return trio.current_time() < times[0] + confirms_s
+
+        def leave(self) -> None:
+            times.append(trio.current_time())
+            left.set()
 
     async def retire(served: Served) -> None:
         times.append(trio.current_time())
         served.server.retire()
         await left.wait()
 
-    rig.node.retire = lambda: False
-    rig.node.awaits_confirms = lambda: trio.current_time() < times[0] + confirms_s
-    rig.node.leave = leave
-    serve(rig, retire)
+    serve(start(make_role=Staying), retire)
     began, ended = times
     assert ended - began >= max(RETIRE_S, confirms_s)

@@ -10,7 +10,6 @@ import pytest
 from broker.bmq.admin.environment import Context, Environment
 from broker.bmq.admin.results import ClusterInfo, ClusterNode
 from broker.bmq.admin.service import Admin
-from broker.bmq.member.view import view_of
 from tests.broker.bmq.member.member_bus import Members, members
 from tests.broker.bmq.rig import ACK, READ, WRITE, guid
 
@@ -21,8 +20,6 @@ STORAGE = "CLUSTERS CLUSTER local STORAGE"
 def ask(cluster: Members, node_id: int, command: str, status: int = 0) -> str:
     """A node's answer to a command, which has that status."""
     process = cluster.processes[node_id]
-    endpoints = {each: f"host{each}:30114" for each in cluster.ids}
-    process.node.cluster_view = lambda: view_of(process.member, "local", endpoints, {})
     nodes = tuple(ClusterNode(f"host{each}", each, "UNSPECIFIED") for each in cluster.ids)
     known = ClusterInfo("local", "local", nodes)
     environment = Environment({}, (known,), f"host{node_id}", "/store", lambda name: True)

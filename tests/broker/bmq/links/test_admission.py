@@ -87,21 +87,32 @@ ADDRESSES: dict[str, frozenset[str] | str] = {
 }
 
 
-def one(resolver: Resolver, *, needs_proof: bool = False, hosts: dict[int, str] = HOSTS) -> One:
+def one(
+    resolver: Resolver,
+    *,
+    needs_proof: bool = False,
+    hosts: dict[int, str] = HOSTS,
+    authentications: Authentications | None = None,
+) -> One:
     """Node 2, whose cluster's hosts the resolver knows; its users are named as nodes are, and one is not."""
-    made = One(2, hosts=hosts, look_up=resolver.look_up, needs_proof=needs_proof)
     users = {"node1": "secret", "node3": "secret", "somebody": "secret"}
-    made.node.authentications = Authentications(
-        [BasicAuthenticator(users), AnonymousAuthenticator()], Credential(ANONYMOUS, b"")
+    everybody = Authentications([BasicAuthenticator(users), AnonymousAuthenticator()], Credential(ANONYMOUS, b""))
+    return One(
+        2,
+        hosts=hosts,
+        look_up=resolver.look_up,
+        needs_proof=needs_proof,
+        authentications=authentications or everybody,
     )
-    return made
 
 
-def known(resolver: Resolver | None = None, *, needs_proof: bool = False) -> One:
+def known(
+    resolver: Resolver | None = None, *, needs_proof: bool = False, authentications: Authentications | None = None
+) -> One:
     """Likewise, when all has been looked up."""
     resolver = resolver or Resolver()
     resolver.addresses |= ADDRESSES
-    made = one(resolver, needs_proof=needs_proof)
+    made = one(resolver, needs_proof=needs_proof, authentications=authentications)
     resolver.answer()
     return made
 
@@ -215,10 +226,8 @@ def test_where_proof_is_configured_the_right_address_does_not_do(
 
 def test_the_anonymous_credential_proves_nothing() -> None:
     """The anonymous credential is a node's, but the peer did not send it."""
-    acceptor = known(needs_proof=True)
-    acceptor.node.authentications = Authentications(
-        [BasicAuthenticator({"node1": "secret"})], Credential("BASIC", b"node1:secret")
-    )
+    users = [BasicAuthenticator({"node1": "secret"})]
+    acceptor = known(needs_proof=True, authentications=Authentications(users, Credential("BASIC", b"node1:secret")))
     session = acceptor.node.connect("10.0.0.1:5000")
     says(session, identity())
     assert answer(session).result.category is StatusCategory.NOT_SUPPORTED

@@ -8,11 +8,14 @@ from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from typing import Any
 
-from broker.bmq.assembly.opening import open_ledger, open_shards
+from broker.bmq.assembly.nodes import make_member, open_store
 from broker.bmq.consensus.election import ElectionTimes
 from broker.bmq.core.config import DomainConfig
-from broker.bmq.member.member import Member, MemberConfig
-from broker.bmq.node.node import Node
+from broker.bmq.links.admission import Admission, KnownNode
+from broker.bmq.links.origins import Origins
+from broker.bmq.member.member import MemberConfig
+from broker.bmq.member.peers import Peers
+from broker.bmq.node.node import Basis
 from broker.bmq.queue.queue import Queue
 from broker.bmq.store.names import next_timestamp
 from broker.bmq.store.partition_files import PartitionLimits
@@ -55,16 +58,20 @@ class Process:
         def make_timestamp(prefix: str) -> str:
             return next_timestamp(prefix, directory.names(), datetime.fromtimestamp(now.wall_s, UTC))
 
-        opened = open_shards(directory, members.partition_count, node_id, members.limits, now, make_timestamp)
-        ledger = open_ledger(directory, 64 << 10, now, make_timestamp, opened)
+        store = open_store(directory, members.partition_count, node_id, members.limits, 64 << 10, now, make_timestamp)
         guids = (bytes((node_id,)) + number.to_bytes(15, "big") for number in range(1, 1 << 20))
-        shards = {shard.partition_id: shard for shard, _ in opened}
-        self.node = Node(replace(NODE, node_id=node_id), now, members.domains.get, ledger, shards, guids.__next__)
-        recovered = {shard.partition_id: state for shard, state in opened}
+        basis = Basis(replace(NODE, node_id=node_id), now, members.domains.get, guids.__next__)
         others = [each for each in members.ids if each != node_id]
         config = MemberConfig(members.elector_quorum, members.spread, TIMES)
         # The first node is the first to stand for election.
-        self.member = Member(self.node, others, config, recovered, lambda below: 10 * node_id % below)
+        self.node, self.role = make_member(basis, store, others, config, lambda below: 10 * node_id % below)
+        self.member = self.role.member
+        hosts = {each: f"host{each}" for each in members.ids}
+        origins = Origins(hosts, node_id, now, lambda host, done: None)
+        admission = Admission({each: KnownNode(name) for each, name in hosts.items()}, origins)
+        # The links come by `peer_up`: nobody dials.
+        peers = Peers(self.node, self.member, lambda node_id: None, admission)
+        self.role.attach(peers, {each: f"{name}:30114" for each, name in hosts.items()})
         self.term = 0
 
 

@@ -10,6 +10,7 @@ from broker.bmq.links.dialing import REFUSED_MS
 from broker.bmq.session.authentication import (
     LIFETIME_MS,
     Authentications,
+    Authenticator,
     BasicAuthenticator,
     Credential,
     Granted,
@@ -30,9 +31,11 @@ def dialer(user: str = "node1", password: str = "secret") -> One:
 
 def acceptor() -> One:
     """A node that lets no peer in that has not authenticated as the node that it claims to be."""
-    one = One(2, needs_proof=True)
-    one.node.authentications = Authentications([BasicAuthenticator(USERS)], None)
-    return one
+    return accepting(BasicAuthenticator(USERS))
+
+
+def accepting(authenticator: Authenticator) -> One:
+    return One(2, needs_proof=True, authentications=Authentications([authenticator], None))
 
 
 def kinds(said: bytes) -> list[EventType]:
@@ -106,8 +109,7 @@ class Short:
 
 
 def test_a_session_that_does_not_authenticate_again_ends() -> None:
-    first, second = dialer(), acceptor()
-    second.node.authentications = Authentications([Short()], None)
+    first, second = dialer(), accepting(Short())
     wire = meet(first, second, 2)
     second.wait(10_000)
     assert wire.ends[1][1].finished
@@ -115,8 +117,7 @@ def test_a_session_that_does_not_authenticate_again_ends() -> None:
 
 
 def test_short_lives_are_renewed_in_time() -> None:
-    first, second = dialer(), acceptor()
-    second.node.authentications = Authentications([Short()], None)
+    first, second = dialer(), accepting(Short())
     wire = meet(first, second, 2)
     for _ in range(20):
         first.wait(1_000)

@@ -12,7 +12,6 @@ from typing import Any
 import pytest
 
 from broker.bmq.core.config import DomainConfig, Mode
-from broker.bmq.relay.bulk import WholeEvents
 from broker.bmq.relay.relay import RelayQueue
 from broker.common.faults import Inconsistent
 from formats.bmq.wire.confirm import build_confirm_event
@@ -55,10 +54,8 @@ class Step:
 
 def build(*, bulk: bool, mortal: bool = False) -> tuple[World, HopClient, HopClient]:
     """A producer and a consumer on a hop, who has three messages; nothing is on its way."""
-    world = World([DomainConfig("priority", Mode.PRIORITY, delivery_attempts_max=int(mortal))])
+    world = World([DomainConfig("priority", Mode.PRIORITY, delivery_attempts_max=int(mortal))], bulk=bulk)
     world.make_primary(0)
-    node = world.nodes[1].rig.node
-    node.bulk = WholeEvents() if bulk else None
     producer, consumer = world.client(1), world.client(1)
     producer.open(1, URI, WRITE | ACK)
     consumer.read(1, URI)
@@ -116,7 +113,6 @@ def push(*, bulk: bool) -> Step:
 def primary_put(*, bulk: bool, count: int = 3) -> Step:
     """Posts of the hop's producer come to the primary, which has a consumer of its own."""
     world, producer, _ = build(bulk=bulk)
-    world.nodes[0].rig.node.bulk = WholeEvents() if bulk else None
     own = world.client(0)
     own.read(1, URI)
     own.world = None
@@ -128,7 +124,6 @@ def primary_put(*, bulk: bool, count: int = 3) -> Step:
 
 def primary_confirm(*, bulk: bool, count: int = 3) -> Step:
     world, _, consumer = build(bulk=bulk)
-    world.nodes[0].rig.node.bulk = WholeEvents() if bulk else None
     consumer.session.receive(memoryview(build_confirm_event((1, guid(number), 0) for number in range(count))))
     data = on_its_way(world, 1, 0)
     return Step(world, lambda: world._deliver(1, 0, data), at=0)

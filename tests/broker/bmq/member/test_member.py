@@ -59,7 +59,7 @@ def test_an_operator_has_a_node_go_on_without_the_others(when_ms: int) -> None:
     alone = cluster.processes[1]
     cluster.run(when_ms)
     assert not alone.member.metadata.healed
-    alone.node.set_elector_quorum(1)
+    alone.node.role.set_elector_quorum(1)
     cluster.until(lambda: alone.member.partitions[0].is_primary)
     consumer = cluster.connect(1)
     consumer.read(1, QUEUE)
@@ -122,7 +122,7 @@ def test_an_operator_lets_a_minority_go_on() -> None:
     cluster.domains["strong"] = DomainConfig("strong", Mode.PRIORITY, strong=True)
     cluster.until(lambda: all(each.member.partitions[0].is_healed for each in cluster.processes.values()))
     leader = cluster.leader
-    leader.node.set_elector_quorum(1)
+    leader.node.role.set_elector_quorum(1)
     client = cluster.connect(leader.node_id)
     client.open(1, QUEUE, WRITE | ACK)
     strong = "bmq://strong/q"
@@ -134,7 +134,7 @@ def test_an_operator_lets_a_minority_go_on() -> None:
         client.put(queue_id, guid(queue_id), b"x")
     cluster.run()
     assert [(ack.queue_id, ack.status) for ack in client.acks()] == [(1, AckStatus.SUCCESS)]
-    leader.node.set_elector_quorum(0)
+    leader.node.role.set_elector_quorum(0)
     client.put(1, guid(3), b"x")
     cluster.run()
     assert client.acks() == []
@@ -170,7 +170,7 @@ def test_a_smaller_replication_quorum_lets_go_of_what_waits(copies: int, caplog:
     assert (client.acks(), client.payloads()) == ([], [])
     shard = leader.node.shards[0]
     number = shard.awaiting[0].sequence_number
-    leader.node.set_replication_quorum(copies)
+    leader.node.role.set_replication_quorum(copies)
     cluster.run()
     assert [ack.status for ack in client.acks()] == [AckStatus.SUCCESS]
     assert client.payloads() == [b"1"]
@@ -190,7 +190,7 @@ def test_what_comes_behind_those_that_are_let_go_of_in_slices_needs_no_copies_ei
         client.put(1, guid(number), b"%d" % number)
     cluster.run()
     leader.node.work.amount = leader.node.work.left = 2
-    leader.node.set_replication_quorum(1)
+    leader.node.role.set_replication_quorum(1)
     client.put(1, guid(10), b"10")
     assert leader.node.shards[0].awaiting
     cluster.run()
@@ -204,15 +204,15 @@ def test_a_larger_replication_quorum_waits_for_more(caplog: pytest.LogCaptureFix
     client.put(1, guid(1), b"1")
     cluster.run()
     assert len(client.acks()) == 1
-    leader.node.set_replication_quorum(3)
+    leader.node.role.set_replication_quorum(3)
     client.put(1, guid(2), b"2")
     cluster.run()
     assert client.acks() == []
     # A majority has it for all that.
     assert leader.node.shards[0].kept_number == leader.node.shards[0].awaiting[0].sequence_number
-    leader.node.set_replication_quorum(4)
+    leader.node.role.set_replication_quorum(4)
     assert "there are only 3 nodes: none is acknowledged" in caplog.text
-    leader.node.set_replication_quorum(2)
+    leader.node.role.set_replication_quorum(2)
     cluster.run()
     assert [ack.guid for ack in client.acks()] == [guid(2)]
 
@@ -220,7 +220,7 @@ def test_a_larger_replication_quorum_waits_for_more(caplog: pytest.LogCaptureFix
 def test_the_next_primary_keeps_the_replication_quorum_that_it_was_given() -> None:
     cluster, leader, _ = strong_cluster()
     for process in cluster.processes.values():
-        process.node.set_replication_quorum(1)
+        process.node.role.set_replication_quorum(1)
     cluster.kill(leader.node_id)
     cluster.until(lambda: any(each.member.partitions[0].is_primary for each in cluster.processes.values()))
     client = cluster.connect(cluster.leader.node_id)
@@ -234,7 +234,7 @@ def test_the_next_primary_keeps_the_replication_quorum_that_it_was_given() -> No
 def test_who_is_cut_off_waits_for_a_majority_whatever_the_replication_quorum() -> None:
     """Others may have elected another leader, who knows nothing of what is posted here."""
     cluster, leader, client = strong_cluster()
-    leader.node.set_replication_quorum(1)
+    leader.node.role.set_replication_quorum(1)
     client.open(2, QUEUE, WRITE | ACK)
     for node_id in [each for each in cluster.ids if each != leader.node_id]:
         cluster.kill(node_id)
@@ -247,7 +247,7 @@ def test_who_is_cut_off_waits_for_a_majority_whatever_the_replication_quorum() -
 def test_as_many_agree_as_elect() -> None:
     cluster = members()
     leader = cluster.leader
-    leader.node.set_elector_quorum(4)
+    leader.node.role.set_elector_quorum(4)
     client = cluster.connect(1)
     client.send(
         client._schema_event(ControlMessage(r_id=1, choice=OpenQueue(handle_parameters=handle(1, QUEUE, READ))))
@@ -255,7 +255,7 @@ def test_as_many_agree_as_elect() -> None:
     cluster.run(10_000)
     assert client._pick(ControlMessage) == []
     assert cluster.leader is leader
-    leader.node.set_elector_quorum(0)
+    leader.node.role.set_elector_quorum(0)
     cluster.run()
     (answer,) = client._pick(ControlMessage)
     assert isinstance(answer.choice, OpenQueueResponse)
@@ -475,7 +475,7 @@ def test_a_new_leader_is_active_before_its_queues_are_rebuilt(caplog: pytest.Log
     caplog.clear()
     for node_id in (0, 2):
         cluster.kill(node_id)
-    cluster.processes[1].node.set_elector_quorum(1)
+    cluster.processes[1].node.role.set_elector_quorum(1)
     cluster.until(lambda: cluster.processes[1].member.partitions[0].is_primary)
     at = [
         index
@@ -527,7 +527,7 @@ def test_a_primary_waits_for_what_another_member_has_from_it(caplog: pytest.LogC
 def test_a_primary_gives_up_on_what_nobody_confirms(caplog: pytest.LogCaptureFixture) -> None:
     cluster = members()
     primary, _, _ = held_at_a_replica(cluster, takes_over=False)
-    primary.node.shutdown_timeout_ms = 1000
+    primary.node.configure(replace(primary.node.settings, shutdown_timeout_ms=1000))
     for _ in range(2):
         assert not primary.node.retire()
         assert primary.node.awaits_confirms()

@@ -9,14 +9,16 @@ from datetime import UTC, datetime
 
 import pytest
 
-from broker.bmq.assembly.opening import open_ledger, open_shards
+from broker.bmq.assembly.nodes import make_member, open_store
 from broker.bmq.links.admission import Admission, KnownNode
 from broker.bmq.links.agreement import disagreement, to_features
 from broker.bmq.links.dialing import REDIAL_MS, REDIAL_MS_MAX, REFUSED_MS
 from broker.bmq.links.origins import LookUp, Origins
-from broker.bmq.member.member import Member, MemberConfig
+from broker.bmq.member.member import MemberConfig
 from broker.bmq.member.peers import Peers
-from broker.bmq.node.node import Node
+from broker.bmq.node.node import Basis
+from broker.bmq.node.services import ProcessServices
+from broker.bmq.session.authentication import Authentications
 from broker.bmq.session.credentials import Credentials
 from broker.bmq.session.negotiation import REMOVALS_FEATURE
 from broker.bmq.session.session import Session
@@ -50,34 +52,35 @@ class One:
         look_up: LookUp = lambda host, done: None,
         needs_proof: bool = False,
         credentials: Credentials | None = None,
+        authentications: Authentications | None = None,
     ) -> None:
         directory, self.now = MemoryDirectory(), Now(START_S, 1_000_000)
 
         def make_timestamp(prefix: str) -> str:
             return next_timestamp(prefix, directory.names(), datetime.fromtimestamp(self.now.wall_s, UTC))
 
-        opened = open_shards(directory, 1, node_id, LIMITS, self.now, make_timestamp)
-        ledger = open_ledger(directory, 64 << 10, self.now, make_timestamp, opened)
+        store = open_store(directory, 1, node_id, LIMITS, 64 << 10, self.now, make_timestamp)
         identity = replace(NODE, cluster_name=cluster, node_id=node_id, cluster_features=features)
-        shards = {shard.partition_id: shard for shard, _ in opened}
-        self.node = Node(identity, self.now, lambda name: None, ledger, shards, lambda: bytes(16))
+        services = ProcessServices(authentications or Authentications.open())
+        basis = Basis(identity, self.now, lambda name: None, lambda: bytes(16), services)
         others = [other for other in range(1, nodes + 1) if other != node_id]
-        recovered = {shard.partition_id: state for shard, state in opened}
         self.kept: list[int] = []
-        self.member = Member(
-            self.node,
+        self.node, role = make_member(
+            basis,
+            store,
             others,
             MemberConfig(nodes // 2 + 1),
-            recovered,
             random.Random(node_id).randrange,
             keep_term=self.kept.append,
         )
+        self.member = role.member
         self.dialed: list[int] = []
         ids = range(1, nodes + 1)
         known = {number: KnownNode(f"node{number}", frozenset({f"BASIC_USER-node{number}"})) for number in ids}
         origins = Origins(hosts or dict.fromkeys(ids, "127.0.0.1"), node_id, self.now, look_up)
         admission = Admission(known, origins, needs_proof=needs_proof)
         self.peers = Peers(self.node, self.member, self.dialed.append, admission, credentials)
+        role.attach(self.peers, {number: f"host{number}:30114" for number in ids})
         self.member.start()
         self.peers.start()
 

@@ -19,7 +19,7 @@ FANOUT = "bmq://fanout/q"
 def expire(cluster: Members, keepalive_ms: int = 2000) -> None:
     """Let queues that nobody uses be old enough to go."""
     for process in cluster.processes.values():
-        process.node.keepalive_ms = keepalive_ms
+        process.node.configure(replace(process.node.settings, keepalive_ms=keepalive_ms))
 
 
 def known(cluster: Members) -> list[list[str]]:
@@ -75,7 +75,7 @@ def test_who_opens_a_queue_that_is_going_gets_the_next() -> None:
     client.close(1, QUEUE, WRITE | ACK)
     old = cluster.queue(0, QUEUE)
     assert old is not None
-    cluster.processes[0].node.take_away(old)
+    cluster.processes[0].node.role.take_away(old)
     # The leader has advised it; nobody has acked yet.
     late, here = cluster.connect(1), cluster.connect(0)
     late.open(1, QUEUE, READ)

@@ -30,7 +30,7 @@ QUEUE = "bmq://priority/q"
 
 @pytest.fixture
 def rig() -> Rig:
-    return start()
+    return start(make_door=Guests)
 
 
 def head(kind: EventType, length: int) -> bytes:
@@ -39,7 +39,6 @@ def head(kind: EventType, length: int) -> bytes:
 
 
 def proxy(rig: Rig) -> Client:
-    Guests(rig.node).serve()
     client = Client(rig.node)
     client.negotiate(replace(identity(ClientType.TCPBROKER), cluster_node_id=-1))
     client.take()

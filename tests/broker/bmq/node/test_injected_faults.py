@@ -53,7 +53,9 @@ def story(uri: str = QUEUE, *, waiting: int = 0, **options: object) -> Story:
 
     The consumers have three messages each; `waiting` more have no consumer with room.
     """
-    rig = start(**options)  # type: ignore[arg-type]
+    environment = Environment({}, (), "node", "", lambda name: True)
+    administer = lambda node: Admin(Context(node, environment)).run  # noqa: E731
+    rig = start(administer=administer, make_door=Guests, **options)  # type: ignore[arg-type]
     witness, producer, first, second = (rig.connect() for _ in range(4))
     witness.open(1, OTHER, WRITE | ACK)
     witness.read(2, OTHER)
@@ -144,7 +146,6 @@ def confirm_of_one_app() -> Story:
 def _rejecting(uri: str, rejected_before: int = 0, count: int = 2) -> Story:
     """A proxy has messages that its consumers may not have survived, the first of them so often `rejected_before`."""
     told = story(uri, domains=[*DOMAINS.values(), *MORTAL])
-    Guests(told.rig.node).serve()
     proxy = told.clients["proxy"] = Client(told.rig.node)
     proxy.negotiate(replace(identity(), client_type=ClientType.TCPBROKER, cluster_node_id=-1))
     # It has heard of the node's status.
@@ -270,7 +271,6 @@ def hang_up() -> Story:
 
 def _commanding(told: Story, command: str) -> Story:
     rig = told.rig
-    rig.node.run_command = Admin(Context(rig.node, Environment({}, (), "node", "", lambda name: True))).run
     admin = rig.connect(client_type=ClientType.TCPADMIN)
     told.clients["admin"] = admin
     return by(told, "admin", request(admin, AdminCommand(command=command)))

@@ -216,7 +216,7 @@ def test_whatever_happens_meanwhile(actions: list[tuple[str, int]], amount: int,
             if number % 2:
                 rig.node.disconnect(client.session, "gone")
                 if rig.node.queues[uri].is_idle:
-                    rig.node.take_away(rig.node.queues[uri])
+                    rig.node.role.take_away(rig.node.queues[uri])
         elif kind == "tick":
             shard(rig).tick()
 
@@ -424,7 +424,7 @@ def test_a_queue_that_is_made_and_one_that_goes_meanwhile() -> None:
             assert client.post(3, guid(5000), b"new") is AckStatus.SUCCESS
         if step == 3:
             rig.node.disconnect(client.session, "gone")
-            rig.node.take_away(rig.node.queues[QUEUE])
+            rig.node.role.take_away(rig.node.queues[QUEUE])
 
     slice_by_slice(rig, between)
     again = rig.restart().node

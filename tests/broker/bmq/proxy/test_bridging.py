@@ -37,8 +37,7 @@ class Bridge:
         self.tree.cut(self.links[0])
 
     def come_back(self) -> None:
-        self.root = self.root.restart()
-        Guests(self.root.node).serve()
+        self.root = self.root.restart(make_door=Guests)
         self.tree.rigs.append(self.root)
 
     def restart(self) -> None:

@@ -225,7 +225,7 @@ def test_a_proxy_that_stops() -> None:
     assert it.proxy.node.retire()
     client.put(0, guid(1), b"1")
     assert client.acks() == []
-    it.proxy.proxy.stop()
+    it.proxy.proxy.leave()
     for session in list(it.proxy.node.sessions.values()):
         it.proxy.node.disconnect(session, "the node stops")
     it.tree.run()

@@ -97,7 +97,7 @@ def test_from_a_node(part: int) -> None:
         client.read(1, FANOUT, "foo", 1)
         client.open(2, BROADCAST, WRITE | ACK)
         bad.lower.receive(memoryview(bytearray(damaged(said, Random(seed)))))
-        proxy.node.settle()
+        proxy.node.role.settle()
         ended += bad.lower.state is SessionState.CLOSED
         assert client.session.state is SessionState.RUNNING
         bad.cut()

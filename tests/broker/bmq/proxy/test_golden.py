@@ -44,8 +44,7 @@ CASES = {
 def test_answers(name: str) -> None:
     connection, domain = CASES[name]
     found = {each.rsplit(".", 2)[1]: data for each, data in streams("wire-proxies") if connection in each}
-    rig = start(domains=[domain])
-    Guests(rig.node).serve()
+    rig = start(domains=[domain], make_door=Guests)
     session = rig.node.connect("proxy")
     said = bytearray()
     for event in events_of(found["c2s"]):

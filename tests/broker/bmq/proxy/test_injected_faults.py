@@ -55,11 +55,9 @@ def build(*, bulk: bool) -> tuple[Tree, Below, Link, TreeClient, TreeClient]:
     """A producer and a consumer at a proxy; the consumer has three messages, and nothing is on its way."""
     tree = Tree(dict(DOMAINS))
     root = tree.root()
-    proxy = tree.proxy("proxy")
+    proxy = tree.proxy("proxy", bulk=bulk)
     link = tree.join(proxy, root.node)
     tree.wait(1000)
-    if not bulk:
-        proxy.node.bulk = None
     producer, consumer = tree.client(proxy.node), tree.client(proxy.node)
     producer.open(1, URI, WRITE | ACK)
     consumer.read(1, URI)

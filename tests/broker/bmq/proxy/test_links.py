@@ -10,7 +10,6 @@ from broker.bmq.core.config import NodeIdentity
 from broker.bmq.links.dialing import REDIAL_MS, REDIAL_MS_MAX, REFUSED_MS
 from broker.bmq.links.peer_links import Peer
 from broker.bmq.proxy.links import PENDING_MS, UpstreamLinks
-from broker.bmq.proxy.node import ProxyNode
 from broker.bmq.session.negotiation import NO_NODE_ID, answer_identity
 from broker.bmq.session.session import Session
 from broker.common.clock import Now
@@ -32,7 +31,7 @@ from formats.bmq.wire.event import (
     iter_frames,
     schema_message,
 )
-from tests.broker.bmq.rig import NODE, START_S
+from tests.broker.bmq.rig import NODE, START_S, bare_proxy
 
 LENGTH_MAX = 1 << 30
 ME = replace(NODE, cluster_name="planets", node_id=NO_NODE_ID, upstream_heartbeats_missed_max=2)
@@ -54,7 +53,7 @@ class Upward:
         self.statuses: dict[int, NodeStatus] = {}
         self.active_id: int | None = None
         self.now = Now(START_S, 1_000_000)
-        self.node = ProxyNode(me, self.now, lambda name: None, lambda: bytes(16))
+        self.node = bare_proxy(self.now, me)
         self.dialed: list[int] = []
         self.up: dict[int, Peer] = {}
         self.tell_status: list[bool] = []

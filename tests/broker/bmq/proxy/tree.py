@@ -6,10 +6,11 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field, replace
 from typing import Any
 
+from broker.bmq.assembly.nodes import make_proxy
 from broker.bmq.core.config import DomainConfig, Mode
 from broker.bmq.links.dialing import DialedSession
 from broker.bmq.links.peer_links import PeerLink
-from broker.bmq.node.node import Node
+from broker.bmq.node.node import Basis, Node
 from broker.bmq.proxy.cluster import ProxyCluster
 from broker.bmq.proxy.node import ProxyNode
 from broker.bmq.proxy.proxy import BridgeLimits, Proxy, UpstreamCluster, UpstreamNode
@@ -113,8 +114,7 @@ class Tree:
 
     def root(self) -> Rig:
         """A cluster of one node."""
-        rig = start(domains=self.domains)
-        Guests(rig.node).serve()
+        rig = start(domains=self.domains, make_door=Guests)
         self.rigs.append(rig)
         return rig
 
@@ -122,8 +122,6 @@ class Tree:
         """A cluster of several; the first of them is primary of all."""
         node_ids = tuple(node_ids)
         self.world = World(self.domains.values(), node_ids)
-        for hop in self.world.nodes.values():
-            Guests(hop.rig.node).serve()
         self.world.make_primary(node_ids[0])
         return self.world
 
@@ -133,12 +131,16 @@ class Tree:
         nodes: Iterable[UpstreamNode] = (UpstreamNode(0, "root"),),
         limits: BridgeLimits | None = None,
         data_center: str = "",
+        *,
+        bulk: bool = True,
     ) -> Below:
         now = Now(NODE_START_S, 1_000_000)
         guids = (guid(len(self.proxies) << 24 | number) for number in range(1 << 20))
-        node = ProxyNode(replace(NODE, cluster_name="", process_name=name), now, unknown_domain, guids.__next__)
+        basis = Basis(replace(NODE, cluster_name="", process_name=name), now, unknown_domain, guids.__next__)
         clusters = [UpstreamCluster(CLUSTER, tuple(nodes))]
-        proxy = Proxy(node, clusters, data_center, limits or BridgeLimits(), lambda below: below - 1)
+        node, proxy = make_proxy(basis, clusters, data_center, limits or BridgeLimits(), lambda below: below - 1)
+        if not bulk:
+            node.bulk = None
         proxy.start()
         below = Below(name, node, proxy, now)
         self.proxies.append(below)
@@ -159,7 +161,7 @@ class Tree:
     def run(self) -> None:
         while True:
             for each in self.proxies:
-                each.node.settle()
+                each.node.role.settle()
             if self.world is not None:
                 self.world.run()
             moved = [link.carry() for link in self.links]

@@ -8,6 +8,7 @@ from dataclasses import replace
 import pytest
 
 from broker.bmq.core.config import MessageThrottle
+from broker.bmq.node.services import ProcessServices, QueueSettings
 from broker.bmq.queue.queue import Queue
 from formats.bmq.codes import PropertyType, PutFlag
 from formats.bmq.disk.journal import CONFIRM_RECORD, ConfirmReason, RecordType, scan, select
@@ -15,27 +16,24 @@ from formats.bmq.wire.properties import Property, encode_properties
 from tests.broker.bmq.queue.posting import FANOUT, QUEUE, numbers, post, producing, reading
 from tests.broker.bmq.rig import APPS, DOMAINS, READ, Client, Rig, guid, start
 
+NO_DISTANCE = QueueSettings(MessageThrottle(0, 0, 0, 0))
 
-def limited(attempts: int) -> Rig:
+
+def limited(attempts: int, keep: Callable[[str], str] = lambda text: "/tmp/rejected") -> Rig:
     """A node whose domains allow so many attempts; no message has to keep a distance."""
-    names = ("priority", "fanout", "memory")
-    rig = start(domains=[replace(DOMAINS[name], delivery_attempts_max=attempts) for name in names])
-    rig.node.throttle = MessageThrottle(0, 0, 0, 0)
-    rig.node.keep_rejected = kept(rig)
-    return rig
+    domains = [replace(DOMAINS[name], delivery_attempts_max=attempts) for name in ("priority", "fanout", "memory")]
+    return start(domains=domains, settings=NO_DISTANCE, services=ProcessServices(keep_rejected=keep))
 
 
-FILES: dict[int, list[str]] = {}
+class Files:
+    """Keeps the texts of rejected messages."""
 
+    def __init__(self) -> None:
+        self.texts: list[str] = []
 
-def kept(rig: Rig) -> Callable[[str], str]:
-    texts = FILES[id(rig)] = []
-
-    def keep(text: str) -> str:
-        texts.append(text)
-        return f"/tmp/rejected-{len(texts)}"
-
-    return keep
+    def keep(self, text: str) -> str:
+        self.texts.append(text)
+        return f"/tmp/rejected-{len(self.texts)}"
 
 
 def queue(rig: Rig, uri: str = QUEUE) -> Queue:
@@ -44,7 +42,8 @@ def queue(rig: Rig, uri: str = QUEUE) -> Queue:
 
 @pytest.mark.parametrize("uri", [QUEUE, "bmq://memory/q"])
 def test_a_message_is_delivered_as_often_as_the_domain_allows(uri: str, caplog: pytest.LogCaptureFixture) -> None:
-    rig = limited(3)
+    files = Files()
+    rig = limited(3, files.keep)
     post(producing(rig, uri), 1, 2)
     for _ in range(3):
         consumer = reading(rig, uri, messages_max=1)
@@ -58,7 +57,7 @@ def test_a_message_is_delivered_as_often_as_the_domain_allows(uri: str, caplog: 
     assert f"[GUID: {guid(1).hex().upper()}, appId: __default, subQueueId: 0]" in caplog.text
     assert "Message was transmitted a total of 3 times to consumer(s). " in caplog.text
     assert "Message was dumped in file at location [/tmp/rejected-1] on this machine." in caplog.text
-    (text,) = FILES[id(rig)]
+    (text,) = files.texts
     assert text.startswith("Application Data:\n\n     0:   31 ")
     assert not rig.faults()
     assert rig.node.shards[0].due == (uri == QUEUE)
@@ -95,8 +94,7 @@ def test_a_restart_counts_anew() -> None:
     rig = limited(2)
     post(producing(rig), 1)
     reading(rig).drop()
-    again = rig.restart()
-    again.node.throttle = MessageThrottle(0, 0, 0, 0)
+    again = rig.restart(settings=NO_DISTANCE)
     for _ in range(2):
         consumer = reading(again)
         assert numbers(consumer) == [1]
@@ -121,7 +119,8 @@ def test_each_app_has_its_own_attempts() -> None:
 
 
 def test_the_files_show_properties_and_payload() -> None:
-    rig = limited(1)
+    files = Files()
+    rig = limited(1, files.keep)
     area = encode_properties(
         [
             Property("x", PropertyType.INT32, 0),
@@ -135,7 +134,7 @@ def test_the_files_show_properties_and_payload() -> None:
     flags = PutFlag.ACK_REQUESTED | PutFlag.MESSAGE_PROPERTIES
     producing(rig).put(1, guid(1), area + b"payload\0" * 3, flags=flags, schema_id=1)
     reading(rig).drop()
-    (text,) = FILES[id(rig)]
+    (text,) = files.texts
     assert text.startswith(
         "Message Properties:\n\n"
         '[ b (BINARY) = "0102" c (CHAR) = 1f s (STRING) = "a\\nb" t (BOOL) = true x (INT32) = 0 ]'
@@ -148,12 +147,10 @@ def test_the_files_show_properties_and_payload() -> None:
 
 
 def test_what_cannot_be_read_or_written_still_goes(caplog: pytest.LogCaptureFixture) -> None:
-    rig = limited(1)
-
     def full_disk(text: str) -> str:
         raise OSError(28, "No space left on device")
 
-    rig.node.keep_rejected = full_disk
+    rig = limited(1, full_disk)
     producer = producing(rig)
     producer.put(1, guid(1), b"no properties", flags=PutFlag.ACK_REQUESTED | PutFlag.MESSAGE_PROPERTIES)
     reading(rig).drop()
@@ -163,16 +160,17 @@ def test_what_cannot_be_read_or_written_still_goes(caplog: pytest.LogCaptureFixt
 
 
 def test_a_flood_of_them_does_not_fill_the_disk() -> None:
-    rig = limited(1)
+    files = Files()
+    rig = limited(1, files.keep)
     producer = producing(rig)
     post(producer, *range(20))
     reading(rig).drop()
     assert not queue(rig).messages
-    assert len(FILES[id(rig)]) == 1
+    assert len(files.texts) == 1
     rig.wait(20_000)
     post(producer, 30)
     reading(rig).drop()
-    assert len(FILES[id(rig)]) == 2
+    assert len(files.texts) == 2
 
 
 # -- distance
@@ -180,8 +178,8 @@ def test_a_flood_of_them_does_not_fill_the_disk() -> None:
 
 def poisoned(attempts: int, throttle: MessageThrottle) -> tuple[Rig, Client]:
     """Three messages, the first two of which were with a consumer that is gone."""
-    rig = start(domains=[replace(DOMAINS["priority"], delivery_attempts_max=attempts)])
-    rig.node.throttle = throttle
+    domains = [replace(DOMAINS["priority"], delivery_attempts_max=attempts)]
+    rig = start(domains=domains, settings=QueueSettings(throttle))
     rig.now.ms += 100_000
     producer = producing(rig)
     post(producer, 1, 2, 3)

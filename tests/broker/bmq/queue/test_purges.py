@@ -81,7 +81,7 @@ def test_a_queue_that_was_purged_can_go_before_all_is_cleared_away() -> None:
     for session in list(rig.node.sessions.values()):
         rig.node.disconnect(session, "gone")
     purge(queue)
-    rig.node.take_away(queue)
+    rig.node.role.take_away(queue)
     assert QUEUE not in rig.node.queues
     rig.node.work.finish()
     assert rig.node.shards[0].due == 0

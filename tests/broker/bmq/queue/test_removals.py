@@ -193,7 +193,7 @@ def test_whoever_is_healed_is_told_what_can_be_read() -> None:
 
 def test_an_hour_is_an_hour() -> None:
     rig = begin(window_ms=3_600_000)
-    rig.node.keepalive_ms = 100_000_000  # a queue that goes is another when it comes back
+    rig.configure(keepalive_ms=100_000_000)  # a queue that goes is another when it comes back
     pass_on(rig, 1, 2)
     rig.node.shards[0].roll_over()
     for number in range(3, 6):
@@ -209,7 +209,7 @@ def test_an_hour_is_an_hour() -> None:
 @pytest.mark.slow
 def test_what_nobody_asks_for_any_longer_goes() -> None:
     rig = begin()
-    rig.node.keepalive_ms = 100_000_000
+    rig.configure(keepalive_ms=100_000_000)
     sizes = []
     for part in range(8):
         pass_on(rig, *range(part * 700, part * 700 + 700))

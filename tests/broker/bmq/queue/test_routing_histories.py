@@ -167,7 +167,7 @@ def has_room(group: Group) -> bool:
 
 def run(uri: str, apps: tuple[str, ...], steps: list[tuple[str, int, tuple[Wanted, ...]]], attempts: int = 0) -> None:
     rig = start(domains=[replace(config, delivery_attempts_max=attempts) for config in DOMAINS.values()])
-    rig.node.throttle = MessageThrottle(0, 0, 0, 0)
+    rig.configure(throttle=MessageThrottle(0, 0, 0, 0))
     history = History(uri, apps, rig)
     for step in steps:
         history.apply(*step)

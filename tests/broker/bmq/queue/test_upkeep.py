@@ -451,7 +451,7 @@ def test_a_queue_has_no_more_producers_and_consumers_than_it_may() -> None:
 
 def test_a_queue_that_nobody_uses_is_deleted_after_a_while() -> None:
     rig = start()
-    rig.node.keepalive_ms = 10_000
+    rig.configure(keepalive_ms=10_000)
     client = rig.connect()
     client.open(1, QUEUE, READ | WRITE)
     client.open(2, FANOUT, WRITE)

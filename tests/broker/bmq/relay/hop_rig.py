@@ -15,12 +15,18 @@ from broker.bmq.core.config import DomainConfig, Mode
 from broker.bmq.core.ledger import ClusterState, app_infos
 from broker.bmq.core.messages import Content
 from broker.bmq.links.requests import Requests
-from broker.bmq.member.queues import ClusterQueues
+from broker.bmq.member.queues import ClusterQueues, StoreRead
+from broker.bmq.node.node import Node
+from broker.bmq.node.single import SingleNode
 from broker.bmq.partition.shard import Shard
+from broker.bmq.queue.domains import Domain
 from broker.bmq.queue.handles import Refusal
+from broker.bmq.queue.queue_requests import Opened
+from broker.bmq.relay.bulk import WholeEvents
+from broker.bmq.relay.guests import Guests
 from broker.bmq.store.recovery import Recovered
 from formats.bmq.control import ber
-from formats.bmq.control.messages import ControlMessage, QueueInfo
+from formats.bmq.control.messages import ControlMessage, QueueHandleParameters, QueueInfo
 from formats.bmq.disk.keys import DEFAULT_APP_KEY, derive_key
 from formats.bmq.wire.event import EventType, iter_frames, schema_message
 from formats.schema import Buffer
@@ -81,6 +87,22 @@ class Links:
         return 0
 
 
+class HopRole(SingleNode):
+    """The role of one node: its queues are placed as a member places them, and all else is as with a single node."""
+
+    def __init__(
+        self, node: Node, links: Links, places: Places, read: StoreRead, has_copy: Callable[[int], bool]
+    ) -> None:
+        super().__init__(node, Guests(node))
+        self.links = links
+        self.requests = Requests(links, node.now, node.timers)
+        self.queues = ClusterQueues(node, links, self.requests, places, read, has_copy)
+        self.bulk = WholeEvents()
+
+    def place(self, name: str, domain: Domain, parameters: QueueHandleParameters, opened: Opened) -> None:
+        self.queues.place(name, domain, parameters, opened)
+
+
 @dataclass
 class Hop:
     """One node."""
@@ -94,7 +116,8 @@ class Hop:
 class World:
     """`nodes` by id. After what a test does, `run` lets everything happen that follows from it."""
 
-    def __init__(self, domains: Iterable[DomainConfig], node_ids: Iterable[int] = (0, 1)) -> None:
+    def __init__(self, domains: Iterable[DomainConfig], node_ids: Iterable[int] = (0, 1), *, bulk: bool = True) -> None:
+        self.bulk = bulk  # whether nodes take whole events
         self.domains = {config.name: config for config in domains}
         self.ids = tuple(node_ids)
         self.places = Places()
@@ -105,19 +128,26 @@ class World:
         self.wire: list[tuple[int, int, bytes]] = []  # all that was sent: from, to, bytes
         self.does_slices = False  # between what is carried over
         for node_id in self.ids:
-            self._add(node_id, start(domains=self.domains))
+            self._add(node_id)
         for one in self.ids:
             for other in self.ids:
                 if one < other:
                     self.join(one, other)
 
-    def _add(self, node_id: int, rig: Rig) -> None:
-        rig.node.ledger.state.queues = self.places.state.queues
+    def _add(self, node_id: int) -> None:
         links = Links(node_id, tuple(each for each in self.ids if each != node_id))
-        requests = Requests(links, rig.now, rig.node.timers)
-        read = self._read
-        queues = ClusterQueues(rig.node, links, requests, self.places, read, lambda _: node_id not in self.uncopied)
-        self.nodes[node_id] = Hop(rig, links, requests, queues)
+
+        def make_role(node: Node) -> HopRole:
+            role = HopRole(node, links, self.places, self._read, lambda _: node_id not in self.uncopied)
+            if not self.bulk:
+                role.bulk = None
+            return role
+
+        rig = start(domains=self.domains, make_role=make_role)
+        rig.node.ledger.state.queues = self.places.state.queues
+        role = rig.node.role
+        assert isinstance(role, HopRole)
+        self.nodes[node_id] = Hop(rig, links, role.requests, role.queues)
 
     def _read(self, partition_id: int, key: bytes, guid: bytes) -> Content | None:
         for hop in self.nodes.values():

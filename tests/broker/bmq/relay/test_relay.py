@@ -400,7 +400,7 @@ def test_a_domain_whose_mode_and_storage_do_not_go_together(world: World) -> Non
 def test_an_upstream_that_does_not_answer(world: World) -> None:
     """The client hears of it in the time that is configured; what opens too late is closed again."""
     world.make_primary(None)
-    world.nodes[1].rig.node.open_timeout_ms = 1_000
+    world.nodes[1].rig.configure(open_timeout_ms=1_000)
     client = world.client(1)
     opening = OpenQueue(handle_parameters=handle(0, QUEUE, READ | WRITE | ACK))
     client.send(client._schema_event(ControlMessage(r_id=1, choice=opening)))

@@ -20,9 +20,7 @@ from tests.broker.bmq.rig import WRITE, Client, Rig, handle, identity, start
 
 @pytest.fixture
 def rig() -> Rig:
-    rig = start()
-    rig.node.run_command = lambda command, source: (0, f"{command} from {source}")
-    return rig
+    return start(administer=lambda node: lambda command, source: (0, f"{command} from {source}"))
 
 
 def administrator(rig: Rig, encoding: EncodingType = EncodingType.BER) -> Client:

@@ -6,6 +6,7 @@ from collections.abc import Callable
 
 import pytest
 
+from broker.bmq.node.services import ProcessServices
 from broker.bmq.session.authentication import (
     AnonymousAuthenticator,
     Authentications,
@@ -59,11 +60,10 @@ class Slow:
 
 
 def node(anonymous: Credential | None = EVERYBODY, slow: Slow | None = None) -> Rig:
-    rig = start()
-    rig.node.authentications = Authentications([BASIC, AnonymousAuthenticator(), *([slow] if slow else [])], anonymous)
+    authentications = Authentications([BASIC, AnonymousAuthenticator(), *([slow] if slow else [])], anonymous)
     if slow:
-        rig.node.authentications.run_blocking = slow.keep
-    return rig
+        authentications.attach(slow.keep)
+    return start(services=ProcessServices(authentications))
 
 
 def request(mechanism: str, data: bytes | None, encoding: EncodingType = EncodingType.BER) -> bytes:
@@ -151,8 +151,8 @@ def negotiation() -> bytes:
 
 
 def test_authenticator_that_lets_nobody_pass() -> None:
-    rig = start()
-    rig.node.authentications = Authentications([AnonymousAuthenticator(should_pass=False)], EVERYBODY)
+    nobody = Authentications([AnonymousAuthenticator(should_pass=False)], EVERYBODY)
+    rig = start(services=ProcessServices(nobody))
     client = Client(rig.node)
     client.send(negotiation())
     assert client.session.finished

@@ -6,7 +6,8 @@ from dataclasses import replace
 
 import pytest
 
-from broker.bmq.proxy.node import ProxyNode
+from broker.bmq.node.node import unadministered
+from broker.bmq.node.services import ProcessServices, RunCommand
 from broker.bmq.relay.guests import Guests
 from broker.bmq.session.authentication import Authentications, BasicAuthenticator, Credential
 from broker.bmq.session.authorization import (
@@ -42,7 +43,7 @@ from formats.bmq.control.messages import (
     StatusCategory,
 )
 from formats.bmq.wire.event import build_schema_event
-from tests.broker.bmq.rig import ACK, NODE, READ, START_S, WRITE, Client, Rig, guid, identity, start
+from tests.broker.bmq.rig import ACK, READ, START_S, WRITE, Client, Rig, bare_proxy, guid, identity, start
 
 ANONYMOUS = Who("anonymous", "ANONYMOUS")
 ANN = Who("BASIC_USER-ann", "BASIC")
@@ -166,10 +167,9 @@ class Recorder:
         return self.answer  # type: ignore[return-value]
 
 
-def node(authorizer: Authorizer) -> Rig:
-    rig = start(authorizations=Authorizations(authorizer))
-    Guests(rig.node).serve()
-    return rig
+def node(authorizer: Authorizer, authentications: Authentications | None = None, run: RunCommand | None = None) -> Rig:
+    services = ProcessServices(authentications or Authentications.open(), Authorizations(authorizer))
+    return start(services=services, administer=unadministered if run is None else lambda node: run, make_door=Guests)
 
 
 @pytest.mark.parametrize("who", [identity(), ADMIN, PROXY, MEMBER])
@@ -190,8 +190,8 @@ def test_an_authorizer_that_fails_allows_nothing(answer: object) -> None:
 
 def test_an_authorizer_is_asked_about_each_thing_once_with_the_principal_and_the_mechanism() -> None:
     recorder = Recorder()
-    rig = node(recorder)
-    rig.node.authentications = Authentications([BasicAuthenticator({"ann": "x"})], Credential("BASIC", b"ann:x"))
+    users = [BasicAuthenticator({"ann": "x"})]
+    rig = node(recorder, Authentications(users, Credential("BASIC", b"ann:x")))
     client = rig.connect()
     client.open(1, "bmq://priority/q", WRITE | ACK)
     client.open(2, "bmq://fanout/q", READ, "foo", 1)
@@ -247,14 +247,13 @@ def test_each_command_of_an_administrator_may_be_refused() -> None:
             super().authorize(action, who)
             return action in (ConnectAdmin(), ExecuteAdminCommand("HELP"))
 
-    rig = node(authorizer := Curious())
     commands: list[str] = []
 
     def run(command: str, source: str) -> tuple[int, str]:
         commands.append(command)
         return 0, "done"
 
-    rig.node.run_command = run
+    rig = node(authorizer := Curious(), run=run)
     client = Client(rig.node)
     client.negotiate(ADMIN)
     assert client.ask(AdminCommand(command="HELP")) == AdminCommandResponse(text="done")
@@ -275,7 +274,7 @@ def test_whoever_shows_a_certificate_is_those_whom_it_names(names: tuple[str, ..
 
 
 def test_a_proxy_decides_for_the_clients_that_are_connected_to_it() -> None:
-    proxy = ProxyNode(NODE, Now(START_S, 1_000_000), lambda name: None, lambda: bytes(16), DENY_ALL)
+    proxy = bare_proxy(Now(START_S, 1_000_000), services=ProcessServices(authorizations=DENY_ALL))
     client = Client(proxy)
     assert client.negotiate(identity()).result.category is StatusCategory.REFUSED
     assert client.session.finished

@@ -34,9 +34,7 @@ def connected(rig: Rig, who: ClientIdentity) -> Client:
 
 
 def node(me: NodeIdentity) -> Rig:
-    rig = start(identity=me)
-    Guests(rig.node).serve()
-    return rig
+    return start(identity=me, make_door=Guests)
 
 
 @pytest.mark.parametrize(

@@ -1,0 +1,117 @@
+"""Nodes put together: the program, the tests' rigs and the simulator all make theirs here.
+
+What only some nodes are made of, members of clusters and proxies, is imported as they are made: the others are ready
+the sooner.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from typing import TYPE_CHECKING, NamedTuple
+
+from broker.bmq.assembly.opening import open_ledger, open_shards
+from broker.bmq.core.ledger import Ledger
+from broker.bmq.node.node import Basis, Node
+from broker.bmq.node.role import ClosedDoor, Door
+from broker.bmq.node.single import SingleNode
+from broker.bmq.partition.shard import Shard
+from broker.bmq.proxy.limits import BridgeLimits
+from broker.bmq.relay.guests import Guests
+from broker.bmq.store.partition_files import PartitionLimits
+from broker.bmq.store.recovery import Recovered
+from broker.common.clock import Now
+from broker.common.files import Directory
+
+if TYPE_CHECKING:
+    from broker.bmq.member.member import MemberConfig
+    from broker.bmq.member.role import MemberRole
+    from broker.bmq.proxy.node import ProxyNode
+    from broker.bmq.proxy.proxy import Proxy, UpstreamCluster
+
+__all__ = ["Store", "make_member", "make_node", "make_proxy", "open_store"]
+
+
+class Store(NamedTuple):
+    """The partitions of a node and its ledger, open. `recovered` may be cleared once the node is made."""
+
+    shards: dict[int, Shard]
+    ledger: Ledger
+    recovered: dict[int, Recovered]
+
+
+def open_store(
+    directory: Directory,
+    num_partitions: int,
+    node_id: int,
+    limits: PartitionLimits,
+    ledger_size_max: int,
+    now: Now,
+    make_timestamp: Callable[[str], str],
+    *,
+    outlives_power: bool = False,
+    heals: bool = False,
+) -> Store:
+    """Open a node's store; see `open_shards` and `open_ledger`, also for what they raise."""
+    opened = open_shards(
+        directory, num_partitions, node_id, limits, now, make_timestamp, outlives_power=outlives_power, heals=heals
+    )
+    ledger = open_ledger(
+        directory, ledger_size_max, now, make_timestamp, opened, outlives_power=outlives_power, heals=heals
+    )
+    shards = {shard.partition_id: shard for shard, _ in opened}
+    return Store(shards, ledger, {shard.partition_id: recovered for shard, recovered in opened})
+
+
+def make_node(basis: Basis, store: Store, make_door: Callable[[Node], Door] | None = Guests) -> Node:
+    """Make a node that is a cluster of one, and have it serve all partitions; without `make_door` it has no proxies."""
+
+    def make_role(node: Node) -> SingleNode:
+        return SingleNode(node, ClosedDoor() if make_door is None else make_door(node))
+
+    node = Node(basis, store.ledger, store.shards, make_role)
+    node.start(store.recovered)
+    return node
+
+
+def make_member(
+    basis: Basis,
+    store: Store,
+    other_ids: Iterable[int],
+    config: MemberConfig,
+    random_below: Callable[[int], int],
+    term: int = 0,
+    keep_term: Callable[[int], None] = lambda term: None,
+    describe: Callable[[int], str] | None = None,
+    on_available: Callable[[], None] = lambda: None,
+) -> tuple[Node, MemberRole]:
+    """Make a node that is a member of a cluster of several, and its role; see `Member`."""
+    from broker.bmq.member.member import Member, described
+    from broker.bmq.member.role import MemberRole
+
+    def make_role(node: Node) -> MemberRole:
+        shown = describe or described
+        return MemberRole(
+            node,
+            Member(node, other_ids, config, store.recovered, random_below, term, keep_term, shown, on_available),
+        )
+
+    node = Node(basis, store.ledger, store.shards, make_role)
+    assert isinstance(node.role, MemberRole)
+    return node, node.role
+
+
+def make_proxy(
+    basis: Basis,
+    clusters: Iterable[UpstreamCluster],
+    data_center: str,
+    limits: BridgeLimits,
+    random_below: Callable[[int], int],
+    on_available: Callable[[], None] = lambda: None,
+) -> tuple[ProxyNode, Proxy]:
+    """Make a node that is a proxy, and its role; see `Proxy`."""
+    from broker.bmq.proxy.node import ProxyNode
+    from broker.bmq.proxy.proxy import Proxy
+
+    node = ProxyNode(basis, lambda node: Proxy(node, clusters, data_center, limits, random_below, on_available))
+    assert isinstance(node.role, Proxy)
+    return node, node.role

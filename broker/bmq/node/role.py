@@ -1,0 +1,116 @@
+"""The services that a node needs of its part in the cluster: alone, as a member of several, or as a proxy to clusters.
+
+There is one role to a node for all its life: `Node` has it made at the end of its own construction. Nothing is
+assigned to either from outside afterwards.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Protocol
+
+from broker.bmq.core.cluster_view import ClusterView, CopiedMessage, ProxyView
+from broker.bmq.core.config import DomainConfig
+from broker.bmq.queue.domains import Domain
+from broker.bmq.queue.queue import Queue
+from broker.bmq.queue.queue_requests import Opened
+from broker.bmq.session.session import Session
+from broker.bmq.session.session_ports import BrokerPeer, Bulk
+from formats.bmq.control.messages import ClientIdentity, QueueHandleParameters
+
+__all__ = ["ClosedDoor", "Door", "Role"]
+
+
+class Door(Protocol):
+    """Admits the brokers below a node, and sees them off when the node is to stop."""
+
+    def admit(self, session: Session, identity: ClientIdentity) -> BrokerPeer | str | None:
+        """See `broker.bmq.session.session.Host`."""
+        ...
+
+    def retire(self) -> bool:
+        """Announce that the node is about to stop; return True once all brokers below are ready for it."""
+        ...
+
+
+class ClosedDoor:
+    """Admits no brokers."""
+
+    def admit(self, session: Session, identity: ClientIdentity) -> str:
+        return f"{identity.client_type.name} connections are not supported"
+
+    def retire(self) -> bool:
+        return True
+
+
+class Role(Door, Protocol):
+    """The part of a node in its cluster."""
+
+    @property
+    def is_proxy(self) -> bool: ...
+
+    @property
+    def bulk(self) -> Bulk | None:
+        """Takes whole events for queues whose primary is elsewhere; None if there are no such queues."""
+        ...
+
+    # -- queues
+
+    def place(self, name: str, domain: Domain, parameters: QueueHandleParameters, opened: Opened) -> None:
+        """Find the place of a queue to be opened, by its URI, its domain and the request, and open it there.
+
+        `opened` is called once, at once or later. Raises `Refusal` instead if the queue cannot be opened.
+        """
+        ...
+
+    def take_away(self, queue: Queue) -> None:
+        """Delete an unused queue, in the ledger at first."""
+        ...
+
+    def renew_apps(self, config: DomainConfig) -> None:
+        """Sync the apps of a domain's queues with those that it names, in the ledger at first."""
+        ...
+
+    # -- steps and the end
+
+    def settle(self) -> bool:
+        """End a step, before links are sent to; return True if more can be done at once."""
+        ...
+
+    def retire(self) -> bool:
+        """Prepare the stop; called repeatedly, until it returns True because others have taken over."""
+        ...
+
+    def awaits_confirms(self) -> bool:
+        """Return True while the stop waits for confirms of messages that were delivered from here."""
+        ...
+
+    def leave(self) -> None:
+        """Stop taking part: the last thing before all links end."""
+        ...
+
+    # -- administration
+
+    def set_elector_quorum(self, quorum: int) -> None:
+        """Set the number of nodes that elect a leader, 0 for the configured one."""
+        ...
+
+    def set_replication_quorum(self, quorum: int) -> None:
+        """Set the number of nodes that must have a message of strong consistency."""
+        ...
+
+    def cluster_view(self) -> ClusterView | None:
+        """Return a member's view of its cluster; None in a cluster of one and at a proxy."""
+        ...
+
+    def copied(self, partition_id: int) -> Mapping[bytes, tuple[int, int]] | None:
+        """Count messages and bytes of a partition's replica by queue key; None if this node serves it itself."""
+        ...
+
+    def list_copied(self, partition_id: int, queue_key: bytes, first: int, count: int) -> Sequence[CopiedMessage]:
+        """List messages of a queue in a partition's replica: from the number `first` on, at most `count`."""
+        ...
+
+    def proxy_view(self, name: str) -> ProxyView | None:
+        """Return a proxy's view of the cluster `name`; None for an unknown one, and at other nodes."""
+        ...
