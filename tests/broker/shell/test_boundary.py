@@ -191,7 +191,7 @@ def test_a_command_that_fails_ends_nothing(rig: Rig) -> None:
 
 
 def _settle(rig: Rig, patch: pytest.MonkeyPatch) -> None:
-    patch.setattr(rig.node, "settle", fail_with(KeyError("x")))
+    patch.setattr(rig.node.role, "settle", fail_with(KeyError("x")))
 
 
 def _sync(rig: Rig, patch: pytest.MonkeyPatch) -> None:
