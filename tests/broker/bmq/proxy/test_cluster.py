@@ -432,7 +432,7 @@ def test_posts_to_a_broadcast_queue_wait_for_the_answer_about_its_consumers() ->
     while not any(isinstance(each, ConfigureStream) for each in requests_on(link.up)):
         asked += 1
         assert asked < 100
-        it.proxy.node.settle()
+        it.proxy.node.role.settle()
         link.carry()
         if not any(isinstance(each, ConfigureStream) for each in requests_on(link.up)):
             it.world.run()
