@@ -9,6 +9,8 @@ from pathlib import Path
 from crc32c import crc32c
 
 from broker.bmq.core.messages import Content
+from broker.bmq.node.node import Node
+from broker.bmq.node.role import Role
 from broker.bmq.queue.queue import Queue, Subscription
 from broker.bmq.relay.relay import RelayQueue
 from broker.bmq.relay.upstream import UpstreamState
@@ -42,10 +44,9 @@ class _Hops(World):
         super().__init__(DOMAINS)
         self.make_primary(0)
 
-    def _add(self, node_id: int, rig: Rig) -> None:
-        rig.stop()
+    def _start(self, node_id: int, make_role: Callable[[Node], Role]) -> Rig:
         directory = open_directory(self._folder / str(node_id))
-        super()._add(node_id, start(directory, domains=self.domains, limits=self._limits))
+        return start(directory, domains=self.domains, limits=self._limits, make_role=make_role)
 
 
 class HopBench:

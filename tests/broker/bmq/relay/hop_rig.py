@@ -17,6 +17,7 @@ from broker.bmq.core.messages import Content
 from broker.bmq.links.requests import Requests
 from broker.bmq.member.queues import ClusterQueues, StoreRead
 from broker.bmq.node.node import Node
+from broker.bmq.node.role import Role
 from broker.bmq.node.single import SingleNode
 from broker.bmq.partition.shard import Shard
 from broker.bmq.queue.domains import Domain
@@ -143,11 +144,15 @@ class World:
                 role.bulk = None
             return role
 
-        rig = start(domains=self.domains, make_role=make_role)
+        rig = self._start(node_id, make_role)
         rig.node.ledger.state.queues = self.places.state.queues
         role = rig.node.role
         assert isinstance(role, HopRole)
         self.nodes[node_id] = Hop(rig, links, role.requests, role.queues)
+
+    def _start(self, node_id: int, make_role: Callable[[Node], Role]) -> Rig:
+        """Begin a node on an empty folder of its own."""
+        return start(domains=self.domains, make_role=make_role)
 
     def _read(self, partition_id: int, key: bytes, guid: bytes) -> Content | None:
         for hop in self.nodes.values():
