@@ -216,7 +216,6 @@ class Member:
         return not any(self.metadata.primary_of(each)[0] == self.links.own_id for each in self.partitions)
 
     def awaits_confirms(self) -> bool:
-        """See `Role`."""
         return self._last_confirms.awaited()
 
     def stop(self) -> None:
