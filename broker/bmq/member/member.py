@@ -17,6 +17,7 @@ from broker.bmq.core.received import received
 from broker.bmq.links.peer_links import Peer, PeerLinks
 from broker.bmq.links.requests import Requests
 from broker.bmq.member.copies import risk_of_copies
+from broker.bmq.member.names import described
 from broker.bmq.member.queue_upkeep import QueueUpkeep
 from broker.bmq.member.queues import ClusterQueues
 from broker.bmq.node.node import Node
@@ -71,11 +72,6 @@ class MemberConfig:
     quorum: int
     spread: bool = False
     times: ElectionTimes = field(default_factory=ElectionTimes)
-
-
-def described(node_id: int) -> str:
-    """Return the displayed name of a node whose name is unknown."""
-    return f"[node{node_id}, {node_id}]"
 
 
 class Member:
