@@ -32,7 +32,7 @@ from broker.bmq.core.config import DomainConfig
 from broker.bmq.node.node import Domain
 from broker.bmq.queue.handles import Handle
 from broker.bmq.queue.queue import App, Queue, Stream, Subscription, Usage
-from broker.bmq.queue.routing import Group
+from broker.bmq.queue.routing import LOW_DIVISOR, Group
 from broker.bmq.session.session import Session
 from formats.bmq.codes import DEFAULT_APP_ID, QueueFlag
 from formats.bmq.control.messages import (
@@ -204,8 +204,8 @@ def _sub_stream(stream: Stream) -> QueueHandleSubStream:
 
 
 def _monitor(subscription: Subscription) -> UsageMonitor:
-    messages_state = _state(subscription.messages_left, subscription.messages_low)
-    bytes_state = _state(subscription.bytes_left, subscription.bytes_low)
+    messages_state = _state(subscription.messages_left, subscription.messages_max)
+    bytes_state = _state(subscription.bytes_left, subscription.bytes_max)
     return UsageMonitor(
         state=max(messages_state, bytes_state, key=STATES.index),
         messages_state=messages_state,
@@ -221,11 +221,11 @@ def _monitor(subscription: Subscription) -> UsageMonitor:
     )
 
 
-def _state(left: int, low: int) -> str:
-    """Return the state of a limit, of which so much is left; it is full until `low` is."""
+def _state(left: int, limit: int) -> str:
+    """Return the state of a limit, of which so much is left."""
     if left <= 0:
         return "STATE_FULL"
-    return "STATE_HIGH_WATERMARK" if left <= low else "STATE_NORMAL"
+    return "STATE_HIGH_WATERMARK" if left <= limit // LOW_DIVISOR else "STATE_NORMAL"
 
 
 # -- routing

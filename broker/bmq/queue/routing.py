@@ -18,9 +18,9 @@ from broker.bmq.core.statistics import QueueStatistics
 from broker.bmq.store.chunked import Chunked
 from formats.bmq.expressions import Expression, ExpressionError, Values, compile_expression
 
-__all__ = ["App", "Group", "Stream", "Subscription"]
+__all__ = ["LOW_DIVISOR", "App", "Group", "Stream", "Subscription"]
 
-# A full subscription gets more when so much of its limit is left: what ceil(0.8 * limit) leaves.
+# A client's full subscription gets more when this part of its limit is left: what ceil(0.8 * limit) leaves.
 LOW_DIVISOR = 5
 
 # The time of a stream's last message if there was none, or if the next may be sent at once.
@@ -30,9 +30,13 @@ NEVER_MS = -(1 << 62)
 class Subscription:
     """One subscription of a stream: its remaining limits count down as messages are sent, and up as they are confirmed.
 
-    One that has reached a limit gets nothing more until only four fifths of it are unconfirmed: what is confirmed until
-    then is in `messages_freed` and `bytes_freed`, which are 0 while there is room. `messages_low` and `bytes_low` are
-    what must be left of each limit.
+    A client's that has reached a limit gets nothing more until only four fifths of it are unconfirmed: what is
+    confirmed until then is in `messages_freed` and `bytes_freed`, which are 0 while there is room. `messages_low` and
+    `bytes_low` are what must be left of each limit.
+
+    A broker's limits are the sums of its consumers', and each confirm makes room. Held to four fifths of the sum, a
+    consumer that has more than that and confirms nothing would keep all others there waiting for as long as it lives.
+    The broker holds each of its consumers to the rule, and keeps what none of them may have yet.
 
     `text` is its expression, empty for all messages; `count` is the number of messages in a row in its turn.
     """
@@ -71,7 +75,10 @@ class Subscription:
         self.messages_max = self.messages_left = messages_max
         self.bytes_max = self.bytes_left = bytes_max
         self.messages_freed = self.bytes_freed = 0
-        self.messages_low, self.bytes_low = messages_max // LOW_DIVISOR, bytes_max // LOW_DIVISOR
+        if stream.sink.takes_all:
+            self.messages_low = self.bytes_low = 0
+        else:
+            self.messages_low, self.bytes_low = messages_max // LOW_DIVISOR, bytes_max // LOW_DIVISOR
         self.text = text
         self.count = self.turns_left = count
         self.group: Group | None = None

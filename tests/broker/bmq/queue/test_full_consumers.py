@@ -140,13 +140,10 @@ def test_what_a_hop_has_no_taker_for_goes_out_as_consumers_confirm() -> None:
     post(producer, 0, 100)
     held = [numbers(consumer) for consumer in consumers]
     assert [len(each) for each in held] == [10] * 10
-    for consumer, mine, count in zip(consumers, held, [1] * 8 + [2, 9], strict=True):
+    for consumer, mine, count in zip(consumers, held, [1] * 8 + [2, 10], strict=True):
         consumer.confirm(0, *(guid(number) for number in mine[:count]))
         del mine[:count]
     post(producer, 100, 20)
-    # At the root 81 are unconfirmed.
-    assert [numbers(consumer) for consumer in consumers] == [[]] * 10
-    consumers[9].confirm(0, guid(held[9].pop()))
     came = [numbers(consumer) for consumer in consumers]
     assert [len(each) for each in came] == [0] * 8 + [2, 10]
     (app,) = proxy.node.queues[URI].apps.values()
@@ -164,6 +161,31 @@ def test_what_a_hop_has_no_taker_for_goes_out_as_consumers_confirm() -> None:
         consumer.confirm(0, *(guid(number) for number in numbers(consumer)))
     assert not root.node.queues[URI].messages
     assert not proxy.node.queues[URI].messages
+
+
+def test_a_hung_consumer_keeps_no_other_at_its_hop_waiting() -> None:
+    """One consumer has more than four fifths of what all at the proxy may have, and confirms none of it."""
+    tree = Tree({DOMAIN.name: DOMAIN})
+    root = tree.root()
+    proxies = [tree.proxy(name) for name in ("near", "far")]
+    tree.join(proxies[0], root.node)
+    tree.join(proxies[1], proxies[0].node)
+    producer = tree.client(root.node)
+    producer.open(0, URI, WRITE | ACK)
+    hung, live = (tree.client(proxies[1].node) for _ in range(2))
+    hung.read(0, URI, messages_max=90)
+    live.read(0, URI, messages_max=10)
+    post(producer, 0, 160)
+    assert len(numbers(hung)) == 90
+    for _ in range(7):
+        held = numbers(live)
+        assert len(held) == 10
+        live.confirm(0, guid(held.pop()))
+        assert numbers(live) == []
+        live.confirm(0, *map(guid, held))
+    assert numbers(live) == []
+    assert numbers(hung) == []
+    assert len(root.node.queues[URI].messages) == 90
 
 
 class Monitor:
