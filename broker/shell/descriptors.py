@@ -1,7 +1,8 @@
 """File descriptors: their limit, and the limit of connections derived from it.
 
 Descriptors must be left for files that the store opens later (a rollover's files, the next ledger, a folder), and for
-links that this broker dials. Incoming connections are therefore refused before descriptors run out.
+links that this broker dials. Incoming connections are therefore refused before descriptors run out, and so are files of
+which clients can have any number made.
 """
 
 from __future__ import annotations
@@ -10,7 +11,15 @@ import logging
 import resource
 from pathlib import Path
 
-__all__ = ["Refusals", "connections_max", "descriptors_in_use", "raise_limit"]
+__all__ = [
+    "DESCRIPTORS_PER_FILE",
+    "Refusals",
+    "connections_max",
+    "descriptors_in_use",
+    "mapped_files_max",
+    "mappings_max",
+    "raise_limit",
+]
 
 log = logging.getLogger("broker.server")
 
@@ -18,6 +27,15 @@ log = logging.getLogger("broker.server")
 RESERVE = 64
 # Files that a partition opens while its old ones are still open, for a rollover or to heal.
 FILES_PER_PARTITION = 4
+
+# A mapped file's own descriptor, and the interpreter's copy of it.
+DESCRIPTORS_PER_FILE = 2
+# The part that is written to, which the kernel is told about, and those before and behind it.
+MAPPINGS_PER_FILE = 3
+# For libraries, threads and memory.
+MAPPINGS_RESERVE = 4096
+# The kernel's own default.
+_MAPPINGS = 65_530
 
 PAUSE_MS = 1_000
 
@@ -60,6 +78,26 @@ def connections_max(configured: int, limit: int, in_use: int, partitions: int, p
             possible,
         )
     return possible
+
+
+def mappings_max() -> int:
+    """Return the number of mappings that a process may have."""
+    try:
+        return int(Path("/proc/sys/vm/max_map_count").read_text(encoding="ascii"))
+    except (OSError, ValueError):
+        return _MAPPINGS
+
+
+def mapped_files_max(limit: int, connections: int, mappings: int) -> int:
+    """Return the number of files that may be mapped at once, so that connections have descriptors, too.
+
+    If there are not enough for all connections that are wanted, each side gets one half. `limit` may be infinite (-1).
+    """
+    by_mappings = max(mappings - MAPPINGS_RESERVE, mappings // 2) // MAPPINGS_PER_FILE
+    if limit < 0:
+        return by_mappings
+    free = max(0, limit - RESERVE)
+    return max(1, min(by_mappings, max(free - connections, free // 2) // DESCRIPTORS_PER_FILE))
 
 
 class Refusals:

@@ -58,7 +58,14 @@ from broker.rocketmq.store.errors import DiskFull, StoreDamaged
 from broker.rocketmq.store.message_store import Flush, MessageStore
 from broker.rocketmq.store.opening import open_store
 from broker.shell.config_files import ConfigFile
-from broker.shell.descriptors import connections_max, descriptors_in_use, raise_limit
+from broker.shell.descriptors import (
+    DESCRIPTORS_PER_FILE,
+    connections_max,
+    descriptors_in_use,
+    mapped_files_max,
+    mappings_max,
+    raise_limit,
+)
 from broker.shell.dialing import Connected, Place
 from broker.shell.flush_thread import FlushThread
 from broker.shell.folders import FileFolder
@@ -135,9 +142,10 @@ def _run(config: RocketConfig, log_level: str) -> None:
         if config.unused:
             log.warning("unsupported properties ignored: %s", ", ".join(config.unused))
         gc.disable()
-        store = open_store(
-            FileFolder(config.store), config.store_options, _index_name, make_due_time(config.options.delay_levels_ms)
-        )
+        files_max = mapped_files_max(limit, CONNECTIONS_MAX, mappings_max())
+        sizes = config.store_options._replace(queue_files_max=files_max)
+        due_time = make_due_time(config.options.delay_levels_ms)
+        store = open_store(FileFolder(config.store), sizes, _index_name, due_time)
         kept = _Kept(config, store)
         now = start_clock()
         node = Node(now, Faults(now), Timers())
@@ -154,7 +162,8 @@ def _run(config: RocketConfig, log_level: str) -> None:
         listeners = [Listener(sock, connect=connect) for sock, connect in zip(sockets, connects, strict=True)]
         if tls is not None and config.grpc_port is not None:
             listeners[-1] = listeners[-1]._replace(tls=tls, takes_plain=True)
-        most = connections_max(CONNECTIONS_MAX, limit, descriptors_in_use(), 1, len(config.nameservers) + 2)
+        in_use = descriptors_in_use() + DESCRIPTORS_PER_FILE * max(0, files_max - store.queue_files.number)
+        most = connections_max(CONNECTIONS_MAX, limit, in_use, 1, len(config.nameservers) + 2)
         server = Server(node, listeners, connections_max=most)
         deferred.server = server
         if flusher is not None:

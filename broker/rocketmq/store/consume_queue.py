@@ -81,9 +81,12 @@ class ConsumeQueue:
         self.end = number + 1
 
     def begin_at(self, number: int) -> None:
-        """Drop all entries, and fill the first file up to `number`, which is to be the first entry."""
+        """Drop all entries, and fill the first file up to `number`, which is to be the first entry.
+
+        Raises `DiskFull`; the queue is empty then.
+        """
         self._files.cut(0)
-        self._flushed = 0
+        self._flushed = self.begin = self.end = 0
         start = number * _SIZE - number * _SIZE % self._files.file_size
         room = self._files.room(start, max(_SIZE, number * _SIZE - start))
         if number * _SIZE > start:

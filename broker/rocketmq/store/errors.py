@@ -15,7 +15,7 @@ class StoreDamaged(Exception):
 
 
 class DiskFull(Exception):
-    """Too little disk space for a write; nothing was written."""
+    """No room for a write, on the disk or among the files that may be open; nothing was written."""
 
 
 class TooLarge(Exception):

@@ -6,17 +6,42 @@ from broker.common.files import Directory, StoreFile
 from broker.rocketmq.store.errors import DiskFull, StoreDamaged
 from formats.rocketmq.names import offset_name, offset_of_name
 
-__all__ = ["FileRow"]
+__all__ = ["FileRow", "OpenFiles", "open_file"]
+
+
+class OpenFiles:
+    """The number of files that are open, and how many may be: each takes descriptors of the process and mappings."""
+
+    def __init__(self, most: int) -> None:
+        self.number = 0
+        self.most = most
+
+    def check_room(self, path: str) -> None:
+        """Raise `DiskFull` if no more files may be opened."""
+        if self.number >= self.most:
+            raise DiskFull(
+                f"{path}: {self.number} files of queues are open, and no more may be; raise the limits of descriptors "
+                "(ulimit -n, LimitNOFILE) and of mappings (vm.max_map_count), or delete topics"
+            )
+
+
+def open_file(directory: Directory, name: str, size: int) -> StoreFile:
+    """Open a file of a folder, or make it. Raises `DiskFull` where the system refuses that."""
+    try:
+        return directory.open(name, size)
+    except OSError as error:
+        raise DiskFull(f"{directory.path}/{name}: {error.strerror}") from error
 
 
 class FileRow:
     """The files of a commit log or of a consume queue.
 
     `begin` is the offset of the first file, `end` that after the last; with no files both are 0. Files are opened all
-    at once, and stay mapped.
+    at once, and stay mapped; `opened` counts them.
     """
 
-    def __init__(self, directory: Directory, file_size: int) -> None:
+    def __init__(self, directory: Directory, file_size: int, opened: OpenFiles | None = None) -> None:
+        self._opened = opened or OpenFiles(1 << 62)
         self.directory = directory
         self.file_size = file_size
         self.files: list[StoreFile] = []
@@ -43,6 +68,7 @@ class FileRow:
         for offset in offsets:
             file = self.directory.open(offset_name(offset), self.file_size)
             self.files.append(file)
+            self._opened.number += 1
             if len(file.buffer) != self.file_size:
                 raise StoreDamaged(
                     f"{self.directory.path}/{file.name}",
@@ -87,6 +113,7 @@ class FileRow:
 
     def _close(self, file: StoreFile) -> None:
         self._written = None
+        self._opened.number -= 1
         file.close()
 
     def _remove(self, file: StoreFile) -> None:
@@ -96,10 +123,14 @@ class FileRow:
 
     def _extend(self, offset: int) -> None:
         start = offset - offset % self.file_size
+        name = offset_name(start)
+        assert not self.files or start == self.end
+        self._opened.check_room(f"{self.directory.path}/{name}")
+        file = open_file(self.directory, name, self.file_size)
         if not self.files:
             self.begin = start
-        assert start == self.end
-        self.files.append(self.directory.open(offset_name(start), self.file_size))
+        self.files.append(file)
+        self._opened.number += 1
         self.changes += 1
 
     def cut(self, end: int) -> None:

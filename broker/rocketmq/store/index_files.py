@@ -6,6 +6,7 @@ from collections.abc import Callable
 
 from broker.common.files import Directory, StoreFile
 from broker.rocketmq.store.errors import DiskFull
+from broker.rocketmq.store.files import open_file
 from formats.rocketmq.index import INDEX_ENTRY, IndexFile, index_key
 from formats.rocketmq.java import index_hash
 
@@ -33,7 +34,7 @@ class IndexFiles:
                 self._open(name)
 
     def _open(self, name: str) -> None:
-        file = self._directory.open(name, IndexFile.size_of(self._slots, self._entries))
+        file = open_file(self._directory, name, IndexFile.size_of(self._slots, self._entries))
         index = IndexFile(file.buffer, self._slots, self._entries)
         self._files.append((file, index))
         self._unflushed.append(file)

@@ -16,7 +16,7 @@ from broker.rocketmq.store.commit_log import CommitLog, Found, Message
 from broker.rocketmq.store.consume_queue import ConsumeQueue
 from broker.rocketmq.store.cutting import cut_files, note_cut
 from broker.rocketmq.store.errors import DiskFull
-from broker.rocketmq.store.files import FileRow
+from broker.rocketmq.store.files import FileRow, OpenFiles
 from broker.rocketmq.store.flush_mark import FLUSH_MARK, MARK_NAME, read_mark, write_mark
 from broker.rocketmq.store.index_files import IndexFiles
 from broker.rocketmq.store.ports import Folder
@@ -43,12 +43,14 @@ _ROLLBACK = int(Transaction.ROLLBACK)
 
 
 class StoreOptions(NamedTuple):
-    """Sizes of the files; the defaults are the original's."""
+    """Sizes of the files, where the defaults are the original's, and their number."""
 
     commit_log_file_bytes: int = 1 << 30
     consume_queue_file_bytes: int = 300_000 * CONSUME_QUEUE_ENTRY.size
     index_slots: int = 5_000_000
     index_entries: int = 20_000_000
+    # Files of consume queues that may be open at once.
+    queue_files_max: int = 1 << 62
 
 
 class Stored(NamedTuple):
@@ -92,6 +94,8 @@ class MessageStore:
         # Those that are there may have been made by a process that was killed before it had flushed them.
         self._has_new_folders = False
         self.queues: dict[tuple[str, int], ConsumeQueue] = {}
+        # Those that a process before has made are opened in any case.
+        self.queue_files = OpenFiles(options.queue_files_max)
         for topic in self._queue_folder.folders():
             for queue_id in self._queue_folder.folder(topic).folders():
                 self._open_queue(topic, int(queue_id))
@@ -228,8 +232,13 @@ class MessageStore:
         return self.queues.get((topic, queue_id)) or self._open_queue(topic, queue_id)
 
     def _open_queue(self, topic: str, queue_id: int) -> ConsumeQueue:
-        folder = self._queue_folder.folder(topic).folder(str(queue_id))
-        queue = ConsumeQueue(FileRow(folder, self._options.consume_queue_file_bytes))
+        """Open a queue, or make it. Raises `DiskFull`."""
+        try:
+            folder = self._queue_folder.folder(topic).folder(str(queue_id))
+            row = FileRow(folder, self._options.consume_queue_file_bytes, self.queue_files)
+        except OSError as error:
+            raise DiskFull(f"queue {queue_id} of {topic}: {error.strerror}") from error
+        queue = ConsumeQueue(row)
         self.queues[topic, queue_id] = queue
         self._has_new_folders = True
         return queue

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from broker.rocketmq.store.errors import DiskFull
-from broker.rocketmq.store.files import FileRow
+from broker.rocketmq.store.files import FileRow, OpenFiles
 from tests.broker.rocketmq.folders import MemoryFolder
 
 SIZE = 64
@@ -40,6 +40,29 @@ def test_file_that_was_dropped_is_not_written_to(row: FileRow) -> None:
     row.drop_first()
     with pytest.raises(IndexError):
         row.spot(0, 4)
+
+
+def test_file_that_the_system_does_not_open_is_refused_and_made_later() -> None:
+    folder = MemoryFolder(is_out_of_descriptors=True)
+    row = FileRow(folder, SIZE)
+    with pytest.raises(DiskFull, match="00000000000000000064: Too many open files"):
+        row.spot(SIZE, 4)
+    assert (row.begin, row.end) == (0, 0)
+    folder.is_out_of_descriptors = False
+    write(row, SIZE, b"there")
+    assert (row.begin, row.end) == (SIZE, 2 * SIZE)
+
+
+def test_no_more_files_are_open_than_may_be() -> None:
+    opened = OpenFiles(2)
+    rows = [FileRow(MemoryFolder(), SIZE, opened) for _ in range(2)]
+    for row in rows:
+        write(row, 0, b"there")
+    with pytest.raises(DiskFull, match=r"2 files of queues are open.*\(ulimit -n"):
+        rows[0].spot(SIZE, 4)
+    rows[1].close()
+    write(rows[0], SIZE, b"there")
+    assert opened.number == 2
 
 
 def test_spot_without_disk_is_refused() -> None:

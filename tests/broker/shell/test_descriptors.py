@@ -16,15 +16,19 @@ from broker.bmq.core.messages import Full
 from broker.bmq.store.partition_files import PartitionFiles
 from broker.common.clock import Now
 from broker.shell.descriptors import (
+    DESCRIPTORS_PER_FILE,
     FILES_PER_PARTITION,
+    MAPPINGS_PER_FILE,
     PAUSE_MS,
     RESERVE,
     Refusals,
     connections_max,
     descriptors_in_use,
+    mapped_files_max,
+    mappings_max,
     raise_limit,
 )
-from broker.shell.files import DataDirectory
+from broker.shell.files import DataDirectory, MappedFile
 from formats.bmq.control.messages import OpenQueue, OpenQueueResponse
 from tests.broker.bmq.queue.posting import ROOMY
 from tests.broker.bmq.rig import WRITE, guid, handle, identity, put_event, start
@@ -176,3 +180,27 @@ def test_a_node_without_descriptors_goes_on_for_those_who_are_there() -> None:
         await stranger.say_who(identity())
 
     serve(start(), test)
+
+
+def test_mapped_files_leave_descriptors_to_connections() -> None:
+    # Enough for both: what connections do not need, though no more mappings than there are.
+    assert mapped_files_max(30_000, 10_000, 65_530) == (30_000 - RESERVE - 10_000) // 2
+    assert mapped_files_max(1 << 20, 10_000, 65_530) == mapped_files_max(-1, 10_000, 65_530) == (65_530 - 4096) // 3
+    # Not enough: one half.
+    assert mapped_files_max(1024, 10_000, 65_530) == (1024 - RESERVE) // 4
+    assert mapped_files_max(16, 10_000, 65_530) == 1
+
+
+def test_mapped_files_take_what_is_counted_for_them(tmp_path: Path) -> None:
+    def mappings() -> int:
+        return len(Path("/proc/self/maps").read_text(encoding="utf-8").splitlines())
+
+    before, mapped = descriptors_in_use(), mappings()
+    files = [MappedFile(tmp_path / str(number), 64 << 20) for number in range(20)]
+    for file in files:
+        file.reserve(1 << 20)
+    assert descriptors_in_use() - before == 20 * DESCRIPTORS_PER_FILE
+    assert mappings() - mapped <= 20 * MAPPINGS_PER_FILE
+    for file in files:
+        file.close()
+    assert mappings_max() >= mappings()
