@@ -28,7 +28,7 @@ def what_is_owed(
                 if name not in group.consumed and group.tag in (None, promises.messages[name].tag):
                     yield f"{group.name} has never got {name} of {topic}"
     for popper in poppers:
-        for name in sorted(by_topic.get(popper.topic, set()) - popper.acknowledged):
+        for name in sorted(by_topic.get(popper.topic, set()) - popper.acknowledged - popper.perhaps_acknowledged):
             yield f"{popper.name} could never acknowledge {name} of {popper.topic}"
     come = {(each.topic, each.name, each.times): each.stored_ms for each in kept}
     for back in promises.backs:

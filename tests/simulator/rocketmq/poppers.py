@@ -37,6 +37,8 @@ class PopGroup:
         self.name = name
         self.topic = topic
         self.acknowledged: set[str] = set()
+        # The broker died before it answered, and may have noted them. Those that come again are not among them.
+        self.perhaps_acknowledged: set[str] = set()
         # By message, in this life of the broker. A name may be stored more than once: then nothing is said of it.
         self._hidden: dict[str, _Hidden] = {}
         self._unacked: list[tuple[str, str]] = []
@@ -105,6 +107,7 @@ class PopGroup:
             self._check_hidden(name, now_ms, may_be_twice)
             self._hidden[name] = _Hidden(receipt.visible_ms, handle)
             self._unacked.append((name, handle))
+            self.perhaps_acknowledged.discard(name)
 
     def _check_hidden(self, name: str, now_ms: int, may_be_twice: bool) -> None:
         hidden = self._hidden.get(name)
@@ -130,12 +133,16 @@ class PopGroup:
         self.connection.ask(RequestCode.ACK_MESSAGE, self._fields(handle), answered)
 
     def _acked(self, name: str, handle: str, answer: Frame | None) -> None:
-        if answer is None or answer.code in NO_ROOM:
+        hidden = self._hidden.get(name)
+        if answer is None:
+            if hidden is None or hidden.handle == handle:
+                self.perhaps_acknowledged.add(name)
+            return
+        if answer.code in NO_ROOM:
             return
         if answer.code != ResponseCode.SUCCESS:
             raise Violation(f"{self.name} acknowledges {name}, and is told {answer.code}: {answer.remark}")
         self.acknowledged.add(name)
-        hidden = self._hidden.get(name)
         # Later it may be on its way back already.
         if hidden is not None and hidden.handle == handle and self.world.wall_ms < hidden.until_ms:
             hidden.is_done = True

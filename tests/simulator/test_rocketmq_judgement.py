@@ -1,0 +1,130 @@
+"""The judges of RocketMQ's worlds: what is owed to a group that pops, and what nobody can know."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from random import Random
+from typing import cast
+
+import pytest
+
+from broker.rocketmq.remoting.session import Session
+from formats.rocketmq.codes import ResponseCode
+from formats.rocketmq.frame import Frame, FrameFlag, HeaderEncoding, encode_frame
+from formats.rocketmq.hosts import Host
+from formats.rocketmq.record import Magic, Record, body_crc, encode_record
+from tests.simulator.rocketmq.owed import what_is_owed
+from tests.simulator.rocketmq.poppers import PopGroup
+from tests.simulator.rocketmq.promises import Promises, Sent
+from tests.simulator.rocketmq.stores import Kept
+from tests.simulator.rocketmq.wire import Connection
+
+BODY = b"m0 and more"
+HOST = Host("127.0.0.1", 10911).pack()
+RECORD = encode_record(
+    Record(Magic.V1, body_crc(BODY), 0, 0, 0, 0, 0, 0, HOST, 0, HOST, 0, 0, memoryview(BODY), "t0", b"")
+)
+FIELDS = {"invisibleTime": "5000", "reviveQid": "0", "startOffsetInfo": "0 0 0"}
+
+
+class _Broker:
+    """A session that says what it is told to."""
+
+    def __init__(self) -> None:
+        self.said = bytearray()
+        self.answers = 0
+
+    def take_output(self) -> bytearray:
+        said, self.said = self.said, bytearray()
+        return said
+
+    def answer(self, fields: dict[str, str] | None = None, body: bytes = b"") -> None:
+        """Answer the next request."""
+        self.answers += 1
+        self.said += encode_frame(
+            Frame(ResponseCode.SUCCESS, self.answers, FrameFlag.RESPONSE, ext_fields=fields or {}, body=body)
+        )
+
+
+class _World:
+    """The surroundings of one group, and a broker that has one message for it."""
+
+    def __init__(self) -> None:
+        self.random = Random(0)
+        self.promises = Promises({"m0": Sent("m0", "t0", "A", 0)})
+        self.topics = {"t0": 1}
+        self.was_full = False
+        self.wall_ms = 0
+        self.group = PopGroup(self, "g2", "t0")
+        self.group.is_careful = True
+        self.group.connect()
+
+    def note(self, text: str) -> None:
+        """Tell nothing."""
+
+    def connect(self, name: str, asked: Callable[[Frame], None], encoding: HeaderEncoding | None = None) -> Connection:
+        self.broker = _Broker()
+        return Connection(cast("Session", self.broker), HeaderEncoding.JSON, asked)
+
+    def pop(self) -> None:
+        """Have the group pop the message."""
+        self.wall_ms += 1_000
+        self.group.act()
+        self.broker.answer({**FIELDS, "popTime": str(self.wall_ms)}, RECORD)
+        self.group.connection.read()
+
+    def die(self) -> None:
+        """Have the broker die, and start again."""
+        self.group.connection.lost()
+        self.group.connect()
+
+    @property
+    def owed(self) -> list[str]:
+        return list(what_is_owed([Kept("t0", "m0", 0, 0)], self.promises, [], [self.group]))
+
+
+OWED = ["g2 could never acknowledge m0 of t0"]
+
+
+@pytest.fixture
+def world() -> _World:
+    return _World()
+
+
+def test_message_is_owed_until_it_is_acknowledged(world: _World) -> None:
+    world.pop()
+    assert world.owed == OWED
+    world.group.act()
+    assert world.owed == OWED
+    world.broker.answer()
+    world.group.connection.read()
+    assert world.owed == []
+
+
+def test_message_that_nobody_has_acknowledged_is_owed_after_a_death(world: _World) -> None:
+    world.pop()
+    world.die()
+    assert world.owed == OWED
+
+
+def test_acknowledgement_that_the_broker_has_died_of_may_count_unless_the_message_comes_again(world: _World) -> None:
+    """It may be in the log: the message comes no more then."""
+    world.pop()
+    world.group.act()
+    world.die()
+    assert world.owed == []
+    world.pop()
+    assert world.owed == OWED
+
+
+def test_acknowledgement_of_an_earlier_pop_does_not_count_for_the_last_one(world: _World) -> None:
+    world.pop()
+    world.wall_ms += 5_000
+    world.group.is_careful = False
+    world.group._pop()
+    world.broker.answer({**FIELDS, "popTime": str(world.wall_ms)}, RECORD)
+    world.group.connection.read()
+    world.group.is_careful = True
+    world.group.act()
+    world.die()
+    assert world.owed == OWED
