@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import shutil
+from contextlib import suppress
 from pathlib import Path
 
 from broker.shell.files import MappedFile, set_aside
@@ -47,7 +48,9 @@ class FileFolder:
         shutil.rmtree(self._path / name)
 
     def flush(self) -> None:
-        flush_folder(self._path)
+        # One that was removed, while a thread has files flushed, has nothing that could be lost.
+        with suppress(FileNotFoundError):
+            flush_folder(self._path)
 
 
 def flush_folder(path: Path) -> None:

@@ -67,14 +67,16 @@ class ConsumeQueue:
         self.end += 1
 
     def append(self, number: int, entry: ConsumeQueueEntry) -> None:
-        """Enter the message with queue offset `number`. One that is there already is left as it is.
+        """Enter the message with queue offset `number`, unless the queue has later messages of the log.
 
-        A queue without entries may begin at any offset. Raises `DiskFull`, and `ValueError` for a gap.
+        Then it is there already, or of a queue that was removed. A queue without entries may begin at any offset, and
+        one with some begins anew at an offset that it has: it was removed in between. Raises `DiskFull`, and
+        `ValueError` for a gap.
         """
-        if number < self.end:
+        if entry.physical_offset < self.physical_end:
             return
-        if number > self.end:
-            if self.end != self.begin:
+        if number != self.end:
+            if number > self.end and self.end != self.begin:
                 raise ValueError(f"queue offset {number} leaves a gap behind {self.end}")
             self.begin_at(number)
         CONSUME_QUEUE_ENTRY.pack_into(self._files.room(number * _SIZE, _SIZE), 0, entry)

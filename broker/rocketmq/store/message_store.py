@@ -92,7 +92,7 @@ class MessageStore:
         self.index = IndexFiles(root.folder(INDEX), options.index_slots, options.index_entries, name_of)
         self._queue_folder = root.folder(CONSUME_QUEUE)
         # Those that are there may have been made by a process that was killed before it had flushed them.
-        self._has_new_folders = False
+        self._has_changed_folders = False
         self.queues: dict[tuple[str, int], ConsumeQueue] = {}
         # Those that a process before has made are opened in any case.
         self.queue_files = OpenFiles(options.queue_files_max)
@@ -196,9 +196,12 @@ class MessageStore:
     def delete_topic(self, topic: str) -> None:
         """Remove the queues of a topic. Its messages stay in the log until they expire, but cannot be found."""
         for key in [key for key in self.queues if key[0] == topic]:
-            self.queues.pop(key).close()
+            queue = self.queues.pop(key)
+            self._unflushed_queues.pop(queue, None)
+            queue.close()
         if topic in self._queue_folder.folders():
             self._queue_folder.remove_folder(topic)
+            self._has_changed_folders = True
 
     # -- following the log
 
@@ -240,7 +243,7 @@ class MessageStore:
             raise DiskFull(f"queue {queue_id} of {topic}: {error.strerror}") from error
         queue = ConsumeQueue(row)
         self.queues[topic, queue_id] = queue
-        self._has_new_folders = True
+        self._has_changed_folders = True
         return queue
 
     # -- the disk
@@ -263,8 +266,8 @@ class MessageStore:
         for queue in self._unflushed_queues:
             flush.files.extend(queue.unflushed())
         self._unflushed_queues.clear()
-        if self._has_new_folders:
-            self._has_new_folders = False
+        if self._has_changed_folders:
+            self._has_changed_folders = False
             topics = dict.fromkeys(topic for topic, _ in self.queues)
             flush.files.extend(self._queue_folder.folder(topic) for topic in topics)
             flush.files.append(self._queue_folder)

@@ -220,6 +220,67 @@ def test_what_recovery_has_cut_does_not_come_back_once_the_log_has_grown_over_it
     assert third.index.find("topic", "id99", 0, 1 << 40, 5) == []
 
 
+def put_again(store: MessageStore, before: int, since: int) -> None:
+    """Store messages of a topic, some of which are flushed with all else, remove it, and store others of it."""
+    for number in range(before):
+        store.put(make_message(number), 1_000_000)
+        if number == 2:
+            store.flush()
+    store.delete_topic("topic")
+    for number in range(since):
+        store.put(make_message(100 + number), 1_000_001)
+
+
+@pytest.mark.parametrize("before", [3, 6])
+@pytest.mark.parametrize("since", [1, 3, 8])
+@pytest.mark.parametrize("has_power_failed", [False, True])
+def test_topic_that_was_removed_and_made_again_has_its_new_messages_after_a_crash(
+    before: int, since: int, has_power_failed: bool
+) -> None:
+    root = MemoryFolder()
+    store = open_small(root)
+    put_again(store, before, since)
+    crashed = root.after_crash()
+    if has_power_failed:
+        old = MemoryFolder()
+        with_old = open_small(old)
+        for number in range(before):
+            with_old.put(make_message(number), 1_000_000)
+        crashed.folder("consumequeue").inside["topic"] = old.after_crash().folder("consumequeue").folder("topic")
+    again = open_small(crashed)
+    assert bodies(again) == list(range(100, 100 + since))
+    assert again.put(make_message(200), 1_000_002).queue_offset == since
+    again.flush()
+    assert bodies(open_small(crashed.after_crash())) == [*range(100, 100 + since), 200]
+
+
+def test_topic_may_be_removed_while_its_queues_are_flushed(tmp_path: Path) -> None:
+    store = open_store(FileFolder(tmp_path), SMALL, lambda ms: f"{ms:017d}")
+    store.put(make_message(0), 1_000_000)
+    flush = store.begin_flush()
+    assert flush is not None
+    store.delete_topic("topic")
+    for file in flush.files:
+        file.flush()
+    store.put(make_message(1, topic="other"), 1_000_000)
+    store.delete_topic("other")
+    store.close()
+
+
+def test_removal_of_a_topic_goes_to_the_disk() -> None:
+    root = MemoryFolder()
+    store = open_small(root)
+    for number, topic in enumerate(("topic", "other")):
+        store.put(make_message(number, topic=topic), 1_000_000)
+    store.flush()
+    store.delete_topic("topic")
+    store.put(make_message(2, topic="other"), 1_000_000)
+    flush = store.begin_flush()
+    assert flush is not None
+    queues = root.folder("consumequeue")
+    assert any(each is queues for each in flush.files)
+
+
 def test_damage_before_sound_messages_is_refused() -> None:
     root = MemoryFolder()
     store = open_small(root)
