@@ -108,7 +108,7 @@ def test_message_that_nobody_has_acknowledged_is_owed_after_a_death(world: _Worl
 
 
 def test_acknowledgement_that_the_broker_has_died_of_may_count_unless_the_message_comes_again(world: _World) -> None:
-    """It may be in the log: the message comes no more then."""
+    """An acknowledgement that is in the log keeps the message from coming again."""
     world.pop()
     world.group.act()
     world.die()
