@@ -14,7 +14,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from types import TracebackType
 
-from bmqctl.client.admin import AdminClient
+from bmqctl.client.admin import AdminClient, AdminLost
 from bmqctl.node_process import HOST, NodeFailed, NodeProcess, free_port
 from broker.bmq.config.local_cluster import write_local_cluster
 from scripts.cluster_load import wait_until
@@ -178,8 +178,18 @@ class MixedCluster:
 
     def command(self, number: int, words: str) -> str:
         """Have a node carry out a command, and return its answer."""
+        # One that was just started may not listen yet.
+        wait_until(lambda: self._listens(number), self.timeout_s, lambda: f"node {number} does not listen")
         with AdminClient(HOST, self.nodes[number].port, self.timeout_s) as client:
             return client.send(words)
+
+    def _listens(self, number: int) -> bool:
+        self.check_alive()
+        try:
+            AdminClient(HOST, self.nodes[number].port, self.timeout_s).close()
+        except AdminLost:
+            return False
+        return True
 
     def check_alive(self) -> None:
         """Raise `NodeFailed` if one ended by itself."""

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Sequence
+from datetime import UTC, datetime
 from types import TracebackType
 from typing import Protocol
 
@@ -29,6 +30,8 @@ __all__ = ["FAN_RATE", "Group", "expressions", "fan_out", "number_of"]
 
 FAN_RATE = 50.0
 SIZE = 512
+# The first late messages of a reader are told, for a search in the logs of brokers.
+LATE_SHOWN = 3
 HALVES: dict[str, Callable[[int], bool]] = {"n < 50": lambda n: n < 50, "n >= 50": lambda n: n >= 50}
 # Each app's expression in mixed_config.APPS once more, in Python.
 WANTED: dict[str, Callable[[int], bool]] = {
@@ -58,10 +61,16 @@ class Tally:
         self.wants = wants
         self.garbled = 0
         self._rest = filler(SIZE)
+        self._last = -1
+        self._late: list[str] = []
 
     def take(self, payload: bytes, number: object) -> None:
+        before = self.came.reordered
         self.came.deliver(payload, monotonic_ns())
         sequence = STAMP.words.unpack_from(payload)[3]
+        if self.came.reordered > before and len(self._late) < LATE_SHOWN:
+            self._late.append(f"{sequence} after {self._last} at {datetime.now(UTC):%H:%M:%S.%f}")
+        self._last = sequence
         if payload[STAMP_SIZE:] != self._rest or number != number_of(sequence):
             self.garbled += 1
 
@@ -87,7 +96,8 @@ class Tally:
             "reordered": self.came.reordered,
             "garbled": self.garbled,
         }
-        return [f"{count} {what} at {self.name}" for what, count in found.items() if count]
+        late = f" ({'; '.join(self._late)})" if self._late else ""
+        return [f"{count} {what} at {self.name}{late}" for what, count in found.items() if count]
 
 
 class Reader(Protocol):
