@@ -44,6 +44,10 @@ class HealingLinks(Links, Protocol):
 class OwnLinks(Links, Protocol):
     """Links that are also written to without `send`, and end when that fails."""
 
+    def takes_early(self, node_id: int) -> bool:
+        """Return True if a node takes a queue's data before its subscriptions; see `negotiation.EARLY_FEATURE`."""
+        ...
+
     def fail(self, node_id: int, error: Exception) -> None:
         """Close the link to a node after this step, since preparing its output failed."""
         ...

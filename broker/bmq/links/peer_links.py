@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 from typing import Protocol
 
-from broker.bmq.session.negotiation import REMOVALS_FEATURE
+from broker.bmq.session.negotiation import EARLY_FEATURE, REMOVALS_FEATURE
 from broker.bmq.session.outbox import Outbox
 from broker.bmq.session.session import Session
 from formats.bmq.wire.event import Frame
@@ -25,6 +25,11 @@ class Peer(Protocol):
     @property
     def takes_removals(self) -> bool:
         """True if it reports that it accepts removals."""
+        ...
+
+    @property
+    def takes_early(self) -> bool:
+        """True if it reports that it takes a queue's data before its subscriptions."""
         ...
 
     def send_event(self, event: Buffer) -> None:
@@ -72,6 +77,10 @@ class PeerLinks:
         peer = self.peers.get(node_id)
         return peer is not None and peer.takes_removals
 
+    def takes_early(self, node_id: int) -> bool:
+        peer = self.peers.get(node_id)
+        return peer is not None and peer.takes_early
+
 
 class LinkOwner(Protocol):
     """The owner of links, which handles their begin and end."""
@@ -108,6 +117,7 @@ class PeerLink:
         self.session = session
         self.heartbeats_missed_max = heartbeats_missed_max
         self.takes_removals = REMOVALS_FEATURE in features.split(";")
+        self.takes_early = EARLY_FEATURE in features.split(";")
         self._owner = owner
         self._receive = receive
 

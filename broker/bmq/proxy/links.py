@@ -172,7 +172,8 @@ class UpstreamLinks:
         if self._stopping:
             return "is disconnected: this broker is stopping"
         self._tell_status[node_id] = tells_status(answer.broker_identity)
-        return PeerLink(self, node_id, session, self._receive, self._node.identity.upstream_heartbeats_missed_max)
+        missed_max, features = self._node.identity.upstream_heartbeats_missed_max, answer.broker_identity.features
+        return PeerLink(self, node_id, session, self._receive, missed_max, features)
 
     def failed(self, node_id: int, reason: str) -> None:
         """Handle a failure to connect, or the loss of a connection; the node is dialed again after a while."""

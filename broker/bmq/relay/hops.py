@@ -54,6 +54,10 @@ class PeerUpstream:
     def is_up(self) -> bool:
         return self._hops.links.is_up(self.node_id)
 
+    @property
+    def takes_early(self) -> bool:
+        return self._hops.links.takes_early(self.node_id)
+
     def request(self, choice: object, answered: Answered) -> int:
         try:
             # After everything queued for that node.

@@ -203,13 +203,16 @@ class RelayQueue(Queue):
     def _send_kept(self, sent: Callable[[], None]) -> None:
         """Send the kept posts and confirms, in slices, to an upstream that knows the opens; then call `sent`.
 
-        A broadcast queue's consumers would miss posts that the root has before their subscriptions.
+        Subscriptions come first at an upstream that discards the data until it has them, and of a broadcast queue,
+        whose consumers would miss posts that the root has before. Otherwise they come last: what was confirmed is not
+        pushed again.
         """
 
         def send() -> None:
             self.work.start(self._send_slowly(sent))
 
-        if self.broadcast:
+        upstream = self.openings.upstream
+        if self.broadcast or (upstream is not None and not upstream.takes_early):
             self.openings.configure_all(send)
         else:
             send()

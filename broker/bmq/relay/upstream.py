@@ -24,6 +24,11 @@ class Upstream(Protocol):
         """True if the link is still up."""
         ...
 
+    @property
+    def takes_early(self) -> bool:
+        """True if the node takes posts and confirms before the subscriptions; see `negotiation.EARLY_FEATURE`."""
+        ...
+
     def request(self, choice: object, answered: Answered) -> int:
         """Send a request and return its number, 0 if it could not be sent.
 

@@ -16,6 +16,7 @@ from formats.bmq.control.messages import (
 from formats.bmq.wire.event import PROTOCOL_VERSION
 
 __all__ = [
+    "EARLY_FEATURE",
     "NO_NODE_ID",
     "REMOVALS_FEATURE",
     "SCHEMA_FEATURE",
@@ -36,6 +37,10 @@ STATUS_FEATURE = "BROADCAST_TO_PROXIES"
 # Feature of our nodes: they accept another's removals when they receive a partition from scratch. It is a field of
 # its own, since the reference skips unknown fields.
 REMOVALS_FEATURE = "BMQCTL:REMOVALS"
+
+# Feature of our brokers: once they have answered the opens of a queue, they take its posts and confirms, though its
+# subscriptions are yet to come. One of the reference discards them (mqbblp::RemoteQueue::postMessage, confirmMessage).
+EARLY_FEATURE = "BMQCTL_QUEUES:EARLY_POSTS"
 
 # Without it, a client reads only the older encoding of message properties (bmqp::MessagePropertiesFeatures).
 SCHEMA_FEATURE = "MPS:MESSAGE_PROPERTIES_EX"
@@ -69,7 +74,7 @@ def own_identity(me: NodeIdentity, session_id: int, cluster_name: str = "") -> C
         pid=me.process_id,
         session_id=session_id & SESSION_ID_MAX,
         host_name=me.host,
-        features=features,
+        features=f"{features};{EARLY_FEATURE}" if cluster_name else features,
         cluster_name=cluster_name,
         cluster_node_id=node_id,
         guid_info=GuidInfo(),

@@ -36,6 +36,7 @@ class Wire:
     events: deque[bytes]
     backlog: int = 0
     takes_removals: bool = True
+    takes_early: bool = True
 
     def send_event(self, event: Buffer) -> None:
         self.events.append(bytes(event))

@@ -20,7 +20,7 @@ from broker.bmq.node.node import Basis
 from broker.bmq.node.services import ProcessServices
 from broker.bmq.session.authentication import Authentications
 from broker.bmq.session.credentials import Credentials
-from broker.bmq.session.negotiation import REMOVALS_FEATURE
+from broker.bmq.session.negotiation import EARLY_FEATURE, REMOVALS_FEATURE
 from broker.bmq.session.session import Session
 from broker.bmq.store.names import next_timestamp
 from broker.common.clock import Now
@@ -178,7 +178,7 @@ def _shared(said: object) -> tuple[object, ...]:
         said.protocol_version,
         said.sdk_version,
         said.client_type,
-        said.features.replace(f";{REMOVALS_FEATURE}", ""),  # ours alone
+        said.features.replace(f";{REMOVALS_FEATURE};{EARLY_FEATURE}", ""),  # ours alone
         said.cluster_name,
         said.cluster_node_id,
         said.sdk_language,

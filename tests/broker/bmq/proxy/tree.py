@@ -64,7 +64,7 @@ class Link:
 
     def accept(self, node_id: int, session: Session, answer: BrokerResponse) -> BrokerPeer | str:
         self.tells_status = tells_status(answer.broker_identity)
-        return PeerLink(self, node_id, session, self.below.cluster.receive, 0)
+        return PeerLink(self, node_id, session, self.below.cluster.receive, 0, answer.broker_identity.features)
 
     def failed(self, node_id: int, reason: str) -> None:
         """Do nothing: the tree dials when a test says so."""

@@ -72,6 +72,7 @@ class Links:
     own_id: int
     other_ids: tuple[int, ...]
     up: set[int] = field(default_factory=set)
+    foreign: set[int] = field(default_factory=set)  # nodes of the reference, as this one sees them
     sent: dict[int, bytearray] = field(default_factory=dict)
 
     def is_up(self, node_id: int) -> bool:
@@ -80,6 +81,9 @@ class Links:
     def send(self, node_id: int, event: Buffer) -> None:
         if node_id in self.up:
             self.sent.setdefault(node_id, bytearray()).extend(event)
+
+    def takes_early(self, node_id: int) -> bool:
+        return node_id not in self.foreign
 
     def fail(self, node_id: int, error: Exception) -> None:
         raise error

@@ -38,6 +38,7 @@ class Upstream:
 
     description: str = "upstream"
     is_up: bool = True
+    takes_early: bool = True
     asked: list[tuple[object, Answered]] = field(default_factory=list)
     requests: int = 0
 
