@@ -24,7 +24,7 @@ from broker.bmq.queue.domains import Domain
 from broker.bmq.queue.handles import Handle, Refusal
 from broker.bmq.queue.queue import Queue
 from broker.bmq.queue.queue_requests import Opened
-from broker.bmq.relay.confirms import SENT_CONFIRMS_MAX, SENT_CONFIRMS_MS, Given
+from broker.bmq.relay.confirms import SENT_CONFIRMS_MAX, Given
 from broker.bmq.relay.downstream import PUSH_BYTES_HIGH, Downstream
 from broker.bmq.relay.handover import confirm_all, retire, to_relay, to_root
 from broker.bmq.relay.hops import Hops, PeerUpstream
@@ -401,10 +401,10 @@ class ClusterQueues:
         self._connect(partition_id)
 
     def _given(self, queue: Queue, unkept: Iterable[tuple[bytes, bytes]]) -> list[Given]:
-        """Return the confirms that the next primary may lack, oldest first: of messages not here, and `unkept`."""
+        """Take the confirms that the next primary may lack, oldest first: of messages not here, and `unkept`."""
         now_ms = self.node.now.ms
         unknown = queue.unknown_confirms
-        given = unknown.since(now_ms - SENT_CONFIRMS_MS) if unknown is not None else []
+        given = unknown.take() if unknown is not None else []
         given += [
             (now_ms, guid, app.app_id)
             for guid, app_key in unkept

@@ -23,6 +23,7 @@ from broker.bmq.queue.domains import Domain
 from broker.bmq.queue.handles import Refusal, check_open
 from broker.bmq.queue.queue import Full, Queue
 from broker.bmq.queue.queue_requests import Opened
+from broker.bmq.queue.unknown_confirms import KeptConfirms
 from broker.bmq.session.entrance import uncertified
 from broker.bmq.session.session import Session
 from broker.bmq.session.session_ports import BrokerPeer
@@ -117,6 +118,7 @@ class Node:
             shard.work_with(self.work)
         self.resolve_domain = basis.resolve_domain
         self.clocks = Clocks(now)
+        self.kept_confirms = KeptConfirms(now)
         self._retention = Retention(self)
         self._queue_keys: set[bytes] = set()
         self._queue_counts = dict.fromkeys(shards, 0)
@@ -230,6 +232,7 @@ class Node:
 
     def _keep_up(self) -> None:
         self._rounds.begin()
+        self.kept_confirms.tick()
         if self.now.ms - self._read_ms >= READ_MS:
             self._read_ms = self.now.ms
             for shard in self.shards.values():

@@ -103,6 +103,7 @@ class Queue:
         "_awaits_copies",
         "_consumers",
         "_has_app_subscriptions",
+        "_kept_confirms",
         "_rejects",
         "apps",
         "awaiting",
@@ -175,6 +176,7 @@ class Queue:
         self.statistics = QueueStatistics()
         self.history = History(config.deduplication_time_ms)
         self.unknown_confirms: UnknownConfirms | None = None  # if there were any; a hop sends them up
+        self._kept_confirms = around.kept_confirms
         self.consumption = ConsumptionMonitor(self)
         self._rejects = Rejects(self)
         self._consumers = Consumers(self)
@@ -256,7 +258,7 @@ class Queue:
         if self._has_app_subscriptions:
             self._select_apps(message, data)
         if self.unknown_confirms is not None:
-            self._leave_out(self.unknown_confirms.apps_of(self.now.ms, guid), message)
+            self._leave_out(self.unknown_confirms.apps_of(guid), message)
         outstanding = message.outstanding
         if not outstanding:
             return KEPT  # nobody will ever read it
@@ -470,8 +472,8 @@ class Queue:
     def _keep_unknown(self, app: App, guid: Guid) -> None:
         """Keep a confirm that another primary may need."""
         if self.unknown_confirms is None:
-            self.unknown_confirms = UnknownConfirms()
-        self.unknown_confirms.add(self.now.ms, guid, app.app_id)
+            self.unknown_confirms = UnknownConfirms(self._kept_confirms)
+        self.unknown_confirms.add(guid, app.app_id)
 
     def reject(self, stream: Stream, guid: Guid, *, told: bool = True) -> None:
         """Decrement the attempts of a message rejected by a consumer; after the last, the app is done with it.

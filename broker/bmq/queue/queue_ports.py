@@ -7,6 +7,7 @@ from typing import Protocol
 
 from broker.bmq.core.config import MessageThrottle, ReopenPace
 from broker.bmq.core.work import Work
+from broker.bmq.queue.unknown_confirms import KeptConfirms
 from broker.common.clock import Now
 from broker.common.faults import Faults
 from broker.common.timers import Timers
@@ -42,6 +43,9 @@ class Surroundings(Protocol):
 
     @property
     def faults(self) -> Faults: ...
+
+    @property
+    def kept_confirms(self) -> KeptConfirms: ...
 
     @property
     def open_timeout_ms(self) -> int:
