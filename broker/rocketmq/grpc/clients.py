@@ -11,10 +11,10 @@ from typing import Final
 
 from broker.rocketmq.core.filters import SQL92, make_subscription
 from broker.rocketmq.core.groups import Groups
+from broker.rocketmq.grpc.call import Call
 from broker.rocketmq.grpc.calling import Answer, Asked, Handlers
 from broker.rocketmq.grpc.conversion import BODY_BYTES_MAX
 from broker.rocketmq.grpc.loopback import Loopback
-from broker.rocketmq.grpc.session import Call
 from broker.rocketmq.grpc.statuses import OK, Rejected, rejection, status
 from broker.rocketmq.grpc.validation import check_group, check_topic
 from formats.rocketmq.client_bodies import HEARTBEAT, ConsumerData, GroupConfig, Heartbeat, ProducerData, Subscription

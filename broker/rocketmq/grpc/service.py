@@ -17,6 +17,7 @@ from broker.rocketmq.access.tables import AccessTables
 from broker.rocketmq.core.groups import Groups
 from broker.rocketmq.core.options import BrokerOptions
 from broker.rocketmq.core.topics import Topics
+from broker.rocketmq.grpc.call import Call
 from broker.rocketmq.grpc.calling import Asked, Handlers
 from broker.rocketmq.grpc.clients import Client, ClientCalls
 from broker.rocketmq.grpc.credentials import is_signed_with, read_credential
@@ -24,7 +25,7 @@ from broker.rocketmq.grpc.loopback import Loopback
 from broker.rocketmq.grpc.receiving import Receiving
 from broker.rocketmq.grpc.routing import Routing
 from broker.rocketmq.grpc.sending import Sending
-from broker.rocketmq.grpc.session import Call, GrpcSession
+from broker.rocketmq.grpc.session import GrpcSession
 from broker.rocketmq.grpc.statuses import Rejected, status
 from broker.rocketmq.grpc.transactions import Transactions
 from broker.rocketmq.grpc.wire import GrpcError, GrpcStatus

@@ -10,7 +10,8 @@ from h2.config import H2Configuration
 from h2.connection import H2Connection
 from h2.exceptions import StreamClosedError
 
-from broker.rocketmq.grpc.session import GrpcSession, Limits, Service
+from broker.rocketmq.grpc.call import Limits, Service
+from broker.rocketmq.grpc.session import GrpcSession
 from broker.rocketmq.grpc.wire import frame_message
 from formats.rocketmq.hosts import Host
 

@@ -11,7 +11,8 @@ from hyperframe.frame import DataFrame, PingFrame, RstStreamFrame, SettingsFrame
 from hypothesis import given
 from hypothesis import strategies as st
 
-from broker.rocketmq.grpc.session import Call, GrpcSession, Limits
+from broker.rocketmq.grpc.call import Call, Limits
+from broker.rocketmq.grpc.session import GrpcSession
 from broker.rocketmq.grpc.wire import GrpcError, GrpcStatus, MessageReader, frame_message, status_text, timeout_ms
 from formats.rocketmq.hosts import Host
 from tests.broker.rocketmq.grpc.http2 import Client

@@ -1,0 +1,103 @@
+"""Calls as a connection hands them to what serves them, and the bounds on a peer."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Protocol
+
+from broker.rocketmq.grpc.wire import GrpcStatus, MessageReader
+
+if TYPE_CHECKING:
+    from broker.rocketmq.grpc.session import GrpcSession
+
+__all__ = ["Call", "Limits", "Service"]
+
+
+@dataclass(frozen=True)
+class Limits:
+    """The bounds on a peer. `resets_max` and `controls_max` are for `period_ms`."""
+
+    calls_max: int = 1_000
+    headers_bytes_max: int = 16 << 10
+    message_bytes_max: int = 16 << 20
+    unread_bytes_max: int = 32 << 20
+    stream_window: int = 1 << 20
+    window: int = 8 << 20
+    idle_ms: int = 120_000
+    period_ms: int = 10_000
+    resets_max: int = 500
+    controls_max: int = 2_000
+
+
+class Service(Protocol):
+    """The receiver of calls."""
+
+    def begin(self, call: Call) -> None:
+        """Take note of a call. Raises `GrpcError` to refuse it."""
+        ...
+
+    def message(self, call: Call, data: bytes) -> None:
+        """Take one of its messages. Raises `GrpcError` to end it."""
+        ...
+
+    def half_closed(self, call: Call) -> None:
+        """Note that it has no more messages. Raises `GrpcError` to end it."""
+        ...
+
+    def cancelled(self, call: Call) -> None:
+        """Note that its answer is not waited for any more."""
+        ...
+
+    def disconnected(self, session: GrpcSession) -> None:
+        """The connection is closed; `cancelled` was called for what was open."""
+        ...
+
+
+class Call:
+    """A call of a client. `headers` are its metadata; `until_ms` is when it is over, by the session's clock."""
+
+    __slots__ = (
+        "_session",
+        "begins",
+        "half_closed",
+        "headers",
+        "is_over",
+        "output",
+        "reader",
+        "stream_id",
+        "trailers",
+        "until_ms",
+    )
+
+    def __init__(
+        self, session: GrpcSession, stream_id: int, headers: dict[str, str], reader: MessageReader, until_ms: int | None
+    ) -> None:
+        self._session = session
+        self.stream_id = stream_id
+        self.headers = headers
+        self.reader = reader
+        self.until_ms = until_ms
+        self.half_closed = False
+        self.is_over = False
+        # What the peer's window has no room for, what is to go before it, and what is to follow it.
+        self.begins = False
+        self.output: bytearray | None = None
+        self.trailers: list[tuple[str, str]] | None = None
+
+    @property
+    def method(self) -> str:
+        """The path of what is called."""
+        return self.headers[":path"]
+
+    @property
+    def session(self) -> GrpcSession:
+        """The connection that it came over."""
+        return self._session
+
+    def send(self, data: bytes) -> None:
+        """Send a message; nothing happens if the call is over."""
+        self._session.send(self, data)
+
+    def finish(self, status: GrpcStatus = GrpcStatus.OK, text: str = "") -> None:
+        """End the call; nothing happens if it is over."""
+        self._session.finish(self, status, text)
