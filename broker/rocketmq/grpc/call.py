@@ -66,6 +66,7 @@ class Call:
         "reader",
         "stream_id",
         "trailers",
+        "unread_bytes",
         "until_ms",
     )
 
@@ -76,6 +77,8 @@ class Call:
         self.stream_id = stream_id
         self.headers = headers
         self.reader = reader
+        # The part of the session's count of bytes of messages that are not whole.
+        self.unread_bytes = 0
         self.until_ms = until_ms
         self.half_closed = False
         self.is_over = False
@@ -93,6 +96,10 @@ class Call:
     def session(self) -> GrpcSession:
         """The connection that it came over."""
         return self._session
+
+    def bound_messages(self, bytes_max: int) -> None:
+        """Refuse messages that are larger, compressed or not."""
+        self.reader.bytes_max = min(self.reader.bytes_max, bytes_max)
 
     def send(self, data: bytes) -> None:
         """Send a message; nothing happens if the call is over."""

@@ -2,8 +2,8 @@
 
 Calls are handed to a service, which answers them at once or later. Nothing of a peer is trusted: the number of calls
 at a time, the sizes of headers and messages, the time without calls, and the rate of what costs work and brings nothing
-(calls cancelled, settings, pings) are bounded. Who exceeds them, or sends what is no HTTP/2, is sent GOAWAY, and its
-connection is closed with a reason.
+(calls cancelled, settings, pings, windows made wider) are bounded, as is what waits to be sent. Who exceeds the bounds,
+or sends what is no HTTP/2, is sent GOAWAY, and its connection is closed with a reason.
 """
 
 from __future__ import annotations
@@ -39,6 +39,7 @@ log = logging.getLogger("broker.rocketmq.session")
 _BACKLOG_BYTES: Final = 1 << 20
 _OUTPUT_BYTES_MAX: Final = 64 << 20
 _WINDOW_OF_HTTP2: Final = 65_535
+_HEADER_TABLE_BYTES_MAX: Final = 4_096
 # As little of a message comes at a time as the link reads.
 _EVENT_BYTES_MAX: Final = 1 << 20
 
@@ -76,7 +77,12 @@ class GrpcSession:
         self._changed = changed
         self._limits = limits or Limits()
         self._calls: dict[int, Call] = {}
+        # What waits for the peer's windows, and the calls that wait for that of the connection.
         self._blocked_bytes = 0
+        self._waiting: dict[Call, None] = {}
+        self._is_widened = self._has_new_settings = False
+        # What was sent in windows and not given back, and what was read of messages that are not whole.
+        self._unreturned_bytes = self._unread_bytes = 0
         self._heard_ms = self._period_ms = now_ms()
         self._resets = self._controls = 0
         self._finished = self._is_heard = False
@@ -102,7 +108,8 @@ class GrpcSession:
                     return len(data)
         except ProtocolError as error:
             self._close(f"what it sent is no HTTP/2 as it should be: {error}", None)
-        self._changed(self)
+        self._use_room()
+        self._gather()
         return len(data)
 
     def take_output(self) -> bytearray:
@@ -110,7 +117,6 @@ class GrpcSession:
         if not self._is_heard:
             return bytearray()
         output, self._output = self._output, bytearray()
-        output += self._http.data_to_send()
         return output
 
     def output_size(self) -> int:
@@ -150,14 +156,17 @@ class GrpcSession:
         elif isinstance(event, events.StreamEnded):
             self._half_close(event.stream_id)
         elif isinstance(event, events.WindowUpdated):
-            self._widen(event.stream_id)
+            self._widen(event)
         elif isinstance(event, events.StreamReset):
             self._reset(event)
         elif isinstance(event, events.ConnectionTerminated):
             self._close("the peer says farewell", None)
         elif isinstance(event, _CONTROL):
             if isinstance(event, events.RemoteSettingsChanged):
-                self._widen(0)
+                self._has_new_settings = True
+                # To set the size that it has would undo that the peer is told of it.
+                if self._http.encoder.header_table_size > _HEADER_TABLE_BYTES_MAX:
+                    self._http.encoder.header_table_size = _HEADER_TABLE_BYTES_MAX
             self._count_control()
 
     def _begin(self, event: Any) -> None:
@@ -193,12 +202,18 @@ class GrpcSession:
         try:
             while not call.is_over and (message := call.reader.next()) is not None:
                 self._service.message(call, message)
-            if call.reader.size and sum(each.reader.size for each in self._calls.values()) > (
-                self._limits.unread_bytes_max
-            ):
+            self._count_unread(call)
+            if call.reader.size and self._unread_bytes > self._limits.unread_bytes_max:
                 raise GrpcError(GrpcStatus.RESOURCE_EXHAUSTED, "too many messages of this connection are not whole")
         except GrpcError as error:
             self._refuse(call, error)
+
+    def _count_unread(self, call: Call) -> None:
+        """Note how much is kept of a message that is not whole; nothing is kept for a call that is over."""
+        if call.is_over:
+            call.reader.clear()
+        self._unread_bytes += call.reader.size - call.unread_bytes
+        call.unread_bytes = call.reader.size
 
     def _half_close(self, stream_id: int) -> None:
         call = self._calls.get(stream_id)
@@ -233,6 +248,8 @@ class GrpcSession:
         if call is None:
             return
         was_answered, call.is_over = call.is_over, True
+        self._count_unread(call)
+        self._waiting.pop(call, None)
         self._blocked_bytes -= len(call.output or b"")
         call.output = None
         if not was_answered:
@@ -267,20 +284,27 @@ class GrpcSession:
         call.output += framed
         self._blocked_bytes += len(framed)
         self._pump(call)
-        if self._blocked_bytes > _OUTPUT_BYTES_MAX:
-            self.give_up(f"it takes nothing of the {self._blocked_bytes} bytes that wait for it")
-        self._changed(self)
+        self._gather()
 
     def finish(self, call: Call, status: GrpcStatus, text: str = "") -> None:
         """End a call."""
         if call.is_over or self._finished:
             return
         call.is_over = True
+        self._count_unread(call)
         trailers = [("grpc-status", str(int(status)))]
         if text:
             trailers.append(("grpc-message", status_text(text)))
         call.trailers = trailers if call.output is not None else _HEADERS[:2] + trailers
         self._pump(call)
+        self._gather()
+
+    def _gather(self) -> None:
+        """Take what is to be sent out of `h2`; who takes too little of it is given up."""
+        self._output += self._http.data_to_send()
+        waiting = len(self._output) + self._blocked_bytes
+        if waiting > _OUTPUT_BYTES_MAX:
+            self.give_up(f"it takes nothing of the {waiting} bytes that wait for it")
         self._changed(self)
 
     def _pump(self, call: Call) -> None:
@@ -299,11 +323,14 @@ class GrpcSession:
         while output:
             room = min(http.local_flow_control_window(stream_id), http.max_outbound_frame_size)
             if room <= 0:
+                if http.outbound_flow_control_window <= 0:
+                    self._waiting[call] = None
                 return
             part = bytes(output[:room])
             http.send_data(stream_id, part)
             del output[:room]
             self._blocked_bytes -= len(part)
+            self._unreturned_bytes += len(part)
         if call.trailers is not None:
             http.send_headers(stream_id, call.trailers, end_stream=True)
             self._calls.pop(stream_id, None)
@@ -314,11 +341,31 @@ class GrpcSession:
         if not is_half_closed:
             self._http.reset_stream(stream_id, ErrorCodes.NO_ERROR)
 
-    def _widen(self, stream_id: int) -> None:
-        """Go on with what the peer has room for again."""
-        for call in [self._calls.get(stream_id)] if stream_id else list(self._calls.values()):
+    def _widen(self, event: Any) -> None:
+        """Go on with a call for which the peer has room again, or note that the connection has."""
+        if event.stream_id:
+            call = self._calls.get(event.stream_id)
             if call is not None and call.output:
                 self._pump(call)
+            return
+        self._is_widened = True
+        # A peer gives back what it was sent, and rarely has reason to give more.
+        self._unreturned_bytes -= event.delta
+        if self._unreturned_bytes < 0:
+            self._unreturned_bytes = 0
+            self._count_control()
+
+    def _use_room(self) -> None:
+        """Go on with calls that waited for what a read has changed, as long as the connection has room."""
+        if self._has_new_settings:
+            self._waiting = {call: None for call in self._calls.values() if call.output}
+        elif not self._is_widened:
+            return
+        self._is_widened = self._has_new_settings = False
+        while self._waiting and self._http.outbound_flow_control_window > 0:
+            call = next(iter(self._waiting))
+            del self._waiting[call]
+            self._pump(call)
 
     # -- the end
 

@@ -64,15 +64,15 @@ def status_text(text: str) -> str:
 
 
 class MessageReader:
-    """Takes messages out of a stream's data, whatever the pieces in which it comes."""
+    """Takes messages out of a stream's data, whatever the pieces in which it comes; none may exceed `bytes_max`."""
 
-    __slots__ = ("_bytes_max", "_data", "_is_gzip")
+    __slots__ = ("_data", "_is_gzip", "bytes_max")
 
     def __init__(self, encoding: str, bytes_max: int) -> None:
         if encoding not in ("", "identity", "gzip"):
             raise GrpcError(GrpcStatus.UNIMPLEMENTED, f"messages compressed by {encoding[:20]!r} cannot be read")
         self._is_gzip = encoding == "gzip"
-        self._bytes_max = bytes_max
+        self.bytes_max = bytes_max
         self._data = bytearray()
 
     @property
@@ -84,13 +84,17 @@ class MessageReader:
         """Take more of the stream."""
         self._data += data
 
+    def clear(self) -> None:
+        """Forget what was taken and is not whole."""
+        self._data = bytearray()
+
     def next(self) -> bytes | None:
         """Take out a message; None if there is none that is whole. Raises `GrpcError`."""
         if len(self._data) < _PREFIX.size:
             return None
         flag, size = _PREFIX.unpack_from(self._data)
-        if size > self._bytes_max:
-            text = f"a message of {size} bytes is larger than the {self._bytes_max} that it may have"
+        if size > self.bytes_max:
+            text = f"a message of {size} bytes is larger than the {self.bytes_max} that it may have"
             raise GrpcError(GrpcStatus.RESOURCE_EXHAUSTED, text)
         if flag > 1:
             raise GrpcError(GrpcStatus.INTERNAL, f"a message has the flag {flag}")
@@ -106,11 +110,11 @@ class MessageReader:
             raise GrpcError(GrpcStatus.INTERNAL, "a message is compressed, and its stream names no compression")
         inflater = zlib.decompressobj(_GZIP_WINDOW)
         try:
-            plain = inflater.decompress(message, self._bytes_max)
+            plain = inflater.decompress(message, self.bytes_max)
         except zlib.error as error:
             raise GrpcError(GrpcStatus.INTERNAL, f"a message cannot be decompressed: {error}") from None
         if inflater.unconsumed_tail:
-            text = f"a message has more than {self._bytes_max} bytes when it is decompressed"
+            text = f"a message has more than {self.bytes_max} bytes when it is decompressed"
             raise GrpcError(GrpcStatus.RESOURCE_EXHAUSTED, text)
         if not inflater.eof:
             raise GrpcError(GrpcStatus.INTERNAL, "a compressed message is not whole")
