@@ -10,7 +10,7 @@ from broker.rocketmq.grpc.wire import GrpcStatus, MessageReader
 if TYPE_CHECKING:
     from broker.rocketmq.grpc.session import GrpcSession
 
-__all__ = ["Call", "Limits", "Service"]
+__all__ = ["Call", "Limits", "Nuisances", "Service"]
 
 
 @dataclass(frozen=True)
@@ -27,6 +27,34 @@ class Limits:
     period_ms: int = 10_000
     resets_max: int = 500
     controls_max: int = 2_000
+
+
+class Nuisances:
+    """Counts, in periods of some length, what costs work and brings nothing: calls cancelled, and frames."""
+
+    __slots__ = ("_controls", "_period_ms", "_resets", "_since_ms")
+
+    def __init__(self, period_ms: int, now_ms: int) -> None:
+        self._period_ms = period_ms
+        self._since_ms = now_ms
+        self._resets = self._controls = 0
+
+    def add_reset(self, now_ms: int) -> int:
+        """Count a call that was cancelled; their number in this period."""
+        self._look(now_ms)
+        self._resets += 1
+        return self._resets
+
+    def add_control(self, now_ms: int) -> int:
+        """Count a frame that brings nothing; their number in this period."""
+        self._look(now_ms)
+        self._controls += 1
+        return self._controls
+
+    def _look(self, now_ms: int) -> None:
+        if now_ms - self._since_ms > self._period_ms:
+            self._since_ms = now_ms
+            self._resets = self._controls = 0
 
 
 class Service(Protocol):

@@ -20,7 +20,7 @@ from h2.errors import ErrorCodes
 from h2.exceptions import ProtocolError
 from h2.settings import SettingCodes, Settings
 
-from broker.rocketmq.grpc.call import Call, Limits, Service
+from broker.rocketmq.grpc.call import Call, Limits, Nuisances, Service
 from broker.rocketmq.grpc.wire import (
     GrpcError,
     GrpcStatus,
@@ -83,8 +83,8 @@ class GrpcSession:
         self._is_widened = self._has_new_settings = False
         # What was sent in windows and not given back, and what was read of messages that are not whole.
         self._unreturned_bytes = self._unread_bytes = 0
-        self._heard_ms = self._period_ms = now_ms()
-        self._resets = self._controls = 0
+        self._heard_ms = now_ms()
+        self._nuisances = Nuisances(self._limits.period_ms, self._heard_ms)
         self._finished = self._is_heard = False
         self._output = bytearray()
         self._http = _make_http(self._limits)
@@ -237,10 +237,8 @@ class GrpcSession:
     def _reset(self, event: Any) -> None:
         self._drop(event.stream_id)
         # Of what was answered, the rest of the stream may be reset as it pleases the peer.
-        if event.remote_reset:
-            self._resets += 1
-            if self._count(self._resets) > self._limits.resets_max:
-                self._close(f"it cancels more than {self._limits.resets_max} calls in a short time", _CALM)
+        if event.remote_reset and self._nuisances.add_reset(self.now_ms()) > self._limits.resets_max:
+            self._close(f"it cancels more than {self._limits.resets_max} calls in a short time", _CALM)
 
     def _drop(self, stream_id: int) -> None:
         """Forget a call that nobody waits for any more."""
@@ -258,19 +256,9 @@ class GrpcSession:
     # -- abuse
 
     def _count_control(self) -> None:
-        self._controls += 1
-        if self._count(self._controls) > self._limits.controls_max:
+        if self._nuisances.add_control(self.now_ms()) > self._limits.controls_max:
             text = f"it sends more than {self._limits.controls_max} frames in a short time that bring nothing"
             self._close(text, _CALM)
-
-    def _count(self, count: int) -> int:
-        """Return a count of this period; when another period has begun, all counts begin again."""
-        now_ms = self.now_ms()
-        if now_ms - self._period_ms > self._limits.period_ms:
-            self._period_ms = now_ms
-            self._resets = self._controls = 0
-            return 0
-        return count
 
     # -- answers
 

@@ -56,10 +56,10 @@ def test_who_takes_nothing_is_given_up(echo: Echo, monkeypatch: pytest.MonkeyPat
     client.call("Never", b"x")
     for _ in range(10):
         echo.calls[0].send(bytes(90_000))
-    assert not client.session.finished
+    assert not client.is_over()
     for _ in range(2):
         echo.calls[0].send(bytes(90_000))
-    assert client.session.finished
+    assert client.is_over()
     assert "takes nothing" in client.session.reason
     assert client.session.output_size() == 0
 
@@ -70,9 +70,9 @@ def test_what_waits_for_windows_and_for_the_link_has_one_bound(echo: Echo, monke
     client.call("Never", b"x")
     echo.calls[0].send(bytes(60_000))
     echo.calls[0].send(bytes(39_000))
-    assert not client.session.finished
+    assert not client.is_over()
     echo.calls[0].send(bytes(2_000))
-    assert client.session.finished
+    assert client.is_over()
 
 
 # -- windows
