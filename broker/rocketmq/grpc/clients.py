@@ -16,7 +16,7 @@ from broker.rocketmq.grpc.calling import Answer, Asked, Handlers
 from broker.rocketmq.grpc.conversion import BODY_BYTES_MAX
 from broker.rocketmq.grpc.loopback import Loopback
 from broker.rocketmq.grpc.statuses import OK, Rejected, rejection, status
-from broker.rocketmq.grpc.validation import check_group, check_topic
+from broker.rocketmq.grpc.validation import check_count, check_group, check_size, check_topic
 from formats.rocketmq.client_bodies import HEARTBEAT, ConsumerData, GroupConfig, Heartbeat, ProducerData, Subscription
 from formats.rocketmq.codes import RequestCode, ResponseCode
 from formats.rocketmq.frame import Frame, LanguageCode
@@ -26,6 +26,8 @@ from formats.rocketmq.hosts import Host
 
 __all__ = ["Client", "ClientCalls"]
 
+# What a client tells of itself is kept as long as it is there.
+_SETTINGS_BYTES_MAX: Final = 64 << 10
 _PRODUCER_ATTEMPTS: Final = 3
 _PRODUCER_FIRST_MS, _PRODUCER_LAST_MS = 10, 1_000
 _FACTOR: Final = 2.0
@@ -34,6 +36,7 @@ _POLL_MS: Final = 20_000
 # The times after which messages come again (source: CustomizedRetryPolicy, ExponentialRetryPolicy).
 _STEPS_S: Final = (1, 5, 10, 30, 60, 120, 180, 240, 300, 360, 420, 480, 540, 600, 1200, 1800, 3600, 7200)
 _FIRST_MS, _LAST_MS = 5_000, 7_200_000
+_CLIENT_TYPES: Final = frozenset(map(int, ClientType))
 _CONSUME_TYPES: Final = {
     ClientType.PUSH_CONSUMER: "CONSUME_PASSIVELY",
     ClientType.SIMPLE_CONSUMER: "CONSUME_ACTIVELY",
@@ -74,6 +77,9 @@ class ClientCalls:
         kind = told.WhichOneof("pub_sub")
         if kind is None:
             raise Rejected(Code.BAD_REQUEST, "there is no publishing or subscription data in settings")
+        check_size(told, "settings", _SETTINGS_BYTES_MAX)
+        check_count(len(told.publishing.topics), "topics")
+        check_count(len(told.subscription.subscriptions), "subscriptions")
         client = self._find(asked)
         settings = make("Settings")
         settings.CopyFrom(told)
@@ -103,7 +109,7 @@ class ClientCalls:
         if settings.client_type in _CONSUME_TYPES:
             check_group(asked.request.group)
         elif settings.client_type != ClientType.PRODUCER:
-            raise Rejected(Code.UNRECOGNIZED_CLIENT_TYPE, ClientType(settings.client_type).name)
+            raise Rejected(Code.UNRECOGNIZED_CLIENT_TYPE, _name_of(settings.client_type))
 
         def done(frame: Frame) -> None:
             if frame.code != ResponseCode.SUCCESS:
@@ -120,6 +126,11 @@ class ClientCalls:
             return
         self._leave(client)
         answer(make("NotifyClientTerminationResponse", status=OK))
+
+
+def _name_of(client_type: int) -> str:
+    """The name of a kind of clients, which may be none that is known."""
+    return ClientType(client_type).name if client_type in _CLIENT_TYPES else "UNRECOGNIZED"
 
 
 def _heartbeat(client: Client, settings: Message) -> Frame:

@@ -12,13 +12,13 @@ from broker.rocketmq.grpc.statuses import Rejected
 from broker.rocketmq.grpc.validation import check_word, has_control_character
 from formats.rocketmq.flags import SystemFlag, Transaction
 from formats.rocketmq.grpc.codes import Code, DigestType, Encoding, MessageType
-from formats.rocketmq.grpc.messages import Message, make, ms_of, time_of_ms
+from formats.rocketmq.grpc.messages import Message, is_time, make, ms_of, time_of_ms
 from formats.rocketmq.hosts import Host
 from formats.rocketmq.message_ids import OffsetId
 from formats.rocketmq.properties import decode_properties
 from formats.rocketmq.record import Record
 
-__all__ = ["BODY_BYTES_MAX", "message_of", "message_type", "properties_of", "system_flags_of"]
+__all__ = ["BODY_BYTES_MAX", "born_ms_of", "message_of", "message_type", "properties_of", "system_flags_of"]
 
 BODY_BYTES_MAX: Final = 4 << 20
 _PROPERTIES_MAX: Final = 128
@@ -95,6 +95,12 @@ def system_flags_of(message: Message) -> int:
     return flags | (_PREPARED if system.message_type == MessageType.TRANSACTION else 0)
 
 
+def born_ms_of(message: Message, now_ms: int) -> int:
+    """The time at which a message was made, by its client; now if that says a time that cannot be."""
+    born = message.system_properties.born_timestamp
+    return ms_of(born) if is_time(born) else now_ms
+
+
 def properties_of(message: Message, producer_group: str, host: Host, now_ms: int) -> dict[str, str]:
     """The properties of a message to be stored. Raises `Rejected` for one that cannot be."""
     size = len(message.body)
@@ -117,12 +123,7 @@ def properties_of(message: Message, producer_group: str, host: Host, now_ms: int
                 text = f"the max transaction recovery time of message is too large, max is {_RECOVERY_S_MAX}"
                 raise Rejected(Code.BAD_REQUEST, text)
             properties["CHECK_IMMUNITY_TIME_IN_SECONDS"] = str(seconds)
-    if system.HasField("delivery_timestamp"):
-        deliver_ms = ms_of(system.delivery_timestamp)
-        if deliver_ms - now_ms > _DELAY_MS_MAX:
-            text = f"the max delay time of message is too large, max is {_DELAY_MS_MAX}"
-            raise Rejected(Code.ILLEGAL_DELIVERY_TIME, text)
-        properties["TIMER_DELIVER_MS"] = str(deliver_ms)
+    _add_times(properties, system, now_ms)
     properties["RECONSUME_TIME"] = str(system.delivery_attempt)
     properties["PGROUP"] = producer_group
     if system.message_group:
@@ -132,8 +133,21 @@ def properties_of(message: Message, producer_group: str, host: Host, now_ms: int
         properties["TRACE_CONTEXT"] = system.trace_context
     born_host = system.born_host.strip()
     properties["__BORNHOST"] = host.address if not born_host or has_control_character(born_host) else system.born_host
-    properties["BORN_TIMESTAMP"] = str(ms_of(system.born_timestamp))
     return properties
+
+
+def _add_times(properties: dict[str, str], system: Message, now_ms: int) -> None:
+    """Say when a message was made, and when it is to be delivered. Raises `Rejected`."""
+    if system.HasField("delivery_timestamp"):
+        if not is_time(system.delivery_timestamp):
+            raise Rejected(Code.ILLEGAL_DELIVERY_TIME, "the delivery timestamp is none that can be")
+        deliver_ms = ms_of(system.delivery_timestamp)
+        if deliver_ms - now_ms > _DELAY_MS_MAX:
+            text = f"the max delay time of message is too large, max is {_DELAY_MS_MAX}"
+            raise Rejected(Code.ILLEGAL_DELIVERY_TIME, text)
+        properties["TIMER_DELIVER_MS"] = str(deliver_ms)
+    if is_time(system.born_timestamp):
+        properties["BORN_TIMESTAMP"] = str(ms_of(system.born_timestamp))
 
 
 def _check_message_group(group: str) -> None:
@@ -144,10 +158,10 @@ def _check_message_group(group: str) -> None:
 
 def _user_properties(message: Message) -> dict[str, str]:
     """The user's properties, with the tag and the keys. Raises `Rejected`."""
-    properties = dict(message.user_properties)
-    if len(properties) > _PROPERTIES_MAX:
+    if len(message.user_properties) > _PROPERTIES_MAX:
         text = f"too many user properties, max is {_PROPERTIES_MAX}"
         raise Rejected(Code.MESSAGE_PROPERTIES_TOO_LARGE, text)
+    properties = dict(message.user_properties)
     for name, value in properties.items():
         if name in _RESERVED:
             raise Rejected(Code.ILLEGAL_MESSAGE_PROPERTY_KEY, f"property is used by system: {name}")
@@ -157,6 +171,8 @@ def _user_properties(message: Message) -> dict[str, str]:
                 raise Rejected(Code.ILLEGAL_MESSAGE_PROPERTY_KEY, reason)
     size = sum(len(name.encode()) + len(value.encode()) for name, value in properties.items())
     system = message.system_properties
+    if len(system.keys) > _PROPERTIES_BYTES_MAX:
+        raise Rejected(Code.MESSAGE_PROPERTIES_TOO_LARGE, f"too many keys, max is {_PROPERTIES_BYTES_MAX}")
     tag, keys = system.tag, list(system.keys)
     check_word(tag, "tag", Code.ILLEGAL_MESSAGE_TAG)
     if "|" in tag:

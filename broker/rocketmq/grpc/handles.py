@@ -16,6 +16,7 @@ from formats.rocketmq.receipts import Receipt, parse_receipt
 __all__ = ["Handle", "parse_handle"]
 
 _HANDLE_WORDS: Final = 9
+_INT_MAX: Final = (1 << 31) - 1
 
 
 class Handle(NamedTuple):
@@ -33,7 +34,7 @@ def parse_handle(text: str) -> Handle:
     words = text.split(" ")
     try:
         receipt = parse_receipt(text)
-        if receipt.queue_id < 0 or receipt.queue_offset < 0:
+        if not 0 <= receipt.queue_id <= _INT_MAX or receipt.queue_offset < 0:
             raise FormatError("Receipt", 0, "names no message")
     except FormatError as error:
         raise Rejected(Code.INVALID_RECEIPT_HANDLE, f"receipt handle is invalid: {error}") from None

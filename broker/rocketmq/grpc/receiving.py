@@ -22,7 +22,7 @@ from broker.rocketmq.grpc.handles import Handle, parse_handle
 from broker.rocketmq.grpc.renewals import HIDDEN_MS, Held, Renewals
 from broker.rocketmq.grpc.routing import find_topic
 from broker.rocketmq.grpc.statuses import OK, Rejected, joint, rejection, status
-from broker.rocketmq.grpc.validation import check_group, check_invisible_ms, check_topic
+from broker.rocketmq.grpc.validation import check_count, check_group, check_invisible_ms, check_topic
 from formats.errors import FormatError
 from formats.rocketmq.client_bodies import GroupConfig
 from formats.rocketmq.codes import RequestCode, ResponseCode
@@ -48,6 +48,7 @@ _POLL_MS_MIN: Final = 5_000
 _POLL_MS_MAX: Final = 20_000
 _INVISIBLE_MS_MIN: Final = 10_000
 _MESSAGES_MAX: Final = 32
+_ATTEMPT_ID_MAX: Final = 255
 # A message whose client is gone is seen again so soon.
 _GONE_MS: Final = 1_000
 _FROM_LAST: Final = 1
@@ -77,6 +78,8 @@ class Receiving:
     def _receive(self, asked: Asked, answer: Answer) -> None:
         request = asked.request
         poll_ms = _poll_ms(request, asked.left_ms)
+        if len(request.attempt_id) > _ATTEMPT_ID_MAX:
+            raise Rejected(Code.BAD_REQUEST, f"the attempt id is too long, max is {_ATTEMPT_ID_MAX}")
         topic, group = check_topic(request.message_queue.topic), check_group(request.group)
         if request.auto_renew:
             invisible_ms = HIDDEN_MS
@@ -181,6 +184,7 @@ class Receiving:
 
     def _acknowledge(self, asked: Asked, answer: Answer) -> None:
         request = asked.request
+        check_count(len(request.entries), "entries")
         topic, group = check_topic(request.topic), check_group(request.group)
         response = make("AckMessageResponse")
         left: set[int] = set(range(len(request.entries)))

@@ -12,7 +12,7 @@ from broker.rocketmq.core.options import BrokerOptions
 from broker.rocketmq.core.topics import Topics
 from broker.rocketmq.grpc.calling import Answer, Asked, Handlers
 from broker.rocketmq.grpc.statuses import OK, Rejected
-from broker.rocketmq.grpc.validation import check_group, check_topic
+from broker.rocketmq.grpc.validation import check_group, check_size, check_topic
 from formats.rocketmq import route_bodies
 from formats.rocketmq.grpc.codes import Code, MessageType, Permission
 from formats.rocketmq.grpc.messages import Message, make
@@ -23,6 +23,8 @@ __all__ = ["Routing", "accepted_types", "find_topic"]
 # The attribute of a topic that says which messages it takes.
 _TYPE: Final = "message.type"
 _MIXED: Final = (MessageType.NORMAL, MessageType.FIFO, MessageType.DELAY, MessageType.TRANSACTION)
+# The answer repeats for each queue what the client says of the topic and of the way to the broker.
+_REPEATED_BYTES_MAX: Final = 4 << 10
 _READ, _WRITE = int(route_bodies.Permission.READ), int(route_bodies.Permission.WRITE)
 
 
@@ -53,6 +55,7 @@ class Routing:
 
     def _route(self, asked: Asked, answer: Answer) -> None:
         request = asked.request
+        _check_repeated(request)
         config = find_topic(self._topics, check_topic(request.topic))
         reads, writes = config.perm & _READ, config.perm & _WRITE
         read_count = config.read_queue_nums if reads else 0
@@ -74,6 +77,7 @@ class Routing:
 
     def _assign(self, asked: Asked, answer: Answer) -> None:
         request = asked.request
+        _check_repeated(request)
         topic, group = check_topic(request.topic), check_group(request.group)
         config = find_topic(self._topics, topic)
         if not config.perm & _READ or not config.read_queue_nums:
@@ -91,3 +95,8 @@ class Routing:
 
     def _broker(self, endpoints: Message) -> Message:
         return make("Broker", name=self._options.name, endpoints=endpoints)
+
+
+def _check_repeated(request: Message) -> None:
+    check_size(request.endpoints, "endpoints", _REPEATED_BYTES_MAX)
+    check_size(request.topic, "topic", _REPEATED_BYTES_MAX)

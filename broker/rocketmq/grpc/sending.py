@@ -8,15 +8,15 @@ from typing import Final
 from broker.rocketmq.core import names
 from broker.rocketmq.core.topics import Topics
 from broker.rocketmq.grpc.calling import Answer, Asked, Handlers
-from broker.rocketmq.grpc.conversion import message_type, properties_of, system_flags_of
+from broker.rocketmq.grpc.conversion import born_ms_of, message_type, properties_of, system_flags_of
 from broker.rocketmq.grpc.routing import accepted_types, find_topic
 from broker.rocketmq.grpc.statuses import OK, Rejected, joint, rejection, status
 from broker.rocketmq.grpc.transactions import Transactions
-from broker.rocketmq.grpc.validation import check_topic
+from broker.rocketmq.grpc.validation import check_count, check_topic
 from formats.rocketmq.codes import RequestCode, ResponseCode
 from formats.rocketmq.frame import Frame
 from formats.rocketmq.grpc.codes import Code, MessageType
-from formats.rocketmq.grpc.messages import Message, make, ms_of
+from formats.rocketmq.grpc.messages import Message, make
 from formats.rocketmq.headers.codec import HeaderCodec
 from formats.rocketmq.headers.sending import (
     RecallMessageRequest,
@@ -69,6 +69,7 @@ class Sending:
         self.handlers: Handlers = {"SendMessage": self._send, "RecallMessage": self._recall}
 
     def _send(self, asked: Asked, answer: Answer) -> None:
+        check_count(len(asked.request.messages), "messages")
         messages = list(asked.request.messages)
         if not messages:
             raise Rejected(Code.MESSAGE_CORRUPTED, "no message to send")
@@ -95,7 +96,7 @@ class Sending:
             _DEFAULT_QUEUES,
             self._queue(config, message),
             system_flags_of(message),
-            ms_of(message.system_properties.born_timestamp),
+            born_ms_of(message, asked.now_ms),
             0,
             encode_properties(properties).decode(),
             0,

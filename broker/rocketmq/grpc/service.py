@@ -47,6 +47,9 @@ log = logging.getLogger("broker.rocketmq.grpc")
 _PREFIX: Final = f"/{SERVICE}/"
 _TELEMETRY: Final = "Telemetry"
 _RECEIVE: Final = "ReceiveMessage"
+_SEND: Final = "SendMessage"
+# The bound on messages that carry nothing of users, however large they were before.
+_BARE_BYTES_MAX: Final = 1 << 20
 _ROUTES: Final = ("QueryRoute", "QueryAssignment")
 _ROUTE = HeaderCodec(GetRouteInfoRequest)
 _EXPIRED_MS: Final = 120_000
@@ -161,6 +164,8 @@ class GrpcService:
         name = path[len(_PREFIX) :] if path.startswith(_PREFIX) else ""
         if name not in self._handlers:
             raise GrpcError(GrpcStatus.UNIMPLEMENTED, f"Method not found: {path[1:200]}")
+        if name != _SEND:
+            call.bound_messages(_BARE_BYTES_MAX)
         try:
             client = self._client(call)
             self._authenticate(call)

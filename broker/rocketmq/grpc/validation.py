@@ -10,8 +10,10 @@ from formats.rocketmq.grpc.codes import Code
 from formats.rocketmq.grpc.messages import Message
 
 __all__ = [
+    "check_count",
     "check_group",
     "check_invisible_ms",
+    "check_size",
     "check_topic",
     "check_word",
     "has_control_character",
@@ -19,6 +21,8 @@ __all__ = [
 
 _INVISIBLE_MS_MAX: Final = 12 * 3_600_000
 _SYSTEM_GROUPS: Final = "CID_RMQ_SYS_"
+# Official clients name one message, one handle, or the topics of one client; the original has no bound of its own.
+_COUNT_MAX: Final = 1_024
 
 
 def check_topic(topic: Message) -> str:
@@ -41,6 +45,19 @@ def check_group(group: Message) -> str:
     if name.startswith(_SYSTEM_GROUPS):
         raise Rejected(Code.ILLEGAL_CONSUMER_GROUP, "cannot use system consumer group")
     return name
+
+
+def check_count(count: int, what: str) -> None:
+    """Check the number of things in one request. Raises `Rejected`."""
+    if count > _COUNT_MAX:
+        raise Rejected(Code.BAD_REQUEST, f"too many {what}: {count}, max is {_COUNT_MAX}")
+
+
+def check_size(part: Message, what: str, bytes_max: int) -> None:
+    """Check the size of a part of a request that is kept or repeated. Raises `Rejected`."""
+    size = part.ByteSize()
+    if size > bytes_max:
+        raise Rejected(Code.BAD_REQUEST, f"the {what} is too large: {size} bytes, max is {bytes_max}")
 
 
 def check_invisible_ms(ms: int, least: int = 0) -> int:

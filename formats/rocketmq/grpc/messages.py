@@ -16,10 +16,14 @@ from formats.rocketmq.grpc.codes import ENUMS
 from formats.rocketmq.grpc.declarations import MESSAGES, Field
 from formats.schema import Buffer
 
-__all__ = ["PACKAGE", "SERVICE", "Message", "decode", "duration_of_ms", "make", "ms_of", "time_of_ms"]
+__all__ = ["PACKAGE", "SERVICE", "Message", "decode", "duration_of_ms", "is_time", "make", "ms_of", "time_of_ms"]
 
 PACKAGE: Final = "apache.rocketmq.v2"
 SERVICE: Final = f"{PACKAGE}.MessagingService"
+
+# The first and the last second of a `Timestamp`.
+_SECONDS_MIN: Final = -62_135_596_800
+_SECONDS_MAX: Final = 253_402_300_799
 
 # A message; Protocol Buffers makes the classes while the program runs.
 Message = Any
@@ -117,6 +121,11 @@ def decode(name: str, data: Buffer) -> Message:
 def ms_of(value: Message) -> int:
     """Milliseconds of a time or a duration; what is less than one is dropped."""
     return int(value.seconds) * 1000 + int(value.nanos) // 1_000_000
+
+
+def is_time(value: Message) -> bool:
+    """Return whether a time is one of the years 1 to 9999, as Protocol Buffers have it."""
+    return _SECONDS_MIN <= int(value.seconds) <= _SECONDS_MAX and 0 <= int(value.nanos) < 1_000_000_000
 
 
 def time_of_ms(ms: int) -> Message:
