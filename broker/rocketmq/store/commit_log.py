@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Generator, Iterator
+import logging
+from collections.abc import Callable, Generator, Iterator
 from functools import lru_cache
 from typing import Final, NamedTuple
 
@@ -25,6 +26,8 @@ from formats.rocketmq.record import (
 from formats.schema import Buffer
 
 __all__ = ["CommitLog", "Found", "Message"]
+
+log = logging.getLogger("broker.rocketmq.store")
 
 _V6_MASK = int(SystemFlag.BORN_HOST_V6 | SystemFlag.STORE_HOST_V6)
 _V1_TOPIC_BYTES_MAX = 0x7F
@@ -175,19 +178,29 @@ class CommitLog:
             raise FormatError("Record", place, "no record begins here")
         return Found(offset, int.from_bytes(file.buffer[place : place + 4], "big"), record)
 
-    def recover(self, begin: int) -> Iterator[Found]:
+    def recover(
+        self, begin: int, flushed_end: int = 0, was_flushed: Callable[[Record], bool] = lambda record: True
+    ) -> Iterator[Found]:
         """Find the end of the log: all sound records from `begin` on, the start of one, on their way.
 
-        What follows the last of them is cut off if it is what an interrupted write leaves. Raises `StoreDamaged` if
-        sound records follow a damaged one: then it is not the end of the log that is missing.
+        What follows the last of them is cut off if it is what an interrupted write leaves, or a loss of power, which
+        may take a page and leave later ones. Raises `StoreDamaged` if it is not: then what is missing had been on the
+        disk, as everything before `flushed_end` had, and everything before a sound record that `was_flushed`.
         """
-        self.end = yield from self._sound_records(begin)
+        self.end, is_cut = yield from self._sound_records(begin, flushed_end, was_flushed)
         self.files.cut(self.end)
+        if is_cut:
+            # Before anything else is written: what comes back must not follow a new record as if it belonged there.
+            for file in self.files.unflushed(self.end, self.end + 1):
+                file.flush()
 
-    def _sound_records(self, begin: int) -> Generator[Found, None, int]:
-        """Yield the sound records from `begin` on, and return the offset after them."""
+    def _sound_records(
+        self, begin: int, flushed_end: int, was_flushed: Callable[[Record], bool]
+    ) -> Generator[Found, None, tuple[int, bool]]:
+        """Yield the sound records from `begin` on; return the offset after them, and whether others are behind it."""
         offset = begin
         held: Found | None = None
+        is_cut = False
         while offset < self.files.end:
             file, place = self.files.place(offset)
             try:
@@ -195,10 +208,11 @@ class CommitLog:
                 if isinstance(record, Record):
                     _check_record(record, place, offset)
             except FormatError as error:
-                self._check_that_it_ends(offset, error)
+                is_cut = self._may_end(offset, error, flushed_end, was_flushed)
                 break
             if record is None:
-                self._check_that_it_ends(offset, FormatError("Record", place, "nothing is written here"))
+                nothing = FormatError("Record", place, "nothing is written here")
+                is_cut = self._may_end(offset, nothing, flushed_end, was_flushed)
                 break
             if held is not None:
                 yield held
@@ -207,29 +221,55 @@ class CommitLog:
                 offset += record.size
                 continue
             found = Found(offset, int.from_bytes(file.buffer[place : place + 4], "big"), record)
-            if _ends_in_zeros(found, place):
+            if _ends_in_zeros(found, place) and offset + found.size > flushed_end:
                 # Whole, or cut short by a loss of power: what was written behind it tells.
                 held = found
             else:
                 yield found
             offset += found.size
-        return offset if held is None else held.offset
+        return (offset if held is None else held.offset), is_cut
 
-    def _check_that_it_ends(self, offset: int, error: FormatError) -> None:
-        """Raise `StoreDamaged` if a sound record is anywhere behind `offset`."""
+    def _may_end(
+        self, offset: int, error: FormatError, flushed_end: int, was_flushed: Callable[[Record], bool]
+    ) -> bool:
+        """Return whether sound records are behind `offset`, where the log is to end.
+
+        Raises `StoreDamaged` if it reached further when it was flushed.
+        """
+        found = self._sound_behind(offset)
+        if offset < flushed_end:
+            raise self.damaged(offset, f"{error.reason}, but everything before {flushed_end} had been flushed")
+        if found is None:
+            return False
+        at, record = found
+        if was_flushed(record):
+            raise self.damaged(offset, f"{error.reason}, but a sound record is at {at}")
+        log.warning(
+            "the log ends at %d: %s; a sound record at %d, which was not flushed before the crash, is cut off with "
+            "what follows",
+            offset,
+            error.reason,
+            at,
+        )
+        return True
+
+    def damaged(self, offset: int, reason: str) -> StoreDamaged:
+        """Make the error that names a damaged place."""
+        file, place = self.files.place(offset)
+        return StoreDamaged(
+            f"{self.files.directory.path}/{file.name}", place, reason, "bring the file back from a replica or a backup"
+        )
+
+    def _sound_behind(self, offset: int) -> tuple[int, Record] | None:
+        """The first sound record anywhere behind `offset`, and where it is; None if there is none."""
         at = offset + 1
         while at < self.files.end:
             file, place = self.files.place(at)
             found = _sound_record(file.buffer, place, file.data_end, at - place)
             if found is not None:
-                file, place = self.files.place(offset)
-                raise StoreDamaged(
-                    f"{self.files.directory.path}/{file.name}",
-                    place,
-                    f"{error.reason}, but a sound record is at {found}",
-                    "bring the file back from a replica or a backup",
-                )
+                return found
             at += self.files.file_size - place
+        return None
 
 
 def _check_record(record: Record, place: int, offset: int) -> None:
@@ -260,8 +300,8 @@ def _topic_field(topic: str) -> tuple[Magic, bytes]:
 _MAGICS = (Magic.V1.to_bytes(4, "big"), Magic.V2.to_bytes(4, "big"))
 
 
-def _sound_record(buffer: memoryview, begin: int, end: int, file_offset: int) -> int | None:
-    """The offset of the first sound record between two places of a file; None if there is none."""
+def _sound_record(buffer: memoryview, begin: int, end: int, file_offset: int) -> tuple[int, Record] | None:
+    """The first sound record between two places of a file, and its offset; None if there is none."""
     data = bytes(buffer[begin:end])
     for magic in _MAGICS:
         at = data.find(magic)
@@ -278,6 +318,6 @@ def _sound_record(buffer: memoryview, begin: int, end: int, file_offset: int) ->
                     and record.physical_offset == file_offset + place
                     and record.is_body_sound
                 ):
-                    return file_offset + place
+                    return file_offset + place, record
             at = data.find(magic, at + 1)
     return None

@@ -16,6 +16,8 @@ from broker.rocketmq.store.message_store import (
     StoreOptions,
 )
 from broker.rocketmq.store.ports import Folder
+from formats.errors import FormatError
+from formats.rocketmq.record import Record
 
 __all__ = ["open_store"]
 
@@ -64,7 +66,8 @@ def open_store(
     missing = not store.queues
     if missing:
         start = store.log.begin
-    for found in store.log.recover(start):
+    flushed_end, was_flushed = _flushed(store) if crashed else (0, lambda record: True)
+    for found in store.log.recover(start, flushed_end, was_flushed):
         record = found.record
         key = (record.topic, record.queue_id)
         fresh = key not in store.queues or store.queues[key].end == store.queues[key].begin
@@ -78,6 +81,19 @@ def open_store(
         _fill_gaps(store, gaps)
     store.flushed = store.log.end if not crashed else store.log.begin
     return store
+
+
+def _flushed(store: MessageStore) -> tuple[int, Callable[[Record], bool]]:
+    """Return what was on the disk before a crash: everything before an offset, and before records that are told.
+
+    Behind that nothing was promised that a loss of power can take. The mark is some group commits behind where senders
+    wait for the disk, but what these have acknowledged is on the disk: there is no damage before their end.
+    """
+    marked = store.marked_end
+    if marked is not None:
+        return marked, lambda record: False
+    flushed_ms = store.checkpoint.commit_log_ms
+    return 0, lambda record: record.stored_ms <= flushed_ms
 
 
 def _end_cut(store: MessageStore, root: Folder, crashed: bool) -> None:
@@ -101,7 +117,15 @@ def _prepare_mending(store: MessageStore) -> tuple[int, int, int]:
         index_begin = max(store.log.begin, store.index.end_offset)
         return begin, _file_begin(store, min(begin, index_begin)), -1
     store.log.end = store.log.files.end
-    store.index.cut_log(marked, lambda offset: store.log.read(offset).record.stored_ms)
+
+    def stored_ms(offset: int) -> int:
+        try:
+            return store.log.read(offset).record.stored_ms
+        except FormatError as error:
+            reason = f"{error.reason}, but everything before {marked} had been flushed"
+            raise store.log.damaged(offset, reason) from None
+
+    store.index.cut_log(marked, stored_ms)
     indexed = store.index.end_offset
     # Messages between have no keys, or the index files are missing.
     return marked, min(marked, max(store.log.begin, indexed)), indexed
