@@ -32,7 +32,7 @@ from formats.bmq.control.messages import (
 )
 from formats.bmq.wire.event import build_schema_event
 
-__all__ = ["Answered", "Requests"]
+__all__ = ["REQUEST_TIMEOUT_MS", "Answered", "Requests"]
 
 REQUEST_TIMEOUT_MS = 60_000
 
@@ -77,8 +77,13 @@ class Requests:
         self._pending: dict[int, Pending] = {}
         self._last = 0
 
-    def send(self, node_id: int, choice: Choice, answered: Answered, timeout_ms: int = REQUEST_TIMEOUT_MS) -> int:
-        """Send a request and return its number; `answered` is called once, later, unless the request is cancelled."""
+    def send(
+        self, node_id: int, choice: Choice, answered: Answered, timeout_ms: int | None = REQUEST_TIMEOUT_MS
+    ) -> int:
+        """Send a request and return its number; `answered` is called once, later, unless the request is cancelled.
+
+        With None for the timeout it waits for the answer while the link lasts.
+        """
         number = self._next_number()
         event = _event(number, choice)
         self._last = number
@@ -87,7 +92,8 @@ class Requests:
             self._timers.at(self._now.ms, lambda: self._fail(number, StatusCategory.NOT_CONNECTED, "no link"))
             return number
         self._links.send(node_id, event)
-        self._timers.at(self._now.ms + timeout_ms, lambda: self._fail(number, StatusCategory.TIMEOUT, "no answer"))
+        if timeout_ms is not None:
+            self._timers.at(self._now.ms + timeout_ms, lambda: self._fail(number, StatusCategory.TIMEOUT, "no answer"))
         return number
 
     def _next_number(self) -> int:

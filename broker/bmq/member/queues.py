@@ -227,7 +227,7 @@ class ClusterQueues:
             if isinstance(outcome, Refusal) or not outcome.is_root:
                 opened(outcome)
                 return
-            # The root moved here while an old upstream had yet to answer; it may have moved again since, or be removed.
+            # The root has moved here, and takes this open like any other.
             try:
                 self.node.role.place(relay.uri, domain, parameters, opened)
             except Refusal as refusal:

@@ -7,12 +7,13 @@ from collections.abc import Callable
 from functools import lru_cache
 
 from broker.bmq.links.links import OwnLinks
-from broker.bmq.links.requests import Answered, Requests
+from broker.bmq.links.requests import REQUEST_TIMEOUT_MS, Answered, Requests
 from broker.bmq.relay.bulk import acknowledge, hand_out
 from broker.bmq.relay.confirms import LeftConfirms
 from broker.bmq.relay.relay import RelayQueue
 from broker.bmq.session.outbox import Outbox
 from broker.common.clock import Now
+from formats.bmq.control.messages import OpenQueue
 from formats.bmq.wire.ack import iter_ack_words
 from formats.bmq.wire.event import EventType, Frame
 from formats.bmq.wire.options import SubQueueInfo, sub_queue_infos
@@ -62,7 +63,10 @@ class PeerUpstream:
         try:
             # After everything queued for that node.
             self._hops.send_to(self.node_id)
-            return self._hops.requests.send(self.node_id, choice, answered)
+            # A node without an upstream keeps an open request as long as it likes, and may grant it at last: an open
+            # that is taken for lost would be made twice.
+            timeout_ms = None if isinstance(choice, OpenQueue) else REQUEST_TIMEOUT_MS
+            return self._hops.requests.send(self.node_id, choice, answered, timeout_ms)
         except Exception as error:
             self.fail(error)
             return 0

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable
-from typing import NamedTuple
 
 from broker.bmq.core.cluster_errors import ClusterError
 from broker.bmq.core.config import ReopenPace
@@ -33,7 +32,7 @@ from formats.bmq.control.messages import (
     Subscription,
 )
 
-__all__ = ["Openings", "UpstreamConsumer"]
+__all__ = ["Opening", "Openings", "UpstreamConsumer"]
 
 log = logging.getLogger("broker.relay")
 
@@ -43,9 +42,16 @@ PASSING_CODES = {ClusterError.STOPPING, ClusterError.NOT_PRIMARY}
 Answered = Callable[[Refusal | None], None]
 
 
-class Opening(NamedTuple):
-    parameters: QueueHandleParameters
-    answered: Answered
+class Opening:
+    """A client's request to open the queue."""
+
+    __slots__ = ("answered", "consumer", "is_withdrawn", "parameters")
+
+    def __init__(self, parameters: QueueHandleParameters, answered: Answered) -> None:
+        self.parameters = parameters
+        self.answered = answered
+        self.consumer: UpstreamConsumer | None = None  # while the upstream is asked
+        self.is_withdrawn = False  # the client does not wait any longer
 
 
 class UpstreamConsumer:
@@ -101,15 +107,14 @@ class Openings:
         self.upstream: Upstream | None = None
         self.writes = Count()
         self.consumers: dict[str, UpstreamConsumer] = {}
-        self._now = now
-        self._timers = timers
         self._opened = opened
         self.learn = learn
         self._reads = reads
         self._waiting: list[Opening] = []
         self._finished = False
         self._unanswered = Unanswered()
-        self._asking = 0  # open requests in flight, for which `waiting` is empty
+        self._in_flight: dict[Opening, None] = {}  # those that this upstream was asked for, oldest first
+        self._pausing = 0  # those that wait until the upstream is asked again
         self.is_leaving = False  # the upstream was asked to send no more
         self.sent: list[QueueHandleParameters] = []  # those of them that the upstream has got, and not answered
         self._last_sub_id = 0
@@ -125,7 +130,7 @@ class Openings:
     @property
     def is_unused(self) -> bool:
         """Return True if no client has the queue open, or is opening it."""
-        return not (self.writers or self.consumers or self._waiting or self._asking)
+        return not (self.writers or self.consumers or self._waiting or self._in_flight or self._pausing)
 
     def finish(self) -> None:
         """Finish: there will be no further upstream, and every request succeeds at once."""
@@ -135,7 +140,7 @@ class Openings:
     def _open_waiting(self) -> None:
         waiting, self._waiting = self._waiting, []
         for opening in waiting:
-            self.open(*opening)
+            self._open(opening)
 
     # -- the upstream comes and goes
 
@@ -176,6 +181,15 @@ class Openings:
         self.upstream = None
         self.generation += 1
         self._unanswered.give_up()
+        self._take_back()
+
+    def _take_back(self) -> None:
+        """Have the requests in flight wait for the next upstream: the last one may take its time to answer."""
+        in_flight, self._in_flight = self._in_flight, {}
+        for opening in in_flight:
+            self._end_asking(opening)
+            self._drop_unused(opening.consumer)
+            self._open(opening)
 
     def _forget_asked(self) -> None:
         """Reset the state known to the upstream."""
@@ -239,56 +253,56 @@ class Openings:
 
     # -- what clients ask
 
-    def open(self, parameters: QueueHandleParameters, answered: Answered) -> None:
+    def open(self, parameters: QueueHandleParameters, answered: Answered) -> Opening:
         """Open the queue upstream for a client."""
-        if self._finished:
-            answered(None)
-            return
-        if self.state is not UpstreamState.OPEN:
-            self._waiting.append(Opening(parameters, answered))
-            return
+        opening = Opening(parameters, answered)
+        self._open(opening)
+        return opening
+
+    def withdraw(self, opening: Opening) -> None:
+        """Have an open refused that its client does not wait for any longer, unless the upstream is being asked."""
+        opening.is_withdrawn = True
+        if opening in self._waiting:
+            self._waiting.remove(opening)
+            self._open(opening)
+
+    def _open(self, opening: Opening) -> None:
+        if opening.is_withdrawn:
+            opening.answered(Refusal(StatusCategory.TIMEOUT, "the client does not wait any longer", -1))
+        elif self._finished:
+            opening.answered(None)
+        elif self.state is not UpstreamState.OPEN:
+            self._waiting.append(opening)
+        else:
+            self._ask_upstream(opening)
+
+    def _ask_upstream(self, opening: Opening) -> None:
         assert self.upstream is not None
-        generation = self.generation
-        consumer = None
+        generation, parameters = self.generation, opening.parameters
+        consumer: UpstreamConsumer | None = None
         if parameters.flags & QueueFlag.READ:
             app_id = app_id_of(parameters)
             consumer = self.consumers.get(app_id) or self._add_consumer(app_id)
             consumer.asking += 1
             consumer.asked = True
-        self._asking += 1
+        opening.consumer = consumer
+        self._in_flight[opening] = None
         asked = self._ask(parameters, consumer)
 
         def came(choice: object) -> None:
-            self._asking -= 1
-            if consumer is not None:
-                consumer.asking -= 1
             if generation != self.generation:
-                self._drop_unused(consumer)
-                self.open(parameters, answered)
                 return
+            del self._in_flight[opening]
+            self._end_asking(opening)
             if asked in self.sent:
                 self.sent.remove(asked)
             granted = choice is None or isinstance(choice, OpenQueueResponse)
             self._count(parameters, asked, consumer, granted=granted)
-            if isinstance(choice, OpenQueueResponse):
-                log.info("received OpenQueueResponse for queue '%s', app '%s'", self.uri, consumer and consumer.app_id)
-                self.learn(choice)
             if granted:
-                if consumer is not None:
-                    consumer.is_refused = False
-                    self._reads(consumer.app_id)
-                answered(None)
-            elif isinstance(choice, Status) and (choice.category in PASSING or choice.code in PASSING_CODES):
-                self._drop_unused(consumer)
-                # Until then the queue must not look unused.
-                self._asking += 1
-                self._timers.at(self._now.ms + RETRY_MS, lambda: self._open_again(parameters, answered))
+                self._granted(opening, choice)
             else:
                 self._drop_unused(consumer)
-                status = choice if isinstance(choice, Status) else None
-                category = status.category if status else StatusCategory.UNKNOWN
-                text = status.message if status else "no answer to an open request"
-                answered(Refusal(category, text, status.code if status else -1))
+                self._refused(opening, choice)
 
         if asked.read_count or asked.write_count:
             self.sent.append(asked)
@@ -297,6 +311,31 @@ class Openings:
             came(Status(category=StatusCategory.NOT_READY, code=0, message="an earlier request is still unanswered"))
         else:
             came(None)
+
+    def _end_asking(self, opening: Opening) -> None:
+        if opening.consumer is not None:
+            opening.consumer.asking -= 1
+
+    def _granted(self, opening: Opening, choice: object) -> None:
+        consumer = opening.consumer
+        if isinstance(choice, OpenQueueResponse):
+            log.info("received OpenQueueResponse for queue '%s', app '%s'", self.uri, consumer and consumer.app_id)
+            self.learn(choice)
+        if consumer is not None:
+            consumer.is_refused = False
+            self._reads(consumer.app_id)
+        opening.answered(None)
+
+    def _refused(self, opening: Opening, choice: object) -> None:
+        if isinstance(choice, Status) and (choice.category in PASSING or choice.code in PASSING_CODES):
+            # Until then the queue must not look unused.
+            self._pausing += 1
+            self._reopening.after(RETRY_MS, lambda: self._open_again(opening))
+            return
+        status = choice if isinstance(choice, Status) else None
+        category = status.category if status else StatusCategory.UNKNOWN
+        text = status.message if status else "no answer to an open request"
+        opening.answered(Refusal(category, text, status.code if status else -1))
 
     def _ask(self, parameters: QueueHandleParameters, consumer: UpstreamConsumer | None) -> QueueHandleParameters:
         """Return the request upstream for a client's open, without counts beyond the maximum."""
@@ -310,9 +349,9 @@ class Openings:
             flags &= ~0 if writes else ~QueueFlag.WRITE
         return self.parameters(consumer, flags, reads, writes)
 
-    def _open_again(self, parameters: QueueHandleParameters, answered: Answered) -> None:
-        self._asking -= 1
-        self.open(parameters, answered)
+    def _open_again(self, opening: Opening) -> None:
+        self._pausing -= 1
+        self._open(opening)
 
     def _count(
         self,

@@ -257,10 +257,11 @@ class RelayQueue(Queue):
             if waits:
                 waits = False
                 opened(Refusal(StatusCategory.TIMEOUT, "the open request was not answered in time", -1))
+                self.openings.withdraw(opening)
 
         with Change(f"opening queue '{self.uri}' upstream"):
+            opening = self.openings.open(parameters, answered)
             self.timers.at(self.now.ms + self._open_timeout_ms, give_up)
-            self.openings.open(parameters, answered)
 
     def _give_back(self, parameters: QueueHandleParameters) -> None:
         """Give back an open for which its client does not wait any longer."""

@@ -145,7 +145,7 @@ class Reopening:
             return
         if self._again:
             generation = openings.generation
-            self._timers.at(self._now.ms + RETRY_MS, lambda: self._begin_again(generation))
+            self.after(RETRY_MS, lambda: self._begin_again(generation))
         else:
             openings.all_opened()
 
@@ -161,6 +161,10 @@ class Reopening:
         if part.writes:
             self.writers_asked = is_asked
             self._openings.writes.forget()
+
+    def after(self, wait_ms: int, action: Callable[[], None]) -> None:
+        """Take an action later, with which the upstream is asked again."""
+        self._timers.at(self._now.ms + wait_ms, action)
 
     # -- what is refused
 
@@ -191,7 +195,7 @@ class Reopening:
             if generation == self._openings.generation:
                 self._ask_missing(part, attempt)
 
-        self._timers.at(self._now.ms + wait_ms, ask)
+        self.after(wait_ms, ask)
 
     def _ask_missing(self, part: Part, attempt: int) -> None:
         """Ask for the opens that the upstream does not know of, if they have not been closed."""

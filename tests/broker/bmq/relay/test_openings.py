@@ -429,3 +429,40 @@ def test_a_late_answer_that_may_pass_is_no_attempt() -> None:
     assert upstream.take() == [READERS]
     upstream.answer()
     assert hop.late == ["__default"]
+
+
+def test_who_waits_for_an_upstream_that_was_left_does_not_wait_for_its_answer() -> None:
+    hop, upstream = reach(UpstreamState.OPEN)
+    upstream.asked.clear()
+    hop.open(READ)
+    late = upstream.asked.pop()[1]
+    hop.openings.lost()
+    other = Upstream()
+    hop.openings.found(other)
+    other.answer()
+    other.answer()
+    assert hop.outcomes == [None, None, None]
+    assert hop.openings.consumers["__default"].readers == 2
+    late(Status(category=StatusCategory.TIMEOUT, code=0, message="late"))
+    assert hop.outcomes == [None, None, None]
+    assert hop.openings.consumers["__default"].readers == 2
+
+
+@pytest.mark.parametrize("state", UpstreamState, ids=lambda each: each.name)
+def test_a_withdrawn_open_is_not_asked_for(state: UpstreamState) -> None:
+    hop, upstream = reach(state)
+    upstream.answer()
+    if state is UpstreamState.OPENING:
+        hop.openings.lost()
+    upstream.asked.clear()
+    opening = hop.openings.open(handle(0, URI, READ), hop.outcomes.append)
+    upstream.answer(Status(category=StatusCategory.NOT_READY, code=0, message="wait"))
+    hop.openings.withdraw(opening)
+    hop.wait()
+    hop.openings.found(Upstream())
+    assert isinstance(hop.outcomes.pop(), Refusal)
+    assert hop.outcomes == [None, None]
+    assert upstream.take() == [] or state is UpstreamState.OPEN
+    hop.openings.give_back_reads("__default", 1)
+    hop.openings.give_back_writes(1)
+    assert hop.openings.is_unused

@@ -7,7 +7,6 @@ from dataclasses import replace
 import pytest
 
 from broker.bmq.core.config import DomainConfig, Mode
-from broker.bmq.node.changes import erase_queue
 from broker.bmq.queue.domains import Domain
 from broker.bmq.queue.handles import Refusal
 from broker.bmq.queue.purges import purge, purge_app
@@ -119,26 +118,12 @@ def _reads(world: World, client: HopClient) -> None:
     assert client.payloads() == [b"0"]
 
 
-def test_an_open_request_outlasts_a_term_as_primary(three: World) -> None:
-    """The queue was served here, and is no longer, by the time that the first primary cannot be asked any more."""
+@pytest.mark.parametrize("primaries", [(1,), (2,), (1, 2)])
+def test_an_open_request_does_not_wait_for_a_former_primary(three: World, primaries: tuple[int, ...]) -> None:
+    """The first primary does not answer, and its link stays up."""
     client = _open_unanswered(three, 1)
-    three.make_primary(1)
-    three.make_primary(2)
-    assert client._pick(ControlMessage) == []
-    three.part(0, 1)
-    three.run()
-    _reads(three, client)
-
-
-def test_an_open_request_outlasts_the_queue(three: World) -> None:
-    """The queue came here, and was removed while nobody had it open."""
-    client = _open_unanswered(three, 1)
-    three.make_primary(1)
-    node = three.nodes[1].rig.node
-    del three.places.state.queues[QUEUE]
-    erase_queue(node, node.queues[QUEUE], node.shards[0])
-    three.part(0, 1)
-    three.run()
+    for node_id in primaries:
+        three.make_primary(node_id)
     _reads(three, client)
 
 
