@@ -119,6 +119,8 @@ class Openings:
         self.sent: list[QueueHandleParameters] = []  # those of them that the upstream has got, and not answered
         self._last_sub_id = 0
         self._reopening = Reopening(self, now, timers, pace)
+        # Called with an app whose clients may all have closed it while the upstream was asked for it.
+        self.on_asked: Callable[[str], None] = lambda app_id: None
         # Incremented with each upstream: answers of older ones are ignored.
         self.generation = 0
 
@@ -186,10 +188,14 @@ class Openings:
     def _take_back(self) -> None:
         """Have the requests in flight wait for the next upstream: the last one may take its time to answer."""
         in_flight, self._in_flight = self._in_flight, {}
+        asking = [each for each in self.consumers.values() if each.asking]
+        for consumer in asking:
+            consumer.asking = 0
+            self._drop_unused(consumer)
         for opening in in_flight:
-            self._end_asking(opening)
-            self._drop_unused(opening.consumer)
             self._open(opening)
+        for consumer in asking:
+            self.on_asked(consumer.app_id)
 
     def _forget_asked(self) -> None:
         """Reset the state known to the upstream."""
@@ -293,7 +299,8 @@ class Openings:
             if generation != self.generation:
                 return
             del self._in_flight[opening]
-            self._end_asking(opening)
+            if consumer is not None:
+                consumer.asking -= 1
             if asked in self.sent:
                 self.sent.remove(asked)
             granted = choice is None or isinstance(choice, OpenQueueResponse)
@@ -312,9 +319,11 @@ class Openings:
         else:
             came(None)
 
-    def _end_asking(self, opening: Opening) -> None:
-        if opening.consumer is not None:
-            opening.consumer.asking -= 1
+    def asked_late(self, consumer: UpstreamConsumer) -> None:
+        """Handle the end of a request for an app that was refused before."""
+        consumer.asking -= 1
+        self._drop_unused(consumer)
+        self.on_asked(consumer.app_id)
 
     def _granted(self, opening: Opening, choice: object) -> None:
         consumer = opening.consumer

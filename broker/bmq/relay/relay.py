@@ -106,6 +106,7 @@ class RelayQueue(Queue):
         self.openings = Openings(
             uri, queue_id, self.now, self.timers, self._send_kept, self.learn, self._reads, around.reopen_pace
         )
+        self.openings.on_asked = self._drop_unread
         self.posts = Posts(self, queue_id, self.openings, room or PutRoom())
         self.confirms = Confirms(queue_id, self.openings, self.now, self.timers)
         self._wanted: dict[Stream, list[Subscription]] = {}
@@ -383,6 +384,10 @@ class RelayQueue(Queue):
 
     def _give_back_reads(self, app_id: str, count: int) -> None:
         self.openings.give_back_reads(app_id, count)
+        self._drop_unread(app_id)
+
+    def _drop_unread(self, app_id: str) -> None:
+        """Drop an app, or the queue, if no client has it open, or is opening it."""
         if app_id not in self.openings.consumers:
             for app, text in [key for key in self._ids if key[0] == app_id]:
                 del self._app_ids[self._ids.pop((app, text))]

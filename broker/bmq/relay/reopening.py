@@ -206,6 +206,9 @@ class Reopening:
         reads, writes = (0, missing) if part.consumer is None else (missing, 0)
         parameters = openings.parameters(part.consumer, part.flags, reads, writes)
         openings.sent.append(parameters)
+        if part.consumer is not None:
+            # Clients that close the app and open it again meanwhile do so under the same number.
+            part.consumer.asking += 1
         self._send(part, parameters, attempt, self._missing_answered)
 
     def _missing_answered(self, part: Part, asked: Asked, choice: object) -> None:
@@ -223,6 +226,8 @@ class Reopening:
                 self._ask_later(part, asked.attempt, RETRY_MS)
             else:
                 self._refused(part, asked, choice)
+        if part.consumer is not None:
+            openings.asked_late(part.consumer)
 
     def _count(self, part: Part) -> Count:
         return self._openings.writes if part.consumer is None else part.consumer.reads

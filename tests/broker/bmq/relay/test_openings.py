@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 import pytest
 
@@ -23,6 +23,7 @@ from formats.bmq.control.messages import (
     RoutingConfiguration,
     Status,
     StatusCategory,
+    SubQueueIdInfo,
     Subscription,
 )
 from formats.bmq.control.messages import Expression as ExpressionInfo
@@ -466,3 +467,54 @@ def test_a_withdrawn_open_is_not_asked_for(state: UpstreamState) -> None:
     hop.openings.give_back_reads("__default", 1)
     hop.openings.give_back_writes(1)
     assert hop.openings.is_unused
+
+
+APP = handle(5, "bmq://fanout/q?id=foo", READ, sub_id_info=SubQueueIdInfo(sub_id=1, app_id="foo"))
+
+
+def asked_for_again() -> tuple[Hop, Upstream]:
+    """A hop whose upstream has refused a reader of an app, and is asked for it again."""
+    hop, first, upstream = Hop(), Upstream(), Upstream()
+    hop.openings.found(first)
+    hop.openings.open(APP, hop.outcomes.append)
+    first.answer()
+    hop.openings.lost()
+    hop.openings.found(upstream)
+    upstream.answer(TOO_MANY)
+    hop.wait(1234)
+    assert upstream.take() == [OpenQueue(handle_parameters=replace(APP, uri=f"{URI}?id=foo"))]
+    return hop, upstream
+
+
+def test_an_app_keeps_its_number_while_it_is_asked_for_again() -> None:
+    hop, upstream = asked_for_again()
+    hop.openings.give_back_reads("foo", 1)
+    hop.openings.open(APP, hop.outcomes.append)
+    requests = upstream.take()
+    upstream.answer()
+    hop.openings.give_back_reads("foo", 1)
+    requests += upstream.take()
+    balance = 0
+    for request in requests:
+        assert isinstance(request, OpenQueue | CloseQueue)
+        parameters = request.handle_parameters
+        assert parameters.sub_id_info == APP.sub_id_info
+        balance += parameters.read_count if isinstance(request, OpenQueue) else -parameters.read_count
+    assert len(requests) == 4
+    assert balance == 0
+    assert hop.openings.is_unused
+
+
+@pytest.mark.parametrize("is_lost", [False, True])
+def test_an_app_closed_while_it_is_asked_for_again_is_given_up(is_lost: bool) -> None:
+    hop, upstream = asked_for_again()
+    hop.openings.give_back_reads("foo", 1)
+    asked: list[str] = []
+    hop.openings.on_asked = asked.append
+    unused = [hop.openings.is_unused]
+    if is_lost:
+        hop.openings.lost()
+    else:
+        upstream.answer()
+    assert [*unused, hop.openings.is_unused] == [False, True]
+    assert asked == ["foo"]
