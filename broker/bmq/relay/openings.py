@@ -36,6 +36,9 @@ __all__ = ["Opening", "Openings", "UpstreamConsumer"]
 
 log = logging.getLogger("broker.relay")
 
+# Rounds in which an upstream is told of all subscriptions: a consumer may go on changing its own for ever.
+CONFIGURE_ROUNDS = 2
+
 PASSING_CODES = {ClusterError.STOPPING, ClusterError.NOT_PRIMARY}
 
 # Callback with the result of an open request: None if it is open.
@@ -210,23 +213,22 @@ class Openings:
         generation = self.generation
         self._opened(lambda: self._kept_sent(generation))
 
-    def configure_all(self, configured: Callable[[], None]) -> None:
+    def configure_all(self, configured: Callable[[], None], rounds: int = CONFIGURE_ROUNDS) -> None:
         """Send the upstream, which knows the opens, all subscriptions; call `configured` when it has answered.
 
-        That never happens if the upstream is to be left.
+        That never happens if the upstream is to be left. What consumers change meanwhile is sent in further rounds.
         """
         if self.is_leaving:
             return
         generation = self.generation
-        consumers = self._untold()
+        consumers = self._untold() if rounds else []
         left = len(consumers)
 
         def answered() -> None:
             nonlocal left
             left -= 1
             if not left and generation == self.generation:
-                # Consumers may have changed theirs meanwhile.
-                self.configure_all(configured)
+                self.configure_all(configured, rounds - 1)
 
         for consumer in consumers:
             self._send_subscriptions(consumer, answered)

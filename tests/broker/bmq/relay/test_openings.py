@@ -518,3 +518,26 @@ def test_an_app_closed_while_it_is_asked_for_again_is_given_up(is_lost: bool) ->
         upstream.answer()
     assert [*unused, hop.openings.is_unused] == [False, True]
     assert asked == ["foo"]
+
+
+class BroadcastHop(Hop):
+    def _on_opened(self, sent: Callable[[], None]) -> None:
+        self.openings.configure_all(sent)
+
+
+def test_a_consumer_that_goes_on_changing_its_subscriptions_does_not_hold_up_the_queue() -> None:
+    hop, first, upstream = BroadcastHop(), Upstream(), Upstream()
+    hop.openings.found(first)
+    hop.open(READ)
+    first.answer()
+    wanted = [(Subscription(s_id=number, expression=ExpressionInfo(text="")),) for number in range(1, 10)]
+    hop.openings.configure("__default", wanted[0], lambda: None)
+    hop.openings.lost()
+    hop.openings.found(upstream)
+    upstream.answer()
+    states = [hop.state]
+    for each in wanted[1:]:
+        hop.openings.configure("__default", each, lambda: None)
+        upstream.answer()
+    assert [*states, hop.state] == [UpstreamState.OPENING, UpstreamState.OPEN]
+    assert hop.openings.consumers["__default"].told == wanted[-1]
