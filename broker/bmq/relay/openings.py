@@ -9,11 +9,10 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable
 
-from broker.bmq.core.cluster_errors import ClusterError
 from broker.bmq.core.config import ReopenPace
 from broker.bmq.queue.handles import Refusal, app_id_of
 from broker.bmq.relay.counts import COUNT_MAX, Count
-from broker.bmq.relay.reopening import PASSING, RETRY_MS, Reopening
+from broker.bmq.relay.reopening import RETRY_MS, Reopening, may_pass
 from broker.bmq.relay.unanswered import Unanswered
 from broker.bmq.relay.upstream import TRANSITIONS, Trigger, Upstream, UpstreamState
 from broker.common.clock import Now
@@ -38,8 +37,6 @@ log = logging.getLogger("broker.relay")
 
 # Rounds in which an upstream is told of all subscriptions: a consumer may go on changing its own for ever.
 CONFIGURE_ROUNDS = 2
-
-PASSING_CODES = {ClusterError.STOPPING, ClusterError.NOT_PRIMARY}
 
 # Callback with the result of an open request: None if it is open.
 Answered = Callable[[Refusal | None], None]
@@ -338,7 +335,7 @@ class Openings:
         opening.answered(None)
 
     def _refused(self, opening: Opening, choice: object) -> None:
-        if isinstance(choice, Status) and (choice.category in PASSING or choice.code in PASSING_CODES):
+        if isinstance(choice, Status) and may_pass(choice):
             # Until then the queue must not look unused.
             self._pausing += 1
             self._reopening.after(RETRY_MS, lambda: self._open_again(opening))

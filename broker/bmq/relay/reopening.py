@@ -12,6 +12,7 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, NamedTuple
 
 from broker.bmq.core.alarms import alarm
+from broker.bmq.core.cluster_errors import ClusterError
 from broker.bmq.core.config import ReopenPace
 from broker.bmq.relay.upstream import UpstreamState
 from broker.common.clock import Now
@@ -31,7 +32,7 @@ if TYPE_CHECKING:
     from broker.bmq.relay.counts import Count
     from broker.bmq.relay.openings import Openings, UpstreamConsumer
 
-__all__ = ["PASSING", "RETRY_MS", "Reopening"]
+__all__ = ["RETRY_MS", "Reopening", "may_pass"]
 
 log = logging.getLogger("broker.relay")
 
@@ -44,6 +45,8 @@ PASSING = {
     StatusCategory.CANCELED,
     StatusCategory.NOT_READY,
 }
+# Codes of refusals that likewise end when the partition has its next primary, or that one has heard of the queue.
+PASSING_CODES = {ClusterError.STOPPING, ClusterError.NOT_PRIMARY, ClusterError.UNKNOWN_QUEUE}
 
 
 class Part(NamedTuple):
@@ -131,8 +134,8 @@ class Reopening:
         if isinstance(choice, OpenQueueResponse):
             openings.learn(choice)
         elif isinstance(choice, Status):
-            self._forget(part, is_asked=not _may_pass(choice))
-            if _may_pass(choice):
+            self._forget(part, is_asked=not may_pass(choice))
+            if may_pass(choice):
                 log.warning("queue '%s' cannot be opened again upstream for %s: %s", openings.uri, part.name, choice)
                 self._again = True
             elif part.consumer is not None and part.writes:
@@ -222,7 +225,7 @@ class Reopening:
             openings.learn(choice)
             openings.opened_late(part.consumer, count.give_back(0))
         elif isinstance(choice, Status):
-            if _may_pass(choice):
+            if may_pass(choice):
                 self._ask_later(part, asked.attempt, RETRY_MS)
             else:
                 self._refused(part, asked, choice)
@@ -244,5 +247,6 @@ class Asked(NamedTuple):
         return printed(ControlMessage(r_id=self.number, choice=self.request))
 
 
-def _may_pass(status: Status) -> bool:
-    return status.category in PASSING or status.category is StatusCategory.REFUSED
+def may_pass(status: Status) -> bool:
+    """Return True if a request that failed so may succeed when it is repeated soon."""
+    return status.category in PASSING or status.code in PASSING_CODES

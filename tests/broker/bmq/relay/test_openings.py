@@ -7,6 +7,7 @@ from dataclasses import dataclass, field, replace
 
 import pytest
 
+from broker.bmq.core.cluster_errors import ClusterError
 from broker.bmq.core.config import ReopenPace
 from broker.bmq.links.requests import Answered
 from broker.bmq.queue.handles import Refusal
@@ -171,10 +172,19 @@ def test_what_is_open_is_opened_again_and_then_configured() -> None:
     assert choice.stream_parameters.subscriptions == WANTED
 
 
-@pytest.mark.parametrize("category", [StatusCategory.NOT_READY, StatusCategory.TIMEOUT, StatusCategory.REFUSED])
-def test_an_upstream_that_is_not_ready_is_asked_again(category: StatusCategory) -> None:
+@pytest.mark.parametrize(
+    ("category", "code"),
+    [
+        (StatusCategory.NOT_READY, -1),
+        (StatusCategory.TIMEOUT, -1),
+        (StatusCategory.REFUSED, ClusterError.STOPPING),
+        (StatusCategory.REFUSED, ClusterError.NOT_PRIMARY),
+        (StatusCategory.REFUSED, ClusterError.UNKNOWN_QUEUE),
+    ],
+)
+def test_an_upstream_that_is_not_ready_is_asked_again(category: StatusCategory, code: int) -> None:
     hop, upstream = reach(UpstreamState.OPENING)
-    upstream.answer(Status(category=category, code=-1))
+    upstream.answer(Status(category=category, code=code))
     states = [hop.state]
     assert upstream.take() == []
     hop.wait()
@@ -541,3 +551,17 @@ def test_a_consumer_that_goes_on_changing_its_subscriptions_does_not_hold_up_the
         upstream.answer()
     assert [*states, hop.state] == [UpstreamState.OPENING, UpstreamState.OPEN]
     assert hop.openings.consumers["__default"].told == wanted[-1]
+
+
+@pytest.mark.parametrize("code", [-1, ClusterError.LIMIT])
+def test_what_is_refused_for_good_is_asked_for_at_the_configured_pace(code: int) -> None:
+    hop, upstream = reach(UpstreamState.OPENING)
+    refusal = Status(category=StatusCategory.REFUSED, code=code, message="maximum number of queues reached")
+    asked: list[object] = []
+    for _ in range(1000):
+        asked += upstream.take()
+        upstream.answer(refusal)
+        hop.wait()
+    assert hop.state is UpstreamState.OPEN
+    both = OpenQueue(handle_parameters=handle(5, URI, READ | WRITE))
+    assert asked == [both, WRITERS, READERS, WRITERS]
