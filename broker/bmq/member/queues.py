@@ -37,7 +37,7 @@ __all__ = ["NO_ROOM_MS", "ClusterQueues", "Places", "StoreRead"]
 
 log = logging.getLogger("broker.cluster")
 
-# Time until a retry after a journal had no room.
+# Time until a retry after there was no room in a journal, or for a queue in the cluster.
 NO_ROOM_MS = 1000
 
 # Time until a relay reopens its queue after a push of a missing message.
@@ -287,25 +287,28 @@ class ClusterQueues:
 
     def unassigned(self, relay: RelayQueue) -> None:
         """Drop a relay whose queue was removed; it is created again if a client still needs it."""
+        if relay.upstream is not None:
+            self._hops.lost(relay)
+        self._assign_again(relay)
+
+    def _assign_again(self, relay: RelayQueue) -> None:
         if relay.openings.is_unused and not relay.unacknowledged:
             self._forget(relay)
             return
-        if relay.upstream is not None:
-            self._hops.lost(relay)
         self._places.assign_queue(relay.uri, relay.config, lambda outcome: self._assigned_again(relay, outcome))
 
     def _assigned_again(self, relay: RelayQueue, outcome: QueueInfo | Refusal) -> None:
         if self._relays.get(relay.queue_id) is not relay:
             return
         if isinstance(outcome, Refusal):
-            log.error("queue '%s' cannot be assigned again: %s", relay.uri, outcome)
+            log.error("queue '%s' cannot be assigned again yet: %s", relay.uri, outcome)
+            self.node.timers.at(self.node.now.ms + NO_ROOM_MS, lambda: self._assign_again(relay))
             return
         self._unregister(relay)
         relay.key = outcome.key
         self._register(relay, outcome)
-        upstream = self._upstream_of(outcome.partition_id)
-        if upstream is not None:
-            self._hops.found(relay, upstream)
+        self._connect(outcome.partition_id)
+        self._serve_again(relay)
 
     def _register(self, relay: RelayQueue, info: QueueInfo) -> None:
         place = self._places_of[relay.queue_id] = (info.partition_id, info.key)

@@ -7,6 +7,9 @@ from dataclasses import replace
 
 import pytest
 
+from broker.bmq.core.cluster_errors import ClusterError
+from broker.bmq.member.queues import NO_ROOM_MS
+from broker.bmq.queue.handles import Refusal
 from broker.bmq.relay.relay import RelayQueue
 from formats.bmq.codes import AckStatus, PropertyType, PutFlag
 from formats.bmq.control import ber
@@ -414,6 +417,54 @@ def test_an_upstream_that_does_not_answer(world: World) -> None:
     world.wait(1_000)
     assert not world.nodes[1].rig.node.queues
     assert QUEUE not in world.nodes[0].rig.node.queues
+
+
+@pytest.mark.parametrize("is_needed", [True, False])
+def test_a_removed_queue_that_is_refused_is_assigned_later(
+    world: World, monkeypatch: pytest.MonkeyPatch, is_needed: bool
+) -> None:
+    client = world.client(1)
+    client.read(1, QUEUE)
+    queues = world.nodes[1].queues
+    relay = world.nodes[1].rig.node.queues[QUEUE]
+    assert isinstance(relay, RelayQueue)
+    refusal = Refusal(StatusCategory.REFUSED, "there are too many queues", ClusterError.LIMIT)
+    with monkeypatch.context() as full:
+        full.setattr(world.places, "assign_queue", lambda uri, config, done: done(refusal))
+        del world.places.state.queues[QUEUE]
+        queues.unassigned(relay)
+        world.wait(NO_ROOM_MS + 100)
+        assert relay.upstream is None
+        if not is_needed:
+            client.close(1, QUEUE, READ)
+    world.wait(NO_ROOM_MS)
+    assert (QUEUE in world.places.state.queues) is is_needed
+    assert (QUEUE in world.nodes[1].rig.node.queues) is is_needed
+    if is_needed:
+        producer = world.client(1)
+        producer.open(1, QUEUE, WRITE | ACK)
+        assert producer.post(1, guid(0), b"0") is AckStatus.SUCCESS
+        assert client.payloads() == [b"0"]
+
+
+def test_a_removed_queue_may_be_assigned_to_its_node(world: World) -> None:
+    """The queue was in another partition, whose primary is lost."""
+    node = world.nodes[1].rig.node
+    world.client(0).open(1, QUEUE, WRITE | ACK)
+    world.places.state.queues[QUEUE] = replace(world.places.state.queues[QUEUE], partition_id=3)
+    client = world.client(1)
+    opening = OpenQueue(handle_parameters=handle(1, QUEUE, WRITE | ACK))
+    client.send(client._schema_event(ControlMessage(r_id=1, choice=opening)))
+    world.make_primary(1)
+    assert client._pick(ControlMessage) == []
+    relay = node.queues[QUEUE]
+    assert isinstance(relay, RelayQueue)
+    del world.places.state.queues[QUEUE]
+    world.nodes[1].queues.unassigned(relay)
+    (answer,) = client._pick(ControlMessage)
+    assert isinstance(answer.choice, OpenQueueResponse)
+    assert client.post(1, guid(0), b"0") is AckStatus.SUCCESS
+    assert node.queues[QUEUE].is_root
 
 
 def test_two_wait_for_the_same_assignment(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
