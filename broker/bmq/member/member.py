@@ -18,6 +18,7 @@ from broker.bmq.links.peer_links import Peer, PeerLinks
 from broker.bmq.links.requests import Requests
 from broker.bmq.member.copies import risk_of_copies
 from broker.bmq.member.names import described
+from broker.bmq.member.pushes import is_pushed_to
 from broker.bmq.member.queue_upkeep import QueueUpkeep
 from broker.bmq.member.queues import ClusterQueues
 from broker.bmq.node.node import Node
@@ -232,8 +233,7 @@ class Member:
         for partition in partitions:
             partition.flush()
             stream = partition.stream
-            if partition.transfer is not None or (stream is not None and stream.heals):
-                heals = True
+            heals |= partition.transfer is not None or (stream is not None and stream.heals)
             if partition.shard.payloads.settled:
                 self.queues.go_on(partition.shard.payloads)
         self._heals = heals
@@ -242,7 +242,8 @@ class Member:
         return (heals and self._heal()) or unfinished
 
     def _takes_pushes(self, partition_id: int) -> bool:
-        return self.status is not NodeStatus.STARTING and self.partitions[partition_id].is_healed
+        primary_id, _ = self.metadata.primary_of(partition_id)
+        return self.partitions[partition_id].is_healed and is_pushed_to(self.status, self.links, primary_id)
 
     def _is_behind(self, node_id: int) -> bool:
         """Return True if a replica gets records late, so that pushes would overtake them."""
@@ -312,9 +313,8 @@ class Member:
         """Process an event from a node."""
         handler = self._on_event.get(frame.type)
         if handler is None:
-            raise FormatError(
-                "EventHeader.type", frame.body, f"unexpected {EventType(frame.type).name} event from a node"
-            )
+            text = f"unexpected {EventType(frame.type).name} event from a node"
+            raise FormatError("EventHeader.type", frame.body, text)
         handler(node_id, data, frame)
 
     # -- what comes

@@ -94,7 +94,7 @@ class ClusterQueues:
     """The queues of a member; see the module. Call `flush` after each step, after that of the partitions.
 
     `read` finds messages in this node's copy of a partition. `takes_pushes` is True if that is complete and others push
-    here; the reference's do so once this node is available. `is_behind` is True while a member has yet to get records.
+    here: the reference's do when this node is available. `is_behind` is True while a member has yet to get records.
     """
 
     def __init__(

@@ -360,8 +360,9 @@ def test_a_push_of_what_a_replica_lacks_comes_again_when_it_is_there() -> None:
     assert cluster.faults() == []
 
 
-def test_a_node_opens_no_queues_at_their_primaries_before_it_is_available() -> None:
-    """A primary of the reference drops what it is to push to a node that is not available."""
+@pytest.mark.parametrize("is_own", [True, False])
+def test_a_node_opens_queues_at_primaries_of_the_reference_when_it_is_available(is_own: bool) -> None:
+    """The reference's drop what they are to push to a node that is not; others need not wait for all its partitions."""
     cluster = members(partition_count=2)
     cluster.connect(0).open(1, QUEUE, WRITE | ACK)
     place = cluster.processes[0].node.ledger.state.queues[QUEUE].partition_id
@@ -369,6 +370,7 @@ def test_a_node_opens_no_queues_at_their_primaries_before_it_is_available() -> N
     cluster.start(2, MemoryDirectory())
     started = cluster.processes[2]
     cluster.wires[0, 2].events = Sieve(EventType.PARTITION_SYNC, partition_id=1 - place)
+    cluster.wires[2, 0].takes_removals = is_own
     opening = ControlMessage(r_id=1, choice=OpenQueue(handle_parameters=handle(1, QUEUE, READ)))
     consumer = cluster.connect(2)
     consumer.send(build_schema_event(ber.encode(opening)))
@@ -376,7 +378,7 @@ def test_a_node_opens_no_queues_at_their_primaries_before_it_is_available() -> N
     assert started.member.partitions[place].is_healed
     assert started.member.status is NodeStatus.STARTING
     (app,) = cluster.processes[0].node.queues[QUEUE].apps.values()
-    assert not app.streams
+    assert bool(app.streams) is is_own
     cluster.wires[0, 2].events = deque()
     cluster.until(lambda: started.member.status is NodeStatus.AVAILABLE)
     cluster.run()

@@ -1,0 +1,18 @@
+"""The nodes that a primary pushes messages to."""
+
+from __future__ import annotations
+
+from broker.bmq.links.links import HealingLinks
+from formats.bmq.control.messages import NodeStatus
+
+__all__ = ["is_pushed_to"]
+
+
+def is_pushed_to(status: NodeStatus, links: HealingLinks, primary_id: int | None) -> bool:
+    """Return True if the primary of a partition that is complete here pushes to this node, which has this status.
+
+    One of the reference's does so once this node is available. That takes all partitions, so it is not awaited from
+    others, which are known by the removals that they take.
+    """
+    is_own = primary_id is not None and links.takes_removals(primary_id)
+    return is_own or status is not NodeStatus.STARTING
