@@ -261,7 +261,9 @@ class Queue:
             self._leave_out(self.unknown_confirms.apps_of(guid), message)
         outstanding = message.outstanding
         if not outstanding:
-            return KEPT  # nobody will ever read it
+            # Nobody will ever read it, nor a repetition of it.
+            self.history.add(guid, self.now.ms)
+            return KEPT
         if self.broadcast:
             self.statistics.puts += 1
             self.statistics.put_bytes += size

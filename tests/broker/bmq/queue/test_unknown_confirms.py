@@ -217,3 +217,16 @@ def test_a_node_forgets_old_ones_of_an_idle_queue() -> None:
     rig.now.ms += CONFIRMS_KEPT_MS
     rig.node.tick()
     assert rig.node.kept_confirms.count == 0
+
+
+def test_a_post_that_all_apps_had_confirmed_before_it_came_is_remembered() -> None:
+    """The confirms themselves are forgotten sooner than the message."""
+    rig = start()
+    consumer, producer = rig.connect(), rig.connect()
+    consumer.read(1, "bmq://priority/q")
+    consumer.confirm(1, guid(1))
+    producer.open(1, "bmq://priority/q", WRITE | ACK)
+    assert producer.post(1, guid(1), b"1") is AckStatus.SUCCESS
+    rig.now.ms += CONFIRMS_KEPT_MS
+    assert producer.post(1, guid(1), b"1") is AckStatus.SUCCESS
+    assert consumer.pushes() == []
