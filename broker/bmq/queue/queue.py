@@ -460,7 +460,7 @@ class Queue:
                 self.log.confirm(message, app.key)
             else:
                 self.log.remove(message)
-                self.gone(message)
+                self.gone(message, is_confirmed=True)
             if app.delayed_until_ms != NEVER_MS and stream.last_sent is message:
                 # The poisonous message was confirmed: no delay is needed.
                 stream.last_sent_ms = NEVER_MS
@@ -492,10 +492,12 @@ class Queue:
         """Return a filter of a consumer's messages that go back to the app: those `wanted`, at a relay even fewer."""
         return wanted
 
-    def gone(self, message: Message) -> None:
+    def gone(self, message: Message, *, is_confirmed: bool = False) -> None:
         """Finish a message that no app wants any more, and whose removal is recorded.
 
         A message that was never acknowledged is refused now, and not added to the history: it may be posted again.
+        Not so if its last app has confirmed it, which had it from another primary: then it is acknowledged, as there is
+        nothing left to lose.
         """
         statistics, usage, messages = self.statistics, self.usage, self.messages
         if usage.messages > statistics.messages_max or usage.bytes > statistics.bytes_max:
@@ -505,9 +507,10 @@ class Queue:
         usage.remove(message.size)
         awaiting = self.awaiting
         if (awaiting.newest or awaiting.older) and message.guid in awaiting:
-            self._acknowledge(message.guid, AckStatus.UNKNOWN)
-        else:
-            self.history.add(message.guid, self.now.ms)
+            self._acknowledge(message.guid, AckStatus.SUCCESS if is_confirmed else AckStatus.UNKNOWN)
+            if not is_confirmed:
+                return
+        self.history.add(message.guid, self.now.ms)
 
     def drop(self, message: Message, flag: DeletionRecordFlag = DeletionRecordFlag.NONE) -> None:
         """Remove a message, even if apps want it."""

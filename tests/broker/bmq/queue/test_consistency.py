@@ -216,6 +216,37 @@ def test_a_message_that_is_purged_while_it_waits_is_refused(rig: Rig, client: Cl
     assert acks(client) == [(guid(1), AckStatus.UNKNOWN)]
 
 
+@pytest.mark.parametrize("restarts", [False, True])
+def test_a_message_that_all_apps_confirm_while_it_waits_is_kept(rig: Rig, client: Client, *, restarts: bool) -> None:
+    """The apps had it from the last primary."""
+    put(client, 1, 2)
+    client.confirm(1, guid(2))
+    assert acks(client) == [(guid(2), AckStatus.SUCCESS)]
+    shard(rig).copied(shard(rig).sequence_number)
+    assert (acks(client), client.payloads()) == ([(guid(1), AckStatus.SUCCESS)], [b"message 1"])
+    if restarts:
+        rig = rig.restart()
+        client = rig.connect()
+        client.open(1, QUEUE, READ | WRITE | ACK)
+        client.configure(1)
+        assert client.payloads() == [b"message 1"]
+    put(client, 2)
+    assert (acks(client), client.payloads()) == ([(guid(2), AckStatus.SUCCESS)], [])
+
+
+def test_a_message_that_one_of_two_apps_confirms_while_it_waits_goes_on_waiting(rig: Rig) -> None:
+    uri = "bmq://fanout/q"
+    producer, first = rig.connect(), rig.connect()
+    producer.open(1, uri, WRITE | ACK)
+    first.open(1, uri, READ, "foo", 1)
+    first.configure(1, "foo")
+    put(producer, 1)
+    first.confirm(1, guid(1), sub_id=1)
+    assert acks(producer) == []
+    assert purge(rig.node.queues[uri])[0] == 1
+    assert acks(producer) == [(guid(1), AckStatus.UNKNOWN)]
+
+
 def test_very_many_that_are_purged_while_they_wait_are_refused_in_slices(rig: Rig, client: Client) -> None:
     put(client, *range(10))
     shard(rig).copied(shard(rig).sequence_number)
