@@ -7,17 +7,19 @@ is made.
 
 If no sync point came after the newest record, as on a replica that ended within a second of it, the record is that of
 the first state that the ledger has for it. Should it have been another, the next one of the primary does not fit, and
-the primary heals this node.
+the primary heals this node. But if messages of the queue follow it, and it could be that of several states, the ledger
+does not tell: with a wrong one an app would never get them.
 
 The reference leaves a set of files without QLIST alone, with all that is in it, and begins with an empty one.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence, Set
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
+from formats.bmq.codes import DEFAULT_APP_ID
 from formats.bmq.control import ber
 from formats.bmq.control.messages_cluster import (
     AppIdInfo,
@@ -31,6 +33,7 @@ from formats.bmq.control.messages_cluster import (
 from formats.bmq.disk.files import FileType, initial_bytes
 from formats.bmq.disk.journal import (
     JOURNAL_OP_RECORD,
+    MESSAGE_RECORD,
     QUEUE_OP_RECORD,
     QueueOpRecord,
     QueueOpType,
@@ -38,16 +41,19 @@ from formats.bmq.disk.journal import (
     scan,
     select,
 )
-from formats.bmq.disk.keys import NULL_KEY
+from formats.bmq.disk.keys import DEFAULT_APP_KEY, NULL_KEY
 from formats.bmq.disk.padding import WORD
 from formats.bmq.disk.qlist import build_queue_record
 from formats.bmq.stores.recover import iter_ledger, journal_extent
 from formats.errors import FormatError
 from formats.schema import Buffer
 
-__all__ = ["LedgerNames", "NotTold", "make_qlist", "read_names"]
+__all__ = ["DEFAULT_APPS", "LedgerNames", "NotTold", "make_qlist", "read_names"]
 
 Apps = tuple[tuple[str, bytes], ...]
+
+# Those of a queue whose record names none.
+DEFAULT_APPS: Apps = ((DEFAULT_APP_ID, DEFAULT_APP_KEY),)
 
 # Maximum number of steps of the search for a reading of a queue's history.
 READINGS_MAX = 1 << 14
@@ -139,7 +145,11 @@ def make_qlist(journal: Buffer, partition_id: int, names: Mapping[bytes, LedgerN
     bounds = [*starts[1:], int(ends[0]) * WORD if len(ends) else None]
     entries = {n: _Entry(start, end) for n, start, end in zip(made, starts, bounds, strict=False)}
     out = bytearray(head)
-    texts = _texts(ops, entries, partition_id, names)
+    followed: set[bytes] = set()
+    if made and bounds[-1] is None:
+        messages, posted_at = select(records, RecordType.MESSAGE)
+        followed.update(MESSAGE_RECORD.column(messages[posted_at > at[made[-1]]], "queue_key").tolist())
+    texts = _texts(ops, entries, partition_id, names, followed)
     for n in made:
         out += texts[n]
     return bytes(out)
@@ -150,9 +160,13 @@ def _makes(op: QueueOpRecord) -> bool:
 
 
 def _texts(
-    ops: Sequence[QueueOpRecord], entries: Mapping[int, _Entry], partition_id: int, names: Mapping[bytes, LedgerNames]
+    ops: Sequence[QueueOpRecord],
+    entries: Mapping[int, _Entry],
+    partition_id: int,
+    names: Mapping[bytes, LedgerNames],
+    followed: Set[bytes],
 ) -> dict[int, bytes]:
-    """The records, by the index of their operation."""
+    """The records, by the index of their operation; of the queues `followed` messages come after the newest."""
     by_queue: dict[bytes, list[int]] = {}
     for n, op in enumerate(ops):
         if _makes(op) or op.queue_op_type == QueueOpType.DELETION:
@@ -162,7 +176,7 @@ def _texts(
         known = names.get(key)
         if known is None or known.partition_id != partition_id:
             raise NotTold(f"the ledger has no queue {key.hex().upper()} in partition {partition_id}")
-        read = _read_history([_Step(ops[n], entries.get(n)) for n in numbers], key, known)
+        read = _read_history([_Step(ops[n], entries.get(n)) for n in numbers], key, known, is_followed=key in followed)
         if read is None:
             raise NotTold(f"the ledger does not say which apps queue '{known.uri}' had")
         texts.update(zip((n for n in numbers if n in entries), read, strict=True))
@@ -179,23 +193,31 @@ class _Step(NamedTuple):
 class _Reading(NamedTuple):
     """One way to read the first `done` operations of a queue: their records, the apps that the queue has then (None:
     there is no queue), and the state of the ledger that this was.
+
+    `guess` are the apps in the record of unknown size, if it is among them, and `passed` the number of earlier states
+    that it could have been of.
     """
 
     done: int
     apps: Apps | None
     state: int
     texts: tuple[bytes, ...]
+    guess: Apps | None = None
+    passed: int = 0
 
 
-def _read_history(steps: Sequence[_Step], key: bytes, known: LedgerNames) -> list[bytes] | None:
+def _read_history(steps: Sequence[_Step], key: bytes, known: LedgerNames, *, is_followed: bool) -> list[bytes] | None:
     """The records of one queue's operations: those that fit their places, and that name apps in the order in which the
     ledger has them. What the queue has in the end, the ledger has said once, at best last; None if nothing is so.
+
+    `NotTold` if messages follow a record of unknown size that could be of several states.
     """
     first = known.states[0] if known.states else ()
     # The ledger may begin with what came of apps that were added one by one.
     states = [*(first[:count] for count in range(len(first))), *known.states] or [()]
     wanted = {frozenset(state) for state in known.states}
-    possible: _Reading | None = None
+    best: tuple[int, bool, _Reading] | None = None
+    guesses: set[Apps] = set()
     left = [_Reading(0, None, 0, ())]
     for _ in range(READINGS_MAX):
         if not left:
@@ -205,12 +227,19 @@ def _read_history(steps: Sequence[_Step], key: bytes, known: LedgerNames) -> lis
             # The earliest state is tried first.
             left += reversed(_follow(reading, steps[reading.done], key, known.uri, states, len(first)))
             continue
-        if reading.apps is None or frozenset(reading.apps) == frozenset(states[-1]):
-            return list(reading.texts)
+        is_last = reading.apps is None or frozenset(reading.apps) == frozenset(states[-1])
         # Queues without apps of their own have one by default, which not every release writes.
-        if possible is None and (not reading.apps or frozenset(reading.apps) in wanted):
-            possible = reading
-    return None if possible is None else list(possible.texts)
+        if not is_last and reading.apps and frozenset(reading.apps) not in wanted:
+            continue
+        if reading.guess is None and is_last:
+            return list(reading.texts)
+        if reading.guess is not None and reading.apps is not None:
+            guesses.add(reading.guess or DEFAULT_APPS)
+        if best is None or (reading.passed, not is_last) < best[:2]:
+            best = reading.passed, not is_last, reading
+    if is_followed and (len(guesses) > 1 or left):
+        raise NotTold(f"the ledger does not say which apps queue '{known.uri}' had when its newest messages came")
+    return None if best is None else list(best[2].texts)
 
 
 def _follow(
@@ -222,15 +251,17 @@ def _follow(
     before = reading.apps or ()
     if entry is None:
         kept = None if op.app_key == NULL_KEY else tuple(app for app in before if app[1] != op.app_key)
-        return [_Reading(done, kept, reading.state, reading.texts)]
+        return [reading._replace(done=done, apps=kept)]
     found: dict[bytes, _Reading] = {}
     is_new = op.queue_op_type == QueueOpType.CREATION
     is_sized = entry.end is not None
     for n in range(reading.state if is_sized else max(reading.state, supposed), len(states)):
-        if found and not is_sized:
-            break
         apps = states[n] if is_new else tuple(app for app in states[n] if app not in before)
         text = build_queue_record(uri, key, apps)
-        if entry.fits(text) and (apps or is_new):
-            found.setdefault(text, _Reading(done, before + apps, n, (*reading.texts, text)))
+        if entry.fits(text) and (apps or is_new) and text not in found:
+            texts = (*reading.texts, text)
+            if is_sized:
+                found[text] = _Reading(done, before + apps, n, texts)
+            else:
+                found[text] = _Reading(done, before + apps, n, texts, apps, len(found))
     return list(found.values())

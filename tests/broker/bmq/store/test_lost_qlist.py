@@ -9,9 +9,10 @@ import pytest
 
 from broker.bmq.assembly.opening import StoreDamaged
 from broker.bmq.node.changes import collect_idle_queues, reconfigure
-from broker.bmq.store.lost_qlist import Apps, LedgerNames, NotTold, make_qlist
+from broker.bmq.store.lost_qlist import DEFAULT_APPS, Apps, LedgerNames, NotTold, make_qlist
 from broker.bmq.store.partition_files import readable
 from formats.bmq.disk.files import JOURNAL_RECORD_SIZE
+from formats.bmq.disk.journal import QueueOpType
 from formats.bmq.stores.recover import journal_extent
 from tests.broker.bmq.rig import ACK, DOMAINS, READ, WRITE, Client, Rig, guid, start
 from tests.broker.bmq.store.writing import APP_KEYS, KEY, Partition
@@ -226,6 +227,56 @@ def test_without_a_sync_point_behind_the_last_record_the_ledger_tells_it(*, is_a
     # Of the last state the journal does not know yet.
     states = [apps("foo", "bar"), apps("foo", "bar", "baz"), apps("foo", "bar", "baz", "four")]
     names = {KEY: LedgerNames("bmq://fanout/queue", 0, states)}
+    made = make_qlist(readable(partition.files.journal), 0, names)
+    assert made == bytes(partition.files.qlist.buffer[: partition.files.qlist_end])
+
+
+@pytest.mark.parametrize("is_added", [False, True])
+def test_of_several_records_before_messages_none_is_taken_on_a_guess(*, is_added: bool) -> None:
+    partition = Partition()
+    if is_added:
+        partition.create(apps=("foo",)).sync_point().create(apps=("bar", "baz"), added=True)
+    else:
+        partition.create(apps=("foo", "bar", "baz"))
+    states = [apps("foo"), apps("foo", "bar"), apps("foo", "bar", "baz")]
+    names = {KEY: LedgerNames("bmq://fanout/queue", 0, states[not is_added :])}
+    make_qlist(readable(partition.files.journal), 0, names)  # whichever it was, nobody waits for anything
+    partition.post(1)
+    with pytest.raises(NotTold, match="which apps queue 'bmq://fanout/queue' had when its newest messages came"):
+        make_qlist(readable(partition.files.journal), 0, names)
+    partition.sync_point()
+    made = make_qlist(readable(partition.files.journal), 0, names)
+    assert made == bytes(partition.files.qlist.buffer[: partition.files.qlist_end])
+
+
+def test_messages_of_other_queues_and_of_before_need_no_guess() -> None:
+    partition = Partition().create(key=b"other", apps=("foo",)).create(apps=("foo",)).post(1).sync_point()
+    partition.create(apps=("bar",), added=True).post(2, key=b"other")
+    names = {
+        KEY: LedgerNames("bmq://fanout/queue", 0, [apps("foo"), apps("foo", "bar"), apps("foo", "bar", "baz")]),
+        b"other": LedgerNames("bmq://fanout/other", 0, [apps("foo")]),
+    }
+    made = make_qlist(readable(partition.files.journal), 0, names)
+    assert made == bytes(partition.files.qlist.buffer[: partition.files.qlist_end])
+
+
+def test_messages_of_a_queue_that_is_no_more_need_no_guess() -> None:
+    partition = Partition().create(apps=("foo",)).post(1).delete(1).operate(QueueOpType.DELETION)
+    names = {KEY: LedgerNames("bmq://fanout/queue", 0, [apps("foo"), apps("foo", "bar")])}
+    made = make_qlist(readable(partition.files.journal), 0, names)
+    assert made == bytes(partition.files.qlist.buffer[: partition.files.qlist_end])
+
+
+def test_a_record_that_may_name_no_app_or_the_one_by_default_is_no_guess() -> None:
+    partition = Partition().create(apps=()).post(1)
+    names = {KEY: LedgerNames("bmq://fanout/queue", 0, [(), DEFAULT_APPS])}
+    made = make_qlist(readable(partition.files.journal), 0, names)
+    assert made == bytes(partition.files.qlist.buffer[: partition.files.qlist_end])
+
+
+def test_the_only_state_that_could_be_is_taken_although_messages_follow() -> None:
+    partition = Partition().create(apps=("foo",)).sync_point().create(apps=("bar", "baz"), added=True).post(1)
+    names = {KEY: LedgerNames("bmq://fanout/queue", 0, [apps("foo"), apps("foo", "bar", "baz")])}
     made = make_qlist(readable(partition.files.journal), 0, names)
     assert made == bytes(partition.files.qlist.buffer[: partition.files.qlist_end])
 
