@@ -239,6 +239,11 @@ class Process:
 
         vars(log)["append"] = torn
 
+    def spare(self) -> None:
+        """Let the process live on: what `tear` has planned, and has not come, comes no more."""
+        vars(self.store.log).pop("append", None)
+        vars(self.store.index).pop("put_hash", None)
+
     def _tear_entry(self, message: Message, place: tuple[int, int]) -> None:
         """Write a part of the entry that a message has in its queue: its size at most."""
         queue = self.store.queues.get((message.topic, message.queue_id))

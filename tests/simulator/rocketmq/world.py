@@ -279,8 +279,9 @@ class RocketWorld:
         """Go on without faults until everything has come that is owed."""
         self._planned = None
         self.disk.shared.free = ENOUGH_ROOM
-        # A power failure that was planned, and has not come, comes no more.
+        # A death that was planned, and has not come, comes no more: stopping the process flushes and writes.
         self.disk.shared.flushes_left = FLUSHES_MAX
+        self.process.spare()
         self.die(self.random.choice((Death.STOP, Death.KILL)))
         self._is_calm = True
         for group in self.pullers:
