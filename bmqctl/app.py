@@ -6,7 +6,6 @@ pydantic or Spark.
 
 from __future__ import annotations
 
-from importlib.metadata import version
 from typing import Annotated
 
 import typer
@@ -39,17 +38,25 @@ app = typer.Typer(cls=lazy_group(COMMANDS), no_args_is_help=True, pretty_excepti
 
 def _print_version(wanted: bool) -> None:
     if wanted:
-        typer.echo(f"bmqctl {version('bmqctl')}")
+        from bmqctl.version import version_text
+
+        typer.echo(version_text())
         raise typer.Exit
 
 
 @app.callback()
 def root(
     show_version: Annotated[
-        bool, typer.Option("--version", callback=_print_version, is_eager=True, help="Print the version and exit.")
+        bool,
+        typer.Option(
+            "--version",
+            callback=_print_version,
+            is_eager=True,
+            help="Print the version and the commit, and exit.",
+        ),
     ] = False,
 ) -> None:
-    """BlazingMQ in Python: broker, proxy and toolkit."""
+    """BlazingMQ and RocketMQ in Python: brokers, proxies and toolkit."""
 
 
 def main() -> None:
