@@ -31,6 +31,10 @@ class Asker(Protocol):
         """Return whether its stream of Telemetry is open."""
         ...
 
+    def go_on(self, work: Callable[[], None]) -> None:
+        """Do more for the call, later; what goes wrong, or a `Rejected`, ends it."""
+        ...
+
     def ask(self, frame: Frame, done: Callable[[Frame], None]) -> None:
         """Ask the broker; `done` gets the answer later. It may raise `Rejected`, as a handler may."""
         ...

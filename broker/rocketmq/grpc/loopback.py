@@ -10,7 +10,8 @@ from collections.abc import Callable
 from typing import Final
 
 from broker.rocketmq.remoting.session import Gate, Service, Session
-from formats.rocketmq.frame import Frame, next_frame
+from formats.rocketmq.codes import ResponseCode
+from formats.rocketmq.frame import Frame, FrameFlag, next_frame
 from formats.rocketmq.hosts import Host
 from formats.rocketmq.versions import VERSION
 
@@ -18,13 +19,15 @@ __all__ = ["Loopback"]
 
 _INT_MAX: Final = 0x7FFFFFFF
 
+_RESPONSE: Final = int(FrameFlag.RESPONSE)
+
 Done = Callable[[Frame], None]
 
 
 class Loopback:
     """A client's requests to the broker. `changed` is told that `deliver` has something to do.
 
-    `asked` takes what the broker asks of the client.
+    `asked` takes what the broker asks of the client, `failed` the session of which a request failed by a fault.
     """
 
     def __init__(
@@ -36,10 +39,12 @@ class Loopback:
         changed: Callable[[Loopback], None],
         now_ms: Callable[[], int],
         asked: Callable[[Frame], None],
+        failed: Callable[[Session, Exception], None],
     ) -> None:
         self._service = service
         self._session = Session(number, host, service, lambda _: changed(self), now_ms, gate)
         self._asked = asked
+        self._failed = failed
         self._waiting: dict[int, Done] = {}
         self._opaque = 0
         self._is_ended = False
@@ -55,12 +60,19 @@ class Loopback:
             return
         self._opaque = self._opaque + 1 & _INT_MAX
         self._waiting[self._opaque] = done
-        self._service.receive(frame._replace(opaque=self._opaque, version=VERSION), self._session)
+        self._receive(frame._replace(opaque=self._opaque, version=VERSION))
 
     def tell(self, frame: Frame) -> None:
         """Answer what the broker has asked, with the number of its request."""
         if not self._session.finished:
+            self._receive(frame)
+
+    def _receive(self, frame: Frame) -> None:
+        try:
             self._service.receive(frame, self._session)
+        except Exception as error:
+            # As with connections of other clients, what the broker has of this one may be half done.
+            self._failed(self._session, error)
 
     def deliver(self) -> None:
         """Hand on what the broker has sent."""
@@ -76,8 +88,11 @@ class Loopback:
                 done(frame)
 
     def end(self) -> None:
-        """End it: the broker forgets the client. What was asked is not answered."""
-        if not self._is_ended:
-            self._is_ended = True
-            self._waiting.clear()
-            self._session.end()
+        """End it: the broker forgets the client. What was asked has failed."""
+        if self._is_ended:
+            return
+        self._is_ended = True
+        self._session.end()
+        waiting, self._waiting = self._waiting, {}
+        for opaque, done in waiting.items():
+            done(Frame(ResponseCode.SYSTEM_ERROR, opaque, _RESPONSE, "the client is gone"))

@@ -203,22 +203,36 @@ class Receiving:
         def acknowledged(number: int, frame: Frame) -> None:
             note(number, _acked(frame))
 
-        for number, entry in enumerate(request.entries):
+        def acknowledge(number: int, handle: Handle) -> None:
             try:
-                handle = self._current(asked, entry.receipt_handle)
+                self._check_current(asked, handle)
                 self._ask_ack(asked, group, topic, handle, partial(acknowledged, number))
             except Rejected as rejected:
                 note(number, status(rejected.code, rejected.text))
 
-    def _current(self, asked: Asked, text: str) -> Handle:
-        """The handle that a client gives, or what has become of it, if its time is not over. Raises `Rejected`."""
-        handle = self.renewals.take(asked.client.key, text) or parse_handle(text)
+        for number, entry in enumerate(request.entries):
+            try:
+                self._with_handle(asked, entry.receipt_handle, partial(acknowledge, number))
+            except Rejected as rejected:
+                note(number, status(rejected.code, rejected.text))
+
+    def _with_handle(self, asked: Asked, text: str, then: Callable[[Handle], None]) -> None:
+        """Go on with the handle that a client gives, or with what has become of it. Raises `Rejected`."""
+        held = self.renewals.take(asked.client.key, text)
+        if held is None:
+            then(parse_handle(text))
+        elif held.is_changing:
+            held.waiting.append(lambda: asked.client.go_on(lambda: then(held.handle)))
+        else:
+            then(held.handle)
+
+    def _check_current(self, asked: Asked, handle: Handle) -> None:
+        """Check that a handle is of this broker, and its time is not over. Raises `Rejected`."""
         if handle.receipt.broker != self._options.name:
             raise Rejected(Code.INVALID_RECEIPT_HANDLE, "receipt handle is of another broker")
         # In order, what was popped stays so until somebody else pops it.
         if handle.receipt.visible_ms <= asked.now_ms:
             raise Rejected(Code.INVALID_RECEIPT_HANDLE, "receipt handle is expired")
-        return handle
 
     def _ask_ack(self, asked: Asked, group: str, topic: str, handle: Handle, done: _Done) -> None:
         receipt = handle.receipt
@@ -233,9 +247,12 @@ class Receiving:
         request = asked.request
         topic, group = check_topic(request.topic), check_group(request.group)
         invisible_ms = check_invisible_ms(ms_of(request.invisible_duration))
-        handle = self._current(asked, request.receipt_handle)
 
-        def done(frame: Frame) -> None:
+        def change(handle: Handle) -> None:
+            self._check_current(asked, handle)
+            self._ask_change(asked, group, topic, handle, invisible_ms, partial(done, handle))
+
+        def done(handle: Handle, frame: Frame) -> None:
             if frame.code == ResponseCode.SUCCESS:
                 changed = _CHANGED.read(frame.ext_fields or {})
                 answer(
@@ -249,7 +266,7 @@ class Receiving:
                 text = "changeInvisibleDuration failed: status is abnormal"
                 answer(make("ChangeInvisibleDurationResponse", status=status(Code.INTERNAL_SERVER_ERROR, text)))
 
-        self._ask_change(asked, group, topic, handle, invisible_ms, done)
+        self._with_handle(asked, request.receipt_handle, change)
 
     def _renew(self, held: Held, ms: int, renewed: Callable[[Handle | None], None]) -> None:
         """Hide a message for another time on which a client works."""
@@ -279,7 +296,6 @@ class Receiving:
     def _forward(self, asked: Asked, answer: Answer) -> None:
         request = asked.request
         topic, group = check_topic(request.topic), check_group(request.group)
-        handle = self.renewals.take(asked.client.key, request.receipt_handle) or parse_handle(request.receipt_handle)
 
         def done(frame: Frame) -> None:
             if frame.code == ResponseCode.SUCCESS:
@@ -289,7 +305,10 @@ class Receiving:
                 outcome = status(rejected.code, rejected.text)
                 answer(make("ForwardMessageToDeadLetterQueueResponse", status=outcome))
 
-        self._bury(asked, group, topic, handle, request.message_id, done)
+        def forward(handle: Handle) -> None:
+            self._bury(asked, group, topic, handle, request.message_id, done)
+
+        self._with_handle(asked, request.receipt_handle, forward)
 
     def _bury(self, asked: Asked, group: str, topic: str, handle: Handle, message_id: str, done: _Done) -> None:
         """Have a message stored with the dead letters of a group, and acknowledge it then."""

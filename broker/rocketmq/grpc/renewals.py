@@ -7,7 +7,7 @@ goes on using the handle that it was given.
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import partial
 from typing import Final
 
@@ -27,13 +27,18 @@ _LEFT_MS: Final = 1_000
 
 @dataclass(slots=True, eq=False)
 class Held:
-    """A message that a client works on: its handle by now, and since when."""
+    """A message that a client works on: its handle by now, and since when.
+
+    While it is being renewed, its handle is good for nothing: what is `waiting` is called when the next one is known.
+    """
 
     asked: Asked
     group: str
     topic: str
     handle: Handle
     since_ms: int
+    is_changing: bool = False
+    waiting: list[Callable[[], None]] = field(default_factory=list)
 
 
 # Hides a message for another time; what is given is called with the new handle, or with None.
@@ -52,18 +57,19 @@ class Renewals:
         """Take care of a message."""
         self._held.setdefault(held.asked.client.key, {})[str(held.handle)] = held
 
-    def take(self, client: object, text: str) -> Handle | None:
-        """Give the handle by now of a message that is dealt with; None for one that is not renewed."""
+    def take(self, client: object, text: str) -> Held | None:
+        """Give up a message that its client deals with; None for one that is not renewed."""
         messages = self._held.get(client)
         held = None if messages is None else messages.pop(text, None)
         if messages is not None and not messages:
             del self._held[client]
-        return None if held is None else held.handle
+        return held
 
     def left(self, client: object) -> None:
-        """Give back what a client works on that leaves."""
+        """Give back what a client works on that leaves; what is being renewed comes when that time is over."""
         for held in self._held.pop(client, {}).values():
-            self._change(held, _LEFT_MS, lambda _: None)
+            if not held.is_changing:
+                self._change(held, _LEFT_MS, lambda _: None)
 
     def tick(self, now_ms: int) -> None:
         """Hide messages for another time, where their clients are there."""
@@ -72,15 +78,20 @@ class Renewals:
         self._looked_ms = now_ms
         for client, messages in list(self._held.items()):
             for text, held in list(messages.items()):
-                if held.handle.receipt.visible_ms - now_ms > _AHEAD_MS:
+                if held.is_changing or held.handle.receipt.visible_ms - now_ms > _AHEAD_MS:
                     continue
                 if held.asked.client.is_present and now_ms - held.since_ms < _WHOLE_MS:
+                    held.is_changing = True
                     self._change(held, HIDDEN_MS, partial(self._changed, client, text, held))
                 else:
                     self.take(client, text)
 
     def _changed(self, client: object, text: str, held: Held, handle: Handle | None) -> None:
+        held.is_changing = False
         if handle is None:
             self.take(client, text)
         else:
             held.handle = handle
+        waiting, held.waiting = held.waiting, []
+        for go_on in waiting:
+            go_on()

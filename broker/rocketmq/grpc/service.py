@@ -98,20 +98,24 @@ class _Asker:
         """Return whether its stream of Telemetry is open."""
         return self.client.telemetry is not None
 
+    def go_on(self, work: Callable[[], None]) -> None:
+        """Do more for the call, later; what goes wrong ends it."""
+        try:
+            work()
+        except Exception as error:
+            self._failed(error)
+
     def ask(self, frame: Frame, done: Callable[[Frame], None]) -> None:
         """Ask the broker."""
 
-        def guarded(answer: Frame) -> None:
-            try:
-                if self._is_guarded and answer.code == ResponseCode.NO_PERMISSION:
-                    raise Rejected(Code.UNAUTHORIZED, answer.remark or "")
-                done(answer)
-            except Exception as error:
-                self._failed(error)
+        def answered(answer: Frame) -> None:
+            if self._is_guarded and answer.code == ResponseCode.NO_PERMISSION:
+                raise Rejected(Code.UNAUTHORIZED, answer.remark or "")
+            done(answer)
 
         if self.client.link is None or self.client.link.is_over:
             raise Rejected(Code.INTERNAL_SERVER_ERROR, "the client is gone")
-        self.client.link.ask(self.seal(frame), guarded)
+        self.client.link.ask(self.seal(frame), lambda answer: self.go_on(lambda: answered(answer)))
 
 
 class GrpcService:
@@ -146,7 +150,7 @@ class GrpcService:
             Sending(tables.topics, self._transactions),
             receiving,
             self._transactions,
-            ClientCalls(tables.groups, _client_of, self._leave_client),
+            ClientCalls(tables.groups, _client_of, self._dismiss),
         )
         self._handlers: Handlers = {name: each for part in parts for name, each in part.handlers.items()}
 
@@ -231,8 +235,8 @@ class GrpcService:
         try:
             self._authorize_route(name, request, asker)
             self._handlers[name](asked, partial(self._answer, call, name))
-        except Rejected as rejected:
-            self._reject(call, name, rejected)
+        except Exception as error:
+            failed(error)
 
     def _answer(self, call: Call, name: str, answer: Message) -> None:
         call.send(answer.SerializeToString())
@@ -260,7 +264,10 @@ class GrpcService:
         self._finish(call)
 
     def _failed(self, call: Call, name: str, error: Exception) -> None:
-        """End a call of which something went wrong behind a question to the broker."""
+        """End a call that is not carried out, for a reason that it gives or because of a fault.
+
+        Faults are of the call alone: the broker's own end its session with the client, or the process; see `Loopback`.
+        """
         if not isinstance(error, Rejected):
             self._faults.note(f"the call {name}", error)
             error = Rejected(Code.INTERNAL_SERVER_ERROR, _FAULT)
@@ -326,19 +333,30 @@ class GrpcService:
                 lambda link: self._dirty.setdefault(link),
                 self._now_ms,
                 partial(self._asked, client),
+                self._faults.end_session,
             )
             self._clients[key] = client
         client.heard_ms = self._now_ms()
         return client
 
-    def _leave_client(self, client: Client) -> None:
-        """Forget a client, and have the broker forget it."""
+    def _dismiss(self, client: Client) -> None:
+        """Forget a client that says farewell."""
+        self._leave_client(client, GrpcStatus.OK, "")
+
+    def _leave_client(
+        self, client: Client, outcome: GrpcStatus = GrpcStatus.UNAVAILABLE, text: str = "the client is gone"
+    ) -> None:
+        """Forget a client, have the broker forget it, and end its calls."""
         key = (client.host.address, client.client_id)
         if self._clients.get(key) is client:
             del self._clients[key]
         self._renewals.left(client)
         if client.link is not None:
             client.link.end()
+        telemetry, client.telemetry = client.telemetry, None
+        if telemetry is not None:
+            telemetry.finish(outcome, text)
+            self._open.pop(telemetry, None)
 
     def _asked(self, client: Client, frame: Frame) -> None:
         """Take what the broker asks of a client."""

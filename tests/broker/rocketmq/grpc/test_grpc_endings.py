@@ -1,0 +1,230 @@
+"""Calls that something else ends, faults of the broker, and messages that are dealt with while they are renewed."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+from broker.common.faults import Inconsistent
+from broker.rocketmq.grpc.handles import Handle
+from broker.rocketmq.grpc.renewals import Held
+from broker.rocketmq.remoting.session import Session
+from formats.rocketmq.frame import Frame
+from formats.rocketmq.grpc.codes import ClientType, Code
+from formats.rocketmq.grpc.messages import Message, duration_of_ms, make
+from tests.broker.rocketmq.grpc.served import Served, message
+from tests.broker.rocketmq.grpc.test_grpc_service import consumer, resource
+
+
+@pytest.fixture
+def served() -> Served:
+    return Served()
+
+
+def terminate(served: Served) -> Message:
+    return served.call("NotifyClientTermination", make("NotifyClientTerminationRequest", group=resource("g")))
+
+
+# -- clients that are forgotten
+
+
+def test_calls_of_a_client_that_says_farewell_are_answered(served: Served) -> None:
+    telemetry, _ = served.tell(consumer(kind=ClientType.SIMPLE_CONSUMER))
+    waiting = served.begin("ReceiveMessage", served.receive_request())
+    assert terminate(served).status.code == Code.OK
+    assert served.client.status(waiting) == "0"
+    answers = served.answers("ReceiveMessage", waiting)
+    assert answers[0].status.code == Code.INTERNAL_SERVER_ERROR
+    assert answers[-1].WhichOneof("content") == "delivery_timestamp"
+    assert served.client.status(telemetry) == "0"
+    assert not served.service._open
+
+
+def test_calls_of_a_client_that_the_broker_gives_up_are_answered(served: Served) -> None:
+    telemetry, _ = served.tell(consumer(kind=ClientType.SIMPLE_CONSUMER))
+    (client,) = served.service._clients.values()
+    waiting = served.begin("ReceiveMessage", served.receive_request())
+    assert client.link is not None
+    client.link._session.give_up("no heartbeat")
+    served.service.tick()
+    served.client.exchange()
+    assert served.client.status(waiting) == "0"
+    assert served.answers("ReceiveMessage", waiting)[0].status.code == Code.INTERNAL_SERVER_ERROR
+    assert served.client.status(telemetry) == "14"
+    assert not served.service._open
+    # It may begin again.
+    assert served.tell(consumer())[1][0].status.code == Code.OK
+    assert served.send(message()).status.code == Code.OK
+
+
+# -- faults
+
+
+def test_a_fault_in_a_call_ends_that_call_only(served: Served, monkeypatch: pytest.MonkeyPatch) -> None:
+    def fail(*_: Any) -> Message:
+        raise OverflowError("does not fit")
+
+    other = served.begin("ReceiveMessage", served.receive_request())
+    monkeypatch.setattr("broker.rocketmq.grpc.sending.properties_of", fail)
+    answer = served.send(message())
+    assert (answer.status.code, answer.status.message) == (Code.INTERNAL_SERVER_ERROR, "a fault of this broker")
+    assert (served.rig.faults.others, served.rig.faults.of_sessions) == (1, 0)
+    monkeypatch.undo()
+    served.send(message())
+    assert served.client.status(other) == "0"
+
+
+def test_a_fault_in_the_broker_ends_its_session_with_that_client(
+    served: Served, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def fail(frame: Frame, session: Session) -> None:
+        raise KeyError("half done")
+
+    monkeypatch.setattr(served.rig.broker, "receive", fail)
+    stream = served.begin("SendMessage", make("SendMessageRequest", messages=[message()]))
+    monkeypatch.undo()
+    failed = served.rig.faults.next_failed()
+    (client,) = served.service._clients.values()
+    assert client.link is not None
+    assert failed is client.link._session
+    failed.give_up("a fault of this broker")
+    served.service.tick()
+    served.client.exchange()
+    (answer,) = served.answers("SendMessage", stream)
+    assert answer.status.code == Code.INTERNAL_SERVER_ERROR
+    assert not served.client.is_over()
+    assert served.send(message()).status.code == Code.OK
+
+
+def test_a_change_that_is_cut_short_ends_the_process(served: Served, monkeypatch: pytest.MonkeyPatch) -> None:
+    def fail(*_: Any) -> None:
+        raise OSError("the log")
+
+    monkeypatch.setattr(served.rig.store, "put", fail)
+    monkeypatch.setattr(served.rig.store, "put_plain", fail)
+    with pytest.raises(Inconsistent):
+        served.begin("SendMessage", make("SendMessageRequest", messages=[message()]))
+
+
+# -- messages that are renewed
+
+
+class Gate:
+    """Holds answers of the broker back while `is_shut`."""
+
+    def __init__(self) -> None:
+        self.is_shut = False
+        self._held: list[tuple[Session, bytearray]] = []
+
+    def take(self, holder: Session, data: bytearray) -> bytearray:
+        if not self.is_shut:
+            return data
+        self._held.append((holder, data))
+        return bytearray()
+
+    @property
+    def holds(self) -> bool:
+        """Return whether an answer waits."""
+        return bool(self._held)
+
+    def open(self) -> None:
+        """Let all pass."""
+        self.is_shut = False
+        held, self._held = self._held, []
+        for holder, data in held:
+            holder.pass_on(data, len(data))
+
+
+def renewing() -> tuple[Served, Gate, str]:
+    """A push consumer with a message whose renewal the broker has not answered yet, and the message's handle."""
+    gate = Gate()
+    served = Served(gate=gate)
+    served.tell(consumer())
+    served.send(message())
+    (held,) = served.receive(auto_renew=True)
+    gate.is_shut = True
+    while not gate.holds:
+        assert served.ms < 60_000
+        served.pass_time(500)
+    return served, gate, str(held.system_properties.receipt_handle)
+
+
+def dealt(served: Served, method: str, handle: str) -> int:
+    request = make(f"{method}Request", group=resource("g"), topic=resource("t"))
+    if method == "AckMessage":
+        request.entries.add(message_id="1", receipt_handle=handle)
+    else:
+        request.receipt_handle, request.message_id = handle, "ID-1"
+    if method == "ChangeInvisibleDuration":
+        request.invisible_duration.CopyFrom(duration_of_ms(1_000))
+    return served.begin(method, request)
+
+
+def heartbeat(served: Served) -> None:
+    served.call("Heartbeat", make("HeartbeatRequest", group=resource("g")))
+
+
+@pytest.mark.parametrize("method", ["AckMessage", "ForwardMessageToDeadLetterQueue"])
+def test_a_message_that_is_dealt_with_during_its_renewal_does_not_come_again(method: str) -> None:
+    served, gate, handle = renewing()
+    stream = dealt(served, method, handle)
+    assert served.client.status(stream) is None
+    gate.open()
+    served.step()
+    (answer,) = served.answers(method, stream)
+    assert answer.status.code == Code.OK
+    for _ in range(4):
+        heartbeat(served)
+        assert served.receive() == []
+        served.pass_time(20_000)
+    assert served.receive() == []
+
+
+def test_another_time_for_a_message_during_its_renewal_is_the_one_that_holds() -> None:
+    served, gate, handle = renewing()
+    stream = dealt(served, "ChangeInvisibleDuration", handle)
+    gate.open()
+    served.step()
+    (answer,) = served.answers("ChangeInvisibleDuration", stream)
+    assert answer.status.code == Code.OK
+    served.pass_time(5_000)
+    (again,) = served.receive()
+    assert again.system_properties.delivery_attempt == 2
+    assert served.acknowledge(again.system_properties.receipt_handle).status.code == Code.OK
+    for _ in range(4):
+        heartbeat(served)
+        assert served.receive() == []
+        served.pass_time(20_000)
+
+
+def test_a_message_is_renewed_once_at_a_time() -> None:
+    served, gate, handle = renewing()
+    (held,) = next(iter(served.service._renewals._held.values())).values()
+    handed: list[Held] = []
+    change = served.service._renewals._change
+
+    def note(held: Held, ms: int, renewed: Callable[[Handle | None], None]) -> None:
+        handed.append(held)
+        change(held, ms, renewed)
+
+    served.service._renewals._change = note
+    served.pass_time(6_000)
+    assert (held.is_changing, handed) == (True, [])
+    gate.open()
+    served.step()
+    assert (held.is_changing, handed) == (False, [])
+    served.pass_time(50_000)
+    assert handed == [held]
+    assert served.acknowledge(handle).status.code == Code.OK
+
+
+def test_what_waits_for_a_renewal_is_answered_when_the_client_is_forgotten() -> None:
+    served, _, handle = renewing()
+    stream = dealt(served, "AckMessage", handle)
+    (client,) = served.service._clients.values()
+    served.service._leave_client(client)
+    served.client.exchange()
+    (answer,) = served.answers("AckMessage", stream)
+    assert answer.entries[0].status.code == Code.INTERNAL_SERVER_ERROR
