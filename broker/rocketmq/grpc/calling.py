@@ -22,6 +22,16 @@ class Asker(Protocol):
     def host(self) -> Host: ...
 
     @property
+    def version(self) -> str:
+        """The version of its library, as the call says; empty if it does not."""
+        ...
+
+    @property
+    def request_timeout_ms(self) -> int:
+        """The time that it gives its requests, as its settings say; 0 if they do not."""
+        ...
+
+    @property
     def key(self) -> object:
         """The client itself, whichever call it makes."""
         ...

@@ -46,6 +46,8 @@ _BACK = HeaderCodec(consuming.ConsumerSendMessageBackRequest)
 
 _POLL_MS_MIN: Final = 5_000
 _POLL_MS_MAX: Final = 20_000
+# The first version of clients that know ILLEGAL_POLLING_TIME.
+_POLLING_TIME_VERSION: Final = "5.0.3"
 _INVISIBLE_MS_MIN: Final = 10_000
 _MESSAGES_MAX: Final = 32
 _ATTEMPT_ID_MAX: Final = 255
@@ -77,7 +79,7 @@ class Receiving:
 
     def _receive(self, asked: Asked, answer: Answer) -> None:
         request = asked.request
-        poll_ms = _poll_ms(request, asked.left_ms)
+        poll_ms = _poll_ms(asked)
         if len(request.attempt_id) > _ATTEMPT_ID_MAX:
             raise Rejected(Code.BAD_REQUEST, f"the attempt id is too long, max is {_ATTEMPT_ID_MAX}")
         topic, group = check_topic(request.message_queue.topic), check_group(request.group)
@@ -361,16 +363,24 @@ def _real(topic: str, group: str, receipt: Receipt) -> str:
         raise Rejected(Code.INVALID_RECEIPT_HANDLE, f"receipt handle is invalid: {error}") from None
 
 
-def _poll_ms(request: Message, left_ms: int | None) -> int:
+def _poll_ms(asked: Asked) -> int:
     """The time for which a consumer waits for messages. Raises `Rejected`."""
-    wanted = ms_of(request.long_polling_timeout) if request.HasField("long_polling_timeout") else _POLL_MS_MAX
+    given, left_ms = asked.request.long_polling_timeout, asked.left_ms
+    wanted = _POLL_MS_MAX
+    if asked.request.HasField("long_polling_timeout"):
+        wanted = ms_of(given)
+    elif left_ms is not None:
+        # The call has time for the answer, too, and its client knows how much that takes.
+        wanted = left_ms - asked.client.request_timeout_ms // 2
     poll_ms = min(max(wanted, _POLL_MS_MIN), _POLL_MS_MAX)
     if left_ms is None or poll_ms <= left_ms:
         return poll_ms
     if left_ms >= _POLL_MS_MIN:
         return left_ms
     text = "The deadline time remaining is not enough for polling, please check network condition"
-    raise Rejected(Code.ILLEGAL_POLLING_TIME, text)
+    # Older clients do not know the code; versions are compared as texts, as the original does.
+    is_known = asked.client.version >= _POLLING_TIME_VERSION
+    raise Rejected(Code.ILLEGAL_POLLING_TIME if is_known else Code.BAD_REQUEST, text)
 
 
 def _filter(expression: Message) -> tuple[str, str]:

@@ -23,6 +23,7 @@ from broker.rocketmq.grpc.clients import Client, ClientCalls
 from broker.rocketmq.grpc.credentials import is_signed_with, read_credential
 from broker.rocketmq.grpc.loopback import Loopback
 from broker.rocketmq.grpc.receiving import Receiving
+from broker.rocketmq.grpc.registry import Clients
 from broker.rocketmq.grpc.routing import Routing
 from broker.rocketmq.grpc.sending import Sending
 from broker.rocketmq.grpc.session import GrpcSession
@@ -35,7 +36,7 @@ from formats.rocketmq.codes import RequestCode, ResponseCode
 from formats.rocketmq.frame import Frame
 from formats.rocketmq.grpc.codes import Code
 from formats.rocketmq.grpc.declarations import METHODS, Method
-from formats.rocketmq.grpc.messages import SERVICE, Message, decode, make, time_of_ms
+from formats.rocketmq.grpc.messages import SERVICE, Message, decode, make, ms_of, time_of_ms
 from formats.rocketmq.headers.codec import HeaderCodec
 from formats.rocketmq.headers.routing import GetRouteInfoRequest
 from formats.rocketmq.hosts import Host
@@ -53,7 +54,6 @@ _BARE_BYTES_MAX: Final = 1 << 20
 _ROUTES: Final = ("QueryRoute", "QueryAssignment")
 _ROUTE = HeaderCodec(GetRouteInfoRequest)
 _EXPIRED_MS: Final = 120_000
-_CLIENTS_MAX: Final = 50_000
 _ID_MAX: Final = 255
 _FAULT: Final = "a fault of this broker"
 
@@ -79,10 +79,17 @@ class _Asker:
     """A client in one call: what goes wrong behind a question ends that call. See `calling.Asker`."""
 
     def __init__(
-        self, client: Client, seal: Callable[[Frame], Frame], failed: Callable[[Exception], None], *, is_guarded: bool
+        self,
+        client: Client,
+        version: str,
+        seal: Callable[[Frame], Frame],
+        failed: Callable[[Exception], None],
+        *,
+        is_guarded: bool,
     ) -> None:
         self.client = client
         self.client_id = client.client_id
+        self.version = version
         self.host = client.host
         self.seal = seal
         self._failed = failed
@@ -92,6 +99,11 @@ class _Asker:
     def key(self) -> object:
         """The client."""
         return self.client
+
+    @property
+    def request_timeout_ms(self) -> int:
+        """The time that the client gives its requests, as it has told."""
+        return 0 if self.client.settings is None else ms_of(self.client.settings.request_timeout)
 
     @property
     def is_present(self) -> bool:
@@ -136,7 +148,7 @@ class GrpcService:
         self._faults = faults
         self._wall_ms = wall_ms
         self._now_ms = now_ms
-        self._clients: dict[tuple[str, str], Client] = {}
+        self._clients = Clients()
         self._sessions: dict[GrpcSession, None] = {}
         self._open: dict[Call, _Open] = {}
         self._rejected: dict[Call, Rejected] = {}
@@ -171,8 +183,9 @@ class GrpcService:
         if name != _SEND:
             call.bound_messages(_BARE_BYTES_MAX)
         try:
-            client = self._client(call)
+            # Who may not call is to leave nothing behind.
             self._authenticate(call)
+            client = self._client(call)
         except Rejected as rejected:
             # As with other reasons, the answer to the request says it.
             self._rejected[call] = rejected
@@ -230,7 +243,8 @@ class GrpcService:
         except FormatError as error:
             raise GrpcError(GrpcStatus.INTERNAL, f"Invalid protobuf byte sequence: {error}") from None
         left_ms = None if call.until_ms is None else call.until_ms - self._now_ms()
-        asker = _Asker(client, partial(self._seal, call), failed, is_guarded=self._tables.guard.is_on)
+        version = call.headers.get("x-mq-client-version", "")
+        asker = _Asker(client, version, partial(self._seal, call), failed, is_guarded=self._tables.guard.is_on)
         asked = Asked(request, asker, self._wall_ms(), left_ms, lambda: call.is_over)
         try:
             self._authorize_route(name, request, asker)
@@ -315,14 +329,11 @@ class GrpcService:
         if not client_id.strip() or len(client_id) > _ID_MAX:
             raise Rejected(Code.CLIENT_ID_REQUIRED, "client id cannot be empty")
         host = call.session.host
-        # Ids are not secret: nobody becomes a client of another host by its id.
-        key = (host.address, client_id)
-        client = self._clients.get(key)
+        client = self._clients.get(host.address, client_id)
         if client is None or client.link is None or client.link.is_over:
-            if len(self._clients) >= _CLIENTS_MAX:
-                raise Rejected(Code.TOO_MANY_REQUESTS, "there are too many clients")
             if client is not None:
                 self._leave_client(client)
+            self._clients.check_room(host.address)
             client = Client(client_id, host, call.headers.get("x-mq-language", ""))
             self._numbers += 1
             client.link = Loopback(
@@ -335,7 +346,7 @@ class GrpcService:
                 partial(self._asked, client),
                 self._faults.end_session,
             )
-            self._clients[key] = client
+            self._clients.add(client)
         client.heard_ms = self._now_ms()
         return client
 
@@ -347,9 +358,7 @@ class GrpcService:
         self, client: Client, outcome: GrpcStatus = GrpcStatus.UNAVAILABLE, text: str = "the client is gone"
     ) -> None:
         """Forget a client, have the broker forget it, and end its calls."""
-        key = (client.host.address, client.client_id)
-        if self._clients.get(key) is client:
-            del self._clients[key]
+        self._clients.discard(client)
         self._renewals.left(client)
         if client.link is not None:
             client.link.end()
@@ -387,7 +396,7 @@ class GrpcService:
         self._transactions.tick(self._wall_ms())
         self._renewals.tick(self._wall_ms())
         now_ms = self._now_ms()
-        for client in list(self._clients.values()):
+        for client in self._clients:
             is_silent = client.telemetry is None and now_ms - client.heard_ms > _EXPIRED_MS
             if is_silent or client.link is None or client.link.is_over:
                 self._leave_client(client)

@@ -44,7 +44,7 @@ def test_calls_of_a_client_that_says_farewell_are_answered(served: Served) -> No
 
 def test_calls_of_a_client_that_the_broker_gives_up_are_answered(served: Served) -> None:
     telemetry, _ = served.tell(consumer(kind=ClientType.SIMPLE_CONSUMER))
-    (client,) = served.service._clients.values()
+    (client,) = served.service._clients
     waiting = served.begin("ReceiveMessage", served.receive_request())
     assert client.link is not None
     client.link._session.give_up("no heartbeat")
@@ -86,7 +86,7 @@ def test_a_fault_in_the_broker_ends_its_session_with_that_client(
     stream = served.begin("SendMessage", make("SendMessageRequest", messages=[message()]))
     monkeypatch.undo()
     failed = served.rig.faults.next_failed()
-    (client,) = served.service._clients.values()
+    (client,) = served.service._clients
     assert client.link is not None
     assert failed is client.link._session
     failed.give_up("a fault of this broker")
@@ -223,7 +223,7 @@ def test_a_message_is_renewed_once_at_a_time() -> None:
 def test_what_waits_for_a_renewal_is_answered_when_the_client_is_forgotten() -> None:
     served, _, handle = renewing()
     stream = dealt(served, "AckMessage", handle)
-    (client,) = served.service._clients.values()
+    (client,) = served.service._clients
     served.service._leave_client(client)
     served.client.exchange()
     (answer,) = served.answers("AckMessage", stream)

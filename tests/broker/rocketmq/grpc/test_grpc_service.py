@@ -11,13 +11,17 @@ import pytest
 
 from broker.rocketmq.access.guard import AccessOptions
 from broker.rocketmq.flush_gate import late
+from broker.rocketmq.grpc.clients import Client
+from broker.rocketmq.grpc.registry import Clients
 from broker.rocketmq.grpc.sending import consistent_hash
+from broker.rocketmq.grpc.statuses import Rejected
 from broker.rocketmq.remoting.session import Session
 from formats.rocketmq.access_bodies import UserInfo
 from formats.rocketmq.client_bodies import GroupConfig
 from formats.rocketmq.codes import RequestCode
 from formats.rocketmq.grpc.codes import ClientType, Code, MessageType, Permission, TransactionResolution
 from formats.rocketmq.grpc.messages import Message, duration_of_ms, make, ms_of, time_of_ms
+from formats.rocketmq.hosts import Host
 from formats.rocketmq.route_bodies import TopicConfig
 from tests.broker.rocketmq.grpc.served import Served, message
 from tests.broker.rocketmq.rig import Rig
@@ -244,9 +248,41 @@ def test_receiving_that_cannot_be_is_refused(served: Served, changes: dict[str, 
     assert answers[-1].WhichOneof("content") == "delivery_timestamp"
 
 
-def test_a_call_with_too_little_time_is_refused(served: Served) -> None:
-    stream = served.begin("ReceiveMessage", served.receive_request(), grpc_timeout="4S")
-    assert served.answers("ReceiveMessage", stream)[0].status.code == Code.ILLEGAL_POLLING_TIME
+@pytest.mark.parametrize(
+    ("version", "code"),
+    [
+        ({}, Code.BAD_REQUEST),
+        ({"x_mq_client_version": "5.0.2"}, Code.BAD_REQUEST),
+        ({"x_mq_client_version": "5.0.3"}, Code.ILLEGAL_POLLING_TIME),
+        ({"x_mq_client_version": "5.1.2"}, Code.ILLEGAL_POLLING_TIME),
+    ],
+)
+def test_a_call_with_too_little_time_is_refused(served: Served, version: dict[str, str], code: Code) -> None:
+    stream = served.begin("ReceiveMessage", served.receive_request(), grpc_timeout="4S", **version)
+    assert served.answers("ReceiveMessage", stream)[0].status.code == code
+
+
+def waited_ms(served: Served, timeout: str) -> int:
+    """The time after which a consumer that does not say how long it waits is told that there is nothing."""
+    request = served.receive_request()
+    request.ClearField("long_polling_timeout")
+    stream = served.begin("ReceiveMessage", request, grpc_timeout=timeout)
+    since = served.ms
+    while served.client.status(stream) is None:
+        assert served.ms - since < 30_000
+        served.pass_time(500)
+    assert served.answers("ReceiveMessage", stream)[0].status.code == Code.MESSAGE_NOT_FOUND
+    return served.ms - since
+
+
+def test_a_consumer_that_does_not_say_how_long_it_waits_is_answered_in_its_time(served: Served) -> None:
+    settings = consumer(kind=ClientType.SIMPLE_CONSUMER)
+    settings.request_timeout.CopyFrom(duration_of_ms(4_000))
+    served.tell(settings)
+    # As official clients for Go have it: the time that they wait, and that of a request.
+    assert waited_ms(served, "14S") == 12_000
+    assert waited_ms(served, "6S") == 5_000
+    assert waited_ms(served, "60S") == 20_000
 
 
 def test_what_is_acknowledged_does_not_come_again(served: Served) -> None:
@@ -577,3 +613,52 @@ def test_who_has_no_right_may_not(guarded: Served) -> None:
     assert route(guarded, "t").status.code == Code.UNAUTHORIZED
     assert guarded.send(message()).status.code == Code.UNAUTHORIZED
     assert guarded.rig.messages("t") == []
+
+
+def test_who_does_not_sign_leaves_nothing_behind(guarded: Served) -> None:
+    route(guarded, "t")
+    assert len(guarded.service._clients) == 0
+    guarded.headers = credential("super", "secret")
+    route(guarded, "t")
+    assert len(guarded.service._clients) == 1
+
+
+# -- how many clients there may be
+
+
+def client_of(address: str, client_id: str) -> Client:
+    return Client(client_id, Host(address, 1), "JAVA")
+
+
+def test_clients_are_counted_by_address_and_together() -> None:
+    clients = Clients(all_max=4, address_max=2)
+    first = client_of("a", "1")
+    for client in (first, client_of("a", "2"), client_of("b", "1")):
+        clients.check_room(client.host.address)
+        clients.add(client)
+    with pytest.raises(Rejected, match="too many clients of a"):
+        clients.check_room("a")
+    clients.check_room("b")
+    clients.discard(first)
+    clients.discard(first)
+    clients.discard(client_of("a", "2"))
+    assert (len(clients), clients.get("a", "1")) == (2, None)
+    clients.check_room("a")
+    clients.add(client_of("a", "3"))
+    clients.add(client_of("c", "1"))
+    with pytest.raises(Rejected, match=r"too many clients$"):
+        clients.check_room("d")
+
+
+def test_one_address_does_not_keep_out_others(served: Served, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(served.service._clients, "_address_max", 2)
+    for client_id in ("1", "2"):
+        served.client_id = client_id
+        assert served.send(message()).status.code == Code.OK
+    served.client_id = "3"
+    assert served.send(message()).status.code == Code.TOO_MANY_REQUESTS
+    served.client_id = "2"
+    assert served.send(message()).status.code == Code.OK
+    served.pass_time(121_000)
+    served.client_id = "3"
+    assert served.send(message()).status.code == Code.OK
