@@ -116,6 +116,17 @@ class FlushGate:
         self._begin()
         return bytearray()
 
+    def reach(self) -> int:
+        """Return up to where the log is on the disk, and have what is behind that go there.
+
+        The step in which it gets there ends as every other one does: who waits asks again then.
+        """
+        if self._error is not None:
+            return 0
+        if self._store.flushed < self._store.log_end:
+            self._begin()
+        return self._store.flushed
+
     def keep_order(self) -> None:
         """Wait until the log is on the disk, before a file is written that says how far something is done.
 

@@ -8,11 +8,12 @@ from typing import NamedTuple
 
 from formats.errors import FormatError
 
-__all__ = ["HOST_V4_BYTES", "HOST_V6_BYTES", "Host"]
+__all__ = ["HOST_V4_BYTES", "HOST_V6_BYTES", "Host", "split_address"]
 
 HOST_V4_BYTES = 8
 HOST_V6_BYTES = 20
 _PORT_MAX = 0xFFFF
+_PORT_DIGITS = 5
 
 
 class Host(NamedTuple):
@@ -42,6 +43,15 @@ class Host(NamedTuple):
 
     def __str__(self) -> str:
         return f"[{self.address}]:{self.port}" if self.is_v6 else f"{self.address}:{self.port}"
+
+
+def split_address(text: str) -> tuple[str, int] | None:
+    """Read HOST:PORT, where the host is a name or an address, perhaps in brackets; None for anything else."""
+    host, _, port = text.rpartition(":")
+    host = host.strip("[]")
+    if not host or not port.isascii() or not port.isdecimal() or len(port) > _PORT_DIGITS:
+        return None
+    return (host, int(port)) if 0 < int(port) <= _PORT_MAX else None
 
 
 @lru_cache(maxsize=4096)

@@ -23,7 +23,7 @@ from broker.rocketmq.store.message_store import MessageStore
 from broker.shell.dialing import Connected, Place
 from formats.rocketmq.frame import Frame
 from formats.rocketmq.ha_bodies import HaRuntime
-from formats.rocketmq.hosts import Host
+from formats.rocketmq.hosts import Host, split_address
 
 __all__ = ["Group", "place_of", "replication_ports"]
 
@@ -36,10 +36,10 @@ Dial = Callable[[Place, Connected, Callable[[str], None]], None]
 
 def place_of(address: str, what: str) -> Place:
     """Read HOST:PORT. Raises `PropertyError`."""
-    host, _, port = address.rpartition(":")
-    if not host or not port.isdecimal() or not 0 < int(port) < 65_536:
+    found = split_address(address)
+    if found is None:
         raise PropertyError(f"'{address}' is no {what}; write HOST:PORT")
-    return Place(host.strip("[]"), int(port))
+    return Place(*found)
 
 
 def replication_ports(config: RocketConfig) -> list[int]:
@@ -78,7 +78,7 @@ class Group:
                 self.node.open_other,
                 self.node.dirty.add,
                 lambda: self.node.now.ms,
-                self._flush_first,
+                self._reach,
             )
             return BrokerRole(replication, options, self._log_end, self.master.waiting, self.master.status)
         if replication.master_address is not None:
@@ -90,13 +90,9 @@ class Group:
             )
         return BrokerRole(replication, options, self._log_end, None, self._slave_status)
 
-    def _flush_first(self) -> None:
-        """Wait until the log is on the disk, where senders wait for that: nobody else may have more of it.
-
-        Raises `DiskSilent`.
-        """
-        if self.gate is not None:
-            self.gate.keep_order()
+    def _reach(self) -> int:
+        """Return up to where others may have the log, or be told of it: on the disk, where senders wait for that."""
+        return self.store.log.end if self.gate is None else self.gate.reach()
 
     def _log_end(self) -> int:
         return self.store.log.end
@@ -122,6 +118,7 @@ class Group:
             self._open_stream,
             broker.copied,
             lambda: self.node.now.ms,
+            self._reach,
         )
         self.following = Following(
             self.store,
@@ -149,7 +146,6 @@ class Group:
                 self.node.dirty.add,
                 lambda: self.node.now.ms,
                 make,
-                self._flush_first,
             )
 
         return self.node.open_other(address, session)

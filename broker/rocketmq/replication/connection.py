@@ -14,16 +14,12 @@ from formats.errors import FormatError
 from formats.rocketmq.hosts import Host
 from formats.rocketmq.replication import BODY_BYTES_MAX
 
-__all__ = ["ReplicationEnd", "ReplicationSession", "nothing_first"]
+__all__ = ["ReplicationEnd", "ReplicationSession"]
 
 log = logging.getLogger("broker.rocketmq.replication")
 
 # More than a piece with its header.
 _EVENT_BYTES_MAX = BODY_BYTES_MAX + 64
-
-
-def nothing_first() -> None:
-    """Leave it to the kernel when the log goes to the disk."""
 
 
 class ReplicationEnd(Protocol):
@@ -52,8 +48,7 @@ class ReplicationEnd(Protocol):
 class ReplicationSession:
     """A connection, to a slave or to a master; `host` is the other end. `changed` is told that something is to be sent.
 
-    `now_ms` is a clock that never goes back. `flush_first` waits until the log is on the disk before anything is said
-    about it; while it raises `OSError`, nothing is said.
+    `now_ms` is a clock that never goes back.
     """
 
     def __init__(
@@ -64,9 +59,7 @@ class ReplicationSession:
         changed: Callable[[ReplicationSession], None],
         now_ms: Callable[[], int],
         make_end: Callable[[ReplicationSession], ReplicationEnd],
-        flush_first: Callable[[], None] = nothing_first,
     ) -> None:
-        self._flush_first = flush_first
         self.session_id = session_id
         self.host = host
         self.reason = ""
@@ -116,11 +109,6 @@ class ReplicationSession:
     def take_output(self) -> bytearray:
         """Take the output to be sent."""
         if self.finished:
-            return bytearray()
-        try:
-            self._flush_first()
-        except OSError as error:
-            log.warning("%s: nothing is sent for now: %s", self.description, error.strerror)
             return bytearray()
         data = self._end.output()
         if data:

@@ -40,7 +40,10 @@ class CopyStatus(NamedTuple):
 
 
 class Copy:
-    """The copy of the log that one slave makes. `acknowledged` is how far it is; -1 before it has said so."""
+    """The copy of the log that one slave makes. `acknowledged` is how far it is; -1 before it has said so.
+
+    `reach` tells how much of the log it may have.
+    """
 
     def __init__(
         self,
@@ -49,7 +52,9 @@ class Copy:
         session: ReplicationSession,
         moved: Callable[[], None],
         ended: Callable[[Copy], None],
+        reach: Callable[[], int],
     ) -> None:
+        self._reach = reach
         self.session = session
         self.acknowledged = -1
         self.next_offset = -1
@@ -118,12 +123,13 @@ class Copy:
         data = bytearray()
         if self.state is not CopyState.COPYING:
             return data
-        while len(data) < STEP_BYTES and self.next_offset < self._log.end:
+        end = self._reach()
+        while len(data) < STEP_BYTES and self.next_offset < end:
             if self.next_offset < self._log.begin:
                 self.session.give_up(f"offset {self.next_offset}, which it needs next, has been deleted here")
                 return bytearray()
             file, place = self._log.files.place(self.next_offset)
-            left = min(self._log.files.file_size - place, self._log.end - self.next_offset)
+            left = min(self._log.files.file_size - place, end - self.next_offset)
             size = min(left, self._options.piece_bytes)
             data += TRANSFER.pack(Transfer(self.next_offset, size))
             data += file.buffer[place : place + size]
@@ -135,8 +141,8 @@ class Copy:
         return data
 
     def has_output(self) -> bool:
-        """Return whether the slave lacks anything that it was not sent."""
-        return self.state is CopyState.COPYING and self.next_offset < self._log.end
+        """Return whether the slave lacks anything that it may have, and was not sent."""
+        return self.state is CopyState.COPYING and self.next_offset < self._log.end and self.next_offset < self._reach()
 
     def ended(self, session: ReplicationSession, reason: str) -> None:
         """Forget the slave."""
@@ -161,18 +167,29 @@ class Copy:
 
 
 class Copies:
-    """All slaves of a master. `moved` is called when one has got further."""
+    """All slaves of a master. `moved` is called when one has got further.
 
-    def __init__(self, commit_log: CommitLog, options: ReplicationOptions, moved: Callable[[], None]) -> None:
+    `reach` tells up to where slaves may have the log: where senders wait for the disk, up to where it is there. Nobody
+    else may have more. It does not wait, and sees to it that it is the end of the log some steps later.
+    """
+
+    def __init__(
+        self,
+        commit_log: CommitLog,
+        options: ReplicationOptions,
+        moved: Callable[[], None],
+        reach: Callable[[], int],
+    ) -> None:
+        self._reach = reach
         self._log = commit_log
         self._options = options
         self._moved = moved
         self._copies: list[Copy] = []
-        self._told_end = commit_log.end
+        self._told_end = 0
 
     def add(self, session: ReplicationSession) -> Copy:
         """Make the copy of a slave that has connected."""
-        copy = Copy(self._log, self._options, session, self._moved, self._remove)
+        copy = Copy(self._log, self._options, session, self._moved, self._remove, self._reach)
         self._copies.append(copy)
         log.info("slave %s connects", session.description)
         return copy
@@ -194,12 +211,14 @@ class Copies:
         return found[replicas - 2] if len(found) >= replicas - 1 else -1
 
     def end_step(self) -> None:
-        """Send what the step has added to the log."""
-        if self._log.end != self._told_end:
-            self._told_end = self._log.end
-            for copy in self._copies:
-                if copy.has_output():
-                    copy.session.send()
+        """Send what the step has added to the log, or taken to the disk."""
+        if self._copies and self._log.end != self._told_end:
+            reach = self._reach()
+            if reach != self._told_end:
+                self._told_end = reach
+                for copy in self._copies:
+                    if copy.has_output():
+                        copy.session.send()
 
     def tick(self, now_ms: int) -> None:
         """Do what is due."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Callable
 from typing import Final
 
@@ -15,8 +16,11 @@ from formats.rocketmq.frame import Frame
 from formats.rocketmq.ha_bodies import HaRuntime, HaSlave
 from formats.rocketmq.headers.codec import HeaderCodec
 from formats.rocketmq.headers.routing import RegisterBrokerResponse
+from formats.rocketmq.hosts import split_address
 
 __all__ = ["Following"]
+
+log = logging.getLogger("broker.rocketmq.replication")
 
 # A slave that knows no master asks its nameservers so often.
 ASK_MS: Final = 3_000
@@ -47,6 +51,8 @@ class Following:
         self._now_ms = now_ms
         self._wall_ms = wall_ms
         self._asked_ms = now_ms()
+        # The last address that was none.
+        self._refused = ""
         if options.master_address is not None:
             slave.follow(options.master_address)
 
@@ -56,10 +62,18 @@ class Following:
             told = _REGISTERED.read(answer.ext_fields)
         except FormatError:
             return
-        if told.master_addr:
+        if told.master_addr and self._is_place(told.master_addr):
             self._link.follow(told.master_addr)
-        if told.ha_server_addr and self._options.master_address is None:
+        if told.ha_server_addr and self._options.master_address is None and self._is_place(told.ha_server_addr):
             self._slave.follow(told.ha_server_addr)
+
+    def _is_place(self, address: str) -> bool:
+        if split_address(address) is not None:
+            return True
+        if address != self._refused:
+            self._refused = address
+            log.warning("a nameserver says that the master is at %r, which is no HOST:PORT", address[:80])
+        return False
 
     def status(self) -> HaRuntime:
         """Describe this slave."""
@@ -72,7 +86,8 @@ class Following:
         return HaRuntime(False, ha_client_runtime_info=told)
 
     def end_step(self) -> bool:
-        """Return False, as nothing follows from a step."""
+        """Report what the step has taken in."""
+        self._slave.end_step()
         return False
 
     def tick(self) -> None:

@@ -6,7 +6,7 @@ from collections.abc import Callable
 from typing import Protocol, TypeVar
 
 from broker.rocketmq.node import Connection
-from broker.rocketmq.replication.connection import ReplicationSession, nothing_first
+from broker.rocketmq.replication.connection import ReplicationSession
 from broker.rocketmq.replication.copies import Copies
 from broker.rocketmq.replication.options import ReplicationOptions
 from broker.rocketmq.replication.waiting import Waiting
@@ -28,7 +28,7 @@ class OpenOther(Protocol):
 class Master:
     """The slaves of a broker. `changed` is told of sessions with something to send, `now_ms` never goes back.
 
-    `flush_first` is as `ReplicationSession` has it.
+    `reach` is as `Copies` has it.
     """
 
     def __init__(
@@ -38,24 +38,21 @@ class Master:
         open_other: OpenOther,
         changed: Callable[[ReplicationSession], None],
         now_ms: Callable[[], int],
-        flush_first: Callable[[], None] = nothing_first,
+        reach: Callable[[], int],
     ) -> None:
-        self._flush_first = flush_first
         self._store = store
         self._options = options
         self._open_other = open_other
         self._changed = changed
         self._now_ms = now_ms
-        self.copies = Copies(store.log, options, self._moved)
+        self.copies = Copies(store.log, options, self._moved, reach)
         self.waiting = Waiting(options, self.copies, now_ms)
 
     def connect(self, peer: str, certified: Callable[[], frozenset[str]]) -> ReplicationSession:
         """Make the session of a slave that connects."""
 
         def make(number: int, host: Host) -> ReplicationSession:
-            return ReplicationSession(
-                number, host, self._options, self._changed, self._now_ms, self.copies.add, self._flush_first
-            )
+            return ReplicationSession(number, host, self._options, self._changed, self._now_ms, self.copies.add)
 
         return self._open_other(peer, make)
 

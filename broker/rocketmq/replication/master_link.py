@@ -65,8 +65,9 @@ class MasterLink:
             return
         if self._dialed_ms is None or not 0 <= now_ms - self._dialed_ms < RETRY_MS:
             self._dialed_ms = now_ms
-            self._is_dialing = True
             self._dial(self.address, self._connected, self._failed)
+            # Behind it: what cannot be dialed is not waited for.
+            self._is_dialing = True
 
     def _connected(self, address: str) -> Session:
         self._is_dialing = False

@@ -32,7 +32,10 @@ class DialMaster(Protocol):
 
 
 class SlaveStream:
-    """The slave's end of one connection. `arrived` is told of each message: topic, queue and size."""
+    """The slave's end of one connection. `arrived` is told of each message: topic, queue and size.
+
+    `reach` tells up to where the log may be reported, as `copies.Copies` has it.
+    """
 
     def __init__(
         self,
@@ -41,8 +44,10 @@ class SlaveStream:
         session: ReplicationSession,
         arrived: Arrived,
         ended: Callable[[SlaveStream, str], None],
+        reach: Callable[[], int],
     ) -> None:
         self.session = session
+        self._reach = reach
         self.reported = -1
         self._store = store
         self._options = options
@@ -59,15 +64,22 @@ class SlaveStream:
             piece, at = found
             if piece.body:
                 self._taker.take(piece.offset, piece.body)
-        if self._store.log.end > self.reported:
-            self.session.send()
+        self.end_step()
         return at
 
+    def end_step(self) -> None:
+        """Report what was not reported yet, as far as that may be."""
+        if self._store.log.end > self.reported and self._reach() > self.reported:
+            self.session.send()
+
     def output(self) -> bytearray:
-        """Return a report, if there is anything to report."""
-        end = self._store.log.end
+        """Return a report, if there is anything to report. The first one is of the whole log: the rest follows it."""
+        end = self._reach()
+        if end < self._store.log.end and self.reported < 0:
+            return bytearray()
         if end <= self.reported and not self._wants_report:
             return bytearray()
+        end = max(end, self.reported)
         self.reported, self._wants_report = end, False
         return bytearray(REPORT.pack(Report(end)))
 
@@ -97,7 +109,9 @@ class Slave:
         open_session: Callable[[str, Callable[[ReplicationSession], SlaveStream]], ReplicationSession],
         arrived: Arrived,
         now_ms: Callable[[], int],
+        reach: Callable[[], int],
     ) -> None:
+        self._reach = reach
         self.state = SlaveState.ALONE
         self.stream: SlaveStream | None = None
         self.master: str | None = None
@@ -118,23 +132,23 @@ class Slave:
         if master == self.master or self.state is SlaveState.STOPPED:
             return
         log.info("the master's log is at %s", master)
+        stream = self.stream
+        if stream is None and self.state is not SlaveState.DIALING:
+            # First: what cannot be dialed changes nothing.
+            self._begin_dialing(master)
         self.master = master
         self._pause_ms = PAUSE_MS
-        stream, was_dialing = self.stream, self.state is SlaveState.DIALING
         self._enter(SlaveEvent.MASTER)
         if stream is not None:
             self.stream = None
             stream.session.give_up("another master is known")
-        elif not was_dialing:
-            self._begin_dialing()
 
     def _enter(self, event: SlaveEvent) -> None:
         self.state = SLAVE_TRANSITIONS[self.state, event]
 
-    def _begin_dialing(self) -> None:
-        assert self.master is not None
+    def _begin_dialing(self, master: str) -> None:
         self._dialed_ms = self._now_ms()
-        self._dial(self.master, self._connected, self._failed)
+        self._dial(master, self._connected, self._failed)
 
     def _connected(self, address: str) -> ReplicationSession:
         session = self._open_session(address, self._make_stream)
@@ -156,7 +170,7 @@ class Slave:
         session.give_up("another master is known")
 
     def _make_stream(self, session: ReplicationSession) -> SlaveStream:
-        self.stream = SlaveStream(self._store, self._options, session, self._arrived, self._lost)
+        self.stream = SlaveStream(self._store, self._options, session, self._arrived, self._lost, self._reach)
         return self.stream
 
     def _failed(self, reason: str) -> None:
@@ -183,8 +197,14 @@ class Slave:
         if self.stream is not None:
             self.stream.tick()
         elif self.state is SlaveState.PAUSING and self._now_ms() - self._dialed_ms >= self._pause_ms:
+            assert self.master is not None
+            self._begin_dialing(self.master)
             self._enter(SlaveEvent.DUE)
-            self._begin_dialing()
+
+    def end_step(self) -> None:
+        """Report what the step has taken in, or to the disk."""
+        if self.stream is not None:
+            self.stream.end_step()
 
     def stop(self) -> None:
         """Take in nothing any more."""

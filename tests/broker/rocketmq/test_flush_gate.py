@@ -201,6 +201,23 @@ def test_flush_after_a_failed_one_hides_nothing() -> None:
         rig.gate.end_step()
 
 
+def test_who_asks_how_far_the_disk_is_does_not_wait_for_it() -> None:
+    rig = Rig()
+    assert rig.gate.reach() == 0
+    assert rig.disk.begun is None
+    rig.log.log_end = 10
+    assert rig.gate.reach() == 0
+    rig.log.log_end = 20
+    rig.disk.finish()
+    assert rig.gate.reach() == 10
+    rig.disk.finish()
+    assert rig.gate.reach() == 20
+    rig.log.log_end = 30
+    rig.gate.reach()
+    rig.disk.finish(OSError(5, "Input/output error"))
+    assert (rig.gate.reach(), rig.disk.begun) == (0, None)
+
+
 def test_failed_flush_is_not_hidden_either_where_nobody_waits() -> None:
     rig = Rig(timeout_ms=0)
     rig.log.log_end = 10

@@ -34,13 +34,18 @@ class Master:
         self.options = options or ReplicationOptions(Role.SYNC_MASTER, in_sync_replicas=2)
         self.folder = MemoryFolder(chunk=64)
         self.store = open_store(self.folder, SMALL, lambda ms: f"{ms:017d}")
-        self.copies = Copies(self.store.log, self.options, self.moved)
+        # How much of the log is on the disk; None where nobody waits for that.
+        self.on_disk: int | None = None
+        self.copies = Copies(self.store.log, self.options, self.moved, self._reach)
         self.waiting = Waiting(self.options, self.copies, lambda: clock.ms)
         self.dirty: set[ReplicationSession] = set()
         self._count = 0
 
     def moved(self) -> None:
         self.waiting.moved()
+
+    def _reach(self) -> int:
+        return self.store.log.end if self.on_disk is None else self.on_disk
 
     def put(self, count: int = 1) -> int:
         """Store messages; the log's end."""
@@ -73,6 +78,8 @@ class Replica:
     dialed: list[tuple[str, Callable[[str], ReplicationSession], Callable[[str], None]]] = field(default_factory=list)
     dirty: set[ReplicationSession] = field(default_factory=set)
     arrived: list[tuple[str, int, int]] = field(default_factory=list)
+    # How much of the log is on the disk; None where nobody waits for that.
+    on_disk: int | None = None
     store: MessageStore = field(init=False)
     slave: Slave = field(init=False)
 
@@ -88,6 +95,7 @@ class Replica:
             self._open_session,
             lambda topic, queue_id, size: self.arrived.append((topic, queue_id, size)),
             lambda: self.clock.ms,
+            lambda: self.store.log.end if self.on_disk is None else self.on_disk,
         )
 
     def crash(self) -> None:

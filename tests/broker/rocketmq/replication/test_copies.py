@@ -2,17 +2,12 @@
 
 from __future__ import annotations
 
-import errno
-
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from broker.rocketmq.flush_gate import DiskSilent
-from broker.rocketmq.replication.connection import ReplicationSession
 from broker.rocketmq.replication.lifecycles import CopyState, SlaveState
 from broker.rocketmq.replication.options import ReplicationOptions, Role
-from formats.rocketmq.hosts import Host
 from formats.rocketmq.replication import REPORT, TRANSFER, Report, Transfer
 from tests.broker.rocketmq.replication.streams import MASTER, Clock, Master, Replica, carry, pump
 from tests.broker.rocketmq.test_copying import kept, log_bytes
@@ -367,32 +362,81 @@ def test_slave_that_is_stopped_while_it_dials_takes_in_nothing(replica: Replica)
     assert replica.slave.state is SlaveState.STOPPED
 
 
-def test_nothing_is_said_of_a_log_that_cannot_be_flushed() -> None:
-    is_silent = True
-    asked: list[bool] = []
+def test_slave_gets_of_the_log_what_the_master_has_on_the_disk(master: Master, replica: Replica) -> None:
+    first = master.put(2)
+    master.on_disk = first
+    near, copy = master.accept()
+    far = replica.connect()
+    pump(near, far)
+    assert copy.acknowledged == first
+    near.output_sent()
+    master.dirty.clear()
+    end = master.put(3)
+    near.send()
+    pump(near, far)
+    assert (replica.store.log.end, copy.next_offset) == (first, first)
+    # The flush is over: the step that says so ends like all others.
+    master.dirty.clear()
+    master.on_disk = end
+    master.copies.end_step()
+    assert near in master.dirty
+    pump(near, far)
+    assert copy.acknowledged == end
 
-    def flush_first() -> None:
-        asked.append(is_silent)
-        if is_silent:
-            raise DiskSilent(errno.ETIMEDOUT, "the disk does not complete a flush")
 
-    class End:
-        def take(self, data: memoryview, at: int, end: int) -> int:
-            return end
+def test_slave_reports_what_it_has_on_the_disk(master: Master, replica: Replica) -> None:
+    first = master.put(2)
+    near, copy = master.accept()
+    replica.on_disk = 0
+    far = replica.connect()
+    pump(near, far)
+    assert (replica.store.log.end, copy.acknowledged) == (first, 0)
+    replica.dirty.clear()
+    replica.on_disk = first - 10
+    replica.slave.end_step()
+    assert far in replica.dirty
+    pump(near, far)
+    assert copy.acknowledged == first - 10
+    # Who is asked whether it is there says the same again.
+    replica.on_disk = first - 20
+    far.send()
+    replica.clock.ms += replica.options.heartbeat_ms
+    replica.slave.tick()
+    assert carry(far, near) == REPORT.size
+    assert (copy.state, copy.acknowledged) == (CopyState.COPYING, first - 10)
 
-        def output(self) -> bytearray:
-            return bytearray(b"a piece of the log")
 
-        def has_output(self) -> bool:
-            return True
+def test_slave_that_connects_says_nothing_before_its_whole_log_is_on_the_disk(master: Master, replica: Replica) -> None:
+    end = master.put(2)
+    pump(master.accept()[0], replica.connect())
+    replica.crash()
+    replica.slave.follow(MASTER)
+    replica.on_disk = end - 10
+    near, copy = master.accept(2)
+    far = replica.connect()
+    pump(near, far)
+    assert copy.state is CopyState.WAITING
+    replica.on_disk = end
+    replica.dirty.clear()
+    replica.slave.end_step()
+    assert far in replica.dirty
+    pump(near, far)
+    assert (copy.state, copy.acknowledged) == (CopyState.COPYING, end)
 
-        def ended(self, session: ReplicationSession, reason: str) -> None: ...
 
-    options = ReplicationOptions()
-    session = ReplicationSession(
-        1, Host("10.0.0.2", 1), options, lambda _: None, lambda: 0, lambda _: End(), flush_first
-    )
-    assert session.take_output() == b""
-    is_silent = False
-    assert session.take_output() == b"a piece of the log"
-    assert asked == [True, False]
+def test_slave_that_cannot_dial_goes_on_with_another_address(clock: Clock) -> None:
+    class Unreadable(ValueError): ...
+
+    replica = Replica(clock)
+
+    def dial(address: str, connected: object, failed: object) -> None:
+        if not address[-1].isdecimal():
+            raise Unreadable(address)
+        replica.dialed.append((address, connected, failed))  # type: ignore[arg-type]
+
+    replica.slave._dial = dial
+    with pytest.raises(Unreadable):
+        replica.slave.follow("without-port")
+    assert replica.slave.state is SlaveState.ALONE
+    replica.slave.follow(MASTER)
+    assert [address for address, _, _ in replica.dialed] == [MASTER]

@@ -163,6 +163,42 @@ def test_answer_that_makes_no_sense_is_passed_over(process: Process) -> None:
     assert process.replica.slave.state is SlaveState.ALONE
 
 
+@pytest.mark.parametrize("address", ["master-without-port", "10.0.0.1:", ":10911", "10.0.0.1:0", "h:" + "9" * 5000])
+def test_address_of_a_nameserver_that_is_none_changes_nothing(
+    process: Process, address: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    for _ in range(2):
+        process.told(address, address)
+    process.pass_time(3_000)
+    assert (process.replica.slave.master, process.link.address, process.dialed) == (None, None, [])
+    assert caplog.text.count("which is no HOST:PORT") == 1
+    process.told()
+    process.following.tick()
+    assert [each[0] for each in (*process.replica.dialed, *process.dialed)] == [HA, MASTER]
+
+
+def test_broker_that_cannot_be_dialed_is_tried_again_and_another_one_at_once() -> None:
+    tried: list[str] = []
+
+    def dial(address: str, connected: object, failed: object) -> None:
+        tried.append(address)
+        if address == "no place":
+            raise ValueError(address)
+
+    link = MasterLink(dial, lambda address, service: None, lambda frame: frame)  # type: ignore[arg-type,return-value]
+    link.follow("no place")
+    for ms in (0, 1_000, 3_000):
+        if ms != 1_000:
+            with pytest.raises(ValueError, match="no place"):
+                link.tick(ms)
+        else:
+            link.tick(ms)
+    link.follow(MASTER)
+    for ms in (3_001, 9_000):
+        link.tick(ms)
+    assert tried == ["no place", "no place", MASTER]
+
+
 def test_address_that_is_configured_is_not_learnt() -> None:
     process = Process(ReplicationOptions(Role.SLAVE, master_address="10.0.0.7:1"))
     process.told()
