@@ -82,7 +82,10 @@ class Service(Protocol):
 
 
 class Call:
-    """A call of a client. `headers` are its metadata; `until_ms` is when it is over, by the session's clock."""
+    """A call of a client. `headers` are its metadata; `until_ms` is when it is over, by the session's clock.
+
+    `kept_bytes` is the size of messages that the service keeps until there are no more of them.
+    """
 
     __slots__ = (
         "_session",
@@ -90,6 +93,7 @@ class Call:
         "half_closed",
         "headers",
         "is_over",
+        "kept_bytes",
         "output",
         "reader",
         "stream_id",
@@ -105,8 +109,8 @@ class Call:
         self.stream_id = stream_id
         self.headers = headers
         self.reader = reader
-        # The part of the session's count of bytes of messages that are not whole.
-        self.unread_bytes = 0
+        # The part of the session's count of bytes that wait for the rest of their messages or calls.
+        self.kept_bytes = self.unread_bytes = 0
         self.until_ms = until_ms
         self.half_closed = False
         self.is_over = False

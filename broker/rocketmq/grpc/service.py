@@ -207,6 +207,7 @@ class GrpcService:
             raise GrpcError(GrpcStatus.INTERNAL, "Too many requests")
         else:
             opened.messages.append(data)
+            call.kept_bytes = len(data)
 
     def half_closed(self, call: Call) -> None:
         """Carry out a call. Raises `GrpcError`."""

@@ -81,7 +81,7 @@ class GrpcSession:
         self._blocked_bytes = 0
         self._waiting: dict[Call, None] = {}
         self._is_widened = self._has_new_settings = False
-        # What was sent in windows and not given back, and what was read of messages that are not whole.
+        # What was sent in windows and not given back, and what was read and waits for the rest of its message or call.
         self._unreturned_bytes = self._unread_bytes = 0
         self._heard_ms = now_ms()
         self._nuisances = Nuisances(self._limits.period_ms, self._heard_ms)
@@ -203,17 +203,19 @@ class GrpcSession:
             while not call.is_over and (message := call.reader.next()) is not None:
                 self._service.message(call, message)
             self._count_unread(call)
-            if call.reader.size and self._unread_bytes > self._limits.unread_bytes_max:
-                raise GrpcError(GrpcStatus.RESOURCE_EXHAUSTED, "too many messages of this connection are not whole")
+            if call.unread_bytes and not call.half_closed and self._unread_bytes > self._limits.unread_bytes_max:
+                raise GrpcError(GrpcStatus.RESOURCE_EXHAUSTED, "too many requests of this connection are not whole")
         except GrpcError as error:
             self._refuse(call, error)
 
     def _count_unread(self, call: Call) -> None:
-        """Note how much is kept of a message that is not whole; nothing is kept for a call that is over."""
+        """Note how much is kept of a request that is not whole; nothing is kept for a call that is over."""
         if call.is_over:
             call.reader.clear()
-        self._unread_bytes += call.reader.size - call.unread_bytes
-        call.unread_bytes = call.reader.size
+            call.kept_bytes = 0
+        size = call.reader.size + call.kept_bytes
+        self._unread_bytes += size - call.unread_bytes
+        call.unread_bytes = size
 
     def _half_close(self, stream_id: int) -> None:
         call = self._calls.get(stream_id)
@@ -225,6 +227,8 @@ class GrpcSession:
         try:
             if call.reader.size:
                 raise GrpcError(GrpcStatus.INTERNAL, "the last message is not whole")
+            call.kept_bytes = 0
+            self._count_unread(call)
             self._service.half_closed(call)
         except GrpcError as error:
             self._refuse(call, error)

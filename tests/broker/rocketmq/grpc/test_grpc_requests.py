@@ -6,9 +6,12 @@ import gzip
 
 import pytest
 
+from broker.rocketmq.grpc.call import Limits
+from broker.rocketmq.grpc.wire import frame_message
 from formats.rocketmq.codes import RequestCode
 from formats.rocketmq.grpc.codes import ClientType, Code
 from formats.rocketmq.grpc.messages import Message, decode, make, time_of_ms
+from tests.broker.rocketmq.grpc.http2 import Client
 from tests.broker.rocketmq.grpc.served import Served, message
 from tests.broker.rocketmq.grpc.test_grpc_service import consumer, endpoints, producer, resource
 
@@ -94,6 +97,39 @@ def test_a_small_message_becomes_no_large_one_where_there_is_no_body(served: Ser
         if status == "0":
             (answer,) = served.client.messages(stream)
             assert decode("SendMessageResponse", answer).status.code == Code.MESSAGE_CORRUPTED
+
+
+def test_messages_that_wait_for_the_end_of_their_calls_have_a_bound_together(served: Served) -> None:
+    client = Client(served.service, Limits(unread_bytes_max=10_000))
+    request = make("SendMessageRequest", messages=[message(body=bytes(6_000))]).SerializeToString()
+
+    def begin() -> int:
+        stream = client.open("SendMessage", x_mq_client_id="client")
+        client.send(stream, request)
+        client.exchange()
+        return stream
+
+    def status(stream: int) -> str | None:
+        served.step()
+        client.exchange()
+        return client.status(stream)
+
+    first = begin()
+    assert status(first) is None
+    assert status(begin()) == "8"
+    client.http.end_stream(first)
+    client.exchange()
+    assert status(first) == "0"
+    second = begin()
+    assert status(second) is None
+    client.http.reset_stream(second)
+    client.exchange()
+    assert status(begin()) is None
+    # What is whole at once does not wait.
+    third = client.open("SendMessage", x_mq_client_id="client")
+    client.http.send_data(third, frame_message(request), end_stream=True)
+    client.exchange()
+    assert status(third) == "0"
 
 
 # -- numbers
