@@ -36,7 +36,7 @@ from formats.rocketmq.codes import RequestCode, ResponseCode
 from formats.rocketmq.frame import Frame
 from formats.rocketmq.grpc.codes import Code
 from formats.rocketmq.grpc.declarations import METHODS, Method
-from formats.rocketmq.grpc.messages import SERVICE, Message, decode, make, ms_of, time_of_ms
+from formats.rocketmq.grpc.messages import SERVICE, Message, decode, has_more_fields, make, ms_of, time_of_ms
 from formats.rocketmq.headers.codec import HeaderCodec
 from formats.rocketmq.headers.routing import GetRouteInfoRequest
 from formats.rocketmq.hosts import Host
@@ -51,6 +51,8 @@ _RECEIVE: Final = "ReceiveMessage"
 _SEND: Final = "SendMessage"
 # The bound on messages that carry nothing of users, however large they were before.
 _BARE_BYTES_MAX: Final = 1 << 20
+# The bound on the fields of a request, with repetitions; what is repeated is counted again when it is read.
+_FIELDS_MAX: Final = 1_100
 _ROUTES: Final = ("QueryRoute", "QueryAssignment")
 _ROUTE = HeaderCodec(GetRouteInfoRequest)
 _EXPIRED_MS: Final = 120_000
@@ -239,6 +241,9 @@ class GrpcService:
         name, method, client = opened.name, opened.method, opened.client
         client.heard_ms = self._now_ms()
         failed = partial(self._failed, call, name)
+        if has_more_fields(data, _FIELDS_MAX):
+            failed(Rejected(Code.BAD_REQUEST, f"the request has more than {_FIELDS_MAX} fields"))
+            return
         try:
             request = decode(method.request, data)
         except FormatError as error:

@@ -16,10 +16,27 @@ from formats.rocketmq.grpc.codes import ENUMS
 from formats.rocketmq.grpc.declarations import MESSAGES, Field
 from formats.schema import Buffer
 
-__all__ = ["PACKAGE", "SERVICE", "Message", "decode", "duration_of_ms", "is_time", "make", "ms_of", "time_of_ms"]
+__all__ = [
+    "PACKAGE",
+    "SERVICE",
+    "Message",
+    "decode",
+    "duration_of_ms",
+    "has_more_fields",
+    "is_time",
+    "make",
+    "ms_of",
+    "time_of_ms",
+]
 
 PACKAGE: Final = "apache.rocketmq.v2"
 SERVICE: Final = f"{PACKAGE}.MessagingService"
+
+# The kinds of fields, by the last bits of their tags, and the sizes of those that say none. Groups are two tags.
+_KIND_MASK: Final = 7
+_VARINT, _BYTES = 0, 2
+_SIZES: Final = {1: 8, 3: 0, 4: 0, 5: 4}
+_SHIFT_MAX: Final = 63
 
 # The first and the last second of a `Timestamp`.
 _SECONDS_MIN: Final = -62_135_596_800
@@ -116,6 +133,44 @@ def decode(name: str, data: Buffer) -> Message:
         return _CLASSES[name].FromString(bytes(data))
     except DecodeError as error:
         raise FormatError(name, 0, f"is no such message: {error}") from None
+
+
+def has_more_fields(data: bytes, most: int) -> bool:
+    """Return whether a message has more than `most` fields, those that it repeats counted each time.
+
+    Each may take a hundred times as much memory as its two bytes do, and takes it before anybody can count what was
+    read. Fields within fields are not counted. Of data that is no message, the answer is False.
+    """
+    at, end, count = 0, len(data), 0
+    while at < end:
+        count += 1
+        if count > most:
+            return True
+        tag, at = _varint(data, at)
+        kind = tag & _KIND_MASK
+        if kind == _BYTES:
+            size, at = _varint(data, at)
+            at += size
+        elif kind == _VARINT:
+            _, at = _varint(data, at)
+        else:
+            at += _SIZES.get(kind, end)
+    return False
+
+
+def _varint(data: bytes, at: int) -> tuple[int, int]:
+    """Read a number; also where it ends, which is behind the data if it is not whole."""
+    value = shift = 0
+    while at < len(data):
+        byte = data[at]
+        at += 1
+        value |= (byte & 0x7F) << shift
+        if byte < 0x80:
+            return value, at
+        shift += 7
+        if shift > _SHIFT_MAX:
+            break
+    return value, len(data) + 1
 
 
 def ms_of(value: Message) -> int:

@@ -6,11 +6,13 @@ from collections import Counter
 
 import pytest
 from google.protobuf.unknown_fields import UnknownFieldSet
+from hypothesis import given
+from hypothesis import strategies as st
 
 from formats.errors import FormatError
 from formats.rocketmq.grpc.codes import Code
 from formats.rocketmq.grpc.declarations import METHODS
-from formats.rocketmq.grpc.messages import Message, decode, duration_of_ms, make, ms_of, time_of_ms
+from formats.rocketmq.grpc.messages import Message, decode, duration_of_ms, has_more_fields, make, ms_of, time_of_ms
 from tests.golden.rocketmq.grpc_calls import GRPC_CAPTURES, calls
 
 
@@ -71,3 +73,36 @@ def test_a_choice_has_one_value_and_a_text_may_be_given_and_empty() -> None:
 @pytest.mark.parametrize("ms", [0, 1, 999, 1000, 1_700_000_000_123])
 def test_times_and_durations_keep_their_milliseconds(ms: int) -> None:
     assert ms_of(time_of_ms(ms)) == ms_of(duration_of_ms(ms)) == ms
+
+
+@given(st.lists(st.binary(max_size=300), max_size=20), st.booleans())
+def test_fields_are_counted(ids: list[bytes], has_group: bool) -> None:
+    request = make("AckMessageRequest")
+    for each in ids:
+        request.entries.add(message_id=each.hex(), receipt_handle="h")
+    if has_group:
+        request.group.name = "g"
+    data = request.SerializeToString()
+    count = len(ids) + has_group
+    assert not has_more_fields(data, count)
+    assert not count or has_more_fields(data, count - 1)
+
+
+@pytest.mark.parametrize(
+    ("data", "count"),
+    [
+        (b"\x08\x96\x01\x10\x05", 2),  # numbers
+        (b"\x09" + bytes(8) + b"\x0d" + bytes(4) + b"\x0a\0", 3),  # numbers of eight and of four bytes
+        (b"\x7b\x0a\0\x0a\0\x7c\x0a\0", 5),  # a group
+        (b"\x8a\x80\x00\x80\x00\x0a\0", 2),  # a tag and a size that are longer than they need be
+    ],
+)
+def test_fields_of_every_kind_are_counted(data: bytes, count: int) -> None:
+    decode("AckMessageRequest", data)
+    assert not has_more_fields(data, count)
+    assert has_more_fields(data, count - 1)
+
+
+@given(st.binary(max_size=60), st.integers(0, 30))
+def test_what_is_no_message_has_no_fields_too_many_or_has(data: bytes, most: int) -> None:
+    assert has_more_fields(data, most) <= (len(data) > most)

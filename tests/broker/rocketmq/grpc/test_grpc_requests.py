@@ -99,6 +99,26 @@ def test_a_small_message_becomes_no_large_one_where_there_is_no_body(served: Ser
             assert decode("SendMessageResponse", answer).status.code == Code.MESSAGE_CORRUPTED
 
 
+@pytest.mark.parametrize(
+    ("method", "field"), [("SendMessage", b"\x0a\0"), ("AckMessage", b"\x1a\0"), ("Heartbeat", b"\x7b\x7c\x7a\0")]
+)
+def test_fields_of_a_request_are_counted_before_they_are_read(
+    served: Served, monkeypatch: pytest.MonkeyPatch, method: str, field: bytes
+) -> None:
+    read: list[str] = []
+
+    def note(name: str, data: bytes) -> Message:
+        read.append(name)
+        return decode(name, data)
+
+    monkeypatch.setattr("broker.rocketmq.grpc.service.decode", note)
+    stream = served.client.call(method, field * 1_101, x_mq_client_id="client")
+    (answer,) = served.answers(method, stream)
+    assert (answer.status.code, read) == (Code.BAD_REQUEST, [])
+    served.client.call(method, field * 300, x_mq_client_id="client")
+    assert read == [f"{method}Request"]
+
+
 def test_messages_that_wait_for_the_end_of_their_calls_have_a_bound_together(served: Served) -> None:
     client = Client(served.service, Limits(unread_bytes_max=10_000))
     request = make("SendMessageRequest", messages=[message(body=bytes(6_000))]).SerializeToString()
