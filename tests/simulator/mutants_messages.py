@@ -21,7 +21,7 @@ MESSAGES = (
         "dedup",
         "A message that is gone is not remembered.",
         "broker.bmq.queue.queue",
-        (("            self.history.add(message.guid, self.now.ms)\n", "            pass\n"),),
+        (("        self.history.add(message.guid, self.now.ms)\n", ""),),
     ),
     Mutant(
         "refused-remembered",
@@ -30,8 +30,8 @@ MESSAGES = (
         "broker.bmq.queue.queue",
         (
             (
-                "            self._acknowledge(message.guid, AckStatus.UNKNOWN)\n        else:\n            self.history.add(message.guid, self.now.ms)\n",
-                "            self._acknowledge(message.guid, AckStatus.UNKNOWN)\n        self.history.add(message.guid, self.now.ms)\n",
+                "            if not is_confirmed:\n                return\n        self.history.add(message.guid, self.now.ms)\n",
+                "        self.history.add(message.guid, self.now.ms)\n",
             ),
         ),
         hidden="It takes a post that is refused after minutes without a quorum, whose refusal is lost with the link.",
