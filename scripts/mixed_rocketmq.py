@@ -1,4 +1,4 @@
-"""The runner of scripts/mixed-rocketmq: masters and slaves of two makes, ours and Apache's, whose logs must be equal.
+"""The runner of scripts/mixed-rocketmq: brokers of two makes, ours and Apache's, on one store or as master and slave.
 
 A SYNC_MASTER with inSyncReplicas=2 takes messages, each acknowledged by its slave, too. The slave is killed in the
 middle, and messages are sent while it is away. In the end both commit logs are compared byte for byte, and what each
@@ -25,19 +25,21 @@ from formats.rocketmq.record import decode_record
 from formats.rocketmq.route_bodies import TOPIC_CONFIGS
 from scripts.benchmark_rocketmq import HOME, SOURCE
 from scripts.conformance_rocketmq import Unfit, build
+from scripts.mixed_rocketmq_turns import Differs, Turns
 from scripts.rocketmq_reference import ReferenceProcess
 from tests.integration.remoting import Remote
 
 FILE_BYTES: Final = 1 << 18
 TOPIC: Final = "mixed"
 QUEUES: Final = 4
+ROUNDS: Final = 8
 WAIT_S: Final = 90.0
 # A small broker: three of them may share the machine.
 _HEAP: Final = ("-Xms512m", "-Xmx512m", "-Xmn256m", "-XX:+UseG1GC")
 
 
-class Broken(Exception):
-    """An outcome that must not be; the text says which."""
+class Broken(Differs):
+    """A group of brokers does another thing than it should; the text says which."""
 
 
 class Broker(Protocol):
@@ -210,15 +212,24 @@ def run(name: str, class_path: str, folder: Path, messages: int, seed: int) -> N
     )
 
 
+def take_turns(class_path: str, folder: Path, messages: int, seed: int) -> None:
+    """Let our node and Apache's broker serve one store in turns. Raises `Differs`."""
+    ours = _ours(folder, _properties(brokerName="broker-a"))
+    theirs = _theirs(class_path, folder, _properties())
+    turns = Turns({"ours": ours.broker, "Apache's": theirs.broker}, seed)
+    turns.run(ROUNDS, messages // ROUNDS, lambda line: print(f"turns: {line}", flush=True))
+
+
 def main() -> None:
     """Run the cases."""
     parser = argparse.ArgumentParser(description="Groups of our RocketMQ brokers and Apache's.")
     parser.add_argument("--messages", type=int, default=1000, help="sent while both run (%(default)s)")
     parser.add_argument("--seed", type=int, default=1, help="of the sizes and bodies (%(default)s)")
     parser.add_argument("--keep", type=Path, metavar="FOLDER", help="keep stores and logs here")
-    parser.add_argument("cases", nargs="*", metavar="CASE", help=f"all, or of: {', '.join(CASES)}")
+    names = [*CASES, "turns"]
+    parser.add_argument("cases", nargs="*", metavar="CASE", help=f"all, or of: {', '.join(names)}")
     arguments = parser.parse_args()
-    if unknown := [name for name in arguments.cases if name not in CASES]:
+    if unknown := [name for name in arguments.cases if name not in names]:
         parser.error(f"no such case: {', '.join(unknown)}")
     try:
         class_path = build(HOME, SOURCE)
@@ -226,12 +237,15 @@ def main() -> None:
         parser.error(str(fault))
     print(f"load average before: {os.getloadavg()[0]:.1f}")
     failed = False
-    for name in arguments.cases or CASES:
+    for name in arguments.cases or names:
         with tempfile.TemporaryDirectory(prefix="mixed-rocketmq-") as folder:
             kept = Path(folder) if arguments.keep is None else arguments.keep
             try:
-                run(name, class_path, kept / name, arguments.messages, arguments.seed)
-            except Broken as fault:
+                if name == "turns":
+                    take_turns(class_path, kept / name, arguments.messages, arguments.seed)
+                else:
+                    run(name, class_path, kept / name, arguments.messages, arguments.seed)
+            except Differs as fault:
                 failed = True
                 print(f"{name}: {fault}", flush=True)
     if failed:

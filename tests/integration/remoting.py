@@ -95,6 +95,17 @@ class Remote:
             subVersion=1,
         )
 
+    def commit(self, topic: str, queue_id: int, offset: int) -> Frame:
+        """Commit a group's offset; a pull makes the group first, as no commit does."""
+        self.answer(self.pull(topic, 0, queue_id))
+        return self.call(
+            RequestCode.UPDATE_CONSUMER_OFFSET,
+            consumerGroup="group",
+            topic=topic,
+            queueId=queue_id,
+            commitOffset=offset,
+        )
+
     def close(self) -> None:
         """Close the connection."""
         self.sock.close()

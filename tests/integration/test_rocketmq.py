@@ -42,8 +42,7 @@ def test_start_and_stop(rocketmq_node: RocketProcess) -> None:
     with Remote(node.port) as remote:
         for number in range(10):
             assert remote.send_message("kept", b"%d" % number).code == ResponseCode.SUCCESS
-        queue: dict[str, Any] = {"consumerGroup": "group", "topic": "kept", "queueId": 0}
-        assert remote.call(RequestCode.UPDATE_CONSUMER_OFFSET, commitOffset=7, **queue).code == ResponseCode.SUCCESS
+        assert remote.commit("kept", 0, 7).code == ResponseCode.SUCCESS
     assert (node.data_dir / "abort").exists()
     assert node.stop() == 0
     assert not (node.data_dir / "abort").exists()

@@ -200,7 +200,7 @@ def test_metadata_follow_the_master(group: Group) -> None:
     queue: dict[str, Any] = {"consumerGroup": "group", "topic": "topic", "queueId": 0}
     with Remote(group.master.port) as remote, Remote(slave.port) as copy:
         send(remote, 5)
-        remote.call(RequestCode.UPDATE_CONSUMER_OFFSET, commitOffset=3, **queue)
+        remote.commit("topic", 0, 3)
         delayed = remote.send_message("topic", b"", properties="DELAY\x011\x02")
         assert delayed.code == ResponseCode.SUCCESS
         eventually(lambda: copy.call(RequestCode.QUERY_CONSUMER_OFFSET, **queue).ext_fields == {"offset": "3"})
@@ -285,7 +285,7 @@ def test_slave_is_started_as_the_master(sync_group: Group, tmp_path: Path) -> No
     queue: dict[str, Any] = {"consumerGroup": "group", "topic": "topic", "queueId": 0}
     with Remote(sync_group.master.port) as remote, Remote(slave.port) as copy:
         assert send(remote, 60, size=3000) == [ResponseCode.SUCCESS] * 60
-        remote.call(RequestCode.UPDATE_CONSUMER_OFFSET, commitOffset=17, **queue)
+        remote.commit("topic", 0, 17)
         eventually(lambda: copy.call(RequestCode.QUERY_CONSUMER_OFFSET, **queue).ext_fields == {"offset": "17"})
         delayed = remote.send_message("topic", b"60.delayed", properties="DELAY\x012\x02")
         timer = remote.send_message("topic", b"61.timer", properties="TIMER_DELAY_SEC\x015\x02")

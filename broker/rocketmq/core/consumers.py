@@ -153,7 +153,8 @@ class ConsumerRequests:
 
     def _update_offset(self, request: Request) -> Frame:
         group, topic, queue_id, offset = _in_order(_UPDATE.read(request.fields))
-        if self._services.groups.find(group, request.now_ms) is None:
+        # A commit makes no group, other than a pull or a heartbeat.
+        if group not in self._services.groups.table:
             return failure(ResponseCode.SUBSCRIPTION_GROUP_NOT_EXIST, f"Group {group} not exist!")
         if self._services.topics.get(topic) is None:
             return failure(ResponseCode.TOPIC_NOT_EXIST, f"Topic {topic} not exist!")

@@ -286,3 +286,15 @@ def test_new_group_of_a_queue_without_messages_misses_none() -> None:
     assert ask(0).ext_fields == {"offset": "0"}
     for refused in (ask(1), ask(-1), ask(0, "other"), ask(0, setZeroIfNotFound="false")):
         assert refused.code == ResponseCode.QUERY_NOT_FOUND
+
+
+def test_a_commit_makes_no_group() -> None:
+    rig = Rig()
+    peer = rig.peer()
+    assert peer.send(b"m").code == ResponseCode.SUCCESS
+    queue: dict[str, Any] = {"consumerGroup": "unheard", "topic": "t", "queueId": 0}
+    answer = peer.call(RequestCode.UPDATE_CONSUMER_OFFSET, commitOffset=1, **queue)
+    assert (answer.code, answer.remark) == (ResponseCode.SUBSCRIPTION_GROUP_NOT_EXIST, "Group unheard not exist!")
+    consumer(rig, group="unheard")
+    assert peer.call(RequestCode.UPDATE_CONSUMER_OFFSET, commitOffset=1, **queue).code == ResponseCode.SUCCESS
+    assert peer.call(RequestCode.QUERY_CONSUMER_OFFSET, **queue).ext_fields == {"offset": "1"}
