@@ -17,11 +17,13 @@ from typing import NamedTuple, Self
 import trio
 
 from bmqctl.rocketmq_client.link import RemotingLink, dial
+from formats.errors import FormatError
 from formats.rocketmq.client_bodies import HEARTBEAT, ConsumerData, Heartbeat, ProducerData, Subscription
 from formats.rocketmq.codes import RequestCode, ResponseCode
 from formats.rocketmq.frame import Frame
 from formats.rocketmq.headers.administration import CreateTopicRequest
 from formats.rocketmq.headers.codec import HeaderCodec
+from formats.rocketmq.hosts import split_address
 from formats.rocketmq.route_bodies import CLUSTER_INFO, MASTER_ID, TOPIC_ROUTE, Permission
 
 __all__ = ["Client", "Queue", "RequestRefused"]
@@ -31,6 +33,8 @@ HEARTBEAT_INTERVAL_S = 30.0
 ROUTE_POLL_S = 0.1
 # The topic whose settings a new one takes, where it has none of its own.
 DEFAULT_TOPIC = "TBW102"
+# Queues of one topic that a nameserver is believed to know.
+QUEUES_MAX = 1 << 16
 
 _CREATE_TOPIC = HeaderCodec(CreateTopicRequest)
 
@@ -87,12 +91,17 @@ class Client:
             raise fault
 
     async def link_to(self, address: str) -> RemotingLink:
-        """Return the connection to the broker at HOST:PORT. Raises `OSError` if nobody listens there."""
+        """Return the connection to the broker at HOST:PORT, made anew if it was lost.
+
+        Raises `OSError` if nobody listens there, and `FormatError` if it is no address.
+        """
         link = self._links.get(address)
-        if link is None:
-            host, _, port = address.rpartition(":")
-            link = await dial(host, int(port), self.timeout_s)
-            if address in self._links:
+        if link is None or not link.is_open:
+            place = split_address(address)
+            if place is None:
+                raise FormatError("BrokerData.brokerAddrs", 0, f"{address[:80]!r} is no HOST:PORT")
+            link = await dial(*place, self.timeout_s)
+            if address in self._links and self._links[address].is_open:
                 link.end("not needed")  # another task was faster
             else:
                 self._links[address] = link
@@ -107,7 +116,10 @@ class Client:
         return sorted(broker.broker_addrs[MASTER_ID] for broker in brokers if MASTER_ID in broker.broker_addrs)
 
     async def queues(self, topic: str) -> list[Queue]:
-        """The queues of a topic that can be written and read; none if the nameserver does not know the topic."""
+        """The queues of a topic that can be written and read; none if the nameserver does not know the topic.
+
+        Raises `FormatError` for more of them than there can be.
+        """
         answer = await self._nameserver.call(RequestCode.GET_ROUTEINFO_BY_TOPIC, {"topic": topic}, self.timeout_s)
         if answer.code == ResponseCode.TOPIC_NOT_EXIST:
             return []
@@ -115,6 +127,11 @@ class Client:
         route = TOPIC_ROUTE.read(answer.body)
         addresses = {broker.broker_name: broker.broker_addrs for broker in route.broker_datas}
         both = Permission.READ | Permission.WRITE
+        most = sum(max(0, min(data.read_queue_nums, data.write_queue_nums)) for data in route.queue_datas)
+        if most > QUEUES_MAX:
+            raise FormatError(
+                "TopicRouteData.queueDatas", 0, f"topic {topic} has {most} queues, more than {QUEUES_MAX}"
+            )
         return sorted(
             Queue(queue_id, data.broker_name, address)
             for data in route.queue_datas

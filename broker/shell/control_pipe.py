@@ -28,6 +28,7 @@ class ControlPipe:
     """
 
     on_line: Callable[[str], None]
+    work = "reading from the control pipe"
 
     def __init__(self, path: Path) -> None:
         self._path = path

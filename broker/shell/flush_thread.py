@@ -16,6 +16,8 @@ class FlushThread:
     The thread does not hold up the end of the process.
     """
 
+    work = "the end of a flush"
+
     def __init__(self) -> None:
         self._fd = os.eventfd(0, os.EFD_NONBLOCK | os.EFD_CLOEXEC)
         self._work: queue.SimpleQueue[Callable[[], None]] = queue.SimpleQueue()

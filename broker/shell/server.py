@@ -115,7 +115,9 @@ class Listener(NamedTuple):
 
 
 class Source(Protocol):
-    """A source of events other than a socket."""
+    """A source of events other than a socket; `work` says for people what it is that its events lead to."""
+
+    work: str
 
     def fileno(self) -> int: ...
     def on_readable(self) -> None: ...
@@ -123,6 +125,8 @@ class Source(Protocol):
 
 class Waker:
     """A source that becomes readable when woken, so that another step is taken."""
+
+    work = "waking the loop"
 
     def __init__(self) -> None:
         self._fd = os.eventfd(0, os.EFD_NONBLOCK | os.EFD_CLOEXEC)
@@ -312,7 +316,7 @@ class Server:
             try:
                 self._sources[fd].on_readable()
             except Exception as error:
-                self._node.faults.note("reading from the control pipe", error)
+                self._node.faults.note(self._sources[fd].work, error)
 
     def _fail(self, link: Link, error: Exception) -> None:
         """End the session of a link whose work failed, and no other."""

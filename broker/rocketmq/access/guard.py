@@ -6,11 +6,11 @@ by one; the texts of refusals are the original's.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass, replace
 
 from broker.rocketmq.access.model import DISABLED, SUPER, User, decide
-from broker.rocketmq.access.needs import Need, needs
+from broker.rocketmq.access.needs import Need, needs, reading
 from broker.rocketmq.access.signature import ACCESS_KEY, is_signed_with
 from broker.rocketmq.access.tables import AccessTables, subject_of
 from formats.errors import FormatError
@@ -64,7 +64,14 @@ class Guard:
         if options.authentication and frame.code not in options.authentication_white_list:
             self._authenticate(frame, name)
         if options.authorization and frame.code not in options.authorization_white_list:
-            self._authorize(frame, name, address)
+            self._authorize(name, address, lambda: needs(frame, self._cluster))
+
+    def check_reading(self, frame: Frame, address: str, topic: str) -> None:
+        """Check that who sent a request may consume a topic that the request does not name. Raises `Denied`."""
+        options = self._options
+        if options.authorization and frame.code not in options.authorization_white_list:
+            name = (frame.ext_fields or {}).get(ACCESS_KEY)
+            self._authorize(name, address, lambda: [reading(topic)])
 
     def _authenticate(self, frame: Frame, name: str | None) -> None:
         if not name:
@@ -76,7 +83,7 @@ class Guard:
         if not is_signed_with(frame, user.password):
             raise Denied("check signature failed.")
 
-    def _authorize(self, frame: Frame, name: str | None, address: str) -> None:
+    def _authorize(self, name: str | None, address: str, needed: Callable[[], Sequence[Need]]) -> None:
         if not name:
             raise Denied("username cannot be null.")
         user = self._tables.users.get(name)
@@ -89,7 +96,7 @@ class Guard:
             self._changes = self._tables.changes
             self._decisions.clear()
         try:
-            wanted = needs(frame, self._cluster)
+            wanted = needed()
         except FormatError:
             raise Denied("parse authorization context error.") from None
         for need in wanted:

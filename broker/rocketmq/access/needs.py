@@ -23,7 +23,7 @@ from formats.rocketmq.frame import Frame
 from formats.rocketmq.pop_bodies import ASSIGNMENT_REQUEST, BATCH_ACK_REQUEST, REQUEST_MODE
 from formats.rocketmq.route_bodies import TOPIC_CONFIG_LIST
 
-__all__ = ["Need", "needs"]
+__all__ = ["Need", "needs", "reading"]
 
 _RETRY: Final = "%RETRY%"
 _DEAD_LETTER: Final = "%DLQ%"
@@ -143,6 +143,11 @@ def _group(name: str, actions: Actions) -> Need:
 def _topic(name: str, actions: Actions) -> Need:
     """A topic; the retry topic of a group is the group's."""
     return _group(name, actions) if name.startswith(_RETRY) else Need(Resource("Topic", name), actions)
+
+
+def reading(topic: str) -> Need:
+    """Return what is needed to consume a topic."""
+    return _topic(topic, _SUB)
 
 
 def _of_fields(fields: dict[str, str], actions: Actions, topic_field: str, group_field: str) -> list[Need]:

@@ -137,7 +137,7 @@ class Broker:
         self._timers = TimerMessages(
             services, self._arrivals, state.timer_checkpoint, self._keeper(world.keep_timer_checkpoint)
         )
-        sending_back = SendingBack(services, locks, self._arrivals, world.choose)
+        sending_back = SendingBack(services, locks, self._arrivals, world.choose, state.guard.check_reading)
         self._sender = Sender(options, topics, self._arrivals, sending_back, world.choose, world.make_unique_id)
         self._plain = PlainSender(options, topics, self._arrivals, self._sender, world.wall_ms)
         self._consumers = ConsumerRequests(services, locks)

@@ -5,7 +5,7 @@ Source: AbstractSendMessageProcessor.consumerSendMsgBack, SendMessageProcessor.h
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Final, NamedTuple
 
 from broker.rocketmq.core import names
@@ -48,9 +48,21 @@ class DeadLetter(NamedTuple):
 
 
 class SendingBack:
-    """Takes back messages."""
+    """Takes back messages.
 
-    def __init__(self, services: Services, locks: Locks, storing: Storing, choose: Callable[[int], int]) -> None:
+    `check_reading` raises unless who sent a request, from an address, may consume a topic: the message that is named by
+    its place in the log may be anybody's. The original does not look.
+    """
+
+    def __init__(
+        self,
+        services: Services,
+        locks: Locks,
+        storing: Storing,
+        choose: Callable[[int], int],
+        check_reading: Callable[[Frame, str, str], None],
+    ) -> None:
+        self._check_reading = check_reading
         self._services = services
         self._locks = locks
         self._storing = storing
@@ -79,6 +91,7 @@ class SendingBack:
             properties = decode_properties(record.properties)
         except (IndexError, FormatError):
             raise Refused(ResponseCode.SYSTEM_ERROR, f"look message by offset failed, {header.offset}") from None
+        self._check_reading(request.frame, request.peer.host.address, _consumed_as(record.topic, properties))
         most = group.retry_max_times
         if request.frame.version >= _TELLS_RETRIES and header.max_reconsume_times is not None:
             most = header.max_reconsume_times
@@ -130,3 +143,8 @@ class SendingBack:
         if (header.reconsume_times or 0) > most or self._locks.are_held(name, now_ms):
             return self._dead_letter(name, now_ms)
         return None
+
+
+def _consumed_as(topic: str, properties: Mapping[str, str]) -> str:
+    """The topic to which the consumers of a message have subscribed: what comes again is of the topic it came from."""
+    return properties.get("RETRY_TOPIC", topic) if topic.startswith(names.RETRY_PREFIX) else topic

@@ -354,3 +354,24 @@ def test_answer_tells_nothing_of_a_password(body: bytes) -> None:
     answer = rig.peer().call(RequestCode.AUTH_CREATE_USER, body, username="one")
     assert answer.code == ResponseCode.SYSTEM_ERROR
     assert "hush" not in (answer.remark or "")
+
+
+def test_nobody_takes_back_messages_of_topics_that_he_may_not_read() -> None:
+    """Otherwise anybody reads them in the retry topic of a group of his own: places in the log can be guessed."""
+    rig, root, user = rig_with()
+    root.call(RequestCode.AUTH_CREATE_ACL, policy("Group:g", "Sub"), subject="User:walter")
+    root.call(RequestCode.UPDATE_AND_CREATE_SUBSCRIPTIONGROUP, GROUP_CONFIG.write(GroupConfig("g")))
+    assert root.send("t", b"secret").code == ResponseCode.SUCCESS
+    place = next(iter(rig.store.get("t", 0, 0, 1))).physical_offset
+    fields: dict[str, Any] = {"group": "g", "offset": place, "delayLevel": 0, "originTopic": "mine"}
+    end = rig.store.log.end
+    denied = user.call(RequestCode.CONSUMER_SEND_MSG_BACK, **fields)
+    assert denied.code == ResponseCode.NO_PERMISSION
+    assert "User:walter has no permission to access Topic:t from" in (denied.remark or "")
+    assert rig.store.log.end == end
+    root.call(RequestCode.AUTH_UPDATE_ACL, policy("Topic:t", "Sub"), subject="User:walter")
+    assert user.call(RequestCode.CONSUMER_SEND_MSG_BACK, **fields).code == ResponseCode.SUCCESS
+    rig.pass_time(3_600_000)
+    # What has come again is taken back again, by whoever may read the topic it came from.
+    again = next(iter(rig.store.get("%RETRY%g", 0, 0, 1))).physical_offset
+    assert user.call(RequestCode.CONSUMER_SEND_MSG_BACK, **{**fields, "offset": again}).code == ResponseCode.SUCCESS

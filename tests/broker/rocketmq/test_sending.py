@@ -62,7 +62,7 @@ class Broker:
         self.topics = Topics(options, topics, self.kept.append)
         groups = Groups(b"", lambda _: None)
         services = Services(options, self.topics, groups, Offsets(b""), Clients(), self.store, Statistics("c", 0))
-        back = SendingBack(services, Locks(), self.store, lambda below: below - 1)
+        back = SendingBack(services, Locks(), self.store, lambda below: below - 1, lambda *request: None)
         self.sender = Sender(options, self.topics, self.store, back, lambda below: below - 1, lambda: "MADE")
 
     def send(

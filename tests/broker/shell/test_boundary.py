@@ -162,6 +162,8 @@ def test_a_dialed_connection_that_cannot_be_taken_in_has_failed(rig: Rig) -> Non
 class Broken:
     """A source that can be read, and whose reading fails."""
 
+    work = "reading what is broken"
+
     def __init__(self) -> None:
         self.reading, self.writing = os.pipe()
         self.failed = trio.Event()
@@ -175,7 +177,7 @@ class Broken:
         raise ValueError("no line")
 
 
-def test_a_command_that_fails_ends_nothing(rig: Rig) -> None:
+def test_a_source_that_fails_ends_nothing(rig: Rig, caplog: pytest.LogCaptureFixture) -> None:
     source = Broken()
 
     async def test(served: Served) -> None:
@@ -184,6 +186,7 @@ def test_a_command_that_fails_ends_nothing(rig: Rig) -> None:
         await source.failed.wait()
         await works(await served.client(), 1)
         assert rig.node.faults.others == 1
+        assert "reading what is broken failed because of a fault of this broker" in caplog.text
 
     serve(rig, test)
     os.close(source.reading)

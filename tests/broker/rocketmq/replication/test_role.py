@@ -18,12 +18,13 @@ from tests.broker.rocketmq.replication.streams import Clock, Master
 
 
 class Sender:
-    """A connection that keeps the answers it is given."""
+    """A connection that keeps the answers it is given, and the reasons for which it is given up."""
 
     host = Host("127.0.0.1", 1)
 
     def __init__(self) -> None:
         self.answers: list[Frame] = []
+        self.reasons: list[str] = []
 
     def answer(self, request: Frame, answer: Frame) -> None:
         self.answers.append(answer)
@@ -32,7 +33,7 @@ class Sender:
         return 0
 
     def give_up(self, reason: str) -> None:
-        raise NotImplementedError
+        self.reasons.append(reason)
 
 
 def master_role(replicas: int = 2) -> tuple[BrokerRole, Master]:
@@ -61,6 +62,7 @@ def test_answer_comes_when_there_are_copies_or_the_time_is_over(code: RequestCod
     master.waiting.tick()
     (answer,) = sender.answers
     assert (answer.code, answer.ext_fields) == (ResponseCode.FLUSH_SLAVE_TIMEOUT, {"msgId": "id"})
+    assert sender.reasons == []
 
 
 @pytest.mark.parametrize(
@@ -98,7 +100,7 @@ def test_connection_that_is_closed_waits_no_longer() -> None:
     role.disconnected(sender)
     master.clock.ms = 3_000
     master.waiting.tick()
-    assert sender.answers == []
+    assert (sender.answers, sender.reasons) == ([], [])
 
 
 def slave_role(*, slave_read: bool) -> BrokerRole:
