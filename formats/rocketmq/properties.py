@@ -8,8 +8,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from formats.errors import FormatError
-
 __all__ = ["decode_properties", "encode_properties"]
 
 _NAME_END = "\x01"
@@ -19,12 +17,9 @@ _VALUE_END = "\x02"
 def decode_properties(data: bytes) -> dict[str, str]:
     """The properties by name, in their order. Pieces without a 0x01 are passed over, as the original does.
 
-    Raises `FormatError` if `data` is not UTF-8.
+    Bytes that are not UTF-8 are read as U+FFFD, as Java reads them: no record is to stop those who read the log.
     """
-    try:
-        text = data.decode()
-    except UnicodeDecodeError as error:
-        raise FormatError("Record.properties", error.start, "are not UTF-8") from None
+    text = data.decode(errors="replace")
     properties: dict[str, str] = {}
     for piece in text.split(_VALUE_END):
         name, separator, value = piece.partition(_NAME_END)

@@ -166,9 +166,9 @@ class Receiving:
     def _handle(
         self, record: Record, terms: consuming.PopMessageResponse, starts: dict[tuple[str, int], int]
     ) -> Handle:
-        given = decode_properties(record.properties).get("POP_CK")
+        given = _given_receipt(record)
         if given is not None:
-            return Handle(parse_receipt(given), record.physical_offset)
+            return Handle(given, record.physical_offset)
         kind = kind_of_topic(record.topic)
         receipt = Receipt(
             starts.get((kind, record.queue_id), record.queue_offset),
@@ -327,6 +327,19 @@ class Receiving:
             handle.commit_log_offset, group, _DEAD, message_id or None, real, max_reconsume_times=0
         )
         asked.client.ask(Frame(RequestCode.CONSUMER_SEND_MSG_BACK, 0, ext_fields=_BACK.write(header)), stored)
+
+
+def _given_receipt(record: Record) -> Receipt | None:
+    """The receipt that the broker has put into a message of a retry topic.
+
+    Those of a batch are stored with what their senders say; a receipt that is none, or of another message, is theirs.
+    """
+    try:
+        receipt = parse_receipt(decode_properties(record.properties).get("POP_CK", ""))
+    except FormatError:
+        return None
+    is_of_record = (receipt.queue_id, receipt.queue_offset) == (record.queue_id, record.queue_offset)
+    return receipt if is_of_record else None
 
 
 _NOTHING: Final = Code.MESSAGE_NOT_FOUND

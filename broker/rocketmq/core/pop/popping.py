@@ -272,7 +272,7 @@ class Popper:
             kind, name = kind_of_topic(record.topic), self._services.options.name
             terms = (popped.now_ms, header.invisible_ms, popped.revive_queue, kind, name)
             properties = decode_properties(record.properties)
-            properties.setdefault("POP_CK", str(Receipt(offset, *terms, record.queue_id, record.queue_offset)))
+            properties["POP_CK"] = str(Receipt(offset, *terms, record.queue_id, record.queue_offset))
             return encode_record(record._replace(version=Magic.V1, topic=header.topic, properties=encode(properties)))
         except ValueError as error:
             log.error("a message of the retry topic of %s is delivered unchanged: %s", header.topic, error)
