@@ -283,7 +283,7 @@ class Partition(PrimaryActions, ReplicaActions):
         if self.stream is not None:
             self.stream.forget(node_id)
         self.healed.discard(node_id)
-        self.damaged.discard(node_id)
+        self.forget_damaged(node_id)
         self._told_active.pop(node_id, None)
 
     def stop(self) -> None:

@@ -70,6 +70,12 @@ class PrimaryActions(PartitionBase):
         self.progress.pop(fact.node_id, None)
         self.damaged.add(fact.node_id)
 
+    def forget_damaged(self, node_id: int) -> None:
+        """Forget a node if it is a damaged one: it has a position from where it is healed, and never reported it."""
+        if node_id in self.damaged:
+            self.damaged.discard(node_id)
+            self.progress.pop(node_id, None)
+
     def ask_damaged(self, event: Event, fact: Fact) -> None:
         """Offer to heal damaged nodes, with this node's position."""
         for node_id in self.damaged:

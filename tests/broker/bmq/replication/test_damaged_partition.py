@@ -85,6 +85,39 @@ def test_a_damaged_node_does_not_make_a_majority_with_one_that_lacks_what_was_ac
     assert len(bus.kept(1)) == 12
 
 
+def test_a_damaged_node_whose_link_is_lost_does_not_count_when_the_search_begins_again() -> None:
+    """The node that has all is lost while it is read: the other one that had it is damaged, and of no help."""
+    bus = filled()
+    bus.part(2)
+    bus.nodes[0].post(10, 11)
+    bus.settle()
+    bus.kill(0)
+    bus.kill(1)
+    rot(bus, 1)
+    bus.join()
+    for node_id in (0, 1):
+        bus.start(node_id)
+    primary = bus.assign(2)
+    # Nothing of what node 0 sends after its position arrives.
+    while bus.states()[2] is not State.PRIMARY_HEALING_STG2 or 1 not in primary.partition.progress:
+        assert bus.step()
+        if bus.states()[2] is State.PRIMARY_HEALING_STG2:
+            bus.links[0, 2].clear()
+    bus.part(1)
+    bus.part(0)
+    bus.run(1000)
+    assert bus.states()[2] is State.PRIMARY_HEALING_STG1
+    bus.kill(0)
+    bus.join()
+    bus.run(35_000)
+    assert bus.states()[1] is State.PRIMARY_HEALING_STG1
+    bus.restart(0)
+    bus.run(2000)
+    assert bus.states() == [REPLICA, REPLICA, PRIMARY]
+    assert len(bus.kept(2)) == 12
+    bus.check_equal()
+
+
 def test_a_damaged_node_that_is_made_primary_waits_for_the_one_that_has_it_all() -> None:
     bus = filled()
     bus.part(2)
