@@ -19,7 +19,7 @@ from broker.rocketmq.core.topics import Topics
 from broker.rocketmq.grpc.calling import Answer, Asked, Handlers
 from broker.rocketmq.grpc.conversion import message_of
 from broker.rocketmq.grpc.handles import Handle, parse_handle
-from broker.rocketmq.grpc.renewals import HIDDEN_MS, Held, Renewals
+from broker.rocketmq.grpc.renewals import HIDDEN_MS, Changed, Held, Renewals
 from broker.rocketmq.grpc.routing import find_topic
 from broker.rocketmq.grpc.statuses import OK, Rejected, joint, rejection, status
 from broker.rocketmq.grpc.validation import check_count, check_group, check_invisible_ms, check_topic
@@ -55,6 +55,16 @@ _ATTEMPT_ID_MAX: Final = 255
 _GONE_MS: Final = 1_000
 _FROM_LAST: Final = 1
 _DEAD: Final = -1
+# What the broker refuses for these reasons may be done later.
+_PASSING: Final = frozenset(
+    (
+        ResponseCode.SYSTEM_ERROR,
+        ResponseCode.SYSTEM_BUSY,
+        ResponseCode.SERVICE_NOT_AVAILABLE,
+        ResponseCode.FLUSH_DISK_TIMEOUT,
+        ResponseCode.FLUSH_SLAVE_TIMEOUT,
+    )
+)
 
 _Done = Callable[[Frame], None]
 
@@ -270,18 +280,19 @@ class Receiving:
 
         self._with_handle(asked, request.receipt_handle, change)
 
-    def _renew(self, held: Held, ms: int, renewed: Callable[[Handle | None], None]) -> None:
+    def _renew(self, held: Held, ms: int, renewed: Changed) -> None:
         """Hide a message for another time on which a client works."""
 
         def done(frame: Frame) -> None:
             is_done = frame.code == ResponseCode.SUCCESS
             changed = _CHANGED.read(frame.ext_fields or {}) if is_done else None
-            renewed(None if changed is None else _changed_handle(held.handle, changed))
+            handle = None if changed is None else _changed_handle(held.handle, changed)
+            renewed(handle, frame.code in _PASSING)
 
         try:
             self._ask_change(held.asked, held.group, held.topic, held.handle, ms, done)
         except Rejected:
-            renewed(None)
+            renewed(None, False)
 
     def _hide(self, asked: Asked, group: str, topic: str, handle: Handle, ms: int) -> None:
         self._ask_change(asked, group, topic, handle, ms, lambda _: None)

@@ -365,9 +365,11 @@ class GrpcService:
     ) -> None:
         """Forget a client, have the broker forget it, and end its calls."""
         self._clients.discard(client)
-        self._renewals.left(client)
-        if client.link is not None:
-            client.link.end()
+        link = client.link
+        if link is not None:
+            self._renewals.left(client, link.end)
+            if link.is_over:
+                link.end()
         telemetry, client.telemetry = client.telemetry, None
         if telemetry is not None:
             telemetry.finish(outcome, text)

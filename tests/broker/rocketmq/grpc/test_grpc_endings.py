@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import Any
 
 import pytest
 
 from broker.common.faults import Inconsistent
-from broker.rocketmq.grpc.handles import Handle
-from broker.rocketmq.grpc.renewals import Held
+from broker.rocketmq.grpc.renewals import Changed, Held
 from broker.rocketmq.remoting.session import Session
+from formats.rocketmq.codes import RequestCode, ResponseCode
 from formats.rocketmq.frame import Frame
 from formats.rocketmq.grpc.codes import ClientType, Code
 from formats.rocketmq.grpc.messages import Message, duration_of_ms, make
@@ -205,7 +204,7 @@ def test_a_message_is_renewed_once_at_a_time() -> None:
     handed: list[Held] = []
     change = served.service._renewals._change
 
-    def note(held: Held, ms: int, renewed: Callable[[Handle | None], None]) -> None:
+    def note(held: Held, ms: int, renewed: Changed) -> None:
         handed.append(held)
         change(held, ms, renewed)
 
@@ -228,3 +227,62 @@ def test_what_waits_for_a_renewal_is_answered_when_the_client_is_forgotten() -> 
     served.client.exchange()
     (answer,) = served.answers("AckMessage", stream)
     assert answer.entries[0].status.code == Code.INTERNAL_SERVER_ERROR
+
+
+def test_a_message_of_a_client_that_leaves_during_its_renewal_comes_again_soon() -> None:
+    served, gate, _ = renewing()
+    (client,) = served.service._clients
+    request = make("NotifyClientTerminationRequest", group=resource("g"))
+    stream = served.begin("NotifyClientTermination", request)
+    assert served.client.status(stream) == "0"
+    # Nothing can be done before the handle is known.
+    link = client.link
+    assert link is not None
+    states = [link.is_over]
+    gate.open()
+    served.step()
+    assert [*states, link.is_over] == [False, True]
+    served.client_id = "another"
+    served.pass_time(5_000)
+    (again,) = served.receive()
+    assert again.system_properties.delivery_attempt == 2
+
+
+def failing(served: Served, monkeypatch: pytest.MonkeyPatch, code: ResponseCode, times: int) -> list[int]:
+    """Have the broker refuse the next renewals; when it did."""
+    refused: list[int] = []
+    receive = served.rig.broker.receive
+
+    def refuse(frame: Frame, session: Session) -> None:
+        if frame.code == RequestCode.CHANGE_MESSAGE_INVISIBLETIME and len(refused) < times:
+            refused.append(served.ms)
+            session.send(Frame(code, frame.opaque, 1, "not now"))
+        else:
+            receive(frame, session)
+
+    monkeypatch.setattr(served.rig.broker, "receive", refuse)
+    return refused
+
+
+@pytest.mark.parametrize(
+    ("code", "times", "is_hidden"),
+    [
+        (ResponseCode.SYSTEM_ERROR, 1, True),
+        (ResponseCode.SERVICE_NOT_AVAILABLE, 1, True),
+        (ResponseCode.NO_MESSAGE, 1, False),
+        (ResponseCode.SYSTEM_ERROR, 9, False),
+    ],
+)
+def test_a_renewal_that_fails_for_a_while_is_tried_again(
+    monkeypatch: pytest.MonkeyPatch, code: ResponseCode, times: int, is_hidden: bool
+) -> None:
+    served = Served()
+    served.tell(consumer())
+    served.send(message())
+    served.receive(auto_renew=True)
+    refused = failing(served, monkeypatch, code, times)
+    for _ in range(4):
+        heartbeat(served)
+        served.pass_time(20_000)
+    assert 1 <= len(refused) <= 3
+    assert (served.receive() == []) is is_hidden
