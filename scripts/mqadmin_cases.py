@@ -117,6 +117,8 @@ CASES: Final[tuple[Case, ...]] = (
         rf"{_TOPIC} +{{name}} +0 +\d+ +\d+ +\d+\.\d+\.\d+\.\d+",
         name="consumerProgress -s",
     ),
+    # A commit makes no group, there and here.
+    _case(f"updateSubGroup -b {{broker}} -g {_GROUP}Cloned", "success", name="updateSubGroup, to be cloned to"),
     _case(f"cloneGroupOffset -s {_GROUP} -d {_GROUP}Cloned -t {_TOPIC} -o true", "clone group offset success"),
     _case(f"resetOffsetByTime -g {_GROUP} -t {_TOPIC} -s 0", "{name} +0 +0"),
     _case(
@@ -249,4 +251,6 @@ ACL_CASES: Final[tuple[Case, ...]] = (
 )
 
 # What other cases need, and is run with any of them.
-NEEDED: Final = frozenset({"updateTopic", "updateTopic -c", "updateSubGroup", "clients"})
+NEEDED: Final = frozenset(
+    {"updateTopic", "updateTopic -c", "updateSubGroup", "updateSubGroup, to be cloned to", "clients"}
+)

@@ -163,7 +163,8 @@ def _run(config: RocketConfig, log_level: str) -> None:
         if tls is not None and config.grpc_port is not None:
             listeners[-1] = listeners[-1]._replace(tls=tls, takes_plain=True)
         in_use = descriptors_in_use() + DESCRIPTORS_PER_FILE * max(0, files_max - store.queue_files.number)
-        most = connections_max(CONNECTIONS_MAX, limit, in_use, 1, len(config.nameservers) + 2)
+        # Fewer where descriptors are short: no setting of a user's that could not be kept.
+        most = min(CONNECTIONS_MAX, connections_max(0, limit, in_use, 1, len(config.nameservers) + 2))
         server = Server(node, listeners, connections_max=most)
         deferred.server = server
         if flusher is not None:
