@@ -12,6 +12,7 @@ class ClusterError:
     STOPPING = -11
     NOT_LEADER = -200
     NOT_PRIMARY = -201
+    NODE_DOWN = -203
     UNKNOWN_QUEUE = -204
     LIMIT = -205
     NOT_FOLLOWER = -206

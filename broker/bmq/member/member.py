@@ -18,7 +18,7 @@ from broker.bmq.links.peer_links import Peer, PeerLinks
 from broker.bmq.links.requests import Requests
 from broker.bmq.member.copies import risk_of_copies
 from broker.bmq.member.names import described
-from broker.bmq.member.pushes import is_pushed_to
+from broker.bmq.member.pushes import is_pushed_to, may_lack
 from broker.bmq.member.queue_upkeep import QueueUpkeep
 from broker.bmq.member.queues import ClusterQueues
 from broker.bmq.node.node import Node
@@ -144,6 +144,7 @@ class Member:
         self.guests = Guests(node, NodeStatus.STARTING)
         self._last_confirms = LastConfirms(node, self.queues.downstreams)
         self.queues.is_behind = self._is_behind
+        self.queues.opens.may_lack = lambda peer, place: may_lack(peer, self.partitions[place].healed, self.links)
         self.upkeep = QueueUpkeep(node, self.metadata, self.queues)
         self.metadata.on_primary = self._on_primary
         self.metadata.on_agreed = self._on_agreed
@@ -253,9 +254,8 @@ class Member:
         """Send more to healing nodes; return True if yet more can be sent at once. The partitions take turns."""
         partitions = list(self.partitions.values())
         self._pace.end_step(awaited=any(partition.shard.awaiting for partition in partitions))
-        self._turn += 1
-        first = self._turn % len(partitions)
-        for partition in partitions[first:] + partitions[:first]:
+        turn = self._turn = (self._turn + 1) % len(partitions)
+        for partition in partitions[turn:] + partitions[:turn]:
             partition.heal()
         return any(partition.busy for partition in partitions)
 

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Container
+
 from broker.bmq.links.links import HealingLinks
 from formats.bmq.control.messages import NodeStatus
 
-__all__ = ["is_pushed_to"]
+__all__ = ["is_pushed_to", "may_lack"]
 
 
 def is_pushed_to(status: NodeStatus, links: HealingLinks, primary_id: int | None) -> bool:
@@ -16,3 +18,11 @@ def is_pushed_to(status: NodeStatus, links: HealingLinks, primary_id: int | None
     """
     is_own = primary_id is not None and links.takes_removals(primary_id)
     return is_own or status is not NodeStatus.STARTING
+
+
+def may_lack(node_id: int, healed: Container[int], links: HealingLinks) -> bool:
+    """Return True if a node may get pushes of messages that it lacks, from the primary that knows who is `healed`.
+
+    Others than the reference's are known by the removals that they take: they open no queue before they are healed.
+    """
+    return node_id not in healed and not links.takes_removals(node_id)

@@ -10,13 +10,13 @@ import logging
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Protocol
 
-from broker.bmq.core.cluster_errors import ClusterError
 from broker.bmq.core.config import DomainConfig
 from broker.bmq.core.ledger import ClusterState
 from broker.bmq.core.messages import Content
 from broker.bmq.core.payloads import Payloads
 from broker.bmq.links.links import OwnLinks
 from broker.bmq.links.requests import Requests
+from broker.bmq.member.primary_opens import MemberHost, PrimaryOpens
 from broker.bmq.node.node import Node
 from broker.bmq.node.restoring import Restoration
 from broker.bmq.partition.unkept_confirms import unkept_confirms
@@ -29,7 +29,7 @@ from broker.bmq.relay.downstream import PUSH_BYTES_HIGH, Downstream
 from broker.bmq.relay.handover import confirm_all, retire, to_relay, to_root
 from broker.bmq.relay.hops import Hops, PeerUpstream
 from broker.bmq.relay.relay import RelayQueue
-from formats.bmq.control.messages import ControlMessage, QueueHandleParameters, QueueInfo, StatusCategory
+from formats.bmq.control.messages import ControlMessage, QueueHandleParameters, QueueInfo
 from formats.bmq.disk.keys import NULL_KEY
 from formats.bmq.wire.event import Frame
 
@@ -54,22 +54,6 @@ class Places(Protocol):
     def state(self) -> ClusterState: ...
 
     def assign_queue(self, uri: str, config: DomainConfig, done: Callable[[QueueInfo | Refusal], None]) -> None: ...
-
-
-class PrimaryHost:
-    """The queues that a member may open here: those that this node serves as their primary."""
-
-    def __init__(self, queues: ClusterQueues) -> None:
-        self._queues = queues
-        self.routing_flags = queues.node.routing_flags
-
-    def open_queue(self, parameters: QueueHandleParameters, opened: Opened) -> None:
-        node = self._queues.node
-        name, domain = node.named(parameters)
-        if not self._queues.serves(name) or isinstance(node.queues.get(name), RelayQueue):
-            message = f"this node is not the active primary of '{name}'"
-            raise Refusal(StatusCategory.NOT_READY, message, ClusterError.NOT_PRIMARY)
-        opened(node.serve_queue(name, domain))
 
 
 class _Restoration(Restoration):
@@ -116,7 +100,7 @@ class ClusterQueues:
         self._takes_pushes = takes_pushes
         self.is_behind: Callable[[int], bool] = lambda node_id: False
         self._postponed: set[int] = set()  # partitions with a primary that cannot push here yet
-        self._host = PrimaryHost(self)
+        self.opens = PrimaryOpens(self)
         self._downstreams: dict[int, Downstream] = {}
         self._relays = self._hops.relays
         self._stored: dict[tuple[int, bytes], RelayQueue] = {}  # by partition and key
@@ -135,6 +119,10 @@ class ClusterQueues:
         """Return True if this node is the active primary of a queue."""
         info = self._places.state.queues.get(uri)
         return info is not None and info.partition_id in self._served and uri not in self.leaving
+
+    def partition_of(self, uri: str) -> int:
+        """Return the partition of an assigned queue."""
+        return self._places.state.queues[uri].partition_id
 
     def primary_changed(self, partition_id: int, node_id: int | None, primary_lease_id: int) -> None:
         """Handle another primary of a partition, or the same under another lease, or none."""
@@ -390,6 +378,7 @@ class ClusterQueues:
             return
         for downstream in self._downstreams.values():
             downstream.forget(old)
+        self.opens.partition_lost(partition_id)
         handles = self._handles({id(queue) for queue in old})
         shard = self.node.shards[partition_id]
         unkept = unkept_confirms(shard.unkept_records(), shard.unkept_purges())
@@ -444,7 +433,7 @@ class ClusterQueues:
         """Handle a new link to a member."""
         outbox = self._hops.node_up(node_id)
         self._downstreams[node_id] = Downstream(
-            self._host,
+            MemberHost(self.opens, self.node, node_id),
             -1 - node_id,
             f"node {node_id}",
             outbox,
@@ -458,6 +447,7 @@ class ClusterQueues:
 
     def peer_down(self, node_id: int) -> None:
         """Handle the loss of the link to a member."""
+        self.opens.node_lost(node_id)
         downstream = self._downstreams.pop(node_id, None)
         if downstream is not None:
             downstream.lost()
@@ -473,6 +463,8 @@ class ClusterQueues:
             for partition_id in [each for each in self._postponed if self._takes_pushes(each)]:
                 self._postponed.discard(partition_id)
                 self._connect(partition_id)
+        if self.opens.held:
+            self.opens.go_on()
         self._hops.send_all()
         more = False
         for node_id, downstream in self._downstreams.items():
