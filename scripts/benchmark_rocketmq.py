@@ -173,9 +173,10 @@ def load(makers: Makers, class_path: str, arguments: argparse.Namespace) -> list
 
         rates[name] = middle("consumed_per_s")
         p99_ms = middle("delivery_p99_ms")
-        is_fast = rates[name] >= WANTED_PER_S
+        # What is offered may be less, and a few messages are on their way when a measurement ends.
+        wanted = min(WANTED_PER_S, arguments.rate * 0.995) if arguments.rate else WANTED_PER_S
         figures += [
-            Figure(f"{name}: end to end", rates[name], "messages/s", f">= {WANTED_PER_S:,}", is_fast),
+            Figure(f"{name}: end to end", rates[name], "messages/s", f">= {wanted:,.0f}", rates[name] >= wanted),
             Figure("  refused, as the broker was busy", middle("refused"), ""),
             Figure("  until the acknowledgment, p50", middle("send_p50_ms"), "ms"),
             Figure("  p99", middle("send_p99_ms"), "ms"),

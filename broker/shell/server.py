@@ -11,7 +11,6 @@ from __future__ import annotations
 
 import errno
 import logging
-import os
 import select
 import signal
 import socket
@@ -29,6 +28,7 @@ from broker.shell.dialing import Connected, Dialed, Dials, Place
 from broker.shell.link import READ_BYTES, Link
 from broker.shell.system import Peer, System
 from broker.shell.tls import EitherStream, TlsLink, TlsStream, accept_tls
+from broker.shell.waker import Waker
 
 __all__ = ["ListenError", "Listener", "Server", "listen"]
 
@@ -123,32 +123,19 @@ class Source(Protocol):
     def on_readable(self) -> None: ...
 
 
-class Waker:
-    """A source that becomes readable when woken, so that another step is taken."""
-
-    work = "waking the loop"
-
-    def __init__(self) -> None:
-        self._fd = os.eventfd(0, os.EFD_NONBLOCK | os.EFD_CLOEXEC)
-
-    def fileno(self) -> int:
-        return self._fd
-
-    def wake(self) -> None:
-        os.eventfd_write(self._fd, 1)
-
-    def on_readable(self) -> None:
-        os.eventfd_read(self._fd)
-
-    def close(self) -> None:
-        os.close(self._fd)
-
-
 class Server:
-    """Carries bytes between sockets and the sessions of a system, and sets the system's time."""
+    """Carries bytes between sockets and the sessions of a system, and sets the system's time.
+
+    `read_bytes` is the most that one connection is read in a step. The more it is, the longer the others wait for it.
+    """
 
     def __init__(
-        self, node: System, listeners: Iterable[Listener], threads_max: int = 8, connections_max: int = CONNECTIONS_MAX
+        self,
+        node: System,
+        listeners: Iterable[Listener],
+        threads_max: int = 8,
+        connections_max: int = CONNECTIONS_MAX,
+        read_bytes: int = READ_BYTES,
     ) -> None:
         self._node = node
         self._epoll = select.epoll()
@@ -171,7 +158,7 @@ class Server:
         self._links: dict[int, Link] = {}
         self._by_session: dict[Peer, Link] = {}
         self._masks: dict[int, int] = {}
-        self._scratch = memoryview(bytearray(READ_BYTES))
+        self._scratch = memoryview(bytearray(read_bytes))
 
     async def run(self, on_ready: Callable[[], None]) -> None:
         """Serve until SIGTERM, SIGINT or `stop`. Raises `Inconsistent` if the node cannot continue."""

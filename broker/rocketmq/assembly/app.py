@@ -90,6 +90,10 @@ log = logging.getLogger("broker.rocketmq")
 
 T = TypeVar("T")
 
+# A consumer asks for its next messages when it has the last ones. A producer's requests, up to thousands at once, are
+# answered in parts, so that the consumer's do not wait for all of them.
+READ_BYTES = 64 << 10
+
 EXIT_OK = 0
 EXIT_FAILED = 1
 EXIT_CONFIG = 2
@@ -165,7 +169,7 @@ def _run(config: RocketConfig, log_level: str) -> None:
         in_use = descriptors_in_use() + DESCRIPTORS_PER_FILE * max(0, files_max - store.queue_files.number)
         # Fewer where descriptors are short: no setting of a user's that could not be kept.
         most = min(CONNECTIONS_MAX, connections_max(0, limit, in_use, 1, len(config.nameservers) + 2))
-        server = Server(node, listeners, connections_max=most)
+        server = Server(node, listeners, connections_max=most, read_bytes=READ_BYTES)
         deferred.server = server
         if flusher is not None:
             server.watch(flusher)
