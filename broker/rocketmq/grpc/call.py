@@ -32,12 +32,26 @@ class Limits:
 class Nuisances:
     """Counts, in periods of some length, what costs work and brings nothing: calls cancelled, and frames."""
 
-    __slots__ = ("_controls", "_period_ms", "_resets", "_since_ms")
+    __slots__ = ("_controls", "_period_ms", "_pings", "_resets", "_since_ms")
 
     def __init__(self, period_ms: int, now_ms: int) -> None:
         self._period_ms = period_ms
         self._since_ms = now_ms
         self._resets = self._controls = 0
+        # Libraries of gRPC measure how long the way is by a ping for what they are sent.
+        self._pings = 0
+
+    def allow_ping(self, most: int) -> None:
+        """Note that the peer was sent something, for which it may send a ping; there may be `most` of these."""
+        if self._pings < most:
+            self._pings += 1
+
+    def take_ping(self) -> bool:
+        """Take a ping; return whether it was one that the peer may send."""
+        if not self._pings:
+            return False
+        self._pings -= 1
+        return True
 
     def add_reset(self, now_ms: int) -> int:
         """Count a call that was cancelled; their number in this period."""

@@ -161,6 +161,8 @@ class GrpcSession:
             self._reset(event)
         elif isinstance(event, events.ConnectionTerminated):
             self._close("the peer says farewell", None)
+        elif isinstance(event, events.PingReceived) and self._nuisances.take_ping():
+            pass
         elif isinstance(event, _CONTROL):
             if isinstance(event, events.RemoteSettingsChanged):
                 self._has_new_settings = True
@@ -323,6 +325,7 @@ class GrpcSession:
             del output[:room]
             self._blocked_bytes -= len(part)
             self._unreturned_bytes += len(part)
+            self._nuisances.allow_ping(self._limits.calls_max)
         if call.trailers is not None:
             http.send_headers(stream_id, call.trailers, end_stream=True)
             self._calls.pop(stream_id, None)

@@ -312,6 +312,25 @@ def test_floods_are_ended(echo: Echo, frame: PingFrame | SettingsFrame) -> None:
     assert "bring nothing" in client.session.reason
 
 
+def test_a_ping_for_each_answer_is_no_flood(echo: Echo) -> None:
+    client = Client(echo, Limits(controls_max=50))
+    for _ in range(200):
+        client.call("Late", b"x")
+        client.http.ping(b"12345678")
+        client.exchange()
+    assert not client.is_over()
+    raw(client, PingFrame(0, b"12345678").serialize() * 51)
+    assert client.is_over()
+
+
+def test_who_pings_less_than_it_may_gathers_no_right_to_a_flood(echo: Echo) -> None:
+    client = Client(echo, Limits(calls_max=20, controls_max=50))
+    for _ in range(200):
+        client.call("Late", b"x")
+    raw(client, PingFrame(0, b"12345678").serialize() * 71)
+    assert client.is_over()
+
+
 def test_empty_data_without_end_is_a_flood(echo: Echo) -> None:
     client = Client(echo)
     stream = client.open("Late")
