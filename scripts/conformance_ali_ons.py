@@ -27,14 +27,14 @@ def case_names() -> list[str]:
     return _CASE.findall((SOURCE / "judge.js").read_text())
 
 
-def build(home: Path) -> Path:
-    """Have npm install the client in a folder, if it is not there; the program. Raises `Unfit`."""
+def build(home: Path, source: Path = SOURCE) -> Path:
+    """Have npm install this client, or another, in a folder, if it is not there; the program. Raises `Unfit`."""
     npm = shutil.which("npm")
     if npm is None or shutil.which("node") is None:
-        raise Unfit("ali-ons needs Node.js (node) and npm on the path")
+        raise Unfit("a client of npm needs Node.js (node) and npm on the path")
     home.mkdir(parents=True, exist_ok=True)
     package, program = home / "package.json", home / "judge.js"
-    wanted = (SOURCE / "package.json").read_bytes()
+    wanted = (source / "package.json").read_bytes()
     if not (home / "node_modules").is_dir() or not package.exists() or package.read_bytes() != wanted:
         package.write_bytes(wanted)
         words = [npm, "install", "--no-audit", "--no-fund", "--ignore-scripts", "--loglevel=error"]
@@ -42,7 +42,7 @@ def build(home: Path) -> Path:
         if done.returncode:
             package.unlink()
             raise Unfit(f"npm cannot install {home}: {(done.stdout + done.stderr)[-2000:]}")
-    shutil.copyfile(SOURCE / "judge.js", program)
+    shutil.copyfile(source / "judge.js", program)
     return program
 
 

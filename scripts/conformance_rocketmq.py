@@ -9,7 +9,7 @@ import hashlib
 import re
 import shutil
 import subprocess
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
@@ -68,13 +68,20 @@ def judge(class_path: str, nameserver: str, cases: Sequence[str], log: Path, tim
     return judge_with([*words, "Judge", nameserver, *cases], log, timeout_s)
 
 
-def judge_with(words: Sequence[str], log: Path, timeout_s: float) -> Outcomes:
+def judge_with(
+    words: Sequence[str], log: Path, timeout_s: float, environment: Mapping[str, str] | None = None
+) -> Outcomes:
     """Run a judge; what it says of each case. Everything that it says goes to the log, too."""
     outcomes = Outcomes({}, {})
     with (
         log.open("w") as out,
         subprocess.Popen(
-            words, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True
+            words,
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            text=True,
+            env=environment,
         ) as process,
     ):
         assert process.stdout is not None

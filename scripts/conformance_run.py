@@ -3,8 +3,9 @@
 The broker's suite (CHECKOUT of bloomberg/blazingmq) starts executables that the environment names; small wrapper
 scripts replace them and start bmqctl. The client's suite (--sdk, CHECKOUT of bloomberg/blazingmq-sdk-python) needs
 a running broker: it gets our node on the checkout's own broker configuration. The Java client's (--java) starts brokers
-from a folder: see `conformance_java`. RocketMQ's Java client (--rocketmq), its administration tool (--mqadmin) and
-npm's client ali-ons (--npm) need no checkout: Maven and npm fetch them.
+from a folder: see `conformance_java`. RocketMQ's Java client (--rocketmq), its administration tool (--mqadmin),
+npm's client ali-ons (--npm) and version 5's clients for Node.js, Java and Go (--grpc) need no checkout: Maven, npm and
+Go fetch them.
 
 Each suite has its own environment outside the tree, since the broker's Python package and the official client are
 both named `blazingmq`. The result of each case is kept there too, so that a run can report changes.
@@ -30,7 +31,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from bmqctl.node_process import NodeProcess, RocketProcess
-from scripts import conformance_ali_ons, conformance_java, conformance_mqadmin, conformance_rocketmq
+from scripts import conformance_ali_ons, conformance_grpc, conformance_java, conformance_mqadmin, conformance_rocketmq
 from scripts.rocketmq_reference import ReferenceProcess
 
 __all__ = ["clean_environment", "failed_before", "main", "read_report", "tell"]
@@ -78,6 +79,11 @@ def main(words: Sequence[str] | None = None) -> int:
     """Run a suite; return 0 if every case that ran passed, 1 if some failed, 2 if it could not be run."""
     parser = _parser()
     options = parser.parse_args(words)
+    if options.rocketmq and options.grpc:
+        if (options.nameserver is None) != (options.endpoint is None):
+            parser.error("with --grpc, --nameserver and --endpoint go together")
+        languages = conformance_grpc.LANGUAGES if options.grpc == "all" else (options.grpc,)
+        return max([_run_grpc(language, _home(), options) for language in languages])
     if options.rocketmq:
         return _run_mqadmin(_home(), options) if options.mqadmin else _run_rocketmq(_home(), options)
     if options.checkout is None:
@@ -139,6 +145,19 @@ def _parser() -> argparse.ArgumentParser:
     )
     parser.add_argument(
         "--npm", action="store_true", help="with --rocketmq: npm's client ali-ons 3.12.0 instead of the Java client"
+    )
+    parser.add_argument(
+        "--grpc",
+        nargs="?",
+        const="all",
+        choices=("all", *conformance_grpc.LANGUAGES),
+        metavar="LANGUAGE",
+        help="with --rocketmq: version 5's clients for Node.js, Java and Go, or one of them (node, java, go), instead",
+    )
+    parser.add_argument(
+        "--endpoint",
+        metavar="HOST:PORT",
+        help="with --grpc and --nameserver: where the cluster's proxy listens",
     )
     parser.add_argument(
         "--apache",
@@ -302,6 +321,39 @@ def _run_rocketmq(home: Path, options: argparse.Namespace) -> int:
             node = stack.enter_context(RocketProcess(Path(folder) / "store", config_file=config, command=command))
             nameserver = node.nameserver
         found, reasons = judge(nameserver, cases, log, CASE_TIMEOUT_S)
+    if not found:
+        print(f"conformance: no case ran; see {log}", file=sys.stderr)
+        return 2
+    tell(name, found, reasons, home)
+    return 1 if "failed" in found.values() else 0
+
+
+def _run_grpc(language: str, home: Path, options: argparse.Namespace) -> int:
+    """Run one of version 5's clients; its output and the node's are kept."""
+    name = f"rocketmq-grpc-{language}" + ("" if options.nameserver is None else "-other-broker")
+    log = home / f"{name}.log"
+    cases = options.expression.split(",") if options.expression else []
+    if options.failed:
+        cases = failed_before(name, home)
+        if not cases:
+            print(f"conformance: {name}: nothing failed in its last run")
+            return 0
+    with tempfile.TemporaryDirectory(prefix="bmqctl-conformance-") as folder, contextlib.ExitStack() as stack:
+        try:
+            program = conformance_grpc.build(language, home / f"rocketmq-grpc-{language}")
+            if options.nameserver is None:
+                endpoint, authority, properties = conformance_grpc.prepare(Path(folder))
+                config = Path(folder) / "broker.conf"
+                config.write_text(properties)
+                command = [str(options.bmqctl.absolute())]
+                node = stack.enter_context(RocketProcess(Path(folder) / "store", config_file=config, command=command))
+                place = conformance_grpc.Place(node.nameserver, endpoint, authority)
+            else:
+                place = conformance_grpc.Place(options.nameserver, options.endpoint)
+            found, reasons = conformance_grpc.judge(program, place, cases, log, CASE_TIMEOUT_S)
+        except conformance_rocketmq.Unfit as fault:
+            print(f"conformance: {fault}", file=sys.stderr)
+            return 2
     if not found:
         print(f"conformance: no case ran; see {log}", file=sys.stderr)
         return 2

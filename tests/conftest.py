@@ -33,6 +33,7 @@ KIND_OF = {
     "docs/test_guides.py": "process",
     "fuzz": "process",
     "integration": "process",
+    "scripts/test_conformance_grpc.py": "process",
     "scripts/test_conformance_java.py": "process",
     "scripts/test_conformance_mqadmin.py": "process",
     "scripts/test_conformance_rocketmq.py": "process",

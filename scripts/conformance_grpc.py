@@ -1,0 +1,165 @@
+"""RocketMQ 5's official clients for Node.js, Java and Go as judges of our node, or of any proxy: see `grpc_judges/`.
+
+They speak gRPC. The tools of their languages fetch them, once; a program in each language uses its client case by case.
+The clients make no topics and no groups, so these are made before, by the requests of administrators.
+"""
+
+from __future__ import annotations
+
+import os
+import secrets
+import shutil
+import subprocess
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import Final, NamedTuple
+
+import trio
+import trustme
+
+from bmqctl.node_process import HOST, free_port
+from bmqctl.rocketmq_client.client import Client
+from formats.rocketmq.client_bodies import GROUP_CONFIG, GroupConfig
+from formats.rocketmq.codes import RequestCode, ResponseCode
+from formats.rocketmq.frame import Frame
+from formats.rocketmq.headers.administration import CreateTopicRequest
+from formats.rocketmq.headers.codec import HeaderCodec
+from scripts import conformance_ali_ons, conformance_rocketmq
+from scripts.conformance_rocketmq import Outcomes, Unfit, judge_with
+
+__all__ = ["CASES", "LANGUAGES", "Place", "Program", "build", "judge", "prepare"]
+
+SOURCE: Final = Path(__file__).with_name("grpc_judges")
+QUEUES: Final = 4
+TIMEOUT_S: Final = 10.0
+
+_SENT = ("send", "burst", "simple", "unknown", "large", "tags", "sql", "fifo", "delay")
+_SETTLED = ("commit", "rollback", "orphan", "nack", "redelivery", "push", "push_retry", "push_fifo", "dead", "tls")
+CASES: Final[Mapping[str, Sequence[str]]] = {
+    "node": (*_SENT, "recall", *_SETTLED),
+    "java": (*_SENT, "recall", *_SETTLED),
+    # This client recalls nothing.
+    "go": (*_SENT, *_SETTLED),
+}
+LANGUAGES: Final = tuple(CASES)
+
+# The topics of other cases take normal messages.
+_KINDS: Final = {
+    "fifo": "FIFO",
+    "push_fifo": "FIFO",
+    "delay": "DELAY",
+    "recall": "DELAY",
+    "commit": "TRANSACTION",
+    "rollback": "TRANSACTION",
+    "orphan": "TRANSACTION",
+}
+_CREATE = HeaderCodec(CreateTopicRequest)
+
+
+class Place(NamedTuple):
+    """A cluster: its nameserver, its endpoint for gRPC, and a file of who vouches for that, if it is not well known."""
+
+    nameserver: str
+    endpoint: str
+    authority: Path | None = None
+
+
+class Program(NamedTuple):
+    """A judge that is built: its language, and the words that start it."""
+
+    language: str
+    words: list[str]
+
+
+# -- building
+
+
+def build(language: str, home: Path) -> Program:
+    """Build a judge in a folder, as far as it is not there. Raises `Unfit`."""
+    return Program(language, _BUILDERS[language](home))
+
+
+def _build_node(home: Path) -> list[str]:
+    return ["node", str(conformance_ali_ons.build(home, SOURCE / "node"))]
+
+
+def _build_java(home: Path) -> list[str]:
+    class_path = conformance_rocketmq.build(home, SOURCE / "java")
+    # One compiler: most of a short program's time is its own start.
+    return ["java", "-XX:TieredStopAtLevel=1", f"-Drocketmq.log.root={home / 'logs'}", "-cp", class_path, "Judge"]
+
+
+def _build_go(home: Path) -> list[str]:
+    go = shutil.which("go")
+    if go is None:
+        raise Unfit("the Go client needs Go (go) on the path")
+    shutil.copytree(SOURCE / "go", home, dirs_exist_ok=True)
+    done = subprocess.run(
+        [go, "build", "-o", "judge", "."], cwd=home, stdin=subprocess.DEVNULL, capture_output=True, text=True
+    )
+    if done.returncode:
+        raise Unfit(f"Go cannot build {home}: {(done.stdout + done.stderr)[-2000:]}")
+    return [str(home / "judge")]
+
+
+_BUILDERS: Final[Mapping[str, Callable[[Path], list[str]]]] = {
+    "node": _build_node,
+    "java": _build_java,
+    "go": _build_go,
+}
+
+# -- judging
+
+
+def prepare(folder: Path) -> tuple[str, Path, str]:
+    """Choose a node's endpoint, and make its certificate; the endpoint, who vouches for it, and the configuration."""
+    authority, port = trustme.CA(), free_port()
+    certificate = authority.issue_cert(HOST)
+    vouching, chain, key = folder / "authority.pem", folder / "chain.pem", folder / "key.pem"
+    authority.cert_pem.write_to_path(str(vouching))
+    chain.write_bytes(b"".join(each.bytes() for each in certificate.cert_chain_pems))
+    key.write_bytes(certificate.private_key_pem.bytes())
+    config = f"{conformance_rocketmq.CONFIG}grpcServerPort={port}\ntlsCertPath={chain}\ntlsKeyPath={key}\n"
+    return f"{HOST}:{port}", vouching, config
+
+
+def judge(program: Program, place: Place, cases: Sequence[str], log: Path, timeout_s: float) -> Outcomes:
+    """Let a client use a cluster; what each case came to. Everything else that it says goes to the log."""
+    run = secrets.token_hex(4)
+    chosen = list(cases) or list(CASES[program.language])
+    trio.run(_make_topics, place.nameserver, run, chosen)
+    environment = {**os.environ, "rocketmq.client.logRoot": str(log.parent / "rocketmq-grpc-logs")}
+    if place.authority is not None:
+        environment["GRPC_DEFAULT_SSL_ROOTS_FILE_PATH"] = str(place.authority)
+    return judge_with([*program.words, place.endpoint, run, *chosen], log, timeout_s, environment)
+
+
+async def _make_topics(nameserver: str, run: str, cases: Sequence[str]) -> None:
+    host, _, port = nameserver.rpartition(":")
+    async with Client.connect(host, int(port)) as client:
+        for address in await client.masters():
+            link = await client.link_to(address)
+            for case in cases:
+                kind = _KINDS.get(case, "NORMAL")
+                topic, attribute = f"grpc-{case}-{run}", f"+message.type={kind}"
+                header = CreateTopicRequest(topic, "TBW102", QUEUES, QUEUES, 6, "SINGLE_TAG", False, 0, attribute)
+                fields = _CREATE.write(header)
+                _check(topic, await link.call(RequestCode.UPDATE_AND_CREATE_TOPIC, fields, TIMEOUT_S))
+                group = GroupConfig(
+                    f"grpc-group-{case}-{run}",
+                    consume_message_orderly=kind == "FIFO",
+                    retry_max_times=1 if case == "dead" else 16,
+                )
+                body = GROUP_CONFIG.write(group)
+                made = await link.call(RequestCode.UPDATE_AND_CREATE_SUBSCRIPTIONGROUP, {}, TIMEOUT_S, body)
+                _check(group.group_name, made)
+        # A proxy learns of topics from the nameserver.
+        with trio.fail_after(TIMEOUT_S):
+            for case in cases:
+                while not await client.queues(f"grpc-{case}-{run}"):
+                    await trio.sleep(0.1)
+
+
+def _check(what: str, answer: Frame) -> None:
+    if answer.code != ResponseCode.SUCCESS:
+        raise Unfit(f"cannot make {what}: {answer.code} {answer.remark or ''}")
