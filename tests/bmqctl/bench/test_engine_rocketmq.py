@@ -90,7 +90,9 @@ def test_a_node_that_dies_is_reported(node: RocketProcess) -> None:
 
         outcome = run_bench(plan_of(node, rate=500.0, count=100_000, batch=1), show)
     assert not outcome.clean
-    assert any("the peer closed the connection" in fault or "broke" in fault for fault in outcome.faults)
+    # Its kernel resets the connection if requests were still unread.
+    ends = ("the peer closed the connection", "broke", "reset")
+    assert any(end in fault.lower() for fault in outcome.faults for end in ends), outcome.faults
     assert outcome.account.delivered > 10
 
 
