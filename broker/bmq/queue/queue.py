@@ -436,14 +436,7 @@ class Queue:
                 held = unconfirmed.take(guid)
             if held is not None:
                 message, subscription = held
-                messages_left, bytes_left = subscription.messages_left, subscription.bytes_left
-                if messages_left > 0 and bytes_left > 0:
-                    subscription.messages_left = messages_left + 1
-                    subscription.bytes_left = bytes_left + message.size
-                    if subscription.group is not None:
-                        subscription.group.blocked = False
-                else:
-                    subscription.regain(message.size)
+                release(subscription, message)
             else:
                 # A client that reconnected may confirm messages delivered to it before.
                 found = self.messages.get(guid)

@@ -11,6 +11,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from crc32c import crc32c
 
 from broker.bmq.core.messages import Content, Message, Poster
+from broker.bmq.queue.delivery import release
 from broker.bmq.queue.handles import Handle
 from broker.bmq.queue.routing import NEVER_MS, App, Group, Stream, Subscription
 from broker.bmq.relay.posts import Unacknowledged
@@ -179,14 +180,7 @@ def _confirm(relay: RelayQueue, stream: Stream, guids: Sequence[bytes]) -> None:
                 relay.confirm(stream, guid)
                 continue
             message, subscription = held
-            messages_left, bytes_left = subscription.messages_left, subscription.bytes_left
-            if messages_left > 0 and bytes_left > 0:
-                subscription.messages_left = messages_left + 1
-                subscription.bytes_left = bytes_left + message.size
-                if subscription.group is not None:
-                    subscription.group.blocked = False
-            else:
-                subscription.regain(message.size)
+            release(subscription, message)
             app.statistics.answered(now_ms - message.sent_ms)
             confirmed.append(guid)
             size += message.size
