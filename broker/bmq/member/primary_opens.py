@@ -67,7 +67,7 @@ class PrimaryOpens:
         name, domain = node.named(parameters)
         if not self._queues.serves(name) or isinstance(node.queues.get(name), RelayQueue):
             message = f"this node is not the active primary of '{name}'"
-            raise Refusal(StatusCategory.NOT_READY, message, ClusterError.NOT_PRIMARY)
+            raise Refusal(StatusCategory.REFUSED, message, ClusterError.NOT_PRIMARY)
         # The messages of broadcasts are in no store: their pushes have payloads.
         if parameters.flags & QueueFlag.READ and domain.config.mode is not Mode.BROADCAST:
             partition_id = self._queues.partition_of(name)
