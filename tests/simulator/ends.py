@@ -42,14 +42,21 @@ class NodeEnd:
         self.link: Link | None = None
         self._node = node
         self._held = b""
+        self._handles = True  # the session had not ended before the bytes of this step
         self._oddity = host.make_oddity()
         self._echo = host.make_echo()
         self._malformer = host.make_malformer()
 
     def arrived(self, data: bytes, taken: Taken | None) -> None:
-        self.host.step(lambda: self._receive(data), taken)
+        self.host.step(lambda: self._receive(data), taken and (lambda: self._note(taken)))
+
+    def _note(self, taken: Taken) -> None:
+        """Call `taken`, unless the session had ended when the bytes came: nobody has handled them then."""
+        if self._handles:
+            taken()
 
     def _receive(self, data: bytes) -> None:
+        self._handles = not self.session.finished
         buffer = bytearray(self._held + data)
         try:
             used = self.session.receive(memoryview(buffer))

@@ -27,3 +27,20 @@ def test_a_connection_to_a_process_that_has_died_since_is_reset() -> None:
     assert dialing.member.links.is_up(1)
     assert dialed.member.links.is_up(0)
     assert [end.session.host for end in dialed.ends.values()] == [dialed.node]
+
+
+def test_what_comes_for_a_session_that_has_ended_is_taken_by_nobody() -> None:
+    """A consumer's confirm may wait at a node that gets no time, and that ends the session before it reads."""
+    with quiet(None):
+        world = ClusterWorld(1, nodes=2, features=frozenset())
+        for host in world.hosts:
+            host.start()
+        world.run_until(PAUSE_US)
+        (host, _) = world.hosts
+        session, end = next(iter(host.ends.items()))
+        assert host.node is not None
+        taken: list[str] = []
+        end.arrived(b"", lambda: taken.append("before"))
+        host.node.disconnect(session, "no answer")
+        end.arrived(b"", lambda: taken.append("after"))
+    assert taken == ["before"]
