@@ -198,7 +198,7 @@ def test_what_waits_is_refused_when_the_partition_has_another_primary() -> None:
 
 
 def test_an_open_at_a_node_that_is_not_the_primary_is_refused_as_by_the_reference() -> None:
-    """Those of the reference ask again after no other category than this."""
+    """A member of the reference asks again after no other category than this."""
     node = foreign()
     node.heal()
     node.primary.member.metadata.on_primary(0, None, 0)
