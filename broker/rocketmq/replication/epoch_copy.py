@@ -39,7 +39,10 @@ _NO_EPOCH: Final = EpochEntry(-1, 0)
 
 
 class EpochCopy:
-    """The copy that one slave makes; see `connection.ReplicationEnd`. `broker_id` is -1 before it is known."""
+    """The copy that one slave makes; see `connection.ReplicationEnd`. `broker_id` is -1 before it is known.
+
+    `reach` tells how much of the log it may have.
+    """
 
     def __init__(
         self,
@@ -50,7 +53,9 @@ class EpochCopy:
         session: ReplicationSession,
         now_ms: Callable[[], int],
         ended: Callable[[EpochCopy], None],
+        reach: Callable[[], int],
     ) -> None:
+        self._reach = reach
         self.session = session
         self.broker_id = self.acknowledged = self.next_offset = -1
         self.state = CopyState.WAITING
@@ -62,7 +67,7 @@ class EpochCopy:
         self._ended = ended
         self._from_last_file = self._owes_greeting = self._owes_heartbeat = False
         self._told_confirmed = -1
-        # The end of the log at the last sending, and its time.
+        # Up to where the slave might have the log at the last sending, and its time.
         self._sent_end, self._sent_ms = -1, now_ms()
 
     def _enter(self, event: CopyEvent) -> None:
@@ -128,7 +133,7 @@ class EpochCopy:
         self._in_sync.acknowledged(self.broker_id, self, offset)
 
     def _note_caught_up(self) -> None:
-        if self.acknowledged == self._log.end:
+        if self.acknowledged >= self._reach():
             self._in_sync.caught_up(self.broker_id, self, self._now_ms())
 
     def output(self) -> bytearray:
@@ -141,21 +146,22 @@ class EpochCopy:
         if self.state is not CopyState.COPYING:
             return data
         is_empty = True
-        while len(data) < STEP_BYTES and self.next_offset < self._log.end:
+        end = self._reach()
+        while len(data) < STEP_BYTES and self.next_offset < end:
             if self.next_offset < self._log.begin:
                 self.session.give_up(f"offset {self.next_offset}, which it needs next, has been deleted here")
                 return bytearray()
-            self._put_piece(data)
+            self._put_piece(data, end)
             is_empty = False
         if is_empty and (self._owes_heartbeat or self._in_sync.confirmed != self._told_confirmed):
             data += self._head(0)
         self._owes_heartbeat = False
         return data
 
-    def _put_piece(self, data: bytearray) -> None:
+    def _put_piece(self, data: bytearray, end: int) -> None:
         file, place = self._log.files.place(self.next_offset)
         entry = epoch_of(self._epochs.entries, self.next_offset)
-        bound = self._log.end
+        bound = end
         behind = None if entry is None else epoch_end(self._epochs.entries, entry.epoch)
         if behind is not None:
             bound = min(bound, behind)
@@ -163,7 +169,7 @@ class EpochCopy:
         data += self._head(size)
         data += file.buffer[place : place + size]
         self.next_offset += size
-        self._sent_end, self._sent_ms = self._log.end, self._now_ms()
+        self._sent_end, self._sent_ms = end, self._now_ms()
 
     def _head(self, size: int) -> bytes:
         entries = self._epochs.entries
@@ -175,10 +181,12 @@ class EpochCopy:
         )
 
     def has_output(self) -> bool:
-        """Return whether the slave lacks anything that it was not sent."""
+        """Return whether the slave lacks anything that it may have, and was not sent."""
         if self.state is not CopyState.COPYING:
             return self._owes_greeting
-        return self.next_offset < self._log.end or self._in_sync.confirmed != self._told_confirmed
+        if self._in_sync.confirmed != self._told_confirmed:
+            return True
+        return self.next_offset < self._log.end and self.next_offset < self._reach()
 
     def ended(self, session: ReplicationSession, reason: str) -> None:
         """Forget the slave."""
@@ -198,7 +206,10 @@ class EpochCopy:
 
 
 class EpochCopies:
-    """All slaves of a master with epochs."""
+    """All slaves of a master with epochs.
+
+    `reach` tells up to where slaves may have the log, as `copies.Copies` has it.
+    """
 
     def __init__(
         self,
@@ -207,27 +218,36 @@ class EpochCopies:
         in_sync: InSyncSet,
         options: ReplicationOptions,
         now_ms: Callable[[], int],
+        reach: Callable[[], int],
     ) -> None:
+        self._reach = reach
         self._log = commit_log
         self._epochs = epochs
         self._in_sync = in_sync
         self._options = options
         self._now_ms = now_ms
         self._copies: list[EpochCopy] = []
-        self._told = (commit_log.end, in_sync.confirmed)
+        self._told = (0, in_sync.confirmed)
 
     def add(self, session: ReplicationSession) -> EpochCopy:
         """Make the copy of a slave that has connected."""
         copy = EpochCopy(
-            self._log, self._epochs, self._in_sync, self._options, session, self._now_ms, self._copies.remove
+            self._log,
+            self._epochs,
+            self._in_sync,
+            self._options,
+            session,
+            self._now_ms,
+            self._copies.remove,
+            self._reach,
         )
         self._copies.append(copy)
         return copy
 
     def end_step(self) -> None:
-        """Send what the step has added to the log, and what is confirmed since."""
+        """Send what the step has added to the log, or taken to the disk, and what is confirmed since."""
         self._in_sync.advance()
-        told = (self._log.end, self._in_sync.confirmed)
+        told = (self._reach(), self._in_sync.confirmed)
         if told != self._told:
             self._told = told
             for copy in self._copies:

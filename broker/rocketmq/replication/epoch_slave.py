@@ -47,7 +47,10 @@ class SlaveListener(NamedTuple):
 
 
 class EpochSlaveStream:
-    """One connection; see `connection.ReplicationEnd`."""
+    """One connection; see `connection.ReplicationEnd`.
+
+    `reach` tells up to where the log may be reported, as `copies.Copies` has it.
+    """
 
     def __init__(
         self,
@@ -58,7 +61,9 @@ class EpochSlaveStream:
         session: ReplicationSession,
         listener: SlaveListener,
         ended: Callable[[EpochSlaveStream, str], None],
+        reach: Callable[[], int],
     ) -> None:
+        self._reach = reach
         self.session = session
         self.reported = -1
         # The master's epochs, once it has told them.
@@ -84,9 +89,15 @@ class EpochSlaveStream:
                 raise FormatError("EpochTransfer", 0, "the master has not told its epochs")
             else:
                 self._take_piece(self.master_epochs, said.head, said.body)
-        if self._owes_report or (self.master_epochs is not None and self._store.log.end > self.reported):
-            self.session.send()
+        self.end_step()
         return at
+
+    def end_step(self) -> None:
+        """Report what was not reported yet, as far as that may be."""
+        if self.master_epochs is None:
+            return
+        if self._owes_report or (self._store.log.end > self.reported and self._reach() > self.reported):
+            self.session.send()
 
     def _align(self, theirs: list[EpochEntry], their_end: int) -> None:
         """Cut the log and its epochs where they part from the master's."""
@@ -133,14 +144,20 @@ class EpochSlaveStream:
             raise FormatError("EpochFile", 0, f"it cannot be written: {error.strerror}") from None
 
     def output(self) -> bytearray:
-        """Return the introduction, or a report if there is anything to report."""
+        """Return the introduction, or a report if there is anything to report.
+
+        The first report is of the whole log: the rest follows it.
+        """
         if self._owes_handshake:
             self._owes_handshake = False
             from_last = int(self._options.from_last_file)
             return bytearray(SLAVE_HANDSHAKE.pack(SlaveHandshake(HaState.HANDSHAKE, from_last, 0, self._broker_id)))
-        end = self._store.log.end
-        if self.master_epochs is None or (end <= self.reported and not self._owes_report):
+        if self.master_epochs is None:
             return bytearray()
+        end = self._reach()
+        if (end < self._store.log.end and self.reported < 0) or (end <= self.reported and not self._owes_report):
+            return bytearray()
+        end = max(end, self.reported)
         self.reported, self._owes_report = end, False
         return bytearray(EPOCH_REPORT.pack(EpochReport(HaState.TRANSFER, end)))
 

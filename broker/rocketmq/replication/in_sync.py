@@ -13,7 +13,6 @@ from typing import Final
 
 from broker.rocketmq.replication.epochs import EpochBook
 from broker.rocketmq.replication.options import ReplicationOptions
-from broker.rocketmq.store.commit_log import CommitLog
 
 __all__ = ["CHECK_MS", "InSyncSet", "SlaveProgress", "confirmed_by", "members_wanted"]
 
@@ -70,13 +69,14 @@ class InSyncSet:
     """The set of one master in one epoch.
 
     `propose` asks the controller for another set, from where `appoint` or `refuse` is called, later. `moved` is called
-    when more is confirmed. `now_ms` is a clock that never goes back.
+    when more is confirmed. `reach` tells how much of the log this broker counts as having: where senders wait for the
+    disk, what is there. `now_ms` is a clock that never goes back.
     """
 
     def __init__(
         self,
         own_id: int,
-        commit_log: CommitLog,
+        reach: Callable[[], int],
         epochs: EpochBook,
         options: ReplicationOptions,
         propose: Callable[[frozenset[int], int], None],
@@ -90,7 +90,7 @@ class InSyncSet:
         self._proposed: frozenset[int] | None = None
         self._owners: dict[int, object] = {}
         self._own_id = own_id
-        self._log = commit_log
+        self._reach = reach
         self._epochs = epochs
         self._options = options
         self._propose = propose
@@ -151,7 +151,7 @@ class InSyncSet:
 
     def advance(self) -> None:
         """Confirm what everyone who counts has."""
-        confirmed = confirmed_by(self._own_id, self.counted, self.slaves, self._log.end, self.confirmed)
+        confirmed = confirmed_by(self._own_id, self.counted, self.slaves, self._reach(), self.confirmed)
         if confirmed != self.confirmed:
             self.confirmed = confirmed
             self._moved()

@@ -57,6 +57,8 @@ class Broker:
     dirty: set[ReplicationSession] = field(default_factory=set)
     confirmed: int = -1
     cuts: list[int] = field(default_factory=list)
+    # How much of the log is on the disk; None where nobody waits for that.
+    on_disk: int | None = None
     in_sync: InSyncSet = field(init=False)
     copies: EpochCopies = field(init=False)
 
@@ -64,10 +66,13 @@ class Broker:
         self.epochs.replace(begin_epoch(self.epochs.entries, epoch, self.store.log.end))
         self.serve(*members)
 
+    def reach(self) -> int:
+        return self.store.log.end if self.on_disk is None else self.on_disk
+
     def serve(self, *members: int) -> None:
         self.in_sync = InSyncSet(
             self.broker_id,
-            self.store.log,
+            self.reach,
             self.epochs,
             self.options,
             lambda *proposal: self.proposals.append(proposal),
@@ -75,7 +80,9 @@ class Broker:
             lambda: self.clock.ms,
         )
         self.in_sync.appoint(frozenset(members or {self.broker_id}), 1)
-        self.copies = EpochCopies(self.store.log, self.epochs, self.in_sync, self.options, lambda: self.clock.ms)
+        self.copies = EpochCopies(
+            self.store.log, self.epochs, self.in_sync, self.options, lambda: self.clock.ms, self.reach
+        )
 
     def put(self, *numbers: int) -> None:
         for number in numbers:
@@ -109,6 +116,7 @@ class Broker:
                     lambda *arrived: None, lambda offset: setattr(self, "confirmed", offset), self.cuts.append
                 ),
                 lambda stream, reason: None,
+                self.reach,
             )
             made.append(stream)
             return stream
@@ -398,3 +406,69 @@ def test_set_of_an_older_epoch_is_ignored() -> None:
     master.in_sync.appoint(frozenset({1, 2}), 5)
     master.in_sync.appoint(frozenset({1}), 4)
     assert (master.in_sync.members, master.in_sync.epoch) == (frozenset({1, 2}), 5)
+
+
+# -- where senders wait for the disk
+
+
+def test_slave_gets_and_confirms_nothing_that_is_not_on_the_masters_disk() -> None:
+    master, slave = group()
+    master.lead(1)
+    master.put(*range(5))
+    master.on_disk = on_disk = master.store.log.end
+    here, there = join(master, slave)
+    master.put(*range(5, 8))
+    assert not here.take_output()
+    assert slave.store.log.end == master.in_sync.confirmed == on_disk
+    master.on_disk = master.store.log.end
+    master.copies.end_step()
+    pump(here, there)
+    assert slave.store.log.end == master.in_sync.confirmed == master.store.log.end
+
+
+def test_slave_reports_only_what_is_on_its_disk() -> None:
+    master, slave = group()
+    slave.on_disk = 0
+    master.lead(1)
+    master.put(*range(5))
+    here, _ = master.accept()
+    there, stream = slave.follow()
+    pump(here, there)
+    assert slave.store.log.end == master.store.log.end
+    assert master.in_sync.slaves[2].acknowledged == 0
+    slave.on_disk = slave.store.log.end
+    stream.end_step()
+    pump(here, there)
+    assert master.in_sync.slaves[2].acknowledged == master.store.log.end
+
+
+def test_slave_reports_its_log_first_when_all_of_it_is_on_its_disk() -> None:
+    master, slave = group()
+    write(master, [(1, 5)], 2)
+    join(master, slave)
+    write(master, [(2, 3)], 2)
+    slave.on_disk = 0
+    here, _ = master.accept()
+    there, stream = slave.follow()
+    pump(here, there)
+    assert 2 in master.in_sync.slaves
+    assert master.in_sync.slaves[2].acknowledged == -1
+    slave.on_disk = None
+    stream.end_step()
+    pump(here, there)
+    assert log_bytes(slave.store) == log_bytes(master.store)
+
+
+def test_slave_is_not_behind_while_the_masters_disk_is() -> None:
+    master, slave = group()
+    master.lead(1)
+    master.put(1)
+    join(master, slave)
+    master.in_sync.appoint(frozenset({1, 2}), 2)
+    master.on_disk = master.store.log.end
+    master.proposals.clear()
+    for number in range(10):
+        master.put(2 + number)
+        master.clock.ms += CHECK_MS
+        master.copies.tick()
+    assert master.proposals == []
