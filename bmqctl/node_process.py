@@ -295,7 +295,10 @@ class ProxyProcess(NodeProcess):
 
 
 class RocketProcess(NodeProcess):
-    """`bmqctl start rocketmq`: a nameserver on `nameserver_port`, a broker on `port`. Otherwise like a node."""
+    """`bmqctl start rocketmq`: a nameserver on `nameserver_port`, a broker on `port`, gRPC on `grpc_port`.
+
+    With 0 for that, gRPC is not served. Otherwise like a node.
+    """
 
     def __init__(
         self,
@@ -304,6 +307,7 @@ class RocketProcess(NodeProcess):
         config_file: Path | None = None,
         port: int | None = None,
         nameserver_port: int | None = None,
+        grpc_port: int | None = None,
         timeout_s: float = 30.0,
         command: Sequence[str] = COMMAND,
         options: Sequence[str] = (),
@@ -311,11 +315,17 @@ class RocketProcess(NodeProcess):
         super().__init__(data_dir, port=port, timeout_s=timeout_s, command=command, options=options)
         self.config_file = config_file
         self.nameserver_port = free_port() if nameserver_port is None else nameserver_port
+        self.grpc_port = free_port() if grpc_port is None else grpc_port
 
     @property
     def nameserver(self) -> str:
         """The nameserver's address for clients, HOST:PORT."""
         return f"{HOST}:{self.nameserver_port}"
+
+    @property
+    def endpoint(self) -> str:
+        """The address for clients that speak gRPC, HOST:PORT."""
+        return f"{HOST}:{self.grpc_port}"
 
     @property
     def log(self) -> str:
@@ -325,6 +335,7 @@ class RocketProcess(NodeProcess):
     def _words(self) -> list[str]:
         given = [] if self.config_file is None else ["--config", str(self.config_file)]
         ports = ["--port", str(self.port), "--nameserver-port", str(self.nameserver_port)]
+        ports += ["--grpc-port", str(self.grpc_port)] if self.grpc_port else ["--no-grpc"]
         return ["start", "rocketmq", *given, *ports, "--store", str(self.data_dir), "--log-level", "info"]
 
 

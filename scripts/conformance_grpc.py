@@ -17,7 +17,7 @@ from typing import Final, NamedTuple
 import trio
 import trustme
 
-from bmqctl.node_process import HOST, free_port
+from bmqctl.node_process import HOST
 from bmqctl.rocketmq_client.client import Client
 from formats.rocketmq.client_bodies import GROUP_CONFIG, GroupConfig
 from formats.rocketmq.codes import RequestCode, ResponseCode
@@ -111,16 +111,16 @@ _BUILDERS: Final[Mapping[str, Callable[[Path], list[str]]]] = {
 # -- judging
 
 
-def prepare(folder: Path) -> tuple[str, Path, str]:
-    """Choose a node's endpoint, and make its certificate; the endpoint, who vouches for it, and the configuration."""
-    authority, port = trustme.CA(), free_port()
+def prepare(folder: Path) -> tuple[Path, str]:
+    """Make a node's certificate; who vouches for it, and the configuration."""
+    authority = trustme.CA()
     certificate = authority.issue_cert(HOST)
     vouching, chain, key = folder / "authority.pem", folder / "chain.pem", folder / "key.pem"
     authority.cert_pem.write_to_path(str(vouching))
     chain.write_bytes(b"".join(each.bytes() for each in certificate.cert_chain_pems))
     key.write_bytes(certificate.private_key_pem.bytes())
-    config = f"{conformance_rocketmq.CONFIG}grpcServerPort={port}\ntlsCertPath={chain}\ntlsKeyPath={key}\n"
-    return f"{HOST}:{port}", vouching, config
+    config = f"{conformance_rocketmq.CONFIG}tlsCertPath={chain}\ntlsKeyPath={key}\n"
+    return vouching, config
 
 
 def judge(program: Program, place: Place, cases: Sequence[str], log: Path, timeout_s: float) -> Outcomes:

@@ -342,12 +342,12 @@ def _run_grpc(language: str, home: Path, options: argparse.Namespace) -> int:
         try:
             program = conformance_grpc.build(language, home / f"rocketmq-grpc-{language}")
             if options.nameserver is None:
-                endpoint, authority, properties = conformance_grpc.prepare(Path(folder))
+                authority, properties = conformance_grpc.prepare(Path(folder))
                 config = Path(folder) / "broker.conf"
                 config.write_text(properties)
                 command = [str(options.bmqctl.absolute())]
                 node = stack.enter_context(RocketProcess(Path(folder) / "store", config_file=config, command=command))
-                place = conformance_grpc.Place(node.nameserver, endpoint, authority)
+                place = conformance_grpc.Place(node.nameserver, node.endpoint, authority)
             else:
                 place = conformance_grpc.Place(options.nameserver, options.endpoint)
             found, reasons = conformance_grpc.judge(program, place, cases, log, CASE_TIMEOUT_S)

@@ -66,11 +66,12 @@ def rocketmq(
         typer.Option(
             min=1,
             max=65535,
-            help="Port for clients that speak gRPC, as those of RocketMQ 5 do; the original's is 8081. Without it "
-            "there is none (grpcServerPort).",
+            help="Port for clients that speak gRPC, as those of RocketMQ 5 do; by default 8081, unless another "
+            "program has that one, and none for a slave (grpcServerPort).",
             show_default=False,
         ),
     ] = None,
+    no_grpc: Annotated[bool, typer.Option("--no-grpc", help="Do not serve gRPC (grpcServerPort=0).")] = False,
     address: Annotated[
         str | None,
         typer.Option(
@@ -115,8 +116,8 @@ def rocketmq(
 ) -> None:
     """Start a RocketMQ nameserver and broker in one process, and run them until SIGINT or SIGTERM.
 
-    Clients of Apache RocketMQ that use its remoting protocol connect to the nameserver. The store has the file formats
-    of Apache RocketMQ: its broker can open it, and vice versa.
+    Clients of Apache RocketMQ that use its remoting protocol connect to the nameserver, those of RocketMQ 5 to the port
+    for gRPC. The store has the file formats of Apache RocketMQ: its broker can open it, and vice versa.
 
     Exits with 2 and one line on stderr if the configuration cannot be used, with 1 if the store is damaged.
 
@@ -126,12 +127,15 @@ def rocketmq(
 
         bmqctl start rocketmq --store /var/lib/rocketmq --host 0.0.0.0 --address 10.0.0.5 --flush sync
 
-        bmqctl start rocketmq --grpc-port 8081
+        bmqctl start rocketmq --grpc-port 9081
 
         bmqctl start rocketmq --config broker.conf --nameserver ns1:9876 --nameserver ns2:9876
 
         bmqctl start rocketmq --role slave --broker-id 1 --nameserver 10.0.0.5:9876 --store /var/lib/rocketmq-copy
     """
+    if no_grpc and grpc_port is not None:
+        typer.echo("bmqctl: --grpc-port and --no-grpc contradict each other; leave one out", err=True)
+        raise typer.Exit(EXIT_CONFIG)
     try:
         config = RocketConfig() if config_file is None else load_rocketmq_config(config_file)
         config = config.changed(
@@ -139,7 +143,7 @@ def rocketmq(
             bind_address=host,
             port=port,
             nameserver_port=nameserver_port,
-            grpc_port=grpc_port,
+            grpc_port=0 if no_grpc else grpc_port,
             told_address=address,
             nameservers=tuple(nameserver) if nameserver else None,
             flush_sync=None if flush is None else flush is FlushType.SYNC,

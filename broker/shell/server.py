@@ -68,8 +68,8 @@ LINGER_S = 0.001
 
 
 _REMEDIES = {
-    errno.EADDRINUSE: "stop the program that uses it, or choose another --port",
-    errno.EACCES: "choose a --port above 1023, or permit this program to use that one",
+    errno.EADDRINUSE: "stop the program that uses it, or choose another {option}",
+    errno.EACCES: "choose a {option} above 1023, or permit this program to use that one",
 }
 
 
@@ -77,8 +77,11 @@ class ListenError(OSError):
     """An address that cannot be listened on; the text has the address, the reason and the remedy."""
 
 
-def listen(host: str, port: int) -> socket.socket:
-    """Make a listening socket. Raises `ListenError` if the address is taken or not this machine's."""
+def listen(host: str, port: int, option: str = "--port") -> socket.socket:
+    """Make a listening socket. Raises `ListenError` if the address is taken or not this machine's.
+
+    The error names `option`, by which another port is chosen.
+    """
     try:
         (family, kind, proto, _, address), *_ = socket.getaddrinfo(
             host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE
@@ -92,7 +95,7 @@ def listen(host: str, port: int) -> socket.socket:
         sock.listen(BACKLOG)
     except OSError as error:
         sock.close()
-        remedy = _REMEDIES.get(error.errno or 0, "give --host an address of this machine")
+        remedy = _REMEDIES.get(error.errno or 0, "give --host an address of this machine").format(option=option)
         raise ListenError(f"{host}:{port}: {error.strerror}; {remedy}") from None
     sock.setblocking(False)
     return sock

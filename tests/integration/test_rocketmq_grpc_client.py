@@ -13,7 +13,7 @@ from pathlib import Path
 
 import pytest
 
-from bmqctl.node_process import HOST, RocketProcess, free_port
+from bmqctl.node_process import RocketProcess
 from scripts.client_environment import CannotInstall, client_python
 from tests.integration.grpc_topics import make_topics
 
@@ -31,24 +31,17 @@ def python() -> Path:
 
 
 @pytest.fixture
-def grpc_port() -> int:
-    return free_port()
-
-
-@pytest.fixture
-def node(tmp_path: Path, grpc_port: int) -> Iterator[RocketProcess]:
-    config = tmp_path / "broker.conf"
-    config.write_text(f"grpcServerPort={grpc_port}\n")
-    with RocketProcess(tmp_path / "store", config_file=config) as process:
+def node(tmp_path: Path) -> Iterator[RocketProcess]:
+    with RocketProcess(tmp_path / "store") as process:
         make_topics(process.port)
         yield process
 
 
 @pytest.mark.slow
 @pytest.mark.timeout(300)
-def test_python_client_sends_and_consumes(node: RocketProcess, grpc_port: int, python: Path, tmp_path: Path) -> None:
+def test_python_client_sends_and_consumes(node: RocketProcess, python: Path, tmp_path: Path) -> None:
     done = subprocess.run(
-        [str(python), str(PROGRAM), f"{HOST}:{grpc_port}"],
+        [str(python), str(PROGRAM), node.endpoint],
         stdin=subprocess.DEVNULL,
         capture_output=True,
         text=True,

@@ -14,7 +14,7 @@ from h2 import events
 from h2.config import H2Configuration
 from h2.connection import H2Connection
 
-from bmqctl.node_process import HOST, NodeFailed, RocketProcess, free_port
+from bmqctl.node_process import HOST, NodeFailed, RocketProcess
 from broker.rocketmq.grpc.wire import frame_message
 from formats.rocketmq.grpc.codes import Code
 from formats.rocketmq.grpc.messages import decode, make
@@ -29,18 +29,13 @@ def authority() -> trustme.CA:
 
 
 @pytest.fixture
-def grpc_port() -> int:
-    return free_port()
-
-
-@pytest.fixture
-def node(tmp_path: Path, grpc_port: int, authority: trustme.CA) -> Iterator[RocketProcess]:
+def node(tmp_path: Path, authority: trustme.CA) -> Iterator[RocketProcess]:
     certificate = authority.issue_cert(HOST)
     chain, key = tmp_path / "chain.pem", tmp_path / "key.pem"
     chain.write_bytes(b"".join(each.bytes() for each in certificate.cert_chain_pems))
     key.write_bytes(certificate.private_key_pem.bytes())
     config = tmp_path / "broker.conf"
-    config.write_text(f"grpcServerPort={grpc_port}\ntlsCertPath={chain}\ntlsKeyPath={key}\n")
+    config.write_text(f"tlsCertPath={chain}\ntlsKeyPath={key}\n")
     with RocketProcess(tmp_path / "store", config_file=config) as process:
         make_topics(process.port)
         yield process
@@ -84,27 +79,27 @@ def ask_route(sock: socket.socket) -> int:
                 return int(decode("QueryRouteResponse", data[5:]).status.code)
 
 
-def test_one_port_takes_plain_connections_and_tls(node: RocketProcess, grpc_port: int, authority: trustme.CA) -> None:
+def test_one_port_takes_plain_connections_and_tls(node: RocketProcess, authority: trustme.CA) -> None:
     for trusted in (None, authority, None, authority):
-        with connect(grpc_port, trusted) as sock:
+        with connect(node.grpc_port, trusted) as sock:
             assert ask_route(sock) == Code.OK
 
 
-def test_what_is_neither_is_closed_and_says_why(node: RocketProcess, grpc_port: int) -> None:
+def test_what_is_neither_is_closed_and_says_why(node: RocketProcess) -> None:
     for data in (b"GET / HTTP/1.1\r\n\r\n" * 3, b"\x16garbage" * 9):
-        with socket.create_connection((HOST, grpc_port), TIMEOUT_S) as sock:
+        with socket.create_connection((HOST, node.grpc_port), TIMEOUT_S) as sock:
             sock.sendall(data)
             with suppress(ConnectionResetError):
                 while sock.recv(65_536):
                     pass
     assert "no HTTP/2" in node.log
-    with connect(grpc_port, None) as sock:
+    with connect(node.grpc_port, None) as sock:
         assert ask_route(sock) == Code.OK
     assert "fault of this broker" not in node.output
 
 
-def test_a_node_that_stops_says_farewell(node: RocketProcess, grpc_port: int) -> None:
-    with connect(grpc_port, None) as sock:
+def test_a_node_that_stops_says_farewell(node: RocketProcess) -> None:
+    with connect(node.grpc_port, None) as sock:
         assert ask_route(sock) == Code.OK
         node.stop()
         rest = b""
@@ -116,7 +111,7 @@ def test_a_node_that_stops_says_farewell(node: RocketProcess, grpc_port: int) ->
 
 def test_a_certificate_without_its_key_is_refused(tmp_path: Path) -> None:
     config = tmp_path / "broker.conf"
-    config.write_text(f"grpcServerPort={free_port()}\ntlsCertPath={tmp_path / 'none.pem'}\n")
+    config.write_text(f"tlsCertPath={tmp_path / 'none.pem'}\n")
     process = RocketProcess(tmp_path / "store", config_file=config)
     with pytest.raises(NodeFailed, match="tlsKeyPath"):
         process.start()

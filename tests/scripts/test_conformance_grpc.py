@@ -93,11 +93,10 @@ def test_a_client_is_told_its_endpoint_and_whom_to_trust(
 
 
 def test_a_node_has_a_certificate(tmp_path: Path) -> None:
-    endpoint, authority, properties = prepare(tmp_path)
+    authority, properties = prepare(tmp_path)
     context = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)
     context.load_cert_chain(tmp_path / "chain.pem", tmp_path / "key.pem")
     assert ssl.create_default_context(cafile=authority).get_ca_certs()
-    assert f"grpcServerPort={endpoint.rpartition(':')[2]}\n" in properties
     assert f"tlsCertPath={tmp_path / 'chain.pem'}\n" in properties
 
 

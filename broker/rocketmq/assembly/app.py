@@ -35,7 +35,7 @@ from broker.rocketmq.assembly.config import (
     load_rocketmq_config,
 )
 from broker.rocketmq.assembly.group import Group, place_of, replication_ports
-from broker.rocketmq.assembly.grpc import grpc_connects, grpc_ports, grpc_tls
+from broker.rocketmq.assembly.grpc import grpc_connect, grpc_tls, listen_for_grpc
 from broker.rocketmq.core.broker import Broker, State, World
 from broker.rocketmq.core.delays import make_due_time
 from broker.rocketmq.core.groups import Groups
@@ -138,13 +138,18 @@ def _run(config: RocketConfig, log_level: str) -> None:
     # First the sockets: a second node must not touch the files of the first.
     with ExitStack() as stack:
         sockets = []
-        for port in (config.nameserver_port, config.port, *replication_ports(config), *grpc_ports(config)):
-            sockets.append(listen(config.bind_address, port))
+        for port, option in _ports(config):
+            sockets.append(listen(config.bind_address, port, option))
             stack.callback(sockets[-1].close)
+        grpc_socket, without_grpc = listen_for_grpc(config)
+        if grpc_socket is not None:
+            stack.callback(grpc_socket.close)
         stack.callback(StoreLock(config.store).release)
         start_logging(_Logging(log_level, str(config.store / "bmqctl.log")), config.store)
         if config.unused:
             log.warning("unsupported properties ignored: %s", ", ".join(config.unused))
+        if without_grpc:
+            log.warning("gRPC is not served: %s", without_grpc)
         gc.disable()
         files_max = mapped_files_max(limit, CONNECTIONS_MAX, mappings_max())
         sizes = config.store_options._replace(queue_files_max=files_max)
@@ -162,10 +167,10 @@ def _run(config: RocketConfig, log_level: str) -> None:
         group = Group(config, store, node, deferred.dial, seal, _wall_ms, gate)
         broker = _make_broker(config, kept, node, nameserver, group)
         connects = [node.connect_to(nameserver), node.connect_to(broker, gate), *group.connects(broker)]
-        connects += grpc_connects(config, kept.state, node, broker, gate, _wall_ms)
         listeners = [Listener(sock, connect=connect) for sock, connect in zip(sockets, connects, strict=True)]
-        if tls is not None and config.grpc_port is not None:
-            listeners[-1] = listeners[-1]._replace(tls=tls, takes_plain=True)
+        if grpc_socket is not None:
+            connect = grpc_connect(kept.state, node, broker, gate, _wall_ms)
+            listeners.append(Listener(grpc_socket, tls, connect, takes_plain=tls is not None))
         in_use = descriptors_in_use() + DESCRIPTORS_PER_FILE * max(0, files_max - store.queue_files.number)
         # Fewer where descriptors are short: no setting of a user's that could not be kept.
         most = min(CONNECTIONS_MAX, connections_max(0, limit, in_use, 1, len(config.nameservers) + 2))
@@ -176,9 +181,15 @@ def _run(config: RocketConfig, log_level: str) -> None:
         freeze_collector()
         _flush_now_and_then(config, node, server, store)
         broker.start()
-        trio.run(server.run, partial(_announce, config, store))
+        trio.run(server.run, partial(_announce, config, store, serves_grpc=grpc_socket is not None))
         broker.close()
         store.close()
+
+
+def _ports(config: RocketConfig) -> list[tuple[int, str]]:
+    """The ports for clients that speak the remoting protocol, with the options that choose them."""
+    ports = [(config.nameserver_port, "--nameserver-port"), (config.port, "--port")]
+    return ports + list(zip(replication_ports(config), ("--ha-port", "--port"), strict=False))
 
 
 class _Kept:
@@ -381,9 +392,9 @@ def _flush_now_and_then(config: RocketConfig, node: Node, server: Server, store:
     again()
 
 
-def _announce(config: RocketConfig, store: MessageStore) -> None:
+def _announce(config: RocketConfig, store: MessageStore, *, serves_grpc: bool) -> None:
     messages = sum(queue.end - queue.begin for queue in store.queues.values())
-    grpc = "".join(f", {config.bind_address}:{port} (gRPC)" for port in grpc_ports(config))
+    grpc = f", {config.bind_address}:{config.grpc_listen_port} (gRPC)" if serves_grpc else ""
     log.info("ready: nameserver on port %d, broker on port %d", config.nameserver_port, config.port)
     print(
         f"bmqctl: rocketmq ready on {config.bind_address}:{config.nameserver_port} (nameserver), "

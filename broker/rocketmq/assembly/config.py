@@ -34,6 +34,7 @@ __all__ = [
 ]
 
 TRACE_TOPIC: Final = "RMQ_SYS_TRACE_TOPIC"
+GRPC_PORT: Final = 8081
 
 
 class PropertyError(Exception):
@@ -43,6 +44,8 @@ class PropertyError(Exception):
 @dataclass(frozen=True)
 class RocketConfig:
     """A node: where it listens, what it tells of itself, and its store. `nameservers` are those elsewhere.
+
+    `grpc_port` is 0 if gRPC is not to be served; None leaves it to the node, which does without if the port is taken.
 
     `first_user` is made if there is none of its name, and so are `inner_credentials`, by which the broker signs what it
     tells nameservers; `plain_accounts` is the file with accounts of ACL 1.0. `unused` are the properties of the file
@@ -93,6 +96,13 @@ class RocketConfig:
             ) from None
         ha_address = "" if self.ha_listen_port is None else str(Host(address, self.ha_listen_port))
         return replace(self.options, address=host, ha_address=ha_address)
+
+    @property
+    def grpc_listen_port(self) -> int | None:
+        """The port for gRPC; None if there is none, as with a slave that is not told otherwise."""
+        if self.grpc_port is None:
+            return None if self.replication.role is Role.SLAVE else GRPC_PORT
+        return self.grpc_port or None
 
     @property
     def ha_listen_port(self) -> int | None:
@@ -208,7 +218,7 @@ _NODE: Final[dict[str, tuple[Callable[[str], Any], str]]] = {
     "storePathRootDir": (Path, "store"),
     "bindAddress": (_text, "bind_address"),
     "listenPort": (_PORT, "port"),
-    "grpcServerPort": (_PORT, "grpc_port"),
+    "grpcServerPort": (_number(0, 65_535), "grpc_port"),
     "tlsCertPath": (Path, "tls_certificate"),
     "tlsKeyPath": (Path, "tls_key"),
     "namesrvAddr": (_addresses, "nameservers"),

@@ -2,22 +2,43 @@
 
 from __future__ import annotations
 
+import logging
+import socket
 import ssl
 from collections.abc import Callable
+from typing import TYPE_CHECKING
 
 from broker.rocketmq.assembly.config import PropertyError, RocketConfig
 from broker.rocketmq.assembly.group import Connect
 from broker.rocketmq.core.broker import Broker, State
 from broker.rocketmq.flush_gate import FlushGate
 from broker.rocketmq.node import Connection, Node
+from broker.shell.server import ListenError, listen
 from broker.shell.tls import tls_error
 
-__all__ = ["grpc_connects", "grpc_ports", "grpc_tls"]
+if TYPE_CHECKING:
+    from broker.rocketmq.grpc.service import GrpcService
+
+__all__ = ["grpc_connect", "grpc_tls", "listen_for_grpc"]
+
+log = logging.getLogger("broker.rocketmq")
 
 
-def grpc_ports(config: RocketConfig) -> list[int]:
-    """Return the port for gRPC, if there is to be one."""
-    return [] if config.grpc_port is None else [config.grpc_port]
+def listen_for_grpc(config: RocketConfig) -> tuple[socket.socket | None, str]:
+    """Listen on the port for gRPC, if there is to be one; why there is none although there was to be one.
+
+    Raises `ListenError` if the port was asked for. Where nobody has asked, as with several nodes on one host, another
+    program's having it is no reason not to serve the other clients.
+    """
+    port = config.grpc_listen_port
+    if port is None:
+        return None, ""
+    try:
+        return listen(config.bind_address, port, "--grpc-port"), ""
+    except ListenError as error:
+        if config.grpc_port is not None:
+            raise
+        return None, f"{error}, or --no-grpc"
 
 
 def grpc_tls(config: RocketConfig) -> ssl.SSLContext | None:
@@ -45,20 +66,27 @@ def _no_password() -> str:
     return ""
 
 
-def grpc_connects(
-    config: RocketConfig, state: State, node: Node, broker: Broker, gate: FlushGate | None, wall_ms: Callable[[], int]
-) -> list[Connect]:
-    """Return what makes the sessions of those who connect to `grpc_ports`."""
-    if config.grpc_port is None:
-        return []
-    # HTTP/2 and Protocol Buffers take time and memory, which nodes without gRPC are to be spared.
-    from broker.rocketmq.grpc.service import GrpcService, Tables
+def grpc_connect(
+    state: State, node: Node, broker: Broker, gate: FlushGate | None, wall_ms: Callable[[], int]
+) -> Connect:
+    """Return what makes the sessions of those who connect to the port for gRPC.
 
-    tables = Tables(state.options, state.topics, state.groups, state.access, state.guard)
-    service = GrpcService(tables, broker, gate, node.faults, wall_ms, lambda: node.now.ms)
-    node.add(service)
+    HTTP/2 and Protocol Buffers take time and memory, which nodes without such clients are spared: the first to connect
+    has the service made.
+    """
+    made: list[GrpcService] = []
+
+    def make() -> GrpcService:
+        from broker.rocketmq.grpc.service import GrpcService, Tables
+
+        tables = Tables(state.options, state.topics, state.groups, state.access, state.guard)
+        service = GrpcService(tables, broker, gate, node.faults, wall_ms, lambda: node.now.ms)
+        node.add(service)
+        made.append(service)
+        return service
 
     def connect(peer: str, certified: Callable[[], frozenset[str]]) -> Connection:
+        service = made[0] if made else make()
         return node.open_other(peer, lambda number, host: service.connect(number, host, node.dirty.add))
 
-    return [connect]
+    return connect
