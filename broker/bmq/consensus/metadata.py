@@ -11,6 +11,7 @@ from __future__ import annotations
 import logging
 from collections import deque
 from collections.abc import Callable, Iterable, Mapping
+from typing import Protocol
 
 from broker.bmq.consensus.cluster_table import FOLLOWING, HEALED, LEADING, TRANSITIONS, Action, Event, State
 from broker.bmq.consensus.exchange import Exchange
@@ -48,15 +49,35 @@ from formats.bmq.disk.numbers import LedgerNumber
 from formats.bmq.wire.event import Frame
 from formats.errors import FormatError
 
-__all__ = ["Metadata", "QueueChange"]
+__all__ = ["Metadata", "MetadataListener", "QueueChange"]
 
 log = logging.getLogger("broker.cluster")
 
 WATCHDOG_MS = 10_000
 
 
+class MetadataListener(Protocol):
+    """The node that the metadata report to, within a step."""
+
+    def on_primary(self, partition_id: int, node_id: int | None, primary_lease_id: int) -> None:
+        """Handle another primary of a partition, None when it is lost, or another lease of it."""
+        ...
+
+    def on_queues(self, change: QueueChange) -> None:
+        """Handle a committed change of queues."""
+        ...
+
+    def on_agreed(self) -> None:
+        """Note that this node has agreed with the leader on the state; its primaries are acted on after this."""
+        ...
+
+    def on_healed(self, leads: bool) -> None:
+        """Note that the metadata are healed; `leads` is True at the leader."""
+        ...
+
+
 class Metadata(StateExchange):
-    """One node's part in the cluster's state. The attributes that begin with `on_` are callbacks."""
+    """One node's part in the cluster's state, whose changes are reported to `listener`."""
 
     def __init__(
         self,
@@ -65,6 +86,7 @@ class Metadata(StateExchange):
         ledger: Ledger,
         now: Now,
         timers: Timers,
+        listener: MetadataListener,
         *,
         quorum: int,
         partition_count: int,
@@ -78,15 +100,7 @@ class Metadata(StateExchange):
         self.term = 0
         self.ledger = ledger
         self.partition_count = partition_count
-        # Called on each change with a partition's primary, None when it is lost, and its lease id.
-        self.on_primary: Callable[[int, int | None, int], None] = lambda partition_id, node_id, lease_id: None
-        self.on_queues: Callable[[QueueChange], None] = lambda change: None
-        # Called when this node has agreed with the leader on the state, before the primaries in it are acted on.
-        self.on_agreed: Callable[[], None] = lambda: None
-        # Called when healed, with True at the leader.
-        self.on_healed: Callable[[bool], None] = lambda leads: None
-        # Called with every committed advisory.
-        self.on_commit: Callable[[LedgerNumber, Advisory], None] = lambda number, advisory: None
+        self._listener = listener
         self._links = links
         self._exchange = Exchange(requests)
         self._now = now
@@ -328,7 +342,7 @@ class Metadata(StateExchange):
         if old is not self.fsm_state:
             log.info("Cluster FSM on Event '%s', transition: State '%s' => State '%s'", *_names(event, old, transition))
             if self.healed:
-                self.on_agreed()
+                self._listener.on_agreed()
         for action in transition.actions:
             self._actions[action](event, cause)
         if old is not self.fsm_state and self.healed:
@@ -339,7 +353,7 @@ class Metadata(StateExchange):
         leads = self.is_active_leader
         self._reassign_lost()
         self._queues.resume(self.leader_id, leads=leads)
-        self.on_healed(leads)
+        self._listener.on_healed(leads)
 
     def _apply_again(self, event: Event, cause: Cause) -> None:
         self._apply(event, cause)
@@ -463,10 +477,9 @@ class Metadata(StateExchange):
     def _committed(self, number: LedgerNumber, advisory: Advisory) -> None:
         """Handle a change of the ledger's state."""
         changed = self._primaries.changed_by(advisory)
-        self.on_commit(number, advisory)
         change = self._known_queues.change(advisory, self.state)
         if change != QueueChange():
-            self.on_queues(change)
+            self._listener.on_queues(change)
         self._apply(Event.CSL_CMT_SUCCESS, Cause(partition_ids=changed))
         self._queues.committed(number, advisory)
 
@@ -483,7 +496,7 @@ class Metadata(StateExchange):
             self._primaries.lose(partition_id)
 
     def _tell_primary(self, partition_id: int, node_id: int | None, lease_id: int) -> None:
-        self.on_primary(partition_id, node_id, lease_id)
+        self._listener.on_primary(partition_id, node_id, lease_id)
 
 
 def _lease_wanted(partition_id: int, lease_id: int) -> PrimaryStatusAdvisory:

@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 
 from broker.bmq.consensus.election import Election, ElectionTimes
-from broker.bmq.consensus.metadata import Metadata
+from broker.bmq.consensus.metadata import Metadata, QueueChange
 from broker.bmq.core.alarms import alarm
 from broker.bmq.core.cluster_errors import ClusterError
 from broker.bmq.core.config import DomainConfig
@@ -27,6 +27,7 @@ from broker.bmq.relay.guests import Guests
 from broker.bmq.relay.last_confirms import LastConfirms
 from broker.bmq.replication.healing_pace import HealingPace
 from broker.bmq.replication.partition import Partition, named
+from broker.bmq.replication.take_over import Restoration
 from broker.bmq.store.recovery import Recovered
 from broker.common.faults import Change
 from formats.bmq.codes import EncodingType, EventType
@@ -118,6 +119,7 @@ class Member:
             node.ledger,
             now,
             timers,
+            self,
             quorum=max(self.majority, config.quorum),
             partition_count=len(node.shards),
             resolve_domain=self._resolve_domain,
@@ -140,16 +142,10 @@ class Member:
             partition_id: self._make_partition(shard, recovered[partition_id])
             for partition_id, shard in node.shards.items()
         }
-        self.queues = ClusterQueues(node, self.links, self.requests, self.metadata, self._read, self._takes_pushes)
+        self.queues = ClusterQueues(node, self.links, self.requests, self.metadata, self)
         self.guests = Guests(node, NodeStatus.STARTING)
         self._last_confirms = LastConfirms(node, self.queues.downstreams)
-        self.queues.is_behind = self._is_behind
-        self.queues.opens.may_lack = lambda peer, place: may_lack(peer, self.partitions[place].healed, self.links)
         self.upkeep = QueueUpkeep(node, self.metadata, self.queues)
-        self.metadata.on_primary = self._on_primary
-        self.metadata.on_agreed = self._on_agreed
-        self._upkeep_healed = self.metadata.on_healed
-        self.metadata.on_healed = self._on_healed
         self.status = NodeStatus.STARTING
         # The others' reported statuses; none for those whose link is down.
         self.statuses: dict[int, NodeStatus] = {}
@@ -175,8 +171,7 @@ class Member:
         return None if domain is None else domain.config
 
     def _make_partition(self, shard: Shard, recovered: Recovered) -> Partition:
-        partition_id = shard.partition_id
-        partition = Partition(
+        return Partition(
             shard,
             recovered,
             self.links,
@@ -185,15 +180,8 @@ class Member:
             self._node.timers,
             self.majority,
             self._pace,
-            outdated=lambda lease_id: self.metadata.lease_outdated(partition_id, lease_id),
+            self,
         )
-        partition.copy.removed = lambda queue_key, guid: self.queues.removed(partition_id, queue_key, guid)
-        partition.describe = lambda node_id: self.describe(node_id)
-        partition.on_restore = lambda: self.queues.restoring(partition_id)
-        partition.on_active = lambda: self._on_active(partition_id)
-        partition.on_passive = lambda: self.queues.deactivated(partition_id)
-        partition.on_primary_status = lambda node_id, active: self._on_primary_status(partition_id, node_id, active)
-        return partition
 
     def start(self) -> None:
         """Join the cluster."""
@@ -242,13 +230,20 @@ class Member:
         unfinished = self.queues.flush()
         return (heals and self._heal()) or unfinished
 
-    def _takes_pushes(self, partition_id: int) -> bool:
+    # -- see `Copies`
+
+    def read(self, partition_id: int, queue_key: bytes, guid: bytes) -> Content | None:
+        return self.partitions[partition_id].read(queue_key, guid)
+
+    def takes_pushes(self, partition_id: int) -> bool:
         primary_id, _ = self.metadata.primary_of(partition_id)
         return self.partitions[partition_id].is_healed and is_pushed_to(self.status, self.links, primary_id)
 
-    def _is_behind(self, node_id: int) -> bool:
-        """Return True if a replica gets records late, so that pushes would overtake them."""
+    def is_behind(self, node_id: int) -> bool:
         return self._heals and any(each.has_fallen_behind(node_id) for each in self.partitions.values())
+
+    def may_lack(self, node_id: int, partition_id: int) -> bool:
+        return may_lack(node_id, self.partitions[partition_id].healed, self.links)
 
     def _heal(self) -> bool:
         """Send more to healing nodes; return True if yet more can be sent at once. The partitions take turns."""
@@ -428,13 +423,33 @@ class Member:
 
     # -- what is told
 
-    def _on_active(self, partition_id: int) -> None:
+    def on_restore(self, partition_id: int) -> Restoration:
+        """See `PartitionListener`."""
+        return self.queues.restoring(partition_id)
+
+    def on_active(self, partition_id: int) -> None:
         """Begin to serve a partition."""
         self.queues.activated(partition_id)
         self.upkeep.activated(partition_id)
         self._judge_health()
 
-    def _on_agreed(self) -> None:
+    def on_passive(self, partition_id: int) -> None:
+        """See `PartitionListener`."""
+        self.queues.deactivated(partition_id)
+
+    def on_removed(self, partition_id: int, queue_key: bytes, guid: bytes | None) -> None:
+        """See `PartitionListener`."""
+        self.queues.removed(partition_id, queue_key, guid)
+
+    def on_outdated(self, partition_id: int, lease_id: int) -> None:
+        """See `PartitionListener`."""
+        self.metadata.lease_outdated(partition_id, lease_id)
+
+    def on_queues(self, change: QueueChange) -> None:
+        """See `MetadataListener`."""
+        self.upkeep.changed(change)
+
+    def on_agreed(self) -> None:
         """Log that the leader's state is agreed on, before any queue is served.
 
         The text and the order are the reference's: programs wait for it in the log, and for the queues' lines after it.
@@ -445,11 +460,12 @@ class Member:
             log.info("Cluster (%s): new leader: %s, leader status: ACTIVE", name, self.describe(leader_id))
             log.info("#ELECTOR_INFO: leader: %s, transitioning status from PASSIVE to ACTIVE", self.describe(leader_id))
 
-    def _on_healed(self, leads: bool) -> None:
-        self._upkeep_healed(leads)
+    def on_healed(self, leads: bool) -> None:
+        """See `MetadataListener`."""
+        self.upkeep.healed(leads)
         self._judge_health()
 
-    def _on_primary_status(self, partition_id: int, node_id: int, active: bool) -> None:
+    def on_primary_status(self, partition_id: int, node_id: int, active: bool) -> None:
         """Handle a primary's report on whether it serves its partition."""
         self.queues.primary_active(partition_id, node_id, active)
         self._judge_health()
@@ -478,14 +494,11 @@ class Member:
         if risk:
             log.warning("Cluster (%s): messages of strong consistency %s", self._node.identity.cluster_name, risk)
 
-    def _on_primary(self, partition_id: int, node_id: int | None, primary_lease_id: int) -> None:
+    def on_primary(self, partition_id: int, node_id: int | None, primary_lease_id: int) -> None:
         """Handle a change of a partition's primary, which may be None."""
         self.partitions[partition_id].primary_changed(node_id, primary_lease_id)
         self.queues.primary_changed(partition_id, node_id, primary_lease_id)
         self._judge_health()
-
-    def _read(self, partition_id: int, queue_key: bytes, guid: bytes) -> Content | None:
-        return self.partitions[partition_id].read(queue_key, guid)
 
     def copied(self, partition_id: int) -> Mapping[bytes, tuple[int, int]] | None:
         """See `Role`."""

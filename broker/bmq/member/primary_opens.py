@@ -56,9 +56,9 @@ class PrimaryOpens:
     does not wait for them itself.
     """
 
-    def __init__(self, queues: Served) -> None:
+    def __init__(self, queues: Served, may_lack: Callable[[int, int], bool]) -> None:
         self._queues = queues
-        self.may_lack: Callable[[int, int], bool] = lambda node_id, partition_id: False
+        self._may_lack = may_lack
         self.held: dict[tuple[int, int], list[Held]] = {}  # by member and partition
 
     def open(self, node_id: int, parameters: QueueHandleParameters, opened: Opened) -> None:
@@ -71,7 +71,7 @@ class PrimaryOpens:
         # The messages of broadcasts are in no store: their pushes have payloads.
         if parameters.flags & QueueFlag.READ and domain.config.mode is not Mode.BROADCAST:
             partition_id = self._queues.partition_of(name)
-            if self.may_lack(node_id, partition_id) and self._has_room:
+            if self._may_lack(node_id, partition_id) and self._has_room:
                 log.info("node %d opens '%s' once its copy of partition %d is healed", node_id, name, partition_id)
                 self.held.setdefault((node_id, partition_id), []).append(Held(parameters, opened))
                 return
@@ -83,7 +83,7 @@ class PrimaryOpens:
 
     def go_on(self) -> None:
         """Carry out the opens by members that are healed."""
-        for node_id, partition_id in [key for key in self.held if not self.may_lack(*key)]:
+        for node_id, partition_id in [key for key in self.held if not self._may_lack(*key)]:
             for parameters, opened in self.held.pop((node_id, partition_id)):
                 try:
                     self.open(node_id, parameters, opened)

@@ -47,8 +47,6 @@ class QueueUpkeep:
         self._uncompared: dict[str, list[str]] = {}
         # Requests to open a queue that is about to be removed.
         self._openings: dict[str, list[Callable[[], None]]] = {}
-        metadata.on_queues = self.changed
-        metadata.on_healed = self.healed
 
     # -- queues that nobody uses
 

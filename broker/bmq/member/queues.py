@@ -33,7 +33,7 @@ from formats.bmq.control.messages import ControlMessage, QueueHandleParameters, 
 from formats.bmq.disk.keys import NULL_KEY
 from formats.bmq.wire.event import Frame
 
-__all__ = ["NO_ROOM_MS", "ClusterQueues", "Places", "StoreRead"]
+__all__ = ["NO_ROOM_MS", "ClusterQueues", "Copies", "Places"]
 
 log = logging.getLogger("broker.cluster")
 
@@ -43,9 +43,6 @@ NO_ROOM_MS = 1000
 # Time until a relay reopens its queue after a push of a missing message.
 OUT_OF_STEP_MS = 100
 
-# Reads a message in this node's replica of a partition, by queue key and GUID.
-StoreRead = Callable[[int, bytes, bytes], Content | None]
-
 
 class Places(Protocol):
     """The places of queues: see `broker.bmq.consensus.metadata.Metadata`."""
@@ -54,6 +51,26 @@ class Places(Protocol):
     def state(self) -> ClusterState: ...
 
     def assign_queue(self, uri: str, config: DomainConfig, done: Callable[[QueueInfo | Refusal], None]) -> None: ...
+
+
+class Copies(Protocol):
+    """The copies of the partitions, of this node and of other members."""
+
+    def read(self, partition_id: int, queue_key: bytes, guid: bytes) -> Content | None:
+        """Read a message in this node's copy."""
+        ...
+
+    def takes_pushes(self, partition_id: int) -> bool:
+        """Return True if this node's copy is complete and others push here; the reference's do when it is available."""
+        ...
+
+    def is_behind(self, node_id: int) -> bool:
+        """Return True if a replica gets records late, so that pushes would overtake them."""
+        ...
+
+    def may_lack(self, node_id: int, partition_id: int) -> bool:
+        """Return True if a replica cannot be pushed all messages yet, and does not wait for them itself."""
+        ...
 
 
 class _Restoration(Restoration):
@@ -75,11 +92,7 @@ class _Restoration(Restoration):
 
 
 class ClusterQueues:
-    """The queues of a member; see the module. Call `flush` after each step, after that of the partitions.
-
-    `read` finds messages in this node's copy of a partition. `takes_pushes` is True if that is complete and others push
-    here: the reference's do when this node is available. `is_behind` is True while a member has yet to get records.
-    """
+    """The queues of a member; see the module. Call `flush` after each step, after that of the partitions."""
 
     def __init__(
         self,
@@ -87,8 +100,7 @@ class ClusterQueues:
         links: OwnLinks,
         requests: Requests,
         places: Places,
-        read: StoreRead,
-        takes_pushes: Callable[[int], bool],
+        copies: Copies,
     ) -> None:
         self.node = node
         self._links = links
@@ -96,11 +108,9 @@ class ClusterQueues:
         self.on_ack = self._hops.on_ack
         self.on_push = self._hops.on_push
         self._places = places
-        self._read = read
-        self._takes_pushes = takes_pushes
-        self.is_behind: Callable[[int], bool] = lambda node_id: False
+        self._copies = copies
         self._postponed: set[int] = set()  # partitions with a primary that cannot push here yet
-        self.opens = PrimaryOpens(self)
+        self.opens = PrimaryOpens(self, copies.may_lack)
         self._downstreams: dict[int, Downstream] = {}
         self._relays = self._hops.relays
         self._stored: dict[tuple[int, bytes], RelayQueue] = {}  # by partition and key
@@ -151,7 +161,7 @@ class ClusterQueues:
         node_id, _ = self._primaries.get(partition_id, (None, 0))
         if node_id is None or self._said_active.get(partition_id) != node_id or not self._links.is_up(node_id):
             return None
-        if not self._takes_pushes(partition_id):
+        if not self._copies.takes_pushes(partition_id):
             # The primary's pushes have no payload, so it must be in this node's copy.
             self._postponed.add(partition_id)
             return None
@@ -251,7 +261,7 @@ class ClusterQueues:
     def _read_message(self, relay: RelayQueue, guid: bytes) -> Content | None:
         """Read a message in this node's replica of the partition of a relay's queue."""
         info = self._places.state.queues.get(relay.uri)
-        return None if info is None else self._read(info.partition_id, info.key, guid)
+        return None if info is None else self._copies.read(info.partition_id, info.key, guid)
 
     def go_on(self, payloads: Payloads) -> None:
         """Continue queues of a partition served here that waited for payloads."""
@@ -460,7 +470,7 @@ class ClusterQueues:
     def flush(self) -> bool:
         """Send the output of the step; return True if more can be sent at once."""
         if self._postponed:
-            for partition_id in [each for each in self._postponed if self._takes_pushes(each)]:
+            for partition_id in [each for each in self._postponed if self._copies.takes_pushes(each)]:
                 self._postponed.discard(partition_id)
                 self._connect(partition_id)
         if self.opens.held:
@@ -468,7 +478,7 @@ class ClusterQueues:
         self._hops.send_all()
         more = False
         for node_id, downstream in self._downstreams.items():
-            if self._links.backlog(node_id) > PUSH_BYTES_HIGH or self.is_behind(node_id):
+            if self._links.backlog(node_id) > PUSH_BYTES_HIGH or self._copies.is_behind(node_id):
                 downstream.block()
             elif downstream.is_waiting:
                 downstream.output_sent()

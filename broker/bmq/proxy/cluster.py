@@ -80,7 +80,10 @@ class Leaving:
 
 
 class ProxyCluster:
-    """A proxy's side of a cluster. `peer_up` and `peer_down` report links, `receive` events; `flush` ends a step."""
+    """A proxy's side of a cluster. `peer_up` and `peer_down` report links, `receive` events; `flush` ends a step.
+
+    `on_available` is called when a node is active for the first time.
+    """
 
     def __init__(
         self,
@@ -89,12 +92,12 @@ class ProxyCluster:
         node: Node,
         room: PutRoom,
         random_below: Callable[[int], int],
+        on_available: Callable[[], None],
     ) -> None:
         self.name = config.name
         self.links = PeerLinks(NO_NODE_ID, (each.id for each in config.nodes))
         self.active = ActiveNode(config.nodes, data_center, random_below, self._on_active)
-        # Called when a node is active for the first time.
-        self.on_available: Callable[[], None] = lambda: None
+        self._on_available = on_available
         self._node = node
         self._room = room
         self._requests = Requests(self.links, node.now, node.timers)
@@ -261,7 +264,7 @@ class ProxyCluster:
         if not self._was_available:
             self._was_available = True
             log.info("Cluster (%s) is available", self.name)
-            self.on_available()
+            self._on_available()
 
     # -- queues
 

@@ -65,8 +65,7 @@ class Proxy:
 
     def add(self, config: UpstreamCluster) -> ProxyCluster:
         """Begin to be a proxy to one more cluster, which is to be started."""
-        cluster = ProxyCluster(config, self._data_center, self._node, self.room, self._random_below)
-        cluster.on_available = self._on_available
+        cluster = ProxyCluster(config, self._data_center, self._node, self.room, self._random_below, self._on_available)
         self.clusters[config.name] = cluster
         return cluster
 

@@ -138,9 +138,14 @@ class Copy:
     `removed` is called with what a record removes. No record has a lease above `lease_id_max`.
     """
 
-    def __init__(self, shard: Shard, recovered: Recovered | None = None) -> None:
+    def __init__(
+        self,
+        shard: Shard,
+        recovered: Recovered | None = None,
+        removed: Removed = lambda queue_key, guid: None,
+    ) -> None:
         self.shard = shard
-        self.removed: Removed = lambda queue_key, guid: None
+        self.removed = removed
         self.lease_id_max = LEASE_ID_MAX
         self._is_anew = False
         self._attach(shard.files)

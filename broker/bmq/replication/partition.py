@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import logging
 from collections import deque
-from collections.abc import Callable, Mapping
+from functools import partial
 from itertools import islice
 from typing import NamedTuple
 
@@ -22,16 +22,13 @@ from broker.bmq.partition.shard import Shard
 from broker.bmq.replication.copying import Copy
 from broker.bmq.replication.healing_pace import HealingPace
 from broker.bmq.replication.mending import Mending
-from broker.bmq.replication.partition_base import NO_FACT, Asked, Fact, Received
+from broker.bmq.replication.partition_base import NO_FACT, Asked, Fact, PartitionListener, Received
 from broker.bmq.replication.partition_table import TABLE, Event, State
 from broker.bmq.replication.positions import NOWHERE, position_at
 from broker.bmq.replication.primary_actions import PrimaryActions
 from broker.bmq.replication.removals import take_removals
 from broker.bmq.replication.replica_actions import ReplicaActions
-from broker.bmq.replication.take_over import Restoration
-from broker.bmq.store.peaks import Peak
-from broker.bmq.store.recovery import Recovered, RecoveredMessage, RecoveredQueue
-from broker.bmq.store.removals import Removed
+from broker.bmq.store.recovery import Recovered
 from broker.common.clock import Now
 from broker.common.faults import Inconsistent
 from broker.common.timers import Timers
@@ -71,24 +68,6 @@ _DATA_EVENTS = {
 _WHILE_BUSY = (Event.LIVE_DATA, Event.REPLICA_DATA_RQST_PULL, Event.STOP_NODE)
 
 
-class _Nothing:
-    """A restoration without effect, for partitions without queues to serve."""
-
-    def begin(self, queues: Mapping[bytes, RecoveredQueue], newest_s: int) -> None: ...
-
-    def remember(self, key: bytes, guids: bytes) -> None: ...
-
-    def remember_before(self, key: bytes, removed: Removed) -> None: ...
-
-    def take(self, found: RecoveredMessage) -> None: ...
-
-    def peaked(self, key: bytes, app_key: bytes, peak: Peak) -> None: ...
-
-    def end(self) -> None: ...
-
-    def give_up(self) -> None: ...
-
-
 class FollowerReport(NamedTuple):
     """A replica's progress as known to the primary; `records_behind` is in the current lease, None before any."""
 
@@ -119,11 +98,8 @@ def named(request: object) -> str:
 class Partition(PrimaryActions, ReplicaActions):
     """One partition at this node.
 
-    When this node becomes the active primary, `on_restore` restores the queues and messages, the lease begins with a
-    sync point, and `on_active` is called: from then on records may be written. `on_passive` is called when this node
-    stops serving the partition, while the store is still complete. `on_primary_status` is called with another node's
-    report whether it serves the partition, and `outdated` with the id of a lease under which records exist although
-    the current one is not above it.
+    When this node becomes the active primary, `listener` restores the queues and messages, the lease begins with a sync
+    point, and then the partition is active.
     """
 
     def __init__(
@@ -136,23 +112,17 @@ class Partition(PrimaryActions, ReplicaActions):
         timers: Timers,
         quorum: int,
         pace: HealingPace,
+        listener: PartitionListener,
         watchdog_ms: int = 30_000,
-        *,
-        outdated: Callable[[int], None] = lambda lease_id: None,
     ) -> None:
-        super().__init__(shard, Copy(shard, recovered), links, requests, now, timers, quorum, pace, watchdog_ms)
+        copy = Copy(shard, recovered, partial(listener.on_removed, shard.partition_id))
+        super().__init__(shard, copy, links, requests, now, timers, quorum, pace, watchdog_ms, listener)
         self.state = State.UNKNOWN
-        self.outdated = outdated
         self.mending = Mending(shard, self.who_has, self.fetch_record, self._later)
         self._events: deque[tuple[Event, Fact]] = deque()
         self._is_firing = False
         self._deferred: deque[tuple[Event, Fact]] = deque()  # until a rollover is finished
         self._receipt_sent = NOWHERE
-        # Callbacks to the node's other parts, called within a step.
-        self.on_restore: Callable[[], Restoration] = _Nothing
-        self.on_active: Callable[[], None] = lambda: None
-        self.on_passive: Callable[[], None] = lambda: None
-        self.on_primary_status: Callable[[int, bool], None] = lambda node_id, active: None
 
     @property
     def partition_id(self) -> int:
@@ -377,7 +347,7 @@ class Partition(PrimaryActions, ReplicaActions):
             self._told_active[node_id] = advisory.primary_lease_id
         if (node_id, advisory.primary_lease_id) == (self.primary_id, self.primary_lease_id) and self.is_replica:
             self.primary_is_active = is_active
-            self.on_primary_status(node_id, is_active)
+            self.listener.on_primary_status(self.partition_id, node_id, is_active)
             if self.state is State.REPLICA_WAITING and self.shard.damage.is_there and not self._asked_numbers:
                 # It has all records, and may know now that this node needs them.
                 self.ask_primary(Event.DETECT_SELF_REPLICA, NO_FACT)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 from collections import deque
 from collections.abc import Callable
-from typing import NamedTuple, TypeVar
+from typing import NamedTuple, Protocol, TypeVar
 
 from broker.bmq.core.alarms import alarm
 from broker.bmq.core.cluster_errors import ClusterError
@@ -110,6 +110,38 @@ class Receiving(NamedTuple):
     asked: Asked | None
 
 
+class PartitionListener(Protocol):
+    """The node that a partition reports to, within a step."""
+
+    def on_restore(self, partition_id: int) -> Restoration:
+        """Begin to restore the queues and messages: this node is the primary."""
+        ...
+
+    def on_active(self, partition_id: int) -> None:
+        """Begin to serve the partition: records may be written from here on."""
+        ...
+
+    def on_passive(self, partition_id: int) -> None:
+        """Stop serving the partition, whose store is complete until this returns."""
+        ...
+
+    def on_primary_status(self, partition_id: int, node_id: int, active: bool) -> None:
+        """Handle the report of another node, the primary, on whether it serves the partition."""
+        ...
+
+    def on_outdated(self, partition_id: int, lease_id: int) -> None:
+        """Ask for a lease above this one, under which records exist although the current one is not above it."""
+        ...
+
+    def on_removed(self, partition_id: int, queue_key: bytes, guid: bytes | None) -> None:
+        """Handle the removal of a message by the primary or, without a GUID, of all of a queue's."""
+        ...
+
+    def describe(self, node_id: int) -> str:
+        """Return the displayed name of a node."""
+        ...
+
+
 class PartitionBase:
     """The partition's data, and the actions common to primary and replica.
 
@@ -122,10 +154,6 @@ class PartitionBase:
     state: State
     fire: Callable[..., None]
     mending: Mending
-    on_restore: Callable[[], Restoration]
-    on_active: Callable[[], None]
-    on_passive: Callable[[], None]
-    outdated: Callable[[int], None]
 
     def __init__(
         self,
@@ -138,8 +166,9 @@ class PartitionBase:
         quorum: int,
         pace: HealingPace,
         watchdog_ms: int,
+        listener: PartitionListener,
     ) -> None:
-        self.describe: Callable[[int], str] = str  # the log's words for a node
+        self.listener = listener
         self.shard = shard
         self.copy = copy
         self.links = links
@@ -256,11 +285,9 @@ class PartitionBase:
         shard.after_rollover = ignore
         self.mending.clear()
         if shard.active:
-            self.on_passive()
+            self.listener.on_passive(shard.partition_id)
             shard.deactivate()
-            removed = self.copy.removed
-            self.copy = Copy(shard)
-            self.copy.removed = removed
+            self.copy = Copy(shard, removed=self.copy.removed)
             self.copy.end_event()
         else:
             self.copy.settle()

@@ -205,7 +205,7 @@ class PrimaryActions(PartitionBase):
                 "Partition [%d]: Replica %s reported irreconcilable data on self primary. Removing entire storage and "
                 "requesting it from replica.",
                 self.shard.partition_id,
-                self.describe(fact.node_id),
+                self.listener.describe(fact.node_id),
             )
             self._begin_primary_anew()
         else:
@@ -243,7 +243,7 @@ class PrimaryActions(PartitionBase):
     ) -> None:
         """Send a request for records, or to take or drop some; the log has it in the reference's form."""
         sent = self._ask(node_id, request, answered, timeout_ms)
-        to = self.describe(node_id)
+        to = self.listener.describe(node_id)
         log.info("Sending request to '%s' [request: %s, timeout: %d]", to, printed(sent), timeout_ms // 1000)
 
     def _data_request(self, kind: ReplicaDataType, begin: RecordNumber, end: RecordNumber) -> ReplicaDataRequest:
@@ -349,7 +349,8 @@ class PrimaryActions(PartitionBase):
             return
         # The age of messages follows from the last record that another primary has written.
         newest_s = self._restored_s if self._is_begun else self.copy.written_s
-        self.taking_over = TakeOver(shard, self.on_restore(), newest_s, self._serve, self._cannot_restore)
+        restoration = self.listener.on_restore(shard.partition_id)
+        self.taking_over = TakeOver(shard, restoration, newest_s, self._serve, self._cannot_restore)
         self.taking_over.begin()
 
     def _want_lease_above(self, lease_id: int) -> None:
@@ -359,7 +360,7 @@ class PrimaryActions(PartitionBase):
             self.shard.partition_id,
             self.primary_lease_id,
         )
-        self.outdated(lease_id)
+        self.listener.on_outdated(self.shard.partition_id, lease_id)
         self.reapply_primary_later(Event.WATCHDOG, NO_FACT)
 
     def _cannot_restore(self, error: FormatError | Unreadable) -> None:
@@ -381,7 +382,7 @@ class PrimaryActions(PartitionBase):
         self.shard.damage.note(str(error))
         self._begins_anew = True
         # Replicas have the lease's first record, and send their records when they learn of another lease.
-        self.outdated(self.primary_lease_id)
+        self.listener.on_outdated(self.shard.partition_id, self.primary_lease_id)
         self.reapply_primary_later(Event.WATCHDOG, Fact())
 
     def _serve(self, restoration: Restoration) -> None:
@@ -395,13 +396,13 @@ class PrimaryActions(PartitionBase):
             shard.activate(self.primary_lease_id)
         except Full as full:
             log.error("Partition [%d]: cannot be served: %s", shard.partition_id, full)
-            self.on_passive()
+            self.listener.on_passive(shard.partition_id)
             shard.deactivate()
             self.reapply_primary_later(Event.WATCHDOG, Fact())
             return
         self._pass_mirrored()
         self.copy.let_go()
-        self.on_active()
+        self.listener.on_active(shard.partition_id)
 
     def _pass_mirrored(self) -> None:
         """Skip the sequence numbers under which a replica of the reference would take a record for an older one."""

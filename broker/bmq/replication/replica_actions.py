@@ -93,7 +93,7 @@ class ReplicaActions(PartitionBase):
                 "Partition [%d]: Primary %s has PSN (%d, %d), which this replica has not, implying that primary has "
                 "irreconcilable records.",
                 self.shard.partition_id,
-                self.describe(fact.node_id),
+                self.listener.describe(fact.node_id),
                 *fact.begin,
             )
             self.fire(Event.IRRECONCILABLE_DATA, fact)

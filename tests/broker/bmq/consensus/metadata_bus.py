@@ -36,6 +36,17 @@ LIMITED = DomainConfig("limited", Mode.PRIORITY, queues_max=2)
 DOMAINS = {config.name: config for config in (FANOUT, PRIORITY, LIMITED)}
 
 
+class WatchedLedger(Ledger):
+    """A ledger that notes each commit in `commits`."""
+
+    commits: list[tuple[LedgerNumber, Advisory]]
+
+    def commit(self, number: LedgerNumber, committed: LedgerNumber, record: bytes) -> Advisory:
+        advisory = super().commit(number, committed, record)
+        self.commits.append((committed, advisory))
+        return advisory
+
+
 @dataclass
 class Node:
     """One node's process: it begins with what is on its disk."""
@@ -52,7 +63,8 @@ class Node:
     def __post_init__(self) -> None:
         self.now = self.bus.now
         self.timers = Timers()
-        ledger = Ledger(self.directory, self.bus.ledger_size, self.now, self.bus.make_timestamp)
+        ledger = WatchedLedger(self.directory, self.bus.ledger_size, self.now, self.bus.make_timestamp)
+        ledger.commits = self.commits
         ledger.recover()
         self.requests = Requests(self, self.now, self.timers)
         self.metadata = Metadata(
@@ -61,21 +73,30 @@ class Node:
             ledger,
             self.now,
             self.timers,
+            self,
             quorum=len(self.bus.ids) // 2 + 1,
             partition_count=self.bus.partition_count,
             resolve_domain=DOMAINS.get,
             spread=self.bus.spread,
             watchdog_ms=1000,
         )
-        self.metadata.on_primary = self._on_primary
-        self.metadata.on_queues = self.changes.append
-        self.metadata.on_commit = lambda number, advisory: self.commits.append((number, advisory))
 
-    def _on_primary(self, partition_id: int, node_id: int | None, lease_id: int) -> None:
-        assert self.primaries.get(partition_id) != (node_id, lease_id)
-        assert lease_id >= self.primaries.get(partition_id, (None, 0))[1]
-        self.primaries[partition_id] = (node_id, lease_id)
-        assert self.metadata.primary_of(partition_id) == (node_id, lease_id)
+    # -- see `MetadataListener`
+
+    def on_queues(self, change: QueueChange) -> None:
+        self.changes.append(change)
+
+    def on_agreed(self) -> None:
+        """Do nothing."""
+
+    def on_healed(self, leads: bool) -> None:
+        """Do nothing."""
+
+    def on_primary(self, partition_id: int, node_id: int | None, primary_lease_id: int) -> None:
+        assert self.primaries.get(partition_id) != (node_id, primary_lease_id)
+        assert primary_lease_id >= self.primaries.get(partition_id, (None, 0))[1]
+        self.primaries[partition_id] = (node_id, primary_lease_id)
+        assert self.metadata.primary_of(partition_id) == (node_id, primary_lease_id)
 
     # -- Links
 

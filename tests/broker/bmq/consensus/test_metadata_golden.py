@@ -14,6 +14,7 @@ from typing import NamedTuple
 import pytest
 
 from broker.bmq.consensus.cluster_table import State
+from broker.bmq.consensus.known_queues import QueueChange
 from broker.bmq.consensus.metadata import Metadata
 from broker.bmq.core.config import DomainConfig, Mode
 from broker.bmq.core.ledger import Ledger
@@ -91,6 +92,18 @@ def said(data: memoryview) -> Iterator[Said]:
                     yield Said(event, message.r_id, inner)
 
 
+class Unheard:
+    """A listener that does nothing; see `MetadataListener`."""
+
+    def on_primary(self, partition_id: int, node_id: int | None, primary_lease_id: int) -> None: ...
+
+    def on_queues(self, change: QueueChange) -> None: ...
+
+    def on_agreed(self) -> None: ...
+
+    def on_healed(self, leads: bool) -> None: ...
+
+
 class Alone:
     """One node of ours; the others are what was captured."""
 
@@ -111,6 +124,7 @@ class Alone:
             ledger,
             self.now,
             timers,
+            Unheard(),
             quorum=2,
             partition_count=1,
             resolve_domain=lambda name: DOMAIN,

@@ -189,7 +189,7 @@ def test_what_waits_is_refused_when_the_partition_has_another_primary() -> None:
     node.request(open_of())
     held = node.primary.member.queues.opens.held
     assert held
-    node.primary.member.metadata.on_primary(0, None, 0)
+    node.primary.member.on_primary(0, None, 0)
     node.cluster.run()
     (refusal,) = node.answers
     assert isinstance(refusal, Status)

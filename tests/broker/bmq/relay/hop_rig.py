@@ -15,7 +15,7 @@ from broker.bmq.core.config import DomainConfig, Mode
 from broker.bmq.core.ledger import ClusterState, app_infos
 from broker.bmq.core.messages import Content
 from broker.bmq.links.requests import Requests
-from broker.bmq.member.queues import ClusterQueues, StoreRead
+from broker.bmq.member.queues import ClusterQueues, Copies
 from broker.bmq.node.node import Node
 from broker.bmq.node.role import Role
 from broker.bmq.node.single import SingleNode
@@ -95,17 +95,35 @@ class Links:
 class HopRole(SingleNode):
     """The role of one node: its queues are placed as a member places them, and all else is as with a single node."""
 
-    def __init__(
-        self, node: Node, links: Links, places: Places, read: StoreRead, has_copy: Callable[[int], bool]
-    ) -> None:
+    def __init__(self, node: Node, links: Links, places: Places, copies: Copies) -> None:
         super().__init__(node, Guests(node))
         self.links = links
         self.requests = Requests(links, node.now, node.timers)
-        self.queues = ClusterQueues(node, links, self.requests, places, read, has_copy)
+        self.queues = ClusterQueues(node, links, self.requests, places, copies)
         self.bulk = WholeEvents()
 
     def place(self, name: str, domain: Domain, parameters: QueueHandleParameters, opened: Opened) -> None:
         self.queues.place(name, domain, parameters, opened)
+
+
+@dataclass
+class OneCopy:
+    """The copies of the partition, as one node has them; see `Copies`."""
+
+    world: World
+    node_id: int
+
+    def read(self, partition_id: int, queue_key: bytes, guid: bytes) -> Content | None:
+        return self.world.read(queue_key, guid)
+
+    def takes_pushes(self, partition_id: int) -> bool:
+        return self.node_id not in self.world.uncopied
+
+    def is_behind(self, node_id: int) -> bool:
+        return False
+
+    def may_lack(self, node_id: int, partition_id: int) -> bool:
+        return False
 
 
 @dataclass
@@ -143,7 +161,7 @@ class World:
         links = Links(node_id, tuple(each for each in self.ids if each != node_id))
 
         def make_role(node: Node) -> HopRole:
-            role = HopRole(node, links, self.places, self._read, lambda _: node_id not in self.uncopied)
+            role = HopRole(node, links, self.places, OneCopy(self, node_id))
             if not self.bulk:
                 role.bulk = None
             return role
@@ -158,7 +176,7 @@ class World:
         """Begin a node on an empty folder of its own."""
         return start(domains=self.domains, make_role=make_role)
 
-    def _read(self, partition_id: int, key: bytes, guid: bytes) -> Content | None:
+    def read(self, key: bytes, guid: bytes) -> Content | None:
         for hop in self.nodes.values():
             for queue in hop.rig.node.queues.values():
                 if queue.is_root and queue.key == key and guid in queue.messages:

@@ -98,11 +98,8 @@ class Node:
             self.timers,
             self.bus.quorum,
             self.pace,
-            outdated=self.outdated.append,
+            self,
         )
-        self.partition.on_restore = self._restore
-        self.partition.on_active = self._begin
-        self.partition.on_passive = self._end
 
     # -- Links
 
@@ -131,7 +128,7 @@ class Node:
 
     # -- what is put back, see `broker.bmq.replication.take_over.Restoration`
 
-    def _restore(self) -> Node:
+    def on_restore(self, partition_id: int) -> Node:
         self.restored: dict[bytes, Message] = {}
         self.history = History(300_000)
         self.gone = {}
@@ -166,13 +163,25 @@ class Node:
     def give_up(self) -> None:
         """Remove nothing, as messages are in the store only."""
 
-    def _begin(self) -> None:
+    def on_active(self, partition_id: int) -> None:
         self.serving = True
         if KEY not in self.shard.stores:
             self.shard.append_queue(URI, KEY, [APP])
             self.shard.register(KEY, self.store)
 
-    def _end(self) -> None:
+    def on_primary_status(self, partition_id: int, node_id: int, active: bool) -> None:
+        """Do nothing."""
+
+    def on_removed(self, partition_id: int, queue_key: bytes, guid: bytes | None) -> None:
+        """Do nothing."""
+
+    def on_outdated(self, partition_id: int, lease_id: int) -> None:
+        self.outdated.append(lease_id)
+
+    def describe(self, node_id: int) -> str:
+        return f"[node{node_id}, {node_id}] from {self.node_id}"
+
+    def on_passive(self, partition_id: int) -> None:
         assert self.shard.active, "the shard is still whole"
         self.serving = False
 

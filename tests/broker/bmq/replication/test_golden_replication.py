@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from functools import cache
 from pathlib import Path
@@ -18,7 +18,9 @@ from broker.bmq.replication.partition_table import State
 from broker.bmq.replication.positions import offset_behind, on_wire, position_at
 from broker.bmq.replication.replication import pack_records
 from broker.bmq.store.partition_files import PartitionLimits
-from broker.bmq.store.recovery import recover
+from broker.bmq.store.peaks import Peak
+from broker.bmq.store.recovery import RecoveredMessage, RecoveredQueue, recover
+from broker.bmq.store.removals import Removed
 from broker.common.clock import Now
 from broker.common.timers import Timers
 from formats.bmq.control import ber
@@ -77,6 +79,44 @@ def messages(name: str, *kinds: EventType) -> Iterator[StorageMessage]:
 
 def bodies(name: str, kind: EventType) -> bytes:
     return b"".join(data[frame.body : frame.end] for data, frame in events(name, kind))
+
+
+class Nothing:
+    """A restoration without effect, for partitions without queues to serve."""
+
+    def begin(self, queues: Mapping[bytes, RecoveredQueue], newest_s: int) -> None: ...
+
+    def remember(self, key: bytes, guids: bytes) -> None: ...
+
+    def remember_before(self, key: bytes, removed: Removed) -> None: ...
+
+    def take(self, found: RecoveredMessage) -> None: ...
+
+    def peaked(self, key: bytes, app_key: bytes, peak: Peak) -> None: ...
+
+    def end(self) -> None: ...
+
+    def give_up(self) -> None: ...
+
+
+class Unheard:
+    """A listener that does nothing; see `PartitionListener`."""
+
+    def on_restore(self, partition_id: int) -> Nothing:
+        return Nothing()
+
+    def on_active(self, partition_id: int) -> None: ...
+
+    def on_passive(self, partition_id: int) -> None: ...
+
+    def on_primary_status(self, partition_id: int, node_id: int, active: bool) -> None: ...
+
+    def on_outdated(self, partition_id: int, lease_id: int) -> None: ...
+
+    def on_removed(self, partition_id: int, queue_key: bytes, guid: bytes | None) -> None: ...
+
+    def describe(self, node_id: int) -> str:
+        return str(node_id)
 
 
 @pytest.fixture(scope="module")
@@ -195,7 +235,7 @@ def test_a_replica_of_ours_is_healed_by_the_references_primary(copy: Copy) -> No
     before.end_event()
     requests = Requests(link, now, timers)
     partition = Partition(
-        shard, recover(shard.files), link, requests, now, timers, quorum=2, pace=HealingPace(now, timers)
+        shard, recover(shard.files), link, requests, now, timers, 2, HealingPace(now, timers), Unheard()
     )
     partition.primary_changed(1, 2)
     data = memoryview(captured()[HEALING])
@@ -257,7 +297,7 @@ def test_a_primary_of_ours_heals_the_references_replica(copy: Copy) -> None:
     before.end_event()
     requests = Requests(link, now, timers)
     pace = HealingPace(now, timers)
-    partition = Partition(shard, recover(shard.files), link, requests, now, timers, quorum=1, pace=pace)
+    partition = Partition(shard, recover(shard.files), link, requests, now, timers, 1, pace, Unheard())
     partition.primary_changed(2, 3)
     assert partition.is_primary
     link.sent.clear()

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import re
 from contextlib import suppress
-from functools import partial
 
 import pytest
 
@@ -281,8 +280,6 @@ def test_the_log_of_a_primary_with_records_of_its_own_is_in_the_words_of_the_ref
     bus.nodes[1].post(5, 6, 7)
     bus.settle()
     bus.join()
-    for number, node in bus.nodes.items():
-        node.partition.describe = partial("[node{1}, {1}] from {0}".format, number)
     caplog.set_level("INFO")
     caplog.clear()
     bus.assign(0)
