@@ -198,7 +198,7 @@ def hop_resends(bench: HopBench) -> list[Outcome]:
     bench.hop.queues.primary_active(0, 0, True)
     bench.rest()
     sent = bench.measure("a hop's new upstream gets all", relay.openings.all_opened)
-    assert relay.openings.state is UpstreamState.OPEN
+    assert relay.opens.state is UpstreamState.OPEN
     bench.hop.rig.now.ms += relay.config.deduplication_time_ms
     expired = bench.measure("posts at a hop are given up", lambda: relay.timers.run(relay.now.ms))
     while relay.unacknowledged:

@@ -101,8 +101,8 @@ class Passage:
                 for app in queue.apps.values():
                     broker.handings[uri, app.app_id] = self._taken_over(host, queue, app)
             if isinstance(queue, RelayQueue):
-                openings = queue.openings
-                way = openings.upstream if openings.state is UpstreamState.OPEN else None
+                opens = queue.opens
+                way = opens.upstream if opens.state is UpstreamState.OPEN else None
                 if broker.ways.get(uri) is not way:
                     broker.ways[uri] = way
                     if way is not None:

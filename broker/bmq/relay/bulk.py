@@ -79,7 +79,7 @@ class WholeEvents:
         if handle is None or not handle.writes:
             return False
         relay = handle.queue
-        if not isinstance(relay, RelayQueue) or relay.broadcast or relay.openings.state is not _OPEN:
+        if not isinstance(relay, RelayQueue) or relay.broadcast or relay.opens.state is not _OPEN:
             return False
         event = bytearray(data[start:end])
         known, now_ms, up_id = relay.unacknowledged, relay.now.ms, relay.queue_id
@@ -120,7 +120,7 @@ class WholeEvents:
             count += 1
             at = message_end
         room = relay.posts.room
-        upstream = relay.openings.upstream
+        upstream = relay.opens.upstream
         if len(found) < count or not room.has(size, count) or upstream is None:
             return False
         try:
@@ -155,7 +155,7 @@ class WholeEvents:
             or relay.broadcast
             or app.attempts
             or app.delayed_until_ms != NEVER_MS
-            or relay.openings.state is not _OPEN
+            or relay.opens.state is not _OPEN
             or (len(rows) > 1 and any(row[0] != queue_id or row[2] != sub_queue_id for row in rows))
         ):
             return False

@@ -12,7 +12,7 @@ from itertools import groupby
 from operator import itemgetter
 
 from broker.bmq.queue.unknown_confirms import CONFIRMS_KEPT_MAX, CONFIRMS_KEPT_MS
-from broker.bmq.relay.openings import Openings
+from broker.bmq.relay.opens import Opens
 from broker.bmq.relay.upstream import UpstreamState
 from broker.common.clock import Now
 from broker.common.timers import Timers
@@ -46,9 +46,9 @@ Given = tuple[int, bytes, str]
 class Confirms:
     """The confirms of one queue, whose number upstream is `queue_id`."""
 
-    def __init__(self, queue_id: int, openings: Openings, now: Now, timers: Timers) -> None:
+    def __init__(self, queue_id: int, opens: Opens, now: Now, timers: Timers) -> None:
         self._queue_id = queue_id
-        self._openings = openings
+        self._opens = opens
         self._now = now
         self._timers = timers
         self._unsent: deque[Given] = deque()
@@ -59,18 +59,18 @@ class Confirms:
     @property
     def has_room(self) -> bool:
         """Return True if a confirm of a message that is not here can be sent, or kept."""
-        return self._openings.state is _OPEN or len(self._unsent) < UNSENT_CONFIRMS_MAX
+        return self._opens.state is _OPEN or len(self._unsent) < UNSENT_CONFIRMS_MAX
 
     def send(self, app_id: str, guids: Sequence[bytes]) -> None:
         """Send an app's confirms, at once or when that is possible."""
-        if self._openings.state is not _OPEN:
+        if self._opens.state is not _OPEN:
             now_ms = self._now.ms
             self._unsent.extend([(now_ms, guid, app_id) for guid in guids])
         else:
             self._send_up(app_id, guids)
 
     def _send_up(self, app_id: str, guids: Sequence[bytes]) -> None:
-        consumer, upstream = self._openings.consumers.get(app_id), self._openings.upstream
+        consumer, upstream = self._opens.consumers.get(app_id), self._opens.upstream
         assert upstream is not None
         queue_id, now_ms = self._queue_id, self._now.ms
         if consumer is not None and consumer.reads.told:

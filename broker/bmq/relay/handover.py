@@ -52,7 +52,7 @@ def to_relay(old: Queue, new: RelayQueue, handles: Sequence[Handle]) -> None:
     for handle in handles:
         new.adopt(handle)
     new.inherit(old.delivery.inherited)
-    if new.openings.writers:
+    if new.opens.writers:
         for guid, content, posters in posts:
             new.posts.adopt(guid, content, posters)
     retire(old)

@@ -44,10 +44,11 @@ def _infos(options: bytes | memoryview) -> list[SubQueueInfo]:
 
 
 class PeerUpstream:
-    """The link to an upstream broker; see `broker.bmq.relay.upstream.Upstream`."""
+    """The link to an upstream broker, for one queue; see `broker.bmq.relay.upstream.Upstream`."""
 
-    def __init__(self, hops: Hops, node_id: int) -> None:
+    def __init__(self, hops: Hops, node_id: int, queue_id: int) -> None:
         self.node_id = node_id
+        self._queue_id = queue_id
         self.description = f"node {node_id}"
         self._hops = hops
 
@@ -73,6 +74,9 @@ class PeerUpstream:
 
     def event(self, kind: EventType, head: bytes = b"") -> bytearray:
         return self._hops.outbox(self.node_id).event(kind, head)
+
+    def knows_opens(self) -> None:
+        self._hops.reopened(self._queue_id)
 
     def fail(self, error: Exception) -> None:
         self._hops.links.fail(self.node_id, error)
@@ -121,15 +125,15 @@ class Hops:
         """Set a relay's upstream."""
         if not relay.openings.is_unused:
             self._reopening.add(relay.queue_id)
-        relay.on_open = lambda: self._on_open(relay.queue_id)
-        relay.found(PeerUpstream(self, node_id))
+        relay.found(PeerUpstream(self, node_id, relay.queue_id))
 
     def lost(self, relay: RelayQueue) -> None:
         """Remove a relay's upstream."""
         self._reopening.discard(relay.queue_id)
         relay.lost()
 
-    def _on_open(self, queue_id: int) -> None:
+    def reopened(self, queue_id: int) -> None:
+        """Note that a relay's upstream knows all its opens."""
         if queue_id in self._reopening:
             self._reopening.discard(queue_id)
             if not self._reopening:
@@ -200,5 +204,5 @@ class Hops:
     def _relay(self, node_id: int, queue_id: int) -> RelayQueue | None:
         """Return the relay of that number, if the node is its upstream."""
         relay = self.relays.get(queue_id)
-        upstream = None if relay is None else relay.openings.upstream
+        upstream = None if relay is None else relay.opens.upstream
         return relay if isinstance(upstream, PeerUpstream) and upstream.node_id == node_id else None

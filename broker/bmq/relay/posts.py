@@ -14,7 +14,7 @@ from broker.bmq.core.messages import KEPT, PENDING, Content, Posted, Poster
 from broker.bmq.core.thrown import THROWN_PER_UNIT
 from broker.bmq.core.work import UNIT_BYTES_BITS, Task
 from broker.bmq.queue.queue import Queue
-from broker.bmq.relay.openings import Openings
+from broker.bmq.relay.opens import Opens
 from broker.bmq.relay.put_room import PutRoom
 from broker.bmq.relay.upstream import UpstreamState
 from broker.common.faults import Inconsistent
@@ -62,15 +62,15 @@ class Unacknowledged(NamedTuple):
 class Posts:
     """The posts of one queue, whose number upstream is `queue_id`. Beyond `room` they are refused."""
 
-    def __init__(self, queue: Queue, queue_id: int, openings: Openings, room: PutRoom) -> None:
+    def __init__(self, queue: Queue, queue_id: int, opens: Opens, room: PutRoom) -> None:
         self.unacknowledged: dict[bytes, Unacknowledged] = {}
         self.room = room
         self._queue = queue
         self._queue_id = queue_id
-        self._openings = openings
+        self._opens = opens
         self._expires = False
         self._unsent: deque[bytes] = deque()  # the upstream gets them in slices, before further ones
-        self._resending_to = 0  # the upstream's generation, see `Openings`
+        self._resending_to = 0  # the upstream's generation, see `Opens`
         self._refused: list[bytes] = []  # the root was not ready for them
 
     def post(self, guid: bytes, content: Content) -> Posted:
@@ -79,11 +79,11 @@ class Posts:
             return PENDING
         queue = self._queue
         size = len(content.data)
-        is_open = self._openings.state is _OPEN
+        is_open = self._opens.state is _OPEN
         queue.statistics.puts += 1
         queue.statistics.put_bytes += size
         # A message that the root hands out while it knows of no consumer here is lost for those.
-        if queue.broadcast and is_open and not self._openings.is_leaving:
+        if queue.broadcast and is_open and not self._opens.is_leaving:
             self._send(self._packed(guid, content))
             return KEPT
         self.room.check(size)
@@ -122,13 +122,13 @@ class Posts:
 
         Call `send_some` until none are left; posts that come until the queue is open again are included.
         """
-        if not self._openings.writers:
+        if not self._opens.writers:
             # The upstream would refuse them, and their posters are gone.
             self.forget_all()
         if self.unacknowledged:
             log.info("queue '%s': resending %d posts", self._queue.uri, len(self.unacknowledged))
         self._unsent = deque(self.unacknowledged)
-        self._resending_to = self._openings.generation
+        self._resending_to = self._opens.generation
 
     @property
     def has_unsent(self) -> bool:
@@ -137,8 +137,8 @@ class Posts:
 
     @property
     def _is_resending(self) -> bool:
-        openings = self._openings
-        return self._resending_to == openings.generation and openings.state is UpstreamState.OPENING
+        opens = self._opens
+        return self._resending_to == opens.generation and opens.state is UpstreamState.OPENING
 
     def send_some(self) -> int:
         """Send some of the kept posts again; return the units of work that took."""
@@ -194,7 +194,7 @@ class Posts:
             self._resend_refused_later()  # the upstream may have got these before
             return
         refused, self._refused = self._refused, []
-        if self._openings.state is not _OPEN:
+        if self._opens.state is not _OPEN:
             return  # all posts will be sent again
         for guid in refused:
             put = self.unacknowledged.get(guid)
@@ -259,7 +259,7 @@ class Posts:
         return bytes(out)
 
     def _send(self, message: bytes) -> None:
-        upstream = self._openings.upstream
+        upstream = self._opens.upstream
         assert upstream is not None
         try:
             out = upstream.event(EventType.PUT)

@@ -32,6 +32,7 @@ from broker.bmq.relay.confirms import Confirms
 from broker.bmq.relay.counts import COUNT_MAX
 from broker.bmq.relay.inherited import Unconfirmed
 from broker.bmq.relay.openings import Openings
+from broker.bmq.relay.opens import Opens
 from broker.bmq.relay.posts import Posts, Unacknowledged
 from broker.bmq.relay.put_room import PutRoom
 from broker.bmq.relay.relay_log import RelayLog, relay_config
@@ -103,12 +104,10 @@ class RelayQueue(Queue):
         self.queue_id = queue_id
         self.was_opened = True
         self._open_timeout_ms = around.open_timeout_ms
-        self.openings = Openings(
-            uri, queue_id, self.now, self.timers, self._send_kept, self.learn, self._reads, around.reopen_pace
-        )
-        self.openings.on_asked = self._drop_unread
-        self.posts = Posts(self, queue_id, self.openings, room or PutRoom())
-        self.confirms = Confirms(queue_id, self.openings, self.now, self.timers)
+        self.opens = Opens(uri, queue_id)
+        self.openings = Openings(self.opens, self.now, self.timers, self, around.reopen_pace)
+        self.posts = Posts(self, queue_id, self.opens, room or PutRoom())
+        self.confirms = Confirms(queue_id, self.opens, self.now, self.timers)
         self._wanted: dict[Stream, list[Subscription]] = {}
         self._ids: dict[tuple[str, str], int] = {}  # of subscriptions upstream, by app id and expression
         self._app_ids: dict[int, str] = {}  # by those numbers
@@ -117,8 +116,6 @@ class RelayQueue(Queue):
         self._is_stored = False  # True if its messages are in this node's own store, too
         self._root: Queue | None = None
         self._unsettled = Unsettled(self, self.hold, self.found)
-        # Called when an upstream knows all opens.
-        self.on_open: Callable[[], None] = lambda: None
 
     def app(self, app_id: str) -> App:
         """Return the app of that name; the root checks that the domain names it."""
@@ -168,7 +165,7 @@ class RelayQueue(Queue):
     @property
     def upstream(self) -> Upstream | None:
         """The upstream, or the next one while the last one's messages are still being discarded."""
-        return self._unsettled.upstream or self.openings.upstream
+        return self._unsettled.upstream or self.opens.upstream
 
     def found(self, upstream: Upstream) -> None:
         """Set the upstream, which takes effect when no messages are left to be discarded or taken over."""
@@ -186,7 +183,7 @@ class RelayQueue(Queue):
         """Remove the upstream: outgoing data is kept, and messages without a consumer will be sent again."""
         self._unsettled.upstream = None
         self.openings.lost()
-        if not self.openings.writers:
+        if not self.opens.writers:
             self.posts.forget_all()
         for app in self.apps.values():
             self._unsettled.forgetting.forget_waiting(app)
@@ -201,7 +198,7 @@ class RelayQueue(Queue):
         self.openings.lost()
         self._unsettled.later.finish()
 
-    def _send_kept(self, sent: Callable[[], None]) -> None:
+    def send_kept(self, sent: Callable[[], None]) -> None:
         """Send the kept posts and confirms, in slices, to an upstream that knows the opens; then call `sent`.
 
         Subscriptions come first at an upstream that discards the data until it has them, and of a broadcast queue,
@@ -212,26 +209,28 @@ class RelayQueue(Queue):
         def send() -> None:
             self.work.start(self._send_slowly(sent))
 
-        upstream = self.openings.upstream
+        upstream = self.opens.upstream
         if self.broadcast or (upstream is not None and not upstream.takes_early):
             self.openings.configure_all(send)
         else:
             send()
 
     def _send_slowly(self, sent: Callable[[], None]) -> Task:
-        posts, confirms, work, generation = self.posts, self.confirms, self.work, self.openings.generation
+        posts, confirms, work = self.posts, self.confirms, self.work
+        generation, upstream = self.opens.generation, self.opens.upstream
         posts.begin_resending()
         confirms.begin_resending()
         while posts.has_unsent or confirms.has_unsent:
             while not work.may_go_on():
                 yield
-            if self.openings.generation != generation or (self.broadcast and self.openings.is_leaving):
+            if self.opens.generation != generation or (self.broadcast and self.opens.is_leaving):
                 return
             work.left -= posts.send_some() if posts.has_unsent else confirms.send_some()
         sent()
-        self.on_open()
+        if upstream is not None:
+            upstream.knows_opens()
 
-    def _reads(self, app_id: str) -> None:
+    def reads(self, app_id: str) -> None:
         """Handle an app opened by the upstream, before its first push."""
         self.confirms.opened(app_id)
 
@@ -351,7 +350,7 @@ class RelayQueue(Queue):
     def _drop_app(self, app_id: str) -> None:
         """Drop an app that no client has open or is opening: for the upstream this relay holds no message of it."""
         app = self.apps.get(app_id)
-        if app is not None and not app.streams and app_id not in self.openings.consumers:
+        if app is not None and not app.streams and app_id not in self.opens.consumers:
             strip(self, app)
             if not app.key:
                 del self.apps[app_id]
@@ -386,9 +385,13 @@ class RelayQueue(Queue):
         self.openings.give_back_reads(app_id, count)
         self._drop_unread(app_id)
 
+    def asked(self, app_id: str) -> None:
+        """See `OpeningsListener`."""
+        self._drop_unread(app_id)
+
     def _drop_unread(self, app_id: str) -> None:
         """Drop an app, or the queue, if no client has it open, or is opening it."""
-        if app_id not in self.openings.consumers:
+        if app_id not in self.opens.consumers:
             for app, text in [key for key in self._ids if key[0] == app_id]:
                 del self._app_ids[self._ids.pop((app, text))]
             self._drop_app(app_id)
@@ -404,7 +407,7 @@ class RelayQueue(Queue):
 
     def give_back_writes(self, count: int) -> None:
         self.openings.give_back_writes(count)
-        if not self.openings.writers:
+        if not self.opens.writers:
             # In any state: a broker further up may have dropped them, and a returning client sends them again.
             self.posts.forget_all()
         if self.openings.is_unused:
@@ -562,7 +565,7 @@ class RelayQueue(Queue):
                 app.attempts[guid] = counter
         if message.outstanding & app.bit:
             return  # it came before, from an upstream that was lost
-        if not app.streams and app.app_id not in self.openings.consumers:
+        if not app.streams and app.app_id not in self.opens.consumers:
             return  # as in `_drop_app`: it was in flight
         if app.only is None and (texts := self._texts(app)) and not self.is_wanted(message, texts):
             return  # as in `_forget_unwanted`: likewise
@@ -625,13 +628,13 @@ class RelayQueue(Queue):
         """Send a reject to the upstream; return the number of attempts left."""
         assert self._attempts_max is not None
         self.statistics.rejects += 1
-        consumer = self.openings.consumers.get(app.app_id)
-        if self.openings.state is _OPEN and consumer is not None and self.openings.upstream is not None:
+        consumer = self.opens.consumers.get(app.app_id)
+        if self.opens.state is _OPEN and consumer is not None and self.opens.upstream is not None:
             try:
-                out = self.openings.upstream.event(EventType.REJECT, REJECT_HEADER_BYTES)
+                out = self.opens.upstream.event(EventType.REJECT, REJECT_HEADER_BYTES)
                 out += pack_reject(self.queue_id, guid, consumer.sub_id)
             except Exception as error:
-                self.openings.upstream.fail(error)
+                self.opens.upstream.fail(error)
         return app.attempts.get(guid, self._attempts_max) - 1
 
     def _tell_reject(self, stream: Stream, guid: bytes, left: int) -> None:
@@ -687,8 +690,8 @@ class RelayQueue(Queue):
     def adopt(self, handle: Handle) -> None:
         """Adopt a handle; while there is no upstream."""
         if handle.writes:
-            self.openings.adopt_writes(handle.writes)
+            self.opens.adopt_writes(handle.writes)
         for stream in handle.streams.values():
-            consumer = self.openings.adopt_reads(stream.app.app_id, stream.readers)
+            consumer = self.opens.adopt_reads(stream.app.app_id, stream.readers)
             self._wanted[stream] = stream.subscriptions
             consumer.subscriptions = self._summed(stream.app)

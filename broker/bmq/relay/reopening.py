@@ -9,11 +9,13 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple, Protocol
 
 from broker.bmq.core.alarms import alarm
 from broker.bmq.core.cluster_errors import ClusterError
 from broker.bmq.core.config import ReopenPace
+from broker.bmq.relay.counts import Count
+from broker.bmq.relay.opens import Opens, UpstreamConsumer
 from broker.bmq.relay.upstream import UpstreamState
 from broker.common.clock import Now
 from broker.common.timers import Timers
@@ -28,11 +30,7 @@ from formats.bmq.control.messages import (
 )
 from formats.bmq.control.printed import printed
 
-if TYPE_CHECKING:
-    from broker.bmq.relay.counts import Count
-    from broker.bmq.relay.openings import Openings, UpstreamConsumer
-
-__all__ = ["RETRY_MS", "Reopening", "may_pass"]
+__all__ = ["RETRY_MS", "Reopening", "ReopeningListener", "may_pass"]
 
 log = logging.getLogger("broker.relay")
 
@@ -66,44 +64,64 @@ class Part(NamedTuple):
         return "" if self.consumer is None else self.consumer.app_id
 
 
+class ReopeningListener(Protocol):
+    """The requests of clients, which go on when the upstream knows the opens."""
+
+    def all_opened(self) -> None:
+        """Go on, since the upstream knows all opens, or has refused them."""
+        ...
+
+    def learn(self, response: OpenQueueResponse) -> None:
+        """Take the parameters in the upstream's response."""
+        ...
+
+    def opened_late(self, consumer: UpstreamConsumer | None, surplus: int) -> None:
+        """Handle opens of an app, or of writers, that were refused before; `surplus` have been closed meanwhile."""
+        ...
+
+    def asked_late(self, consumer: UpstreamConsumer) -> None:
+        """Handle the end of a request for an app that was refused before."""
+        ...
+
+
 class Reopening:
     """The opens of one queue, after each change of its upstream; see the module."""
 
-    def __init__(self, openings: Openings, now: Now, timers: Timers, pace: ReopenPace) -> None:
-        self._openings = openings
+    def __init__(self, opens: Opens, now: Now, timers: Timers, pace: ReopenPace, listener: ReopeningListener) -> None:
+        self._opens = opens
+        self._listener = listener
         self._now = now
         self._timers = timers
         self._pace = pace
-        self.writers_asked = False  # the upstream was told of the writers
         self._left = 0  # requests without an answer
         self._again = False  # one of them is to be repeated
 
     def begin(self) -> None:
         """Tell the upstream of everything that it has not been told."""
-        openings = self._openings
+        opens = self._opens
         self._left, self._again = 0, False
-        writes = bool(openings.writers) and not self.writers_asked
-        readers = [each for each in openings.consumers.values() if each.readers and not each.asked]
+        writes = bool(opens.writers) and not self._opens.writers_asked
+        readers = [each for each in opens.consumers.values() if each.readers and not each.asked]
         parts = [Part(each, writes and each.info is None) for each in readers]
         if writes and not any(part.writes for part in parts):
             parts.insert(0, Part(None, True))
         for part in parts:
             self._send_all(part)
         if not parts:
-            openings.all_opened()
+            self._listener.all_opened()
 
     def _send_all(self, part: Part) -> None:
         """Tell of all opens of a part."""
-        openings, consumer = self._openings, part.consumer
+        opens, consumer = self._opens, part.consumer
         reads = writes = 0
         if consumer is not None:
             consumer.asked = True
             reads = consumer.reads.tell()
         if part.writes:
-            self.writers_asked = True
-            writes = openings.writes.tell()
+            self._opens.writers_asked = True
+            writes = opens.writes.tell()
         self._left += 1
-        self._send(part, openings.parameters(consumer, part.flags, reads, writes), 1, self._answered)
+        self._send(part, opens.parameters(consumer, part.flags, reads, writes), 1, self._answered)
 
     def _send(
         self,
@@ -112,31 +130,29 @@ class Reopening:
         attempt: int,
         answered: Callable[[Part, Asked, object], None],
     ) -> None:
-        openings, upstream = self._openings, self._openings.upstream
+        opens, upstream = self._opens, self._opens.upstream
         assert upstream is not None
-        generation = openings.generation
+        generation = opens.generation
 
         def came(choice: object) -> None:
-            if generation == openings.generation:
+            if generation == opens.generation:
                 answered(part, asked, choice)
 
         request = OpenQueue(handle_parameters=parameters)
         asked = Asked(upstream.request(request, came), request, attempt)
         # The texts are the reference's: programs wait for them in the log.
-        log.info(
-            "Sent ReopenQueue request for queue '%s', app '%s' to %s", openings.uri, part.name, upstream.description
-        )
+        log.info("Sent ReopenQueue request for queue '%s', app '%s' to %s", opens.uri, part.name, upstream.description)
         log.info("Sending request to '%s' [request: %s]", upstream.description, asked)
 
     def _answered(self, part: Part, asked: Asked, choice: object) -> None:
-        openings = self._openings
+        opens = self._opens
         self._left -= 1
         if isinstance(choice, OpenQueueResponse):
-            openings.learn(choice)
+            self._listener.learn(choice)
         elif isinstance(choice, Status):
             self._forget(part, is_asked=not may_pass(choice))
             if may_pass(choice):
-                log.warning("queue '%s' cannot be opened again upstream for %s: %s", openings.uri, part.name, choice)
+                log.warning("queue '%s' cannot be opened again upstream for %s: %s", opens.uri, part.name, choice)
                 self._again = True
             elif part.consumer is not None and part.writes:
                 # It is the readers who may be too many: the writers do not wait for that.
@@ -147,13 +163,13 @@ class Reopening:
         if self._left:
             return
         if self._again:
-            generation = openings.generation
+            generation = opens.generation
             self.after(RETRY_MS, lambda: self._begin_again(generation))
         else:
-            openings.all_opened()
+            self._listener.all_opened()
 
     def _begin_again(self, generation: int) -> None:
-        if generation == self._openings.generation and self._openings.state is UpstreamState.OPENING:
+        if generation == self._opens.generation and self._opens.state is UpstreamState.OPENING:
             self.begin()
 
     def _forget(self, part: Part, *, is_asked: bool) -> None:
@@ -162,8 +178,8 @@ class Reopening:
             part.consumer.asked = part.consumer.is_refused = is_asked
             part.consumer.reads.forget()
         if part.writes:
-            self.writers_asked = is_asked
-            self._openings.writes.forget()
+            self._opens.writers_asked = is_asked
+            self._opens.writes.forget()
 
     def after(self, wait_ms: int, action: Callable[[], None]) -> None:
         """Take an action later, with which the upstream is asked again."""
@@ -192,48 +208,48 @@ class Reopening:
         self._ask_later(part, asked.attempt + 1, self._pace.interval_ms)
 
     def _ask_later(self, part: Part, attempt: int, wait_ms: int) -> None:
-        generation = self._openings.generation
+        generation = self._opens.generation
 
         def ask() -> None:
-            if generation == self._openings.generation:
+            if generation == self._opens.generation:
                 self._ask_missing(part, attempt)
 
         self.after(wait_ms, ask)
 
     def _ask_missing(self, part: Part, attempt: int) -> None:
         """Ask for the opens that the upstream does not know of, if they have not been closed."""
-        openings, count = self._openings, self._count(part)
+        opens, count = self._opens, self._count(part)
         missing = count.ask(max(0, count.open - count.told))
         if not missing:
             return
         reads, writes = (0, missing) if part.consumer is None else (missing, 0)
-        parameters = openings.parameters(part.consumer, part.flags, reads, writes)
-        openings.sent.append(parameters)
+        parameters = opens.parameters(part.consumer, part.flags, reads, writes)
+        opens.sent.append(parameters)
         if part.consumer is not None:
             # Clients that close the app and open it again meanwhile do so under the same number.
             part.consumer.asking += 1
         self._send(part, parameters, attempt, self._missing_answered)
 
     def _missing_answered(self, part: Part, asked: Asked, choice: object) -> None:
-        openings, count = self._openings, self._count(part)
+        opens, count = self._opens, self._count(part)
         parameters = asked.request.handle_parameters
-        if parameters in openings.sent:
-            openings.sent.remove(parameters)
+        if parameters in opens.sent:
+            opens.sent.remove(parameters)
         granted = isinstance(choice, OpenQueueResponse)
         count.answered(0, parameters.read_count + parameters.write_count, granted=granted)
         if isinstance(choice, OpenQueueResponse):
-            openings.learn(choice)
-            openings.opened_late(part.consumer, count.give_back(0))
+            self._listener.learn(choice)
+            self._listener.opened_late(part.consumer, count.give_back(0))
         elif isinstance(choice, Status):
             if may_pass(choice):
                 self._ask_later(part, asked.attempt, RETRY_MS)
             else:
                 self._refused(part, asked, choice)
         if part.consumer is not None:
-            openings.asked_late(part.consumer)
+            self._listener.asked_late(part.consumer)
 
     def _count(self, part: Part) -> Count:
-        return self._openings.writes if part.consumer is None else part.consumer.reads
+        return self._opens.writes if part.consumer is None else part.consumer.reads
 
 
 class Asked(NamedTuple):

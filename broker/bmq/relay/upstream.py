@@ -40,6 +40,10 @@ class Upstream(Protocol):
         """Return an open event of `kind`, to append to; `head` begins the body of a new one."""
         ...
 
+    def knows_opens(self) -> None:
+        """Note that the upstream knows all opens, and has been sent the pending posts and confirms."""
+        ...
+
     def fail(self, error: Exception) -> None:
         """Close the link after this step, because something could not be put into an event."""
         ...

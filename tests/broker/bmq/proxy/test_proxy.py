@@ -293,7 +293,7 @@ def test_a_node_that_stops_lets_proxies_go_first(tree: Tree, root: Rig) -> None:
     tree.run()
     assert root.node.retire()
     assert not root.node.queues[QUEUE].messages
-    assert proxy.node.queues[QUEUE].openings.upstream is not None  # type: ignore[attr-defined]
+    assert proxy.node.queues[QUEUE].opens.upstream is not None  # type: ignore[attr-defined]
 
 
 def test_a_proxy_asks_for_no_more_than_it_can_keep(tree: Tree, root: Rig, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from broker.bmq.core.config import ReopenPace
 from broker.bmq.relay.confirms import SENT_CONFIRMS_MAX, UNKNOWN_CONFIRMS_MAX, Confirms
-from broker.bmq.relay.openings import Openings
+from broker.bmq.relay.opens import Opens
 from broker.common.clock import Now
 from broker.common.timers import Timers
 from tests.broker.bmq.rig import guid
@@ -15,10 +14,7 @@ APP = "__default"
 
 def confirms_without_upstream() -> Confirms:
     now, timers = Now(ms=1000), Timers()
-    openings = Openings(
-        "bmq://d/q", QUEUE_ID, now, timers, lambda done: None, lambda response: None, lambda app_id: None, ReopenPace()
-    )
-    return Confirms(QUEUE_ID, openings, now, timers)
+    return Confirms(QUEUE_ID, Opens("bmq://d/q", QUEUE_ID), now, timers)
 
 
 def fill(confirms: Confirms, most: int) -> int:

@@ -67,13 +67,13 @@ def test_posts_that_were_kept_go_up_in_slices_before_later_ones(world: World) ->
     find_again(world)
     arrived, seen = len(root.messages), 0
     for number in slices(world):
-        if relay.openings.state is UpstreamState.OPENING:
+        if relay.opens.state is UpstreamState.OPENING:
             producer.put(1, guid(MANY + number), b"#%d" % (MANY + number), flags=PutFlag.ACK_REQUESTED)
             assert len(root.messages) - arrived <= SENT_PER_UNIT
             arrived = len(root.messages)
             seen += 1
     assert seen >= MANY // SENT_PER_UNIT
-    assert relay.openings.state is UpstreamState.OPEN
+    assert relay.opens.state is UpstreamState.OPEN
     assert list(root.messages) == [guid(number) for number in range(MANY)] + [
         guid(MANY + number) for number in range(1, seen + 1)
     ]
@@ -90,13 +90,13 @@ def test_an_upstream_that_is_lost_before_it_has_all_posts(world: World, waits: b
     if waits:
         world.part(0, 1)
         for _ in slices(world):
-            assert relay.openings.upstream is None
+            assert relay.opens.upstream is None
         find_again(world)
     else:
         break_link(world)
     for _ in slices(world):
         pass
-    assert relay.openings.state is UpstreamState.OPEN
+    assert relay.opens.state is UpstreamState.OPEN
     assert list(root.messages) == [guid(number) for number in range(MANY)]
     assert not relay.unacknowledged
 
@@ -119,7 +119,7 @@ def test_a_post_that_is_refused_before_all_are_sent_is_sent_again(
     monkeypatch.setattr(relay.posts, "_send_kept", refuse_first)
     slow(world, amount=1)
     find_again(world)
-    assert relay.openings.state is UpstreamState.OPENING
+    assert relay.opens.state is UpstreamState.OPENING
     world.wait(RETRY_MS)
     for _ in slices(world):
         pass
@@ -141,12 +141,12 @@ def test_confirms_that_were_kept_go_up_in_slices(world: World, breaks: bool) -> 
     consumer.confirm(1, *(guid(number) for number in range(first)))
     slow(world, amount=1)
     find_again(world)
-    assert relay.openings.state is UpstreamState.OPENING
+    assert relay.opens.state is UpstreamState.OPENING
     consumer.confirm(1, *(guid(number) for number in range(first, MANY)))
     if breaks:
         world.part(0, 1)
         for _ in slices(world):
-            assert relay.openings.upstream is None
+            assert relay.opens.upstream is None
         find_again(world)
     left, seen = len(root.messages), 0
     for _ in slices(world):
@@ -167,7 +167,7 @@ def test_a_post_that_comes_while_only_confirms_are_left_to_be_sent(world: World)
     consumer.confirm(1, *(guid(number) for number in range(MANY)))
     slow(world, amount=1)
     find_again(world)
-    assert relay.openings.state is UpstreamState.OPENING
+    assert relay.opens.state is UpstreamState.OPENING
     assert not relay.posts.has_unsent
     producer.put(1, guid(MANY), LAST, flags=PutFlag.ACK_REQUESTED)
     for _ in slices(world):

@@ -12,6 +12,7 @@ from broker.bmq.core.config import ReopenPace
 from broker.bmq.links.requests import Answered
 from broker.bmq.queue.handles import Refusal
 from broker.bmq.relay.openings import Openings
+from broker.bmq.relay.opens import Opens
 from broker.bmq.relay.upstream import TRANSITIONS, Trigger, UpstreamState
 from broker.common.clock import Now
 from broker.common.timers import Timers
@@ -49,6 +50,9 @@ class Upstream:
         self.requests += 1
         return self.requests
 
+    def knows_opens(self) -> None:
+        """Do nothing."""
+
     def fail(self, error: Exception) -> None:
         raise error
 
@@ -75,28 +79,34 @@ class Hop:
         self.timers = Timers()
         self.opened = 0
         self.late: list[str] = []
-        self.openings = Openings(
-            URI,
-            5,
-            self.now,
-            self.timers,
-            self._on_opened,
-            lambda response: None,
-            self.late.append,
-            ReopenPace(1234, 2),
-        )
+        self.given_up: list[str] = []
+        self.opens = Opens(URI, 5)
+        self.openings = Openings(self.opens, self.now, self.timers, self, ReopenPace(1234, 2))
         self.outcomes: list[Refusal | None] = []
 
-    def _on_opened(self, sent: Callable[[], None]) -> None:
+    # -- see `OpeningsListener`
+
+    def send_kept(self, sent: Callable[[], None]) -> None:
         self.opened += 1
         sent()
+
+    def learn(self, response: OpenQueueResponse) -> None:
+        """Do nothing."""
+
+    def reads(self, app_id: str) -> None:
+        self.late.append(app_id)
+
+    def asked(self, app_id: str) -> None:
+        self.given_up.append(app_id)
+
+    # -- actions
 
     def open(self, flags: int) -> None:
         self.openings.open(handle(0, URI, flags), self.outcomes.append)
 
     @property
     def state(self) -> UpstreamState:
-        return self.openings.state
+        return self.opens.state
 
     def wait(self, ms: int = 200) -> None:
         self.now.ms += ms
@@ -205,7 +215,7 @@ def test_who_opens_while_there_is_no_upstream_waits() -> None:
     assert [type(choice) for choice in upstream.take()] == [ConfigureStream, OpenQueue]
     upstream.answer()
     assert hop.outcomes == [None, None, None]
-    assert hop.openings.consumers["__default"].readers == 2
+    assert hop.opens.consumers["__default"].readers == 2
 
 
 def test_an_answer_of_an_upstream_that_was_left_counts_for_nothing() -> None:
@@ -453,10 +463,10 @@ def test_who_waits_for_an_upstream_that_was_left_does_not_wait_for_its_answer() 
     other.answer()
     other.answer()
     assert hop.outcomes == [None, None, None]
-    assert hop.openings.consumers["__default"].readers == 2
+    assert hop.opens.consumers["__default"].readers == 2
     late(Status(category=StatusCategory.TIMEOUT, code=0, message="late"))
     assert hop.outcomes == [None, None, None]
-    assert hop.openings.consumers["__default"].readers == 2
+    assert hop.opens.consumers["__default"].readers == 2
 
 
 @pytest.mark.parametrize("state", UpstreamState, ids=lambda each: each.name)
@@ -519,19 +529,17 @@ def test_an_app_keeps_its_number_while_it_is_asked_for_again() -> None:
 def test_an_app_closed_while_it_is_asked_for_again_is_given_up(is_lost: bool) -> None:
     hop, upstream = asked_for_again()
     hop.openings.give_back_reads("foo", 1)
-    asked: list[str] = []
-    hop.openings.on_asked = asked.append
     unused = [hop.openings.is_unused]
     if is_lost:
         hop.openings.lost()
     else:
         upstream.answer()
     assert [*unused, hop.openings.is_unused] == [False, True]
-    assert asked == ["foo"]
+    assert hop.given_up == ["foo"]
 
 
 class BroadcastHop(Hop):
-    def _on_opened(self, sent: Callable[[], None]) -> None:
+    def send_kept(self, sent: Callable[[], None]) -> None:
         self.openings.configure_all(sent)
 
 
@@ -550,7 +558,7 @@ def test_a_consumer_that_goes_on_changing_its_subscriptions_does_not_hold_up_the
         hop.openings.configure("__default", each, lambda: None)
         upstream.answer()
     assert [*states, hop.state] == [UpstreamState.OPENING, UpstreamState.OPEN]
-    assert hop.openings.consumers["__default"].told == wanted[-1]
+    assert hop.opens.consumers["__default"].told == wanted[-1]
 
 
 @pytest.mark.parametrize("code", [-1, ClusterError.LIMIT])

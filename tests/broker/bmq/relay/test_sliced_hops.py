@@ -54,7 +54,7 @@ def test_a_lost_upstream(world: World) -> None:
     assert MANY - AMOUNT <= left[0] < MANY
     for _ in slices(world):
         assert other.is_served()
-        if relay.openings.state is UpstreamState.OPEN:
+        if relay.opens.state is UpstreamState.OPEN:
             break
         assert relay.upstream is not None
         assert next(app.waiting(), None) is None
@@ -82,7 +82,7 @@ def test_an_upstream_that_is_lost_before_all_is_forgotten(world: World) -> None:
     world.part(0, 1)
     assert relay.upstream is None
     for _ in slices(world):
-        assert relay.openings.upstream is None
+        assert relay.opens.upstream is None
     assert not relay.messages
 
 
@@ -315,7 +315,7 @@ def test_a_primary_that_becomes_a_hop(world: World, leaves: bool) -> None:
     for number in slices(world, 0):
         if len(relay.delivery.inherited):
             seen += 1
-            assert relay.openings.upstream is None
+            assert relay.opens.upstream is None
             assert len(stream.unconfirmed) - held <= AMOUNT
             held = len(stream.unconfirmed)
             assert held == len(relay.messages)
