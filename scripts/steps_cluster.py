@@ -57,7 +57,7 @@ class ClusterBench:
 
     @property
     def primary(self) -> Process:
-        (primary,) = [each for each in self.cluster.processes.values() if each.node.shards[0].active]
+        (primary,) = [each for each in self.cluster.processes.values() if each.node.partitions[0].active]
         return primary
 
     @property
@@ -132,8 +132,8 @@ class ClusterBench:
 
     def close(self) -> None:
         for process in self.cluster.processes.values():
-            for shard in process.node.shards.values():
-                shard.close()
+            for partition in process.node.partitions.values():
+                partition.close()
 
 
 def _type_of(event: bytes) -> int:
@@ -150,12 +150,12 @@ def _receive(process: Process, source: int, data: memoryview) -> None:
 
 def cluster_rollover(bench: ClusterBench) -> list[Outcome]:
     bench.fill()
-    files = {each.node_id: each.node.shards[0].files for each in bench.cluster.processes.values()}
+    files = {each.node_id: each.node.partitions[0].files for each in bench.cluster.processes.values()}
     others = bench.cluster.processes.values()
     return bench.measure(
         "rollover in a cluster",
-        bench.primary.node.shards[0].roll_over,
-        lambda: all(each.node.shards[0].files is not files[each.node_id] for each in others),
+        bench.primary.node.partitions[0].roll_over,
+        lambda: all(each.node.partitions[0].files is not files[each.node_id] for each in others),
     )
 
 
@@ -211,7 +211,7 @@ def summary(bench: ClusterBench) -> list[Outcome]:
     found: list[object] = []
     asked = bench.measure(
         "STORAGE SUMMARY at a replica",
-        lambda: found.append(replica.member.partitions[0].copy.stored()),
+        lambda: found.append(replica.member.partitions[0].copy.totals()),
         lambda: found,
         at=replica,
     )
@@ -222,10 +222,10 @@ def summary(bench: ClusterBench) -> list[Outcome]:
 
 def _roll_over(bench: ClusterBench) -> None:
     """The primary rolls over, and is through with it; whoever rests is not."""
-    shard = bench.primary.node.shards[0]
-    before = shard.files
-    shard.roll_over()
-    bench.until(lambda: shard.files is not before)
+    partition = bench.primary.node.partitions[0]
+    before = partition.files
+    partition.roll_over()
+    bench.until(lambda: partition.files is not before)
 
 
 def rollover_again(bench: ClusterBench) -> list[Outcome]:
@@ -235,11 +235,11 @@ def rollover_again(bench: ClusterBench) -> list[Outcome]:
     bench.resting.add(replica.node_id)
     _roll_over(bench)
     _roll_over(bench)
-    files = primary.node.shards[0].files
+    files = primary.node.partitions[0].files
     found = bench.measure(
         "the primary has rolled over twice",
         bench.resting.clear,
-        lambda: replica.node.shards[0].files.journal_end == files.journal_end,
+        lambda: replica.node.partitions[0].files.journal_end == files.journal_end,
     )
     assert replica.member.partitions[0].position == primary.member.partitions[0].position
     return found
@@ -247,9 +247,9 @@ def rollover_again(bench: ClusterBench) -> list[Outcome]:
 
 def _place(bench: ClusterBench, replica: Process) -> None:
     """A replica has rolled over, and has yet to find where its messages are."""
-    before = replica.node.shards[0].files
-    bench.primary.node.shards[0].roll_over()
-    while replica.node.shards[0].files is before:
+    before = replica.node.partitions[0].files
+    bench.primary.node.partitions[0].roll_over()
+    while replica.node.partitions[0].files is before:
         bench._step()
     bench.resting.add(replica.node_id)
     bench.fill(range(bench.messages, bench.messages + 2 * RECORDS_CUT))
@@ -264,7 +264,7 @@ def drop_placing(case: str, records: int | None) -> Callable[[ClusterBench], lis
         _place(bench, replica)
         end = primary.position
         begin = NOWHERE if records is None else RecordNumber(end.primary_lease_id, end.sequence_number - records)
-        old = replica.node.shards[0].files
+        old = replica.node.partitions[0].files
         drops = replica.member.partitions[0]
 
         def drop() -> None:
@@ -280,7 +280,7 @@ def drop_placing(case: str, records: int | None) -> Callable[[ClusterBench], lis
             lambda: (
                 drops.is_healed
                 and work.slices > slices
-                and (records is not None or replica.node.shards[0].files is not old)
+                and (records is not None or replica.node.partitions[0].files is not old)
             ),
         )
         assert drops.position == bench.primary.member.partitions[0].position
@@ -317,7 +317,7 @@ def backlog(bench: ClusterBench) -> list[Outcome]:
 def _is_served(bench: ClusterBench, old: Process) -> bool:
     """Return True if another primary serves the partition, and all others have it."""
     nodes = bench.cluster.processes.values()
-    return any(each.node.shards[0].active for each in nodes if each is not old) and all(
+    return any(each.node.partitions[0].active for each in nodes if each is not old) and all(
         each.member.partitions[0].is_healed for each in nodes
     )
 

@@ -36,7 +36,7 @@ __all__ = ["HOP_CASES", "HopBench"]
 
 
 class _Hops(World):
-    """Members of a cluster that say themselves who is primary; each has its shard in files."""
+    """Members of a cluster that say themselves who is primary; each has its partition in files."""
 
     def __init__(self, folder: Path, limits: PartitionLimits) -> None:
         self._folder = folder

@@ -76,8 +76,8 @@ class Bench:
     def fill_awaiting(self) -> None:
         """Messages that wait for copies, whose producer waits to hear of them: nobody says that he has any."""
         content = Content(PAYLOAD, crc32c(PAYLOAD), 0, False, 0)
-        self.rig.node.shards[0].copies_wanted = 2
-        self.rig.node.shards[0].is_copied = True
+        self.rig.node.partitions[0].copies_wanted = 2
+        self.rig.node.partitions[0].is_copied = True
         queue, session = self.queue, self.producer.session
         queue.judge_copies()
         for number in range(self.messages):
@@ -97,7 +97,7 @@ class Bench:
 
     def restart_full(self) -> None:
         """Begin anew with files that have no room for what is due: as the reference leaves them."""
-        rig, files = self.rig, self.rig.node.shards[0].files
+        rig, files = self.rig, self.rig.node.partitions[0].files
         limits = PartitionLimits(
             journal=files.journal_end + RECORDS_LEFT * JOURNAL_RECORD_SIZE, data=rig.limits.data, qlist=rig.limits.qlist
         )
@@ -106,7 +106,7 @@ class Bench:
         self.other = self.rig.connect()
         self.other.open(1, OTHER, WRITE | ACK)
         self._may_be_full = True
-        assert self.rig.node.shards[0].tight is not None
+        assert self.rig.node.partitions[0].tight is not None
         self.rest()
 
     def consumer(self, *wanted: Wanted, app: str = "") -> Client:
@@ -211,9 +211,9 @@ def awaiting_copied(bench: Bench) -> list[Outcome]:
     """One receipt confirms all of them."""
     consumer = bench.consumer(Wanted())
     bench.fill_awaiting()
-    shard = bench.rig.node.shards[0]
-    written = shard.sequence_number
-    found = bench.measure("copies of all arrive at once", lambda: shard.copied(written), consumer, bench.producer)
+    partition = bench.rig.node.partitions[0]
+    written = partition.sequence_number
+    found = bench.measure("copies of all arrive at once", lambda: partition.copied(written), consumer, bench.producer)
     assert not bench.queue.awaiting
     return [found]
 
@@ -237,16 +237,16 @@ def awaiting_stripped(bench: Bench) -> list[Outcome]:
 def awaiting_forgotten(bench: Bench) -> list[Outcome]:
     """The primary's office ends: what becomes of its queue's clients is in `hand-over`."""
     bench.fill_awaiting()
-    node, queue, shard = bench.rig.node, bench.queue, bench.rig.node.shards[0]
+    node, queue, partition = bench.rig.node, bench.queue, bench.rig.node.partitions[0]
 
     def end() -> None:
         del node.queues[STRONG]
         retire(queue)
-        stores = dict(shard.stores)
-        shard.deactivate()
+        stores = dict(partition.stores)
+        partition.deactivate()
         # The other queue stays, to see how long its posts take.
-        shard.activate(shard.primary_lease_id + 1)
-        shard.stores.update((key, store) for key, store in stores.items() if key != queue.key)
+        partition.activate(partition.primary_lease_id + 1)
+        partition.stores.update((key, store) for key, store in stores.items() if key != queue.key)
 
     return [bench.measure("a primary forgets all that await", end)]
 
@@ -267,7 +267,7 @@ def apps(bench: Bench) -> list[Outcome]:
 
 def rollover(bench: Bench) -> list[Outcome]:
     bench.fill()
-    return [bench.measure("rollover", bench.rig.node.shards[0].roll_over)]
+    return [bench.measure("rollover", bench.rig.node.partitions[0].roll_over)]
 
 
 def tight(bench: Bench) -> list[Outcome]:

@@ -102,9 +102,9 @@ def _records(storage: list[str] | None) -> int | None:
     if not storage:
         return None
     from bmqctl.pipeline.export.export import table_options
-    from bmqctl.pipeline.source.plan import plan_shards
+    from bmqctl.pipeline.source.plan import plan_partitions
 
-    return sum(shard.record_count for shard in plan_shards(table_options(storage, "records")))
+    return sum(partition.record_count for partition in plan_partitions(table_options(storage, "records")))
 
 
 def _moment(at_s: int) -> str:

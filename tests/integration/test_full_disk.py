@@ -164,7 +164,7 @@ def test_a_full_disk(disk: Disk, connect: Connect) -> None:
     assert result.exit_code == 0, result.output
 
 
-def test_a_full_shard(tmp_path: Path, connect: Connect) -> None:
+def test_a_full_partition(tmp_path: Path, connect: Connect) -> None:
     """A partition takes as much as its files may hold, on a disk with room: confirmed messages make way for others."""
     config = write_config(tmp_path / "etc")
     spoil(config, "clusters.json", "myClusters", 0, "partitionConfig", "maxDataFileSize", value=2 * MIB)
@@ -185,7 +185,7 @@ def test_a_full_shard(tmp_path: Path, connect: Connect) -> None:
         assert more == []
         # Half of them are done with: what is left moves to new files, and there is room for about as many again.
         confirm(client.of(f"{uri}?id=right")[::2])
-        # (A shard that was full looks for room once a second.)
+        # (A partition that was full looks for room once a second.)
         eventually(lambda: client.post_all(uri, [payload(0)])[0].status is AckStatus.SUCCESS, step_s=0.05)
         more = [client.acks[-1][1], *fill(client, uri)]
         assert len(taken) // 2 - 10 <= len(more) <= len(taken) // 2 + 10

@@ -19,15 +19,15 @@ RUN = "from bmqctl.app import main; main()"
 
 # A broker whose third message cannot be written to the journal.
 FAULTY = f"""
-import broker.bmq.partition.shard as shard
-pack, count = shard.pack_message, 0
+import broker.bmq.partition.stored_partition as partition
+pack, count = partition.pack_message, 0
 def fail(*args):
     global count
     count += 1
     if count == 3:
         raise OverflowError("a fault of the test")
     pack(*args)
-shard.pack_message = fail
+partition.pack_message = fail
 {RUN}
 """
 

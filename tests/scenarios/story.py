@@ -148,10 +148,10 @@ class Story:
             if host.node is None or member is None:
                 self._out.append(f"       {host.name} does not run")
                 continue
-            election, (shard,) = member.election, member.partitions.values()
+            election, (partition,) = member.election, member.partitions.values()
             roles = f"{election.role.value} in term {election.term}, metadata {member.metadata.fsm_state.name}"
-            position = f"({shard.position.primary_lease_id}, {shard.position.sequence_number})"
-            self._out.append(f"       {host.name} {roles}, shard {shard.state.name} at {position}")
+            position = f"({partition.position.primary_lease_id}, {partition.position.sequence_number})"
+            self._out.append(f"       {host.name} {roles}, partition {partition.state.name} at {position}")
 
     def clients(self) -> None:
         """Write the messages and acks that clients have received."""

@@ -41,7 +41,7 @@ def test_a_subordinate_clause_is_recognised(text: str) -> None:
 @pytest.mark.parametrize(
     "text",
     [
-        "Of one shard.",
+        "Of one partition.",
         "By queue key, the GUIDs.",
         "Until all have answered.",
         "Before every app id.",

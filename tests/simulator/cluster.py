@@ -191,7 +191,7 @@ class ClusterWorld(World):
         yield "election", f"is {election.role.value} in term {election.term}"
         yield "metadata", f"has metadata {host.member.metadata.fsm_state.name}"
         for number, partition in host.member.partitions.items():
-            yield f"shard {number}", f"has shard {number} {partition.state.name}"
+            yield f"partition {number}", f"has partition {number} {partition.state.name}"
 
     def _done(self, host: Host, guid: bytes, app_key: bytes) -> None:
         """An app, or all of them, is durably done with a message."""
@@ -213,19 +213,19 @@ class ClusterWorld(World):
         return names.get(app_key, EXTRA_APP) if Feature.APPS in self.features else names[app_key]
 
     def _check_primary(self, journals: Journals, host: Host) -> None:
-        """The newest primary of a shard has all that must be there."""
+        """The newest primary of a partition has all that must be there."""
         lease_id = max(journals.primaries, default=0)
-        shard = host.node.shards[journals.partition_id] if host.node is not None else None
-        if shard is None or not shard.active or shard.primary_lease_id != lease_id:
+        partition = host.node.partitions[journals.partition_id] if host.node is not None else None
+        if partition is None or not partition.active or partition.primary_lease_id != lease_id:
             return
         assert host.node is not None
         known = host.node.ledger.state.queues
-        uris = [uri for uri in self.records.views if uri in known and known[uri].partition_id == shard.partition_id]
+        uris = [uri for uri in self.records.views if uri in known and known[uri].partition_id == partition.partition_id]
         for uri in uris:
             if uri in host.node.queues:
                 check_queue(host.node.queues[uri])
                 # While a rollover copies, the records of confirms wait for the new files.
-                if self.promises[uri] is not Promise.PASSED and not shard.is_copying:
+                if self.promises[uri] is not Promise.PASSED and not partition.is_copying:
                     journals.check_queue(host.node_id, host.node.queues[uri])
         self.records.check_node(host.node, uris)
 
@@ -233,10 +233,10 @@ class ClusterWorld(World):
         """Return whether a node is the newest primary of a queue."""
         assert host.node is not None
         info = host.node.ledger.state.queues.get(uri)
-        shard = host.node.shards.get(info.partition_id) if info is not None else None
-        if shard is None or not shard.active:
+        partition = host.node.partitions.get(info.partition_id) if info is not None else None
+        if partition is None or not partition.active:
             return False
-        return shard.primary_lease_id == max(self.journals[shard.partition_id].primaries, default=0)
+        return partition.primary_lease_id == max(self.journals[partition.partition_id].primaries, default=0)
 
     def look(self) -> None:
         for host in self.hosts:
@@ -306,7 +306,7 @@ class ClusterWorld(World):
         for host in self.hosts:
             for number, partition in host.member.partitions.items() if host.member is not None else ():
                 if partition.copy.is_rolling:
-                    return f"shard {number} of {host.name} is not rolled over"
+                    return f"partition {number} of {host.name} is not rolled over"
         return ""
 
     def _difference(self) -> str:
@@ -322,12 +322,12 @@ class ClusterWorld(World):
                 return f"the metadata of {host.name} is {host.member.metadata.fsm_state.name}"
             for number, partition in host.member.partitions.items():
                 if not partition.is_healed:
-                    return f"shard {number} of {host.name} is {partition.state.name}"
+                    return f"partition {number} of {host.name} is {partition.state.name}"
         difference = self.agreement.difference({name: member.metadata for name, member in members.items()})
         if difference:
             return difference
         for number in self.journals:
             positions = {member.partitions[number].position for member in members.values()}
             if len(positions) > 1:
-                return f"shard {number} ends at {positions}"
+                return f"partition {number} ends at {positions}"
         return ""

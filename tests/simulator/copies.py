@@ -6,7 +6,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from broker.bmq.replication.partition import Partition
+from broker.bmq.replication.partition import ReplicatedPartition
 from broker.bmq.replication.positions import NOWHERE, last_position
 from formats.bmq.disk.numbers import RecordNumber
 from tests.simulator.invariants import Violation
@@ -21,7 +21,7 @@ LOOK_US_MAX = 100_000  # a process that takes no step for longer does not run
 
 
 class Copies:
-    """The copies of one shard. What was once on a node's disk counts for good: other checks judge later losses."""
+    """The copies of one partition. What was once on a node's disk counts for good: other checks judge later losses."""
 
     def __init__(self, quorum: int) -> None:
         self._quorum = quorum
@@ -40,12 +40,12 @@ class Copies:
         """Return whether a node has, or has had, a record on its disk."""
         return bool(self._holders.get(number, 0) >> node_id & 1)
 
-    def look(self, node_id: int, partition: Partition, now_us: int) -> None:
+    def look(self, node_id: int, partition: ReplicatedPartition, now_us: int) -> None:
         """Check after a node's step that its replicas exist and that none is believed to be further than it was."""
-        position = last_position(partition.shard.files)
+        position = last_position(partition.stored.files)
         if position > self._reached.get(node_id, NOWHERE):
             self._reached[node_id] = position
-        if partition.shard.awaiting and not partition.shard.active:
+        if partition.stored.awaiting and not partition.stored.active:
             raise Violation(f"n{node_id} waits for copies under a lease that is over")
         self._check_rolling(node_id, partition)
         if partition.stream is None:
@@ -64,7 +64,7 @@ class Copies:
             if believed > self._reached.get(replica_id, NOWHERE):
                 raise Violation(f"n{node_id} believes that n{replica_id} has all up to {believed}, which it never had")
 
-    def _check_rolling(self, node_id: int, partition: Partition) -> None:
+    def _check_rolling(self, node_id: int, partition: ReplicatedPartition) -> None:
         """Check that no node goes on with half a rollover: a restart would take the files before it."""
         if not partition.copy.is_rolling:
             self._rolling.pop(node_id, None)

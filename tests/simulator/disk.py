@@ -12,7 +12,7 @@ from random import Random
 
 import numpy as np
 
-from broker.bmq.partition.shard import Shard
+from broker.bmq.partition.stored_partition import StoredPartition
 from broker.bmq.replication.positions import last_position
 from formats.bmq.disk.files import FileType, open_file, parse_file_name
 from formats.bmq.disk.numbers import RecordNumber
@@ -39,7 +39,7 @@ class Disk:
     rotten: tuple[str, int, int] | None = None
     # Bits that have rotted under a running process: file, offset, the byte since then, and the bit.
     running_rot: list[tuple[str, int, int, int]] = field(default_factory=list)
-    # Where the last process was in each shard, between two steps, as far as nothing has been lost of it since.
+    # Where the last process was in each partition, between two steps, as far as nothing has been lost of it since.
     ended: dict[int, RecordNumber] = field(default_factory=dict)
     is_unsure: bool = False  # something was lost in any order, or has rotted
 
@@ -198,14 +198,16 @@ class Disk:
         """The notes of parts of the store that were found damaged, and are not healed yet."""
         return frozenset(name for name in self.directory.names() if name.endswith(".damaged"))
 
-    def check_start(self, shards: Iterable[Shard], damage: frozenset[str]) -> None:
+    def check_start(self, partitions: Iterable[StoredPartition], damage: frozenset[str]) -> None:
         """A process begins where the last one was, and finds damage beyond what was noted only if there may be any."""
         if not self.is_unsure and self.damage - damage:
             raise Violation(f"{min(self.damage - damage)}: nothing was lost, and yet the store is damaged")
-        for shard in shards:
-            position, was = last_position(shard.files), self.ended.get(shard.partition_id)
-            if was is not None and position != was and not shard.damage.is_there:
-                raise Violation(f"shard {shard.partition_id} begins at {position}, and the last process was at {was}")
+        for partition in partitions:
+            position, was = last_position(partition.files), self.ended.get(partition.partition_id)
+            if was is not None and position != was and not partition.damage.is_there:
+                raise Violation(
+                    f"partition {partition.partition_id} begins at {position}, and the last process was at {was}"
+                )
         self.ended = {}
         self.is_unsure = False
 

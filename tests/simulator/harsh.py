@@ -176,8 +176,8 @@ class HarshFaults:
 
     def _active(self, host: Host) -> int:
         """The newest lease that a node is the primary under."""
-        shards = host.node.shards.values() if host.node is not None else ()
-        return max((shard.primary_lease_id for shard in shards if shard.active), default=0)
+        partitions = host.node.partitions.values() if host.node is not None else ()
+        return max((partition.primary_lease_id for partition in partitions if partition.active), default=0)
 
     def slow_down_a_follower(self) -> None:
         host = self._host()

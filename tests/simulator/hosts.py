@@ -13,7 +13,7 @@ from random import Random
 from typing import TYPE_CHECKING
 
 from broker.bmq.assembly.nodes import Store, make_member, make_node, open_store
-from broker.bmq.assembly.opening import StoreDamaged, open_ledger, open_shards
+from broker.bmq.assembly.opening import StoreDamaged, open_ledger, open_partitions
 from broker.bmq.consensus.election import ElectionTimes
 from broker.bmq.core.config import NodeIdentity
 from broker.bmq.core.messages import Full
@@ -179,12 +179,12 @@ class Host:
             outlives_power=is_synced,
             heals=heals,
         )
-        shards = store.shards.values()
-        self.disk.check_start(shards, damage)
+        partitions = store.partitions.values()
+        self.disk.check_start(partitions, damage)
         services = ProcessServices()
         if is_synced:
-            durability = Durability(shards, store.ledger)
-            platter = Platter(self.name, directory, shards, store.ledger)
+            durability = Durability(partitions, store.ledger)
+            platter = Platter(self.name, directory, partitions, store.ledger)
             services = ProcessServices(before_sending=lambda: platter.sync(durability.unsynced()))
         basis = Basis(self._identity(), now, self.domains.get, lambda: guids.make(now.ms), services)
         node = self._make_member(basis, store) if self.world.is_cluster else make_node(basis, store, None)
@@ -328,8 +328,8 @@ class Host:
         for session in list(node.sessions.values()):
             node.disconnect(session, "the node stops")
         self._flush(node)
-        for shard in node.shards.values():
-            shard.close()
+        for partition in node.partitions.values():
+            partition.close()
         node.ledger.close()
 
     def pause(self, us: int) -> None:
@@ -412,11 +412,11 @@ class Host:
 
     def _note_ends(self, node: Node) -> None:
         """Note where a process is that may be gone before its next step; not of what it receives anew."""
-        self.disk.ended = {number: last_position(shard.files) for number, shard in node.shards.items()}
+        self.disk.ended = {number: last_position(partition.files) for number, partition in node.partitions.items()}
         for number, partition in self.member.partitions.items() if self.member is not None else ():
             if partition.copy.is_anew:
                 del self.disk.ended[number]
-            elif not partition.shard.active:
+            elif not partition.stored.active:
                 self.disk.ended[number] = partition.copy.kept
 
     def make_oddity(self) -> Oddity | None:
@@ -432,7 +432,7 @@ class Host:
         return self.world.make_echo() if self.member is not None else None
 
     def _written(self, node: Node) -> int:
-        return node.ledger.end + sum(shard.files.journal_end for shard in node.shards.values())
+        return node.ledger.end + sum(partition.files.journal_end for partition in node.partitions.values())
 
     def _flush(self, node: Node) -> None:
         dirty = node.dirty
@@ -558,7 +558,7 @@ class Host:
 
         world = self.world
         try:
-            opened = open_shards(
+            opened = open_partitions(
                 directory, world.partition_count, self.node_id, world.limits, self._now, make_timestamp
             )
             open_ledger(directory, LEDGER_SIZE, self._now, make_timestamp, opened)
@@ -597,7 +597,7 @@ class Host:
     def left(self) -> frozenset[tuple[str, str, tuple[str, ...]]]:
         """The messages that are on its disk: of which queue, which, and who has confirmed them."""
         directory = self.disk.directory.after_crash()
-        opened = open_shards(
+        opened = open_partitions(
             directory, self.world.partition_count, self.node_id, self.world.limits, self._now, _no_new_files
         )
         return frozenset(

@@ -110,8 +110,9 @@ class JournalView:
 
 
 class Journals:
-    """The journals of one shard at all nodes. `refuse` is told of each post that a primary has written off for want of
-    copies: its producer may post it again.
+    """The journals of one partition at all nodes.
+
+    `refuse` is told of each post that a primary has written off for want of copies: its producer may post it again.
     """
 
     def __init__(self, partition_id: int, quorum: int, refuse: Callable[[bytes], None]) -> None:
@@ -128,20 +129,20 @@ class Journals:
         self._durable: set[tuple[bytes, bytes]] = set()
         self._copied: dict[Number, bytes] = {}  # what enough nodes have, and may yet be lost
         self.copies = Copies(quorum)
-        self.damaged: set[int] = set()  # nodes whose files of this shard are damaged, and not healed yet
+        self.damaged: set[int] = set()  # nodes whose files of this partition are damaged, and not healed yet
 
     def look(self, node_id: int, node: Node) -> Iterator[tuple[bytes, bytes]]:
         """Check a node after its step; yield the (GUID, app key) of the confirms that became durable by it."""
-        shard = node.shards[self.partition_id]
-        if shard.active:
-            known = self.primaries.setdefault(shard.primary_lease_id, node_id)
+        partition = node.partitions[self.partition_id]
+        if partition.active:
+            known = self.primaries.setdefault(partition.primary_lease_id, node_id)
             if known != node_id:
-                raise Violation(f"n{known} and n{node_id} are both primary under lease {shard.primary_lease_id}")
+                raise Violation(f"n{known} and n{node_id} are both primary under lease {partition.primary_lease_id}")
         self.damaged.discard(node_id)
-        if shard.damage.is_there:
+        if partition.damage.is_there:
             self.damaged.add(node_id)
         view = self.views.setdefault(node_id, JournalView())
-        files = shard.files
+        files = partition.files
         if view.at == files.journal_end and view.name == files.journal.name:
             return
         buffer = files.journal.buffer

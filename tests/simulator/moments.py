@@ -90,7 +90,7 @@ class Moments:
     # -- rollovers
 
     def roll_over(self) -> None:
-        """An operator has all shards roll over; what that says arrives in pieces."""
+        """An operator has all partitions roll over; what that says arrives in pieces."""
         world = self._world
         world.network.split_part = SPLIT_PART
         world.clock.after(SPLIT_US, world.network.splits_seldom)
@@ -172,9 +172,9 @@ def _waits(host: Host) -> bool:
 
 
 def _roll_over(node: Node) -> None:
-    for shard in node.shards.values():
-        if shard.active:
+    for partition in node.partitions.values():
+        if partition.active:
             try:
-                shard.roll_over()
+                partition.roll_over()
             except Full:
                 """It would not help, or there is no disk."""

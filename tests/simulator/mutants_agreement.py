@@ -70,13 +70,13 @@ AGREEMENT = (
         ),
     ),
     Mutant(
-        "silent-leader-keeps-shards",
+        "silent-leader-keeps-partitions",
         "election",
-        "Who is elected because the leader is silent leaves it its shards.",
+        "Who is elected because the leader is silent leaves it its partitions.",
         "broker.bmq.consensus.metadata",
         (("        self._primaries.silent.add(node_id)\n", "        pass\n"),),
         hidden="A world asks only that all is well in the end: the leader is heard again, or its link is given up, soon enough for that.",
-        unit="tests/broker/bmq/consensus/test_metadata.py::test_the_shards_of_a_leader_that_fell_silent_do_not_wait_for_its_links",
+        unit="tests/broker/bmq/consensus/test_metadata.py::test_the_partitions_of_a_leader_that_fell_silent_do_not_wait_for_its_links",
     ),
     Mutant(
         "own-ledger-is-highest",

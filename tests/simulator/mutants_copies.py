@@ -10,7 +10,7 @@ __all__ = ["COPIES"]
 
 # Why no world shows what is wrong with `broker.bmq.partition.tight`.
 _NO_BRIM = (
-    "Primaries of worlds are ours, which keep room for what is due: only the reference's fill a shard to the brim."
+    "Primaries of worlds are ours, which keep room for what is due: only the reference's fill a partition to the brim."
 )
 
 COPIES = (
@@ -21,8 +21,8 @@ COPIES = (
         "broker.bmq.replication.replication",
         (
             (
-                "lease_id, others = shard.primary_lease_id, shard.copies_wanted - 1",
-                "lease_id, others = shard.primary_lease_id, shard.copies_wanted - 2",
+                "lease_id, others = stored.primary_lease_id, stored.copies_wanted - 1",
+                "lease_id, others = stored.primary_lease_id, stored.copies_wanted - 2",
             ),
         ),
     ),
@@ -81,8 +81,8 @@ COPIES = (
         "broker.bmq.replication.partition",
         (
             (
-                "        if node_id == self.primary_id:\n            if self.shard.damage",
-                "        if node_id >= 0:\n            if self.shard.damage",
+                "        if node_id == self.primary_id:\n            if self.stored.damage",
+                "        if node_id >= 0:\n            if self.stored.damage",
             ),
         ),
         hidden="Links keep the order of what is sent, and a record must follow the last one here: none of an older lease fits behind the sync point that the new primary begins with.",
@@ -115,7 +115,7 @@ COPIES = (
         "waits-across-leases",
         "replication",
         "An old primary goes on waiting for copies under its next lease.",
-        "broker.bmq.partition.shard",
+        "broker.bmq.partition.stored_partition",
         (("        self._forget_awaiting()\n        self.stores.clear()\n", "        self.stores.clear()\n"),),
     ),
     Mutant(
@@ -178,7 +178,7 @@ COPIES = (
                 "        if rolling.begins is None:\n",
             ),
         ),
-        hidden="It receives the shard anew from the next primary, with all that was acknowledged.",
+        hidden="It receives the partition anew from the next primary, with all that was acknowledged.",
         unit="tests/broker/bmq/member/test_fencing.py::test_a_rollover_is_finished_though_the_primary_dies_before_its_first_record_behind_it",
     ),
     Mutant(
@@ -285,7 +285,7 @@ COPIES = (
         "new-set-not-synced",
         "rollover",
         "A rollover's header says that all is there before it is.",
-        "broker.bmq.partition.shard",
+        "broker.bmq.partition.stored_partition",
         (
             (
                 "            fresh.flush()\n",
@@ -297,7 +297,7 @@ COPIES = (
         "new-folder-not-synced",
         "rollover",
         "A rollover's files replace others before the folder has them.",
-        "broker.bmq.partition.shard",
+        "broker.bmq.partition.stored_partition",
         (("            fresh.directory.flush()\n", "            pass\n"),),
         hidden="It takes a power failure after a rollover's last flush and before the folder's next one.",
         unit="tests/broker/bmq/store/test_power_failures.py::test_a_rollover_waits_for_all_and_the_folder_then_for_its_header",
@@ -367,7 +367,7 @@ COPIES = (
         "sliced-drops-held",
         "rollover",
         "Records that are held back during a rollover in slices are not written behind it.",
-        "broker.bmq.partition.shard",
+        "broker.bmq.partition.stored_partition",
         (
             (
                 "            self.sequence_number = held.append_to(self.files, number)\n",
@@ -379,13 +379,13 @@ COPIES = (
         "rollover-without-header",
         "rollover",
         "A rollover's new files never say that they are whole.",
-        "broker.bmq.partition.shard",
+        "broker.bmq.partition.stored_partition",
         (("        write_header()\n", "        pass\n"),),
     ),
     Mutant(
         "tight-beyond-size",
         "rollover",
-        "A shard that is full to the brim writes beyond its size.",
+        "A partition that is full to the brim writes beyond its size.",
         "broker.bmq.partition.tight",
         (("        count = max(0, min(self._room, count_max))\n", "        count = count_max\n"),),
         hidden=_NO_BRIM,
@@ -394,7 +394,7 @@ COPIES = (
     Mutant(
         "tight-drops-confirms",
         "rollover",
-        "A shard that is full to the brim forgets confirms of one app among several.",
+        "A partition that is full to the brim forgets confirms of one app among several.",
         "broker.bmq.partition.tight",
         (("            self._others += others\n", "            pass\n"),),
         hidden=_NO_BRIM,
@@ -403,7 +403,7 @@ COPIES = (
     Mutant(
         "tight-keeps-no-reserve",
         "rollover",
-        "Confirms of single apps take the room that a full shard needs for removals.",
+        "Confirms of single apps take the room that a full partition needs for removals.",
         "broker.bmq.partition.tight",
         (
             (
@@ -417,7 +417,7 @@ COPIES = (
     Mutant(
         "tight-writes-meanwhile",
         "rollover",
-        "Records are added to the files of a full shard while these are carried over.",
+        "Records are added to the files of a full partition while these are carried over.",
         "broker.bmq.partition.tight",
         (("        return self._rolling is not None and not self._rolling.is_changed\n", "        return False\n"),),
         hidden=_NO_BRIM,
@@ -426,9 +426,9 @@ COPIES = (
     Mutant(
         "tight-not-placed",
         "rollover",
-        "After the rollover of a full shard its messages are looked for where they were.",
+        "After the rollover of a full partition its messages are looked for where they were.",
         "broker.bmq.partition.tight_rollover",
-        (("                    message.offset = shard.offsets_from + start\n", "                    pass\n"),),
+        (("                    message.offset = partition.offsets_from + start\n", "                    pass\n"),),
         hidden=_NO_BRIM,
         unit="tests/broker/bmq/partition/test_tight_rollover.py::test_confirms_go_on_and_whoever_dies_has_lost_nothing",
     ),
@@ -442,7 +442,7 @@ COPIES = (
     Mutant(
         "confirms-not-read",
         "recovery",
-        "Confirms are not read when a shard is recovered.",
+        "Confirms are not read when a partition is recovered.",
         "broker.bmq.store.recovery",
         (
             (
@@ -454,7 +454,7 @@ COPIES = (
     Mutant(
         "deletions-not-read",
         "recovery",
-        "Deletions are not read when a shard is recovered.",
+        "Deletions are not read when a partition is recovered.",
         "broker.bmq.store.recovery",
         (
             (
@@ -466,7 +466,7 @@ COPIES = (
     Mutant(
         "purges-not-read",
         "recovery",
-        "Purges are not read when a shard is recovered.",
+        "Purges are not read when a partition is recovered.",
         "broker.bmq.store.recovery",
         (
             (

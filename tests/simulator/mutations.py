@@ -14,8 +14,8 @@ from broker.bmq.core.history import History
 from broker.bmq.core.messages import Content, Message
 from broker.bmq.member.queue_upkeep import QueueUpkeep
 from broker.bmq.node.durability import Durability
-from broker.bmq.partition import shard as shard_module
-from broker.bmq.partition.shard import Shard
+from broker.bmq.partition import stored_partition as partition_module
+from broker.bmq.partition.stored_partition import StoredPartition
 from broker.bmq.queue.delivery import Delivery
 from broker.bmq.queue.routing import App, Group
 from broker.bmq.relay.relay import RelayQueue
@@ -52,7 +52,7 @@ def _every(number: int, mutant: Callable[..., Any], original: Callable[..., Any]
 def _lose_a_message(original: Any) -> Any:
     """The journal record of a message is not written: acked, delivered, and gone after the next start."""
 
-    def append_message(self: Shard, key: bytes, message: Message, content: Content, *rest: Any) -> None:
+    def append_message(self: StoredPartition, key: bytes, message: Message, content: Content, *rest: Any) -> None:
         end, number = self.files.journal_end, self.sequence_number
         original(self, key, message, content, *rest)
         self.files.journal.buffer[end : self.files.journal_end] = bytes(self.files.journal_end - end)
@@ -64,7 +64,7 @@ def _lose_a_message(original: Any) -> Any:
 def _lose_a_removal(original: Any) -> Any:
     """A deletion record is not written: what was confirmed is there again after the next start."""
 
-    def append_deletion(self: Shard, key: bytes, message: Message, *rest: Any) -> None:
+    def append_deletion(self: StoredPartition, key: bytes, message: Message, *rest: Any) -> None:
         self.due -= message.outstanding.bit_count() or 1
 
     return _every(20, append_deletion, original)
@@ -73,7 +73,7 @@ def _lose_a_removal(original: Any) -> Any:
 def _forget_who_confirmed(original: Any) -> Any:
     """One app's confirm is not written: it gets the message again."""
 
-    def append_confirm(self: Shard, key: bytes, message: Message, *rest: Any) -> None:
+    def append_confirm(self: StoredPartition, key: bytes, message: Message, *rest: Any) -> None:
         self.due -= 1
 
     return _every(20, append_confirm, original)
@@ -101,9 +101,9 @@ def _give_back_last(original: Any) -> Any:
 
 
 def _ack_without_room(original: Any) -> Any:
-    """A shard that is full takes the message, and keeps it in memory only."""
+    """A partition that is full takes the message, and keeps it in memory only."""
 
-    def append_message(self: Shard, key: bytes, message: Message, content: Content, *rest: Any) -> None:
+    def append_message(self: StoredPartition, key: bytes, message: Message, content: Content, *rest: Any) -> None:
         try:
             original(self, key, message, content, *rest)
         except Exception:
@@ -137,7 +137,7 @@ def _match_all(original: Any) -> Any:
 def _purge_in_memory(original: Any) -> Any:
     """A purge is not written: what was removed is there again after the next start."""
 
-    def append_queue_op(self: Shard, kind: QueueOpType, *rest: Any) -> None:
+    def append_queue_op(self: StoredPartition, kind: QueueOpType, *rest: Any) -> None:
         if kind is not QueueOpType.PURGE:
             original(self, kind, *rest)
 
@@ -199,7 +199,7 @@ def _commit_alone(original: Any) -> Any:
 
 
 def _reuse_leases(original: Any) -> Any:
-    """A shard's new primary gets the lease that the old one had."""
+    """A partition's new primary gets the lease that the old one had."""
 
     def assign(count: int, known: Any, leases: Any, stays: Any, candidates: Any) -> tuple[PartitionPrimaryInfo, ...]:
         infos = original(count, known, leases, stays, candidates)
@@ -217,7 +217,7 @@ def _count_only_itself(original: Any) -> Any:
     """The primary waits for no copies of what it acknowledges."""
 
     def flush(self: Stream) -> None:
-        self._shard.copied(self._shard.sequence_number)
+        self._partition.copied(self._partition.sequence_number)
         original(self)
 
     return flush
@@ -227,17 +227,17 @@ Mutations = dict[str, tuple[Any, str, Make]]
 
 # The name of each: what is replaced, and with what.
 MUTATIONS: Mutations = {
-    "a message is not written": (Shard, "append_message", _lose_a_message),
-    "a deletion is not written": (Shard, "append_deletion", _lose_a_removal),
-    "a confirm is not written": (Shard, "append_confirm", _forget_who_confirmed),
+    "a message is not written": (StoredPartition, "append_message", _lose_a_message),
+    "a deletion is not written": (StoredPartition, "append_deletion", _lose_a_removal),
+    "a confirm is not written": (StoredPartition, "append_confirm", _forget_who_confirmed),
     "a retransmission is taken twice": (History, "is_new", _take_twice),
     "a lost consumer's messages are not given back": (App, "give_back", _give_back_nothing),
     "the order is not kept": (Delivery, "deliver", _give_back_last),
-    "a full shard takes messages": (Shard, "append_message", _ack_without_room),
-    "a payload is spoiled": (shard_module, "write_data_record", _spoil_a_payload),
+    "a full partition takes messages": (StoredPartition, "append_message", _ack_without_room),
+    "a payload is spoiled": (partition_module, "write_data_record", _spoil_a_payload),
     "the disk is not waited for": (Durability, "unsynced", _sync_nothing),
     "subscriptions are not looked at": (Group, "matches", _match_all),
-    "a purge is not written": (Shard, "append_queue_op", _purge_in_memory),
+    "a purge is not written": (StoredPartition, "append_queue_op", _purge_in_memory),
 }
 
 

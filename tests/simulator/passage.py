@@ -89,8 +89,8 @@ class Passage:
         if node is None:
             return
         broker = self._broker(host, node)
-        for shard in node.shards.values():
-            for _, guid in shard.payloads.withheld:
+        for partition in node.partitions.values():
+            for _, guid in partition.payloads.withheld:
                 self._records.posts[guid].withheld = True
         for uri, queue in node.queues.items():
             if uri not in self._records.views or queue.broadcast:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from broker.bmq.core.ledger import Ledger
-from broker.bmq.partition.shard import Shard
+from broker.bmq.partition.stored_partition import StoredPartition
 from broker.bmq.store.partition_files import Ends, PartitionFiles
 from broker.common.files import Directory, StoreFile
 from tests.broker.fakes import MemoryDirectory
@@ -17,10 +17,12 @@ __all__ = ["Platter"]
 class Platter:
     """The platter of one process's machine. What was judged once is not looked at again."""
 
-    def __init__(self, name: str, directory: MemoryDirectory, shards: Iterable[Shard], ledger: Ledger) -> None:
+    def __init__(
+        self, name: str, directory: MemoryDirectory, partitions: Iterable[StoredPartition], ledger: Ledger
+    ) -> None:
         self._name = name
         self._directory = directory
-        self._shards = tuple(shards)
+        self._partitions = tuple(partitions)
         self._ledger = ledger
         self._judged: dict[int, tuple[PartitionFiles, Ends]] = {}
         self._ledger_judged: tuple[StoreFile | None, int] = (None, 0)
@@ -29,32 +31,32 @@ class Platter:
         """Flush, in this order. `Violation` if a power failure in between, or from then on, would take too much."""
         for each in unsynced:
             each.flush()
-            for shard in self._shards:
-                if each is shard.files.journal:
-                    self._check_named(shard)
-        for shard in self._shards:
-            self._check_shard(shard)
+            for partition in self._partitions:
+                if each is partition.files.journal:
+                    self._check_named(partition)
+        for partition in self._partitions:
+            self._check_partition(partition)
         self._check_ledger()
         self._check_folder()
 
-    def _starts(self, shard: Shard) -> Ends:
+    def _starts(self, partition: StoredPartition) -> Ends:
         """The offset, in each file, from which on nothing was judged yet."""
-        files, ends = self._judged.get(shard.partition_id, (None, shard.files.ends))
-        return ends if files is shard.files else Ends(0, 0, 0)
+        files, ends = self._judged.get(partition.partition_id, (None, partition.files.ends))
+        return ends if files is partition.files else Ends(0, 0, 0)
 
-    def _check_named(self, shard: Shard) -> None:
+    def _check_named(self, partition: StoredPartition) -> None:
         """A journal that is on the platter names payloads and queues that are there, too."""
-        files, starts = shard.files, self._starts(shard)
+        files, starts = partition.files, self._starts(partition)
         self._check(files.data, starts.data, files.data_end, "that its journal names")
         self._check(files.qlist, starts.qlist, files.qlist_end, "that its journal names")
 
-    def _check_shard(self, shard: Shard) -> None:
-        files = shard.files
-        if self._judged.get(shard.partition_id) == (files, files.ends):
+    def _check_partition(self, partition: StoredPartition) -> None:
+        files = partition.files
+        if self._judged.get(partition.partition_id) == (files, files.ends):
             return
-        self._check_named(shard)
-        self._check(files.journal, self._starts(shard).journal, files.journal_end, "of which others may hear")
-        self._judged[shard.partition_id] = files, files.ends
+        self._check_named(partition)
+        self._check(files.journal, self._starts(partition).journal, files.journal_end, "of which others may hear")
+        self._judged[partition.partition_id] = files, files.ends
 
     def _check_ledger(self) -> None:
         file, end = self._ledger.file, self._ledger.end

@@ -20,10 +20,10 @@ def just_written(node: Node) -> list[Written]:
     and new files have it no longer.
     """
     written = []
-    for shard in node.shards.values():
-        for message in (each.message for each in shard.awaiting):
-            is_here = any(store.get(message.guid) is message for store in shard.stores.values())
+    for partition in node.partitions.values():
+        for message in (each.message for each in partition.awaiting):
+            is_here = any(store.get(message.guid) is message for store in partition.stores.values())
             if is_here and node.now.ms - message.arrived_ms <= COMPARED_AFTER_MS:
-                files, offset = shard.place_of(message)
+                files, offset = partition.place_of(message)
                 written.append((files.data.name, offset, parse_data_record(files.data.buffer, offset).end))
     return written

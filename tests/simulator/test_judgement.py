@@ -121,16 +121,16 @@ def test_which_posts_are_refused_by_what_goes_from_broker_to_broker() -> None:
 def test_a_payload_does_not_rot_that_was_written_a_moment_ago_and_waits_for_copies() -> None:
     """The only payload that is spared; later it may rot, as it will be compared with its checksum."""
     rig = start(domains=dict(STRONG))
-    shard = rig.node.shards[0]
-    shard.copies_wanted = 2
-    shard.is_copied = True
+    partition = rig.node.partitions[0]
+    partition.copies_wanted = 2
+    partition.is_copied = True
     client = rig.connect()
     client.open(1, QUEUE, WRITE | ACK)
     client.put(1, guid(1), b"one")
-    shard.copied(shard.sequence_number)
+    partition.copied(partition.sequence_number)
     client.put(1, guid(2), b"another")
     second = rig.node.queues[QUEUE].messages[guid(2)]
-    spared = (shard.files.data.name, second.offset, shard.files.data_end)
+    spared = (partition.files.data.name, second.offset, partition.files.data_end)
     rig.now.ms += COMPARED_AFTER_MS
     assert just_written(rig.node) == [spared]
     rotten = [Disk(Random(seed), rig.directory.after_crash()) for seed in range(100)]
@@ -141,16 +141,16 @@ def test_a_payload_does_not_rot_that_was_written_a_moment_ago_and_waits_for_copi
 
 
 def test_a_removed_message_that_waited_for_copies_has_no_place_after_a_rollover() -> None:
-    """The shard still waits for copies of its record, and its files have it no longer."""
+    """The partition still waits for copies of its record, and its files have it no longer."""
     rig = start(domains=dict(STRONG))
-    shard = rig.node.shards[0]
-    shard.copies_wanted = 2
-    shard.is_copied = True
+    partition = rig.node.partitions[0]
+    partition.copies_wanted = 2
+    partition.is_copied = True
     client = rig.connect()
     client.open(1, QUEUE, WRITE | ACK)
     client.put(1, guid(1), b"one")
     assert len(just_written(rig.node)) == 1
     purge(rig.node.queues[QUEUE])
-    shard.roll_over()
-    assert [each.message.guid for each in shard.awaiting] == [guid(1)]
+    partition.roll_over()
+    assert [each.message.guid for each in partition.awaiting] == [guid(1)]
     assert just_written(rig.node) == []

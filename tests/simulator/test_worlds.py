@@ -29,7 +29,7 @@ SAYS = {
     "a retransmission is taken twice": "is there again|had confirmed it|is not in|whose confirm it has|taken twice",
     "a lost consumer's messages are not given back": "is not in 1 place|was never delivered",
     "the order is not kept": "to '.*' after number",
-    "a full shard takes messages": (
+    "a full partition takes messages": (
         "FormatError|with another payload|is lost|not sound|struct.error|ValueError|bytes that have disk"
     ),
     "a payload is spoiled": "with another payload|is lost|payload-checksum",
@@ -135,7 +135,7 @@ MIXED_FAILED_ONCE = {
     5393: "a payload rotted that was written a moment ago, and had its copies before it would have been compared",
     210135764: "a node that got no time ended a session before it read a confirm that had come, and nobody took it",
     5515: "a follower took a leader's snapshot that came once more for one that has what it had left out since",
-    1879: "a payload was to rot when a message that waited for copies was removed, and its shard rolled over",
+    1879: "a payload was to rot when a message that waited for copies was removed, and its partition rolled over",
     2452: "a hop had no room for messages that came late, and put the first of them behind the others",
     1557: "a primary that was none any longer was sent confirms of what had been posted again to the next one",
     9926: "a primary without room had meant to try again, and left its office when it had found room meanwhile",
@@ -148,7 +148,7 @@ MIXED_FAILED_ONCE = {
     8238: "power failed while a ledger went on in a new file, of which only the first record was on the disk",
     6436: "a hop handed out what its upstream had flagged as out of order before what waited",
     1825: "power failed while a replaced set of files was removed, and one file of it stayed for good",
-    4328: "a node was cut off while it took a shard over, and its queues did not hear of it",
+    4328: "a node was cut off while it took a partition over, and its queues did not hear of it",
     13: "a malformed word of a member gave its app another number, which is the member's to choose",
     9383: "a new primary without descriptors could not read what was removed before, and served without it",
     6094: "a process had died before it took a connection, and whoever had dialed waited for its answer",

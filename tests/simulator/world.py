@@ -375,11 +375,11 @@ class World:
         """A node gives its vote to the one on that machine."""
 
     def rolled_over(self, host: Host) -> None:
-        """A node has put old files of a shard away."""
+        """A node has put old files of a partition away."""
         self.say(f"{host.name} has rolled over")
 
     def received_anew(self, host: Host) -> None:
-        """A node has a shard from another, and was told which messages were removed before, if it had room for that."""
+        """Note that a node has a partition from another, which told it of the removals before if there was room."""
         if host.directory.free < CAPACITY // 2 or host.directory.is_out_of_descriptors:
             self.records.forgets += 1
 

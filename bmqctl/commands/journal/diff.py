@@ -1,4 +1,4 @@
-"""`bmqctl journal diff`: where the replicas of a shard part."""
+"""`bmqctl journal diff`: where the replicas of a partition part."""
 
 from __future__ import annotations
 

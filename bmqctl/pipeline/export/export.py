@@ -39,7 +39,7 @@ from bmqctl.pipeline.export.write_tasks import (
 )
 from bmqctl.pipeline.source.options import FileSets, ReadOptions
 from bmqctl.pipeline.source.options import Table as Source
-from bmqctl.pipeline.source.plan import plan, plan_shards
+from bmqctl.pipeline.source.plan import plan, plan_partitions
 from bmqctl.pipeline.source.read import read_part
 from bmqctl.pipeline.source.tables import table_schema
 from bmqctl.pipeline.spark.run_tasks import OnProgress, quiet, run_all
@@ -79,7 +79,7 @@ class ExportRequest:
     overwrite: bool = False
     since_last: bool = False
     records_per_task: int = 250_000
-    tasks_per_shard: int = 0
+    tasks_per_partition: int = 0
 
 
 @dataclass(frozen=True)
@@ -105,7 +105,7 @@ class ExportPlan:
     def after(self) -> dict[int, tuple[int, int]]:
         """The last record exported before, by partition id."""
         positions = {} if self.earlier is None else self.earlier.positions
-        return {int(shard): (at.primary_lease_id, at.sequence_number) for shard, at in positions.items()}
+        return {int(partition): (at.primary_lease_id, at.sequence_number) for partition, at in positions.items()}
 
 
 @dataclass(frozen=True)
@@ -145,7 +145,7 @@ def table_options(
     after: Mapping[int, tuple[int, int]] | None = None,
     until: Mapping[int, tuple[int, int]] | None = None,
     records_per_task: int = 250_000,
-    tasks_per_shard: int = 0,
+    tasks_per_partition: int = 0,
     file_sets: FileSets = FileSets.CURRENT,
 ) -> ReadOptions:
     """Make the options with which an export reads a table of the stores."""
@@ -156,7 +156,7 @@ def table_options(
         after=dict(after or {}),
         until=dict(until or {}),
         records_per_partition=records_per_task,
-        tasks=tasks_per_shard,
+        tasks=tasks_per_partition,
     )
 
 
@@ -173,14 +173,14 @@ def plan_export(request: ExportRequest) -> ExportPlan:
         file_sets = FileSets.ALL if earlier is None else FileSets(earlier.file_sets)
     else:
         file_sets = FileSets.CURRENT
-    shards = plan_shards(table_options(request.stores, "records", file_sets=file_sets))
+    partitions = plan_partitions(table_options(request.stores, "records", file_sets=file_sets))
     _check_place(request, output, earlier)
     return ExportPlan(
         request,
         output,
-        {shard.partition_id: shard.last for shard in shards if shard.last is not None},
-        {shard.partition_id: shard.journal for shard in shards},
-        sum(shard.record_count for shard in shards),
+        {partition.partition_id: partition.last for partition in partitions if partition.last is not None},
+        {partition.partition_id: partition.journal for partition in partitions},
+        sum(partition.record_count for partition in partitions),
         earlier if request.since_last else None,
         file_sets,
     )
@@ -221,7 +221,9 @@ def export_store(session: SparkSession, plan: ExportPlan, *, on_progress: OnProg
         earlier = read_manifest(plan.output)
         _check_place(plan.request, plan.output, earlier)
         if earlier is not None and plan.request.since_last:
-            last = {shard: max(at, earlier.positions.get(str(shard), at)) for shard, at in plan.last.items()}
+            last = {
+                partition: max(at, earlier.positions.get(str(partition), at)) for partition, at in plan.last.items()
+            }
             plan = replace(plan, earlier=earlier, last=last)
         return _Export(session, plan, on_progress).run()
 
@@ -239,7 +241,7 @@ class _Export:
         self.number = 1 if plan.earlier is None else len(plan.earlier.runs) + 1
         self.staging = run_directory(self.number)
         # Tables of one run end at the same position, however the store grows meanwhile.
-        self.until = {shard: (at.primary_lease_id, at.sequence_number) for shard, at in plan.last.items()}
+        self.until = {partition: (at.primary_lease_id, at.sequence_number) for partition, at in plan.last.items()}
 
     def run(self) -> Summary:
         pending = self._find_pending()
@@ -272,7 +274,7 @@ class _Export:
             after=None if table == MESSAGES else self.plan.after,
             until=self.until,
             records_per_task=self.request.records_per_task,
-            tasks_per_shard=self.request.tasks_per_shard,
+            tasks_per_partition=self.request.tasks_per_partition,
             file_sets=self.plan.file_sets,
         )
         shape = self._shape(table)
@@ -356,8 +358,8 @@ class _Export:
         replaced_rows = 0 if earlier is None else sum(len(task.changed) for task in written)
         added = {name: tables[name].rows - manifest.tables.get(name, Table()).rows for name in tables}
         run = Run(self.number, self.began.isoformat(), added, replaced_rows, self._missed(written))
-        positions = {str(shard): at for shard, at in self.plan.last.items()}
-        journals = {str(shard): journal for shard, journal in self.plan.journals.items()}
+        positions = {str(partition): at for partition, at in self.plan.last.items()}
+        journals = {str(partition): journal for partition, journal in self.plan.journals.items()}
         manifest = replace(
             manifest,
             tables=tables,
@@ -386,8 +388,8 @@ class _Export:
                 count += rows
         after = self.plan.after
         expected = sum(
-            number - (after[shard][1] if shard in after and after[shard][0] == lease else 0)
-            for (shard, lease), number in last.items()
+            number - (after[partition][1] if partition in after and after[partition][0] == lease else 0)
+            for (partition, lease), number in last.items()
         )
         return expected - count
 

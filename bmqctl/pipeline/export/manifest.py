@@ -133,7 +133,7 @@ class Manifest:
             stores=tuple(content["stores"]),
             file_sets=content["file_sets"],
             tables=tables,
-            positions={shard: RecordNumber(**where) for shard, where in content["positions"].items()},
+            positions={partition: RecordNumber(**where) for partition, where in content["positions"].items()},
             journals=dict(content["journals"]),
             runs=tuple(Run(**run) for run in content["runs"]),
         )

@@ -39,7 +39,7 @@ from bmqctl.pipeline.export.verify_tasks import (
 from bmqctl.pipeline.export.write_tasks import POSITION, TableShape
 from bmqctl.pipeline.source.options import FileSets, ReadOptions
 from bmqctl.pipeline.source.options import Table as Source
-from bmqctl.pipeline.source.plan import Part, plan, plan_shards
+from bmqctl.pipeline.source.plan import Part, plan, plan_partitions
 from bmqctl.pipeline.source.read import read_part
 from bmqctl.pipeline.source.stores import StoreError
 from bmqctl.pipeline.source.tables import table_schema
@@ -120,7 +120,9 @@ class _Verification:
         self.manifest = manifest
         self.on_progress = on_progress
         self.verdict = Verdict()
-        self.until = {int(shard): (at.primary_lease_id, at.sequence_number) for shard, at in manifest.positions.items()}
+        self.until = {
+            int(partition): (at.primary_lease_id, at.sequence_number) for partition, at in manifest.positions.items()
+        }
 
     def run(self) -> Verdict:
         if is_unsettled(self.output):
@@ -182,19 +184,19 @@ class _Verification:
 
     def _compare(self, checks: list[FileCheck], sound: list[str]) -> None:
         """Compare the files with the store."""
-        shards = plan_shards(self._options("records"))
-        for missing in sorted(self.until.keys() - {shard.partition_id for shard in shards}):
+        partitions = plan_partitions(self._options("records"))
+        for missing in sorted(self.until.keys() - {partition.partition_id for partition in partitions}):
             self._differ("", f"partition {missing}", "was exported, but is not in the store")
         self.verdict.gone_on = [
-            shard.partition_id
-            for shard in shards
-            if shard.last and shard.last > self.until.get(shard.partition_id, (0, 0))
+            partition.partition_id
+            for partition in partitions
+            if partition.last and partition.last > self.until.get(partition.partition_id, (0, 0))
         ]
         journals: dict[int, set[str]] = {}
         for part in plan(self._options("records")):
             assert isinstance(part, Part)
             journals.setdefault(part.partition_id, set()).update(journal.path for journal in part.journals)
-        floors = {shard: _floor(paths) for shard, paths in journals.items()}
+        floors = {partition: _floor(paths) for partition, paths in journals.items()}
         in_store = self._read_store(dict.fromkeys(sound))
         for name in sound:
             ours, theirs = Sums(), Sums()
@@ -253,8 +255,8 @@ class _Verification:
 
     def _name(self, table: str, positions: NDArray[Any], what: str) -> None:
         self.verdict.tables[table].different += len(positions)
-        for shard, lease, number in positions[:NAMED_MAX].tolist():
-            self._differ(table, f"partition {shard}, lease {lease}, record {number}", what)
+        for partition, lease, number in positions[:NAMED_MAX].tolist():
+            self._differ(table, f"partition {partition}, lease {lease}, record {number}", what)
         if len(positions) > NAMED_MAX:
             self._differ(table, f"{len(positions) - NAMED_MAX:,} more rows", what)
 
@@ -269,7 +271,7 @@ def _is_left(position: tuple[int, int, int], floors: dict[int, tuple[int, int] |
 
 
 def _floor(journals: Iterable[str]) -> tuple[int, int] | None:
-    """Return the number from which on a shard's journals have all records; None if they have all of them."""
+    """Return the number from which on a partition's journals have all records; None if they have all of them."""
     floors = [_rolled_over_at(Path(journal)) for journal in journals]
     known = [floor for floor in floors if floor is not None]
     return min(known) if len(known) == len(floors) and known else None

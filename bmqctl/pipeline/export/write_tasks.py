@@ -253,8 +253,8 @@ def _new_or_changed(task: WritePart, batch: pa.RecordBatch) -> tuple[pa.RecordBa
     assert task.pending is not None
     positions = positions_of(batch)
     new = np.ones(len(positions), bool)
-    for shard, (lease, number) in task.after.items():
-        here = positions["partition_id"] == shard
+    for partition, (lease, number) in task.after.items():
+        here = positions["partition_id"] == partition
         leases, numbers = positions["primary_lease_id"], positions["sequence_number"]
         new &= ~here | (leases > lease) | ((leases == lease) & (numbers > number))
     place = np.searchsorted(task.pending.positions, positions)

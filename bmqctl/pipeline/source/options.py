@@ -80,7 +80,7 @@ class ReadOptions:
 
         `path` (or `paths`, a JSON list): directories of stores, journal files, or patterns of them. `table`, `mode`,
         `fileSets`, `columns` (names with commas), `recordsPerPartition`, `tasks`, `after` and `until`
-        (`<shard>:<lease id>-<sequence number>`, with commas), `payloadFormat`, `payloadSchema`, `payloadMessage`.
+        (`<partition>:<lease id>-<sequence number>`, with commas), `payloadFormat`, `payloadSchema`, `payloadMessage`.
         """
         given = {name.lower(): value for name, value in options.items()}
         unknown = sorted(given.keys() - _KNOWN)
@@ -171,6 +171,6 @@ def _numbers(name: str, given: Mapping[str, str]) -> dict[int, tuple[int, int]]:
         match = _NUMBER.fullmatch(part.strip())
         if match is None:
             raise BadOption(f"{name}: {part!r} is not <partition>:<lease id>-<sequence number>")
-        shard, lease, sequence = map(int, match.groups())
-        numbers[shard] = (lease, sequence)
+        partition, lease, sequence = map(int, match.groups())
+        numbers[partition] = (lease, sequence)
     return numbers

@@ -16,8 +16,16 @@ from bmqctl.journal.read.scan import JournalScan
 from bmqctl.journal.read.times import CLOCK_SLACK_S
 from bmqctl.pipeline.source.names import Names
 from bmqctl.pipeline.source.options import FileSets, ReadOptions, Table
+from bmqctl.pipeline.source.partitions import (
+    Journal,
+    MergedPartition,
+    Segment,
+    file_sets_of,
+    find_journals,
+    find_partitions,
+    find_stores,
+)
 from bmqctl.pipeline.source.pushdown import Bounds, bounds_of
-from bmqctl.pipeline.source.shards import Journal, Segment, Shard, file_sets_of, find_journals, find_shards, find_stores
 from bmqctl.pipeline.source.stores import StoreError, find_ledgers
 from formats.bmq.disk.columns import sound_kinds
 from formats.bmq.disk.files import JOURNAL_RECORD_SIZE
@@ -29,12 +37,12 @@ __all__ = [
     "Chunk",
     "FilesPart",
     "Part",
+    "PartitionExtent",
     "QueuesPart",
-    "ShardExtent",
     "Store",
     "open_store",
     "plan",
-    "plan_shards",
+    "plan_partitions",
     "scan_segments",
     "time_column",
 ]
@@ -88,17 +96,19 @@ class Store:
     `damaged` are journals that could not be opened, with the reasons: nothing is read from them.
     """
 
-    def __init__(self, shards: list[Shard], ledgers: list[Path], damaged: list[tuple[Path, Exception]]) -> None:
-        self.shards = shards
+    def __init__(
+        self, partitions: list[MergedPartition], ledgers: list[Path], damaged: list[tuple[Path, Exception]]
+    ) -> None:
+        self.partitions = partitions
         self.ledgers = ledgers
         self.damaged = damaged
         self._in_ledgers = read_ledgers(read_written(path) for path in ledgers)
 
-    def queues(self, shard: Shard) -> list[Queue]:
+    def queues(self, partition: MergedPartition) -> list[Queue]:
         """Return the partition's queues; offsets count positions in it, of `JOURNAL_RECORD_SIZE` each."""
-        qlists = [b"" if each.qlist is None else read_written(Path(each.qlist)) for each in shard.journals]
-        catalog, *others = (QueueCatalog(shard.partition_id, qlist) for qlist in qlists)
-        for chunk in scan_segments(shard.journals, shard.segments):
+        qlists = [b"" if each.qlist is None else read_written(Path(each.qlist)) for each in partition.journals]
+        catalog, *others = (QueueCatalog(partition.partition_id, qlist) for qlist in qlists)
+        for chunk in scan_segments(partition.journals, partition.segments):
             catalog.feed(chunk.position * JOURNAL_RECORD_SIZE, chunk.records, qlists[chunk.journal])
         found = {queue.queue_key: queue for queue in catalog.queues(self._in_ledgers)}
         for other in others:
@@ -107,28 +117,28 @@ class Store:
                     found[queue.queue_key] = queue
         return list(found.values())
 
-    def first(self, shard: Shard) -> RecordNumber | None:
+    def first(self, partition: MergedPartition) -> RecordNumber | None:
         """Return the number of the partition's first sound record; None if it has none."""
-        for chunk in scan_segments(shard.journals, shard.segments):
+        for chunk in scan_segments(partition.journals, partition.segments):
             rows = np.flatnonzero(sound_kinds(chunk.records))
             if len(rows):
                 return _number(chunk.records[rows[:1]])
         return None
 
-    def end(self, shard: Shard) -> RecordNumber | None:
+    def end(self, partition: MergedPartition) -> RecordNumber | None:
         """Return the number of the partition's last sound record; None if it has none."""
-        for segment in reversed(shard.segments):
+        for segment in reversed(partition.segments):
             for end in range(segment.place + segment.records, segment.place, -RECORDS_PER_CHUNK):
                 start = max(segment.place, end - RECORDS_PER_CHUNK)
                 last = segment._replace(place=start, records=end - start)
-                for chunk in scan_segments(shard.journals, (last,)):
+                for chunk in scan_segments(partition.journals, (last,)):
                     rows = np.flatnonzero(sound_kinds(chunk.records))
                     if len(rows):
                         return _number(chunk.records[rows[-1:]])
         return None
 
 
-class ShardExtent(NamedTuple):
+class PartitionExtent(NamedTuple):
     """The extent of a partition: the numbers of its first and last sound records, None if it has none.
 
     `journal` is the name of the file that holds the last.
@@ -141,14 +151,16 @@ class ShardExtent(NamedTuple):
     record_count: int
 
 
-def plan_shards(options: ReadOptions) -> list[ShardExtent]:
+def plan_partitions(options: ReadOptions) -> list[PartitionExtent]:
     """Return the extent of each partition to read. Raises StoreError."""
     store = open_store(options)
     extents = []
-    for shard in store.shards:
-        journal = shard.journals[shard.segments[-1].journal if shard.segments else 0]
-        first, last = store.first(shard), store.end(shard)
-        extents.append(ShardExtent(shard.partition_id, first, last, Path(journal.path).name, shard.record_count))
+    for partition in store.partitions:
+        journal = partition.journals[partition.segments[-1].journal if partition.segments else 0]
+        first, last = store.first(partition), store.end(partition)
+        extents.append(
+            PartitionExtent(partition.partition_id, first, last, Path(journal.path).name, partition.record_count)
+        )
     return extents
 
 
@@ -158,13 +170,13 @@ def open_store(options: ReadOptions, bounds: Bounds | None = None) -> Store:
     damaged: list[tuple[Path, Exception]] = []
     for found in find_journals(options.paths, options.file_sets):
         if isinstance(found, Journal):
-            if bounds is None or bounds.wants_shard(found.partition_id):
+            if bounds is None or bounds.wants_partition(found.partition_id):
                 journals.append(found)
         elif options.failfast:
             raise StoreError(f"{found[0]}: {found[1]}; `bmqctl journal validate` shows what is wrong")
         else:
             damaged.append(found)
-    return Store(find_shards(journals), _ledgers(options), damaged)
+    return Store(find_partitions(journals), _ledgers(options), damaged)
 
 
 def _ledgers(options: ReadOptions) -> list[Path]:
@@ -188,17 +200,17 @@ def plan(options: ReadOptions, filters: Sequence[Filter] = ()) -> list[InputPart
     bounds = bounds_of(filters, time_column(options.table))
     store = open_store(options, bounds)
     parts: list[InputPartition] = []
-    for shard in store.shards:
-        queues = store.queues(shard)
+    for partition in store.partitions:
+        queues = store.queues(partition)
         if options.table is Table.QUEUES:
             parts.append(QueuesPart(tuple(queues)))
             continue
         names = Names(queues)
-        whole = Part(shard.partition_id, shard.journals, shard.segments, names)
+        whole = Part(partition.partition_id, partition.journals, partition.segments, names)
         if options.table in (Table.RECORDS, Table.PAYLOADS):
             parts += _ranges(whole, options.records_per_partition, bounds)
         else:
-            parts += _shares(whole, options.tasks or _share_count(shard))
+            parts += _shares(whole, options.tasks or _share_count(partition))
     return parts
 
 
@@ -209,8 +221,8 @@ def _checks(options: ReadOptions) -> Iterator[FilesPart]:
     yield from (FilesPart(str(path)) for path in _ledgers(options))
 
 
-def _share_count(shard: Shard) -> int:
-    return min(SHARES_MAX, 1 + shard.record_count // RECORDS_PER_SHARE)
+def _share_count(partition: MergedPartition) -> int:
+    return min(SHARES_MAX, 1 + partition.record_count // RECORDS_PER_SHARE)
 
 
 def _shares(whole: Part, shares: int) -> Iterator[Part]:

@@ -50,15 +50,15 @@ _TEXT: dict[type[Filter], Callable[..., Any]] = {
 class Bounds:
     """Bounds of the wanted rows: None is everything. `since` and `until` are in seconds, both inclusive."""
 
-    shards: frozenset[int] | None = None
+    partitions: frozenset[int] | None = None
     queue_uris: frozenset[str] | None = None
     queue_keys: frozenset[str] | None = None
     types: frozenset[str] | None = None
     since: int | None = None
     until: int | None = None
 
-    def wants_shard(self, partition_id: int) -> bool:
-        return self.shards is None or partition_id in self.shards
+    def wants_partition(self, partition_id: int) -> bool:
+        return self.partitions is None or partition_id in self.partitions
 
 
 def can_push(schema: pa.Schema, one: Filter) -> bool:

@@ -1,4 +1,4 @@
-"""The table `queues`: one row per queue of a shard."""
+"""The table `queues`: one row per queue of a partition."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
 """The columns of every table, as Arrow schemas.
 
-Times are of a second's precision, as the files have them; `partition_id` is the shard. Sizes and offsets are in bytes.
+Times are of a second's precision, as the files have them. Sizes and offsets are in bytes.
 """
 
 from __future__ import annotations
@@ -17,8 +17,8 @@ __all__ = ["schema_of", "table_schema"]
 NAMES = pa.list_(pa.string())
 
 
-_SHARD = pa.field("partition_id", pa.int32(), nullable=False)
-_QUEUE = [_SHARD, pa.field("queue_uri", pa.string()), pa.field("queue_key", pa.string(), nullable=False)]
+_PARTITION = pa.field("partition_id", pa.int32(), nullable=False)
+_QUEUE = [_PARTITION, pa.field("queue_uri", pa.string()), pa.field("queue_key", pa.string(), nullable=False)]
 _SIZES = [(name, pa.int64()) for name in ("stored_size", "properties_size", "payload_size")]
 
 _SCHEMAS = {

@@ -114,15 +114,15 @@ def cluster_health(context: Context) -> ClusterView:
         PartitionView(
             partition_id=partition_id,
             primary_node_id=own_id,
-            primary_lease_id=shard.primary_lease_id,
+            primary_lease_id=partition.primary_lease_id,
             is_active=True,
             state="PRIMARY_HEALED",
-            lease_id=shard.primary_lease_id,
-            sequence_number=shard.sequence_number,
+            lease_id=partition.primary_lease_id,
+            sequence_number=partition.sequence_number,
             waiting=0,
             replicas=(),
         )
-        for partition_id, shard in sorted(node.shards.items())
+        for partition_id, partition in sorted(node.partitions.items())
     )
     return ClusterView(
         name=context.cluster_name,

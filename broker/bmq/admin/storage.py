@@ -16,7 +16,7 @@ from broker.bmq.admin.results import (
     StorageQueueInfo,
     Success,
 )
-from broker.bmq.partition.shard import Shard
+from broker.bmq.partition.stored_partition import StoredPartition
 from broker.bmq.queue.queue import Full, Queue
 from formats.bmq.disk.data import data_record_size
 from formats.bmq.disk.files import JOURNAL_RECORD_SIZE
@@ -25,7 +25,6 @@ from formats.bmq.uri import parse_uri
 __all__ = [
     "NO_PARTITION",
     "domain_storages",
-    "partition",
     "primary_elsewhere",
     "queue_storage",
     "roll_over",
@@ -39,49 +38,51 @@ ALL_PARTITIONS = -1
 NO_PARTITION = -1
 
 
-def partition(context: Context, partition_id: int) -> Shard:
+def find_partition(context: Context, partition_id: int) -> StoredPartition:
     """Return the partition with the number in a command."""
-    count = len(context.node.shards)
+    count = len(context.node.partitions)
     if partition_id >= count:
         raise Failed(f"Too high partitionId value: '{partition_id}'")
     if partition_id < 0:
         raise Failed(f"Too low partitionId value: '{partition_id}'")
-    return context.node.shards[partition_id]
+    return context.node.partitions[partition_id]
 
 
 def storage_summary(context: Context, partition_id: int | None = None) -> ClusterStorageSummary:
     """Summarise all partitions, or one."""
-    shards = context.node.shards
-    chosen = sorted(shards) if partition_id is None else [partition(context, partition_id).partition_id]
-    stores = tuple(FileStore(each, "open", _file_store(context, shards[each])) for each in chosen)
+    partitions = context.node.partitions
+    chosen = sorted(partitions) if partition_id is None else [find_partition(context, partition_id).partition_id]
+    stores = tuple(FileStore(each, "open", _file_store(context, partitions[each])) for each in chosen)
     return ClusterStorageSummary(context.environment.storage_location, stores)
 
 
-def _file_store(context: Context, shard: Shard) -> FileStoreSummary:
-    files = shard.files
-    copied = context.node.role.copied(shard.partition_id)
+def _file_store(context: Context, partition: StoredPartition) -> FileStoreSummary:
+    files = partition.files
+    copied = context.node.role.copied(partition.partition_id)
     if copied is None:
-        queues = [queue for queue in context.node.queues.values() if partition_of(context, queue) == shard.partition_id]
+        queues = [
+            queue for queue in context.node.queues.values() if partition_of(context, queue) == partition.partition_id
+        ]
         content = _content(context, queues)
-        sizes = [message.size for messages in shard.stores.values() for message in messages.values()]
+        sizes = [message.size for messages in partition.stores.values() for message in messages.values()]
         outstanding, outstanding_bytes = len(sizes), sum(data_record_size(0, size) for size in sizes)
-        queue_count = len(shard.stores)
+        queue_count = len(partition.stores)
     else:
-        content = _copied_content(context, shard.partition_id, copied)
+        content = _copied_content(context, partition.partition_id, copied)
         outstanding, outstanding_bytes = (sum(values) for values in zip((0, 0), *copied.values(), strict=True))
         queue_count = len(copied)
     # A confirm or deletion record counts as long as its message does.
     records = outstanding + queue_count
     active = ActiveFileSet(
-        data_file=FileInfo(files.data_end, shard.limits.data, outstanding_bytes),
-        journal_file=FileInfo(files.journal_end, shard.limits.journal, records * JOURNAL_RECORD_SIZE),
-        qlist_file=FileInfo(files.qlist_end, shard.limits.qlist, files.qlist_end),
+        data_file=FileInfo(files.data_end, partition.limits.data, outstanding_bytes),
+        journal_file=FileInfo(files.journal_end, partition.limits.journal, records * JOURNAL_RECORD_SIZE),
+        qlist_file=FileInfo(files.qlist_end, partition.limits.qlist, files.qlist_end),
     )
     return FileStoreSummary(
-        primary_node_description=_primary(context, shard.partition_id),
-        primary_lease_id=shard.primary_lease_id,
-        sequence_num=shard.sequence_number,
-        is_available=shard.available,
+        primary_node_description=_primary(context, partition.partition_id),
+        primary_lease_id=partition.primary_lease_id,
+        sequence_num=partition.sequence_number,
+        is_available=partition.available,
         file_sets=(FileSetInfo(files.data.name, outstanding),),
         active_file_set=active,
         total_mapped_bytes=files.data_end + files.journal_end + files.qlist_end,
@@ -168,28 +169,28 @@ def domain_storages(context: Context, name: str) -> StorageContent:
 
 def set_available(context: Context, partition_id: int, *, available: bool) -> Success:
     """Let a partition accept or refuse messages."""
-    partition(context, partition_id).set_available(available)
+    find_partition(context, partition_id).set_available(available)
     return Success()
 
 
 def roll_over(context: Context, partition_id: int) -> Success:
     """Move one partition, or all, to new files."""
     if partition_id == ALL_PARTITIONS:
-        chosen = list(context.node.shards.values())
+        chosen = list(context.node.partitions.values())
     else:
-        chosen = [partition(context, partition_id)]
+        chosen = [find_partition(context, partition_id)]
     failures = []
-    for shard in chosen:
-        if not shard.active:
+    for partition in chosen:
+        if not partition.active:
             failures.append(
-                f"Rollover failed on partition {shard.partition_id}: "
+                f"Rollover failed on partition {partition.partition_id}: "
                 "Rollover rejected: node is not primary for this partition"
             )
             continue
         try:
-            shard.roll_over()
+            partition.roll_over()
         except Full as full:
-            failures.append(f"Rollover failed on partition {shard.partition_id}: {full}")
+            failures.append(f"Rollover failed on partition {partition.partition_id}: {full}")
     if failures:
         raise Failed(". ".join(failures))
     return Success()

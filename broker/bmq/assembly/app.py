@@ -44,7 +44,7 @@ from broker.bmq.config.dump import to_json
 from broker.bmq.config.local_cluster import write_local_cluster
 from broker.bmq.node.durability import NEVER, Durability, FsyncMode, FsyncPolicy, parse_fsync
 from broker.bmq.node.node import Basis, Node
-from broker.bmq.partition.shard import Shard
+from broker.bmq.partition.stored_partition import StoredPartition
 from broker.bmq.proxy.limits import BridgeLimits
 from broker.bmq.queue.queue import Full
 from broker.bmq.store.names import next_timestamp
@@ -161,8 +161,8 @@ def _run(config: NodeConfig, fsync: FsyncPolicy) -> None:
             outlives_power=outlives_power,
             heals=is_member,
         )
-        shards = store.shards
-        durability = Durability(shards.values(), store.ledger)
+        partitions = store.partitions
+        durability = Durability(partitions.values(), store.ledger)
         if fsync.mode is FsyncMode.ALWAYS:
             services = replace(services, before_sending=durability.sync)
         domains = Domains(config)
@@ -197,11 +197,11 @@ def _run(config: NodeConfig, fsync: FsyncPolicy) -> None:
         try:
             trio.run(server.run, _ready(config, node))
         except Inconsistent:
-            _save(node, shards)
+            _save(node, partitions)
             raise
     if membership is not None:
         membership.close()
-    _close(node, shards, flush=partition.flush_at_shutdown)
+    _close(node, partitions, flush=partition.flush_at_shutdown)
     directory.close()
 
 
@@ -236,7 +236,7 @@ def _flush_regularly(node: Node, server: Server, durability: Durability, interva
 
 def _ready(config: NodeConfig, node: Node) -> Callable[[], None]:
     def announce() -> None:
-        messages = sum(shard.state().messages for shard in node.shards.values())
+        messages = sum(partition.state().messages for partition in node.partitions.values())
         log.info("BMQbrkr started successfully")
         if config.cluster is not None and len(config.cluster.nodes) == 1:
             # One node leads and is primary from the start.
@@ -255,22 +255,22 @@ def _available() -> None:
     announce_available()
 
 
-def _close(node: Node, shards: dict[int, Shard], *, flush: bool) -> None:
-    for shard in shards.values():
+def _close(node: Node, partitions: dict[int, StoredPartition], *, flush: bool) -> None:
+    for partition in partitions.values():
         if flush:
-            shard.files.flush()
-        shard.close()
+            partition.files.flush()
+        partition.close()
     if flush:
         node.ledger.flush()
     node.ledger.close()
 
 
-def _save(node: Node, shards: dict[int, Shard]) -> None:
+def _save(node: Node, partitions: dict[int, StoredPartition]) -> None:
     """Take to the disk what there is, as far as possible.
 
     The files are left as the end of the process finds them: recovery tells what is whole in them, as after a crash.
     """
-    for flush in (*(shard.files.flush for shard in shards.values()), node.ledger.flush):
+    for flush in (*(partition.files.flush for partition in partitions.values()), node.ledger.flush):
         try:
             flush()
         except Exception as error:

@@ -9,12 +9,12 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING, NamedTuple
 
-from broker.bmq.assembly.opening import open_ledger, open_shards
+from broker.bmq.assembly.opening import open_ledger, open_partitions
 from broker.bmq.core.ledger import Ledger
 from broker.bmq.node.node import Basis, Node
 from broker.bmq.node.role import ClosedDoor, Door
 from broker.bmq.node.single import SingleNode
-from broker.bmq.partition.shard import Shard
+from broker.bmq.partition.stored_partition import StoredPartition
 from broker.bmq.proxy.limits import BridgeLimits
 from broker.bmq.relay.guests import Guests
 from broker.bmq.store.partition_files import PartitionLimits
@@ -34,7 +34,7 @@ __all__ = ["Store", "make_member", "make_node", "make_proxy", "open_store"]
 class Store(NamedTuple):
     """The partitions of a node and its ledger, open. `recovered` may be cleared once the node is made."""
 
-    shards: dict[int, Shard]
+    partitions: dict[int, StoredPartition]
     ledger: Ledger
     recovered: dict[int, Recovered]
 
@@ -51,15 +51,15 @@ def open_store(
     outlives_power: bool = False,
     heals: bool = False,
 ) -> Store:
-    """Open a node's store; see `open_shards` and `open_ledger`, also for what they raise."""
-    opened = open_shards(
+    """Open a node's store; see `open_partitions` and `open_ledger`, also for what they raise."""
+    opened = open_partitions(
         directory, num_partitions, node_id, limits, now, make_timestamp, outlives_power=outlives_power, heals=heals
     )
     ledger = open_ledger(
         directory, ledger_size_max, now, make_timestamp, opened, outlives_power=outlives_power, heals=heals
     )
-    shards = {shard.partition_id: shard for shard, _ in opened}
-    return Store(shards, ledger, {shard.partition_id: recovered for shard, recovered in opened})
+    partitions = {partition.partition_id: partition for partition, _ in opened}
+    return Store(partitions, ledger, {partition.partition_id: recovered for partition, recovered in opened})
 
 
 def make_node(basis: Basis, store: Store, make_door: Callable[[Node], Door] | None = Guests) -> Node:
@@ -68,7 +68,7 @@ def make_node(basis: Basis, store: Store, make_door: Callable[[Node], Door] | No
     def make_role(node: Node) -> SingleNode:
         return SingleNode(node, ClosedDoor() if make_door is None else make_door(node))
 
-    node = Node(basis, store.ledger, store.shards, make_role)
+    node = Node(basis, store.ledger, store.partitions, make_role)
     node.start(store.recovered)
     return node
 
@@ -96,7 +96,7 @@ def make_member(
             Member(node, other_ids, config, store.recovered, random_below, term, keep_term, shown, on_available),
         )
 
-    node = Node(basis, store.ledger, store.shards, make_role)
+    node = Node(basis, store.ledger, store.partitions, make_role)
     assert isinstance(node.role, MemberRole)
     return node, node.role
 

@@ -29,7 +29,7 @@ from broker.bmq.assembly.opening_queues import with_qlist
 from broker.bmq.core.alarms import alarm
 from broker.bmq.core.ledger import Ledger
 from broker.bmq.core.messages import Full
-from broker.bmq.partition.shard import Shard
+from broker.bmq.partition.stored_partition import StoredPartition
 from broker.bmq.store.damage import LEDGER_NOTE, Damage, partition_note
 from broker.bmq.store.partition_files import PartitionFiles, PartitionLimits, readable, written_end
 from broker.bmq.store.recovery import Recovered, RecoveredQueue, recover
@@ -55,7 +55,7 @@ from formats.bmq.stores.validate import FileView, validate_file_set, validate_le
 from formats.bmq.uri import parse_uri
 from formats.errors import FormatError
 
-__all__ = ["StoreDamaged", "open_ledger", "open_shards"]
+__all__ = ["StoreDamaged", "open_ledger", "open_partitions"]
 
 log = logging.getLogger("broker.opening")
 
@@ -100,7 +100,7 @@ class _StillDamaged(StoreDamaged):
         self.found = ["  it was damaged before and has not been healed since"]
 
 
-def open_shards(
+def open_partitions(
     directory: Directory,
     num_partitions: int,
     node_id: int,
@@ -110,8 +110,8 @@ def open_shards(
     *,
     outlives_power: bool = False,
     heals: bool = False,
-) -> list[tuple[Shard, Recovered]]:
-    """Open all partitions of the store; for `outlives_power` see `Shard`.
+) -> list[tuple[StoredPartition, Recovered]]:
+    """Open all partitions of the store; for `outlives_power` see `StoredPartition`.
 
     Raises `StoreDamaged` if one must not be served, unless this node `heals` from others.
     """
@@ -130,11 +130,11 @@ def open_shards(
             files, recovered = _create_anew(
                 directory, partition_id, limits, make_timestamp, outlives_power=outlives_power
             )
-        shard = Shard(
+        partition = StoredPartition(
             partition_id, node_id, files, limits, now, make_timestamp, outlives_power=outlives_power, damage=damage
         )
-        shard.primary_lease_id = recovered.primary_lease_id
-        out.append((shard, recovered))
+        partition.primary_lease_id = recovered.primary_lease_id
+        out.append((partition, recovered))
         log.info(
             "partition %d: %d records, %d queues, %d messages outstanding",
             partition_id,
@@ -150,7 +150,7 @@ def open_ledger(
     size_max: int,
     now: Now,
     make_timestamp: Callable[[str], str],
-    opened: list[tuple[Shard, Recovered]],
+    opened: list[tuple[StoredPartition, Recovered]],
     *,
     outlives_power: bool = False,
     heals: bool = False,
@@ -170,21 +170,21 @@ def open_ledger(
         names = [name for name in directory.names() if parse_ledger_file_name(name)]
         _set_aside(directory, damage, "the cluster-state ledger", names, refused.found)
         ledger = Ledger(directory, size_max, now, make_timestamp, damage, outlives_power=outlives_power)
-    for index, (shard, recovered) in enumerate(opened):
-        mismatch = _mismatch(shard, recovered, ledger)
+    for index, (partition, recovered) in enumerate(opened):
+        mismatch = _mismatch(partition, recovered, ledger)
         if mismatch is None:
             continue
         refused = StoreDamaged(directory.path, [mismatch], False)
-        _let_go(shard.files)
+        _let_go(partition.files)
         if not heals:
             raise refused
-        number = shard.partition_id
-        _set_aside(directory, shard.damage, f"partition {number}", _files_of(directory, number), refused.found)
-        shard.files, empty = _create_anew(
-            directory, number, shard.limits, make_timestamp, outlives_power=shard.outlives_power
+        number = partition.partition_id
+        _set_aside(directory, partition.damage, f"partition {number}", _files_of(directory, number), refused.found)
+        partition.files, empty = _create_anew(
+            directory, number, partition.limits, make_timestamp, outlives_power=partition.outlives_power
         )
-        shard.primary_lease_id = 0
-        opened[index] = shard, empty
+        partition.primary_lease_id = 0
+        opened[index] = partition, empty
     return ledger
 
 
@@ -202,7 +202,7 @@ def _read_ledger(ledger: Ledger) -> StoreDamaged | None:
     return _StillDamaged(directory, ledger.damage) if found and ledger.damage.is_there else None
 
 
-def _mismatch(shard: Shard, recovered: Recovered, ledger: Ledger) -> Fault | None:
+def _mismatch(partition: StoredPartition, recovered: Recovered, ledger: Ledger) -> Fault | None:
     """Find the first queue that has another name in QLIST than in the ledger."""
     known = {info.key: info for info in ledger.state.queues.values()}
     for queue in recovered.queues.values():
@@ -212,7 +212,7 @@ def _mismatch(shard: Shard, recovered: Recovered, ledger: Ledger) -> Fault | Non
         for here, there in _names(queue, info):
             if here != there:
                 reason = f"queue {queue.key.hex().upper()}: {here} here, {there} in the ledger"
-                return fault("qlist-mismatch", shard.files.qlist.name, _offset_of(queue, shard.files), reason)
+                return fault("qlist-mismatch", partition.files.qlist.name, _offset_of(queue, partition.files), reason)
     return None
 
 

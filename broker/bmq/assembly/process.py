@@ -111,7 +111,9 @@ def make_server(config: NodeConfig, node: Node, listeners: list[Listener]) -> Se
     """Make the loop around a node."""
     app_config, clusters = config.broker.app_config, config.clusters
     peers = sum(len(cluster.nodes) for cluster in (*clusters.my_clusters, *clusters.proxy_clusters))
-    limit = connections_max(config.tcp.max_connections, raise_limit(), descriptors_in_use(), len(node.shards), peers)
+    limit = connections_max(
+        config.tcp.max_connections, raise_limit(), descriptors_in_use(), len(node.partitions), peers
+    )
     server = Server(node, listeners, max(1, app_config.authentication.max_threads), limit)
     node.authentications.attach(server.authenticate)
     return server

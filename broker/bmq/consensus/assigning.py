@@ -33,13 +33,13 @@ def assign_primaries(
             infos[partition_id] = info
         else:
             vacant.append(partition_id)
-    shards = Counter(dict.fromkeys(candidates, 0))
+    partitions = Counter(dict.fromkeys(candidates, 0))
     for info in infos.values():
-        if info.primary_node_id in shards:
-            shards[info.primary_node_id] += 1
+        if info.primary_node_id in partitions:
+            partitions[info.primary_node_id] += 1
     for partition_id in vacant:
-        node_id = min(shards, key=lambda candidate: (shards[candidate], candidate))
-        shards[node_id] += 1
+        node_id = min(partitions, key=lambda candidate: (partitions[candidate], candidate))
+        partitions[node_id] += 1
         info = known.get(partition_id)
         lease_id = max(info.primary_lease_id if info else 0, leases.get(partition_id, 0)) + 1
         infos[partition_id] = PartitionPrimaryInfo(

@@ -87,7 +87,7 @@ class Action(Enum):
     REFUSE_REGISTRATION = "refuse the registration"
     APPLY_STATE = "advise the whole state"
     UPDATE_PRIMARIES = "tell the partitions their primaries"
-    STOP_SHARDS = "stop the partitions"
+    STOP_PARTITIONS = "stop the partitions"
     CANCEL_REQUESTS = "cancel all requests"
     REAPPLY = "apply the same event again"
     REAPPLY_SELECT_LEADER = "lead again"
@@ -131,7 +131,7 @@ def _rows() -> dict[tuple[State, Event], Transition]:
     row(unknown, _E.CSL_CMT_SUCCESS, unknown, _A.ABORT)
     row(unknown, _E.CSL_CMT_FAIL, unknown, _A.ABORT)
     row(unknown, _E.RST_PRIMARY, unknown, _A.UPDATE_PRIMARIES)
-    row(unknown, _E.STOP_NODE, _S.STOPPED, _A.STOP_SHARDS)
+    row(unknown, _E.STOP_NODE, _S.STOPPED, _A.STOP_PARTITIONS)
 
     for state in (_S.FOL_WAITING, _S.FOL_HEALING):
         row(state, _E.SLCT_LDR, unknown, *_QUIT_FOLLOWING, _A.REAPPLY)
@@ -143,7 +143,7 @@ def _rows() -> dict[tuple[State, Event], Transition]:
         row(state, _E.RST_UNKNOWN, unknown, *_QUIT_FOLLOWING)
         row(state, _E.RST_PRIMARY, state, _A.UPDATE_PRIMARIES)
         row(state, _E.WATCHDOG, state, _A.REAPPLY_SELECT_FOLLOWER)
-        row(state, _E.STOP_NODE, _S.STOPPED, _A.STOP_SHARDS, *_QUIT_FOLLOWING)
+        row(state, _E.STOP_NODE, _S.STOPPED, _A.STOP_PARTITIONS, *_QUIT_FOLLOWING)
     # One that waits for its registration must not send its number too: the leader would heal it twice.
     row(_S.FOL_WAITING, _E.FOL_LSN_RQST, _S.FOL_WAITING, _A.REFUSE_FOLLOWER_LSN)
     row(_S.FOL_WAITING, _E.FOL_CSL_RQST, _S.FOL_WAITING, _A.REFUSE_FOLLOWER_CLUSTER_STATE)
@@ -163,7 +163,7 @@ def _rows() -> dict[tuple[State, Event], Transition]:
     row(state, _E.CSL_CMT_SUCCESS, state, _A.UPDATE_PRIMARIES)
     row(state, _E.RST_UNKNOWN, unknown)
     row(state, _E.RST_PRIMARY, state, _A.UPDATE_PRIMARIES)
-    row(state, _E.STOP_NODE, _S.STOPPED, _A.STOP_SHARDS)
+    row(state, _E.STOP_NODE, _S.STOPPED, _A.STOP_PARTITIONS)
 
     for state in (_S.LDR_HEALING_STG1, _S.LDR_HEALING_STG2, _S.LDR_HEALING_STG3):
         row(state, _E.SLCT_FOL, unknown, *_QUIT_LEADING, _A.REAPPLY)
@@ -172,7 +172,7 @@ def _rows() -> dict[tuple[State, Event], Transition]:
         row(state, _E.RST_UNKNOWN, unknown, *_QUIT_LEADING)
         row(state, _E.RST_PRIMARY, state, _A.UPDATE_PRIMARIES)
         row(state, _E.WATCHDOG, state, _A.REAPPLY_SELECT_LEADER)
-        row(state, _E.STOP_NODE, _S.STOPPED, _A.STOP_SHARDS, *_QUIT_LEADING)
+        row(state, _E.STOP_NODE, _S.STOPPED, _A.STOP_PARTITIONS, *_QUIT_LEADING)
     for state in (_S.LDR_HEALING_STG1, _S.LDR_HEALING_STG2):
         row(state, _E.QUORUM_LSN, state, _A.FIND_HIGHEST_LSN)
         row(state, _E.SELF_HIGHEST_LSN, _S.LDR_HEALING_STG3, _A.APPLY_STATE)
@@ -226,7 +226,7 @@ def _rows() -> dict[tuple[State, Event], Transition]:
     row(state, _E.CSL_CMT_SUCCESS, state, _A.UPDATE_PRIMARIES)
     row(state, _E.RST_UNKNOWN, unknown, _A.CLEANUP_LSNS)
     row(state, _E.RST_PRIMARY, state, _A.UPDATE_PRIMARIES)
-    row(state, _E.STOP_NODE, _S.STOPPED, _A.STOP_SHARDS, _A.CLEANUP_LSNS)
+    row(state, _E.STOP_NODE, _S.STOPPED, _A.STOP_PARTITIONS, _A.CLEANUP_LSNS)
 
     row(_S.STOPPED, _E.RST_PRIMARY, _S.STOPPED, _A.UPDATE_PRIMARIES)
     return rows

@@ -11,11 +11,11 @@ from __future__ import annotations
 import logging
 from collections import deque
 from collections.abc import Callable, Iterable, Mapping
-from typing import Protocol
 
 from broker.bmq.consensus.cluster_table import FOLLOWING, HEALED, LEADING, TRANSITIONS, Action, Event, State
 from broker.bmq.consensus.exchange import Exchange
 from broker.bmq.consensus.known_queues import KnownQueues, QueueChange
+from broker.bmq.consensus.metadata_ports import MetadataListener
 from broker.bmq.consensus.primaries import Primaries
 from broker.bmq.consensus.queue_changes import Assigned, Changed, QueueChanges
 from broker.bmq.consensus.replicated import ReplicatedLedger
@@ -49,31 +49,11 @@ from formats.bmq.disk.numbers import LedgerNumber
 from formats.bmq.wire.event import Frame
 from formats.errors import FormatError
 
-__all__ = ["Metadata", "MetadataListener", "QueueChange"]
+__all__ = ["Metadata", "QueueChange"]
 
 log = logging.getLogger("broker.cluster")
 
 WATCHDOG_MS = 10_000
-
-
-class MetadataListener(Protocol):
-    """The node that the metadata report to, within a step."""
-
-    def on_primary(self, partition_id: int, node_id: int | None, primary_lease_id: int) -> None:
-        """Handle another primary of a partition, None when it is lost, or another lease of it."""
-        ...
-
-    def on_queues(self, change: QueueChange) -> None:
-        """Handle a committed change of queues."""
-        ...
-
-    def on_agreed(self) -> None:
-        """Note that this node has agreed with the leader on the state; its primaries are acted on after this."""
-        ...
-
-    def on_healed(self, leads: bool) -> None:
-        """Note that the metadata are healed; `leads` is True at the leader."""
-        ...
 
 
 class Metadata(StateExchange):
@@ -143,7 +123,7 @@ class Metadata(StateExchange):
             Action.REFUSE_REGISTRATION: self._refuse_registration,
             Action.APPLY_STATE: self._advise_state,
             Action.UPDATE_PRIMARIES: self._update_primaries,
-            Action.STOP_SHARDS: self._stop_shards,
+            Action.STOP_PARTITIONS: self._stop_partitions,
             Action.CANCEL_REQUESTS: lambda event, cause: self._exchange.cancel(),
             Action.REAPPLY: self._apply_again,
             Action.REAPPLY_SELECT_LEADER: lambda event, cause: self._apply(Event.REAPPLY_LDR, Cause(self._own_id)),
@@ -491,7 +471,7 @@ class Metadata(StateExchange):
                 info = self.state.primaries[partition_id]
                 self._primaries.tell(partition_id, info.primary_node_id, info.primary_lease_id)
 
-    def _stop_shards(self, event: Event, cause: Cause) -> None:
+    def _stop_partitions(self, event: Event, cause: Cause) -> None:
         for partition_id in self._primaries.all:
             self._primaries.lose(partition_id)
 

@@ -16,7 +16,7 @@ from broker.bmq.core.messages import Message
 
 __all__ = ["Payloads", "Unsound"]
 
-log = logging.getLogger("broker.shard")
+log = logging.getLogger("broker.partition")
 
 
 class Unsound(NamedTuple):

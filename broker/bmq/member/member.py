@@ -17,16 +17,16 @@ from broker.bmq.core.received import received
 from broker.bmq.links.peer_links import Peer, PeerLinks
 from broker.bmq.links.requests import Requests
 from broker.bmq.member.copies import risk_of_copies
+from broker.bmq.member.healing import Healing
 from broker.bmq.member.names import described
 from broker.bmq.member.pushes import is_pushed_to, may_lack
 from broker.bmq.member.queue_upkeep import QueueUpkeep
 from broker.bmq.member.queues import ClusterQueues
 from broker.bmq.node.node import Node
-from broker.bmq.partition.shard import Shard
 from broker.bmq.relay.guests import Guests
 from broker.bmq.relay.last_confirms import LastConfirms
 from broker.bmq.replication.healing_pace import HealingPace
-from broker.bmq.replication.partition import Partition, named
+from broker.bmq.replication.partition import ReplicatedPartition, named
 from broker.bmq.replication.take_over import Restoration
 from broker.bmq.store.recovery import Recovered
 from broker.common.faults import Change
@@ -106,8 +106,6 @@ class Member:
         self._is_cut_off = False
         self._is_well = False
         self._pace = HealingPace(now, timers)
-        self._turn = 0  # the partition that heals others next
-        self._heals = False  # one of them sent something at the end of the last step
         self.links = PeerLinks(node.identity.node_id, other_ids)
         self.majority = (1 + len(self.links.other_ids)) // 2 + 1
         # The number of nodes that must have a message of strong consistency, unless an operator sets another.
@@ -121,7 +119,7 @@ class Member:
             timers,
             self,
             quorum=max(self.majority, config.quorum),
-            partition_count=len(node.shards),
+            partition_count=len(node.partitions),
             resolve_domain=self._resolve_domain,
             spread=config.spread,
             leases={partition_id: state.primary_lease_id for partition_id, state in recovered.items()},
@@ -139,9 +137,20 @@ class Member:
             self.metadata.node_silent,
         )
         self.partitions = {
-            partition_id: self._make_partition(shard, recovered[partition_id])
-            for partition_id, shard in node.shards.items()
+            partition_id: ReplicatedPartition(
+                stored,
+                recovered[partition_id],
+                self.links,
+                self.requests,
+                now,
+                timers,
+                self.majority,
+                self._pace,
+                self,
+            )
+            for partition_id, stored in node.partitions.items()
         }
+        self._healing = Healing(self.partitions, self._pace)
         self.queues = ClusterQueues(node, self.links, self.requests, self.metadata, self)
         self.guests = Guests(node, NodeStatus.STARTING)
         self._last_confirms = LastConfirms(node, self.queues.downstreams)
@@ -169,19 +178,6 @@ class Member:
     def _resolve_domain(self, name: str) -> DomainConfig | None:
         domain = self._node.domain(name)
         return None if domain is None else domain.config
-
-    def _make_partition(self, shard: Shard, recovered: Recovered) -> Partition:
-        return Partition(
-            shard,
-            recovered,
-            self.links,
-            self.requests,
-            self._node.now,
-            self._node.timers,
-            self.majority,
-            self._pace,
-            self,
-        )
 
     def start(self) -> None:
         """Join the cluster."""
@@ -223,12 +219,12 @@ class Member:
             partition.flush()
             stream = partition.stream
             heals |= partition.transfer is not None or (stream is not None and stream.heals)
-            if partition.shard.payloads.settled:
-                self.queues.go_on(partition.shard.payloads)
-        self._heals = heals
+            if partition.stored.payloads.settled:
+                self.queues.go_on(partition.stored.payloads)
+        self._healing.is_needed = heals
         # Pushes refer to messages, which the replicas must have first.
         unfinished = self.queues.flush()
-        return (heals and self._heal()) or unfinished
+        return (heals and self._healing.go_on()) or unfinished
 
     # -- see `Copies`
 
@@ -240,19 +236,10 @@ class Member:
         return self.partitions[partition_id].is_healed and is_pushed_to(self.status, self.links, primary_id)
 
     def is_behind(self, node_id: int) -> bool:
-        return self._heals and any(each.has_fallen_behind(node_id) for each in self.partitions.values())
+        return self._healing.is_behind(node_id)
 
     def may_lack(self, node_id: int, partition_id: int) -> bool:
         return may_lack(node_id, self.partitions[partition_id].healed, self.links)
-
-    def _heal(self) -> bool:
-        """Send more to healing nodes; return True if yet more can be sent at once. The partitions take turns."""
-        partitions = list(self.partitions.values())
-        self._pace.end_step(awaited=any(partition.shard.awaiting for partition in partitions))
-        turn = self._turn = (self._turn + 1) % len(partitions)
-        for partition in partitions[turn:] + partitions[:turn]:
-            partition.heal()
-        return any(partition.busy for partition in partitions)
 
     # -- links
 
@@ -290,8 +277,8 @@ class Member:
         is_cut_off = 1 + len(self.links.peers) < min(self.majority, self._quorum_set or self.majority)
         if is_cut_off is not self._is_cut_off:
             self._is_cut_off = is_cut_off
-            for shard in self._node.shards.values():
-                shard.is_cut_off = is_cut_off
+            for stored in self._node.partitions.values():
+                stored.is_cut_off = is_cut_off
             self._judge_copies()
 
     def _judge_copies(self) -> None:
@@ -394,7 +381,7 @@ class Member:
             status = Status(category=StatusCategory.NOT_SUPPORTED, code=ClusterError.UNKNOWN, message=text)
             self.requests.respond(node_id, message, status)
 
-    def _partition(self, partition_id: int, at: int) -> Partition:
+    def _partition(self, partition_id: int, at: int) -> ReplicatedPartition:
         partition = self.partitions.get(partition_id)
         if partition is None:
             raise FormatError("partition_id", at, f"there is no partition {partition_id}")
@@ -503,7 +490,7 @@ class Member:
     def copied(self, partition_id: int) -> Mapping[bytes, tuple[int, int]] | None:
         """See `Role`."""
         partition = self.partitions[partition_id]
-        return None if partition.shard.active else partition.copy.stored()
+        return None if partition.stored.active else partition.copy.totals()
 
     def _set_status(self, status: NodeStatus) -> None:
         self.status = status

@@ -187,7 +187,7 @@ class QueueUpkeep:
                 self._erase(queue, partition_id)
 
     def _is_in(self, queue: Queue, partition_id: int) -> bool:
-        return queue.key in self._node.shards[partition_id].stores
+        return queue.key in self._node.partitions[partition_id].stores
 
     def _erase(self, queue: Queue, partition_id: int) -> None:
         if not queue.is_idle:
@@ -195,7 +195,7 @@ class QueueUpkeep:
             alarm(log, "CLUSTER_STATE", f"{name} is not known to the cluster, but has {len(queue.messages)} messages")
             return
         try:
-            erase_queue(self._node, queue, self._node.shards[partition_id])
+            erase_queue(self._node, queue, self._node.partitions[partition_id])
         except Full as full:
             # The next primary finds it in the journal and erases it.
             log.error("queue '%s' is not removed from the journal: %s", queue.uri, full)
@@ -211,7 +211,7 @@ class QueueUpkeep:
                 queue.name_app(app_id, key)
             return
         try:
-            change_apps(self._node.shards[info.partition_id], queue, added, removed)
+            change_apps(self._node.partitions[info.partition_id], queue, added, removed)
         except Full as full:
             log.error("queue '%s' keeps its former apps: %s", queue.uri, full)
             self._node.timers.at(self._node.now.ms + NO_ROOM_MS, lambda: self._update_again(queue))

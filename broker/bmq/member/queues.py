@@ -7,16 +7,14 @@ otherwise a relay, whose upstream is the primary as soon as there is one (source
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from typing import Protocol
+from collections.abc import Iterable, Mapping, Sequence
 
-from broker.bmq.core.config import DomainConfig
-from broker.bmq.core.ledger import ClusterState
 from broker.bmq.core.messages import Content
 from broker.bmq.core.payloads import Payloads
 from broker.bmq.links.links import OwnLinks
 from broker.bmq.links.requests import Requests
 from broker.bmq.member.primary_opens import MemberHost, PrimaryOpens
+from broker.bmq.member.queues_ports import Copies, Places
 from broker.bmq.node.node import Node
 from broker.bmq.node.restoring import Restoration
 from broker.bmq.partition.unkept_confirms import unkept_confirms
@@ -33,7 +31,7 @@ from formats.bmq.control.messages import ControlMessage, QueueHandleParameters, 
 from formats.bmq.disk.keys import NULL_KEY
 from formats.bmq.wire.event import Frame
 
-__all__ = ["NO_ROOM_MS", "ClusterQueues", "Copies", "Places"]
+__all__ = ["NO_ROOM_MS", "ClusterQueues"]
 
 log = logging.getLogger("broker.cluster")
 
@@ -44,40 +42,11 @@ NO_ROOM_MS = 1000
 OUT_OF_STEP_MS = 100
 
 
-class Places(Protocol):
-    """The places of queues: see `broker.bmq.consensus.metadata.Metadata`."""
-
-    @property
-    def state(self) -> ClusterState: ...
-
-    def assign_queue(self, uri: str, config: DomainConfig, done: Callable[[QueueInfo | Refusal], None]) -> None: ...
-
-
-class Copies(Protocol):
-    """The copies of the partitions, of this node and of other members."""
-
-    def read(self, partition_id: int, queue_key: bytes, guid: bytes) -> Content | None:
-        """Read a message in this node's copy."""
-        ...
-
-    def takes_pushes(self, partition_id: int) -> bool:
-        """Return True if this node's copy is complete and others push here; the reference's do when it is available."""
-        ...
-
-    def is_behind(self, node_id: int) -> bool:
-        """Return True if a replica gets records late, so that pushes would overtake them."""
-        ...
-
-    def may_lack(self, node_id: int, partition_id: int) -> bool:
-        """Return True if a replica cannot be pushed all messages yet, and does not wait for them itself."""
-        ...
-
-
 class _Restoration(Restoration):
     """The restoration of a partition, at a node that relays its queues until then."""
 
     def __init__(self, queues: ClusterQueues, partition_id: int) -> None:
-        super().__init__(queues.node, queues.node.shards[partition_id])
+        super().__init__(queues.node, queues.node.partitions[partition_id])
         self._hops = queues
         self._partition_id = partition_id
 
@@ -390,8 +359,8 @@ class ClusterQueues:
             downstream.forget(old)
         self.opens.partition_lost(partition_id)
         handles = self._handles({id(queue) for queue in old})
-        shard = self.node.shards[partition_id]
-        unkept = unkept_confirms(shard.unkept_records(), shard.unkept_purges())
+        stored = self.node.partitions[partition_id]
+        unkept = unkept_confirms(stored.unkept_records(), stored.unkept_purges())
         for queue in old:
             del self.node.queues[queue.uri]
             self._hops.left.keep(queue.uri, self._given(queue, unkept.get(queue.key, ())))

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 
 from broker.bmq.core.cluster_view import ClusterView, NodeView, PartitionView, ReplicaView
 from broker.bmq.member.member import Member
-from broker.bmq.replication.partition import Partition
+from broker.bmq.replication.partition import ReplicatedPartition
 from formats.bmq.control.messages import NodeStatus
 
 __all__ = ["view_of"]
@@ -42,7 +42,7 @@ def view_of(member: Member, name: str, endpoints: Mapping[int, str], faults: Map
     )
 
 
-def _partition(member: Member, partition: Partition) -> PartitionView:
+def _partition(member: Member, partition: ReplicatedPartition) -> PartitionView:
     report = partition.report()
     primary_id, lease_id = member.metadata.primary_of(partition.partition_id)
     is_own = primary_id == member.links.own_id

@@ -14,7 +14,7 @@ from broker.bmq.core.config import DomainConfig, Mode
 from broker.bmq.core.ledger import Ledger, app_infos
 from broker.bmq.core.messages import Full
 from broker.bmq.node.role import Role
-from broker.bmq.partition.shard import Shard
+from broker.bmq.partition.stored_partition import StoredPartition
 from broker.bmq.queue.domains import Domain
 from broker.bmq.queue.purges import first_of
 from broker.bmq.queue.queue import App, Queue
@@ -63,7 +63,7 @@ class Holder(Protocol):
     queues: dict[str, Queue]
 
     @property
-    def shards(self) -> Mapping[int, Shard]: ...
+    def partitions(self) -> Mapping[int, StoredPartition]: ...
 
     @property
     def role(self) -> Role: ...
@@ -146,7 +146,7 @@ def sync_apps(holder: Holder, queue: Queue, config: DomainConfig, kept: Collecti
     info = holder.ledger.state.queues[queue.uri]
     gone = app_infos([(app.app_id, app.key) for app in removed])
     holder.ledger.update_apps(info, config.name, app_infos(added), gone)
-    change_apps(holder.shards[info.partition_id], queue, added, removed)
+    change_apps(holder.partitions[info.partition_id], queue, added, removed)
 
 
 def apps_to_change(queue: Queue, infos: Sequence[AppIdInfo]) -> tuple[list[tuple[str, bytes]], list[App]]:
@@ -157,22 +157,24 @@ def apps_to_change(queue: Queue, infos: Sequence[AppIdInfo]) -> tuple[list[tuple
     return [(app_id, key) for app_id, key in wanted.items() if app_id not in kept], removed
 
 
-def change_apps(shard: Shard, queue: Queue, added: Sequence[tuple[str, bytes]], removed: Sequence[App]) -> None:
+def change_apps(
+    partition: StoredPartition, queue: Queue, added: Sequence[tuple[str, bytes]], removed: Sequence[App]
+) -> None:
     """Give a queue other apps, which the ledger says already. `Full`, nothing written, if the journal has no room.
 
     A partial change would make a restart count an app for messages that it never had.
     """
     qlist = len(build_queue_record(queue.uri, queue.key, list(added))) if added else 0
-    shard.make_room(bool(added) + 2 * len(removed), qlist)
+    partition.make_room(bool(added) + 2 * len(removed), qlist)
     with Change(f"the change of the apps of queue '{queue.uri}'"):
         if added:
-            shard.append_queue(queue.uri, queue.key, list(added), QueueOpType.ADDITION)
+            partition.append_queue(queue.uri, queue.key, list(added), QueueOpType.ADDITION)
         # An app that is added again under another key is removed first.
         for app in removed:
             first = first_of(queue, app)
             if first is not None:
                 queue.log.purge(app.key, first, queue.awaiting)
-            shard.append_queue_op(QueueOpType.DELETION, queue.key, app.key)
+            partition.append_queue_op(QueueOpType.DELETION, queue.key, app.key)
             remove_app(queue, app)
         for app_id, key in added:
             add_app(queue, app_id, key)
@@ -213,17 +215,17 @@ def delete_queue(holder: Holder, queue: Queue) -> None:
     assert queue.is_idle
     info = holder.ledger.state.queues[queue.uri]
     holder.ledger.unassign(info, holder.ledger.state.primaries[info.partition_id])
-    erase_queue(holder, queue, holder.shards[info.partition_id])
+    erase_queue(holder, queue, holder.partitions[info.partition_id])
 
 
-def erase_queue(holder: Holder, queue: Queue, shard: Shard) -> None:
+def erase_queue(holder: Holder, queue: Queue, partition: StoredPartition) -> None:
     """Remove a queue that is no longer in the ledger. Raises `Full` if the journal has no room."""
     with Change(f"the removal of queue '{queue.uri}'", Full):
-        shard.append_queue_op(QueueOpType.DELETION, queue.key)
-        shard.forget(queue.key)
+        partition.append_queue_op(QueueOpType.DELETION, queue.key)
+        partition.forget(queue.key)
         del holder.queues[queue.uri]
     log.info(
-        "Removing queue '%s' [key: %s] from Partition [%d].", queue.uri, queue.key.hex().upper(), shard.partition_id
+        "Removing queue '%s' [key: %s] from Partition [%d].", queue.uri, queue.key.hex().upper(), partition.partition_id
     )
 
 

@@ -12,7 +12,7 @@ from enum import Enum
 from typing import NamedTuple
 
 from broker.bmq.core.ledger import Ledger
-from broker.bmq.partition.shard import Shard
+from broker.bmq.partition.stored_partition import StoredPartition
 from broker.bmq.store.partition_files import PartitionFiles
 from broker.common.files import Directory, StoreFile
 
@@ -60,8 +60,8 @@ class _Synced(NamedTuple):
 class Durability:
     """Tracks data written since the last flush."""
 
-    def __init__(self, shards: Iterable[Shard], ledger: Ledger) -> None:
-        self._shards = tuple(shards)
+    def __init__(self, partitions: Iterable[StoredPartition], ledger: Ledger) -> None:
+        self._partitions = tuple(partitions)
         self._ledger = ledger
         # Data present at the start may be an earlier process's, never flushed.
         self._synced: dict[int, _Synced] = {}
@@ -74,8 +74,8 @@ class Durability:
         without the others beside it would look like one whose files somebody has removed.
         """
         found: list[StoreFile | Directory] = []
-        for shard in self._shards:
-            self._look_at(shard, found)
+        for partition in self._partitions:
+            self._look_at(partition, found)
         ledger = self._ledger
         if self._ledger_synced != (ledger.file, ledger.end) and ledger.file is not None:
             found.append(ledger.file)
@@ -84,15 +84,20 @@ class Durability:
             self._ledger_synced = (ledger.file, ledger.end)
         return found
 
-    def _look_at(self, shard: Shard, found: list[StoreFile | Directory]) -> None:
-        files = shard.files
+    def _look_at(self, partition: StoredPartition, found: list[StoreFile | Directory]) -> None:
+        files = partition.files
         now = _Synced(
-            files, files.data_end, files.qlist_end, files.journal_end, shard.primary_lease_id, shard.sequence_number
+            files,
+            files.data_end,
+            files.qlist_end,
+            files.journal_end,
+            partition.primary_lease_id,
+            partition.sequence_number,
         )
-        before = self._synced.get(shard.partition_id)
+        before = self._synced.get(partition.partition_id)
         if now == before:
             return
-        self._synced[shard.partition_id] = now
+        self._synced[partition.partition_id] = now
         is_new = before is None or before.files is not files
         # A tail that was truncated and rewritten under another lease may end at the same offset.
         is_other = before is None or is_new or before.primary_lease_id != now.primary_lease_id

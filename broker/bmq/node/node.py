@@ -1,4 +1,4 @@
-"""A node: its domains, queues, shards and sessions. Its part in a cluster is its role's; see `Role`."""
+"""A node: its domains, queues, partitions and sessions. Its part in a cluster is its role's; see `Role`."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from broker.bmq.node.role import Role
 from broker.bmq.node.rounds import Rounds
 from broker.bmq.node.services import ProcessServices, QueueSettings, RunCommand
 from broker.bmq.partition.message_logs import FileLog, MemoryLog
-from broker.bmq.partition.shard import Shard
+from broker.bmq.partition.stored_partition import StoredPartition
 from broker.bmq.queue.domains import Domain
 from broker.bmq.queue.handles import Refusal, check_open
 from broker.bmq.queue.queue import Full, Queue
@@ -92,7 +92,7 @@ class Node:
     """All of a node's state. The shell sets `now`, feeds sessions, and sends what `dirty` sessions have."""
 
     def __init__(
-        self, basis: Basis, ledger: Ledger, shards: Mapping[int, Shard], make_role: Callable[[Node], Role]
+        self, basis: Basis, ledger: Ledger, partitions: Mapping[int, StoredPartition], make_role: Callable[[Node], Role]
     ) -> None:
         """`make_role` is called once, at the end, when all else of the node is there."""
         services, now = basis.services, basis.now
@@ -100,7 +100,7 @@ class Node:
         self.now = now
         self.faults = Faults(now)
         self.ledger = ledger
-        self.shards = shards
+        self.partitions = partitions
         self.next_guid = basis.next_guid
         self.sessions: dict[int, Session] = {}
         self.queues: dict[str, Queue] = {}
@@ -114,14 +114,14 @@ class Node:
         self.stopping = False
         self.timers = Timers()
         self.work = Work(now)
-        for shard in shards.values():
-            shard.work_with(self.work)
+        for partition in partitions.values():
+            partition.work_with(self.work)
         self.resolve_domain = basis.resolve_domain
         self.clocks = Clocks(now)
         self.kept_confirms = KeptConfirms(now)
         self._retention = Retention(self)
         self._queue_keys: set[bytes] = set()
-        self._queue_counts = dict.fromkeys(shards, 0)
+        self._queue_counts = dict.fromkeys(partitions, 0)
         self._session_ids = 0
         self._ticked_ms = self._read_ms = now.ms
         self._rounds = Rounds(self)
@@ -165,11 +165,11 @@ class Node:
         """Lead and become primary of every partition, under lease ids above earlier ones, with recovered messages."""
         known = self.ledger.state
         primaries = {}
-        for partition_id, shard in self.shards.items():
+        for partition_id, partition in self.partitions.items():
             old = known.primaries.get(partition_id)
             lease_id = max(recovered[partition_id].primary_lease_id, old.primary_lease_id if old else 0) + 1
             primaries[partition_id] = PartitionPrimaryInfo(
-                partition_id=partition_id, primary_node_id=shard.node_id, primary_lease_id=lease_id
+                partition_id=partition_id, primary_node_id=partition.node_id, primary_lease_id=lease_id
             )
         for partition_id, state in recovered.items():
             for queue in state.queues.values():
@@ -182,14 +182,14 @@ class Node:
                 known.queues[queue.uri] = info
         self.ledger.lead(primaries)
         for partition_id, state in recovered.items():
-            self.restore(self.shards[partition_id], state)
-        for partition_id, shard in self.shards.items():
-            shard.activate(primaries[partition_id].primary_lease_id)
+            self.restore(self.partitions[partition_id], state)
+        for partition_id, partition in self.partitions.items():
+            partition.activate(primaries[partition_id].primary_lease_id)
         sync_apps_at_start(self)
 
-    def restore(self, shard: Shard, state: Recovered) -> None:
+    def restore(self, partition: StoredPartition, state: Recovered) -> None:
         """Restore the queues and messages of a recovered partition."""
-        Restoration(self, shard).put_back(state)
+        Restoration(self, partition).put_back(state)
 
     # -- sessions
 
@@ -220,7 +220,7 @@ class Node:
     def tick(self) -> None:
         """Do periodic work; called a few times a second."""
         self.timers.run(self.now.ms)
-        with Change("the upkeep of queues and shards"):
+        with Change("the upkeep of queues and partitions"):
             self._keep_up()
 
     def tick_session(self, session: Session) -> None:
@@ -235,8 +235,8 @@ class Node:
         self.kept_confirms.tick()
         if self.now.ms - self._read_ms >= READ_MS:
             self._read_ms = self.now.ms
-            for shard in self.shards.values():
-                shard.removals.tick(shard.files, self.now.ms)
+            for partition in self.partitions.values():
+                partition.removals.tick(partition.files, self.now.ms)
         if self.now.ms - self._ticked_ms < SECOND_MS:
             return
         self._ticked_ms = self.now.ms
@@ -245,8 +245,8 @@ class Node:
             self.tick_session(session)
         self.clocks.look()
         self._retention.tick()
-        for shard in self.shards.values():
-            shard.tick()
+        for partition in self.partitions.values():
+            partition.tick()
 
     def end_step(self) -> tuple[bool, bool]:
         """End a step, before links are sent to: long tasks get their slice.
@@ -350,8 +350,8 @@ class Node:
                 if domain.config.queues_max and not room_for_queue(domain, self._count_queues(domain)):
                     raise Refusal(StatusCategory.REFUSED, "maximum number of queues reached", ClusterError.LIMIT)
                 info = self._propose(uri, domain.config)
-            shard = self.shards.get(info.partition_id)
-            if shard is None:
+            partition = self.partitions.get(info.partition_id)
+            if partition is None:
                 message = f"Queue '{uri}' is in partition {info.partition_id}, which this node does not serve"
                 raise Refusal(StatusCategory.NOT_READY, message, -1)
             apps = [(app.app_id, app.app_key) for app in info.app_ids]
@@ -359,8 +359,8 @@ class Node:
             build_queue_record(uri, info.key, apps)
             with Change(f"the creation of queue '{uri}'", Full):
                 self._assign(info)
-                shard.append_queue(uri, info.key, apps)
-                queue = self.make_queue(uri, info.key, domain, apps, shard)
+                partition.append_queue(uri, info.key, apps)
+                queue = self.make_queue(uri, info.key, domain, apps, partition)
                 self.queues[uri] = queue
         except Full as full:
             raise Refusal(StatusCategory.NOT_READY, f"Queue cannot be created: {full}", -1) from None
@@ -399,7 +399,7 @@ class Node:
         known = self.ledger.state.queues
         if len(self._queue_keys) != len(known):
             self._queue_keys = {info.key for info in known.values()}
-            self._queue_counts = dict.fromkeys(self.shards, 0)
+            self._queue_counts = dict.fromkeys(self.partitions, 0)
             for info in known.values():
                 if info.partition_id in self._queue_counts:
                     self._queue_counts[info.partition_id] += 1
@@ -411,7 +411,7 @@ class Node:
         key: bytes,
         domain: Domain,
         apps: list[tuple[str, bytes]],
-        shard: Shard,
+        partition: StoredPartition,
         *,
         in_files: bool = False,
     ) -> Queue:
@@ -419,7 +419,7 @@ class Node:
         if not apps and (in_files or domain.config.mode is not Mode.FANOUT):
             apps = [(DEFAULT_APP_ID, DEFAULT_APP_KEY)]
         in_files = in_files or domain.config.persistent
-        log = FileLog(shard, key) if in_files else MemoryLog()
+        log = FileLog(partition, key) if in_files else MemoryLog()
         queue = Queue(uri, key, domain.config, apps, log, domain.usage, self)
-        shard.register(key, queue.messages if in_files else {})
+        partition.register(key, queue.messages if in_files else {})
         return queue

@@ -10,7 +10,7 @@ from typing import Protocol
 from broker.bmq.core.clocks import Clocks
 from broker.bmq.core.config import DomainConfig, Mode
 from broker.bmq.core.messages import Content, Message
-from broker.bmq.partition.shard import Shard
+from broker.bmq.partition.stored_partition import StoredPartition
 from broker.bmq.queue.domains import Domain
 from broker.bmq.queue.expiry_hold import Restored, Restoring, hold_expiry
 from broker.bmq.queue.queue import Queue
@@ -48,20 +48,20 @@ class RestoringNode(Protocol):
         key: bytes,
         domain: Domain,
         apps: list[tuple[str, bytes]],
-        shard: Shard,
+        partition: StoredPartition,
         *,
         in_files: bool = False,
     ) -> Queue:
-        """Make a queue that is not visible yet; its shard locates its messages."""
+        """Make a queue that is not visible yet; its partition locates its messages."""
         ...
 
 
 class Restoration:
-    """The restoration of one shard: `begin`, `remember` removed messages, `take` the others in order, and `end`."""
+    """The restoration of one partition: `begin`, `remember` removed messages, `take` the others in order, and `end`."""
 
-    def __init__(self, node: RestoringNode, shard: Shard) -> None:
+    def __init__(self, node: RestoringNode, partition: StoredPartition) -> None:
         self._node = node
-        self._shard = shard
+        self._partition = partition
         self._since_ms = node.now.ms
         self._recovered: Mapping[bytes, RecoveredQueue] = {}
         self._domains: dict[bytes, Domain] = {}
@@ -70,10 +70,10 @@ class Restoration:
         self._arrived: defaultdict[bytes, Counter[int]] = defaultdict(Counter)  # by key
 
     def put_back(self, state: Recovered) -> None:
-        """Restore a recovered shard at once."""
+        """Restore a recovered partition at once."""
         self.begin(state.queues, state.timestamp)
-        shard = self._shard
-        for some in shard.removals.before_slowly(shard.files, state.timestamp, self._since_ms):
+        partition = self._partition
+        for some in partition.removals.before_slowly(partition.files, state.timestamp, self._since_ms):
             for key, removed in some:
                 self.remember_before(key, removed)
         for key, guids in state.gone.items():
@@ -87,7 +87,7 @@ class Restoration:
         node = self._node
         self._since_ms = node.now.ms
         self._recovered = queues
-        self._about = Restoring.of(self._shard.partition_id, newest_s, self._shard.heard, node.now)
+        self._about = Restoring.of(self._partition.partition_id, newest_s, self._partition.heard, node.now)
         for key in queues:
             self._make(key, in_files=False)
 
@@ -97,7 +97,7 @@ class Restoration:
         # One that is no longer configured may be again some day.
         domain = self._node.domain(name) or Domain(DomainConfig(name, Mode.FANOUT))
         apps = [(app.app_id, app.app_key) for app in recovered.apps]
-        queue = self._node.make_queue(recovered.uri, key, domain, apps, self._shard, in_files=in_files)
+        queue = self._node.make_queue(recovered.uri, key, domain, apps, self._partition, in_files=in_files)
         self.queues[key] = queue
         self._domains[key] = domain
         return queue
@@ -138,7 +138,7 @@ class Restoration:
         self._arrived[key][arrived_ms] += 1
         message = Message(guid, size, content, outstanding, arrived_ms)
         message.offset = offset
-        self._shard.adopt(outstanding.bit_count())
+        self._partition.adopt(outstanding.bit_count())
         queue.restore(message)
 
     def peaked(self, key: bytes, app_key: bytes, peak: Peak) -> None:

@@ -10,7 +10,7 @@ from typing import Protocol
 
 from broker.bmq.core.config import DomainConfig
 from broker.bmq.core.ledger import Ledger
-from broker.bmq.partition.shard import Shard
+from broker.bmq.partition.stored_partition import StoredPartition
 from broker.bmq.queue.domains import Domain
 from broker.common.clock import Now
 from formats.bmq.uri import parse_uri
@@ -33,7 +33,7 @@ class Holder(Protocol):
     resolve_domain: Callable[[str], DomainConfig | None]
 
     @property
-    def shards(self) -> Mapping[int, Shard]: ...
+    def partitions(self) -> Mapping[int, StoredPartition]: ...
 
 
 class Retention:
@@ -48,7 +48,7 @@ class Retention:
     def tick(self) -> None:
         """Read some domains; called once a second."""
         holder = self._holder
-        if not holder.shards:
+        if not holder.partitions:
             return
         if not self._to_read:
             if self._begun_ms is not None and holder.now.ms - self._begun_ms < INTERVAL_MS:
@@ -58,10 +58,10 @@ class Retention:
             self._to_read = {parse_uri(uri).qualified_domain for uri in holder.ledger.state.queues}
         for _ in range(min(DOMAINS_AT_ONCE, len(self._to_read))):
             self._window_ms = max(self._window_ms, self._read(self._to_read.pop()))
-        for shard in holder.shards.values():
+        for partition in holder.partitions.values():
             # It is shortened only when all have been read.
-            known_ms = shard.removals.retention_ms if self._to_read else 0
-            shard.removals.retention_ms = max(known_ms, self._window_ms)
+            known_ms = partition.removals.retention_ms if self._to_read else 0
+            partition.removals.retention_ms = max(known_ms, self._window_ms)
 
     def _read(self, name: str) -> int:
         known = self._holder.domains.get(name)

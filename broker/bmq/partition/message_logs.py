@@ -7,7 +7,7 @@ from collections.abc import Callable, Container, Iterator, Mapping, Sequence
 from crc32c import crc32c
 
 from broker.bmq.core.messages import Buffer, Content, Message
-from broker.bmq.partition.shard import Shard
+from broker.bmq.partition.stored_partition import StoredPartition
 from formats.bmq.disk.journal import ConfirmReason, DeletionRecordFlag, QueueOpType
 from formats.bmq.disk.keys import NULL_KEY
 
@@ -17,67 +17,67 @@ __all__ = ["FileLog", "MemoryLog"]
 class FileLog:
     """One queue's messages in its partition; see `broker.bmq.core.messages.Log`."""
 
-    __slots__ = ("_key", "_shard")
+    __slots__ = ("_key", "_partition")
 
-    def __init__(self, shard: Shard, queue_key: bytes) -> None:
-        self._shard = shard
+    def __init__(self, partition: StoredPartition, queue_key: bytes) -> None:
+        self._partition = partition
         self._key = queue_key
 
     @property
     def wants_copies(self) -> bool:
-        return self._shard.copies_wanted > 1
+        return self._partition.copies_wanted > 1
 
     @property
     def is_cut_off(self) -> bool:
-        return self._shard.is_cut_off
+        return self._partition.is_cut_off
 
     @property
     def is_replicated(self) -> bool:
         return True
 
     def when_copied(self, message: Message, action: Callable[[Message], None]) -> None:
-        self._shard.await_copies(message, action)
+        self._partition.await_copies(message, action)
 
     def append(self, message: Message, content: Content, ref_count: int, auto_confirms: Sequence[bytes] = ()) -> None:
-        self._shard.append_message(self._key, message, content, ref_count, auto_confirms)
+        self._partition.append_message(self._key, message, content, ref_count, auto_confirms)
 
     def confirm(self, message: Message, app_key: bytes, reason: ConfirmReason = ConfirmReason.CONFIRMED) -> None:
-        self._shard.append_confirm(self._key, message, app_key, reason)
+        self._partition.append_confirm(self._key, message, app_key, reason)
 
     def remove(self, message: Message, flag: DeletionRecordFlag = DeletionRecordFlag.NONE) -> None:
-        self._shard.append_deletion(self._key, message, flag)
+        self._partition.append_deletion(self._key, message, flag)
 
     def purge(self, app_key: bytes = NULL_KEY, first: Message | None = None, awaiting: Container[bytes] = ()) -> None:
-        self._shard.append_queue_op(QueueOpType.PURGE, self._key, app_key, first, awaiting)
+        self._partition.append_queue_op(QueueOpType.PURGE, self._key, app_key, first, awaiting)
 
     def holds(self, messages: Mapping[bytes, Message]) -> None:
-        self._shard.register(self._key, messages)
+        self._partition.register(self._key, messages)
 
     def when_open(self, post: Callable[[], None], size: int) -> None:
-        self._shard.when_open(post, size)
+        self._partition.when_open(post, size)
 
     @property
     def is_copying(self) -> bool:
-        return self._shard.is_copying
+        return self._partition.is_copying
 
     def begin_purge(self, task: Iterator[None]) -> None:
-        self._shard.begin_purge(task)
+        self._partition.begin_purge(task)
 
     def release(self, records: int) -> None:
-        self._shard.release(records)
+        self._partition.release(records)
 
     def read(self, message: Message) -> Buffer:
-        return self._shard.read(message)
+        return self._partition.read(message)
 
     def read_sound(self, message: Message) -> Buffer | None:
-        data = self._shard.read(message)
+        data = self._partition.read(message)
         if crc32c(data) == message.checksum:
             return data
-        self._shard.payloads.found(self._key, message, has_copies=self._shard.is_copied)
+        self._partition.payloads.found(self._key, message, has_copies=self._partition.is_copied)
         return None
 
     def awaits_payload(self, message: Message) -> bool:
-        return self._shard.payloads.is_wanted(self._key, message.guid)
+        return self._partition.payloads.is_wanted(self._key, message.guid)
 
 
 class MemoryLog:

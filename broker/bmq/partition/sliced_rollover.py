@@ -3,8 +3,8 @@
 It begins before a file is full, and keeps pace with writes. If a file is full before it ends, the rest is
 done at once.
 
-A shard with copies is another case: a replica does the same rollover by itself, from the same records, so that both
-must do it between the same two. It `holds` the shard: until the new files are in use, posts wait, and records of
+A partition with copies is another case: a replica does the same rollover by itself, from the same records, so that both
+must do it between the same two. It `holds` the partition: until the new files are in use, posts wait, and records of
 confirms and removals are held back (`broker.bmq.partition.held_records`). It begins when a file is full.
 """
 
@@ -22,11 +22,11 @@ from formats.bmq.disk.files import JOURNAL_RECORD_SIZE
 from formats.bmq.disk.keys import KEY_SIZE
 
 if TYPE_CHECKING:
-    from broker.bmq.partition.shard import Shard
+    from broker.bmq.partition.stored_partition import StoredPartition
 
 __all__ = ["SYNC_POINTS", "SYNC_POINTS_KEPT", "SlicedRollover", "Wanted"]
 
-log = logging.getLogger("broker.shard")
+log = logging.getLogger("broker.partition")
 
 # Numbers of records examined and bytes copied in a unit of work.
 ROWS_PER_UNIT = 3
@@ -55,15 +55,22 @@ class SlicedRollover:
     """One rollover, which continues by itself after `begin`, unless `complete` is called."""
 
     def __init__(
-        self, shard: Shard, work: Work, fresh: PartitionFiles, part_max: float, wanted: Wanted, *, holds: bool
+        self,
+        partition: StoredPartition,
+        work: Work,
+        fresh: PartitionFiles,
+        part_max: float,
+        wanted: Wanted,
+        *,
+        holds: bool,
     ) -> None:
-        self._shard = shard
+        self._partition = partition
         self._work = work
         self._part_max = part_max
         self._wanted = wanted
         self.holds = holds
-        self._old = shard.files
-        self._old_base = shard.offsets_from
+        self._old = partition.files
+        self._old_base = partition.offsets_from
         self._fresh = fresh
         self._moving: Moving | None = None
         self._purges: list[Task] = []  # that have to be finished first
@@ -95,7 +102,7 @@ class SlicedRollover:
         """Return the task that does the rollover in slices."""
         work = self._work
         while self._moving is None and not self.is_over:
-            self._purges += self._shard.take_purges()
+            self._purges += self._partition.take_purges()
             if not self._purges:
                 self._begin_moving()
                 break
@@ -131,30 +138,30 @@ class SlicedRollover:
 
     def _finish_purges(self) -> None:
         if self._moving is None:
-            for purge in self._purges + self._shard.take_purges():
+            for purge in self._purges + self._partition.take_purges():
                 self._work.complete(purge)
             self._purges.clear()
             self._begin_moving()
 
     def _begin_moving(self) -> None:
-        shard = self._shard
+        partition = self._partition
         if self.holds:
-            shard.hold_records()
+            partition.hold_records()
         # If nothing is to come between, they are as they are now: what is purged meanwhile was alive.
-        stores = dict(shard.stores) if self.holds else shard.stores
+        stores = dict(partition.stores) if self.holds else partition.stores
 
         def find(key: bytes) -> Message | None:
             store = stores.get(key[:KEY_SIZE])
             return store.get(key[KEY_SIZE:]) if store is not None else None
 
-        self._moving = Moving(self._old, self._fresh, find, stores, shard.offsets_from)
+        self._moving = Moving(self._old, self._fresh, find, stores, partition.offsets_from)
 
     def _do_slice(self, units: int) -> None:
         moving = self._moving
         assert moving is not None
         if self.is_changed:
             if not moving.is_placed:
-                placed = moving.place(units * PLACED_PER_UNIT, self._shard.offsets_from)
+                placed = moving.place(units * PLACED_PER_UNIT, self._partition.offsets_from)
                 self._work.left -= 1 + placed // PLACED_PER_UNIT
                 return
             self._work.left = 0
@@ -163,16 +170,16 @@ class SlicedRollover:
                 for _ in self._retiring:
                     return
             except OSError as error:
-                self._shard.note_not_retired(self._old, error)
+                self._partition.note_not_retired(self._old, error)
             self.is_over = True
-            self._shard.rollover_is_over()
+            self._partition.rollover_is_over()
             return
         before = moving.fresh.data_end
         rows = self._pace(units * ROWS_PER_UNIT)
         if not moving.advance(rows, max(units, 1) * BYTES_PER_UNIT):
-            self.give_up(f"partition {self._shard.partition_id}: no disk space for new files")
+            self.give_up(f"partition {self._partition.partition_id}: no disk space for new files")
             return
-        if self._shard.outlives_power:
+        if self._partition.outlives_power:
             # In parts, since flushing everything at the end would take long.
             moving.fresh.data.flush()
         size = moving.fresh.data_end - before
@@ -186,17 +193,17 @@ class SlicedRollover:
         """Return the number of records to process so that the rollover ends before the journal is full."""
         if self.holds:
             return rows
-        shard, end = self._shard, self._old.journal_end
+        partition, end = self._partition, self._old.journal_end
         written = (end - self._written_to) // JOURNAL_RECORD_SIZE
         self._written_to = end
-        room = (shard.limits.journal - end) // JOURNAL_RECORD_SIZE - shard.due
+        room = (partition.limits.journal - end) // JOURNAL_RECORD_SIZE - partition.due
         assert self._moving is not None
         return max(rows, 2 * written, 2 * written * self._moving.rows_left // max(1, room))
 
     def _is_worth_it(self) -> bool:
         """Return True if enough would be free in the new files; give up otherwise."""
-        shard, fresh, wanted, limits = self._shard, self._fresh, self._wanted, self._shard.limits
-        due = shard.due + shard.records_held
+        partition, fresh, wanted, limits = self._partition, self._fresh, self._wanted, self._partition.limits
+        due = partition.due + partition.records_held
         for name, kept, size, limit in (
             (
                 "journal",
@@ -209,35 +216,35 @@ class SlicedRollover:
             if kept > limit * self._part_max or kept + size > limit:
                 self.is_declined = True
                 self.give_up(
-                    f"the {name} file of partition {shard.partition_id} is full, {kept} of {limit} bytes in use"
+                    f"the {name} file of partition {partition.partition_id} is full, {kept} of {limit} bytes in use"
                 )
                 return False
         return True
 
     def _change_files(self) -> None:
-        shard, moving = self._shard, self._moving
+        partition, moving = self._partition, self._moving
         assert moving is not None
         while moving.rows_left:
             if not moving.advance(moving.rows_left, 1 << 62):
-                self.give_up(f"partition {shard.partition_id}: no disk space for new files")
+                self.give_up(f"partition {partition.partition_id}: no disk space for new files")
                 return
         fresh = moving.fresh
-        records = shard.due + shard.records_held + SYNC_POINTS
+        records = partition.due + partition.records_held + SYNC_POINTS
         if not (
             fresh.journal.reserve(fresh.journal_end + records * JOURNAL_RECORD_SIZE)
-            and fresh.qlist.reserve(fresh.qlist_end + shard.qlist_held)
+            and fresh.qlist.reserve(fresh.qlist_end + partition.qlist_held)
         ):
-            self.give_up(f"partition {shard.partition_id}: no disk space for new files")
+            self.give_up(f"partition {partition.partition_id}: no disk space for new files")
             return
         self.is_changed = True
-        shard.change_files(fresh, moving.finish)
+        partition.change_files(fresh, moving.finish)
 
     def give_up(self, reason: str) -> None:
         """Give up: the old files stay in use."""
         log.info(
-            "Partition [%d]: rollover of %s abandoned: %s", self._shard.partition_id, self._old.journal.name, reason
+            "Partition [%d]: rollover of %s abandoned: %s", self._partition.partition_id, self._old.journal.name, reason
         )
         self.refusal = reason
         self.is_over = True
         self._fresh.remove()
-        self._shard.rollover_is_over()
+        self._partition.rollover_is_over()

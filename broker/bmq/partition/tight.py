@@ -1,4 +1,4 @@
-"""A shard whose journal has no room for the records that its outstanding messages will need: it is only drained.
+"""A partition whose journal has no room for the records that its outstanding messages will need: it is only drained.
 
 This broker's primaries keep that room free; the reference's do not, and files never grow beyond their limits. A primary
 that takes over such a full journal therefore writes records that remove messages while there is room, then rolls over,
@@ -30,11 +30,11 @@ from formats.bmq.disk.journal import QUEUE_OP_RECORD, RecordType, scan, select
 from formats.bmq.disk.keys import KEY_SIZE
 
 if TYPE_CHECKING:
-    from broker.bmq.partition.shard import Shard
+    from broker.bmq.partition.stored_partition import StoredPartition
 
 __all__ = ["Tight", "removing_first"]
 
-log = logging.getLogger("broker.shard")
+log = logging.getLogger("broker.partition")
 
 # Minimum number of messages that a rollover must remove, unless it removes all; and no fewer than it carries over.
 REMOVED_MIN = 16
@@ -72,27 +72,26 @@ class _Woken(HeldRecords):
 
 
 class Tight:
-    """Drains such a shard, from `begin` until there is room for all reserved records.
+    """Drains such a partition, from `begin` until there is room for all reserved records.
 
-    Records written to the shard are collected in `_held`, and sorted into `_removing` and `_others` at the end of the
-    step.
+    The partition's records are collected in `_held`, and sorted into `_removing` and `_others` at the end of the step.
     """
 
-    def __init__(self, shard: Shard) -> None:
-        self._shard = shard
-        self._work = shard.work
-        self._held = _Woken(shard.held_max, self._wake)
-        self._number = shard.sequence_number  # sequence number of the last record in the files
+    def __init__(self, partition: StoredPartition) -> None:
+        self._partition = partition
+        self._work = partition.work
+        self._held = _Woken(partition.held_max, self._wake)
+        self._number = partition.sequence_number  # sequence number of the last record in the files
         self._removing = bytearray()  # records that remove messages, in their order
         self._others = bytearray()  # confirms of one app among several
-        self._messages = shard.message_count  # number of messages at the last rollover
+        self._messages = partition.message_count  # number of messages at the last rollover
         self._rolling: TightRollover | None = None
         self._is_woken = False
         self._may_roll = True  # True if a rollover may free something, or has not been tried
         self._has_no_disk = False  # True if the last rollover lacked disk space
 
     def begin(self) -> None:
-        """Begin to receive the shard's records."""
+        """Begin to receive the partition's records."""
         self._hold()
         if self._room < REMOVED_MIN:
             # Each lease has taken some of it.
@@ -100,8 +99,8 @@ class Tight:
 
     def _take(self) -> None:
         """Take and sort the records held since the last call."""
-        records = self._shard.take_held()
-        self._shard.sequence_number = self._number
+        records = self._partition.take_held()
+        self._partition.sequence_number = self._number
         if records:
             removing, others = removing_first(records)
             self._removing += removing
@@ -109,7 +108,7 @@ class Tight:
 
     def _hold(self) -> None:
         self._held.empty(self._number + (len(self._removing) + len(self._others)) // JOURNAL_RECORD_SIZE)
-        self._shard.hold_in(self._held)
+        self._partition.hold_in(self._held)
 
     def _wake(self) -> None:
         if self._work is not None and not self._is_woken:
@@ -117,7 +116,7 @@ class Tight:
             self._work.add(self._task())
 
     def _task(self) -> Task:
-        while self._shard.tight is self and not self._drain():
+        while self._partition.tight is self and not self._drain():
             yield
         self._is_woken = False
 
@@ -125,17 +124,17 @@ class Tight:
         """Retry a rollover that found too little disk space, and resume pending work; called once a second."""
         self._may_roll |= self._has_no_disk
         self._wake()
-        while self._work is None and self._shard.tight is self and not self._drain():
+        while self._work is None and self._partition.tight is self and not self._drain():
             """Nothing is done in slices."""
 
     def _drain(self) -> bool:
         """Write records that fit; return True if no more can be done now.
 
-        The shard leaves this state if no record is left and there is room for all reserved ones.
+        The partition leaves this state if no record is left and there is room for all reserved ones.
         """
         self._take()
         is_done = self._is_moving or self._write_some()
-        if not (self._is_moving or self._removing or self._others) and self._shard.end_tight():
+        if not (self._is_moving or self._removing or self._others) and self._partition.end_tight():
             return True
         self._hold()
         return is_done
@@ -152,7 +151,7 @@ class Tight:
             self._may_roll |= written > 0
             if self._removing:
                 return not ((written and self._room > 0) or self._roll_over())
-        messages = self._shard.message_count
+        messages = self._partition.message_count
         if self._is_worth_it(messages) and self._roll_over():
             return False
         return self._write_others(self._room - messages - REMOVED_MIN, messages)
@@ -178,19 +177,19 @@ class Tight:
         return not self._others or looked_at < len(found)
 
     def _is_here(self, key: bytes) -> bool:
-        store = self._shard.stores.get(key[:KEY_SIZE])
+        store = self._partition.stores.get(key[:KEY_SIZE])
         return store is not None and key[KEY_SIZE:] in store
 
     def _is_worth_it(self, messages: int) -> bool:
         """Return True if a rollover would end the shortage, or free as much as it carries over."""
-        shard, gone = self._shard, self._messages - messages
-        if shard.has_room_for_due:
+        partition, gone = self._partition, self._messages - messages
+        if partition.has_room_for_due:
             return False
-        least = messages // ENDING_PART if shard.would_have_room else messages
+        least = messages // ENDING_PART if partition.would_have_room else messages
         return gone >= min(max(REMOVED_MIN, least), self._messages)
 
     def give_up(self) -> None:
-        """Write what still fits, since the shard is no longer served here."""
+        """Write what still fits, since the partition is no longer served here."""
         self._take()
         self._write_removing(self._room)
         while not (self._removing or self._write_others(self._room, 0)):
@@ -199,19 +198,19 @@ class Tight:
     @property
     def _room(self) -> int:
         """The number of records that still fit."""
-        shard = self._shard
-        return (shard.limits.journal - shard.files.journal_end) // JOURNAL_RECORD_SIZE - SYNC_POINTS_KEPT
+        partition = self._partition
+        return (partition.limits.journal - partition.files.journal_end) // JOURNAL_RECORD_SIZE - SYNC_POINTS_KEPT
 
     def _append(self, records: bytes) -> int:
         """Write records for which there is room; return their number, 0 if there is too little disk space."""
-        shard, count = self._shard, len(records) // JOURNAL_RECORD_SIZE
-        files = shard.files
+        partition, count = self._partition, len(records) // JOURNAL_RECORD_SIZE
+        files = partition.files
         if not (count and files.journal.reserve(files.journal_end + len(records))):
             return 0
         part = HeldRecords(count, 0, self._number)
         part.journal.buffer[:] = records
         part.journal_end = len(records)
-        self._number = shard.sequence_number = part.append_to(files, self._number)
+        self._number = partition.sequence_number = part.append_to(files, self._number)
         return count
 
     def _roll_over(self) -> bool:
@@ -219,19 +218,19 @@ class Tight:
         if not self._may_roll or self._rolling is not None:
             return False
         self._may_roll = False
-        shard = self._shard
-        self._messages = shard.message_count
+        partition = self._partition
+        self._messages = partition.message_count
         try:
-            with shard.rollover_change():
-                fresh = shard.create_files()
+            with partition.rollover_change():
+                fresh = partition.create_files()
         except Full as full:
             self._has_no_disk = True
-            log.warning("Partition [%d]: %s", shard.partition_id, full)
+            log.warning("Partition [%d]: %s", partition.partition_id, full)
             return False
-        log.info("Partition [%d]: Initiating rollover of %s", shard.partition_id, shard.files.journal.name)
+        log.info("Partition [%d]: Initiating rollover of %s", partition.partition_id, partition.files.journal.name)
         self._has_no_disk = False
-        rolling = self._rolling = TightRollover(shard, fresh, self._change_files, self._rollover_is_over)
-        shard.roll_slowly(rolling)
+        rolling = self._rolling = TightRollover(partition, fresh, self._change_files, self._rollover_is_over)
+        partition.roll_slowly(rolling)
         if self._work is None:
             rolling.complete()
             self._take()
@@ -239,11 +238,11 @@ class Tight:
 
     def _change_files(self, fresh: PartitionFiles, write_header: Callable[[int], None]) -> None:
         """Continue in the new files, which have all messages alive."""
-        shard = self._shard
+        partition = self._partition
         self._take()
-        with shard.rollover_change():
-            shard.change_files(fresh, write_header)
-        self._number = shard.sequence_number
+        with partition.rollover_change():
+            partition.change_files(fresh, write_header)
+        self._number = partition.sequence_number
         self._hold()
         self._wake()
 
@@ -251,12 +250,12 @@ class Tight:
         assert self._rolling is not None
         self._has_no_disk = self._rolling.has_no_disk
         self._rolling = None
-        if self._shard.tight is self:
+        if self._partition.tight is self:
             self._wake()
 
 
 def removing_first(records: bytes) -> tuple[bytes, bytes]:
-    """Sort records of a shard that takes no messages: return those that remove some, and confirms of remaining ones."""
+    """Sort records of a partition that takes no messages: return those that remove some, and the other confirms."""
     found = scan(records, 0, len(records) // JOURNAL_RECORD_SIZE)
     confirms, at = select(found, RecordType.CONFIRM)
     deletions, _ = select(found, RecordType.DELETION)

@@ -21,11 +21,11 @@ from formats.bmq.disk.files import JOURNAL_RECORD_SIZE
 from formats.bmq.disk.keys import KEY_SIZE
 
 if TYPE_CHECKING:
-    from broker.bmq.partition.shard import Shard
+    from broker.bmq.partition.stored_partition import StoredPartition
 
 __all__ = ["TightRollover"]
 
-log = logging.getLogger("broker.shard")
+log = logging.getLogger("broker.partition")
 
 # Numbers of records examined, bytes copied, and messages updated in a unit of work.
 ROWS_PER_UNIT = 3
@@ -58,15 +58,15 @@ class TightRollover:
 
     def __init__(
         self,
-        shard: Shard,
+        partition: StoredPartition,
         fresh: PartitionFiles,
         change: Callable[[PartitionFiles, Callable[[int], None]], None],
         ended: Callable[[], None],
     ) -> None:
-        self._shard = shard
-        self._work: Work | None = shard.work
-        self._old = shard.files
-        self._old_base = shard.offsets_from
+        self._partition = partition
+        self._work: Work | None = partition.work
+        self._old = partition.files
+        self._old_base = partition.offsets_from
         self._fresh = fresh
         self._change = change
         self._ended = ended
@@ -114,7 +114,7 @@ class TightRollover:
     def give_up(self, reason: str) -> None:
         """Abandon the rollover; the old files stay in use."""
         text = "Partition [%d]: rollover of %s abandoned: %s"
-        log.warning(text, self._shard.partition_id, self._old.journal.name, reason)
+        log.warning(text, self._partition.partition_id, self._old.journal.name, reason)
         self._fresh.remove()
         self._end()
 
@@ -125,13 +125,13 @@ class TightRollover:
 
     def _end(self) -> None:
         self.is_over = True
-        self._shard.rollover_is_over()
+        self._partition.rollover_is_over()
         self._ended()
 
     # -- the parts of the rollover; each yields the number of units that it took
 
     def _go(self) -> Iterator[int]:
-        for purge in self._shard.take_purges():
+        for purge in self._partition.take_purges():
             # The files already record the removals of these purges.
             for _ in purge:
                 yield self._units
@@ -140,7 +140,7 @@ class TightRollover:
             self.has_no_disk = True
             self.give_up("no disk space for new files")
             return
-        while self._shard.removals.catch_up(self._old, self._shard.now.ms):
+        while self._partition.removals.catch_up(self._old, self._partition.now.ms):
             yield self._units
         if not self._makes_room:
             self.give_up("it frees no space")
@@ -150,7 +150,7 @@ class TightRollover:
             self.has_no_disk = True
             self.give_up("no disk space for new files")
             return
-        assert len(self._alive) >= self._shard.message_count, "every message is in the files"
+        assert len(self._alive) >= self._partition.message_count, "every message is in the files"
         self.is_changed = True
         self._change(self._fresh, moving.finish)
         yield self._units
@@ -178,7 +178,7 @@ class TightRollover:
             before, rows = fresh.data_end, self._units * ROWS_PER_UNIT
             if not moving.advance(rows, self._units * BYTES_PER_UNIT):
                 return False
-            if self._shard.outlives_power:
+            if self._partition.outlives_power:
                 # In parts, since flushing everything at the end would take long.
                 fresh.data.flush()
             yield 1 + rows // ROWS_PER_UNIT + (fresh.data_end - before) // BYTES_PER_UNIT
@@ -187,19 +187,19 @@ class TightRollover:
     @property
     def _makes_room(self) -> bool:
         end = self._fresh.journal_end + (SYNC_POINTS + SYNC_POINTS_KEPT) * JOURNAL_RECORD_SIZE
-        return end < min(self._shard.limits.journal, self._old.journal_end)
+        return end < min(self._partition.limits.journal, self._old.journal_end)
 
     def _place(self, moving: Moving) -> Iterator[int]:
         """Update the messages' places; for some in the files only the removal is yet to be written."""
-        shard = self._shard
+        partition = self._partition
         while not moving.is_placed:
             for place, start in moving.take(self._units * PLACED_PER_UNIT):
                 assert isinstance(place, _Place)
                 self._alive.take(place.key)
-                message = shard.stores.get(place.key[:KEY_SIZE], {}).get(place.key[KEY_SIZE:])
+                message = partition.stores.get(place.key[:KEY_SIZE], {}).get(place.key[KEY_SIZE:])
                 # It may have been removed and posted again in the meantime.
-                if message is not None and message.offset < shard.offsets_from:
-                    message.offset = shard.offsets_from + start
+                if message is not None and message.offset < partition.offsets_from:
+                    message.offset = partition.offsets_from + start
             yield self._units
 
     def _retire(self) -> Iterator[int]:
@@ -207,4 +207,4 @@ class TightRollover:
             for _ in self._old.retire_slowly():
                 yield self._units
         except OSError as error:
-            self._shard.note_not_retired(self._old, error)
+            self._partition.note_not_retired(self._old, error)

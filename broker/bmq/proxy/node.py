@@ -1,4 +1,4 @@
-"""A node without shards, ledger and files."""
+"""A node without partitions, ledger and files."""
 
 from __future__ import annotations
 

@@ -18,7 +18,7 @@ from broker.bmq.core.alarms import alarm
 from broker.bmq.core.cluster_view import CopiedMessage
 from broker.bmq.core.messages import Content
 from broker.bmq.core.work import Task, Work
-from broker.bmq.partition.shard import Shard
+from broker.bmq.partition.stored_partition import StoredPartition
 from broker.bmq.queue.purges import throw_away
 from broker.bmq.replication.batches import RECORDS_MIN, AppendPoint, Batch, parse_batch
 from broker.bmq.replication.copy_rollover import PLACED_PER_UNIT, CopyRollover
@@ -140,18 +140,18 @@ class Copy:
 
     def __init__(
         self,
-        shard: Shard,
+        stored: StoredPartition,
         recovered: Recovered | None = None,
         removed: Removed = lambda queue_key, guid: None,
     ) -> None:
-        self.shard = shard
+        self.stored = stored
         self.removed = removed
         self.lease_id_max = LEASE_ID_MAX
         self._is_anew = False
-        self._attach(shard.files)
-        self.position = last_position(shard.files)
-        self._places = Places(shard.files)
-        self._places_before: Places | None = None  # of the shard's files, while it is fetched again
+        self._attach(stored.files)
+        self.position = last_position(stored.files)
+        self._places = Places(stored.files)
+        self._places_before: Places | None = None  # of the partition's files, while it is fetched again
         self._rolling: CopyRollover | None = None  # until its new files are whole
         self._kept = NOWHERE  # the last record before them
         self._rolls_again = False  # the files end with a record that begins another
@@ -167,11 +167,11 @@ class Copy:
         """Rebuild the index of messages from the files."""
         self._throw_away(self._places.give_up())
         self._places = Places(self.files)
-        work = self.shard.work
+        work = self.stored.work
         if work is not None:
             work.start(self._places.find_all(work, self.note_rot))
         else:
-            at_once = Work(self.shard.now, 1 << 40)
+            at_once = Work(self.stored.now, 1 << 40)
             at_once.complete(self._places.find_all(at_once, self.note_rot))
 
     def _attach(self, files: PartitionFiles) -> None:
@@ -371,7 +371,7 @@ class Copy:
         elif kind in (QueueOpType.PURGE, QueueOpType.DELETION) and app_key == NULL_KEY:
             log.info(
                 "Partition [%d]: Received QueueOpRecord of type [%s] for queue key [%s]",
-                self.shard.partition_id,
+                self.stored.partition_id,
                 QueueOpType(kind).name,
                 key.hex().upper(),
             )
@@ -382,8 +382,8 @@ class Copy:
         """Make the error for a file too small for `end`. A primary with completely filled files has larger ones."""
         if end <= len(file.buffer):
             return OutOfStep(f"no disk space for {end} bytes in {file.name}")
-        files, limits = self.files, self.shard.capacity
-        self.shard.capacity = PartitionLimits(
+        files, limits = self.files, self.stored.capacity
+        self.stored.capacity = PartitionLimits(
             journal=max(limits.journal, 2 * end if file is files.journal else 0),
             data=max(limits.data, 2 * end if file is files.data else 0),
             qlist=max(limits.qlist, 2 * end if file is files.qlist else 0),
@@ -393,7 +393,7 @@ class Copy:
     def end_event(self) -> None:
         """Set the partition's end after the records of an event."""
         if not self.is_anew:
-            self.shard.primary_lease_id, self.shard.sequence_number = self.position
+            self.stored.primary_lease_id, self.stored.sequence_number = self.position
 
     # -- rollover, together with the primary
 
@@ -410,12 +410,12 @@ class Copy:
 
     def _roll_over(self) -> None:
         """Roll over like the primary, carrying over the same records."""
-        old, shard, work = self.files, self.shard, self.shard.work
-        fresh = PartitionFiles.create(old.directory, shard.partition_id, _timestamp(shard), shard.capacity)
+        old, stored, work = self.files, self.stored, self.stored.work
+        fresh = PartitionFiles.create(old.directory, stored.partition_id, _timestamp(stored), stored.capacity)
         if fresh is None:
             raise OutOfStep(f"no disk space for the files after {old.journal.name}")
         self._kept = self.position
-        rolling = self._rolling = CopyRollover(old, fresh, shard.partition_id)
+        rolling = self._rolling = CopyRollover(old, fresh, stored.partition_id)
         # No record is for 0. If the first record comes before the start of the tail is known here, it tells it.
         self._attach(rolling.tail)
         self._places.go_on_in(rolling.tail)
@@ -446,13 +446,13 @@ class Copy:
                 self._finish_placing()
                 self._copy_all(self._rolling)
         except OutOfStep as error:
-            log.error("Partition [%d]: a rollover is abandoned: %s", self.shard.partition_id, error)
+            log.error("Partition [%d]: a rollover is abandoned: %s", self.stored.partition_id, error)
         self._finish_placing()
 
     def _finish_placing(self) -> None:
         """Finish the update of the index to the newest files."""
-        if self._finishing is not None and self.shard.work is not None:
-            self.shard.work.complete(self._finishing)
+        if self._finishing is not None and self.stored.work is not None:
+            self.stored.work.complete(self._finishing)
 
     def _begin_tail(self, rolling: CopyRollover, record: memoryview, at: int) -> None:
         begins = rolling.tail_before(record, at) if record[0] >> 4 == _JOURNAL_OP else None
@@ -465,7 +465,7 @@ class Copy:
         if before is not None:
             # Messages are in the files before the last: first the index must be updated to these.
             yield from before
-        shard = self.shard
+        stored = self.stored
         while not (rolling.is_copied or rolling.is_over):
             if not work.may_go_on():
                 yield
@@ -473,10 +473,10 @@ class Copy:
             work.left -= self._advance(rolling, work.left)
             if rolling.fault:
                 return
-            if shard.outlives_power:
+            if stored.outlives_power:
                 # In parts, since flushing everything at the end would take long.
                 rolling.fresh.data.flush()
-        while not rolling.is_over and shard.removals.catch_up(rolling.old, shard.now.ms):
+        while not rolling.is_over and stored.removals.catch_up(rolling.old, stored.now.ms):
             work.left = 0
             yield
         if not rolling.is_over:
@@ -484,7 +484,7 @@ class Copy:
 
     def _end_rollover(self, rolling: CopyRollover) -> None:
         """Complete a rollover: from here on a restart uses the new files."""
-        shard, old = self.shard, rolling.old
+        stored, old = self.stored, rolling.old
         if rolling.fault:
             return
         if rolling.begins is None and not rolling.begin_tail(rolling.fresh.ends):
@@ -493,15 +493,15 @@ class Copy:
         if not rolling.check():
             rolling.fault = f"what was carried over ends at {rolling.fresh.ends}, the primary's at {rolling.begins}"
             return
-        shard.keep_removals(old)
-        shard.finish(rolling.tail, rolling.write_header)
-        shard.files = rolling.tail
+        stored.keep_removals(old)
+        stored.finish(rolling.tail, rolling.write_header)
+        stored.files = rolling.tail
         self._rolling = None
         rolling.is_over = True
-        log.info("Partition [%d]: ROLLOVER COMPLETE to %s", shard.partition_id, self.files.journal.name)
+        log.info("Partition [%d]: ROLLOVER COMPLETE to %s", stored.partition_id, self.files.journal.name)
         task = self._finishing = self._place_all(rolling, self._places, self._places.current)
-        if shard.work is not None:
-            shard.work.add(task)
+        if stored.work is not None:
+            stored.work.add(task)
         else:
             for _ in task:
                 """At once."""
@@ -511,7 +511,7 @@ class Copy:
 
         If the places are no longer needed, the messages are still gone through, to free their memory.
         """
-        work = self.shard.work
+        work = self.stored.work
         before = places.before(now_in)
         while not rolling.is_placed:
             while work is not None and not work.may_go_on():
@@ -528,14 +528,14 @@ class Copy:
 
     def _retire(self, old: PartitionFiles) -> Task:
         """Retire files in slices, since closing large ones takes long."""
-        work = self.shard.work
+        work = self.stored.work
         try:
             for _ in old.retire_slowly():
                 if work is not None:
                     work.left = 0
                     yield
         except OSError as error:
-            self.shard.note_not_retired(old, error)
+            self.stored.note_not_retired(old, error)
 
     def settle(self) -> None:
         """Undo an unfinished rollover, since this primary sends no more."""
@@ -558,14 +558,14 @@ class Copy:
             self._throw_away(self._places.give_up())
             assert self._places_before is not None
             self._places, self._places_before = self._places_before, None
-            self._attach(self.shard.files)
+            self._attach(self.stored.files)
         self.position = last_position(self.files)
         self.end_event()
 
     def note_rot(self, error: FormatError) -> None:
         """Note corrupted files, which are then received from scratch."""
         self.is_rotten = True
-        alarm(log, "STORAGE", f"Partition [{self.shard.partition_id}]: {self.files.journal.name}: {error}")
+        alarm(log, "STORAGE", f"Partition [{self.stored.partition_id}]: {self.files.journal.name}: {error}")
 
     # -- healing
 
@@ -587,11 +587,11 @@ class Copy:
         if sum(files.ends) - sum(ends) > CUT_BYTES_MAX:
             return False
         clear_records(files.journal.buffer, behind, files.journal_end)
-        if self.shard.outlives_power:
+        if self.stored.outlives_power:
             # Before their payloads are cleared: a journal that still refers to these would look corrupted.
             files.journal.flush()
         set_ends(files, ends)
-        self.shard.removals.cut(files)
+        self.stored.removals.cut(files)
         self.position = last_position(files)
         self._find_places()
         self.end_event()
@@ -599,9 +599,9 @@ class Copy:
 
     def begin_anew(self) -> None:
         """Start to receive the whole partition into new files. Raises `OutOfStep` if there is too little disk space."""
-        shard = self.shard
-        timestamp = _timestamp(shard)
-        fresh = PartitionFiles.create(shard.files.directory, shard.partition_id, timestamp, shard.capacity)
+        stored = self.stored
+        timestamp = _timestamp(stored)
+        fresh = PartitionFiles.create(stored.files.directory, stored.partition_id, timestamp, stored.capacity)
         if fresh is None:
             raise OutOfStep("no disk space for new files")
         clear_header(fresh)
@@ -614,12 +614,12 @@ class Copy:
         """Complete the partition; `sync_point` is the first one after the primary's last rollover."""
         if not self.is_anew:
             return
-        files, shard = self.files, self.shard
-        old = shard.files
+        files, stored = self.files, self.stored
+        old = stored.files
         offset = _find(files, sync_point)
-        shard.keep_removals(old)
-        shard.finish(files, lambda: write_header(files, shard.partition_id, offset))
-        shard.files = files
+        stored.keep_removals(old)
+        stored.finish(files, lambda: write_header(files, stored.partition_id, offset))
+        stored.files = files
         self._is_anew = False
         assert self._places_before is not None
         self._throw_away(self._places_before.give_up())
@@ -630,8 +630,8 @@ class Copy:
             old.set_aside()
         elif old.journal_end > JOURNAL_START:
             task = self._retire(old)
-            if shard.work is not None:
-                shard.work.start(task)
+            if stored.work is not None:
+                stored.work.start(task)
             else:
                 for _ in task:
                     """At once."""
@@ -659,7 +659,7 @@ class Copy:
 
     def begin_lease(self, lease_id: int) -> bool:
         """Write the first record of this node's own lease; return False if there is no room."""
-        begins = self.shard.begin_lease(lease_id)
+        begins = self.stored.begin_lease(lease_id)
         self.position = last_position(self.files)
         return begins
 
@@ -669,10 +669,10 @@ class Copy:
 
     def _throw_away(self, chunks: Sequence[dict[bytes, Any]]) -> None:
         """Free the memory of unneeded data in slices."""
-        if self.shard.work is not None and chunks:
-            self.shard.work.start(throw_away(self.shard.work, [*chunks]))
+        if self.stored.work is not None and chunks:
+            self.stored.work.start(throw_away(self.stored.work, [*chunks]))
 
-    def stored(self) -> dict[bytes, tuple[int, int]]:
+    def totals(self) -> dict[bytes, tuple[int, int]]:
         """Return the number of messages, and their bytes, by queue key."""
         return self._places.stored()
 
@@ -731,9 +731,9 @@ def _find(files: PartitionFiles, position: RecordNumber) -> int:
     return offset
 
 
-def _timestamp(shard: Shard) -> str:
+def _timestamp(stored: StoredPartition) -> str:
     """Return the timestamp of new files. Raises `OutOfStep` if the folder cannot be read."""
     try:
-        return shard.make_timestamp(f"bmq_{shard.partition_id}.")
+        return stored.make_timestamp(f"bmq_{stored.partition_id}.")
     except OSError as error:
         raise OutOfStep(f"no new files: {error.strerror}") from None

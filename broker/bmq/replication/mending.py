@@ -10,7 +10,7 @@ from collections.abc import Callable, Collection
 
 from broker.bmq.core.messages import Message
 from broker.bmq.core.payloads import Unsound
-from broker.bmq.partition.shard import Shard
+from broker.bmq.partition.stored_partition import StoredPartition
 from broker.bmq.replication.copying import payload_size
 from broker.bmq.replication.positions import JOURNAL_START, offset_of, position_at
 from broker.bmq.store.finding import find_row
@@ -35,20 +35,20 @@ _message_record = MESSAGE_RECORD.partial("queue_key", "message_offset_dwords", "
 
 
 class Mending:
-    """The payloads of one shard that its primary fetches from replicas.
+    """The payloads of one partition that its primary fetches from replicas.
 
     `candidates` returns the nodes that have a position; `later` calls a function after a delay, if this node still
-    serves the shard.
+    serves the partition.
     """
 
     def __init__(
         self,
-        shard: Shard,
+        stored: StoredPartition,
         candidates: Callable[[RecordNumber], Collection[int]],
         ask: Ask,
         later: Callable[[int, Callable[[], None]], None],
     ) -> None:
-        self._shard = shard
+        self._partition = stored
         self._candidates = candidates
         self._ask = ask
         self._later = later
@@ -56,29 +56,29 @@ class Mending:
         self._is_waiting = False
 
     def clear(self) -> None:
-        """Discard all requests, as this node no longer serves the shard."""
+        """Discard all requests, as this node no longer serves the partition."""
         self._asked.clear()
         self._is_waiting = False
 
     def look(self) -> None:
         """Request the payloads that were found to be corrupted."""
-        for unsound in self._shard.payloads.alive():
+        for unsound in self._partition.payloads.alive():
             if (unsound.queue_key, unsound.message.guid) not in self._asked:
                 self._fetch(unsound)
 
     def _fetch(self, unsound: Unsound) -> None:
-        shard = self._shard
-        files, offset = shard.place_of(unsound.message)
+        stored = self._partition
+        files, offset = stored.place_of(unsound.message)
         row = find_row(files, offset)
         if row is None:
             # The record is corrupted, too, so the one to request is unknown.
-            shard.payloads.give_up(unsound)
+            stored.payloads.give_up(unsound)
             return
         position = position_at(files.journal.buffer, JOURNAL_START + row * JOURNAL_RECORD_SIZE)
         candidates = [each for each in self._candidates(position) if each not in unsound.tried]
         key = unsound.queue_key, unsound.message.guid
         if not candidates:
-            shard.payloads.give_up(unsound)
+            stored.payloads.give_up(unsound)
             self._ask_again_later()
             return
         node_id = candidates[0]
@@ -93,25 +93,25 @@ class Mending:
 
         def ask() -> None:
             self._is_waiting = False
-            self._shard.payloads.ask_again()
+            self._partition.payloads.ask_again()
 
         self._later(RETRY_MS, ask)
 
     def take(self, data: memoryview, start: int, end: int) -> None:
         """Handle a record from a replica: its payload replaces the corrupted one, if it matches."""
-        shard = self._shard
+        stored = self._partition
         for message in iter_storage(data, start, end):
             if message.record[0] >> 4 != _KIND:
                 continue
             queue_key, _, guid, checksum = _message_record(message.record)
-            known = shard.stores.get(queue_key, {}).get(guid)
-            if known is None or not shard.payloads.is_wanted(queue_key, guid) or known.checksum != checksum:
+            known = stored.stores.get(queue_key, {}).get(guid)
+            if known is None or not stored.payloads.is_wanted(queue_key, guid) or known.checksum != checksum:
                 continue
             if self._put(known, message.data, checksum):
-                shard.payloads.mended(queue_key, guid)
+                stored.payloads.mended(queue_key, guid)
 
     def _put(self, known: Message, data: memoryview, checksum: int) -> bool:
-        files, offset = self._shard.place_of(known)
+        files, offset = self._partition.place_of(known)
         if len(data) != _room_of(files, offset) or payload_size(data, len(data), checksum) is None:
             return False
         files.data.buffer[offset : offset + len(data)] = data

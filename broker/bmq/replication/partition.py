@@ -1,4 +1,4 @@
-"""One shard on one node: primary or replica, and the way there.
+"""One partition on one node: primary or replica, and the way there.
 
 The state machine is the table in `broker.bmq.replication.partition_table`; its actions are in `PrimaryActions` and
 `ReplicaActions`. This module handles the input: changes of the primary, and messages and records of peers. An action
@@ -18,7 +18,7 @@ from broker.bmq.core.cluster_errors import ClusterError
 from broker.bmq.core.messages import Content
 from broker.bmq.links.links import HealingLinks
 from broker.bmq.links.requests import Requests
-from broker.bmq.partition.shard import Shard
+from broker.bmq.partition.stored_partition import StoredPartition
 from broker.bmq.replication.copying import Copy
 from broker.bmq.replication.healing_pace import HealingPace
 from broker.bmq.replication.mending import Mending
@@ -52,7 +52,7 @@ from formats.bmq.wire.storage import iter_storage
 from formats.errors import FormatError
 from formats.schema import Buffer
 
-__all__ = ["Partition", "PartitionReport", "named"]
+__all__ = ["PartitionReport", "ReplicatedPartition", "named"]
 
 log = logging.getLogger("broker.partition")
 
@@ -95,7 +95,7 @@ def named(request: object) -> str:
     return f"{name}{request.replica_data_type.name.title()}" if isinstance(request, ReplicaDataRequest) else name
 
 
-class Partition(PrimaryActions, ReplicaActions):
+class ReplicatedPartition(PrimaryActions, ReplicaActions):
     """One partition at this node.
 
     When this node becomes the active primary, `listener` restores the queues and messages, the lease begins with a sync
@@ -104,7 +104,7 @@ class Partition(PrimaryActions, ReplicaActions):
 
     def __init__(
         self,
-        shard: Shard,
+        stored: StoredPartition,
         recovered: Recovered,
         links: HealingLinks,
         requests: Requests,
@@ -115,10 +115,10 @@ class Partition(PrimaryActions, ReplicaActions):
         listener: PartitionListener,
         watchdog_ms: int = 30_000,
     ) -> None:
-        copy = Copy(shard, recovered, partial(listener.on_removed, shard.partition_id))
-        super().__init__(shard, copy, links, requests, now, timers, quorum, pace, watchdog_ms, listener)
+        copy = Copy(stored, recovered, partial(listener.on_removed, stored.partition_id))
+        super().__init__(stored, copy, links, requests, now, timers, quorum, pace, watchdog_ms, listener)
         self.state = State.UNKNOWN
-        self.mending = Mending(shard, self.who_has, self.fetch_record, self._later)
+        self.mending = Mending(stored, self.who_has, self.fetch_record, self._later)
         self._events: deque[tuple[Event, Fact]] = deque()
         self._is_firing = False
         self._deferred: deque[tuple[Event, Fact]] = deque()  # until a rollover is finished
@@ -126,19 +126,19 @@ class Partition(PrimaryActions, ReplicaActions):
 
     @property
     def partition_id(self) -> int:
-        return self.shard.partition_id
+        return self.stored.partition_id
 
     @property
     def position(self) -> RecordNumber:
         """The position of the last record here."""
-        if self.shard.active:
-            return RecordNumber(self.shard.primary_lease_id, self.shard.sequence_number)
+        if self.stored.active:
+            return RecordNumber(self.stored.primary_lease_id, self.stored.sequence_number)
         return self.copy.position
 
     @property
     def is_primary(self) -> bool:
         """Return True if this node is the primary and serves the partition."""
-        return self.state is State.PRIMARY_HEALED and self.shard.active
+        return self.state is State.PRIMARY_HEALED and self.stored.active
 
     @property
     def is_healed(self) -> bool:
@@ -151,7 +151,7 @@ class Partition(PrimaryActions, ReplicaActions):
     @property
     def is_served(self) -> bool:
         """Return True if this node serves the partition, or has a complete copy from an active primary."""
-        return self.shard.active or (self.state is State.REPLICA_HEALED and self.primary_is_active)
+        return self.stored.active or (self.state is State.REPLICA_HEALED and self.primary_is_active)
 
     @property
     def heals(self) -> bool:
@@ -215,8 +215,8 @@ class Partition(PrimaryActions, ReplicaActions):
 
         It applies to messages that already wait, too.
         """
-        self.shard.copies_wanted = count
-        if self.shard.active and self.stream is not None:
+        self.stored.copies_wanted = count
+        if self.stored.active and self.stream is not None:
             self.stream.count()
 
     # -- who is primary, and who is there
@@ -280,7 +280,7 @@ class Partition(PrimaryActions, ReplicaActions):
                 self._on_primary_state_request(asked, request)
             case ReplicaStateRequest():
                 if self._is_of_primary(asked, request.primary_lease_id):
-                    is_damaged = self.shard.damage.is_there
+                    is_damaged = self.stored.damage.is_there
                     self.fire(
                         Event.DAMAGED_STATE_RQST if is_damaged else Event.REPLICA_STATE_RQST,
                         Fact(
@@ -348,7 +348,7 @@ class Partition(PrimaryActions, ReplicaActions):
         if (node_id, advisory.primary_lease_id) == (self.primary_id, self.primary_lease_id) and self.is_replica:
             self.primary_is_active = is_active
             self.listener.on_primary_status(self.partition_id, node_id, is_active)
-            if self.state is State.REPLICA_WAITING and self.shard.damage.is_there and not self._asked_numbers:
+            if self.state is State.REPLICA_WAITING and self.stored.damage.is_there and not self._asked_numbers:
                 # It has all records, and may know now that this node needs them.
                 self.ask_primary(Event.DETECT_SELF_REPLICA, NO_FACT)
 
@@ -357,7 +357,7 @@ class Partition(PrimaryActions, ReplicaActions):
     def on_storage(self, node_id: int, data: memoryview, frame: Frame) -> None:
         """Handle a STORAGE event of the primary."""
         if node_id == self.primary_id:
-            if self.shard.damage.is_there:
+            if self.stored.damage.is_there:
                 # Its first record may be the first sign that it serves the partition.
                 for message in islice(iter_storage(data, frame.body, frame.end), 1):
                     self._told_active[node_id] = position_at(message.record).primary_lease_id
@@ -370,7 +370,7 @@ class Partition(PrimaryActions, ReplicaActions):
     def on_recovery(self, node_id: int, chunk: RecoveryChunk) -> None:
         """Handle removals in a RECOVERY event of the node that heals this one. Raises FormatError if malformed."""
         if self.copy.is_anew and self._receiving is not None and self._receiving.node_id == node_id:
-            take_removals(self.shard, chunk)
+            take_removals(self.stored, chunk)
 
     def on_receipt(self, node_id: int, data: Buffer, frame: Frame) -> None:
         """Handle a REPLICATION_RECEIPT event of a replica."""
@@ -386,7 +386,7 @@ class Partition(PrimaryActions, ReplicaActions):
 
     def flush(self) -> None:
         """Send written records and requested receipts, and ask for damaged payloads; called after each step."""
-        if self.shard.payloads.wanted:
+        if self.stored.payloads.wanted:
             self.mending.look()
         if self.stream is not None:
             self.stream.flush()
@@ -458,7 +458,7 @@ class Partition(PrimaryActions, ReplicaActions):
             self.primary_id,
             self.primary_lease_id,
             own,
-            len(self.shard.awaiting),
+            len(self.stored.awaiting),
             followers,
         )
 

@@ -11,7 +11,7 @@ from broker.bmq.core.alarms import alarm
 from broker.bmq.core.cluster_errors import ClusterError
 from broker.bmq.links.links import HealingLinks
 from broker.bmq.links.requests import Choice, Requests
-from broker.bmq.partition.shard import Shard
+from broker.bmq.partition.stored_partition import StoredPartition
 from broker.bmq.replication.copying import Copy, OutOfStep
 from broker.bmq.replication.healing_pace import HealingPace
 from broker.bmq.replication.mending import Mending
@@ -157,7 +157,7 @@ class PartitionBase:
 
     def __init__(
         self,
-        shard: Shard,
+        stored: StoredPartition,
         copy: Copy,
         links: HealingLinks,
         requests: Requests,
@@ -169,14 +169,14 @@ class PartitionBase:
         listener: PartitionListener,
     ) -> None:
         self.listener = listener
-        self.shard = shard
+        self.stored = stored
         self.copy = copy
         self.links = links
         self.requests = requests
         self.quorum = quorum  # nodes that must be available for a primary to heal
         self.majority = quorum
-        shard.copies_wanted = quorum
-        shard.is_copied = bool(links.other_ids)
+        stored.copies_wanted = quorum
+        stored.is_copied = bool(links.other_ids)
         self._now = now
         self._timers = timers
         self._pace = pace
@@ -214,7 +214,7 @@ class PartitionBase:
     def _state_message(self, kind: type[StateMessage], progress: ReplicaProgress) -> StateMessage:
         """Make a message with this node's position, as a question or an answer."""
         return kind(
-            partition_id=self.shard.partition_id,
+            partition_id=self.stored.partition_id,
             primary_lease_id=self.primary_lease_id,
             latest_sequence_number=on_wire(progress.position),
             first_sync_point_after_rollover_sequence_number=on_wire(progress.sync_point),
@@ -269,9 +269,9 @@ class PartitionBase:
     def clean_up(self, event: Event, fact: Fact) -> None:
         """Forget the other nodes' answers; a primary resigns."""
         self._generation += 1
-        shard = self.shard
-        if shard.active:
-            shard.give_up_rollover()
+        stored = self.stored
+        if stored.active:
+            stored.give_up_rollover()
             if self.stream is not None:
                 self.stream.flush()
             for node_id in self.links.other_ids:
@@ -280,14 +280,14 @@ class PartitionBase:
         if self.taking_over is not None:
             self.taking_over.give_up()
             self.taking_over = None
-            shard.forget_restored()
-        shard.before_rollover = nothing
-        shard.after_rollover = ignore
+            stored.forget_restored()
+        stored.before_rollover = nothing
+        stored.after_rollover = ignore
         self.mending.clear()
-        if shard.active:
-            self.listener.on_passive(shard.partition_id)
-            shard.deactivate()
-            self.copy = Copy(shard, removed=self.copy.removed)
+        if stored.active:
+            self.listener.on_passive(stored.partition_id)
+            stored.deactivate()
+            self.copy = Copy(stored, removed=self.copy.removed)
             self.copy.end_event()
         else:
             self.copy.settle()
@@ -300,7 +300,7 @@ class PartitionBase:
     def _say(self, node_id: int, status: PrimaryStatus) -> None:
         """Report to a node whether this one serves the partition."""
         advisory = PrimaryStatusAdvisory(
-            partition_id=self.shard.partition_id, primary_lease_id=self.primary_lease_id, status=status
+            partition_id=self.stored.partition_id, primary_lease_id=self.primary_lease_id, status=status
         )
         self.requests.advise(node_id, ClusterMessage(choice=advisory))
 
@@ -327,7 +327,7 @@ class PartitionBase:
 
         def bark() -> None:
             if generation == self._watchdog_generation:
-                log.error("Partition [%d]: not healed in %d ms", self.shard.partition_id, self._watchdog_ms)
+                log.error("Partition [%d]: not healed in %d ms", self.stored.partition_id, self._watchdog_ms)
                 self._tell_what_is_missing()
                 self.fire(Event.WATCHDOG, Fact())
 
@@ -335,28 +335,30 @@ class PartitionBase:
 
     def _tell_what_is_missing(self) -> None:
         """Alert the operator when the remaining nodes cannot heal the damage."""
-        if self.is_replica and self.shard.damage.is_there:
+        if self.is_replica and self.stored.damage.is_there:
             waits_for = f"node {self.primary_id}, its primary, to serve it and to send it"
-        elif not self.is_replica and (self.damaged or self.shard.damage.is_there):
+        elif not self.is_replica and (self.damaged or self.stored.damage.is_there):
             told = ", ".join(map(str, sorted(self._told))) or "none"
             waits_for = f"{self.quorum} nodes with sound files to report their positions (so far: {told})"
         else:
             return
         own = (
-            f"; the files of this node are damaged, see {self.shard.damage.name}" if self.shard.damage.is_there else ""
+            f"; the files of this node are damaged, see {self.stored.damage.name}"
+            if self.stored.damage.is_there
+            else ""
         )
         others = f"; those of nodes {', '.join(map(str, sorted(self.damaged)))} are damaged" if self.damaged else ""
         alarm(
             log,
             "RECOVERY",
-            f"Partition [{self.shard.partition_id}] waits for {waits_for}{own}{others}. Start the missing nodes. "
+            f"Partition [{self.stored.partition_id}] waits for {waits_for}{own}{others}. Start the missing nodes. "
             "If they are lost for good, set a smaller election quorum; records that only they had are then lost",
         )
 
     @property
     def _told(self) -> list[int]:
         """Return the reliable nodes that have reported their positions."""
-        is_sound = not self.shard.damage.is_there
+        is_sound = not self.stored.damage.is_there
         return [
             node_id
             for node_id in self.progress
@@ -377,16 +379,16 @@ class PartitionBase:
             try:
                 self.copy.begin_anew()
             except OutOfStep as error:
-                log.error("Partition [%d]: cannot be fetched again: %s", self.shard.partition_id, error)
+                log.error("Partition [%d]: cannot be fetched again: %s", self.stored.partition_id, error)
                 self.reapply_later(event, fact)
         self.progress[self.links.own_id] = self._own_progress()
 
     def _own_progress(self) -> ReplicaProgress:
-        if self.shard.active:
-            return ReplicaProgress(last_position(self.shard.files), first_sync_point(self.shard.files))
+        if self.stored.active:
+            return ReplicaProgress(last_position(self.stored.files), first_sync_point(self.stored.files))
         if self.copy.is_anew:
             return ReplicaProgress(NOWHERE, NOWHERE)
-        return ReplicaProgress(self.copy.position, first_sync_point(self.shard.files))
+        return ReplicaProgress(self.copy.position, first_sync_point(self.stored.files))
 
     def store_primary(self, event: Event, fact: Fact) -> None:
         self._primary_sync_point = fact.sync_point

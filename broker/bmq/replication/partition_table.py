@@ -69,7 +69,7 @@ class Event(Enum):
 
 
 class Row(NamedTuple):
-    """Names of `Partition`'s actions, in their order, and the state from then on."""
+    """Names of `ReplicatedPartition`'s actions, in their order, and the state from then on."""
 
     actions: tuple[str, ...]
     state: State

@@ -66,7 +66,7 @@ class _Queue:
 
 
 class Places:
-    """The messages of one shard, which are in `files` and, during a rollover, also in others.
+    """The messages of one partition, which are in `files` and, during a rollover, also in others.
 
     `current` is the number of the files written to. `is_finding` is True while the index is being built.
     """

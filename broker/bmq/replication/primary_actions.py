@@ -93,9 +93,9 @@ class PrimaryActions(PartitionBase):
         self.ask_replica_later(event, fact)
 
     def check_positions(self, event: Event, fact: Fact) -> None:
-        told, damaged = len(self._told), len(self.damaged) + self.shard.damage.is_there
+        told, damaged = len(self._told), len(self.damaged) + self.stored.damage.is_there
         nodes = 1 + len(self.links.other_ids)
-        wanted = min(self.majority, self.shard.copies_wanted)  # for what was acknowledged, as far as this node knows
+        wanted = min(self.majority, self.stored.copies_wanted)  # for what was acknowledged, as far as this node knows
         if told >= self.quorum or covers(told, damaged, nodes, wanted):
             self.fire(Event.QUORUM_REPLICA_SEQ)
 
@@ -109,7 +109,7 @@ class PrimaryActions(PartitionBase):
             return
         if highest == NOWHERE:
             # Nothing was ever acknowledged.
-            self.shard.damage.heal(synced=self.shard.outlives_power)
+            self.stored.damage.heal(synced=self.stored.outlives_power)
             highest_id = own_id
         if highest_id == own_id:
             self.fire(Event.SELF_HIGHEST_SEQ)
@@ -146,7 +146,7 @@ class PrimaryActions(PartitionBase):
             return True
         log.error(
             "Partition [%d]: implausible report of node %d ignored: it claims records of lease %d, this node has %d",
-            self.shard.partition_id,
+            self.stored.partition_id,
             node_id,
             end.primary_lease_id,
             self.primary_lease_id,
@@ -178,7 +178,7 @@ class PrimaryActions(PartitionBase):
         try:
             self.copy.begin_anew()
         except OutOfStep as error:
-            log.error("Partition [%d]: cannot be fetched again: %s", self.shard.partition_id, error)
+            log.error("Partition [%d]: cannot be fetched again: %s", self.stored.partition_id, error)
             self._begins_anew = True
             self.reapply_primary_later(Event.WATCHDOG, Fact())
             return
@@ -191,25 +191,25 @@ class PrimaryActions(PartitionBase):
         """
 
         def retry() -> None:
-            if not self.shard.active and self.taking_over is None:
+            if not self.stored.active and self.taking_over is None:
                 self.reapply_as_primary(event, fact)
 
         self._later(RETRY_MS, retry)
 
     def cut_newest_lease(self, event: Event, fact: Fact) -> None:
         """Truncate this node's last records, which the replica ahead lacks: they were never acknowledged."""
-        ends = history(self.shard.files)
+        ends = history(self.stored.files)
         if self.copy.is_anew or len(ends) < 2 or not self.copy.cut(ends[1]):
             # The text is the reference's: programs wait for it in the log.
             log.warning(
                 "Partition [%d]: Replica %s reported irreconcilable data on self primary. Removing entire storage and "
                 "requesting it from replica.",
-                self.shard.partition_id,
+                self.stored.partition_id,
                 self.listener.describe(fact.node_id),
             )
             self._begin_primary_anew()
         else:
-            log.warning("Partition [%d]: truncated to %s", self.shard.partition_id, self.copy.position)
+            log.warning("Partition [%d]: truncated to %s", self.stored.partition_id, self.copy.position)
             self.progress[self.links.own_id] = self._own_progress()
 
     def pull(self, event: Event, fact: Fact) -> None:
@@ -248,7 +248,7 @@ class PrimaryActions(PartitionBase):
 
     def _data_request(self, kind: ReplicaDataType, begin: RecordNumber, end: RecordNumber) -> ReplicaDataRequest:
         return ReplicaDataRequest(
-            partition_id=self.shard.partition_id,
+            partition_id=self.stored.partition_id,
             primary_lease_id=self.primary_lease_id,
             replica_data_type=kind,
             begin_sequence_number=on_wire(begin),
@@ -277,14 +277,14 @@ class PrimaryActions(PartitionBase):
 
     def open(self, event: Event, fact: Fact) -> None:
         """Start healing others, since this node has everything that a majority has."""
-        self.stream = stream = Stream(self.shard, self.links, self._pace, self.majority)
-        self.shard.before_rollover = self._before_rollover
-        self.shard.after_rollover = stream.after_rollover
+        self.stream = stream = Stream(self.stored, self.links, self._pace, self.majority)
+        self.stored.before_rollover = self._before_rollover
+        self.stored.after_rollover = stream.after_rollover
 
     def _before_rollover(self) -> None:
         assert self.stream is not None
         for node_id in self.stream.before_rollover():
-            log.warning("Partition [%d]: node %d was left behind by a rollover", self.shard.partition_id, node_id)
+            log.warning("Partition [%d]: node %d was left behind by a rollover", self.stored.partition_id, node_id)
             self.drop_behind(node_id, NOWHERE)
 
     def send_to_replicas(self, event: Event, fact: Fact) -> None:
@@ -299,10 +299,10 @@ class PrimaryActions(PartitionBase):
         stream = self.stream
         if stream is None:
             return
-        files = self.shard.files
+        files = self.stored.files
         position, sync_point = self.progress[node_id]
         plan = plan_sync(LogComparison(history(files), first_sync_point(files), position, sync_point))
-        log.info("Partition [%d]: node %d at %s: %s", self.shard.partition_id, node_id, position, plan.case)
+        log.info("Partition [%d]: node %d at %s: %s", self.stored.partition_id, node_id, position, plan.case)
         self.healed.discard(node_id)
         start = offset_behind(files, plan.begin)
         if plan.action is not SyncAction.SEND or start is None:
@@ -321,7 +321,7 @@ class PrimaryActions(PartitionBase):
 
     def drop_behind(self, node_id: int, begin: RecordNumber) -> None:
         """Have a replica truncate after `begin`; the reference's drops everything. It then asks again."""
-        request = self._data_request(ReplicaDataType.DROP, begin, last_position(self.shard.files))
+        request = self._data_request(ReplicaDataType.DROP, begin, last_position(self.stored.files))
         self._ask_data(node_id, request, ignore, STATE_TIMEOUT_MS)
 
     def count_own(self, event: Event, fact: Fact) -> None:
@@ -338,29 +338,29 @@ class PrimaryActions(PartitionBase):
 
     def activate(self, event: Event, fact: Fact) -> None:
         """Restore the partition's queues, and then serve it."""
-        shard = self.shard
+        stored = self.stored
         if self.primary_lease_id <= self.copy.position.primary_lease_id and not self._is_begun:
             # The lease's numbers may have been used for records that this node has lost: only a newer lease is safe.
             self._want_lease_above(self.copy.position.primary_lease_id)
             return
         if not self._is_begun and not self.copy.is_full:
-            log.error("Partition [%d]: cannot be served: no disk space for its first record", shard.partition_id)
+            log.error("Partition [%d]: cannot be served: no disk space for its first record", stored.partition_id)
             self.reapply_primary_later(event, fact)
             return
         # The age of messages follows from the last record that another primary has written.
         newest_s = self._restored_s if self._is_begun else self.copy.written_s
-        restoration = self.listener.on_restore(shard.partition_id)
-        self.taking_over = TakeOver(shard, restoration, newest_s, self._serve, self._cannot_restore)
+        restoration = self.listener.on_restore(stored.partition_id)
+        self.taking_over = TakeOver(stored, restoration, newest_s, self._serve, self._cannot_restore)
         self.taking_over.begin()
 
     def _want_lease_above(self, lease_id: int) -> None:
         """Request a higher lease from the leader, and heal again: under that lease, or to repeat the request."""
         log.error(
             "Partition [%d]: records were already written under lease %d",
-            self.shard.partition_id,
+            self.stored.partition_id,
             self.primary_lease_id,
         )
-        self.listener.on_outdated(self.shard.partition_id, lease_id)
+        self.listener.on_outdated(self.stored.partition_id, lease_id)
         self.reapply_primary_later(Event.WATCHDOG, NO_FACT)
 
     def _cannot_restore(self, error: FormatError | Unreadable) -> None:
@@ -372,45 +372,45 @@ class PrimaryActions(PartitionBase):
         assert self.taking_over is not None
         self.taking_over.give_up()
         self.taking_over = None
-        self.shard.forget_restored()
+        self.stored.forget_restored()
         if isinstance(error, Unreadable):
             text = "Partition [%d]: cannot be served: %s, which lists the removed messages, cannot be opened: %s"
-            log.error(text, self.shard.partition_id, error.filename, error.strerror)
+            log.error(text, self.stored.partition_id, error.filename, error.strerror)
             self.reapply_primary_later(Event.WATCHDOG, Fact())
             return
         self.copy.note_rot(error)
-        self.shard.damage.note(str(error))
+        self.stored.damage.note(str(error))
         self._begins_anew = True
         # Replicas have the lease's first record, and send their records when they learn of another lease.
-        self.listener.on_outdated(self.shard.partition_id, self.primary_lease_id)
+        self.listener.on_outdated(self.stored.partition_id, self.primary_lease_id)
         self.reapply_primary_later(Event.WATCHDOG, Fact())
 
     def _serve(self, restoration: Restoration) -> None:
         """Accept posts after everything is restored. The replicas are told first."""
         self.taking_over = None
-        shard = self.shard
+        stored = self.stored
         for node_id in self.links.other_ids:
             self._say(node_id, PrimaryStatus.ACTIVE)
         restoration.end()
         try:
-            shard.activate(self.primary_lease_id)
+            stored.activate(self.primary_lease_id)
         except Full as full:
-            log.error("Partition [%d]: cannot be served: %s", shard.partition_id, full)
-            self.listener.on_passive(shard.partition_id)
-            shard.deactivate()
+            log.error("Partition [%d]: cannot be served: %s", stored.partition_id, full)
+            self.listener.on_passive(stored.partition_id)
+            stored.deactivate()
             self.reapply_primary_later(Event.WATCHDOG, Fact())
             return
         self._pass_mirrored()
         self.copy.let_go()
-        self.listener.on_active(shard.partition_id)
+        self.listener.on_active(stored.partition_id)
 
     def _pass_mirrored(self) -> None:
         """Skip the sequence numbers under which a replica of the reference would take a record for an older one."""
-        last = mirrored_lease(self.shard.files, self.primary_lease_id)
-        if last > MIRRORED_MAX or not self.shard.pass_numbers(last):
+        last = mirrored_lease(self.stored.files, self.primary_lease_id)
+        if last > MIRRORED_MAX or not self.stored.pass_numbers(last):
             log.warning(
                 "Partition [%d]: no room for sync points up to number %d: C++ replicas may take records for older ones",
-                self.shard.partition_id,
+                self.stored.partition_id,
                 last,
             )
 
@@ -431,5 +431,5 @@ class PrimaryActions(PartitionBase):
         self.mending.take(*fact.received)
 
     def say_active(self, event: Event, fact: Fact) -> None:
-        if self.shard.active:
+        if self.stored.active:
             self._say(fact.node_id, PrimaryStatus.ACTIVE)

@@ -13,7 +13,7 @@ from __future__ import annotations
 import struct
 from collections.abc import Iterator
 
-from broker.bmq.partition.shard import Shard
+from broker.bmq.partition.stored_partition import StoredPartition
 from broker.bmq.store.removals import Told
 from formats.bmq.codes import EventType, RecoveryFileChunkType
 from formats.bmq.padding import WORD
@@ -27,20 +27,20 @@ _HEAD = struct.Struct("<qqI")
 _AGE_MS_MAX = 1 << 40
 
 
-def removals_events(shard: Shard, newest_s: int) -> Iterator[bytes]:
+def removals_events(stored: StoredPartition, newest_s: int) -> Iterator[bytes]:
     """Yield events with the messages known to be removed before this node's journal, oldest first.
 
     `newest_s` is the time of that journal's last record.
     """
-    told = shard.removals.told(shard.files, newest_s, shard.now.ms)
+    told = stored.removals.told(stored.files, newest_s, stored.now.ms)
     for number, block in enumerate(told):
         data = _HEAD.pack(block.last_s, block.age_ms, len(block.body)) + block.body
         out = bytearray()
-        append_chunk(out, RecoveryFileChunkType.UNDEFINED, shard.partition_id, number, data + bytes(-len(data) % WORD))
+        append_chunk(out, RecoveryFileChunkType.UNDEFINED, stored.partition_id, number, data + bytes(-len(data) % WORD))
         yield build_event(EventType.RECOVERY, out)
 
 
-def take_removals(shard: Shard, chunk: RecoveryChunk) -> None:
+def take_removals(stored: StoredPartition, chunk: RecoveryChunk) -> None:
     """Store another node's removals. Raises FormatError if the chunk is not a complete block."""
     data = chunk.data
     if chunk.file_chunk_type != RecoveryFileChunkType.UNDEFINED or len(data) < _HEAD.size or not is_sound(chunk):
@@ -49,4 +49,4 @@ def take_removals(shard: Shard, chunk: RecoveryChunk) -> None:
     body = data[_HEAD.size : _HEAD.size + length]
     if len(body) != length or not 0 <= age_ms <= _AGE_MS_MAX or not 0 <= last_s < 1 << 40:
         raise FormatError("RecoveryHeader", 0, f"a block of {length} bytes, {age_ms} ms old, in {len(data)} bytes")
-    shard.removals.take(shard.files, Told(last_s, age_ms, bytes(body)), shard.now.ms)
+    stored.removals.take(stored.files, Told(last_s, age_ms, bytes(body)), stored.now.ms)

@@ -51,7 +51,7 @@ class ReplicaActions(PartitionBase):
     def ask_primary(self, event: Event, fact: Fact) -> None:
         assert self.primary_id is not None
         own = self.progress[self.links.own_id]
-        if self.shard.damage.is_there and self._told_active.get(self.primary_id) != self.primary_lease_id:
+        if self.stored.damage.is_there and self._told_active.get(self.primary_id) != self.primary_lease_id:
             return  # the primary might count this node among those that have lost no records
         if self._begins_anew and own.position != NOWHERE:
             return  # too little disk space: retried after a while; the primary would only repeat the same
@@ -82,7 +82,7 @@ class ReplicaActions(PartitionBase):
 
     def send_to_primary(self, event: Event, fact: Fact) -> None:
         """Send records to the primary, which is behind this replica."""
-        files = self.shard.files
+        files = self.stored.files
         if fact.end != self.copy.position or self.copy.is_anew:
             self.refuse(fact.asked, StatusCategory.INVALID_ARGUMENT, ClusterError.STORAGE_FAILURE, "End PSN mismatch")
             return
@@ -92,7 +92,7 @@ class ReplicaActions(PartitionBase):
             log.warning(
                 "Partition [%d]: Primary %s has PSN (%d, %d), which this replica has not, implying that primary has "
                 "irreconcilable records.",
-                self.shard.partition_id,
+                self.stored.partition_id,
                 self.listener.describe(fact.node_id),
                 *fact.begin,
             )
@@ -100,18 +100,18 @@ class ReplicaActions(PartitionBase):
             return
         done = lambda: self.fire(Event.DONE_SENDING_DATA_CHUNKS, fact)  # noqa: E731
         begins = fact.begin == NOWHERE
-        self.transfer = Transfer(self.shard, self.links, fact.node_id, start, done, begins=begins)
+        self.transfer = Transfer(self.stored, self.links, fact.node_id, start, done, begins=begins)
 
     def send_record(self, event: Event, fact: Fact) -> None:
         """Send one record to the primary, whose payload is corrupted there."""
-        files = self.shard.files
+        files = self.stored.files
         at = None if self.copy.is_rolling else offset_of(files, fact.end)
         if at is None or record_before(files, fact.end) != fact.begin:
             text = "No such record"
             self.refuse(fact.asked, StatusCategory.INVALID_ARGUMENT, ClusterError.STORAGE_FAILURE, text)
             return
         body = bytearray()
-        pack_records(body, files, self.shard.partition_id, at, at + JOURNAL_RECORD_SIZE)
+        pack_records(body, files, self.stored.partition_id, at, at + JOURNAL_RECORD_SIZE)
         self.links.send(fact.node_id, build_event(EventType.PARTITION_SYNC, body))
         self._answer_data(fact.asked, ReplicaDataType.PULL, fact.begin, fact.end)
 
@@ -128,7 +128,7 @@ class ReplicaActions(PartitionBase):
     def _answer_data(self, asked: Asked | None, kind: ReplicaDataType, begin: RecordNumber, end: RecordNumber) -> None:
         assert asked is not None
         response = ReplicaDataResponse(
-            partition_id=self.shard.partition_id,
+            partition_id=self.stored.partition_id,
             primary_lease_id=self.primary_lease_id,
             replica_data_type=kind,
             begin_sequence_number=on_wire(begin),
@@ -140,9 +140,9 @@ class ReplicaActions(PartitionBase):
         """Truncate after a position, or everything: then the old files are kept until the new ones are complete."""
         if fact.begin == NOWHERE or self.copy.is_anew or not self.copy.cut(fact.begin):
             self._begins_anew = True
-            log.warning("Partition [%d]: is fetched again", self.shard.partition_id)
+            log.warning("Partition [%d]: is fetched again", self.stored.partition_id)
         else:
-            log.warning("Partition [%d]: truncated to %s", self.shard.partition_id, self.copy.position)
+            log.warning("Partition [%d]: truncated to %s", self.stored.partition_id, self.copy.position)
 
     def answer_drop(self, event: Event, fact: Fact) -> None:
         self._answer_data(fact.asked, ReplicaDataType.DROP, fact.begin, fact.end)
@@ -203,12 +203,12 @@ class ReplicaActions(PartitionBase):
             if self.copy.is_anew:
                 self._begins_anew = False
             self.copy.complete(receiving.sync_point)
-            self.shard.damage.heal(synced=self.shard.outlives_power)
+            self.stored.damage.heal(synced=self.stored.outlives_power)
             if receiving.asked is not None:
                 self.fire(Event.DONE_RECEIVING_DATA_CHUNKS)
 
     def _not_received(self, error: OutOfStep) -> None:
-        log.error("Partition [%d]: healing fails: %s", self.shard.partition_id, error)
+        log.error("Partition [%d]: healing fails: %s", self.stored.partition_id, error)
         self._begins_anew |= isinstance(error, TooSmall)
         self.fire(Event.ERROR_RECEIVING_DATA_CHUNKS)
 
@@ -233,11 +233,11 @@ class ReplicaActions(PartitionBase):
         before = self.copy.position
         self._write_live(*fact.received)
         if self.copy.position > before:
-            self.shard.hears = not self.copy.is_anew
+            self.stored.hears = not self.copy.is_anew
 
     def _begin_writing(self) -> None:
         """Write waiting records in slices; new ones are queued."""
-        work = self.shard.work
+        work = self.stored.work
         self._writing = writing = object()
         task = self._write_slowly(work, writing)
         if work is not None:
@@ -274,7 +274,7 @@ class ReplicaActions(PartitionBase):
         try:
             written, asking = copy.write_all(data, start, end, bytes_max=bytes_max)
         except (OutOfStep, FormatError) as error:
-            log.error("Partition [%d]: a record of the primary does not fit: %s", self.shard.partition_id, error)
+            log.error("Partition [%d]: a record of the primary does not fit: %s", self.stored.partition_id, error)
             is_garbage = isinstance(error, FormatError) and self._writing is None
             self._buffered.clear()
             self._writing = None

@@ -15,7 +15,7 @@ from collections.abc import Callable, Container, Iterator
 from itertools import takewhile
 
 from broker.bmq.links.links import HealingLinks
-from broker.bmq.partition.shard import Shard
+from broker.bmq.partition.stored_partition import StoredPartition
 from broker.bmq.replication.batches import RECORDS_MIN, pack_batch
 from broker.bmq.replication.healing_pace import HealingPace
 from broker.bmq.replication.positions import NOWHERE, last_position
@@ -128,7 +128,7 @@ class Transfer:
 
     def __init__(
         self,
-        shard: Shard,
+        stored: StoredPartition,
         links: HealingLinks,
         node_id: int,
         at: int,
@@ -136,12 +136,12 @@ class Transfer:
         *,
         begins: bool = False,
     ) -> None:
-        self._removals = _removals(shard, links, node_id) if begins else iter(())
-        self._shard = shard
+        self._removals = _removals(stored, links, node_id) if begins else iter(())
+        self._partition = stored
         self._links = links
         self._node_id = node_id
         self._at = at
-        self._end = shard.files.journal_end
+        self._end = stored.files.journal_end
         self._done = done
 
     @property
@@ -151,13 +151,13 @@ class Transfer:
 
     def flush(self) -> bool:
         """Send a slice; return True if it was the last."""
-        shard, links = self._shard, self._links
+        stored, links = self._partition, self._links
         if links.backlog(self._node_id) < HEALING_BACKLOG_MAX and (event := next(self._removals, None)) is not None:
             links.send(self._node_id, event)
             return False
         if self._at < self._end and links.backlog(self._node_id) < HEALING_BACKLOG_MAX:
             body = bytearray()
-            self._at = pack_records(body, shard.files, shard.partition_id, self._at, self._end, bytes_max=SLICE_BYTES)
+            self._at = pack_records(body, stored.files, stored.partition_id, self._at, self._end, bytes_max=SLICE_BYTES)
             links.send(self._node_id, build_event(EventType.PARTITION_SYNC, body))
         if self._at < self._end:
             return False
@@ -171,12 +171,12 @@ class Stream:
     `heals` is True while a follower lacks existing records: it is checked after each step.
     """
 
-    def __init__(self, shard: Shard, links: HealingLinks, pace: HealingPace, majority: int) -> None:
-        self._shard = shard
+    def __init__(self, stored: StoredPartition, links: HealingLinks, pace: HealingPace, majority: int) -> None:
+        self._partition = stored
         self._links = links
         self._pace = pace
         self._majority = majority
-        self._sent = shard.files.journal_end  # live followers have got the records before this offset
+        self._sent = stored.files.journal_end  # live followers have got the records before this offset
         self._sent_number = 0  # of the last record that they have got
         self.followers: dict[int, Follower] = {}
         self.heals = False
@@ -201,11 +201,11 @@ class Stream:
     def follow(self, node_id: int, position: RecordNumber, start: int) -> RecordNumber:
         """Send a replica everything after `position`, whose next record is at `start`; return the end of healing."""
         self.flush()
-        files = self._shard.files
+        files = self._partition.files
         follower = self.followers[node_id] = Follower(node_id, start, files.journal_end, position)
         follower.is_live = start == files.journal_end
         if position == NOWHERE:
-            follower.removals = _removals(self._shard, self._links, node_id)
+            follower.removals = _removals(self._partition, self._links, node_id)
         self._look()
         return last_position(files)
 
@@ -225,8 +225,8 @@ class Stream:
 
     def flush(self) -> None:
         """Send new records to the followers that have all earlier ones."""
-        shard, links = self._shard, self._links
-        end = shard.files.journal_end
+        stored, links = self._partition, self._links
+        end = stored.files.journal_end
         if self._sent == end:
             return
         self._pace.written()
@@ -244,26 +244,26 @@ class Stream:
         awaited = self._awaited(self._sent_number) if live else ()
         while live and at < end:
             body = bytearray()
-            at = pack_records(body, shard.files, shard.partition_id, at, end, awaited)
+            at = pack_records(body, stored.files, stored.partition_id, at, end, awaited)
             event = build_event(EventType.STORAGE, body)
             for node_id in live:
                 links.send(node_id, event)
         self._sent = end
         # Held records are yet to be sent.
-        self._sent_number = last_position(shard.files).sequence_number
+        self._sent_number = last_position(stored.files).sequence_number
 
     def _may_await(self) -> range:
         """Return the range of the sequence numbers of messages that wait for copies."""
-        awaiting = self._shard.awaiting
+        awaiting = self._partition.awaiting
         return range(awaiting[0].sequence_number, awaiting[-1].sequence_number + 1) if awaiting else range(0)
 
     def _awaited(self, behind: int) -> set[int]:
         """Return the sequence numbers, after `behind`, of messages that wait for copies."""
-        numbers = (waiting.sequence_number for waiting in reversed(self._shard.awaiting))
+        numbers = (waiting.sequence_number for waiting in reversed(self._partition.awaiting))
         return set(takewhile(lambda number: number > behind, numbers))
 
     def _send_slice(self, follower: Follower) -> None:
-        shard, links = self._shard, self._links
+        stored, links = self._partition, self._links
         if follower.at < self._sent and links.backlog(follower.node_id) < HEALING_BACKLOG_MAX:
             if (event := next(follower.removals, None)) is not None:
                 links.send(follower.node_id, event)
@@ -272,7 +272,7 @@ class Stream:
             body = bytearray()
             heals = follower.at < follower.healing_end
             end, awaited = (follower.healing_end, ()) if heals else (self._sent, self._may_await())
-            follower.at = pack_records(body, shard.files, shard.partition_id, follower.at, end, awaited, SLICE_BYTES)
+            follower.at = pack_records(body, stored.files, stored.partition_id, follower.at, end, awaited, SLICE_BYTES)
             links.send(follower.node_id, build_event(EventType.PARTITION_SYNC if heals else EventType.STORAGE, body))
             self._pace.sent(len(body))
         follower.is_live = follower.at == self._sent
@@ -306,10 +306,10 @@ class Stream:
 
     def count(self) -> None:
         """Release messages that enough nodes have."""
-        shard = self._shard
-        if not shard.awaiting:
+        stored = self._partition
+        if not stored.awaiting:
             return
-        lease_id, others = shard.primary_lease_id, shard.copies_wanted - 1
+        lease_id, others = stored.primary_lease_id, stored.copies_wanted - 1
         numbers = [
             each.position.sequence_number
             for each in self.followers.values()
@@ -318,14 +318,14 @@ class Stream:
         numbers.sort(reverse=True)
         # An operator may want fewer copies than guarantee that the next primary has one, or more.
         if len(numbers) >= self._majority - 1:
-            shard.kept_number = numbers[self._majority - 2] if self._majority > 1 else shard.sequence_number
+            stored.kept_number = numbers[self._majority - 2] if self._majority > 1 else stored.sequence_number
         if len(numbers) >= others:
-            shard.copied(numbers[others - 1] if others > 0 else shard.sequence_number, shard.kept_number)
+            stored.copied(numbers[others - 1] if others > 0 else stored.sequence_number, stored.kept_number)
 
 
-def _removals(shard: Shard, links: HealingLinks, node_id: int) -> Iterator[bytes]:
+def _removals(stored: StoredPartition, links: HealingLinks, node_id: int) -> Iterator[bytes]:
     """Yield the blocks of removals to send to a node, if it accepts them."""
     if not links.takes_removals(node_id):
         return iter(())
-    journal = shard.files.journal.buffer
-    return removals_events(shard, ANY_RECORD.unpack(journal, shard.files.journal_end - JOURNAL_RECORD_SIZE).timestamp)
+    journal = stored.files.journal.buffer
+    return removals_events(stored, ANY_RECORD.unpack(journal, stored.files.journal_end - JOURNAL_RECORD_SIZE).timestamp)

@@ -10,7 +10,7 @@ from collections.abc import Callable, Mapping
 from typing import Protocol
 
 from broker.bmq.core.work import Task, Work
-from broker.bmq.partition.shard import Shard
+from broker.bmq.partition.stored_partition import StoredPartition
 from broker.bmq.store.peaks import Peak, Peaks
 from broker.bmq.store.recovery import RecoveredMessage, RecoveredQueue
 from broker.bmq.store.removals import Removed, Unreadable
@@ -52,13 +52,13 @@ class TakeOver:
 
     def __init__(
         self,
-        shard: Shard,
+        stored: StoredPartition,
         restoration: Restoration,
         newest_s: int,
         done: Callable[[Restoration], None],
         failed: Callable[[FormatError | Unreadable], None],
     ) -> None:
-        self._shard = shard
+        self._partition = stored
         self._restoration = restoration
         self._newest_s = newest_s
         self._done = done
@@ -67,11 +67,11 @@ class TakeOver:
 
     def begin(self) -> None:
         """Restore the partition, in slices if the node works in slices."""
-        shard, work = self._shard, self._shard.work
+        stored, work = self._partition, self._partition.work
         if work is not None:
             work.start(self._task(work))
         else:
-            at_once = Work(shard.now, 1 << 40)
+            at_once = Work(stored.now, 1 << 40)
             at_once.complete(self._task(at_once))
 
     def give_up(self) -> None:
@@ -89,8 +89,8 @@ class TakeOver:
             self._done(self._restoration)
 
     def _put_back(self, work: Work) -> Task:
-        shard, restoration = self._shard, self._restoration
-        recovery = SlicedRecovery(shard.files, remembers=True)
+        stored, restoration = self._partition, self._restoration
+        recovery = SlicedRecovery(stored.files, remembers=True)
         while not recovery.is_read:
             yield from self._turn(work)
             if self._is_given_up:
@@ -99,7 +99,7 @@ class TakeOver:
             work.left = 0
             recovery.advance(rows)
         restoration.begin(recovery.queues, self._newest_s)
-        for removed in shard.removals.before_slowly(shard.files, self._newest_s, shard.now.ms):
+        for removed in stored.removals.before_slowly(stored.files, self._newest_s, stored.now.ms):
             for key, each in removed:
                 restoration.remember_before(key, each)
             work.left = 0
@@ -120,7 +120,7 @@ class TakeOver:
             work.left -= 1 + rows // ROWS_PER_UNIT // 2 + len(messages)
             for message in messages:
                 restoration.take(message)
-        yield from self._tell_peaks(work, Peaks(shard.files, recovery.queues))
+        yield from self._tell_peaks(work, Peaks(stored.files, recovery.queues))
 
     def _tell_peaks(self, work: Work, peaks: Peaks) -> Task:
         """Tell how much queues had while another node served them, for statistics."""

@@ -23,7 +23,7 @@ _checksum = MESSAGE_RECORD.word("crc32c").unpack_from
 
 
 class Checksums:
-    """Checksums of the payloads of one shard, in any set of its files."""
+    """Checksums of the payloads of one partition, in any set of its files."""
 
     def __init__(self) -> None:
         self._files: PartitionFiles | None = None

@@ -46,7 +46,7 @@ from formats.schema import Buffer
 
 __all__ = ["PRODUCER_SIZE", "RETENTION_MS", "Removals", "Removed", "Told", "Unreadable", "hashes_of", "latest_of"]
 
-log = logging.getLogger("broker.shard")
+log = logging.getLogger("broker.partition")
 
 FILE_MAGIC = b"bmqctl removed 2"
 # Limits of a file's size: a part of a journal's, but no more than is easily mapped.

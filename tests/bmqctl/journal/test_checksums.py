@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from broker.bmq.assembly.opening import StoreDamaged, open_ledger, open_shards
+from broker.bmq.assembly.opening import StoreDamaged, open_ledger, open_partitions
 from broker.bmq.store.partition_files import PartitionLimits
 from broker.common.clock import Now
 from tests.bmqctl.journal.small_store import EXTENSIONS, START_S, build_small_store
@@ -97,7 +97,7 @@ def test_a_node_opens_it_or_says_why_not(swept: Sweep, data: st.DataObject) -> N
     now = Now(START_S, 1_000_000)
     # It may be refused, with words; any other error fails the test.
     with suppress(StoreDamaged):
-        opened = open_shards(directory, 1, 0, PartitionLimits(*[FILE_SIZE] * 3), now, make_timestamp)
+        opened = open_partitions(directory, 1, 0, PartitionLimits(*[FILE_SIZE] * 3), now, make_timestamp)
         open_ledger(directory, FILE_SIZE, now, make_timestamp, opened)
 
 

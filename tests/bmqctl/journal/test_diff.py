@@ -1,4 +1,4 @@
-"""`bmqctl journal diff`: every way in which two replicas of a shard can stand to each other."""
+"""`bmqctl journal diff`: every way in which two replicas of a partition can stand to each other."""
 
 from __future__ import annotations
 

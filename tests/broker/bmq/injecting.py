@@ -290,16 +290,16 @@ def fingerprint(story: Story) -> dict[str, Any]:
     files = {name: sha256(content.data).hexdigest() for name, content in story.rig.directory.files.items()}
     return {
         "queues": {uri: _queue(queue, names) for uri, queue in node.queues.items()},
-        "shards": {
+        "partitions": {
             number: (
-                shard.primary_lease_id,
-                shard.sequence_number,
-                shard.due,
-                tuple(shard.files.ends),
-                sorted(shard.stores),
-                len(shard.awaiting),
+                partition.primary_lease_id,
+                partition.sequence_number,
+                partition.due,
+                tuple(partition.files.ends),
+                sorted(partition.stores),
+                len(partition.awaiting),
             )
-            for number, shard in node.shards.items()
+            for number, partition in node.partitions.items()
         },
         "ledger": (node.ledger.number, node.ledger.end, sorted(node.ledger.state.queues)),
         "files": files,

@@ -152,8 +152,8 @@ class Rig:
         self.node.stopping = True
         for session in list(self.node.sessions.values()):
             self.node.disconnect(session, "the node stops")
-        for shard in self.node.shards.values():
-            shard.close()
+        for partition in self.node.partitions.values():
+            partition.close()
         self.node.ledger.close()
 
     def restart(self, directory: MemoryDirectory | None = None, **options: Any) -> Rig:
@@ -200,7 +200,7 @@ def start(
     if make_role is None:
         node = make_node(basis, store, make_door)
     else:
-        node = Node(basis, store.ledger, store.shards, make_role)
+        node = Node(basis, store.ledger, store.partitions, make_role)
         node.start(store.recovered)
     return Rig(node, directory, now, known, limits)
 

@@ -16,7 +16,7 @@ import trio
 from broker.bmq.admin.environment import Context, Environment
 from broker.bmq.admin.service import Admin
 from broker.bmq.assembly.app import EXIT_INCONSISTENT, _guarded
-from broker.bmq.partition.shard import Shard
+from broker.bmq.partition.stored_partition import StoredPartition
 from broker.bmq.session.authentication import Authentications, Denied, Granted, Outcome
 from broker.bmq.session.session import Session
 from broker.common.faults import TOLD_MAX, WINDOW_MS, Faults, Inconsistent
@@ -205,8 +205,8 @@ def _timer(rig: Rig, patch: pytest.MonkeyPatch) -> None:
     rig.node.timers.at(0, fail_with(KeyError("x")))
 
 
-def _shard(rig: Rig, patch: pytest.MonkeyPatch) -> None:
-    patch.setattr(Shard, "tick", fail_with(KeyError("x")))
+def _partition(rig: Rig, patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(StoredPartition, "tick", fail_with(KeyError("x")))
 
 
 def _thread(rig: Rig, patch: pytest.MonkeyPatch) -> None:
@@ -219,7 +219,7 @@ def _thread(rig: Rig, patch: pytest.MonkeyPatch) -> None:
         (_settle, "a step of the loop"),
         (_sync, "a step of the loop"),
         (_timer, "the timed action fail_with.<locals>.fail"),
-        (_shard, "the upkeep of queues and shards"),
+        (_partition, "the upkeep of queues and partitions"),
         (_thread, "work in a thread"),
     ],
 )

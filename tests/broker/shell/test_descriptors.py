@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from broker.bmq.assembly.opening import open_ledger, open_shards
+from broker.bmq.assembly.opening import open_ledger, open_partitions
 from broker.bmq.core.messages import Full
 from broker.bmq.store.partition_files import PartitionFiles
 from broker.common.clock import Now
@@ -134,21 +134,21 @@ def test_a_store_without_descriptors_is_as_on_a_full_disk(tmp_path: Path) -> Non
         directory.names()
         return f"20261122_{next(stamps):06}"
 
-    opened = open_shards(directory, 1, 0, ROOMY, now, make_timestamp)
+    opened = open_partitions(directory, 1, 0, ROOMY, now, make_timestamp)
     ledger = open_ledger(directory, 64 << 10, now, make_timestamp, opened)
-    shard, _ = opened[0]
-    shard.activate(1)
+    partition, _ = opened[0]
+    partition.activate(1)
     with no_descriptors():
         with pytest.raises(Full, match="partition 0: no "):
-            shard.roll_over()
+            partition.roll_over()
         with pytest.raises(Full, match="no room for the cluster-state ledger"):
             ledger._start_file()
         directory.flush()
-        shard.append_queue("bmq://priority/q", b"12345", [])
+        partition.append_queue("bmq://priority/q", b"12345", [])
     names = directory.names()
-    shard.roll_over()
+    partition.roll_over()
     assert directory.names() != names
-    shard.files.close()
+    partition.files.close()
     ledger.close()
     directory.close()
 

@@ -46,7 +46,7 @@ def test_acks_leave_once_their_messages_are_synced(ends: tuple[socket.socket, so
     seen: list[tuple[int, bool]] = []
 
     def sync() -> None:
-        seen.append((node.shards[0].state().messages, pending(ours)))
+        seen.append((node.partitions[0].state().messages, pending(ours)))
 
     rig = start(services=ProcessServices(before_sending=sync))
     node = rig.node

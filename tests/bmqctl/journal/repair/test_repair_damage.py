@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from bmqctl.journal.repair.repair import repair_store
 from bmqctl.journal.repair.report import Mode, RepairReport
-from broker.bmq.assembly.opening import open_ledger, open_shards
+from broker.bmq.assembly.opening import open_ledger, open_partitions
 from broker.bmq.store.partition_files import PartitionLimits
 from broker.common.clock import Now
 from formats.bmq.disk.data import parse_data_record
@@ -171,7 +171,7 @@ def _check_node(repaired: Repaired) -> None:
         directory.files[path.name] = Content(content, len(content))
     now = Now(START_S, 1_000_000)
     limits = PartitionLimits(1 << 16, 1 << 16, 1 << 16)
-    opened = open_shards(directory, 1, 0, limits, now, lambda prefix: f"{prefix}20300101_000000")
+    opened = open_partitions(directory, 1, 0, limits, now, lambda prefix: f"{prefix}20300101_000000")
     open_ledger(directory, 1 << 16, now, lambda prefix: f"{prefix}20300101_000000", opened)
     ((_, recovered),) = opened
     assert len(recovered.messages) <= sum(partition.outstanding for partition in report.partitions)

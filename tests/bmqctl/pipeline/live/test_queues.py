@@ -37,9 +37,9 @@ def write_ledger(directory: Path, *advisories: QueueAssignmentAdvisory | QueueUp
 
 
 def load(directory: Path) -> list[Queue]:
-    """List the queues of a store; their offsets count positions in the shard, so that the first record is at 0."""
+    """List the queues of a store; their offsets count positions in the partition, so that the first record is at 0."""
     store = open_store(ReadOptions.parse({"path": str(directory)}))
-    return [queue for shard in store.shards for queue in store.queues(shard)]
+    return [queue for partition in store.partitions for queue in store.queues(partition)]
 
 
 def test_queues_of_a_golden_store(golden: Callable[[str], Path]) -> None:

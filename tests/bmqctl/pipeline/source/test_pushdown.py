@@ -112,7 +112,7 @@ def test_bounds_are_the_narrowest() -> None:
         Not(EqualTo(("partition_id",), 9)),
     ]
     bounds = bounds_of(filters, "timestamp")
-    assert (bounds.shards, bounds.queue_uris, bounds.queue_keys) == (frozenset([2]), frozenset([GOLD]), None)
+    assert (bounds.partitions, bounds.queue_uris, bounds.queue_keys) == (frozenset([2]), frozenset([GOLD]), None)
     assert (bounds.since, bounds.until) == (20, 99)
     assert bounds_of([], "timestamp") == bounds_of([IsNull(("timestamp",))], "timestamp") == Bounds()
 

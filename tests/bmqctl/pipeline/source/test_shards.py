@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from bmqctl.pipeline.source.options import ReadOptions
-from bmqctl.pipeline.source.plan import open_store, plan_shards
+from bmqctl.pipeline.source.plan import open_store, plan_partitions
 from bmqctl.pipeline.source.stores import StoreError
 from formats.bmq.disk.files import JOURNAL_RECORD_SIZE
 from formats.bmq.disk.numbers import RecordNumber
@@ -52,7 +52,7 @@ def random_parts(seed: int) -> list[Callable[[int], bool]]:
 
 @pytest.mark.parametrize("table", ["records", "messages", "confirms", "payloads"])
 @pytest.mark.parametrize("seed", range(4))
-def test_replicas_make_up_one_shard(tmp_path: Path, table: str, seed: int) -> None:
+def test_replicas_make_up_one_partition(tmp_path: Path, table: str, seed: int) -> None:
     whole = comparable(read_rows(lifecycles()[0].save(tmp_path / "whole"), table=table))
     for number, keep in enumerate(random_parts(seed)):
         part_of(tmp_path / f"node-{number}", keep)
@@ -104,13 +104,13 @@ def test_extents_tell_the_numbers_of_the_first_and_last_record(tmp_path: Path) -
     last = store.sequence_number
     store.journal += b"torn" * 15
     store.save(tmp_path)
-    (extent,) = plan_shards(ReadOptions.parse({"path": str(tmp_path)}))
+    (extent,) = plan_partitions(ReadOptions.parse({"path": str(tmp_path)}))
     assert (extent.partition_id, extent.record_count) == (1, last)
     assert (extent.first, extent.last) == (RecordNumber(1, 1), RecordNumber(1, last))
     assert extent.journal == "bmq_1.20270115_080000.bmq_journal"
     empty = WrittenStore()
     empty.save(tmp_path / "empty")
-    (extent,) = plan_shards(ReadOptions.parse({"path": str(tmp_path / "empty")}))
+    (extent,) = plan_partitions(ReadOptions.parse({"path": str(tmp_path / "empty")}))
     assert (extent.first, extent.last, extent.record_count) == (None, None, 0)
     assert read_rows(tmp_path / "empty") == read_rows(tmp_path / "empty", table="messages") == []
 

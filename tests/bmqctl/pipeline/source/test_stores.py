@@ -3,7 +3,7 @@ from __future__ import annotations
 from pathlib import Path
 
 from bmqctl.pipeline.source.options import FileSets
-from bmqctl.pipeline.source.shards import Journal, find_journals
+from bmqctl.pipeline.source.partitions import Journal, find_journals
 from bmqctl.pipeline.source.stores import find_ledgers
 from formats.bmq.disk.journal import SyncPointType
 from tests.bmqctl.pipeline.written import WrittenStore

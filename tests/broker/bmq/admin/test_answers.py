@@ -115,7 +115,7 @@ def test_the_storage_of_partitions() -> None:
     first = stores[0]["summary"]
     assert first["storageContent"]["storages"][0]["numBytes"] == 300
     assert first["activeFileSet"]["journalFile"] == {
-        "positionBytes": node.rig.node.shards[0].files.journal_end,
+        "positionBytes": node.rig.node.partitions[0].files.journal_end,
         "sizeBytes": 32 << 10,
         "outstandingBytes": 180,
     }
@@ -143,9 +143,9 @@ def test_disabling_and_rolling_over_partitions(node: Administered) -> None:
     assert producer.post(1, guid(5), b"refused") != 0
     assert node.ask("CLUSTERS CLUSTER local STORAGE PARTITION 0 ENABLE") == "SUCCESS"
     assert producer.post(1, guid(6), b"taken") == 0
-    before = node.rig.node.shards[0].files.timestamp
+    before = node.rig.node.partitions[0].files.timestamp
     assert node.json("CLUSTERS CLUSTER local STORAGE PARTITION ALL ROLLOVER") == {"success": {}}
-    assert node.rig.node.shards[0].files.timestamp > before
+    assert node.rig.node.partitions[0].files.timestamp > before
     assert node.ask("CLUSTERS CLUSTER local STORAGE PARTITION -2 ROLLOVER", -2) == "Too low partitionId value: '-2'"
 
 

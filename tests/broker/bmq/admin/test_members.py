@@ -102,22 +102,22 @@ def test_a_new_primary_needs_nothing_of_messages_that_are_gone() -> None:
     cluster = members()
     client = cluster.connect(0)
     client.open(1, QUEUE, WRITE | ACK)
-    ends = [cluster.processes[1].member.partitions[0].shard.files.data_end]
+    ends = [cluster.processes[1].member.partitions[0].stored.files.data_end]
     for number in range(2):
         client.put(1, guid(number), b"xyz")
         cluster.run()
-        ends.append(cluster.processes[1].member.partitions[0].shard.files.data_end)
+        ends.append(cluster.processes[1].member.partitions[0].stored.files.data_end)
     consumer = cluster.connect(0)
     consumer.read(1, QUEUE)
     consumer.confirm(1, guid(0))
     cluster.run(3000)
     for node_id in (1, 2):
         # The header of the DATA record says that it goes beyond the end of the file.
-        data = cluster.processes[node_id].member.partitions[0].shard.files.data.buffer
+        data = cluster.processes[node_id].member.partitions[0].stored.files.data.buffer
         data[ends[0] : ends[0] + 4] = b"\x1f\xff\xff\xff"
     cluster.kill(0)
-    cluster.until(lambda: any(each.member.partitions[0].shard.active for each in cluster.processes.values()))
-    (node_id,) = (key for key, each in cluster.processes.items() if each.member.partitions[0].shard.active)
+    cluster.until(lambda: any(each.member.partitions[0].stored.active for each in cluster.processes.values()))
+    (node_id,) = (key for key, each in cluster.processes.items() if each.member.partitions[0].stored.active)
     assert cluster.processes[node_id].node.queues[QUEUE].messages.keys() == {guid(1)}
 
 
@@ -140,9 +140,9 @@ def test_a_new_primary_tells_what_was_there_before_it_was_one() -> None:
     before = statistics(cluster, 0, uri)
     cluster.run(3000)
     cluster.kill(0)
-    cluster.until(lambda: any(each.member.partitions[0].shard.active for each in cluster.processes.values()))
+    cluster.until(lambda: any(each.member.partitions[0].stored.active for each in cluster.processes.values()))
     cluster.run(2000)
-    (node_id,) = (key for key, each in cluster.processes.items() if each.member.partitions[0].shard.active)
+    (node_id,) = (key for key, each in cluster.processes.items() if each.member.partitions[0].stored.active)
     after = statistics(cluster, node_id, uri)
     for name in ("content_msgs", "content_bytes", "msgs_current", "history_abs", "msgs_utilization_max"):
         assert after["values"][f"queue_{name}"] == before["values"][f"queue_{name}"], name

@@ -65,8 +65,8 @@ def roll_over_and_crash(steps: int) -> MemoryDirectory | None:
     client.open(1, QUEUE, WRITE | ACK)
     client.open(2, QUEUE, READ)
     number = 100
-    shard = rig.node.shards[0]
-    while shard.files.data_end + 1000 < LIMITS.data:
+    partition = rig.node.partitions[0]
+    while partition.files.data_end + 1000 < LIMITS.data:
         client.put(1, guid(number), bytes(900))
         client.confirm(2, guid(number))
         number += 1
@@ -260,9 +260,9 @@ def test_any_rotten_bit_is_refused_or_harmless(suffix: str) -> None:
 def test_a_torn_journal_is_cut_and_goes_on() -> None:
     rig = filled()
     directory = rig.directory.after_crash()
-    shard = rig.node.shards[0]
+    partition = rig.node.partitions[0]
     name = directory.find("journal")
-    end = shard.files.journal_end
+    end = partition.files.journal_end
     directory.files[name].data[end - 30 : end] = bytes(30)
     again = start(directory, limits=LIMITS)
     assert left(again) == ALL[:4]
@@ -286,7 +286,7 @@ def test_making_files_on_a_full_disk_leaves_none() -> None:
 
 def test_a_clean_stop_cuts_the_files_to_what_is_written() -> None:
     rig = filled()
-    files = rig.node.shards[0].files
+    files = rig.node.partitions[0].files
     ends = {"journal": files.journal_end, "data": files.data_end, "qlist": files.qlist_end, "csl": rig.node.ledger.end}
     rig.stop()
     assert {name: len(rig.directory.files[rig.directory.find(name)].data) for name in ends} == ends

@@ -26,7 +26,7 @@ def test_every_state_ends_with_the_leader_or_the_node(state: State) -> None:
     if state is not State.UNKNOWN:
         assert TRANSITIONS[state, Event.RST_UNKNOWN].state is State.UNKNOWN
     assert TRANSITIONS[state, Event.STOP_NODE].state is State.STOPPED
-    assert Action.STOP_SHARDS in TRANSITIONS[state, Event.STOP_NODE].actions
+    assert Action.STOP_PARTITIONS in TRANSITIONS[state, Event.STOP_NODE].actions
 
 
 @pytest.mark.parametrize("state", [state for state in State if state in WATCHED])

@@ -70,7 +70,7 @@ def test_one_node_is_a_quorum_of_its_own() -> None:
     assert bus.nodes[1].metadata.state.queues == {QUEUE: info}
 
 
-def test_shards_go_to_the_leader_or_are_spread() -> None:
+def test_partitions_go_to_the_leader_or_are_spread() -> None:
     assert cluster(partition_count=4).nodes[1].primaries == dict.fromkeys(range(4), (3, 1))
     spread = cluster(partition_count=4, spread=True).nodes[1].primaries
     assert spread == {0: (1, 1), 1: (2, 1), 2: (3, 1), 3: (1, 1)}
@@ -202,7 +202,7 @@ def test_apps_are_updated_at_the_leader_only() -> None:
 # -- nodes and leaders that are lost
 
 
-def test_the_leader_reassigns_the_shards_of_a_lost_node() -> None:
+def test_the_leader_reassigns_the_partitions_of_a_lost_node() -> None:
     bus = cluster(partition_count=3, spread=True)
     assert bus.nodes[3].primaries == {0: (1, 1), 1: (2, 1), 2: (3, 1)}
     bus.kill(1)
@@ -233,7 +233,7 @@ def test_a_lease_that_records_have_is_left_behind() -> None:
     assert [node.metadata.primary_of(0) for node in bus.nodes.values()] == [(leader.node_id, 8)] * 3
 
 
-def test_a_stopping_node_hands_its_shards_over() -> None:
+def test_a_stopping_node_hands_its_partitions_over() -> None:
     bus = cluster(partition_count=3, spread=True)
     for node in bus.nodes.values():
         node.metadata.node_status(2, NodeStatus.STOPPING)
@@ -280,7 +280,7 @@ def test_a_primary_that_serves_stays_when_the_leader_changes() -> None:
     assert {node.primaries[0] for node in bus.nodes.values()} == {(3, 1)}
 
 
-def test_the_shards_of_a_leader_that_fell_silent_do_not_wait_for_its_links() -> None:
+def test_the_partitions_of_a_leader_that_fell_silent_do_not_wait_for_its_links() -> None:
     bus = cluster()
     for node_id in (1, 2):
         bus.nodes[node_id].metadata.node_silent(3)
@@ -296,7 +296,7 @@ def test_the_shards_of_a_leader_that_fell_silent_do_not_wait_for_its_links() -> 
     assert_agreement(bus)
 
 
-def test_a_leader_that_was_silent_and_is_back_in_time_keeps_its_shards() -> None:
+def test_a_leader_that_was_silent_and_is_back_in_time_keeps_its_partitions() -> None:
     bus = cluster()
     bus.nodes[1].metadata.node_silent(3)
     bus.nodes[1].metadata.node_heard(3)

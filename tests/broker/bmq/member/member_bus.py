@@ -1,4 +1,4 @@
-"""Whole members in memory: nodes with elections, metadata and shards, joined by links that lose nothing."""
+"""Whole members in memory: nodes with elections, metadata and partitions, joined by links that lose nothing."""
 
 from __future__ import annotations
 

@@ -88,7 +88,7 @@ def test_a_replica_takes_no_record_of_a_lease_that_it_does_not_know(bus: Bus) ->
     primary = bus.assign(0, among=(0, 1))
     while not primary.serving:
         assert bus.step()
-    files, first = primary.shard.files, bytearray()
+    files, first = primary.stored.files, bytearray()
     pack_records(first, files, 0, files.journal_end - JOURNAL_RECORD_SIZE, files.journal_end)
     assert position(primary) == (2, 1)
     event = bytes(build_event(EventType.STORAGE, first))
@@ -153,17 +153,17 @@ def test_a_rollover_is_finished_though_the_primary_dies_before_its_first_record_
     """The new files begin with a copy of the record that ended the old ones: a replica needs nothing more."""
     primary, replica = bus.nodes[0], bus.nodes[2]
     bus.links[0, 2].clear()
-    primary.shard.roll_over()
+    primary.stored.roll_over()
     primary.flush()
     first, *_ = storage(bus, 0, 2)
     replica.receive(0, first)
-    files = replica.shard.files
+    files = replica.stored.files
     assert not replica.partition.copy.is_rolling
     assert files.timestamp == max(name for name in replica.directory.names() if name.endswith("journal"))[6:21]
-    ended = RecordNumber(1, primary.shard.sequence_number - 1)
+    ended = RecordNumber(1, primary.stored.sequence_number - 1)
     assert position(replica) == first_sync_point(files) == ended
     assert bytes(files.journal.buffer[: files.journal_end]) == bytes(
-        primary.shard.files.journal.buffer[: files.journal_end]
+        primary.stored.files.journal.buffer[: files.journal_end]
     )
     bus.kill(0)
     new = bus.assign(1)

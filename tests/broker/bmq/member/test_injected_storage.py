@@ -60,7 +60,7 @@ def rollover() -> Bus:
     """The primary goes on in new files; the first record there ends the replica's rollover."""
     bus = begun(SMALL)
     bus.nodes[0].remove(1, 3)
-    bus.nodes[0].shard.roll_over()
+    bus.nodes[0].stored.roll_over()
     return bus
 
 

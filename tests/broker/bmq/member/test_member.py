@@ -8,7 +8,7 @@ from types import ModuleType
 import pytest
 
 from broker.bmq.core.config import DomainConfig, Mode
-from broker.bmq.partition.shard import Awaiting
+from broker.bmq.partition.stored_partition import Awaiting
 from broker.bmq.replication import replication
 from formats.bmq.codes import AckStatus, EncodingType, EventType
 from formats.bmq.control import ber, jsonc
@@ -43,7 +43,7 @@ def test_however_few_may_elect_a_majority_keeps() -> None:
     members.until(lambda: alone.member.election.leader_id == 0)
     members.run(60_000)
     assert not alone.member.metadata.healed
-    assert all(shard.is_cut_off for shard in alone.node.shards.values())
+    assert all(stored.is_cut_off for stored in alone.node.partitions.values())
     assert {partition.quorum for partition in alone.member.partitions.values()} == {2}
 
 
@@ -168,8 +168,8 @@ def test_a_smaller_replication_quorum_lets_go_of_what_waits(copies: int, caplog:
     client.put(1, guid(1), b"1")
     cluster.run()
     assert (client.acks(), client.payloads()) == ([], [])
-    shard = leader.node.shards[0]
-    number = shard.awaiting[0].sequence_number
+    stored = leader.node.partitions[0]
+    number = stored.awaiting[0].sequence_number
     leader.node.role.set_replication_quorum(copies)
     cluster.run()
     assert [ack.status for ack in client.acks()] == [AckStatus.SUCCESS]
@@ -179,7 +179,7 @@ def test_a_smaller_replication_quorum_lets_go_of_what_waits(copies: int, caplog:
     assert [ack.status for ack in client.acks()] == [AckStatus.SUCCESS]
     assert f"acknowledged with {max(1, copies)} of 5 copies, less than a majority" in caplog.text
     # What the next primary may lack is passed on to it all the same.
-    assert shard.kept_number < number
+    assert stored.kept_number < number
     assert cluster.faults() == []
 
 
@@ -192,7 +192,7 @@ def test_what_comes_behind_those_that_are_let_go_of_in_slices_needs_no_copies_ei
     leader.node.work.amount = leader.node.work.left = 2
     leader.node.role.set_replication_quorum(1)
     client.put(1, guid(10), b"10")
-    assert leader.node.shards[0].awaiting
+    assert leader.node.partitions[0].awaiting
     cluster.run()
     assert [ack.guid for ack in client.acks()] == [guid(number) for number in range(11)]
     assert client.payloads() == [b"%d" % number for number in range(11)]
@@ -209,7 +209,7 @@ def test_a_larger_replication_quorum_waits_for_more(caplog: pytest.LogCaptureFix
     cluster.run()
     assert client.acks() == []
     # A majority has it for all that.
-    assert leader.node.shards[0].kept_number == leader.node.shards[0].awaiting[0].sequence_number
+    assert leader.node.partitions[0].kept_number == leader.node.partitions[0].awaiting[0].sequence_number
     leader.node.role.set_replication_quorum(4)
     assert "there are only 3 nodes: none is acknowledged" in caplog.text
     leader.node.role.set_replication_quorum(2)
@@ -334,8 +334,8 @@ def test_replicas_that_lag_get_their_records_without_a_look_at_all_that_wait_for
     for number in range(40):
         producer.put(1, guid(number), b"%d" % number)
     cluster.run()
-    shard = cluster.processes[0].node.shards[0]
-    looked = shard.awaiting = Looked(shard.awaiting)
+    stored = cluster.processes[0].node.partitions[0]
+    looked = stored.awaiting = Looked(stored.awaiting)
     assert len(looked) == 40
     for other in (1, 2):
         cluster.wires[0, other].backlog = 0
@@ -505,7 +505,7 @@ def held_at_a_replica(cluster: Members, *, takes_over: bool) -> tuple[Process, M
 
 
 def test_a_primary_waits_for_what_another_member_has_from_it(caplog: pytest.LogCaptureFixture) -> None:
-    """The leader moves no shard, as one of the reference would not; the consumer at the replica confirms in time."""
+    """The leader moves no partition, as in the reference; the consumer at the replica confirms in time."""
     caplog.set_level("INFO")
     cluster = members()
     primary, consumer, producer = held_at_a_replica(cluster, takes_over=False)
@@ -540,7 +540,7 @@ def test_a_primary_gives_up_on_what_nobody_confirms(caplog: pytest.LogCaptureFix
     assert caplog.messages.count("giving up on 2 unconfirmed message(s)") == 1
 
 
-def test_a_primary_waits_no_longer_than_until_its_shards_have_moved(caplog: pytest.LogCaptureFixture) -> None:
+def test_a_primary_waits_no_longer_than_until_its_partitions_have_moved(caplog: pytest.LogCaptureFixture) -> None:
     """The consumer keeps its messages, and confirms them to the next primary."""
     caplog.set_level("INFO")
     cluster = members()

@@ -96,17 +96,17 @@ def test_the_next_primary_erases_what_the_last_had_no_time_for() -> None:
     client.open(1, QUEUE, WRITE | ACK)
     client.close(1, QUEUE, WRITE | ACK)
     leader = cluster.processes[0]
-    shard = leader.node.shards[0]
+    stored = leader.node.partitions[0]
     leader.node.queues.pop(QUEUE)
     info = leader.member.metadata.state.queues[QUEUE]
     leader.member.metadata.unassign(info, lambda refusal: None)
     cluster.run()
     assert known(cluster) == [[]] * 3
-    assert info.key in shard.stores
+    assert info.key in stored.stores
     cluster.kill(0)
     cluster.until(lambda: any(each.member.metadata.is_active_leader for each in cluster.processes.values()))
     cluster.run(3000)
-    assert all(info.key not in each.node.shards[0].stores for each in cluster.processes.values())
+    assert all(info.key not in each.node.partitions[0].stores for each in cluster.processes.values())
     assert all(not each.node.queues for each in cluster.processes.values())
     assert cluster.faults() == []
 

@@ -35,7 +35,7 @@ class Disk:
 
     def __init__(self, rig: Rig) -> None:
         self.rig = rig
-        self.durability = Durability(rig.node.shards.values(), rig.node.ledger)
+        self.durability = Durability(rig.node.partitions.values(), rig.node.ledger)
         self.client = rig.connect()
 
     def sync(self) -> list[str]:
@@ -94,18 +94,18 @@ def test_a_new_queue_is_in_the_ledger_and_in_qlist(disk: Disk, client: Client) -
 
 
 def test_a_rollover_brings_new_files_into_the_folder_before_their_journal_counts(disk: Disk) -> None:
-    disk.rig.node.shards[0].roll_over()
+    disk.rig.node.partitions[0].roll_over()
     assert disk.sync() == ["bmq_data", "bmq_qlist", "/", "bmq_journal"]
     assert disk.sync() == []
 
 
 def test_a_tail_that_was_written_anew_is_synced_though_it_ends_where_the_old_one_did(disk: Disk) -> None:
-    disk.rig.node.shards[0].primary_lease_id += 1
+    disk.rig.node.partitions[0].primary_lease_id += 1
     assert disk.sync() == ["bmq_data", "bmq_qlist", "bmq_journal"]
 
 
-def test_each_shard_is_looked_at() -> None:
+def test_each_partition_is_looked_at() -> None:
     disk = Disk(start(num_partitions=3, limits=PartitionLimits(journal=32 << 10, data=64 << 10, qlist=4 << 10)))
     disk.sync()
-    disk.rig.node.shards[2].roll_over()
+    disk.rig.node.partitions[2].roll_over()
     assert disk.sync() == ["bmq_data", "bmq_qlist", "/", "bmq_journal"]

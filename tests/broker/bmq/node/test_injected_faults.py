@@ -188,15 +188,15 @@ def hang_up_with_poison() -> Story:
 def _full_journal() -> Story:
     """A journal so full that the next message makes it roll over; what is alive takes little of it."""
     told = story(limits=SMALL)
-    producer, shard = told.clients["producer"], told.rig.node.shards[0]
-    journal = shard.files.journal.name
+    producer, partition = told.clients["producer"], told.rig.node.partitions[0]
+    journal = partition.files.journal.name
     number = 100
-    while shard.files.journal_end <= shard._journal_late:
+    while partition.files.journal_end <= partition._journal_late:
         number += 1
         producer.post(1, guid(number), b"payload")
         for name in ("first", "second"):
             told.clients[name].confirm(1, guid(number))
-    assert shard.files.journal.name == journal
+    assert partition.files.journal.name == journal
     for client in told.clients.values():
         client.take()
         client.inbox.clear()
@@ -209,7 +209,7 @@ def post_that_rolls_over() -> Story:
 
 def _rollover_alone() -> Story:
     told = _full_journal()
-    return replace(told, actor="producer", act=lambda server: told.rig.node.shards[0].roll_over())
+    return replace(told, actor="producer", act=lambda server: told.rig.node.partitions[0].roll_over())
 
 
 def open_a_new_queue() -> Story:

@@ -17,21 +17,21 @@ QUEUE = "bmq://priority/q"
 
 @pytest.fixture
 def rig() -> Rig:
-    """A node that holds one message, and whose shard has two copies."""
+    """A node that holds one message, and whose partition has two copies."""
     rig = start()
     client = rig.connect()
     client.open(1, QUEUE, WRITE | ACK)
     assert client.post(1, guid(1), b"kept") is AckStatus.SUCCESS
-    rig.node.shards[0].copies_wanted = 2
-    rig.node.shards[0].is_copied = True
+    rig.node.partitions[0].copies_wanted = 2
+    rig.node.partitions[0].is_copied = True
     return rig
 
 
 def begun(rig: Rig) -> Restoration:
-    """A restoration of the node's only shard that has yet to end."""
-    shard = rig.node.shards[0]
-    recovered: Recovered = recover(shard.files)
-    restoration = Restoration(rig.node, shard)
+    """A restoration of the node's only partition that has yet to end."""
+    partition = rig.node.partitions[0]
+    recovered: Recovered = recover(partition.files)
+    restoration = Restoration(rig.node, partition)
     restoration.begin(recovered.queues, recovered.timestamp)
     for message in recovered.messages:
         restoration.take(message)
@@ -41,7 +41,7 @@ def begun(rig: Rig) -> Restoration:
 @pytest.mark.parametrize("is_cut_off", [False, True])
 def test_a_node_that_is_cut_off_meanwhile_keeps_no_posts_as_acknowledged(rig: Rig, is_cut_off: bool) -> None:
     restoration = begun(rig)
-    rig.node.shards[0].is_cut_off = is_cut_off
+    rig.node.partitions[0].is_cut_off = is_cut_off
     restoration.end()
     client = rig.connect()
     client.open(1, QUEUE, WRITE | ACK)

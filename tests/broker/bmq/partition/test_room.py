@@ -8,7 +8,7 @@ import pytest
 
 from broker.bmq.core.messages import Full
 from broker.bmq.node.changes import reconfigure
-from broker.bmq.partition.shard import RECORDS_LEFT_MIN, SPARE_RECORDS_MAX
+from broker.bmq.partition.stored_partition import RECORDS_LEFT_MIN, SPARE_RECORDS_MAX
 from broker.bmq.store.partition_files import PartitionLimits
 from formats.bmq.codes import AckStatus
 from formats.bmq.control.messages import Status, StatusCategory
@@ -78,7 +78,7 @@ def test_a_full_file_refuses_messages_and_nothing_else(limits: PartitionLimits) 
     assert not rig.faults()
 
 
-def test_a_full_shard_is_one_alarm_until_it_is_well_again(caplog: pytest.LogCaptureFixture) -> None:
+def test_a_full_partition_is_one_alarm_until_it_is_well_again(caplog: pytest.LogCaptureFixture) -> None:
     alarm = "PANIC [PARTITION_READONLY] Partition [0]: is full: the journal file"
     rig = start(limits=SHORT_JOURNAL)
     producer, consumer = producing(rig), confirming(rig)
@@ -92,7 +92,7 @@ def test_a_full_shard_is_one_alarm_until_it_is_well_again(caplog: pytest.LogCapt
     assert caplog.text.count(alarm) == 2
 
 
-def test_a_shard_that_was_full_lets_an_app_go() -> None:
+def test_a_partition_that_was_full_lets_an_app_go() -> None:
     rig = start(limits=SHORT_JOURNAL)
     producer = producing(rig, FANOUT)
     consumers = [confirming(rig, FANOUT, app) for app in ("foo", "bar", "baz")]
@@ -194,11 +194,11 @@ TINY_JOURNAL = PartitionLimits(journal=1844, data=64 << 10, qlist=1 << 10)
 def test_a_very_small_journal_rolls_over_as_early_as_the_references_does() -> None:
     rig = start(limits=TINY_JOURNAL)
     producer, consumer = producing(rig), confirming(rig)
-    files = rig.node.shards[0].files
+    files = rig.node.partitions[0].files
     for number in range(20):
         is_late = files.journal_end + RECORDS_LEFT_MIN * JOURNAL_RECORD_SIZE > TINY_JOURNAL.journal
         assert producer.post(1, guid(number), b"x") is AckStatus.SUCCESS
-        assert (rig.node.shards[0].files is not files) == is_late
+        assert (rig.node.partitions[0].files is not files) == is_late
         if is_late:
             break
         if number < 2:
@@ -214,7 +214,7 @@ def test_a_very_small_journal_takes_what_it_can_all_the_same(monkeypatch: pytest
     count = fill(producing(rig))
     assert len(rig.directory.archived) <= 3 * 3
     assert not rig.faults()
-    monkeypatch.setattr("broker.bmq.partition.shard.RECORDS_LEFT_MIN", 0)
+    monkeypatch.setattr("broker.bmq.partition.stored_partition.RECORDS_LEFT_MIN", 0)
     assert count == fill(producing(start(limits=TINY_JOURNAL)))
 
 
@@ -396,7 +396,7 @@ def test_a_lease_begins_with_a_sync_point() -> None:
     rig = start()
     for lease in range(2, 6):
         rig = rig.restart()
-        assert rig.node.shards[0].primary_lease_id == lease
+        assert rig.node.partitions[0].primary_lease_id == lease
     records = [record for _, record in iter_journal(rig.directory.files[rig.directory.find("journal")].data)]
     assert [(r.primary_lease_id, r.sequence_number) for r in records] == [(lease, 1) for lease in range(1, 6)]
     assert sync_points(rig) == [SyncPointType.REGULAR] * 5
@@ -419,30 +419,30 @@ def test_a_tick_writes_a_sync_point_only_after_something_was_written() -> None:
 def test_lease_ids_grow_when_journals_are_lost() -> None:
     """The ledger remembers them."""
     rig = start().restart().restart()
-    assert rig.node.shards[0].primary_lease_id == 3
+    assert rig.node.partitions[0].primary_lease_id == 3
     directory = rig.directory.after_crash()
     for name in [name for name in directory.names() if not name.endswith("csl")]:
         del directory.files[name]
-    assert rig.restart(directory).node.shards[0].primary_lease_id == 4
+    assert rig.restart(directory).node.partitions[0].primary_lease_id == 4
 
 
 def test_lease_ids_grow_when_the_ledger_is_lost() -> None:
     rig = start().restart().restart()
     directory = rig.directory.after_crash()
     del directory.files[directory.find("csl")]
-    assert rig.restart(directory).node.shards[0].primary_lease_id == 4
+    assert rig.restart(directory).node.partitions[0].primary_lease_id == 4
 
 
 def test_a_disabled_partition_takes_no_message_and_lets_those_it_has_go() -> None:
     rig = start()
     producer = producing(rig)
     assert producer.post(1, guid(0), b"kept") is AckStatus.SUCCESS
-    (shard,) = rig.node.shards.values()
-    shard.set_available(False)
+    (partition,) = rig.node.partitions.values()
+    partition.set_available(False)
     assert producer.post(1, guid(1), b"refused") is FULL
     confirming(rig).confirm(1, guid(0))
-    assert shard.state().messages == 0
-    shard.set_available(True)
+    assert partition.state().messages == 0
+    partition.set_available(True)
     assert producer.post(1, guid(2), b"kept") is AckStatus.SUCCESS
     assert left(rig) == [guid(2)]
     assert not rig.faults()
@@ -453,10 +453,10 @@ def test_a_rollover_on_command_happens_however_little_it_frees(caplog: pytest.Lo
     rig = start(limits=SHORT_DATA)
     producer = producing(rig)
     count = fill(producer)
-    (shard,) = rig.node.shards.values()
-    before = shard.files.timestamp
-    shard.roll_over()
-    assert shard.files.timestamp != before
+    (partition,) = rig.node.partitions.values()
+    before = partition.files.timestamp
+    partition.roll_over()
+    assert partition.files.timestamp != before
     assert "Initiating rollover" in caplog.text
     assert "ROLLOVER COMPLETE" in caplog.text
     again = rig.restart()
@@ -473,7 +473,7 @@ def test_a_rollover_whatever_guids_clients_make(front: int) -> None:
     for each in guids:
         assert producer.post(1, each, b"payload") is AckStatus.SUCCESS
     consumer.confirm(1, guids[0], sub_id=1)
-    rig.node.shards[0].roll_over()
+    rig.node.partitions[0].roll_over()
     assert not rig.faults()
     again = rig.restart()
     assert not again.faults()

@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from broker.bmq.core.work import SLICE
-from broker.bmq.partition.shard import Shard
+from broker.bmq.partition.stored_partition import StoredPartition
 from broker.bmq.queue.purges import purge, purge_app
 from broker.bmq.store.partition_files import PartitionLimits
 from formats.bmq.codes import AckStatus
@@ -41,8 +41,8 @@ def begun(amount: int = AMOUNT, limits: PartitionLimits = ROOM, count: int = MAN
     return rig, producer, consumer
 
 
-def shard(rig: Rig) -> Shard:
-    return rig.node.shards[0]
+def partition(rig: Rig) -> StoredPartition:
+    return rig.node.partitions[0]
 
 
 def sets(rig: Rig) -> int:
@@ -52,7 +52,7 @@ def sets(rig: Rig) -> int:
 
 def slice_by_slice(rig: Rig, between: Callable[[int], object] = lambda step: None) -> int:
     """Roll over; between two slices something else happens. How many slices it took."""
-    shard(rig).roll_over()
+    partition(rig).roll_over()
     step = 0
     while rig.node.end_step()[0]:
         between(step)
@@ -83,11 +83,11 @@ def test_it_carries_over_the_same_bytes_as_at_once() -> None:
     (sliced, *_), (whole, *_) = begun(), begun(SLICE)
     before = kept(sliced)
     assert slice_by_slice(sliced) > 5
-    shard(whole).roll_over()
+    partition(whole).roll_over()
     assert sets(sliced) == sets(whole) == 1
     for one, other in zip(
-        (shard(sliced).files.journal, shard(sliced).files.data, shard(sliced).files.qlist),
-        (shard(whole).files.journal, shard(whole).files.data, shard(whole).files.qlist),
+        (partition(sliced).files.journal, partition(sliced).files.data, partition(sliced).files.qlist),
+        (partition(whole).files.journal, partition(whole).files.data, partition(whole).files.qlist),
         strict=True,
     ):
         assert one.name == other.name
@@ -140,7 +140,7 @@ def test_posts_and_confirms_go_on_meanwhile() -> None:
     assert numbers(late) == sorted(numbers_of(rig, "bar"))
     # And once more, at once.
     rig.node.work.amount = rig.node.work.left = SLICE
-    shard(rig).roll_over()
+    partition(rig).roll_over()
     check_all(rig)
 
 
@@ -218,7 +218,7 @@ def test_whatever_happens_meanwhile(actions: list[tuple[str, int]], amount: int,
                 if rig.node.queues[uri].is_idle:
                     rig.node.role.take_away(rig.node.queues[uri])
         elif kind == "tick":
-            shard(rig).tick()
+            partition(rig).tick()
 
     def between(step: int) -> None:
         for _ in range(2):
@@ -234,7 +234,7 @@ def test_whatever_happens_meanwhile(actions: list[tuple[str, int]], amount: int,
     while pending:
         act(*pending.pop())
     rig.node.work.finish()
-    shard(rig).roll_over()
+    partition(rig).roll_over()
     rig.node.work.finish()
     check_all(rig)
 
@@ -249,7 +249,7 @@ def test_a_crash_at_any_call_loses_nothing(outlives_power: bool) -> None:
         before = kept(rig)
         rig.directory.steps_left = steps
         try:
-            shard(rig).roll_over()
+            partition(rig).roll_over()
             rig.node.work.finish()
         except Crash:
             directory = rig.directory.after_crash()
@@ -265,14 +265,14 @@ def test_a_power_failure_at_any_flush_loses_nothing() -> None:
         rig = start(limits=ROOM, outlives_power=True)
         post(producing(rig, FANOUT), *range(12))
         rig.node.work.amount = rig.node.work.left = 2
-        for file in (shard(rig).files.data, shard(rig).files.qlist, shard(rig).files.journal):
+        for file in (partition(rig).files.data, partition(rig).files.qlist, partition(rig).files.journal):
             file.flush()
         before = kept(rig)
         ledger = {name: bytes(each.data) for name, each in rig.directory.files.items() if name.endswith("csl")}
         rig.directory.platter |= ledger
         rig.directory.flushes_left = flushes
         try:
-            shard(rig).roll_over()
+            partition(rig).roll_over()
             rig.node.work.finish()
         except Crash:
             left = rig.directory.after_crash()
@@ -328,7 +328,7 @@ def test_its_task_ends_when_somebody_else_has_ended_it(slices: int) -> None:
     rig.node.work.amount = rig.node.work.left = AMOUNT
     producer, consumer = producing(rig), reading(rig)
     post(producer, *range(31))
-    shard(rig).roll_over()
+    partition(rig).roll_over()
     for _ in range(slices):
         rig.node.end_step()
     for number in range(31, 300):
@@ -382,18 +382,18 @@ def test_a_full_disk_ends_it_and_nothing_else() -> None:
 def test_a_queue_that_is_made_has_disk_in_the_old_files_too() -> None:
     """A disk that fills up before the new files are whole: the old ones get the queue's records after all."""
     rig, *_ = begun()
-    shard(rig).is_copied = True
+    partition(rig).is_copied = True
     client = rig.connect()
 
     def between(step: int) -> None:
-        if shard(rig).is_copying and "bmq://priority/new" not in rig.node.queues:
+        if partition(rig).is_copying and "bmq://priority/new" not in rig.node.queues:
             client.open(3, "bmq://priority/new", WRITE | ACK)
             rig.directory.free = 0
 
     slice_by_slice(rig, between)
     assert "bmq://priority/new" in rig.node.queues
     assert sets(rig) == 1
-    old = shard(rig).files
+    old = partition(rig).files
     assert old.journal_end <= old.journal.granted
     assert old.qlist_end <= old.qlist.granted
     assert set(rig.restart().node.queues) == {FANOUT, "bmq://priority/new"}
@@ -403,7 +403,7 @@ def test_a_queue_that_is_made_has_disk_in_the_old_files_too() -> None:
 def test_a_stop_in_its_midst_leaves_one_set(steps: int) -> None:
     rig, *_ = begun()
     before = kept(rig)
-    shard(rig).roll_over()
+    partition(rig).roll_over()
     for _ in range(steps):
         rig.node.end_step()
     rig.stop()
@@ -436,5 +436,5 @@ def test_a_queue_that_is_made_and_one_that_goes_meanwhile() -> None:
 def test_files_in_memory_alone_stay_as_they_are() -> None:
     directory = MemoryDirectory()
     rig = start(directory, limits=ROOM)
-    shard(rig).roll_over()
+    partition(rig).roll_over()
     assert sets(rig) == 1

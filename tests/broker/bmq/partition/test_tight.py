@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 from crc32c import crc32c
 
-from broker.bmq.partition.shard import Shard
+from broker.bmq.partition.stored_partition import StoredPartition
 from broker.bmq.partition.tight import removing_first
 from broker.bmq.queue.purges import purge
 from broker.bmq.store.partition_files import PartitionLimits
@@ -24,19 +24,19 @@ LIMITS = PartitionLimits(journal=RECORDS * JOURNAL_RECORD_SIZE, data=256 << 10, 
 LEFT = 18
 
 
-def shard(rig: Rig) -> Shard:
-    return rig.node.shards[0]
+def partition(rig: Rig) -> StoredPartition:
+    return rig.node.partitions[0]
 
 
 def left(rig: Rig) -> int:
-    return (LIMITS.journal - shard(rig).files.journal_end) // JOURNAL_RECORD_SIZE
+    return (LIMITS.journal - partition(rig).files.journal_end) // JOURNAL_RECORD_SIZE
 
 
 def brim(uri: str, ref_count: int, records_left: int = LEFT) -> tuple[Rig, int]:
     """A node that starts on such a store; how many messages are in it."""
     rig = start(limits=LIMITS)
     producing(rig, uri)
-    here, key, count = shard(rig), rig.node.queues[uri].key, 0
+    here, key, count = partition(rig), rig.node.queues[uri].key, 0
     files = here.files
     assert files.journal.reserve(LIMITS.journal)
     assert files.data.reserve(LIMITS.data)
@@ -54,7 +54,7 @@ def brim(uri: str, ref_count: int, records_left: int = LEFT) -> tuple[Rig, int]:
 def check(rig: Rig) -> None:
     """No file is larger than configured, and what is in them is sound."""
     assert not rig.faults()
-    assert (shard(rig).limits.journal, shard(rig).limits.data) == (LIMITS.journal, LIMITS.data)
+    assert (partition(rig).limits.journal, partition(rig).limits.data) == (LIMITS.journal, LIMITS.data)
     for name in rig.directory.names():
         if "bmq_0" in name:
             limit = LIMITS.journal if name.endswith("journal") else LIMITS.data
@@ -74,13 +74,13 @@ def test_it_is_drained_within_its_files_and_takes_messages_again() -> None:
     assert producer.post(1, guid(10_000), b"x") is AckStatus.STORAGE_FAILURE
     assert numbers(consumer) == list(range(count))
     rollovers = 0
-    files = shard(rig).files
+    files = partition(rig).files
     for number in range(count):
         consumer.confirm(1, guid(number))
         settle(rig)
-        rollovers += shard(rig).files is not files
-        files = shard(rig).files
-    assert shard(rig).tight is None
+        rollovers += partition(rig).files is not files
+        files = partition(rig).files
+    assert partition(rig).tight is None
     assert 3 <= rollovers <= 10, "each makes room for about twice as many"
     assert producer.post(1, guid(10_000), b"x") is AckStatus.SUCCESS
     check(rig)
@@ -120,7 +120,7 @@ def test_confirms_of_some_apps_do_not_take_the_room_that_removals_need() -> None
     consumers[2].confirm(1, *map(guid, range(count - 10)), sub_id=1)
     settle(rig)
     # Those that are left have room, and with them what some apps are done with.
-    assert shard(rig).tight is None
+    assert partition(rig).tight is None
     again = rig.restart()
     assert [numbers(reading(again, FANOUT, app)) for app in APPS] == [[], [], list(range(count - 10, count))]
 
@@ -131,7 +131,7 @@ def test_a_purge_makes_room() -> None:
     purge(rig.node.queues[QUEUE])
     rig.wait(2000)
     settle(rig)
-    assert shard(rig).tight is None
+    assert partition(rig).tight is None
     assert producing(rig).post(1, guid(10_000), b"x") is AckStatus.SUCCESS
     assert [push.guid for push in reading(rig.restart()).pushes()] == [guid(10_000)]
 
@@ -151,9 +151,9 @@ def test_a_store_that_is_not_drained_is_handed_back_as_it_was() -> None:
 def test_it_ends_as_soon_as_there_is_room_for_what_is_due() -> None:
     rig, count = brim(QUEUE, 1, records_left=RECORDS * 4 // 10)
     consumer = reading(rig)
-    assert shard(rig).tight is not None
+    assert partition(rig).tight is not None
     gone = 0
-    while shard(rig).tight is not None:
+    while partition(rig).tight is not None:
         consumer.confirm(1, guid(gone))
         settle(rig)
         gone += 1
@@ -179,12 +179,12 @@ def test_it_rolls_over_when_there_is_disk() -> None:
     consumer.confirm(1, *map(guid, range(50)))
     rig.wait(3000)
     settle(rig)
-    before = shard(rig).files
-    assert shard(rig).tight is not None
+    before = partition(rig).files
+    assert partition(rig).tight is not None
     rig.directory.free = free
     rig.wait(2000)
     settle(rig)
-    assert shard(rig).files is not before
+    assert partition(rig).files is not before
     assert numbers(reading(rig.restart())) == list(range(50, count))
 
 

@@ -1,4 +1,4 @@
-"""The rollover of a shard that is full to the brim, in slices, and what may happen between two of them."""
+"""The rollover of a partition that is full to the brim, in slices, and what may happen between two of them."""
 
 from __future__ import annotations
 
@@ -6,13 +6,13 @@ from itertools import pairwise
 
 import pytest
 
-from broker.bmq.partition import shard as shard_module
+from broker.bmq.partition import stored_partition as partition_module
 from broker.bmq.partition.sliced_rollover import SYNC_POINTS_KEPT
 from broker.bmq.partition.tight import REMOVED_MIN
 from broker.bmq.queue.purges import purge
 from formats.bmq.codes import AckStatus
 from formats.bmq.disk.files import JOURNAL_RECORD_SIZE
-from tests.broker.bmq.partition.test_tight import LEFT, LIMITS, RECORDS, brim, check, left, settle, shard
+from tests.broker.bmq.partition.test_tight import LEFT, LIMITS, RECORDS, brim, check, left, partition, settle
 from tests.broker.bmq.queue.posting import FANOUT, QUEUE, numbers, payload, producing, reading
 from tests.broker.bmq.rig import APPS, Client, Rig, guid, start
 
@@ -52,11 +52,11 @@ def test_confirms_go_on_and_whoever_dies_has_lost_nothing(amount: int) -> None:
     consumer = reading(rig)
     rig.node.work.finish()
     consumer.confirm(1, *map(guid, range(50)))
-    gone, steps, sets = 50, 0, {shard(rig).files.journal.name}
+    gone, steps, sets = 50, 0, {partition(rig).files.journal.name}
     lost: set[int] = set()
     while step(rig):
         steps += 1
-        sets.add(shard(rig).files.journal.name)
+        sets.add(partition(rig).files.journal.name)
         if steps % 7 == 0 and gone < 120:
             consumer.confirm(1, guid(gone))
             gone += 1
@@ -82,9 +82,9 @@ def test_nothing_is_added_to_the_files_while_they_are_carried_over() -> None:
     consumer.confirm(1, *map(guid, range(number)))
     while sum(name.endswith(".bmq_journal") for name in rig.directory.names()) == 1:
         step(rig)
-    old, end = shard(rig).files, shard(rig).files.journal_end
+    old, end = partition(rig).files, partition(rig).files.journal_end
     assert left(rig) > REMOVED_MIN
-    while shard(rig).files is old:
+    while partition(rig).files is old:
         assert old.journal_end == end
         consumer.confirm(1, guid(number))
         number += 1
@@ -100,8 +100,8 @@ def test_no_slice_carries_over_more_than_it_may() -> None:
     rig.node.work.finish()
     consumer.confirm(1, *map(guid, range(20)))
     carried: list[int] = []
-    old = shard(rig).files
-    while step(rig) and shard(rig).files is old:
+    old = partition(rig).files
+    while step(rig) and partition(rig).files is old:
         found = [name for name in rig.directory.names() if name.endswith(".bmq_journal")]
         if len(found) > 1:
             data = rig.directory.files[max(found)].data
@@ -115,11 +115,11 @@ def test_records_that_wait_are_written_a_few_at_a_time(monkeypatch: pytest.Monke
     rig, count = sliced(FANOUT, len(APPS), records_left=RECORDS * 6 // 10, amount=1000)
     consumers = [reading(rig, FANOUT, app) for app in APPS]
     rig.node.work.finish()
-    at = [shard(rig).files.journal_end]
+    at = [partition(rig).files.journal_end]
     consumers[0].confirm(1, *map(guid, range(count)), sub_id=1)
     consumers[1].confirm(1, *map(guid, range(0, count, 2)), sub_id=1)
     while step(rig):
-        at.append(shard(rig).files.journal_end)
+        at.append(partition(rig).files.journal_end)
     assert all(later - earlier <= 3 * JOURNAL_RECORD_SIZE for earlier, later in pairwise(at))
     # As many as leave room for the removal of all.
     assert left(rig) == count + REMOVED_MIN + SYNC_POINTS_KEPT
@@ -128,17 +128,17 @@ def test_records_that_wait_are_written_a_few_at_a_time(monkeypatch: pytest.Monke
     for consumer in consumers[1:]:
         consumer.confirm(1, *map(guid, range(count)), sub_id=1)
     settle(rig)
-    assert shard(rig).tight is None
+    assert partition(rig).tight is None
     assert not in_files(rig, FANOUT, APPS[0])
 
 
-def test_a_shard_that_cannot_have_room_is_served_without_a_walk_over_it(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_partition_that_cannot_have_room_is_served_without_a_walk_over_it(monkeypatch: pytest.MonkeyPatch) -> None:
     def walk(*_: object) -> None:
         pytest.fail("all of it is looked at in one step")
 
-    monkeypatch.setattr(shard_module, "Rollover", walk)
+    monkeypatch.setattr(partition_module, "Rollover", walk)
     rig, count = brim(QUEUE, 1)
-    assert shard(rig).tight is not None
+    assert partition(rig).tight is not None
     assert numbers(reading(rig)) == list(range(count))
 
 
@@ -168,7 +168,7 @@ def test_posts_are_taken_as_soon_as_there_is_room_and_are_found() -> None:
     consumer.confirm(1, *map(guid, range(count - 100)))
     posted = 1000
     while step(rig):
-        if shard(rig).tight is None and posted < 1010:
+        if partition(rig).tight is None and posted < 1010:
             assert producer.post(1, guid(posted), payload(posted)) is AckStatus.SUCCESS
             posted += 1
         check_payloads(rig)
@@ -196,16 +196,16 @@ def test_a_full_disk_in_its_midst_ends_it_until_there_is_some() -> None:
     consumer = reading(rig)
     rig.node.work.finish()
     consumer.confirm(1, *map(guid, range(50)))
-    before = shard(rig).files
+    before = partition(rig).files
     for _ in range(60):
         step(rig)
     free, rig.directory.free = rig.directory.free, 0
     settle(rig)
-    assert shard(rig).files is before
+    assert partition(rig).files is before
     rig.directory.free = free
     rig.wait(2000)
     settle(rig)
-    assert shard(rig).files is not before
+    assert partition(rig).files is not before
     assert in_files(rig) == set(range(50, count))
 
 

@@ -60,7 +60,7 @@ def test_a_message_is_delivered_as_often_as_the_domain_allows(uri: str, caplog: 
     (text,) = files.texts
     assert text.startswith("Application Data:\n\n     0:   31 ")
     assert not rig.faults()
-    assert rig.node.shards[0].due == (uri == QUEUE)
+    assert rig.node.partitions[0].due == (uri == QUEUE)
 
 
 @pytest.mark.parametrize("leave", ["close", "disconnect", "stop"])
@@ -109,7 +109,7 @@ def test_each_app_has_its_own_attempts() -> None:
     assert numbers(foo) == numbers(bar) == [1]
     foo.drop()
     assert numbers(reading(rig, FANOUT, "foo")) == []
-    files = rig.node.shards[0].files
+    files = rig.node.partitions[0].files
     records = scan(files.journal.buffer, 44, (files.journal_end - 44) // 60)
     confirms, _ = select(records, RecordType.CONFIRM)
     assert CONFIRM_RECORD.column(confirms, "reason").tolist() == [ConfirmReason.REJECTED]

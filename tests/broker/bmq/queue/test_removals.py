@@ -89,8 +89,8 @@ def test_a_purge_is_known_after_a_rollover_and_a_restart() -> None:
     for number in range(20):
         client.post(1, guid(number), b"data")
     purge(rig.node.queues[QUEUE])
-    rig.node.shards[0].roll_over()
-    rig.node.shards[0].roll_over()
+    rig.node.partitions[0].roll_over()
+    rig.node.partitions[0].roll_over()
     assert known(rig.restart(), *range(21)) == list(range(20))
 
 
@@ -102,13 +102,13 @@ def test_what_a_purge_removed_is_read_from_the_journal_in_slices(monkeypatch: py
         client.post(1, guid(number), b"data")
     purge(rig.node.queues[QUEUE])
     monkeypatch.setattr(removals, "SLICE_RECORDS", 4)
-    shard, parts = rig.node.shards[0], 1
-    while shard.removals.catch_up(shard.files, rig.now.ms):
+    partition, parts = rig.node.partitions[0], 1
+    while partition.removals.catch_up(partition.files, rig.now.ms):
         parts += 1
     # It is read once, and what is before the purge twice more.
     assert parts >= 3 * 40 // 4
-    shard.roll_over()
-    shard.roll_over()
+    partition.roll_over()
+    partition.roll_over()
     assert known(rig.restart(), *range(41)) == list(range(40))
 
 
@@ -117,11 +117,11 @@ def test_a_rollover_that_was_cut_short_is_known_once_at_the_next_start() -> None
     rig = begin()
     pass_on(rig, *range(20))
     for flushes in range(100):
-        shard = rig.node.shards[0]
-        shard.outlives_power = True
+        partition = rig.node.partitions[0]
+        partition.outlives_power = True
         rig.directory.flushes_left = flushes
         try:
-            shard.roll_over()
+            partition.roll_over()
         except Crash:
             rig = rig.restart()
             assert known(rig, *range(20)) == list(range(20))
@@ -148,11 +148,11 @@ def test_files_can_be_closed_and_read_by_others_while_somebody_reads_them(tmp_pa
     """A take-over reads in slices, between which a file may become full or old, or a replica may ask."""
     directory = DataDirectory(tmp_path / "store", tmp_path / "archive")
     rig = start(directory, limits=LIMITS)  # type: ignore[arg-type]
-    shard = rig.node.shards[0]
+    partition = rig.node.partitions[0]
     for first in (0, 20, 40):
         pass_on(rig, *range(first, first + 20))
-        shard.roll_over()
-    removals, files, newest_s = shard.removals, shard.files, rig.node.now.wall_s
+        partition.roll_over()
+    removals, files, newest_s = partition.removals, partition.files, rig.node.now.wall_s
     slices = removals.before_slowly(files, newest_s, 0)
     before = next(slices)
     removals.close(0)
@@ -167,7 +167,7 @@ def test_a_node_alone_that_cannot_open_its_files_of_removals_does_not_start(monk
     """A node that would take posts that come again for new ones for as long as it runs."""
     rig = begin()
     pass_on(rig, 1, 2)
-    rig.node.shards[0].roll_over()
+    rig.node.partitions[0].roll_over()
     rig.stop()
 
     def take_descriptor(directory: MemoryDirectory, name: str) -> None:
@@ -183,23 +183,23 @@ def test_a_node_alone_that_cannot_open_its_files_of_removals_does_not_start(monk
 def test_whoever_is_healed_is_told_what_can_be_read() -> None:
     rig = begin()
     pass_on(rig, 1, 2)
-    shard = rig.node.shards[0]
-    shard.roll_over()
-    shard.removals.close(0)
-    assert len(list(shard.removals.told(shard.files, rig.node.now.wall_s, 0))) == 1
+    partition = rig.node.partitions[0]
+    partition.roll_over()
+    partition.removals.close(0)
+    assert len(list(partition.removals.told(partition.files, rig.node.now.wall_s, 0))) == 1
     rig.directory.is_out_of_descriptors = True
-    assert list(shard.removals.told(shard.files, rig.node.now.wall_s, 0)) == []
+    assert list(partition.removals.told(partition.files, rig.node.now.wall_s, 0)) == []
 
 
 def test_an_hour_is_an_hour() -> None:
     rig = begin(window_ms=3_600_000)
     rig.configure(keepalive_ms=100_000_000)  # a queue that goes is another when it comes back
     pass_on(rig, 1, 2)
-    rig.node.shards[0].roll_over()
+    rig.node.partitions[0].roll_over()
     for number in range(3, 6):
         rig.wait(1_000_000)
         pass_on(rig, number)
-        rig.node.shards[0].roll_over()
+        rig.node.partitions[0].roll_over()
     rig = rig.restart()
     assert known(rig, *range(1, 6)) == [1, 2, 3, 4, 5]
     rig.wait(1_000_000)
@@ -217,7 +217,7 @@ def test_what_nobody_asks_for_any_longer_goes() -> None:
         sizes.append(sum(len(rig.directory.files[name].data) for name in side_files(rig)))
     assert sizes[-1] <= max(sizes[:-1])
     rig.wait(1_000_000)
-    rig.node.shards[0].roll_over()
+    rig.node.partitions[0].roll_over()
     rig.wait(500_000)
     assert side_files(rig) == []
     assert rig.node.queues[QUEUE].history.size == 0
@@ -227,7 +227,7 @@ def test_a_damaged_file_says_so_and_tells_what_is_before(caplog: pytest.LogCaptu
     rig = begin()
     for number in range(1, 4):
         pass_on(rig, number)
-        rig.node.shards[0].roll_over()
+        rig.node.partitions[0].roll_over()
     directory = rig.directory.after_crash()
     (name,) = [name for name in directory.names() if name.endswith(".removed")]
     data = directory.files[name].data
@@ -240,7 +240,7 @@ def test_a_damaged_file_says_so_and_tells_what_is_before(caplog: pytest.LogCaptu
 def test_files_that_are_gone_are_told(caplog: pytest.LogCaptureFixture) -> None:
     rig = begin()
     pass_on(rig, 1)
-    rig.node.shards[0].roll_over()
+    rig.node.partitions[0].roll_over()
     directory = rig.directory.after_crash()
     for name in side_files(rig):
         del directory.files[name]
@@ -253,7 +253,7 @@ def test_files_that_are_gone_are_told(caplog: pytest.LogCaptureFixture) -> None:
 def test_a_file_of_somebody_else_is_left_alone(caplog: pytest.LogCaptureFixture) -> None:
     rig = begin()
     pass_on(rig, 1)
-    rig.node.shards[0].roll_over()
+    rig.node.partitions[0].roll_over()
     directory = rig.directory.after_crash()
     (name,) = side_files(rig)
     directory.files[name].data[:8] = b"somebody"
@@ -264,9 +264,9 @@ def test_a_file_of_somebody_else_is_left_alone(caplog: pytest.LogCaptureFixture)
 def test_without_disk_posts_go_on_and_a_line_says_what_is_lost(caplog: pytest.LogCaptureFixture) -> None:
     rig = begin()
     pass_on(rig, *range(100))
-    shard = rig.node.shards[0]
+    partition = rig.node.partitions[0]
     rig.directory.free = 0
-    shard.removals.give_up(shard.files, rig.now.ms, synced=False)
+    partition.removals.give_up(partition.files, rig.now.ms, synced=False)
     assert "no room to record which messages were removed" in caplog.text
     assert side_files(rig) == []
     rig.directory.free = 1 << 30
@@ -278,10 +278,10 @@ def test_a_clock_that_was_set_does_not_make_a_process_forget() -> None:
     pass_on(rig, 1)
     rig.now.wall_s += 100_000
     pass_on(rig, 2)
-    shard = rig.node.shards[0]
-    shard.roll_over()
+    partition = rig.node.partitions[0]
+    partition.roll_over()
     pass_on(rig, 3)
-    before = shard.removals.before(shard.files, rig.now.wall_s, rig.now.ms)
+    before = partition.removals.before(partition.files, rig.now.wall_s, rig.now.ms)
     (key,) = before
     history = History(300_000)
     history.restore(b"", rig.now.ms, before[key])
@@ -293,7 +293,7 @@ def test_a_clock_that_was_set_does_not_make_the_next_process_forget(uptime_ms: i
     """`uptime_ms` is what the monotonic clock says after the restart, None if the machine runs on."""
     rig = begin()
     pass_on(rig, 1)
-    rig.node.shards[0].roll_over()
+    rig.node.partitions[0].roll_over()
     if uptime_ms != 1 << 40:
         rig.now.wall_s += 100_000
     pass_on(rig, 2)
@@ -305,11 +305,11 @@ def test_a_clock_that_was_set_does_not_make_the_next_process_forget(uptime_ms: i
 def test_time_that_both_clocks_have_seen_pass_counts_after_a_restart() -> None:
     rig = begin()
     pass_on(rig, 1)
-    rig.node.shards[0].roll_over()
+    rig.node.partitions[0].roll_over()
     rig.now.ms += 299_000
     rig.now.wall_s += 299
     pass_on(rig, 2)
-    rig.node.shards[0].roll_over()
+    rig.node.partitions[0].roll_over()
     rig.now.ms += 2000
     rig.now.wall_s += 2
     pass_on(rig, 3)

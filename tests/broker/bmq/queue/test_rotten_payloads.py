@@ -24,8 +24,8 @@ def message_of(rig: Rig, number: int, uri: str = QUEUE) -> Message:
 
 
 def rot(rig: Rig, number: int, uri: str = QUEUE, at: int = 12, mask: int = 4) -> None:
-    shard = rig.node.shards[0]
-    shard.files.data.buffer[message_of(rig, number, uri).offset + at] ^= mask
+    partition = rig.node.partitions[0]
+    partition.files.data.buffer[message_of(rig, number, uri).offset + at] ^= mask
 
 
 def told(caplog: pytest.LogCaptureFixture) -> list[str]:

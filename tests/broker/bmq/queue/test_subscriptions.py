@@ -305,7 +305,7 @@ SELECTIVE = replace(DOMAINS["fanout"], subscriptions=(("foo", "x == 1"), ("bar",
 
 def journal(rig: Rig) -> list[tuple[int, int]]:
     """Kind of every message and confirm record, and its count of references or its reason."""
-    files = rig.node.shards[0].files
+    files = rig.node.partitions[0].files
     records = scan(files.journal.buffer, 44, (files.journal_end - 44) // 60)
     messages, at_messages = select(records, RecordType.MESSAGE)
     confirms, at_confirms = select(records, RecordType.CONFIRM)
@@ -333,7 +333,7 @@ def test_the_domain_says_what_apps_want(rig: Rig) -> None:
     assert set(queue(again, FANOUT).messages) == {guid(1002)}
     confirm(consumers["bar"], 2, sub_id=1)
     assert not queue(again, FANOUT).messages
-    assert again.node.shards[0].due == 0
+    assert again.node.partitions[0].due == 0
     assert not queue(again.restart(), FANOUT).messages
 
 
@@ -350,7 +350,7 @@ def test_a_rollover_keeps_who_does_not_want_it() -> None:
     rig = start(domains=[SELECTIVE])
     producer = producing(rig, FANOUT)
     post(producer, 1, 3)
-    rig.node.shards[0].roll_over()
+    rig.node.partitions[0].roll_over()
     assert not rig.faults()
     again = rig.restart()
     assert numbers(subscribing(again, Wanted(), uri=FANOUT, app="bar")) == []

@@ -31,7 +31,7 @@ def queue(rig: Rig, uri: str = QUEUE) -> Queue:
 
 def ops(rig: Rig) -> list[tuple[QueueOpType, bytes]]:
     """The operations on queues in the journal, and the app that each is about."""
-    files = rig.node.shards[0].files
+    files = rig.node.partitions[0].files
     records = scan(files.journal.buffer, 44, (files.journal_end - 44) // 60)
     found, _ = select(records, RecordType.QUEUE_OP)
     data = found.tobytes()
@@ -41,7 +41,7 @@ def ops(rig: Rig) -> list[tuple[QueueOpType, bytes]]:
 
 def deletions(rig: Rig) -> list[int]:
     """Return the reasons of deletions, in order."""
-    files = rig.node.shards[0].files
+    files = rig.node.partitions[0].files
     records = scan(files.journal.buffer, 44, (files.journal_end - 44) // 60)
     found, _ = select(records, RecordType.DELETION)
     reasons: list[int] = DELETION_RECORD.column(found, "deletion_flag").tolist()
@@ -57,7 +57,7 @@ def due(rig: Rig) -> int:
 def check(rig: Rig) -> None:
     """The books are in order, and the files say the same."""
     kept = {uri: each for uri, each in rig.node.queues.items() if each.config.persistent}
-    assert rig.node.shards[0].due == sum(
+    assert rig.node.partitions[0].due == sum(
         message.outstanding.bit_count() for each in kept.values() for message in each.messages.values()
     )
     assert not rig.faults()
@@ -204,7 +204,7 @@ def test_purges_hold_over_a_rollover() -> None:
     post(producer, 1, 2)
     purge_app(queue(rig, FANOUT), queue(rig, FANOUT).apps["bar"])
     post(producer, 3)
-    rig.node.shards[0].roll_over()
+    rig.node.partitions[0].roll_over()
     check(rig)
 
 
@@ -285,7 +285,7 @@ def test_an_app_that_goes_leaves_its_messages_to_the_others() -> None:
     post(producer, 5)
     assert numbers(reading(rig, FANOUT, "foo")) == [5]
     check(rig)
-    rig.node.shards[0].roll_over()
+    rig.node.partitions[0].roll_over()
     check(rig)
 
 

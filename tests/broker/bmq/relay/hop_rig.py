@@ -1,7 +1,7 @@
 """Members of a cluster joined in memory: nodes with clients, and links of bytes between them; who is primary is said.
 
-Election, ledger and replication are left out: all nodes see one state of the cluster, and a node's copy of a shard is
-what the primary has.
+Election, ledger and replication are left out: all nodes see one state of the cluster, and a node's copy of a partition
+is what the primary has.
 """
 
 from __future__ import annotations
@@ -10,16 +10,17 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from typing import cast
 
-from broker.bmq.assembly.opening import open_shards
+from broker.bmq.assembly.opening import open_partitions
 from broker.bmq.core.config import DomainConfig, Mode
 from broker.bmq.core.ledger import ClusterState, app_infos
 from broker.bmq.core.messages import Content
 from broker.bmq.links.requests import Requests
-from broker.bmq.member.queues import ClusterQueues, Copies
+from broker.bmq.member.queues import ClusterQueues
+from broker.bmq.member.queues_ports import Copies
 from broker.bmq.node.node import Node
 from broker.bmq.node.role import Role
 from broker.bmq.node.single import SingleNode
-from broker.bmq.partition.shard import Shard
+from broker.bmq.partition.stored_partition import StoredPartition
 from broker.bmq.queue.domains import Domain
 from broker.bmq.queue.handles import Refusal
 from broker.bmq.queue.queue_requests import Opened
@@ -147,7 +148,7 @@ class World:
         self.nodes: dict[int, Hop] = {}
         self.primary: int | None = None
         self.leases = 0
-        self.uncopied: set[int] = set()  # nodes whose copies of the shard are behind
+        self.uncopied: set[int] = set()  # nodes whose copies of the partition are behind
         self.wire: list[tuple[int, int, bytes]] = []  # all that was sent: from, to, bytes
         self.does_slices = False  # between what is carried over
         for node_id in self.ids:
@@ -208,14 +209,14 @@ class World:
             hop.queues.peer_down(peer)
 
     def make_primary(self, node_id: int | None, files_of: Rig | None = None, *, fails: bool = False) -> None:
-        """A node serves the shard from now on, empty or with a copy of another node's files, unless it `fails`."""
+        """A node serves the partition from now on, empty or with a copy of another node's files, unless it `fails`."""
         old, self.primary = self.primary, node_id
         self.leases += 1
         for hop in self.nodes.values():
             hop.queues.primary_changed(0, node_id, self.leases)
         if old is not None and old in self.nodes:
             self.nodes[old].queues.deactivated(0)
-            self.nodes[old].rig.node.shards[0].deactivate()
+            self.nodes[old].rig.node.partitions[0].deactivate()
         if node_id is None:
             return
         hop = self.nodes[node_id]
@@ -223,12 +224,12 @@ class World:
         if files_of is not None:
             now = hop.rig.now
             hop.rig.directory = files_of.directory.after_crash()
-            opened = open_shards(hop.rig.directory, 1, 0, files_of.limits, now, lambda prefix: prefix)
-            shard, recovered = opened[0]
-            cast(dict[int, Shard], hop.rig.node.shards)[0] = shard
+            opened = open_partitions(hop.rig.directory, 1, 0, files_of.limits, now, lambda prefix: prefix)
+            partition, recovered = opened[0]
+            cast(dict[int, StoredPartition], hop.rig.node.partitions)[0] = partition
         hop.queues.restoring(0).put_back(recovered)
         if files_of is not None:
-            shard.activate(recovered.primary_lease_id + 1)
+            partition.activate(recovered.primary_lease_id + 1)
         if fails:
             hop.queues.deactivated(0)
             return

@@ -1,4 +1,4 @@
-"""Several nodes' `Partition` of one shard on a bus in memory: links are cut, nodes killed and restarted, disks kept.
+"""One partition on several nodes, on a bus in memory: links are cut, nodes killed and restarted, disks kept.
 
 Who is primary is the test's to say. A primary posts messages to one queue and counts which of them are kept.
 """
@@ -12,13 +12,13 @@ from datetime import UTC, datetime
 
 from crc32c import crc32c
 
-from broker.bmq.assembly.opening import open_shards
+from broker.bmq.assembly.opening import open_partitions
 from broker.bmq.core.history import History
 from broker.bmq.core.messages import Content, Full, Held, Message
 from broker.bmq.core.work import Work
 from broker.bmq.links.requests import Requests
 from broker.bmq.replication.healing_pace import HealingPace
-from broker.bmq.replication.partition import Partition
+from broker.bmq.replication.partition import ReplicatedPartition
 from broker.bmq.replication.partition_table import State
 from broker.bmq.store.names import next_timestamp
 from broker.bmq.store.partition_files import PartitionLimits
@@ -74,7 +74,7 @@ class Node:
         def make_timestamp(prefix: str) -> str:
             return next_timestamp(prefix, self.directory.names(), datetime.fromtimestamp(self.now.wall_s, UTC))
 
-        ((self.shard, recovered),) = open_shards(
+        ((self.stored, recovered),) = open_partitions(
             self.directory,
             1,
             self.node_id,
@@ -86,11 +86,11 @@ class Node:
         )
         self.work = Work(self.now, self.bus.amount)
         if self.bus.amount:
-            self.shard.work_with(self.work)
+            self.stored.work_with(self.work)
         self.requests = Requests(self, self.now, self.timers)
         self.pace = HealingPace(self.now, self.timers)
-        self.partition = Partition(
-            self.shard,
+        self.partition = ReplicatedPartition(
+            self.stored,
             recovered,
             self,
             self.requests,
@@ -137,7 +137,7 @@ class Node:
     def begin(self, queues: Mapping[bytes, RecoveredQueue], newest_s: int) -> None:
         self.restored_s = newest_s
         for key in queues:
-            self.shard.register(key, self.restored)
+            self.stored.register(key, self.restored)
 
     def remember(self, key: bytes, guids: bytes) -> None:
         self.gone[key] = self.gone.get(key, b"") + guids
@@ -152,7 +152,7 @@ class Node:
         content = Content(b"", 0, found.compression, found.has_properties, found.schema_id)
         message = self.restored[found.guid] = Message(found.guid, found.size, content, 1)
         message.offset = found.offset
-        self.shard.adopt(1)
+        self.stored.adopt(1)
 
     def peaked(self, key: bytes, app_key: bytes, peak: Peak) -> None:
         """Ignore it, as nothing is counted."""
@@ -165,9 +165,9 @@ class Node:
 
     def on_active(self, partition_id: int) -> None:
         self.serving = True
-        if KEY not in self.shard.stores:
-            self.shard.append_queue(URI, KEY, [APP])
-            self.shard.register(KEY, self.store)
+        if KEY not in self.stored.stores:
+            self.stored.append_queue(URI, KEY, [APP])
+            self.stored.register(KEY, self.store)
 
     def on_primary_status(self, partition_id: int, node_id: int, active: bool) -> None:
         """Do nothing."""
@@ -182,7 +182,7 @@ class Node:
         return f"[node{node_id}, {node_id}] from {self.node_id}"
 
     def on_passive(self, partition_id: int) -> None:
-        assert self.shard.active, "the shard is still whole"
+        assert self.stored.active, "the partition is still whole"
         self.serving = False
 
     def post(self, *numbers: int) -> None:
@@ -192,13 +192,13 @@ class Node:
             content = Content(data, crc32c(data), 0, False, 0)
             message = Message(guid(number), len(data), content, 1)
             try:
-                self.shard.append_message(KEY, message, content, 1)
+                self.stored.append_message(KEY, message, content, 1)
             except Held:
-                self.shard.when_open(lambda number=number: self._post_held(number), len(data))  # type: ignore[misc]
+                self.stored.when_open(lambda number=number: self._post_held(number), len(data))  # type: ignore[misc]
                 continue
             self.store[message.guid] = message
             self.posted.append(number)
-            self.shard.await_copies(message, lambda message, number=number: self.acked.append(number))  # type: ignore[misc]
+            self.stored.await_copies(message, lambda message, number=number: self.acked.append(number))  # type: ignore[misc]
 
     def _post_held(self, number: int) -> None:
         try:
@@ -208,7 +208,7 @@ class Node:
 
     def remove(self, *numbers: int) -> None:
         for number in numbers:
-            self.shard.append_deletion(KEY, self.store.pop(guid(number)))
+            self.stored.append_deletion(KEY, self.store.pop(guid(number)))
 
     # -- steps
 
@@ -238,13 +238,13 @@ class Node:
         """End a step; whether there is more to do, or to send."""
         has_tasks = self.work.end_step()
         self.partition.flush()
-        self.pace.end_step(awaited=bool(self.shard.awaiting))
+        self.pace.end_step(awaited=bool(self.stored.awaiting))
         self.partition.heal()
         return self.partition.busy or has_tasks
 
     def files(self) -> dict[str, bytes]:
         """Return the contents of the three files, headers included."""
-        files = self.shard.files
+        files = self.stored.files
         parts = {"journal": (files.journal, files.journal_end), "data": (files.data, files.data_end)}
         parts["qlist"] = (files.qlist, files.qlist_end)
         for file, end in parts.values():
@@ -380,7 +380,7 @@ class Bus:
                 assert other[name] == data, name
         for node in self.nodes.values():
             assert store_faults(node.directory) == []
-            recovered = recover(node.shard.files)
+            recovered = recover(node.stored.files)
             if node.partition.state is State.REPLICA_HEALED:
                 self.check_counts(node, recovered)
                 for message in recovered.messages:
@@ -396,8 +396,8 @@ class Bus:
         for message in recovered.messages:
             count, size = wanted.get(message.queue_key, (0, 0))
             wanted[message.queue_key] = count + 1, size + message.size
-        stored = node.partition.copy.stored()
+        stored = node.partition.copy.totals()
         assert {key: each for key, each in stored.items() if each != (0, 0)} == wanted
 
     def kept(self, node_id: int) -> list[bytes]:
-        return [message.guid for message in recover(self.nodes[node_id].shard.files).messages]
+        return [message.guid for message in recover(self.nodes[node_id].stored.files).messages]

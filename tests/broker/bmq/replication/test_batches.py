@@ -8,7 +8,7 @@ from typing import NamedTuple
 
 import pytest
 
-from broker.bmq.assembly.opening import open_shards
+from broker.bmq.assembly.opening import open_partitions
 from broker.bmq.core.messages import Content
 from broker.bmq.replication import copying, replication
 from broker.bmq.replication.copying import Copy, OutOfStep
@@ -89,10 +89,10 @@ def written(events: list[bytes], *, anew: bool = False) -> Outcome:
     """A new copy that takes in events up to the first that does not fit."""
     directory = MemoryDirectory(chunk=1 << 20)
     times = iter(range(10, 20))
-    ((shard, recovered),) = open_shards(
+    ((stored, recovered),) = open_partitions(
         directory, 1, 0, LIMITS, Now(1, 1), lambda prefix: f"202611{next(times)}_000000"
     )
-    copy = Copy(shard, recovered)
+    copy = Copy(stored, recovered)
     if anew:
         copy.begin_anew()
     removed: list[tuple[bytes, bytes | None]] = []

@@ -1,4 +1,4 @@
-"""Service between the slices of a busy shard: posts to another shard, and the heartbeats of its nodes."""
+"""Service between the slices of a busy partition: posts to another partition, and the heartbeats of its nodes."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ def post(process: Process, uri: str, number: int) -> object:
 
 
 def roll_over(process: Process) -> None:
-    process.node.shards[shard_of(process, BUSY)].roll_over()
+    process.node.partitions[partition_of(process, BUSY)].roll_over()
 
 
 def purge_all(process: Process) -> None:
@@ -34,13 +34,13 @@ def purge_all(process: Process) -> None:
 
 
 def awaiting(primary: Process) -> int:
-    return len(primary.node.shards[shard_of(primary, BUSY)].awaiting)
+    return len(primary.node.partitions[partition_of(primary, BUSY)].awaiting)
 
 
 def receipts(cluster: Members, primary: Process) -> Callable[[Process], None]:
     """The receipts that a follower owes the primary come at last: one for all that it has."""
     node_id = next(each for each in cluster.processes if each != primary.node_id)
-    follower = cluster.processes[node_id].member.partitions[shard_of(primary, BUSY)]
+    follower = cluster.processes[node_id].member.partitions[partition_of(primary, BUSY)]
 
     def come(process: Process) -> None:
         event = memoryview(build_receipt_event(follower.partition_id, *follower.position))
@@ -50,9 +50,9 @@ def receipts(cluster: Members, primary: Process) -> Callable[[Process], None]:
     return come
 
 
-def shard_of(process: Process, uri: str) -> int:
+def partition_of(process: Process, uri: str) -> int:
     key = process.node.queues[uri].key
-    (number,) = [number for number, shard in process.node.shards.items() if key in shard.stores]
+    (number,) = [number for number, stored in process.node.partitions.items() if key in stored.stores]
     return number
 
 
@@ -70,7 +70,7 @@ def test_others_are_served_between_two_slices(act: Callable[[Process], None]) ->
     client = cluster.connect(primary.node_id)
     for number, uri in enumerate((BUSY, OTHER)):
         client.open(number, uri, WRITE | ACK)
-    assert shard_of(primary, BUSY) != shard_of(primary, OTHER)
+    assert partition_of(primary, BUSY) != partition_of(primary, OTHER)
     for number in range(MANY):
         post(primary, BUSY, number)
     cluster.run(2000)

@@ -1,4 +1,4 @@
-"""A shard one copy of which has rotted: its node is healed by the others, and is not counted on before."""
+"""A partition one copy of which has rotted: its node is healed by the others, and is not counted on before."""
 
 from __future__ import annotations
 
@@ -22,8 +22,8 @@ def rot(bus: Bus, node_id: int, suffix: str = "journal") -> None:
 
 
 def is_damaged(node: Node) -> bool:
-    assert node.shard.damage.is_there == (partition_note(0) in node.directory.names())
-    return node.shard.damage.is_there
+    assert node.stored.damage.is_there == (partition_note(0) in node.directory.names())
+    return node.stored.damage.is_there
 
 
 def filled(count: int = 3, messages: int = 10) -> Bus:
@@ -206,7 +206,7 @@ def test_a_node_that_died_when_it_was_as_good_as_healed_is_healed_again() -> Non
     bus.disks[1].open(partition_note(0), 10).close()
     node = bus.restart(1)
     assert is_damaged(node)
-    assert node.shard.files.journal_end == 44
+    assert node.stored.files.journal_end == 44
     bus.settle()
     assert bus.states() == [PRIMARY, REPLICA, REPLICA]
     assert not is_damaged(node)

@@ -9,11 +9,11 @@ from pathlib import Path
 
 import pytest
 
-from broker.bmq.assembly.opening import open_shards
+from broker.bmq.assembly.opening import open_partitions
 from broker.bmq.links.requests import Requests
 from broker.bmq.replication.copying import Copy
 from broker.bmq.replication.healing_pace import HealingPace
-from broker.bmq.replication.partition import Partition
+from broker.bmq.replication.partition import ReplicatedPartition
 from broker.bmq.replication.partition_table import State
 from broker.bmq.replication.positions import offset_behind, on_wire, position_at
 from broker.bmq.replication.replication import pack_records
@@ -123,8 +123,8 @@ class Unheard:
 def copy() -> Copy:
     """A replica of ours that got all that the primaries sent."""
     directory = MemoryDirectory(chunk=8 << 20)
-    ((shard, recovered),) = open_shards(directory, 1, 0, LIMITS, Now(1, 1), lambda prefix: "20261121_000000")
-    copy = Copy(shard, recovered)
+    ((stored, recovered),) = open_partitions(directory, 1, 0, LIMITS, Now(1, 1), lambda prefix: "20261121_000000")
+    copy = Copy(stored, recovered)
     for name in (FIRST, SECOND):
         for message in messages(name, EventType.STORAGE):
             copy.write(message)
@@ -170,7 +170,7 @@ def test_live_records_are_sent_as_the_reference_sends_them(copy: Copy) -> None:
 
 @pytest.mark.parametrize(("sent", "answered"), [(FIRST, FIRST_RECEIPTS), (SECOND, SECOND_RECEIPTS)])
 def test_the_references_receipts_name_messages_that_ask_for_one(sent: str, answered: str) -> None:
-    """Ours do: they name the last of a step (see `Partition.flush`)."""
+    """Ours do: they name the last of a step (see `ReplicatedPartition.flush`)."""
     asking = {
         (int.from_bytes(message.record[8:12], "big"), int.from_bytes(message.record[2:8], "big"))
         for message in messages(sent, EventType.STORAGE)
@@ -228,14 +228,14 @@ def test_a_replica_of_ours_is_healed_by_the_references_primary(copy: Copy) -> No
     """The node was killed at the end of the first lease, and came back towards the end of the second."""
     now, timers, link = Now(1, 1), Timers(), Link()
     directory = MemoryDirectory(chunk=8 << 20)
-    ((shard, recovered),) = open_shards(directory, 1, 2, LIMITS, now, lambda prefix: "20261121_000000")
-    before = Copy(shard, recovered)
+    ((stored, recovered),) = open_partitions(directory, 1, 2, LIMITS, now, lambda prefix: "20261121_000000")
+    before = Copy(stored, recovered)
     for message in messages(FIRST, EventType.STORAGE):
         before.write(message)
     before.end_event()
     requests = Requests(link, now, timers)
-    partition = Partition(
-        shard, recover(shard.files), link, requests, now, timers, 2, HealingPace(now, timers), Unheard()
+    partition = ReplicatedPartition(
+        stored, recover(stored.files), link, requests, now, timers, 2, HealingPace(now, timers), Unheard()
     )
     partition.primary_changed(1, 2)
     data = memoryview(captured()[HEALING])
@@ -258,7 +258,7 @@ def test_a_replica_of_ours_is_healed_by_the_references_primary(copy: Copy) -> No
         frame = next_frame(data, frame.end, len(data), 1 << 30)
     assert partition.state is State.REPLICA_HEALED
     assert partition.primary_is_active
-    files = shard.files
+    files = stored.files
     assert bytes(files.journal.buffer[: files.journal_end]) == bytes(copy.files.journal.buffer[: files.journal_end])
     assert bytes(files.data.buffer[: files.data_end]) == bytes(copy.files.data.buffer[: files.data_end])
     # What it said is what the reference's replica said.
@@ -287,8 +287,8 @@ def test_a_primary_of_ours_heals_the_references_replica(copy: Copy) -> None:
     """The requests of the reference's replica, and the answers that it got, except for the lease."""
     now, timers, link = Now(1, 1), Timers(), Link()
     directory = MemoryDirectory(chunk=8 << 20)
-    ((shard, recovered),) = open_shards(directory, 1, 2, LIMITS, now, lambda prefix: "20261121_000000")
-    before = Copy(shard, recovered)
+    ((stored, recovered),) = open_partitions(directory, 1, 2, LIMITS, now, lambda prefix: "20261121_000000")
+    before = Copy(stored, recovered)
     last = RecordNumber(2, 17405)
     for name in (FIRST, SECOND):
         for message in messages(name, EventType.STORAGE):
@@ -297,7 +297,7 @@ def test_a_primary_of_ours_heals_the_references_replica(copy: Copy) -> None:
     before.end_event()
     requests = Requests(link, now, timers)
     pace = HealingPace(now, timers)
-    partition = Partition(shard, recover(shard.files), link, requests, now, timers, 1, pace, Unheard())
+    partition = ReplicatedPartition(stored, recover(stored.files), link, requests, now, timers, 1, pace, Unheard())
     partition.primary_changed(2, 3)
     assert partition.is_primary
     link.sent.clear()

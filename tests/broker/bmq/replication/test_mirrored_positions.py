@@ -48,9 +48,9 @@ def test_no_record_has_the_mirrored_position_of_another(seed: int) -> None:
         if primary.store and chance.random() < 0.3:
             primary.remove(chance.choice([each for each in range(number) if guid(each) in primary.store]))
         if chance.random() < 0.3:
-            primary.shard.roll_over()
+            primary.stored.roll_over()
         bus.settle()
-        assert mirrored(primary.shard.files) == []
+        assert mirrored(primary.stored.files) == []
     bus.check_equal()
 
 
@@ -59,14 +59,14 @@ def test_a_lease_begins_with_as_many_sync_points_as_are_needed() -> None:
     for _ in range(2):
         primary = bus.assign(0)
         bus.settle()
-        primary.post(*range(primary.shard.primary_lease_id * 10, primary.shard.primary_lease_id * 10 + 2))
+        primary.post(*range(primary.stored.primary_lease_id * 10, primary.stored.primary_lease_id * 10 + 2))
         bus.settle()
     # The messages of lease 2 have the numbers 2 and 3.
     primary = bus.assign(1)
     bus.settle()
     primary.post(30)
     bus.settle()
-    kinds = positions(primary.shard.files)
+    kinds = positions(primary.stored.files)
     assert [kinds[RecordNumber(3, number)] for number in (1, 2, 3)] == [
         RecordType.JOURNAL_OP,
         RecordType.JOURNAL_OP,
@@ -80,13 +80,13 @@ def test_a_journal_without_room_for_them_is_served_with_a_warning(caplog: pytest
     bus.lease_id = 58
     primary = bus.assign(0)
     bus.settle()
-    while primary.shard.sequence_number < 58:
+    while primary.stored.sequence_number < 58:
         primary.post(0)
         primary.remove(0)
-    while primary.shard.sequence_number < 60:
-        primary.post(primary.shard.sequence_number)
+    while primary.stored.sequence_number < 60:
+        primary.post(primary.stored.sequence_number)
     bus.settle()
-    assert positions(primary.shard.files)[RecordNumber(59, 60)] is RecordType.MESSAGE
+    assert positions(primary.stored.files)[RecordNumber(59, 60)] is RecordType.MESSAGE
     caplog.set_level(logging.WARNING)
     primary = bus.assign(1)
     bus.settle()

@@ -41,7 +41,7 @@ def is_served(cluster: Members) -> bool:
 
 
 def lose_majority(cluster: Members, kept: int) -> None:
-    """Start all nodes anew: one has its shards, and no ledger; the others have nothing."""
+    """Start all nodes anew: one has its partitions, and no ledger; the others have nothing."""
     disks = {node_id: cluster.kill(node_id) for node_id in cluster.ids}
     for name in disks[kept].names():
         if name.startswith("bmq_csl"):
@@ -52,7 +52,7 @@ def lose_majority(cluster: Members, kept: int) -> None:
 
 @pytest.mark.parametrize("older", [0, 3])
 def test_a_primary_has_the_leader_give_a_lease_above_what_was_written(older: int) -> None:
-    """The leader, node 0, is primary of one shard only. The leases of old are as high, or higher by `older`."""
+    """The leader, node 0, is primary of one partition only. The leases of old are as high, or higher by `older`."""
     cluster = members(partition_count=2, spread=True)
     for partition_id in range(2 if older else 0):
         cluster.leader.member.metadata.lease_outdated(partition_id, older)
@@ -71,7 +71,7 @@ def test_a_primary_has_the_leader_give_a_lease_above_what_was_written(older: int
     for process in cluster.processes.values():
         assert leases(process) == [2 + older] * 2
         for partition in process.member.partitions.values():
-            last, before = history(partition.shard.files)[:2]
+            last, before = history(partition.stored.files)[:2]
             assert (last, before.primary_lease_id) == (RecordNumber(2 + older, 1), 1 + older)
             assert before.sequence_number > 2, "the records are there that one node had kept"
     assert cluster.faults() == []

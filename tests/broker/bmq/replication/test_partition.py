@@ -1,4 +1,4 @@
-"""A shard on several nodes: replication, receipts, healing, fail-over; afterwards all hold the same bytes."""
+"""A partition on several nodes: replication, receipts, healing, fail-over; afterwards all hold the same bytes."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ def test_a_cluster_of_any_size_keeps_what_is_posted(count: int) -> None:
     primary = bus.assign(0)
     bus.settle()
     primary.post(*range(40))
-    primary.shard.copied(primary.shard.sequence_number) if count == 1 else bus.settle()
+    primary.stored.copied(primary.stored.sequence_number) if count == 1 else bus.settle()
     assert primary.acked == list(range(40))
     bus.check_equal()
 
@@ -299,7 +299,7 @@ def test_the_log_of_a_primary_with_records_of_its_own_is_in_the_words_of_the_ref
 
 
 def fill(bus: Bus, first: int, count: int, live: int = 20) -> int:
-    """Post and remove messages, so that the shard rolls over; the number of the next message."""
+    """Post and remove messages, so that the partition rolls over; the number of the next message."""
     primary = bus.nodes[bus.primary_id or 0]
     for number in range(first, first + count):
         primary.post(number)
@@ -320,11 +320,11 @@ def small() -> Bus:
 
 
 def test_all_roll_over_together(small: Bus) -> None:
-    before = small.nodes[0].shard.files.timestamp
+    before = small.nodes[0].stored.files.timestamp
     for node in small.nodes.values():
         node.events.clear()
     fill(small, 0, 400)
-    assert small.nodes[0].shard.files.timestamp != before
+    assert small.nodes[0].stored.files.timestamp != before
     assert small.states() == [PRIMARY, REPLICA, REPLICA]
     for node in small.nodes.values():
         assert EventType.PARTITION_SYNC not in node.events
@@ -367,7 +367,7 @@ def test_a_replica_that_was_received_anew_keeps_that_when_an_old_question_comes_
     small.check_equal()
 
 
-def test_a_primary_that_missed_a_rollover_receives_the_shard_anew(small: Bus) -> None:
+def test_a_primary_that_missed_a_rollover_receives_the_partition_anew(small: Bus) -> None:
     fill(small, 0, 30)
     small.part(2)
     fill(small, 100, 400)
@@ -385,14 +385,14 @@ def test_a_rollover_that_nobody_alive_has_finished_is_not_begun_by_healing(small
     """The old primary went on in new files and is gone; the others end with the record that it meant to do so."""
     fill(small, 0, 30)
     small.part(2)
-    old = small.nodes[0].shard.files.timestamp
+    old = small.nodes[0].stored.files.timestamp
     # No room for new files: the old ones take what is posted, up to that record.
-    files = small.nodes[1].shard.files
+    files = small.nodes[1].stored.files
     assert files.journal.reserve(small.limits.journal)
     assert files.data.reserve(small.limits.data)
     small.nodes[1].directory.free = 0
     number = 100
-    while small.nodes[0].shard.files.timestamp == old:
+    while small.nodes[0].stored.files.timestamp == old:
         small.nodes[0].post(number)
         small.nodes[0].remove(number)
         small.settle()
@@ -403,8 +403,8 @@ def test_a_rollover_that_nobody_alive_has_finished_is_not_begun_by_healing(small
     small.join()
     new = small.assign(2)
     small.settle(3000)
-    assert {node.shard.files.timestamp for node in small.nodes.values()} == {old}
-    assert history(new.shard.files)[1] == before
+    assert {node.stored.files.timestamp for node in small.nodes.values()} == {old}
+    assert history(new.stored.files)[1] == before
     assert small.states() == [REPLICA, PRIMARY]
     small.check_equal()
     fill(small, number, 10)
@@ -450,15 +450,15 @@ def test_a_disk_that_is_full_stops_a_replica_until_there_is_room(bus: Bus) -> No
 def test_nothing_was_heard_by_a_replica_whose_journal_has_no_record() -> None:
     """A record came, and the replica has begun anew before the tick."""
     replica = Bus().nodes[2]
-    replica.shard.hears = True
-    replica.shard.tick()
-    assert replica.shard.heard is None
+    replica.stored.hears = True
+    replica.stored.tick()
+    assert replica.stored.heard is None
 
 
 def test_what_came_last_is_heard_before_the_first_record_of_a_lease(bus: Bus) -> None:
     """The old primary's clock was set back within its last second."""
     replica = bus.nodes[1]
-    replica.shard.tick()
+    replica.stored.tick()
     bus.now.wall_s -= 30_000
     bus.nodes[0].post(1)
     bus.settle()
@@ -468,8 +468,8 @@ def test_what_came_last_is_heard_before_the_first_record_of_a_lease(bus: Bus) ->
     bus.assign(1)
     bus.settle(1000)
     assert replica.serving
-    assert replica.shard.heard is not None
-    assert replica.shard.heard.timestamp == last_s
+    assert replica.stored.heard is not None
+    assert replica.stored.heard.timestamp == last_s
 
 
 def test_a_record_that_does_not_fit_was_not_heard(bus: Bus) -> None:
@@ -477,15 +477,15 @@ def test_a_record_that_does_not_fit_was_not_heard(bus: Bus) -> None:
     replica = bus.nodes[2]
     bus.nodes[0].post(0)
     bus.settle()
-    replica.shard.tick()
-    heard = replica.shard.heard
+    replica.stored.tick()
+    heard = replica.stored.heard
     assert heard is not None
     replica.directory.free = 0
     bus.now.ms += 60_000
     bus.nodes[0].post(*range(1, 20))
     bus.settle()
-    replica.shard.tick()
-    assert replica.shard.heard == heard
+    replica.stored.tick()
+    assert replica.stored.heard == heard
 
 
 def test_the_report_says_how_far_replicas_are(bus: Bus) -> None:
@@ -503,7 +503,7 @@ def test_a_primary_whose_disk_is_full_begins_when_there_is_room(small: Bus) -> N
     number = fill(small, 0, 30)
     small.kill(0)
     disk = small.nodes[1].directory
-    small.nodes[1].shard.limits = PartitionLimits(journal=1 << 10, data=32 << 10, qlist=4 << 10)
+    small.nodes[1].stored.limits = PartitionLimits(journal=1 << 10, data=32 << 10, qlist=4 << 10)
     disk.free = 0
     new = small.assign(1)
     small.settle(3000)
@@ -518,7 +518,7 @@ def test_a_primary_whose_disk_is_full_begins_when_there_is_room(small: Bus) -> N
 @pytest.mark.parametrize("live", [5, 30])
 def test_a_primary_with_smaller_files_fills_no_more_of_them_than_it_may(small: Bus, live: int) -> None:
     """A replica of the reference writes where its primary does, even beyond the end of its own files."""
-    other = small.nodes[1].shard
+    other = small.nodes[1].stored
     limits = other.limits = other.capacity = PartitionLimits(small.limits.journal, 8 << 10, small.limits.qlist)
     first = other.files.timestamp
     number = fill(small, 0, 60, live)
@@ -535,7 +535,7 @@ def test_a_primary_with_smaller_files_fills_no_more_of_them_than_it_may(small: B
             number += 1
         if len(new.store) > live:
             oldest = min(new.store.values(), key=lambda message: message.offset)
-            new.shard.append_deletion(KEY, new.store.pop(oldest.guid))
+            new.stored.append_deletion(KEY, new.store.pop(oldest.guid))
         small.settle()
         assert other.files.data_end <= max(limits.data, before)
     assert new.acked[-1] == number - 1
@@ -576,7 +576,7 @@ def test_a_lease_is_not_written_under_twice(bus: Bus) -> None:
 def test_a_primary_without_room_to_begin_anew_receives_nothing_before_there_is(
     bus: Bus, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A primary that serves the shard does not begin again under a lease under which it has written."""
+    """A primary that serves the partition does not begin again under a lease under which it has written."""
     bus.nodes[0].post(1, 2)
     bus.settle()
     bus.kill(2)

@@ -1,4 +1,4 @@
-"""Random histories of a shard: nodes die and come back, links break, primaries change, files roll over.
+"""Random histories of a partition: nodes die and come back, links break, primaries change, files roll over.
 
 Always: what was acknowledged is at the primary, in order, unless it was removed. In the end all nodes hold the same
 bytes.
@@ -57,7 +57,7 @@ class History:
     def primary(self) -> Node | None:
         """The node that serves, if there is one; of two, the one under the newer lease."""
         serving = [node for node in self.bus.nodes.values() if node.serving]
-        return max(serving, key=lambda node: node.shard.primary_lease_id, default=None)
+        return max(serving, key=lambda node: node.stored.primary_lease_id, default=None)
 
     def anybody(self) -> Node | None:
         return self.random.choice(list(self.bus.nodes.values())) if self.bus.nodes else None
@@ -75,7 +75,7 @@ class History:
 
     def remove(self) -> None:
         node = self.primary()
-        if node is None or node.shard.primary_lease_id != self.bus.lease_id:
+        if node is None or node.stored.primary_lease_id != self.bus.lease_id:
             return
         acked = [number for number in self.kept if guid(number) in node.store]
         for number in acked[: self.random.randint(0, 6)]:
@@ -128,7 +128,7 @@ class History:
             self.kept += [number for number in node.acked[known:] if number not in self.removed]
             self.seen[id(node)] = len(node.acked)
         newest = self.primary()
-        if newest is not None and newest.shard.primary_lease_id == self.bus.lease_id:
+        if newest is not None and newest.stored.primary_lease_id == self.bus.lease_id:
             missing = [number for number in self.kept if guid(number) not in newest.store]
             assert not missing, f"node {newest.node_id} does not have {missing}"
 

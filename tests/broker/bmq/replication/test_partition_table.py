@@ -6,7 +6,7 @@ import inspect
 
 import pytest
 
-from broker.bmq.replication.partition import Partition
+from broker.bmq.replication.partition import ReplicatedPartition
 from broker.bmq.replication.partition_table import TABLE, Event, Row, State
 
 DAMAGED = (Event.DAMAGED_STATE_RQST, Event.DAMAGED_REPLICA_STATE_RSPN)
@@ -36,7 +36,7 @@ def test_every_row_of_the_reference_is_there() -> None:
 @pytest.mark.parametrize(("key", "row"), TABLE.items(), ids=lambda value: str(value)[:80])
 def test_every_action_can_be_carried_out(key: tuple[State, Event], row: Row) -> None:
     for name in row.actions:
-        action = getattr(Partition, name)
+        action = getattr(ReplicatedPartition, name)
         assert list(inspect.signature(action).parameters) == ["self", "event", "fact"], name
 
 

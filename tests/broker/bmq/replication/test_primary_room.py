@@ -1,4 +1,4 @@
-"""A new primary that has no disk for the shard that it is to serve."""
+"""A new primary that has no disk for the partition that it is to serve."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ def without_disk(bus: Bus) -> Node:
 
 
 @pytest.mark.parametrize("room", [0, 2000])
-def test_a_primary_without_room_for_a_shard_waits_before_it_asks_for_it_again(room: int) -> None:
+def test_a_primary_without_room_for_a_partition_waits_before_it_asks_for_it_again(room: int) -> None:
     """Primaries without room for new files, or for the records in them."""
     bus = Bus()
     new = without_disk(bus)

@@ -1,4 +1,4 @@
-"""A node that receives a shard anew is told which messages were removed before: it may lead the shard soon."""
+"""A node that receives a partition anew is told which messages were removed before: it may lead the partition soon."""
 
 from __future__ import annotations
 
@@ -96,7 +96,7 @@ def test_a_node_that_does_not_say_that_it_takes_them_is_told_nothing() -> None:
     bus.check_equal()
 
 
-def test_a_node_that_has_the_shard_is_told_nothing_again() -> None:
+def test_a_node_that_has_the_partition_is_told_nothing_again() -> None:
     bus = begun()
     join_anew(bus)
     bus.kill(2)

@@ -27,16 +27,16 @@ def small() -> Bus:
     bus.settle()
     bus.nodes[0].post(*LIVE)
     bus.settle()
-    bus.nodes[REPLICA].shard.files.flush()
+    bus.nodes[REPLICA].stored.files.flush()
     return bus
 
 
 def roll_over(bus: Bus) -> None:
     """Post until the primary is in new files; not all of that has arrived."""
     primary = bus.nodes[0]
-    before = primary.shard.files
+    before = primary.stored.files
     number = 100
-    while primary.shard.files is before:
+    while primary.stored.files is before:
         bus.settle()
         primary.post(number)
         primary.remove(number)
@@ -45,14 +45,14 @@ def roll_over(bus: Bus) -> None:
 
 def die_when(bus: Bus, what: str, left: int) -> None:
     """The replica gets so far with new files, and then it dies."""
-    directory, shard = bus.disks[REPLICA], bus.nodes[REPLICA].shard
-    make_timestamp = shard.make_timestamp
+    directory, stored = bus.disks[REPLICA], bus.nodes[REPLICA].stored
+    make_timestamp = stored.make_timestamp
 
     def make(prefix: str) -> str:
         setattr(directory, what, left)
         return make_timestamp(prefix)
 
-    shard.make_timestamp = make
+    stored.make_timestamp = make
 
 
 def rolling(bus: Bus) -> None:
@@ -121,15 +121,15 @@ def test_what_was_there_before_a_rollover_is_waited_for_with_it() -> None:
     bus = small()
     node = bus.nodes[REPLICA]
     node.work.amount = node.work.left = 4
-    node.shard.work_with(node.work)
+    node.stored.work_with(node.work)
     roll_over(bus)
-    old = node.shard.files
+    old = node.stored.files
     while not node.partition.copy.is_rolling:
         bus.step()
-    assert node.shard.files is old
+    assert node.stored.files is old
     assert sum(name.endswith("journal") for name in node.directory.names()) == 2
     position = node.partition.copy.kept
-    node.shard.files.flush()
+    node.stored.files.flush()
     bus.kill(REPLICA)
     disk = Disk(Random(0), bus.disks[REPLICA])
     disk.power_lost()
@@ -143,7 +143,7 @@ def test_a_journal_that_is_cut_back_is_on_the_disk_before_its_payloads_are_clear
     """Power that fails between the flushes of both finds a journal that names no payload that is gone."""
     bus = small()
     node = bus.nodes[REPLICA]
-    files, position = node.shard.files, node.partition.copy.position
+    files, position = node.stored.files, node.partition.copy.position
     assert node.partition.copy.cut(RecordNumber(position.primary_lease_id, position.sequence_number - 5))
     files.data.flush()
     bus.kill(REPLICA)
@@ -151,7 +151,7 @@ def test_a_journal_that_is_cut_back_is_on_the_disk_before_its_payloads_are_clear
     for name, content in disk.files.items():
         content.data[:] = disk.platter[name]
     restarted = bus.restart(REPLICA)
-    assert not restarted.shard.damage.is_there
+    assert not restarted.stored.damage.is_there
     assert restarted.partition.copy.position.sequence_number == position.sequence_number - 5
     bus.settle(3000)
     bus.check_equal()

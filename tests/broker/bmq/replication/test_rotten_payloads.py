@@ -37,7 +37,7 @@ def rot(cluster: Members, node_id: int, number: int, at: int = 14) -> None:
     assert queue is not None
     # All nodes have it at the same place.
     offset = queue.messages[guid(number)].offset
-    cluster.processes[node_id].node.shards[0].files.data.buffer[offset + at] ^= 1
+    cluster.processes[node_id].node.partitions[0].files.data.buffer[offset + at] ^= 1
 
 
 def told(caplog: pytest.LogCaptureFixture) -> list[str]:

@@ -43,25 +43,25 @@ def cut_replica() -> tuple[Bus, Node]:
     old.partition.primary_changed(1, bus.lease_id)
     while old.partition.copy.is_busy:
         old.flush()
-    before = old.shard.files.journal_end
+    before = old.stored.files.journal_end
     bus.join()
-    until(bus, lambda: old.shard.files.journal_end < before)
+    until(bus, lambda: old.stored.files.journal_end < before)
     return bus, old
 
 
 def cut_primary() -> tuple[Bus, Node]:
     """A primary that has just been cut: a replica is ahead of it, and lacks its last records."""
     bus = full()
-    # Whoever has records of one lease only receives the shard anew.
+    # Whoever has records of one lease only receives the partition anew.
     bus.assign(0)
     bus.settle(1000)
     old = cut_off_from_others(bus)
     bus.nodes[1].post(*range(800, 803))
     bus.settle(1000)
-    before = old.shard.files.journal_end
+    before = old.stored.files.journal_end
     bus.join()
     bus.assign(0)
-    until(bus, lambda: old.shard.files.journal_end < before)
+    until(bus, lambda: old.stored.files.journal_end < before)
     return bus, old
 
 
@@ -89,10 +89,10 @@ def test_much_is_received_anew_rather_than_cut(monkeypatch: pytest.MonkeyPatch) 
     monkeypatch.setattr(copying, "CUT_BYTES_MAX", 500)
     bus = full()
     old = cut_off_from_others(bus)
-    before = old.shard.files
+    before = old.stored.files
     bus.join()
     old.partition.primary_changed(1, bus.lease_id)
-    until(bus, lambda: old.shard.files is not before)
+    until(bus, lambda: old.stored.files is not before)
     check_served(bus)
     assert old.partition.is_healed
 

@@ -80,10 +80,10 @@ def twice() -> tuple[Bus, Node]:
 def test_another_rollover_of_the_primary_waits_until_the_first_is_finished() -> None:
     bus, replica = twice()
     primary = bus.nodes[0]
-    old = replica.shard.files
+    old = replica.stored.files
     kept = replica.partition.copy.kept
     receive_all(bus, replica)
-    assert replica.shard.files is old
+    assert replica.stored.files is old
     assert replica.partition.copy.kept == kept
     # What has come between the two can be read, what is behind the other waits.
     assert replica.partition.read(b"queue", guid(NEW[5])) is not None
@@ -94,8 +94,8 @@ def test_another_rollover_of_the_primary_waits_until_the_first_is_finished() -> 
         slices += 1
         while bus.links[1, 0]:
             primary.receive(1, bus.links[1, 0].popleft())
-        if replica.shard.files is not files[-1]:
-            files.append(replica.shard.files)
+        if replica.stored.files is not files[-1]:
+            files.append(replica.stored.files)
         # Nothing is acknowledged before it is in files with which a next process goes on.
         assert not set(primary.acked) & (set(NEW[:10]) if len(files) == 1 else set())
         assert not set(primary.acked) & (set(NEW[10:]) if len(files) < 3 else set())
@@ -109,10 +109,10 @@ def test_another_rollover_of_the_primary_waits_until_the_first_is_finished() -> 
 def test_a_second_rollover_is_the_same_as_at_once() -> None:
     bus, _ = twice()
     whole = full(0)
-    whole.nodes[0].shard.roll_over()
+    whole.nodes[0].stored.roll_over()
     whole.nodes[0].post(*NEW[:10])
     whole.nodes[0].remove(*LIVE[:10])
-    whole.nodes[0].shard.roll_over()
+    whole.nodes[0].stored.roll_over()
     whole.nodes[0].post(*NEW[10:])
     for each in (bus, whole):
         each.settle()
@@ -135,7 +135,7 @@ def test_an_end_between_any_two_slices_loses_nothing(how: str) -> None:
         acked = set(primary.acked)
         if how == "stopped":
             replica.partition.stop()
-            replica.shard.close()
+            replica.stored.close()
             del bus.nodes[1]
             for other in bus.nodes:
                 bus._disconnect(1, other)
@@ -157,10 +157,10 @@ def test_the_second_is_finished_though_the_primary_dies_before_its_first_record_
     while not replica.partition.copy.rolls_again:
         replica.receive(0, bus.links[0, 1].popleft())
     bus.kill(0)
-    files = [replica.shard.files]
+    files = [replica.stored.files]
     while replica.flush():
-        if replica.shard.files is not files[-1]:
-            files.append(replica.shard.files)
+        if replica.stored.files is not files[-1]:
+            files.append(replica.stored.files)
     assert len(files) == 3
     assert not replica.partition.copy.is_busy
     bus.assign(2)
@@ -172,8 +172,8 @@ def test_the_second_is_finished_though_the_primary_dies_before_its_first_record_
 def test_a_second_rollover_without_disk_comes_to_nothing_and_heals() -> None:
     bus, replica = twice()
     receive_all(bus, replica)
-    first = replica.shard.files
-    while replica.shard.files is first:
+    first = replica.stored.files
+    while replica.stored.files is first:
         replica.flush()
     free, replica.directory.free = replica.directory.free, 0
     bus.settle(1000)
@@ -185,12 +185,12 @@ def test_a_second_rollover_without_disk_comes_to_nothing_and_heals() -> None:
 def test_too_much_that_waits_for_a_rollover_has_it_done_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(replica_actions, "BUFFERED_MAX", 500)
     bus, replica = twice()
-    old = replica.shard.files
+    old = replica.stored.files
     receive_all(bus, replica)
     bus.nodes[0].post(*range(200, 210))
     bus.nodes[0].partition.flush()
     receive_all(bus, replica)
-    assert replica.shard.files is not old
+    assert replica.stored.files is not old
     bus.settle()
     assert set(range(200, 210)) <= set(bus.nodes[0].acked)
     bus.check_equal()
@@ -337,7 +337,7 @@ def test_what_was_put_aside_is_not_lost_in_the_midst_of_it(how: str) -> None:
     assert replica.partition.position < bus.nodes[0].partition.position
     if how == "stopped":
         replica.partition.stop()
-        replica.shard.close()
+        replica.stored.close()
         del bus.nodes[1]
         for other in bus.nodes:
             bus._disconnect(1, other)
@@ -356,7 +356,7 @@ def test_what_was_put_aside_is_not_lost_in_the_midst_of_it(how: str) -> None:
 def test_where_there_are_no_slices_a_replica_rolls_over_twice_at_once() -> None:
     bus = full(0)
     for _ in range(2):
-        bus.nodes[0].shard.roll_over()
+        bus.nodes[0].stored.roll_over()
         bus.nodes[0].post(*NEW)
         bus.nodes[0].remove(*NEW)
     bus.settle()

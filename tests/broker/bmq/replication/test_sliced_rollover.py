@@ -1,4 +1,4 @@
-"""A rollover in slices of a shard that has copies, and what may happen between two of them."""
+"""A rollover in slices of a partition that has copies, and what may happen between two of them."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from random import Random
 import pytest
 
 from broker.bmq.core.messages import Full
-from broker.bmq.partition import shard as shard_module
+from broker.bmq.partition import stored_partition as partition_module
 from broker.bmq.replication.partition_table import State
 from broker.bmq.store.partition_files import PartitionFiles, PartitionLimits
 from tests.broker.bmq.replication.partition_bus import KEY, Bus, Node
@@ -25,7 +25,7 @@ SLICES_MAX = 2000
 
 
 def full(amount: int = AMOUNT, limits: PartitionLimits = LIMITS, *, outlives_power: bool = False) -> Bus:
-    """A shard with much alive, and much that is not."""
+    """A partition with much alive, and much that is not."""
     bus = Bus(limits=limits, amount=amount, outlives_power=outlives_power)
     bus.assign(0)
     bus.settle()
@@ -40,10 +40,10 @@ def full(amount: int = AMOUNT, limits: PartitionLimits = LIMITS, *, outlives_pow
 
 def slice_by_slice(node: Node, between: Callable[[int], object] = lambda step: None) -> int:
     """Let a primary roll over until its new files are in use, without the others; how many slices that took."""
-    before = node.shard.files
-    node.shard.roll_over()
+    before = node.stored.files
+    node.stored.roll_over()
     steps = 0
-    while node.shard.files is before and node.work.end_step():
+    while node.stored.files is before and node.work.end_step():
         between(steps)
         steps += 1
         assert steps < SLICES_MAX
@@ -53,7 +53,7 @@ def slice_by_slice(node: Node, between: Callable[[int], object] = lambda step: N
 def test_it_is_the_same_as_at_once() -> None:
     sliced, whole = full(), full(0)
     assert slice_by_slice(sliced.nodes[0]) > 10
-    whole.nodes[0].shard.roll_over()
+    whole.nodes[0].stored.roll_over()
     for bus in (sliced, whole):
         bus.settle()
         bus.check_equal()
@@ -63,7 +63,7 @@ def test_it_is_the_same_as_at_once() -> None:
 def test_posts_wait_and_come_in_their_order() -> None:
     bus = full()
     primary = bus.nodes[0]
-    old = primary.shard.files
+    old = primary.stored.files
     ends: set[int] = set()
 
     def between(step: int) -> None:
@@ -73,7 +73,7 @@ def test_posts_wait_and_come_in_their_order() -> None:
     count = slice_by_slice(primary, between)
     # But for the record that ends them, nothing was added to the old files, and nothing was taken in before the new.
     assert len(ends) <= 2
-    assert primary.posted[-1] < 100 or primary.shard.files is not old
+    assert primary.posted[-1] < 100 or primary.stored.files is not old
     bus.settle()
     assert [number for number in primary.acked if 100 <= number < 1000] == list(range(100, 100 + count))
     assert bus.states() == HEALED
@@ -111,8 +111,8 @@ def test_a_queue_that_is_made_meanwhile_is_there() -> None:
         if step in (2, 3, 5):
             key = b"made%d" % step
             made.append(key)
-            primary.shard.append_queue(f"bmq://priority/made{step}", key, [("__default", b"\0" * 5)])
-            primary.shard.register(key, {})
+            primary.stored.append_queue(f"bmq://priority/made{step}", key, [("__default", b"\0" * 5)])
+            primary.stored.register(key, {})
 
     slice_by_slice(primary, between)
     bus.settle()
@@ -147,7 +147,7 @@ def test_an_end_between_any_two_slices_loses_nothing(is_killed: bool) -> None:
     for end in range(0, count_slices(), 3):
         bus = full()
         primary = bus.nodes[0]
-        primary.shard.roll_over()
+        primary.stored.roll_over()
         for step in range(end):
             assert primary.work.end_step()
             primary.post(100 + step)
@@ -173,18 +173,18 @@ def test_an_end_between_any_two_slices_loses_nothing(is_killed: bool) -> None:
 def test_without_disk_it_comes_to_nothing_and_posts_are_refused() -> None:
     bus = full()
     primary = bus.nodes[0]
-    shard = primary.shard
-    shard.files.journal.reserve(LIMITS.journal)
-    shard.files.data.reserve(LIMITS.data)
-    before = shard.files
-    shard.roll_over()
+    stored = primary.stored
+    stored.files.journal.reserve(LIMITS.journal)
+    stored.files.data.reserve(LIMITS.data)
+    before = stored.files
+    stored.roll_over()
     for _ in range(8):
         assert primary.work.end_step()
     primary.directory.free = 0
     primary.post(100)
     primary.remove(*LIVE[:10])
     bus.settle()
-    assert shard.files is before
+    assert stored.files is before
     assert [primary.refused, primary.acked[-1:]] in ([[100], [1059]], [[], [100]])
     assert not set(bus.kept(1)) & {guid(number) for number in LIVE[:10]}
     bus.check_equal()
@@ -203,7 +203,7 @@ def test_a_rollover_that_frees_too_little_is_given_up() -> None:
     assert bus.states() == HEALED
     primary.remove(*LIVE)
     bus.now.ms += 1000
-    primary.shard.tick()
+    primary.stored.tick()
     primary.post(900)
     bus.settle()
     assert primary.acked[-1] == 900
@@ -211,10 +211,10 @@ def test_a_rollover_that_frees_too_little_is_given_up() -> None:
 
 
 def test_too_many_posts_that_wait_are_refused(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(shard_module, "WAITING_BYTES_MAX", 4000)
+    monkeypatch.setattr(partition_module, "WAITING_BYTES_MAX", 4000)
     bus = full()
     primary = bus.nodes[0]
-    primary.shard.roll_over()
+    primary.stored.roll_over()
     posted: list[int] = []
 
     def post_many() -> None:
@@ -233,7 +233,7 @@ def test_too_many_posts_that_wait_are_refused(monkeypatch: pytest.MonkeyPatch) -
 
 
 def at_a_replica(amount: int = AMOUNT, *, outlives_power: bool = False) -> tuple[Bus, Node]:
-    """A shard whose primary has just rolled over; its replicas have been told, and have done one slice at most."""
+    """A partition whose primary has just rolled over; its replicas have been told, and have done one slice at most."""
     bus = full(amount, outlives_power=outlives_power)
     primary, replica = bus.nodes[0], bus.nodes[1]
     slice_by_slice(primary)
@@ -369,7 +369,7 @@ def test_a_replica_that_dies_between_two_slices_starts_with_its_old_files_or_its
         while bus.links[0, 1]:
             replica.receive(0, bus.links[0, 1].popleft())
         disk = replica.directory.after_crash()
-        disks.append(power_lost(disk, replica.shard.files, step) if loses_power else disk)
+        disks.append(power_lost(disk, replica.stored.files, step) if loses_power else disk)
         replica.flush()
     assert not replica.partition.copy.is_rolling
     for disk in disks:
@@ -392,7 +392,7 @@ def test_a_primary_that_dies_while_its_new_files_are_flushed_starts_with_its_old
     """A death at each flush of new files by a primary that holds records of removals back."""
     for flushes in count():
         bus = full(outlives_power=True)
-        primary, old = bus.nodes[0], bus.nodes[0].shard.files
+        primary, old = bus.nodes[0], bus.nodes[0].stored.files
         old.flush()
         primary.directory.flush()
         if not dies_at_flush(primary, flushes):
@@ -420,11 +420,11 @@ def test_another_rollover_of_the_primary_waits_for_nothing() -> None:
 
 def test_without_disk_a_replica_heals_when_there_is_some() -> None:
     bus, replica = at_a_replica()
-    files = replica.shard.files
+    files = replica.stored.files
     assert files.journal.reserve(LIMITS.journal)
     free, replica.directory.free = replica.directory.free, 0
     bus.settle(1000)
-    assert replica.shard.files is files
+    assert replica.stored.files is files
     replica.directory.free = free
     bus.settle(3000)
     go_on(bus)
@@ -441,7 +441,7 @@ def test_a_replica_that_stops_keeps_what_came_behind_the_rollover() -> None:
         for _ in range(slices):
             replica.flush()
         replica.partition.stop()
-        replica.shard.close()
+        replica.stored.close()
         del bus.nodes[1]
         bus.settle()
         again = bus.start(1)

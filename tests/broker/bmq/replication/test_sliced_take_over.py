@@ -1,4 +1,4 @@
-"""A shard is taken over in slices, and what may happen between two of them."""
+"""A partition is taken over in slices, and what may happen between two of them."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ STEPS_MAX = 2000
 
 
 def full() -> Bus:
-    """A shard with much alive, and much that is not."""
+    """A partition with much alive, and much that is not."""
     bus = Bus(limits=LIMITS, amount=AMOUNT)
     bus.assign(0)
     bus.settle()
@@ -47,13 +47,13 @@ def steps_of_take_over() -> int:
 
 
 def check_served(bus: Bus, lost: frozenset[int] = frozenset()) -> None:
-    """Check that one node serves the shard, with all its messages, and that all nodes have the same."""
+    """Check that one node serves the partition, with all its messages, and that all nodes have the same."""
     bus.settle(3000)
     (primary,) = [node for node in bus.nodes.values() if node.serving]
     assert set(primary.store) >= {guid(number) for number in LIVE if number not in lost}
     assert not set(primary.store) & {guid(1000 + number) for number in LIVE}
-    assert set(primary.shard.stores[b"queue"]) == set(primary.store)
-    assert primary.shard.due == len(primary.store)
+    assert set(primary.stored.stores[b"queue"]) == set(primary.store)
+    assert primary.stored.due == len(primary.store)
     primary.post(*range(5000, 5010))
     bus.settle(1000)
     assert primary.acked[-10:] == list(range(5000, 5010))
@@ -147,14 +147,14 @@ def test_a_primary_that_becomes_a_replica_finds_its_messages_in_slices(how: str)
 def test_a_primary_whose_files_have_rotted_receives_them_from_others() -> None:
     bus = full()
     # The records of queues, behind the head of the file.
-    qlist = bus.nodes[1].shard.files.qlist
+    qlist = bus.nodes[1].stored.files.qlist
     qlist.buffer[30:60] = b"\xff" * 30
     del qlist
     node = fail_over(bus)
     bus.restart(0)
     bus.settle(1000)
     assert [each.serving for each in bus.nodes.values()] == [False] * 3
-    assert node.shard.damage.is_there
+    assert node.stored.damage.is_there
     bus.assign(1)
     bus.settle(3000)
     assert bus.disks[1].damaged
@@ -171,7 +171,7 @@ def test_what_is_cut_from_files_that_have_rotted_is_received_anew() -> None:
     old.partition.primary_changed(1, bus.lease_id)
     while old.partition.copy.is_busy:
         old.flush()
-    old.shard.files.data.buffer[0] ^= 1
+    old.stored.files.data.buffer[0] ^= 1
     bus.join()
     bus.settle(3000)
     assert bus.disks[0].damaged
@@ -198,7 +198,7 @@ def test_a_primary_without_descriptors_waits_until_it_can_read_what_was_removed(
     node.directory.is_out_of_descriptors = True
     bus.settle(3000)
     assert not any(each.serving for each in bus.nodes.values())
-    assert not node.shard.active
+    assert not node.stored.active
     node.directory.is_out_of_descriptors = False
     bus.settle(1000)
     assert node.serving

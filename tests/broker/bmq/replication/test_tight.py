@@ -1,4 +1,4 @@
-"""A shard that a primary of the reference has filled to the brim, in the hands of ours, with replicas."""
+"""A partition that a primary of the reference has filled to the brim, in the hands of ours, with replicas."""
 
 from __future__ import annotations
 
@@ -21,15 +21,15 @@ LEFT = 18
 
 def brim(bus: Bus, node: Node) -> int:
     """Write messages as the reference's primary does, which keeps no room for their removal; the number of them."""
-    shard, count = node.shard, 0
-    files = shard.files
+    stored, count = node.stored, 0
+    files = stored.files
     assert files.journal.reserve(LIMITS.journal)
     assert files.data.reserve(LIMITS.data)
     while files.journal_end + LEFT * JOURNAL_RECORD_SIZE < LIMITS.journal:
         data, at = payload(count), files.data_end
         files.data_end = write_data_record(files.data.buffer, at, data)
-        shard.sequence_number += 1
-        head = files.journal.buffer, files.journal_end, shard.primary_lease_id, shard.sequence_number, bus.now.wall_s
+        stored.sequence_number += 1
+        head = files.journal.buffer, files.journal_end, stored.primary_lease_id, stored.sequence_number, bus.now.wall_s
         journal.pack_message(*head, 1, 0, KEY, at // DWORD, guid(count), crc32c(data))
         files.journal_end += JOURNAL_RECORD_SIZE
         count += 1
@@ -47,8 +47,8 @@ def test_it_is_drained_within_its_files_and_copies_stay_the_same(kills: bool) ->
     primary = bus.assign(1)
     bus.settle(1000)
     assert bus.states() == [State.REPLICA_HEALED, State.PRIMARY_HEALED, State.REPLICA_HEALED]
-    assert primary.shard.tight is not None
-    before = primary.shard.files
+    assert primary.stored.tight is not None
+    before = primary.stored.files
     for number in range(count):
         primary.remove(number)
         if number % 7 == 0:
@@ -63,13 +63,13 @@ def test_it_is_drained_within_its_files_and_copies_stay_the_same(kills: bool) ->
             bus.settle(3000)
             assert set(primary.store) == {guid(each) for each in range(number + 1, count)}
     bus.settle()
-    assert primary.shard.files is not before
-    assert primary.shard.tight is None
-    assert {node.shard.limits.journal for node in bus.nodes.values()} == {LIMITS.journal}
+    assert primary.stored.files is not before
+    assert primary.stored.tight is None
+    assert {node.stored.limits.journal for node in bus.nodes.values()} == {LIMITS.journal}
     bus.check_equal()
     for node in bus.nodes.values():
         assert all(len(node.directory.files[name].data) <= LIMITS.data for name in node.directory.names())
-        assert len(node.shard.files.journal.buffer) == LIMITS.journal
+        assert len(node.stored.files.journal.buffer) == LIMITS.journal
     primary.post(*range(1000, 1010))
     bus.settle()
     assert primary.acked == list(range(1000, 1010))

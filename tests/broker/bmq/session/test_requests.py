@@ -207,7 +207,7 @@ def test_a_queue_of_a_partition_that_is_not_served_is_refused() -> None:
     client = wide.connect()
     client.open(1, "bmq://priority/in-0", WRITE)
     client.open(2, "bmq://priority/in-1", WRITE)
-    assert [shard.state().partition_id for shard in wide.node.shards.values()] == [0, 1]
+    assert [partition.state().partition_id for partition in wide.node.partitions.values()] == [0, 1]
     narrow = start(wide.directory.after_crash(), wall_s=wide.now.wall_s)
     client = narrow.connect()
     client.open(1, "bmq://priority/in-0", WRITE)

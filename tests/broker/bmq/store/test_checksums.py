@@ -32,7 +32,7 @@ def test_each_is_found_in_any_order(seed: int, monkeypatch: pytest.MonkeyPatch) 
         posted.append(number)
         while random.random() < 0.6 and posted:
             client.confirm(2, guid(posted.pop(0)), sub_id=1)
-    files = rig.node.shards[0].files
+    files = rig.node.partitions[0].files
     messages = recover(files, files.ends).messages
     found = Checksums()
     for message in random.sample(messages, len(messages)):

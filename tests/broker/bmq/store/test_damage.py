@@ -6,10 +6,10 @@ from datetime import UTC, datetime
 
 import pytest
 
-from broker.bmq.assembly.opening import StoreDamaged, open_ledger, open_shards
+from broker.bmq.assembly.opening import StoreDamaged, open_ledger, open_partitions
 from broker.bmq.core.ledger import Ledger
 from broker.bmq.core.messages import Full
-from broker.bmq.partition.shard import Shard
+from broker.bmq.partition.stored_partition import StoredPartition
 from broker.bmq.store.damage import LEDGER_NOTE, Damage, partition_note
 from broker.bmq.store.names import next_timestamp
 from broker.bmq.store.recovery import Recovered
@@ -22,13 +22,13 @@ from tests.broker.fakes import Crash, MemoryDirectory
 NOTE = partition_note(0)
 
 
-def open_all(directory: MemoryDirectory, *, heals: bool = True) -> tuple[Shard, Recovered, Ledger]:
+def open_all(directory: MemoryDirectory, *, heals: bool = True) -> tuple[StoredPartition, Recovered, Ledger]:
     now = Now(START_S, 1_000_000)
 
     def make_timestamp(prefix: str) -> str:
         return next_timestamp(prefix, directory.names(), datetime.fromtimestamp(START_S, UTC))
 
-    opened = open_shards(directory, 1, 0, LIMITS, now, make_timestamp, heals=heals)
+    opened = open_partitions(directory, 1, 0, LIMITS, now, make_timestamp, heals=heals)
     ledger = open_ledger(directory, 1 << 16, now, make_timestamp, opened, heals=heals)
     return *opened[0], ledger
 
@@ -46,18 +46,18 @@ def rotten(name: str) -> MemoryDirectory:
 def test_what_is_damaged_is_set_aside_as_it_is(name: str) -> None:
     directory = rotten(name)
     before = {name: bytes(content.data) for name, content in directory.files.items()}
-    shard, recovered, ledger = open_all(directory)
+    partition, recovered, ledger = open_all(directory)
     aside = dict(directory.damaged)
     assert all(before[name] == content for name, content in aside.items())
     if name == "ledger":
         assert [name for name in aside if not name.endswith("csl")] == []
         assert directory.names() == sorted([*(name for name in before if parse_file_name(name)), LEDGER_NOTE])
-        assert (ledger.damage.is_there, shard.damage.is_there) == (True, False)
+        assert (ledger.damage.is_there, partition.damage.is_there) == (True, False)
         assert ledger.state.queues == {}
         assert len(recovered.messages) == 5
     else:
         assert len(aside) == 3
-        assert (ledger.damage.is_there, shard.damage.is_there) == (False, True)
+        assert (ledger.damage.is_there, partition.damage.is_there) == (False, True)
         assert recovered.messages == []
         assert len(ledger.state.queues) == 1
         assert b"is damaged" in directory.files[NOTE].data
@@ -68,8 +68,8 @@ def test_a_missing_file_of_a_set_is_damage() -> None:
         directory = filled().directory.after_crash()
         del directory.files[directory.find(missing)]
         del directory.files[directory.find("csl")]
-        shard, recovered, _ = open_all(directory)
-        assert shard.damage.is_there
+        partition, recovered, _ = open_all(directory)
+        assert partition.damage.is_there
         assert recovered.records == 0
         assert len(directory.damaged) == 2
 
@@ -85,8 +85,8 @@ def test_a_crash_at_any_point_leaves_it_noted(name: str) -> None:
             open_all(directory)
         except Crash:
             after = directory.after_crash()
-            shard, recovered, ledger = open_all(after)
-            assert ledger.damage.is_there if name == "ledger" else shard.damage.is_there
+            partition, recovered, ledger = open_all(after)
+            assert ledger.damage.is_there if name == "ledger" else partition.damage.is_there
             assert not (ledger.state.queues if name == "ledger" else recovered.messages)
             kept = {name: content for name, content in after.damaged if name in evidence and any(content)}
             assert all(evidence[name] == content for name, content in kept.items())
@@ -123,8 +123,8 @@ def test_what_is_sound_under_a_note_is_set_aside_too() -> None:
     """A note of which nobody can tell which process left it."""
     directory = filled().directory.after_crash()
     directory.open(NOTE, 10).close()
-    shard, recovered, ledger = open_all(directory)
-    assert shard.damage.is_there
+    partition, recovered, ledger = open_all(directory)
+    assert partition.damage.is_there
     assert recovered.messages == []
     assert len(directory.damaged) == 3
     assert len(ledger.state.queues) == 1

@@ -71,7 +71,7 @@ def a_queue_that_is_no_more(rig: Rig) -> None:
 
 def a_rollover(rig: Rig) -> None:
     apps_that_come_and_go(rig)
-    rig.node.shards[0].roll_over()
+    rig.node.partitions[0].roll_over()
 
 
 def a_ledger_of_another_term(rig: Rig) -> None:

@@ -23,24 +23,24 @@ WAYS = 4
 def fill_and_roll_over(directory: MemoryDirectory, what: str, left: int) -> None:
     """`KEPT` is posted, and others until the files are full; `Crash` when so much more of `what` is done."""
     rig = start(directory, limits=LIMITS, outlives_power=True)
-    durability = Durability(rig.node.shards.values(), rig.node.ledger)
+    durability = Durability(rig.node.partitions.values(), rig.node.ledger)
     client = rig.connect()
     client.open(1, QUEUE, WRITE | ACK)
     client.open(2, QUEUE, READ)
     for number, payload in enumerate(KEPT):
         client.put(1, guid(number), payload)
-    shard = rig.node.shards[0]
+    partition = rig.node.partitions[0]
     number = 100
-    while shard.files.data_end + 1000 < LIMITS.data:
+    while partition.files.data_end + 1000 < LIMITS.data:
         client.put(1, guid(number), bytes(900))
         client.confirm(2, guid(number))
         number += 1
     durability.sync()
-    old = shard.files
+    old = partition.files
     setattr(directory, what, left)
     client.put(1, guid(number), bytes(900))
     durability.sync()
-    assert shard.files is not old
+    assert partition.files is not old
 
 
 def crashes() -> Iterator[MemoryDirectory]:
@@ -107,14 +107,14 @@ def test_power_that_fails_after_a_process_was_killed_in_a_rollover_takes_nothing
 
 def test_without_a_policy_a_rollover_waits_for_nothing() -> None:
     rig = start(limits=LIMITS)
-    rig.node.shards[0].roll_over()
+    rig.node.partitions[0].roll_over()
     assert rig.directory.flushed == []
 
 
 def test_a_rollover_waits_for_all_and_the_folder_then_for_its_header() -> None:
     rig = start(limits=LIMITS, outlives_power=True)
     rig.directory.flushed.clear()
-    rig.node.shards[0].roll_over()
+    rig.node.partitions[0].roll_over()
     kinds = [name.rpartition(".")[2] for name in rig.directory.flushed]
     assert kinds == ["bmq_data", "bmq_qlist", "bmq_journal", rig.directory.path, "bmq_journal"]
 

@@ -42,7 +42,7 @@ def plan(partition: Partition) -> tuple[Rollover, dict[bytes, Place]]:
 
 
 def rolled(partition: Partition) -> PartitionFiles:
-    """The new files after a rollover, with the sync point that a shard writes."""
+    """The new files after a rollover, with the sync point that a partition writes."""
     rollover, alive = plan(partition)
     fresh = rollover.copy(0, f"20261121_{int(partition.files.timestamp[9:]) + 1:06}", LIMITS, records_due=1)
     assert fresh is not None

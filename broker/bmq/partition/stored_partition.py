@@ -56,9 +56,9 @@ from formats.bmq.disk.keys import NULL_KEY
 from formats.bmq.disk.padding import DWORD, WORD
 from formats.bmq.disk.qlist import build_queue_record
 
-__all__ = ["Awaiting", "Shard", "ShardState"]
+__all__ = ["Awaiting", "PartitionState", "StoredPartition"]
 
-log = logging.getLogger("broker.shard")
+log = logging.getLogger("broker.partition")
 
 # Room for sync points and queue operations beyond what is due.
 SPARE_RECORDS_MAX = 64
@@ -87,7 +87,7 @@ FILE_HEADERS_SIZE_MAX = 64
 _NOTHING_WANTED = Wanted()
 
 
-class ShardState(NamedTuple):
+class PartitionState(NamedTuple):
     """The usage of a partition, for administration; sizes are in bytes."""
 
     partition_id: int
@@ -106,7 +106,7 @@ class Awaiting(NamedTuple):
     action: Callable[[Message], None]
 
 
-class Shard:
+class StoredPartition:
     """The write side of one partition.
 
     `copies_wanted` is the number of nodes, this one included, that must have a record for it to count as stored.
@@ -453,7 +453,7 @@ class Shard:
         auto_confirms: Sequence[bytes] = (),
     ) -> None:
         """Keep a message. Raises `Full` (STORAGE_FAILURE), having written nothing, if disk or files are full; `Held`
-        while the shard rolls over: see `when_open`.
+        while the partition rolls over: see `when_open`.
 
         The confirms of apps that do not want it come before it, so that recovery never assigns it to them.
         """
@@ -1167,10 +1167,10 @@ class Shard:
         self.files.close()
         self.removals.close(self.now.ms)
 
-    def state(self) -> ShardState:
+    def state(self) -> PartitionState:
         """Return the usage of the partition."""
         files = self.files
-        return ShardState(
+        return PartitionState(
             self.partition_id,
             self.primary_lease_id,
             self.sequence_number,

@@ -1,7 +1,7 @@
-"""Discovery of the journals in a reader's paths, and their merging into shards.
+"""Discovery of the journals in a reader's paths, and their merging into partitions.
 
-A shard is a partition merged from any nodes' stores. Each of its records has a number (lease id, sequence number),
-which is the same on every node and is kept when a file set is rolled over into the next; journals of one shard are
+A partition is merged from any nodes' stores. Each of its records has a number (lease id, sequence number),
+which is the same on every node and is kept when a file set is rolled over into the next; journals of one partition are
 therefore merged by number, and each record is read from one of them. A single journal needs no comparison.
 """
 
@@ -34,7 +34,7 @@ from formats.bmq.disk.files import (
 from formats.bmq.disk.journal import ANY_RECORD, LAYOUTS, RecordType
 from formats.errors import FormatError
 
-__all__ = ["Journal", "Segment", "Shard", "find_journals", "find_shards", "find_stores"]
+__all__ = ["Journal", "MergedPartition", "Segment", "find_journals", "find_partitions", "find_stores"]
 
 SAMPLES = 64
 LEASES_MAX = 1 << 16
@@ -54,7 +54,7 @@ class Journal:
 
 
 class Segment(NamedTuple):
-    """`records` records of one journal from slot `place` on, at `position` and following in the shard."""
+    """`records` records of one journal from slot `place` on, at `position` and following in the partition."""
 
     journal: int
     place: int
@@ -63,7 +63,7 @@ class Segment(NamedTuple):
 
 
 @dataclass(frozen=True)
-class Shard:
+class MergedPartition:
     """The journals of one partition, and the records of them that make it up, in the order of their positions."""
 
     partition_id: int
@@ -141,18 +141,18 @@ def find_journals(paths: Iterable[str], which: FileSets) -> Iterator[Journal | t
                 yield journal, error
 
 
-def find_shards(journals: Iterable[Journal]) -> list[Shard]:
-    """Group journals by partition id. Raises StoreError if journals of one partition do not belong to one shard."""
+def find_partitions(journals: Iterable[Journal]) -> list[MergedPartition]:
+    """Group journals by partition id. Raises StoreError if journals of one partition do not belong to one partition."""
     by_partition: dict[int, list[Journal]] = {}
     for journal in journals:
         by_partition.setdefault(journal.partition_id, []).append(journal)
     return [_merge(partition_id, found) for partition_id, found in sorted(by_partition.items())]
 
 
-def _merge(partition_id: int, journals: list[Journal]) -> Shard:
+def _merge(partition_id: int, journals: list[Journal]) -> MergedPartition:
     if len(journals) == 1:
         count = journals[0].record_count
-        return Shard(partition_id, tuple(journals), (Segment(0, 0, count, 0),) if count else ())
+        return MergedPartition(partition_id, tuple(journals), (Segment(0, 0, count, 0),) if count else ())
     # The longest first: its records need not be looked for in the others.
     journals = sorted(journals, key=lambda journal: -journal.record_count)
     runs = [_runs(journal) for journal in journals]
@@ -171,7 +171,7 @@ def _merge(partition_id: int, journals: list[Journal]) -> Shard:
             _check_same(journals, taken, pieces)
             pieces = _without(pieces, taken)
         taken = np.sort(np.concatenate([taken, pieces]), order="start", kind="stable")
-    return Shard(partition_id, tuple(journals), _segments(taken))
+    return MergedPartition(partition_id, tuple(journals), _segments(taken))
 
 
 # A run of records with consecutive numbers, and a part of one as numbers that can be compared.

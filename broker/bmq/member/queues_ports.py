@@ -1,0 +1,43 @@
+"""The cluster as a member's queues need it: see `broker.bmq.member.queues`."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Protocol
+
+from broker.bmq.core.config import DomainConfig
+from broker.bmq.core.ledger import ClusterState
+from broker.bmq.core.messages import Content
+from broker.bmq.queue.handles import Refusal
+from formats.bmq.control.messages import QueueInfo
+
+__all__ = ["Copies", "Places"]
+
+
+class Places(Protocol):
+    """The places of queues: see `broker.bmq.consensus.metadata.Metadata`."""
+
+    @property
+    def state(self) -> ClusterState: ...
+
+    def assign_queue(self, uri: str, config: DomainConfig, done: Callable[[QueueInfo | Refusal], None]) -> None: ...
+
+
+class Copies(Protocol):
+    """The copies of the partitions, of this node and of other members."""
+
+    def read(self, partition_id: int, queue_key: bytes, guid: bytes) -> Content | None:
+        """Read a message in this node's copy."""
+        ...
+
+    def takes_pushes(self, partition_id: int) -> bool:
+        """Return True if this node's copy is complete and others push here; the reference's do when it is available."""
+        ...
+
+    def is_behind(self, node_id: int) -> bool:
+        """Return True if a replica gets records late, so that pushes would overtake them."""
+        ...
+
+    def may_lack(self, node_id: int, partition_id: int) -> bool:
+        """Return True if a replica cannot be pushed all messages yet, and does not wait for them itself."""
+        ...
