@@ -201,7 +201,7 @@ def test_an_open_at_a_node_that_is_not_the_primary_is_refused_as_by_the_referenc
     """A member of the reference asks again after no other category than this."""
     node = foreign()
     node.heal()
-    node.primary.member.metadata.on_primary(0, None, 0)
+    node.primary.member.on_primary(0, None, 0)
     node.request(open_of())
     (refusal,) = node.answers
     assert isinstance(refusal, Status)
