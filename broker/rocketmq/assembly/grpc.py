@@ -77,10 +77,13 @@ def grpc_connect(
     made: list[GrpcService] = []
 
     def make() -> GrpcService:
-        from broker.rocketmq.grpc.service import GrpcService, Tables
+        from broker.rocketmq.grpc.local import Local
+        from broker.rocketmq.grpc.service import Access, GrpcService
 
-        tables = Tables(state.options, state.topics, state.groups, state.access, state.guard)
-        service = GrpcService(tables, broker, gate, node.faults, wall_ms, lambda: node.now.ms)
+        tables = (state.options, state.topics, state.groups)
+        local = Local(*tables, broker, gate, node.faults, wall_ms, lambda: node.now.ms)
+        access = Access(state.access, state.guard)
+        service = GrpcService(access, local, node.faults, wall_ms, lambda: node.now.ms)
         node.add(service)
         made.append(service)
         return service

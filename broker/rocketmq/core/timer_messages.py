@@ -35,7 +35,7 @@ from formats.rocketmq.headers.sending import RecallMessageRequest, RecallMessage
 from formats.rocketmq.properties import decode_properties
 from formats.rocketmq.route_bodies import Permission
 
-__all__ = ["LATE", "PRECISION_MS", "TimerMessages", "place_late", "recall_handle"]
+__all__ = ["LATE", "PRECISION_MS", "TimerMessages", "broker_of_handle", "place_late", "recall_handle"]
 
 log = logging.getLogger("broker.rocketmq.timers")
 
@@ -121,6 +121,14 @@ def _read_handle(text: str) -> _Handle:
     if len(words) < 5 or words[0] != _VERSION or not words[3].isdecimal():
         raise Refused(ResponseCode.ILLEGAL_OPERATION, "recall handle is invalid")
     return _Handle(words[1], words[2], int(words[3][:19]), words[4])
+
+
+def broker_of_handle(text: str) -> str | None:
+    """The name of the broker that can recall a message; None if the handle cannot be read."""
+    try:
+        return _read_handle(text).broker
+    except Refused:
+        return None
 
 
 class TimerMessages:

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from typing import NamedTuple, Protocol
 
+from broker.rocketmq.grpc.backend import Done, Topic
+from formats.rocketmq.client_bodies import GroupConfig
 from formats.rocketmq.frame import Frame
 from formats.rocketmq.grpc.messages import Message
 from formats.rocketmq.hosts import Host
@@ -45,8 +47,27 @@ class Asker(Protocol):
         """Do more for the call, later; what goes wrong, or a `Rejected`, ends it."""
         ...
 
-    def ask(self, frame: Frame, done: Callable[[Frame], None]) -> None:
-        """Ask the broker; `done` gets the answer later. It may raise `Rejected`, as a handler may."""
+    def knows(self, broker: str) -> bool:
+        """Return False if there is no broker of that name for certain."""
+        ...
+
+    def find_topic(self, name: str, then: Callable[[Topic], None]) -> None:
+        """Go on with a topic, now or later; the call ends if there is none."""
+        ...
+
+    def find_group(self, name: str, topic: str | None, then: Callable[[GroupConfig], None]) -> None:
+        """Go on with a group that consumes a topic, now or later."""
+        ...
+
+    def ask(self, broker: str, frame: Frame, done: Done, wait_ms: int = 0) -> None:
+        """Ask the broker of a name; `done` gets the answer later. See `backend.Link`.
+
+        Both may raise `Rejected`, as a handler may.
+        """
+        ...
+
+    def join(self, frame: Frame, producer_groups: Collection[str], done: Done) -> None:
+        """Make the client known by its heartbeat; see `backend.Link`."""
         ...
 
 

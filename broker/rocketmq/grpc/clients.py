@@ -10,11 +10,10 @@ from collections.abc import Callable
 from typing import Final
 
 from broker.rocketmq.core.filters import SQL92, make_subscription
-from broker.rocketmq.core.groups import Groups
+from broker.rocketmq.grpc.backend import Link
 from broker.rocketmq.grpc.call import Call
 from broker.rocketmq.grpc.calling import Answer, Asked, Handlers
 from broker.rocketmq.grpc.conversion import BODY_BYTES_MAX
-from broker.rocketmq.grpc.loopback import Loopback
 from broker.rocketmq.grpc.statuses import OK, Rejected, rejection, status
 from broker.rocketmq.grpc.validation import check_count, check_group, check_size, check_topic
 from formats.rocketmq.client_bodies import HEARTBEAT, ConsumerData, GroupConfig, Heartbeat, ProducerData, Subscription
@@ -53,14 +52,13 @@ class Client:
         self.heard_ms = 0
         self.settings: Message | None = None
         self.telemetry: Call | None = None
-        self.link: Loopback | None = None
+        self.link: Link | None = None
 
 
 class ClientCalls:
     """Takes what clients say of themselves. `find` gives the client of a call, `leave` forgets it."""
 
-    def __init__(self, groups: Groups, find: Callable[[Asked], Client], leave: Callable[[Client], None]) -> None:
-        self._groups = groups
+    def __init__(self, find: Callable[[Asked], Client], leave: Callable[[Client], None]) -> None:
         self._find = find
         self._leave = leave
         self.handlers: Handlers = {
@@ -87,10 +85,19 @@ class ClientCalls:
             for topic in settings.publishing.topics:
                 check_topic(topic)
             _complete_producer(settings)
-        else:
-            group = check_group(settings.subscription.group)
-            config = self._groups.find(group, asked.now_ms) or GroupConfig(group)
+            self._register(asked, client, settings, answer)
+            return
+
+        def found(config: GroupConfig) -> None:
             _complete_consumer(settings, config)
+            self._register(asked, client, settings, answer)
+
+        subscription = settings.subscription
+        topic = subscription.subscriptions[0].topic.name if subscription.subscriptions else None
+        asked.client.find_group(check_group(subscription.group), topic, found)
+
+    def _register(self, asked: Asked, client: Client, settings: Message, answer: Answer) -> None:
+        """Make a client known by its settings, which are complete, and answer with them."""
         settings.metric.CopyFrom(make("Metric"))
 
         def registered(frame: Frame) -> None:
@@ -99,7 +106,7 @@ class ClientCalls:
             client.settings = settings
             answer(make("TelemetryCommand", status=OK, settings=settings))
 
-        asked.client.ask(_heartbeat(client, settings), registered)
+        _join(asked, client, settings, registered)
 
     def _heartbeat(self, asked: Asked, answer: Answer) -> None:
         client = self._find(asked)
@@ -116,7 +123,7 @@ class ClientCalls:
                 raise rejection(frame)
             answer(make("HeartbeatResponse", status=OK))
 
-        asked.client.ask(_heartbeat(client, settings), done)
+        _join(asked, client, settings, done)
 
     def _terminate(self, asked: Asked, answer: Answer) -> None:
         client = self._find(asked)
@@ -131,6 +138,12 @@ class ClientCalls:
 def _name_of(client_type: int) -> str:
     """The name of a kind of clients, which may be none that is known."""
     return ClientType(client_type).name if client_type in _CLIENT_TYPES else "UNRECOGNIZED"
+
+
+def _join(asked: Asked, client: Client, settings: Message, done: Callable[[Frame], None]) -> None:
+    """Make a client known. Producers have no groups any more: the name of a topic is that of the group."""
+    groups = [topic.name for topic in settings.publishing.topics]
+    asked.client.join(_heartbeat(client, settings), groups, done)
 
 
 def _heartbeat(client: Client, settings: Message) -> Frame:

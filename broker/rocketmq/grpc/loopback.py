@@ -6,9 +6,10 @@ has what they are about.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from typing import Final
 
+from broker.rocketmq.grpc.backend import Done
 from broker.rocketmq.remoting.session import Gate, Service, Session
 from formats.rocketmq.codes import ResponseCode
 from formats.rocketmq.frame import Frame, FrameFlag, next_frame
@@ -21,13 +22,12 @@ _INT_MAX: Final = 0x7FFFFFFF
 
 _RESPONSE: Final = int(FrameFlag.RESPONSE)
 
-Done = Callable[[Frame], None]
-
 
 class Loopback:
     """A client's requests to the broker. `changed` is told that `deliver` has something to do.
 
-    `asked` takes what the broker asks of the client, `failed` the session of which a request failed by a fault.
+    `asked` takes what the broker asks of the client, and returns whether the client is there to be asked that; `failed`
+    takes the session of which a request failed by a fault.
     """
 
     def __init__(
@@ -38,7 +38,7 @@ class Loopback:
         gate: Gate | None,
         changed: Callable[[Loopback], None],
         now_ms: Callable[[], int],
-        asked: Callable[[Frame], None],
+        asked: Callable[[Frame], bool],
         failed: Callable[[Session, Exception], None],
     ) -> None:
         self._service = service
@@ -54,18 +54,17 @@ class Loopback:
         """Return whether the broker has ended the connection, or it was ended by `end`."""
         return self._session.finished
 
-    def ask(self, frame: Frame, done: Done) -> None:
-        """Ask the broker; `done` gets the answer, never at once. Its body is valid during that call only."""
+    def ask(self, broker: str, frame: Frame, done: Done, wait_ms: int = 0) -> None:
+        """Ask the broker; see `backend.Link`. There is one only, and it answers as long as it is there."""
         if self._session.finished:
             return
         self._opaque = self._opaque + 1 & _INT_MAX
         self._waiting[self._opaque] = done
         self._receive(frame._replace(opaque=self._opaque, version=VERSION))
 
-    def tell(self, frame: Frame) -> None:
-        """Answer what the broker has asked, with the number of its request."""
-        if not self._session.finished:
-            self._receive(frame)
+    def join(self, frame: Frame, producer_groups: Collection[str], done: Done) -> None:
+        """Send the client's heartbeat, by which the broker knows its groups."""
+        self.ask("", frame, done)
 
     def _receive(self, frame: Frame) -> None:
         try:
@@ -81,11 +80,16 @@ class Loopback:
         while (found := next_frame(data, at, end, end)) is not None:
             frame, at = found
             if not frame.is_response:
-                self._asked(frame)
+                self._take_question(frame)
                 continue
             done = self._waiting.pop(frame.opaque, None)
             if done is not None:
                 done(frame)
+
+    def _take_question(self, frame: Frame) -> None:
+        if not self._asked(frame) and not frame.is_one_way and not self._session.finished:
+            text = f"clients that speak gRPC are not asked this ({frame.code})"
+            self._receive(Frame(ResponseCode.REQUEST_CODE_NOT_SUPPORTED, frame.opaque, _RESPONSE, text))
 
     def end(self) -> None:
         """End it: the broker forgets the client. What was asked has failed."""

@@ -13,15 +13,12 @@ from functools import partial
 from typing import Final
 
 from broker.rocketmq.core.filters import ALL, SQL92, TAG
-from broker.rocketmq.core.groups import Groups
-from broker.rocketmq.core.options import BrokerOptions
-from broker.rocketmq.core.topics import Topics
+from broker.rocketmq.grpc.backend import Done, Topic
 from broker.rocketmq.grpc.calling import Answer, Asked, Handlers
 from broker.rocketmq.grpc.conversion import message_of
 from broker.rocketmq.grpc.handles import Handle, parse_handle
 from broker.rocketmq.grpc.renewals import HIDDEN_MS, Changed, Held, Renewals
-from broker.rocketmq.grpc.routing import find_topic
-from broker.rocketmq.grpc.statuses import OK, Rejected, joint, rejection, status
+from broker.rocketmq.grpc.statuses import NO_ANSWER, OK, UNREACHABLE, Rejected, joint, rejection, status
 from broker.rocketmq.grpc.validation import check_count, check_group, check_invisible_ms, check_topic
 from formats.errors import FormatError
 from formats.rocketmq.client_bodies import GroupConfig
@@ -63,20 +60,18 @@ _PASSING: Final = frozenset(
         ResponseCode.SERVICE_NOT_AVAILABLE,
         ResponseCode.FLUSH_DISK_TIMEOUT,
         ResponseCode.FLUSH_SLAVE_TIMEOUT,
+        NO_ANSWER,
+        UNREACHABLE,
     )
 )
 
-_Done = Callable[[Frame], None]
-
 
 class Receiving:
-    """Asks the broker on behalf of consumers. `wall_ms` is the time of day."""
+    """Asks brokers on behalf of consumers. `wall_ms` is the time of day."""
 
-    def __init__(self, options: BrokerOptions, topics: Topics, groups: Groups, wall_ms: Callable[[], int]) -> None:
-        self._options = options
+    def __init__(self, wall_ms: Callable[[], int]) -> None:
         self._wall_ms = wall_ms
-        self._topics = topics
-        self._groups = groups
+        self._turn = 0
         self.renewals = Renewals(self._renew)
         self.handlers: Handlers = {
             "ReceiveMessage": self._receive,
@@ -98,8 +93,6 @@ class Receiving:
         else:
             invisible_ms = check_invisible_ms(ms_of(request.invisible_duration), _INVISIBLE_MS_MIN)
         kind, expression = _filter(request.filter_expression)
-        find_topic(self._topics, topic)
-        config = self._groups.find(group, asked.now_ms) or GroupConfig(group)
         header = consuming.PopMessageRequest(
             group,
             topic,
@@ -111,22 +104,47 @@ class Receiving:
             _FROM_LAST,
             kind,
             expression,
-            config.consume_message_orderly,
-            request.attempt_id if request.HasField("attempt_id") else None,
+            is_ordered=False,
+            attempt_id=request.attempt_id if request.HasField("attempt_id") else None,
         )
+
+        def found(known: Topic) -> None:
+            broker = self._reader(known, request.message_queue.broker.name)
+            asked.client.find_group(group, topic, lambda config: self._pop(asked, broker, header, config, answer))
+
+        asked.client.find_topic(topic, found)
+
+    def _reader(self, topic: Topic, wanted: str) -> str:
+        """The broker to ask for messages: that of the client's choice if it has any. Raises `Rejected`."""
+        readers = topic.readers()
+        if not readers:
+            raise Rejected(Code.FORBIDDEN, "no readable queue")
+        if wanted in readers:
+            return wanted
+        self._turn += 1
+        return readers[self._turn % len(readers)]
+
+    def _pop(
+        self, asked: Asked, broker: str, header: consuming.PopMessageRequest, config: GroupConfig, answer: Answer
+    ) -> None:
+        if asked.is_over():
+            return
+        header = header._replace(is_ordered=config.consume_message_orderly)
         frame = Frame(RequestCode.POP_MESSAGE, 0, ext_fields=_POP.write(header))
-        asked.client.ask(frame, partial(self._popped, asked, header, config.retry_max_times + 1, answer))
+        done = partial(self._popped, asked, broker, header, config.retry_max_times + 1, answer)
+        asked.client.ask(broker, frame, done, header.poll_ms)
 
     def _popped(
         self,
         asked: Asked,
+        broker: str,
         header: consuming.PopMessageRequest,
         attempts_max: int,
         answer: Answer,
         frame: Frame,
     ) -> None:
         if frame.code == ResponseCode.SUCCESS:
-            found = self._messages(asked, header, attempts_max, frame)
+            found = self._messages(asked, broker, header, attempts_max, frame)
         elif frame.code == ResponseCode.POLLING_FULL:
             answer(_only(Code.TOO_MANY_REQUESTS, "polling full"))
             found = None
@@ -144,7 +162,7 @@ class Receiving:
         answer(make("ReceiveMessageResponse", delivery_timestamp=time_of_ms(self._wall_ms())))
 
     def _messages(
-        self, asked: Asked, header: consuming.PopMessageRequest, attempts_max: int, frame: Frame
+        self, asked: Asked, broker: str, header: consuming.PopMessageRequest, attempts_max: int, frame: Frame
     ) -> list[Message]:
         """Give the messages that were popped, but for those that are dead or were not wanted."""
         terms = _POPPED.read(frame.ext_fields or {})
@@ -157,7 +175,7 @@ class Receiving:
             if not isinstance(record, Record):
                 break
             at += int.from_bytes(frame.body[at : at + 4], "big")
-            handle = self._handle(record, terms, starts)
+            handle = _handle(broker, record, terms, starts)
             attempts = counts.get((record.queue_id, record.queue_offset), record.reconsume_times)
             tag = decode_properties(record.properties).get("TAGS", "")
             if asked.is_over():
@@ -172,25 +190,6 @@ class Receiving:
                     held = Held(asked, header.consumer_group, header.topic, handle, self._wall_ms())
                     self.renewals.hold(held)
         return found
-
-    def _handle(
-        self, record: Record, terms: consuming.PopMessageResponse, starts: dict[tuple[str, int], int]
-    ) -> Handle:
-        given = _given_receipt(record)
-        if given is not None:
-            return Handle(given, record.physical_offset)
-        kind = kind_of_topic(record.topic)
-        receipt = Receipt(
-            starts.get((kind, record.queue_id), record.queue_offset),
-            terms.popped_ms,
-            terms.invisible_ms,
-            terms.revive_queue_id,
-            kind,
-            self._options.name,
-            record.queue_id,
-            record.queue_offset,
-        )
-        return Handle(receipt, record.physical_offset)
 
     # -- acknowledgements
 
@@ -239,19 +238,19 @@ class Receiving:
             then(held.handle)
 
     def _check_current(self, asked: Asked, handle: Handle) -> None:
-        """Check that a handle is of this broker, and its time is not over. Raises `Rejected`."""
-        if handle.receipt.broker != self._options.name:
+        """Check that a handle is of a broker that there is, and its time is not over. Raises `Rejected`."""
+        if not asked.client.knows(handle.receipt.broker):
             raise Rejected(Code.INVALID_RECEIPT_HANDLE, "receipt handle is of another broker")
         # In order, what was popped stays so until somebody else pops it.
         if handle.receipt.visible_ms <= asked.now_ms:
             raise Rejected(Code.INVALID_RECEIPT_HANDLE, "receipt handle is expired")
 
-    def _ask_ack(self, asked: Asked, group: str, topic: str, handle: Handle, done: _Done) -> None:
+    def _ask_ack(self, asked: Asked, group: str, topic: str, handle: Handle, done: Done) -> None:
         receipt = handle.receipt
         header = consuming.AckMessageRequest(
             group, _real(topic, group, receipt), receipt.queue_id, str(receipt), receipt.queue_offset
         )
-        asked.client.ask(Frame(RequestCode.ACK_MESSAGE, 0, ext_fields=_ACK.write(header)), done)
+        asked.client.ask(receipt.broker, Frame(RequestCode.ACK_MESSAGE, 0, ext_fields=_ACK.write(header)), done)
 
     # -- other times
 
@@ -297,12 +296,13 @@ class Receiving:
     def _hide(self, asked: Asked, group: str, topic: str, handle: Handle, ms: int) -> None:
         self._ask_change(asked, group, topic, handle, ms, lambda _: None)
 
-    def _ask_change(self, asked: Asked, group: str, topic: str, handle: Handle, invisible_ms: int, done: _Done) -> None:
+    def _ask_change(self, asked: Asked, group: str, topic: str, handle: Handle, invisible_ms: int, done: Done) -> None:
         receipt = handle.receipt
         header = consuming.ChangeInvisibleTimeRequest(
             group, _real(topic, group, receipt), receipt.queue_id, str(receipt), receipt.queue_offset, invisible_ms
         )
-        asked.client.ask(Frame(RequestCode.CHANGE_MESSAGE_INVISIBLETIME, 0, ext_fields=_CHANGE.write(header)), done)
+        frame = Frame(RequestCode.CHANGE_MESSAGE_INVISIBLETIME, 0, ext_fields=_CHANGE.write(header))
+        asked.client.ask(receipt.broker, frame, done)
 
     # -- dead letters
 
@@ -323,7 +323,7 @@ class Receiving:
 
         self._with_handle(asked, request.receipt_handle, forward)
 
-    def _bury(self, asked: Asked, group: str, topic: str, handle: Handle, message_id: str, done: _Done) -> None:
+    def _bury(self, asked: Asked, group: str, topic: str, handle: Handle, message_id: str, done: Done) -> None:
         """Have a message stored with the dead letters of a group, and acknowledge it then."""
         if handle.commit_log_offset < 0:
             raise Rejected(Code.INVALID_RECEIPT_HANDLE, "commit log offset is empty")
@@ -337,7 +337,29 @@ class Receiving:
         header = consuming.ConsumerSendMessageBackRequest(
             handle.commit_log_offset, group, _DEAD, message_id or None, real, max_reconsume_times=0
         )
-        asked.client.ask(Frame(RequestCode.CONSUMER_SEND_MSG_BACK, 0, ext_fields=_BACK.write(header)), stored)
+        frame = Frame(RequestCode.CONSUMER_SEND_MSG_BACK, 0, ext_fields=_BACK.write(header))
+        asked.client.ask(handle.receipt.broker, frame, stored)
+
+
+def _handle(
+    broker: str, record: Record, terms: consuming.PopMessageResponse, starts: dict[tuple[str, int], int]
+) -> Handle:
+    """The handle of a message that a broker has given out."""
+    given = _given_receipt(record)
+    if given is not None:
+        return Handle(given, record.physical_offset)
+    kind = kind_of_topic(record.topic)
+    receipt = Receipt(
+        starts.get((kind, record.queue_id), record.queue_offset),
+        terms.popped_ms,
+        terms.invisible_ms,
+        terms.revive_queue_id,
+        kind,
+        broker,
+        record.queue_id,
+        record.queue_offset,
+    )
+    return Handle(receipt, record.physical_offset)
 
 
 def _given_receipt(record: Record) -> Receipt | None:

@@ -6,11 +6,11 @@ from functools import partial
 from typing import Final
 
 from broker.rocketmq.core import names
-from broker.rocketmq.core.topics import Topics
+from broker.rocketmq.core.timer_messages import broker_of_handle
+from broker.rocketmq.grpc.backend import Topic
 from broker.rocketmq.grpc.calling import Answer, Asked, Handlers
 from broker.rocketmq.grpc.conversion import born_ms_of, message_type, properties_of, system_flags_of
-from broker.rocketmq.grpc.routing import accepted_types, find_topic
-from broker.rocketmq.grpc.statuses import OK, Rejected, joint, rejection, status
+from broker.rocketmq.grpc.statuses import NO_BROKER, OK, Rejected, joint, rejection, status
 from broker.rocketmq.grpc.transactions import Transactions
 from broker.rocketmq.grpc.validation import check_count, check_topic
 from formats.rocketmq.codes import RequestCode, ResponseCode
@@ -27,7 +27,6 @@ from formats.rocketmq.headers.sending import (
 from formats.rocketmq.java import string_hash
 from formats.rocketmq.message_ids import OffsetId
 from formats.rocketmq.properties import encode_properties
-from formats.rocketmq.route_bodies import Permission, TopicConfig
 
 __all__ = ["Sending", "consistent_hash"]
 
@@ -36,7 +35,6 @@ _RESPONSE = HeaderCodec(SendMessageResponse)
 _RECALL = HeaderCodec(RecallMessageRequest)
 _RECALLED = HeaderCodec(RecallMessageResponse)
 _DEFAULT_QUEUES: Final = 4
-_WRITE: Final = int(Permission.WRITE)
 _MASK: Final = (1 << 64) - 1
 _INT_MAX: Final = (1 << 31) - 1
 
@@ -62,8 +60,7 @@ def consistent_hash(number: int, buckets: int) -> int:
 class Sending:
     """Has messages stored, in queues of its own choice."""
 
-    def __init__(self, topics: Topics, transactions: Transactions) -> None:
-        self._topics = topics
+    def __init__(self, transactions: Transactions) -> None:
         self._transactions = transactions
         self._turn = 0
         self.handlers: Handlers = {"SendMessage": self._send, "RecallMessage": self._recall}
@@ -76,45 +73,62 @@ class Sending:
         topic = check_topic(messages[0].topic)
         if any(message.topic != messages[0].topic for message in messages):
             raise Rejected(Code.MESSAGE_CORRUPTED, "topic in message is not same")
-        frames = [self._frame(topic, message, asked) for message in messages]
+        # Producers have no groups any more; the topic's name is that of the group, for checks of transactions.
+        host, now_ms = asked.client.host, asked.now_ms
+        properties = [properties_of(message, topic, host, now_ms) for message in messages]
+        asked.client.find_topic(topic, lambda found: self._store(asked, found, messages, properties, answer))
+
+    def _store(
+        self, asked: Asked, topic: Topic, messages: list[Message], properties: list[dict[str, str]], answer: Answer
+    ) -> None:
+        """Have the messages stored, once it is known that all may be."""
+        pairs = zip(messages, properties, strict=True)
+        frames = [self._frame(topic, message, each, asked) for message, each in pairs]
         response = make("SendMessageResponse")
         response.entries.extend([make("SendResultEntry") for _ in frames])
         left = set(range(len(frames)))
-        for number, frame in enumerate(frames):
-            done = partial(self._stored, asked, response, number, left, answer)
-            asked.client.ask(frame, done)
+        for number, (broker, frame) in enumerate(frames):
+            done = partial(self._stored, asked, broker, response, number, left, answer)
+            asked.client.ask(broker, frame, done)
 
-    def _frame(self, topic: str, message: Message, asked: Asked) -> Frame:
-        # Producers have no groups any more; the topic's name is that of the group, for checks of transactions.
-        properties = properties_of(message, topic, asked.client.host, asked.now_ms)
-        config = find_topic(self._topics, topic)
-        _check_type(topic, config, message_type(properties))
+    def _frame(self, topic: Topic, message: Message, properties: dict[str, str], asked: Asked) -> tuple[str, Frame]:
+        """Make the request by which a message is stored, and choose the broker for it. Raises `Rejected`."""
+        _check_type(topic, message_type(properties))
+        broker, queue_id = self._place(topic, message)
         header = SendMessageRequestV2(
-            topic,
-            topic,
+            topic.name,
+            topic.name,
             names.AUTO_CREATE_TOPIC,
             _DEFAULT_QUEUES,
-            self._queue(config, message),
+            queue_id,
             system_flags_of(message),
             born_ms_of(message, asked.now_ms),
             0,
             encode_properties(properties).decode(),
             0,
         )
-        return Frame(RequestCode.SEND_MESSAGE_V2, 0, ext_fields=_REQUEST.write(header), body=message.body)
+        frame = Frame(RequestCode.SEND_MESSAGE_V2, 0, ext_fields=_REQUEST.write(header), body=message.body)
+        return broker, frame
 
-    def _queue(self, config: TopicConfig, message: Message) -> int:
-        count = config.write_queue_nums
-        if not config.perm & _WRITE or count < 1:
+    def _place(self, topic: Topic, message: Message) -> tuple[str, int]:
+        """The broker and the queue for a message. Raises `Rejected`."""
+        count = sum(each for _, each in topic.writes)
+        if count < 1:
             raise Rejected(Code.FORBIDDEN, "no writable queue")
         group = message.system_properties.message_group
         if group:
-            return consistent_hash(string_hash(group), count)
-        self._turn = self._turn + 1 & _INT_MAX
-        return self._turn % count
+            number = consistent_hash(string_hash(group), count)
+        else:
+            self._turn = self._turn + 1 & _INT_MAX
+            number = self._turn % count
+        at = 0
+        while number >= topic.writes[at][1]:
+            number -= topic.writes[at][1]
+            at += 1
+        return topic.writes[at][0], number
 
     def _stored(
-        self, asked: Asked, response: Message, number: int, left: set[int], answer: Answer, frame: Frame
+        self, asked: Asked, broker: str, response: Message, number: int, left: set[int], answer: Answer, frame: Frame
     ) -> None:
         """Note the outcome of one message, and answer when that of every one is known."""
         entry, message = response.entries[number], asked.request.messages[number]
@@ -128,7 +142,7 @@ class Sending:
             if message.system_properties.message_type == MessageType.TRANSACTION:
                 place = OffsetId.parse(header.message_id).physical_offset
                 topic, key = message.topic.name, entry.transaction_id
-                self._transactions.begun(topic, key, header.queue_offset, place, asked.now_ms)
+                self._transactions.begun(topic, key, broker, header.queue_offset, place, asked.now_ms)
         elif frame.code in _DOUBTFUL:
             name = ResponseCode(frame.code).name
             entry.status.CopyFrom(status(_DOUBTFUL[frame.code], f"send message failed, sendStatus={name}"))
@@ -148,23 +162,30 @@ class Sending:
     def _recall(self, asked: Asked, answer: Answer) -> None:
         request = asked.request
         topic = check_topic(request.topic)
-        _check_type(topic, find_topic(self._topics, topic), MessageType.DELAY)
         header = RecallMessageRequest(topic, request.recall_handle)
 
+        def found(topic: Topic) -> None:
+            _check_type(topic, MessageType.DELAY)
+            # A handle that cannot be read is refused by whichever broker is asked.
+            broker = broker_of_handle(request.recall_handle) or next((name for name, _ in topic.writes), "")
+            asked.client.ask(broker, Frame(RequestCode.RECALL_MESSAGE, 0, ext_fields=_RECALL.write(header)), done)
+
         def done(frame: Frame) -> None:
+            if frame.code == NO_BROKER:
+                raise Rejected(Code.BAD_REQUEST, frame.remark or "")
             if frame.code != ResponseCode.SUCCESS:
                 raise rejection(frame)
             message_id = _RECALLED.read(frame.ext_fields or {}).message_id
             answer(make("RecallMessageResponse", status=OK, message_id=message_id))
 
-        asked.client.ask(Frame(RequestCode.RECALL_MESSAGE, 0, ext_fields=_RECALL.write(header)), done)
+        asked.client.find_topic(topic, found)
 
 
-def _check_type(topic: str, config: TopicConfig, kind: MessageType) -> None:
+def _check_type(topic: Topic, kind: MessageType) -> None:
     """Check that a topic takes a kind of messages. Raises `Rejected`."""
-    if topic.startswith((names.RETRY_PREFIX, names.DEAD_LETTER_PREFIX)):
+    if topic.name.startswith((names.RETRY_PREFIX, names.DEAD_LETTER_PREFIX)):
         return
-    expected = accepted_types(config)
+    expected = topic.types
     if kind not in expected:
         name = expected[0].name if expected[0] else "UNSPECIFIED"
         text = f"TopicMessageType validate failed, the expected type is {name}, but actual type is {kind.name}"

@@ -1,6 +1,6 @@
 """The service of gRPC: which call is carried out by which part, for which client.
 
-Every client has a connection of its own to the broker of this process; what a call leads to is asked over that.
+Every client has a link of its own to the brokers; what a call leads to is asked over that. See `backend`.
 """
 
 from __future__ import annotations
@@ -14,14 +14,12 @@ from broker.common.faults import Faults
 from broker.rocketmq.access.guard import Denied, Guard
 from broker.rocketmq.access.signature import signed
 from broker.rocketmq.access.tables import AccessTables
-from broker.rocketmq.core.groups import Groups
-from broker.rocketmq.core.options import BrokerOptions
-from broker.rocketmq.core.topics import Topics
+from broker.rocketmq.grpc.asker import ClientAsker
+from broker.rocketmq.grpc.backend import Backend
 from broker.rocketmq.grpc.call import Call
 from broker.rocketmq.grpc.calling import Asked, Handlers
 from broker.rocketmq.grpc.clients import Client, ClientCalls
 from broker.rocketmq.grpc.credentials import is_signed_with, read_credential
-from broker.rocketmq.grpc.loopback import Loopback
 from broker.rocketmq.grpc.receiving import Receiving
 from broker.rocketmq.grpc.registry import Clients
 from broker.rocketmq.grpc.routing import Routing
@@ -30,18 +28,17 @@ from broker.rocketmq.grpc.session import GrpcSession
 from broker.rocketmq.grpc.statuses import Rejected, status
 from broker.rocketmq.grpc.transactions import Transactions
 from broker.rocketmq.grpc.wire import GrpcError, GrpcStatus
-from broker.rocketmq.remoting.session import Gate, Service
 from formats.errors import FormatError
-from formats.rocketmq.codes import RequestCode, ResponseCode
+from formats.rocketmq.codes import RequestCode
 from formats.rocketmq.frame import Frame
 from formats.rocketmq.grpc.codes import Code
 from formats.rocketmq.grpc.declarations import METHODS, Method
-from formats.rocketmq.grpc.messages import SERVICE, Message, decode, has_more_fields, make, ms_of, time_of_ms
+from formats.rocketmq.grpc.messages import SERVICE, Message, decode, has_more_fields, make, time_of_ms
 from formats.rocketmq.headers.codec import HeaderCodec
 from formats.rocketmq.headers.routing import GetRouteInfoRequest
 from formats.rocketmq.hosts import Host
 
-__all__ = ["GrpcService", "Tables"]
+__all__ = ["Access", "GrpcService"]
 
 log = logging.getLogger("broker.rocketmq.grpc")
 
@@ -60,13 +57,10 @@ _ID_MAX: Final = 255
 _FAULT: Final = "a fault of this broker"
 
 
-class Tables(NamedTuple):
-    """The tables of the broker that calls are answered from, and who may do what."""
+class Access(NamedTuple):
+    """The users, and who may do what."""
 
-    options: BrokerOptions
-    topics: Topics
-    groups: Groups
-    access: AccessTables
+    tables: AccessTables
     guard: Guard
 
 
@@ -77,76 +71,19 @@ class _Open(NamedTuple):
     messages: list[bytes]
 
 
-class _Asker:
-    """A client in one call: what goes wrong behind a question ends that call. See `calling.Asker`."""
-
-    def __init__(
-        self,
-        client: Client,
-        version: str,
-        seal: Callable[[Frame], Frame],
-        failed: Callable[[Exception], None],
-        *,
-        is_guarded: bool,
-    ) -> None:
-        self.client = client
-        self.client_id = client.client_id
-        self.version = version
-        self.host = client.host
-        self.seal = seal
-        self._failed = failed
-        self._is_guarded = is_guarded
-
-    @property
-    def key(self) -> object:
-        """The client."""
-        return self.client
-
-    @property
-    def request_timeout_ms(self) -> int:
-        """The time that the client gives its requests, as it has told."""
-        return 0 if self.client.settings is None else ms_of(self.client.settings.request_timeout)
-
-    @property
-    def is_present(self) -> bool:
-        """Return whether its stream of Telemetry is open."""
-        return self.client.telemetry is not None
-
-    def go_on(self, work: Callable[[], None]) -> None:
-        """Do more for the call, later; what goes wrong ends it."""
-        try:
-            work()
-        except Exception as error:
-            self._failed(error)
-
-    def ask(self, frame: Frame, done: Callable[[Frame], None]) -> None:
-        """Ask the broker."""
-
-        def answered(answer: Frame) -> None:
-            if self._is_guarded and answer.code == ResponseCode.NO_PERMISSION:
-                raise Rejected(Code.UNAUTHORIZED, answer.remark or "")
-            done(answer)
-
-        if self.client.link is None or self.client.link.is_over:
-            raise Rejected(Code.INTERNAL_SERVER_ERROR, "the client is gone")
-        self.client.link.ask(self.seal(frame), lambda answer: self.go_on(lambda: answered(answer)))
-
-
 class GrpcService:
     """All clients and their calls; see `session.Service` and `node.Part`."""
 
     def __init__(
         self,
-        tables: Tables,
-        broker: Service,
-        gate: Gate | None,
+        access: Access,
+        backend: Backend,
         faults: Faults,
         wall_ms: Callable[[], int],
         now_ms: Callable[[], int],
     ) -> None:
-        self._tables = tables
-        self._broker = broker
-        self._gate = gate
+        self._access = access
+        self._backend = backend
         self._faults = faults
         self._wall_ms = wall_ms
         self._now_ms = now_ms
@@ -154,17 +91,15 @@ class GrpcService:
         self._sessions: dict[GrpcSession, None] = {}
         self._open: dict[Call, _Open] = {}
         self._rejected: dict[Call, Rejected] = {}
-        self._dirty: dict[Loopback, None] = {}
-        self._numbers = 0
         self._transactions = Transactions()
-        receiving = Receiving(tables.options, tables.topics, tables.groups, wall_ms)
+        receiving = Receiving(wall_ms)
         self._renewals = receiving.renewals
         parts = (
-            Routing(tables.options, tables.topics, tables.groups),
-            Sending(tables.topics, self._transactions),
+            Routing(),
+            Sending(self._transactions),
             receiving,
             self._transactions,
-            ClientCalls(tables.groups, _client_of, self._dismiss),
+            ClientCalls(_client_of, self._dismiss),
         )
         self._handlers: Handlers = {name: each for part in parts for name, each in part.handlers.items()}
 
@@ -250,7 +185,8 @@ class GrpcService:
             raise GrpcError(GrpcStatus.INTERNAL, f"Invalid protobuf byte sequence: {error}") from None
         left_ms = None if call.until_ms is None else call.until_ms - self._now_ms()
         version = call.headers.get("x-mq-client-version", "")
-        asker = _Asker(client, version, partial(self._seal, call), failed, is_guarded=self._tables.guard.is_on)
+        seal, is_guarded = partial(self._seal, call), self._access.guard.is_on
+        asker = ClientAsker(client, version, self._backend, seal, failed, is_guarded=is_guarded)
         asked = Asked(request, asker, self._wall_ms(), left_ms, lambda: call.is_over)
         try:
             self._authorize_route(name, request, asker)
@@ -297,12 +233,12 @@ class GrpcService:
 
     def _authenticate(self, call: Call) -> None:
         """Check who calls, if that is wanted. Raises `Rejected`."""
-        if not self._tables.guard.is_on:
+        if not self._access.guard.is_on:
             return
         credential = read_credential(call.headers)
         if credential is None:
             raise Rejected(Code.UNAUTHORIZED, "username cannot be null.")
-        user = self._tables.access.users.get(credential.name)
+        user = self._access.tables.users.get(credential.name)
         if user is None:
             raise Rejected(Code.UNAUTHORIZED, f"User:{credential.name[:80]} is not found.")
         if not is_signed_with(credential, user.password):
@@ -310,20 +246,20 @@ class GrpcService:
 
     def _seal(self, call: Call, frame: Frame) -> Frame:
         """Sign a request to the broker as the user who calls, who was found to be that."""
-        if not self._tables.guard.is_on:
+        if not self._access.guard.is_on:
             return frame
         credential = read_credential(call.headers)
-        user = None if credential is None else self._tables.access.users.get(credential.name)
+        user = None if credential is None else self._access.tables.users.get(credential.name)
         return frame if user is None else signed(frame, user.name, user.password)
 
-    def _authorize_route(self, name: str, request: Message, asker: _Asker) -> None:
+    def _authorize_route(self, name: str, request: Message, asker: ClientAsker) -> None:
         """Check a call that is answered without asking the broker, as the broker would. Raises `Rejected`."""
-        if not self._tables.guard.is_on or name not in _ROUTES:
+        if not self._access.guard.is_on or name not in _ROUTES:
             return
         fields = _ROUTE.write(GetRouteInfoRequest(request.topic.name))
         frame = asker.seal(Frame(RequestCode.GET_ROUTEINFO_BY_TOPIC, 0, ext_fields=fields))
         try:
-            self._tables.guard.check(frame, asker.host.address)
+            self._access.guard.check(frame, asker.host.address)
         except Denied as denied:
             raise Rejected(Code.UNAUTHORIZED, str(denied)) from None
 
@@ -341,17 +277,7 @@ class GrpcService:
                 self._leave_client(client)
             self._clients.check_room(host.address)
             client = Client(client_id, host, call.headers.get("x-mq-language", ""))
-            self._numbers += 1
-            client.link = Loopback(
-                self._numbers,
-                host,
-                self._broker,
-                self._gate,
-                lambda link: self._dirty.setdefault(link),
-                self._now_ms,
-                partial(self._asked, client),
-                self._faults.end_session,
-            )
+            client.link = self._backend.connect(host, partial(self._asked, client))
             self._clients.add(client)
         client.heard_ms = self._now_ms()
         return client
@@ -375,32 +301,24 @@ class GrpcService:
             telemetry.finish(outcome, text)
             self._open.pop(telemetry, None)
 
-    def _asked(self, client: Client, frame: Frame) -> None:
-        """Take what the broker asks of a client."""
-        if frame.code != RequestCode.CHECK_TRANSACTION_STATE:
-            if not frame.is_one_way and client.link is not None:
-                text = f"clients that speak gRPC are not asked this ({frame.code})"
-                code = ResponseCode.REQUEST_CODE_NOT_SUPPORTED
-                client.link.tell(Frame(code, frame.opaque, 1, text))
-            return
-        command = self._transactions.orphan(frame, self._wall_ms())
-        if command is not None and client.telemetry is not None:
+    def _asked(self, client: Client, broker: str, frame: Frame) -> bool:
+        """Take what a broker asks of a client; return whether it is there to be asked that."""
+        if frame.code != RequestCode.CHECK_TRANSACTION_STATE or client.telemetry is None:
+            return False
+        command = self._transactions.orphan(broker, frame, self._wall_ms())
+        if command is not None:
             client.telemetry.send(command.SerializeToString())
+        return True
 
     # -- see `node.Part`
 
     def end_step(self) -> bool:
-        """Hand on what the broker has said. True if that led to new questions."""
-        asked_more = False
-        while self._dirty:
-            link = next(iter(self._dirty))
-            del self._dirty[link]
-            link.deliver()
-            asked_more = True
-        return asked_more
+        """Hand on what brokers have said. True if that led to new questions."""
+        return self._backend.end_step()
 
     def tick(self) -> None:
         """Forget clients that are silent, and those that the broker has given up."""
+        self._backend.tick()
         self._transactions.tick(self._wall_ms())
         self._renewals.tick(self._wall_ms())
         now_ms = self._now_ms()
@@ -413,9 +331,10 @@ class GrpcService:
         """Say farewell: the process stops."""
         for session in list(self._sessions):
             session.leave()
+        self._backend.leave()
 
 
 def _client_of(asked: Asked) -> Client:
     asker = asked.client
-    assert isinstance(asker, _Asker)
+    assert isinstance(asker, ClientAsker)
     return asker.client

@@ -5,11 +5,29 @@ from __future__ import annotations
 from typing import Final
 
 from formats.rocketmq.codes import ResponseCode
-from formats.rocketmq.frame import Frame
+from formats.rocketmq.frame import Frame, FrameFlag
 from formats.rocketmq.grpc.codes import Code
 from formats.rocketmq.grpc.messages import Message, make
 
-__all__ = ["OK", "Rejected", "joint", "rejection", "status"]
+__all__ = [
+    "NO_ANSWER",
+    "NO_BROKER",
+    "OK",
+    "UNREACHABLE",
+    "Rejected",
+    "joint",
+    "not_asked",
+    "rejection",
+    "status",
+    "topic_not_found",
+]
+
+# The codes of frames that stand for the answer of a broker that has given none: it has not come in time, the broker
+# cannot be reached or was lost, there is no broker of the name. No broker sends codes below 0.
+NO_ANSWER: Final = -101
+UNREACHABLE: Final = -102
+NO_BROKER: Final = -103
+_RESPONSE: Final = int(FrameFlag.RESPONSE)
 
 _CODES: Final[dict[int, Code]] = {
     ResponseCode.SUCCESS: Code.OK,
@@ -17,6 +35,9 @@ _CODES: Final[dict[int, Code]] = {
     ResponseCode.REQUEST_CODE_NOT_SUPPORTED: Code.NOT_IMPLEMENTED,
     ResponseCode.SUBSCRIPTION_GROUP_NOT_EXIST: Code.CONSUMER_GROUP_NOT_FOUND,
     ResponseCode.TOPIC_NOT_EXIST: Code.TOPIC_NOT_FOUND,
+    NO_ANSWER: Code.PROXY_TIMEOUT,
+    UNREACHABLE: Code.INTERNAL_SERVER_ERROR,
+    NO_BROKER: Code.INVALID_RECEIPT_HANDLE,
 }
 
 
@@ -35,6 +56,16 @@ def status(code: Code, text: str | None = None) -> Message:
 
 
 OK: Final = status(Code.OK)
+
+
+def topic_not_found(name: str) -> Rejected:
+    """Make what says that there is no topic of a name."""
+    return Rejected(Code.TOPIC_NOT_FOUND, f"No topic route info in name server for the topic: {name}")
+
+
+def not_asked(code: int, text: str) -> Frame:
+    """Make what stands for the answer that a broker has not given: a code of these, or one of `ResponseCode`."""
+    return Frame(code, 0, _RESPONSE, text)
 
 
 def rejection(answer: Frame) -> Rejected:

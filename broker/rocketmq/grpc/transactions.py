@@ -37,6 +37,7 @@ _ENDS: Final[dict[int, Transaction]] = {
 
 
 class _Place(NamedTuple):
+    broker: str
     queue_offset: int
     commit_log_offset: int
     until_ms: int
@@ -50,11 +51,13 @@ class Transactions:
         self._places: dict[tuple[str, str], _Place] = {}
         self.handlers: Handlers = {"EndTransaction": self._end}
 
-    def begun(self, topic: str, transaction_id: str, queue_offset: int, commit_log_offset: int, now_ms: int) -> None:
+    def begun(
+        self, topic: str, transaction_id: str, broker: str, queue_offset: int, commit_log_offset: int, now_ms: int
+    ) -> None:
         """Note where the prepared message of a transaction is."""
         key = (topic, transaction_id)
         self._places.pop(key, None)
-        self._places[key] = _Place(queue_offset, commit_log_offset, now_ms + _KEPT_MS)
+        self._places[key] = _Place(broker, queue_offset, commit_log_offset, now_ms + _KEPT_MS)
         if len(self._places) > _KEPT_MAX:
             del self._places[next(iter(self._places))]
 
@@ -93,9 +96,9 @@ class Transactions:
             self._places.pop((topic, request.transaction_id), None)
             answer(make("EndTransactionResponse", status=OK))
 
-        asked.client.ask(Frame(RequestCode.END_TRANSACTION, 0, ext_fields=_END.write(header)), done)
+        asked.client.ask(place.broker, Frame(RequestCode.END_TRANSACTION, 0, ext_fields=_END.write(header)), done)
 
-    def orphan(self, frame: Frame, now_ms: int) -> Message | None:
+    def orphan(self, broker: str, frame: Frame, now_ms: int) -> Message | None:
         """Make the command by which a producer is asked what became of a transaction, from the broker's question."""
         try:
             header = _CHECK.read(frame.ext_fields or {})
@@ -109,5 +112,6 @@ class Transactions:
             return None
         system = orphan.message.system_properties
         orphan.transaction_id = header.transaction_id or system.message_id
-        self.begun(record.topic, orphan.transaction_id, header.state_table_offset, header.commit_log_offset, now_ms)
+        place = (header.state_table_offset, header.commit_log_offset)
+        self.begun(record.topic, orphan.transaction_id, broker, *place, now_ms)
         return command

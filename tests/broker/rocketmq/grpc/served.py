@@ -5,7 +5,8 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Any
 
-from broker.rocketmq.grpc.service import GrpcService, Tables
+from broker.rocketmq.grpc.local import Local
+from broker.rocketmq.grpc.service import Access, GrpcService
 from broker.rocketmq.remoting.session import Gate
 from formats.rocketmq.grpc.declarations import METHODS
 from formats.rocketmq.grpc.messages import Message, decode, duration_of_ms, make
@@ -37,8 +38,9 @@ class Served:
         self.rig = rig or Rig(replace(OPTIONS))
         self.rig.topics.put(TopicConfig("many", 4, 4, attributes={"message.type": "MIXED"}), self.rig.wall_ms)
         rig = self.rig
-        tables = Tables(rig.options, rig.topics, rig.groups, rig.access, rig.guard)
-        self.service = GrpcService(tables, rig.broker, gate, rig.faults, lambda: rig.wall_ms, lambda: self.ms)
+        tables, clocks = (rig.options, rig.topics, rig.groups), (lambda: rig.wall_ms, lambda: self.ms)
+        local = Local(*tables, rig.broker, gate, rig.faults, *clocks)
+        self.service = GrpcService(Access(rig.access, rig.guard), local, rig.faults, *clocks)
         self.ms = 1_000
         self.client = Client(self.service)
         self.client_id = "client"

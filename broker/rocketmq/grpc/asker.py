@@ -1,0 +1,109 @@
+"""A client in one call, and what it looks up and asks."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection
+from typing import TypeVar
+
+from broker.rocketmq.grpc.backend import Backend, Done, Link, Topic
+from broker.rocketmq.grpc.clients import Client
+from broker.rocketmq.grpc.statuses import Rejected
+from formats.rocketmq.client_bodies import GroupConfig
+from formats.rocketmq.codes import ResponseCode
+from formats.rocketmq.frame import Frame
+from formats.rocketmq.grpc.codes import Code
+from formats.rocketmq.grpc.messages import ms_of
+
+__all__ = ["ClientAsker"]
+
+F = TypeVar("F", Topic, GroupConfig)
+
+
+class ClientAsker:
+    """A client in one call: what goes wrong behind a question ends that call. See `calling.Asker`.
+
+    `seal` signs a request as the user who calls; `failed` ends the call with a reason.
+    """
+
+    def __init__(
+        self,
+        client: Client,
+        version: str,
+        backend: Backend,
+        seal: Callable[[Frame], Frame],
+        failed: Callable[[Exception], None],
+        *,
+        is_guarded: bool,
+    ) -> None:
+        self.client = client
+        self.client_id = client.client_id
+        self.version = version
+        self.host = client.host
+        self.seal = seal
+        self._backend = backend
+        self._failed = failed
+        self._is_guarded = is_guarded
+
+    @property
+    def key(self) -> object:
+        """The client."""
+        return self.client
+
+    @property
+    def request_timeout_ms(self) -> int:
+        """The time that the client gives its requests, as it has told."""
+        return 0 if self.client.settings is None else ms_of(self.client.settings.request_timeout)
+
+    @property
+    def is_present(self) -> bool:
+        """Return whether its stream of Telemetry is open."""
+        return self.client.telemetry is not None
+
+    def go_on(self, work: Callable[[], None]) -> None:
+        """Do more for the call, later; what goes wrong ends it."""
+        try:
+            work()
+        except Exception as error:
+            self._failed(error)
+
+    def knows(self, broker: str) -> bool:
+        """Return False if there is no broker of that name for certain."""
+        return self._backend.knows(broker)
+
+    def find_topic(self, name: str, then: Callable[[Topic], None]) -> None:
+        """Go on with a topic."""
+        self._backend.find_topic(name, lambda found: self._go_on_with(found, then))
+
+    def find_group(self, name: str, topic: str | None, then: Callable[[GroupConfig], None]) -> None:
+        """Go on with a group that consumes a topic."""
+        self._backend.find_group(name, topic, lambda found: self._go_on_with(found, then))
+
+    def _go_on_with(self, found: F | Rejected, then: Callable[[F], None]) -> None:
+        if isinstance(found, Rejected):
+            self._failed(found)
+        else:
+            self.go_on(lambda: then(found))
+
+    def ask(self, broker: str, frame: Frame, done: Done, wait_ms: int = 0) -> None:
+        """Ask a broker."""
+        self._link().ask(broker, self.seal(frame), self._taking(done), wait_ms)
+
+    def join(self, frame: Frame, producer_groups: Collection[str], done: Done) -> None:
+        """Make the client known."""
+        self._link().join(self.seal(frame), producer_groups, self._taking(done))
+
+    def _link(self) -> Link:
+        link = self.client.link
+        if link is None or link.is_over:
+            raise Rejected(Code.INTERNAL_SERVER_ERROR, "the client is gone")
+        return link
+
+    def _taking(self, done: Done) -> Done:
+        """Make what takes an answer, and ends the call if that goes wrong."""
+
+        def answered(answer: Frame) -> None:
+            if self._is_guarded and answer.code == ResponseCode.NO_PERMISSION:
+                raise Rejected(Code.UNAUTHORIZED, answer.remark or "")
+            done(answer)
+
+        return lambda answer: self.go_on(lambda: answered(answer))

@@ -1,0 +1,94 @@
+"""The broker of this process behind the service, and its tables."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from broker.common.faults import Faults
+from broker.rocketmq.core.groups import Groups
+from broker.rocketmq.core.options import BrokerOptions
+from broker.rocketmq.core.topics import Topics
+from broker.rocketmq.grpc.backend import TakesQuestion, Topic, accepted_types
+from broker.rocketmq.grpc.loopback import Loopback
+from broker.rocketmq.grpc.statuses import Rejected, topic_not_found
+from broker.rocketmq.remoting.session import Gate, Service
+from formats.rocketmq.client_bodies import GroupConfig
+from formats.rocketmq.hosts import Host
+from formats.rocketmq.route_bodies import Permission, QueueData
+
+__all__ = ["Local"]
+
+
+class Local:
+    """The broker; see `backend.Backend`."""
+
+    def __init__(
+        self,
+        options: BrokerOptions,
+        topics: Topics,
+        groups: Groups,
+        broker: Service,
+        gate: Gate | None,
+        faults: Faults,
+        wall_ms: Callable[[], int],
+        now_ms: Callable[[], int],
+    ) -> None:
+        self._options = options
+        self._topics = topics
+        self._groups = groups
+        self._broker = broker
+        self._gate = gate
+        self._faults = faults
+        self._wall_ms = wall_ms
+        self._now_ms = now_ms
+        self._dirty: dict[Loopback, None] = {}
+        self._numbers = 0
+
+    def connect(self, host: Host, asked: TakesQuestion) -> Loopback:
+        """Make a connection of a client's own to the broker."""
+        self._numbers += 1
+        return Loopback(
+            self._numbers,
+            host,
+            self._broker,
+            self._gate,
+            lambda link: self._dirty.setdefault(link),
+            self._now_ms,
+            lambda frame: asked(self._options.name, frame),
+            self._faults.end_session,
+        )
+
+    def knows(self, broker: str) -> bool:
+        """Return whether the name is the broker's."""
+        return broker == self._options.name
+
+    def find_topic(self, name: str, found: Callable[[Topic | Rejected], None]) -> None:
+        """Look up a topic in the broker's table."""
+        config = self._topics.get(name)
+        if config is None:
+            found(topic_not_found(name))
+            return
+        broker, writes = self._options.name, config.write_queue_nums
+        queues = QueueData(broker, config.read_queue_nums, writes, config.perm, config.topic_sys_flag)
+        can_write = config.perm & Permission.WRITE and writes > 0
+        found(Topic(name, accepted_types(config), (queues,), ((broker, writes),) if can_write else ()))
+
+    def find_group(self, name: str, topic: str | None, found: Callable[[GroupConfig | Rejected], None]) -> None:
+        """Look up a group in the broker's table; it is made where groups are made by their use."""
+        found(self._groups.find(name, self._wall_ms()) or GroupConfig(name))
+
+    def end_step(self) -> bool:
+        """Hand on what the broker has said. True if that led to new questions."""
+        asked_more = False
+        while self._dirty:
+            link = next(iter(self._dirty))
+            del self._dirty[link]
+            link.deliver()
+            asked_more = True
+        return asked_more
+
+    def tick(self) -> None:
+        """Do nothing: the broker has its own turn."""
+
+    def leave(self) -> None:
+        """Do nothing: the broker takes its own leave."""

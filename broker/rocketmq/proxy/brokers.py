@@ -1,0 +1,164 @@
+"""The brokers of the cluster: where each is, as nameservers say, and the connections to them."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Iterable
+from typing import Final, NamedTuple
+
+from broker.rocketmq.grpc.backend import Done
+from broker.rocketmq.grpc.statuses import NO_BROKER, not_asked
+from broker.rocketmq.proxy.nameservers import Nameservers
+from broker.rocketmq.proxy.wire import Events, Wire
+from formats.errors import FormatError
+from formats.rocketmq.codes import RequestCode, ResponseCode
+from formats.rocketmq.frame import Frame
+from formats.rocketmq.route_bodies import CLUSTER_INFO, MASTER_ID, BrokerData
+
+__all__ = ["Brokers"]
+
+log = logging.getLogger("broker.rocketmq.proxy")
+
+_REFRESH_MS: Final = 30_000
+# After a broker was lost, or a name that nobody knows, nameservers are asked again, but not more often than that.
+_RETRY_MS: Final = 1_000
+_WAITING_MAX: Final = 10_000
+
+
+class _Question(NamedTuple):
+    broker: str
+    frame: Frame
+    until_ms: int
+    done: Done
+
+
+class Brokers:
+    """All brokers by name. `make_wire` makes the connection to an address; `connected` and `lost` are told the name.
+
+    `asked` takes what a broker asks, and returns whether it was taken.
+    """
+
+    def __init__(
+        self,
+        nameservers: Nameservers,
+        make_wire: Callable[[str, Events], Wire],
+        connected: Callable[[str], None],
+        lost: Callable[[str], None],
+        asked: Callable[[str, Frame], bool],
+        later: Callable[[Callable[[], None]], None],
+        now_ms: Callable[[], int],
+    ) -> None:
+        self._nameservers = nameservers
+        self._make_wire = make_wire
+        self._connected = connected
+        self._lost = lost
+        self._asked = asked
+        self._later = later
+        self._now_ms = now_ms
+        self._addresses: dict[str, dict[int, str]] = {}
+        self._wires: dict[str, Wire] = {}
+        self._waiting: list[_Question] = []
+        self._is_loading = False
+        self._asked_ms: int | None = None
+        self._due_ms = 0
+
+    @property
+    def names(self) -> list[str]:
+        """The names of the brokers that are known."""
+        return sorted(self._addresses)
+
+    def learn(self, brokers: Iterable[BrokerData]) -> None:
+        """Take note of where brokers are."""
+        for broker in brokers:
+            if broker.broker_addrs:
+                self._addresses[broker.broker_name] = dict(broker.broker_addrs)
+
+    def ask(self, name: str, frame: Frame, until_ms: int, done: Done) -> None:
+        """Ask the broker of a name: the master, or who is there in its place."""
+        wire = self._wire(name)
+        if wire is not None:
+            wire.ask(frame, until_ms, done)
+        elif self._is_loading or self._may_look():
+            if len(self._waiting) >= _WAITING_MAX:
+                self._later(lambda: done(not_asked(ResponseCode.SYSTEM_BUSY, "too many requests wait")))
+                return
+            self._waiting.append(_Question(name, frame, until_ms, done))
+            self._look()
+        else:
+            self._later(lambda: done(_unknown(name)))
+
+    def tell(self, name: str, frame: Frame) -> None:
+        """Send a broker a request that is not answered, if it is connected."""
+        wire = self._wire(name)
+        if wire is not None:
+            wire.tell(frame)
+
+    def _wire(self, name: str) -> Wire | None:
+        addresses = self._addresses.get(name)
+        if not addresses:
+            return None
+        address = addresses.get(MASTER_ID) or addresses[min(addresses)]
+        wire = self._wires.get(address)
+        if wire is None:
+            events = Events(
+                lambda: self._connected(name), lambda: self._note_lost(name), lambda frame: self._asked(name, frame)
+            )
+            wire = self._wires[address] = self._make_wire(address, events)
+        return wire
+
+    def _note_lost(self, name: str) -> None:
+        # Another broker of the name may be in its place.
+        self._due_ms = min(self._due_ms, self._now_ms())
+        self._lost(name)
+
+    # -- where they are
+
+    def _may_look(self) -> bool:
+        return self._asked_ms is None or not 0 <= self._now_ms() - self._asked_ms < _RETRY_MS
+
+    def _look(self) -> None:
+        if not self._is_loading:
+            self._is_loading, self._asked_ms = True, self._now_ms()
+            self._nameservers.ask(Frame(RequestCode.GET_BROKER_CLUSTER_INFO, 0), self._looked)
+
+    def _looked(self, answer: Frame) -> None:
+        self._is_loading = False
+        self._due_ms = self._now_ms() + _RETRY_MS
+        if answer.code == ResponseCode.SUCCESS:
+            try:
+                table = CLUSTER_INFO.read(answer.body).broker_addr_table
+            except FormatError as error:
+                log.warning("a nameserver says of the brokers what cannot be read: %s", error)
+            else:
+                self._addresses = {}
+                self.learn(table.values())
+                self._due_ms = self._now_ms() + _REFRESH_MS
+        waiting, self._waiting = self._waiting, []
+        for question in waiting:
+            wire = self._wire(question.broker)
+            if wire is not None:
+                wire.ask(question.frame, question.until_ms, question.done)
+            elif answer.code == ResponseCode.SUCCESS:
+                question.done(_unknown(question.broker))
+            else:
+                question.done(answer)
+
+    def tick(self) -> None:
+        """Look where brokers are, if it is time; give up what is not answered, and connections to nobody."""
+        now_ms = self._now_ms()
+        if now_ms >= self._due_ms and self._may_look():
+            self._look()
+        known = {address for addresses in self._addresses.values() for address in addresses.values()}
+        for address, wire in list(self._wires.items()):
+            wire.expire(now_ms)
+            if wire.is_idle and not wire.waiting and address not in known:
+                del self._wires[address]
+
+    def leave(self) -> None:
+        """Close the connections."""
+        for wire in self._wires.values():
+            wire.leave()
+
+
+def _unknown(name: str) -> Frame:
+    return not_asked(NO_BROKER, f"cannot find broker {name[:80]}")

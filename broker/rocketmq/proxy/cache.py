@@ -1,0 +1,118 @@
+"""What was looked up elsewhere, and is believed for a while.
+
+As in the original (TopicRouteService, ClusterMetadataService), what is known is used at once, and looked up again after
+some time while it is used; only what is not known, or was found to be wrong, is waited for.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Final, Generic, TypeVar
+
+from broker.rocketmq.grpc.statuses import Rejected
+from formats.rocketmq.grpc.codes import Code
+
+__all__ = ["Cache"]
+
+_REFRESH_MS: Final = 20_000
+_UNUSED_MS: Final = 300_000
+# After a failed attempt.
+_RETRY_MS: Final = 1_000
+_ENTRIES_MAX: Final = 20_000
+_WAITING_MAX: Final = 20_000
+
+T = TypeVar("T")
+Found = Callable[[T | Rejected], None]
+
+
+@dataclass(slots=True, eq=False)
+class _Entry(Generic[T]):
+    value: T | None = None
+    is_trusted: bool = False
+    is_loading: bool = False
+    due_ms: int = 0
+    used_ms: int = 0
+    waiting: list[Found[T]] = field(default_factory=list)
+
+
+class Cache(Generic[T]):
+    """Values by key. `load` looks one up, and later gives it, or the reason why it cannot be had."""
+
+    def __init__(
+        self, load: Callable[[str, Found[T]], None], now_ms: Callable[[], int], entries_max: int = _ENTRIES_MAX
+    ) -> None:
+        self._load_value = load
+        self._now_ms = now_ms
+        self._entries_max = entries_max
+        self._entries: dict[str, _Entry[T]] = {}
+        self._waiting = 0
+
+    def __len__(self) -> int:
+        return len(self._entries)
+
+    def peek(self, key: str) -> T | None:
+        """The value that was looked up last, if any."""
+        entry = self._entries.get(key)
+        return None if entry is None else entry.value
+
+    def find(self, key: str, found: Found[T]) -> None:
+        """Give a value, at once if it is known."""
+        now_ms = self._now_ms()
+        entry = self._entries.get(key)
+        if entry is None:
+            self._make_room()
+            entry = self._entries[key] = _Entry()
+        entry.used_ms = now_ms
+        value = entry.value if entry.is_trusted else None
+        if value is not None:
+            if now_ms >= entry.due_ms:
+                self._load(key, entry)
+            found(value)
+        elif self._waiting >= _WAITING_MAX:
+            found(Rejected(Code.TOO_MANY_REQUESTS, "too many requests wait for what is not known yet"))
+        else:
+            self._waiting += 1
+            entry.waiting.append(found)
+            self._load(key, entry)
+
+    def distrust(self, is_wrong: Callable[[T], bool]) -> None:
+        """Have values looked up again before they are used again."""
+        for entry in self._entries.values():
+            if entry.value is not None and is_wrong(entry.value):
+                entry.is_trusted = False
+
+    def tick(self) -> None:
+        """Forget what nobody uses."""
+        old_ms = self._now_ms() - _UNUSED_MS
+        for key in [key for key, each in self._entries.items() if each.used_ms < old_ms and not each.is_loading]:
+            del self._entries[key]
+
+    def _make_room(self) -> None:
+        if len(self._entries) >= self._entries_max:
+            oldest = next((key for key, entry in self._entries.items() if not entry.is_loading), None)
+            if oldest is not None:
+                del self._entries[oldest]
+
+    def _load(self, key: str, entry: _Entry[T]) -> None:
+        if not entry.is_loading:
+            entry.is_loading = True
+            self._load_value(key, lambda value: self._loaded(key, entry, value))
+
+    def _loaded(self, key: str, entry: _Entry[T], value: T | Rejected) -> None:
+        entry.is_loading = False
+        waiting, entry.waiting = entry.waiting, []
+        self._waiting -= len(waiting)
+        now_ms = self._now_ms()
+        if not isinstance(value, Rejected):
+            entry.value, entry.is_trusted, entry.due_ms = value, True, now_ms + _REFRESH_MS
+        elif entry.value is None or value.code == Code.TOPIC_NOT_FOUND:
+            # What is not there may be made the next moment.
+            if self._entries.get(key) is entry:
+                del self._entries[key]
+        else:
+            # What was known is better than nothing, but for the reason why it is not trusted.
+            entry.due_ms = now_ms + _RETRY_MS
+            value = entry.value
+        for found in waiting:
+            found(value)

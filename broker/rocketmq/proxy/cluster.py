@@ -1,0 +1,179 @@
+"""The brokers of a cluster behind the service for gRPC: see `broker.rocketmq.grpc.backend`.
+
+Source: the cluster mode of the original's proxy (ClusterServiceManager, ClusterMessageService). Consumers are not made
+known to brokers: what they pop needs no subscription there. Producers are, so that they are asked about transactions.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Sequence
+from typing import Final
+
+from broker.rocketmq.core.registration import Dial
+from broker.rocketmq.grpc.backend import Done, TakesQuestion, Topic
+from broker.rocketmq.grpc.statuses import Rejected, not_asked
+from broker.rocketmq.proxy.brokers import Brokers
+from broker.rocketmq.proxy.nameservers import Nameservers
+from broker.rocketmq.proxy.producers import Producers
+from broker.rocketmq.proxy.topics import Topics
+from broker.rocketmq.proxy.wire import Events, Wire
+from broker.rocketmq.remoting.session import Session
+from formats.rocketmq.client_bodies import GroupConfig
+from formats.rocketmq.codes import RequestCode, ResponseCode
+from formats.rocketmq.frame import Frame
+from formats.rocketmq.hosts import Host
+
+__all__ = ["Cluster"]
+
+_WAIT_MS: Final = 3_000
+# Time is looked at so often.
+_TICK_MS: Final = 500
+
+
+class Cluster:
+    """The brokers that nameservers know.
+
+    `dial` connects to an address, `open_session` makes the session of a connection, and `client_id` is the id by which
+    brokers know this proxy.
+    """
+
+    def __init__(
+        self,
+        nameservers: Sequence[str],
+        dial: Callable[[str], Dial],
+        open_session: Callable[[str, Wire], Session],
+        client_id: str,
+        now_ms: Callable[[], int],
+    ) -> None:
+        self._dial = dial
+        self._open_session = open_session
+        self._now_ms = now_ms
+        self._ticked_ms = now_ms()
+        self._later: list[Callable[[], None]] = []
+        quiet = Events(lambda: None, lambda: None, lambda frame: False)
+        self._nameservers = Nameservers([self._make_wire(address, quiet) for address in nameservers], now_ms)
+        self._brokers = Brokers(
+            self._nameservers,
+            self._make_wire,
+            self._connected,
+            self._lost,
+            self._asked,
+            self.later,
+            now_ms,
+        )
+        self._topics = Topics(self._nameservers, self._brokers, now_ms)
+        self.producers = Producers(self._topics, self._brokers, client_id, now_ms)
+
+    def _make_wire(self, address: str, events: Events) -> Wire:
+        return Wire(
+            address,
+            self._dial(address),
+            self._open_session,
+            events,
+            lambda work: self._later.append(work),
+            self._now_ms,
+        )
+
+    def _connected(self, broker: str) -> None:
+        self.producers.connected(broker)
+
+    def _lost(self, broker: str) -> None:
+        self._topics.lost(broker)
+
+    def _asked(self, broker: str, frame: Frame) -> bool:
+        return frame.code == RequestCode.CHECK_TRANSACTION_STATE and self.producers.take_question(broker, frame)
+
+    def ask(self, broker: str, frame: Frame, wait_ms: int, done: Done) -> None:
+        """Ask the broker of a name, which may wait for some time until it answers."""
+        self._brokers.ask(broker, frame, self._now_ms() + wait_ms + _WAIT_MS, done)
+
+    def later(self, work: Callable[[], None]) -> None:
+        """Have something done after this step."""
+        self._later.append(work)
+
+    # -- see `grpc.backend.Backend`
+
+    def connect(self, host: Host, asked: TakesQuestion) -> _Link:
+        """Make the link of a client."""
+        return _Link(self, asked)
+
+    def knows(self, broker: str) -> bool:
+        """Return True: that there is no broker of a name is found out by asking it."""
+        return True
+
+    def find_topic(self, name: str, found: Callable[[Topic | Rejected], None]) -> None:
+        """Look up a topic."""
+        self._topics.find(name, found)
+
+    def find_group(self, name: str, topic: str | None, found: Callable[[GroupConfig | Rejected], None]) -> None:
+        """Look up a group that consumes a topic."""
+        self._topics.find_group(name, topic, found)
+
+    def end_step(self) -> bool:
+        """Do what was left for after the step. True if there was any."""
+        works, self._later[:] = list(self._later), []
+        for work in works:
+            work()
+        return bool(works)
+
+    def tick(self) -> None:
+        """Do what is due."""
+        now_ms = self._now_ms()
+        if not 0 <= now_ms - self._ticked_ms < _TICK_MS:
+            self._ticked_ms = now_ms
+            self._nameservers.tick()
+            self._brokers.tick()
+            self._topics.tick()
+            self.producers.tick()
+
+    def leave(self) -> None:
+        """Close all connections."""
+        self._brokers.leave()
+        self._nameservers.leave()
+
+
+class _Link:
+    """A client's way to the brokers: connections are shared with all other clients."""
+
+    def __init__(self, cluster: Cluster, asked: TakesQuestion) -> None:
+        self._cluster = cluster
+        self._asked = asked
+        self._waiting: dict[int, Done] = {}
+        self._numbers = 0
+        self._is_ended = False
+
+    @property
+    def is_over(self) -> bool:
+        """Return False: there is no connection of the client's own that could be lost."""
+        return False
+
+    def ask(self, broker: str, frame: Frame, done: Done, wait_ms: int = 0) -> None:
+        """Ask a broker; see `grpc.backend.Link`.
+
+        After its client is gone, it can still be asked to give back what the client was given too late.
+        """
+        self._numbers += 1
+        number = self._numbers
+        self._waiting[number] = done
+        is_pop = frame.code == RequestCode.POP_MESSAGE
+
+        def answered(answer: Frame) -> None:
+            waits = self._waiting.pop(number, None) is not None
+            if waits or (is_pop and answer.code == ResponseCode.SUCCESS):
+                done(answer)
+
+        self._cluster.ask(broker, frame, wait_ms, answered)
+
+    def join(self, frame: Frame, producer_groups: Collection[str], done: Done) -> None:
+        """Take note of a producer."""
+        if not self._is_ended:
+            self._cluster.producers.join(self, producer_groups, self._asked)
+        self._cluster.later(lambda: done(Frame(ResponseCode.SUCCESS, 0)))
+
+    def end(self) -> None:
+        """Forget the client, and end what it waits for."""
+        self._is_ended = True
+        self._cluster.producers.leave(self)
+        waiting, self._waiting = self._waiting, {}
+        for done in waiting.values():
+            done(not_asked(ResponseCode.SYSTEM_ERROR, "the client is gone"))

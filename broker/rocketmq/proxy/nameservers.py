@@ -1,0 +1,50 @@
+"""The nameservers of the cluster: the first that answers is asked, and from then on."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Final
+
+from broker.rocketmq.grpc.backend import Done
+from broker.rocketmq.grpc.statuses import NO_ANSWER, UNREACHABLE
+from broker.rocketmq.proxy.wire import Wire
+from formats.rocketmq.frame import Frame
+
+__all__ = ["Nameservers"]
+
+_WAIT_MS: Final = 3_000
+
+
+class Nameservers:
+    """All nameservers, of which each knows all brokers."""
+
+    def __init__(self, wires: Sequence[Wire], now_ms: Callable[[], int]) -> None:
+        self._wires = wires
+        self._now_ms = now_ms
+        self._at = 0
+
+    def ask(self, frame: Frame, done: Done) -> None:
+        """Ask one, or the next if that one cannot be reached; `done` gets the answer, or what stands for it."""
+        self._ask(self._at, len(self._wires), frame, done)
+
+    def _ask(self, at: int, left: int, frame: Frame, done: Done) -> None:
+        def answered(answer: Frame) -> None:
+            if answer.code not in (NO_ANSWER, UNREACHABLE) or left == 1:
+                done(answer)
+                return
+            following = (at + 1) % len(self._wires)
+            if self._at == at:
+                self._at = following
+            self._ask(following, left - 1, frame, done)
+
+        self._wires[at].ask(frame, self._now_ms() + _WAIT_MS, answered)
+
+    def tick(self) -> None:
+        """Give up what is not answered in time."""
+        for wire in self._wires:
+            wire.expire(self._now_ms())
+
+    def leave(self) -> None:
+        """Close the connections."""
+        for wire in self._wires:
+            wire.leave()
