@@ -18,7 +18,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import Self
 
-__all__ = ["NodeFailed", "NodeProcess", "ProxyProcess", "RocketProcess", "free_port"]
+__all__ = ["NodeFailed", "NodeProcess", "ProxyProcess", "RocketProcess", "RocketProxyProcess", "free_port"]
 
 HOST = "127.0.0.1"
 LOG_NAME = "bmqbrkr.log"
@@ -337,6 +337,37 @@ class RocketProcess(NodeProcess):
         ports = ["--port", str(self.port), "--nameserver-port", str(self.nameserver_port)]
         ports += ["--grpc-port", str(self.grpc_port)] if self.grpc_port else ["--no-grpc"]
         return ["start", "rocketmq", *given, *ports, "--store", str(self.data_dir), "--log-level", "info"]
+
+
+class RocketProxyProcess(NodeProcess):
+    """`bmqctl start rocketmq-proxy` with its log in `data_dir`: gRPC on `port`. Otherwise like a node."""
+
+    def __init__(
+        self,
+        data_dir: Path,
+        nameservers: Sequence[str],
+        *,
+        port: int | None = None,
+        timeout_s: float = 30.0,
+        options: Sequence[str] = (),
+    ) -> None:
+        super().__init__(data_dir, port=port, timeout_s=timeout_s, options=options)
+        self.nameservers = tuple(nameservers)
+
+    @property
+    def endpoint(self) -> str:
+        """The address for clients that speak gRPC, HOST:PORT."""
+        return self.address
+
+    @property
+    def log(self) -> str:
+        """The proxy's log file, over all starts."""
+        return (self.data_dir / ROCKETMQ_LOG_NAME).read_text()
+
+    def _words(self) -> list[str]:
+        where = ["--grpc-port", str(self.port), "--data-dir", str(self.data_dir)]
+        given = ["--nameserver", ";".join(self.nameservers)]
+        return ["start", "rocketmq-proxy", *given, *where, "--log-level", "info"]
 
 
 class _Console:

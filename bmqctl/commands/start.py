@@ -30,6 +30,12 @@ COMMANDS: dict[str, Entry] = {
         "app",
         "Start a RocketMQ nameserver and broker in one process, and run them until SIGINT or SIGTERM.",
     ),
+    "rocketmq-proxy": Entry(
+        "bmqctl.commands.start_rocketmq_proxy",
+        "app",
+        "Start a proxy for RocketMQ clients that speak gRPC, before brokers elsewhere, and run it until SIGINT or "
+        "SIGTERM.",
+    ),
 }
 
 app = typer.Typer(cls=lazy_group(COMMANDS), add_completion=False, no_args_is_help=True)

@@ -9,11 +9,12 @@ import json
 import os
 import subprocess
 from collections.abc import Iterator
+from contextlib import ExitStack
 from pathlib import Path
 
 import pytest
 
-from bmqctl.node_process import RocketProcess
+from bmqctl.node_process import RocketProcess, RocketProxyProcess
 from scripts.client_environment import CannotInstall, client_python
 from tests.integration.grpc_topics import make_topics
 
@@ -30,18 +31,26 @@ def python() -> Path:
         pytest.skip(str(reason))
 
 
-@pytest.fixture
-def node(tmp_path: Path) -> Iterator[RocketProcess]:
-    with RocketProcess(tmp_path / "store") as process:
-        make_topics(process.port)
-        yield process
+@pytest.fixture(params=["node", "proxy"])
+def served(tmp_path: Path, request: pytest.FixtureRequest) -> Iterator[RocketProcess | RocketProxyProcess]:
+    """A node, or a proxy before one that does not serve gRPC itself."""
+    config = tmp_path / "broker.conf"
+    config.write_text("transactionCheckInterval=3000\n")
+    is_alone = request.param == "node"
+    with ExitStack() as stack:
+        grpc_port = None if is_alone else 0
+        node = stack.enter_context(RocketProcess(tmp_path / "store", config_file=config, grpc_port=grpc_port))
+        make_topics(node.port)
+        yield node if is_alone else stack.enter_context(RocketProxyProcess(tmp_path / "proxy", [node.nameserver]))
 
 
 @pytest.mark.slow
 @pytest.mark.timeout(300)
-def test_python_client_sends_and_consumes(node: RocketProcess, python: Path, tmp_path: Path) -> None:
+def test_python_client_sends_and_consumes(
+    served: RocketProcess | RocketProxyProcess, python: Path, tmp_path: Path
+) -> None:
     done = subprocess.run(
-        [str(python), str(PROGRAM), node.endpoint],
+        [str(python), str(PROGRAM), served.endpoint],
         stdin=subprocess.DEVNULL,
         capture_output=True,
         text=True,
@@ -66,5 +75,5 @@ def test_python_client_sends_and_consumes(node: RocketProcess, python: Path, tmp
     assert seen["not recalled"] == 0
     assert seen["settled"] == ["commit", "orphan"]
     assert seen["unsettled"] == 0
-    assert "Traceback" not in node.output
-    assert "fault of this broker" not in node.output
+    assert "Traceback" not in served.output
+    assert "fault of this broker" not in served.output

@@ -3,24 +3,17 @@
 from __future__ import annotations
 
 import socket
-import ssl
 from collections.abc import Iterator
 from contextlib import suppress
 from pathlib import Path
 
 import pytest
 import trustme
-from h2 import events
-from h2.config import H2Configuration
-from h2.connection import H2Connection
 
 from bmqctl.node_process import HOST, NodeFailed, RocketProcess
-from broker.rocketmq.grpc.wire import frame_message
 from formats.rocketmq.grpc.codes import Code
-from formats.rocketmq.grpc.messages import decode, make
+from tests.integration.grpc_calls import TIMEOUT_S, ask_route, connect
 from tests.integration.grpc_topics import make_topics
-
-TIMEOUT_S = 20.0
 
 
 @pytest.fixture(scope="module")
@@ -39,44 +32,6 @@ def node(tmp_path: Path, authority: trustme.CA) -> Iterator[RocketProcess]:
     with RocketProcess(tmp_path / "store", config_file=config) as process:
         make_topics(process.port)
         yield process
-
-
-def connect(port: int, authority: trustme.CA | None) -> socket.socket:
-    """Connect to a port, with TLS if there is somebody to trust."""
-    sock = socket.create_connection((HOST, port), TIMEOUT_S)
-    if authority is None:
-        return sock
-    context = ssl.create_default_context()
-    context.set_alpn_protocols(["h2"])
-    authority.configure_trust(context)
-    wrapped = context.wrap_socket(sock, server_hostname=HOST)
-    assert wrapped.selected_alpn_protocol() == "h2"
-    return wrapped
-
-
-def ask_route(sock: socket.socket) -> int:
-    """Ask for the route of a topic; the code of the answer."""
-    http = H2Connection(H2Configuration(client_side=True, header_encoding="utf-8"))
-    http.initiate_connection()
-    headers = {
-        ":method": "POST",
-        ":scheme": "http",
-        ":path": "/apache.rocketmq.v2.MessagingService/QueryRoute",
-        ":authority": "broker",
-        "content-type": "application/grpc",
-        "x-mq-client-id": "me",
-    }
-    http.send_headers(1, list(headers.items()))
-    request = make("QueryRouteRequest", topic=make("Resource", name="Normal"))
-    http.send_data(1, frame_message(request.SerializeToString()), end_stream=True)
-    data = b""
-    while True:
-        sock.sendall(http.data_to_send())
-        for event in http.receive_data(sock.recv(65_536)):
-            if isinstance(event, events.DataReceived):
-                data += event.data
-            if isinstance(event, events.StreamEnded):
-                return int(decode("QueryRouteResponse", data[5:]).status.code)
 
 
 def test_one_port_takes_plain_connections_and_tls(node: RocketProcess, authority: trustme.CA) -> None:

@@ -6,11 +6,10 @@ import gc
 import logging
 import os
 import random
-import sys
 import time
 from collections.abc import Callable, Mapping
 from contextlib import ExitStack
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from datetime import datetime
 from functools import partial
 from pathlib import Path
@@ -18,7 +17,7 @@ from typing import TypeVar
 
 import trio
 
-from broker.common.faults import Faults, Inconsistent
+from broker.common.faults import Faults
 from broker.common.timers import Timers
 from broker.rocketmq.access.guard import Guard
 from broker.rocketmq.access.model import Invalid
@@ -35,7 +34,8 @@ from broker.rocketmq.assembly.config import (
     load_rocketmq_config,
 )
 from broker.rocketmq.assembly.group import Group, place_of, replication_ports
-from broker.rocketmq.assembly.grpc import grpc_connect, grpc_tls, listen_for_grpc
+from broker.rocketmq.assembly.grpc import grpc_connect, listen_for_grpc, tls_for_grpc
+from broker.rocketmq.assembly.process import LOG_NAME, READ_BYTES, Logging, run_to_end, wall_ms
 from broker.rocketmq.core.broker import Broker, State, World
 from broker.rocketmq.core.delays import make_due_time
 from broker.rocketmq.core.groups import Groups
@@ -54,7 +54,6 @@ from broker.rocketmq.node import Node
 from broker.rocketmq.replication.metadata import Kept
 from broker.rocketmq.replication.options import Role
 from broker.rocketmq.settings import Settings
-from broker.rocketmq.store.errors import DiskFull, StoreDamaged
 from broker.rocketmq.store.message_store import Flush, MessageStore
 from broker.rocketmq.store.opening import open_store
 from broker.shell.config_files import ConfigFile
@@ -70,10 +69,9 @@ from broker.shell.dialing import Connected, Place
 from broker.shell.flush_thread import FlushThread
 from broker.shell.folders import FileFolder
 from broker.shell.logs import start_logging
-from broker.shell.os_errors import os_error_line
 from broker.shell.runtime import freeze_collector, start_clock
-from broker.shell.server import CONNECTIONS_MAX, Listener, ListenError, Server, listen
-from broker.shell.store_lock import StoreInUse, StoreLock
+from broker.shell.server import CONNECTIONS_MAX, Listener, Server, listen
+from broker.shell.store_lock import StoreLock
 from formats.errors import FormatError
 from formats.rocketmq.access_bodies import UserInfo
 from formats.rocketmq.checkpoints import TIMER_CHECKPOINT
@@ -90,51 +88,14 @@ log = logging.getLogger("broker.rocketmq")
 
 T = TypeVar("T")
 
-# A consumer asks for its next messages when it has the last ones. A producer's requests, up to thousands at once, are
-# answered in parts, so that the consumer's do not wait for all of them.
-READ_BYTES = 64 << 10
-
-EXIT_OK = 0
-EXIT_FAILED = 1
-EXIT_CONFIG = 2
-EXIT_INCONSISTENT = 3
-
-
-@dataclass(frozen=True)
-class _Logging:
-    """The log's settings; see `broker.shell.logs.LogController`."""
-
-    console_severity_threshold: str
-    file_name: str
-    rotation_bytes: int = 64 << 20
-    logfile_format: str = ""
-    console_format: str = ""
-    logging_verbosity: str = "INFO"
-
 
 def run_rocketmq(config: RocketConfig, log_level: str = "WARN") -> int:
     """Run a node until SIGTERM or SIGINT; the process's exit code. Faults are one line on stderr."""
-    try:
-        _run(config, log_level)
-    except (PropertyError, ListenError, StoreInUse) as fault:
-        print(f"bmqctl: {fault}", file=sys.stderr)
-        return EXIT_CONFIG
-    except (StoreDamaged, DiskFull) as fault:
-        print(f"bmqctl: {fault}", file=sys.stderr)
-        return EXIT_FAILED
-    except OSError as error:
-        print(f"bmqctl: {os_error_line(error)}", file=sys.stderr)
-        return EXIT_CONFIG
-    except Inconsistent as failure:
-        log.critical("PANIC the node terminates deliberately: %s", failure, exc_info=failure)
-        print(f"bmqctl: the node terminated deliberately: {failure}; start it again", file=sys.stderr)
-        return EXIT_INCONSISTENT
-    log.info("stopped")
-    return EXIT_OK
+    return run_to_end(lambda: _run(config, log_level))
 
 
 def _run(config: RocketConfig, log_level: str) -> None:
-    limit, tls = raise_limit(), grpc_tls(config)
+    limit, tls = raise_limit(), tls_for_grpc(config.tls_certificate, config.tls_key, "tlsCertPath and tlsKeyPath")
     # First the sockets: a second node must not touch the files of the first.
     with ExitStack() as stack:
         sockets = []
@@ -145,7 +106,7 @@ def _run(config: RocketConfig, log_level: str) -> None:
         if grpc_socket is not None:
             stack.callback(grpc_socket.close)
         stack.callback(StoreLock(config.store).release)
-        start_logging(_Logging(log_level, str(config.store / "bmqctl.log")), config.store)
+        start_logging(Logging(log_level, str(config.store / LOG_NAME)), config.store)
         if config.unused:
             log.warning("unsupported properties ignored: %s", ", ".join(config.unused))
         if without_grpc:
@@ -161,15 +122,15 @@ def _run(config: RocketConfig, log_level: str) -> None:
         flusher = FlushThread() if config.flush_sync else None
         gate = None if flusher is None else FlushGate(store, flusher, now, config.sync_flush_timeout_ms)
         parts = Nameserver(Routes(), kept.values, kept.nameserver_settings)
-        nameserver = NameserverService(parts, kept.guard, _wall_ms)
+        nameserver = NameserverService(parts, kept.guard, wall_ms)
         deferred = _Deferred()
         seal = _make_seal(config.inner_credentials)
-        group = Group(config, store, node, deferred.dial, seal, _wall_ms, gate)
+        group = Group(config, store, node, deferred.dial, seal, wall_ms, gate)
         broker = _make_broker(config, kept, node, nameserver, group)
         connects = [node.connect_to(nameserver), node.connect_to(broker, gate), *group.connects(broker)]
         listeners = [Listener(sock, connect=connect) for sock, connect in zip(sockets, connects, strict=True)]
         if grpc_socket is not None:
-            connect = grpc_connect(kept.state, node, broker, gate, _wall_ms)
+            connect = grpc_connect(kept.state, node, broker, gate, wall_ms)
             listeners.append(Listener(grpc_socket, tls, connect, takes_plain=tls is not None))
         in_use = descriptors_in_use() + DESCRIPTORS_PER_FILE * max(0, files_max - store.queue_files.number)
         # Fewer where descriptors are short: no setting of a user's that could not be kept.
@@ -335,7 +296,7 @@ def _make_broker(config: RocketConfig, kept: _Kept, node: Node, nameserver: Name
         links.append(NameserverLink(name, dial, node.open, hello, group.seal, group.registered))
     nameserver.registered = group.registered
     world = World(
-        _wall_ms,
+        wall_ms,
         random.randrange,
         _UniqueIds(options.address.address),
         _nothing_first if group.gate is None else group.gate.keep_order,
@@ -411,10 +372,6 @@ def _nothing_first() -> None:
 def _physical_memory() -> int:
     """Return the memory of this machine, in bytes."""
     return os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
-
-
-def _wall_ms() -> int:
-    return time.time_ns() // 1_000_000
 
 
 def _disk_used(folder: Path) -> float:

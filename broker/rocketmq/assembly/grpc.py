@@ -6,6 +6,7 @@ import logging
 import socket
 import ssl
 from collections.abc import Callable
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 from broker.rocketmq.assembly.config import PropertyError, RocketConfig
@@ -19,7 +20,7 @@ from broker.shell.tls import tls_error
 if TYPE_CHECKING:
     from broker.rocketmq.grpc.service import GrpcService
 
-__all__ = ["grpc_connect", "grpc_tls", "listen_for_grpc"]
+__all__ = ["grpc_connect", "listen_for_grpc", "tls_for_grpc"]
 
 log = logging.getLogger("broker.rocketmq")
 
@@ -41,13 +42,15 @@ def listen_for_grpc(config: RocketConfig) -> tuple[socket.socket | None, str]:
         return None, f"{error}, or --no-grpc"
 
 
-def grpc_tls(config: RocketConfig) -> ssl.SSLContext | None:
-    """Make what TLS needs on the port for gRPC; None without a certificate. Raises `PropertyError`."""
-    certificate, key = config.tls_certificate, config.tls_key
+def tls_for_grpc(certificate: Path | None, key: Path | None, names: str) -> ssl.SSLContext | None:
+    """Make what TLS needs on the port for gRPC; None without a certificate. Raises `PropertyError`.
+
+    Its text has the `names` of the two settings.
+    """
     if certificate is None and key is None:
         return None
     if certificate is None or key is None:
-        raise PropertyError("TLS needs both a certificate and its key: tlsCertPath and tlsKeyPath")
+        raise PropertyError(f"TLS needs both a certificate and its key: {names}")
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
     context.minimum_version = ssl.TLSVersion.TLSv1_2
     context.set_alpn_protocols(["h2"])

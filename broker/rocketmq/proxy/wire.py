@@ -68,6 +68,7 @@ class Wire:
         self._reason = ""
         # What waits for the connection, and for answers.
         self._queued: list[_Call] = []
+        self._queued_bytes = 0
         self._calls: dict[int, _Call] = {}
 
     @property
@@ -83,18 +84,27 @@ class Wire:
     def ask(self, frame: Frame, until_ms: int, done: Done) -> None:
         """Send a request; `done` gets the answer, or what stands for it, never at once."""
         session = self._session
-        if self.waiting >= _REQUESTS_MAX or (session is not None and session.output_size() > _OUTPUT_BYTES_MAX):
+        waiting_bytes = self._queued_bytes if session is None else session.output_size()
+        if self.waiting >= _REQUESTS_MAX or waiting_bytes > _OUTPUT_BYTES_MAX:
             self._refuse(done, ResponseCode.SYSTEM_BUSY, f"too much waits for {self.address}")
         elif session is not None:
             self._calls[session.ask(frame)] = _Call(frame, until_ms, done)
         elif self._is_dialing:
-            self._queued.append(_Call(frame, until_ms, done))
+            self._queue(_Call(frame, until_ms, done))
         elif self._refused_ms is not None and 0 <= self._now_ms() - self._refused_ms < _RETRY_MS:
             self._refuse(done, UNREACHABLE, f"{self.address} cannot be reached: {self._reason}")
         else:
-            self._queued.append(_Call(frame, until_ms, done))
+            self._queue(_Call(frame, until_ms, done))
             self._is_dialing = True
             self._dial(self._connected, self._failed)
+
+    def _queue(self, call: _Call) -> None:
+        self._queued.append(call)
+        self._queued_bytes += len(call.frame.body)
+
+    def _take_queued(self) -> list[_Call]:
+        queued, self._queued, self._queued_bytes = self._queued, [], 0
+        return queued
 
     def tell(self, frame: Frame) -> None:
         """Send a request that is not answered, if there is a connection."""
@@ -107,8 +117,7 @@ class Wire:
     def _connected(self, address: str) -> Session:
         self._is_dialing, self._refused_ms, self._reason = False, None, ""
         self._session = session = self._open_session(address, self)
-        queued, self._queued = self._queued, []
-        for call in queued:
+        for call in self._take_queued():
             self._calls[session.ask(call.frame)] = call
         self._events.connected()
         return session
@@ -118,7 +127,7 @@ class Wire:
         if reason != self._reason:
             self._reason = reason
             log.warning("%s cannot be reached: %s", self.address, reason)
-        queued, self._queued = self._queued, []
+        queued = self._take_queued()
         self._events.lost()
         _fail(queued, UNREACHABLE, f"{self.address} cannot be reached: {reason}")
 
@@ -126,8 +135,11 @@ class Wire:
         """Give up requests whose time is over."""
         late = [number for number, call in self._calls.items() if call.until_ms <= now_ms]
         calls = [self._calls.pop(number) for number in late]
-        calls += [call for call in self._queued if call.until_ms <= now_ms]
-        self._queued = [call for call in self._queued if call.until_ms > now_ms]
+        for call in self._take_queued():
+            if call.until_ms <= now_ms:
+                calls.append(call)
+            else:
+                self._queue(call)
         _fail(calls, NO_ANSWER, f"{self.address} does not answer in time")
 
     def leave(self) -> None:

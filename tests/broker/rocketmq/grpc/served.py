@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
 
+from broker.rocketmq.grpc.backend import Backend
 from broker.rocketmq.grpc.local import Local
 from broker.rocketmq.grpc.service import Access, GrpcService
 from broker.rocketmq.remoting.session import Gate
@@ -37,14 +39,20 @@ class Served:
     def __init__(self, rig: Rig | None = None, gate: Gate | None = None) -> None:
         self.rig = rig or Rig(replace(OPTIONS))
         self.rig.topics.put(TopicConfig("many", 4, 4, attributes={"message.type": "MIXED"}), self.rig.wall_ms)
-        rig = self.rig
-        tables, clocks = (rig.options, rig.topics, rig.groups), (lambda: rig.wall_ms, lambda: self.ms)
-        local = Local(*tables, rig.broker, gate, rig.faults, *clocks)
-        self.service = GrpcService(Access(rig.access, rig.guard), local, rig.faults, *clocks)
         self.ms = 1_000
+        access = Access(self.rig.access, self.rig.guard)
+        self.service = GrpcService(access, self._backend(gate), self.rig.faults, *self._clocks())
         self.client = Client(self.service)
         self.client_id = "client"
         self.headers: dict[str, str] = {}
+
+    def _clocks(self) -> tuple[Callable[[], int], Callable[[], int]]:
+        return lambda: self.rig.wall_ms, lambda: self.ms
+
+    def _backend(self, gate: Gate | None) -> Backend:
+        """What the service asks: the broker itself."""
+        rig = self.rig
+        return Local(rig.options, rig.topics, rig.groups, rig.broker, gate, rig.faults, *self._clocks())
 
     def step(self) -> None:
         """Let the broker and the service do what there is to do."""

@@ -15,10 +15,19 @@ from formats.rocketmq.grpc.codes import ClientType, Code
 from formats.rocketmq.grpc.messages import Message, duration_of_ms, make
 from tests.broker.rocketmq.grpc.served import Served, message
 from tests.broker.rocketmq.grpc.test_grpc_service import consumer, resource
+from tests.broker.rocketmq.proxy.clustered import Clustered
+
+
+@pytest.fixture(params=[Served, Clustered], ids=["alone", "cluster"])
+def served(request: pytest.FixtureRequest) -> Served:
+    """The service before its own broker, and before that of a cluster."""
+    made: Served = request.param()
+    return made
 
 
 @pytest.fixture
-def served() -> Served:
+def alone() -> Served:
+    """The service before its own broker, which has a connection of each client."""
     return Served()
 
 
@@ -41,21 +50,21 @@ def test_calls_of_a_client_that_says_farewell_are_answered(served: Served) -> No
     assert not served.service._open
 
 
-def test_calls_of_a_client_that_the_broker_gives_up_are_answered(served: Served) -> None:
-    telemetry, _ = served.tell(consumer(kind=ClientType.SIMPLE_CONSUMER))
-    (client,) = served.service._clients
-    waiting = served.begin("ReceiveMessage", served.receive_request())
+def test_calls_of_a_client_that_the_broker_gives_up_are_answered(alone: Served) -> None:
+    telemetry, _ = alone.tell(consumer(kind=ClientType.SIMPLE_CONSUMER))
+    (client,) = alone.service._clients
+    waiting = alone.begin("ReceiveMessage", alone.receive_request())
     assert client.link is not None
     client.link._session.give_up("no heartbeat")
-    served.service.tick()
-    served.client.exchange()
-    assert served.client.status(waiting) == "0"
-    assert served.answers("ReceiveMessage", waiting)[0].status.code == Code.INTERNAL_SERVER_ERROR
-    assert served.client.status(telemetry) == "14"
-    assert not served.service._open
+    alone.service.tick()
+    alone.client.exchange()
+    assert alone.client.status(waiting) == "0"
+    assert alone.answers("ReceiveMessage", waiting)[0].status.code == Code.INTERNAL_SERVER_ERROR
+    assert alone.client.status(telemetry) == "14"
+    assert not alone.service._open
     # It may begin again.
-    assert served.tell(consumer())[1][0].status.code == Code.OK
-    assert served.send(message()).status.code == Code.OK
+    assert alone.tell(consumer())[1][0].status.code == Code.OK
+    assert alone.send(message()).status.code == Code.OK
 
 
 # -- faults
@@ -76,25 +85,25 @@ def test_a_fault_in_a_call_ends_that_call_only(served: Served, monkeypatch: pyte
 
 
 def test_a_fault_in_the_broker_ends_its_session_with_that_client(
-    served: Served, monkeypatch: pytest.MonkeyPatch
+    alone: Served, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def fail(frame: Frame, session: Session) -> None:
         raise KeyError("half done")
 
-    monkeypatch.setattr(served.rig.broker, "receive", fail)
-    stream = served.begin("SendMessage", make("SendMessageRequest", messages=[message()]))
+    monkeypatch.setattr(alone.rig.broker, "receive", fail)
+    stream = alone.begin("SendMessage", make("SendMessageRequest", messages=[message()]))
     monkeypatch.undo()
-    failed = served.rig.faults.next_failed()
-    (client,) = served.service._clients
+    failed = alone.rig.faults.next_failed()
+    (client,) = alone.service._clients
     assert client.link is not None
     assert failed is client.link._session
     failed.give_up("a fault of this broker")
-    served.service.tick()
-    served.client.exchange()
-    (answer,) = served.answers("SendMessage", stream)
+    alone.service.tick()
+    alone.client.exchange()
+    (answer,) = alone.answers("SendMessage", stream)
     assert answer.status.code == Code.INTERNAL_SERVER_ERROR
-    assert not served.client.is_over()
-    assert served.send(message()).status.code == Code.OK
+    assert not alone.client.is_over()
+    assert alone.send(message()).status.code == Code.OK
 
 
 def test_a_change_that_is_cut_short_ends_the_process(served: Served, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -14,11 +14,14 @@ from formats.rocketmq.grpc.messages import Message, decode, make, time_of_ms
 from tests.broker.rocketmq.grpc.http2 import Client
 from tests.broker.rocketmq.grpc.served import Served, message
 from tests.broker.rocketmq.grpc.test_grpc_service import consumer, endpoints, producer, resource
+from tests.broker.rocketmq.proxy.clustered import Clustered
 
 
-@pytest.fixture
-def served() -> Served:
-    return Served()
+@pytest.fixture(params=[Served, Clustered], ids=["alone", "cluster"])
+def served(request: pytest.FixtureRequest) -> Served:
+    """The service before its own broker, and before that of a cluster."""
+    made: Served = request.param()
+    return made
 
 
 # -- sizes and counts

@@ -1,0 +1,64 @@
+"""`bmqctl start rocketmq-proxy`: run a proxy for RocketMQ's gRPC clients until it is told to stop."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from broker.rocketmq.assembly.proxy import ProxyConfig, run_rocketmq_proxy
+
+__all__ = ["app"]
+
+app = typer.Typer(add_completion=False)
+
+
+@app.command()
+def rocketmq_proxy(
+    nameserver: Annotated[
+        list[str],
+        typer.Option(
+            "--nameserver",
+            "-n",
+            metavar="HOST:PORT[;HOST:PORT]",
+            help="Nameservers of the cluster; all know all of its brokers.",
+        ),
+    ],
+    host: Annotated[str, typer.Option("--host", help="Address to listen on.")] = "127.0.0.1",
+    grpc_port: Annotated[
+        int, typer.Option("--grpc-port", "-p", min=1, max=65535, help="Port for clients that speak gRPC.")
+    ] = 8081,
+    tls_certificate: Annotated[
+        Path | None,
+        typer.Option(
+            metavar="FILE", help="Certificate in PEM: the port takes TLS beside plain connections.", show_default=False
+        ),
+    ] = None,
+    tls_key: Annotated[
+        Path | None,
+        typer.Option(metavar="FILE", help="The certificate's key in PEM, without a password.", show_default=False),
+    ] = None,
+    data_dir: Annotated[Path, typer.Option(help="Directory of the log.")] = Path("rocketmq-proxy-data"),
+    log_level: Annotated[str, typer.Option(help="Lowest severity that is logged to the console.")] = "WARN",
+) -> None:
+    """Start a proxy for RocketMQ clients that speak gRPC, before brokers elsewhere, and run it until SIGINT or SIGTERM.
+
+    The brokers are those that the nameservers know: `bmqctl start rocketmq`, or Apache's. Their messages are popped,
+    and their topics, groups and offsets stay with them: the proxy has no store, and there may be several.
+
+    It checks no signatures and signs nothing: brokers that want signed requests refuse it.
+
+    Exits with 2 and one line on stderr if the options cannot be used.
+
+    Examples:
+
+        bmqctl start rocketmq-proxy --nameserver 127.0.0.1:9876
+
+        bmqctl start rocketmq-proxy --nameserver "10.0.0.5:9876;10.0.0.6:9876" --host 0.0.0.0 --grpc-port 9081
+
+        bmqctl start rocketmq-proxy -n ns1:9876 -n ns2:9876 --tls-certificate proxy.pem --tls-key proxy-key.pem
+    """
+    nameservers = tuple(part.strip() for each in nameserver for part in each.split(";") if part.strip())
+    config = ProxyConfig(nameservers, host, grpc_port, tls_certificate, tls_key, data_dir)
+    raise typer.Exit(run_rocketmq_proxy(config, log_level.upper()))

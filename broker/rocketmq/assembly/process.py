@@ -1,0 +1,69 @@
+"""The process of a RocketMQ node or proxy: its exit codes, its log, and its time of day."""
+
+from __future__ import annotations
+
+import logging
+import sys
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from broker.common.faults import Inconsistent
+from broker.rocketmq.assembly.config import PropertyError
+from broker.rocketmq.store.errors import DiskFull, StoreDamaged
+from broker.shell.os_errors import os_error_line
+from broker.shell.server import ListenError
+from broker.shell.store_lock import StoreInUse
+
+__all__ = ["LOG_NAME", "READ_BYTES", "Logging", "run_to_end", "wall_ms"]
+
+log = logging.getLogger("broker.rocketmq")
+
+LOG_NAME = "bmqctl.log"
+
+# A consumer asks for its next messages when it has the last ones. A producer's requests, up to thousands at once, are
+# answered in parts, so that the consumer's do not wait for all of them.
+READ_BYTES = 64 << 10
+
+EXIT_OK = 0
+EXIT_FAILED = 1
+EXIT_CONFIG = 2
+EXIT_INCONSISTENT = 3
+
+
+@dataclass(frozen=True)
+class Logging:
+    """The log's settings; see `broker.shell.logs.LogController`."""
+
+    console_severity_threshold: str
+    file_name: str
+    rotation_bytes: int = 64 << 20
+    logfile_format: str = ""
+    console_format: str = ""
+    logging_verbosity: str = "INFO"
+
+
+def run_to_end(run: Callable[[], None]) -> int:
+    """Run a node or a proxy; the process's exit code. Faults are one line on stderr."""
+    try:
+        run()
+    except (PropertyError, ListenError, StoreInUse) as fault:
+        print(f"bmqctl: {fault}", file=sys.stderr)
+        return EXIT_CONFIG
+    except (StoreDamaged, DiskFull) as fault:
+        print(f"bmqctl: {fault}", file=sys.stderr)
+        return EXIT_FAILED
+    except OSError as error:
+        print(f"bmqctl: {os_error_line(error)}", file=sys.stderr)
+        return EXIT_CONFIG
+    except Inconsistent as failure:
+        log.critical("PANIC the node terminates deliberately: %s", failure, exc_info=failure)
+        print(f"bmqctl: the node terminated deliberately: {failure}; start it again", file=sys.stderr)
+        return EXIT_INCONSISTENT
+    log.info("stopped")
+    return EXIT_OK
+
+
+def wall_ms() -> int:
+    """Return the time of day."""
+    return time.time_ns() // 1_000_000

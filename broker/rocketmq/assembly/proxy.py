@@ -1,0 +1,122 @@
+"""The composition root of a RocketMQ proxy: the service for gRPC before the brokers that nameservers know."""
+
+from __future__ import annotations
+
+import gc
+import logging
+import os
+from collections.abc import Callable
+from contextlib import ExitStack
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+
+import trio
+
+from broker.common.faults import Faults
+from broker.common.timers import Timers
+from broker.rocketmq.access.guard import AccessOptions, Guard
+from broker.rocketmq.access.tables import AccessTables
+from broker.rocketmq.assembly.config import GRPC_PORT, PropertyError
+from broker.rocketmq.assembly.group import place_of
+from broker.rocketmq.assembly.grpc import tls_for_grpc
+from broker.rocketmq.assembly.process import LOG_NAME, READ_BYTES, Logging, run_to_end, wall_ms
+from broker.rocketmq.core.registration import Dial
+from broker.rocketmq.grpc.service import Access, GrpcService
+from broker.rocketmq.node import Connection, Node
+from broker.rocketmq.proxy.cluster import Cluster
+from broker.rocketmq.remoting.session import Session
+from broker.shell.descriptors import connections_max, descriptors_in_use, raise_limit
+from broker.shell.dialing import Place
+from broker.shell.logs import start_logging
+from broker.shell.runtime import freeze_collector, start_clock
+from broker.shell.server import CONNECTIONS_MAX, Listener, Server, listen
+
+__all__ = ["PropertyError", "ProxyConfig", "run_rocketmq_proxy"]
+
+log = logging.getLogger("broker.rocketmq.proxy")
+
+# Descriptors for connections to brokers, of which there are few.
+_BROKERS_MAX = 256
+
+
+@dataclass(frozen=True)
+class ProxyConfig:
+    """A proxy: the nameservers, HOST:PORT each, where it listens, and the folder of its log."""
+
+    nameservers: tuple[str, ...]
+    bind_address: str = "127.0.0.1"
+    grpc_port: int = GRPC_PORT
+    tls_certificate: Path | None = None
+    tls_key: Path | None = None
+    data_dir: Path = Path("rocketmq-proxy-data")
+
+
+def run_rocketmq_proxy(config: ProxyConfig, log_level: str = "WARN") -> int:
+    """Run a proxy until SIGTERM or SIGINT; the process's exit code. Faults are one line on stderr."""
+    return run_to_end(lambda: _run(config, log_level))
+
+
+def _run(config: ProxyConfig, log_level: str) -> None:
+    limit = raise_limit()
+    tls = tls_for_grpc(config.tls_certificate, config.tls_key, "--tls-certificate and --tls-key")
+    if not config.nameservers:
+        raise PropertyError("a proxy needs a nameserver: --nameserver HOST:PORT")
+    places = {name: place_of(name, "nameserver") for name in config.nameservers}
+    with ExitStack() as stack:
+        sock = listen(config.bind_address, config.grpc_port, "--grpc-port")
+        stack.callback(sock.close)
+        start_logging(Logging(log_level, str(config.data_dir / LOG_NAME)), config.data_dir)
+        gc.disable()
+        now = start_clock()
+        node = Node(now, Faults(now), Timers())
+        dials = _Dials(places)
+        client_id = f"{config.bind_address}@{os.getpid()}@rocketmq-proxy"
+        cluster = Cluster(config.nameservers, dials.to, node.open, client_id, lambda: node.now.ms)
+        tables = AccessTables(b"", b"", _keep_nothing, _keep_nothing)
+        access = Access(tables, Guard(AccessOptions(), tables, ""))
+        service = GrpcService(access, cluster, node.faults, wall_ms, lambda: node.now.ms)
+        node.add(service)
+
+        def connect(peer: str, certified: Callable[[], frozenset[str]]) -> Connection:
+            return node.open_other(peer, lambda number, host: service.connect(number, host, node.dirty.add))
+
+        listener = Listener(sock, tls, connect, takes_plain=tls is not None)
+        most = min(CONNECTIONS_MAX, connections_max(0, limit, descriptors_in_use(), 1, _BROKERS_MAX))
+        server = Server(node, [listener], connections_max=most, read_bytes=READ_BYTES)
+        dials.server = server
+        freeze_collector()
+        trio.run(server.run, partial(_announce, config))
+
+
+class _Dials:
+    """Connects to addresses, once there is a loop: the proxy is made before it."""
+
+    def __init__(self, places: dict[str, Place]) -> None:
+        self._places = places
+        self.server: Server | None = None
+
+    def to(self, address: str) -> Dial:
+        """Return what connects to an address."""
+
+        def dial(connected: Callable[[str], Session], failed: Callable[[str], None]) -> None:
+            assert self.server is not None
+            try:
+                place = self._places.get(address) or place_of(address, "address")
+            except PropertyError as fault:
+                failed(str(fault))
+                return
+            self.server.dial(place, connected, failed)
+
+        return dial
+
+
+def _keep_nothing(data: bytes) -> None:
+    """Keep no users: there are none here."""
+
+
+def _announce(config: ProxyConfig) -> None:
+    where = f"{config.bind_address}:{config.grpc_port}"
+    names = ";".join(config.nameservers)
+    log.info("ready: gRPC on port %d, for the brokers that %s know", config.grpc_port, names)
+    print(f"bmqctl: rocketmq-proxy ready on {where} (gRPC) [nameservers: {names}, pid: {os.getpid()}]", flush=True)

@@ -1,0 +1,80 @@
+"""Calls over gRPC by sockets, plain or with TLS, without a client's library."""
+
+from __future__ import annotations
+
+import socket
+import ssl
+
+import trustme
+from h2 import events
+from h2.config import H2Configuration
+from h2.connection import H2Connection
+
+from bmqctl.node_process import HOST
+from broker.rocketmq.grpc.wire import frame_message
+from formats.rocketmq.grpc.declarations import METHODS
+from formats.rocketmq.grpc.messages import Message, decode, make
+
+__all__ = ["TIMEOUT_S", "Caller", "ask_route", "connect"]
+
+TIMEOUT_S = 20.0
+
+
+def connect(port: int, authority: trustme.CA | None = None) -> socket.socket:
+    """Connect to a port, with TLS if there is somebody to trust."""
+    sock = socket.create_connection((HOST, port), TIMEOUT_S)
+    if authority is None:
+        return sock
+    context = ssl.create_default_context()
+    context.set_alpn_protocols(["h2"])
+    authority.configure_trust(context)
+    wrapped = context.wrap_socket(sock, server_hostname=HOST)
+    assert wrapped.selected_alpn_protocol() == "h2"
+    return wrapped
+
+
+class Caller:
+    """A client over a connection, one call at a time."""
+
+    def __init__(self, sock: socket.socket, client_id: str = "me") -> None:
+        self._sock = sock
+        self._client_id = client_id
+        self._http = H2Connection(H2Configuration(client_side=True, header_encoding="utf-8"))
+        self._http.initiate_connection()
+
+    def call(self, name: str, request: Message) -> list[Message]:
+        """Make a call; its answers."""
+        stream = self._http.get_next_available_stream_id()
+        headers = {
+            ":method": "POST",
+            ":scheme": "http",
+            ":path": f"/apache.rocketmq.v2.MessagingService/{name}",
+            ":authority": "broker",
+            "content-type": "application/grpc",
+            "x-mq-client-id": self._client_id,
+        }
+        self._http.send_headers(stream, list(headers.items()))
+        self._http.send_data(stream, frame_message(request.SerializeToString()), end_stream=True)
+        data, ended = b"", False
+        while not ended:
+            self._sock.sendall(self._http.data_to_send())
+            received = self._sock.recv(65_536)
+            assert received, "the connection was closed"
+            for event in self._http.receive_data(received):
+                if isinstance(event, events.DataReceived) and event.stream_id == stream:
+                    self._http.acknowledge_received_data(event.flow_controlled_length, stream)
+                    data += event.data
+                ended = ended or (isinstance(event, events.StreamEnded) and event.stream_id == stream)
+        self._sock.sendall(self._http.data_to_send())
+        answers = []
+        while data:
+            size = int.from_bytes(data[1:5], "big")
+            answers.append(decode(METHODS[name].response, data[5 : 5 + size]))
+            data = data[5 + size :]
+        return answers
+
+
+def ask_route(sock: socket.socket, topic: str = "Normal") -> int:
+    """Ask for the route of a topic over a new connection; the code of the answer."""
+    (answer,) = Caller(sock).call("QueryRoute", make("QueryRouteRequest", topic=make("Resource", name=topic)))
+    return int(answer.status.code)
