@@ -7,7 +7,8 @@
 
 The node listens on a free port of the loopback, has the sample domains (`bmq.test.mem.priority` and so on), keeps its
 files in the test's temporary directory, and ends with the test. `bmq_proxy` is a proxy to it. `rocketmq_node` is a
-RocketMQ nameserver and broker; its clients are given `rocketmq_node.nameserver`.
+RocketMQ nameserver and broker; its clients are given `rocketmq_node.nameserver`, those of gRPC
+`rocketmq_node.endpoint`.
 """
 
 from __future__ import annotations
@@ -17,13 +18,14 @@ from pathlib import Path
 
 import pytest
 
-from bmqctl.node_process import NodeFailed, NodeProcess, ProxyProcess, RocketProcess, free_port
+from bmqctl.node_process import NodeFailed, NodeProcess, ProxyProcess, RocketProcess, RocketProxyProcess, free_port
 
 __all__ = [
     "NodeFailed",
     "NodeProcess",
     "ProxyProcess",
     "RocketProcess",
+    "RocketProxyProcess",
     "bmq_node",
     "bmq_proxy",
     "free_port",

@@ -83,7 +83,7 @@ def test_what_is_said_of_a_start_command_is_the_first_paragraph_of_its_own_help(
     entry = START_COMMANDS[name]
     (info,) = getattr(import_module(entry.module), entry.attribute).registered_commands
     paragraph, _, _ = inspect.cleandoc(info.callback.__doc__).partition("\n\n")
-    assert (info.callback.__name__, " ".join(paragraph.split())) == (name, entry.summary)
+    assert (info.callback.__name__.replace("_", "-"), " ".join(paragraph.split())) == (name, entry.summary)
 
 
 @pytest.mark.parametrize("name", COMMANDS)

@@ -93,7 +93,7 @@ class ClientCalls:
             self._register(asked, client, settings, answer)
 
         subscription = settings.subscription
-        topic = subscription.subscriptions[0].topic.name if subscription.subscriptions else None
+        topic = check_topic(subscription.subscriptions[0].topic) if subscription.subscriptions else None
         asked.client.find_group(check_group(subscription.group), topic, found)
 
     def _register(self, asked: Asked, client: Client, settings: Message, answer: Answer) -> None:

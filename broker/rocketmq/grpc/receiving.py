@@ -18,7 +18,7 @@ from broker.rocketmq.grpc.calling import Answer, Asked, Handlers
 from broker.rocketmq.grpc.conversion import message_of
 from broker.rocketmq.grpc.handles import Handle, parse_handle
 from broker.rocketmq.grpc.renewals import HIDDEN_MS, Changed, Held, Renewals
-from broker.rocketmq.grpc.statuses import NO_ANSWER, OK, UNREACHABLE, Rejected, joint, rejection, status
+from broker.rocketmq.grpc.statuses import NO_ANSWER, NO_BROKER, OK, UNREACHABLE, Rejected, joint, rejection, status
 from broker.rocketmq.grpc.validation import check_count, check_group, check_invisible_ms, check_topic
 from formats.errors import FormatError
 from formats.rocketmq.client_bodies import GroupConfig
@@ -273,6 +273,8 @@ class Receiving:
                         receipt_handle=str(_changed_handle(handle, changed)),
                     )
                 )
+            elif frame.code in (NO_ANSWER, NO_BROKER, UNREACHABLE):
+                raise _handle_rejection(frame)
             else:
                 text = "changeInvisibleDuration failed: status is abnormal"
                 answer(make("ChangeInvisibleDurationResponse", status=status(Code.INTERNAL_SERVER_ERROR, text)))
@@ -314,7 +316,7 @@ class Receiving:
             if frame.code == ResponseCode.SUCCESS:
                 answer(make("ForwardMessageToDeadLetterQueueResponse", status=OK))
             else:
-                rejected = rejection(frame)
+                rejected = _handle_rejection(frame)
                 outcome = status(rejected.code, rejected.text)
                 answer(make("ForwardMessageToDeadLetterQueueResponse", status=outcome))
 
@@ -387,8 +389,15 @@ def _acked(frame: Frame) -> Message:
         return OK
     if frame.code == ResponseCode.NO_MESSAGE:
         return status(Code.INTERNAL_SERVER_ERROR, "ack failed: status is abnormal")
-    rejected = rejection(frame)
+    rejected = _handle_rejection(frame)
     return status(rejected.code, rejected.text)
+
+
+def _handle_rejection(frame: Frame) -> Rejected:
+    """Make what says that nothing was done about a handle, which may name a broker that there is not."""
+    if frame.code == NO_BROKER:
+        return Rejected(Code.INVALID_RECEIPT_HANDLE, frame.remark or "")
+    return rejection(frame)
 
 
 def _changed_handle(handle: Handle, changed: consuming.ChangeInvisibleTimeResponse) -> Handle:

@@ -85,6 +85,7 @@ class Brokers:
             self._waiting.append(_Question(name, frame, until_ms, done))
             self._look()
         else:
+            self._lost(name)
             self._later(lambda: done(_unknown(name)))
 
     def tell(self, name: str, frame: Frame) -> None:
@@ -139,6 +140,8 @@ class Brokers:
             if wire is not None:
                 wire.ask(question.frame, question.until_ms, question.done)
             elif answer.code == ResponseCode.SUCCESS:
+                # Whoever named it is to look again.
+                self._lost(question.broker)
                 question.done(_unknown(question.broker))
             else:
                 question.done(answer)

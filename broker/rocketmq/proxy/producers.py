@@ -40,6 +40,7 @@ class Producers:
         self._client_id = client_id
         self._now_ms = now_ms
         self._groups: dict[str, dict[object, TakesQuestion]] = {}
+        self._joined: dict[object, set[str]] = {}
         # Where each group is known, or to be; and the brokers that have not been told.
         self._told: dict[str, set[str]] = {}
         self._untold: set[str] = set()
@@ -52,10 +53,12 @@ class Producers:
             if not members:
                 self._find_brokers(group)
             members[member] = asked
+        if groups:
+            self._joined.setdefault(member, set()).update(groups)
 
     def leave(self, member: object) -> None:
         """Forget a producer; brokers are told of groups without any."""
-        for group in [group for group, members in self._groups.items() if member in members]:
+        for group in self._joined.pop(member, ()):
             del self._groups[group][member]
             if self._groups[group]:
                 continue

@@ -110,6 +110,14 @@ def test_handles_of_a_broker_that_there_is_not(served: Clustered) -> None:
     words[5] = "nobody"
     (entry,) = served.acknowledge(" ".join(words), topic="many").entries
     assert entry.status.code == Code.INVALID_RECEIPT_HANDLE
+    change = make("ChangeInvisibleDurationRequest", receipt_handle=" ".join(words))
+    change.group.name, change.topic.name = "g", "many"
+    change.invisible_duration.CopyFrom(duration_of_ms(20_000))
+    assert served.call("ChangeInvisibleDuration", change).status.code == Code.INVALID_RECEIPT_HANDLE
+    forward = make("ForwardMessageToDeadLetterQueueRequest", receipt_handle=" ".join(words))
+    forward.group.name, forward.topic.name = "g", "many"
+    answer = served.call("ForwardMessageToDeadLetterQueue", forward)
+    assert answer.status.code == Code.INVALID_RECEIPT_HANDLE
     handle = base64.urlsafe_b64encode(b"v1 many nobody 1700000000000 ID").decode()
     request = make("RecallMessageRequest", topic=resource("many"), recall_handle=handle)
     assert served.call("RecallMessage", request).status.code == Code.BAD_REQUEST
@@ -159,6 +167,19 @@ def test_a_broker_that_cannot_be_reached_while_nameservers_name_it(served: Clust
     assert codes == [Code.INTERNAL_SERVER_ERROR] * 4
     # It is not dialed for each request.
     assert len(served.network.dialed) <= 8
+
+
+def test_a_broker_that_went_while_nobody_was_connected_to_it(served: Clustered) -> None:
+    request = make("QueryRouteRequest", topic=resource("many"), endpoints=endpoints())
+    assert len(served.call("QueryRoute", request).message_queues) == 8
+    assert str(served.rig.options.address) not in served.network.dialed
+    served.end_broker(0)
+    # Where brokers are is looked up before the topic is: the first to be sent there is refused.
+    served.cluster._brokers._due_ms = 0
+    served.pass_time(1_500)
+    codes = [send(served, number).status.code for number in range(8)]
+    assert codes.count(Code.OK) == 7
+    assert set(codes) == {Code.OK, Code.INTERNAL_SERVER_ERROR}
 
 
 def test_a_broker_that_is_back_is_found_again(served: Clustered) -> None:
