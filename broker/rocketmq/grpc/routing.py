@@ -71,7 +71,7 @@ class Routing:
 
 
 def _permissions(queues: QueueData) -> list[Permission]:
-    """What may be done with each queue of a topic at a broker."""
+    """The permission of each queue of a topic at a broker."""
     reads, writes = queues.perm & _READ, queues.perm & _WRITE
     if not reads and not writes:
         return [Permission.NONE] * max(1, queues.read_queue_nums, queues.write_queue_nums)

@@ -1,4 +1,4 @@
-"""What was looked up elsewhere, and is believed for a while.
+"""Values that were looked up elsewhere, and are believed for a while.
 
 As in the original (TopicRouteService, ClusterMetadataService), what is known is used at once, and looked up again after
 some time while it is used; only what is not known, or was found to be wrong, is waited for.

@@ -36,7 +36,7 @@ _QUEUES_MAX: Final = 65_536
 
 
 class Topics:
-    """What is known of topics and groups."""
+    """The topics and groups that are known."""
 
     def __init__(self, nameservers: Nameservers, brokers: Brokers, now_ms: Callable[[], int]) -> None:
         self._nameservers = nameservers

@@ -31,7 +31,7 @@ class _Call(NamedTuple):
 
 
 class Events(NamedTuple):
-    """What becomes of a connection: it is there, it is lost or cannot be made, and the other side asks something.
+    """The events of a connection: it is there, it is lost or cannot be made, and the other side asks something.
 
     `asked` returns whether the question was taken.
     """

@@ -50,7 +50,7 @@ class Served:
         return lambda: self.rig.wall_ms, lambda: self.ms
 
     def _backend(self, gate: Gate | None) -> Backend:
-        """What the service asks: the broker itself."""
+        """The broker itself, for the service to ask."""
         rig = self.rig
         return Local(rig.options, rig.topics, rig.groups, rig.broker, gate, rig.faults, *self._clocks())
 

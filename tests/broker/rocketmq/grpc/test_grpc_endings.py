@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 
 from broker.common.faults import Inconsistent
+from broker.rocketmq.grpc.loopback import Loopback
 from broker.rocketmq.grpc.renewals import Changed, Held
 from broker.rocketmq.remoting.session import Session
 from formats.rocketmq.codes import RequestCode, ResponseCode
@@ -54,7 +55,7 @@ def test_calls_of_a_client_that_the_broker_gives_up_are_answered(alone: Served) 
     telemetry, _ = alone.tell(consumer(kind=ClientType.SIMPLE_CONSUMER))
     (client,) = alone.service._clients
     waiting = alone.begin("ReceiveMessage", alone.receive_request())
-    assert client.link is not None
+    assert isinstance(client.link, Loopback)
     client.link._session.give_up("no heartbeat")
     alone.service.tick()
     alone.client.exchange()
@@ -95,7 +96,7 @@ def test_a_fault_in_the_broker_ends_its_session_with_that_client(
     monkeypatch.undo()
     failed = alone.rig.faults.next_failed()
     (client,) = alone.service._clients
-    assert client.link is not None
+    assert isinstance(client.link, Loopback)
     assert failed is client.link._session
     failed.give_up("a fault of this broker")
     alone.service.tick()

@@ -1,4 +1,4 @@
-"""What a proxy remembers: for how long, how much, and what of it is used when it cannot be looked up."""
+"""The memory of a proxy: for how long, how much, and what of it is used when it cannot be looked up."""
 
 from __future__ import annotations
 
