@@ -40,6 +40,7 @@ _RESERVED: Final = frozenset(
         "WAIT",
         "DELAY",
         "RETRY_TOPIC",
+        "ORIGIN_GROUP",
         "REAL_TOPIC",
         "REAL_QID",
         "TRAN_MSG",
@@ -84,6 +85,7 @@ _RESERVED: Final = frozenset(
         "DLQ_ORIGIN_TOPIC",
         "DLQ_ORIGIN_MESSAGE_ID",
         "__CRC32#",
+        "_SYS_MSG_PRIORITY_",
     )
 )
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass, field
-from typing import Final
+from typing import Final, NamedTuple
 
 from hpack import Decoder
 from hyperframe.frame import ContinuationFrame, DataFrame, Frame, HeadersFrame
@@ -20,12 +20,16 @@ _PREFACE: Final = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n"
 
 @dataclass
 class Call:
-    """A call: its headers, the bytes of its messages, and the headers and trailers of the answer."""
+    """A call: its headers, the bytes of its messages, and the headers and trailers of the answer.
+
+    It began at `began_us`, in microseconds.
+    """
 
     headers: dict[str, str] = field(default_factory=dict)
     requests: list[bytes] = field(default_factory=list)
     answer_headers: dict[str, str] = field(default_factory=dict)
     answers: list[bytes] = field(default_factory=list)
+    began_us: int = 0
 
     @property
     def method(self) -> str:
@@ -33,7 +37,8 @@ class Call:
         return self.headers[":path"].rpartition("/")[2]
 
 
-def _frames(data: bytes) -> Iterator[Frame]:
+def _frames(data: bytes) -> Iterator[tuple[Frame, int]]:
+    """Yield each frame, and its end in the bytes."""
     view = memoryview(data)
     at = len(_PREFACE) if data.startswith(_PREFACE) else 0
     while at + 9 <= len(view):
@@ -41,16 +46,25 @@ def _frames(data: bytes) -> Iterator[Frame]:
         if at + 9 + length > len(view):
             return
         frame.parse_body(view[at + 9 : at + 9 + length])
-        yield frame
         at += 9 + length
+        yield frame, at
 
 
-def _read(stream: Stream) -> tuple[dict[int, dict[str, str]], dict[int, list[bytes]]]:
-    """The headers, with the trailers, and the messages of each stream of one direction of a connection."""
+class _Side(NamedTuple):
+    """One direction of a connection: the headers, with the trailers, the messages and the first time of each stream."""
+
+    headers: dict[int, dict[str, str]]
+    messages: dict[int, list[bytes]]
+    began_us: dict[int, int]
+
+
+def _read(stream: Stream) -> _Side:
     decoder, block = Decoder(), b""
     headers: dict[int, dict[str, str]] = {}
     data: dict[int, bytearray] = {}
-    for frame in _frames(stream.data):
+    began_us: dict[int, int] = {}
+    for frame, end in _frames(stream.data):
+        began_us.setdefault(frame.stream_id, stream.time_of(end))
         if isinstance(frame, DataFrame):
             data.setdefault(frame.stream_id, bytearray()).extend(frame.data)
         elif isinstance(frame, HeadersFrame | ContinuationFrame):
@@ -59,7 +73,7 @@ def _read(stream: Stream) -> tuple[dict[int, dict[str, str]], dict[int, list[byt
                 known = headers.setdefault(frame.stream_id, {})
                 known.update((_text(name), _text(value)) for name, value in decoder.decode(block))
                 block = b""
-    return headers, {number: list(_messages(bytes(each))) for number, each in data.items()}
+    return _Side(headers, {number: list(_messages(bytes(each))) for number, each in data.items()}, began_us)
 
 
 def _text(value: str | bytes) -> str:
@@ -85,15 +99,15 @@ def calls(capture: str) -> list[Call]:
     for stream in sides:
         if stream.target != GRPC_PORT:
             continue
-        headers, requests = _read(stream)
-        answer_headers, answered = _read(answers[stream.source])
+        asked, answered = _read(stream), _read(answers[stream.source])
         found += [
             Call(
-                headers[number],
-                requests.get(number, []),
-                answer_headers.get(number, {}),
-                answered.get(number, []),
+                asked.headers[number],
+                asked.messages.get(number, []),
+                answered.headers.get(number, {}),
+                answered.messages.get(number, []),
+                asked.began_us[number],
             )
-            for number in headers
+            for number in asked.headers
         ]
     return found

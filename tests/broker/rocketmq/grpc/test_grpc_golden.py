@@ -16,6 +16,7 @@ from formats.rocketmq.client_bodies import GroupConfig
 from formats.rocketmq.grpc.codes import Code, MessageType
 from formats.rocketmq.grpc.declarations import METHODS
 from formats.rocketmq.grpc.messages import Message, decode
+from formats.rocketmq.hosts import Host
 from formats.rocketmq.java import string_hash
 from formats.rocketmq.route_bodies import TopicConfig
 from tests.broker.rocketmq.grpc.served import Served
@@ -36,7 +37,7 @@ def first_request(call: Call) -> Message:
 
 def prepared(found: list[Call]) -> Served:
     """A broker with the topics and groups that the original had, as its answers say."""
-    rig = Rig(replace(OPTIONS, name="broker-a"))
+    rig = Rig(replace(OPTIONS, name="broker-a", address=Host("127.0.0.1", 10911)))
     served = Served(rig)
     rig.wall_ms = SENT_MS
     for call in found:

@@ -156,6 +156,8 @@ def bad(**changes: Any) -> Message:
         (bad(message_group="g" * 64), Code.ILLEGAL_MESSAGE_GROUP),
         (bad(message_group="\x7f"), Code.ILLEGAL_MESSAGE_GROUP),
         (bad(user={"TAGS": "x"}), Code.ILLEGAL_MESSAGE_PROPERTY_KEY),
+        (bad(user={"ORIGIN_GROUP": "x"}), Code.ILLEGAL_MESSAGE_PROPERTY_KEY),
+        (bad(user={"_SYS_MSG_PRIORITY_": "1"}), Code.ILLEGAL_MESSAGE_PROPERTY_KEY),
         (bad(user={"a": "\x01"}), Code.ILLEGAL_MESSAGE_PROPERTY_KEY),
         (bad(user={"a": "x" * 16_384}), Code.MESSAGE_PROPERTIES_TOO_LARGE),
         (bad(user={str(number): "" for number in range(129)}), Code.MESSAGE_PROPERTIES_TOO_LARGE),
