@@ -111,15 +111,15 @@ _BUILDERS: Final[Mapping[str, Callable[[Path], list[str]]]] = {
 # -- judging
 
 
-def prepare(folder: Path) -> tuple[Path, str]:
-    """Make a node's certificate; who vouches for it, and the configuration."""
+def prepare(folder: Path, more: str = conformance_rocketmq.CONFIG) -> tuple[Path, str]:
+    """Make a node's certificate; who vouches for it, and the configuration, with `more` lines before its own."""
     authority = trustme.CA()
     certificate = authority.issue_cert(HOST)
     vouching, chain, key = folder / "authority.pem", folder / "chain.pem", folder / "key.pem"
     authority.cert_pem.write_to_path(str(vouching))
     chain.write_bytes(b"".join(each.bytes() for each in certificate.cert_chain_pems))
     key.write_bytes(certificate.private_key_pem.bytes())
-    config = f"{conformance_rocketmq.CONFIG}tlsCertPath={chain}\ntlsKeyPath={key}\n"
+    config = f"{more}tlsCertPath={chain}\ntlsKeyPath={key}\n"
     return vouching, config
 
 

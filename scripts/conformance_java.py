@@ -20,7 +20,7 @@ from pathlib import Path
 from typing import NamedTuple
 from xml.etree import ElementTree
 
-__all__ = ["MODULE", "JavaRun", "Unfit", "read_reports", "run"]
+__all__ = ["MODULE", "JavaRun", "Unfit", "output_lines", "read_reports", "run"]
 
 MODULE = "bmq-sdk"
 NEEDED = f"{MODULE}/src/test/java/com/bloomberg/bmq/it"
@@ -75,7 +75,7 @@ def run(wanted: JavaRun, environment: dict[str, str]) -> Reports:
     words += [f"-Dfailsafe.rerunFailingTestsCount={wanted.reruns}"]
     words += [f"-Dit.test={wanted.tests}", "-Dfailsafe.failIfNoSpecifiedTests=false"] if wanted.tests else []
     with wanted.log.open("w") as log:
-        for line in _lines(words, source, environment):
+        for line in output_lines(words, source, environment):
             log.write(line)
             told = PROGRESS.search(line.rstrip())
             if told is not None:
@@ -86,7 +86,7 @@ def run(wanted: JavaRun, environment: dict[str, str]) -> Reports:
     return reports
 
 
-def _lines(words: list[str], folder: Path, environment: dict[str, str]) -> Iterator[str]:
+def output_lines(words: list[str], folder: Path, environment: dict[str, str]) -> Iterator[str]:
     """Yield the output of a program; all processes that it has started end with it, brokers too."""
     process = subprocess.Popen(
         words,
@@ -139,5 +139,5 @@ def _read_case(case: ElementTree.Element, reports: Reports) -> None:
 def _reason(fault: ElementTree.Element) -> str:
     """Return one line: the message, or else the kind of the exception; and its place in the test."""
     message = (fault.get("message") or fault.get("type") or "").strip().partition("\n")[0]
-    where = re.search(r"\((\w+IT\.java:\d+)\)", "".join(fault.itertext()))
+    where = re.search(r"\((\w+(?:IT|Test)\.java:\d+)\)", "".join(fault.itertext()))
     return f"{where[1]}: {message}" if where else message

@@ -5,7 +5,7 @@ scripts replace them and start bmqctl. The client's suite (--sdk, CHECKOUT of bl
 a running broker: it gets our node on the checkout's own broker configuration. The Java client's (--java) starts brokers
 from a folder: see `conformance_java`. RocketMQ's Java client (--rocketmq), its administration tool (--mqadmin),
 npm's client ali-ons (--npm) and version 5's clients for Node.js, Java and Go (--grpc) need no checkout: Maven, npm and
-Go fetch them.
+Go fetch them. Apache's end-to-end suites (--e2e) are those of a checkout of apache/rocketmq-e2e: see `conformance_e2e`.
 
 Each suite has its own environment outside the tree, since the broker's Python package and the official client are
 both named `blazingmq`. The result of each case is kept there too, so that a run can report changes.
@@ -24,17 +24,24 @@ import subprocess
 import sys
 import tempfile
 import venv
-from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from functools import partial
 from pathlib import Path
 from typing import Any, NamedTuple
 
 from bmqctl.node_process import NodeProcess, RocketProcess
-from scripts import conformance_ali_ons, conformance_grpc, conformance_java, conformance_mqadmin, conformance_rocketmq
+from scripts import (
+    conformance_ali_ons,
+    conformance_e2e,
+    conformance_grpc,
+    conformance_java,
+    conformance_mqadmin,
+    conformance_rocketmq,
+)
+from scripts.conformance_results import Results, failed_before, tell
 from scripts.rocketmq_reference import ReferenceProcess
 
-__all__ = ["clean_environment", "failed_before", "main", "read_report", "tell"]
+__all__ = ["clean_environment", "main", "read_report"]
 
 BMQCTL = Path(sys.executable).with_name("bmqctl")
 SINGLE_NODE = "single and (legacy_mode or fsm_mode)"
@@ -72,16 +79,18 @@ class Suite(NamedTuple):
     environment: dict[str, str]
 
 
-Results = dict[str, str]
-
-
 def main(words: Sequence[str] | None = None) -> int:
     """Run a suite; return 0 if every case that ran passed, 1 if some failed, 2 if it could not be run."""
     parser = _parser()
     options = parser.parse_args(words)
+    by_grpc = options.rocketmq and (options.grpc or options.e2e)
+    if by_grpc and (options.nameserver is None) != (options.endpoint is None):
+        parser.error("with --grpc or --e2e, --nameserver and --endpoint go together")
+    if options.rocketmq and options.e2e:
+        if options.checkout is None:
+            parser.error("--e2e needs a checkout of apache/rocketmq-e2e")
+        return conformance_e2e.run_all(_home(), options)
     if options.rocketmq and options.grpc:
-        if (options.nameserver is None) != (options.endpoint is None):
-            parser.error("with --grpc, --nameserver and --endpoint go together")
         languages = conformance_grpc.LANGUAGES if options.grpc == "all" else (options.grpc,)
         return max([_run_grpc(language, _home(), options) for language in languages])
     if options.rocketmq:
@@ -103,11 +112,7 @@ def main(words: Sequence[str] | None = None) -> int:
         else:
             suite = _broker_suite(checkout, home, Path(scratch), options)
         report = Path(scratch) / "report.jsonl"
-        cases = (
-            [case for case, was in _last_results(suite.name, home).items() if was == "failed"]
-            if options.failed
-            else suite.cases
-        )
+        cases = failed_before(suite.name, home) if options.failed else suite.cases
         if cases:
             _run(suite, cases, report, options)
         found, reasons = read_report(report)
@@ -133,7 +138,10 @@ def _parser() -> argparse.ArgumentParser:
         "Logs of failed cases: ${XDG_CACHE_HOME:-~/.cache}/bmqctl/conformance/logs.",
     )
     parser.add_argument(
-        "checkout", type=Path, nargs="?", help="a checkout of bloomberg/blazingmq (with --sdk or --java: of the SDK)"
+        "checkout",
+        type=Path,
+        nargs="?",
+        help="a checkout of bloomberg/blazingmq (with --sdk or --java: of the SDK; with --e2e: of rocketmq-e2e)",
     )
     parser.add_argument(
         "--rocketmq", action="store_true", help="without CHECKOUT: use our RocketMQ node through the Java client 5.4.0"
@@ -155,9 +163,17 @@ def _parser() -> argparse.ArgumentParser:
         help="with --rocketmq: version 5's clients for Node.js, Java and Go, or one of them (node, java, go), instead",
     )
     parser.add_argument(
+        "--e2e",
+        nargs="?",
+        const="all",
+        choices=("all", *conformance_e2e.SUITES),
+        metavar="SUITE",
+        help="with --rocketmq: run the suites of CHECKOUT, or one of them (v4, java, go); with -n 1 case by case",
+    )
+    parser.add_argument(
         "--endpoint",
         metavar="HOST:PORT",
-        help="with --grpc and --nameserver: where the cluster's proxy listens",
+        help="with --grpc or --e2e and --nameserver: where the cluster's proxy listens",
     )
     parser.add_argument(
         "--apache",
@@ -437,39 +453,6 @@ def _reason(told: Any) -> str:
         where = f"{Path(crash['path']).name}:{crash['lineno']}: "
         return where + str(crash["message"]).partition("\n")[0]
     return str(told).strip().rpartition("\n")[2]
-
-
-def _last_results(name: str, home: Path) -> Results:
-    """Read the last result of each case of a suite."""
-    kept = home / f"{name}.json"
-    results: Results = json.loads(kept.read_text()) if kept.exists() else {}
-    return results
-
-
-def failed_before(name: str, home: Path) -> list[str]:
-    return [case for case, was in _last_results(name, home).items() if was == "failed"]
-
-
-def tell(name: str, found: Results, reasons: dict[str, str], home: Path) -> None:
-    """Print the failures, the sums and the changes since the last run of each case; keep the results."""
-    before = _last_results(name, home)
-    for case in sorted(reasons):
-        print(f"FAILED {case}\n       {reasons[case]}")
-    changed = {case: outcome for case, outcome in sorted(found.items()) if before.get(case, outcome) != outcome}
-    for outcome in ("passed", "failed", "skipped"):
-        for case in (case for case, now in changed.items() if now == outcome):
-            print(f"now {outcome} (was {before[case]}): {case}")
-    counts = Counter(found.values())
-    print(f"{name}: {counts['passed']} passed, {counts['failed']} failed, {counts['skipped']} skipped", end="")
-    gained = sum(outcome == "passed" for outcome in changed.values())
-    lost = sum(before[case] == "passed" for case in changed)
-    known = sum(case in before for case in found)
-    print(f"; of {known} that ran before, {gained} more pass and {lost} no longer pass")
-    after = before | found
-    if len(after) > len(found):
-        total = Counter(after.values())
-        print(f"{name}, each case's last run: {total['passed']} of {len(after)} passed, {total['failed']} failed")
-    (home / f"{name}.json").write_text(json.dumps(after, indent=0, sort_keys=True))
 
 
 if __name__ == "__main__":

@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 from scripts import conformance_run as runner
+from scripts.conformance_results import failed_before, tell
 
 
 def entry(case: str, when: str, outcome: str, longrepr: object = None) -> dict[str, object]:
@@ -47,9 +48,9 @@ def test_report_that_was_never_written_has_no_cases(tmp_path: Path) -> None:
 
 
 def test_tells_the_difference_to_the_last_run_of_each_case(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    runner.tell("suite", {"a": "passed", "b": "failed", "c": "passed"}, {"b": "call: no"}, tmp_path)
+    tell("suite", {"a": "passed", "b": "failed", "c": "passed"}, {"b": "call: no"}, tmp_path)
     capsys.readouterr()
-    runner.tell("suite", {"a": "failed", "b": "passed"}, {"a": "call: x.py:1: lost"}, tmp_path)
+    tell("suite", {"a": "failed", "b": "passed"}, {"a": "call: x.py:1: lost"}, tmp_path)
     told = capsys.readouterr().out.splitlines()
     assert told == [
         "FAILED a",
@@ -59,7 +60,7 @@ def test_tells_the_difference_to_the_last_run_of_each_case(tmp_path: Path, capsy
         "suite: 1 passed, 1 failed, 0 skipped; of 2 that ran before, 1 more pass and 1 no longer pass",
         "suite, each case's last run: 2 of 3 passed, 1 failed",
     ]
-    assert runner.failed_before("suite", tmp_path) == ["a"]
+    assert failed_before("suite", tmp_path) == ["a"]
 
 
 @pytest.mark.parametrize("option", [[], ["--sdk"]])
