@@ -256,6 +256,7 @@ class Member:
         for partition in self.partitions.values():
             partition.node_up(node_id)
         self.queues.peer_up(node_id)
+        self._sync()
         self.requests.advise(node_id, ClusterMessage(choice=NodeStatusAdvisory(status=self.status)))
 
     def peer_down(self, node_id: int) -> None:
@@ -316,11 +317,9 @@ class Member:
     def _hear(self, node_id: int, message: ControlMessage, frame: Frame) -> None:
         match message.choice:
             case ClusterMessage(choice=NodeStatusAdvisory(status=status)):
-                self.statuses[node_id] = status
-                self.metadata.node_status(node_id, status)
+                self._on_status(node_id, status)
             case ClusterMessage(choice=StopRequest()) if message.r_id is not None:
-                self.statuses[node_id] = NodeStatus.STOPPING
-                self.metadata.node_status(node_id, NodeStatus.STOPPING)
+                self._on_status(node_id, NodeStatus.STOPPING)
                 answer = StopResponse(cluster_name=self._node.identity.cluster_name)
                 self.requests.respond(node_id, message, ClusterMessage(choice=answer))
             case _:
@@ -328,6 +327,18 @@ class Member:
                     log.warning(
                         "node %d: unexpected response ignored: %s", node_id, Shown(message, frame.end - frame.body)
                     )
+
+    def _on_status(self, node_id: int, status: NodeStatus) -> None:
+        is_new = self.statuses.get(node_id) is not status
+        self.statuses[node_id] = status
+        self.metadata.node_status(node_id, status)
+        if is_new:
+            self._sync()
+
+    def _sync(self) -> None:
+        """Write sync points as primary, as the reference does when another member comes, is available, or stops."""
+        for partition in self.partitions.values():
+            partition.stored.sync()
 
     def _take(self, node_id: int, message: ControlMessage) -> bool:
         if self.requests.received(node_id, message):

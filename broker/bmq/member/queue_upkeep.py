@@ -210,8 +210,14 @@ class QueueUpkeep:
             for app_id, key in added:
                 queue.name_app(app_id, key)
             return
+        stored = self._node.partitions.get(info.partition_id)
+        if stored is None or queue.key not in stored.stores:
+            # Another node's ledger may name more partitions, or others.
+            text = "queue '%s' keeps its apps: the ledger has it in partition %d, which does not have it here"
+            log.error(text, queue.uri, info.partition_id)
+            return
         try:
-            change_apps(self._node.partitions[info.partition_id], queue, added, removed)
+            change_apps(stored, queue, added, removed)
         except Full as full:
             log.error("queue '%s' keeps its former apps: %s", queue.uri, full)
             self._node.timers.at(self._node.now.ms + NO_ROOM_MS, lambda: self._update_again(queue))

@@ -409,8 +409,12 @@ class StoredPartition:
         if self.tight is not None:
             self.tight.tick()
             return
-        is_due = self.sequence_number != self._synced_at and self._held is None
-        if is_due and self._has_room(1) and self._reserve_journal(1):
+        if self.sequence_number != self._synced_at:
+            self.sync()
+
+    def sync(self) -> None:
+        """Write a sync point as primary, if there is room for it."""
+        if self.active and self._held is None and self._has_room(1) and self._reserve_journal(1):
             self._sync_point(SyncPointType.REGULAR)
 
     def _hear(self) -> None:

@@ -24,7 +24,10 @@ from formats.bmq.control.messages import (
     ReplicaDataRequest,
     ReplicaDataType,
     Status,
+    StopRequest,
 )
+from formats.bmq.disk.files import JOURNAL_RECORD_SIZE
+from formats.bmq.disk.journal import ANY_RECORD, RecordType
 from formats.bmq.disk.numbers import RecordNumber
 from formats.bmq.wire.event import build_schema_event, iter_frames, schema_message
 from formats.bmq.wire.storage import storage_partition_id
@@ -563,3 +566,27 @@ def test_a_member_that_nobody_has_anything_from_stops_at_once() -> None:
     assert not primary.node.awaits_confirms()
     cluster.run(100)
     assert primary.node.retire()
+
+
+def last_kind(process: Process) -> RecordType:
+    """Return the kind of the last record in a process's journal of partition 0."""
+    files = process.member.partitions[0].stored.files
+    return RecordType(ANY_RECORD.unpack(files.journal.buffer, files.journal_end - JOURNAL_RECORD_SIZE).type)
+
+
+@pytest.mark.parametrize("is_asked", [True, False])
+def test_a_replica_that_stops_has_a_sync_point_at_once(*, is_asked: bool) -> None:
+    cluster, primary, client = strong_cluster()
+    client.put(1, guid(1), b"1")
+    cluster.run()
+    assert last_kind(primary) is RecordType.MESSAGE
+    replica = next(each for each in cluster.processes.values() if each is not primary)
+    if is_asked:
+        stop = ControlMessage(r_id=9, choice=ClusterMessage(choice=StopRequest(cluster_name="local")))
+        event = memoryview(build_schema_event(ber.encode(stop)))
+        (frame,) = iter_frames(event, 0, len(event), len(event))
+        primary.member.receive(replica.node_id, event, frame)
+    else:
+        replica.node.retire()
+    cluster.run()
+    assert last_kind(primary) is last_kind(replica) is RecordType.JOURNAL_OP

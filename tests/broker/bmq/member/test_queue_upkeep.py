@@ -237,3 +237,19 @@ def test_many_domains_are_compared_a_few_at_a_time(caplog: pytest.LogCaptureFixt
     cluster.start(last_id, cluster.kill(last_id))
     cluster.run(3000)
     assert caplog.text.count("ALARM [FANOUT_APPIDS_DIFFER] Queues have the apps 'baz'") == 30
+
+
+def test_a_queue_that_the_ledger_has_in_another_partition_keeps_its_apps(caplog: pytest.LogCaptureFixture) -> None:
+    """A ledger of a node with more partitions, or of one that lies."""
+    cluster = members()
+    client = cluster.connect(0)
+    client.open(1, FANOUT, WRITE | ACK)
+    post(client, 1)
+    process = cluster.leader
+    queues = process.member.metadata.state.queues
+    queues[FANOUT] = replace(queues[FANOUT], partition_id=7, app_ids=())
+    process.member.upkeep.activated(0)
+    assert "the ledger has it in partition 7" in caplog.text
+    queue = cluster.queue(process.node_id, FANOUT)
+    assert queue is not None
+    assert sorted(app.app_id for app in queue.apps.values()) == ["bar", "baz", "foo"]
