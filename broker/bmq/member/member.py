@@ -8,8 +8,6 @@ from dataclasses import dataclass, field
 
 from broker.bmq.consensus.election import Election, ElectionTimes
 from broker.bmq.consensus.metadata import Metadata, QueueChange
-from broker.bmq.core.alarms import alarm
-from broker.bmq.core.cluster_errors import ClusterError
 from broker.bmq.core.config import DomainConfig
 from broker.bmq.core.messages import Content
 from broker.bmq.core.pretty import Shown
@@ -18,6 +16,7 @@ from broker.bmq.links.peer_links import Peer, PeerLinks
 from broker.bmq.links.requests import Requests
 from broker.bmq.member.copies import risk_of_copies
 from broker.bmq.member.healing import Healing
+from broker.bmq.member.legacy import LegacyWorkflow
 from broker.bmq.member.names import described
 from broker.bmq.member.pushes import is_pushed_to, may_lack
 from broker.bmq.member.queue_upkeep import QueueUpkeep
@@ -44,8 +43,6 @@ from formats.bmq.control.messages import (
     PartitionSyncDataQuery,
     PartitionSyncStateQuery,
     PrimaryStatusAdvisory,
-    Status,
-    StatusCategory,
     StopRequest,
     StopResponse,
     StorageSyncRequest,
@@ -158,8 +155,7 @@ class Member:
         self.status = NodeStatus.STARTING
         # The others' reported statuses; none for those whose link is down.
         self.statuses: dict[int, NodeStatus] = {}
-        # Nodes reported as using the legacy workflow, once while their links are up.
-        self._legacy: set[int] = set()
+        self._legacy = LegacyWorkflow(self.requests, self.describe)
         self._on_event: dict[int, Callable[[int, memoryview, Frame], None]] = {
             EventType.ELECTOR: self._on_elector,
             EventType.CONTROL: self._on_control,
@@ -265,7 +261,7 @@ class Member:
         del self.links.peers[node_id]
         self._judge_links()
         self.statuses.pop(node_id, None)
-        self._legacy.discard(node_id)
+        self._legacy.node_down(node_id)
         self.queues.peer_down(node_id)
         self.requests.node_down(node_id)
         for partition in self.partitions.values():
@@ -374,23 +370,12 @@ class Member:
                 | StorageSyncRequest()
                 | ClusterSyncRequest() as query
             ):
-                self._refuse_legacy(node_id, message, type(query).__name__)
+                self._legacy.refuse(node_id, message, type(query).__name__)
                 return True
             case ClusterMessage():
                 return self.metadata.on_control(node_id, message)
             case _:
                 return self.queues.on_control(node_id, message)
-
-    def _refuse_legacy(self, node_id: int, message: ControlMessage, query: str) -> None:
-        """Refuse requests of the reference's older workflow, in which leaders and replicas make other requests."""
-        if node_id not in self._legacy:
-            self._legacy.add(node_id)
-            remedy = 'set "isCSLModeEnabled" and "isFSMWorkflow" in the clusterAttributes of all nodes'
-            alarm(log, "CLUSTER", f"{self.describe(node_id)} speaks the legacy workflow ({query}): {remedy}.")
-        if message.r_id is not None:
-            text = "the legacy workflow is not supported"
-            status = Status(category=StatusCategory.NOT_SUPPORTED, code=ClusterError.UNKNOWN, message=text)
-            self.requests.respond(node_id, message, status)
 
     def _partition(self, partition_id: int, at: int) -> ReplicatedPartition:
         partition = self.partitions.get(partition_id)
