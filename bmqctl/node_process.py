@@ -18,7 +18,15 @@ from pathlib import Path
 from types import TracebackType
 from typing import Self
 
-__all__ = ["NodeFailed", "NodeProcess", "ProxyProcess", "RocketProcess", "RocketProxyProcess", "free_port"]
+__all__ = [
+    "ControllerProcess",
+    "NodeFailed",
+    "NodeProcess",
+    "ProxyProcess",
+    "RocketProcess",
+    "RocketProxyProcess",
+    "free_port",
+]
 
 HOST = "127.0.0.1"
 LOG_NAME = "bmqbrkr.log"
@@ -368,6 +376,38 @@ class RocketProxyProcess(NodeProcess):
         where = ["--grpc-port", str(self.port), "--data-dir", str(self.data_dir)]
         given = ["--nameserver", ";".join(self.nameservers)]
         return ["start", "rocketmq-proxy", *given, *where, "--log-level", "info"]
+
+
+class ControllerProcess(NodeProcess):
+    """`bmqctl start rocketmq-controller`. `peers` are all controllers as the option has them; None for a single one."""
+
+    def __init__(
+        self,
+        data_dir: Path,
+        *,
+        self_id: str = "n0",
+        peers: str | None = None,
+        config_file: Path | None = None,
+        port: int | None = None,
+        timeout_s: float = 30.0,
+        command: Sequence[str] = COMMAND,
+        options: Sequence[str] = (),
+    ) -> None:
+        super().__init__(data_dir, port=port, timeout_s=timeout_s, command=command, options=options)
+        self.self_id = self_id
+        self.peers = peers
+        self.config_file = config_file
+
+    @property
+    def log(self) -> str:
+        """The controller's log file, over all starts."""
+        return (self.data_dir / ROCKETMQ_LOG_NAME).read_text()
+
+    def _words(self) -> list[str]:
+        given = [] if self.config_file is None else ["--config", str(self.config_file)]
+        group = ["--port", str(self.port)] if self.peers is None else ["--peers", self.peers, "--self-id", self.self_id]
+        words = ["start", "rocketmq-controller", *given, *group]
+        return [*words, "--store", str(self.data_dir), "--log-level", "info"]
 
 
 class _Console:

@@ -108,11 +108,16 @@ def run_groups(
     return outcomes
 
 
-def run_commands(class_path: str, place: Place, cases: Iterable[Case], folder: Path, log: Path) -> Outcomes:
-    """Run commands one after the other; what each came to. What they print goes to the log."""
+def run_commands(
+    class_path: str, place: Place, cases: Iterable[Case], folder: Path, log: Path, more: Mapping[str, str] | None = None
+) -> Outcomes:
+    """Run commands one after the other; what each came to. What they print goes to the log.
+
+    `more` are other words that are put into commands.
+    """
     for name, value in _FILES.items():
         (folder / name).write_text(json.dumps(value))
-    known = {**place._asdict(), "folder": str(folder)}
+    known = {**place._asdict(), "folder": str(folder), **(more or {})}
     words = ["java", "-Xmx512m", "-XX:TieredStopAtLevel=1", f"-Drocketmq.client.logRoot={folder}"]
     outcomes = Outcomes({}, {})
     with (

@@ -25,6 +25,7 @@ from formats.rocketmq.record import decode_record
 from formats.rocketmq.route_bodies import TOPIC_CONFIGS
 from scripts.benchmark_rocketmq import HOME, SOURCE
 from scripts.conformance_rocketmq import Unfit, build
+from scripts.mixed_rocketmq_controller import Controlled, last, play
 from scripts.mixed_rocketmq_turns import Differs, Turns
 from scripts.rocketmq_reference import ReferenceProcess
 from tests.integration.remoting import Remote
@@ -36,6 +37,11 @@ ROUNDS: Final = 8
 WAIT_S: Final = 90.0
 # A small broker: three of them may share the machine.
 _HEAP: Final = ("-Xms512m", "-Xmx512m", "-Xmn256m", "-XX:+UseG1GC")
+
+
+CONTROLLERS: Final = "our-controllers"
+# The home of the judge of scripts/conformance, which has mqadmin.
+ADMIN_HOME: Final = HOME.parent / "conformance" / "rocketmq"
 
 
 class Broken(Differs):
@@ -220,13 +226,35 @@ def take_turns(class_path: str, folder: Path, messages: int, seed: int) -> None:
     turns.run(ROUNDS, messages // ROUNDS, lambda line: print(f"turns: {line}", flush=True))
 
 
+def lead_theirs(class_path: str, admin_path: str, folder: Path) -> None:
+    """Let our controllers lead Apache's brokers. Raises `Differs`."""
+
+    def say(line: str) -> None:
+        print(f"{CONTROLLERS}: {line}", flush=True)
+
+    log = folder.with_suffix(".mqadmin.log")
+    group = Controlled(class_path, folder, _text(_properties()), _HEAP)
+    try:
+        play(group, admin_path, log, say)
+        last(group, admin_path, log)
+    finally:
+        group.close()
+    logs = [_log(group.store(number)) for number in (1, 2)]
+    if logs[0] != logs[1]:
+        raise Broken(f"the logs differ: {[len(data) for data in logs]} bytes")
+    missing = [number for number, body in enumerate(group.sent) if body not in logs[0]]
+    if missing:
+        raise Broken(f"acknowledged, and not there: {missing}")
+    say(f"{len(group.sent)} acknowledged messages are there; {len(logs[0])} bytes of both logs are the same")
+
+
 def main() -> None:
     """Run the cases."""
     parser = argparse.ArgumentParser(description="Groups of our RocketMQ brokers and Apache's.")
     parser.add_argument("--messages", type=int, default=1000, help="sent while both run (%(default)s)")
     parser.add_argument("--seed", type=int, default=1, help="of the sizes and bodies (%(default)s)")
     parser.add_argument("--keep", type=Path, metavar="FOLDER", help="keep stores and logs here")
-    names = [*CASES, "turns"]
+    names = [*CASES, "turns", CONTROLLERS]
     parser.add_argument("cases", nargs="*", metavar="CASE", help=f"all, or of: {', '.join(names)}")
     arguments = parser.parse_args()
     if unknown := [name for name in arguments.cases if name not in names]:
@@ -241,7 +269,9 @@ def main() -> None:
         with tempfile.TemporaryDirectory(prefix="mixed-rocketmq-") as folder:
             kept = Path(folder) if arguments.keep is None else arguments.keep
             try:
-                if name == "turns":
+                if name == CONTROLLERS:
+                    lead_theirs(class_path, build(ADMIN_HOME), kept / name)
+                elif name == "turns":
                     take_turns(class_path, kept / name, arguments.messages, arguments.seed)
                 else:
                     run(name, class_path, kept / name, arguments.messages, arguments.seed)

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from typing import Final, NamedTuple
 
-__all__ = ["ACL_CASES", "CASES", "FAULTS", "NEEDED", "Case"]
+__all__ = ["ACL_CASES", "CASES", "CONTROLLER_CASES", "CONTROLLER_LAST_CASES", "FAULTS", "NEEDED", "Case"]
 
 # A command that fails prints the exception that ended it.
 FAULTS: Final = r"Exception|not done in|sub command .* not exist|usage: mqadmin"
@@ -248,6 +248,48 @@ ACL_CASES: Final[tuple[Case, ...]] = (
     _case("updateUser -b {broker} -u walter -s disable", "success", name="acl: user is changed"),
     _case("@login walter walter-secret", name="acl: user at last"),
     _denied("@send {nameserver} AclTopic", "acl: send denied"),
+)
+
+# About a controller: the brokers 1, 2 and 3 of the name follow it, and 1 is not their master. `{controller}` is the
+# leader, `{leader}` its id, `{controllers}` are all.
+CONTROLLER_CASES: Final[tuple[Case, ...]] = (
+    _case("getControllerMetaData -a {controller}", "#ControllerLeaderId\t{leader}", "#Peer:\t{leader}:{controller}"),
+    _case("getSyncStateSet -a {controller} -b {name}", "#MasterEpoch\t{epoch}", "#SyncStateSetNums\t3", "alive=true"),
+    _case("getSyncStateSet -a {controller} -c {cluster}", "#SyncStateSetNums\t3", name="getSyncStateSet -c"),
+    _case("getBrokerEpoch -b {name}", "#brokerId\t0", r"EpochEntry\{epoch={epoch}"),
+    # Its own end, when it reads the answer, is not the controller's fault.
+    _case(
+        "electMaster -a {controller} -b 1 -bn {name} -c {cluster}",
+        unwanted="CODE: ",
+    ),
+    _case("getSyncStateSet -a {controller} -b {name}", "#MasterBrokerId\t1", name="getSyncStateSet, elected"),
+    _case(
+        "electMaster -a {controller} -b 1 -bn {name} -c {cluster}",
+        "CODE: 2011",
+        unwanted="(?!)",
+        name="electMaster again",
+    ),
+    _case("getControllerConfig -a {controller}", "enableElectUncleanMaster += +false", "controllerDLegerPeers"),
+    _case("updateControllerConfig -a {controllers} -k scanInactiveMasterInterval -v 3000", "success"),
+    _case(
+        "getControllerConfig -a {controller}", "scanInactiveMasterInterval += +3000", name="getControllerConfig updated"
+    ),
+    _case(
+        "cleanBrokerMetadata -a {controller} -bn {name} -b 2 -c {cluster}",
+        "still alive",
+        unwanted="(?!)",
+        name="cleanBrokerMetadata, alive",
+    ),
+)
+# After the broker 3 was killed.
+CONTROLLER_LAST_CASES: Final[tuple[Case, ...]] = (
+    _case("cleanBrokerMetadata -a {controller} -bn {name} -b 3 -c {cluster}", "success"),
+    _case(
+        "getSyncStateSet -a {controller} -b {name}",
+        "brokerId=1",
+        unwanted=f"{FAULTS}|brokerId=3",
+        name="getSyncStateSet, cleaned",
+    ),
 )
 
 # What other cases need, and is run with any of them.

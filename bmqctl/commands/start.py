@@ -30,6 +30,11 @@ COMMANDS: dict[str, Entry] = {
         "app",
         "Start a RocketMQ nameserver and broker in one process, and run them until SIGINT or SIGTERM.",
     ),
+    "rocketmq-controller": Entry(
+        "bmqctl.commands.start_rocketmq_controller",
+        "app",
+        "Start a controller, which gives RocketMQ brokers their ids and elects their masters, until SIGINT or SIGTERM.",
+    ),
     "rocketmq-proxy": Entry(
         "bmqctl.commands.start_rocketmq_proxy",
         "app",

@@ -8,7 +8,14 @@ from typing import Annotated
 
 import typer
 
-from broker.rocketmq.assembly.app import PropertyError, RocketConfig, Role, load_rocketmq_config, run_rocketmq
+from broker.rocketmq.assembly.app import (
+    PropertyError,
+    RocketConfig,
+    Role,
+    load_rocketmq_config,
+    run_rocketmq,
+    with_controller,
+)
 
 __all__ = ["app"]
 
@@ -112,6 +119,16 @@ def rocketmq(
             show_default=False,
         ),
     ] = None,
+    controller_port: Annotated[
+        int | None,
+        typer.Option(
+            min=1,
+            max=65535,
+            help="Port for a controller beside the nameserver, which elects the masters of brokers; the only one of "
+            "its group. Without it there is none (enableControllerInNamesrv).",
+            show_default=False,
+        ),
+    ] = None,
     log_level: Annotated[str, typer.Option(help="Lowest severity that is logged to the console.")] = "WARN",
 ) -> None:
     """Start a RocketMQ nameserver and broker in one process, and run them until SIGINT or SIGTERM.
@@ -147,7 +164,9 @@ def rocketmq(
             told_address=address,
             nameservers=tuple(nameserver) if nameserver else None,
             flush_sync=None if flush is None else flush is FlushType.SYNC,
-        ).with_role(None if role is None else Role[role.name], broker_id, ha_port)
+        )
+        config = config.with_role(None if role is None else Role[role.name], broker_id, ha_port)
+        config = with_controller(config, controller_port)
     except PropertyError as fault:
         typer.echo(f"bmqctl: {fault}", err=True)
         raise typer.Exit(EXIT_CONFIG) from None

@@ -7,7 +7,7 @@ import logging
 import os
 import random
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from contextlib import ExitStack
 from dataclasses import replace
 from datetime import datetime
@@ -20,9 +20,6 @@ import trio
 from broker.common.faults import Faults
 from broker.common.timers import Timers
 from broker.rocketmq.access.guard import Guard
-from broker.rocketmq.access.model import Invalid
-from broker.rocketmq.access.signature import signed
-from broker.rocketmq.access.tables import AccessTables
 from broker.rocketmq.assembly.config import (
     BROKER_READERS,
     LOCKED,
@@ -33,9 +30,12 @@ from broker.rocketmq.assembly.config import (
     RocketConfig,
     load_rocketmq_config,
 )
+from broker.rocketmq.assembly.controller import controller_connects, controller_ports
+from broker.rocketmq.assembly.controller_config import with_controller
+from broker.rocketmq.assembly.files import make_seal, open_access, read_file
 from broker.rocketmq.assembly.group import Group, place_of, replication_ports
 from broker.rocketmq.assembly.grpc import grpc_connect, listen_for_grpc, tls_for_grpc
-from broker.rocketmq.assembly.process import LOG_NAME, READ_BYTES, Logging, run_to_end, wall_ms
+from broker.rocketmq.assembly.process import LOG_NAME, READ_BYTES, Deferred, Logging, run_to_end, wall_ms
 from broker.rocketmq.core.broker import Broker, State, World
 from broker.rocketmq.core.delays import make_due_time
 from broker.rocketmq.core.groups import Groups
@@ -65,24 +65,19 @@ from broker.shell.descriptors import (
     mappings_max,
     raise_limit,
 )
-from broker.shell.dialing import Connected, Place
 from broker.shell.flush_thread import FlushThread
 from broker.shell.folders import FileFolder
 from broker.shell.logs import start_logging
 from broker.shell.runtime import freeze_collector, start_clock
 from broker.shell.server import CONNECTIONS_MAX, Listener, Server, listen
 from broker.shell.store_lock import StoreLock
-from formats.errors import FormatError
-from formats.rocketmq.access_bodies import UserInfo
 from formats.rocketmq.checkpoints import TIMER_CHECKPOINT
 from formats.rocketmq.delay_bodies import DELAY_OFFSETS, DelayOffsets
-from formats.rocketmq.frame import Frame
 from formats.rocketmq.message_ids import UniqueId
-from formats.rocketmq.plain_accounts import Account, read_accounts
 from formats.rocketmq.pop_bodies import REQUEST_MODES
 from formats.rocketmq.property_text import changed_properties, read_properties, write_properties
 
-__all__ = ["PropertyError", "RocketConfig", "Role", "load_rocketmq_config", "run_rocketmq"]
+__all__ = ["PropertyError", "RocketConfig", "Role", "load_rocketmq_config", "run_rocketmq", "with_controller"]
 
 log = logging.getLogger("broker.rocketmq")
 
@@ -123,11 +118,12 @@ def _run(config: RocketConfig, log_level: str) -> None:
         gate = None if flusher is None else FlushGate(store, flusher, now, config.sync_flush_timeout_ms)
         parts = Nameserver(Routes(), kept.values, kept.nameserver_settings)
         nameserver = NameserverService(parts, kept.guard, wall_ms)
-        deferred = _Deferred()
-        seal = _make_seal(config.inner_credentials)
+        deferred = Deferred()
+        seal = make_seal(config.inner_credentials)
         group = Group(config, store, node, deferred.dial, seal, wall_ms, gate)
         broker = _make_broker(config, kept, node, nameserver, group)
         connects = [node.connect_to(nameserver), node.connect_to(broker, gate), *group.connects(broker)]
+        connects += controller_connects(config, kept.guard, node, deferred.dial, seal)
         listeners = [Listener(sock, connect=connect) for sock, connect in zip(sockets, connects, strict=True)]
         if grpc_socket is not None:
             connect = grpc_connect(kept.state, node, broker, gate, wall_ms)
@@ -150,7 +146,8 @@ def _run(config: RocketConfig, log_level: str) -> None:
 def _ports(config: RocketConfig) -> list[tuple[int, str]]:
     """The ports for clients that speak the remoting protocol, with the options that choose them."""
     ports = [(config.nameserver_port, "--nameserver-port"), (config.port, "--port")]
-    return ports + list(zip(replication_ports(config), ("--ha-port", "--port"), strict=False))
+    ports += zip(replication_ports(config), ("--ha-port", "--port"), strict=False)
+    return ports + [(port, "--controller-port") for port in controller_ports(config)]
 
 
 class _Kept:
@@ -172,26 +169,23 @@ class _Kept:
         self.modes_file = file("config", "messageRequestMode.json")
         values = file("namesrv", "kvConfig.json")
         self.nameserver_settings = _nameserver_settings(config, file("namesrv", "namesrv.properties"), values.path)
-        self.values = _read(values, lambda data: KeyValues(data, values.write))
+        self.values = read_file(values, lambda data: KeyValues(data, values.write))
         self.settings = Settings(config.properties, BROKER_READERS, partial(_keep_properties, config.file), LOCKED)
-        users = ConfigFile(config.store / "config" / "users.json", is_private=True)
-        acls = file("config", "acls.json")
-        self.access = _read(users, lambda data: AccessTables(data, acls.read(), users.write, acls.write), beside=acls)
-        _make_first_users(config, self.access)
+        self.access = open_access(config)
         self.guard = Guard(config.access, self.access, options.cluster)
         self.state = State(
             options,
             store,
-            _read(topics, lambda data: Topics(options, data, topics.write)),
-            _read(groups, lambda data: Groups(data, groups.write, auto_create=config.auto_create_group)),
-            _read(self.offsets_file, Offsets),
-            _read(self.orders_file, Orders),
+            read_file(topics, lambda data: Topics(options, data, topics.write)),
+            read_file(groups, lambda data: Groups(data, groups.write, auto_create=config.auto_create_group)),
+            read_file(self.offsets_file, Offsets),
+            read_file(self.orders_file, Orders),
             self.settings,
             self.access,
             self.guard,
-            _read(self.modes_file, _checked_modes),
-            _read(self.delays_file, lambda data: DELAY_OFFSETS.read(data) if data else DelayOffsets()),
-            _read(self.timers_file, lambda data: TIMER_CHECKPOINT.unpack(data) if data else None),
+            read_file(self.modes_file, _checked_modes),
+            read_file(self.delays_file, lambda data: DELAY_OFFSETS.read(data) if data else DelayOffsets()),
+            read_file(self.timers_file, lambda data: TIMER_CHECKPOINT.unpack(data) if data else None),
             config.times,
             RetentionLimits(
                 config.reserved_hours * 3_600_000,
@@ -224,67 +218,11 @@ def _keep_properties(file: Path | None, changes: Mapping[str, str]) -> None:
         ConfigFile(file).write(changed_properties(file.read_text(encoding="utf-8"), changes).encode())
 
 
-def _make_first_users(config: RocketConfig, tables: AccessTables) -> None:
-    """Make the users that the configuration names, unless they are there. Raises `PropertyError`."""
-    for account in _plain_accounts(config.plain_accounts):
-        if account.white_addresses:
-            log.warning("the whitelisted addresses of account %s are ignored", account.user.username)
-        if account.user.username not in tables.users:
-            try:
-                tables.create_user(account.user)
-                if account.acl is not None:
-                    tables.put_acl(account.acl)
-            except Invalid as error:
-                raise PropertyError(f"{config.plain_accounts}: account {account.user.username}: {error}") from None
-    for user in (config.first_user, config.inner_credentials):
-        if user is not None and user.username not in tables.users:
-            tables.create_user(user)
-    if (config.access.authentication or config.access.authorization) and not tables.users:
-        raise PropertyError(
-            "authentication is enabled, but there is no user: define the first one, initAuthenticationUser="
-            '{"username":"...","password":"..."}, in the configuration file'
-        )
-
-
-def _plain_accounts(path: Path | None) -> list[Account]:
-    if path is None:
-        return []
-    try:
-        return read_accounts(path.read_text(encoding="utf-8"))
-    except UnicodeDecodeError:
-        raise PropertyError(f"{path}: is not UTF-8") from None
-    except (FormatError, OSError) as error:
-        reason = error.strerror if isinstance(error, OSError) else error
-        raise PropertyError(f"{path}: {reason}; aclEnable and migrateAuthFromV1Enabled need its accounts") from None
-
-
-def _read(file: ConfigFile, read: Callable[[bytes], T], beside: ConfigFile | None = None) -> T:
-    """Read and decode a file, and perhaps another one beside it.
-
-    Raises `PropertyError`, which names it and the remedy.
-    """
-    try:
-        return read(file.read())
-    except FormatError as error:
-        names = str(file.path) if beside is None else f"{file.path} or {beside.path}"
-        raise PropertyError(f"{names}: {error}; repair it, or restore the file whose name ends with .bak") from None
-
-
 def _checked_modes(data: bytes) -> bytes:
     """The file of request modes, if it can be read. Raises `FormatError`."""
     if data:
         REQUEST_MODES.read(data)
     return data
-
-
-class _Deferred:
-    """Dials, once there is a loop: links to nameservers are made before it."""
-
-    server: Server | None = None
-
-    def dial(self, place: Place, connected: Connected, failed: Callable[[str], None]) -> None:
-        assert self.server is not None
-        self.server.dial(place, connected, failed)
 
 
 def _make_broker(config: RocketConfig, kept: _Kept, node: Node, nameserver: NameserverService, group: Group) -> Broker:
@@ -318,14 +256,6 @@ def _make_broker(config: RocketConfig, kept: _Kept, node: Node, nameserver: Name
     if group.gate is not None:
         node.add(group.gate)
     return broker
-
-
-def _make_seal(credentials: UserInfo | None) -> Callable[[Frame], Frame]:
-    """Make what signs requests to nameservers, if there is somebody to sign as."""
-    if credentials is None:
-        return lambda frame: frame
-    name, secret = credentials.username or "", credentials.password or ""
-    return lambda frame: signed(frame, name, secret)
 
 
 def _flush_now_and_then(config: RocketConfig, node: Node, server: Server, store: MessageStore) -> None:

@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from broker.rocketmq.access.guard import AccessOptions
+from broker.rocketmq.controller.options import ControllerOptions, read_peers, write_peers
 from broker.rocketmq.core.options import BrokerOptions, parse_delay_levels
 from broker.rocketmq.core.transactions import TransactionTimes
 from broker.rocketmq.replication.options import ReplicationOptions, Role
@@ -18,12 +19,15 @@ from broker.rocketmq.store.message_store import StoreOptions
 from formats.errors import FormatError
 from formats.rocketmq import fastjson
 from formats.rocketmq.access_bodies import UserInfo
-from formats.rocketmq.hosts import Host
+from formats.rocketmq.hosts import Host, split_address
 from formats.rocketmq.property_text import read_properties
 from formats.rocketmq.replication import BODY_BYTES_MAX
 
 __all__ = [
     "BROKER_READERS",
+    "CONTROLLER_CHANGEABLE",
+    "CONTROLLER_LOCKED",
+    "CONTROLLER_READERS",
     "LOCKED",
     "NAMESERVER_DEFAULTS",
     "NAMESERVER_LOCKED",
@@ -68,6 +72,9 @@ class RocketConfig:
     reserved_hours: int = 72
     delete_hours: frozenset[int] = frozenset({4})
     replication: ReplicationOptions = field(default_factory=ReplicationOptions)
+    has_controller: bool = False
+    controller_store: Path | None = None
+    controller: ControllerOptions = field(default_factory=ControllerOptions)
     options: BrokerOptions = field(default_factory=lambda: BrokerOptions(delay_levels_ms=parse_delay_levels(_LEVELS)))
     store_options: StoreOptions = field(default_factory=StoreOptions)
     times: TransactionTimes = field(default_factory=TransactionTimes)
@@ -128,22 +135,22 @@ class RocketConfig:
     @property
     def properties(self) -> dict[str, str]:
         """The properties in force, by the original's names."""
-        found = {}
-        tables: tuple[tuple[dict[str, tuple[Callable[[str], Any], str]], Any], ...] = (
-            (_NODE, self),
-            (_BROKER, self.options),
-            (_STORE, self.store_options),
-            (_TIMES, self.times),
-            (_REPLICATION, self.replication),
-        )
-        for table, values in tables:
-            for name, (_, attribute) in table.items():
-                value = getattr(values, attribute)
-                if value is not None:
-                    found[name] = _WRITERS.get(name, str)(value)
-        found["authenticationEnabled"] = str(self.access.authentication)
-        found["authorizationEnabled"] = str(self.access.authorization)
-        return {name: value.lower() if value in ("True", "False") else value for name, value in found.items()}
+        found = _texts(_NODE, self) | _texts(_BROKER, self.options) | _texts(_STORE, self.store_options)
+        found |= _texts(_TIMES, self.times) | _texts(_REPLICATION, self.replication)
+        found["authenticationEnabled"] = str(self.access.authentication).lower()
+        found["authorizationEnabled"] = str(self.access.authorization).lower()
+        return found
+
+    @property
+    def controller_properties(self) -> dict[str, str]:
+        """The properties of the controller in force, by the original's names."""
+        return _texts(_CONTROLLER, self.controller)
+
+    @property
+    def controller_port(self) -> int | None:
+        """The port of this node's controller; None if it has none."""
+        found = split_address(self.controller.address) if self.has_controller else None
+        return None if found is None else found[1]
 
     def changed(self, **changes: Any) -> RocketConfig:
         """The configuration with changes; those that are None change nothing."""
@@ -211,6 +218,7 @@ def _addresses(text: str) -> tuple[str, ...]:
 
 
 _PORT = _number(1, 65_535)
+_PERIOD_MS = _number(100, 3_600_000)
 _FILE_BYTES = _number(4096, (1 << 31) - 1)
 
 # By property: what reads it, and the field that it sets, of the node, of the broker or of the store.
@@ -229,6 +237,8 @@ _NODE: Final[dict[str, tuple[Callable[[str], Any], str]]] = {
     "autoCreateSubscriptionGroup": (_bool, "auto_create_group"),
     "fileReservedTime": (_number(1, 1_000_000), "reserved_hours"),
     "deleteWhen": (_hours, "delete_hours"),
+    "enableControllerInNamesrv": (_bool, "has_controller"),
+    "controllerStorePath": (Path, "controller_store"),
 }
 _BROKER: Final[dict[str, tuple[Callable[[str], Any], str]]] = {
     "brokerClusterName": (_text, "cluster"),
@@ -258,6 +268,15 @@ _REPLICATION: Final[dict[str, tuple[Callable[[str], Any], str]]] = {
     "haListenPort": (_number(0, 65_535), "port"),
     "accessMessageInMemoryMaxRatio": (_number(1, 100), "memory_percent"),
 }
+_CONTROLLER: Final[dict[str, tuple[Callable[[str], Any], str]]] = {
+    "controllerDLegerGroup": (_text, "group"),
+    "controllerDLegerPeers": (read_peers, "peers"),
+    "controllerDLegerSelfId": (_text, "self_id"),
+    "enableElectUncleanMaster": (_bool, "unclean"),
+    "notifyBrokerRoleChanged": (_bool, "notifies"),
+    "scanNotActiveBrokerInterval": (_PERIOD_MS, "scan_silent_ms"),
+    "scanInactiveMasterInterval": (_PERIOD_MS, "scan_masters_ms"),
+}
 _TIMES: Final[dict[str, tuple[Callable[[str], Any], str]]] = {
     "transactionCheckInterval": (_number(100, 1 << 31), "check_interval_ms"),
     "transactionTimeOut": (_number(1, 1 << 31), "timeout_ms"),
@@ -277,8 +296,20 @@ _WRITERS: Final[dict[str, Callable[[Any], str]]] = {
     "namesrvAddr": ";".join,
     "deleteWhen": lambda hours: ";".join(f"{hour:02d}" for hour in sorted(hours)),
     "brokerRole": lambda role: role.value,
+    "controllerDLegerPeers": write_peers,
     "messageDelayLevel": lambda delays: " ".join(f"{delay // 1000}s" for delay in delays),
 }
+
+
+def _texts(table: dict[str, tuple[Callable[[str], Any], str]], values: Any) -> dict[str, str]:
+    """Write the properties of a table that have a value."""
+    found = {}
+    for name, (_, attribute) in table.items():
+        value = getattr(values, attribute)
+        if value is not None:
+            text = _WRITERS.get(name, str)(value)
+            found[name] = text.lower() if text in ("True", "False") else text
+    return found
 
 
 def _codes(text: str) -> frozenset[int]:
@@ -325,6 +356,17 @@ BROKER_READERS: Final[dict[str, Callable[[str], Any]]] = {
 LOCKED: Final = frozenset(
     {"configBlackList", "brokerConfigPath", "initAuthenticationUser", "innerClientAuthenticationCredentials"}
 )
+# The controller's properties (source: ControllerConfig), and those of them that can be changed while it runs.
+CONTROLLER_READERS: Final = {name: read for name, (read, _) in _CONTROLLER.items()}
+CONTROLLER_CHANGEABLE: Final = frozenset(
+    {
+        "enableElectUncleanMaster",
+        "notifyBrokerRoleChanged",
+        "scanNotActiveBrokerInterval",
+        "scanInactiveMasterInterval",
+    }
+)
+CONTROLLER_LOCKED: Final = frozenset({"configBlackList", "configStorePath", "rocketmqHome"})
 # The nameserver's properties (source: NamesrvConfig) that can be changed while it runs.
 NAMESERVER_DEFAULTS: Final = {"returnOrderTopicConfigToBroker": "true", "supportActingMaster": "false"}
 NAMESERVER_READERS: Final = dict.fromkeys(NAMESERVER_DEFAULTS, _bool)
@@ -344,7 +386,15 @@ def load_rocketmq_config(path: Path) -> RocketConfig:
     store: dict[str, Any] = {}
     times: dict[str, Any] = {}
     replication: dict[str, Any] = {}
-    targets = ((_NODE, node), (_BROKER, broker), (_STORE, store), (_TIMES, times), (_REPLICATION, replication))
+    controller: dict[str, Any] = {}
+    targets = (
+        (_NODE, node),
+        (_BROKER, broker),
+        (_STORE, store),
+        (_TIMES, times),
+        (_REPLICATION, replication),
+        (_CONTROLLER, controller),
+    )
     unused = []
     for name, value in properties.items():
         for table, target in targets:
@@ -372,6 +422,7 @@ def load_rocketmq_config(path: Path) -> RocketConfig:
         unused=tuple(sorted(unused)),
         file=path,
         replication=replace(default.replication, **replication),
+        controller=ControllerOptions(**controller),
         **access,
     )
     try:

@@ -1,4 +1,4 @@
-"""The process of a RocketMQ node or proxy: its exit codes, its log, and its time of day."""
+"""The process of a RocketMQ node, proxy or controller: exit codes, log, time of day, and what dials."""
 
 from __future__ import annotations
 
@@ -10,12 +10,14 @@ from dataclasses import dataclass
 
 from broker.common.faults import Inconsistent
 from broker.rocketmq.assembly.config import PropertyError
+from broker.rocketmq.raft.journal import JournalDamaged
 from broker.rocketmq.store.errors import DiskFull, StoreDamaged
+from broker.shell.dialing import Connected, Place
 from broker.shell.os_errors import os_error_line
-from broker.shell.server import ListenError
+from broker.shell.server import ListenError, Server
 from broker.shell.store_lock import StoreInUse
 
-__all__ = ["LOG_NAME", "READ_BYTES", "Logging", "run_to_end", "wall_ms"]
+__all__ = ["LOG_NAME", "READ_BYTES", "Deferred", "Logging", "run_to_end", "wall_ms"]
 
 log = logging.getLogger("broker.rocketmq")
 
@@ -43,14 +45,25 @@ class Logging:
     logging_verbosity: str = "INFO"
 
 
+class Deferred:
+    """Dials, once there is a loop: links to others are made before it."""
+
+    server: Server | None = None
+
+    def dial(self, place: Place, connected: Connected, failed: Callable[[str], None]) -> None:
+        """Connect to a place: one of the two functions is called, later."""
+        assert self.server is not None
+        self.server.dial(place, connected, failed)
+
+
 def run_to_end(run: Callable[[], None]) -> int:
-    """Run a node or a proxy; the process's exit code. Faults are one line on stderr."""
+    """Run a node, a proxy or a controller; the process's exit code. Faults are one line on stderr."""
     try:
         run()
     except (PropertyError, ListenError, StoreInUse) as fault:
         print(f"bmqctl: {fault}", file=sys.stderr)
         return EXIT_CONFIG
-    except (StoreDamaged, DiskFull) as fault:
+    except (StoreDamaged, DiskFull, JournalDamaged) as fault:
         print(f"bmqctl: {fault}", file=sys.stderr)
         return EXIT_FAILED
     except OSError as error:

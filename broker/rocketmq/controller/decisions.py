@@ -34,11 +34,17 @@ from formats.rocketmq.controller_bodies import (
     SyncStateSet,
 )
 from formats.rocketmq.headers import replicating as headers
+from formats.rocketmq.hosts import split_address
 from formats.rocketmq.route_bodies import BrokerMemberGroup
 
-__all__ = ["Decision", "Decisions"]
+__all__ = ["ANYBODY", "Decision", "Decisions"]
 
-_ANYBODY: Final = -1
+ANYBODY: Final = -1
+# What is kept of all brokers together has bounds, for a controller may have to be told all of it in one frame.
+REPLICAS_MAX: Final = 8_000
+TEXT_CHARS_MAX: Final = 128
+CHECK_CODE_CHARS_MAX: Final = 256
+BROKER_ID_MAX: Final = 1 << 40
 # Finds what is known of a broker, by name and id, if it is alive.
 FindLive = Callable[[str, int], Live | None]
 
@@ -57,17 +63,41 @@ def _no(code: ResponseCode, remark: str) -> Decision:
     return Decision(code=code, remark=remark)
 
 
+def _is_text(text: str, most: int = TEXT_CHARS_MAX) -> bool:
+    """Return whether a text may be kept."""
+    return 0 < len(text) <= most and text.isascii() and text.isprintable()
+
+
+def _is_address(text: str) -> bool:
+    return _is_text(text) and split_address(text) is not None
+
+
+def _invalid(what: str, text: str) -> Decision:
+    return _no(ResponseCode.CONTROLLER_INVALID_REQUEST, f"{text[:80]!r} is no {what}")
+
+
 def _members_body(group: Group) -> bytes:
     return SYNC_STATE_SET.write(SyncStateSet(sorted(group.members), group.members_epoch))
 
 
 class Decisions:
-    """The decisions about some groups. `unclean` permits a master that was not in sync."""
+    """The decisions about some groups. `unclean` permits a master that was not in sync.
 
-    def __init__(self, groups: Groups, live: FindLive, *, unclean: bool = False) -> None:
+    `unheard` finds brokers that may be alive, though nothing is known of them, for the controller has just started.
+    """
+
+    def __init__(
+        self,
+        groups: Groups,
+        live: FindLive,
+        *,
+        unclean: bool = False,
+        unheard: Callable[[str, int], bool] = lambda name, broker_id: False,
+    ) -> None:
         self._groups = groups.by_name
         self._live = live
-        self._unclean = unclean
+        self._unheard = unheard
+        self.unclean = unclean
 
     def _alive(self, group: Group) -> dict[int, Live]:
         found = {each: self._live(group.name, each) for each in group.replicas}
@@ -84,15 +114,22 @@ class Decisions:
     def apply_id(self, asked: headers.ApplyBrokerIdRequest) -> Decision:
         """Give a broker the id that it applies for, unless another one has it."""
         name, broker_id, code = asked.broker_name or "", asked.applied_broker_id or 0, asked.register_check_code or ""
+        cluster, address = asked.cluster_name or "", code.partition(";")[0]
+        if not _is_text(name) or not _is_text(cluster):
+            return _invalid("name of a broker and its cluster", f"{name}, {cluster}")
+        if not _is_text(code, CHECK_CODE_CHARS_MAX) or not _is_address(address):
+            return _invalid("check code, which begins with an address", code)
         group = self._groups.get(name)
         if group is None and broker_id != FIRST_ID:
             text = f"Broker-set: {name} hasn't been registered in controller, but broker try to apply brokerId:"
             return _no(ResponseCode.CONTROLLER_BROKER_ID_INVALID, f"{text} {broker_id}")
         known = None if group is None else group.replicas.get(broker_id)
-        if broker_id < FIRST_ID or (known is not None and known.check_code != code):
+        if not FIRST_ID <= broker_id <= BROKER_ID_MAX or (known is not None and known.check_code != code):
             text = f"Fail to apply brokerId: {broker_id} in broker-set: {name}"
             return _no(ResponseCode.CONTROLLER_BROKER_ID_INVALID, text)
-        command = ApplyId(asked.cluster_name or "", name, broker_id, Replica(code.partition(";")[0], code))
+        if known is None and sum(len(each.replicas) for each in self._groups.values()) >= REPLICAS_MAX:
+            return _no(ResponseCode.SYSTEM_BUSY, f"there are {REPLICAS_MAX} brokers; clean those that are gone")
+        command = None if known is not None else ApplyId(cluster, name, broker_id, Replica(address, code))
         return Decision(headers.ApplyBrokerIdResponse(asked.cluster_name, asked.broker_name), command=command)
 
     def register(self, asked: headers.RegisterBrokerToControllerRequest) -> Decision:
@@ -113,6 +150,8 @@ class Decisions:
                 sync_state_set_epoch=group.members_epoch,
             )
         address = asked.broker_address or ""
+        if not _is_address(address):
+            return _invalid("address", address)
         command = SetAddress(name, broker_id, address) if address != group.address(broker_id) else None
         return Decision(header, _members_body(group), command=command)
 
@@ -166,11 +205,14 @@ class Decisions:
         asks_itself = asked.broker_id in group.replicas
         if group.master_epoch == 0 and asks_itself:
             return self._elected(group, asked.broker_id)
-        others = group.replicas if self._unclean else ()
+        if not asked.designate_elect and group.master is not None and self._unheard(group.name, group.master):
+            text = f"The old master {group.master} may still be alive: this controller has just started"
+            return _no(ResponseCode.CONTROLLER_ELECT_MASTER_FAILED, text)
+        others = group.replicas if self.unclean else ()
         wanted = asked.broker_id if asked.designate_elect else None
         chosen = choose_master(group.members, others, self._alive(group), group.master, wanted)
         if chosen is None:
-            if asked.broker_id == _ANYBODY:
+            if asked.broker_id == ANYBODY:
                 text = "Old master has down and failed to elect a new broker master"
                 return Decision(
                     code=ResponseCode.CONTROLLER_MASTER_NOT_AVAILABLE, remark=text, command=Elect(group.name, None)
@@ -196,7 +238,10 @@ class Decisions:
         return [
             group.name
             for group in self._groups.values()
-            if group.master is not None and self._live(group.name, group.master) is None and self._alive(group)
+            if group.master is not None
+            and self._live(group.name, group.master) is None
+            and not self._unheard(group.name, group.master)
+            and self._alive(group)
         ]
 
     # -- questions, and what administrators want
@@ -248,6 +293,7 @@ class Decisions:
             if broker_ids is None and group.master is not None:
                 return _no(invalid, f"Broker {asked.broker_name} is still alive, clean up failure")
             for each in sorted(broker_ids or ()):
-                if self._live(group.name, each) is not None:
+                if self._live(group.name, each) is not None or self._unheard(group.name, each):
                     return _no(invalid, f"Broker [{group.name},  {each}] is still alive, clean up failure")
-        return Decision(command=CleanBrokers(group.name, broker_ids))
+        known = None if broker_ids is None else broker_ids & group.replicas.keys()
+        return Decision(command=CleanBrokers(group.name, known))

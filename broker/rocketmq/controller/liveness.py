@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Final, NamedTuple
 
-__all__ = ["BrokerKey", "Live", "Liveness"]
+__all__ = ["LAST_PRIORITY", "TIMEOUT_MS", "BrokerKey", "Live", "Liveness"]
 
 TIMEOUT_MS: Final = 10_000
 # A broker that gives no priority is elected last; the least goes first.
@@ -30,14 +30,22 @@ class Live(NamedTuple):
 
 
 class Liveness:
-    """All brokers that are alive."""
+    """All brokers that are alive. `since_ms`: the time from which on they were listened to."""
 
-    def __init__(self) -> None:
+    def __init__(self, since_ms: int = -TIMEOUT_MS) -> None:
+        self._since_ms = since_ms
         self._live: dict[BrokerKey, Live] = {}
+        self._heard: set[BrokerKey] = set()
 
     def hear(self, key: BrokerKey, live: Live) -> None:
         """Take note of a heartbeat."""
         self._live[key] = live
+        if live.heard_ms - self._since_ms < TIMEOUT_MS:
+            self._heard.add(key)
+
+    def is_unheard(self, key: BrokerKey, now_ms: int) -> bool:
+        """Return whether a broker may be alive that has not been heard yet, for there was too little time."""
+        return now_ms - self._since_ms < TIMEOUT_MS and key not in self._heard
 
     def get(self, key: BrokerKey, now_ms: int) -> Live | None:
         """The last heartbeat of a broker that is alive; None if it is not."""

@@ -1,0 +1,85 @@
+"""The part of the composition root that makes a controller, beside a nameserver or alone."""
+
+from __future__ import annotations
+
+import os
+import random
+from collections.abc import Callable, Mapping
+
+from broker.rocketmq.access.guard import Guard
+from broker.rocketmq.assembly.config import (
+    CONTROLLER_CHANGEABLE,
+    CONTROLLER_LOCKED,
+    CONTROLLER_READERS,
+    RocketConfig,
+)
+from broker.rocketmq.assembly.group import Connect, Dial, place_of
+from broker.rocketmq.controller.links import BrokerCalls, PeerLink
+from broker.rocketmq.controller.service import ControllerService, World
+from broker.rocketmq.node import Node
+from broker.rocketmq.remoting.session import Session
+from broker.rocketmq.settings import Settings
+from broker.shell.appended_file import AppendedFile
+from broker.shell.config_files import ConfigFile
+from formats.rocketmq.frame import Frame
+from formats.rocketmq.property_text import read_properties, write_properties
+
+__all__ = ["controller_connects", "controller_ports", "make_controller"]
+
+
+def controller_ports(config: RocketConfig) -> list[int]:
+    """Return the port of the controller, if there is to be one."""
+    return [] if config.controller_port is None else [config.controller_port]
+
+
+def controller_connects(
+    config: RocketConfig, guard: Guard, node: Node, dial: Dial, seal: Callable[[Frame], Frame]
+) -> list[Connect]:
+    """Return what makes the sessions of those who connect to `controller_ports`."""
+    if config.controller_port is None:
+        return []
+    return [node.connect_to(make_controller(config, guard, node, dial, seal))]
+
+
+def make_controller(
+    config: RocketConfig, guard: Guard, node: Node, dial: Dial, seal: Callable[[Frame], Frame]
+) -> ControllerService:
+    """Make the controller, and give it its turns. Raises `JournalDamaged` and `OSError`."""
+
+    def dial_address(address: str, connected: Callable[[str], Session], failed: Callable[[str], None]) -> None:
+        dial(place_of(address, "address"), connected, failed)
+
+    options = config.controller
+    folder = config.controller_store or config.store / "controller"
+    others = {name: address for name, address in options.peers.items() if name != options.self_id}
+    service = ControllerService(
+        options,
+        AppendedFile(folder / "raft.log"),
+        _settings(config, ConfigFile(folder / "controller.properties")),
+        guard,
+        {name: PeerLink(address, dial_address, node.open) for name, address in others.items()},
+        BrokerCalls(dial_address, node.open),
+        World(seal, random.randrange, lambda: node.now.ms),
+    )
+    node.add(service)
+    return service
+
+
+def _settings(config: RocketConfig, file: ConfigFile) -> Settings:
+    """The controller's properties; those that administrators change are kept in a file of their own."""
+    configured = config.controller_properties
+    kept = read_properties(file.read().decode("utf-8", "replace"))
+
+    def keep(changes: Mapping[str, str]) -> None:
+        kept.update(changes)
+        file.write(write_properties(kept))
+
+    fixed = {
+        **configured,
+        "bindAddress": config.bind_address,
+        "listenPort": str(config.controller_port),
+        "controllerStorePath": os.fspath(file.path.parent),
+        "configStorePath": os.fspath(file.path),
+    }
+    initial = {name: configured[name] for name in CONTROLLER_CHANGEABLE} | kept
+    return Settings(fixed, CONTROLLER_READERS, keep, CONTROLLER_LOCKED, initial)

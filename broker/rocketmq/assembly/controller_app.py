@@ -1,0 +1,61 @@
+"""The composition root of a controller that runs alone."""
+
+from __future__ import annotations
+
+import os
+from contextlib import ExitStack
+from functools import partial
+
+import trio
+
+from broker.common.faults import Faults
+from broker.common.timers import Timers
+from broker.rocketmq.access.guard import Guard
+from broker.rocketmq.assembly.config import PropertyError, RocketConfig, load_rocketmq_config
+from broker.rocketmq.assembly.controller import make_controller
+from broker.rocketmq.assembly.controller_config import with_peers
+from broker.rocketmq.assembly.files import make_seal, open_access
+from broker.rocketmq.assembly.process import LOG_NAME, Deferred, Logging, run_to_end
+from broker.rocketmq.node import Node
+from broker.shell.descriptors import connections_max, descriptors_in_use, raise_limit
+from broker.shell.logs import start_logging
+from broker.shell.runtime import freeze_collector, start_clock
+from broker.shell.server import CONNECTIONS_MAX, Listener, Server, listen
+from broker.shell.store_lock import StoreLock
+
+__all__ = ["PropertyError", "RocketConfig", "load_rocketmq_config", "run_controller", "with_peers"]
+
+
+def run_controller(config: RocketConfig, log_level: str = "WARN") -> int:
+    """Run a controller until SIGTERM or SIGINT; the process's exit code. Faults are one line on stderr."""
+    return run_to_end(lambda: _run(config, log_level))
+
+
+def _run(config: RocketConfig, log_level: str) -> None:
+    limit = raise_limit()
+    port = config.controller_port
+    assert port is not None
+    with ExitStack() as stack:
+        sock = listen(config.bind_address, port)
+        stack.callback(sock.close)
+        stack.callback(StoreLock(config.store).release)
+        start_logging(Logging(log_level, str(config.store / LOG_NAME)), config.store)
+        now = start_clock()
+        node = Node(now, Faults(now), Timers())
+        access = open_access(config)
+        guard = Guard(config.access, access, config.options.cluster)
+        deferred = Deferred()
+        service = make_controller(config, guard, node, deferred.dial, make_seal(config.inner_credentials))
+        most = min(CONNECTIONS_MAX, connections_max(0, limit, descriptors_in_use(), 1, len(config.controller.peers)))
+        deferred.server = Server(node, [Listener(sock, connect=node.connect_to(service))], connections_max=most)
+        freeze_collector()
+        trio.run(deferred.server.run, partial(_announce, config))
+
+
+def _announce(config: RocketConfig) -> None:
+    print(
+        f"bmqctl: rocketmq controller ready on {config.bind_address}:{config.controller_port} [group: "
+        f"{config.controller.group}, id: {config.controller.self_id}, controllers: {len(config.controller.peers)}, "
+        f"pid: {os.getpid()}]",
+        flush=True,
+    )

@@ -1,0 +1,87 @@
+"""The configuration files of a process: how they are read, and the users and policies that they have."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable
+from pathlib import Path
+from typing import TypeVar
+
+from broker.rocketmq.access.model import Invalid
+from broker.rocketmq.access.signature import signed
+from broker.rocketmq.access.tables import AccessTables
+from broker.rocketmq.assembly.config import PropertyError, RocketConfig
+from broker.shell.config_files import ConfigFile
+from formats.errors import FormatError
+from formats.rocketmq.access_bodies import UserInfo
+from formats.rocketmq.frame import Frame
+from formats.rocketmq.plain_accounts import Account, read_accounts
+
+__all__ = ["make_seal", "open_access", "read_file"]
+
+log = logging.getLogger("broker.rocketmq")
+
+T = TypeVar("T")
+
+
+def open_access(config: RocketConfig) -> AccessTables:
+    """Read the users and policies of a store, with the users that the configuration names. Raises `PropertyError`."""
+    users = ConfigFile(config.store / "config" / "users.json", is_private=True)
+    acls = ConfigFile(config.store / "config" / "acls.json")
+    tables = read_file(users, lambda data: AccessTables(data, acls.read(), users.write, acls.write), beside=acls)
+    _make_first_users(config, tables)
+    return tables
+
+
+def _make_first_users(config: RocketConfig, tables: AccessTables) -> None:
+    """Make the users that the configuration names, unless they are there. Raises `PropertyError`."""
+    for account in _plain_accounts(config.plain_accounts):
+        if account.white_addresses:
+            log.warning("the whitelisted addresses of account %s are ignored", account.user.username)
+        if account.user.username not in tables.users:
+            try:
+                tables.create_user(account.user)
+                if account.acl is not None:
+                    tables.put_acl(account.acl)
+            except Invalid as error:
+                raise PropertyError(f"{config.plain_accounts}: account {account.user.username}: {error}") from None
+    for user in (config.first_user, config.inner_credentials):
+        if user is not None and user.username not in tables.users:
+            tables.create_user(user)
+    if (config.access.authentication or config.access.authorization) and not tables.users:
+        raise PropertyError(
+            "authentication is enabled, but there is no user: define the first one, initAuthenticationUser="
+            '{"username":"...","password":"..."}, in the configuration file'
+        )
+
+
+def _plain_accounts(path: Path | None) -> list[Account]:
+    if path is None:
+        return []
+    try:
+        return read_accounts(path.read_text(encoding="utf-8"))
+    except UnicodeDecodeError:
+        raise PropertyError(f"{path}: is not UTF-8") from None
+    except (FormatError, OSError) as error:
+        reason = error.strerror if isinstance(error, OSError) else error
+        raise PropertyError(f"{path}: {reason}; aclEnable and migrateAuthFromV1Enabled need its accounts") from None
+
+
+def read_file(file: ConfigFile, read: Callable[[bytes], T], beside: ConfigFile | None = None) -> T:
+    """Read and decode a file, and perhaps another one beside it.
+
+    Raises `PropertyError`, which names it and the remedy.
+    """
+    try:
+        return read(file.read())
+    except FormatError as error:
+        names = str(file.path) if beside is None else f"{file.path} or {beside.path}"
+        raise PropertyError(f"{names}: {error}; repair it, or restore the file whose name ends with .bak") from None
+
+
+def make_seal(credentials: UserInfo | None) -> Callable[[Frame], Frame]:
+    """Make what signs requests to nameservers, if there is somebody to sign as."""
+    if credentials is None:
+        return lambda frame: frame
+    name, secret = credentials.username or "", credentials.password or ""
+    return lambda frame: signed(frame, name, secret)

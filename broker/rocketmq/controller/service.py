@@ -1,0 +1,295 @@
+"""A controller behind its connections: what it is told and asked, and what it does by itself.
+
+Brokers tell all controllers that they are alive. The leader elects: when a master's connection is closed or it falls
+silent, and when the state says that a name has no master though brokers of it are there.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable
+from typing import Any, Final, NamedTuple
+
+from broker.rocketmq.access.guard import Denied, Guard
+from broker.rocketmq.controller.commands import GroupMachine
+from broker.rocketmq.controller.decisions import ANYBODY, Decision, Decisions
+from broker.rocketmq.controller.groups import Groups
+from broker.rocketmq.controller.links import BrokerCalls, PeerLink
+from broker.rocketmq.controller.liveness import LAST_PRIORITY, TIMEOUT_MS, BrokerKey, Live, Liveness
+from broker.rocketmq.controller.options import ControllerOptions
+from broker.rocketmq.controller.requests import answer_frame, decider
+from broker.rocketmq.controller.turns import Turns
+from broker.rocketmq.raft.journal import AppendedFile, Journal
+from broker.rocketmq.raft.raft import Raft, Times
+from broker.rocketmq.remoting.session import Session
+from broker.rocketmq.settings import SettingRefused, Settings
+from formats.errors import FormatError
+from formats.rocketmq.codes import RequestCode, ResponseCode
+from formats.rocketmq.controller_bodies import SYNC_STATE_SET, SyncStateSet
+from formats.rocketmq.frame import Frame
+from formats.rocketmq.headers import replicating as headers
+from formats.rocketmq.headers.codec import HeaderCodec
+from formats.rocketmq.headers.routing import BrokerHeartbeatRequest
+from formats.rocketmq.raft import CODE, RAFT_HEADER, Message, RaftHeader, encode_message, read_message
+
+__all__ = ["ControllerService", "World"]
+
+log = logging.getLogger("broker.rocketmq.controller")
+
+# Whoever says that silence means nothing for longer is not believed.
+TIMEOUT_MS_MAX: Final = 600_000
+
+_HEARTBEAT: Final = HeaderCodec(BrokerHeartbeatRequest)
+_METADATA: Final = HeaderCodec(headers.GetControllerMetadataResponse)
+_ROLE_CHANGED: Final = HeaderCodec(headers.NotifyBrokerRoleChangedRequest)
+
+
+class World(NamedTuple):
+    """Surroundings: what signs the frames that are sent to others, random numbers below one, and a clock."""
+
+    seal: Callable[[Frame], Frame]
+    random_below: Callable[[int], int]
+    now_ms: Callable[[], int]
+    times: Times | None = None
+
+
+class ControllerService:
+    """A controller; see `remoting.session.Service` and `node.Part`.
+
+    `links` are those to the other controllers. Raises `JournalDamaged` and `OSError` if the log cannot be read from
+    `file`.
+    """
+
+    def __init__(
+        self,
+        options: ControllerOptions,
+        file: AppendedFile,
+        settings: Settings,
+        guard: Guard,
+        links: dict[str, PeerLink],
+        calls: BrokerCalls,
+        world: World,
+    ) -> None:
+        self._options = options
+        self._settings = settings
+        self._guard = guard
+        self._links = links
+        self._calls = calls
+        self._seal = world.seal
+        self._now_ms = world.now_ms
+        self._notifies = options.notifies
+        self._scan_silent_ms, self._scan_masters_ms = options.scan_silent_ms, options.scan_masters_ms
+        now = world.now_ms()
+        self._silent_scanned_ms = self._masters_scanned_ms = now
+        self.groups = Groups()
+        self.liveness = Liveness(now)
+        self._decisions = Decisions(self.groups, self._find_live, unclean=options.unclean, unheard=self._is_unheard)
+        machine = GroupMachine(self.groups)
+        journal = Journal.open(file, machine.check, machine.check_state)
+        send, draw = self._send_raft, world.random_below
+        self.raft = Raft(options.self_id, links, journal, machine, send, draw, now, world.times)
+        self._turns = Turns(self.raft)
+        self._handlers: dict[int, Callable[[Frame, Session], Frame]] = {
+            RequestCode.CONTROLLER_GET_METADATA_INFO: self._get_metadata,
+            RequestCode.BROKER_HEARTBEAT: self._hear,
+            RequestCode.GET_CONTROLLER_CONFIG: self._get_config,
+            RequestCode.UPDATE_CONTROLLER_CONFIG: self._update_config,
+            CODE: self._take_raft,
+        }
+        self._follow_settings(settings)
+
+    def _follow_settings(self, settings: Settings) -> None:
+        settings.on_change("enableElectUncleanMaster", self._permit_unclean)
+        settings.on_change("notifyBrokerRoleChanged", self._set_notifies)
+        settings.on_change("scanNotActiveBrokerInterval", self._set_scan_silent)
+        settings.on_change("scanInactiveMasterInterval", self._set_scan_masters)
+
+    def _permit_unclean(self, value: bool) -> None:
+        self._decisions.unclean = value
+
+    def _set_notifies(self, value: bool) -> None:
+        self._notifies = value
+
+    def _set_scan_silent(self, value: int) -> None:
+        self._scan_silent_ms = value
+
+    def _set_scan_masters(self, value: int) -> None:
+        self._scan_masters_ms = value
+
+    def _find_live(self, name: str, broker_id: int) -> Live | None:
+        return self.liveness.get(BrokerKey(name, broker_id), self._now_ms())
+
+    def _is_unheard(self, name: str, broker_id: int) -> bool:
+        return self.liveness.is_unheard(BrokerKey(name, broker_id), self._now_ms())
+
+    # -- requests
+
+    def take(self, data: memoryview, at: int, end: int, session: Session) -> int:
+        """Leave every request to `receive`."""
+        return at
+
+    def receive(self, frame: Frame, session: Session) -> None:
+        """Answer a request, at once or when it is agreed upon."""
+        if frame.is_response:
+            return
+        if self._guard.is_on:
+            try:
+                self._guard.check(frame, session.host.address)
+            except Denied as denied:
+                log.info("%s: request %d is denied: %s", session.description, frame.code, denied)
+                session.answer(frame, Frame(ResponseCode.NO_PERMISSION, 0, remark=str(denied)))
+                return
+        try:
+            self._take(frame, session)
+        except FormatError as error:
+            session.answer(frame, Frame(ResponseCode.SYSTEM_ERROR, 0, remark=str(error)))
+        except SettingRefused as refused:
+            session.answer(frame, Frame(refused.code, 0, remark=refused.text))
+        except OSError as error:
+            text = f"the change cannot be stored: {error}"
+            session.answer(frame, Frame(ResponseCode.SYSTEM_ERROR, 0, remark=text))
+
+    def _take(self, frame: Frame, session: Session) -> None:
+        handler = self._handlers.get(frame.code)
+        if handler is not None:
+            session.answer(frame, handler(frame, session))
+            return
+        decide = decider(self._decisions, frame)
+        if decide is None:
+            text = f" request type {frame.code} not supported"
+            session.answer(frame, Frame(ResponseCode.REQUEST_CODE_NOT_SUPPORTED, 0, remark=text))
+            return
+        # The body is valid during this call only, and the answer may be later.
+        asked = frame._replace(body=b"")
+        self._turns.ask(decide, lambda decision: self._answer(asked, session, decision), self._now_ms())
+
+    def _answer(self, asked: Frame, session: Session, decision: Decision) -> None:
+        session.answer(asked, answer_frame(asked.code, decision))
+        if asked.code == RequestCode.CONTROLLER_ELECT_MASTER:
+            self._elected(str((asked.ext_fields or {}).get("brokerName")), decision)
+
+    def _hear(self, request: Frame, session: Session) -> Frame:
+        header = _HEARTBEAT.read(request.ext_fields)
+        if header.broker_id is None:
+            return Frame(ResponseCode.CONTROLLER_INVALID_REQUEST, 0, remark="Heart beat with empty brokerId")
+        group = self.groups.by_name.get(header.broker_name)
+        # Only those that are registered count, so that there are not more than there may be of these.
+        if group is not None and header.broker_id in group.replicas:
+            live = Live(
+                self._now_ms(),
+                min(max(1, header.heartbeat_timeout_ms or TIMEOUT_MS), TIMEOUT_MS_MAX),
+                -1 if header.epoch is None else header.epoch,
+                -1 if header.max_offset is None else header.max_offset,
+                LAST_PRIORITY if header.election_priority is None else header.election_priority,
+                session,
+            )
+            self.liveness.hear(BrokerKey(header.broker_name, header.broker_id), live)
+        return Frame(ResponseCode.SUCCESS, 0, remark="Heart beat success")
+
+    def _get_metadata(self, request: Frame, session: Session) -> Frame:
+        options, leader = self._options, self.raft.known_leader
+        header = headers.GetControllerMetadataResponse(
+            options.group,
+            leader,
+            None if leader is None else options.peers[leader],
+            leader == options.self_id,
+            options.peer_text,
+        )
+        return Frame(ResponseCode.SUCCESS, 0, ext_fields=_METADATA.write(header))
+
+    def _get_config(self, request: Frame, session: Session) -> Frame:
+        return Frame(ResponseCode.SUCCESS, 0, body=self._settings.text())
+
+    def _update_config(self, request: Frame, session: Session) -> Frame:
+        self._settings.change(bytes(request.body), str(session.host))
+        return Frame(ResponseCode.SUCCESS, 0)
+
+    # -- the other controllers
+
+    def _take_raft(self, request: Frame, session: Session) -> Frame:
+        header = RAFT_HEADER.read(request.ext_fields)
+        if (header.group, header.receiver) != (self._options.group, self._options.self_id):
+            text = f"this is {self._options.self_id} of {self._options.group}, not {header.receiver} of {header.group}"
+            raise FormatError("RaftHeader", 0, text[:200])
+        now_ms = self._now_ms()
+        self.raft.receive(header.sender, read_message(header.kind, request.body), now_ms)
+        self._turns.go_on(now_ms)
+        return Frame(ResponseCode.SUCCESS, 0)
+
+    def _send_raft(self, receiver: str, message: Message) -> None:
+        kind, body = encode_message(message)
+        header = RaftHeader(self._options.group, self._options.self_id, receiver, kind)
+        frame = Frame(CODE, 0, ext_fields=RAFT_HEADER.write(header), body=body)
+        self._links[receiver].send(self._seal(frame))
+
+    # -- elections
+
+    def disconnected(self, session: Session) -> None:
+        """Take the brokers of a connection for dead, and elect others if they were masters."""
+        self._lost(self.liveness.lost(session))
+
+    def _lost(self, keys: list[BrokerKey]) -> None:
+        for key in keys:
+            log.warning("broker %d of %s is gone", key.broker_id, key.name)
+            group = self.groups.by_name.get(key.name)
+            if group is not None and group.master == key.broker_id and self.raft.is_leader:
+                self._elect(key.name)
+
+    def _elect(self, name: str) -> None:
+        """Elect a master, unless there is one by then."""
+        asked = headers.ElectMasterRequest("", name, ANYBODY, designate_elect=False)
+
+        def decide() -> Decision:
+            group = self.groups.by_name.get(name)
+            if group is None or group.master is None or self._find_live(name, group.master) is not None:
+                return Decision(code=ResponseCode.CONTROLLER_MASTER_STILL_EXIST)
+            return self._decisions.elect(asked)
+
+        self._turns.ask(decide, lambda decision: self._elected(name, decision), self._now_ms())
+
+    def _elected(self, name: str, decision: Decision) -> None:
+        """Tell the brokers of a name that are alive of the master that was elected."""
+        header: Any = decision.header
+        if decision.command is None:
+            return
+        if not isinstance(header, headers.ElectMasterResponse) or decision.code != ResponseCode.SUCCESS:
+            log.warning("%s has no master: no broker that may be elected is alive", name)
+            return
+        log.info("broker %s of %s is elected, epoch %s", header.master_broker_id, name, header.master_epoch)
+        group = self.groups.by_name.get(name)
+        if group is None or not self._notifies:
+            return
+        told = headers.NotifyBrokerRoleChangedRequest(
+            header.master_address, header.master_epoch, header.sync_state_set_epoch, header.master_broker_id
+        )
+        body = SYNC_STATE_SET.write(SyncStateSet(sorted(group.members), group.members_epoch))
+        frame = Frame(RequestCode.NOTIFY_BROKER_ROLE_CHANGED, 0, ext_fields=_ROLE_CHANGED.write(told), body=body)
+        for broker_id, replica in group.replicas.items():
+            if self._find_live(name, broker_id) is not None:
+                self._calls.tell(replica.address, self._seal(frame), self._now_ms())
+
+    # -- see `node.Part`
+
+    def end_step(self) -> bool:
+        """Return False, as nothing follows from a step."""
+        return False
+
+    def tick(self) -> None:
+        """Take part in the agreement; look for brokers that are silent, and for names without a master."""
+        now_ms = self._now_ms()
+        for link in self._links.values():
+            link.tick(now_ms)
+        self._calls.tick(now_ms)
+        self.raft.tick(now_ms)
+        self._turns.go_on(now_ms)
+        if now_ms - self._silent_scanned_ms >= self._scan_silent_ms:
+            self._silent_scanned_ms = now_ms
+            self._lost(self.liveness.expire(now_ms))
+        if now_ms - self._masters_scanned_ms >= self._scan_masters_ms:
+            self._masters_scanned_ms = now_ms
+            if self.raft.is_leader:
+                for name in self._decisions.without_master():
+                    self._elect(name)
+
+    def leave(self) -> None:
+        """Others see that the connections are closed."""
