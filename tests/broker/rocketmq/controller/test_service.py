@@ -40,7 +40,7 @@ def replicas(rig: Rig, peer: Peer | None = None) -> Replicas:
 
 
 def told(rig: Rig, since: int = 0) -> dict[str, headers.NotifyBrokerRoleChangedRequest]:
-    """What brokers were told of the master, by their addresses."""
+    """The words to brokers about their master, by address."""
     return {
         address: CHANGED.read(frame.ext_fields)
         for member in rig.members.values()
