@@ -42,7 +42,8 @@ def build(home: Path, source: Path = SOURCE) -> Path:
         if done.returncode:
             package.unlink()
             raise Unfit(f"npm cannot install {home}: {(done.stdout + done.stderr)[-2000:]}")
-    shutil.copyfile(source / "judge.js", program)
+    for each in source.glob("*.js"):
+        shutil.copyfile(each, home / each.name)
     return program
 
 

@@ -19,6 +19,7 @@ import trustme
 
 from bmqctl.node_process import HOST
 from bmqctl.rocketmq_client.client import Client
+from bmqctl.rocketmq_client.link import RemotingLink
 from formats.rocketmq.client_bodies import GROUP_CONFIG, GroupConfig
 from formats.rocketmq.codes import RequestCode, ResponseCode
 from formats.rocketmq.frame import Frame
@@ -27,7 +28,18 @@ from formats.rocketmq.headers.codec import HeaderCodec
 from scripts import conformance_ali_ons, conformance_rocketmq
 from scripts.conformance_rocketmq import Outcomes, Unfit, judge_with
 
-__all__ = ["CASES", "LANGUAGES", "Place", "Program", "build", "judge", "prepare"]
+__all__ = [
+    "CASES",
+    "LANGUAGES",
+    "SOURCE",
+    "Place",
+    "Program",
+    "build",
+    "client_environment",
+    "judge",
+    "make_topic",
+    "prepare",
+]
 
 SOURCE: Final = Path(__file__).with_name("grpc_judges")
 QUEUES: Final = 4
@@ -128,10 +140,21 @@ def judge(program: Program, place: Place, cases: Sequence[str], log: Path, timeo
     run = secrets.token_hex(4)
     chosen = list(cases) or list(CASES[program.language])
     trio.run(_make_topics, place.nameserver, run, chosen)
-    environment = {**os.environ, "rocketmq.client.logRoot": str(log.parent / "rocketmq-grpc-logs")}
+    environment = client_environment(log.parent)
     if place.authority is not None:
         environment["GRPC_DEFAULT_SSL_ROOTS_FILE_PATH"] = str(place.authority)
     return judge_with([*program.words, place.endpoint, run, *chosen], log, timeout_s, environment)
+
+
+def client_environment(folder: Path) -> dict[str, str]:
+    """Our environment, with a folder for what the clients log."""
+    return {**os.environ, "rocketmq.client.logRoot": str(folder / "rocketmq-grpc-logs")}
+
+
+async def make_topic(link: RemotingLink, topic: str, kind: str, queues: int = QUEUES) -> None:
+    """Make a topic for a kind of messages: NORMAL, FIFO, DELAY or TRANSACTION. Raises `Unfit`."""
+    header = CreateTopicRequest(topic, "TBW102", queues, queues, 6, "SINGLE_TAG", False, 0, f"+message.type={kind}")
+    _check(topic, await link.call(RequestCode.UPDATE_AND_CREATE_TOPIC, _CREATE.write(header), TIMEOUT_S))
 
 
 async def _make_topics(nameserver: str, run: str, cases: Sequence[str]) -> None:
@@ -141,10 +164,7 @@ async def _make_topics(nameserver: str, run: str, cases: Sequence[str]) -> None:
             link = await client.link_to(address)
             for case in cases:
                 kind = _KINDS.get(case, "NORMAL")
-                topic, attribute = f"grpc-{case}-{run}", f"+message.type={kind}"
-                header = CreateTopicRequest(topic, "TBW102", QUEUES, QUEUES, 6, "SINGLE_TAG", False, 0, attribute)
-                fields = _CREATE.write(header)
-                _check(topic, await link.call(RequestCode.UPDATE_AND_CREATE_TOPIC, fields, TIMEOUT_S))
+                await make_topic(link, f"grpc-{case}-{run}", kind)
                 group = GroupConfig(
                     f"grpc-group-{case}-{run}",
                     consume_message_orderly=kind == "FIFO",

@@ -36,6 +36,7 @@ from scripts import (
     conformance_grpc,
     conformance_java,
     conformance_mqadmin,
+    conformance_pairs,
     conformance_rocketmq,
 )
 from scripts.conformance_results import Results, failed_before, tell
@@ -83,13 +84,15 @@ def main(words: Sequence[str] | None = None) -> int:
     """Run a suite; return 0 if every case that ran passed, 1 if some failed, 2 if it could not be run."""
     parser = _parser()
     options = parser.parse_args(words)
-    by_grpc = options.rocketmq and (options.grpc or options.e2e)
+    by_grpc = options.rocketmq and (options.grpc or options.e2e or options.pairs)
     if by_grpc and (options.nameserver is None) != (options.endpoint is None):
-        parser.error("with --grpc or --e2e, --nameserver and --endpoint go together")
+        parser.error("with --grpc, --e2e or --pairs, --nameserver and --endpoint go together")
     if options.rocketmq and options.e2e:
         if options.checkout is None:
             parser.error("--e2e needs a checkout of apache/rocketmq-e2e")
         return conformance_e2e.run_all(_home(), options)
+    if options.rocketmq and options.pairs:
+        return conformance_pairs.run(_home(), options)
     if options.rocketmq and options.grpc:
         languages = conformance_grpc.LANGUAGES if options.grpc == "all" else (options.grpc,)
         return max([_run_grpc(language, _home(), options) for language in languages])
@@ -163,6 +166,11 @@ def _parser() -> argparse.ArgumentParser:
         help="with --rocketmq: version 5's clients for Node.js, Java and Go, or one of them (node, java, go), instead",
     )
     parser.add_argument(
+        "--pairs",
+        action="store_true",
+        help="with --rocketmq: let each client of one protocol send to all of the other; -k names some of them",
+    )
+    parser.add_argument(
         "--e2e",
         nargs="?",
         const="all",
@@ -173,7 +181,7 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument(
         "--endpoint",
         metavar="HOST:PORT",
-        help="with --grpc or --e2e and --nameserver: where the cluster's proxy listens",
+        help="with --grpc, --e2e or --pairs, and --nameserver: where the cluster's proxy listens",
     )
     parser.add_argument(
         "--apache",

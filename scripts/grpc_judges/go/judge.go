@@ -55,6 +55,10 @@ var cases = map[string]func(){
 }
 
 func main() {
+	if os.Args[1] == "send" || os.Args[1] == "take" {
+		exchange(os.Args[1:])
+		return
+	}
 	endpoint = os.Args[1]
 	for _, name := range os.Args[3:] {
 		topic, group = "grpc-"+name+"-"+os.Args[2], "grpc-group-"+name+"-"+os.Args[2]
