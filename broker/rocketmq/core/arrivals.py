@@ -24,6 +24,9 @@ class Arrivals:
         self._statistics = statistics
         # By queue: how many messages came in this step, and their bytes in the log.
         self._arrived: dict[tuple[str, int], list[int]] = {}
+        # Queues with messages that may be read since; other stores show each as it comes.
+        self._shown: dict[tuple[str, int], None] = {}
+        store.tell_shown(lambda topic, queue_id: self._shown.setdefault((topic, queue_id)))
 
     def tell(self, other: Callable[[str, int, int], None]) -> None:
         """Have somebody else told of what has come: a topic, a queue of it, and the time."""
@@ -65,10 +68,12 @@ class Arrivals:
 
     def end_step(self, now_ms: int) -> None:
         """Answer those who wait for what has come, and count it."""
-        while self._arrived:
+        while self._arrived or self._shown:
             arrived, self._arrived = self._arrived, {}
-            for (topic, queue_id), (count, size) in arrived.items():
+            shown, self._shown = self._shown, {}
+            for (topic, _), (count, size) in arrived.items():
                 self._statistics.stored(topic, count, size)
+            for topic, queue_id in shown if self._store.is_holding_back else arrived:
                 self._puller.arrived(topic, queue_id, now_ms)
                 for other in self._others:
                     other(topic, queue_id, now_ms)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Final
 
 from broker.rocketmq.core.requests import Handlers, Request, failure, success
+from broker.rocketmq.store.commit_log import Found
 from broker.rocketmq.store.message_store import MessageStore
 from formats.errors import FormatError
 from formats.rocketmq.codes import RequestCode, ResponseCode
@@ -77,10 +78,16 @@ class Queries:
     def _view(self, request: Request) -> Frame:
         offset = _VIEW.read(request.fields).offset
         try:
-            found = self._store.log.read(offset)
+            found = self._read(offset)
         except (IndexError, FormatError):
             return failure(ResponseCode.SYSTEM_ERROR, f"can not find message by offset: {offset}")
         return success(body=bytes(self._store.log.data(offset, found.size)))
+
+    def _read(self, offset: int) -> Found:
+        """Read a record that may be read. Raises `IndexError` and `FormatError`."""
+        if offset >= self._store.readable_end:
+            raise IndexError(offset)
+        return self._store.log.read(offset)
 
     def _query(self, request: Request) -> Frame:
         header = _QUERY.read(request.fields)
@@ -93,7 +100,7 @@ class Queries:
         size = 0
         for offset in offsets:
             try:
-                found = store.log.read(offset)
+                found = self._read(offset)
             except (IndexError, FormatError):
                 continue
             if size + found.size > QUERY_BYTES_MAX:

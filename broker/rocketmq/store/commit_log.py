@@ -178,6 +178,19 @@ class CommitLog:
             raise FormatError("Record", place, "no record begins here")
         return Found(offset, int.from_bytes(file.buffer[place : place + 4], "big"), record)
 
+    def records(self, begin: int) -> Iterator[Found]:
+        """All records from `begin` on, where one begins or the log ends."""
+        offset = begin
+        while offset < self.end:
+            file, place = self.files.place(offset)
+            record = decode_record(file.buffer, place)
+            if isinstance(record, Blank):
+                offset += record.size
+                continue
+            found = self.read(offset)
+            yield found
+            offset += found.size
+
     def recover(
         self, begin: int, flushed_end: int = 0, was_flushed: Callable[[Record], bool] = lambda record: True
     ) -> Iterator[Found]:

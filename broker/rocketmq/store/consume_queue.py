@@ -56,9 +56,14 @@ class ConsumeQueue:
         last = self._at(self.end - 1)
         return last.physical_offset + last.size
 
-    def make_room(self) -> None:
-        """Have disk behind the next entry. Raises `DiskFull`."""
-        self._files.spot(self.end * _SIZE, _SIZE)
+    def make_room(self, number: int) -> None:
+        """Have disk for the entry of queue offset `number`, the next one or a later one. Raises `DiskFull`."""
+        files = self._files
+        if number != self.end and files.files:
+            # Files have no gaps between them.
+            while number * _SIZE >= files.end + files.file_size:
+                files.spot(files.end, _SIZE)
+        files.spot(number * _SIZE, _SIZE)
 
     def add(self, physical_offset: int, size: int, tags_code: int) -> None:
         """Enter the next message. Raises `DiskFull`; not behind `make_room`."""

@@ -18,6 +18,7 @@ from broker.rocketmq.store.cutting import cut_files, note_cut
 from broker.rocketmq.store.errors import DiskFull
 from broker.rocketmq.store.files import FileRow, OpenFiles
 from broker.rocketmq.store.flush_mark import FLUSH_MARK, MARK_NAME, read_mark, write_mark
+from broker.rocketmq.store.holding import HeldBack, HeldMessage
 from broker.rocketmq.store.index_files import IndexFiles
 from broker.rocketmq.store.ports import Folder
 from formats.rocketmq.checkpoints import CHECKPOINT_BYTES, STORE_CHECKPOINT, StoreCheckpoint
@@ -64,11 +65,13 @@ class Stored(NamedTuple):
 class Flush(NamedTuple):
     """Files and folders to flush, and how far the log is on the disk after that, unless it is cut meanwhile.
 
-    Up to its end, its last message's storing time, how many times its folder was changed, and how often it was cut.
+    Up to its end, where what is in the queues ends, the storing time of the last message of that, how many times its
+    folder was changed, and how often it was cut.
     """
 
     files: list[StoreFile | Directory]
     log_end: int
+    queues_end: int
     stored_ms: int
     log_changes: int
     cuts: int
@@ -105,6 +108,9 @@ class MessageStore:
         self._unflushed_queues: dict[ConsumeQueue, None] = {}
         self.flushed = 0
         self._cuts = 0
+        self._held: HeldBack | None = None
+        self._shown: Callable[[str, int], None] | None = None
+        self._is_full = False
 
     # -- messages
 
@@ -122,16 +128,20 @@ class MessageStore:
         """Append a message like `put`, with its index hashes and tags code given."""
         topic, queue_id, _, system_flags, *_ = message
         transaction = system_flags & TRANSACTION_MASK
+        held = self._held
         queue_offset, queue = 0, None
         if transaction not in _NOT_CONSUMED:
             queue = self.queues.get((topic, queue_id)) or self._open_queue(topic, queue_id)
-            queue_offset = queue.end
-            queue.make_room()
+            queue_offset = queue.end if held is None else held.next_offset(queue)
+            queue.make_room(queue_offset)
         offset, size = self.log.append(message, queue_offset, now_ms)
-        self._stored_ms = now_ms
-        if queue is not None:
-            queue.add(offset, size, tags_code)
-            self._unflushed_queues[queue] = None
+        if held is not None:
+            held.add(HeldMessage(offset, size, now_ms, topic, queue_id, queue, queue_offset, tags_code))
+        else:
+            self._stored_ms = now_ms
+            if queue is not None:
+                queue.add(offset, size, tags_code)
+                self._unflushed_queues[queue] = None
         if transaction != _ROLLBACK:
             self._put_hashes(key_hashes, offset, now_ms)
         return Stored(offset, size, queue_offset)
@@ -152,17 +162,24 @@ class MessageStore:
         offset, size, record = found
         properties = decode_properties(record.properties)
         transaction = record.system_flags & TRANSACTION_MASK
-        queue = None
+        queue, held = None, self._held
         if transaction not in _NOT_CONSUMED:
             queue = self._queue(record.topic, record.queue_id)
-            if queue.end != record.queue_offset:
-                queue.begin_at(record.queue_offset)
-            queue.make_room()
+            if held is not None:
+                if held.next_offset(queue) == record.queue_offset:
+                    queue.make_room(record.queue_offset)
+            else:
+                if queue.end != record.queue_offset:
+                    queue.begin_at(record.queue_offset)
+                queue.make_room(record.queue_offset)
         self.log.append_copy(offset, data)
-        self._stored_ms = record.stored_ms
-        if queue is not None:
-            queue.add(offset, size, self._tags_code(record.topic, properties, record.stored_ms))
-            self._unflushed_queues[queue] = None
+        if held is not None:
+            held.add(self._held_message(found, queue, properties))
+        else:
+            self._stored_ms = record.stored_ms
+            if queue is not None:
+                queue.add(offset, size, self._tags_code(record.topic, properties, record.stored_ms))
+                self._unflushed_queues[queue] = None
         if transaction != _ROLLBACK:
             hashes = [index_hash(key) for key in message_index_keys(record.topic, properties)]
             self._put_hashes(hashes, offset, record.stored_ms)
@@ -198,10 +215,84 @@ class MessageStore:
         for key in [key for key in self.queues if key[0] == topic]:
             queue = self.queues.pop(key)
             self._unflushed_queues.pop(queue, None)
+            if self._held is not None:
+                self._held.forget(queue)
             queue.close()
         if topic in self._queue_folder.folders():
             self._queue_folder.remove_folder(topic)
             self._has_changed_folders = True
+
+    # -- what may be read
+
+    def hold_back(self) -> None:
+        """From here on, enter messages into their queues only once `confirm` says so.
+
+        Confirmed is what was so when this was last noted on the disk, or everything if there is no such note.
+        """
+        begin = self.checkpoint.confirm_offset or self.log.end
+        try:
+            self.log.check_begin(begin)
+        except ValueError:
+            begin = self.log.end
+        held = HeldBack(begin)
+        for found in self.log.records(begin):
+            record = found.record
+            queue = None
+            if record.system_flags & TRANSACTION_MASK not in _NOT_CONSUMED:
+                queue = self._queue(record.topic, record.queue_id)
+            held.add(self._held_message(found, queue, decode_properties(record.properties)))
+        self.cut_queues(begin)
+        self._held = held
+
+    def _held_message(self, found: Found, queue: ConsumeQueue | None, properties: Mapping[str, str]) -> HeldMessage:
+        offset, size, record = found
+        tags_code = 0 if queue is None else self._tags_code(record.topic, properties, record.stored_ms)
+        return HeldMessage(
+            offset, size, record.stored_ms, record.topic, record.queue_id, queue, record.queue_offset, tags_code
+        )
+
+    def tell_shown(self, shown: Callable[[str, int], None]) -> None:
+        """Have `shown` told of each message that may be read from here on: topic and queue."""
+        self._shown = shown
+
+    @property
+    def is_holding_back(self) -> bool:
+        """Return whether messages are entered into their queues only once they are confirmed."""
+        return self._held is not None
+
+    @property
+    def readable_end(self) -> int:
+        """Return the offset of the log behind the last message that may be read."""
+        return self.log.end if self._held is None else self._held.begin(self.log.end)
+
+    def confirm(self, offset: int) -> None:
+        """Let everything before an offset of the log be read, from here on and as far as it is there."""
+        held = self._held
+        if held is None:
+            return
+        held.confirmed = max(held.confirmed, min(offset, self.log.end))
+        while (message := held.first()) is not None:
+            try:
+                self._show(message)
+            except DiskFull as error:
+                # It stays the first, and is tried again.
+                if not self._is_full:
+                    self._is_full = True
+                    log.error("the message at %d cannot be entered into its queue: %s", message.offset, error)
+                return
+            held.drop_first()
+            self._is_full = False
+            self._stored_ms = message.stored_ms
+            if message.queue is not None and self._shown is not None:
+                self._shown(message.topic, message.queue_id)
+
+    def _show(self, message: HeldMessage) -> None:
+        queue = message.queue
+        if queue is not None:
+            if queue.end != message.queue_offset:
+                queue.begin_at(message.queue_offset)
+            queue.add(message.offset, message.size, message.tags_code)
+            self._unflushed_queues[queue] = None
 
     # -- following the log
 
@@ -262,7 +353,8 @@ class MessageStore:
         """Return the files to flush, or None if everything is on the disk. The caller then calls `end_flush`."""
         if self.log.end == self.flushed and not self._unflushed_queues:
             return None
-        flush = Flush(self._unflushed_log(), self.log.end, self._stored_ms, self.log.files.changes, self._cuts)
+        ends = (self.log.end, self.readable_end)
+        flush = Flush(self._unflushed_log(), *ends, self._stored_ms, self.log.files.changes, self._cuts)
         for queue in self._unflushed_queues:
             flush.files.extend(queue.unflushed())
         self._unflushed_queues.clear()
@@ -287,9 +379,11 @@ class MessageStore:
             old = self.checkpoint
             ms = flush.stored_ms
             new = old._replace(commit_log_ms=ms, consume_queue_ms=ms, index_ms=self.index.full_ms)
+            if self._held is not None:
+                new = new._replace(confirm_offset=flush.queues_end)
             STORE_CHECKPOINT.pack_into(self._checkpoint.buffer, 0, new)
             if self._mark is not None:
-                write_mark(self._mark, ms, flush.log_end)
+                write_mark(self._mark, ms, flush.queues_end)
 
     def _unflushed_log(self) -> list[StoreFile | Directory]:
         return self.log.files.unflushed(self.flushed, self.log.end)
@@ -355,6 +449,8 @@ class MessageStore:
     def end_truncating(self, offset: int) -> None:
         """Drop what is not dropped yet. The index is not touched."""
         self._cuts += 1
+        if self._held is not None:
+            self._held.cut(offset)
         cut_files(self._root, self._mark, self.log, [*self.queues.values()], self.index, offset)
         self.flushed = min(self.flushed, offset)
 

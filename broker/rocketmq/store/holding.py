@@ -1,0 +1,82 @@
+"""Messages of the log that nobody may read yet: a broker with a controller shows what is confirmed, and no more.
+
+They are entered into their queues once they are confirmed, in the order of the log (source: ReputMessageService). Until
+then they are known here, in memory.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from typing import NamedTuple
+
+from broker.rocketmq.store.consume_queue import ConsumeQueue
+
+__all__ = ["HeldBack", "HeldMessage"]
+
+
+class HeldMessage(NamedTuple):
+    """A record that is not confirmed, and the entry of its queue; a record that is not consumed has none."""
+
+    offset: int
+    size: int
+    stored_ms: int
+    topic: str
+    queue_id: int
+    queue: ConsumeQueue | None
+    queue_offset: int = 0
+    tags_code: int = 0
+
+
+class HeldBack:
+    """The records from `confirmed` of the log on, in its order."""
+
+    def __init__(self, confirmed: int) -> None:
+        self.confirmed = confirmed
+        self._messages: deque[HeldMessage] = deque()
+        # The next offset of queues with messages that are held back.
+        self._next: dict[ConsumeQueue, int] = {}
+
+    def __len__(self) -> int:
+        return len(self._messages)
+
+    def next_offset(self, queue: ConsumeQueue) -> int:
+        """Return the offset of a queue's next message."""
+        return self._next.get(queue, queue.end)
+
+    def add(self, message: HeldMessage) -> None:
+        """Hold back the record behind the last one."""
+        self._messages.append(message)
+        if message.queue is not None:
+            self._next[message.queue] = message.queue_offset + 1
+
+    def begin(self, end: int) -> int:
+        """Return where the first record begins that is held back: `end`, that of the log, if there is none."""
+        return self._messages[0].offset if self._messages else end
+
+    def first(self) -> HeldMessage | None:
+        """Return the first record, if it is confirmed as a whole."""
+        messages = self._messages
+        if messages and messages[0].offset + messages[0].size <= self.confirmed:
+            return messages[0]
+        return None
+
+    def drop_first(self) -> None:
+        """Forget the first record: it is in its queue."""
+        message = self._messages.popleft()
+        if message.queue is not None and self._next.get(message.queue) == message.queue_offset + 1:
+            del self._next[message.queue]
+
+    def forget(self, queue: ConsumeQueue) -> None:
+        """Enter nothing into a queue any more: it is removed."""
+        if self._next.pop(queue, None) is not None:
+            self._messages = deque(
+                each._replace(queue=None) if each.queue is queue else each for each in self._messages
+            )
+
+    def cut(self, offset: int) -> None:
+        """Forget the records at an offset of the log and behind it."""
+        self.confirmed = min(self.confirmed, offset)
+        messages = self._messages
+        while messages and messages[-1].offset >= offset:
+            messages.pop()
+        self._next = {each.queue: each.queue_offset + 1 for each in messages if each.queue is not None}

@@ -1,0 +1,143 @@
+"""Stores that show only what is confirmed."""
+
+from __future__ import annotations
+
+import pytest
+
+from broker.rocketmq.store.errors import DiskFull
+from broker.rocketmq.store.message_store import MessageStore
+from broker.rocketmq.store.opening import open_store
+from tests.broker.rocketmq.folders import MemoryFolder
+from tests.broker.rocketmq.test_message_store import SMALL, make_message
+
+
+def open_held(folder: MemoryFolder) -> MessageStore:
+    store = open_store(folder, SMALL, lambda ms: f"{ms:017d}")
+    store.hold_back()
+    return store
+
+
+def put(store: MessageStore, *numbers: int) -> list[int]:
+    """Store messages; where each ends, and the end of its queue by what senders are told."""
+    ends = []
+    for number in numbers:
+        stored = store.put(make_message(number), 1000 + number)
+        assert stored.queue_offset == number
+        ends.append(stored.offset + stored.size)
+    return ends
+
+
+def shown(store: MessageStore) -> int:
+    return sum(queue.end - queue.begin for queue in store.queues.values())
+
+
+def test_messages_are_in_their_queues_once_they_are_confirmed() -> None:
+    store = open_held(MemoryFolder(chunk=64))
+    told: list[tuple[str, int]] = []
+    store.tell_shown(lambda *place: told.append(place))
+    ends = put(store, *range(20))
+    assert shown(store) == 0
+    assert store.readable_end == 0
+    store.confirm(ends[9] + 1)
+    assert shown(store) == len(told) == 10
+    assert store.readable_end == ends[9]
+    store.confirm(1 << 40)
+    assert shown(store) == 20
+    put(store, 20)
+    store.confirm(store.log.end - 1)
+    assert shown(store) == 20
+    store.confirm(store.log.end)
+    assert shown(store) == 21
+
+
+def test_queues_are_the_same_as_those_of_a_store_that_shows_everything() -> None:
+    plain, held = open_store(MemoryFolder(chunk=64), SMALL, lambda ms: f"{ms:017d}"), open_held(MemoryFolder(chunk=64))
+    for number in range(40):
+        for store in (plain, held):
+            store.put(make_message(number), 1000 + number)
+        held.confirm(held.log.end - number)
+    held.confirm(held.log.end)
+    assert {key: [queue.get(n) for n in range(queue.end)] for key, queue in plain.queues.items()} == {
+        key: [queue.get(n) for n in range(queue.end)] for key, queue in held.queues.items()
+    }
+
+
+def test_cut_takes_what_is_held_back_first() -> None:
+    store = open_held(MemoryFolder(chunk=64))
+    ends = put(store, *range(10))
+    store.confirm(ends[3])
+    store.truncate(ends[6])
+    store.confirm(1 << 40)
+    assert shown(store) == 7
+    put(store, 7, 8)
+    store.truncate(ends[1])
+    assert shown(store) == 2
+    assert store.readable_end == store.log.end == ends[1]
+    put(store, 2)
+    assert shown(store) == 2
+
+
+@pytest.mark.parametrize("is_clean", [True, False])
+def test_start_shows_what_was_noted_as_confirmed(is_clean: bool) -> None:
+    folder = MemoryFolder(chunk=64)
+    store = open_held(folder)
+    ends = put(store, *range(12))
+    store.confirm(ends[4])
+    store.flush()
+    put(store, 12)
+    if is_clean:
+        store.close()
+    again = open_held(folder if is_clean else folder.after_crash())
+    assert again.log.end == store.log.end
+    assert shown(again) == 5
+    put(again, 13)
+    again.confirm(again.log.end)
+    assert shown(again) == 14
+
+
+def test_start_without_a_note_shows_everything() -> None:
+    folder = MemoryFolder(chunk=64)
+    store = open_store(folder, SMALL, lambda ms: f"{ms:017d}")
+    for number in range(5):
+        store.put(make_message(number), 1000 + number)
+    store.close()
+    assert shown(open_held(folder)) == 5
+
+
+def test_store_that_held_back_can_be_opened_as_a_plain_one_after_a_crash() -> None:
+    folder = MemoryFolder(chunk=64)
+    store = open_held(folder)
+    ends = put(store, *range(30))
+    store.confirm(ends[7])
+    store.flush()
+    put(store, 30)
+    again = open_store(folder.after_crash(), SMALL, lambda ms: f"{ms:017d}")
+    assert shown(again) == 31
+
+
+def test_removed_topic_gets_nothing_that_was_held_back() -> None:
+    store = open_held(MemoryFolder(chunk=64))
+    put(store, *range(6))
+    store.delete_topic(make_message(0).topic)
+    store.confirm(store.log.end)
+    assert shown(store) == 0
+    put(store, 0)
+    store.confirm(store.log.end)
+    assert shown(store) == 1
+
+
+def test_message_is_refused_while_its_queue_has_no_room() -> None:
+    folder = MemoryFolder(chunk=64)
+    store = open_held(folder)
+    put(store, *range(3))
+    queue = folder.folder("consumequeue").folder("topic").folder("0")
+    queue.free = 0
+    stored = 3
+    with pytest.raises(DiskFull):
+        while True:
+            store.put(make_message(stored), 1000)
+            stored += 1
+    end = store.log.end
+    store.confirm(end)
+    assert shown(store) == stored
+    assert store.log.end == end
