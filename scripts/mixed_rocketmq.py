@@ -2,7 +2,7 @@
 
 A SYNC_MASTER with inSyncReplicas=2 takes messages, each acknowledged by its slave, too. The slave is killed in the
 middle, and messages are sent while it is away. In the end both commit logs are compared byte for byte, and what each
-broker serves by its queues.
+broker serves by its queues. Groups with a controller are in `mixed_rocketmq_controlled`.
 """
 
 from __future__ import annotations
@@ -25,6 +25,7 @@ from formats.rocketmq.record import decode_record
 from formats.rocketmq.route_bodies import TOPIC_CONFIGS
 from scripts.benchmark_rocketmq import HOME, SOURCE
 from scripts.conformance_rocketmq import Unfit, build
+from scripts.mixed_rocketmq_controlled import GROUPS, run_controlled
 from scripts.mixed_rocketmq_controller import Controlled, last, play
 from scripts.mixed_rocketmq_turns import Differs, Turns
 from scripts.rocketmq_reference import ReferenceProcess
@@ -254,7 +255,7 @@ def main() -> None:
     parser.add_argument("--messages", type=int, default=1000, help="sent while both run (%(default)s)")
     parser.add_argument("--seed", type=int, default=1, help="of the sizes and bodies (%(default)s)")
     parser.add_argument("--keep", type=Path, metavar="FOLDER", help="keep stores and logs here")
-    names = [*CASES, "turns", CONTROLLERS]
+    names = [*CASES, "turns", CONTROLLERS, *GROUPS]
     parser.add_argument("cases", nargs="*", metavar="CASE", help=f"all, or of: {', '.join(names)}")
     arguments = parser.parse_args()
     if unknown := [name for name in arguments.cases if name not in names]:
@@ -273,6 +274,8 @@ def main() -> None:
                     lead_theirs(class_path, build(ADMIN_HOME), kept / name)
                 elif name == "turns":
                     take_turns(class_path, kept / name, arguments.messages, arguments.seed)
+                elif name in GROUPS:
+                    run_controlled(name, class_path, kept / name, arguments.messages // 4, arguments.seed)
                 else:
                     run(name, class_path, kept / name, arguments.messages, arguments.seed)
             except Differs as fault:

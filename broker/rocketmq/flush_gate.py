@@ -212,6 +212,10 @@ class FlushGate:
             pass
         if self._error is not None:
             raise Inconsistent("taking the commit log to the disk", self._error)
+        self.end_waits()
+
+    def end_waits(self) -> None:
+        """Send everything that waits: as with a silent disk, who sent messages is not told that they are there."""
         while self._entries:
             entry = self._entries.popleft()
             entry.holder.pass_on(late(entry.data), len(entry.data))

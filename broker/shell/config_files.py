@@ -59,6 +59,12 @@ class ConfigFile:
         fresh.replace(self._path)
         self._flush_folder()
 
+    def remove(self) -> None:
+        """Remove the file and its previous copy, on the disk, too. Raises `OSError`."""
+        self._path.unlink(missing_ok=True)
+        self._backup.unlink(missing_ok=True)
+        self._flush_folder()
+
     def _flush_folder(self) -> None:
         flush_folder(self._path.parent)
         if not self._is_folder_kept:

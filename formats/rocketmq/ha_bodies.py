@@ -1,4 +1,4 @@
-"""The state of replication as administrators are shown it (source: HARuntimeInfo, TimerMetrics)."""
+"""The state of replication as administrators are shown it (source: HARuntimeInfo, EpochEntryCache, TimerMetrics)."""
 
 from __future__ import annotations
 
@@ -7,7 +7,19 @@ from typing import Annotated, NamedTuple
 from formats.rocketmq.body_codec import BodyCodec
 from formats.rocketmq.route_bodies import DataVersion
 
-__all__ = ["HA_RUNTIME", "TIMER_METRICS", "HaConnection", "HaRuntime", "HaSlave", "TimerMetrics"]
+__all__ = [
+    "EPOCH_CACHE",
+    "HA_RUNTIME",
+    "TIMER_METRICS",
+    "EpochCache",
+    "EpochSpan",
+    "HaConnection",
+    "HaRuntime",
+    "HaSlave",
+    "TimerMetrics",
+]
+
+_END_UNKNOWN = (1 << 63) - 1
 
 
 class HaConnection(NamedTuple):
@@ -43,6 +55,24 @@ class HaRuntime(NamedTuple):
     ha_client_runtime_info: HaSlave = HaSlave()
 
 
+class EpochSpan(NamedTuple):
+    """An epoch, and the part of the log that it has: the last one's end is not told."""
+
+    epoch: int
+    start_offset: int
+    end_offset: int = _END_UNKNOWN
+
+
+class EpochCache(NamedTuple):
+    """The epochs of a broker's log, and its end."""
+
+    cluster_name: str
+    broker_name: str
+    broker_id: int
+    epoch_list: list[EpochSpan]
+    max_offset: int
+
+
 class TimerMetrics(NamedTuple):
     """The numbers of timer messages by topic. Nobody counts them here: a slave is told of none."""
 
@@ -50,5 +80,6 @@ class TimerMetrics(NamedTuple):
     data_version: DataVersion = DataVersion()
 
 
+EPOCH_CACHE = BodyCodec(EpochCache)
 HA_RUNTIME = BodyCodec(HaRuntime)
 TIMER_METRICS = BodyCodec(TimerMetrics)

@@ -36,7 +36,7 @@ from broker.rocketmq.assembly.files import make_seal, open_access, read_file
 from broker.rocketmq.assembly.group import Group, place_of, replication_ports
 from broker.rocketmq.assembly.grpc import grpc_connect, listen_for_grpc, tls_for_grpc
 from broker.rocketmq.assembly.process import LOG_NAME, READ_BYTES, Deferred, Logging, run_to_end, wall_ms
-from broker.rocketmq.core.broker import Broker, State, World
+from broker.rocketmq.core.broker import Broker, Given, State, World
 from broker.rocketmq.core.delays import make_due_time
 from broker.rocketmq.core.groups import Groups
 from broker.rocketmq.core.offsets import Offsets
@@ -183,14 +183,20 @@ class _Kept:
             self.settings,
             self.access,
             self.guard,
-            read_file(self.modes_file, _checked_modes),
-            read_file(self.delays_file, lambda data: DELAY_OFFSETS.read(data) if data else DelayOffsets()),
-            read_file(self.timers_file, lambda data: TIMER_CHECKPOINT.unpack(data) if data else None),
+            self.given(),
             config.times,
             RetentionLimits(
                 config.reserved_hours * 3_600_000,
                 is_time=lambda ms: time.localtime(ms // 1000).tm_hour in config.delete_hours,
             ),
+        )
+
+    def given(self) -> Given:
+        """Read what a master goes on by."""
+        return Given(
+            read_file(self.delays_file, lambda data: DELAY_OFFSETS.read(data) if data else DelayOffsets()),
+            read_file(self.timers_file, lambda data: TIMER_CHECKPOINT.unpack(data) if data else None),
+            read_file(self.modes_file, _checked_modes),
         )
 
 
@@ -228,7 +234,10 @@ def _checked_modes(data: bytes) -> bytes:
 def _make_broker(config: RocketConfig, kept: _Kept, node: Node, nameserver: NameserverService, group: Group) -> Broker:
     options, topics = kept.state.options, kept.state.topics
     links: list[NameserverLink] = []
-    hello = partial(register_frame, options, topics)
+
+    def hello() -> Frame | None:
+        return None if nameservers.is_silent else register_frame(options, topics)
+
     for name in config.nameservers:
         dial = partial(group.dial, place_of(name, "nameserver"))
         links.append(NameserverLink(name, dial, node.open, hello, group.seal, group.registered))
@@ -252,7 +261,7 @@ def _make_broker(config: RocketConfig, kept: _Kept, node: Node, nameserver: Name
     node.add(nameserver)
     tables = (kept.state.store, topics, kept.state.groups, kept.state.offsets)
     files = (world.keep_delay_offsets, world.keep_timer_checkpoint, world.keep_request_modes)
-    group.join(broker, nameservers, Kept(*tables, *files))
+    group.join(broker, nameservers, Kept(*tables, *files), options, kept.given)
     if group.gate is not None:
         node.add(group.gate)
     return broker

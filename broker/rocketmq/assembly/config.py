@@ -113,24 +113,37 @@ class RocketConfig:
 
     @property
     def ha_listen_port(self) -> int | None:
-        """The port that slaves connect to; None if there is none, as with a slave."""
+        """The port that slaves connect to; None if there is none, as with a slave that stays one."""
         port = self.replication.port
+        if self.replication.is_controlled:
+            return port or self.port + 1
         return None if port is None or self.replication.role is Role.SLAVE else port or self.port + 1
 
     def with_role(
         self, role: Role | None = None, broker_id: int | None = None, ha_port: int | None = None
     ) -> RocketConfig:
-        """Make the configuration of a master or of a slave. What is None stays as it is. Raises `PropertyError`."""
+        """Make the configuration of a master or of a slave. What is None stays as it is. Raises `PropertyError`.
+
+        With a controller, neither the role nor the id are configured.
+        """
+        if self.replication.is_controlled:
+            return self._with_controller(ha_port)
         # Slaves may come to a broker of which it is said that it is a master.
         default = 0 if role is not None and self.replication.port is None else self.replication.port
         role = role or self.replication.role
         broker_id = self.options.broker_id if broker_id is None else broker_id
-        if role is Role.SLAVE and broker_id == 0:
+        if role is Role.SLAVE and broker_id <= 0:
             raise PropertyError("a slave needs an id that no other broker of its name has, 1 or more (brokerId)")
         # As in the original, a master's id is 0, whatever is configured.
         options = replace(self.options, broker_id=broker_id if role is Role.SLAVE else 0)
         port = default if ha_port is None else ha_port
         return replace(self, options=options, replication=replace(self.replication, role=role, port=port))
+
+    def _with_controller(self, ha_port: int | None) -> RocketConfig:
+        if not self.replication.controllers:
+            raise PropertyError("a broker with a controller has to know its address: set controllerAddr to HOST:PORT")
+        port = self.replication.port if ha_port is None else ha_port
+        return replace(self, replication=replace(self.replication, role=Role.SLAVE, port=port))
 
     @property
     def properties(self) -> dict[str, str]:
@@ -173,6 +186,11 @@ def _number(least: int, most: int) -> Callable[[str], int]:
         return int(text)
 
     return read
+
+
+def _broker_id(text: str) -> int:
+    # The original's examples have -1 where a controller gives the id.
+    return -1 if text == "-1" else _number(0, (1 << 63) - 1)(text)
 
 
 def _text(text: str) -> str:
@@ -243,7 +261,7 @@ _NODE: Final[dict[str, tuple[Callable[[str], Any], str]]] = {
 _BROKER: Final[dict[str, tuple[Callable[[str], Any], str]]] = {
     "brokerClusterName": (_text, "cluster"),
     "brokerName": (_text, "name"),
-    "brokerId": (_number(0, (1 << 63) - 1), "broker_id"),
+    "brokerId": (_broker_id, "broker_id"),
     "regionId": (_text, "region"),
     "traceOn": (_bool, "trace_on"),
     "brokerPermission": (_number(0, 7), "permission"),
@@ -267,6 +285,17 @@ _REPLICATION: Final[dict[str, tuple[Callable[[str], Any], str]]] = {
     "syncFromLastFile": (_bool, "from_last_file"),
     "haListenPort": (_number(0, 65_535), "port"),
     "accessMessageInMemoryMaxRatio": (_number(1, 100), "memory_percent"),
+    "enableControllerMode": (_bool, "is_controlled"),
+    "controllerAddr": (_addresses, "controllers"),
+    "allAckInSyncStateSet": (_bool, "all_in_sync"),
+    "minInSyncReplicas": (_number(1, 1024), "in_sync_replicas_min"),
+    "haMaxTimeSlaveNotCatchup": (_number(1, 3_600_000), "behind_ms_max"),
+    "checkSyncStateSetPeriod": (_number(1, 3_600_000), "check_ms"),
+    "brokerHeartbeatInterval": (_number(1, 3_600_000), "beat_ms"),
+    "controllerHeartBeatTimeoutMills": (_number(1, 3_600_000), "gone_ms"),
+    "brokerElectionPriority": (_number(0, (1 << 31) - 1), "priority"),
+    "syncBrokerMetadataPeriod": (_number(1, 3_600_000), "sync_ms"),
+    "syncControllerMetadataPeriod": (_number(1, 3_600_000), "leader_ms"),
 }
 _CONTROLLER: Final[dict[str, tuple[Callable[[str], Any], str]]] = {
     "controllerDLegerGroup": (_text, "group"),
@@ -294,6 +323,7 @@ _STORE: Final[dict[str, tuple[Callable[[str], Any], str]]] = {
 _WRITERS: Final[dict[str, Callable[[Any], str]]] = {
     "flushDiskType": lambda is_sync: "SYNC_FLUSH" if is_sync else "ASYNC_FLUSH",
     "namesrvAddr": ";".join,
+    "controllerAddr": ";".join,
     "deleteWhen": lambda hours: ";".join(f"{hour:02d}" for hour in sorted(hours)),
     "brokerRole": lambda role: role.value,
     "controllerDLegerPeers": write_peers,

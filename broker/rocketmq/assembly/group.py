@@ -1,24 +1,31 @@
-"""The part of the composition root that makes a RocketMQ broker a master or a slave."""
+"""The part of the composition root that makes a RocketMQ broker a master or a slave, or has a controller do so."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
 
+from broker.common.faults import Change
 from broker.rocketmq.assembly.config import PropertyError, RocketConfig
-from broker.rocketmq.core.broker import Broker
+from broker.rocketmq.assembly.identity import open_epochs, open_identity
+from broker.rocketmq.core.broker import Broker, Given
 from broker.rocketmq.core.options import BrokerOptions
 from broker.rocketmq.core.registration import Nameservers
 from broker.rocketmq.flush_gate import FlushGate
 from broker.rocketmq.node import Connection, Node
-from broker.rocketmq.replication.connection import ReplicationSession
+from broker.rocketmq.replication.connection import ReplicationEnd, ReplicationSession
+from broker.rocketmq.replication.controlled import Controlled, RoleChange
+from broker.rocketmq.replication.controllers import Controllers
 from broker.rocketmq.replication.following import Following
 from broker.rocketmq.replication.master import Master
 from broker.rocketmq.replication.master_link import MasterLink
+from broker.rocketmq.replication.membership import Membership
 from broker.rocketmq.replication.metadata import Kept, Metadata
 from broker.rocketmq.replication.options import Role
 from broker.rocketmq.replication.role import BrokerRole
 from broker.rocketmq.replication.slave import Slave, SlaveStream
+from broker.rocketmq.replication.terms import Log, World
+from broker.rocketmq.replication.waiting import Waiting
 from broker.rocketmq.store.message_store import MessageStore
 from broker.shell.dialing import Connected, Place
 from formats.rocketmq.frame import Frame
@@ -61,23 +68,28 @@ class Group:
     gate: FlushGate | None
     master: Master | None = None
     following: Following | None = None
+    controlled: Controlled | None = None
 
     def connects(self, broker: Broker) -> list[Connect]:
         """Return what makes the sessions of those who connect to `replication_ports`."""
-        if self.master is None or not replication_ports(self.config):
+        if not replication_ports(self.config):
             return []
-        return [self.master.connect, self.node.connect_to(broker, self.gate)]
+        if self.controlled is not None:
+            return [self._connect_slave, self.node.connect_to(broker, self.gate)]
+        return [] if self.master is None else [self.master.connect, self.node.connect_to(broker, self.gate)]
 
     def make_role(self, options: BrokerOptions) -> BrokerRole:
         """Make the role of the broker. Raises `PropertyError` for a slave that cannot find a master."""
         replication = self.config.replication
+        if replication.is_controlled:
+            return self._make_controlled(options)
         if replication.role is not Role.SLAVE:
             self.master = Master(
                 self.store,
                 replication,
                 self.node.open_other,
                 self.node.dirty.add,
-                lambda: self.node.now.ms,
+                self._now_ms,
                 self._reach,
             )
             return BrokerRole(replication, options, self._log_end, self.master.waiting, self.master.status)
@@ -90,6 +102,31 @@ class Group:
             )
         return BrokerRole(replication, options, self._log_end, None, self._slave_status)
 
+    def _make_controlled(self, options: BrokerOptions) -> BrokerRole:
+        replication = self.config.replication
+        for address in replication.controllers:
+            place_of(address, "address of a controller (controllerAddr)")
+        shared = Log(self.store, open_epochs(self.config.store), self._reach)
+        self.controlled = controlled = Controlled(shared, replication, options)
+        controlled.waiting = waiting = Waiting(replication, controlled, self._now_ms)
+        return BrokerRole(
+            replication,
+            options,
+            self._log_end,
+            waiting,
+            controlled.status,
+            controlled.in_sync,
+            controlled.advance,
+            controlled.handlers,
+        )
+
+    def _now_ms(self) -> int:
+        return self.node.now.ms
+
+    def _connect_slave(self, peer: str, certified: Callable[[], frozenset[str]]) -> ReplicationSession:
+        assert self.controlled is not None
+        return self._session(peer, self.controlled.make_end)
+
     def _reach(self) -> int:
         """Return up to where others may have the log, or be told of it: on the disk, where senders wait for that."""
         return self.store.log.end if self.gate is None else self.gate.reach()
@@ -101,24 +138,25 @@ class Group:
         assert self.following is not None
         return self.following.status()
 
-    def join(self, broker: Broker, nameservers: Nameservers, kept: Kept) -> None:
-        """Begin to work with the broker."""
+    def join(
+        self, broker: Broker, nameservers: Nameservers, kept: Kept, options: BrokerOptions, read: Callable[[], Given]
+    ) -> None:
+        """Begin to work with the broker. `read` reads what a master goes on by from its files."""
+        if self.controlled is not None:
+            self._join_controlled(self.controlled, broker, nameservers, kept, options, read)
+            return
         if self.master is not None:
             self.node.add(self.master)
             return
-        link = MasterLink(
-            lambda address, connected, failed: self.dial(place_of(address, "address"), connected, failed),
-            self.node.open,
-            self.seal,
-        )
+        link = self._make_link()
         slave = Slave(
-            self.store,
-            self.config.replication,
-            lambda address, connected, failed: self.dial(place_of(address, "address"), connected, failed),
-            self._open_stream,
-            broker.copied,
-            lambda: self.node.now.ms,
-            self._reach,
+            self._log_end,
+            self._dial_address,
+            self._session,
+            lambda session, ended: SlaveStream(
+                self.store, self.config.replication, session, broker.copied, ended, self._reach
+            ),
+            self._now_ms,
         )
         self.following = Following(
             self.store,
@@ -127,25 +165,69 @@ class Group:
             link,
             Metadata(kept, link),
             lambda: nameservers.register(self.wall_ms()),
-            lambda: self.node.now.ms,
+            self._now_ms,
             self.wall_ms,
         )
         self.node.add(self.following)
+
+    def _dial_address(self, address: str, connected: Connected, failed: Callable[[str], None]) -> None:
+        self.dial(place_of(address, "address"), connected, failed)
+
+    def _make_link(self, what: str = "the broker of master") -> MasterLink:
+        return MasterLink(self._dial_address, self.node.open, self.seal, what)
+
+    def _join_controlled(
+        self,
+        controlled: Controlled,
+        broker: Broker,
+        nameservers: Nameservers,
+        kept: Kept,
+        options: BrokerOptions,
+        read: Callable[[], Given],
+    ) -> None:
+        def changed() -> None:
+            with Change("a change of roles"):
+                broker.change_role(read())
+            nameservers.is_silent = False
+            nameservers.register(self.wall_ms())
+
+        # Nobody is to find this broker before it is known what it is.
+        nameservers.is_silent = True
+        membership = Membership(
+            options,
+            self.config.replication,
+            Controllers(self.config.replication, lambda: self._make_link("controller")),
+            open_identity(self.config.store, options),
+            controlled,
+            self._now_ms,
+            self.wall_ms,
+        )
+        change = RoleChange(
+            (lambda: None) if self.gate is None else self.gate.end_waits,
+            lambda epoch: kept.topics.begin_epoch(epoch, self.wall_ms()),
+            changed,
+        )
+        world = World(
+            self._dial_address,
+            self._session,
+            self._make_link,
+            lambda link: Metadata(kept, link),
+            broker.copied,
+            self._now_ms,
+            self.wall_ms,
+        )
+        controlled.join(membership, change, world)
+        self.node.add(controlled)
 
     def registered(self, answer: Frame) -> None:
         """Take what a nameserver says of the master."""
         if self.following is not None:
             self.following.registered(answer)
 
-    def _open_stream(self, address: str, make: Callable[[ReplicationSession], SlaveStream]) -> ReplicationSession:
+    def _session(self, address: str, make: Callable[[ReplicationSession], ReplicationEnd]) -> ReplicationSession:
+        """Make the session of a connection to a slave or to a master, whose end here `make` makes."""
+
         def session(number: int, host: Host) -> ReplicationSession:
-            return ReplicationSession(
-                number,
-                host,
-                self.config.replication,
-                self.node.dirty.add,
-                lambda: self.node.now.ms,
-                make,
-            )
+            return ReplicationSession(number, host, self.config.replication, self.node.dirty.add, self._now_ms, make)
 
         return self.node.open_other(address, session)

@@ -55,7 +55,7 @@ from formats.rocketmq.codes import RequestCode, ResponseCode
 from formats.rocketmq.delay_bodies import DelayOffsets
 from formats.rocketmq.frame import Frame
 
-__all__ = ["Broker", "State", "World"]
+__all__ = ["Broker", "Given", "State", "World"]
 
 log = logging.getLogger("broker.rocketmq")
 
@@ -84,6 +84,14 @@ class World(NamedTuple):
     disk_used: Callable[[], float]
 
 
+class Given(NamedTuple):
+    """The content of the files that say how far a master is: its delayed messages, its timers and its POP consumers."""
+
+    delay_offsets: DelayOffsets = DelayOffsets()
+    timer_checkpoint: TimerCheckpoint | None = None
+    request_modes: bytes = b""
+
+
 class State(NamedTuple):
     """The stores and tables of a broker, what administrators may change of its configuration, and who may do what."""
 
@@ -96,9 +104,7 @@ class State(NamedTuple):
     settings: Settings
     access: AccessTables
     guard: Guard
-    request_modes: bytes = b""
-    delay_offsets: DelayOffsets = DelayOffsets()
-    timer_checkpoint: TimerCheckpoint | None = None
+    given: Given = Given()
     times: TransactionTimes = TransactionTimes()
     limits: RetentionLimits = RetentionLimits()
 
@@ -117,7 +123,7 @@ class Broker:
         options, store, topics, groups, offsets = state[:5]
         role = role or BrokerRole(ReplicationOptions(), options, lambda: store.log.end)
         self._role = role
-        self._is_slave = role.is_slave
+        self._state = state
         self._world = world
         self._guard = state.guard
         self._faults = faults
@@ -125,42 +131,26 @@ class Broker:
         self._offsets = offsets
         self._keep_offsets = self._keeper(world.keep_offsets)
         clients = Clients()
-        booted_ms = world.wall_ms()
+        self._booted_ms = booted_ms = world.wall_ms()
         self._statistics = statistics = Statistics(options.cluster, booted_ms)
-        services = Services(options, topics, groups, offsets, clients, store, statistics)
+        services = self._services = Services(options, topics, groups, offsets, clients, store, statistics)
         self._puller = Puller(services, self._failed)
         self._arrivals = Arrivals(store, self._puller, statistics)
+        self._arrivals.tell(lambda topic, queue_id, now_ms: self._pop.arrived(topic, queue_id, now_ms))
         locks = Locks()
-        self._delays = Delays(
-            options.delay_levels_ms, store, self._arrivals, state.delay_offsets, self._keeper(world.keep_delay_offsets)
-        )
-        self._timers = TimerMessages(
-            services, self._arrivals, state.timer_checkpoint, self._keeper(world.keep_timer_checkpoint)
-        )
         sending_back = SendingBack(services, locks, self._arrivals, world.choose, state.guard.check_reading)
         self._sender = Sender(options, topics, self._arrivals, sending_back, world.choose, world.make_unique_id)
         self._plain = PlainSender(options, topics, self._arrivals, self._sender, world.wall_ms)
         self._consumers = ConsumerRequests(services, locks)
-        self._transactions = Transactions(services, state.times, self._arrivals)
         self._calls = Calls()
         replies = Replies(options, clients, self._calls, self._sender)
         self._retention = Retention(store, state.limits, world.disk_used)
-        self._pop = PopService(
-            services, state.orders, self._arrivals, world.choose, self._failed, self._keeper(world.keep_orders)
-        )
-        self._pop_more = self._pop.more
-        self._arrivals.tell(self._pop.arrived)
-        configured = Configured(topics, groups, self._transactions, self._retention, self._plain, state.guard, role)
         self.copied = self._arrivals.copied
         parts = (
             role,
             self._consumers,
-            self._timers,
             sending_back,
-            self._transactions,
             replies,
-            self._pop,
-            AssignmentRequests(services, world.find_queues, state.request_modes, world.keep_request_modes),
             Queries(store),
             Administration(services),
             statistics,
@@ -168,10 +158,6 @@ class Broker:
             Progress(services),
             Asking(services, self._calls),
             Upkeep(services, self._retention),
-            Configuration(options, state.settings, configured, booted_ms),
-            Inspection(
-                services, self._delays, booted_ms, state.orders.forget, world.disk_used, lambda: self._timers.waiting
-            ),
         )
         self._handlers: dict[int, Handler] = {
             RequestCode.SEND_MESSAGE: self._send,
@@ -182,8 +168,54 @@ class Broker:
         }
         for part in parts:
             self._handlers.update(part.handlers)
+        self._make_givers(state.given, state.times)
         self._has_due = False
         self._kept_ms = self._expired_ms = self._looked_ms = world.wall_ms()
+
+    def _make_givers(self, given: Given, times: TransactionTimes) -> None:
+        """Make the parts that only a master needs, from what is in the store and in their files."""
+        options, state, world, services = self._state.options, self._state, self._world, self._services
+        self._delays = Delays(
+            options.delay_levels_ms,
+            state.store,
+            self._arrivals,
+            given.delay_offsets,
+            self._keeper(world.keep_delay_offsets),
+        )
+        self._timers = TimerMessages(
+            services, self._arrivals, given.timer_checkpoint, self._keeper(world.keep_timer_checkpoint)
+        )
+        self._transactions = Transactions(services, times, self._arrivals)
+        self._pop = PopService(
+            services, state.orders, self._arrivals, world.choose, self._failed, self._keeper(world.keep_orders)
+        )
+        self._pop_more = self._pop.more
+        configured = Configured(
+            state.topics, state.groups, self._transactions, self._retention, self._plain, state.guard, self._role
+        )
+        parts = (
+            self._timers,
+            self._transactions,
+            self._pop,
+            AssignmentRequests(services, world.find_queues, given.request_modes, world.keep_request_modes),
+            Configuration(options, state.settings, configured, self._booted_ms),
+            Inspection(
+                services,
+                self._delays,
+                self._booted_ms,
+                state.orders.forget,
+                world.disk_used,
+                lambda: self._timers.waiting,
+            ),
+        )
+        for part in parts:
+            self._handlers.update(part.handlers)
+
+    def change_role(self, given: Given) -> None:
+        """Begin anew as the role says: a master goes on by what is in the store, and in the files."""
+        self._pop.end_waits()
+        self._has_due = False
+        self._make_givers(given, self._transactions.times)
 
     def _keeper(self, keep: Callable[[bytes], None]) -> Callable[[bytes], None]:
         """Make the writer of a file that says how far something is done: what was done is in the log, and goes first.
@@ -264,17 +296,18 @@ class Broker:
         now_ms = self._world.wall_ms()
         if self._has_due:
             self._has_due = self._give_out(now_ms)
-        if self._pop_more and not self._is_slave:
+        if self._pop_more and not self._role.is_slave:
             self._pop.end_step(now_ms)
+        self._role.advance()
         self._arrivals.end_step(now_ms)
         self._nameservers.end_step(now_ms)
-        return self._has_due or (bool(self._pop_more) and not self._is_slave)
+        return self._has_due or (bool(self._pop_more) and not self._role.is_slave)
 
     def tick(self) -> None:
         """Do what is due."""
         now_ms = self._world.wall_ms()
         self._nameservers.tick(now_ms)
-        if not self._is_slave:
+        if not self._role.is_slave:
             self._tick_as_master(now_ms)
         self._retention.tick(now_ms)
         if _is_due(now_ms, self._looked_ms, SECOND_MS):
@@ -306,7 +339,7 @@ class Broker:
 
     def keep_offsets(self) -> None:
         """Write the offsets and what is consumed in order, if they are not what was written."""
-        if not self._is_slave:
+        if not self._role.is_slave:
             self._pop.keep(self._world.wall_ms())
         if not self._offsets.changed:
             return
@@ -318,7 +351,7 @@ class Broker:
 
     def close(self) -> None:
         """Write what is kept in files, and what is still to be noted in the store."""
-        if self._is_slave:
+        if self._role.is_slave:
             self.keep_offsets()
             return
         self._transactions.note(self._world.wall_ms())

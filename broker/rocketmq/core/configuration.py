@@ -42,6 +42,10 @@ _REPLICATION = {
     "haSendHeartbeatInterval": "heartbeat_ms",
     "haHousekeepingInterval": "silence_ms",
     "haTransferBatchSize": "piece_bytes",
+    "haMaxTimeSlaveNotCatchup": "behind_ms_max",
+    "allAckInSyncStateSet": "all_in_sync",
+    "minInSyncReplicas": "in_sync_replicas_min",
+    "brokerElectionPriority": "priority",
 }
 _TIMES = {
     "transactionCheckInterval": "check_interval_ms",
@@ -76,7 +80,7 @@ class Configuration:
             settings.on_change(name, partial(self._set_time, attribute))
         for name, attribute in _REPLICATION.items():
             settings.on_change(name, partial(setattr, parts.role.options, attribute))
-        if not parts.role.is_slave:
+        if not parts.role.is_slave and not parts.role.options.is_controlled:
             settings.on_change("brokerRole", partial(setattr, parts.role.options, "role"))
         settings.on_change("autoCreateSubscriptionGroup", self._set_auto_create_group)
         settings.on_change("fileReservedTime", self._set_reserved)

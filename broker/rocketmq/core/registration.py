@@ -72,7 +72,7 @@ def register_frame(options: BrokerOptions, topics: Topics) -> Frame:
 
 
 class Nameservers:
-    """All nameservers of a broker."""
+    """All nameservers of a broker. While it `is_silent`, none of them is told anything."""
 
     def __init__(self, options: BrokerOptions, topics: Topics, registries: Iterable[Registry]) -> None:
         self._options = options
@@ -80,6 +80,7 @@ class Nameservers:
         self._registries = tuple(registries)
         self._told = topics.version
         self._told_ms: int | None = None
+        self.is_silent = False
 
     def end_step(self, now_ms: int) -> None:
         """Register anew if the topics have changed."""
@@ -95,6 +96,8 @@ class Nameservers:
 
     def register(self, now_ms: int) -> None:
         """Register with all that are connected."""
+        if self.is_silent:
+            return
         self._told, self._told_ms = self._topics.version, now_ms
         frame = register_frame(self._options, self._topics)
         for registry in self._registries:
@@ -102,6 +105,8 @@ class Nameservers:
 
     def leave(self, now_ms: int) -> None:
         """Unregister: the broker stops."""
+        if self.is_silent:
+            return
         header = routing.UnregisterBrokerRequest(
             self._options.name, str(self._options.address), self._options.cluster, self._options.broker_id
         )
@@ -113,8 +118,8 @@ class Nameservers:
 class NameserverLink:
     """A nameserver elsewhere: its connection, made anew when it is lost.
 
-    `hello` gives what it is told as soon as it is there; `seal` signs what it is sent. `registered` gets each answer to
-    a registration: it tells slaves of their master.
+    `hello` gives what it is told as soon as it is there, if anything; `seal` signs what it is sent. `registered` gets
+    each answer to a registration: it tells slaves of their master.
     """
 
     def __init__(
@@ -122,7 +127,7 @@ class NameserverLink:
         name: str,
         dial: Dial,
         open_session: Callable[[str, NameserverLink], Session],
-        hello: Callable[[], Frame],
+        hello: Callable[[], Frame | None],
         seal: Callable[[Frame], Frame] = lambda frame: frame,
         registered: Callable[[Frame], None] = lambda answer: None,
     ) -> None:
@@ -164,7 +169,9 @@ class NameserverLink:
     def _connected(self, address: str) -> Session:
         self._dialing = False
         self._session = session = self._open_session(address, self)
-        session.ask(self._seal(self._hello()))
+        hello = self._hello()
+        if hello is not None:
+            session.ask(self._seal(hello))
         return session
 
     def _failed(self, reason: str) -> None:

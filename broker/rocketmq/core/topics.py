@@ -78,8 +78,14 @@ class Topics:
         self.table, self.version = dict(table), version
         return gone
 
+    def begin_epoch(self, epoch: int, now_ms: int) -> None:
+        """Raise the version to that of a master of this epoch: nameservers pass over those of earlier ones."""
+        self._replace(self.table, DataVersion(self.version.counter + 1, epoch, now_ms))
+
     def _change(self, table: dict[str, TopicConfig], now_ms: int) -> None:
-        version = DataVersion(self.version.counter + 1, self.version.state_version, now_ms)
+        self._replace(table, DataVersion(self.version.counter + 1, self.version.state_version, now_ms))
+
+    def _replace(self, table: dict[str, TopicConfig], version: DataVersion) -> None:
         self._keep(fastjson.dumps_pretty(_FILE.write_value(_File(table, version))).encode())
         self.table, self.version = table, version
 

@@ -11,6 +11,7 @@ from collections.abc import Callable
 from typing import Final
 
 from broker.rocketmq.replication.connection import ReplicationSession
+from broker.rocketmq.replication.copies import CopyStatus
 from broker.rocketmq.replication.epochs import EpochBook, epoch_end, epoch_of
 from broker.rocketmq.replication.in_sync import InSyncSet
 from broker.rocketmq.replication.lifecycles import EPOCH_COPY_TRANSITIONS, CopyEvent, CopyState
@@ -97,6 +98,8 @@ class EpochCopy:
     def _greet(self, said: SlaveHandshake) -> None:
         if self.state is CopyState.COPYING:
             raise self._refuse("SlaveHandshake", "the slave introduces itself once more")
+        if said.broker_id == self._in_sync.own_id:
+            raise self._refuse("SlaveHandshake.broker_id", f"{said.broker_id} is the id of this broker")
         self._enter(CopyEvent.INTRODUCED)
         self.broker_id, self._from_last_file = said.broker_id, said.from_last_file == 1
         self._in_sync.joined(said.broker_id, self, is_learner=said.is_learner == 1)
@@ -253,6 +256,19 @@ class EpochCopies:
             for copy in self._copies:
                 if copy.has_output():
                     copy.session.send()
+
+    def status(self) -> list[CopyStatus]:
+        """Describe all slaves."""
+        members = self._in_sync.members
+        return [
+            CopyStatus(str(copy.session.host), copy.acknowledged, copy.broker_id in members, copy.next_offset, 0)
+            for copy in self._copies
+        ]
+
+    def close(self) -> None:
+        """End all connections: this broker is no master from here on."""
+        for copy in list(self._copies):
+            copy.session.give_up("another broker is master")
 
     def tick(self) -> None:
         """Do what is due."""

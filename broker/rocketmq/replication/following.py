@@ -9,7 +9,7 @@ from typing import Final
 from broker.rocketmq.replication.master_link import MasterLink
 from broker.rocketmq.replication.metadata import Metadata
 from broker.rocketmq.replication.options import ReplicationOptions
-from broker.rocketmq.replication.slave import Slave
+from broker.rocketmq.replication.slave import Slave, SlaveStream
 from broker.rocketmq.store.message_store import MessageStore
 from formats.errors import FormatError
 from formats.rocketmq.frame import Frame
@@ -35,7 +35,7 @@ class Following:
         self,
         store: MessageStore,
         options: ReplicationOptions,
-        slave: Slave,
+        slave: Slave[SlaveStream],
         link: MasterLink,
         metadata: Metadata,
         register: Callable[[], None],

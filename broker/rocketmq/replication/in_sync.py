@@ -14,11 +14,12 @@ from typing import Final
 from broker.rocketmq.replication.epochs import EpochBook
 from broker.rocketmq.replication.options import ReplicationOptions
 
-__all__ = ["CHECK_MS", "InSyncSet", "SlaveProgress", "confirmed_by", "members_wanted"]
+__all__ = ["InSyncSet", "SlaveProgress", "confirmed_by", "members_wanted"]
 
 log = logging.getLogger("broker.rocketmq.replication")
 
-CHECK_MS: Final = 5_000
+# No log is longer.
+_EVERYTHING: Final = 1 << 63
 
 
 @dataclass(slots=True)
@@ -68,9 +69,10 @@ def confirmed_by(
 class InSyncSet:
     """The set of one master in one epoch.
 
-    `propose` asks the controller for another set, from where `appoint` or `refuse` is called, later. `moved` is called
-    when more is confirmed. `reach` tells how much of the log this broker counts as having: where senders wait for the
-    disk, what is there. `now_ms` is a clock that never goes back.
+    `propose` asks the controller for another set; later, `appoint` is called with what it has, and then `answered`.
+    `moved` is called when more is confirmed, or a slave has got further. `reach` tells how much of the log this broker
+    counts as having: where senders wait for the disk, what is there. `confirmed` is what was so before. `now_ms` is a
+    clock that never goes back.
     """
 
     def __init__(
@@ -82,14 +84,20 @@ class InSyncSet:
         propose: Callable[[frozenset[int], int], None],
         moved: Callable[[], None],
         now_ms: Callable[[], int],
+        confirmed: int = -1,
     ) -> None:
+        self.own_id = own_id
         self.members = frozenset({own_id})
         self.epoch = 0
-        self.confirmed = -1
+        self.confirmed = confirmed
         self.slaves: dict[int, SlaveProgress] = {}
         self._proposed: frozenset[int] | None = None
+        # The members of all sets that were proposed and may have been taken, and whether an answer is expected.
+        self._pending: frozenset[int] = frozenset()
+        self._is_asking = False
+        # What was refused, and is not proposed again at once.
+        self._refused: frozenset[int] | None = None
         self._owners: dict[int, object] = {}
-        self._own_id = own_id
         self._reach = reach
         self._epochs = epochs
         self._options = options
@@ -100,20 +108,30 @@ class InSyncSet:
 
     @property
     def counted(self) -> frozenset[int]:
-        """The members of the set, and of the one that was proposed."""
-        return self.members | (self._proposed or frozenset())
+        """The members of the set, and of those that were proposed."""
+        return self.members | self._pending
 
     def appoint(self, members: frozenset[int], epoch: int) -> None:
-        """Take the set that the controller has. One that is older than the known one is ignored."""
-        if epoch < self.epoch:
-            return
-        self.members, self.epoch, self._proposed = members, epoch, None
-        self.advance()
+        """Take the set that the controller has. One that is older than the known one is ignored.
 
-    def refuse(self) -> None:
-        """Take note that the controller keeps the set, which `appoint` tells."""
-        self._proposed = None
-        self.advance()
+        That it has the known one says nothing of a proposal, which may be on its way.
+        """
+        if epoch > self.epoch:
+            self.members, self.epoch = members, epoch
+            self._proposed, self._refused, self._pending = None, None, frozenset()
+            self.advance()
+            self._moved()
+
+    def answered(self, *, is_refused: bool = False) -> None:
+        """Take note that there is an answer to what was proposed, or will be none; `appoint` takes the set itself.
+
+        What was neither taken nor refused may be taken later, and counts until then.
+        """
+        self._is_asking = False
+        if is_refused:
+            self._refused, self._proposed, self._pending = self._proposed, None, frozenset()
+            self.advance()
+            self._moved()
 
     # -- the slaves
 
@@ -128,6 +146,7 @@ class InSyncSet:
         if slave is not None:
             slave.acknowledged = offset
             self.advance()
+            self._moved()
             if broker_id not in self.counted:
                 self._suggest()
 
@@ -149,9 +168,26 @@ class InSyncSet:
 
     # -- decisions
 
+    @property
+    def size(self) -> int:
+        """Return how many brokers are in sync, by the set or by the one that was proposed, this one included."""
+        return max(len(self.members), len(self._proposed or ()))
+
+    def acknowledged_by(self, replicas: int) -> int:
+        """Return up to where so many brokers have the log, this one included; -1 if there are not so many."""
+        if replicas <= 1:
+            return _EVERYTHING
+        found = sorted((slave.acknowledged for slave in self.slaves.values()), reverse=True)
+        return found[replicas - 2] if len(found) >= replicas - 1 else -1
+
+    def acknowledged_by_all(self) -> int:
+        """Return up to where all have the log that count; -1 if one is away."""
+        others = [self.slaves.get(each) for each in self.counted if each != self.own_id]
+        return min((-1 if each is None else each.acknowledged for each in others), default=_EVERYTHING)
+
     def advance(self) -> None:
         """Confirm what everyone who counts has."""
-        confirmed = confirmed_by(self._own_id, self.counted, self.slaves, self._reach(), self.confirmed)
+        confirmed = confirmed_by(self.own_id, self.counted, self.slaves, self._reach(), self.confirmed)
         if confirmed != self.confirmed:
             self.confirmed = confirmed
             self._moved()
@@ -160,15 +196,16 @@ class InSyncSet:
         entries = self._epochs.entries
         least = max(self.confirmed, entries[-1].start_offset if entries else 0)
         since_ms = self._now_ms() - self._options.behind_ms_max
-        wanted = members_wanted(self._own_id, self.members, self.slaves, least, since_ms)
-        if wanted != self.members and (again or wanted != self._proposed):
-            log.info("%s should be in sync, and %s are", sorted(wanted), sorted(self.members))
-            self._proposed = wanted
-            self._propose(wanted, self.epoch)
+        wanted = members_wanted(self.own_id, self.members, self.slaves, least, since_ms)
+        if self._is_asking or wanted == self.members or (not again and wanted in (self._proposed, self._refused)):
+            return
+        log.info("%s should be in sync, and %s are", sorted(wanted), sorted(self.members))
+        self._proposed, self._pending, self._is_asking = wanted, self._pending | wanted, True
+        self._propose(wanted, self.epoch)
 
     def tick(self) -> None:
         """Look after slaves that are behind, and propose again what has no answer."""
         now_ms = self._now_ms()
-        if now_ms - self._checked_ms >= CHECK_MS:
+        if now_ms - self._checked_ms >= self._options.check_ms:
             self._checked_ms = now_ms
             self._suggest(again=True)

@@ -1,4 +1,4 @@
-"""The lifecycles of both ends of a replication stream, as a table each."""
+"""The lifecycles of both ends of a replication stream, and of a broker with a controller, as a table each."""
 
 from __future__ import annotations
 
@@ -7,9 +7,12 @@ from enum import Enum
 __all__ = [
     "COPY_TRANSITIONS",
     "EPOCH_COPY_TRANSITIONS",
+    "MEMBER_TRANSITIONS",
     "SLAVE_TRANSITIONS",
     "CopyEvent",
     "CopyState",
+    "MemberEvent",
+    "MemberState",
     "SlaveEvent",
     "SlaveState",
 ]
@@ -99,4 +102,54 @@ SLAVE_TRANSITIONS: dict[tuple[SlaveState, SlaveEvent], SlaveState] = {
     (SlaveState.FOLLOWING, SlaveEvent.MASTER): SlaveState.PAUSING,
     (SlaveState.FOLLOWING, SlaveEvent.LOST): SlaveState.PAUSING,
     (SlaveState.FOLLOWING, SlaveEvent.STOP): SlaveState.STOPPED,
+}
+
+
+class MemberState(Enum):
+    """The states of a broker with a controller."""
+
+    NAMELESS = "has no id"
+    APPLYING = "applies for an id"
+    NAMED = "has an id, and is not registered"
+    REGISTERED = "is registered, and nobody is master that may be"
+    LEADING = "is master"
+    FOLLOWING = "is the slave of a master"
+    STOPPED = "stopped"
+
+
+class MemberEvent(Enum):
+    """The events in the life of a broker with a controller."""
+
+    OFFERED = "an id is free"
+    DENIED = "the id is another broker's"
+    GRANTED = "the id is this broker's"
+    REGISTERED = "the controller knows the broker and its address"
+    FORGOTTEN = "the controller does not know the broker"
+    APPOINTED = "this broker is master"
+    LED = "another broker is master"
+    STOP = "stop"
+
+
+# What a controller has forgotten it is told again; whoever is master or slave stays that meanwhile, as with one that
+# cannot be reached. The id is kept for good.
+MEMBER_TRANSITIONS: dict[tuple[MemberState, MemberEvent], MemberState] = {
+    (MemberState.NAMELESS, MemberEvent.OFFERED): MemberState.APPLYING,
+    (MemberState.NAMELESS, MemberEvent.STOP): MemberState.STOPPED,
+    (MemberState.APPLYING, MemberEvent.DENIED): MemberState.NAMELESS,
+    (MemberState.APPLYING, MemberEvent.GRANTED): MemberState.NAMED,
+    (MemberState.APPLYING, MemberEvent.STOP): MemberState.STOPPED,
+    (MemberState.NAMED, MemberEvent.REGISTERED): MemberState.REGISTERED,
+    (MemberState.NAMED, MemberEvent.STOP): MemberState.STOPPED,
+    (MemberState.REGISTERED, MemberEvent.FORGOTTEN): MemberState.NAMED,
+    (MemberState.REGISTERED, MemberEvent.APPOINTED): MemberState.LEADING,
+    (MemberState.REGISTERED, MemberEvent.LED): MemberState.FOLLOWING,
+    (MemberState.REGISTERED, MemberEvent.STOP): MemberState.STOPPED,
+    (MemberState.LEADING, MemberEvent.FORGOTTEN): MemberState.LEADING,
+    (MemberState.LEADING, MemberEvent.APPOINTED): MemberState.LEADING,
+    (MemberState.LEADING, MemberEvent.LED): MemberState.FOLLOWING,
+    (MemberState.LEADING, MemberEvent.STOP): MemberState.STOPPED,
+    (MemberState.FOLLOWING, MemberEvent.FORGOTTEN): MemberState.FOLLOWING,
+    (MemberState.FOLLOWING, MemberEvent.APPOINTED): MemberState.LEADING,
+    (MemberState.FOLLOWING, MemberEvent.LED): MemberState.FOLLOWING,
+    (MemberState.FOLLOWING, MemberEvent.STOP): MemberState.STOPPED,
 }

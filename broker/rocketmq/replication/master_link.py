@@ -1,4 +1,6 @@
-"""A slave's connection to its master's broker, by the remoting protocol: it asks there for what is not in the log."""
+"""A connection to another process by the remoting protocol: to a master, which its slaves ask for what is not in its
+log, or to a controller.
+"""
 
 from __future__ import annotations
 
@@ -22,11 +24,19 @@ DialBroker = Callable[[str, Callable[[str], Session], Callable[[str], None]], No
 
 
 class MasterLink:
-    """The connection, made anew when it is lost; see `remoting.session.Service`. `seal` signs what is sent."""
+    """The connection, made anew when it is lost; see `remoting.session.Service`. `seal` signs what is sent.
+
+    `what` names the other end, for people.
+    """
 
     def __init__(
-        self, dial: DialBroker, open_session: Callable[[str, Service], Session], seal: Callable[[Frame], Frame]
+        self,
+        dial: DialBroker,
+        open_session: Callable[[str, Service], Session],
+        seal: Callable[[Frame], Frame],
+        what: str = "the broker of master",
     ) -> None:
+        self._what = what
         self.address: str | None = None
         self._dial = dial
         self._open_session = open_session
@@ -50,6 +60,17 @@ class MasterLink:
         self._dialed_ms = None
         if self._session is not None:
             self._session.give_up("another master is known")
+
+    def close(self) -> None:
+        """Connect to nobody from here on."""
+        self.address = None
+        if self._session is not None:
+            self._session.give_up("it is not needed any more")
+
+    def tell(self, request: Frame) -> None:
+        """Send a request that has no answer, if it is connected."""
+        if self._session is not None:
+            self._session.ask(self._seal(request), one_way=True)
 
     def ask(self, request: Frame, now_ms: int, done: Callable[[Frame | None], None]) -> None:
         """Send a request; `done` gets the answer, or None if there is none."""
@@ -83,7 +104,7 @@ class MasterLink:
         self._is_dialing = False
         if reason != self._reason:
             self._reason = reason
-            log.warning("the broker of master %s cannot be reached: %s; trying again", self.address, reason)
+            log.warning("%s %s cannot be reached: %s; trying again", self._what, self.address, reason)
 
     # -- see `remoting.session.Service`
 

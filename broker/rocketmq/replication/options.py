@@ -23,8 +23,13 @@ class ReplicationOptions:
     `in_sync_replicas` counts the master itself. `master_address` is a slave's master, if it is not to be learnt from
     nameservers. `from_last_file`: a new slave gets the last file of the log only. Slaves connect to `port`; 0 is the
     port behind the broker's, and without one there are none. Consumers are far behind if what they need next is further
-    from the log's end than `memory_percent` of this machine's memory. With a
-    controller, a slave that was not caught up for `behind_ms_max` is no longer in sync.
+    from the log's end than `memory_percent` of this machine's memory.
+
+    With `is_controlled`, the controllers at the addresses `controllers` say who is master. A slave that was not caught
+    up for `behind_ms_max` is no longer in sync, which is looked at every `check_ms`. Senders wait for all brokers that
+    are in sync if `all_in_sync`, and are refused if those are fewer than `in_sync_replicas_min`. Controllers hear from
+    this broker every `beat_ms`, take it for gone after `gone_ms`, and prefer a low `priority`; it asks them who is
+    master every `sync_ms`, and which of them leads every `leader_ms`.
     """
 
     role: Role = Role.ASYNC_MASTER
@@ -40,3 +45,13 @@ class ReplicationOptions:
     port: int | None = None
     memory_percent: int = 40
     behind_ms_max: int = 15_000
+    is_controlled: bool = False
+    controllers: tuple[str, ...] = ()
+    check_ms: int = 5_000
+    all_in_sync: bool = False
+    in_sync_replicas_min: int = 1
+    beat_ms: int = 1_000
+    gone_ms: int = 10_000
+    priority: int = (1 << 31) - 1
+    sync_ms: int = 5_000
+    leader_ms: int = 10_000

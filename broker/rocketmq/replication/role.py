@@ -43,13 +43,15 @@ _NOT_HERE: Final = (
     "service not available now. It may be caused by one of the following reasons: messages are put to the slave, "
     "which this broker is"
 )
+_TOO_FEW: Final = "in-sync replicas not enough"
 _BUSY: Final = "[REJECTREQUEST]system busy, start flow control for a while"
 
 
 class BrokerRole:
     """The role of a broker. `waiting` are a master's senders, `status` describes its replication.
 
-    `log_end` is the end of the commit log.
+    `log_end` is the end of the commit log. With a controller the role changes: `in_sync` tells how many brokers are in
+    sync, `advance` confirms what they have, and `handlers` carry out what else is asked of such a broker.
     """
 
     def __init__(
@@ -59,27 +61,46 @@ class BrokerRole:
         log_end: Callable[[], int],
         waiting: Waiting | None = None,
         status: Callable[[], HaRuntime] | None = None,
+        in_sync: Callable[[], int] | None = None,
+        advance: Callable[[], None] = lambda: None,
+        handlers: Handlers | None = None,
     ) -> None:
         self.options = options
         self._broker = broker
         self._log_end = log_end
         self._waiting = waiting
         self._status = status or (lambda: HaRuntime(True, log_end()))
-        self.is_slave = options.role is Role.SLAVE
+        self._in_sync = in_sync
+        self.advance = advance
         self.handlers: Handlers = {
-            RequestCode.GET_BROKER_HA_STATUS: lambda request: with_body(HA_RUNTIME.write(self._status()))
+            RequestCode.GET_BROKER_HA_STATUS: lambda request: with_body(HA_RUNTIME.write(self._status())),
+            **(handlers or {}),
         }
+
+    @property
+    def is_slave(self) -> bool:
+        """Return whether another broker is master."""
+        return self.options.role is Role.SLAVE
 
     @property
     def takes_plain(self) -> bool:
         """Return whether messages may be stored and acknowledged without asking here."""
-        return not self.is_slave and (self._waiting is None or not self._waiting.is_wanted)
+        if self.is_slave or self._is_short:
+            return False
+        return self._waiting is None or not self._waiting.is_wanted
+
+    @property
+    def _is_short(self) -> bool:
+        """Return whether fewer brokers are in sync than there have to be."""
+        return self._in_sync is not None and self._in_sync() < self.options.in_sync_replicas_min
 
     def refuse(self, request: Frame) -> Frame | None:
         """Return the answer to a request that this broker does not carry out; None for others."""
-        if not self.is_slave:
-            return None
         code = request.code
+        if not self.is_slave:
+            if code in _WAITING and self._is_short and _waits(request):
+                return failure(ResponseCode.SYSTEM_ERROR, _TOO_FEW)
+            return None
         if code in _STORING:
             return failure(ResponseCode.SERVICE_NOT_AVAILABLE, _NOT_HERE)
         if code in _FORBIDDEN:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable
-from typing import Final, Protocol
+from typing import Final, Generic, Protocol, TypeVar
 
 from broker.rocketmq.replication.connection import ReplicationSession
 from broker.rocketmq.replication.lifecycles import SLAVE_TRANSITIONS, SlaveEvent, SlaveState
@@ -13,7 +13,7 @@ from broker.rocketmq.replication.taking import Arrived, LogTaker
 from broker.rocketmq.store.message_store import MessageStore
 from formats.rocketmq.replication import REPORT, Report, next_piece
 
-__all__ = ["DialMaster", "Slave", "SlaveStream"]
+__all__ = ["DialMaster", "MasterStream", "Slave", "SlaveStream"]
 
 log = logging.getLogger("broker.rocketmq.replication")
 
@@ -98,28 +98,40 @@ class SlaveStream:
             self.session.send()
 
 
-class Slave:
-    """A slave, with its connection to the master while there is one. `open_session` makes that."""
+class MasterStream(Protocol):
+    """The slave's end of one connection, in either form."""
+
+    session: ReplicationSession
+
+    def end_step(self) -> None: ...
+    def tick(self) -> None: ...
+
+
+S = TypeVar("S", bound=MasterStream)
+
+
+class Slave(Generic[S]):
+    """A slave, with its connection to the master while there is one.
+
+    `open_session` makes that, and `make_stream` its end here, which calls the function that it is given when it is
+    over.
+    """
 
     def __init__(
         self,
-        store: MessageStore,
-        options: ReplicationOptions,
+        log_end: Callable[[], int],
         dial: DialMaster,
-        open_session: Callable[[str, Callable[[ReplicationSession], SlaveStream]], ReplicationSession],
-        arrived: Arrived,
+        open_session: Callable[[str, Callable[[ReplicationSession], S]], ReplicationSession],
+        make_stream: Callable[[ReplicationSession, Callable[[S, str], None]], S],
         now_ms: Callable[[], int],
-        reach: Callable[[], int],
     ) -> None:
-        self._reach = reach
         self.state = SlaveState.ALONE
-        self.stream: SlaveStream | None = None
+        self.stream: S | None = None
         self.master: str | None = None
-        self._store = store
-        self._options = options
+        self._log_end = log_end
         self._dial = dial
         self._open_session = open_session
-        self._arrived = arrived
+        self._new_stream = make_stream
         self._now_ms = now_ms
         self._dialed_ms = 0
         self._pause_ms = PAUSE_MS
@@ -161,17 +173,17 @@ class Slave:
         else:
             self._enter(SlaveEvent.CONNECTED)
             self._reason = ""
-            self._connected_ms, self._connected_end = self._now_ms(), self._store.log.end
-            log.info("connected to master %s; this log ends at %d", address, self._store.log.end)
+            self._connected_ms, self._connected_end = self._now_ms(), self._log_end()
+            log.info("connected to master %s; this log ends at %d", address, self._connected_end)
         return session
 
     def _forget(self, session: ReplicationSession) -> None:
         self.stream = None
         session.give_up("another master is known")
 
-    def _make_stream(self, session: ReplicationSession) -> SlaveStream:
-        self.stream = SlaveStream(self._store, self._options, session, self._arrived, self._lost, self._reach)
-        return self.stream
+    def _make_stream(self, session: ReplicationSession) -> S:
+        self.stream = stream = self._new_stream(session, self._lost)
+        return stream
 
     def _failed(self, reason: str) -> None:
         if self.state is SlaveState.STOPPED:
@@ -181,14 +193,14 @@ class Slave:
             self._reason = reason
             log.warning("master %s cannot be reached: %s; trying again", self.master, reason)
 
-    def _lost(self, stream: SlaveStream, reason: str) -> None:
+    def _lost(self, stream: S, reason: str) -> None:
         if stream is not self.stream:
             return
         self.stream = None
         if self.state is SlaveState.FOLLOWING:
             self._enter(SlaveEvent.LOST)
             self._dialed_ms = now_ms = self._now_ms()
-            is_vain = now_ms - self._connected_ms < SOON_MS and self._store.log.end == self._connected_end
+            is_vain = now_ms - self._connected_ms < SOON_MS and self._log_end() == self._connected_end
             self._pause_ms = min(2 * self._pause_ms, PAUSE_MS_MAX) if is_vain else PAUSE_MS
             log.warning("the connection to master %s is lost: %s", self.master, reason or "the master has closed it")
 

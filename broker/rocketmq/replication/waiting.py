@@ -4,15 +4,25 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable
-from typing import Final, NamedTuple
+from typing import Final, NamedTuple, Protocol
 
-from broker.rocketmq.replication.copies import Copies
 from broker.rocketmq.replication.options import ReplicationOptions, Role
 
-__all__ = ["WAITING_MAX", "Waiting"]
+__all__ = ["ALL_IN_SYNC", "WAITING_MAX", "Acknowledged", "Waiting"]
+
+# Instead of a number: all brokers that are in sync, by what the controller says.
+ALL_IN_SYNC: Final = -1
 
 # Beyond so many nobody waits: the time counts as over at once.
 WAITING_MAX: Final = 100_000
+
+
+class Acknowledged(Protocol):
+    """The slaves of a master."""
+
+    def acknowledged_by(self, replicas: int) -> int:
+        """Return up to where so many brokers have the log, the master included; -1 if there are not so many."""
+        ...
 
 
 class _Waiter(NamedTuple):
@@ -25,7 +35,7 @@ class _Waiter(NamedTuple):
 class Waiting:
     """All waiting senders, in the order of the log. `now_ms` is a clock that never goes back."""
 
-    def __init__(self, options: ReplicationOptions, copies: Copies, now_ms: Callable[[], int]) -> None:
+    def __init__(self, options: ReplicationOptions, copies: Acknowledged, now_ms: Callable[[], int]) -> None:
         self._options = options
         self._copies = copies
         self._now_ms = now_ms
@@ -36,7 +46,12 @@ class Waiting:
     @property
     def is_wanted(self) -> bool:
         """Return whether senders wait at all."""
-        return self._options.role is Role.SYNC_MASTER and self._options.in_sync_replicas > 1
+        return self._options.role is Role.SYNC_MASTER and self._replicas not in (0, 1)
+
+    @property
+    def _replicas(self) -> int:
+        options = self._options
+        return ALL_IN_SYNC if options.is_controlled and options.all_in_sync else options.in_sync_replicas
 
     def __len__(self) -> int:
         return self._count
@@ -46,7 +61,7 @@ class Waiting:
 
         It may be called at once. `owner` is what `forget` is told.
         """
-        replicas = self._options.in_sync_replicas
+        replicas = self._replicas
         if self._copies.acknowledged_by(replicas) >= end:
             done(True)
         elif self._count >= WAITING_MAX:
@@ -76,6 +91,12 @@ class Waiting:
         if not waiters:
             self._waiters.pop(replicas, None)
         waiter.done(is_copied)
+
+    def end(self) -> None:
+        """Let all go: this broker is no master from here on, and what it has stored may be dropped."""
+        for replicas, waiters in list(self._waiters.items()):
+            while waiters:
+                self._release(replicas, waiters, is_copied=False)
 
     def forget(self, owner: object) -> None:
         """Let those go who wait no longer, as their connection is closed."""

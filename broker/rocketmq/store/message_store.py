@@ -225,7 +225,7 @@ class MessageStore:
     # -- what may be read
 
     def hold_back(self) -> None:
-        """From here on, enter messages into their queues only once `confirm` says so.
+        """Enter messages into their queues only once `confirm` says so, from here on.
 
         Confirmed is what was so when this was last noted on the disk, or everything if there is no such note.
         """
@@ -264,6 +264,11 @@ class MessageStore:
     def readable_end(self) -> int:
         """Return the offset of the log behind the last message that may be read."""
         return self.log.end if self._held is None else self._held.begin(self.log.end)
+
+    @property
+    def confirmed(self) -> int:
+        """Return the offset of the log before which everything may be read."""
+        return self.log.end if self._held is None else self._held.confirmed
 
     def confirm(self, offset: int) -> None:
         """Let everything before an offset of the log be read, from here on and as far as it is there."""

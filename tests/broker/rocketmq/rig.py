@@ -11,7 +11,7 @@ from broker.common.faults import Faults
 from broker.rocketmq.access.guard import AccessOptions, Guard
 from broker.rocketmq.access.tables import AccessTables
 from broker.rocketmq.assembly.config import BROKER_READERS, LOCKED
-from broker.rocketmq.core.broker import Broker, State, World
+from broker.rocketmq.core.broker import Broker, Given, State, World
 from broker.rocketmq.core.delays import make_due_time
 from broker.rocketmq.core.groups import Groups
 from broker.rocketmq.core.offsets import Offsets
@@ -89,7 +89,7 @@ class Rig:
         self.access = access
         self.guard = Guard(self.access_options, access, self.options.cluster)
         changed = (self.settings, access, self.guard)
-        kept = (self.topics, self.groups, self.offsets, orders, *changed, modes, delays, timers)
+        kept = (self.topics, self.groups, self.offsets, orders, *changed, Given(delays, timers, modes))
         state = State(self.options, self.store, *kept, self.times)
         world = World(
             lambda: self.wall_ms,

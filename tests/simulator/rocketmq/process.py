@@ -13,7 +13,7 @@ from broker.common.timers import Timers
 from broker.rocketmq.access.guard import AccessOptions, Guard
 from broker.rocketmq.access.tables import AccessTables
 from broker.rocketmq.assembly.config import BROKER_READERS, LOCKED
-from broker.rocketmq.core.broker import Broker, State, World
+from broker.rocketmq.core.broker import Broker, Given, State, World
 from broker.rocketmq.core.delays import make_due_time
 from broker.rocketmq.core.groups import Groups
 from broker.rocketmq.core.offsets import Offsets
@@ -115,9 +115,7 @@ class Process:
             Settings({"brokerName": BROKER}, BROKER_READERS, lambda changes: None, LOCKED),
             access,
             Guard(AccessOptions(), access, CLUSTER),
-            b"",
-            DELAY_OFFSETS.read(files["delays"]) if "delays" in files else DelayOffsets(),
-            timers,
+            Given(DELAY_OFFSETS.read(files["delays"]) if "delays" in files else DelayOffsets(), timers),
             TIMES,
         )
 

@@ -133,6 +133,11 @@ class Inquiries:
         for _, waiting in self._waits.take_over(now_ms):
             self._again(waiting, now_ms)
 
+    def end_waits(self) -> None:
+        """Tell all who wait that there is nothing."""
+        for waiting in self._waits.take_all():
+            waiting.request.answer(_notified(ResponseCode.SUCCESS, NO_CODE_SET, False))
+
     def disconnected(self, connection: object) -> None:
         """Forget what a closed connection waits for."""
         self._waits.take_connection(connection)

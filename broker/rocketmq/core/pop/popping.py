@@ -303,6 +303,11 @@ class Popper:
         for _, waiting in self._waits.take_over(now_ms):
             self._again(waiting, None, now_ms)
 
+    def end_waits(self) -> None:
+        """Answer all who wait that there is nothing."""
+        for waiting in self._waits.take_all():
+            waiting.request.answer(Frame(ResponseCode.POLLING_TIMEOUT, 0, ext_fields=_RESPONSE.write(_NOTHING)))
+
     def end_step(self, now_ms: int) -> None:
         """Give those who wait what there is left."""
         places = list(self.more)

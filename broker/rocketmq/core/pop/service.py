@@ -58,6 +58,11 @@ class PopService:
         self._popper.disconnected(connection)
         self._inquiries.disconnected(connection)
 
+    def end_waits(self) -> None:
+        """Answer all who wait: another broker is master, or this one begins anew."""
+        self._popper.end_waits()
+        self._inquiries.end_waits()
+
     def end_step(self, now_ms: int) -> None:
         """Give those who wait what there is left."""
         self._popper.end_step(now_ms)

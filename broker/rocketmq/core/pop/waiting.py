@@ -89,6 +89,10 @@ class Waits(Generic[R]):
         """Take out the requests whose time is over."""
         return self._take_out(lambda waiting: waiting.until_ms < now_ms)
 
+    def take_all(self) -> list[Waiting[R]]:
+        """Take out all requests."""
+        return [waiting for _, waiting in self._take_out(lambda waiting: True)]
+
     def take_connection(self, connection: object) -> None:
         """Forget the requests of a connection."""
         self._take_out(lambda waiting: waiting.connection is connection)

@@ -146,7 +146,9 @@ class World:
             broker.proposals.clear()
             if self.chance.random() < 0.7 and group.master == each and group.master_epoch == self.leading[each]:
                 broker.in_sync.appoint(group.members, group.members_epoch)
-                broker.in_sync.refuse()
+                broker.in_sync.answered(is_refused=True)
+            else:
+                broker.in_sync.answered()
 
     def kill(self) -> None:
         each = self.chance.choice((1, 2, 3))

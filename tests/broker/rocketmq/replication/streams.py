@@ -81,7 +81,7 @@ class Replica:
     # How much of the log is on the disk; None where nobody waits for that.
     on_disk: int | None = None
     store: MessageStore = field(init=False)
-    slave: Slave = field(init=False)
+    slave: Slave[SlaveStream] = field(init=False)
 
     def __post_init__(self) -> None:
         self.open()
@@ -89,13 +89,18 @@ class Replica:
     def open(self) -> None:
         self.store = open_store(self.folder, SMALL, lambda ms: f"{ms:017d}")
         self.slave = Slave(
-            self.store,
-            self.options,
+            lambda: self.store.log.end,
             lambda address, connected, failed: self.dialed.append((address, connected, failed)),
             self._open_session,
-            lambda topic, queue_id, size: self.arrived.append((topic, queue_id, size)),
+            lambda session, ended: SlaveStream(
+                self.store,
+                self.options,
+                session,
+                lambda topic, queue_id, size: self.arrived.append((topic, queue_id, size)),
+                ended,
+                lambda: self.store.log.end if self.on_disk is None else self.on_disk,
+            ),
             lambda: self.clock.ms,
-            lambda: self.store.log.end if self.on_disk is None else self.on_disk,
         )
 
     def crash(self) -> None:

@@ -13,7 +13,7 @@ from broker.rocketmq.replication.connection import ReplicationSession
 from broker.rocketmq.replication.epoch_copy import EpochCopies, EpochCopy
 from broker.rocketmq.replication.epoch_slave import EpochSlaveStream, SlaveListener
 from broker.rocketmq.replication.epochs import EpochBook, begin_epoch
-from broker.rocketmq.replication.in_sync import CHECK_MS, InSyncSet
+from broker.rocketmq.replication.in_sync import InSyncSet
 from broker.rocketmq.replication.lifecycles import CopyState
 from broker.rocketmq.replication.options import ReplicationOptions, Role
 from broker.rocketmq.store.message_store import MessageStore, StoreOptions
@@ -38,6 +38,7 @@ from tests.golden.rocketmq.captures import Stream, streams
 from tests.golden.rocketmq.stores import unpack
 
 OPTIONS = ReplicationOptions(Role.SYNC_MASTER, in_sync_replicas=2)
+CHECK_MS = OPTIONS.check_ms
 GOLDEN = StoreOptions(4194304, 6_000_000, 500, 2000)
 HOST = Host("10.0.0.1", 10912)
 
@@ -83,6 +84,11 @@ class Broker:
         self.copies = EpochCopies(
             self.store.log, self.epochs, self.in_sync, self.options, lambda: self.clock.ms, self.reach
         )
+
+    def agree(self, members: set[int], epoch: int) -> None:
+        """Have the controller agree to what was proposed."""
+        self.in_sync.appoint(frozenset(members), epoch)
+        self.in_sync.answered()
 
     def put(self, *numbers: int) -> None:
         for number in numbers:
@@ -336,7 +342,7 @@ def test_slave_that_stays_behind_leaves_and_comes_back() -> None:
     master, slave = group()
     master.lead(1)
     here, there = join(master, slave)
-    master.in_sync.appoint(frozenset({1, 2}), 2)
+    master.agree({1, 2}, 2)
     master.proposals.clear()
     master.put(1)
     for _ in range(master.options.behind_ms_max // CHECK_MS):
@@ -348,7 +354,7 @@ def test_slave_that_stays_behind_leaves_and_comes_back() -> None:
     assert master.proposals == [(frozenset({1}), 2)]
     # Until the controller agrees, nothing is confirmed without it.
     assert master.in_sync.confirmed < master.store.log.end
-    master.in_sync.appoint(frozenset({1}), 3)
+    master.agree({1}, 3)
     assert master.in_sync.confirmed == master.store.log.end
     pump(here, there)
     assert master.proposals[-1] == (frozenset({1, 2}), 3)
@@ -359,7 +365,7 @@ def test_slave_that_has_everything_stays_while_nothing_is_written() -> None:
     master.lead(1)
     master.put(1)
     join(master, slave)
-    master.in_sync.appoint(frozenset({1, 2}), 2)
+    master.agree({1, 2}, 2)
     master.proposals.clear()
     for _ in range(10):
         master.clock.ms += CHECK_MS
@@ -371,7 +377,7 @@ def test_slave_that_disconnects_leaves_at_once() -> None:
     master, slave = group()
     master.lead(1)
     here, _ = join(master, slave)
-    master.in_sync.appoint(frozenset({1, 2}), 2)
+    master.agree({1, 2}, 2)
     master.proposals.clear()
     here.end()
     assert master.proposals == [(frozenset({1}), 2)]
@@ -381,7 +387,7 @@ def test_older_connection_of_a_slave_does_not_count() -> None:
     master, slave = group()
     master.lead(1)
     old, _ = join(master, slave)
-    master.in_sync.appoint(frozenset({1, 2}), 2)
+    master.agree({1, 2}, 2)
     join(master, slave)
     master.proposals.clear()
     old.end()
@@ -396,15 +402,91 @@ def test_set_that_was_refused_does_not_count() -> None:
     assert master.in_sync.counted == {1, 2}
     master.put(1)
     assert master.in_sync.confirmed == 0
-    master.in_sync.refuse()
+    master.in_sync.answered(is_refused=True)
     assert master.in_sync.confirmed == master.store.log.end
+    assert master.in_sync.counted == {1}
+    # It is proposed again, but not with each of the slave's reports.
+    master.proposals.clear()
+    join(master, slave)
+    assert master.proposals == []
+    master.clock.ms += CHECK_MS
+    master.copies.tick()
+    assert master.proposals == [(frozenset({1, 2}), 1)]
+
+
+def test_set_that_was_proposed_counts_until_there_is_an_answer() -> None:
+    master, slave = group()
+    master.lead(1)
+    here, there = join(master, slave)
+    assert master.proposals == [(frozenset({1, 2}), 1)]
+    carry(here, there)
+    carry(there, here)
+    # The controller is asked in between, and still has the old set.
+    master.in_sync.appoint(frozenset({1}), 1)
+    master.put(1)
+    assert master.in_sync.confirmed < master.store.log.end
+    master.agree({1, 2}, 2)
+    pump(here, there)
+    assert master.in_sync.confirmed == master.store.log.end
+
+
+def test_all_sets_that_may_have_been_taken_count() -> None:
+    master, slave, other = group(3)
+    master.lead(1)
+    here, _ = join(master, slave)
+    join(master, other)
+    assert master.proposals == [(frozenset({1, 2}), 1)]
+    master.in_sync.answered()
+    here.end()
+    master.clock.ms += CHECK_MS
+    master.copies.tick()
+    assert master.proposals[-1] == (frozenset({1, 3}), 1)
+    # The controller may have taken the first proposal, and said so to nobody.
+    assert master.in_sync.counted == {1, 2, 3}
+    confirmed = master.in_sync.confirmed
+    master.put(1)
+    assert master.in_sync.confirmed == confirmed
+    master.in_sync.appoint(frozenset({1, 3}), 2)
+    master.in_sync.answered()
+    assert master.in_sync.counted == {1, 3}
+
+
+def test_replicas_that_have_a_message_are_counted() -> None:
+    master, slave, other = group(3)
+    master.lead(1)
+    in_sync = master.in_sync
+    assert in_sync.acknowledged_by(1) == in_sync.acknowledged_by_all() > master.store.log.end
+    assert in_sync.acknowledged_by(2) == -1
+    master.put(1)
+    here, there = join(master, slave)
+    assert in_sync.acknowledged_by(2) == in_sync.acknowledged_by_all() == master.store.log.end
+    assert in_sync.acknowledged_by(3) == -1
+    assert in_sync.size == 2
+    in_sync.appoint(frozenset({1, 2, 3}), 2)
+    assert in_sync.acknowledged_by_all() == -1
+    join(master, other)
+    had = master.store.log.end
+    master.put(2)
+    pump(here, there)
+    assert (in_sync.acknowledged_by(2), in_sync.acknowledged_by(3)) == (master.store.log.end, had)
+    assert in_sync.acknowledged_by_all() == in_sync.confirmed == had
+
+
+def test_slave_with_the_masters_id_is_refused() -> None:
+    master, slave = group()
+    slave.broker_id = 1
+    master.lead(1)
+    here, _ = join(master, slave)
+    assert "is the id of this broker" in here.reason
+    assert master.in_sync.slaves == {}
 
 
 def test_set_of_an_older_epoch_is_ignored() -> None:
     master, _ = group()
     master.lead(1)
-    master.in_sync.appoint(frozenset({1, 2}), 5)
-    master.in_sync.appoint(frozenset({1}), 4)
+    master.agree({1, 2}, 5)
+    master.agree({1}, 4)
+    master.agree({1}, 5)
     assert (master.in_sync.members, master.in_sync.epoch) == (frozenset({1, 2}), 5)
 
 
@@ -464,7 +546,7 @@ def test_slave_is_not_behind_while_the_masters_disk_is() -> None:
     master.lead(1)
     master.put(1)
     join(master, slave)
-    master.in_sync.appoint(frozenset({1, 2}), 2)
+    master.agree({1, 2}, 2)
     master.on_disk = master.store.log.end
     master.proposals.clear()
     for number in range(10):

@@ -85,8 +85,17 @@ def test_what_is_before_the_point_is_the_same_and_all_of_it(
         assert point == same
 
 
-def test_epoch_without_records_gives_way_to_the_next() -> None:
-    assert begin_epoch(epochs((1, 0), (2, 500)), 3, 500) == epochs((1, 0), (3, 500))
+def test_epoch_without_records_stays_before_the_next() -> None:
+    ours = begin_epoch(epochs((1, 0), (2, 500)), 3, 500)
+    assert ours == epochs((1, 0), (2, 500), (3, 500))
+    # One slave knows the epoch without records, and no later one; the other wrote to it what nobody else has.
+    assert consistent_point(LogSpan(epochs((2, 500)), 500), LogSpan(ours, 900)) == 500
+    assert consistent_point(LogSpan(epochs((1, 0), (2, 500)), 700), LogSpan(ours, 900)) == 500
+
+
+def test_epoch_without_records_that_is_not_behind_gives_way() -> None:
+    assert begin_epoch(epochs((1, 0), (3, 500)), 3, 500) == epochs((1, 0), (3, 500))
+    assert begin_epoch(epochs((1, 0), (3, 500), (4, 600)), 3, 500) == epochs((1, 0), (3, 500))
 
 
 def test_epoch_before_the_last_is_refused() -> None:

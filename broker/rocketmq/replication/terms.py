@@ -1,0 +1,200 @@
+"""The time of a broker as master or as slave, from one change of roles to the next (source: AutoSwitchHAService)."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable
+from typing import Final, NamedTuple, Protocol
+
+from broker.rocketmq.replication.appointments import Appointment, InSync
+from broker.rocketmq.replication.connection import ReplicationEnd, ReplicationSession
+from broker.rocketmq.replication.epoch_copy import EpochCopies
+from broker.rocketmq.replication.epoch_slave import EpochSlaveStream, SlaveListener
+from broker.rocketmq.replication.epochs import EpochBook
+from broker.rocketmq.replication.in_sync import InSyncSet
+from broker.rocketmq.replication.master_link import MasterLink
+from broker.rocketmq.replication.metadata import Metadata
+from broker.rocketmq.replication.options import ReplicationOptions
+from broker.rocketmq.replication.slave import DialMaster, Slave
+from broker.rocketmq.replication.taking import Arrived
+from broker.rocketmq.store.message_store import MessageStore
+from formats.errors import FormatError
+from formats.rocketmq.codes import RequestCode, ResponseCode
+from formats.rocketmq.frame import Frame
+from formats.rocketmq.ha_bodies import HaConnection, HaRuntime, HaSlave
+from formats.rocketmq.headers.codec import HeaderCodec
+from formats.rocketmq.headers.replicating import ExchangeHaInfoRequest, ExchangeHaInfoResponse
+from formats.rocketmq.hosts import split_address
+
+__all__ = ["Log", "MasterTerm", "NoMaster", "SlaveTerm", "World"]
+
+log = logging.getLogger("broker.rocketmq.replication")
+
+# A slave asks its master so often where the stream is to be had, until it says so.
+ASK_MS: Final = 1_000
+
+_EXCHANGE: Final = HeaderCodec(ExchangeHaInfoRequest)
+_EXCHANGED: Final = HeaderCodec(ExchangeHaInfoResponse)
+
+
+class Log(NamedTuple):
+    """The log of a broker with its epochs. `reach` is as `copies.Copies` has it."""
+
+    store: MessageStore
+    epochs: EpochBook
+    reach: Callable[[], int]
+
+
+class OpenStream(Protocol):
+    """Makes the session of a connection to a master."""
+
+    def __call__(self, address: str, make: Callable[[ReplicationSession], EpochSlaveStream]) -> ReplicationSession: ...
+
+
+class World(NamedTuple):
+    """The connections and clocks of a broker; `now_ms` never goes back."""
+
+    dial: DialMaster
+    open_stream: OpenStream
+    make_link: Callable[[], MasterLink]
+    make_metadata: Callable[[MasterLink], Metadata]
+    arrived: Arrived
+    now_ms: Callable[[], int]
+    wall_ms: Callable[[], int]
+
+
+class NoMaster(ReplicationEnd):
+    """The end of a stream at a broker that is no master: whoever comes is sent away."""
+
+    def __init__(self, session: ReplicationSession) -> None:
+        session.give_up("this broker is no master")
+
+    def take(self, data: memoryview, at: int, end: int) -> int:
+        return end
+
+    def output(self) -> bytearray:
+        return bytearray()
+
+    def has_output(self) -> bool:
+        return False
+
+    def ended(self, session: ReplicationSession, reason: str) -> None:
+        """Do nothing: nobody knows of it."""
+
+
+class MasterTerm:
+    """A broker as master. `propose` asks for another set of brokers in sync, `moved` is told that one got further."""
+
+    def __init__(
+        self,
+        own_id: int,
+        shared: Log,
+        options: ReplicationOptions,
+        propose: Callable[[frozenset[int], int], None],
+        moved: Callable[[], None],
+        now_ms: Callable[[], int],
+        in_sync: InSync,
+    ) -> None:
+        self._store = shared.store
+        self.in_sync = InSyncSet(
+            own_id, shared.reach, shared.epochs, options, propose, moved, now_ms, shared.store.confirmed
+        )
+        self.copies = EpochCopies(shared.store.log, shared.epochs, self.in_sync, options, now_ms, shared.reach)
+        self.in_sync.appoint(*in_sync)
+
+    def status(self) -> HaRuntime:
+        """Describe the slaves."""
+        end = self._store.log.end
+        found = [
+            HaConnection(
+                each.address, each.acknowledged, end - each.acknowledged, each.is_in_sync, each.rate, each.next_offset
+            )
+            for each in self.copies.status()
+        ]
+        return HaRuntime(True, end, len(self.in_sync.members) - 1, found)
+
+    def end_step(self) -> None:
+        """Send what the step has added to the log, and what is confirmed since."""
+        self.copies.end_step()
+
+    def tick(self) -> None:
+        """Do what is due."""
+        self.copies.tick()
+
+    def close(self) -> None:
+        """Send no more of the log."""
+        self.copies.close()
+
+
+class SlaveTerm:
+    """A broker as the slave of a master, which it asks where its stream is to be had."""
+
+    def __init__(
+        self, own_id: int, shared: Log, options: ReplicationOptions, world: World, appointment: Appointment
+    ) -> None:
+        assert appointment.address is not None
+        self.master_id, self.address = appointment.master_id, appointment.address
+        self._shared = shared
+        self._world = world
+        store = shared.store
+        listener = SlaveListener(world.arrived, store.confirm, lambda offset: None)
+        self._slave: Slave[EpochSlaveStream] = Slave(
+            lambda: store.log.end,
+            world.dial,
+            world.open_stream,
+            lambda session, ended: EpochSlaveStream(
+                store, shared.epochs, own_id, options, session, listener, ended, shared.reach
+            ),
+            world.now_ms,
+        )
+        self._link = world.make_link()
+        self._metadata = world.make_metadata(self._link)
+        self._link.follow(appointment.address)
+        self._asked_ms: int | None = None
+        self._refused = ""
+
+    def _told(self, answer: Frame | None) -> None:
+        """Take the address of the stream. Whoever is no master yet says none."""
+        if answer is None or answer.code != ResponseCode.SUCCESS:
+            return
+        try:
+            address = _EXCHANGED.read(answer.ext_fields).master_ha_address
+        except FormatError:
+            return
+        if address and split_address(address) is not None:
+            self._slave.follow(address)
+        elif address and address != self._refused:
+            self._refused = address
+            log.warning("the master says that its stream is at %r, which is no HOST:PORT", address[:80])
+
+    def status(self) -> HaRuntime:
+        """Describe this slave."""
+        stream, end = self._slave.stream, self._shared.store.log.end
+        if stream is None:
+            return HaRuntime(False, ha_client_runtime_info=HaSlave(self._slave.master, 0, end))
+        wall_ms = self._world.wall_ms()
+        heard_ms = wall_ms - (self._world.now_ms() - stream.session.heard_ms)
+        told = HaSlave(self._slave.master, 0, end, heard_ms, wall_ms - stream.session.idle_ms, 0, True)
+        return HaRuntime(False, ha_client_runtime_info=told)
+
+    def end_step(self) -> None:
+        """Report what the step has taken in, or to the disk."""
+        self._slave.end_step()
+
+    def tick(self) -> None:
+        """Do what is due."""
+        now_ms = self._world.now_ms()
+        self._link.tick(now_ms)
+        # A stream that was lost may be elsewhere when the master is back.
+        is_due = self._asked_ms is None or not 0 <= now_ms - self._asked_ms < ASK_MS
+        if is_due and self._slave.stream is None and self._link.is_connected:
+            self._asked_ms = now_ms
+            request = Frame(RequestCode.EXCHANGE_BROKER_HA_INFO, 0, ext_fields=_EXCHANGE.write(ExchangeHaInfoRequest()))
+            self._link.ask(request, now_ms, self._told)
+        self._slave.tick()
+        self._metadata.tick(now_ms)
+
+    def close(self) -> None:
+        """Take in nothing any more."""
+        self._slave.stop()
+        self._link.close()

@@ -1,0 +1,42 @@
+"""`brokerIdentity`: the id that a controller has given a broker (source: BrokerMetadata, TempBrokerMetadata).
+
+One line: cluster, broker name and id, separated by `#`. While the id is only applied for, it is in the file
+`brokerIdentity-temp` instead, with a fourth word, by which the controller knows the applicant again.
+"""
+
+from __future__ import annotations
+
+from typing import Final, NamedTuple
+
+from formats.errors import FormatError
+
+__all__ = ["BrokerIdentity", "decode_identity", "encode_identity"]
+
+_ID_MAX: Final = (1 << 63) - 1
+_WORDS: Final = 3
+
+
+class BrokerIdentity(NamedTuple):
+    """A broker's id among those of its name. `check_code` is empty once it is the broker's."""
+
+    cluster: str
+    name: str
+    broker_id: int
+    check_code: str = ""
+
+
+def encode_identity(identity: BrokerIdentity) -> bytes:
+    """The file that holds an identity."""
+    words = [identity.cluster, identity.name, str(identity.broker_id)]
+    return "#".join(words + [identity.check_code] * bool(identity.check_code)).encode()
+
+
+def decode_identity(data: bytes) -> BrokerIdentity:
+    """The identity that a file holds. Raises `FormatError`."""
+    try:
+        words = data.decode().strip().split("#")
+    except UnicodeDecodeError as error:
+        raise FormatError("BrokerIdentity", error.start, "is not UTF-8") from None
+    if len(words) < _WORDS or not words[2].isdecimal() or not 1 <= int(words[2][:20]) <= _ID_MAX:
+        raise FormatError("BrokerIdentity", 0, f"{data[:80]!r} is not CLUSTER#NAME#ID")
+    return BrokerIdentity(words[0], words[1], int(words[2]), "#".join(words[3:]))
