@@ -286,7 +286,7 @@ def run_controlled(name: str, class_path: str, folder: Path, messages: int, seed
     if len(set(logs)) != 1:
         raise Unsettled(f"the logs differ: {[len(each) for each in logs]} bytes")
     print(
-        f"{name}: {'; '.join(told)}; {len(cell.sent)} messages, none lost that was acknowledged; {len(logs[0])} bytes of "
-        f"{len(epochs)} epochs are the same {len(logs)} times",
+        f"{name}: {'; '.join(told)}; {len(cell.sent)} messages, none lost that was acknowledged; {len(logs[0])} bytes "
+        f"of {len(epochs)} epochs are the same {len(logs)} times",
         flush=True,
     )

@@ -7,7 +7,7 @@ import signal
 import subprocess
 import time
 from pathlib import Path
-from typing import Final, NamedTuple
+from typing import Any, Final, NamedTuple
 
 from bmqctl.node_process import HOST, free_port
 from formats.rocketmq.codes import RequestCode, ResponseCode
@@ -120,5 +120,6 @@ class ControllerProcess:
     def elect(self, broker_id: int) -> int:
         """Have a certain broker elected, as `mqadmin electMaster` does; the code of the answer."""
         header = ElectMasterRequest(CLUSTER, NAME, broker_id, True, time.time_ns() // 1_000_000)
+        fields: dict[str, Any] = {**_ELECT.write(header)}
         with Remote(self.port) as remote:
-            return remote.call(RequestCode.CONTROLLER_ELECT_MASTER, **_ELECT.write(header)).code
+            return remote.call(RequestCode.CONTROLLER_ELECT_MASTER, **fields).code

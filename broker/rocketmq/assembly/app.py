@@ -73,6 +73,7 @@ from broker.shell.server import CONNECTIONS_MAX, Listener, Server, listen
 from broker.shell.store_lock import StoreLock
 from formats.rocketmq.checkpoints import TIMER_CHECKPOINT
 from formats.rocketmq.delay_bodies import DELAY_OFFSETS, DelayOffsets
+from formats.rocketmq.frame import Frame
 from formats.rocketmq.message_ids import UniqueId
 from formats.rocketmq.pop_bodies import REQUEST_MODES
 from formats.rocketmq.property_text import changed_properties, read_properties, write_properties

@@ -164,11 +164,6 @@ class Controlled:
         if self._master is not None:
             self._master.in_sync.appoint(*in_sync)
 
-    def answered(self, *, is_refused: bool) -> None:
-        """Take note that a set that was proposed was answered, or will not be."""
-        if self._master is not None:
-            self._master.in_sync.answered(is_refused=is_refused)
-
     def _moved(self) -> None:
         if self._master is not None:
             self._shared.store.confirm(self._master.in_sync.confirmed)

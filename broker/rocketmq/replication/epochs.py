@@ -53,9 +53,9 @@ def last_epoch(epochs: Sequence[EpochEntry]) -> int:
 def begin_epoch(epochs: Sequence[EpochEntry], epoch: int, offset: int) -> list[EpochEntry]:
     """The entries with an epoch that begins at an offset of the log, its end.
 
-    An epoch without any record stays: a slave of the original may know it, and no later one. (The original drops the new
-    epoch instead, whose records then count as those of the old one.) Raises `ValueError` for an epoch that is not behind
-    all others that have records.
+    An epoch without any record stays: a slave of the original may know it, and no later one. (The original drops the
+    new epoch instead, whose records then count as those of the old one.) Raises `ValueError` for an epoch that is not
+    behind all others that have records.
     """
     if last_epoch(cut_epochs(epochs, offset)) >= epoch:
         raise ValueError(f"epoch {epoch} cannot follow {last_epoch(cut_epochs(epochs, offset))}")

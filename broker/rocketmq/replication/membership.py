@@ -19,7 +19,6 @@ from broker.rocketmq.replication.appointments import (
     read_registered,
     read_replicas,
 )
-from broker.rocketmq.replication.controllers import Controllers
 from broker.rocketmq.replication.lifecycles import MEMBER_TRANSITIONS, MemberEvent, MemberState
 from broker.rocketmq.replication.options import ReplicationOptions
 from formats.errors import FormatError
@@ -31,7 +30,7 @@ from formats.rocketmq.headers.codec import HeaderCodec
 from formats.rocketmq.headers.routing import BrokerHeartbeatRequest
 from formats.rocketmq.identity import BrokerIdentity
 
-__all__ = ["IdentityFiles", "LogState", "Membership", "Roles"]
+__all__ = ["Asked", "IdentityFiles", "LogState", "Membership", "ProposalDone", "Roles"]
 
 log = logging.getLogger("broker.rocketmq.replication")
 
@@ -66,6 +65,10 @@ _REFUSED: Final = frozenset(
 )
 
 
+# Called with the set that was taken, if one was, and if the proposal was refused; otherwise nobody knows.
+ProposalDone = Callable[[InSync | None, bool], None]
+
+
 class LogState(NamedTuple):
     """The last epoch of a log, the last one with records, where the log ends, and up to where it is confirmed."""
 
@@ -73,6 +76,17 @@ class LogState(NamedTuple):
     written: int
     end: int
     confirmed: int
+
+
+class Asked(Protocol):
+    """The controllers; see `controllers.Controllers`."""
+
+    @property
+    def has_leader(self) -> bool: ...
+    def tell(self, request: Frame) -> None: ...
+    def ask(self, request: Frame, now_ms: int, done: Callable[[Frame | None], None]) -> None: ...
+    def tick(self, now_ms: int) -> None: ...
+    def close(self) -> None: ...
 
 
 class IdentityFiles(Protocol):
@@ -109,10 +123,6 @@ class Roles(Protocol):
         """Take the set of brokers that are in sync, as master."""
         ...
 
-    def answered(self, *, is_refused: bool) -> None:
-        """Take note that a set that was proposed was answered, or will not be."""
-        ...
-
 
 class Membership:
     """The life of a broker with a controller; its `epoch` is the highest that it has heard of as led by somebody."""
@@ -121,7 +131,7 @@ class Membership:
         self,
         broker: BrokerOptions,
         options: ReplicationOptions,
-        controllers: Controllers,
+        controllers: Asked,
         files: IdentityFiles,
         roles: Roles,
         now_ms: Callable[[], int],
@@ -362,28 +372,25 @@ class Membership:
             )
         return now_ms - self._waiting_ms >= LEAD_AGAIN_MS
 
-    def propose(self, members: frozenset[int], set_epoch: int) -> None:
+    def propose(self, members: frozenset[int], set_epoch: int, done: ProposalDone) -> None:
         """Ask the controller for another set of brokers that are in sync."""
         header = replicating.AlterSyncStateSetRequest(self._broker.name, self.broker_id, self.epoch, self._wall_ms())
         body = SYNC_STATE_SET.write(SyncStateSet(sorted(members), set_epoch))
         frame = Frame(RequestCode.CONTROLLER_ALTER_SYNC_STATE_SET, 0, ext_fields=_ALTER.write(header), body=body)
-        epoch = self.epoch
-        self._controllers.ask(frame, self._now_ms(), lambda answer: self._proposed(epoch, answer))
+        self._controllers.ask(frame, self._now_ms(), lambda answer: self._proposed(done, answer))
 
-    def _proposed(self, epoch: int, answer: Frame | None) -> None:
-        if self.state is not MemberState.LEADING or epoch != self.epoch:
-            return
-        is_refused = answer is not None and answer.code in _REFUSED
+    def _proposed(self, done: ProposalDone, answer: Frame | None) -> None:
+        taken = None
         if answer is not None and answer.code == ResponseCode.SUCCESS:
             try:
-                self._roles.appoint(read_in_sync(answer))
+                taken = read_in_sync(answer)
             except FormatError as error:
                 self._complain(RequestCode.CONTROLLER_ALTER_SYNC_STATE_SET, str(error))
         elif answer is not None:
             log.info("the controller refuses another set of brokers in sync: %s", answer.remark)
             # Perhaps this broker is master no longer, or the set is another one.
             self._next_ms = min(self._next_ms, self._now_ms() + RETRY_MS)
-        self._roles.answered(is_refused=is_refused)
+        done(taken, answer is not None and answer.code in _REFUSED)
 
     def stop(self) -> None:
         """Take nothing any more."""

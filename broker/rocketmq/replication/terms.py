@@ -13,6 +13,7 @@ from broker.rocketmq.replication.epoch_slave import EpochSlaveStream, SlaveListe
 from broker.rocketmq.replication.epochs import EpochBook
 from broker.rocketmq.replication.in_sync import InSyncSet
 from broker.rocketmq.replication.master_link import MasterLink
+from broker.rocketmq.replication.membership import ProposalDone
 from broker.rocketmq.replication.metadata import Metadata
 from broker.rocketmq.replication.options import ReplicationOptions
 from broker.rocketmq.replication.slave import DialMaster, Slave
@@ -83,24 +84,39 @@ class NoMaster(ReplicationEnd):
 
 
 class MasterTerm:
-    """A broker as master. `propose` asks for another set of brokers in sync, `moved` is told that one got further."""
+    """A broker as master. `propose` asks for another set of brokers in sync, `moved` is told that one got further.
+
+    It lasts over all epochs that follow each other without another master between.
+    """
 
     def __init__(
         self,
         own_id: int,
         shared: Log,
         options: ReplicationOptions,
-        propose: Callable[[frozenset[int], int], None],
+        propose: Callable[[frozenset[int], int, ProposalDone], None],
         moved: Callable[[], None],
         now_ms: Callable[[], int],
         in_sync: InSync,
     ) -> None:
         self._store = shared.store
         self.in_sync = InSyncSet(
-            own_id, shared.reach, shared.epochs, options, propose, moved, now_ms, shared.store.confirmed
+            own_id,
+            shared.reach,
+            shared.epochs,
+            options,
+            lambda members, epoch: propose(members, epoch, self._answered),
+            moved,
+            now_ms,
+            shared.store.confirmed,
         )
         self.copies = EpochCopies(shared.store.log, shared.epochs, self.in_sync, options, now_ms, shared.reach)
         self.in_sync.appoint(*in_sync)
+
+    def _answered(self, taken: InSync | None, is_refused: bool) -> None:
+        if taken is not None:
+            self.in_sync.appoint(*taken)
+        self.in_sync.answered(is_refused=is_refused)
 
     def status(self) -> HaRuntime:
         """Describe the slaves."""

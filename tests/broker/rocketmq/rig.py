@@ -21,6 +21,8 @@ from broker.rocketmq.core.registration import Nameservers
 from broker.rocketmq.core.topics import Topics
 from broker.rocketmq.core.transactions import TransactionTimes
 from broker.rocketmq.remoting.session import Session
+from broker.rocketmq.replication.options import ReplicationOptions
+from broker.rocketmq.replication.role import BrokerRole
 from broker.rocketmq.settings import Settings
 from broker.rocketmq.store.message_store import MessageStore, StoreOptions
 from broker.rocketmq.store.opening import open_store
@@ -54,6 +56,7 @@ class Rig:
         self, options: BrokerOptions = OPTIONS, times: TransactionTimes = TIMES, store: StoreOptions = STORE
     ) -> None:
         self.options = replace(options)
+        self.replication = ReplicationOptions()
         self.times = times
         self.store_options = store
         self.wall_ms = 1_700_000_000_000
@@ -76,12 +79,9 @@ class Rig:
         self.topics = Topics(self.options, self.files.get("topics", b""), self._keep("topics"))
         self.groups = Groups(self.files.get("groups", b""), self._keep("groups"))
         self.offsets = Offsets(self.files.get("offsets", b""))
-        delays = DELAY_OFFSETS.read(self.files["delays"]) if "delays" in self.files else DelayOffsets()
         self.now = Now(0, 0)
         self.faults = Faults(self.now)
         self.settings = Settings({"brokerName": self.options.name}, BROKER_READERS, self.kept_settings.append, LOCKED)
-        timers = TIMER_CHECKPOINT.unpack(self.files["timers"]) if "timers" in self.files else None
-        modes = self.files.get("modes", b"")
         orders = Orders(self.files.get("orders", b""))
         access = AccessTables(
             self.files.get("users", b""), self.files.get("acls", b""), self._keep("users"), self._keep("acls")
@@ -89,7 +89,7 @@ class Rig:
         self.access = access
         self.guard = Guard(self.access_options, access, self.options.cluster)
         changed = (self.settings, access, self.guard)
-        kept = (self.topics, self.groups, self.offsets, orders, *changed, Given(delays, timers, modes))
+        kept = (self.topics, self.groups, self.offsets, orders, *changed, self.given())
         state = State(self.options, self.store, *kept, self.times)
         world = World(
             lambda: self.wall_ms,
@@ -104,7 +104,16 @@ class Rig:
             lambda topic, _, done: done(self.other_queues.get(topic, [])),
             lambda: 0.0,
         )
-        self.broker = Broker(state, world, self.faults, Nameservers(self.options, self.topics, ()))
+        self.role = BrokerRole(self.replication, self.options, lambda: self.store.log.end)
+        self.broker = Broker(state, world, self.faults, Nameservers(self.options, self.topics, ()), self.role)
+
+    def given(self) -> Given:
+        """Read what a master goes on by."""
+        return Given(
+            DELAY_OFFSETS.read(self.files["delays"]) if "delays" in self.files else DelayOffsets(),
+            TIMER_CHECKPOINT.unpack(self.files["timers"]) if "timers" in self.files else None,
+            self.files.get("modes", b""),
+        )
 
     def _flush_log(self) -> None:
         if self.is_sync:

@@ -1,0 +1,212 @@
+"""A broker whose role changes while it runs, and a store that shows only what is confirmed."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from broker.rocketmq.assembly.config import PropertyError, RocketConfig, load_rocketmq_config
+from broker.rocketmq.assembly.identity import open_epochs, open_identity
+from broker.rocketmq.core.options import BrokerOptions
+from broker.rocketmq.core.registration import Nameservers
+from broker.rocketmq.replication.options import Role
+from formats.rocketmq.codes import RequestCode, ResponseCode
+from formats.rocketmq.epochs import EpochEntry
+from formats.rocketmq.frame import Frame
+from formats.rocketmq.identity import BrokerIdentity
+from tests.broker.rocketmq.answers import records_of
+from tests.broker.rocketmq.rig import Rig
+
+
+def become(rig: Rig, role: Role) -> None:
+    rig.replication.role = role
+    rig.broker.change_role(rig.given())
+
+
+def test_slave_gives_out_nothing_and_a_master_goes_on_by_the_files() -> None:
+    rig = Rig()
+    peer = rig.peer()
+    for number in range(3):
+        peer.send(b"%d" % number, {"DELAY": "1"})
+        rig.pass_time(1_000)
+    assert len(rig.messages("t")) == 3
+    rig.pass_time(20_000)
+    peer.send(b"3", {"DELAY": "1"})
+    become(rig, Role.SLAVE)
+    rig.pass_time(20_000)
+    assert len(rig.messages("t")) == 3
+    # As its new master tells it: two were given out there.
+    rig.files["delays"] = rig.files["delays"].replace(b":3", b":2")
+    become(rig, Role.SYNC_MASTER)
+    rig.pass_time(2_000)
+    assert [bytes(record.body) for record in rig.messages("t")] == [b"0", b"1", b"2", b"2", b"3"]
+
+
+def test_timers_go_on_when_a_slave_becomes_master() -> None:
+    rig = Rig()
+    peer = rig.peer()
+    peer.send(b"late", {"TIMER_DELAY_MS": "3000"})
+    become(rig, Role.SLAVE)
+    rig.pass_time(10_000)
+    assert rig.messages("t") == []
+    become(rig, Role.SYNC_MASTER)
+    rig.pass_time(2_000)
+    assert [bytes(record.body) for record in rig.messages("t")] == [b"late"]
+
+
+def test_who_waits_for_messages_to_pop_is_answered() -> None:
+    rig = Rig()
+    peer = rig.peer()
+    number = peer.pop(pollTime=5_000)
+    assert peer.answer(number) is None
+    become(rig, Role.SLAVE)
+    answer = peer.answer(number)
+    assert answer is not None
+    assert answer.code == ResponseCode.POLLING_TIMEOUT
+    answer = peer.call(RequestCode.POP_MESSAGE)
+    assert answer.code == ResponseCode.SERVICE_NOT_AVAILABLE
+
+
+def test_who_waits_for_messages_of_a_queue_goes_on_waiting() -> None:
+    rig = Rig()
+    peer = rig.peer()
+    number = peer.pull(sysFlag=6)
+    become(rig, Role.SLAVE)
+    become(rig, Role.SYNC_MASTER)
+    assert peer.answer(number) is None
+    rig.peer().send(b"one")
+    answer = peer.answer(number)
+    assert answer is not None
+    assert [bytes(record.body) for record in records_of(answer)] == [b"one"]
+
+
+def test_consumer_gets_a_message_once_it_is_confirmed() -> None:
+    rig = Rig()
+    rig.store.hold_back()
+    consumer = rig.peer()
+    waiting = consumer.pull(sysFlag=6)
+    sent = rig.peer().send(b"one", {"KEYS": "k"})
+    assert sent.code == ResponseCode.SUCCESS
+    assert consumer.answer(waiting) is None
+    view: dict[str, Any] = {"offset": 0}
+    assert consumer.call(RequestCode.VIEW_MESSAGE_BY_ID, **view).code == ResponseCode.SYSTEM_ERROR
+    asked: dict[str, Any] = {
+        "topic": "t",
+        "key": "k",
+        "maxNum": 32,
+        "beginTimestamp": 0,
+        "endTimestamp": rig.wall_ms + 1,
+    }
+    assert consumer.call(RequestCode.QUERY_MESSAGE, **asked).code == ResponseCode.QUERY_NOT_FOUND
+    rig.store.confirm(rig.store.log.end)
+    rig.broker.end_step()
+    answer = consumer.answer(waiting)
+    assert answer is not None
+    assert [bytes(record.body) for record in records_of(answer)] == [b"one"]
+    assert consumer.call(RequestCode.VIEW_MESSAGE_BY_ID, **view).code == ResponseCode.SUCCESS
+    assert consumer.call(RequestCode.QUERY_MESSAGE, **asked).code == ResponseCode.SUCCESS
+
+
+# -- nameservers
+
+
+class Registry:
+    def __init__(self) -> None:
+        self.told: list[Frame] = []
+
+    def tell(self, request: Frame, now_ms: int) -> None:
+        self.told.append(request)
+
+    def tick(self, now_ms: int) -> None: ...
+
+
+def test_nameservers_are_told_nothing_of_a_broker_without_a_role() -> None:
+    rig, registry = Rig(), Registry()
+    nameservers = Nameservers(rig.options, rig.topics, [registry])
+    nameservers.is_silent = True
+    nameservers.register(0)
+    nameservers.tick(60_000)
+    nameservers.leave(60_000)
+    assert registry.told == []
+    nameservers.is_silent = False
+    rig.options.broker_id = 4
+    nameservers.register(60_000)
+    assert registry.told[0].ext_fields is not None
+    assert registry.told[0].ext_fields["brokerId"] == "4"
+
+
+def test_topics_of_a_master_are_newer_than_those_of_earlier_epochs() -> None:
+    rig = Rig()
+    before = rig.topics.version
+    rig.topics.begin_epoch(3, 77)
+    assert rig.topics.version == (before.counter + 1, 3, 77)
+    assert b'"stateVersion":3' in rig.files["topics"].replace(b" ", b"").replace(b"\t", b"")
+
+
+# -- files and configuration
+
+
+def test_identity_is_kept_and_that_of_an_applicant_removed(tmp_path: Path) -> None:
+    options = BrokerOptions()
+    files = open_identity(tmp_path, options)
+    assert files.known is None
+    applicant = BrokerIdentity(options.cluster, options.name, 7, "127.0.0.1:10911;5")
+    files.keep(applicant)
+    assert open_identity(tmp_path, options).known == applicant
+    files.keep(applicant._replace(check_code=""))
+    assert [path.name for path in tmp_path.iterdir()] == ["brokerIdentity"]
+    assert (tmp_path / "brokerIdentity").read_bytes() == b"DefaultCluster#broker-a#7"
+    assert open_identity(tmp_path, options).known == applicant._replace(check_code="")
+
+
+def test_applicant_is_forgotten(tmp_path: Path) -> None:
+    files = open_identity(tmp_path, BrokerOptions())
+    files.keep(BrokerIdentity("DefaultCluster", "broker-a", 7, "code"))
+    files.forget()
+    assert list(tmp_path.iterdir()) == []
+    assert open_identity(tmp_path, BrokerOptions()).known is None
+
+
+def test_identity_of_another_broker_and_one_that_is_none_are_refused(tmp_path: Path) -> None:
+    open_identity(tmp_path, BrokerOptions(name="other")).keep(BrokerIdentity("DefaultCluster", "other", 7))
+    with pytest.raises(PropertyError, match="broker other of cluster DefaultCluster"):
+        open_identity(tmp_path, BrokerOptions())
+    (tmp_path / "brokerIdentity").write_bytes(b"other")
+    with pytest.raises(PropertyError, match="is not CLUSTER#NAME#ID"):
+        open_identity(tmp_path, BrokerOptions())
+
+
+def test_epochs_are_kept(tmp_path: Path) -> None:
+    book = open_epochs(tmp_path)
+    book.replace([EpochEntry(1, 0), EpochEntry(4, 100)])
+    assert open_epochs(tmp_path).entries == book.entries
+    (tmp_path / "epochFileCheckpoint").write_bytes(b"1\n0\nx\n")
+    with pytest.raises(PropertyError, match="EPOCH-OFFSET"):
+        open_epochs(tmp_path)
+
+
+def load(folder: Path, *lines: str) -> RocketConfig:
+    path = folder / "broker.conf"
+    path.write_text("\n".join(lines))
+    return load_rocketmq_config(path)
+
+
+def test_controller_says_what_is_otherwise_configured(tmp_path: Path) -> None:
+    lines = ("brokerId=-1", "brokerRole=SLAVE", "enableControllerMode=true")
+    with pytest.raises(PropertyError, match="controllerAddr"):
+        load(tmp_path, *lines)
+    config = load(tmp_path, *lines, "controllerAddr=a:1;b:2", "allAckInSyncStateSet=true", "minInSyncReplicas=2")
+    options = config.replication
+    assert (options.controllers, options.all_in_sync, options.in_sync_replicas_min) == (("a:1", "b:2"), True, 2)
+    # Each of them may be master.
+    assert config.ha_listen_port == config.port + 1
+    assert config.broker_options.ha_address == f"127.0.0.1:{config.port + 1}"
+    assert config.with_role(None, None, 12).ha_listen_port == 12
+    assert config.properties["controllerAddr"] == "a:1;b:2"
+
+
+def test_id_of_a_configured_slave_is_its_own(tmp_path: Path) -> None:
+    with pytest.raises(PropertyError, match="brokerId"):
+        load(tmp_path, "brokerId=-1", "brokerRole=SLAVE")
