@@ -348,7 +348,10 @@ class RocketProcess(NodeProcess):
 
 
 class RocketProxyProcess(NodeProcess):
-    """`bmqctl start rocketmq-proxy` with its log in `data_dir`: gRPC on `port`. Otherwise like a node."""
+    """`bmqctl start rocketmq-proxy` with its log in `data_dir`: gRPC on `port`, remoting clients on `remoting_port`.
+
+    Otherwise like a node.
+    """
 
     def __init__(
         self,
@@ -356,11 +359,18 @@ class RocketProxyProcess(NodeProcess):
         nameservers: Sequence[str],
         *,
         port: int | None = None,
+        remoting_port: int | None = None,
         timeout_s: float = 30.0,
         options: Sequence[str] = (),
     ) -> None:
         super().__init__(data_dir, port=port, timeout_s=timeout_s, options=options)
         self.nameservers = tuple(nameservers)
+        self.remoting_port = free_port() if remoting_port is None else remoting_port
+
+    @property
+    def nameserver(self) -> str:
+        """The address that clients of the remoting protocol are given as their nameserver, HOST:PORT."""
+        return f"{HOST}:{self.remoting_port}"
 
     @property
     def endpoint(self) -> str:
@@ -373,7 +383,8 @@ class RocketProxyProcess(NodeProcess):
         return (self.data_dir / ROCKETMQ_LOG_NAME).read_text()
 
     def _words(self) -> list[str]:
-        where = ["--grpc-port", str(self.port), "--data-dir", str(self.data_dir)]
+        where = ["--grpc-port", str(self.port), "--remoting-port", str(self.remoting_port)]
+        where += ["--data-dir", str(self.data_dir)]
         given = ["--nameserver", ";".join(self.nameservers)]
         return ["start", "rocketmq-proxy", *given, *where, "--log-level", "info"]
 

@@ -38,8 +38,7 @@ COMMANDS: dict[str, Entry] = {
     "rocketmq-proxy": Entry(
         "bmqctl.commands.start_rocketmq_proxy",
         "app",
-        "Start a proxy for RocketMQ clients that speak gRPC, before brokers elsewhere, and run it until SIGINT or "
-        "SIGTERM.",
+        "Start a RocketMQ proxy, which serves clients before brokers elsewhere, and run it until SIGINT or SIGTERM.",
     ),
 }
 

@@ -11,6 +11,8 @@ from broker.rocketmq.assembly.proxy import ProxyConfig, run_rocketmq_proxy
 
 __all__ = ["app"]
 
+EXIT_CONFIG = 2
+
 app = typer.Typer(add_completion=False)
 
 
@@ -29,6 +31,25 @@ def rocketmq_proxy(
     grpc_port: Annotated[
         int, typer.Option("--grpc-port", "-p", min=1, max=65535, help="Port for clients that speak gRPC.")
     ] = 8081,
+    remoting_port: Annotated[
+        int | None,
+        typer.Option(
+            "--remoting-port",
+            min=1,
+            max=65535,
+            help="Port for clients that speak the remoting protocol, to whom it is a nameserver and every broker; by "
+            "default 8080, unless another program has that one.",
+            show_default=False,
+        ),
+    ] = None,
+    no_remoting: Annotated[bool, typer.Option("--no-remoting", help="Do not serve the remoting protocol.")] = False,
+    address: Annotated[
+        str | None,
+        typer.Option(
+            help="Address that clients of the remoting protocol connect to, if it differs from the one to listen on.",
+            show_default=False,
+        ),
+    ] = None,
     tls_certificate: Annotated[
         Path | None,
         typer.Option(
@@ -42,12 +63,14 @@ def rocketmq_proxy(
     data_dir: Annotated[Path, typer.Option(help="Directory of the log.")] = Path("rocketmq-proxy-data"),
     log_level: Annotated[str, typer.Option(help="Lowest severity that is logged to the console.")] = "WARN",
 ) -> None:
-    """Start a proxy for RocketMQ clients that speak gRPC, before brokers elsewhere, and run it until SIGINT or SIGTERM.
+    """Start a RocketMQ proxy, which serves clients before brokers elsewhere, and run it until SIGINT or SIGTERM.
 
+    The clients are those that speak gRPC, and those of the remoting protocol, which are given it as their nameserver.
     The brokers are those that the nameservers know: `bmqctl start rocketmq`, or Apache's. Their messages are popped,
     and their topics, groups and offsets stay with them: the proxy has no store, and there may be several.
 
-    It checks no signatures and signs nothing: brokers that want signed requests refuse it.
+    It checks no signatures. Those of remoting clients reach the brokers, who check them; for gRPC it signs nothing, and
+    brokers that want signed requests refuse it.
 
     Exits with 2 and one line on stderr if the options cannot be used.
 
@@ -55,10 +78,15 @@ def rocketmq_proxy(
 
         bmqctl start rocketmq-proxy --nameserver 127.0.0.1:9876
 
-        bmqctl start rocketmq-proxy --nameserver "10.0.0.5:9876;10.0.0.6:9876" --host 0.0.0.0 --grpc-port 9081
+        bmqctl start rocketmq-proxy --nameserver "10.0.0.5:9876;10.0.0.6:9876" --host 0.0.0.0 --address 10.0.0.7
 
         bmqctl start rocketmq-proxy -n ns1:9876 -n ns2:9876 --tls-certificate proxy.pem --tls-key proxy-key.pem
     """
+    if no_remoting and remoting_port is not None:
+        typer.echo("bmqctl: --remoting-port and --no-remoting contradict each other; leave one out", err=True)
+        raise typer.Exit(EXIT_CONFIG)
     nameservers = tuple(part.strip() for each in nameserver for part in each.split(";") if part.strip())
-    config = ProxyConfig(nameservers, host, grpc_port, tls_certificate, tls_key, data_dir)
+    config = ProxyConfig(
+        nameservers, host, grpc_port, 0 if no_remoting else remoting_port, address, tls_certificate, tls_key, data_dir
+    )
     raise typer.Exit(run_rocketmq_proxy(config, log_level.upper()))

@@ -39,6 +39,7 @@ __all__ = [
     "TopicList",
     "TopicRoute",
     "read_compressed_registration",
+    "standard_route",
 ]
 
 MASTER_ID: Final = 0
@@ -164,6 +165,14 @@ TOPIC_CONFIG_LIST = BodyCodec(TopicConfigList)
 TOPIC_CONFIGS = BodyCodec(TopicConfigs)
 
 _NAMES: Final = ("topicName", "readQueueNums", "writeQueueNums", "perm", "topicFilterType", "attributes")
+
+
+def standard_route(route: TopicRoute) -> bytes:
+    """A route in standard JSON, where the ids of brokers are text, in the order of that text."""
+    value = TOPIC_ROUTE.write_value(route)
+    for broker in value["brokerDatas"]:
+        broker["brokerAddrs"] = dict(sorted((str(each), address) for each, address in broker["brokerAddrs"].items()))
+    return fastjson.dumps(value).encode()
 
 
 def read_compressed_registration(body: Buffer) -> RegisterBrokerBody:

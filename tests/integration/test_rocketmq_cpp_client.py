@@ -8,11 +8,12 @@ from __future__ import annotations
 import json
 import os
 import subprocess
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
-from bmqctl.testing import RocketProcess, rocketmq_node
+from bmqctl.testing import RocketProcess, RocketProxyProcess, rocketmq_node
 from scripts.cpp_client import CannotInstall, cpp_python
 
 __all__ = ["rocketmq_node"]
@@ -29,10 +30,24 @@ def python() -> Path:
         pytest.skip(str(reason))
 
 
+@pytest.fixture(params=["node", "proxy"])
+def served(
+    rocketmq_node: RocketProcess, tmp_path: Path, request: pytest.FixtureRequest
+) -> Iterator[RocketProcess | RocketProxyProcess]:
+    """A node, or a proxy before it, which the client takes for the nameserver and the broker."""
+    if request.param == "node":
+        yield rocketmq_node
+        return
+    with RocketProxyProcess(tmp_path / "proxy", [rocketmq_node.nameserver]) as proxy:
+        yield proxy
+
+
 @pytest.mark.timeout(300)
-def test_cpp_client_sends_and_consumes(rocketmq_node: RocketProcess, python: Path, tmp_path: Path) -> None:
+def test_cpp_client_sends_and_consumes(
+    served: RocketProcess | RocketProxyProcess, python: Path, tmp_path: Path
+) -> None:
     done = subprocess.run(
-        [str(python), str(PROGRAM), rocketmq_node.nameserver],
+        [str(python), str(PROGRAM), served.nameserver],
         stdin=subprocess.DEVNULL,
         capture_output=True,
         text=True,
@@ -47,5 +62,5 @@ def test_cpp_client_sends_and_consumes(rocketmq_node: RocketProcess, python: Pat
     assert seen["ordered"] == [f"k{number}" for number in range(20)]
     assert seen["late"] == ["k30"]
     assert seen["pulled"] == sorted(f"body {number}" for number in range(20))
-    assert "Traceback" not in rocketmq_node.output
-    assert "fault of this broker" not in rocketmq_node.output
+    assert "Traceback" not in served.output
+    assert "fault of this broker" not in served.output

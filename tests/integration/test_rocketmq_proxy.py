@@ -6,6 +6,7 @@ import socket
 import time
 from collections.abc import Iterator
 from contextlib import closing, suppress
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -14,10 +15,16 @@ from typer.testing import CliRunner
 
 from bmqctl.app import app
 from bmqctl.node_process import HOST, NodeFailed, RocketProcess, RocketProxyProcess, free_port
+from broker.rocketmq.assembly import proxy as module
+from broker.rocketmq.assembly.proxy import ProxyConfig, listen_for_remoting
+from broker.shell.server import ListenError
+from formats.rocketmq.codes import RequestCode, ResponseCode
 from formats.rocketmq.grpc.codes import Code
 from formats.rocketmq.grpc.messages import Message, duration_of_ms, make
+from formats.rocketmq.route_bodies import TOPIC_ROUTE
 from tests.integration.grpc_calls import TIMEOUT_S, Caller, ask_route, connect
 from tests.integration.grpc_topics import make_topics
+from tests.integration.remoting import Remote
 
 # Codes of a broker that is not there: it cannot be reached, or nameservers that went with it name no broker.
 LOST = {Code.INTERNAL_SERVER_ERROR, Code.TOPIC_NOT_FOUND}
@@ -146,6 +153,42 @@ def test_a_proxy_starts_without_nameservers_and_waits_for_them(tmp_path: Path) -
                 assert ask_route(sock) == Code.OK
 
 
+def test_remoting_clients_take_it_for_the_nameserver_and_every_broker(proxy: RocketProxyProcess) -> None:
+    assert f"{proxy.nameserver} (remoting)" in proxy.ready_line
+    remote = Remote(proxy.remoting_port)
+    route = TOPIC_ROUTE.read(remote.call(RequestCode.GET_ROUTEINFO_BY_TOPIC, topic="Normal").body)
+    (broker,) = route.broker_datas
+    assert broker.broker_addrs == {0: proxy.nameserver}
+    fields = {"a": "p", "b": "Normal", "c": "TBW102", "d": 4, "e": 0, "f": 0, "g": 1, "h": 0, "i": ""}
+    answer = remote.call(RequestCode.SEND_MESSAGE_V2, b"remoting", n=broker.broker_name, **fields)
+    assert answer.code == ResponseCode.SUCCESS
+    # Who speaks no such protocol is sent away, and nobody else.
+    with socket.create_connection((HOST, proxy.remoting_port), TIMEOUT_S) as sock, suppress(ConnectionError):
+        sock.sendall(b"GET / HTTP/1.1\r\n\r\n" * 100)
+        while sock.recv(65_536):
+            pass
+    with closing(connect(proxy.port)) as sock:
+        bodies: list[bytes] = []
+        while not bodies:
+            bodies = [each.body for each in receive(Caller(sock, "other"))[1]]
+    assert bodies == [b"remoting"]
+    remote.sock.close()
+
+
+def test_a_proxy_does_without_the_usual_port_for_remoting_if_that_is_taken(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with closing(socket.create_server((HOST, free_port()))) as taken:
+        monkeypatch.setattr(module, "REMOTING_PORT", taken.getsockname()[1])
+        config = ProxyConfig(("127.0.0.1:1",), data_dir=tmp_path)
+        sock, reason = listen_for_remoting(config)
+        assert sock is None
+        assert reason.endswith("choose another --remoting-port, or --no-remoting")
+        with pytest.raises(ListenError, match="--remoting-port"):
+            listen_for_remoting(replace(config, remoting_port=taken.getsockname()[1]))
+        assert listen_for_remoting(replace(config, remoting_port=0)) == (None, "")
+
+
 def test_a_proxy_that_stops_says_farewell(proxy: RocketProxyProcess) -> None:
     with closing(connect(proxy.port)) as sock:
         assert ask_route(sock) == Code.OK
@@ -167,6 +210,8 @@ def test_a_port_that_is_taken_is_refused(proxy: RocketProxyProcess, tmp_path: Pa
     [
         (["--nameserver", "nowhere"], "'nowhere' is no nameserver; write HOST:PORT"),
         (["--nameserver", ";"], "a proxy needs a nameserver"),
+        (["--nameserver", "127.0.0.1:1", "--host", "0.0.0.0"], "--address, or do not serve"),
+        (["--nameserver", "127.0.0.1:1", "--remoting-port", "1", "--no-remoting"], "contradict"),
         (["--nameserver", "127.0.0.1:1", "--tls-certificate", "none.pem"], "--tls-certificate and --tls-key"),
         (["--nameserver", "127.0.0.1:1", "--tls-certificate", "none.pem", "--tls-key", "none.pem"], "none.pem"),
     ],

@@ -20,26 +20,31 @@ from broker.shell.tls import tls_error
 if TYPE_CHECKING:
     from broker.rocketmq.grpc.service import GrpcService
 
-__all__ = ["grpc_connect", "listen_for_grpc", "tls_for_grpc"]
+__all__ = ["grpc_connect", "listen_for_grpc", "listen_if_free", "tls_for_grpc"]
 
 log = logging.getLogger("broker.rocketmq")
 
 
 def listen_for_grpc(config: RocketConfig) -> tuple[socket.socket | None, str]:
-    """Listen on the port for gRPC, if there is to be one; why there is none although there was to be one.
+    """Listen on the port for gRPC, if there is to be one; see `listen_if_free`."""
+    port = config.grpc_listen_port
+    return (
+        (None, "") if port is None else listen_if_free(config.bind_address, port, "grpc", config.grpc_port is not None)
+    )
+
+
+def listen_if_free(host: str, port: int, name: str, was_asked_for: bool) -> tuple[socket.socket | None, str]:
+    """Listen on the port for some protocol; why there is none although there was to be one.
 
     Raises `ListenError` if the port was asked for. Where nobody has asked, as with several nodes on one host, another
     program's having it is no reason not to serve the other clients.
     """
-    port = config.grpc_listen_port
-    if port is None:
-        return None, ""
     try:
-        return listen(config.bind_address, port, "--grpc-port"), ""
+        return listen(host, port, f"--{name}-port"), ""
     except ListenError as error:
-        if config.grpc_port is not None:
+        if was_asked_for:
             raise
-        return None, f"{error}, or --no-grpc"
+        return None, f"{error}, or --no-{name}"
 
 
 def tls_for_grpc(certificate: Path | None, key: Path | None, names: str) -> ssl.SSLContext | None:

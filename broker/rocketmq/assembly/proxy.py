@@ -5,6 +5,7 @@ from __future__ import annotations
 import gc
 import logging
 import os
+import socket
 from collections.abc import Callable
 from contextlib import ExitStack
 from dataclasses import dataclass
@@ -19,7 +20,7 @@ from broker.rocketmq.access.guard import AccessOptions, Guard
 from broker.rocketmq.access.tables import AccessTables
 from broker.rocketmq.assembly.config import GRPC_PORT, PropertyError
 from broker.rocketmq.assembly.group import place_of
-from broker.rocketmq.assembly.grpc import tls_for_grpc
+from broker.rocketmq.assembly.grpc import listen_if_free, tls_for_grpc
 from broker.rocketmq.assembly.process import LOG_NAME, READ_BYTES, Logging, run_to_end, wall_ms
 from broker.rocketmq.core.registration import Dial
 from broker.rocketmq.grpc.service import Access, GrpcService
@@ -31,25 +32,44 @@ from broker.shell.dialing import Place
 from broker.shell.logs import start_logging
 from broker.shell.runtime import freeze_collector, start_clock
 from broker.shell.server import CONNECTIONS_MAX, Listener, Server, listen
+from formats.rocketmq.hosts import Host
 
-__all__ = ["PropertyError", "ProxyConfig", "run_rocketmq_proxy"]
+__all__ = ["PropertyError", "ProxyConfig", "listen_for_remoting", "run_rocketmq_proxy"]
 
 log = logging.getLogger("broker.rocketmq.proxy")
 
 # Descriptors for connections to brokers, of which there are few.
 _BROKERS_MAX = 256
+REMOTING_PORT = 8080
 
 
 @dataclass(frozen=True)
 class ProxyConfig:
-    """A proxy: the nameservers, HOST:PORT each, where it listens, and the folder of its log."""
+    """A proxy: the nameservers, HOST:PORT each, where it listens, and the folder of its log.
+
+    `remoting_port` is 0 if the remoting protocol is not to be served; with None it is served on the usual port, if that
+    is free. Its clients are told of the brokers that they are at `told_address`.
+    """
 
     nameservers: tuple[str, ...]
     bind_address: str = "127.0.0.1"
     grpc_port: int = GRPC_PORT
+    remoting_port: int | None = None
+    told_address: str | None = None
     tls_certificate: Path | None = None
     tls_key: Path | None = None
     data_dir: Path = Path("rocketmq-proxy-data")
+
+    @property
+    def remoting_address(self) -> str:
+        """The address that clients of the remoting protocol are told. Raises `PropertyError` without one to tell."""
+        address = self.told_address or self.bind_address
+        if address in ("0.0.0.0", "::"):
+            raise PropertyError(
+                f"clients cannot connect to {address}; set the address of this host for them, --address, or do not "
+                "serve the remoting protocol, --no-remoting"
+            )
+        return str(Host(address, self.remoting_port or REMOTING_PORT))
 
 
 def run_rocketmq_proxy(config: ProxyConfig, log_level: str = "WARN") -> int:
@@ -63,10 +83,16 @@ def _run(config: ProxyConfig, log_level: str) -> None:
     if not config.nameservers:
         raise PropertyError("a proxy needs a nameserver: --nameserver HOST:PORT")
     places = {name: place_of(name, "nameserver") for name in config.nameservers}
+    address = "" if config.remoting_port == 0 else config.remoting_address
     with ExitStack() as stack:
         sock = listen(config.bind_address, config.grpc_port, "--grpc-port")
         stack.callback(sock.close)
+        remoting, without_remoting = listen_for_remoting(config)
+        if remoting is not None:
+            stack.callback(remoting.close)
         start_logging(Logging(log_level, str(config.data_dir / LOG_NAME)), config.data_dir)
+        if without_remoting:
+            log.warning("the remoting protocol is not served: %s", without_remoting)
         gc.disable()
         now = start_clock()
         node = Node(now, Faults(now), Timers())
@@ -81,12 +107,24 @@ def _run(config: ProxyConfig, log_level: str) -> None:
         def connect(peer: str, certified: Callable[[], frozenset[str]]) -> Connection:
             return node.open_other(peer, lambda number, host: service.connect(number, host, node.dirty.add))
 
-        listener = Listener(sock, tls, connect, takes_plain=tls is not None)
+        listeners = [Listener(sock, tls, connect, takes_plain=tls is not None)]
+        if remoting is not None:
+            clients = cluster.remoting_clients(address)
+            node.add(clients)
+            listeners.append(Listener(remoting, connect=node.connect_to(clients)))
         most = min(CONNECTIONS_MAX, connections_max(0, limit, descriptors_in_use(), 1, _BROKERS_MAX))
-        server = Server(node, [listener], connections_max=most, read_bytes=READ_BYTES)
+        server = Server(node, listeners, connections_max=most, read_bytes=READ_BYTES)
         dials.server = server
         freeze_collector()
-        trio.run(server.run, partial(_announce, config))
+        trio.run(server.run, partial(_announce, config, has_remoting=remoting is not None))
+
+
+def listen_for_remoting(config: ProxyConfig) -> tuple[socket.socket | None, str]:
+    """Listen on the port for the remoting protocol; see `listen_if_free`."""
+    if config.remoting_port == 0:
+        return None, ""
+    port = config.remoting_port or REMOTING_PORT
+    return listen_if_free(config.bind_address, port, "remoting", config.remoting_port is not None)
 
 
 class _Dials:
@@ -115,8 +153,10 @@ def _keep_nothing(data: bytes) -> None:
     """Keep no users: there are none here."""
 
 
-def _announce(config: ProxyConfig) -> None:
-    where = f"{config.bind_address}:{config.grpc_port}"
+def _announce(config: ProxyConfig, *, has_remoting: bool) -> None:
+    where = f"{config.bind_address}:{config.grpc_port} (gRPC)"
+    if has_remoting:
+        where += f", {config.bind_address}:{config.remoting_port or REMOTING_PORT} (remoting)"
     names = ";".join(config.nameservers)
-    log.info("ready: gRPC on port %d, for the brokers that %s know", config.grpc_port, names)
-    print(f"bmqctl: rocketmq-proxy ready on {where} (gRPC) [nameservers: {names}, pid: {os.getpid()}]", flush=True)
+    log.info("ready: %s, for the brokers that %s know", where, names)
+    print(f"bmqctl: rocketmq-proxy ready on {where} [nameservers: {names}, pid: {os.getpid()}]", flush=True)

@@ -14,7 +14,6 @@ from broker.rocketmq.nameserver.key_values import ORDER_TOPICS, KeyValues
 from broker.rocketmq.nameserver.routes import Address, Registration, Routes
 from broker.rocketmq.settings import SettingRefused, Settings
 from formats.errors import FormatError
-from formats.rocketmq import fastjson
 from formats.rocketmq.codes import RequestCode, ResponseCode
 from formats.rocketmq.frame import Frame, FrameFlag
 from formats.rocketmq.headers import routing
@@ -29,8 +28,8 @@ from formats.rocketmq.route_bodies import (
     BrokerMemberGroupBody,
     RegisterBrokerBody,
     TopicList,
-    TopicRoute,
     read_compressed_registration,
+    standard_route,
 )
 from formats.rocketmq.versions import STANDARD_JSON_VERSION, VERSION
 
@@ -174,7 +173,7 @@ class Nameserver:
             return _failure(ResponseCode.TOPIC_NOT_EXIST, text)
         route = route._replace(order_topic_conf=self._values.get(ORDER_TOPICS, header.topic))
         if request.version >= STANDARD_JSON_VERSION or header.accept_standard_json_only:
-            return _with_body(_standard(route))
+            return _with_body(standard_route(route))
         return _with_body(TOPIC_ROUTE.write(route))
 
     def _register_topic(self, request: Frame, connection: object, now_ms: int) -> Frame:
@@ -283,11 +282,3 @@ def _with_body(body: bytes) -> Frame:
 
 def _topics(names: list[str]) -> Frame:
     return _with_body(TOPIC_LIST.write(TopicList(names)))
-
-
-def _standard(route: TopicRoute) -> bytes:
-    """A route in standard JSON, where the ids of brokers are text, in the order of that text."""
-    value = TOPIC_ROUTE.write_value(route)
-    for broker in value["brokerDatas"]:
-        broker["brokerAddrs"] = dict(sorted((str(each), address) for each, address in broker["brokerAddrs"].items()))
-    return fastjson.dumps(value).encode()

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Iterable
-from typing import Final, NamedTuple
+from typing import Final
 
 from broker.rocketmq.grpc.backend import Done
 from broker.rocketmq.grpc.statuses import NO_BROKER, not_asked
@@ -25,11 +25,8 @@ _RETRY_MS: Final = 1_000
 _WAITING_MAX: Final = 10_000
 
 
-class _Question(NamedTuple):
-    broker: str
-    frame: Frame
-    until_ms: int
-    done: Done
+# Takes an address, or what stands for the answer of a broker that has none.
+Located = Callable[[str | Frame], None]
 
 
 class Brokers:
@@ -57,7 +54,7 @@ class Brokers:
         self._now_ms = now_ms
         self._addresses: dict[str, dict[int, str]] = {}
         self._wires: dict[str, Wire] = {}
-        self._waiting: list[_Question] = []
+        self._waiting: list[tuple[str, Located]] = []
         self._is_loading = False
         self._asked_ms: int | None = None
         self._due_ms = 0
@@ -75,30 +72,40 @@ class Brokers:
 
     def ask(self, name: str, frame: Frame, until_ms: int, done: Done) -> None:
         """Ask the broker of a name: the master, or who is there in its place."""
-        wire = self._wire(name)
-        if wire is not None:
-            wire.ask(frame, until_ms, done)
-        elif self._is_loading or self._may_look():
-            if len(self._waiting) >= _WAITING_MAX:
-                self._later(lambda: done(not_asked(ResponseCode.SYSTEM_BUSY, "too many requests wait")))
-                return
-            self._waiting.append(_Question(name, frame, until_ms, done))
-            self._look()
+
+        def located(where: str | Frame) -> None:
+            if isinstance(where, Frame):
+                self._later(lambda: done(where))
+            else:
+                self._wire(where, name).ask(frame, until_ms, done)
+
+        self.locate(name, located)
+
+    def address_of(self, name: str) -> str | None:
+        """The address of the broker of a name, if it is known."""
+        addresses = self._addresses.get(name)
+        return (addresses.get(MASTER_ID) or addresses[min(addresses)]) if addresses else None
+
+    def locate(self, name: str, located: Located) -> None:
+        """Give the address of the broker of a name, or what stands for its answer if it has none; now or later."""
+        address = self.address_of(name)
+        if address is not None:
+            located(address)
+        elif not self._is_loading and not self._may_look():
+            located(_unknown(name))
+        elif len(self._waiting) >= _WAITING_MAX:
+            located(not_asked(ResponseCode.SYSTEM_BUSY, "too many requests wait"))
         else:
-            self._lost(name)
-            self._later(lambda: done(_unknown(name)))
+            self._waiting.append((name, located))
+            self._look()
 
     def tell(self, name: str, frame: Frame) -> None:
         """Send a broker a request that is not answered, if it is connected."""
-        wire = self._wire(name)
-        if wire is not None:
-            wire.tell(frame)
+        address = self.address_of(name)
+        if address is not None:
+            self._wire(address, name).tell(frame)
 
-    def _wire(self, name: str) -> Wire | None:
-        addresses = self._addresses.get(name)
-        if not addresses:
-            return None
-        address = addresses.get(MASTER_ID) or addresses[min(addresses)]
+    def _wire(self, address: str, name: str) -> Wire:
         wire = self._wires.get(address)
         if wire is None:
             events = Events(
@@ -131,20 +138,18 @@ class Brokers:
             except FormatError as error:
                 log.warning("a nameserver says of the brokers what cannot be read: %s", error)
             else:
-                self._addresses = {}
-                self.learn(table.values())
+                self._replace(table.values())
                 self._due_ms = self._now_ms() + _REFRESH_MS
         waiting, self._waiting = self._waiting, []
-        for question in waiting:
-            wire = self._wire(question.broker)
-            if wire is not None:
-                wire.ask(question.frame, question.until_ms, question.done)
-            elif answer.code == ResponseCode.SUCCESS:
-                # Whoever named it is to look again.
-                self._lost(question.broker)
-                question.done(_unknown(question.broker))
-            else:
-                question.done(answer)
+        for name, located in waiting:
+            located(self.address_of(name) or (_unknown(name) if answer.code == ResponseCode.SUCCESS else answer))
+
+    def _replace(self, brokers: Iterable[BrokerData]) -> None:
+        before, self._addresses = self._addresses, {}
+        self.learn(brokers)
+        for name in before.keys() - self._addresses.keys():
+            # Whoever knows it from elsewhere is to look again.
+            self._lost(name)
 
     def tick(self) -> None:
         """Look where brokers are, if it is time; give up what is not answered, and connections to nobody."""

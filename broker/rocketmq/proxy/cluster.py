@@ -15,6 +15,7 @@ from broker.rocketmq.grpc.statuses import Rejected, not_asked
 from broker.rocketmq.proxy.brokers import Brokers
 from broker.rocketmq.proxy.nameservers import Nameservers
 from broker.rocketmq.proxy.producers import Producers
+from broker.rocketmq.proxy.remoting import RemotingClients
 from broker.rocketmq.proxy.topics import Topics
 from broker.rocketmq.proxy.wire import Events, Wire
 from broker.rocketmq.remoting.session import Session
@@ -73,6 +74,10 @@ class Cluster:
             lambda work: self._later.append(work),
             self._now_ms,
         )
+
+    def remoting_clients(self, address: str) -> RemotingClients:
+        """Make the service for clients of the remoting protocol; they are told that every broker is at `address`."""
+        return RemotingClients(self._nameservers, self._brokers, self._make_wire, address, self._now_ms)
 
     def _connected(self, broker: str) -> None:
         self.producers.connected(broker)

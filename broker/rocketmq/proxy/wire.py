@@ -12,6 +12,7 @@ from broker.rocketmq.grpc.statuses import NO_ANSWER, UNREACHABLE, not_asked
 from broker.rocketmq.remoting.session import Session
 from formats.rocketmq.codes import ResponseCode
 from formats.rocketmq.frame import Frame
+from formats.rocketmq.versions import VERSION
 
 __all__ = ["Events", "Wire"]
 
@@ -82,13 +83,16 @@ class Wire:
         return len(self._queued) + len(self._calls)
 
     def ask(self, frame: Frame, until_ms: int, done: Done) -> None:
-        """Send a request; `done` gets the answer, or what stands for it, never at once."""
+        """Send a request; `done` gets the answer, or what stands for it, never at once.
+
+        To one that wants no answer, there is only what stands for it.
+        """
         session = self._session
         waiting_bytes = self._queued_bytes if session is None else session.output_size()
         if self.waiting >= _REQUESTS_MAX or waiting_bytes > _OUTPUT_BYTES_MAX:
             self._refuse(done, ResponseCode.SYSTEM_BUSY, f"too much waits for {self.address}")
         elif session is not None:
-            self._calls[session.ask(frame)] = _Call(frame, until_ms, done)
+            self._send(session, _Call(frame, until_ms, done))
         elif self._is_dialing:
             self._queue(_Call(frame, until_ms, done))
         elif self._refused_ms is not None and 0 <= self._now_ms() - self._refused_ms < _RETRY_MS:
@@ -98,7 +102,15 @@ class Wire:
             self._is_dialing = True
             self._dial(self._connected, self._failed)
 
+    def _send(self, session: Session, call: _Call) -> None:
+        frame = call.frame
+        number = session.ask(frame, one_way=frame.is_one_way, version=frame.version or VERSION)
+        if not frame.is_one_way:
+            self._calls[number] = call
+
     def _queue(self, call: _Call) -> None:
+        # The body may be valid for the moment only.
+        call = call._replace(frame=call.frame._replace(body=bytes(call.frame.body)))
         self._queued.append(call)
         self._queued_bytes += len(call.frame.body)
 
@@ -111,6 +123,11 @@ class Wire:
         if self._session is not None:
             self._session.ask(frame, one_way=True)
 
+    def answer(self, request: Frame, answer: Frame) -> None:
+        """Answer what the other side has asked, if it is there."""
+        if self._session is not None:
+            self._session.answer(request, answer)
+
     def _refuse(self, done: Done, code: int, text: str) -> None:
         self._later(lambda: done(not_asked(code, text)))
 
@@ -118,7 +135,7 @@ class Wire:
         self._is_dialing, self._refused_ms, self._reason = False, None, ""
         self._session = session = self._open_session(address, self)
         for call in self._take_queued():
-            self._calls[session.ask(call.frame)] = call
+            self._send(session, call)
         self._events.connected()
         return session
 

@@ -186,11 +186,11 @@ class Session:
             opaque, encoding = request.opaque, request.encoding
             self.send(Frame(code, opaque, _RESPONSE, remark, fields, body, language, VERSION, encoding))
 
-    def ask(self, request: Frame, *, one_way: bool = False) -> int:
-        """Send a request; the number that its answer will have."""
+    def ask(self, request: Frame, *, one_way: bool = False, version: int = VERSION) -> int:
+        """Send a request; the number that its answer will have. `version` is that of whose request it is."""
         self._opaque = self._opaque + 1 & _INT_MAX
         flag = FrameFlag.ONE_WAY if one_way else 0
-        self.send(request._replace(opaque=self._opaque, flag=flag, version=VERSION))
+        self.send(request._replace(opaque=self._opaque, flag=flag, version=version))
         return self._opaque
 
     # -- the end

@@ -1,0 +1,340 @@
+"""The clients of the remoting protocol at a proxy: brokers are asked over connections of each client's own.
+
+Source: RemotingProtocolServer, AbstractRemotingActivity. Clients take the proxy for a nameserver, by which every broker
+is where the proxy is; a request says in its header which broker it is for.
+
+The original's proxy keeps the groups of its clients itself, and proxies tell each other of them by messages. Here, a
+client has connections of its own to the brokers that it uses: they see it come and go, know its groups, ask and tell
+it, and check its signatures, as if it had connected itself, whichever proxies there are.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Iterable
+from functools import partial
+from typing import Final, NamedTuple
+
+from broker.rocketmq.proxy.brokers import Brokers
+from broker.rocketmq.proxy.nameservers import Nameservers
+from broker.rocketmq.proxy.wire import Events, Wire
+from broker.rocketmq.remoting.session import Session
+from formats.errors import FormatError
+from formats.rocketmq.client_bodies import LOCK_REQUEST
+from formats.rocketmq.codes import RequestCode, ResponseCode
+from formats.rocketmq.frame import Frame
+from formats.rocketmq.route_bodies import TOPIC_ROUTE, standard_route
+from formats.rocketmq.versions import STANDARD_JSON_VERSION
+
+__all__ = ["RemotingClients"]
+
+log = logging.getLogger("broker.rocketmq.proxy")
+
+# Clients know themselves for how long they wait; this is when nobody does any more.
+_WAIT_MS: Final = 30_000
+_WAIT_MS_MAX: Final = 120_000
+_QUESTIONS_MAX: Final = 1_000
+_TICK_MS: Final = 500
+
+# Where the name of the broker is in the header, and in that of the short names.
+_BROKER: Final = "bname"
+_SHORT_BROKER: Final = "n"
+_SHORT: Final = frozenset(
+    (RequestCode.SEND_MESSAGE_V2, RequestCode.SEND_BATCH_MESSAGE, RequestCode.SEND_REPLY_MESSAGE_V2)
+)
+_ROUTED: Final = _SHORT | frozenset(
+    (
+        RequestCode.SEND_MESSAGE,
+        RequestCode.SEND_REPLY_MESSAGE,
+        RequestCode.CONSUMER_SEND_MSG_BACK,
+        RequestCode.END_TRANSACTION,
+        RequestCode.RECALL_MESSAGE,
+        RequestCode.PULL_MESSAGE,
+        RequestCode.LITE_PULL_MESSAGE,
+        RequestCode.POP_MESSAGE,
+        RequestCode.ACK_MESSAGE,
+        RequestCode.BATCH_ACK_MESSAGE,
+        RequestCode.CHANGE_MESSAGE_INVISIBLETIME,
+        RequestCode.UPDATE_CONSUMER_OFFSET,
+        RequestCode.QUERY_CONSUMER_OFFSET,
+        RequestCode.SEARCH_OFFSET_BY_TIMESTAMP,
+        RequestCode.GET_MAX_OFFSET,
+        RequestCode.GET_MIN_OFFSET,
+        RequestCode.GET_EARLIEST_MSG_STORETIME,
+    )
+)
+# What is for each broker that the client uses, and what any of them can answer.
+_TO_ALL: Final = frozenset((RequestCode.HEART_BEAT, RequestCode.UNREGISTER_CLIENT))
+_TO_ANY: Final = frozenset(
+    (
+        RequestCode.GET_CONSUMER_LIST_BY_GROUP,
+        RequestCode.GET_CONSUMER_CONNECTION_LIST,
+        RequestCode.CHECK_CLIENT_CONFIG,
+        RequestCode.QUERY_ASSIGNMENT,
+    )
+)
+_LOCKS: Final = frozenset((RequestCode.LOCK_BATCH_MQ, RequestCode.UNLOCK_BATCH_MQ))
+# How long brokers may wait until they answer, as the header says.
+_WAITS: Final = ("suspendTimeoutMillis", "pollTime")
+
+MakeWire = Callable[[str, Events], Wire]
+
+
+class RemotingClients:
+    """All clients of the protocol; see `remoting.session.Service` and `node.Part`.
+
+    `address` is what they are told of each broker, HOST:PORT; `make_wire` makes a connection to an address.
+    """
+
+    def __init__(
+        self,
+        nameservers: Nameservers,
+        brokers: Brokers,
+        make_wire: MakeWire,
+        address: str,
+        now_ms: Callable[[], int],
+    ) -> None:
+        self._nameservers = nameservers
+        self._brokers = brokers
+        self._make_wire = make_wire
+        self._address = address
+        self._now_ms = now_ms
+        self._ticked_ms = now_ms()
+        self._clients: dict[Session, _Client] = {}
+
+    # -- see `remoting.session.Service`
+
+    def take(self, data: memoryview, at: int, end: int, session: Session) -> int:
+        """Leave every frame to `receive`."""
+        return at
+
+    def receive(self, frame: Frame, session: Session) -> None:
+        """Take a request of a client, or its answer to a broker."""
+        client = self._clients.get(session)
+        if client is None:
+            client = self._clients[session] = _Client(session, self._brokers, self._make_wire, self._now_ms)
+        code = frame.code
+        if frame.is_response:
+            client.answered(frame)
+        elif code in _ROUTED:
+            client.ask_one(self._broker_of(frame), frame)
+        elif code == RequestCode.GET_ROUTEINFO_BY_TOPIC:
+            self._find_route(client, frame)
+        elif code in _TO_ALL:
+            client.ask_all(frame)
+        elif code in _TO_ANY:
+            client.ask_any(frame)
+        elif code in _LOCKS:
+            client.ask_one(_broker_of_locks(frame), frame)
+        else:
+            text = f" request type {code} not supported"
+            session.answer(frame, Frame(ResponseCode.REQUEST_CODE_NOT_SUPPORTED, 0, remark=text))
+
+    def disconnected(self, session: Session) -> None:
+        """Forget a client; brokers see it go."""
+        client = self._clients.pop(session, None)
+        if client is not None:
+            client.end()
+
+    def _broker_of(self, frame: Frame) -> str | None:
+        """The name of the broker that a request is for; older clients do not say it, and need not if there is one."""
+        name = (frame.ext_fields or {}).get(_SHORT_BROKER if frame.code in _SHORT else _BROKER)
+        if name:
+            return name
+        names = self._brokers.names
+        return names[0] if len(names) == 1 else None
+
+    def _find_route(self, client: _Client, frame: Frame) -> None:
+        request = frame._replace(body=b"")
+
+        def found(answer: Frame) -> None:
+            if answer.code == ResponseCode.SUCCESS:
+                answer = self._own_route(client, request, answer)
+            client.answer(request, answer)
+
+        self._nameservers.ask(request, found)
+
+    def _own_route(self, client: _Client, request: Frame, answer: Frame) -> Frame:
+        """Make the route that says that all brokers are where the proxy is."""
+        try:
+            route = TOPIC_ROUTE.read(answer.body)
+        except FormatError as error:
+            return Frame(ResponseCode.SYSTEM_ERROR, 0, remark=f"the nameserver's route cannot be read: {error}")
+        self._brokers.learn(route.broker_datas)
+        client.uses(broker.broker_name for broker in route.broker_datas)
+        told = [
+            each._replace(broker_addrs=dict.fromkeys(each.broker_addrs, self._address)) for each in route.broker_datas
+        ]
+        route = route._replace(broker_datas=told, filter_server_table={})
+        wants_standard = (request.ext_fields or {}).get("acceptStandardJsonOnly", "").lower() == "true"
+        is_standard = request.version >= STANDARD_JSON_VERSION or wants_standard
+        return Frame(ResponseCode.SUCCESS, 0, body=standard_route(route) if is_standard else TOPIC_ROUTE.write(route))
+
+    # -- see `node.Part`
+
+    def end_step(self) -> bool:
+        """Return False, as nothing follows from a step."""
+        return False
+
+    def tick(self) -> None:
+        """Give up what brokers do not answer."""
+        now_ms = self._now_ms()
+        if not 0 <= now_ms - self._ticked_ms < _TICK_MS:
+            self._ticked_ms = now_ms
+            for client in list(self._clients.values()):
+                client.expire()
+
+    def leave(self) -> None:
+        """Clients see that the connection is closed."""
+
+
+class _Question(NamedTuple):
+    wire: Wire
+    request: Frame
+    until_ms: int
+
+
+class _Client:
+    """A client, the brokers that it uses, and its connections to them."""
+
+    def __init__(self, session: Session, brokers: Brokers, make_wire: MakeWire, now_ms: Callable[[], int]) -> None:
+        self._session = session
+        self._brokers = brokers
+        self._make_wire = make_wire
+        self._now_ms = now_ms
+        self._wires: dict[str, Wire] = {}
+        self._uses: set[str] = set()
+        # What brokers ask, by the number that the client was given.
+        self._questions: dict[int, _Question] = {}
+        self._is_ended = False
+
+    def uses(self, brokers: Iterable[str]) -> None:
+        """Take note of brokers that have what the client asks about."""
+        self._uses.update(brokers)
+
+    def answer(self, request: Frame, answer: Frame) -> None:
+        """Answer a request; what a broker has not answered is an error of this system."""
+        if not self._is_ended:
+            code = answer.code if answer.code >= 0 else ResponseCode.SYSTEM_ERROR
+            self._session.answer(request, answer._replace(code=code))
+
+    def ask_one(self, broker: str | None, frame: Frame) -> None:
+        """Hand a request on to the broker that it is for."""
+        request = frame._replace(body=b"")
+        if broker is None:
+            self.answer(request, Frame(_NO_NAME, 0, remark="Request doesn't have field bname"))
+        else:
+            self._ask(broker, frame, partial(self.answer, request))
+
+    def ask_any(self, frame: Frame) -> None:
+        """Hand a request on to one of the brokers that the client uses."""
+        names = self._names()
+        if names:
+            self._ask(names[0], frame, partial(self.answer, frame._replace(body=b"")))
+        else:
+            self.answer(frame, _NOBODY)
+
+    def ask_all(self, frame: Frame) -> None:
+        """Hand a request on to every broker that the client uses; one that takes it is enough."""
+        names, request = self._names(), frame._replace(body=b"")
+        left, taken = len(names), False
+        if not names:
+            self.answer(request, _NOBODY)
+
+        def answered(answer: Frame) -> None:
+            nonlocal left, taken
+            left -= 1
+            if not taken and (answer.code == ResponseCode.SUCCESS or not left):
+                taken = True
+                self.answer(request, answer)
+
+        for name in names:
+            self._ask(name, frame, answered)
+
+    def _names(self) -> list[str]:
+        return sorted(self._uses) or self._brokers.names
+
+    def _ask(self, broker: str, frame: Frame, done: Callable[[Frame], None]) -> None:
+        until_ms = self._now_ms() + _WAIT_MS + _wait_ms(frame)
+
+        def located(where: str | Frame) -> None:
+            if isinstance(where, Frame):
+                if not frame.is_one_way:
+                    done(where)
+            elif not self._is_ended:
+                self._uses.add(broker)
+                self._wire(where).ask(whole, until_ms, done)
+
+        address = self._brokers.address_of(broker)
+        if address is not None:
+            whole = frame
+            located(address)
+        else:
+            # The body is valid during this call only.
+            whole = frame._replace(body=bytes(frame.body))
+            self._brokers.locate(broker, located)
+
+    def _wire(self, address: str) -> Wire:
+        wire = self._wires.get(address)
+        if wire is None:
+            wire = self._wires[address] = self._make_wire(
+                address, Events(lambda: None, lambda: None, lambda frame: self._asked(address, frame))
+            )
+        return wire
+
+    # -- what brokers ask
+
+    def _asked(self, address: str, frame: Frame) -> bool:
+        """Hand a broker's request on; False if too many are not answered."""
+        if frame.is_one_way:
+            self._session.ask(frame, one_way=True)
+            return True
+        if len(self._questions) >= _QUESTIONS_MAX or self._session.finished:
+            return False
+        number = self._session.ask(frame)
+        until_ms = self._now_ms() + _WAIT_MS
+        self._questions[number] = _Question(self._wires[address], frame._replace(body=b""), until_ms)
+        return True
+
+    def answered(self, frame: Frame) -> None:
+        """Hand the client's answer on to the broker that asked."""
+        question = self._questions.pop(frame.opaque, None)
+        if question is not None:
+            question.wire.answer(question.request, frame)
+
+    # -- the end
+
+    def expire(self) -> None:
+        """Give up what is not answered in time."""
+        now_ms = self._now_ms()
+        for wire in self._wires.values():
+            wire.expire(now_ms)
+        self._wires = {address: wire for address, wire in self._wires.items() if not wire.is_idle or wire.waiting}
+        for number in [number for number, each in self._questions.items() if each.until_ms <= now_ms]:
+            del self._questions[number]
+
+    def end(self) -> None:
+        """Close its connections to brokers."""
+        self._is_ended = True
+        for wire in self._wires.values():
+            wire.leave()
+
+
+_NO_NAME: Final = ResponseCode.VERSION_NOT_SUPPORTED
+_NOBODY: Final = Frame(ResponseCode.SYSTEM_ERROR, 0, remark="no broker is known")
+
+
+def _broker_of_locks(frame: Frame) -> str | None:
+    """The name of the broker of the queues that a client locks."""
+    try:
+        queues = LOCK_REQUEST.read(frame.body).mq_set
+    except FormatError:
+        return None
+    return queues[0].broker_name if queues else None
+
+
+def _wait_ms(frame: Frame) -> int:
+    """The time for which a request says that the broker may wait."""
+    fields = frame.ext_fields or {}
+    texts = [fields.get(name, "") for name in _WAITS]
+    return max(min(int(text[:9]), _WAIT_MS_MAX) if text.isascii() and text.isdecimal() else 0 for text in texts)

@@ -1,0 +1,317 @@
+"""Clients of the remoting protocol at a proxy: which broker gets what they ask, and what brokers ask them."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from broker.rocketmq.proxy import remoting as module
+from broker.rocketmq.proxy.remoting import RemotingClients
+from broker.rocketmq.remoting.session import Session
+from formats.rocketmq import fastjson
+from formats.rocketmq.client_bodies import (
+    HEARTBEAT,
+    LOCK_ANSWER,
+    LOCK_REQUEST,
+    ConsumerData,
+    Heartbeat,
+    LockRequest,
+    MessageQueue,
+    ProducerData,
+    Subscription,
+)
+from formats.rocketmq.codes import RequestCode, ResponseCode
+from formats.rocketmq.frame import Frame, FrameFlag, encode_frame, next_frame
+from formats.rocketmq.hosts import Host
+from formats.rocketmq.properties import encode_properties
+from formats.rocketmq.route_bodies import TOPIC_ROUTE
+from tests.broker.rocketmq.answers import records_of
+from tests.broker.rocketmq.proxy.clustered import NAMESERVER, Clustered
+
+ADDRESS = "10.0.0.7:8080"
+
+
+class Proxied:
+    """A proxy before brokers, and clients of the remoting protocol."""
+
+    def __init__(self, others: int = 1) -> None:
+        self.served = Clustered(others=others)
+        self.service: RemotingClients = self.served.cluster.remoting_clients(ADDRESS)
+        self.clients: list[Remoting] = []
+
+    def client(self) -> Remoting:
+        made = Remoting(self, len(self.clients) + 1)
+        self.clients.append(made)
+        return made
+
+    def step(self) -> None:
+        for _ in range(3):
+            for client in self.clients:
+                client.read()
+            self.served.step()
+        for client in self.clients:
+            client.read()
+
+    def pass_time(self, ms: int) -> None:
+        for _ in range(0, ms, 500):
+            self.served.pass_time(500)
+            self.service.tick()
+            self.step()
+
+
+class Remoting:
+    """A client. `asked` is what brokers asked of it."""
+
+    def __init__(self, proxied: Proxied, number: int) -> None:
+        self.proxied = proxied
+        host, clock = Host("127.0.0.1", 41_000 + number), proxied.served
+        self.session = Session(number, host, proxied.service, lambda _: None, lambda: clock.ms)
+        self.asked: list[Frame] = []
+        self.answers: dict[int, Frame] = {}
+        self._opaque = 0
+
+    def ask(self, code: int, body: bytes = b"", flag: int = 0, version: int = 493, **fields: Any) -> int:
+        """Send a request; the number that its answer will have."""
+        self._opaque += 1
+        named = {name: str(value) for name, value in fields.items()}
+        self.put(Frame(code, self._opaque, flag, ext_fields=named, body=body, version=version))
+        return self._opaque
+
+    def put(self, frame: Frame) -> None:
+        data = encode_frame(frame)
+        assert self.session.receive(memoryview(data)) == len(data)
+        self.proxied.step()
+
+    def call(self, code: int, body: bytes = b"", **fields: Any) -> Frame:
+        return self.answers.pop(self.ask(code, body, **fields))
+
+    def read(self) -> None:
+        view, at = memoryview(bytes(self.session.take_output())), 0
+        while (found := next_frame(view, at, len(view))) is not None:
+            frame, at = found
+            frame = frame._replace(body=bytes(frame.body))
+            if frame.is_response:
+                self.answers[frame.opaque] = frame
+            else:
+                self.asked.append(frame)
+
+    def route(self, topic: str = "many", **more: Any) -> Frame:
+        return self.call(RequestCode.GET_ROUTEINFO_BY_TOPIC, topic=topic, **more)
+
+    def send(self, body: bytes, broker: str = "broker-1", topic: str = "many", **more: Any) -> Frame:
+        properties = encode_properties({}).decode()
+        fields = {"a": "p", "b": topic, "c": "TBW102", "d": 4, "e": 0, "f": 0, "g": 1, "h": 0, "i": properties}
+        return self.call(RequestCode.SEND_MESSAGE_V2, body, **{**fields, **({"n": broker} if broker else {}), **more})
+
+    def pull(self, broker: str = "broker-1", wait_ms: int = 15_000, offset: int = 0) -> int:
+        fields = {
+            "consumerGroup": "g",
+            "topic": "many",
+            "queueId": 0,
+            "queueOffset": offset,
+            "maxMsgNums": 32,
+            "sysFlag": 6,
+            "commitOffset": 0,
+            "suspendTimeoutMillis": wait_ms,
+            "subscription": "*",
+            "subVersion": 1,
+        }
+        return self.ask(RequestCode.PULL_MESSAGE, **fields, bname=broker)
+
+    def heartbeat(self, client_id: str) -> Frame:
+        consumer = ConsumerData("g", "CONSUME_PASSIVELY", subscription_data_set=[Subscription("many", "*")])
+        body = HEARTBEAT.write(Heartbeat(client_id, [consumer], [ProducerData("p")]))
+        return self.call(RequestCode.HEART_BEAT, body)
+
+
+@pytest.fixture
+def proxied() -> Proxied:
+    return Proxied()
+
+
+def test_every_broker_is_where_the_proxy_is(proxied: Proxied) -> None:
+    client = proxied.client()
+    answer = client.route()
+    route = TOPIC_ROUTE.read(answer.body)
+    assert {each.broker_name: each.broker_addrs for each in route.broker_datas} == {
+        "broker-g": {0: ADDRESS},
+        "broker-1": {0: ADDRESS},
+    }
+    assert sorted((each.broker_name, each.write_queue_nums) for each in route.queue_datas) == [
+        ("broker-1", 4),
+        ("broker-g", 4),
+    ]
+    assert b'{"0":"10.0.0.7:8080"}' in answer.body
+    old = client.answers.pop(client.ask(RequestCode.GET_ROUTEINFO_BY_TOPIC, version=300, topic="many"))
+    assert b'{0:"10.0.0.7:8080"}' in old.body
+    assert TOPIC_ROUTE.read(old.body) == route
+    assert client.route("nothing").code == ResponseCode.TOPIC_NOT_EXIST
+
+
+def test_a_request_goes_to_the_broker_that_it_names(proxied: Proxied) -> None:
+    client = proxied.client()
+    for broker, rig in (("broker-1", proxied.served.rigs[1]), ("broker-g", proxied.served.rigs[0])):
+        assert client.send(broker.encode(), broker).code == ResponseCode.SUCCESS
+        assert [bytes(each.body) for each in rig.messages("many")] == [broker.encode()]
+        answer = client.answers.pop(client.pull(broker))
+        assert [each.body for each in records_of(answer)] == [broker.encode()]
+        assert client.call(RequestCode.GET_MAX_OFFSET, topic="many", queueId=0, bname=broker).ext_fields == {
+            "offset": "1"
+        }
+
+
+def test_a_request_that_names_no_broker(proxied: Proxied) -> None:
+    client = proxied.client()
+    client.route()
+    answer = client.send(b"x", broker="")
+    assert (answer.code, answer.remark) == (ResponseCode.VERSION_NOT_SUPPORTED, "Request doesn't have field bname")
+    assert client.send(b"x", broker="nobody").code == ResponseCode.SYSTEM_ERROR
+    # Where there is one broker only, it is for that.
+    alone = Proxied(others=0)
+    client = alone.client()
+    client.route()
+    assert client.send(b"x", broker="").code == ResponseCode.SUCCESS
+
+
+def test_what_clients_are_not_to_ask(proxied: Proxied) -> None:
+    client = proxied.client()
+    for code in (RequestCode.UPDATE_AND_CREATE_TOPIC, RequestCode.GET_BROKER_CLUSTER_INFO, 99_999):
+        assert client.call(code, topic="many", bname="broker-1").code == ResponseCode.REQUEST_CODE_NOT_SUPPORTED
+    assert client.call(RequestCode.LOCK_BATCH_MQ, b"garbage").code == ResponseCode.VERSION_NOT_SUPPORTED
+
+
+def test_who_waits_for_messages_waits_at_the_broker(proxied: Proxied) -> None:
+    client, other = proxied.client(), proxied.client()
+    waiting = client.pull(wait_ms=60_000)
+    proxied.pass_time(40_000)
+    assert waiting not in client.answers
+    other.send(b"late")
+    assert [each.body for each in records_of(client.answers[waiting])] == [b"late"]
+
+
+def test_brokers_know_the_groups_of_clients_and_tell_them_of_others(proxied: Proxied) -> None:
+    first, second = proxied.client(), proxied.client()
+    first.route()
+    second.route()
+    assert first.heartbeat("first").code == ResponseCode.SUCCESS
+    assert second.heartbeat("second").code == ResponseCode.SUCCESS
+    assert [each.code for each in first.asked].count(RequestCode.NOTIFY_CONSUMER_IDS_CHANGED) >= 2
+    for rig in proxied.served.rigs:
+        members = bytes(rig.peer().call(RequestCode.GET_CONSUMER_LIST_BY_GROUP, consumerGroup="g").body)
+        assert sorted(fastjson.loads(members.decode())["consumerIdList"]) == ["first", "second"]
+    listed = first.call(RequestCode.GET_CONSUMER_LIST_BY_GROUP, consumerGroup="g")
+    assert sorted(fastjson.loads(listed.body.decode())["consumerIdList"]) == ["first", "second"]
+    second.session.end()
+    proxied.clients.remove(second)
+    proxied.step()
+    listed = first.call(RequestCode.GET_CONSUMER_LIST_BY_GROUP, consumerGroup="g")
+    assert fastjson.loads(listed.body.decode())["consumerIdList"] == ["first"]
+    answer = first.call(RequestCode.UNREGISTER_CLIENT, clientID="first", consumerGroup="g", producerGroup="p")
+    assert answer.code == ResponseCode.SUCCESS
+    for rig in proxied.served.rigs:
+        assert not rig.peer().call(RequestCode.GET_CONSUMER_LIST_BY_GROUP, consumerGroup="g").body
+
+
+def test_a_heartbeat_goes_to_the_brokers_that_the_client_uses_and_one_is_enough(proxied: Proxied) -> None:
+    client = proxied.client()
+    client.route("t")
+    proxied.served.end_broker(1)
+    assert client.heartbeat("me").code == ResponseCode.SUCCESS
+    client.route("many")
+    assert client.heartbeat("me").code == ResponseCode.SUCCESS
+    proxied.served.end_broker(0)
+    assert client.heartbeat("me").code == ResponseCode.SYSTEM_ERROR
+
+
+def test_locks_are_of_the_broker_of_their_queues(proxied: Proxied) -> None:
+    client = proxied.client()
+    body = LOCK_REQUEST.write(LockRequest("g", "me", [MessageQueue("broker-1", 2, "many")]))
+    answer = client.call(RequestCode.LOCK_BATCH_MQ, body)
+    assert LOCK_ANSWER.read(answer.body).lock_ok_mq_set == [MessageQueue("broker-1", 2, "many")]
+    assert client.call(RequestCode.UNLOCK_BATCH_MQ, body).code == ResponseCode.SUCCESS
+
+
+def test_what_wants_no_answer_gets_none_and_arrives(proxied: Proxied) -> None:
+    client = proxied.client()
+    client.send(b"x")
+    client.heartbeat("me")
+    fields = {"consumerGroup": "g", "topic": "many", "queueId": 0, "commitOffset": 1, "bname": "broker-1"}
+    client.ask(RequestCode.UPDATE_CONSUMER_OFFSET, flag=FrameFlag.ONE_WAY, **fields)
+    assert client.answers == {}
+    asked = client.call(RequestCode.QUERY_CONSUMER_OFFSET, consumerGroup="g", topic="many", queueId=0, bname="broker-1")
+    assert asked.ext_fields == {"offset": "1"}
+
+
+def test_what_a_broker_asks_is_answered_by_the_client(proxied: Proxied, monkeypatch: pytest.MonkeyPatch) -> None:
+    client = proxied.client()
+    client.send(b"x")
+    (pipe,) = [pipe for _, pipe in proxied.served.network.pipes if pipe.far.host.port and _is_for(pipe, proxied, 1)]
+    got: list[Frame] = []
+    monkeypatch.setattr(proxied.served.rigs[1].broker, "receive", lambda frame, session: got.append(frame))
+    pipe.far.send(Frame(RequestCode.GET_CONSUMER_RUNNING_INFO, 77, ext_fields={"clientId": "me"}))
+    proxied.step()
+    (question,) = client.asked
+    assert (question.code, question.ext_fields) == (RequestCode.GET_CONSUMER_RUNNING_INFO, {"clientId": "me"})
+    client.put(Frame(ResponseCode.SUCCESS, question.opaque, FrameFlag.RESPONSE, body=b"info"))
+    assert [(each.opaque, bytes(each.body)) for each in got] == [(77, b"info")]
+    # An answer to nothing is nothing.
+    client.put(Frame(ResponseCode.SUCCESS, question.opaque, FrameFlag.RESPONSE, body=b"info"))
+    assert len(got) == 1
+    monkeypatch.setattr(module, "_QUESTIONS_MAX", 1)
+    for number in (78, 79):
+        pipe.far.send(Frame(RequestCode.GET_CONSUMER_RUNNING_INFO, number))
+    proxied.step()
+    assert [(each.opaque, each.code) for each in got[1:]] == [(79, ResponseCode.REQUEST_CODE_NOT_SUPPORTED)]
+    proxied.pass_time(31_000)
+    pipe.far.send(Frame(RequestCode.GET_CONSUMER_RUNNING_INFO, 80))
+    proxied.step()
+    assert client.asked[-1].code == RequestCode.GET_CONSUMER_RUNNING_INFO
+    assert len(client.asked) == 3
+
+
+def _is_for(pipe: Any, proxied: Proxied, number: int) -> bool:
+    address = str(proxied.served.rigs[number].options.address)
+    return any(each is pipe and place == address for place, each in proxied.served.network.pipes)
+
+
+def test_a_broker_that_dies_is_an_error_and_is_found_again(proxied: Proxied) -> None:
+    client = proxied.client()
+    waiting = client.pull()
+    address = str(proxied.served.rigs[1].options.address)
+    service = proxied.served.network.services[address]
+    proxied.served.network.end(address)
+    proxied.step()
+    assert client.answers[waiting].code == ResponseCode.SYSTEM_ERROR
+    assert client.send(b"x").code == ResponseCode.SYSTEM_ERROR
+    assert client.send(b"x", "broker-g").code == ResponseCode.SUCCESS
+    proxied.served.network.services[address] = service
+    proxied.pass_time(1_000)
+    assert client.send(b"x").code == ResponseCode.SUCCESS
+
+
+def test_a_client_that_is_gone_leaves_no_connections(proxied: Proxied) -> None:
+    client = proxied.client()
+    client.pull()
+    count = len(proxied.served.network.pipes)
+    client.session.end()
+    proxied.clients.remove(client)
+    proxied.step()
+    assert len(proxied.served.network.pipes) == count - 1
+    assert not proxied.service._clients
+
+
+def test_the_version_of_a_client_reaches_the_broker(proxied: Proxied, monkeypatch: pytest.MonkeyPatch) -> None:
+    client = proxied.client()
+    client.route()
+    got: list[Frame] = []
+    monkeypatch.setattr(proxied.served.rigs[1].broker, "receive", lambda frame, session: got.append(frame))
+    client.ask(RequestCode.GET_MAX_OFFSET, version=321, topic="many", queueId=0, bname="broker-1")
+    assert [each.version for each in got] == [321]
+
+
+def test_without_nameservers_there_are_no_routes(proxied: Proxied) -> None:
+    proxied.served.network.end(NAMESERVER)
+    client = proxied.client()
+    assert client.route().code == ResponseCode.SYSTEM_ERROR
+    assert client.heartbeat("me").code == ResponseCode.SYSTEM_ERROR
