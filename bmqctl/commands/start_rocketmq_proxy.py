@@ -53,7 +53,10 @@ def rocketmq_proxy(
     tls_certificate: Annotated[
         Path | None,
         typer.Option(
-            metavar="FILE", help="Certificate in PEM: the port takes TLS beside plain connections.", show_default=False
+            metavar="FILE",
+            help="Certificate in PEM for TLS on the port for gRPC, beside plain connections; without it, one that "
+            "vouches for itself.",
+            show_default=False,
         ),
     ] = None,
     tls_key: Annotated[

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import socket
+import ssl
 from collections.abc import Iterator
 from contextlib import suppress
 from pathlib import Path
@@ -38,6 +39,25 @@ def test_one_port_takes_plain_connections_and_tls(node: RocketProcess, authority
     for trusted in (None, authority, None, authority):
         with connect(node.grpc_port, trusted) as sock:
             assert ask_route(sock) == Code.OK
+
+
+def test_without_a_certificate_the_node_has_one_of_its_own(tmp_path: Path) -> None:
+    trusting = ssl.create_default_context()
+    trusting.check_hostname, trusting.verify_mode = False, ssl.CERT_NONE
+    trusting.set_alpn_protocols(["h2"])
+    with RocketProcess(tmp_path / "store") as node:
+        make_topics(node.port)
+        with connect(node.grpc_port) as plain, connect(node.grpc_port) as sock, trusting.wrap_socket(sock) as secret:
+            assert secret.selected_alpn_protocol() == "h2"
+            assert ask_route(secret) == ask_route(plain) == Code.OK
+    config = tmp_path / "broker.conf"
+    config.write_text("tlsTestModeEnable=false\n")
+    with (
+        RocketProcess(tmp_path / "store", config_file=config) as node,
+        connect(node.grpc_port) as sock,
+        pytest.raises((ssl.SSLError, ConnectionError)),
+    ):
+        trusting.wrap_socket(sock)
 
 
 def test_what_is_neither_is_closed_and_says_why(node: RocketProcess) -> None:

@@ -91,7 +91,10 @@ def run_rocketmq(config: RocketConfig, log_level: str = "WARN") -> int:
 
 
 def _run(config: RocketConfig, log_level: str) -> None:
-    limit, tls = raise_limit(), tls_for_grpc(config.tls_certificate, config.tls_key, "tlsCertPath and tlsKeyPath")
+    limit = raise_limit()
+    pair = (config.tls_certificate, config.tls_key)
+    makes_own = config.tls_test_mode and config.grpc_listen_port is not None
+    tls = tls_for_grpc(*pair, "tlsCertPath and tlsKeyPath", makes_own=makes_own)
     # First the sockets: a second node must not touch the files of the first.
     with ExitStack() as stack:
         sockets = []

@@ -63,6 +63,7 @@ class RocketConfig:
     grpc_port: int | None = None
     tls_certificate: Path | None = None
     tls_key: Path | None = None
+    tls_test_mode: bool = True
     nameservers: tuple[str, ...] = ()
     told_address: str | None = None
     flush_sync: bool = False
@@ -247,6 +248,7 @@ _NODE: Final[dict[str, tuple[Callable[[str], Any], str]]] = {
     "grpcServerPort": (_number(0, 65_535), "grpc_port"),
     "tlsCertPath": (Path, "tls_certificate"),
     "tlsKeyPath": (Path, "tls_key"),
+    "tlsTestModeEnable": (_bool, "tls_test_mode"),
     "namesrvAddr": (_addresses, "nameservers"),
     "brokerIP1": (_text, "told_address"),
     "flushDiskType": (_flush_type, "flush_sync"),

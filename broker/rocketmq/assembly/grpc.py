@@ -14,6 +14,7 @@ from broker.rocketmq.assembly.group import Connect
 from broker.rocketmq.core.broker import Broker, State
 from broker.rocketmq.flush_gate import FlushGate
 from broker.rocketmq.node import Connection, Node
+from broker.shell.self_signed import load_self_signed
 from broker.shell.server import ListenError, listen
 from broker.shell.tls import tls_error
 
@@ -47,18 +48,18 @@ def listen_if_free(host: str, port: int, name: str, was_asked_for: bool) -> tupl
         return None, f"{error}, or --no-{name}"
 
 
-def tls_for_grpc(certificate: Path | None, key: Path | None, names: str) -> ssl.SSLContext | None:
-    """Make what TLS needs on the port for gRPC; None without a certificate. Raises `PropertyError`.
+def tls_for_grpc(
+    certificate: Path | None, key: Path | None, names: str, *, makes_own: bool = True
+) -> ssl.SSLContext | None:
+    """Make what TLS needs on the port for gRPC, with a certificate of its own if none is given and `makes_own` is set.
 
-    Its text has the `names` of the two settings.
+    Returns None without any. Raises `PropertyError`, whose text has the `names` of the two settings.
     """
     if certificate is None and key is None:
-        return None
+        return _own_tls() if makes_own else None
     if certificate is None or key is None:
         raise PropertyError(f"TLS needs both a certificate and its key: {names}")
-    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
-    context.minimum_version = ssl.TLSVersion.TLSv1_2
-    context.set_alpn_protocols(["h2"])
+    context = _context()
     try:
         context.load_cert_chain(certificate, key, password=_no_password)
     except ssl.SSLError as error:
@@ -66,6 +67,23 @@ def tls_for_grpc(certificate: Path | None, key: Path | None, names: str) -> ssl.
         raise PropertyError(text) from None
     except OSError as error:
         raise PropertyError(f"{certificate} or {key}: {error.strerror}") from None
+    return context
+
+
+def _context() -> ssl.SSLContext:
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    context.minimum_version = ssl.TLSVersion.TLSv1_2
+    context.set_alpn_protocols(["h2"])
+    return context
+
+
+def _own_tls() -> ssl.SSLContext | None:
+    """Make TLS for clients that use it without asking who they speak to; None where there is no `/proc`."""
+    context = _context()
+    try:
+        load_self_signed(context, "localhost")
+    except OSError:
+        return None
     return context
 
 

@@ -105,7 +105,7 @@ class Remoting:
         return self.call(RequestCode.SEND_MESSAGE_V2, body, **{**fields, **({"n": broker} if broker else {}), **more})
 
     def pull(self, broker: str = "broker-1", wait_ms: int = 15_000, offset: int = 0) -> int:
-        fields = {
+        fields: dict[str, Any] = {
             "consumerGroup": "g",
             "topic": "many",
             "queueId": 0,
@@ -201,12 +201,12 @@ def test_brokers_know_the_groups_of_clients_and_tell_them_of_others(proxied: Pro
         members = bytes(rig.peer().call(RequestCode.GET_CONSUMER_LIST_BY_GROUP, consumerGroup="g").body)
         assert sorted(fastjson.loads(members.decode())["consumerIdList"]) == ["first", "second"]
     listed = first.call(RequestCode.GET_CONSUMER_LIST_BY_GROUP, consumerGroup="g")
-    assert sorted(fastjson.loads(listed.body.decode())["consumerIdList"]) == ["first", "second"]
+    assert sorted(fastjson.loads(bytes(listed.body).decode())["consumerIdList"]) == ["first", "second"]
     second.session.end()
     proxied.clients.remove(second)
     proxied.step()
     listed = first.call(RequestCode.GET_CONSUMER_LIST_BY_GROUP, consumerGroup="g")
-    assert fastjson.loads(listed.body.decode())["consumerIdList"] == ["first"]
+    assert fastjson.loads(bytes(listed.body).decode())["consumerIdList"] == ["first"]
     answer = first.call(RequestCode.UNREGISTER_CLIENT, clientID="first", consumerGroup="g", producerGroup="p")
     assert answer.code == ResponseCode.SUCCESS
     for rig in proxied.served.rigs:
@@ -236,7 +236,13 @@ def test_what_wants_no_answer_gets_none_and_arrives(proxied: Proxied) -> None:
     client = proxied.client()
     client.send(b"x")
     client.heartbeat("me")
-    fields = {"consumerGroup": "g", "topic": "many", "queueId": 0, "commitOffset": 1, "bname": "broker-1"}
+    fields: dict[str, Any] = {
+        "consumerGroup": "g",
+        "topic": "many",
+        "queueId": 0,
+        "commitOffset": 1,
+        "bname": "broker-1",
+    }
     client.ask(RequestCode.UPDATE_CONSUMER_OFFSET, flag=FrameFlag.ONE_WAY, **fields)
     assert client.answers == {}
     asked = client.call(RequestCode.QUERY_CONSUMER_OFFSET, consumerGroup="g", topic="many", queueId=0, bname="broker-1")
