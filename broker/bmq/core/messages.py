@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Container, Iterator, Mapping, Sequence
 from enum import Enum
-from typing import NamedTuple, Protocol
+from typing import Final, NamedTuple, Protocol
 
 from formats.bmq.disk.journal import ConfirmReason, DeletionRecordFlag
 from formats.bmq.disk.keys import NULL_KEY
@@ -12,6 +12,7 @@ from formats.bmq.disk.keys import NULL_KEY
 __all__ = [
     "DUPLICATE",
     "KEPT",
+    "NO_PLACE",
     "PENDING",
     "Buffer",
     "Content",
@@ -41,8 +42,14 @@ class Content(NamedTuple):
     options: Buffer = b""
 
 
+# The `Message.offset` of one that came out of order from a relay's upstream.
+NO_PLACE: Final = -1
+
+
 class Message:
     """One stored message. `offset` is its place in its log: it increases from message to message, so it sorts them.
+
+    At a relay it is the order in which messages came, or `NO_PLACE`.
 
     `arrived_ms` is of the monotonic clock (`Now.ms`), also for a message that an earlier process took.
     """

@@ -14,7 +14,7 @@ from functools import lru_cache
 
 from crc32c import crc32c
 
-from broker.bmq.core.messages import DUPLICATE, PENDING, Buffer, Content, Full, Message
+from broker.bmq.core.messages import DUPLICATE, NO_PLACE, PENDING, Buffer, Content, Full, Message
 from broker.bmq.queue.handles import Handle
 from broker.bmq.queue.queue import Queue
 from broker.bmq.queue.queue_requests import QueueHost, QueueRequests
@@ -285,7 +285,9 @@ class Downstream:
             data = b""
             compression = schema_id = 0
         newest = self._newest.get(queue_id)
-        if newest is not None and not _is_newer(message, newest):
+        # The reference's relays deliver what is flagged at once, and what is not after that: no app may get a message
+        # without the flag before one with it. So the flag of a relay's upstream holds here, too.
+        if message.offset == NO_PLACE or (newest is not None and not _is_newer(message, newest)):
             # Broadcast messages are delivered once, in order, and have no offset to tell it by.
             if not handle.queue.broadcast:
                 flags |= _OUT_OF_ORDER

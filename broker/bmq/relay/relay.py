@@ -18,7 +18,7 @@ from contextlib import suppress
 from itertools import chain, islice
 
 from broker.bmq.core.config import DomainConfig
-from broker.bmq.core.messages import Buffer, Content, Message, Posted, Poster
+from broker.bmq.core.messages import NO_PLACE, Buffer, Content, Message, Posted, Poster
 from broker.bmq.core.redelivery import Wanted
 from broker.bmq.core.work import Task
 from broker.bmq.queue.capacity import Usage
@@ -63,6 +63,7 @@ log = logging.getLogger("broker.relay")
 _OPEN = UpstreamState.OPEN
 _PUSH_PROPERTIES = int(PushFlag.MESSAGE_PROPERTIES)
 _IMPLICIT_PAYLOAD = int(PushFlag.IMPLICIT_PAYLOAD)
+_OUT_OF_ORDER = int(PushFlag.OUT_OF_ORDER)
 POISONOUS = RDA_INFO.pack(RdaInfo(0, 1, 0))[0]
 INT64_MAX = (1 << 63) - 1
 DEFAULT_INFO = SubQueueInfo(DEFAULT_SUBSCRIPTION_ID, UNLIMITED)
@@ -482,6 +483,8 @@ class RelayQueue(Queue):
                 if content is None:
                     return
                 found.payload = bytes(content.data)
+            if push.flags & _OUT_OF_ORDER:
+                found.offset = NO_PLACE
             data = found.payload
             assert data is not None
             for info in infos or (DEFAULT_INFO,):

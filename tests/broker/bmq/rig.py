@@ -322,16 +322,16 @@ class Client:
                 yield from iter_acks(view, frame.body, frame.end)
             elif frame.type == EventType.PUSH:
                 for push in iter_pushes(view, frame.body, frame.end):
-                    (info,) = sub_queue_infos(push.options)
-                    yield Pushed(
-                        push.queue_id,
-                        push.guid,
-                        bytes(push.data),
-                        info.sub_queue_id,
-                        push.flags,
-                        push.compression,
-                        push.schema_id,
-                    )
+                    for info in sub_queue_infos(push.options):
+                        yield Pushed(
+                            push.queue_id,
+                            push.guid,
+                            bytes(push.data),
+                            info.sub_queue_id,
+                            push.flags,
+                            push.compression,
+                            push.schema_id,
+                        )
             else:
                 yield EventType(frame.type)
         assert end == len(view)

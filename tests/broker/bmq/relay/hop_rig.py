@@ -7,7 +7,7 @@ is what the primary has.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import cast
 
 from broker.bmq.assembly.opening import open_partitions
@@ -28,7 +28,7 @@ from broker.bmq.relay.bulk import WholeEvents
 from broker.bmq.relay.guests import Guests
 from broker.bmq.store.recovery import Recovered
 from formats.bmq.control import ber
-from formats.bmq.control.messages import ControlMessage, QueueHandleParameters, QueueInfo
+from formats.bmq.control.messages import ClientType, ControlMessage, QueueHandleParameters, QueueInfo
 from formats.bmq.disk.keys import DEFAULT_APP_KEY, derive_key
 from formats.bmq.wire.event import EventType, iter_frames, schema_message
 from formats.schema import Buffer
@@ -258,10 +258,12 @@ class World:
 
     # -- clients
 
-    def client(self, node_id: int) -> HopClient:
+    def client(self, node_id: int, client_type: ClientType = ClientType.TCPCLIENT) -> HopClient:
+        """Connect a client, or a proxy's link if it is a TCPBROKER."""
         client = HopClient(self.nodes[node_id].rig.node)
         client.world = self
-        client.negotiate(identity())
+        client.negotiate(replace(identity(client_type), cluster_node_id=-1))
+        del client.inbox[:]  # a proxy is told at once who leads
         return client
 
     # -- bytes

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import pytest
 
-from formats.bmq.codes import AckStatus, EventType
+from formats.bmq.codes import AckStatus, EventType, PropertyType, PushFlag, PutFlag
 from formats.bmq.control import ber
-from formats.bmq.control.messages import ConfigureStream, ControlMessage, OpenQueue
+from formats.bmq.control.messages import ClientType, ConfigureStream, ControlMessage, OpenQueue
 from formats.bmq.wire.event import iter_frames, schema_message
-from tests.broker.bmq.relay.hop_rig import DOMAINS, LENGTH_MAX, QUEUE, World
-from tests.broker.bmq.rig import ACK, READ, WRITE, guid
+from formats.bmq.wire.properties import Property, encode_properties
+from tests.broker.bmq.relay.hop_rig import DOMAINS, FANOUT, LENGTH_MAX, QUEUE, World
+from tests.broker.bmq.rig import ACK, READ, WRITE, Wanted, guid
 
 
 def sent_to(world: World, node_id: int) -> list[str]:
@@ -50,3 +51,28 @@ def test_subscriptions_come_before_posts_and_confirms(foreign: bool) -> None:
     configured = sequence.index("ConfigureStream")
     assert all((place > configured) is foreign for place, name in enumerate(sequence) if name in data)
     assert [ack.status for ack in client.acks()] == [AckStatus.SUCCESS]
+
+
+def test_a_second_app_gets_all_that_is_older_out_of_order() -> None:
+    """The reference's proxies deliver what has the flag before what comes in the same event without it.
+
+    The second app's first messages are older than what the first app got, and came to this relay later.
+    """
+    world = World(DOMAINS, (0, 1))
+    world.make_primary(0)
+    producer, proxy = world.client(0), world.client(1, ClientType.TCPBROKER)
+    producer.open(0, FANOUT, WRITE | ACK)
+    proxy.open(1, FANOUT, READ, "foo", 1)
+    proxy.open(1, FANOUT, READ, "bar", 2)
+    proxy.subscribe(1, Wanted("x >= 2"), app="bar")
+    for number in range(4):
+        data = encode_properties([Property("x", PropertyType.INT32, number)], 0) + b"%d" % number
+        producer.put(0, guid(number), data, flags=PutFlag.ACK_REQUESTED | PutFlag.MESSAGE_PROPERTIES)
+    assert [(push.payload[-1:], push.flags & PushFlag.OUT_OF_ORDER) for push in proxy.pushes()] == [
+        (b"2", 0),
+        (b"3", 0),
+    ]
+    world.nodes[1].rig.now.ms += 1
+    proxy.configure(1, "foo", subscription_id=2)
+    late = [(push.payload[-1:], push.flags & PushFlag.OUT_OF_ORDER) for push in proxy.pushes()]
+    assert late == [(b"%d" % number, PushFlag.OUT_OF_ORDER) for number in range(4)]
