@@ -469,22 +469,9 @@ class RelayQueue(Queue):
                 self.delivery.broadcast(message, self.log.read(message))
             return
         try:
-            found = self.messages.get(push.guid)
-            if found is not None and self.ghosts and self._is_forgotten(found):
-                found = None
+            found = self._found(push)
             if found is None:
-                found = self._taken(push)
-                if found is None:
-                    return
-                self.messages[found.guid] = found
-                self.usage.add(found.size)
-            elif found.payload is None:
-                content = self._content(push)
-                if content is None:
-                    return
-                found.payload = bytes(content.data)
-            if push.flags & _OUT_OF_ORDER:
-                found.offset = NO_PLACE
+                return
             data = found.payload
             assert data is not None
             for info in infos or (DEFAULT_INFO,):
@@ -502,6 +489,26 @@ class RelayQueue(Queue):
                 self.gone(found)
         except Exception as error:
             raise Inconsistent(f"handing out a message of queue '{self.uri}'", error) from error
+
+    def _found(self, push: Push) -> Message | None:
+        """Return the message of a push, which may be here for another app; None if its content is missing."""
+        found = self.messages.get(push.guid)
+        if found is not None and self.ghosts and self._is_forgotten(found):
+            found = None
+        if found is None:
+            found = self._taken(push)
+            if found is None:
+                return None
+            self.messages[found.guid] = found
+            self.usage.add(found.size)
+        elif found.payload is None:
+            content = self._content(push)
+            if content is None:
+                return None
+            found.payload = bytes(content.data)
+        if push.flags & _OUT_OF_ORDER:
+            found.offset = NO_PLACE
+        return found
 
     def _is_forgotten(self, message: Message) -> bool:
         """Discard a resent message if a task has yet to do that; return True if so. Its place is after all others."""
