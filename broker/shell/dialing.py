@@ -16,10 +16,10 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, NamedTuple, Protocol, TypeVar
 
-from broker.shell.system import Peer
+from broker.shell.system import MadeSession
 from broker.shell.tls import TlsStream, tls_error
 
-__all__ = ["Connected", "Dialed", "Dials", "InThread", "Place", "addresses_of"]
+__all__ = ["Connected", "Dialed", "Dials", "Endpoint", "InThread", "addresses_of"]
 
 DIAL_S = 5.0
 
@@ -27,10 +27,10 @@ T = TypeVar("T")
 
 # A peer's address, or the reason why it is unknown.
 Found = tuple[socket.AddressFamily, Any] | str
-Connected = Callable[[str], Peer]
+Connected = Callable[[str], MadeSession]
 
 
-class Place(NamedTuple):
+class Endpoint(NamedTuple):
     """A broker's address. With `tls`, it must show a certificate for its host that the context trusts."""
 
     host: str
@@ -59,7 +59,7 @@ def addresses_of(host: str) -> frozenset[str] | str:
         return _reason(error)
 
 
-def _resolve(place: Place) -> Found:
+def _resolve(place: Endpoint) -> Found:
     try:
         (family, _, _, _, address), *_ = socket.getaddrinfo(place.host, place.port, type=socket.SOCK_STREAM)
     except (OSError, UnicodeError) as error:
@@ -76,7 +76,7 @@ class _Dialing:
     """A connection attempt; `secured` is set once TLS has begun on it."""
 
     sock: socket.socket
-    place: Place
+    place: Endpoint
     dialed: Dialed
     deadline: float
     secured: ssl.SSLSocket | None = None
@@ -96,11 +96,11 @@ class Dials:
     def __contains__(self, fd: int) -> bool:
         return fd in self._dialing
 
-    def begin(self, place: Place, dialed: Dialed) -> None:
+    def begin(self, place: Endpoint, dialed: Dialed) -> None:
         """Connect to a peer. One of the callbacks in `dialed` is called later."""
         self._in_thread(lambda: _resolve(place), lambda found: self._connect(found, place, dialed))
 
-    def _connect(self, found: Found, place: Place, dialed: Dialed) -> None:
+    def _connect(self, found: Found, place: Endpoint, dialed: Dialed) -> None:
         if isinstance(found, str):
             dialed.failed(found)
             return

@@ -63,7 +63,7 @@ class Machine(Protocol):
         ...
 
 
-class Stream(Protocol):
+class LinkSocket(Protocol):
     """The methods of a connected socket that a link uses; see `socket.socket`."""
 
     def recv_into(self, view: memoryview, /) -> int: ...
@@ -79,7 +79,7 @@ class Link:
 
     __slots__ = ("_filled", "_held", "_long", "_scratch", "_stalled", "_unsent", "ended", "fd", "machine", "sock")
 
-    def __init__(self, sock: Stream, machine: Machine, scratch: memoryview) -> None:
+    def __init__(self, sock: LinkSocket, machine: Machine, scratch: memoryview) -> None:
         sock.setblocking(False)
         for level, option, value in _OPTIONS:
             sock.setsockopt(level, option, value)

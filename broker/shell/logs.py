@@ -13,7 +13,7 @@ from typing import Protocol
 
 from broker.shell.log_format import DEFAULT_FORMAT, LEVELS, LineFormatter, severity_name
 
-__all__ = ["LogController", "LogSwitches", "start_logging"]
+__all__ = ["LogSettings", "LogSwitches", "start_logging"]
 
 FILE_NAME = "bmqbrkr.log"
 FILE_BYTES_MAX = 64 << 20
@@ -22,7 +22,7 @@ FILES_KEPT = 4
 ROOT = "broker"
 
 
-class LogController(Protocol):
+class LogSettings(Protocol):
     """The part of the configuration used here (source: mqbcfg::LogController)."""
 
     @property
@@ -39,7 +39,7 @@ class LogController(Protocol):
     def console_severity_threshold(self) -> str: ...
 
 
-def start_logging(controller: LogController, folder: Path) -> LogSwitches:
+def start_logging(controller: LogSettings, folder: Path) -> LogSwitches:
     """Log to stderr and to a file: the configured one, or one in `folder`. Returns the switches for later changes.
 
     Raises `OSError` if the file cannot be opened.

@@ -24,9 +24,9 @@ import trio
 
 from broker.common.faults import Change, Inconsistent
 from broker.shell.descriptors import Refusals
-from broker.shell.dialing import Connected, Dialed, Dials, Place
+from broker.shell.dialing import Connected, Dialed, Dials, Endpoint
 from broker.shell.link import READ_BYTES, Link
-from broker.shell.system import Peer, System
+from broker.shell.system import MadeSession, System
 from broker.shell.tls import EitherStream, TlsLink, TlsStream, accept_tls
 from broker.shell.waker import Waker
 
@@ -113,11 +113,11 @@ class Listener(NamedTuple):
 
     sock: socket.socket
     tls: ssl.SSLContext | None = None
-    connect: Callable[[str, Callable[[], frozenset[str]]], Peer] | None = None
+    connect: Callable[[str, Callable[[], frozenset[str]]], MadeSession] | None = None
     takes_plain: bool = False
 
 
-class Source(Protocol):
+class EventSource(Protocol):
     """A source of events other than a socket; `work` says for people what it is that its events lead to."""
 
     work: str
@@ -142,7 +142,7 @@ class Server:
     ) -> None:
         self._node = node
         self._epoll = select.epoll()
-        self._sources: dict[int, Source] = {}
+        self._sources: dict[int, EventSource] = {}
         self._waker = Waker()
         self.watch(self._waker)
         self._stop = trio.CancelScope()
@@ -159,7 +159,7 @@ class Server:
         self._listeners = {listener.sock.fileno(): listener for listener in listeners}
         self._dials = Dials(self._epoll, self.look_up, self._on_dialed)
         self._links: dict[int, Link] = {}
-        self._by_session: dict[Peer, Link] = {}
+        self._by_session: dict[MadeSession, Link] = {}
         self._masks: dict[int, int] = {}
         self._scratch = memoryview(bytearray(read_bytes))
 
@@ -224,7 +224,7 @@ class Server:
         self._flush()
         return may
 
-    def watch(self, source: Source) -> None:
+    def watch(self, source: EventSource) -> None:
         """Read `source` in the same loop; its effects on the node are sent as after any step."""
         self._sources[source.fileno()] = source
         self._epoll.register(source.fileno(), select.EPOLLIN)
@@ -310,7 +310,7 @@ class Server:
 
     def _fail(self, link: Link, error: Exception) -> None:
         """End the session of a link whose work failed, and no other."""
-        session = cast(Peer, link.machine)
+        session = cast(MadeSession, link.machine)
         self._node.faults.end_session(session, error)
         self._node.end_failed()
         if self._links.get(link.fd) is link:
@@ -355,7 +355,7 @@ class Server:
             return
         self._attach(stream, session)
 
-    def dial(self, place: Place, connected: Connected, failed: Callable[[str], None]) -> None:
+    def dial(self, place: Endpoint, connected: Connected, failed: Callable[[str], None]) -> None:
         """Connect to a peer: later either `connected` makes its session, or `failed` gets the reason."""
         self._dials.begin(place, Dialed(connected, failed))
 
@@ -369,7 +369,7 @@ class Server:
             return
         self._attach(stream, session)
 
-    def _attach(self, stream: socket.socket | TlsStream | EitherStream, session: Peer) -> None:
+    def _attach(self, stream: socket.socket | TlsStream | EitherStream, session: MadeSession) -> None:
         """Attach a session to a connected socket."""
         try:
             if isinstance(stream, TlsStream | EitherStream):
@@ -400,7 +400,7 @@ class Server:
         del self._links[fd], self._masks[fd]
         self._epoll.unregister(fd)
         link.sock.close()
-        session = cast(Peer, link.machine)
+        session = cast(MadeSession, link.machine)
         del self._by_session[session]
         self._node.disconnect(session, reason)
 

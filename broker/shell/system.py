@@ -13,10 +13,10 @@ from broker.common.faults import Failing, Faults
 from broker.common.timers import Timers
 from broker.shell.link import Machine
 
-__all__ = ["Peer", "System"]
+__all__ = ["MadeSession", "System"]
 
 
-class Peer(Machine, Failing, Protocol):
+class MadeSession(Machine, Failing, Protocol):
     """A session that a system has made."""
 
     @property
@@ -26,7 +26,7 @@ class Peer(Machine, Failing, Protocol):
 class Dirty(Protocol):
     """The sessions that may have output."""
 
-    def pop(self) -> Peer: ...
+    def pop(self) -> MadeSession: ...
     def __len__(self) -> int: ...
 
 
@@ -62,7 +62,7 @@ class System(Protocol):
         ...
 
     @property
-    def connect(self) -> Callable[[str, Callable[[], frozenset[str]]], Peer]:
+    def connect(self) -> Callable[[str, Callable[[], frozenset[str]]], MadeSession]:
         """A function that makes a peer's session from its address and the names in its certificate."""
         ...
 

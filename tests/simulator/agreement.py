@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from broker.bmq.consensus.election import Election, Role
+from broker.bmq.consensus.election import Election
+from broker.bmq.consensus.election_table import ElectionRole
 from broker.bmq.consensus.metadata import Metadata
 from broker.bmq.node.node import Node
 from formats.bmq.control.messages import QueueInfo
@@ -27,7 +28,7 @@ class Agreement:
         self._leases: dict[tuple[int, int], int] = {}  # by partition and lease id: who is primary
         self._primaries: dict[int, object] = {}  # by node: what its ledger said at the last look
         self._terms: dict[int, int] = {}  # by node: the newest that it knew
-        self._seen: dict[int, tuple[Role, int, int | None]] = {}
+        self._seen: dict[int, tuple[ElectionRole, int, int | None]] = {}
 
     def look(self, node_id: int, node: Node, metadata: Metadata, election: Election) -> None:
         """Check a node after its step."""
@@ -87,9 +88,9 @@ class Agreement:
         if election.term < self._terms.get(node_id, 0):
             raise Violation(f"n{node_id} goes back from term {self._terms[node_id]} to term {election.term}")
         self._terms[node_id] = election.term
-        if election.role in (Role.CANDIDATE, Role.LEADER):
+        if election.role in (ElectionRole.CANDIDATE, ElectionRole.LEADER):
             self.voted(node_id, election.term, node_id)
-        if election.role is Role.LEADER:
+        if election.role is ElectionRole.LEADER:
             known = self.leaders.setdefault(election.term, node_id)
             if known != node_id:
                 raise Violation(f"n{known} and n{node_id} both lead in term {election.term}")

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
-from broker.bmq.consensus.election import Role
+from broker.bmq.consensus.election_table import ElectionRole
 from tests.simulator.features import Feature
 from tests.simulator.hosts import Death, Host
 
@@ -136,13 +136,15 @@ class HarshFaults:
         self._world.clock.after(self._random.randrange(300_000, 5 * SECOND_US), lambda: self._world.network.heal(pairs))
 
     def kill_who_voted(self) -> None:
-        self._trap(lambda host: host.member is not None and host.member.election.role is Role.SUPPORTING, self._kill)
+        self._trap(
+            lambda host: host.member is not None and host.member.election.role is ElectionRole.SUPPORTING, self._kill
+        )
 
     def kill_uncommitted_leader(self) -> None:
         def is_time(host: Host) -> bool:
             assert host.member is not None
             assert host.node is not None
-            return host.member.election.role is Role.LEADER and bool(host.node.ledger.uncommitted)
+            return host.member.election.role is ElectionRole.LEADER and bool(host.node.ledger.uncommitted)
 
         self._trap(is_time, self._kill)
 

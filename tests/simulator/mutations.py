@@ -20,7 +20,7 @@ from broker.bmq.queue.delivery import Delivery
 from broker.bmq.queue.routing import App, Group
 from broker.bmq.relay.relay import RelayQueue
 from broker.bmq.replication.copying import Copy
-from broker.bmq.replication.replication import Stream
+from broker.bmq.replication.replication import ReplicationStream
 from formats.bmq.control.messages import (
     ElectionProposal,
     ElectionResponse,
@@ -216,7 +216,7 @@ def _reuse_leases(original: Any) -> Any:
 def _count_only_itself(original: Any) -> Any:
     """The primary waits for no copies of what it acknowledges."""
 
-    def flush(self: Stream) -> None:
+    def flush(self: ReplicationStream) -> None:
         self._partition.copied(self._partition.sequence_number)
         original(self)
 
@@ -255,7 +255,7 @@ CLUSTER_MUTATIONS: Mutations = {
     "a term is not kept": (Election, "_keep", _forget_the_term),
     "the ledger is committed alone": (ReplicatedLedger, "_commit", _commit_alone),
     "leases are used again": (primaries, "assign_primaries", _reuse_leases),
-    "copies are not waited for": (Stream, "flush", _count_only_itself),
+    "copies are not waited for": (ReplicationStream, "flush", _count_only_itself),
     "a replica writes something else": (Copy, "write_all", _replicate_another),
     "a hop sends nothing again": (RelayQueue, "_send_kept", _send_nothing),
     "apps stay as they are": (QueueUpkeep, "_update", _do_nothing),

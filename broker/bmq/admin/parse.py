@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterator
 from typing import Any, NamedTuple
 
 from broker.bmq.admin.commands import Command, Encoding, Value
-from broker.bmq.admin.table import TABLE, Row
+from broker.bmq.admin.table import TABLE, CommandRow
 
 __all__ = ["CommandError", "parse", "parse_value"]
 
@@ -48,13 +48,13 @@ def _encoding(name: str) -> Encoding:
 class _Syntax(NamedTuple):
     """A row's words: fixed ones (None: an argument), then a tail of arguments of which one may be left out."""
 
-    row: Row
+    row: CommandRow
     head: tuple[tuple[str, ...] | None, ...]
     tail: tuple[bool, ...]  # whether it may be left out
     tail_words: tuple[str | None, ...]  # keyword, where it is one
 
 
-def _syntax(row: Row) -> _Syntax:
+def _syntax(row: CommandRow) -> _Syntax:
     tokens = row.words.split()
     last = max(n for n, token in enumerate(tokens) if not token.startswith(("<", "[", "(")) or "|" in token)
     head: list[tuple[str, ...] | None] = []
@@ -129,7 +129,7 @@ def _tail(syntax: _Syntax, words: list[str]) -> list[str | None]:
     return found
 
 
-def _make(row: Row, given: list[str | None]) -> Command:
+def _make(row: CommandRow, given: list[str | None]) -> Command:
     values: dict[str, Any] = {}
     for field, word in zip(row.fields.split(), given, strict=True):
         name, is_flag, keyword = field.partition("=")
@@ -208,13 +208,13 @@ def _from_json(text: str) -> tuple[Command, Encoding]:
     raise faults[0] if faults else CommandError("the JSON names no command")
 
 
-def _paths() -> Iterator[tuple[Row, list[str]]]:
+def _paths() -> Iterator[tuple[CommandRow, list[str]]]:
     for row in TABLE:
         for path in row.json:
             yield row, path.split()
 
 
-def _taken(row: Row, path: list[str], found: Any) -> dict[str, Any]:
+def _taken(row: CommandRow, path: list[str], found: Any) -> dict[str, Any]:
     """The fields that the path takes out of the JSON."""
     kinds = {name: kind for name, _, kind in (field.partition(":") for field in row.fields.split())}
     kinds |= {field.partition("=")[0]: "flag" for field in row.fields.split() if "=" in field}
@@ -248,7 +248,7 @@ def _object(found: Any) -> dict[str, Any]:
     return found
 
 
-def _json_field(row: Row, name: str, kind: str, item: Any) -> Any:
+def _json_field(row: CommandRow, name: str, kind: str, item: Any) -> Any:
     fault = CommandError(f"{json.dumps(item)[:80]} is not a valid {name} in the command '{row.words}'")
     if kind == "flag":
         if not isinstance(item, bool):

@@ -20,10 +20,10 @@ from broker.bmq.session.authentication import (
     ANONYMOUS,
     LIFETIME_MS,
     AnonymousAuthenticator,
+    AssumedCredential,
     Authentications,
     Authenticator,
     BasicAuthenticator,
-    Credential,
     Granted,
 )
 
@@ -60,7 +60,9 @@ def make_authentications(config: AuthenticatorConfig, file: str) -> Authenticati
     return Authentications(by_mechanism.values(), anonymous)
 
 
-def _anonymous(config: AuthenticatorConfig, by_mechanism: dict[str, Authenticator], file: str) -> Credential | None:
+def _anonymous(
+    config: AuthenticatorConfig, by_mechanism: dict[str, Authenticator], file: str
+) -> AssumedCredential | None:
     """Return the credential of peers that send none, or None; add the default authenticator by default."""
     wanted = config.anonymous_credential
     if wanted is None:
@@ -72,7 +74,7 @@ def _anonymous(config: AuthenticatorConfig, by_mechanism: dict[str, Authenticato
                 "set the credential to use for peers that send none, or disallow such peers",
             )
         by_mechanism[ANONYMOUS] = AnonymousAuthenticator()
-        return Credential(ANONYMOUS, b"")
+        return AssumedCredential(ANONYMOUS, b"")
     if wanted.credential is None:
         return None
     mechanism = wanted.credential.mechanism.upper()
@@ -83,7 +85,7 @@ def _anonymous(config: AuthenticatorConfig, by_mechanism: dict[str, Authenticato
             f"is {mechanism}, for which there is no authenticator",
             f"use one of {', '.join(by_mechanism) or 'those that you configure'}",
         )
-    return Credential(mechanism, wanted.credential.identity.get_secret_value().encode())
+    return AssumedCredential(mechanism, wanted.credential.identity.get_secret_value().encode())
 
 
 def _make(plugin: PluginConfig, file: str, where: str) -> Authenticator:

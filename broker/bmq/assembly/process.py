@@ -28,7 +28,7 @@ from broker.bmq.session.credentials import Credentials
 from broker.bmq.session.negotiation import NO_NODE_ID
 from broker.shell.control_pipe import ControlPipe
 from broker.shell.descriptors import connections_max, descriptors_in_use, raise_limit
-from broker.shell.dialing import Place
+from broker.shell.dialing import Endpoint
 from broker.shell.logs import LogSwitches
 from broker.shell.rejected import keep_rejected
 from broker.shell.server import Listener, Server, listen
@@ -137,11 +137,11 @@ class Outgoing:
         """Return the credentials, which are obtained outside the server's loop; None if this broker has none."""
         return None if self._provider is None else Credentials(self._provider, server.in_thread)
 
-    def places(self, cluster: ClusterDefinition | ClusterProxyDefinition) -> dict[int, Place]:
+    def places(self, cluster: ClusterDefinition | ClusterProxyDefinition) -> dict[int, Endpoint]:
         """Return the addresses of a cluster's nodes, by id."""
         if self._tls is None and any(node.tls for node in cluster.nodes):
             self._tls = self._context()
-        return {node.id: Place(node.host, node.port, self._tls if node.tls else None) for node in cluster.nodes}
+        return {node.id: Endpoint(node.host, node.port, self._tls if node.tls else None) for node in cluster.nodes}
 
 
 def take_commands(node: Node, server: Server, pipe: ControlPipe, switches: LogSwitches) -> None:

@@ -39,7 +39,7 @@ from broker.bmq.proxy.links import UpstreamLinks
 from broker.bmq.proxy.proxy import Proxy, UpstreamCluster, UpstreamNode
 from broker.bmq.session.credentials import Credentials
 from broker.shell.descriptors import raise_limit
-from broker.shell.dialing import Place
+from broker.shell.dialing import Endpoint
 from broker.shell.logs import start_logging
 from broker.shell.runtime import freeze_collector, start_clock
 from broker.shell.server import Server
@@ -140,7 +140,7 @@ class _Clusters:
 def _links(
     node: Node,
     server: Server,
-    places: Mapping[int, Place],
+    places: Mapping[int, Endpoint],
     asked_name: str,
     hub: ProxyCluster,
     credentials: Credentials | None,

@@ -4,8 +4,8 @@ A node that sees no leader waits for a random time, asks the others whether they
 then proposes itself in a new term. A node that restarts therefore never unseats a leader that the others can see. A
 leader leads while a quorum supports it.
 
-The behaviour in each role is one table, `TRANSITIONS`; a pair that is not in it changes nothing. The timer that runs
-depends on the role alone, see `Election._enter`.
+The behaviour in each role is one table, `broker.bmq.consensus.election_table`. The timer that runs depends on the role
+alone, see `Election._enter`.
 
 Departures from the reference, with which members of both kinds still work together:
 
@@ -24,9 +24,8 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable
 from dataclasses import dataclass
-from enum import Enum
-from typing import NamedTuple
 
+from broker.bmq.consensus.election_table import TRANSITIONS, Act, ElectionRole, Event, Transition
 from broker.bmq.core.alarms import alarm
 from broker.bmq.links.links import Links
 from broker.common.clock import Now
@@ -46,17 +45,7 @@ from formats.bmq.control.messages import (
 from formats.bmq.wire.event import EventType, build_schema_event
 from formats.errors import FormatError
 
-__all__ = [
-    "TERM_JUMP_MAX",
-    "TERM_MAX",
-    "TRANSITIONS",
-    "Act",
-    "Election",
-    "ElectionTimes",
-    "Event",
-    "Role",
-    "Transition",
-]
+__all__ = ["TERM_JUMP_MAX", "TERM_MAX", "Election", "ElectionTimes"]
 
 log = logging.getLogger("broker.election")
 
@@ -69,120 +58,6 @@ TERM_MAX = (1 << 63) - 1
 HURRY = 8
 # Divisor of the wait for the time in which a node supports one scout only.
 PROMISE = 20
-
-
-class Role(Enum):
-    DORMANT = "dormant"
-    WAITING = "waiting"  # sees no leader, lets others begin
-    SCOUTING = "scouting"  # asks who would vote for it
-    SUPPORTING = "supporting"  # has voted for another, who does not lead yet
-    FOLLOWING = "following"
-    CANDIDATE = "candidate"
-    LEADER = "leader"
-
-
-class Event(Enum):
-    """The meaning of a message, a link or a timer, in relation to this node's state."""
-
-    STARTED = "started"
-    STOPPED = "stopped"
-    RETIRING = "others are to lead"
-    WAITED = "the wait is over"
-    OVERRULED = "a node of a higher term, or of a lower id in the same term, asks the same"
-    SUPPORTED = "a quorum would vote for it"
-    REFUSED = "all have answered, no quorum would vote for it"
-    UNSUPPORTED = "no quorum has answered in time"
-    ELECTED = "a quorum has voted for it"
-    UNELECTED = "no quorum has voted in time"
-    SILENCE = "the leader is silent"
-    ALL_THERE = "all nodes are there"
-    OLD_HEARTBEAT = "heartbeat of an older term"
-    OWN_HEARTBEAT = "heartbeat of the node that it follows or supports"
-    OTHER_HEARTBEAT = "heartbeat of another node in the same term"
-    NEW_HEARTBEAT = "heartbeat of a newer term"
-    NEW_PROPOSAL = "proposal of a newer term"
-    NEWER_TERM = "answer of a newer term"
-    CESSION = "the node that it follows or supports gives up"
-    OTHER_CESSION = "another node gives up"
-    LEADER_GONE = "the node that it follows or supports is gone"
-    QUORUM_GONE = "too few supporters are left"
-    TERM_UNKEPT = "a newer term cannot be stored"
-    NODE_THERE = "a node is there"
-
-
-class Act(Enum):
-    """An action of a transition, in the order of its tuple; "the node" is the one whose message or link it is about."""
-
-    TAKE_TERM = "take over the message's term"
-    RAISE_TERM = "begin the term that was scouted"
-    CHOOSE = "support the node, or follow it"
-    SUPPORT = "send the node a vote"
-    CONTRADICT = "send the node an answer of the own term"
-    SCOUT = "ask all whether they would vote"
-    PROPOSE = "ask all for their votes"
-    SHOW = "send the node a heartbeat"
-    SHOW_ALL = "send all a heartbeat"
-    CEDE = "tell all that it no longer leads"
-    LEAVE = "tell all that it no longer takes part"
-    HURRY = "wait for a short time only"
-
-
-class Transition(NamedTuple):
-    role: Role
-    acts: tuple[Act, ...] = ()
-
-
-_WAIT = Transition(Role.WAITING)
-_FOLLOW = Transition(Role.FOLLOWING, (Act.TAKE_TERM, Act.CHOOSE, Act.SUPPORT))
-_VOTE = Transition(Role.SUPPORTING, (Act.TAKE_TERM, Act.CHOOSE, Act.SUPPORT))
-_CEDE = Transition(Role.WAITING, (Act.CEDE,))
-_LEAVERS = (Role.WAITING, Role.SCOUTING, Role.SUPPORTING, Role.FOLLOWING, Role.CANDIDATE, Role.LEADER)
-
-TRANSITIONS: dict[tuple[Role, Event], Transition] = {
-    (Role.DORMANT, Event.STARTED): _WAIT,
-    **{(role, Event.STOPPED): Transition(Role.DORMANT, (Act.LEAVE,)) for role in _LEAVERS},
-    **{
-        (role, Event.OLD_HEARTBEAT): Transition(role, (Act.CONTRADICT,))
-        for role in (Role.WAITING, Role.SCOUTING, Role.SUPPORTING, Role.FOLLOWING, Role.CANDIDATE)
-    },
-    (Role.WAITING, Event.WAITED): Transition(Role.SCOUTING, (Act.SCOUT,)),
-    (Role.WAITING, Event.ALL_THERE): Transition(Role.WAITING, (Act.HURRY,)),
-    (Role.WAITING, Event.OTHER_HEARTBEAT): _FOLLOW,
-    (Role.WAITING, Event.NEW_HEARTBEAT): _FOLLOW,
-    (Role.WAITING, Event.NEW_PROPOSAL): _VOTE,
-    (Role.SCOUTING, Event.SUPPORTED): Transition(Role.CANDIDATE, (Act.RAISE_TERM, Act.PROPOSE)),
-    (Role.SCOUTING, Event.OVERRULED): _WAIT,
-    (Role.SCOUTING, Event.REFUSED): Transition(Role.WAITING, (Act.HURRY,)),
-    (Role.SCOUTING, Event.UNSUPPORTED): _WAIT,
-    (Role.SCOUTING, Event.TERM_UNKEPT): _WAIT,
-    (Role.SCOUTING, Event.OTHER_HEARTBEAT): _FOLLOW,
-    (Role.SCOUTING, Event.NEW_HEARTBEAT): _FOLLOW,
-    (Role.SCOUTING, Event.NEW_PROPOSAL): _VOTE,
-    (Role.SUPPORTING, Event.OWN_HEARTBEAT): Transition(Role.FOLLOWING),
-    (Role.SUPPORTING, Event.NEW_HEARTBEAT): _FOLLOW,
-    (Role.SUPPORTING, Event.NEW_PROPOSAL): _VOTE,
-    (Role.SUPPORTING, Event.SILENCE): _WAIT,
-    (Role.SUPPORTING, Event.CESSION): _WAIT,
-    (Role.SUPPORTING, Event.LEADER_GONE): _WAIT,
-    (Role.FOLLOWING, Event.NEW_HEARTBEAT): _FOLLOW,
-    (Role.FOLLOWING, Event.SILENCE): _WAIT,
-    (Role.FOLLOWING, Event.CESSION): Transition(Role.WAITING, (Act.HURRY,)),
-    (Role.FOLLOWING, Event.LEADER_GONE): Transition(Role.WAITING, (Act.HURRY,)),
-    (Role.CANDIDATE, Event.ELECTED): Transition(Role.LEADER, (Act.SHOW_ALL,)),
-    (Role.CANDIDATE, Event.UNELECTED): _WAIT,
-    (Role.CANDIDATE, Event.OTHER_HEARTBEAT): _FOLLOW,
-    (Role.CANDIDATE, Event.NEW_HEARTBEAT): _FOLLOW,
-    (Role.CANDIDATE, Event.NEW_PROPOSAL): _VOTE,
-    (Role.LEADER, Event.OLD_HEARTBEAT): Transition(Role.LEADER, (Act.SHOW,)),
-    (Role.LEADER, Event.OTHER_HEARTBEAT): _CEDE,
-    (Role.LEADER, Event.NEW_HEARTBEAT): Transition(Role.FOLLOWING, (Act.TAKE_TERM, Act.CEDE, Act.CHOOSE, Act.SUPPORT)),
-    (Role.LEADER, Event.NEWER_TERM): Transition(Role.WAITING, (Act.TAKE_TERM, Act.CEDE)),
-    (Role.LEADER, Event.OTHER_CESSION): Transition(Role.LEADER, (Act.SHOW,)),
-    (Role.LEADER, Event.QUORUM_GONE): _CEDE,
-    (Role.LEADER, Event.TERM_UNKEPT): _CEDE,
-    (Role.LEADER, Event.RETIRING): _CEDE,
-    (Role.LEADER, Event.NODE_THERE): Transition(Role.LEADER, (Act.SHOW,)),
-}
 
 
 @dataclass(frozen=True, slots=True)
@@ -222,7 +97,7 @@ class Election:
         keep_term: Callable[[int], None] = lambda term: None,
         on_silence: Callable[[int], None] = lambda node_id: None,
     ) -> None:
-        self.role = Role.DORMANT
+        self.role = ElectionRole.DORMANT
         self.term = term
         self.quorum = quorum
         self.leader_id: int | None = None
@@ -277,10 +152,10 @@ class Election:
         if node_id == self._choice:
             self._apply(Event.LEADER_GONE, node_id)
         elif len(self._supporters) < self.quorum:
-            if self.role is Role.LEADER:
+            if self.role is ElectionRole.LEADER:
                 log.warning("Elector:LEADER lost quorum due to node [%d]", node_id)
             self._apply(Event.QUORUM_GONE, node_id)
-        if self.role is Role.SCOUTING:
+        if self.role is ElectionRole.SCOUTING:
             self._count_answers()
 
     def receive(self, node_id: int, message: ElectorMessage) -> None:
@@ -288,7 +163,7 @@ class Election:
         term = message.term
         if term > min(self.term + TERM_JUMP_MAX, TERM_MAX):
             raise FormatError("ElectorMessage.term", 0, f"{term} is too far beyond this node's term, {self.term}")
-        if self.role is Role.DORMANT:
+        if self.role is ElectionRole.DORMANT:
             return
         match message.choice:
             case LeaderHeartbeat() if term:
@@ -301,7 +176,7 @@ class Election:
                 self._apply(Event.NEWER_TERM, node_id, term)
             case ScoutingRequest():
                 self._send(node_id, ScoutingResponse(will_vote=self._will_vote(node_id, term)))
-            case ScoutingResponse(will_vote=will_vote) if self.role is Role.SCOUTING:
+            case ScoutingResponse(will_vote=will_vote) if self.role is ElectionRole.SCOUTING:
                 self._answers[node_id] = will_vote
                 self._count_answers()
             case LeadershipCessionNotification() if term >= self.term and node_id == self._choice:
@@ -316,7 +191,7 @@ class Election:
     def _will_vote(self, node_id: int, term: int) -> bool:
         if self._retiring or self.leader_id is not None or term <= self.term or not self._keeps_terms():
             return False
-        if self.role is Role.SCOUTING and (-term, node_id) < (-self.term - 1, self._links.own_id):
+        if self.role is ElectionRole.SCOUTING and (-term, node_id) < (-self.term - 1, self._links.own_id):
             self._apply(Event.OVERRULED, node_id)
         elif self._promised(node_id):
             return False
@@ -342,7 +217,7 @@ class Election:
     def _on_vote(self, node_id: int, term: int) -> None:
         if term > self.term:
             self._apply(Event.NEWER_TERM, node_id, term)
-        elif term == self.term and self.role in (Role.CANDIDATE, Role.LEADER):
+        elif term == self.term and self.role in (ElectionRole.CANDIDATE, ElectionRole.LEADER):
             self._supporters.add(node_id)
             self._count_votes()
 
@@ -372,24 +247,24 @@ class Election:
         known = self.leader_id, self.term
         for act in acts:
             self._act(act, node_id, term)
-        if role is Role.LEADER:
+        if role is ElectionRole.LEADER:
             self.leader_id = self._links.own_id
-        elif role is Role.FOLLOWING:
+        elif role is ElectionRole.FOLLOWING:
             self.leader_id = self._choice
         else:
             self.leader_id = None
         if role is not before or known != (self.leader_id, self.term):
             self._tell(before)
-        if role is Role.SCOUTING and before is not role:
+        if role is ElectionRole.SCOUTING and before is not role:
             self._count_answers()
-        elif role is Role.CANDIDATE and before is not role:
+        elif role is ElectionRole.CANDIDATE and before is not role:
             self._count_votes()
 
-    def _tell(self, before: Role) -> None:
+    def _tell(self, before: ElectionRole) -> None:
         log.info("node %d is %s [term: %d, leader: %s]", self._links.own_id, self.role.value, self.term, self.leader_id)
-        if self.role in (Role.LEADER, Role.FOLLOWING):
+        if self.role in (ElectionRole.LEADER, ElectionRole.FOLLOWING):
             self._on_leader(self.leader_id, self.term)
-        elif before in (Role.LEADER, Role.FOLLOWING):
+        elif before in (ElectionRole.LEADER, ElectionRole.FOLLOWING):
             self._on_leader(None, self.term)
 
     def _act(self, act: Act, node_id: int | None, term: int) -> None:
@@ -450,30 +325,30 @@ class Election:
             self._unkept = False
         return True
 
-    def _enter(self, role: Role) -> None:
+    def _enter(self, role: ElectionRole) -> None:
         """Enter a role: start its timer, and reset the supporters."""
         self.role = role
         self._entered += 1
         times, own_id = self._times, self._links.own_id
         self._heard_ms = self._now.ms
-        if role not in (Role.SUPPORTING, Role.FOLLOWING):
+        if role not in (ElectionRole.SUPPORTING, ElectionRole.FOLLOWING):
             self._choice = None
-        if role is not Role.LEADER:
+        if role is not ElectionRole.LEADER:
             self._supporters.clear()
         self._answers.clear()
         match role:
-            case Role.WAITING:
+            case ElectionRole.WAITING:
                 self._schedule(self._random_below(times.max_random_wait_timeout_ms + 1), Event.WAITED)
-            case Role.SCOUTING:
+            case ElectionRole.SCOUTING:
                 self._answers[own_id] = self._will_vote(own_id, self.term + 1)
                 self._schedule(times.scouting_result_timeout_ms, Event.UNSUPPORTED)
-            case Role.CANDIDATE:
+            case ElectionRole.CANDIDATE:
                 self._supporters.add(own_id)
                 self._schedule(times.election_result_timeout_ms, Event.UNELECTED)
-            case Role.SUPPORTING | Role.FOLLOWING:
+            case ElectionRole.SUPPORTING | ElectionRole.FOLLOWING:
                 self._promise = own_id, self._now.ms
                 self._again(times.heartbeat_check_period_ms, self._check)
-            case Role.LEADER:
+            case ElectionRole.LEADER:
                 self._again(times.heartbeat_broadcast_period_ms, lambda: self._act(Act.SHOW_ALL, None, 0))
 
     def _check(self) -> None:

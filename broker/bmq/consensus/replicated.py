@@ -37,7 +37,7 @@ from formats.bmq.disk.numbers import LedgerNumber
 from formats.bmq.wire.event import Frame, build_event
 from formats.errors import FormatError
 
-__all__ = ["ReplicatedLedger", "Role"]
+__all__ = ["LedgerRole", "ReplicatedLedger"]
 
 log = logging.getLogger("broker.cluster.ledger")
 
@@ -53,7 +53,7 @@ ADVISORIES = (
 )
 
 
-class Role(Enum):
+class LedgerRole(Enum):
     """The role of this node in the replication of the ledger."""
 
     RESTING = "no leader is known: no records are accepted"
@@ -81,7 +81,7 @@ class ReplicatedLedger:
     ) -> None:
         self.ledger = ledger
         self.quorum = quorum
-        self.role = Role.RESTING
+        self.role = LedgerRole.RESTING
         self.leader_id: int | None = None
         self._links = links
         self._now = now
@@ -102,7 +102,7 @@ class ReplicatedLedger:
 
     def rest(self) -> None:
         """Enter the role without a known leader."""
-        self.role = Role.RESTING
+        self.role = LedgerRole.RESTING
         self.leader_id = None
         self._in_step = False
         self._acked.clear()
@@ -110,7 +110,7 @@ class ReplicatedLedger:
     def follow(self, leader_id: int, term: int) -> None:
         """Follow this leader."""
         self.rest()
-        self.role = Role.FOLLOWING
+        self.role = LedgerRole.FOLLOWING
         self.leader_id = leader_id
         self._term = term
         self._last = max(LedgerNumber(term, 0), self.ledger.number)
@@ -119,7 +119,7 @@ class ReplicatedLedger:
         """Lead: number advisories from here on, above all in the ledger."""
         assert term >= self.ledger.number.term
         self.rest()
-        self.role = Role.LEADING
+        self.role = LedgerRole.LEADING
         self.leader_id = self._links.own_id
         self._last = max(LedgerNumber(term, 0), self.ledger.number)
 
@@ -132,7 +132,7 @@ class ReplicatedLedger:
 
     def advise(self, make: Make) -> LedgerNumber:
         """Record an advisory, send it to all, and return its number. Raises `Full`, without effect, on a full disk."""
-        assert self.role is Role.LEADING
+        assert self.role is LedgerRole.LEADING
         number = LedgerNumber(self._last.term, self._last.sequence_number + 1)
         advisory = make(_sequence(number))
         kind = LedgerRecordType.SNAPSHOT if isinstance(advisory, LeaderAdvisory) else LedgerRecordType.UPDATE
@@ -152,7 +152,7 @@ class ReplicatedLedger:
     def _commit(self) -> None:
         """Commit, in order, the advisories that a quorum has."""
         uncommitted = self.ledger.uncommitted
-        while uncommitted and self.role is Role.LEADING:
+        while uncommitted and self.role is LedgerRole.LEADING:
             advised = next(iter(uncommitted))
             # Earlier leaders' advisories are committed by the snapshot that includes them.
             if advised.term != self._last.term or 1 + len(self._acked.get(advised, ())) < self.quorum:
@@ -185,7 +185,7 @@ class ReplicatedLedger:
         number = LedgerNumber(record.header.elector_term, record.header.sequence_number)
         if _number_of(choice) != number:
             raise FormatError("ClusterStateEvent", frame.body, f"numbered {_number_of(choice)} in its message")
-        if self.role is Role.LEADING:
+        if self.role is LedgerRole.LEADING:
             if isinstance(choice, LeaderAdvisoryAck) and kind is LedgerRecordType.ACK:
                 self._take_ack(node_id, number)
             else:

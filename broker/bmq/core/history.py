@@ -24,7 +24,7 @@ CHUNK_BYTES = GUID_SIZE << 17
 TAIL_BYTES = GUID_SIZE << 12
 
 
-class Chunk:
+class GuidChunk:
     """GUIDs in the order of removal, or 64 bits of each in ascending order; `until_ms` is the last one's time."""
 
     __slots__ = ("_index", "_indexed", "data", "since_ms", "until_ms")
@@ -65,7 +65,7 @@ class History:
 
     def __init__(self, window_ms: int) -> None:
         self.window_ms = window_ms
-        self._chunks: deque[Chunk] = deque()
+        self._chunks: deque[GuidChunk] = deque()
         self._data: bytearray | None = None  # of the last chunk
         self._buried: list[Container[bytes]] = []
         self._latest: dict[bytes, bytes] = {}
@@ -129,7 +129,7 @@ class History:
                 )
                 if ticks > latest.get(producer, b""):
                     latest[producer] = ticks
-            self._chunks.append(Chunk(now_ms - age_ms, hashes))
+            self._chunks.append(GuidChunk(now_ms - age_ms, hashes))
 
     def expire(self, now_ms: int) -> None:
         """Drop GUIDs older than the window; to be called periodically."""
@@ -145,7 +145,7 @@ class History:
     def _open_chunk(self, now_ms: int) -> None:
         if self._data is not None:
             self._close_chunk(now_ms)
-        chunk = Chunk(now_ms)
+        chunk = GuidChunk(now_ms)
         self._chunks.append(chunk)
         self._data = chunk.data
 

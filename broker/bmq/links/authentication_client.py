@@ -10,7 +10,7 @@ from collections.abc import Callable
 from typing import Protocol
 
 from broker.bmq.core.received import received
-from broker.bmq.session.authentication import Credential
+from broker.bmq.session.authentication import AssumedCredential
 from broker.bmq.session.credentials import Credentials
 from broker.common.clock import Now
 from formats.bmq.control import ber
@@ -33,7 +33,7 @@ RENEWED_AT = 0.8
 SPARE_MS = 2_500
 
 
-class Outgoing(Protocol):
+class OutgoingSession(Protocol):
     """The session that authenticates itself."""
 
     @property
@@ -49,7 +49,7 @@ class AuthenticationClient:
 
     def __init__(
         self,
-        session: Outgoing,
+        session: OutgoingSession,
         credentials: Credentials,
         now: Now,
         authenticated: Callable[[], None],
@@ -74,7 +74,7 @@ class AuthenticationClient:
         if self._due_ms is not None and self._now.ms >= self._due_ms:
             self.begin()
 
-    def _send(self, credential: Credential | str) -> None:
+    def _send(self, credential: AssumedCredential | str) -> None:
         session = self._session
         if session.finished:
             return

@@ -12,9 +12,9 @@ from typing import Protocol
 from broker.bmq.core.received import received
 from broker.bmq.links.authentication_client import AuthenticationClient
 from broker.bmq.session.credentials import Credentials
-from broker.bmq.session.session import Host, Session
+from broker.bmq.session.session import Session, SessionHost
 from broker.bmq.session.session_ports import BrokerPeer
-from broker.bmq.session.session_table import TRANSITIONS, SessionState, Trigger
+from broker.bmq.session.session_table import TRANSITIONS, SessionState, SessionTrigger
 from broker.common.clock import Now
 from broker.common.timers import Timers
 from formats.bmq.codes import EncodingType, EventType
@@ -60,7 +60,7 @@ class Dialer(Protocol):
 class DialedSession(Session):
     """A session begun by this broker: it authenticates itself, sends its identity, and waits for the answer."""
 
-    def __init__(self, host: Host, session_id: int, address: str, dialer: Dialer, node_id: int) -> None:
+    def __init__(self, host: SessionHost, session_id: int, address: str, dialer: Dialer, node_id: int) -> None:
         self._dialer = dialer
         self._node_id = node_id
         super().__init__(host, session_id, address)
@@ -124,7 +124,7 @@ class DialedSession(Session):
         identity = answer.broker_identity
         self.description = f"{identity.process_name}:{identity.pid}@{self.description}"
         self._broker = accepted
-        self._enter(TRANSITIONS[self.state, Trigger.IDENTIFIED])
+        self._enter(TRANSITIONS[self.state, SessionTrigger.IDENTIFIED])
         accepted.begun()
 
 

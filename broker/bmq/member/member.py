@@ -26,7 +26,7 @@ from broker.bmq.relay.guests import Guests
 from broker.bmq.relay.last_confirms import LastConfirms
 from broker.bmq.replication.healing_pace import HealingPace
 from broker.bmq.replication.partition import ReplicatedPartition, named
-from broker.bmq.replication.take_over import Restoration
+from broker.bmq.replication.take_over import Restoring
 from broker.bmq.store.recovery import Recovered
 from broker.common.faults import Change
 from formats.bmq.codes import EncodingType, EventType
@@ -406,7 +406,7 @@ class Member:
 
     # -- what is told
 
-    def on_restore(self, partition_id: int) -> Restoration:
+    def on_restore(self, partition_id: int) -> Restoring:
         """See `PartitionListener`."""
         return self.queues.restoring(partition_id)
 

@@ -42,7 +42,7 @@ class Served(Protocol):
         ...
 
 
-class Held(NamedTuple):
+class HeldOpen(NamedTuple):
     """An open that waits."""
 
     parameters: QueueHandleParameters
@@ -59,7 +59,7 @@ class PrimaryOpens:
     def __init__(self, queues: Served, may_lack: Callable[[int, int], bool]) -> None:
         self._queues = queues
         self._may_lack = may_lack
-        self.held: dict[tuple[int, int], list[Held]] = {}  # by member and partition
+        self.held: dict[tuple[int, int], list[HeldOpen]] = {}  # by member and partition
 
     def open(self, node_id: int, parameters: QueueHandleParameters, opened: Opened) -> None:
         """Open a queue for a member, at once or later. May raise `Refusal` instead."""
@@ -73,7 +73,7 @@ class PrimaryOpens:
             partition_id = self._queues.partition_of(name)
             if self._may_lack(node_id, partition_id) and self._has_room:
                 log.info("node %d opens '%s' once its copy of partition %d is healed", node_id, name, partition_id)
-                self.held.setdefault((node_id, partition_id), []).append(Held(parameters, opened))
+                self.held.setdefault((node_id, partition_id), []).append(HeldOpen(parameters, opened))
                 return
         opened(node.serve_queue(name, domain))
 

@@ -14,7 +14,7 @@ from broker.bmq.core.payloads import Payloads
 from broker.bmq.links.links import OwnLinks
 from broker.bmq.links.requests import Requests
 from broker.bmq.member.primary_opens import MemberHost, PrimaryOpens
-from broker.bmq.member.queues_ports import Copies, Places
+from broker.bmq.member.queues_ports import Copies, QueuePlaces
 from broker.bmq.node.node import Node
 from broker.bmq.node.restoring import Restoration
 from broker.bmq.partition.unkept_confirms import unkept_confirms
@@ -68,7 +68,7 @@ class ClusterQueues:
         node: Node,
         links: OwnLinks,
         requests: Requests,
-        places: Places,
+        places: QueuePlaces,
         copies: Copies,
     ) -> None:
         self.node = node

@@ -11,10 +11,10 @@ from broker.bmq.core.messages import Content
 from broker.bmq.queue.handles import Refusal
 from formats.bmq.control.messages import QueueInfo
 
-__all__ = ["Copies", "Places"]
+__all__ = ["Copies", "QueuePlaces"]
 
 
-class Places(Protocol):
+class QueuePlaces(Protocol):
     """The places of queues: see `broker.bmq.consensus.metadata.Metadata`."""
 
     @property

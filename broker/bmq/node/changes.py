@@ -55,7 +55,7 @@ REMEDY = (
 )
 
 
-class Holder(Protocol):
+class QueueHolder(Protocol):
     """The node's interface to its queues."""
 
     ledger: Ledger
@@ -69,7 +69,7 @@ class Holder(Protocol):
     def role(self) -> Role: ...
 
 
-def reconfigure(holder: Holder, domain: Domain, config: DomainConfig) -> None:
+def reconfigure(holder: QueueHolder, domain: Domain, config: DomainConfig) -> None:
     """Apply a domain's new parameters to all of its queues.
 
     Raises ValueError, without effect, for a parameter that cannot change; `Full` if new apps cannot be recorded.
@@ -97,7 +97,7 @@ def _storage(config: DomainConfig) -> str:
     return "[ fileBacked = [ ] ]" if config.persistent else "[ inMemory = [ ] ]"
 
 
-def sync_apps_at_start(holder: Holder) -> None:
+def sync_apps_at_start(holder: QueueHolder) -> None:
     """Give all fanout queues the apps that their domains name now.
 
     The editor of a domain's file may not have meant to lose messages: an app with pending ones stays in all queues of
@@ -126,7 +126,7 @@ def names_of(app_ids: Iterable[str]) -> str:
     return "the apps " + ", ".join(f"'{printable(app_id)}'" for app_id in sorted(app_ids))
 
 
-def sync_apps(holder: Holder, queue: Queue, config: DomainConfig, kept: Collection[str] = ()) -> None:
+def sync_apps(holder: QueueHolder, queue: Queue, config: DomainConfig, kept: Collection[str] = ()) -> None:
     """Give a fanout queue the apps that its domain names, and no others except those `kept`.
 
     `Full` if that cannot be recorded.
@@ -186,7 +186,7 @@ def change_apps(
     )
 
 
-def key_salt(holder: Holder) -> int:
+def key_salt(holder: QueueHolder) -> int:
     """Return a salt for keys derived from the same name, different with every record of the ledger.
 
     An app that is added again must not have its old key, which may still be in the journal.
@@ -210,7 +210,7 @@ def room_for_queue(domain: Domain, count: int) -> bool:
     return True
 
 
-def delete_queue(holder: Holder, queue: Queue) -> None:
+def delete_queue(holder: QueueHolder, queue: Queue) -> None:
     """Delete an unused, empty queue. Raises `Full` if that cannot be recorded."""
     assert queue.is_idle
     info = holder.ledger.state.queues[queue.uri]
@@ -218,7 +218,7 @@ def delete_queue(holder: Holder, queue: Queue) -> None:
     erase_queue(holder, queue, holder.partitions[info.partition_id])
 
 
-def erase_queue(holder: Holder, queue: Queue, partition: StoredPartition) -> None:
+def erase_queue(holder: QueueHolder, queue: Queue, partition: StoredPartition) -> None:
     """Remove a queue that is no longer in the ledger. Raises `Full` if the journal has no room."""
     with Change(f"the removal of queue '{queue.uri}'", Full):
         partition.append_queue_op(QueueOpType.DELETION, queue.key)
@@ -229,7 +229,7 @@ def erase_queue(holder: Holder, queue: Queue, partition: StoredPartition) -> Non
     )
 
 
-def collect_idle_queues(holder: Holder, keepalive_ms: int, domain: str | None = None) -> int:
+def collect_idle_queues(holder: QueueHolder, keepalive_ms: int, domain: str | None = None) -> int:
     """Delete the queues (of one domain) idle for `keepalive_ms`; return their number. `Full` as in `delete_queue`."""
     idle = [
         queue

@@ -266,7 +266,7 @@ class Node:
         return False, self.role.settle()
 
     def admit(self, session: Session, identity: ClientIdentity) -> BrokerPeer | str | None:
-        """Decide about another broker's connection; see `broker.bmq.session.session.Host`."""
+        """Decide about another broker's connection; see `broker.bmq.session.session.SessionHost`."""
         return self.role.admit(session, identity)
 
     # -- the end

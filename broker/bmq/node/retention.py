@@ -24,7 +24,7 @@ INTERVAL_MS = 60_000
 DOMAINS_AT_ONCE = 8
 
 
-class Holder(Protocol):
+class DomainHolder(Protocol):
     """The node's interface to its domains."""
 
     now: Now
@@ -39,7 +39,7 @@ class Holder(Protocol):
 class Retention:
     """Sets the retention of removals in a node's partitions."""
 
-    def __init__(self, holder: Holder) -> None:
+    def __init__(self, holder: DomainHolder) -> None:
         self._holder = holder
         self._to_read: set[str] = set()
         self._window_ms = 0  # the longest of those that were read in this round

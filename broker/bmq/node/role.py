@@ -25,7 +25,7 @@ class Door(Protocol):
     """Admits the brokers below a node, and sees them off when the node is to stop."""
 
     def admit(self, session: Session, identity: ClientIdentity) -> BrokerPeer | str | None:
-        """See `broker.bmq.session.session.Host`."""
+        """See `broker.bmq.session.session.SessionHost`."""
         ...
 
     def retire(self) -> bool:

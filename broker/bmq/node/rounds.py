@@ -29,7 +29,7 @@ SECOND_MS = 1000
 QUEUES_PER_UNIT = 8
 
 
-class Holder(Protocol):
+class RoundsNode(Protocol):
     """The node, as far as its queues go."""
 
     now: Now
@@ -46,7 +46,7 @@ class Holder(Protocol):
 class Rounds:
     """The rounds of one node."""
 
-    def __init__(self, holder: Holder) -> None:
+    def __init__(self, holder: RoundsNode) -> None:
         self._holder = holder
         self._is_under_way = False
         self._began_ms = self._second_ms = self._snapshots_ms = holder.now.ms

@@ -14,7 +14,7 @@ from typing import NamedTuple
 
 from formats.bmq.control.messages import NodeStatus
 
-__all__ = ["TRANSITIONS", "ActiveNode", "ActiveState", "Trigger", "UpstreamNode"]
+__all__ = ["TRANSITIONS", "ActiveNode", "ActiveNodeTrigger", "ActiveState", "UpstreamNode"]
 
 # Data centres of a proxy for which all nodes are near.
 ANYWHERE = ("", "UNSPECIFIED")
@@ -34,19 +34,19 @@ class ActiveState(Enum):
     ACTIVE = "using one"
 
 
-class Trigger(Enum):
+class ActiveNodeTrigger(Enum):
     CHOSEN = "chosen"
     LOST = "lost"
     WAITED = "waited"
 
 
-TRANSITIONS: dict[tuple[ActiveState, Trigger], ActiveState] = {
-    (ActiveState.SEEKING_NEAR, Trigger.CHOSEN): ActiveState.ACTIVE,
-    (ActiveState.SEEKING_NEAR, Trigger.WAITED): ActiveState.SEEKING,
-    (ActiveState.SEEKING, Trigger.CHOSEN): ActiveState.ACTIVE,
-    (ActiveState.SEEKING, Trigger.WAITED): ActiveState.SEEKING,
-    (ActiveState.ACTIVE, Trigger.WAITED): ActiveState.ACTIVE,
-    (ActiveState.ACTIVE, Trigger.LOST): ActiveState.SEEKING,
+TRANSITIONS: dict[tuple[ActiveState, ActiveNodeTrigger], ActiveState] = {
+    (ActiveState.SEEKING_NEAR, ActiveNodeTrigger.CHOSEN): ActiveState.ACTIVE,
+    (ActiveState.SEEKING_NEAR, ActiveNodeTrigger.WAITED): ActiveState.SEEKING,
+    (ActiveState.SEEKING, ActiveNodeTrigger.CHOSEN): ActiveState.ACTIVE,
+    (ActiveState.SEEKING, ActiveNodeTrigger.WAITED): ActiveState.SEEKING,
+    (ActiveState.ACTIVE, ActiveNodeTrigger.WAITED): ActiveState.ACTIVE,
+    (ActiveState.ACTIVE, ActiveNodeTrigger.LOST): ActiveState.SEEKING,
 }
 
 
@@ -75,7 +75,7 @@ class ActiveNode:
 
     def waited(self) -> None:
         """End the wait for a node nearby."""
-        self.state = TRANSITIONS[self.state, Trigger.WAITED]
+        self.state = TRANSITIONS[self.state, ActiveNodeTrigger.WAITED]
         self._choose()
 
     def status(self, node_id: int, status: NodeStatus) -> None:
@@ -93,7 +93,7 @@ class ActiveNode:
             self._lose()
 
     def _lose(self) -> None:
-        self.state = TRANSITIONS[self.state, Trigger.LOST]
+        self.state = TRANSITIONS[self.state, ActiveNodeTrigger.LOST]
         self.node_id = None
         if not self._choose():
             self._changed(None)
@@ -109,6 +109,6 @@ class ActiveNode:
         if not found:
             return False
         self.node_id = found[self._random_below(len(found))]
-        self.state = TRANSITIONS[self.state, Trigger.CHOSEN]
+        self.state = TRANSITIONS[self.state, ActiveNodeTrigger.CHOSEN]
         self._changed(self.node_id)
         return True

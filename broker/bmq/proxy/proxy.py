@@ -24,7 +24,7 @@ from formats.bmq.control.messages import QueueHandleParameters, StatusCategory
 __all__ = ["BridgeLimits", "Proxy", "UpstreamCluster", "UpstreamNode"]
 
 
-class Links(Protocol):
+class DialedLinks(Protocol):
     """The links to the nodes of a cluster."""
 
     def stop(self) -> None: ...
@@ -59,7 +59,7 @@ class Proxy:
         self.awaits_confirms = self._last_confirms.awaited
         self.bulk = WholeEvents()
         self._on_available = on_available
-        self._links: list[Links] = []
+        self._links: list[DialedLinks] = []
         for config in clusters:
             self.add(config)
 
@@ -69,7 +69,7 @@ class Proxy:
         self.clusters[config.name] = cluster
         return cluster
 
-    def attach(self, links: Links) -> None:
+    def attach(self, links: DialedLinks) -> None:
         """Give the proxy the links to the nodes of a cluster, which it ends when it leaves.
 
         Call this once for each cluster: the links are dialed by the process's loop, which is made for the node.

@@ -23,7 +23,7 @@ __all__ = ["Consumers"]
 log = logging.getLogger("broker.queue")
 
 
-class Source(Protocol):
+class ConsumedQueue(Protocol):
     """The interface of the consumed queue."""
 
     uri: str
@@ -46,7 +46,7 @@ class Consumers:
 
     __slots__ = ("_source",)
 
-    def __init__(self, source: Source) -> None:
+    def __init__(self, source: ConsumedQueue) -> None:
         self._source = source
 
     def configure(self, stream: Stream, subscriptions: list[Subscription]) -> None:

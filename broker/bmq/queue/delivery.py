@@ -57,7 +57,7 @@ class Outcome(Enum):
 SENT, ASIDE, STOP = Outcome.SENT, Outcome.ASIDE, Outcome.STOP
 
 
-class Source(Protocol):
+class DeliveredQueue(Protocol):
     """The interface of the queue whose messages are delivered."""
 
     uri: str
@@ -90,7 +90,7 @@ class Delivery:
     session has ended. An expression that cannot be evaluated for a message does not match it.
     """
 
-    def __init__(self, source: Source) -> None:
+    def __init__(self, source: DeliveredQueue) -> None:
         self._source = source
         self._log = source.log
         self._now = source.now

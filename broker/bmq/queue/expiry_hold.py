@@ -34,7 +34,7 @@ from broker.bmq.core.clocks import ALARM, TOLERANCE_S, Clocks, Heard, span
 from broker.bmq.queue.queue import Queue
 from broker.common.clock import Now
 
-__all__ = ["Hold", "Restored", "Restoring", "hold_expiry"]
+__all__ = ["ExpiryHold", "Restored", "Restoring", "hold_expiry"]
 
 log = logging.getLogger("broker.queue")
 
@@ -71,7 +71,7 @@ class Restored(NamedTuple):
     arrivals: Counter[int]
 
 
-class Hold:
+class ExpiryHold:
     """A hold that keeps a queue's restored messages from expiring.
 
     `waits_for_clock` is True if nothing may expire while all other nodes' clocks disagree with this one.
@@ -132,14 +132,14 @@ def hold_expiry(restored: Iterable[Restored], about: Restoring, now: Now, clocks
         _judge_gap(by_gap, about, now, clocks)
     if by_record:
         for queue, _ in by_record:
-            queue.expiry_hold = Hold(now, clocks, waits_for_clock=False)
+            queue.expiry_hold = ExpiryHold(now, clocks, waits_for_clock=False)
         text = "by their records' times, although their primary had not expired them: its clock may have been set"
         _tell(by_record, about, f"{text}. They expire {_later(by_record)}")
 
 
 def _judge_gap(due: list[Due], about: Restoring, now: Now, clocks: Clocks) -> None:
     for queue, _ in due:
-        queue.expiry_hold = Hold(now, clocks, waits_for_clock=True)
+        queue.expiry_hold = ExpiryHold(now, clocks, waits_for_clock=True)
     agrees = clocks.agrees
     text = f"by this node's clock, which is {span(now.wall_s - about.newest_s)} ahead of the newest record"
     if agrees:

@@ -48,7 +48,7 @@ class QueueHost(Protocol):
     def routing_flags(self, queue: Queue) -> int: ...
 
 
-class Peer(Sink, Protocol):
+class RequestingPeer(Sink, Protocol):
     """The peer that makes requests."""
 
     def reply(self, request: ControlMessage, choice: object) -> None: ...
@@ -59,7 +59,9 @@ class QueueRequests:
 
     __slots__ = ("_authorize", "_closed", "_host", "_peer", "_waiting", "handles")
 
-    def __init__(self, host: QueueHost, peer: Peer, authorize: Callable[[QueueHandleParameters], None]) -> None:
+    def __init__(
+        self, host: QueueHost, peer: RequestingPeer, authorize: Callable[[QueueHandleParameters], None]
+    ) -> None:
         """`authorize` raises `Refusal` for queues that the peer may not open."""
         self.handles: dict[int, Handle] = {}
         self._authorize = authorize

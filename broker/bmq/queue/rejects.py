@@ -40,7 +40,7 @@ def note_attempts(uri: str, stream: Stream, guid: bytes, left: int, give_up: Cal
         give_up(message)
 
 
-class Source(Removing, Protocol):
+class RejectingQueue(Removing, Protocol):
     """The queue that the messages are of."""
 
     config: DomainConfig
@@ -59,7 +59,7 @@ class Rejects:
 
     __slots__ = ("_poison", "_source")
 
-    def __init__(self, source: Source) -> None:
+    def __init__(self, source: RejectingQueue) -> None:
         self._source = source
         self._poison = PoisonAlarm(source)
 

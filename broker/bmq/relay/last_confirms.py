@@ -15,14 +15,14 @@ from typing import Protocol
 from broker.bmq.node.node import Node
 from broker.bmq.queue.handles import Handle
 
-__all__ = ["Holder", "LastConfirms"]
+__all__ = ["LastConfirms", "MessageHolder"]
 
 log = logging.getLogger("broker.cluster")
 
 SAY_AGAIN_MS = 1000
 
 
-class Holder(Protocol):
+class MessageHolder(Protocol):
     """A peer that may hold messages."""
 
     @property
@@ -35,7 +35,7 @@ class Holder(Protocol):
 class LastConfirms:
     """The last confirms of one node; `done` is called repeatedly. `members` are the other members' holders, if any."""
 
-    def __init__(self, node: Node, members: Callable[[], Iterable[Holder]] = tuple) -> None:
+    def __init__(self, node: Node, members: Callable[[], Iterable[MessageHolder]] = tuple) -> None:
         self._node = node
         self._members = members
         self._until_ms: int | None = None
@@ -70,7 +70,7 @@ class LastConfirms:
 
     def _hold(self) -> int:
         """Stop sending messages; return the number of those that are held."""
-        holders: Iterable[Holder] = chain(self._node.sessions.values(), self._members())
+        holders: Iterable[MessageHolder] = chain(self._node.sessions.values(), self._members())
         count = 0
         for holder in holders:
             holder.hold()

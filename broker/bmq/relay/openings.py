@@ -15,7 +15,7 @@ from broker.bmq.queue.handles import Refusal, app_id_of
 from broker.bmq.relay.opens import Opens, UpstreamConsumer
 from broker.bmq.relay.reopening import RETRY_MS, Reopening, may_pass
 from broker.bmq.relay.unanswered import Unanswered
-from broker.bmq.relay.upstream import TRANSITIONS, Trigger, Upstream, UpstreamState
+from broker.bmq.relay.upstream import TRANSITIONS, Upstream, UpstreamState, UpstreamTrigger
 from broker.common.clock import Now
 from broker.common.timers import Timers
 from formats.bmq.codes import QueueFlag
@@ -128,7 +128,7 @@ class Openings:
         """Set the upstream, and send it the opens."""
         if self._opens.state is not UpstreamState.NONE:
             self.lost()
-        self._opens.state = TRANSITIONS[self._opens.state, Trigger.FOUND]
+        self._opens.state = TRANSITIONS[self._opens.state, UpstreamTrigger.FOUND]
         self._opens.upstream = upstream
         self._opens.generation += 1
         self._opens.forget_asked()
@@ -144,7 +144,7 @@ class Openings:
         self._opens.sent.clear()
         self._opens.forget_asked()
         self._opens.is_leaving = False
-        self._opens.state = TRANSITIONS[self._opens.state, Trigger.LOST]
+        self._opens.state = TRANSITIONS[self._opens.state, UpstreamTrigger.LOST]
         self._opens.upstream = None
         self._opens.generation += 1
         self._unanswered.give_up()
@@ -192,7 +192,7 @@ class Openings:
     def _kept_sent(self, generation: int) -> None:
         if generation != self._opens.generation:
             return
-        self._opens.state = TRANSITIONS[self._opens.state, Trigger.OPENED]
+        self._opens.state = TRANSITIONS[self._opens.state, UpstreamTrigger.OPENED]
         for consumer in self._opens.untold:
             self._send_subscriptions(consumer, lambda: None)
         self._open_waiting()

@@ -128,7 +128,7 @@ class Reopening:
         part: Part,
         parameters: QueueHandleParameters,
         attempt: int,
-        answered: Callable[[Part, Asked, object], None],
+        answered: Callable[[Part, SentOpen, object], None],
     ) -> None:
         opens, upstream = self._opens, self._opens.upstream
         assert upstream is not None
@@ -139,12 +139,12 @@ class Reopening:
                 answered(part, asked, choice)
 
         request = OpenQueue(handle_parameters=parameters)
-        asked = Asked(upstream.request(request, came), request, attempt)
+        asked = SentOpen(upstream.request(request, came), request, attempt)
         # The texts are the reference's: programs wait for them in the log.
         log.info("Sent ReopenQueue request for queue '%s', app '%s' to %s", opens.uri, part.name, upstream.description)
         log.info("Sending request to '%s' [request: %s]", upstream.description, asked)
 
-    def _answered(self, part: Part, asked: Asked, choice: object) -> None:
+    def _answered(self, part: Part, asked: SentOpen, choice: object) -> None:
         opens = self._opens
         self._left -= 1
         if isinstance(choice, OpenQueueResponse):
@@ -187,7 +187,7 @@ class Reopening:
 
     # -- what is refused
 
-    def _refused(self, part: Part, asked: Asked, status: Status) -> None:
+    def _refused(self, part: Part, asked: SentOpen, status: Status) -> None:
         """Ask again later what is refused, unless that was the last attempt."""
         answer = printed(ControlMessage(r_id=asked.number, choice=status))
         if asked.attempt >= self._pace.attempts_max:
@@ -230,7 +230,7 @@ class Reopening:
             part.consumer.asking += 1
         self._send(part, parameters, attempt, self._missing_answered)
 
-    def _missing_answered(self, part: Part, asked: Asked, choice: object) -> None:
+    def _missing_answered(self, part: Part, asked: SentOpen, choice: object) -> None:
         opens, count = self._opens, self._count(part)
         parameters = asked.request.handle_parameters
         if parameters in opens.sent:
@@ -252,7 +252,7 @@ class Reopening:
         return self._opens.writes if part.consumer is None else part.consumer.reads
 
 
-class Asked(NamedTuple):
+class SentOpen(NamedTuple):
     """A request that was sent, its number, and how often it has been."""
 
     number: int

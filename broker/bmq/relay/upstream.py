@@ -8,7 +8,7 @@ from typing import Protocol
 from broker.bmq.links.requests import Answered
 from formats.bmq.wire.event import EventType
 
-__all__ = ["TRANSITIONS", "Trigger", "Upstream", "UpstreamState"]
+__all__ = ["TRANSITIONS", "Upstream", "UpstreamState", "UpstreamTrigger"]
 
 
 class Upstream(Protocol):
@@ -57,17 +57,17 @@ class UpstreamState(Enum):
     OPEN = "open"
 
 
-class Trigger(Enum):
+class UpstreamTrigger(Enum):
     FOUND = "found"
     OPENED = "opened"
     LOST = "lost"
 
 
 # Outgoing data is kept unless the state is OPEN; OPENING repeats the clients' opens, then sends the kept data.
-TRANSITIONS: dict[tuple[UpstreamState, Trigger], UpstreamState] = {
-    (UpstreamState.NONE, Trigger.FOUND): UpstreamState.OPENING,
-    (UpstreamState.OPENING, Trigger.OPENED): UpstreamState.OPEN,
-    (UpstreamState.NONE, Trigger.LOST): UpstreamState.NONE,
-    (UpstreamState.OPENING, Trigger.LOST): UpstreamState.NONE,
-    (UpstreamState.OPEN, Trigger.LOST): UpstreamState.NONE,
+TRANSITIONS: dict[tuple[UpstreamState, UpstreamTrigger], UpstreamState] = {
+    (UpstreamState.NONE, UpstreamTrigger.FOUND): UpstreamState.OPENING,
+    (UpstreamState.OPENING, UpstreamTrigger.OPENED): UpstreamState.OPEN,
+    (UpstreamState.NONE, UpstreamTrigger.LOST): UpstreamState.NONE,
+    (UpstreamState.OPENING, UpstreamTrigger.LOST): UpstreamState.NONE,
+    (UpstreamState.OPEN, UpstreamTrigger.LOST): UpstreamState.NONE,
 }

@@ -22,7 +22,7 @@ from formats.bmq.disk.journal import JOURNAL_OP_RECORD, SyncPointType
 from formats.bmq.disk.padding import DWORD, WORD
 from formats.schema import Buffer
 
-__all__ = ["PLACED_PER_UNIT", "ROWS_PER_UNIT", "CopyRollover", "Place"]
+__all__ = ["PLACED_PER_UNIT", "ROWS_PER_UNIT", "AliveMessage", "CopyRollover"]
 
 # Number of records examined, and of bytes moved, for a unit of work.
 ROWS_PER_UNIT = 3
@@ -30,7 +30,7 @@ BYTES_PER_UNIT = 4096
 PLACED_PER_UNIT = 4
 
 
-class Place:
+class AliveMessage:
     """A message alive: its key (queue key and GUID), and the offset of its DATA record in the old files."""
 
     __slots__ = ("key", "offset")
@@ -60,7 +60,7 @@ class CopyRollover:
         self.is_over = False
         self.fault = ""
         self._recovery = SlicedRecovery(old)
-        self._alive: Chunked[Place] = Chunked()  # by key
+        self._alive: Chunked[AliveMessage] = Chunked()  # by key
         self._moving: Moving | None = None
 
     def advance(self, units: int) -> int:
@@ -71,7 +71,7 @@ class CopyRollover:
             recovery.advance(rows)
         elif not recovery.is_told:
             _, keys, _, offsets = recovery.alive(rows)
-            self._alive.put(keys, map(Place, keys, offsets.tolist()))
+            self._alive.put(keys, map(AliveMessage, keys, offsets.tolist()))
         elif moving is None:
             ahead = confirms_ahead(self.old)
             self._moving = Moving(self.old, self.fresh, self._alive.get, recovery.queues, 0, ahead)
@@ -115,15 +115,15 @@ class CopyRollover:
         assert self.begins is not None
         write_header(self.fresh, self._partition_id, self.begins.journal)
 
-    def take_moved(self, count: int) -> Iterator[tuple[Place, int]]:
+    def take_moved(self, count: int) -> Iterator[tuple[AliveMessage, int]]:
         """Yield up to `count` of the messages carried over, newest first, each with its new place in DATA."""
         assert self._moving is not None
         for place, start in self._moving.take(count):
-            assert isinstance(place, Place)
+            assert isinstance(place, AliveMessage)
             self._alive.take(place.key)
             yield place, start
 
-    def give_up(self) -> list[dict[bytes, Place]]:
+    def give_up(self) -> list[dict[bytes, AliveMessage]]:
         """Abandon the rollover; return its containers, for the caller to free."""
         self._moving = None
         alive, self._alive = self._alive, Chunked()

@@ -17,8 +17,8 @@ from broker.bmq.replication.healing_pace import HealingPace
 from broker.bmq.replication.mending import Mending
 from broker.bmq.replication.partition_table import Event, State
 from broker.bmq.replication.positions import NOWHERE, first_sync_point, last_position, on_wire
-from broker.bmq.replication.replication import Stream, Transfer
-from broker.bmq.replication.take_over import Restoration, TakeOver
+from broker.bmq.replication.replication import ReplicationStream, Transfer
+from broker.bmq.replication.take_over import Restoring, TakeOver
 from broker.common.clock import Now
 from broker.common.timers import Timers
 from formats.bmq.control.messages import (
@@ -113,7 +113,7 @@ class Receiving(NamedTuple):
 class PartitionListener(Protocol):
     """The node that a partition reports to, within a step."""
 
-    def on_restore(self, partition_id: int) -> Restoration:
+    def on_restore(self, partition_id: int) -> Restoring:
         """Begin to restore the queues and messages: this node is the primary."""
         ...
 
@@ -190,7 +190,7 @@ class PartitionBase:
         self.progress: dict[int, ReplicaProgress] = {}
         self.damaged: set[int] = set()
         self.healed: set[int] = set()
-        self.stream: Stream | None = None
+        self.stream: ReplicationStream | None = None
         self.transfer: Transfer | None = None  # records for a primary that heals itself from this node
         self.receipt_due: RecordNumber | None = None
         self._primary_sync_point = NOWHERE

@@ -55,7 +55,7 @@ class Place(NamedTuple):
     compression: int
 
 
-class _Queue:
+class _StoredQueue:
     """The stored messages of one queue: the place of each by GUID, and the bytes of all."""
 
     __slots__ = ("bytes", "places")
@@ -72,7 +72,7 @@ class Places:
     """
 
     def __init__(self, files: PartitionFiles) -> None:
-        self._queues: dict[bytes, _Queue] = {}
+        self._queues: dict[bytes, _StoredQueue] = {}
         self._sets: dict[int, PartitionFiles] = {0: files}
         self.current = 0
         self.is_finding = False
@@ -102,10 +102,10 @@ class Places:
 
     # -- messages
 
-    def _queue(self, key: bytes) -> _Queue:
+    def _queue(self, key: bytes) -> _StoredQueue:
         queue = self._queues.get(key)
         if queue is None:
-            queue = self._queues[key] = _Queue()
+            queue = self._queues[key] = _StoredQueue()
         return queue
 
     def add(self, key: bytes, guid: bytes, offset: int, compression: int, size: int) -> None:

@@ -32,8 +32,8 @@ from broker.bmq.replication.positions import (
     offset_behind,
     on_wire,
 )
-from broker.bmq.replication.replication import Stream
-from broker.bmq.replication.take_over import Restoration, TakeOver
+from broker.bmq.replication.replication import ReplicationStream
+from broker.bmq.replication.take_over import Restoring, TakeOver
 from broker.bmq.store.removals import Unreadable
 from formats.bmq.control.messages import (
     PartitionSequenceNumber,
@@ -277,7 +277,7 @@ class PrimaryActions(PartitionBase):
 
     def open(self, event: Event, fact: Fact) -> None:
         """Start healing others, since this node has everything that a majority has."""
-        self.stream = stream = Stream(self.stored, self.links, self._pace, self.majority)
+        self.stream = stream = ReplicationStream(self.stored, self.links, self._pace, self.majority)
         self.stored.before_rollover = self._before_rollover
         self.stored.after_rollover = stream.after_rollover
 
@@ -385,7 +385,7 @@ class PrimaryActions(PartitionBase):
         self.listener.on_outdated(self.stored.partition_id, self.primary_lease_id)
         self.reapply_primary_later(Event.WATCHDOG, Fact())
 
-    def _serve(self, restoration: Restoration) -> None:
+    def _serve(self, restoration: Restoring) -> None:
         """Accept posts after everything is restored. The replicas are told first."""
         self.taking_over = None
         stored = self.stored

@@ -38,7 +38,7 @@ from formats.bmq.disk.qlist import parse_queue_record
 from formats.bmq.wire.event import EventType, build_event
 from formats.bmq.wire.storage import append_storage
 
-__all__ = ["EVENT_BYTES_MAX", "SLICE_BYTES", "Follower", "Stream", "Transfer", "pack_records"]
+__all__ = ["EVENT_BYTES_MAX", "SLICE_BYTES", "Follower", "ReplicationStream", "Transfer", "pack_records"]
 
 # Approximate maximum size of an event (mqbcfg::StorageSyncConfig::partitionSyncEventSize is 4 MiB).
 EVENT_BYTES_MAX = 4 << 20
@@ -165,7 +165,7 @@ class Transfer:
         return True
 
 
-class Stream:
+class ReplicationStream:
     """The followers of one partition and their progress.
 
     `heals` is True while a follower lacks existing records: it is checked after each step.

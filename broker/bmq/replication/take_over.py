@@ -17,14 +17,14 @@ from broker.bmq.store.removals import Removed, Unreadable
 from broker.bmq.store.sliced_recovery import SlicedRecovery
 from formats.errors import FormatError
 
-__all__ = ["Restoration", "TakeOver"]
+__all__ = ["Restoring", "TakeOver"]
 
 # Number of records examined, and of messages restored, for a unit of work.
 ROWS_PER_UNIT = 2
 MESSAGES_PER_UNIT = 1
 
 
-class Restoration(Protocol):
+class Restoring(Protocol):
     """The restoring of queues and messages; see `broker.bmq.node.restoring`."""
 
     def begin(self, queues: Mapping[bytes, RecoveredQueue], newest_s: int) -> None: ...
@@ -53,9 +53,9 @@ class TakeOver:
     def __init__(
         self,
         stored: StoredPartition,
-        restoration: Restoration,
+        restoration: Restoring,
         newest_s: int,
-        done: Callable[[Restoration], None],
+        done: Callable[[Restoring], None],
         failed: Callable[[FormatError | Unreadable], None],
     ) -> None:
         self._partition = stored

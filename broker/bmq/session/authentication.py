@@ -17,11 +17,11 @@ __all__ = [
     "ANONYMOUS",
     "LIFETIME_MS",
     "AnonymousAuthenticator",
+    "AssumedCredential",
     "AuthState",
     "Authentications",
     "Authenticator",
     "BasicAuthenticator",
-    "Credential",
     "Denied",
     "Granted",
     "Outcome",
@@ -119,7 +119,7 @@ class AnonymousAuthenticator:
 
 
 @dataclass(frozen=True, slots=True)
-class Credential:
+class AssumedCredential:
     """The credential assumed for a peer that sends no authentication request."""
 
     mechanism: str
@@ -141,7 +141,7 @@ class Authentications:
     when too many wait already.
     """
 
-    def __init__(self, authenticators: Iterable[Authenticator], anonymous: Credential | None) -> None:
+    def __init__(self, authenticators: Iterable[Authenticator], anonymous: AssumedCredential | None) -> None:
         self._by_mechanism = {each.mechanism.upper(): each for each in authenticators}
         self.anonymous = anonymous
         self._run_blocking: RunBlocking = _at_once
@@ -153,7 +153,7 @@ class Authentications:
     @classmethod
     def open(cls) -> Authentications:
         """Make the default without configuration: everybody is anonymous."""
-        return cls([AnonymousAuthenticator()], Credential(ANONYMOUS, b""))
+        return cls([AnonymousAuthenticator()], AssumedCredential(ANONYMOUS, b""))
 
     @property
     def mechanisms(self) -> list[str]:

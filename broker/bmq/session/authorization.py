@@ -224,7 +224,7 @@ def connection_action(identity: ClientIdentity) -> Action:
             return ConnectClient()
 
 
-class Host(Protocol):
+class RightsHost(Protocol):
     """The node's interface for rights."""
 
     @property
@@ -245,7 +245,7 @@ class Rights:
 
     __slots__ = ("_host", "_peer")
 
-    def __init__(self, host: Host, peer: Known) -> None:
+    def __init__(self, host: RightsHost, peer: Known) -> None:
         self._host = host
         self._peer = peer
 

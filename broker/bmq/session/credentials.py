@@ -6,13 +6,13 @@ import logging
 from collections.abc import Callable
 from typing import Protocol
 
-from broker.bmq.session.authentication import Credential
+from broker.bmq.session.authentication import AssumedCredential
 
 __all__ = ["BasicCredentials", "CredentialProvider", "Credentials", "NoCredential"]
 
 log = logging.getLogger("broker.authentication")
 
-Found = Credential | str
+Found = AssumedCredential | str
 
 
 class NoCredential(Exception):
@@ -25,7 +25,7 @@ class CredentialProvider(Protocol):
     @property
     def blocking(self) -> bool: ...
 
-    def credential(self) -> Credential:
+    def credential(self) -> AssumedCredential:
         """Return the current credential; called for each connection, and again before it expires.
 
         Raises `NoCredential`.
@@ -39,9 +39,9 @@ class BasicCredentials:
     blocking = False
 
     def __init__(self, user: str, password: str) -> None:
-        self._credential = Credential("BASIC", f"{user}:{password}".encode())
+        self._credential = AssumedCredential("BASIC", f"{user}:{password}".encode())
 
-    def credential(self) -> Credential:
+    def credential(self) -> AssumedCredential:
         return self._credential
 
 

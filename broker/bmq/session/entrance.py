@@ -31,7 +31,7 @@ __all__ = ["Entrance", "uncertified"]
 log = logging.getLogger("broker.authentication")
 
 
-class Host(Protocol):
+class EntranceHost(Protocol):
     """The node's interface for an entrance."""
 
     @property
@@ -40,7 +40,7 @@ class Host(Protocol):
     def authentications(self) -> Authentications: ...
 
 
-class Guest(Protocol):
+class EnteringSession(Protocol):
     """The session, as its entrance sees it. While it is `paused` it takes no input."""
 
     paused: bool
@@ -79,7 +79,11 @@ class Entrance:
     """
 
     def __init__(
-        self, host: Host, guest: Guest, peer: str, certified: Callable[[], frozenset[str]] = uncertified
+        self,
+        host: EntranceHost,
+        guest: EnteringSession,
+        peer: str,
+        certified: Callable[[], frozenset[str]] = uncertified,
     ) -> None:
         self._host = host
         self._guest = guest

@@ -24,7 +24,7 @@ from broker.bmq.session.entrance import Entrance, uncertified
 from broker.bmq.session.negotiation import SCHEMA_FEATURE, answer_identity, knows_heartbeats, refuse_connection
 from broker.bmq.session.outbox import Outbox
 from broker.bmq.session.session_ports import BrokerPeer, Bulk
-from broker.bmq.session.session_table import TRANSITIONS, SessionState, Trigger
+from broker.bmq.session.session_table import TRANSITIONS, SessionState, SessionTrigger
 from broker.common.clock import Now
 from broker.common.faults import Faults
 from formats.bmq.control import codec
@@ -55,7 +55,7 @@ from formats.bmq.wire.push import PushFlag, append_push
 from formats.bmq.wire.put import PutFlag, iter_put_fields
 from formats.errors import FormatError
 
-__all__ = ["Host", "Session"]
+__all__ = ["Session", "SessionHost"]
 
 log = logging.getLogger("broker.session")
 
@@ -93,7 +93,7 @@ _ACK = EventType.ACK
 _PUSH = EventType.PUSH
 
 
-class Host(QueueHost, Protocol):
+class SessionHost(QueueHost, Protocol):
     """The node's interface for a session."""
 
     @property
@@ -145,7 +145,7 @@ class Session:
     takes_all = False
 
     def __init__(
-        self, host: Host, session_id: int, peer: str, certified: Callable[[], frozenset[str]] = uncertified
+        self, host: SessionHost, session_id: int, peer: str, certified: Callable[[], frozenset[str]] = uncertified
     ) -> None:
         self.host = host
         self.session_id = session_id
@@ -286,7 +286,7 @@ class Session:
         """Close the session; its consumers' messages go to others, with one attempt less if it is `lost`."""
         if self.state is not SessionState.CLOSED:
             log.info("%s: session ends: %s", self.description, reason)
-        self._enter(TRANSITIONS[self.state, Trigger.ENDED])
+        self._enter(TRANSITIONS[self.state, SessionTrigger.ENDED])
         self._requests.drop(lost=lost)
         if self._broker is not None:
             broker, self._broker = self._broker, None
@@ -372,7 +372,7 @@ class Session:
         self._knows_heartbeats = knows_heartbeats(identity)
         self._generates_guids = bool(identity.guid_info.client_id)
         self._knows_schemas = SCHEMA_FEATURE in identity.features
-        self._enter(TRANSITIONS[self.state, Trigger.IDENTIFIED])
+        self._enter(TRANSITIONS[self.state, SessionTrigger.IDENTIFIED])
         log.info(
             "%s: session starts (sdk %d, user agent '%s')", self.description, identity.sdk_version, identity.user_agent
         )
@@ -531,7 +531,7 @@ class Session:
             case Disconnect():
                 self._requests.drop()
                 self.reply(message, DisconnectResponse())
-                self._enter(TRANSITIONS[self.state, Trigger.DISCONNECT])
+                self._enter(TRANSITIONS[self.state, SessionTrigger.DISCONNECT])
             case choice if not self._requests.serve(message):
                 self.log_improper(f"an unexpected {type(choice).__name__}")
 
@@ -549,7 +549,7 @@ class Session:
                 self.reply(message, AdminCommandResponse(text=text))
             case Disconnect():
                 self.reply(message, DisconnectResponse())
-                self._enter(TRANSITIONS[self.state, Trigger.DISCONNECT])
+                self._enter(TRANSITIONS[self.state, SessionTrigger.DISCONNECT])
             case _:
                 self.log_improper(f"an unexpected {type(message.choice).__name__}")
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from enum import Enum
 
-__all__ = ["TRANSITIONS", "SessionState", "Trigger"]
+__all__ = ["TRANSITIONS", "SessionState", "SessionTrigger"]
 
 
 class SessionState(Enum):
@@ -19,17 +19,17 @@ class SessionState(Enum):
     CLOSED = "closed"
 
 
-class Trigger(Enum):
+class SessionTrigger(Enum):
     IDENTIFIED = "identified"
     DISCONNECT = "disconnect"
     ENDED = "lost, refused or violated"
 
 
-TRANSITIONS: dict[tuple[SessionState, Trigger], SessionState] = {
-    (SessionState.NEGOTIATING, Trigger.IDENTIFIED): SessionState.RUNNING,
-    (SessionState.NEGOTIATING, Trigger.ENDED): SessionState.CLOSED,
-    (SessionState.RUNNING, Trigger.DISCONNECT): SessionState.DISCONNECTED,
-    (SessionState.RUNNING, Trigger.ENDED): SessionState.CLOSED,
-    (SessionState.DISCONNECTED, Trigger.ENDED): SessionState.CLOSED,
-    (SessionState.CLOSED, Trigger.ENDED): SessionState.CLOSED,
+TRANSITIONS: dict[tuple[SessionState, SessionTrigger], SessionState] = {
+    (SessionState.NEGOTIATING, SessionTrigger.IDENTIFIED): SessionState.RUNNING,
+    (SessionState.NEGOTIATING, SessionTrigger.ENDED): SessionState.CLOSED,
+    (SessionState.RUNNING, SessionTrigger.DISCONNECT): SessionState.DISCONNECTED,
+    (SessionState.RUNNING, SessionTrigger.ENDED): SessionState.CLOSED,
+    (SessionState.DISCONNECTED, SessionTrigger.ENDED): SessionState.CLOSED,
+    (SessionState.CLOSED, SessionTrigger.ENDED): SessionState.CLOSED,
 }

@@ -68,7 +68,7 @@ class _Level:
         self.bytes -= size
 
 
-class _Queue(NamedTuple):
+class _QueuePeaks(NamedTuple):
     """A queue's own level, those of its apps, and the row from which on messages are for an app that was added."""
 
     own: _Level
@@ -93,7 +93,7 @@ class Peaks:
     def __init__(self, files: PartitionFiles, queues: Mapping[bytes, RecoveredQueue]) -> None:
         self._files = files
         self._queues = {
-            key: _Queue(_Level(), {app.app_key: _Level() for app in queue.apps}, queue.since)
+            key: _QueuePeaks(_Level(), {app.app_key: _Level() for app in queue.apps}, queue.since)
             for key, queue in queues.items()
         }
         self._first = open_file(files.journal.buffer, FileType.JOURNAL).first_record_offset

@@ -27,7 +27,7 @@ from broker.rocketmq.replication.slave import Slave, SlaveStream
 from broker.rocketmq.replication.terms import Log, World
 from broker.rocketmq.replication.waiting import Waiting
 from broker.rocketmq.store.message_store import MessageStore
-from broker.shell.dialing import Connected, Place
+from broker.shell.dialing import Connected, Endpoint
 from formats.rocketmq.frame import Frame
 from formats.rocketmq.ha_bodies import HaRuntime
 from formats.rocketmq.hosts import Host, split_address
@@ -38,15 +38,15 @@ __all__ = ["Group", "place_of", "replication_ports"]
 SECOND_PORT_BELOW = 2
 
 Connect = Callable[[str, Callable[[], frozenset[str]]], Connection]
-Dial = Callable[[Place, Connected, Callable[[str], None]], None]
+Dial = Callable[[Endpoint, Connected, Callable[[str], None]], None]
 
 
-def place_of(address: str, what: str) -> Place:
+def place_of(address: str, what: str) -> Endpoint:
     """Read HOST:PORT. Raises `PropertyError`."""
     found = split_address(address)
     if found is None:
         raise PropertyError(f"'{address}' is no {what}; write HOST:PORT")
-    return Place(*found)
+    return Endpoint(*found)
 
 
 def replication_ports(config: RocketConfig) -> list[int]:

@@ -21,7 +21,7 @@ from broker.bmq.session.authentication import Authentications, Denied, Granted, 
 from broker.bmq.session.session import Session
 from broker.common.faults import TOLD_MAX, WINDOW_MS, Faults, Inconsistent
 from broker.shell import server as shell
-from broker.shell.dialing import Place
+from broker.shell.dialing import Endpoint
 from formats.bmq.control.messages import AdminCommandResponse, OpenQueue, OpenQueueResponse
 from formats.bmq.wire.event import EventType
 from tests.broker.bmq.rig import ACK, READ, WRITE, Rig, guid, handle, identity, put_event, start
@@ -151,7 +151,7 @@ def test_a_dialed_connection_that_cannot_be_taken_in_has_failed(rig: Rig) -> Non
             raise MemoryError
 
         with socket.create_server((HOST, 0)) as listener:
-            served.server.dial(Place(HOST, listener.getsockname()[1]), connected, failed)
+            served.server.dial(Endpoint(HOST, listener.getsockname()[1]), connected, failed)
             await told.wait()
         assert reasons == ["a fault of this broker"]
         assert rig.node.faults.others == 1

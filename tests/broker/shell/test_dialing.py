@@ -12,7 +12,7 @@ import trio
 from broker.bmq.session.session import Session
 from broker.common.clock import Now
 from broker.shell import dialing
-from broker.shell.dialing import Place
+from broker.shell.dialing import Endpoint
 from broker.shell.server import Server
 from tests.broker.bmq.rig import bare_proxy
 
@@ -22,7 +22,7 @@ HOST = "127.0.0.1"
 class Dialed:
     """The result of one dialing, once the server has ended with it."""
 
-    def __init__(self, place: Place) -> None:
+    def __init__(self, place: Endpoint) -> None:
         now = Now(int(time.time()), time.monotonic_ns() // 1_000_000)
         self._node = bare_proxy(now)
         self._server = Server(self._node, [])
@@ -56,18 +56,18 @@ def listener() -> Iterator[socket.socket]:
 
 def test_a_peer_that_listens_is_connected_to(listener: socket.socket) -> None:
     port = listener.getsockname()[1]
-    dialed = Dialed(Place(HOST, port))
+    dialed = Dialed(Endpoint(HOST, port))
     assert (dialed.connected, dialed.failed) == (f"{HOST}:{port}", "")
 
 
 def test_a_peer_that_does_not_listen_refuses(listener: socket.socket) -> None:
     port = listener.getsockname()[1]
     listener.close()
-    assert Dialed(Place(HOST, port)).failed == "Connection refused"
+    assert Dialed(Endpoint(HOST, port)).failed == "Connection refused"
 
 
 def test_a_host_that_nobody_knows_is_told() -> None:
-    assert Dialed(Place("no-such-host.invalid", 1)).failed.startswith("no-such-host.invalid: ")
+    assert Dialed(Endpoint("no-such-host.invalid", 1)).failed.startswith("no-such-host.invalid: ")
 
 
 def test_a_host_that_does_not_answer_is_given_up(listener: socket.socket, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -80,7 +80,7 @@ def test_a_host_that_does_not_answer_is_given_up(listener: socket.socket, monkey
             waiting.append(sock)
             sock.setblocking(False)
             sock.connect_ex(listener.getsockname())
-        assert Dialed(Place(HOST, listener.getsockname()[1])).failed == "Connection timed out"
+        assert Dialed(Endpoint(HOST, listener.getsockname()[1])).failed == "Connection timed out"
     finally:
         for sock in waiting:
             sock.close()

@@ -14,7 +14,7 @@ import trustme
 from broker.bmq.session.session import Session
 from broker.common.clock import Now
 from broker.shell import dialing
-from broker.shell.dialing import Place
+from broker.shell.dialing import Endpoint
 from broker.shell.server import Listener, Server, listen
 from formats.bmq.control import ber
 from formats.bmq.control.messages import NegotiationMessage
@@ -54,7 +54,7 @@ class Dialer:
         self.node = bare_proxy(now)
         self.server = Server(self.node, listeners)
 
-    def dial(self, place: Place, told: Callable[[str], None]) -> None:
+    def dial(self, place: Endpoint, told: Callable[[str], None]) -> None:
         def connected(address: str) -> Session:
             session = self.node.connect(address)
             session.send_event(HEARTBEAT_REQUEST)
@@ -88,7 +88,7 @@ def test_a_peer_with_the_right_certificate_hears_what_is_said(authority: trustme
         (listener,) = await trio.open_tcp_listeners(0, host="127.0.0.1")
         told: list[str] = []
         context = client_side(authority, authority.issue_cert("node1"))
-        dialer.dial(Place(HOST, listener.socket.getsockname()[1], context), told.append)
+        dialer.dial(Endpoint(HOST, listener.socket.getsockname()[1], context), told.append)
         theirs = server_side(authority, authority.issue_cert(HOST))
         stream = trio.SSLStream(await listener.accept(), theirs, server_side=True, https_compatible=True)
         async with stream:
@@ -117,7 +117,7 @@ def test_a_peer_that_is_not_whom_it_should_be_is_not_spoken_to(authority: trustm
             told.append(outcome)
             ended.set()
 
-        dialer.dial(Place(HOST, listener.socket.getsockname()[1], client_side(authority)), note)
+        dialer.dial(Endpoint(HOST, listener.socket.getsockname()[1], client_side(authority)), note)
         plain = await listener.accept()
         if which == "no TLS":
             await plain.send_all(HEARTBEAT_REQUEST * 10)
@@ -158,11 +158,11 @@ def test_a_peer_that_never_finishes_is_given_up_and_keeps_nobody_waiting(
             if len(told) == 2:
                 ended.set()
 
-        dialer.dial(Place(HOST, silent.socket.getsockname()[1], client_side(authority)), note)
+        dialer.dial(Endpoint(HOST, silent.socket.getsockname()[1], client_side(authority)), note)
         stream = await silent.accept()
         # Its first message, which is not answered.
         assert await stream.receive_some()
-        dialer.dial(Place(HOST, other.socket.getsockname()[1]), note)
+        dialer.dial(Endpoint(HOST, other.socket.getsockname()[1]), note)
         await ended.wait()
         await stream.aclose()
         await silent.aclose()

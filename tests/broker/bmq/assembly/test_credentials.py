@@ -14,7 +14,7 @@ from broker.bmq.assembly import credentials, plugins
 from broker.bmq.assembly.credentials import make_credential_provider
 from broker.bmq.config import ConfigError
 from broker.bmq.config.broker_schema import AuthenticatorConfig
-from broker.bmq.session.authentication import Credential
+from broker.bmq.session.authentication import AssumedCredential
 from broker.bmq.session.credentials import CredentialProvider
 
 
@@ -34,7 +34,7 @@ def test_without_a_provider_a_broker_does_not_authenticate_itself() -> None:
 def test_a_user_and_a_password() -> None:
     made = make(provider("BasicCredentialProvider", username="east1", password="se:cret"))
     assert made is not None
-    assert made.credential() == Credential("BASIC", b"east1:se:cret")
+    assert made.credential() == AssumedCredential("BASIC", b"east1:se:cret")
     assert "se:cret" not in repr(made.credential())
 
 
@@ -61,8 +61,8 @@ class Own:
     def __init__(self, settings: Mapping[str, object]) -> None:
         self.realm = settings["realm"]
 
-    def credential(self) -> Credential:
-        return Credential("OWN", f"{self.realm}".encode())
+    def credential(self) -> AssumedCredential:
+        return AssumedCredential("OWN", f"{self.realm}".encode())
 
 
 @pytest.fixture
@@ -78,7 +78,7 @@ def test_a_package_offers_a_provider() -> None:
     made = make(provider("Own", realm="here"))
     assert made is not None
     assert made.blocking
-    assert made.credential() == Credential("OWN", b"here")
+    assert made.credential() == AssumedCredential("OWN", b"here")
 
 
 @pytest.mark.usefixtures("installed")

@@ -15,7 +15,7 @@ from broker.bmq.config import ConfigError
 from broker.bmq.config.broker_schema import Configuration
 from broker.bmq.config.dump import to_json
 from broker.bmq.config.load import parse
-from broker.bmq.session.authentication import Credential, Granted, Outcome
+from broker.bmq.session.authentication import AssumedCredential, Granted, Outcome
 
 SECRET = "TOPSECRET"
 FILE = "etc/bmqbrkrcfg.json"
@@ -52,7 +52,7 @@ def test_the_broker_knows_what_it_does_not_show() -> None:
 
 
 def test_a_credential_says_only_its_mechanism() -> None:
-    assert repr(Credential("BASIC", b"ann:TOPSECRET")) == "Credential(mechanism='BASIC')"
+    assert repr(AssumedCredential("BASIC", b"ann:TOPSECRET")) == "Credential(mechanism='BASIC')"
 
 
 @pytest.mark.parametrize(

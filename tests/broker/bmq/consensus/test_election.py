@@ -9,7 +9,8 @@ from itertools import pairwise
 
 import pytest
 
-from broker.bmq.consensus.election import TRANSITIONS, Act, Election, ElectionTimes, Event, Role
+from broker.bmq.consensus.election import Election, ElectionTimes
+from broker.bmq.consensus.election_table import TRANSITIONS, Act, ElectionRole, Event
 from broker.common.clock import Now
 from broker.common.timers import Timers
 from formats.bmq.codes import EventType
@@ -104,23 +105,23 @@ class One:
         self.election.receive(node_id, ElectorMessage(term=term, choice=choice))  # type: ignore[arg-type]
         return self.wires.take()
 
-    def bring(self, role: Role) -> None:
+    def bring(self, role: ElectionRole) -> None:
         """Start the node and bring it into `role`, in term 1 if that takes an election; node 2 is the other."""
         election = self.election
-        if role is Role.DORMANT:
+        if role is ElectionRole.DORMANT:
             return
         self.wires.up.clear()
         election.start()
         self.wires.up.update(self.wires.other_ids)
-        if role is Role.FOLLOWING:
+        if role is ElectionRole.FOLLOWING:
             self.receive(2, 1, LeaderHeartbeat())
-        elif role is Role.SUPPORTING:
+        elif role is ElectionRole.SUPPORTING:
             self.receive(2, 1, ElectionProposal())
-        elif role is not Role.WAITING:
+        elif role is not ElectionRole.WAITING:
             self.wait(ElectionTimes().initial_wait_timeout_ms)
-            if role is not Role.SCOUTING:
+            if role is not ElectionRole.SCOUTING:
                 self.receive(2, 0, ScoutingResponse(will_vote=True))
-            if role is Role.LEADER:
+            if role is ElectionRole.LEADER:
                 self.receive(2, 1, ElectionResponse())
         assert election.role is role
         self.wires.take()
@@ -166,7 +167,7 @@ def raise_event(one: One, event: Event) -> None:
         one.receive(0, term + 1, ScoutingRequest())
     elif event is Event.TERM_UNKEPT:
         one.keeps = False
-        raise_event(one, Event.NEW_HEARTBEAT if election.role is Role.LEADER else Event.SUPPORTED)
+        raise_event(one, Event.NEW_HEARTBEAT if election.role is ElectionRole.LEADER else Event.SUPPORTED)
     else:
         election.node_up(3)  # NODE_THERE, and as all are up: ALL_THERE
 
@@ -185,7 +186,7 @@ TO_ALL = {Act.SCOUT, Act.PROPOSE, Act.SHOW_ALL, Act.CEDE, Act.LEAVE}
 
 
 @pytest.mark.parametrize(("role", "event"), TRANSITIONS, ids=lambda value: value.name)
-def test_each_row_of_the_table(role: Role, event: Event) -> None:
+def test_each_row_of_the_table(role: ElectionRole, event: Event) -> None:
     one = One()
     one.bring(role)
     if event in (Event.OLD_HEARTBEAT, Event.OTHER_HEARTBEAT):
@@ -197,26 +198,28 @@ def test_each_row_of_the_table(role: Role, event: Event) -> None:
     expected = [CHOICES[act] for act in acts for _ in range(len(one.wires.up) if act in TO_ALL else 1)]
     sent = [type(choice) for _, _, choice in one.wires.take() if not isinstance(choice, ScoutingResponse)]
     assert sent[: len(expected)] == expected
-    leader = {Role.LEADER: 1, Role.FOLLOWING: 3 if Act.CHOOSE in transition.acts else 2}.get(transition.role)
+    leader = {ElectionRole.LEADER: 1, ElectionRole.FOLLOWING: 3 if Act.CHOOSE in transition.acts else 2}.get(
+        transition.role
+    )
     assert one.election.leader_id == leader
 
 
 def test_what_is_not_in_the_table_changes_nothing() -> None:
     one = One()
-    one.bring(Role.FOLLOWING)
+    one.bring(ElectionRole.FOLLOWING)
     assert one.receive(3, 2, ElectionProposal()) == []  # it has a leader: no vote, whatever the term
     assert one.receive(3, 1, LeaderHeartbeat()) == []
     assert one.receive(3, 1, LeadershipCessionNotification()) == []
-    assert (one.election.role, one.election.leader_id, one.election.term) == (Role.FOLLOWING, 2, 1)
+    assert (one.election.role, one.election.leader_id, one.election.term) == (ElectionRole.FOLLOWING, 2, 1)
     one = One()
     for choice in (LeaderHeartbeat(), ScoutingRequest(), ElectionProposal()):
         assert one.receive(2, 9, choice) == []
-    assert one.election.role is Role.DORMANT
+    assert one.election.role is ElectionRole.DORMANT
 
 
 def test_scouting_is_answered_by_what_would_be_voted() -> None:
     one = One()
-    one.bring(Role.FOLLOWING)
+    one.bring(ElectionRole.FOLLOWING)
     assert one.receive(3, 9, ScoutingRequest()) == [(3, 1, ScoutingResponse(will_vote=False))]
     one.election.node_down(2)
     assert one.receive(3, 1, ScoutingRequest()) == [(3, 1, ScoutingResponse(will_vote=False))]
@@ -226,26 +229,26 @@ def test_scouting_is_answered_by_what_would_be_voted() -> None:
 def test_of_two_scouts_the_one_that_can_win_is_supported() -> None:
     for node_id, term, will_vote in ((2, 1, True), (2, 2, True), (4, 2, True), (4, 1, False), (2, 0, False)):
         one = One(own_id=3, nodes=4, quorum=3)
-        one.bring(Role.SCOUTING)
+        one.bring(ElectionRole.SCOUTING)
         answer = ScoutingResponse(will_vote=will_vote)
         assert one.receive(node_id, term, ScoutingRequest()) == [(node_id, 0, answer)]
-        assert one.election.role is (Role.WAITING if will_vote else Role.SCOUTING)
+        assert one.election.role is (ElectionRole.WAITING if will_vote else ElectionRole.SCOUTING)
 
 
 def test_a_term_is_kept_before_anybody_hears_of_it_and_gets_one_vote() -> None:
     one = One()
-    one.bring(Role.WAITING)
+    one.bring(ElectionRole.WAITING)
     assert one.receive(2, 7, ElectionProposal()) == [(2, 7, ElectionResponse())]
     assert one.kept == [7]
     again = One(term=one.kept[-1])
-    again.bring(Role.WAITING)
+    again.bring(ElectionRole.WAITING)
     assert again.receive(3, 7, ElectionProposal()) == []
     assert again.receive(3, 8, ElectionProposal()) == [(3, 8, ElectionResponse())]
 
 
 def test_a_leader_without_a_quorum_gives_up_and_says_so_to_its_node() -> None:
     one = One(nodes=5)
-    one.bring(Role.SCOUTING)
+    one.bring(ElectionRole.SCOUTING)
     for node_id in (2, 3):
         one.receive(node_id, 0, ScoutingResponse(will_vote=True))
     for node_id in (2, 3):
@@ -254,7 +257,7 @@ def test_a_leader_without_a_quorum_gives_up_and_says_so_to_its_node() -> None:
     assert one.told == [(1, 1)]
     one.election.node_down(5)
     one.election.node_down(4)
-    assert one.election.role is Role.LEADER
+    assert one.election.role is ElectionRole.LEADER
     one.election.node_down(2)
     assert one.told == [(1, 1), (None, 1)]
     assert {choice for _, _, choice in one.wires.take()} == {LeadershipCessionNotification()}
@@ -262,7 +265,7 @@ def test_a_leader_without_a_quorum_gives_up_and_says_so_to_its_node() -> None:
 
 def test_heartbeats_go_out_until_it_leads_no_longer_and_keep_followers() -> None:
     one = One()
-    one.bring(Role.LEADER)
+    one.bring(ElectionRole.LEADER)
     one.wait(10_000)
     assert len(one.wires.take()) == 2 * 5
     one.receive(3, 2, LeaderHeartbeat())
@@ -276,7 +279,7 @@ def test_heartbeats_go_out_until_it_leads_no_longer_and_keep_followers() -> None
 
 def test_a_node_that_retires_gives_up_and_follows_but_votes_and_leads_no_more() -> None:
     one = One()
-    one.bring(Role.LEADER)
+    one.bring(ElectionRole.LEADER)
     one.election.retire()
     assert one.wires.take() == [(node_id, 1, LeadershipCessionNotification()) for node_id in (2, 3)]
     one.wait(60_000)
@@ -286,8 +289,8 @@ def test_a_node_that_retires_gives_up_and_follows_but_votes_and_leads_no_more() 
     assert one.election.leader_id == 2
 
 
-@pytest.mark.parametrize("role", [Role.FOLLOWING, Role.SUPPORTING])
-def test_who_is_silent_is_told_of_and_who_is_gone_is_not(role: Role) -> None:
+@pytest.mark.parametrize("role", [ElectionRole.FOLLOWING, ElectionRole.SUPPORTING])
+def test_who_is_silent_is_told_of_and_who_is_gone_is_not(role: ElectionRole) -> None:
     one = One()
     one.bring(role)
     one.wait(21_000)
@@ -309,7 +312,7 @@ def test_one_node_elects_itself_at_once() -> None:
 
 def test_the_same_leader_in_a_newer_term_is_told_anew() -> None:
     one = One()
-    one.bring(Role.FOLLOWING)
+    one.bring(ElectionRole.FOLLOWING)
     one.receive(2, 5, LeaderHeartbeat())
     assert one.told == [(2, 1), (2, 5)]
 
@@ -502,7 +505,7 @@ def test_the_references_first_election_and_its_fail_over() -> None:
     """Node 3 leads first; when it is killed, node 1 follows it with node 2's vote."""
     said = elector_messages()
     voter = One(own_id=1)
-    voter.bring(Role.WAITING)
+    voter.bring(ElectionRole.WAITING)
     for message in said[3, 1]:
         voter.election.receive(3, message)
     assert voter.wires.take() == [(3, message.term, message.choice) for message in said[1, 3]]
@@ -521,7 +524,7 @@ def test_the_references_first_election_and_its_fail_over() -> None:
     assert voter.told[-1] == (1, 2)
 
     second = One(own_id=2)
-    second.bring(Role.WAITING)
+    second.bring(ElectionRole.WAITING)
     for message in said[3, 2]:
         second.election.receive(3, message)
     assert second.wires.take() == [(3, message.term, message.choice) for message in said[2, 3]]

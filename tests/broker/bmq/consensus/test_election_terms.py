@@ -7,7 +7,8 @@ import logging
 
 import pytest
 
-from broker.bmq.consensus.election import TERM_JUMP_MAX, TERM_MAX, Event, Role
+from broker.bmq.consensus.election import TERM_JUMP_MAX, TERM_MAX
+from broker.bmq.consensus.election_table import ElectionRole, Event
 from formats.bmq.control.messages import (
     ElectionProposal,
     ElectionResponse,
@@ -30,9 +31,11 @@ def sick() -> One:
     return one
 
 
-@pytest.mark.parametrize("role", [Role.DORMANT, Role.WAITING, Role.FOLLOWING, Role.LEADER])
+@pytest.mark.parametrize(
+    "role", [ElectionRole.DORMANT, ElectionRole.WAITING, ElectionRole.FOLLOWING, ElectionRole.LEADER]
+)
 @pytest.mark.parametrize("choice", ANY_TERM, ids=lambda choice: type(choice).__name__)
-def test_a_term_that_no_election_comes_to_is_refused(role: Role, choice: object) -> None:
+def test_a_term_that_no_election_comes_to_is_refused(role: ElectionRole, choice: object) -> None:
     one = One()
     one.bring(role)
     one.wires.take()
@@ -46,7 +49,7 @@ def test_a_term_that_no_election_comes_to_is_refused(role: Role, choice: object)
 
 def test_a_term_far_ahead_is_taken_up_to_the_bound() -> None:
     one = One()
-    one.bring(Role.WAITING)
+    one.bring(ElectionRole.WAITING)
     one.receive(2, TERM_JUMP_MAX, LeaderHeartbeat())
     assert one.kept == [TERM_JUMP_MAX]
     assert one.election.leader_id == 2
@@ -54,11 +57,11 @@ def test_a_term_far_ahead_is_taken_up_to_the_bound() -> None:
 
 def test_who_cannot_keep_a_term_does_not_vote_in_it(caplog: pytest.LogCaptureFixture) -> None:
     one = sick()
-    one.bring(Role.WAITING)
+    one.bring(ElectionRole.WAITING)
     with caplog.at_level(logging.INFO):
         assert one.receive(2, 1, ElectionProposal()) == []
         assert one.receive(2, 1, ElectionProposal()) == []
-    assert (one.election.term, one.election.role) == (0, Role.WAITING)
+    assert (one.election.term, one.election.role) == (0, ElectionRole.WAITING)
     # It says so once.
     (alarm,) = [record.getMessage() for record in caplog.records if "ALARM" in record.getMessage()]
     assert "term 1 cannot be stored: No space left on device" in alarm
@@ -72,7 +75,7 @@ def test_who_cannot_keep_a_term_does_not_vote_in_it(caplog: pytest.LogCaptureFix
 
 def test_who_cannot_keep_a_term_follows_its_leader_as_soon_as_it_can() -> None:
     one = sick()
-    one.bring(Role.WAITING)
+    one.bring(ElectionRole.WAITING)
     for _ in range(3):
         assert one.receive(2, 4, LeaderHeartbeat()) == []
         assert one.election.leader_id is None
@@ -84,11 +87,11 @@ def test_who_cannot_keep_a_term_follows_its_leader_as_soon_as_it_can() -> None:
 
 def test_a_scout_that_cannot_keep_its_term_waits_and_tries_again() -> None:
     one = sick()
-    one.bring(Role.SCOUTING)
+    one.bring(ElectionRole.SCOUTING)
     one.wires.take()
     assert one.receive(2, 0, ScoutingResponse(will_vote=True)) == []
     assert one.receive(3, 0, ScoutingResponse(will_vote=True)) == []
-    assert (one.election.role, one.election.term) == (Role.WAITING, 0)
+    assert (one.election.role, one.election.term) == (ElectionRole.WAITING, 0)
     # While its disk is as it is, it asks nobody.
     one.wait(30_000)
     assert one.wires.take() == []
@@ -100,13 +103,13 @@ def test_a_scout_that_cannot_keep_its_term_waits_and_tries_again() -> None:
 def test_a_leader_that_cannot_keep_a_newer_term_gives_up_its_own() -> None:
     for choice in (LeaderHeartbeat(), HeartbeatResponse(), ElectionResponse()):
         one = One()
-        one.bring(Role.LEADER)
+        one.bring(ElectionRole.LEADER)
         own = one.election.term
         one.wires.take()
         one.keeps = False
         sent = one.receive(2, own + 5, choice)
         assert sent == [(each, own, LeadershipCessionNotification()) for each in (2, 3)]
-        assert (one.election.role, one.election.term) == (Role.WAITING, own)
+        assert (one.election.role, one.election.term) == (ElectionRole.WAITING, own)
         assert one.told[-1] == (None, own)
 
 
@@ -131,12 +134,12 @@ def test_a_majority_that_can_keep_terms_has_a_leader(seed: int) -> None:
 
 def test_a_vote_of_an_older_term_counts_for_nothing() -> None:
     one = One()
-    one.bring(Role.CANDIDATE)
+    one.bring(ElectionRole.CANDIDATE)
     for event in (Event.UNELECTED, Event.WAITED, Event.SUPPORTED):
         raise_event(one, event)
-    assert (one.election.role, one.election.term) == (Role.CANDIDATE, 2)
+    assert (one.election.role, one.election.term) == (ElectionRole.CANDIDATE, 2)
     # A vote for the last proposal, which was long under way.
     one.receive(2, 1, ElectionResponse())
-    assert (one.election.role, one.told) == (Role.CANDIDATE, [])
+    assert (one.election.role, one.told) == (ElectionRole.CANDIDATE, [])
     one.receive(2, 2, ElectionResponse())
     assert one.told == [(1, 2)]

@@ -14,9 +14,9 @@ from broker.bmq.member.peers import TOLD_MS
 from broker.bmq.session.authentication import (
     ANONYMOUS,
     AnonymousAuthenticator,
+    AssumedCredential,
     Authentications,
     BasicAuthenticator,
-    Credential,
 )
 from broker.bmq.session.entrance import uncertified
 from broker.bmq.session.negotiation import own_identity
@@ -96,7 +96,9 @@ def one(
 ) -> One:
     """Node 2, whose cluster's hosts the resolver knows; its users are named as nodes are, and one is not."""
     users = {"node1": "secret", "node3": "secret", "somebody": "secret"}
-    everybody = Authentications([BasicAuthenticator(users), AnonymousAuthenticator()], Credential(ANONYMOUS, b""))
+    everybody = Authentications(
+        [BasicAuthenticator(users), AnonymousAuthenticator()], AssumedCredential(ANONYMOUS, b"")
+    )
     return One(
         2,
         hosts=hosts,
@@ -227,7 +229,9 @@ def test_where_proof_is_configured_the_right_address_does_not_do(
 def test_the_anonymous_credential_proves_nothing() -> None:
     """The anonymous credential is a node's, but the peer did not send it."""
     users = [BasicAuthenticator({"node1": "secret"})]
-    acceptor = known(needs_proof=True, authentications=Authentications(users, Credential("BASIC", b"node1:secret")))
+    acceptor = known(
+        needs_proof=True, authentications=Authentications(users, AssumedCredential("BASIC", b"node1:secret"))
+    )
     session = acceptor.node.connect("10.0.0.1:5000")
     says(session, identity())
     assert answer(session).result.category is StatusCategory.NOT_SUPPORTED

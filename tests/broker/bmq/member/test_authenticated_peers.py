@@ -9,10 +9,10 @@ import pytest
 from broker.bmq.links.dialing import REFUSED_MS
 from broker.bmq.session.authentication import (
     LIFETIME_MS,
+    AssumedCredential,
     Authentications,
     Authenticator,
     BasicAuthenticator,
-    Credential,
     Granted,
 )
 from broker.bmq.session.credentials import BasicCredentials, Credentials, NoCredential
@@ -132,9 +132,9 @@ class Provider:
 
     def __init__(self, *, blocking: bool = False) -> None:
         self.blocking = blocking
-        self.found: Credential | Exception = Credential("BASIC", b"node1:secret")
+        self.found: AssumedCredential | Exception = AssumedCredential("BASIC", b"node1:secret")
 
-    def credential(self) -> Credential:
+    def credential(self) -> AssumedCredential:
         if isinstance(self.found, Exception):
             raise self.found
         return self.found
@@ -143,7 +143,7 @@ class Provider:
 def test_a_provider_that_takes_its_time_keeps_nobody_waiting() -> None:
     later: list[Callable[[], None]] = []
 
-    def in_thread(work: Callable[[], Credential | str], done: Callable[[Credential | str], None]) -> None:
+    def in_thread(work: Callable[[], AssumedCredential | str], done: Callable[[AssumedCredential | str], None]) -> None:
         later.append(lambda: done(work()))
 
     first, second = One(1, credentials=Credentials(Provider(blocking=True), in_thread)), acceptor()

@@ -6,7 +6,8 @@ from dataclasses import replace
 
 import pytest
 
-from broker.bmq.consensus.election import TERM_JUMP_MAX, Role
+from broker.bmq.consensus.election import TERM_JUMP_MAX
+from broker.bmq.consensus.election_table import ElectionRole
 from broker.bmq.consensus.primaries import LEASE_JUMP_MAX
 from broker.bmq.core.cluster_errors import ClusterError
 from broker.bmq.queue.handles import Refusal
@@ -58,7 +59,7 @@ def test_a_term_that_no_election_leads_to_is_not_kept(choice: object, term: int)
         one.election.receive(2, ElectorMessage(term=term, choice=choice))  # type: ignore[arg-type]
     assert (one.election.term, one.kept) == (7, [])
     one.election.receive(2, ElectorMessage(term=8, choice=LeaderHeartbeat()))
-    assert (one.election.role, one.kept) == (Role.FOLLOWING, [8])
+    assert (one.election.role, one.kept) == (ElectionRole.FOLLOWING, [8])
 
 
 def advise(node: Node, source: int, number: LedgerNumber, advisory: LeaderAdvisory | QueueAssignmentAdvisory) -> None:

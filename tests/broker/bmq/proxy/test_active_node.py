@@ -6,7 +6,7 @@ from collections.abc import Callable
 
 import pytest
 
-from broker.bmq.proxy.active_node import TRANSITIONS, ActiveNode, ActiveState, Trigger, UpstreamNode
+from broker.bmq.proxy.active_node import TRANSITIONS, ActiveNode, ActiveNodeTrigger, ActiveState, UpstreamNode
 from formats.bmq.control.messages import NodeStatus
 
 NODES = (
@@ -36,15 +36,15 @@ def reach(state: ActiveState) -> Choice:
     return choice
 
 
-ACTIONS: dict[Trigger, Callable[[ActiveNode], None]] = {
-    Trigger.CHOSEN: lambda active: active.status(4, AVAILABLE),
-    Trigger.LOST: lambda active: active.down(3),
-    Trigger.WAITED: lambda active: active.waited(),
+ACTIONS: dict[ActiveNodeTrigger, Callable[[ActiveNode], None]] = {
+    ActiveNodeTrigger.CHOSEN: lambda active: active.status(4, AVAILABLE),
+    ActiveNodeTrigger.LOST: lambda active: active.down(3),
+    ActiveNodeTrigger.WAITED: lambda active: active.waited(),
 }
 
 
 @pytest.mark.parametrize(("state", "trigger"), TRANSITIONS, ids=lambda each: each.name)
-def test_table(state: ActiveState, trigger: Trigger) -> None:
+def test_table(state: ActiveState, trigger: ActiveNodeTrigger) -> None:
     choice = reach(state)
     ACTIONS[trigger](choice.active)
     assert choice.active.state is TRANSITIONS[state, trigger]

@@ -13,7 +13,7 @@ from broker.bmq.links.requests import Answered
 from broker.bmq.queue.handles import Refusal
 from broker.bmq.relay.openings import Openings
 from broker.bmq.relay.opens import Opens
-from broker.bmq.relay.upstream import TRANSITIONS, Trigger, UpstreamState
+from broker.bmq.relay.upstream import TRANSITIONS, UpstreamState, UpstreamTrigger
 from broker.common.clock import Now
 from broker.common.timers import Timers
 from formats.bmq.codes import EventType
@@ -131,15 +131,15 @@ def reach(state: UpstreamState) -> tuple[Hop, Upstream]:
     return hop, upstream
 
 
-ACTIONS: dict[Trigger, Callable[[Hop, Upstream], None]] = {
-    Trigger.FOUND: lambda hop, upstream: hop.openings.found(upstream),
-    Trigger.OPENED: lambda hop, upstream: upstream.answer(),
-    Trigger.LOST: lambda hop, upstream: hop.openings.lost(),
+ACTIONS: dict[UpstreamTrigger, Callable[[Hop, Upstream], None]] = {
+    UpstreamTrigger.FOUND: lambda hop, upstream: hop.openings.found(upstream),
+    UpstreamTrigger.OPENED: lambda hop, upstream: upstream.answer(),
+    UpstreamTrigger.LOST: lambda hop, upstream: hop.openings.lost(),
 }
 
 
 @pytest.mark.parametrize(("state", "trigger"), TRANSITIONS, ids=lambda each: each.name)
-def test_table(state: UpstreamState, trigger: Trigger) -> None:
+def test_table(state: UpstreamState, trigger: UpstreamTrigger) -> None:
     hop, upstream = reach(state)
     ACTIONS[trigger](hop, upstream)
     assert hop.state is TRANSITIONS[state, trigger]

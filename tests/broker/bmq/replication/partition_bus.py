@@ -126,7 +126,7 @@ class Node:
 
     # -- the primary's queue
 
-    # -- what is put back, see `broker.bmq.replication.take_over.Restoration`
+    # -- what is put back, see `broker.bmq.replication.take_over.Restoring`
 
     def on_restore(self, partition_id: int) -> Node:
         self.restored: dict[bytes, Message] = {}

@@ -9,9 +9,9 @@ import pytest
 from broker.bmq.node.services import ProcessServices
 from broker.bmq.session.authentication import (
     AnonymousAuthenticator,
+    AssumedCredential,
     Authentications,
     BasicAuthenticator,
-    Credential,
     Denied,
     Granted,
     Outcome,
@@ -32,7 +32,7 @@ from tests.broker.bmq.rig import WRITE, Client, Rig, handle, identity, start
 
 BASIC = BasicAuthenticator({"ann": "secret", "bob": "se:cret", "zoe": ""})
 NOBODY = None
-EVERYBODY = Credential("ANONYMOUS", b"")
+EVERYBODY = AssumedCredential("ANONYMOUS", b"")
 
 
 class Slow:
@@ -59,7 +59,7 @@ class Slow:
         done(work())
 
 
-def node(anonymous: Credential | None = EVERYBODY, slow: Slow | None = None) -> Rig:
+def node(anonymous: AssumedCredential | None = EVERYBODY, slow: Slow | None = None) -> Rig:
     authentications = Authentications([BASIC, AnonymousAuthenticator(), *([slow] if slow else [])], anonymous)
     if slow:
         authentications.attach(slow.keep)
@@ -133,9 +133,9 @@ def test_without_configuration_everybody_is_anonymous_and_nobody_else() -> None:
 
 @pytest.mark.parametrize(
     "anonymous",
-    [NOBODY, Credential("BASIC", b"ann:wrong"), Credential("NONE", b"")],
+    [NOBODY, AssumedCredential("BASIC", b"ann:wrong"), AssumedCredential("NONE", b"")],
 )
-def test_who_does_not_authenticate_may_be_refused_without_a_word(anonymous: Credential | None) -> None:
+def test_who_does_not_authenticate_may_be_refused_without_a_word(anonymous: AssumedCredential | None) -> None:
     client = Client(node(anonymous).node)
     client.send(negotiation())
     assert client.session.finished
@@ -159,7 +159,7 @@ def test_authenticator_that_lets_nobody_pass() -> None:
 
 
 def test_peer_without_a_credential_stays_though_its_credential_has_a_lifetime() -> None:
-    rig = node(Credential("BASIC", b"ann:secret"))
+    rig = node(AssumedCredential("BASIC", b"ann:secret"))
     client = rig.connect()
     rig.now.ms += 700_000
     client.session.tick()
@@ -243,14 +243,14 @@ def test_what_follows_waits_until_it_is_known_who_the_peer_is() -> None:
 
 def test_anonymous_peers_wait_for_slow_mechanisms_too() -> None:
     slow = Slow()
-    rig = node(Credential("SLOW", b"guest"), slow)
+    rig = node(AssumedCredential("SLOW", b"guest"), slow)
     client = Client(rig.node)
     client.send(negotiation())
     assert waits(client)
     slow.answer()
     assert client.session.state is SessionState.RUNNING
     assert client.session.entrance.auth.principal == "guest"
-    client = Client(node(Credential("SLOW", b"no"), slow).node)
+    client = Client(node(AssumedCredential("SLOW", b"no"), slow).node)
     client.send(negotiation())
     slow.answer()
     assert client.session.finished
@@ -293,7 +293,7 @@ def test_a_failing_authenticators_traceback_stands_in_the_log_without_the_creden
 
 def test_answer_for_a_peer_that_has_left_goes_nowhere() -> None:
     slow = Slow()
-    rig = node(Credential("SLOW", b"guest"), slow)
+    rig = node(AssumedCredential("SLOW", b"guest"), slow)
     for data in (request("SLOW", b"ann"), negotiation()):
         client = Client(rig.node)
         client.send(data)

@@ -9,7 +9,7 @@ import pytest
 from broker.bmq.node.node import unadministered
 from broker.bmq.node.services import ProcessServices, RunCommand
 from broker.bmq.relay.guests import Guests
-from broker.bmq.session.authentication import Authentications, BasicAuthenticator, Credential
+from broker.bmq.session.authentication import AssumedCredential, Authentications, BasicAuthenticator
 from broker.bmq.session.authorization import (
     Action,
     Authorizations,
@@ -191,7 +191,7 @@ def test_an_authorizer_that_fails_allows_nothing(answer: object) -> None:
 def test_an_authorizer_is_asked_about_each_thing_once_with_the_principal_and_the_mechanism() -> None:
     recorder = Recorder()
     users = [BasicAuthenticator({"ann": "x"})]
-    rig = node(recorder, Authentications(users, Credential("BASIC", b"ann:x")))
+    rig = node(recorder, Authentications(users, AssumedCredential("BASIC", b"ann:x")))
     client = rig.connect()
     client.open(1, "bmq://priority/q", WRITE | ACK)
     client.open(2, "bmq://fanout/q", READ, "foo", 1)

@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterator
 import pytest
 
 from broker.bmq.session.session import EVENT_BYTES_MAX, NEGOTIATION_BYTES_MAX
-from broker.bmq.session.session_table import TRANSITIONS, SessionState, Trigger
+from broker.bmq.session.session_table import TRANSITIONS, SessionState, SessionTrigger
 from formats.bmq.codes import AckStatus
 from formats.bmq.control import ber, jsonc
 from formats.bmq.control.messages import (
@@ -78,10 +78,10 @@ def babble(client: Client) -> None:
     client.send(b"\xff" * 8)
 
 
-CAUSES: dict[Trigger, list[Callable[[Client], None]]] = {
-    Trigger.IDENTIFIED: [say_who],
-    Trigger.DISCONNECT: [say_goodbye],
-    Trigger.ENDED: [drop, babble],
+CAUSES: dict[SessionTrigger, list[Callable[[Client], None]]] = {
+    SessionTrigger.IDENTIFIED: [say_who],
+    SessionTrigger.DISCONNECT: [say_goodbye],
+    SessionTrigger.ENDED: [drop, babble],
 }
 
 
@@ -104,7 +104,7 @@ def test_each_row_of_the_table_happens(
 def test_every_state_can_be_reached_and_left() -> None:
     reached = {SessionState.NEGOTIATING} | set(TRANSITIONS.values())
     assert reached == set(SessionState)
-    assert {state for state, trigger in TRANSITIONS if trigger is Trigger.ENDED} == set(SessionState)
+    assert {state for state, trigger in TRANSITIONS if trigger is SessionTrigger.ENDED} == set(SessionState)
 
 
 # -- what a state makes of each type of event

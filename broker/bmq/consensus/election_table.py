@@ -1,0 +1,138 @@
+"""The roles of a node in elections, and its transitions between them; see `broker.bmq.consensus.election`."""
+
+from __future__ import annotations
+
+from enum import Enum
+from typing import NamedTuple
+
+__all__ = ["TRANSITIONS", "Act", "ElectionRole", "Event", "Transition"]
+
+
+class ElectionRole(Enum):
+    DORMANT = "dormant"
+    WAITING = "waiting"  # sees no leader, lets others begin
+    SCOUTING = "scouting"  # asks who would vote for it
+    SUPPORTING = "supporting"  # has voted for another, who does not lead yet
+    FOLLOWING = "following"
+    CANDIDATE = "candidate"
+    LEADER = "leader"
+
+
+class Event(Enum):
+    """The meaning of a message, a link or a timer, in relation to this node's state."""
+
+    STARTED = "started"
+    STOPPED = "stopped"
+    RETIRING = "others are to lead"
+    WAITED = "the wait is over"
+    OVERRULED = "a node of a higher term, or of a lower id in the same term, asks the same"
+    SUPPORTED = "a quorum would vote for it"
+    REFUSED = "all have answered, no quorum would vote for it"
+    UNSUPPORTED = "no quorum has answered in time"
+    ELECTED = "a quorum has voted for it"
+    UNELECTED = "no quorum has voted in time"
+    SILENCE = "the leader is silent"
+    ALL_THERE = "all nodes are there"
+    OLD_HEARTBEAT = "heartbeat of an older term"
+    OWN_HEARTBEAT = "heartbeat of the node that it follows or supports"
+    OTHER_HEARTBEAT = "heartbeat of another node in the same term"
+    NEW_HEARTBEAT = "heartbeat of a newer term"
+    NEW_PROPOSAL = "proposal of a newer term"
+    NEWER_TERM = "answer of a newer term"
+    CESSION = "the node that it follows or supports gives up"
+    OTHER_CESSION = "another node gives up"
+    LEADER_GONE = "the node that it follows or supports is gone"
+    QUORUM_GONE = "too few supporters are left"
+    TERM_UNKEPT = "a newer term cannot be stored"
+    NODE_THERE = "a node is there"
+
+
+class Act(Enum):
+    """An action of a transition, in the order of its tuple; "the node" is the one whose message or link it is about."""
+
+    TAKE_TERM = "take over the message's term"
+    RAISE_TERM = "begin the term that was scouted"
+    CHOOSE = "support the node, or follow it"
+    SUPPORT = "send the node a vote"
+    CONTRADICT = "send the node an answer of the own term"
+    SCOUT = "ask all whether they would vote"
+    PROPOSE = "ask all for their votes"
+    SHOW = "send the node a heartbeat"
+    SHOW_ALL = "send all a heartbeat"
+    CEDE = "tell all that it no longer leads"
+    LEAVE = "tell all that it no longer takes part"
+    HURRY = "wait for a short time only"
+
+
+class Transition(NamedTuple):
+    role: ElectionRole
+    acts: tuple[Act, ...] = ()
+
+
+_WAIT = Transition(ElectionRole.WAITING)
+_FOLLOW = Transition(ElectionRole.FOLLOWING, (Act.TAKE_TERM, Act.CHOOSE, Act.SUPPORT))
+_VOTE = Transition(ElectionRole.SUPPORTING, (Act.TAKE_TERM, Act.CHOOSE, Act.SUPPORT))
+_CEDE = Transition(ElectionRole.WAITING, (Act.CEDE,))
+_LEAVERS = (
+    ElectionRole.WAITING,
+    ElectionRole.SCOUTING,
+    ElectionRole.SUPPORTING,
+    ElectionRole.FOLLOWING,
+    ElectionRole.CANDIDATE,
+    ElectionRole.LEADER,
+)
+
+# A pair that is not in the table changes nothing.
+TRANSITIONS: dict[tuple[ElectionRole, Event], Transition] = {
+    (ElectionRole.DORMANT, Event.STARTED): _WAIT,
+    **{(role, Event.STOPPED): Transition(ElectionRole.DORMANT, (Act.LEAVE,)) for role in _LEAVERS},
+    **{
+        (role, Event.OLD_HEARTBEAT): Transition(role, (Act.CONTRADICT,))
+        for role in (
+            ElectionRole.WAITING,
+            ElectionRole.SCOUTING,
+            ElectionRole.SUPPORTING,
+            ElectionRole.FOLLOWING,
+            ElectionRole.CANDIDATE,
+        )
+    },
+    (ElectionRole.WAITING, Event.WAITED): Transition(ElectionRole.SCOUTING, (Act.SCOUT,)),
+    (ElectionRole.WAITING, Event.ALL_THERE): Transition(ElectionRole.WAITING, (Act.HURRY,)),
+    (ElectionRole.WAITING, Event.OTHER_HEARTBEAT): _FOLLOW,
+    (ElectionRole.WAITING, Event.NEW_HEARTBEAT): _FOLLOW,
+    (ElectionRole.WAITING, Event.NEW_PROPOSAL): _VOTE,
+    (ElectionRole.SCOUTING, Event.SUPPORTED): Transition(ElectionRole.CANDIDATE, (Act.RAISE_TERM, Act.PROPOSE)),
+    (ElectionRole.SCOUTING, Event.OVERRULED): _WAIT,
+    (ElectionRole.SCOUTING, Event.REFUSED): Transition(ElectionRole.WAITING, (Act.HURRY,)),
+    (ElectionRole.SCOUTING, Event.UNSUPPORTED): _WAIT,
+    (ElectionRole.SCOUTING, Event.TERM_UNKEPT): _WAIT,
+    (ElectionRole.SCOUTING, Event.OTHER_HEARTBEAT): _FOLLOW,
+    (ElectionRole.SCOUTING, Event.NEW_HEARTBEAT): _FOLLOW,
+    (ElectionRole.SCOUTING, Event.NEW_PROPOSAL): _VOTE,
+    (ElectionRole.SUPPORTING, Event.OWN_HEARTBEAT): Transition(ElectionRole.FOLLOWING),
+    (ElectionRole.SUPPORTING, Event.NEW_HEARTBEAT): _FOLLOW,
+    (ElectionRole.SUPPORTING, Event.NEW_PROPOSAL): _VOTE,
+    (ElectionRole.SUPPORTING, Event.SILENCE): _WAIT,
+    (ElectionRole.SUPPORTING, Event.CESSION): _WAIT,
+    (ElectionRole.SUPPORTING, Event.LEADER_GONE): _WAIT,
+    (ElectionRole.FOLLOWING, Event.NEW_HEARTBEAT): _FOLLOW,
+    (ElectionRole.FOLLOWING, Event.SILENCE): _WAIT,
+    (ElectionRole.FOLLOWING, Event.CESSION): Transition(ElectionRole.WAITING, (Act.HURRY,)),
+    (ElectionRole.FOLLOWING, Event.LEADER_GONE): Transition(ElectionRole.WAITING, (Act.HURRY,)),
+    (ElectionRole.CANDIDATE, Event.ELECTED): Transition(ElectionRole.LEADER, (Act.SHOW_ALL,)),
+    (ElectionRole.CANDIDATE, Event.UNELECTED): _WAIT,
+    (ElectionRole.CANDIDATE, Event.OTHER_HEARTBEAT): _FOLLOW,
+    (ElectionRole.CANDIDATE, Event.NEW_HEARTBEAT): _FOLLOW,
+    (ElectionRole.CANDIDATE, Event.NEW_PROPOSAL): _VOTE,
+    (ElectionRole.LEADER, Event.OLD_HEARTBEAT): Transition(ElectionRole.LEADER, (Act.SHOW,)),
+    (ElectionRole.LEADER, Event.OTHER_HEARTBEAT): _CEDE,
+    (ElectionRole.LEADER, Event.NEW_HEARTBEAT): Transition(
+        ElectionRole.FOLLOWING, (Act.TAKE_TERM, Act.CEDE, Act.CHOOSE, Act.SUPPORT)
+    ),
+    (ElectionRole.LEADER, Event.NEWER_TERM): Transition(ElectionRole.WAITING, (Act.TAKE_TERM, Act.CEDE)),
+    (ElectionRole.LEADER, Event.OTHER_CESSION): Transition(ElectionRole.LEADER, (Act.SHOW,)),
+    (ElectionRole.LEADER, Event.QUORUM_GONE): _CEDE,
+    (ElectionRole.LEADER, Event.TERM_UNKEPT): _CEDE,
+    (ElectionRole.LEADER, Event.RETIRING): _CEDE,
+    (ElectionRole.LEADER, Event.NODE_THERE): Transition(ElectionRole.LEADER, (Act.SHOW,)),
+}
