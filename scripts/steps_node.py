@@ -76,8 +76,8 @@ class Bench:
     def fill_awaiting(self) -> None:
         """Messages that wait for copies, whose producer waits to hear of them: nobody says that he has any."""
         content = Content(PAYLOAD, crc32c(PAYLOAD), 0, False, 0)
-        self.rig.node.partitions[0].copies_wanted = 2
-        self.rig.node.partitions[0].is_copied = True
+        self.rig.node.partitions[0].kept.copies_wanted = 2
+        self.rig.node.partitions[0].kept.is_copied = True
         queue, session = self.queue, self.producer.session
         queue.judge_copies()
         for number in range(self.messages):
@@ -213,7 +213,9 @@ def awaiting_copied(bench: Bench) -> list[Outcome]:
     bench.fill_awaiting()
     partition = bench.rig.node.partitions[0]
     written = partition.sequence_number
-    found = bench.measure("copies of all arrive at once", lambda: partition.copied(written), consumer, bench.producer)
+    found = bench.measure(
+        "copies of all arrive at once", lambda: partition.kept.copied(written), consumer, bench.producer
+    )
     assert not bench.queue.awaiting
     return [found]
 

@@ -45,7 +45,7 @@ class Copies:
         position = last_position(partition.stored.files)
         if position > self._reached.get(node_id, NOWHERE):
             self._reached[node_id] = position
-        if partition.stored.awaiting and not partition.stored.active:
+        if partition.stored.kept.awaiting and not partition.stored.active:
             raise Violation(f"n{node_id} waits for copies under a lease that is over")
         self._check_rolling(node_id, partition)
         if partition.stream is None:

@@ -21,8 +21,8 @@ COPIES = (
         "broker.bmq.replication.replication",
         (
             (
-                "lease_id, others = stored.primary_lease_id, stored.copies_wanted - 1",
-                "lease_id, others = stored.primary_lease_id, stored.copies_wanted - 2",
+                "lease_id, others = stored.primary_lease_id, stored.kept.copies_wanted - 1",
+                "lease_id, others = stored.primary_lease_id, stored.kept.copies_wanted - 2",
             ),
         ),
     ),
@@ -116,7 +116,7 @@ COPIES = (
         "replication",
         "An old primary goes on waiting for copies under its next lease.",
         "broker.bmq.partition.stored_partition",
-        (("        self._forget_awaiting()\n        self.stores.clear()\n", "        self.stores.clear()\n"),),
+        (("        self.kept.forget_awaiting()\n        self.stores.clear()\n", "        self.stores.clear()\n"),),
     ),
     Mutant(
         "cut-one-too-many",

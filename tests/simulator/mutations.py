@@ -217,7 +217,7 @@ def _count_only_itself(original: Any) -> Any:
     """The primary waits for no copies of what it acknowledges."""
 
     def flush(self: ReplicationStream) -> None:
-        self._partition.copied(self._partition.sequence_number)
+        self._partition.kept.copied(self._partition.sequence_number)
         original(self)
 
     return flush

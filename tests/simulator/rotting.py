@@ -21,7 +21,7 @@ def just_written(node: Node) -> list[Written]:
     """
     written = []
     for partition in node.partitions.values():
-        for message in (each.message for each in partition.awaiting):
+        for message in (each.message for each in partition.kept.awaiting):
             is_here = any(store.get(message.guid) is message for store in partition.stores.values())
             if is_here and node.now.ms - message.arrived_ms <= COMPARED_AFTER_MS:
                 files, offset = partition.place_of(message)

@@ -122,12 +122,12 @@ def test_a_payload_does_not_rot_that_was_written_a_moment_ago_and_waits_for_copi
     """The only payload that is spared; later it may rot, as it will be compared with its checksum."""
     rig = start(domains=dict(STRONG))
     partition = rig.node.partitions[0]
-    partition.copies_wanted = 2
-    partition.is_copied = True
+    partition.kept.copies_wanted = 2
+    partition.kept.is_copied = True
     client = rig.connect()
     client.open(1, QUEUE, WRITE | ACK)
     client.put(1, guid(1), b"one")
-    partition.copied(partition.sequence_number)
+    partition.kept.copied(partition.sequence_number)
     client.put(1, guid(2), b"another")
     second = rig.node.queues[QUEUE].messages[guid(2)]
     spared = (partition.files.data.name, second.offset, partition.files.data_end)
@@ -144,13 +144,13 @@ def test_a_removed_message_that_waited_for_copies_has_no_place_after_a_rollover(
     """The partition still waits for copies of its record, and its files have it no longer."""
     rig = start(domains=dict(STRONG))
     partition = rig.node.partitions[0]
-    partition.copies_wanted = 2
-    partition.is_copied = True
+    partition.kept.copies_wanted = 2
+    partition.kept.is_copied = True
     client = rig.connect()
     client.open(1, QUEUE, WRITE | ACK)
     client.put(1, guid(1), b"one")
     assert len(just_written(rig.node)) == 1
     purge(rig.node.queues[QUEUE])
     partition.roll_over()
-    assert [each.message.guid for each in partition.awaiting] == [guid(1)]
+    assert [each.message.guid for each in partition.kept.awaiting] == [guid(1)]
     assert just_written(rig.node) == []

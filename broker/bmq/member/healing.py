@@ -29,7 +29,7 @@ class Healing:
     def go_on(self) -> bool:
         """Send more; return True if yet more can be sent at once."""
         partitions = list(self._partitions.values())
-        self._pace.end_step(awaited=any(partition.stored.awaiting for partition in partitions))
+        self._pace.end_step(awaited=any(partition.stored.kept.awaiting for partition in partitions))
         turn = self._turn = (self._turn + 1) % len(partitions)
         for partition in partitions[turn:] + partitions[:turn]:
             partition.heal()

@@ -275,7 +275,7 @@ class Member:
         if is_cut_off is not self._is_cut_off:
             self._is_cut_off = is_cut_off
             for stored in self._node.partitions.values():
-                stored.is_cut_off = is_cut_off
+                stored.kept.is_cut_off = is_cut_off
             self._judge_copies()
 
     def _judge_copies(self) -> None:

@@ -25,18 +25,18 @@ class FileLog:
 
     @property
     def wants_copies(self) -> bool:
-        return self._partition.copies_wanted > 1
+        return self._partition.kept.copies_wanted > 1
 
     @property
     def is_cut_off(self) -> bool:
-        return self._partition.is_cut_off
+        return self._partition.kept.is_cut_off
 
     @property
     def is_replicated(self) -> bool:
         return True
 
     def when_copied(self, message: Message, action: Callable[[Message], None]) -> None:
-        self._partition.await_copies(message, action)
+        self._partition.kept.await_copies(self._partition.sequence_number, message, action)
 
     def append(self, message: Message, content: Content, ref_count: int, auto_confirms: Sequence[bytes] = ()) -> None:
         self._partition.append_message(self._key, message, content, ref_count, auto_confirms)
@@ -73,7 +73,7 @@ class FileLog:
         data = self._partition.read(message)
         if crc32c(data) == message.checksum:
             return data
-        self._partition.payloads.found(self._key, message, has_copies=self._partition.is_copied)
+        self._partition.payloads.found(self._key, message, has_copies=self._partition.kept.is_copied)
         return None
 
     def awaits_payload(self, message: Message) -> bool:

@@ -10,7 +10,6 @@ numbers, and the old set goes to the archive (source: mqbs::FileStore::rollover)
 from __future__ import annotations
 
 import logging
-from collections import deque
 from collections.abc import Callable, Container, Iterable, Mapping, Sequence
 from contextlib import suppress
 from typing import NamedTuple
@@ -18,13 +17,14 @@ from typing import NamedTuple
 from broker.bmq.core.clocks import Heard
 from broker.bmq.core.messages import Content, Full, Held, Message
 from broker.bmq.core.payloads import Payloads
-from broker.bmq.core.thrown import throw_away
-from broker.bmq.core.work import UNIT_BYTES_BITS, Task, Work
+from broker.bmq.core.work import Task, Work
 from broker.bmq.partition.held_records import HeldRecords
+from broker.bmq.partition.kept_records import KeptRecords
 from broker.bmq.partition.sliced_rollover import SYNC_POINTS, SYNC_POINTS_KEPT, SlicedRollover, Wanted
 from broker.bmq.partition.tight import Tight
 from broker.bmq.partition.tight_rollover import TightRollover
-from broker.bmq.partition.unkept_confirms import UnkeptPurge, UnkeptPurges, unkept_records
+from broker.bmq.partition.unkept_confirms import UnkeptPurge, unkept_records
+from broker.bmq.partition.waiting_posts import WaitingPosts
 from broker.bmq.store.damage import Damage, partition_note
 from broker.bmq.store.finding import find_message
 from broker.bmq.store.partition_files import PartitionFiles, PartitionLimits
@@ -56,7 +56,7 @@ from formats.bmq.disk.keys import NULL_KEY
 from formats.bmq.disk.padding import DWORD, WORD
 from formats.bmq.disk.qlist import build_queue_record
 
-__all__ = ["Awaiting", "PartitionState", "StoredPartition"]
+__all__ = ["PartitionState", "StoredPartition"]
 
 log = logging.getLogger("broker.partition")
 
@@ -76,8 +76,6 @@ EARLY_PART = 7 / 8
 # Time from a failed rollover to the next attempt.
 RETRY_MS = 1000
 
-# Size limit of the posts that wait for a rollover, in bytes; further ones are refused.
-WAITING_BYTES_MAX = 64 << 20
 # Maximum number of operations on queues held back during a rollover.
 HELD_OPERATIONS_MAX = 1 << 16
 
@@ -98,20 +96,10 @@ class PartitionState(NamedTuple):
     messages: int
 
 
-class Awaiting(NamedTuple):
-    """A message that must be replicated before it is acknowledged or delivered; `sequence_number` is its record's."""
-
-    sequence_number: int
-    message: Message
-    action: Callable[[Message], None]
-
-
 class StoredPartition:
     """The write side of one partition.
 
-    `copies_wanted` is the number of nodes, this one included, that must have a record for it to count as stored.
-    `awaiting` are the messages that wait for that, in the order of their records. `is_copied` is True if other nodes
-    write the same records, whatever `copies_wanted` is. With `outlives_power`, new files are flushed to the disk before
+    `kept` are the records that enough nodes have. With `outlives_power`, new files are flushed to the disk before
     they replace others. While there is `damage`, this node may have lost records that it has acknowledged. `limits` are
     those that a primary fills its files to; `capacity` are the sizes of the files in which it follows another primary.
     """
@@ -125,7 +113,6 @@ class StoredPartition:
         "_full",
         "_held",
         "_journal_granted",
-        "_lets_posts_in",
         "_limits",
         "_not_before_ms",
         "_out",
@@ -133,28 +120,19 @@ class StoredPartition:
         "_rolling",
         "_spare_records",
         "_synced_at",
-        "_tells",
-        "_unkept_before",
-        "_unkept_purges",
         "_waiting",
-        "_waiting_bytes",
         "_work",
         "active",
         "after_rollover",
         "available",
-        "awaiting",
         "before_rollover",
         "capacity",
-        "copied_number",
-        "copies_wanted",
         "damage",
         "due",
         "files",
         "heard",
         "hears",
-        "is_copied",
-        "is_cut_off",
-        "kept_number",
+        "kept",
         "make_timestamp",
         "node_id",
         "now",
@@ -202,9 +180,7 @@ class StoredPartition:
         self._held: HeldRecords | None = None  # the records held while nothing may be added to the files
         self._out: PartitionFiles | HeldRecords = files  # destination of records of confirms and removals
         self.tight: Tight | None = None  # set while there is no room for the reserved records
-        self._waiting: deque[tuple[Callable[[], None], int]] = deque()  # posts that wait for a rollover, their bytes
-        self._waiting_bytes = 0
-        self._lets_posts_in = False  # True while the posts that have waited are admitted
+        self._waiting = WaitingPosts(self)  # for a rollover
         self._not_before_ms = self.now.ms  # time before which no rollover begins by itself
         self._declined_at = 0  # number of messages alive when a rollover was not worthwhile
         self.stores: dict[bytes, Mapping[bytes, Message]] = {}  # by queue key: its messages, owned by the queue
@@ -216,13 +192,7 @@ class StoredPartition:
         self._alarmed = False  # True if the alarm that it is full has been raised
         self._closed = False  # a message had no room: all are refused until a rollover frees some
         self.available = True  # True if new messages are admitted
-        self.copies_wanted = 1
-        self.is_copied = self.is_cut_off = False  # cut off: too few nodes can be reached
-        self.awaiting: deque[Awaiting] = deque()
-        self.copied_number = self.kept_number = 0  # records that `copies_wanted` nodes, or a majority, have
-        self._tells = False  # True while a task runs the actions of replicated messages
-        self._unkept_before = b""  # records after `copied_number` in files before these
-        self._unkept_purges = UnkeptPurges()
+        self.kept = KeptRecords(partition_id, now)
         self.active = False  # True if this node is its primary, and may write
         self.hears = False  # True if a live record of the primary came since the last tick
         self.heard: Heard | None = None  # the last such record
@@ -261,9 +231,7 @@ class StoredPartition:
         assert is_begun or primary_lease_id > self.primary_lease_id, "lease ids only grow"
         self.primary_lease_id = primary_lease_id
         self.sequence_number = self._synced_at = int(is_begun)
-        self.copied_number = self.kept_number = 0
-        self._unkept_before = b""
-        self._unkept_purges.clear()
+        self.kept.begin_lease()
         self.active = True
         self._out = self.files
         if self._has_room(not is_begun) and self._reserve_journal(not is_begun):
@@ -364,11 +332,11 @@ class StoredPartition:
 
     def unkept_records(self) -> bytes:
         """Return the last records of this lease that too few nodes are known to have."""
-        return unkept_records(self.files, self.primary_lease_id, self.kept_number, self._unkept_before)
+        return unkept_records(self.files, self.primary_lease_id, self.kept.kept_number, self.kept.unkept_before)
 
     def unkept_purges(self) -> list[UnkeptPurge]:
         """Return the purges of this lease that too few nodes are known to have."""
-        return self._unkept_purges.behind(self.kept_number)
+        return self.kept.purges.behind(self.kept.kept_number)
 
     def forget_restored(self) -> None:
         """Forget state restored for a lease that does not begin here."""
@@ -382,10 +350,9 @@ class StoredPartition:
             self._rolling.forget_messages()
         self.offsets_from = 0
         self._waiting.clear()
-        self._waiting_bytes = 0
         self.active = False
         self.heard = Heard(self.now.wall_s, self.now.ms)
-        self._forget_awaiting()
+        self.kept.forget_awaiting()
         self.stores.clear()
         self._purges.clear()
         self.payloads.clear()
@@ -393,12 +360,6 @@ class StoredPartition:
         self._full = ""
         self._alarmed = self._closed = False
         self._journal_granted = self._data_granted = 0
-
-    def _forget_awaiting(self) -> None:
-        thrown, self.awaiting = self.awaiting, deque()
-        self._tells = False
-        if thrown and self._work is not None:
-            self._work.start(throw_away(self._work, [thrown]))
 
     def tick(self) -> None:
         """Write a sync point if anything was written since the last one; called once a second."""
@@ -503,50 +464,6 @@ class StoredPartition:
             message.offset = self.offsets_from + offset
         except Exception as error:
             raise Inconsistent(f"writing a message to partition {self.partition_id}", error) from error
-
-    def await_copies(self, message: Message, action: Callable[[Message], None]) -> None:
-        """Call `action` when enough nodes have the last record, which is the message's."""
-        self.awaiting.append(Awaiting(self.sequence_number, message, action))
-        if self.copies_wanted <= 1:
-            # It only follows those before it, of which more copies were wanted: no receipt is needed for its turn.
-            self.copied_number = self.sequence_number
-            if not self._tells and self._work is not None:
-                self._tells = True
-                self._work.add(self._tell_of_copies(self._work))
-
-    def copied(self, sequence_number: int, kept_number: int | None = None) -> None:
-        """Note that as many nodes as are wanted have all records of this lease up to this one; waiting actions follow
-        in slices. A majority has those up to `kept_number`, if that is another.
-        """
-        self.copied_number = sequence_number
-        self.kept_number = sequence_number if kept_number is None else kept_number
-        awaiting = self.awaiting
-        if self._tells or not awaiting or awaiting[0].sequence_number > sequence_number:
-            return
-        self._tells = True
-        if self._work is None:
-            at_once = Work(self.now, 1 << 40)
-            at_once.complete(self._tell_of_copies(at_once))
-        else:
-            self._work.start(self._tell_of_copies(self._work))
-
-    def _tell_of_copies(self, work: Work) -> Task:
-        awaiting = self.awaiting
-        try:
-            # Another lease begins with others that wait.
-            while self.awaiting is awaiting and awaiting and awaiting[0].sequence_number <= self.copied_number:
-                if work.left <= 0 and not work.may_go_on():
-                    yield
-                    continue
-                _, message, action = awaiting.popleft()
-                work.left -= 1 + (message.size >> UNIT_BYTES_BITS)
-                action(message)
-        except Exception as error:
-            raise Inconsistent(
-                f"the actions after the replication of messages of partition {self.partition_id}", error
-            ) from error
-        if self.awaiting is awaiting:
-            self._tells = False
 
     def append_confirm(
         self, queue_key: bytes, message: Message, app_key: bytes, reason: ConfirmReason = ConfirmReason.CONFIRMED
@@ -668,9 +585,9 @@ class StoredPartition:
                 start_sequence_number=number,
             )
             files.journal_end += JOURNAL_RECORD_SIZE
-        if kind is QueueOpType.PURGE and self.is_copied:
-            purges, messages = self._unkept_purges, self.stores.get(queue_key, {})
-            purges.behind(self.kept_number)
+        if kind is QueueOpType.PURGE and self.kept.is_copied:
+            purges, messages = self.kept.purges, self.stores.get(queue_key, {})
+            purges.behind(self.kept.kept_number)
             purges.add(self.sequence_number, queue_key, app_key, messages, awaiting)
 
     def begin_purge(self, task: Task) -> None:
@@ -779,7 +696,7 @@ class StoredPartition:
             # So that the next message asks for room, too.
             self._journal_granted = self._data_granted = 0
             wanted = Wanted(data=size, records=records - self.due)
-            if self.is_copied and not self._full and self._may_slice():
+            if self.kept.is_copied and not self._full and self._may_slice():
                 self._begin_slices(1 - FREED_PART_MIN, wanted)
                 raise Held
             self._roll_over(wanted)
@@ -806,7 +723,7 @@ class StoredPartition:
                     < self.limits.journal * (1 - FREED_PART_MIN)
                 )
             )
-            and not self.is_copied
+            and not self.kept.is_copied
             and self.now.ms >= self._not_before_ms
             and self._may_slice()
         ):
@@ -859,7 +776,7 @@ class StoredPartition:
 
     def work_with(self, work: Work) -> None:
         """Do long tasks in slices from now on."""
-        self._work = work
+        self._work = self.kept.work = work
 
     @property
     def work(self) -> Work | None:
@@ -892,7 +809,7 @@ class StoredPartition:
                 self._not_before_ms = self.now.ms + RETRY_MS
                 raise
             log.info("Partition [%d]: Initiating rollover of %s", self.partition_id, self.files.journal.name)
-            holds = self.is_copied
+            holds = self.kept.is_copied
             self._rolling = SlicedRollover(self, self._work, fresh, part_max, wanted, holds=holds)
             if holds:
                 # So that the next message asks for room.
@@ -938,7 +855,7 @@ class StoredPartition:
     @property
     def is_closed_to_posts(self) -> bool:
         """Return True if posts have to wait: for a rollover, or for earlier posts."""
-        return self.is_copying or (bool(self._waiting) and not self._lets_posts_in)
+        return self.is_copying or self._waiting.are_first
 
     @property
     def is_copying(self) -> bool:
@@ -951,16 +868,7 @@ class StoredPartition:
 
         `Full` if too many wait already.
         """
-        if self._waiting_bytes + size > WAITING_BYTES_MAX:
-            raise Full(
-                "STORAGE_FAILURE", f"partition {self.partition_id} is rolling over, and too many posts are waiting"
-            )
-        if self._lets_posts_in:
-            # It had its turn, and has to wait for yet another rollover.
-            self._waiting.appendleft((post, size))
-        else:
-            self._waiting.append((post, size))
-        self._waiting_bytes += size
+        self._waiting.add(post, size)
 
     def hold_records(self) -> None:
         """Stop adding to the files: further records follow when the rollover is over."""
@@ -1004,23 +912,7 @@ class StoredPartition:
 
     def _let_posts_in(self) -> None:
         if self._waiting and self._work is not None:
-            self._work.add(self._post_waiting(self._work))
-
-    def _post_waiting(self, work: Work) -> Task:
-        """Post waiting messages in order; another rollover may begin meanwhile, and the rest waits for that."""
-        while self._waiting and self.active:
-            while not work.may_go_on():
-                yield
-            if not (self.active and self._waiting) or self.is_copying:
-                return
-            work.left -= 1
-            post, size = self._waiting.popleft()
-            self._waiting_bytes -= size
-            self._lets_posts_in = True
-            try:
-                post()
-            finally:
-                self._lets_posts_in = False
+            self._work.add(self._waiting.let_in(self._work))
 
     # -- rolling over at once
 
@@ -1112,8 +1004,8 @@ class StoredPartition:
         if is_ended:
             self._sync_point(SyncPointType.ROLLOVER)
         self.before_rollover()
-        if self.is_copied:
-            self._unkept_before = self.unkept_records()
+        if self.kept.is_copied:
+            self.kept.unkept_before = self.unkept_records()
         self.files = fresh
         self.offsets_from = self.offsets_from + old.data_end if offsets_from is None else offsets_from
         self._journal_granted = self._data_granted = 0

@@ -215,7 +215,7 @@ class ReplicatedPartition(PrimaryActions, ReplicaActions):
 
         It applies to messages that already wait, too.
         """
-        self.stored.copies_wanted = count
+        self.stored.kept.copies_wanted = count
         if self.stored.active and self.stream is not None:
             self.stream.count()
 
@@ -458,7 +458,7 @@ class ReplicatedPartition(PrimaryActions, ReplicaActions):
             self.primary_id,
             self.primary_lease_id,
             own,
-            len(self.stored.awaiting),
+            len(self.stored.kept.awaiting),
             followers,
         )
 

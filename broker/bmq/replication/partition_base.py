@@ -175,8 +175,8 @@ class PartitionBase:
         self.requests = requests
         self.quorum = quorum  # nodes that must be available for a primary to heal
         self.majority = quorum
-        stored.copies_wanted = quorum
-        stored.is_copied = bool(links.other_ids)
+        stored.kept.copies_wanted = quorum
+        stored.kept.is_copied = bool(links.other_ids)
         self._now = now
         self._timers = timers
         self._pace = pace

@@ -95,7 +95,9 @@ class PrimaryActions(PartitionBase):
     def check_positions(self, event: Event, fact: Fact) -> None:
         told, damaged = len(self._told), len(self.damaged) + self.stored.damage.is_there
         nodes = 1 + len(self.links.other_ids)
-        wanted = min(self.majority, self.stored.copies_wanted)  # for what was acknowledged, as far as this node knows
+        wanted = min(
+            self.majority, self.stored.kept.copies_wanted
+        )  # for what was acknowledged, as far as this node knows
         if told >= self.quorum or covers(told, damaged, nodes, wanted):
             self.fire(Event.QUORUM_REPLICA_SEQ)
 

@@ -254,12 +254,12 @@ class ReplicationStream:
 
     def _may_await(self) -> range:
         """Return the range of the sequence numbers of messages that wait for copies."""
-        awaiting = self._partition.awaiting
+        awaiting = self._partition.kept.awaiting
         return range(awaiting[0].sequence_number, awaiting[-1].sequence_number + 1) if awaiting else range(0)
 
     def _awaited(self, behind: int) -> set[int]:
         """Return the sequence numbers, after `behind`, of messages that wait for copies."""
-        numbers = (waiting.sequence_number for waiting in reversed(self._partition.awaiting))
+        numbers = (waiting.sequence_number for waiting in reversed(self._partition.kept.awaiting))
         return set(takewhile(lambda number: number > behind, numbers))
 
     def _send_slice(self, follower: Follower) -> None:
@@ -307,9 +307,9 @@ class ReplicationStream:
     def count(self) -> None:
         """Release messages that enough nodes have."""
         stored = self._partition
-        if not stored.awaiting:
+        if not stored.kept.awaiting:
             return
-        lease_id, others = stored.primary_lease_id, stored.copies_wanted - 1
+        lease_id, others = stored.primary_lease_id, stored.kept.copies_wanted - 1
         numbers = [
             each.position.sequence_number
             for each in self.followers.values()
@@ -318,9 +318,9 @@ class ReplicationStream:
         numbers.sort(reverse=True)
         # An operator may want fewer copies than guarantee that the next primary has one, or more.
         if len(numbers) >= self._majority - 1:
-            stored.kept_number = numbers[self._majority - 2] if self._majority > 1 else stored.sequence_number
+            stored.kept.kept_number = numbers[self._majority - 2] if self._majority > 1 else stored.sequence_number
         if len(numbers) >= others:
-            stored.copied(numbers[others - 1] if others > 0 else stored.sequence_number, stored.kept_number)
+            stored.kept.copied(numbers[others - 1] if others > 0 else stored.sequence_number, stored.kept.kept_number)
 
 
 def _removals(stored: StoredPartition, links: HealingLinks, node_id: int) -> Iterator[bytes]:

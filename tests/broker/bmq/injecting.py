@@ -297,7 +297,7 @@ def fingerprint(story: Story) -> dict[str, Any]:
                 partition.due,
                 tuple(partition.files.ends),
                 sorted(partition.stores),
-                len(partition.awaiting),
+                len(partition.kept.awaiting),
             )
             for number, partition in node.partitions.items()
         },

@@ -8,7 +8,7 @@ from types import ModuleType
 import pytest
 
 from broker.bmq.core.config import DomainConfig, Mode
-from broker.bmq.partition.stored_partition import Awaiting
+from broker.bmq.partition.kept_records import Awaiting
 from broker.bmq.replication import replication
 from formats.bmq.codes import AckStatus, EncodingType, EventType
 from formats.bmq.control import ber, jsonc
@@ -46,7 +46,7 @@ def test_however_few_may_elect_a_majority_keeps() -> None:
     members.until(lambda: alone.member.election.leader_id == 0)
     members.run(60_000)
     assert not alone.member.metadata.healed
-    assert all(stored.is_cut_off for stored in alone.node.partitions.values())
+    assert all(stored.kept.is_cut_off for stored in alone.node.partitions.values())
     assert {partition.quorum for partition in alone.member.partitions.values()} == {2}
 
 
@@ -172,7 +172,7 @@ def test_a_smaller_replication_quorum_lets_go_of_what_waits(copies: int, caplog:
     cluster.run()
     assert (client.acks(), client.payloads()) == ([], [])
     stored = leader.node.partitions[0]
-    number = stored.awaiting[0].sequence_number
+    number = stored.kept.awaiting[0].sequence_number
     leader.node.role.set_replication_quorum(copies)
     cluster.run()
     assert [ack.status for ack in client.acks()] == [AckStatus.SUCCESS]
@@ -182,7 +182,7 @@ def test_a_smaller_replication_quorum_lets_go_of_what_waits(copies: int, caplog:
     assert [ack.status for ack in client.acks()] == [AckStatus.SUCCESS]
     assert f"acknowledged with {max(1, copies)} of 5 copies, less than a majority" in caplog.text
     # What the next primary may lack is passed on to it all the same.
-    assert stored.kept_number < number
+    assert stored.kept.kept_number < number
     assert cluster.faults() == []
 
 
@@ -195,7 +195,7 @@ def test_what_comes_behind_those_that_are_let_go_of_in_slices_needs_no_copies_ei
     leader.node.work.amount = leader.node.work.left = 2
     leader.node.role.set_replication_quorum(1)
     client.put(1, guid(10), b"10")
-    assert leader.node.partitions[0].awaiting
+    assert leader.node.partitions[0].kept.awaiting
     cluster.run()
     assert [ack.guid for ack in client.acks()] == [guid(number) for number in range(11)]
     assert client.payloads() == [b"%d" % number for number in range(11)]
@@ -212,7 +212,7 @@ def test_a_larger_replication_quorum_waits_for_more(caplog: pytest.LogCaptureFix
     cluster.run()
     assert client.acks() == []
     # A majority has it for all that.
-    assert leader.node.partitions[0].kept_number == leader.node.partitions[0].awaiting[0].sequence_number
+    assert leader.node.partitions[0].kept.kept_number == leader.node.partitions[0].kept.awaiting[0].sequence_number
     leader.node.role.set_replication_quorum(4)
     assert "there are only 3 nodes: none is acknowledged" in caplog.text
     leader.node.role.set_replication_quorum(2)
@@ -338,7 +338,7 @@ def test_replicas_that_lag_get_their_records_without_a_look_at_all_that_wait_for
         producer.put(1, guid(number), b"%d" % number)
     cluster.run()
     stored = cluster.processes[0].node.partitions[0]
-    looked = stored.awaiting = Looked(stored.awaiting)
+    looked = stored.kept.awaiting = Looked(stored.kept.awaiting)
     assert len(looked) == 40
     for other in (1, 2):
         cluster.wires[0, other].backlog = 0

@@ -22,8 +22,8 @@ def rig() -> Rig:
     client = rig.connect()
     client.open(1, QUEUE, WRITE | ACK)
     assert client.post(1, guid(1), b"kept") is AckStatus.SUCCESS
-    rig.node.partitions[0].copies_wanted = 2
-    rig.node.partitions[0].is_copied = True
+    rig.node.partitions[0].kept.copies_wanted = 2
+    rig.node.partitions[0].kept.is_copied = True
     return rig
 
 
@@ -41,7 +41,7 @@ def begun(rig: Rig) -> Restoration:
 @pytest.mark.parametrize("is_cut_off", [False, True])
 def test_a_node_that_is_cut_off_meanwhile_keeps_no_posts_as_acknowledged(rig: Rig, is_cut_off: bool) -> None:
     restoration = begun(rig)
-    rig.node.partitions[0].is_cut_off = is_cut_off
+    rig.node.partitions[0].kept.is_cut_off = is_cut_off
     restoration.end()
     client = rig.connect()
     client.open(1, QUEUE, WRITE | ACK)

@@ -382,7 +382,7 @@ def test_a_full_disk_ends_it_and_nothing_else() -> None:
 def test_a_queue_that_is_made_has_disk_in_the_old_files_too() -> None:
     """A disk that fills up before the new files are whole: the old ones get the queue's records after all."""
     rig, *_ = begun()
-    partition(rig).is_copied = True
+    partition(rig).kept.is_copied = True
     client = rig.connect()
 
     def between(step: int) -> None:

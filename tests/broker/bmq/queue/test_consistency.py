@@ -30,8 +30,8 @@ STRONG = {
 @pytest.fixture
 def rig() -> Rig:
     rig = start(domains=dict(STRONG))
-    partition(rig).copies_wanted = 2
-    partition(rig).is_copied = True
+    partition(rig).kept.copies_wanted = 2
+    partition(rig).kept.is_copied = True
     return rig
 
 
@@ -61,11 +61,11 @@ def test_a_message_waits_for_copies_and_is_then_acknowledged_and_delivered(rig: 
     written = partition(rig).sequence_number
     put(client, 2)
     assert (acks(client), client.payloads()) == ([], [])
-    partition(rig).copied(written - 1)
+    partition(rig).kept.copied(written - 1)
     assert (acks(client), client.payloads()) == ([], [])
-    partition(rig).copied(written)
+    partition(rig).kept.copied(written)
     assert (acks(client), client.payloads()) == ([(guid(1), 0)], [b"message 1"])
-    partition(rig).copied(partition(rig).sequence_number)
+    partition(rig).kept.copied(partition(rig).sequence_number)
     assert (acks(client), client.payloads()) == ([(guid(2), 0)], [b"message 2"])
 
 
@@ -75,13 +75,13 @@ def test_a_payload_that_has_rotted_while_its_message_waited_for_copies_is_not_de
     put(client, 1, 2, 3)
     partition(rig).files.data.buffer[rig.node.queues[QUEUE].messages[guid(2)].offset + 12] ^= 4
     rig.now.ms += 200
-    partition(rig).copied(partition(rig).sequence_number)
+    partition(rig).kept.copied(partition(rig).sequence_number)
     assert acks(client) == [(guid(1), 0), (guid(2), 0), (guid(3), 0)]
     # What comes after it waits, too, until other nodes have been asked for it.
     assert client.payloads() == [b"message 1"]
     assert guid(2) in rig.node.queues[QUEUE].messages
     put(client, 4)
-    partition(rig).copied(partition(rig).sequence_number)
+    partition(rig).kept.copied(partition(rig).sequence_number)
     assert client.payloads() == []
 
 
@@ -103,8 +103,8 @@ def test_what_is_kept_in_memory_waits_for_nobody(rig: Rig, domain: str) -> None:
 
 def test_an_eventual_message_waits_for_nobody() -> None:
     rig = start()
-    partition(rig).copies_wanted = 2
-    partition(rig).is_copied = True
+    partition(rig).kept.copies_wanted = 2
+    partition(rig).kept.is_copied = True
     client = rig.connect()
     client.open(1, QUEUE, READ | WRITE | ACK)
     client.configure(1)
@@ -116,7 +116,7 @@ def test_copies_of_very_many_messages_are_told_of_in_slices_and_in_order(rig: Ri
     put(client, *range(MANY))
     short = rig.node.work
     short.amount = short.left = AMOUNT
-    partition(rig).copied(partition(rig).sequence_number)
+    partition(rig).kept.copied(partition(rig).sequence_number)
     told, pushed = acks(client), client.payloads()
     assert len(told) == len(pushed) == AMOUNT
     late = MANY
@@ -124,7 +124,7 @@ def test_copies_of_very_many_messages_are_told_of_in_slices_and_in_order(rig: Ri
         # What comes between two slices does not overtake, wherever its own copies are.
         put(client, late)
         late += 1
-        partition(rig).copied(partition(rig).sequence_number)
+        partition(rig).kept.copied(partition(rig).sequence_number)
         more = acks(client)
         assert len(more) <= AMOUNT
         told += more
@@ -140,13 +140,13 @@ def test_copies_of_very_many_messages_are_told_of_in_slices_and_in_order(rig: Ri
 def test_nobody_is_told_of_copies_under_a_lease_that_is_over(rig: Rig, client: Client) -> None:
     put(client, *range(MANY))
     rig.node.work.amount = rig.node.work.left = AMOUNT
-    partition(rig).copied(partition(rig).sequence_number)
+    partition(rig).kept.copied(partition(rig).sequence_number)
     assert len(acks(client)) == AMOUNT
     lease_id = partition(rig).primary_lease_id
-    stores, waiting = dict(partition(rig).stores), partition(rig).awaiting
+    stores, waiting = dict(partition(rig).stores), partition(rig).kept.awaiting
     partition(rig).deactivate()
     # They are let go of bit by bit.
-    assert not partition(rig).awaiting
+    assert not partition(rig).kept.awaiting
     assert waiting
     rig.node.work.finish()
     assert not waiting
@@ -155,7 +155,7 @@ def test_nobody_is_told_of_copies_under_a_lease_that_is_over(rig: Rig, client: C
     partition(rig).activate(lease_id + 1)
     partition(rig).stores.update(stores)
     put(client, MANY)
-    partition(rig).copied(partition(rig).sequence_number)
+    partition(rig).kept.copied(partition(rig).sequence_number)
     rig.node.work.finish()
     assert acks(client) == [(guid(MANY), AckStatus.SUCCESS)]
 
@@ -166,7 +166,7 @@ def test_a_retransmission_waits_with_the_first(rig: Rig, client: Client) -> None
     again.open(1, QUEUE, WRITE | ACK)
     put(again, 1)
     assert acks(again) == []
-    partition(rig).copied(partition(rig).sequence_number)
+    partition(rig).kept.copied(partition(rig).sequence_number)
     assert (acks(client), acks(again)) == ([(guid(1), 0)], [(guid(1), 0)])
     assert client.payloads() == [b"message 1"]
     put(again, 1)
@@ -180,7 +180,7 @@ def test_a_producer_that_went_away_is_not_told(rig: Rig, client: Client) -> None
         put(each, number)
     closed.close(1, QUEUE, WRITE | ACK)
     dropped.drop()
-    partition(rig).copied(partition(rig).sequence_number)
+    partition(rig).kept.copied(partition(rig).sequence_number)
     assert acks(closed) == []
     assert not dropped.session.output_size()
     assert client.payloads() == [b"message 1", b"message 2"]
@@ -188,7 +188,7 @@ def test_a_producer_that_went_away_is_not_told(rig: Rig, client: Client) -> None
 
 def test_nobody_is_acknowledged_who_does_not_ask(rig: Rig, client: Client) -> None:
     client.put(1, guid(1), b"message 1", flags=0)
-    partition(rig).copied(partition(rig).sequence_number)
+    partition(rig).kept.copied(partition(rig).sequence_number)
     assert (acks(client), client.payloads()) == ([], [b"message 1"])
 
 
@@ -202,11 +202,11 @@ def test_a_message_that_finds_no_quorum_is_refused_in_the_end(rig: Rig, client: 
     records = [decode_record(files.journal.buffer, files.journal_end - 60 * n) for n in (1, 2)]
     flags = [getattr(record, "deletion_flag", None) for record in records]
     assert DeletionRecordFlag.NO_SC_QUORUM in flags
-    partition(rig).copied(partition(rig).sequence_number)
+    partition(rig).kept.copied(partition(rig).sequence_number)
     assert (acks(client), client.payloads()) == ([], [])
     assert rig.node.queues[QUEUE].usage.bytes == 0
     put(client, 2)
-    partition(rig).copied(partition(rig).sequence_number)
+    partition(rig).kept.copied(partition(rig).sequence_number)
     assert client.payloads() == [b"message 2"]
 
 
@@ -222,7 +222,7 @@ def test_a_message_that_all_apps_confirm_while_it_waits_is_kept(rig: Rig, client
     put(client, 1, 2)
     client.confirm(1, guid(2))
     assert acks(client) == [(guid(2), AckStatus.SUCCESS)]
-    partition(rig).copied(partition(rig).sequence_number)
+    partition(rig).kept.copied(partition(rig).sequence_number)
     assert (acks(client), client.payloads()) == ([(guid(1), AckStatus.SUCCESS)], [b"message 1"])
     if restarts:
         rig = rig.restart()
@@ -249,7 +249,7 @@ def test_a_message_that_one_of_two_apps_confirms_while_it_waits_goes_on_waiting(
 
 def test_very_many_that_are_purged_while_they_wait_are_refused_in_slices(rig: Rig, client: Client) -> None:
     put(client, *range(10))
-    partition(rig).copied(partition(rig).sequence_number)
+    partition(rig).kept.copied(partition(rig).sequence_number)
     put(client, *range(10, MANY))
     assert len(acks(client)) == len(client.payloads()) == 10
     work, end = rig.node.work, partition(rig).files.journal_end
@@ -264,8 +264,8 @@ def test_very_many_that_are_purged_while_they_wait_are_refused_in_slices(rig: Ri
     for again in (rig.restart(), rig):
         other = again.connect()
         other.open(1, QUEUE, WRITE | ACK)
-        partition(again).copies_wanted = 2
-        partition(again).is_copied = True
+        partition(again).kept.copies_wanted = 2
+        partition(again).kept.is_copied = True
         again.node.queues[QUEUE].judge_copies()
         put(other, 2, MANY - 1)
         assert acks(other) == [(guid(2), AckStatus.SUCCESS)]
@@ -277,7 +277,7 @@ def test_very_many_that_are_purged_while_they_wait_are_refused_in_slices(rig: Ri
     told += acks(client)
     assert told == [(guid(number), AckStatus.UNKNOWN) for number in range(10, MANY)]
     assert rig.node.queues[QUEUE].history.size == 10
-    partition(rig).copied(partition(rig).sequence_number)
+    partition(rig).kept.copied(partition(rig).sequence_number)
     rig.node.work.finish()
     assert acks(other) == [(guid(MANY - 1), AckStatus.SUCCESS)]
     assert client.payloads() == [b"message %d" % (MANY - 1)]
@@ -294,7 +294,7 @@ def test_an_app_with_very_many_that_wait_is_purged_in_slices(
     producer.open(1, uri, WRITE | ACK)
     put(producer, *range(MANY))
     queue = rig.node.queues[uri]
-    copied = partition(rig).awaiting[MANY // 2].sequence_number
+    copied = partition(rig).kept.awaiting[MANY // 2].sequence_number
     app = next(iter(queue.apps.values()))
     work = rig.node.work
     work.amount = work.left = AMOUNT
@@ -304,7 +304,7 @@ def test_an_app_with_very_many_that_wait_is_purged_in_slices(
     any(rig.node.end_step())
     # Some of those whose turn has yet to come have their copies before.
     work.left = MANY
-    partition(rig).copied(copied)
+    partition(rig).kept.copied(copied)
     work.left = AMOUNT
     assert 0 < sum(queue.ghosts.values()) <= MANY // 2
     left.clear()
@@ -321,7 +321,7 @@ def test_an_app_with_very_many_that_wait_is_purged_in_slices(
         assert told == {guid(number): AckStatus.SUCCESS for number in range(MANY // 2 + 1)}
     else:
         assert set(told) == {guid(number) for number in range(MANY)}
-    partition(rig).copied(partition(rig).sequence_number)
+    partition(rig).kept.copied(partition(rig).sequence_number)
     rig.node.work.finish()
     assert partition(rig).due == sum(message.outstanding.bit_count() for message in queue.messages.values())
     check_queue(queue)
@@ -373,15 +373,15 @@ def test_a_post_that_was_refused_is_taken_when_it_comes_again(
     producer = rig.connect()
     producer.open(1, uri, WRITE | ACK)
     put(producer, 1, 2)
-    partition(rig).copied(partition(rig).awaiting[0].sequence_number)
+    partition(rig).kept.copied(partition(rig).kept.awaiting[0].sequence_number)
     assert acks(producer) == [(guid(1), 0)]
     refuse(rig)
     assert acks(producer) == [(guid(2), AckStatus.UNKNOWN)]
     assert guid(2) not in rig.node.queues[uri].messages
     if restarts:
         rig = rig.restart()
-        partition(rig).copies_wanted = 2
-        partition(rig).is_copied = True
+        partition(rig).kept.copies_wanted = 2
+        partition(rig).kept.is_copied = True
         producer = rig.connect()
         producer.open(1, uri, WRITE | ACK)
     for queue in rig.node.queues.values():
@@ -394,7 +394,7 @@ def test_a_post_that_was_refused_is_taken_when_it_comes_again(
     if (refuse, uri) != (_give_up, QUEUE):
         assert guid(1) not in rig.node.queues[uri].messages
     assert (guid(1), AckStatus.SUCCESS) in acks(producer)
-    partition(rig).copied(partition(rig).sequence_number)
+    partition(rig).kept.copied(partition(rig).sequence_number)
     assert acks(producer) == [(guid(2), AckStatus.SUCCESS)]
 
 
@@ -409,7 +409,7 @@ def test_a_full_journal_takes_the_purge_of_messages_that_wait(rig: Rig, client: 
     assert rig.restart().node.queues[QUEUE].messages == {}
     rig.wait(1000)
     put(client, number)
-    partition(rig).copied(partition(rig).sequence_number)
+    partition(rig).kept.copied(partition(rig).sequence_number)
     assert acks(client) == [(guid(number), AckStatus.SUCCESS)]
     assert not rig.faults()
 
@@ -419,7 +419,7 @@ def test_what_follows_does_not_overtake_when_the_domain_becomes_eventual(rig: Ri
     rig.node.queues[QUEUE].configure_domain(DOMAINS["priority"])
     put(client, 2)
     assert client.payloads() == []
-    partition(rig).copied(partition(rig).sequence_number)
+    partition(rig).kept.copied(partition(rig).sequence_number)
     assert client.payloads() == [b"message 1", b"message 2"]
     put(client, 3)
     assert client.payloads() == [b"message 3"]
@@ -432,7 +432,7 @@ def test_every_app_waits(rig: Rig) -> None:
     bar.read(1, "bmq://fanout/q", "bar", 1, messages_max=1)
     put(producer, 1, 2)
     assert (foo.payloads(), bar.payloads()) == ([], [])
-    partition(rig).copied(partition(rig).sequence_number)
+    partition(rig).kept.copied(partition(rig).sequence_number)
     assert (foo.payloads(), bar.payloads()) == ([b"message 1", b"message 2"], [b"message 1"])
     bar.confirm(1, guid(1), sub_id=1)
     assert bar.payloads() == [b"message 2"]

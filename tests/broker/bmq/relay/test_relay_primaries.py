@@ -205,8 +205,8 @@ def test_what_a_primary_alone_knew_to_be_confirmed_the_next_one_hears(
     three: World, uri: str, app: str, stays: bool, rollovers: int
 ) -> None:
     """The new primary has not got those records of the old one, which lives on."""
-    three.nodes[0].rig.node.partitions[0].copies_wanted = 2
-    three.nodes[0].rig.node.partitions[0].is_copied = True
+    three.nodes[0].rig.node.partitions[0].kept.copies_wanted = 2
+    three.nodes[0].rig.node.partitions[0].kept.is_copied = True
     producer, consumer = three.client(1), three.client(0)
     producer.open(0, uri, WRITE | ACK)
     consumer.read(1, uri, app, 1) if app else consumer.read(1, uri)
@@ -241,8 +241,8 @@ def test_a_primary_that_becomes_a_hop_posts_anew_for_its_own_clients_alone() -> 
     world = World((DomainConfig("strong", Mode.PRIORITY, strong=True),), (0, 1))
     world.make_primary(0)
     primary, hop = world.nodes[0].rig.node, world.nodes[1].rig.node
-    primary.partitions[0].copies_wanted = 2
-    primary.partitions[0].is_copied = True
+    primary.partitions[0].kept.copies_wanted = 2
+    primary.partitions[0].kept.is_copied = True
     uri = "bmq://strong/q"
     clients = [world.client(0), world.client(0), world.client(1)]
     for number, client in enumerate(clients):
@@ -264,7 +264,7 @@ def test_a_primary_that_becomes_a_hop_refuses_a_post_whose_payload_has_rotted() 
     world.make_primary(0)
     primary = world.nodes[0].rig.node
     partition = primary.partitions[0]
-    partition.copies_wanted = 2
+    partition.kept.copies_wanted = 2
     client = world.client(0)
     client.open(0, "bmq://strong/q", WRITE | ACK)
     for number in range(2):
@@ -284,8 +284,8 @@ def test_what_was_purged_at_a_primary_alone_and_is_confirmed_there_does_not_come
     three: World, uri: str, app: str, rollovers: int
 ) -> None:
     """No record is written of a confirm that comes behind the purge, and the purge goes with the lease."""
-    three.nodes[0].rig.node.partitions[0].copies_wanted = 2
-    three.nodes[0].rig.node.partitions[0].is_copied = True
+    three.nodes[0].rig.node.partitions[0].kept.copies_wanted = 2
+    three.nodes[0].rig.node.partitions[0].kept.is_copied = True
     reader, sub_id = "foo" if uri == FANOUT else "", int(uri == FANOUT)
     producer, consumer = three.client(1), three.client(0)
     producer.open(0, uri, WRITE | ACK)

@@ -198,7 +198,12 @@ class Node:
                 continue
             self.store[message.guid] = message
             self.posted.append(number)
-            self.stored.await_copies(message, lambda message, number=number: self.acked.append(number))  # type: ignore[misc]
+            written = self.stored.sequence_number
+            self.stored.kept.await_copies(
+                written,
+                message,
+                lambda message, number=number: self.acked.append(number),  # type: ignore[misc]
+            )
 
     def _post_held(self, number: int) -> None:
         try:
@@ -238,7 +243,7 @@ class Node:
         """End a step; whether there is more to do, or to send."""
         has_tasks = self.work.end_step()
         self.partition.flush()
-        self.pace.end_step(awaited=bool(self.stored.awaiting))
+        self.pace.end_step(awaited=bool(self.stored.kept.awaiting))
         self.partition.heal()
         return self.partition.busy or has_tasks
 

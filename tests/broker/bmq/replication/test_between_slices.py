@@ -34,7 +34,7 @@ def purge_all(process: Process) -> None:
 
 
 def awaiting(primary: Process) -> int:
-    return len(primary.node.partitions[partition_of(primary, BUSY)].awaiting)
+    return len(primary.node.partitions[partition_of(primary, BUSY)].kept.awaiting)
 
 
 def receipts(cluster: Members, primary: Process) -> Callable[[Process], None]:

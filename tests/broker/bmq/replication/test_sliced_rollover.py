@@ -9,7 +9,7 @@ from random import Random
 import pytest
 
 from broker.bmq.core.messages import Full
-from broker.bmq.partition import stored_partition as partition_module
+from broker.bmq.partition import waiting_posts
 from broker.bmq.replication.partition_table import State
 from broker.bmq.store.partition_files import PartitionFiles, PartitionLimits
 from tests.broker.bmq.replication.partition_bus import KEY, Bus, Node
@@ -211,7 +211,7 @@ def test_a_rollover_that_frees_too_little_is_given_up() -> None:
 
 
 def test_too_many_posts_that_wait_are_refused(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(partition_module, "WAITING_BYTES_MAX", 4000)
+    monkeypatch.setattr(waiting_posts, "WAITING_BYTES_MAX", 4000)
     bus = full()
     primary = bus.nodes[0]
     primary.stored.roll_over()
