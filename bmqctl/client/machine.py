@@ -37,23 +37,23 @@ from bmqctl.client.events import (
     StreamOptions,
 )
 from bmqctl.client.guid import GuidGenerator
+from bmqctl.client.heartbeats import Check, Heartbeats
 from bmqctl.client.identity import client_identity, has_feature
 from bmqctl.client.lifecycle import SESSION_TABLE, Impossible, Queue, Session, SessionInput, step
 from bmqctl.client.message import Message, Properties, encode_data, subscription_ids
+from bmqctl.client.output import Output
 from bmqctl.client.unacked import Posted, nack
 from formats.bmq.codes import EVENT_SIZE_MAX, PUT_SIZE_MAX
 from formats.bmq.control import ber, codec
 from formats.bmq.control.messages import BrokerResponse, ControlMessage, NegotiationMessage, StatusCategory
 from formats.bmq.wire.ack import AckStatus, iter_acks
-from formats.bmq.wire.confirm import CONFIRM_HEADER_BYTES, pack_confirm
+from formats.bmq.wire.confirm import pack_confirm
 from formats.bmq.wire.event import (
     EVENT_HEADER,
     EVENT_HEADER_SIZE,
     HEARTBEAT_REQUEST,
     HEARTBEAT_RESPONSE,
-    PROTOCOL_VERSION,
     EncodingType,
-    EventHeader,
     EventType,
     build_schema_event,
     next_frame,
@@ -65,10 +65,7 @@ from formats.errors import FormatError
 
 __all__ = ["Machine", "MachineOptions", "Unusable"]
 
-# An outgoing event is closed at this size even if it holds few messages, so that a broker need not buffer more.
-EVENT_SIZE_FULL: Final = 1 << 20
 _CONFIRM_BATCH: Final = 65536
-_HEADER_WORDS: Final = EVENT_HEADER_SIZE // 4
 _SESSION_NUMBERS: Final = count(1)
 _EXPIRY_INTERVAL_NS: Final = 500_000_000
 
@@ -109,18 +106,9 @@ class Machine:
         self._chunks: list[bytes] = []
         self._held = 0
         self._needed = EVENT_HEADER_SIZE
-        # Output: whole events, then at most one that still takes messages and whose length is not written yet.
-        self._out = bytearray()
-        self._open: EventType | None = None
-        self._open_at = 0
-        self._open_count = 0
+        self._out = Output()
         self._negotiation_deadline_ns = now_ns + options.timeout_ns
-        # Heartbeats, as requested in the broker's answer.
-        self._heard = True
-        self._missed = 0
-        self._missed_max = 0
-        self._interval_ns = 0
-        self._next_check_ns = 0
+        self._heartbeats = Heartbeats()
 
     # Calls
 
@@ -129,7 +117,7 @@ class Machine:
         self.state = step(SESSION_TABLE, self.state, SessionInput.START)
         self._negotiation_deadline_ns = now_ns + self._options.timeout_ns
         if self._authentication is not None:
-            self._out += self._authentication.request()
+            self._out.whole(self._authentication.request())
         else:
             self._introduce()
 
@@ -141,7 +129,7 @@ class Machine:
             self._guids.info(),
             self._options.user_agent,
         )
-        self._out += build_schema_event(ber.encode(NegotiationMessage(choice=identity)))
+        self._out.whole(build_schema_event(ber.encode(NegotiationMessage(choice=identity))))
 
     def open_queue(
         self, uri: str, *, read: bool, write: bool, options: StreamOptions, now_ns: int, ack: bool = False
@@ -192,16 +180,16 @@ class Machine:
         if ack or self._holding:
             self._posted[guid] = Posted(queue, correlation, now_ns, data, checksum, flags, compression, schema_id)
         if not self._holding:
-            self._begin(EventType.PUT, self._options.put_batch)
-            append_put(self._out, queue.queue_id, guid, data, checksum, flags, compression, schema_id)
+            out = self._out.begin(EventType.PUT, self._options.put_batch)
+            append_put(out, queue.queue_id, guid, data, checksum, flags, compression, schema_id)
         return guid
 
     def confirm(self, queue: QueueHandle, guid: bytes) -> None:
         """Confirm a message."""
         if not queue.is_open:
             raise Unusable(f"{queue}: not open")
-        self._begin(EventType.CONFIRM, _CONFIRM_BATCH)
-        self._out += pack_confirm(queue.queue_id, guid, queue.sub_id)
+        out = self._out.begin(EventType.CONFIRM, _CONFIRM_BATCH)
+        out += pack_confirm(queue.queue_id, guid, queue.sub_id)
 
     def disconnect(self, now_ns: int) -> list[Event]:
         """End the session properly; `Stopped` follows, at once if there is no connection."""
@@ -221,13 +209,11 @@ class Machine:
     @property
     def pending_size(self) -> int:
         """Number of bytes that `data_to_send` would return."""
-        return len(self._out)
+        return len(self._out.data)
 
     def data_to_send(self) -> bytearray:
         """Take all bytes to be written."""
-        self._seal()
-        data, self._out = self._out, bytearray()
-        return data
+        return self._out.take()
 
     @property
     def deadline_ns(self) -> int | None:
@@ -236,7 +222,7 @@ class Machine:
             return self._negotiation_deadline_ns
         if self.state not in _LIVING:
             return None
-        deadlines = [self._next_check_ns] if self._interval_ns else []
+        deadlines = [self._heartbeats.due_ns] if self._heartbeats.due_ns is not None else []
         if self._requests.deadline_ns is not None:
             deadlines.append(self._requests.deadline_ns)
         if self._authentication is not None and self._authentication.due_ns is not None:
@@ -249,7 +235,7 @@ class Machine:
         """Process received bytes and return the resulting events."""
         if self.state is Session.STOPPED:
             return []
-        self._heard = True
+        self._heartbeats.heard = True
         self._chunks.append(data)
         self._held += len(data)
         if self._held < self._needed:
@@ -288,11 +274,12 @@ class Machine:
             return events + self._end(SessionInput.DISCONNECTED, None)
         due_ns = self._authentication.due_ns if self._authentication is not None else None
         if self._authentication is not None and due_ns is not None and now_ns >= due_ns:
-            self._seal()
-            self._out += self._authentication.request()
-        if self._interval_ns and now_ns >= self._next_check_ns:
-            self._next_check_ns = now_ns + self._interval_ns
-            events += self._check_heartbeat()
+            self._out.whole(self._authentication.request())
+        match self._heartbeats.check(now_ns):
+            case Check.SILENT:
+                self._out.whole(HEARTBEAT_REQUEST)
+            case Check.LOST:
+                events += self.lost(f"the broker missed {self._heartbeats.missed} heartbeats", silent=True)
         return events
 
     def lost(self, fault: str, silent: bool = False) -> list[Event]:
@@ -305,11 +292,10 @@ class Machine:
         # Unacked messages are sent again when the queues are reopened.
         self._holding = self._was_started
         self._out.clear()
-        self._open = None
         self._chunks.clear()
         self._held = 0
         self._needed = EVENT_HEADER_SIZE
-        self._interval_ns = 0
+        self._heartbeats.stop()
         self._next_expiry_ns = 0
         if self._authentication is not None:
             self._authentication.due_ns = None
@@ -359,8 +345,7 @@ class Machine:
                 if self.state is Session.NEGOTIATING:
                     self._introduce()
             case EventType.HEARTBEAT_REQ:
-                self._seal()
-                self._out += HEARTBEAT_RESPONSE
+                self._out.whole(HEARTBEAT_RESPONSE)
             case EventType.HEARTBEAT_RSP:
                 pass
             case _:
@@ -405,11 +390,7 @@ class Machine:
         if not has_feature(features, "PROTOCOL_ENCODING", "BER"):
             self._encoding = EncodingType.JSON
         self.state = step(SESSION_TABLE, self.state, SessionInput.ACCEPTED)
-        self._interval_ns = broker.heartbeat_interval_ms * 1_000_000
-        self._missed_max = broker.max_missed_heartbeats
-        self._next_check_ns = now_ns + self._interval_ns
-        self._heard = True
-        self._missed = 0
+        self._heartbeats.begin(broker.heartbeat_interval_ms, broker.max_missed_heartbeats, now_ns)
         events.append(Reconnected(broker) if self._was_started else Started(broker))
         self._was_started = True
         if self._holding:
@@ -417,26 +398,12 @@ class Machine:
             if not self._requests.reopening:
                 events += self._restore()
 
-    def _check_heartbeat(self) -> list[Event]:
-        """Request a heartbeat from a silent broker, once per interval, and give it up after too many."""
-        if self._heard:
-            self._heard = False
-            self._missed = 0
-            return []
-        if self._missed >= self._missed_max:
-            return self.lost(f"the broker missed {self._missed} heartbeats", silent=True)
-        self._missed += 1
-        self._seal()
-        self._out += HEARTBEAT_REQUEST
-        return []
-
     def _restore(self) -> list[Event]:
         """Send unacked messages again, once all queues that can be are reopened."""
         self._holding = False
         for guid, each in list(self._posted.items()):
-            self._begin(EventType.PUT, self._options.put_batch)
             append_put(
-                self._out,
+                self._out.begin(EventType.PUT, self._options.put_batch),
                 each.queue.queue_id,
                 guid,
                 each.data,
@@ -475,30 +442,8 @@ class Machine:
     # Outgoing events
 
     def _send_control(self, message: ControlMessage) -> None:
-        self._seal()
-        self._out += build_schema_event(codec.encode(message, self._encoding), EventType.CONTROL, self._encoding)
-
-    def _begin(self, kind: EventType, batch: int) -> None:
-        """Make room for one more message in an event of `kind`."""
-        if self._open is kind and self._open_count < batch and len(self._out) - self._open_at < EVENT_SIZE_FULL:
-            self._open_count += 1
-            return
-        self._seal()
-        self._open = kind
-        self._open_at = len(self._out)
-        self._open_count = 1
-        self._out += bytes(EVENT_HEADER_SIZE)
-        if kind is EventType.CONFIRM:
-            self._out += CONFIRM_HEADER_BYTES
-
-    def _seal(self) -> None:
-        """Write the header of the event that still takes messages, and so close it."""
-        if self._open is None:
-            return
-        length = len(self._out) - self._open_at
-        header = EventHeader(0, length, PROTOCOL_VERSION, self._open, _HEADER_WORDS, 0, b"\0")
-        EVENT_HEADER.pack_into(self._out, self._open_at, header)
-        self._open = None
+        event = build_schema_event(codec.encode(message, self._encoding), EventType.CONTROL, self._encoding)
+        self._out.whole(event)
 
 
 _ACK_STATUS: Final = {status.value: status for status in AckStatus}

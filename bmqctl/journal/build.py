@@ -42,17 +42,8 @@ from formats.bmq.control.messages_cluster import (
 )
 from formats.bmq.disk.data import DataHeaderFlags, data_record_size, write_data_record
 from formats.bmq.disk.files import JOURNAL_RECORD_SIZE, FileType, file_name, initial_bytes
-from formats.bmq.disk.journal import (
-    ConfirmReason,
-    DeletionRecordFlag,
-    QueueOpType,
-    SyncPointType,
-    pack_confirm,
-    pack_deletion,
-    pack_message,
-    pack_queue_op,
-    pack_sync_point,
-)
+from formats.bmq.disk.journal import ConfirmReason, DeletionRecordFlag, QueueOpType, SyncPointType
+from formats.bmq.disk.journal_packing import pack_confirm, pack_deletion, pack_message, pack_queue_op, pack_sync_point
 from formats.bmq.disk.keys import DEFAULT_APP_KEY, NULL_KEY, derive_key
 from formats.bmq.disk.ledger import LedgerRecordType, build_ledger_record, initial_ledger_bytes, ledger_file_name
 from formats.bmq.disk.padding import DWORD, WORD

@@ -30,7 +30,7 @@ from formats.bmq.control.messages import (
     ElectorMessage,
     NegotiationMessage,
 )
-from formats.bmq.disk import journal
+from formats.bmq.disk import journal_packing
 from formats.bmq.disk.data import DataHeaderFlags, data_record_size, parse_data_record, write_data_record
 from formats.bmq.disk.files import JOURNAL_RECORD_SIZE
 from formats.bmq.disk.journal import (
@@ -117,20 +117,20 @@ def journal_record(original: Buffer, tally: Tally) -> tuple[Record, bytes]:
     if isinstance(record, MessageRecord):
         where = (record.queue_key, record.message_offset_dwords)
         what = (record.guid, record.crc32c)
-        journal.pack_message(out, 0, *head, record.ref_count, record.compression, *where, *what)
+        journal_packing.pack_message(out, 0, *head, record.ref_count, record.compression, *where, *what)
     elif isinstance(record, ConfirmRecord):
-        journal.pack_confirm(out, 0, *head, record.reason, record.queue_key, record.app_key, record.guid)
+        journal_packing.pack_confirm(out, 0, *head, record.reason, record.queue_key, record.app_key, record.guid)
     elif isinstance(record, DeletionRecord):
-        journal.pack_deletion(out, 0, *head, record.deletion_flag, record.queue_key, record.guid)
+        journal_packing.pack_deletion(out, 0, *head, record.deletion_flag, record.queue_key, record.guid)
     elif isinstance(record, QueueOpRecord):
         offset = record.queue_uri_record_offset_words
         since = (record.start_primary_lease_id, record.start_sequence_number)
         keys = (record.queue_key, record.app_key)
-        journal.pack_queue_op(out, 0, *head, record.queue_op_type, *keys, offset, *since)
+        journal_packing.pack_queue_op(out, 0, *head, record.queue_op_type, *keys, offset, *since)
     else:
         point = (record.sync_point_type, record.sync_point_primary_lease_id, record.sync_point_sequence_number)
         ends = (record.data_file_offset_dwords, record.qlist_file_offset_words)
-        journal.pack_sync_point(out, 0, *head, *point, record.primary_node_id, *ends)
+        journal_packing.pack_sync_point(out, 0, *head, *point, record.primary_node_id, *ends)
     return record, bytes(out)
 
 

@@ -40,18 +40,8 @@ from formats.bmq.disk.data import (
     write_data_record,
 )
 from formats.bmq.disk.files import JOURNAL_RECORD_SIZE
-from formats.bmq.disk.journal import (
-    ANY_RECORD,
-    ConfirmReason,
-    DeletionRecordFlag,
-    QueueOpType,
-    SyncPointType,
-    pack_confirm,
-    pack_deletion,
-    pack_message,
-    pack_queue_op,
-    pack_sync_point,
-)
+from formats.bmq.disk.journal import ANY_RECORD, ConfirmReason, DeletionRecordFlag, QueueOpType, SyncPointType
+from formats.bmq.disk.journal_packing import pack_confirm, pack_deletion, pack_message, pack_queue_op, pack_sync_point
 from formats.bmq.disk.keys import NULL_KEY
 from formats.bmq.disk.padding import DWORD, WORD
 from formats.bmq.disk.qlist import build_queue_record

@@ -39,10 +39,10 @@ from formats.bmq.disk.journal import (
     QueueOpType,
     RecordType,
     SyncPointType,
-    pack_sync_point,
     scan,
     select,
 )
+from formats.bmq.disk.journal_packing import pack_sync_point
 from formats.bmq.disk.keys import KEY_SIZE, NULL_KEY
 from formats.bmq.disk.padding import DWORD, WORD
 from formats.bmq.disk.qlist import parse_queue_record

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from formats.bmq.disk import journal
+from formats.bmq.disk import journal_packing
 from formats.bmq.disk.data import data_record_size, write_data_record
 from formats.bmq.disk.files import JOURNAL_RECORD_SIZE, FileType, StoreFileName, initial_bytes
 from formats.bmq.disk.journal import JournalOpType, QueueOpType, SyncPointType
@@ -44,7 +44,7 @@ class WrittenStore:
         self, kind: QueueOpType, key: bytes, app_key: bytes = NULL_KEY, words: int = 0, start: int = 0
     ) -> None:
         lease = 1 if start else 0
-        journal.pack_queue_op(self.journal, *self._record(), kind, key, app_key, words, lease, start)
+        journal_packing.pack_queue_op(self.journal, *self._record(), kind, key, app_key, words, lease, start)
 
     def message(
         self,
@@ -62,20 +62,20 @@ class WrittenStore:
         self.data += bytes(data_record_size(0, len(payload)))
         write_data_record(self.data, at, payload, b"", flags, schema_id)
         record = self._record()
-        journal.pack_message(self.journal, *record, ref_count, compression, key, at // DWORD, guid, 0)
+        journal_packing.pack_message(self.journal, *record, ref_count, compression, key, at // DWORD, guid, 0)
         return self.sequence_number
 
     def confirm(self, key: bytes, guid: bytes, app_key: bytes, reason: int = 0) -> None:
-        journal.pack_confirm(self.journal, *self._record(), reason, key, app_key, guid)
+        journal_packing.pack_confirm(self.journal, *self._record(), reason, key, app_key, guid)
 
     def deletion(self, key: bytes, guid: bytes, flag: int = 0) -> None:
-        journal.pack_deletion(self.journal, *self._record(), flag, key, guid)
+        journal_packing.pack_deletion(self.journal, *self._record(), flag, key, guid)
 
     def sync_point(self, kind: SyncPointType = SyncPointType.REGULAR) -> int:
         """Returns the offset of its record."""
         sizes = len(self.data) // DWORD, len(self.qlist) // WORD
         offset, lease, number, time = self._record()
-        journal.pack_sync_point(self.journal, offset, lease, number, time, kind, lease, number, 7, *sizes)
+        journal_packing.pack_sync_point(self.journal, offset, lease, number, time, kind, lease, number, 7, *sizes)
         assert self.journal[offset + 24 : offset + 28] == JournalOpType.SYNCPOINT.to_bytes(4, "big")
         return offset
 

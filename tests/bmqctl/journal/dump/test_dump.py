@@ -14,7 +14,7 @@ import pytest
 from bmqctl.journal.read import reader
 from bmqctl.journal.read.files import read_blocks, read_written
 from bmqctl.journal.read.reader import JournalReader
-from formats.bmq.disk import journal
+from formats.bmq.disk import journal_packing
 from formats.bmq.disk.files import JOURNAL_RECORD_SIZE, FileType, initial_bytes
 from formats.bmq.disk.ledger import LedgerRecordType, build_ledger_record
 from tests.golden.archives import STORES, ledger_records, only, storage_records
@@ -243,7 +243,7 @@ def a_long_journal(path: Path, count: int) -> None:
     content = bytearray(initial_bytes(FileType.JOURNAL, 0)) + bytes(count * JOURNAL_RECORD_SIZE)
     for index in range(count):
         offset = 44 + index * JOURNAL_RECORD_SIZE
-        journal.pack_deletion(content, offset, 1, index + 1, 1_795_237_864, 0, b"queue", bytes(15) + b"1")
+        journal_packing.pack_deletion(content, offset, 1, index + 1, 1_795_237_864, 0, b"queue", bytes(15) + b"1")
     path.write_bytes(content)
 
 

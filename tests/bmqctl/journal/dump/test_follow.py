@@ -18,7 +18,7 @@ from bmqctl.journal.dump.dump import open_journal
 from bmqctl.journal.dump.follow import Follower
 from bmqctl.journal.read.columns import journal_columns, rows_of
 from bmqctl.journal.read.filters import Filters
-from formats.bmq.disk import journal
+from formats.bmq.disk import journal_packing
 from formats.bmq.disk.files import JOURNAL_RECORD_SIZE, FileType, initial_bytes
 from formats.bmq.disk.numbers import RecordNumber
 from formats.bmq.disk.qlist import build_queue_record
@@ -69,7 +69,7 @@ class Broker:
 
     def _deletion(self, number: int) -> bytes:
         record = bytearray(JOURNAL_RECORD_SIZE)
-        journal.pack_deletion(record, 0, 1, number, 1_795_237_864, 0, b"queue", GUID)
+        journal_packing.pack_deletion(record, 0, 1, number, 1_795_237_864, 0, b"queue", GUID)
         return bytes(record)
 
     def write(self, count: int = 1) -> None:
@@ -82,7 +82,9 @@ class Broker:
         self._write(FileType.QLIST, build_queue_record(uri, b"queue", []))
         record = bytearray(JOURNAL_RECORD_SIZE)
         self.number += 1
-        journal.pack_queue_op(record, 0, 1, self.number, 1, 2, b"queue", queue_uri_record_offset_words=offset // 4)
+        journal_packing.pack_queue_op(
+            record, 0, 1, self.number, 1, 2, b"queue", queue_uri_record_offset_words=offset // 4
+        )
         self._put(bytes(record))
 
     def tear(self) -> None:

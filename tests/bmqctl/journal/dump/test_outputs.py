@@ -19,7 +19,7 @@ import pytest
 
 from bmqctl.journal.read import reader
 from bmqctl.journal.read.files import FileKind
-from formats.bmq.disk import journal
+from formats.bmq.disk import journal_packing
 from formats.bmq.disk.files import JOURNAL_RECORD_SIZE, FileType, initial_bytes
 from formats.bmq.disk.qlist import build_queue_record
 from tests.bmqctl.journal.dump.slow_rows import JournalRows
@@ -164,8 +164,8 @@ def test_the_ledger_is_printed_as_the_reference_prints_it(run: Run, golden: Gold
 
 def test_json_pretty_of_what_the_reference_has_no_name_for(run: Run, tmp_path: Path) -> None:
     content = bytearray(initial_bytes(FileType.JOURNAL, 0)) + bytearray(2 * JOURNAL_RECORD_SIZE)
-    journal.pack_deletion(content, 44, 1, 1, 253_402_300_800, 3, b"queue", bytes(16))
-    journal.pack_queue_op(content, 104, 1, 2, 0, 9, b"queue", b"apple")
+    journal_packing.pack_deletion(content, 44, 1, 1, 253_402_300_800, 3, b"queue", bytes(16))
+    journal_packing.pack_queue_op(content, 104, 1, 2, 0, 9, b"queue", b"apple")
     (tmp_path / JOURNAL).write_bytes(content)
     deletion, queue_op = json.loads(run("dump", "--output", "json-pretty", tmp_path / JOURNAL).out)["Records"]
     assert (deletion["DeletionFlag"], deletion["Timestamp"]) == ("(* UNKNOWN *)", "0")
@@ -206,9 +206,11 @@ def test_names_that_come_back_for_another_queue(run: Run, tmp_path: Path) -> Non
     for number, uri in enumerate(uris):
         offset = len(qlist)
         qlist += build_queue_record(uri, b"queue", [("foo", b"fookey"[:5])])
-        journal.pack_queue_op(record, 0, 1, 2 * number + 1, 1, 2, b"queue", queue_uri_record_offset_words=offset // 4)
+        journal_packing.pack_queue_op(
+            record, 0, 1, 2 * number + 1, 1, 2, b"queue", queue_uri_record_offset_words=offset // 4
+        )
         content += record
-        journal.pack_deletion(record, 0, 1, 2 * number + 2, 1, 0, b"queue", bytes(16))
+        journal_packing.pack_deletion(record, 0, 1, 2 * number + 2, 1, 0, b"queue", bytes(16))
         content += record
     file = tmp_path / JOURNAL
     file.write_bytes(content)

@@ -13,7 +13,7 @@ import pytest
 
 from bmqctl.journal.read.filters import BadFilter, Filters, parse_number, parse_time, places
 from bmqctl.journal.read.reader import JournalReader
-from formats.bmq.disk import journal
+from formats.bmq.disk import journal_packing
 from formats.bmq.disk.files import JOURNAL_RECORD_SIZE, FileType, initial_bytes
 from formats.bmq.disk.numbers import RecordNumber
 from tests.bmqctl.journal.dump.slow_rows import JournalRows
@@ -171,7 +171,9 @@ def _long_journal(path: Path, count: int, gap: range = range(0), step_s: int = 1
     for place in range(count):
         if place not in gap:
             offset = 44 + place * JOURNAL_RECORD_SIZE
-            journal.pack_deletion(content, offset, 1, place + 1, 10_000 + place * step_s, 0, b"queue", bytes(16))
+            journal_packing.pack_deletion(
+                content, offset, 1, place + 1, 10_000 + place * step_s, 0, b"queue", bytes(16)
+            )
     path.write_bytes(content)
     os.truncate(path, len(content) + (1 << 24))
 
@@ -221,7 +223,7 @@ def test_clocks_may_go_back_a_little(run: Run, tmp_path: Path) -> None:
         behind = 3000 if place >= 2000 else 0
         offset = 44 + place * JOURNAL_RECORD_SIZE
         time = 100_000 + 10 * place - behind
-        journal.pack_deletion(content, offset, 1 + (place >= 2000), place + 1, time, 0, b"queue", bytes(16))
+        journal_packing.pack_deletion(content, offset, 1 + (place >= 2000), place + 1, time, 0, b"queue", bytes(16))
     file.write_bytes(content)
     for since, until in ((117_500, 118_500), (119_900, 120_100), (100_000, 117_001), (130_000, 140_000)):
         found = run("dump", "--since", since, "--until", until, "--output", "json-line", file).out.splitlines()

@@ -13,7 +13,8 @@ import pytest
 from bmqctl.journal.read.scan import JournalScan
 from formats.bmq.disk.columns import count_kinds, kinds_of, sound_kinds
 from formats.bmq.disk.files import JOURNAL_RECORD_SIZE, FileType, initial_bytes
-from formats.bmq.disk.journal import ANY_RECORD, RecordType, decode_record, pack_confirm, pack_sync_point
+from formats.bmq.disk.journal import ANY_RECORD, RecordType, decode_record
+from formats.bmq.disk.journal_packing import pack_confirm, pack_sync_point
 from formats.bmq.stores.recover import journal_extent
 from formats.errors import FormatError
 from tests.golden.archives import STORES, only

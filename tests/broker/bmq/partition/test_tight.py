@@ -10,7 +10,7 @@ from broker.bmq.partition.tight import removing_first
 from broker.bmq.queue.purges import purge
 from broker.bmq.store.partition_files import PartitionLimits
 from formats.bmq.codes import AckStatus
-from formats.bmq.disk import journal
+from formats.bmq.disk import journal, journal_packing
 from formats.bmq.disk.data import write_data_record
 from formats.bmq.disk.files import JOURNAL_RECORD_SIZE
 from formats.bmq.disk.journal import ConfirmReason, QueueOpType
@@ -45,7 +45,7 @@ def brim(uri: str, ref_count: int, records_left: int = LEFT) -> tuple[Rig, int]:
         files.data_end = write_data_record(files.data.buffer, at, data)
         here.sequence_number += 1
         head = files.journal.buffer, files.journal_end, here.primary_lease_id, here.sequence_number, rig.now.wall_s
-        journal.pack_message(*head, ref_count, 0, key, at // DWORD, guid(count), crc32c(data))
+        journal_packing.pack_message(*head, ref_count, 0, key, at // DWORD, guid(count), crc32c(data))
         files.journal_end += JOURNAL_RECORD_SIZE
         count += 1
     return rig.restart(), count
@@ -192,12 +192,12 @@ def test_records_are_sorted() -> None:
     buffer = bytearray(6 * JOURNAL_RECORD_SIZE)
     a, b = b"queue", b"other"
     at = iter(range(0, len(buffer), JOURNAL_RECORD_SIZE))
-    journal.pack_confirm(buffer, next(at), 1, 1, 0, ConfirmReason.CONFIRMED, a, b"app--", guid(1))
-    journal.pack_confirm(buffer, next(at), 1, 2, 0, ConfirmReason.CONFIRMED, a, b"app--", guid(2))
-    journal.pack_confirm(buffer, next(at), 1, 3, 0, ConfirmReason.CONFIRMED, b, b"app--", guid(1))
-    journal.pack_deletion(buffer, next(at), 1, 4, 0, 0, a, guid(1))
-    journal.pack_queue_op(buffer, next(at), 1, 5, 0, QueueOpType.PURGE, b)
-    journal.pack_confirm(buffer, next(at), 1, 6, 0, ConfirmReason.CONFIRMED, b, b"app--", guid(3))
+    journal_packing.pack_confirm(buffer, next(at), 1, 1, 0, ConfirmReason.CONFIRMED, a, b"app--", guid(1))
+    journal_packing.pack_confirm(buffer, next(at), 1, 2, 0, ConfirmReason.CONFIRMED, a, b"app--", guid(2))
+    journal_packing.pack_confirm(buffer, next(at), 1, 3, 0, ConfirmReason.CONFIRMED, b, b"app--", guid(1))
+    journal_packing.pack_deletion(buffer, next(at), 1, 4, 0, 0, a, guid(1))
+    journal_packing.pack_queue_op(buffer, next(at), 1, 5, 0, QueueOpType.PURGE, b)
+    journal_packing.pack_confirm(buffer, next(at), 1, 6, 0, ConfirmReason.CONFIRMED, b, b"app--", guid(3))
 
     def numbered(records: bytes) -> list[int]:
         rows = range(0, len(records), JOURNAL_RECORD_SIZE)

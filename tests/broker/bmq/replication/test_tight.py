@@ -7,7 +7,7 @@ from crc32c import crc32c
 
 from broker.bmq.replication.partition_table import State
 from broker.bmq.store.partition_files import PartitionLimits
-from formats.bmq.disk import journal
+from formats.bmq.disk import journal_packing
 from formats.bmq.disk.data import write_data_record
 from formats.bmq.disk.files import JOURNAL_RECORD_SIZE
 from formats.bmq.disk.padding import DWORD
@@ -30,7 +30,7 @@ def brim(bus: Bus, node: Node) -> int:
         files.data_end = write_data_record(files.data.buffer, at, data)
         stored.sequence_number += 1
         head = files.journal.buffer, files.journal_end, stored.primary_lease_id, stored.sequence_number, bus.now.wall_s
-        journal.pack_message(*head, 1, 0, KEY, at // DWORD, guid(count), crc32c(data))
+        journal_packing.pack_message(*head, 1, 0, KEY, at // DWORD, guid(count), crc32c(data))
         files.journal_end += JOURNAL_RECORD_SIZE
         count += 1
     bus.settle()

@@ -8,7 +8,7 @@ from crc32c import crc32c
 
 from broker.bmq.store.partition_files import PartitionFiles, PartitionLimits
 from broker.bmq.store.recovery import Recovered, recover
-from formats.bmq.disk import journal
+from formats.bmq.disk import journal_packing
 from formats.bmq.disk.data import DATA_HEADER, data_record_size, write_data_record
 from formats.bmq.disk.files import JOURNAL_RECORD_SIZE, group_file_sets
 from formats.bmq.disk.journal import ConfirmReason, DeletionRecordFlag, QueueOpType, SyncPointType
@@ -56,7 +56,7 @@ class Partition:
     def sync_point(self) -> Partition:
         head = self._next()
         ends = (self.files.data_end // 8, self.files.qlist_end // 4)
-        journal.pack_sync_point(*head, SyncPointType.REGULAR, self.lease, self.number, 0, *ends)
+        journal_packing.pack_sync_point(*head, SyncPointType.REGULAR, self.lease, self.number, 0, *ends)
         return self
 
     def create(self, key: bytes = KEY, apps: tuple[str, ...] = tuple(APP_KEYS), added: bool = False) -> Partition:
@@ -66,11 +66,11 @@ class Partition:
         self.files.qlist_end = at + len(record)
         self.files.qlist.buffer[at : self.files.qlist_end] = record
         kind = QueueOpType.ADDITION if added else QueueOpType.CREATION
-        journal.pack_queue_op(*self._next(), kind, key, NULL_KEY, at // 4)
+        journal_packing.pack_queue_op(*self._next(), kind, key, NULL_KEY, at // 4)
         return self
 
     def operate(self, kind: QueueOpType, key: bytes = KEY, app: str = "", start: tuple[int, int] = (0, 0)) -> Partition:
-        journal.pack_queue_op(*self._next(), kind, key, APP_KEYS.get(app, NULL_KEY), 0, *start)
+        journal_packing.pack_queue_op(*self._next(), kind, key, APP_KEYS.get(app, NULL_KEY), 0, *start)
         return self
 
     def purge(self, key: bytes = KEY, *, refused: int) -> Partition:
@@ -82,15 +82,15 @@ class Partition:
         at = self.files.data_end
         self.files.data_end = write_data_record(self.files.data.buffer, at, payload)
         assert self.files.data_end == at + data_record_size(0, len(payload))
-        journal.pack_message(*self._next(), ref_count, 0, key, at // 8, guid(number), crc32c(payload))
+        journal_packing.pack_message(*self._next(), ref_count, 0, key, at // 8, guid(number), crc32c(payload))
         return self
 
     def confirm(self, number: int, app: str, key: bytes = KEY, reason: int = ConfirmReason.CONFIRMED) -> Partition:
-        journal.pack_confirm(*self._next(), reason, key, APP_KEYS[app], guid(number))
+        journal_packing.pack_confirm(*self._next(), reason, key, APP_KEYS[app], guid(number))
         return self
 
     def delete(self, number: int, key: bytes = KEY, flag: DeletionRecordFlag = DeletionRecordFlag.NONE) -> Partition:
-        journal.pack_deletion(*self._next(), flag, key, guid(number))
+        journal_packing.pack_deletion(*self._next(), flag, key, guid(number))
         return self
 
     def reopen(self) -> tuple[PartitionFiles, Recovered]:

@@ -11,7 +11,7 @@ from crc32c import crc32c
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from formats.bmq.disk import journal
+from formats.bmq.disk import journal, journal_packing
 from formats.bmq.disk.data import DATA_HEADER, DataHeader, data_record_size, parse_data_record, write_data_record
 from formats.bmq.disk.files import JOURNAL_RECORD_SIZE, FileType, initial_bytes, open_file
 from formats.bmq.disk.journal import (
@@ -51,12 +51,16 @@ def a_journal(size: int = 0) -> bytearray:
     at = len(out)
     out += bytes(6 * JOURNAL_RECORD_SIZE)
     step = JOURNAL_RECORD_SIZE
-    journal.pack_sync_point(out, at, 1, 1, 1000, SyncPointType.REGULAR, 1, 1, 0, 5, 9)
-    journal.pack_queue_op(out, at + step, 1, 2, 1001, QueueOpType.CREATION, QUEUE_KEY, queue_uri_record_offset_words=9)
-    journal.pack_message(out, at + 2 * step, 1, 3, 1002, 70_000, 1, QUEUE_KEY, 5, GUID, 0xDEADBEEF)
-    journal.pack_confirm(out, at + 3 * step, 1, 4, 1003, 1, QUEUE_KEY, APP_KEY, GUID)
-    journal.pack_deletion(out, at + 4 * step, 1, 5, 1004, 2, QUEUE_KEY, GUID)
-    journal.pack_queue_op(out, at + 5 * step, 1, 6, 1005, QueueOpType.PURGE, QUEUE_KEY, APP_KEY, 0, *PURGED_FROM)
+    journal_packing.pack_sync_point(out, at, 1, 1, 1000, SyncPointType.REGULAR, 1, 1, 0, 5, 9)
+    journal_packing.pack_queue_op(
+        out, at + step, 1, 2, 1001, QueueOpType.CREATION, QUEUE_KEY, queue_uri_record_offset_words=9
+    )
+    journal_packing.pack_message(out, at + 2 * step, 1, 3, 1002, 70_000, 1, QUEUE_KEY, 5, GUID, 0xDEADBEEF)
+    journal_packing.pack_confirm(out, at + 3 * step, 1, 4, 1003, 1, QUEUE_KEY, APP_KEY, GUID)
+    journal_packing.pack_deletion(out, at + 4 * step, 1, 5, 1004, 2, QUEUE_KEY, GUID)
+    journal_packing.pack_queue_op(
+        out, at + 5 * step, 1, 6, 1005, QueueOpType.PURGE, QUEUE_KEY, APP_KEY, 0, *PURGED_FROM
+    )
     return out + bytes(size)
 
 
@@ -81,17 +85,17 @@ flags = st.integers(0, (1 << 12) - 1)
 i32 = st.integers(-(1 << 31), (1 << 31) - 1)
 RECORDS: dict[str, tuple[Callable[..., None], st.SearchStrategy[tuple[Any, ...]]]] = {
     "message": (
-        journal.pack_message,
+        journal_packing.pack_message,
         st.tuples(st.integers(0, journal.REF_COUNT_MAX), st.integers(0, 7), key, u32, guid, u32),
     ),
-    "confirm": (journal.pack_confirm, st.tuples(st.sampled_from(ConfirmReason) | flags, key, key, guid)),
-    "deletion": (journal.pack_deletion, st.tuples(st.sampled_from(DeletionRecordFlag) | flags, key, guid)),
+    "confirm": (journal_packing.pack_confirm, st.tuples(st.sampled_from(ConfirmReason) | flags, key, key, guid)),
+    "deletion": (journal_packing.pack_deletion, st.tuples(st.sampled_from(DeletionRecordFlag) | flags, key, guid)),
     "queue op": (
-        journal.pack_queue_op,
+        journal_packing.pack_queue_op,
         st.tuples(st.sampled_from(QueueOpType) | i32, key, key, u32, u32, st.integers(0, (1 << 64) - 1)),
     ),
     "sync point": (
-        journal.pack_sync_point,
+        journal_packing.pack_sync_point,
         st.tuples(
             st.sampled_from(SyncPointType) | st.integers(0, 255), u32, st.integers(0, (1 << 64) - 1), i32, u32, u32
         ),
@@ -115,7 +119,7 @@ def test_records_of_every_type_and_sub_type_come_back(name: str, data: st.DataOb
 
 def test_sequence_numbers_use_48_bits() -> None:
     out = bytearray(JOURNAL_RECORD_SIZE)
-    journal.pack_deletion(out, 0, 0xFFFF_FFFF, (1 << 48) - 1, (1 << 64) - 1, 0, QUEUE_KEY, GUID)
+    journal_packing.pack_deletion(out, 0, 0xFFFF_FFFF, (1 << 48) - 1, (1 << 64) - 1, 0, QUEUE_KEY, GUID)
     record = decode_record(out)
     assert (record.primary_lease_id, record.sequence_number, record.timestamp) == (
         0xFFFF_FFFF,
@@ -126,7 +130,7 @@ def test_sequence_numbers_use_48_bits() -> None:
 
 def test_an_unknown_journal_op_is_kept() -> None:
     out = bytearray(JOURNAL_RECORD_SIZE)
-    journal.pack_sync_point(out, 0, 1, 1, 1, 0, 0, 0, 0, 0, 0)
+    journal_packing.pack_sync_point(out, 0, 1, 1, 1, 0, 0, 0, 0, 0, 0)
     out[27] = 77
     record = decode_record(out)
     assert isinstance(record, JournalOpRecord)
@@ -147,7 +151,7 @@ def test_an_unknown_journal_op_is_kept() -> None:
 )
 def test_damaged_records_are_refused(offset: int, value: int, path: str) -> None:
     out = bytearray(JOURNAL_RECORD_SIZE)
-    journal.pack_message(out, 0, 1, 1, 1, 1, 0, QUEUE_KEY, 5, GUID, 0)
+    journal_packing.pack_message(out, 0, 1, 1, 1, 1, 0, QUEUE_KEY, 5, GUID, 0)
     out[offset] = value
     with pytest.raises(FormatError) as caught:
         decode_record(out)
@@ -157,7 +161,7 @@ def test_damaged_records_are_refused(offset: int, value: int, path: str) -> None
 @pytest.mark.parametrize("offset", [-1, -60, 1, 60, 1000])
 def test_offsets_outside_are_refused(offset: int) -> None:
     out = bytearray(JOURNAL_RECORD_SIZE)
-    journal.pack_message(out, 0, 1, 1, 1, 1, 0, QUEUE_KEY, 5, GUID, 0)
+    journal_packing.pack_message(out, 0, 1, 1, 1, 1, 0, QUEUE_KEY, 5, GUID, 0)
     with pytest.raises(FormatError):
         decode_record(out, offset)
 
@@ -180,7 +184,9 @@ def test_a_torn_last_record_is_not_part_of_the_journal() -> None:
 def test_damage_before_the_last_sync_point_does_not_end_the_journal() -> None:
     """The reference looks for the last sync point from the back, so the walk must meet the damage, not stop before."""
     damaged = a_journal()
-    journal.pack_sync_point(damaged, 44 + 5 * JOURNAL_RECORD_SIZE, 1, 6, 1005, SyncPointType.REGULAR, 1, 6, 0, 5, 9)
+    journal_packing.pack_sync_point(
+        damaged, 44 + 5 * JOURNAL_RECORD_SIZE, 1, 6, 1005, SyncPointType.REGULAR, 1, 6, 0, 5, 9
+    )
     damaged[44 + 3 * JOURNAL_RECORD_SIZE - 1] ^= 1
     assert journal_extent(damaged).record_count == 6
     walk = iter_journal(damaged)
@@ -199,9 +205,9 @@ def test_an_empty_journal_has_no_records() -> None:
 def test_a_journal_longer_than_a_chunk() -> None:
     count = 70_000
     out = bytearray(initial_bytes(FileType.JOURNAL, 0)) + bytes(count * JOURNAL_RECORD_SIZE)
-    journal.pack_sync_point(out, 44, 1, 1, 1, SyncPointType.REGULAR, 1, 1, 0, 5, 9)
+    journal_packing.pack_sync_point(out, 44, 1, 1, 1, SyncPointType.REGULAR, 1, 1, 0, 5, 9)
     for index in range(1, count):
-        journal.pack_deletion(out, 44 + index * JOURNAL_RECORD_SIZE, 1, index + 1, 1, 0, QUEUE_KEY, GUID)
+        journal_packing.pack_deletion(out, 44 + index * JOURNAL_RECORD_SIZE, 1, index + 1, 1, 0, QUEUE_KEY, GUID)
     extent = journal_extent(out + bytes(100_000 * JOURNAL_RECORD_SIZE))
     assert (extent.record_count, extent.last_sync_point_offset) == (count, 44)
 

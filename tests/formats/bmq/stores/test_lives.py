@@ -24,12 +24,9 @@ from formats.bmq.disk.journal import (
     QueueOpRecord,
     QueueOpType,
     decode_record,
-    pack_confirm,
-    pack_deletion,
-    pack_message,
-    pack_queue_op,
     scan,
 )
+from formats.bmq.disk.journal_packing import pack_confirm, pack_deletion, pack_message, pack_queue_op
 from formats.bmq.disk.keys import NULL_KEY
 from formats.bmq.stores import live_events
 from formats.bmq.stores.lives import BITS, End, Lives, Role, Step, guid_bytes

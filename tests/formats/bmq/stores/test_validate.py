@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, NamedTuple
 import pytest
 from crc32c import crc32c
 
-from formats.bmq.disk import journal
+from formats.bmq.disk import journal_packing
 from formats.bmq.disk.data import data_record_size, write_data_record
 from formats.bmq.disk.files import FILE_HEADER, JOURNAL_RECORD_SIZE, FileType, initial_bytes
 from formats.bmq.disk.journal import DeletionRecordFlag, QueueOpType, SyncPointType
@@ -57,21 +57,21 @@ class Writer:
     def sync_point(self, kind: SyncPointType = SyncPointType.REGULAR) -> Writer:
         head = self.next()
         ends = (len(self.data) // 8, len(self.qlist) // 4)
-        journal.pack_sync_point(*head, kind, self.lease, self.number, 0, *ends)
+        journal_packing.pack_sync_point(*head, kind, self.lease, self.number, 0, *ends)
         return self
 
     def create(self, key: bytes = QUEUE, kind: QueueOpType = QueueOpType.CREATION, app: bytes = APP) -> Writer:
         offset = len(self.qlist) // 4
         self.qlist += build_queue_record(f"bmq://domain/{key.decode()}", key, [("foo", app)])
-        journal.pack_queue_op(*self.next(), kind, key, NULL_KEY, offset)
+        journal_packing.pack_queue_op(*self.next(), kind, key, NULL_KEY, offset)
         return self
 
     def delete_queue(self, key: bytes = QUEUE) -> Writer:
-        journal.pack_queue_op(*self.next(), QueueOpType.DELETION, key)
+        journal_packing.pack_queue_op(*self.next(), QueueOpType.DELETION, key)
         return self
 
     def purge(self, key: bytes = QUEUE) -> Writer:
-        journal.pack_queue_op(*self.next(), QueueOpType.PURGE, key)
+        journal_packing.pack_queue_op(*self.next(), QueueOpType.PURGE, key)
         return self
 
     def post(self, number: int, key: bytes = QUEUE, size: int = 10) -> Writer:
@@ -79,15 +79,15 @@ class Writer:
         offset = len(self.data)
         self.data += bytes(data_record_size(0, size))
         write_data_record(self.data, offset, payload)
-        journal.pack_message(*self.next(), 1, 0, key, offset // 8, guid(number), crc32c(payload))
+        journal_packing.pack_message(*self.next(), 1, 0, key, offset // 8, guid(number), crc32c(payload))
         return self
 
     def confirm(self, number: int, key: bytes = QUEUE, app: bytes = APP, reason: int = 0) -> Writer:
-        journal.pack_confirm(*self.next(), reason, key, app, guid(number))
+        journal_packing.pack_confirm(*self.next(), reason, key, app, guid(number))
         return self
 
     def delete(self, number: int, key: bytes = QUEUE) -> Writer:
-        journal.pack_deletion(*self.next(), DeletionRecordFlag.NONE, key, guid(number))
+        journal_packing.pack_deletion(*self.next(), DeletionRecordFlag.NONE, key, guid(number))
         return self
 
     def views(self) -> tuple[FileView, FileView, FileView]:
@@ -149,7 +149,7 @@ def test_a_new_primary_starts_over_and_settles_its_predecessors_sync_point() -> 
     writer.lease, writer.number = 2, 0
     head = writer.next()
     ends = (len(writer.data) // 8, len(writer.qlist) // 4)
-    journal.pack_sync_point(*head, SyncPointType.REGULAR, 1, 3, 0, *ends)
+    journal_packing.pack_sync_point(*head, SyncPointType.REGULAR, 1, 3, 0, *ends)
     assert writer.sync_point().post(2).faults() == []
 
 
@@ -366,7 +366,7 @@ def test_data_that_no_message_refers_to() -> None:
 def test_two_messages_with_one_payload() -> None:
     writer = healthy()
     payload = bytes([1] * 10)
-    journal.pack_message(*writer.next(), 1, 0, QUEUE, FIRST_PAYLOAD // 8, guid(4), crc32c(payload))
+    journal_packing.pack_message(*writer.next(), 1, 0, QUEUE, FIRST_PAYLOAD // 8, guid(4), crc32c(payload))
     assert "data-overlap" in writer.codes()
 
 
