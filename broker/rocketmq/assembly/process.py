@@ -12,7 +12,7 @@ from broker.common.faults import Inconsistent
 from broker.rocketmq.assembly.config import PropertyError
 from broker.rocketmq.raft.journal import JournalDamaged
 from broker.rocketmq.store.errors import DiskFull, StoreDamaged
-from broker.shell.dialing import Connected, Place
+from broker.shell.dialing import Connected, Endpoint
 from broker.shell.os_errors import os_error_line
 from broker.shell.server import ListenError, Server
 from broker.shell.store_lock import StoreInUse
@@ -50,7 +50,7 @@ class Deferred:
 
     server: Server | None = None
 
-    def dial(self, place: Place, connected: Connected, failed: Callable[[str], None]) -> None:
+    def dial(self, place: Endpoint, connected: Connected, failed: Callable[[str], None]) -> None:
         """Connect to a place: one of the two functions is called, later."""
         assert self.server is not None
         self.server.dial(place, connected, failed)

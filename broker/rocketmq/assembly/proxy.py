@@ -28,7 +28,7 @@ from broker.rocketmq.node import Connection, Node
 from broker.rocketmq.proxy.cluster import Cluster
 from broker.rocketmq.remoting.session import Session
 from broker.shell.descriptors import connections_max, descriptors_in_use, raise_limit
-from broker.shell.dialing import Place
+from broker.shell.dialing import Endpoint
 from broker.shell.logs import start_logging
 from broker.shell.runtime import freeze_collector, start_clock
 from broker.shell.server import CONNECTIONS_MAX, Listener, Server, listen
@@ -130,7 +130,7 @@ def listen_for_remoting(config: ProxyConfig) -> tuple[socket.socket | None, str]
 class _Dials:
     """Connects to addresses, once there is a loop: the proxy is made before it."""
 
-    def __init__(self, places: dict[str, Place]) -> None:
+    def __init__(self, places: dict[str, Endpoint]) -> None:
         self._places = places
         self.server: Server | None = None
 
