@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import subprocess
 import time
 from collections.abc import Callable, Sequence
@@ -13,6 +14,8 @@ from bmqctl.node_process import HOST, free_port
 __all__ = ["ReferenceProcess"]
 
 READY_S: Final = 180.0
+# What the broker and the nameserver say when they are ready, and the proxy.
+_READY: Final = (b"boot success", b"rocketmq-proxy startup successfully")
 # Instead of the 8 GiB that its own script asks for: the machine is shared with the client.
 _HEAP: Final = ("-Xms1g", "-Xmx1g", "-Xmn512m", "-XX:+UseG1GC")
 
@@ -20,8 +23,9 @@ _HEAP: Final = ("-Xms1g", "-Xmx1g", "-Xmn512m", "-XX:+UseG1GC")
 class ReferenceProcess:
     """A nameserver and a broker in two processes, with a store in `folder`. `ready_s` is from their start on.
 
-    `properties` are added to the broker's configuration; `heap` are Java's options for the memory of each. With a
-    `nameserver` elsewhere, HOST:PORT, it is a broker only.
+    With `has_proxy`, the broker's process has the proxy for gRPC, too. `properties` are added to the broker's
+    configuration; `heap` are Java's options for the memory of each. With a `nameserver` elsewhere, HOST:PORT, it is a
+    broker only.
     """
 
     def __init__(
@@ -31,6 +35,8 @@ class ReferenceProcess:
         properties: str = "",
         heap: Sequence[str] = _HEAP,
         nameserver: str | None = None,
+        *,
+        has_proxy: bool = False,
     ) -> None:
         self._class_path = class_path
         self._folder = folder
@@ -39,6 +45,7 @@ class ReferenceProcess:
         self.port = free_port()
         self._elsewhere = nameserver
         self._nameserver_port = free_port()
+        self._grpc_port = free_port() if has_proxy else None
         self._processes: list[subprocess.Popen[bytes]] = []
         self.ready_s = 0.0
 
@@ -46,6 +53,11 @@ class ReferenceProcess:
     def nameserver(self) -> str:
         """HOST:PORT, as clients are given it."""
         return self._elsewhere or f"{HOST}:{self._nameserver_port}"
+
+    @property
+    def endpoint(self) -> str:
+        """The proxy's address for clients that speak gRPC, HOST:PORT."""
+        return f"{HOST}:{self._grpc_port}"
 
     @property
     def pids(self) -> list[int]:
@@ -64,8 +76,11 @@ class ReferenceProcess:
         )
         begin = time.monotonic()
         if self._elsewhere is None:
-            self._run("org.apache.rocketmq.namesrv.NamesrvStartup", namesrv)
-        self._run("org.apache.rocketmq.broker.BrokerStartup", broker)
+            self._run("org.apache.rocketmq.namesrv.NamesrvStartup", namesrv, ["-c", str(namesrv)])
+        if self._grpc_port is None:
+            self._run("org.apache.rocketmq.broker.BrokerStartup", broker, ["-c", str(broker)])
+        else:
+            self._run("org.apache.rocketmq.proxy.ProxyStartup", broker, self._proxy_words(broker))
         try:
             for process in self._processes:
                 self._wait(process, begin)
@@ -75,20 +90,28 @@ class ReferenceProcess:
         self.ready_s = time.monotonic() - begin
         return self
 
-    def _run(self, main: str, config: Path) -> None:
+    def _proxy_words(self, broker: Path) -> list[str]:
+        """Write the proxy's configuration; its options."""
+        proxy = self._folder / "proxy.json"
+        ports = {"grpcServerPort": self._grpc_port, "remotingListenPort": free_port()}
+        proxy.write_text(json.dumps({"rocketMQClusterName": "DefaultCluster", **ports}))
+        return ["-pm", "local", "-n", self.nameserver, "-bc", str(broker), "-pc", str(proxy)]
+
+    def _run(self, main: str, config: Path, words: Sequence[str]) -> None:
         settings = (f"-Duser.home={self._folder}", f"-Drocketmq.home.dir={self._folder}")
-        self._processes.append(
-            subprocess.Popen(
-                ["java", *self._heap, *settings, "-cp", self._class_path, main, "-c", str(config)],
-                stdin=subprocess.DEVNULL,
-                stdout=(self._folder / f"{config.stem}.out").open("wb"),
-                stderr=subprocess.STDOUT,
+        with (self._folder / f"{config.stem}.out").open("wb") as out:
+            self._processes.append(
+                subprocess.Popen(
+                    ["java", *self._heap, *settings, "-cp", self._class_path, main, *words],
+                    stdin=subprocess.DEVNULL,
+                    stdout=out,
+                    stderr=subprocess.STDOUT,
+                )
             )
-        )
 
     def _wait(self, process: subprocess.Popen[bytes], begin: float) -> None:
         out = self._folder / ("broker.out" if process is self._processes[-1] else "namesrv.out")
-        while b"boot success" not in out.read_bytes():
+        while not any(said in out.read_bytes() for said in _READY):
             if process.poll() is not None or time.monotonic() > begin + READY_S:
                 raise SystemExit(f"the reference does not start: {out.read_text()[-2000:]}")
             time.sleep(0.01)
