@@ -12,17 +12,15 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Iterator
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple
 
 from broker.bmq.core.messages import Full, Message
 from broker.bmq.core.work import Task, Work
+from broker.bmq.partition.rollover_ports import RollingPartition
 from broker.bmq.store.moving import Moving
 from broker.bmq.store.partition_files import PartitionFiles
 from formats.bmq.disk.files import JOURNAL_RECORD_SIZE
 from formats.bmq.disk.keys import KEY_SIZE
-
-if TYPE_CHECKING:
-    from broker.bmq.partition.stored_partition import StoredPartition
 
 __all__ = ["SYNC_POINTS", "SYNC_POINTS_KEPT", "SlicedRollover", "Wanted"]
 
@@ -56,7 +54,7 @@ class SlicedRollover:
 
     def __init__(
         self,
-        partition: StoredPartition,
+        partition: RollingPartition,
         work: Work,
         fresh: PartitionFiles,
         part_max: float,

@@ -127,7 +127,6 @@ class StoredPartition:
         "node_id",
         "now",
         "offsets_from",
-        "on_rollover",
         "outlives_power",
         "partition_id",
         "payloads",
@@ -189,7 +188,6 @@ class StoredPartition:
         # Called when the old files have all records; when the new ones are complete, with their offset for replicas.
         self.before_rollover: Callable[[], None] = lambda: None
         self.after_rollover: Callable[[int], None] = lambda start: None
-        self.on_rollover: Callable[[str], None] = lambda timestamp: None
 
     @property
     def limits(self) -> PartitionLimits:
@@ -1012,7 +1010,6 @@ class StoredPartition:
         self._sync_point(SyncPointType.REGULAR)
         self._release_held(self.sequence_number)
         log.info("Partition [%d]: ROLLOVER COMPLETE to %s", self.partition_id, fresh.journal.name)
-        self.on_rollover(fresh.timestamp)
         self._let_posts_in()
 
     def _check_room(self, wanted: Wanted) -> None:

@@ -14,23 +14,22 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable
-from typing import TYPE_CHECKING
+from typing import Protocol
 
 import numpy as np
 
 from broker.bmq.core.messages import Full
 from broker.bmq.core.work import Task
 from broker.bmq.partition.held_records import HeldRecords
+from broker.bmq.partition.rollover_ports import RollingPartition
 from broker.bmq.partition.sliced_rollover import SYNC_POINTS_KEPT
 from broker.bmq.partition.tight_rollover import TightRollover
 from broker.bmq.store.partition_files import PartitionFiles
 from broker.bmq.store.recovery import record_keys
+from broker.common.faults import Change
 from formats.bmq.disk.files import JOURNAL_RECORD_SIZE
 from formats.bmq.disk.journal import QUEUE_OP_RECORD, RecordType, scan, select
 from formats.bmq.disk.keys import KEY_SIZE
-
-if TYPE_CHECKING:
-    from broker.bmq.partition.stored_partition import StoredPartition
 
 __all__ = ["Tight", "removing_first"]
 
@@ -71,13 +70,63 @@ class _Woken(HeldRecords):
         self._wake()
 
 
+class DrainedPartition(RollingPartition, Protocol):
+    """A partition without room for its reserved records, as `Tight` needs it."""
+
+    sequence_number: int
+
+    @property
+    def tight(self) -> object | None:
+        """The object that drains it, if any."""
+        ...
+
+    @property
+    def held_max(self) -> int:
+        """Maximum number of records that may have to be held."""
+        ...
+
+    @property
+    def has_room_for_due(self) -> bool:
+        """Return True if the journal has room for all records that outstanding messages will still need."""
+        ...
+
+    @property
+    def would_have_room(self) -> bool:
+        """Return True if the journal would have room with nothing but messages in it."""
+        ...
+
+    def hold_in(self, held: HeldRecords) -> None:
+        """Add records to `held` from now on; those that it has follow the last one written."""
+        ...
+
+    def take_held(self) -> bytes:
+        """Take the held records back, as if they had not been made."""
+        ...
+
+    def end_tight(self) -> bool:
+        """Take messages again if everything due has room, and disk; return True if so."""
+        ...
+
+    def create_files(self) -> PartitionFiles:
+        """Make files to roll over to. Raises `Full` if there is no disk for them."""
+        ...
+
+    def rollover_change(self) -> Change:
+        """Return the change of a rollover, which must not be continued after a partial failure."""
+        ...
+
+    def roll_slowly(self, rolling: TightRollover) -> None:
+        """Begin a rollover in slices."""
+        ...
+
+
 class Tight:
     """Drains such a partition, from `begin` until there is room for all reserved records.
 
     The partition's records are collected in `_held`, and sorted into `_removing` and `_others` at the end of the step.
     """
 
-    def __init__(self, partition: StoredPartition) -> None:
+    def __init__(self, partition: DrainedPartition) -> None:
         self._partition = partition
         self._work = partition.work
         self._held = _Woken(partition.held_max, self._wake)

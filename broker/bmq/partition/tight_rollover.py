@@ -8,10 +8,10 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Generator, Iterator
-from typing import TYPE_CHECKING
 
 from broker.bmq.core.messages import Message
 from broker.bmq.core.work import Task, Work
+from broker.bmq.partition.rollover_ports import RollingPartition
 from broker.bmq.partition.sliced_rollover import SYNC_POINTS, SYNC_POINTS_KEPT
 from broker.bmq.store.chunked import Chunked
 from broker.bmq.store.moving import Moving
@@ -19,9 +19,6 @@ from broker.bmq.store.partition_files import PartitionFiles
 from broker.bmq.store.sliced_recovery import SlicedRecovery
 from formats.bmq.disk.files import JOURNAL_RECORD_SIZE
 from formats.bmq.disk.keys import KEY_SIZE
-
-if TYPE_CHECKING:
-    from broker.bmq.partition.stored_partition import StoredPartition
 
 __all__ = ["TightRollover"]
 
@@ -58,7 +55,7 @@ class TightRollover:
 
     def __init__(
         self,
-        partition: StoredPartition,
+        partition: RollingPartition,
         fresh: PartitionFiles,
         change: Callable[[PartitionFiles, Callable[[int], None]], None],
         ended: Callable[[], None],
