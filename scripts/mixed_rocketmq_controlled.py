@@ -32,6 +32,8 @@ FILE_BYTES: Final = 1 << 18
 TOPIC: Final = "controlled"
 QUEUES: Final = 4
 WAIT_S: Final = 120.0
+SETTLE_S: Final = 20.0
+APACHE: Final = "Apache's"
 _HEAP: Final = ("-Xms256m", "-Xmx256m", "-Xmn128m", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1")
 
 
@@ -85,7 +87,7 @@ def _make(kind: str, class_path: str, folder: Path, controller: ControllerProces
     folder.mkdir(parents=True)
     if kind == "t":
         theirs = ReferenceProcess(class_path, folder, _properties(controller), _HEAP, controller.nameserver)
-        return Member(theirs, "Apache's", folder / "store")
+        return Member(theirs, APACHE, folder / "store")
     config = folder / "broker.conf"
     config.write_text(f"{_properties(controller)}haListenPort={free_port()}\n")
     ours = RocketProcess(folder / "store", config_file=config, options=["--nameserver", controller.nameserver])
@@ -114,6 +116,23 @@ class Controlled:
 
     def wait_in_sync(self, count: int) -> Group:
         return self.wait(f"{count} brokers are in sync", lambda group: len(group.members) == count)
+
+    def settle(self) -> None:
+        """Wait until all are in sync. Whoever of Apache's is not soon is started again.
+
+        Its brokers ask the nameserver for the address of the master's log, may be told that of the old master, which
+        has not registered as a slave yet, and stay with that one.
+        """
+        begin = time.monotonic()
+        count = len(self.members)
+        while time.monotonic() - begin < SETTLE_S and len(self.controller.group().members) < count:
+            time.sleep(0.1)
+        group = self.controller.group()
+        for member in self.members:
+            if member.make == APACHE and _identity(member) not in group.members:
+                member.broker.kill()
+                member.broker.start()
+        self.wait_in_sync(count)
 
     def master(self, group: Group | None = None) -> Member:
         """Find the master."""
@@ -204,16 +223,20 @@ def _bodies_of(data: bytes) -> Iterator[bytes]:
         at += int.from_bytes(data[at : at + 4], "big")
 
 
-def _fail_over(cell: Controlled, messages: int, wanted: Member | None) -> tuple[str, float]:
-    """Kill the master, a certain one if that is wanted, and let it come back; whom it was, and the time without one."""
-    if wanted is not None and cell.master() is not wanted:
-        cell.wait_in_sync(len(cell.members))
+def _elect(cell: Controlled, wanted: Member) -> Member:
+    """Have a broker elected by hand, unless it is master, and wait until all are in sync with it."""
+    count = len(cell.members)
+    if cell.master(cell.wait_in_sync(count)) is not wanted:
         broker_id = _identity(wanted)
         cell.controller.elect(broker_id)
         cell.wait(f"broker {broker_id} is master", lambda group: group.master == broker_id)
         cell.send_soon()
-        cell.wait_in_sync(len(cell.members))
-    master = cell.master(cell.wait_in_sync(len(cell.members)))
+        cell.settle()
+    return wanted
+
+
+def _fail_over(cell: Controlled, messages: int, master: Member) -> str:
+    """Kill a master, and let it come back; what is to be told of that."""
     cell.send_all(messages)
     master.broker.kill()
     pause_s = cell.send_soon()
@@ -222,7 +245,7 @@ def _fail_over(cell: Controlled, messages: int, wanted: Member | None) -> tuple[
     master.broker.start()
     cell.wait_in_sync(len(cell.members))
     cell.send_all(messages // 4)
-    return master.make, pause_s
+    return f"{master.make} master was killed, {pause_s:.2f} s without one"
 
 
 def _identity(member: Member) -> int:
@@ -232,26 +255,30 @@ def _identity(member: Member) -> int:
     return int(found[1])
 
 
-def _diverge(cell: Controlled) -> str:
-    """Have the master write what nobody else has, and be a slave afterwards; whom that was."""
-    master = cell.master(cell.wait_in_sync(len(cell.members)))
+def _diverge(cell: Controlled, master: Member) -> str:
+    """Have a master write what nobody else has, and be a slave afterwards; what is to be told of that."""
     slaves = [member for member in cell.members if member is not master]
     cell.controller.pause()
     try:
         for member in slaves:
             member.broker.kill()
+        before = set(cell.sent)
         codes = cell.send(master, 3)
         master.broker.kill()
     finally:
         cell.controller.resume()
+    told = f"{master.make} master dropped what only it had"
     if not all(codes):
-        raise Unsettled(f"{master.make} master acknowledges without its slaves: {codes}")
+        if master.make != APACHE:
+            raise Unsettled(f"{master.make} master acknowledges without its slaves: {codes}")
+        told += f", of which it had acknowledged {codes.count(0)} messages"
+        cell.sent.update(dict.fromkeys(set(cell.sent) - before, False))
     for member in slaves:
         member.broker.start()
     cell.send_soon()
     master.broker.start()
-    cell.wait_in_sync(len(cell.members))
-    return master.make
+    cell.settle()
+    return told
 
 
 def run_controlled(name: str, class_path: str, folder: Path, messages: int, seed: int) -> None:
@@ -267,10 +294,9 @@ def run_controlled(name: str, class_path: str, folder: Path, messages: int, seed
         # An epoch without records is another one to Apache's brokers.
         cell.send_all(1)
         told = []
-        for wanted in {member.make: member for member in members}.values():
-            make, pause_s = _fail_over(cell, messages, wanted)
-            told.append(f"{make} master was killed, {pause_s:.2f} s without one")
-        told.append(f"{_diverge(cell)} master dropped what only it had")
+        for member in {member.make: member for member in members}.values():
+            told.append(_fail_over(cell, messages, _elect(cell, member)))
+            told.append(_diverge(cell, _elect(cell, member)))
         cell.send_all(messages // 4)
         cell.wait_same()
         had = _bodies(cell.master())
