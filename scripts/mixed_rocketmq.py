@@ -275,7 +275,8 @@ def main() -> None:
                 elif name == "turns":
                     take_turns(class_path, kept / name, arguments.messages, arguments.seed)
                 elif name in GROUPS:
-                    run_controlled(name, class_path, kept / name, arguments.messages // 4, arguments.seed)
+                    paths = (class_path, build(ADMIN_HOME))
+                    run_controlled(name, *paths, kept / name, arguments.messages // 4, arguments.seed)
                 else:
                     run(name, class_path, kept / name, arguments.messages, arguments.seed)
             except Differs as fault:

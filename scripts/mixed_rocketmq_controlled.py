@@ -20,8 +20,10 @@ from formats.rocketmq.codes import RequestCode, ResponseCode
 from formats.rocketmq.ha_bodies import EPOCH_CACHE, EpochCache
 from formats.rocketmq.names import offset_of_name
 from formats.rocketmq.record import Record, decode_record
+from scripts.conformance_mqadmin import Place, run_commands
 from scripts.mixed_rocketmq_turns import Differs
-from scripts.rocketmq_controller import ControllerProcess, Group
+from scripts.mqadmin_cases import MEMBER_CASES
+from scripts.rocketmq_controller import CLUSTER, NAME, ControllerProcess, Group
 from scripts.rocketmq_reference import ReferenceProcess
 from tests.integration.remoting import Remote
 
@@ -281,7 +283,24 @@ def _diverge(cell: Controlled, master: Member) -> str:
     return told
 
 
-def run_controlled(name: str, class_path: str, folder: Path, messages: int, seed: int) -> None:
+def _administer(cell: Controlled, class_path: str, folder: Path) -> None:
+    """Have `mqadmin` ask about the group, and elect another master. Raises `Unsettled`."""
+    group = cell.controller.group()
+    master = cell.master(group)
+    slave = next(member for member in cell.members if member is not master)
+    known = {
+        "controller": cell.controller.address,
+        "epoch": str(group.epoch),
+        "slave": slave.address,
+        "slave_id": str(_identity(slave)),
+    }
+    place = Place(cell.controller.nameserver, master.address, CLUSTER, NAME)
+    outcomes = run_commands(class_path, place, MEMBER_CASES, folder, folder / "mqadmin.log", known)
+    if outcomes.reasons:
+        raise Unsettled(f"mqadmin: {outcomes.reasons}; see {folder / 'mqadmin.log'}")
+
+
+def run_controlled(name: str, class_path: str, admin_class_path: str, folder: Path, messages: int, seed: int) -> None:
     """Run one case. Raises `Unsettled`."""
     controller = ControllerProcess(class_path, folder / "controller")
     members = [_make(kind, class_path, folder / f"{at}-{kind}", controller) for at, kind in enumerate(GROUPS[name])]
@@ -298,6 +317,9 @@ def run_controlled(name: str, class_path: str, folder: Path, messages: int, seed
             told.append(_fail_over(cell, messages, _elect(cell, member)))
             told.append(_diverge(cell, _elect(cell, member)))
         cell.send_all(messages // 4)
+        _administer(cell, admin_class_path, folder)
+        cell.send_soon()
+        cell.settle()
         cell.wait_same()
         had = _bodies(cell.master())
         lost = [body for body, is_acknowledged in cell.sent.items() if is_acknowledged and body not in had]

@@ -100,18 +100,25 @@ class MasterTerm:
         in_sync: InSync,
     ) -> None:
         self._store = shared.store
+        self._ask = propose
+        self._is_over = False
         self.in_sync = InSyncSet(
             own_id,
             shared.reach,
             shared.epochs,
             options,
-            lambda members, epoch: propose(members, epoch, self._answered),
+            self._propose,
             moved,
             now_ms,
             shared.store.confirmed,
         )
         self.copies = EpochCopies(shared.store.log, shared.epochs, self.in_sync, options, now_ms, shared.reach)
         self.in_sync.appoint(*in_sync)
+
+    def _propose(self, members: frozenset[int], epoch: int) -> None:
+        # The connections that are closed with the term are nobody's fault.
+        if not self._is_over:
+            self._ask(members, epoch, self._answered)
 
     def _answered(self, taken: InSync | None, is_refused: bool) -> None:
         if taken is not None:
@@ -139,6 +146,7 @@ class MasterTerm:
 
     def close(self) -> None:
         """Send no more of the log."""
+        self._is_over = True
         self.copies.close()
 
 

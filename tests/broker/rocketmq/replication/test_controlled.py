@@ -48,12 +48,18 @@ Dialed = tuple[str, Callable[[str], ReplicationSession], Callable[[str], None]]
 
 
 class Controllers:
-    """Controllers that are not reached: tests say who is master."""
+    """Controllers that answer nothing: tests say who is master. `asked` are the codes of the questions."""
 
     has_leader = False
 
+    def __init__(self, asked: list[int]) -> None:
+        self.asked = asked
+
     def tell(self, request: Frame) -> None: ...
-    def ask(self, request: Frame, now_ms: int, done: Callable[[Frame | None], None]) -> None: ...
+
+    def ask(self, request: Frame, now_ms: int, done: Callable[[Frame | None], None]) -> None:
+        self.asked.append(request.code)
+
     def tick(self, now_ms: int) -> None: ...
     def close(self) -> None: ...
 
@@ -98,7 +104,7 @@ class Broker:
     links: list[Link] = field(default_factory=list)
     changes: list[tuple[Role, int]] = field(default_factory=list)
     epochs_begun: list[int] = field(default_factory=list)
-    proposals: list[frozenset[int]] = field(default_factory=list)
+    asked: list[int] = field(default_factory=list)
     is_disk_full: bool = False
     count: int = 0
 
@@ -123,7 +129,7 @@ class Broker:
         self.member = Membership(
             self.broker,
             self.options,
-            Controllers(),
+            Controllers(self.asked),
             cast(Any, self),
             self.controlled,
             lambda: self.clock.ms,
@@ -342,6 +348,19 @@ def test_stream_of_the_old_master_is_closed() -> None:
     three.follow(2, 2)
     assert links[1][1].finished
     assert [link.address for link in three.links] == [None, "10.0.0.2:10911"]
+
+
+@pytest.mark.parametrize("is_over", [False, True])
+def test_slave_that_leaves_is_out_of_sync_by_the_word_of_its_master(is_over: bool) -> None:
+    (one, *_), links = trio()
+    assert one.controlled._master is not None
+    # The answer to what was proposed when they came.
+    one.controlled._master._answered(InSync(frozenset({1, 2, 3}), 12), False)
+    one.asked.clear()
+    if is_over:
+        one.follow(2, 2)
+    links[0][0].end()
+    assert one.asked == ([] if is_over else [RequestCode.CONTROLLER_ALTER_SYNC_STATE_SET])
 
 
 def test_slave_of_the_same_master_in_another_epoch_goes_on() -> None:
