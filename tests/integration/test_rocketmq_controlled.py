@@ -18,7 +18,7 @@ from formats.rocketmq.codes import RequestCode, ResponseCode
 from formats.rocketmq.controller_bodies import BROKER_REPLICAS, Replicas
 from formats.rocketmq.ha_bodies import EPOCH_CACHE, HA_RUNTIME, EpochCache
 from formats.rocketmq.record import Record, decode_record
-from formats.rocketmq.route_bodies import TOPIC_ROUTE
+from formats.rocketmq.route_bodies import TOPIC_CONFIGS, TOPIC_ROUTE
 from tests.integration.remoting import Remote
 from tests.waiting import eventually
 
@@ -147,6 +147,11 @@ def epochs(broker: RocketProcess) -> EpochCache:
         return EPOCH_CACHE.read(remote.call(RequestCode.GET_BROKER_EPOCH_CACHE).body)
 
 
+def topics_of(broker: RocketProcess) -> set[str]:
+    with Remote(broker.port) as remote:
+        return set(TOPIC_CONFIGS.read(remote.call(RequestCode.GET_ALL_TOPIC_CONFIG).body).topic_config_table)
+
+
 def logs_of(broker: RocketProcess) -> dict[str, bytes]:
     return {path.name: path.read_bytes() for path in sorted((broker.data_dir / "commitlog").iterdir())}
 
@@ -255,11 +260,34 @@ def test_slave_that_stands_still_is_waited_for_until_it_is_out_of_sync(tmp_path:
         group.close()
 
 
+def test_broker_that_was_alone_in_sync_is_the_only_one_that_may_be_master(group: Group) -> None:
+    master = group.master()
+    slaves = group.others(master)
+    for slave in slaves:
+        slave.kill()
+    group.wait_in_sync(1)
+    assert set(group.send(master, 5)) == {ResponseCode.SUCCESS}
+    master.kill()
+    for slave in slaves:
+        slave.start()
+    eventually(lambda: group.replicas().master_address is None)
+    for slave in slaves:
+        assert group.send(slave) == [ResponseCode.SERVICE_NOT_AVAILABLE]
+    assert group.replicas().master_address is None
+    master.start()
+    group.send_soon()
+    assert group.master() is master
+    group.wait_in_sync(3)
+    wait_same(group)
+
+
 def test_delayed_messages_are_given_out_by_the_new_master(group: Group) -> None:
     old = group.master()
     group.send(old)
     assert group.send(old, 1, "DELAY\x013\x02") == [ResponseCode.SUCCESS]
     assert group.send(old, 1, "TIMER_DELAY_SEC\x018\x02") == [ResponseCode.SUCCESS]
+    # Topics are not in the log: slaves ask for them every few seconds.
+    eventually(lambda: all(TOPIC in topics_of(slave) for slave in group.others(old)))
     old.kill()
     eventually(lambda: group.master() is not old)
     eventually(lambda: numbers(group.master()) in ([0, 1, 2], [0, 2, 1]))
