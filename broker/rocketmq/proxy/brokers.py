@@ -23,6 +23,8 @@ _REFRESH_MS: Final = 30_000
 # After a broker was lost, or a name that nobody knows, nameservers are asked again, but not more often than that.
 _RETRY_MS: Final = 1_000
 _WAITING_MAX: Final = 10_000
+# A broker that nameservers know no more may be back: handles that name it are good for so long.
+_GONE_MS: Final = 30_000
 
 
 # Takes an address, or what stands for the answer of a broker that has none.
@@ -53,6 +55,7 @@ class Brokers:
         self._later = later
         self._now_ms = now_ms
         self._addresses: dict[str, dict[int, str]] = {}
+        self._gone: dict[str, int] = {}
         self._wires: dict[str, Wire] = {}
         self._waiting: list[tuple[str, Located]] = []
         self._is_loading = False
@@ -69,6 +72,7 @@ class Brokers:
         for broker in brokers:
             if broker.broker_addrs:
                 self._addresses[broker.broker_name] = dict(broker.broker_addrs)
+                self._gone.pop(broker.broker_name, None)
 
     def ask(self, name: str, frame: Frame, until_ms: int, done: Done) -> None:
         """Ask the broker of a name: the master, or who is there in its place."""
@@ -145,11 +149,18 @@ class Brokers:
             located(self.address_of(name) or (_unknown(name) if answer.code == ResponseCode.SUCCESS else answer))
 
     def _replace(self, brokers: Iterable[BrokerData]) -> None:
+        now_ms = self._now_ms()
         before, self._addresses = self._addresses, {}
         self.learn(brokers)
         for name in before.keys() - self._addresses.keys():
-            # Whoever knows it from elsewhere is to look again.
-            self._lost(name)
+            if name not in self._gone:
+                # Whoever knows it from elsewhere is to look again.
+                self._gone[name] = now_ms
+                self._lost(name)
+            if now_ms - self._gone[name] < _GONE_MS:
+                self._addresses[name] = before[name]
+            else:
+                del self._gone[name]
 
     def tick(self) -> None:
         """Look where brokers are, if it is time; give up what is not answered, and connections to nobody."""

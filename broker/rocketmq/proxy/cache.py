@@ -104,15 +104,18 @@ class Cache(Generic[T]):
         waiting, entry.waiting = entry.waiting, []
         self._waiting -= len(waiting)
         now_ms = self._now_ms()
+        is_believed = entry.is_trusted or now_ms >= entry.due_ms
         if not isinstance(value, Rejected):
             entry.value, entry.is_trusted, entry.due_ms = value, True, now_ms + _REFRESH_MS
-        elif entry.value is None or value.code == Code.TOPIC_NOT_FOUND:
+        elif entry.value is None or (value.code == Code.TOPIC_NOT_FOUND and is_believed):
             # What is not there may be made the next moment.
             if self._entries.get(key) is entry:
                 del self._entries[key]
         else:
-            # What was known is better than nothing, but for the reason why it is not trusted.
-            entry.due_ms = now_ms + _RETRY_MS
+            # What was known is better than nothing, but for the reason why it is not trusted. A topic seems to be gone
+            # as long as its only broker is, which may be back at once.
+            if entry.is_trusted:
+                entry.due_ms = now_ms + _RETRY_MS
             value = entry.value
         for found in waiting:
             found(value)

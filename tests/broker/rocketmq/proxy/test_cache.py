@@ -105,6 +105,20 @@ def test_what_is_not_trusted_is_waited_for_but_better_than_nothing(looked: Looke
     assert looked.found[3:] == ["new"]
 
 
+def test_what_is_gone_with_its_broker_is_not_gone_at_once(looked: Looked) -> None:
+    looked.find()
+    looked.answer("old")
+    looked.cache.distrust(lambda value: True)
+    looked.ms = 19_999
+    looked.find()
+    looked.answer(GONE)
+    assert looked.found[-1:] == ["old"]
+    looked.ms = 20_000
+    looked.find()
+    looked.answer(GONE)
+    assert looked.found[-1] is GONE
+
+
 def test_what_nobody_uses_is_forgotten(looked: Looked) -> None:
     looked.find()
     looked.answer("v")

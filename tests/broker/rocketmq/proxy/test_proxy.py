@@ -180,6 +180,29 @@ def test_a_broker_that_went_while_nobody_was_connected_to_it(served: Clustered) 
     assert [send(served, number).status.code for number in range(8)] == [Code.OK] * 8
 
 
+def test_the_only_broker_is_missed_before_its_topics_are() -> None:
+    served = Clustered()
+    assert send(served, 0).status.code == Code.OK
+    (received,) = receive(served, "broker-g")
+    served.end_broker(0)
+    assert send(served, 1).status.code == Code.INTERNAL_SERVER_ERROR
+    served.pass_time(5_000)
+    assert send(served, 2).status.code == Code.INTERNAL_SERVER_ERROR
+    handle = received.system_properties.receipt_handle
+    (entry,) = served.acknowledge(handle, topic="many").entries
+    assert entry.status.code == Code.INTERNAL_SERVER_ERROR
+    served.network.services[str(served.rig.options.address)] = served.rig.broker
+    served.pass_time(2_000)
+    (entry,) = served.acknowledge(handle, topic="many").entries
+    assert entry.status.code == Code.OK
+    assert send(served, 3).status.code == Code.OK
+    served.end_broker(0)
+    served.pass_time(70_000)
+    assert send(served, 4).status.code == Code.TOPIC_NOT_FOUND
+    (entry,) = served.acknowledge(handle, topic="many").entries
+    assert entry.status.code == Code.INVALID_RECEIPT_HANDLE
+
+
 def test_a_broker_that_is_back_is_found_again(served: Clustered) -> None:
     send(served, 0)
     served.end_broker(1)
