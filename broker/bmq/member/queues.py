@@ -25,8 +25,8 @@ from broker.bmq.queue.queue_requests import Opened
 from broker.bmq.relay.confirms import SENT_CONFIRMS_MAX, Given
 from broker.bmq.relay.downstream import PUSH_BYTES_HIGH, Downstream
 from broker.bmq.relay.handover import confirm_all, retire, to_relay, to_root
-from broker.bmq.relay.hops import Hops, PeerUpstream
 from broker.bmq.relay.relay import RelayQueue
+from broker.bmq.relay.relay_links import PeerUpstream, RelayLinks
 from formats.bmq.control.messages import ControlMessage, QueueHandleParameters, QueueInfo
 from formats.bmq.disk.keys import NULL_KEY
 from formats.bmq.wire.event import Frame
@@ -47,11 +47,11 @@ class _Restoration(Restoration):
 
     def __init__(self, queues: ClusterQueues, partition_id: int) -> None:
         super().__init__(queues.node, queues.node.partitions[partition_id])
-        self._hops = queues
+        self._owner = queues
         self._partition_id = partition_id
 
     def end(self) -> None:
-        self._hops.restored(self._partition_id)
+        self._owner.restored(self._partition_id)
         super().end()
 
     def give_up(self) -> None:
@@ -73,15 +73,15 @@ class ClusterQueues:
     ) -> None:
         self.node = node
         self._links = links
-        self._hops = Hops(links, requests, node.identity.cluster_name, node.now)
-        self.on_ack = self._hops.on_ack
-        self.on_push = self._hops.on_push
+        self._relay_links = RelayLinks(links, requests, node.identity.cluster_name, node.now)
+        self.on_ack = self._relay_links.on_ack
+        self.on_push = self._relay_links.on_push
         self._places = places
         self._copies = copies
         self._postponed: set[int] = set()  # partitions with a primary that cannot push here yet
         self.opens = PrimaryOpens(self, copies.may_lack)
         self._downstreams: dict[int, Downstream] = {}
-        self._relays = self._hops.relays
+        self._relays = self._relay_links.relays
         self._stored: dict[tuple[int, bytes], RelayQueue] = {}  # by partition and key
         self._places_of: dict[int, tuple[int, bytes]] = {}  # the keys of `_stored`, by the queue ids
         self._of_partition: dict[int, dict[int, RelayQueue]] = {}
@@ -144,9 +144,9 @@ class ClusterQueues:
             if upstream is not None and isinstance(old, PeerUpstream) and old.node_id == upstream:
                 continue
             if old is not None:
-                self._hops.lost(relay)
+                self._relay_links.lost(relay)
             if upstream is not None:
-                self._hops.found(relay, upstream)
+                self._relay_links.found(relay, upstream)
 
     def _relays_of(self, partition_id: int) -> list[RelayQueue]:
         return list(self._of_partition.get(partition_id, {}).values())
@@ -180,16 +180,14 @@ class ClusterQueues:
     def _open(self, name: str, domain: Domain, parameters: QueueHandleParameters, opened: Opened) -> None:
         queue = self.node.queues.get(name)
         if isinstance(queue, RelayQueue):
-            self._open_at_hop(queue, domain, parameters, opened)
+            self._open_relay(queue, domain, parameters, opened)
         elif self.serves(name):
             opened(self.node.serve_queue(name, domain))
         else:
             relay = self._make_relay(self._places.state.queues[name], domain)
-            self._open_at_hop(relay, domain, parameters, opened)
+            self._open_relay(relay, domain, parameters, opened)
 
-    def _open_at_hop(
-        self, relay: RelayQueue, domain: Domain, parameters: QueueHandleParameters, opened: Opened
-    ) -> None:
+    def _open_relay(self, relay: RelayQueue, domain: Domain, parameters: QueueHandleParameters, opened: Opened) -> None:
         def answered(outcome: Queue | Refusal) -> None:
             if isinstance(outcome, Refusal) or not outcome.is_root:
                 opened(outcome)
@@ -206,7 +204,7 @@ class ClusterQueues:
         relay = self._new_relay(info, domain)
         upstream = self._upstream_of(info.partition_id)
         if upstream is not None:
-            self._hops.found(relay, upstream)
+            self._relay_links.found(relay, upstream)
         return relay
 
     def _new_relay(self, info: QueueInfo, domain: Domain) -> RelayQueue:
@@ -216,13 +214,13 @@ class ClusterQueues:
             domain.config,
             [(app.app_id, app.app_key) for app in info.app_ids],
             self.node,
-            self._hops.next_queue_id(),
+            self._relay_links.next_queue_id(),
             lambda guid: self._read_message(relay, guid),
             self._forget,
             self._on_out_of_step,
         )
         self._register(relay, info)
-        self._hops.begin(relay)
+        self._relay_links.begin(relay)
         self.node.queues[relay.uri] = relay
         log.info("queue '%s' has its primary elsewhere [partition: %d]", info.uri, info.partition_id)
         return relay
@@ -248,14 +246,14 @@ class ClusterQueues:
         """
         info = self._places.state.queues.get(relay.uri)
         if info is not None:
-            self._hops.lost(relay)
+            self._relay_links.lost(relay)
             again = lambda: self._postponed.add(info.partition_id)  # noqa: E731
             self.node.timers.at(self.node.now.ms + OUT_OF_STEP_MS, again)
 
     def unassigned(self, relay: RelayQueue) -> None:
         """Drop a relay whose queue was removed; it is created again if a client still needs it."""
         if relay.upstream is not None:
-            self._hops.lost(relay)
+            self._relay_links.lost(relay)
         self._assign_again(relay)
 
     def _assign_again(self, relay: RelayQueue) -> None:
@@ -284,7 +282,7 @@ class ClusterQueues:
         self._of_partition.setdefault(info.partition_id, {})[relay.queue_id] = relay
 
     def _unregister(self, relay: RelayQueue) -> None:
-        self._hops.remove(relay)
+        self._relay_links.remove(relay)
         place = self._places_of.pop(relay.queue_id)
         if self._stored.get(place) is relay:
             # Another queue may have got the same key.
@@ -295,7 +293,7 @@ class ClusterQueues:
         """Drop a relay that no client has open any longer."""
         if self._relays.get(relay.queue_id) is relay:
             self._unregister(relay)
-            self._hops.end(relay)
+            self._relay_links.end(relay)
             if self.node.queues.get(relay.uri) is relay:
                 del self.node.queues[relay.uri]
 
@@ -320,9 +318,9 @@ class ClusterQueues:
         handles = self._handles({id(relay) for relay in relays})
         for relay in relays:
             self._begin_to_serve(relay, handles[id(relay)])
-        for uri in self._hops.left.uris:
+        for uri in self._relay_links.left.uris:
             if self.serves(uri) and uri in self.node.queues:
-                confirm_all(self.node.queues[uri], ((guid, app) for _, guid, app in self._hops.left.take(uri)))
+                confirm_all(self.node.queues[uri], ((guid, app) for _, guid, app in self._relay_links.left.take(uri)))
 
     def _begin_to_serve(self, relay: RelayQueue, handles: Sequence[Handle]) -> None:
         """Turn a relay into a root; if there is no room for that, the relay waits and retries."""
@@ -363,7 +361,7 @@ class ClusterQueues:
         unkept = unkept_confirms(stored.unkept_records(), stored.unkept_purges())
         for queue in old:
             del self.node.queues[queue.uri]
-            self._hops.left.keep(queue.uri, self._given(queue, unkept.get(queue.key, ())))
+            self._relay_links.left.keep(queue.uri, self._given(queue, unkept.get(queue.key, ())))
             if queue.is_open or queue.awaiting or queue.held:
                 relay = self._new_relay(state.queues[queue.uri], self.node.domains[queue.config.name])
                 to_relay(queue, relay, handles[id(queue)])
@@ -410,13 +408,13 @@ class ClusterQueues:
 
     def peer_up(self, node_id: int) -> None:
         """Handle a new link to a member."""
-        outbox = self._hops.node_up(node_id)
+        outbox = self._relay_links.node_up(node_id)
         self._downstreams[node_id] = Downstream(
             MemberHost(self.opens, self.node, node_id),
             -1 - node_id,
             f"node {node_id}",
             outbox,
-            lambda: self._hops.wake(node_id),
+            lambda: self._relay_links.wake(node_id),
             lambda error: self._links.fail(node_id, error),
             member=True,
         )
@@ -430,7 +428,7 @@ class ClusterQueues:
         downstream = self._downstreams.pop(node_id, None)
         if downstream is not None:
             downstream.lost()
-        self._hops.node_down(node_id)
+        self._relay_links.node_down(node_id)
         for partition_id, active in list(self._said_active.items()):
             if active == node_id:
                 del self._said_active[partition_id]
@@ -444,7 +442,7 @@ class ClusterQueues:
                 self._connect(partition_id)
         if self.opens.held:
             self.opens.go_on()
-        self._hops.send_all()
+        self._relay_links.send_all()
         more = False
         for node_id, downstream in self._downstreams.items():
             if self._links.backlog(node_id) > PUSH_BYTES_HIGH or self._copies.is_behind(node_id):
@@ -452,7 +450,7 @@ class ClusterQueues:
             elif downstream.is_waiting:
                 downstream.output_sent()
                 more |= downstream.is_waiting
-                self._hops.send_to(node_id)
+                self._relay_links.send_to(node_id)
         return more
 
     # -- what comes over links

@@ -18,9 +18,9 @@ from broker.bmq.proxy.active_node import ActiveNode, UpstreamNode
 from broker.bmq.proxy.queue import ProxyQueue
 from broker.bmq.queue.domains import Domain
 from broker.bmq.queue.queue_requests import Opened
-from broker.bmq.relay.hops import Hops
 from broker.bmq.relay.put_room import PutRoom
 from broker.bmq.relay.relay import RelayQueue
+from broker.bmq.relay.relay_links import RelayLinks
 from broker.bmq.session.negotiation import NO_NODE_ID
 from broker.common.faults import Change
 from formats.bmq.codes import EventType
@@ -101,7 +101,7 @@ class ProxyCluster:
         self._node = node
         self._room = room
         self._requests = Requests(self.links, node.now, node.timers)
-        self._hops = Hops(self.links, self._requests, config.name, node.now)
+        self._relay_links = RelayLinks(self.links, self._requests, config.name, node.now)
         self._was_available = False
         self._leaving: Leaving | None = None
         self._stopping = False
@@ -119,7 +119,7 @@ class ProxyCluster:
     @property
     def queues(self) -> list[RelayQueue]:
         """The proxy's queues of this cluster."""
-        return list(self._hops.relays.values())
+        return list(self._relay_links.relays.values())
 
     def view(self) -> ProxyView:
         """The state of the cluster, for administration."""
@@ -152,7 +152,7 @@ class ProxyCluster:
         if node_id in self.links.peers:
             self.peer_down(node_id)
         self.links.peers[node_id] = peer
-        self._hops.link_up(node_id, peer.outbox)
+        self._relay_links.link_up(node_id, peer.outbox)
         log.info("node %d of cluster '%s' is connected", node_id, self.name)
         self.active.status(node_id, NodeStatus.UNKNOWN if tells_status else NodeStatus.AVAILABLE)
 
@@ -160,16 +160,16 @@ class ProxyCluster:
         """Handle the loss of the link to a node."""
         log.warning("node %d of cluster '%s' has disconnected", node_id, self.name)
         del self.links.peers[node_id]
-        self._hops.node_down(node_id)
+        self._relay_links.node_down(node_id)
         self.active.down(node_id)
         self._requests.node_down(node_id)
 
     def receive(self, node_id: int, data: memoryview, frame: Frame) -> None:
         """Process an event from a node. Raises FormatError if it is malformed, or not for a proxy."""
         if frame.type == EventType.PUSH:
-            self._hops.on_push(node_id, data, frame)
+            self._relay_links.on_push(node_id, data, frame)
         elif frame.type == EventType.ACK:
-            self._hops.on_ack(node_id, data, frame)
+            self._relay_links.on_ack(node_id, data, frame)
         elif frame.type == EventType.CONTROL:
             body = schema_message(data, frame.body, frame.end)
             message = received(ControlMessage, body, schema_encoding(frame.type_specific))
@@ -201,7 +201,7 @@ class ProxyCluster:
 
     def _answer_stop(self, node_id: int, message: ControlMessage) -> None:
         # All messages for it must be sent before it is told that this is done.
-        self._hops.send_to(node_id)
+        self._relay_links.send_to(node_id)
         if message.r_id is not None and self.links.is_up(node_id):
             answer = ClusterMessage(choice=StopResponse(cluster_name=self.name))
             self._requests.respond(node_id, message, answer)
@@ -243,14 +243,14 @@ class ProxyCluster:
         """Send the output of the step."""
         if self._leaving is not None:
             self._go_on_leaving()
-        self._hops.send_all()
+        self._relay_links.send_all()
 
     def _on_active(self, node_id: int | None) -> None:
         """Switch all queues to another node, or to none."""
         self._leaving = None
         for relay in self.queues:
             if relay.upstream is not None:
-                self._hops.lost(relay)
+                self._relay_links.lost(relay)
         if node_id is None:
             log.warning("Cluster (%s): no node is available", self.name)
             return
@@ -260,7 +260,7 @@ class ProxyCluster:
         # The text is the reference's: programs wait for it in the log.
         log.info("Cluster (%s): new leader: [%s, %d], leader status: ACTIVE", self.name, name, node_id)
         for relay in self.queues:
-            self._hops.found(relay, node_id)
+            self._relay_links.found(relay, node_id)
         if not self._was_available:
             self._was_available = True
             log.info("Cluster (%s) is available", self.name)
@@ -277,21 +277,21 @@ class ProxyCluster:
         queue.open(parameters, opened)
 
     def _make_queue(self, name: str, domain: Domain) -> ProxyQueue:
-        queue_id = self._hops.next_queue_id()
+        queue_id = self._relay_links.next_queue_id()
         queue = ProxyQueue(name, domain.config, self._node, queue_id, self._forget, self._room)
         self._node.queues[name] = queue
         self._node.domains.setdefault(domain.config.name, domain)
-        self._hops.relays[queue_id] = queue
-        self._hops.begin(queue)
+        self._relay_links.relays[queue_id] = queue
+        self._relay_links.begin(queue)
         if self.active_id is not None and not self._stopping:
-            self._hops.found(queue, self.active_id)
+            self._relay_links.found(queue, self.active_id)
         return queue
 
     def _forget(self, relay: RelayQueue) -> None:
         """Drop a queue that no client has open any more."""
-        if not self._hops.remove(relay):
+        if not self._relay_links.remove(relay):
             return
-        self._hops.end(relay)
+        self._relay_links.end(relay)
         relay.posts.forget_all()
         del self._node.queues[relay.uri]
         name = relay.config.name

@@ -175,7 +175,7 @@ class Queue:
         self.schemas = SchemaMultiplexer()
         self.statistics = QueueStatistics()
         self.history = History(config.deduplication_time_ms)
-        self.unknown_confirms: UnknownConfirms | None = None  # if there were any; a hop sends them up
+        self.unknown_confirms: UnknownConfirms | None = None  # if there were any; a relay sends them up
         self._kept_confirms = around.kept_confirms
         self.consumption = ConsumptionMonitor(self)
         self._rejects = Rejects(self)

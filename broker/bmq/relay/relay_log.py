@@ -56,10 +56,10 @@ class RelayLog:
         return False
 
     def append(self, message: Message, content: Content, ref_count: int, auto_confirms: Sequence[bytes] = ()) -> None:
-        raise AssertionError("a hop takes no messages from clients")
+        raise AssertionError("a relay takes no messages from clients")
 
     def when_copied(self, message: Message, action: Callable[[Message], None]) -> None:
-        raise AssertionError("a hop has no copies")
+        raise AssertionError("a relay has no copies")
 
     def confirm(self, message: Message, app_key: bytes, reason: ConfirmReason = ConfirmReason.CONFIRMED) -> None:
         """Record nothing."""
@@ -74,7 +74,7 @@ class RelayLog:
         """Note nothing."""
 
     def when_open(self, post: Callable[[], None], size: int) -> None:
-        raise AssertionError("a hop takes no messages from clients")
+        raise AssertionError("a relay takes no messages from clients")
 
     def begin_purge(self, task: Iterator[None]) -> None:
         """Leave the task alone, as there are no files."""

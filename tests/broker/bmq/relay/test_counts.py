@@ -8,7 +8,7 @@ import pytest
 
 from broker.bmq.links.requests import Requests
 from broker.bmq.relay.counts import COUNT_MAX, Count
-from broker.bmq.relay.hops import Hops
+from broker.bmq.relay.relay_links import RelayLinks
 from broker.common.clock import Now
 from broker.common.timers import Timers
 from formats.bmq.control.messages import Disconnect, OpenQueueResponse
@@ -99,8 +99,8 @@ def test_requests_are_numbered_anew_when_numbers_are_used_up() -> None:
 def test_queues_are_numbered_anew_when_numbers_are_used_up(world: World) -> None:
     client = world.client(1)
     client.open(1, QUEUE, WRITE | ACK)
-    hops = world.nodes[1].queues._hops
-    assert isinstance(hops, Hops)
+    hops = world.nodes[1].queues._relay_links
+    assert isinstance(hops, RelayLinks)
     (taken,) = hops.relays
     hops._last_queue_id = COUNT_MAX - 1
     assert [hops.next_queue_id() for _ in range(2)] == [COUNT_MAX, taken + 1]

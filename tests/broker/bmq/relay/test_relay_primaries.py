@@ -482,7 +482,7 @@ def test_what_consumers_that_have_left_had_confirmed_is_not_kept_for_ever(three:
         producer.drop()
         three.wait(30_000)
         consumer.close(number, f"{QUEUE}{number}", READ)
-    left = three.nodes[1].queues._hops.left
+    left = three.nodes[1].queues._relay_links.left
     assert left.uris == (f"{QUEUE}2",)
 
 

@@ -19,7 +19,7 @@ from formats.bmq.wire.event import EventType, Frame
 from formats.bmq.wire.options import SubQueueInfo, sub_queue_infos
 from formats.bmq.wire.push import PUSH_HEADER, iter_pushes
 
-__all__ = ["Hops", "PeerUpstream"]
+__all__ = ["PeerUpstream", "RelayLinks"]
 
 log = logging.getLogger("broker.relay")
 
@@ -46,43 +46,43 @@ def _infos(options: bytes | memoryview) -> list[SubQueueInfo]:
 class PeerUpstream:
     """The link to an upstream broker, for one queue; see `broker.bmq.relay.upstream.Upstream`."""
 
-    def __init__(self, hops: Hops, node_id: int, queue_id: int) -> None:
+    def __init__(self, links: RelayLinks, node_id: int, queue_id: int) -> None:
         self.node_id = node_id
         self._queue_id = queue_id
         self.description = f"node {node_id}"
-        self._hops = hops
+        self._relay_links = links
 
     @property
     def is_up(self) -> bool:
-        return self._hops.links.is_up(self.node_id)
+        return self._relay_links.links.is_up(self.node_id)
 
     @property
     def takes_early(self) -> bool:
-        return self._hops.links.takes_early(self.node_id)
+        return self._relay_links.links.takes_early(self.node_id)
 
     def request(self, choice: object, answered: Answered) -> int:
         try:
             # After everything queued for that node.
-            self._hops.send_to(self.node_id)
+            self._relay_links.send_to(self.node_id)
             # A node without an upstream keeps an open request as long as it likes, and may grant it at last: an open
             # that is taken for lost would be made twice.
             timeout_ms = None if isinstance(choice, OpenQueue) else REQUEST_TIMEOUT_MS
-            return self._hops.requests.send(self.node_id, choice, answered, timeout_ms)
+            return self._relay_links.requests.send(self.node_id, choice, answered, timeout_ms)
         except Exception as error:
             self.fail(error)
             return 0
 
     def event(self, kind: EventType, head: bytes = b"") -> bytearray:
-        return self._hops.outbox(self.node_id).event(kind, head)
+        return self._relay_links.outbox(self.node_id).event(kind, head)
 
     def knows_opens(self) -> None:
-        self._hops.reopened(self._queue_id)
+        self._relay_links.reopened(self._queue_id)
 
     def fail(self, error: Exception) -> None:
-        self._hops.links.fail(self.node_id, error)
+        self._relay_links.links.fail(self.node_id, error)
 
 
-class Hops:
+class RelayLinks:
     """The links and relays; `relays` are by their queue ids upstream. Outboxes are sent with `send_to` or `send_all`.
 
     `cluster_name` is for the log.
