@@ -55,6 +55,9 @@ _ROUTED: Final = _SHORT | frozenset(
         RequestCode.ACK_MESSAGE,
         RequestCode.BATCH_ACK_MESSAGE,
         RequestCode.CHANGE_MESSAGE_INVISIBLETIME,
+        RequestCode.NOTIFICATION,
+        RequestCode.PEEK_MESSAGE,
+        RequestCode.POLLING_INFO,
         RequestCode.UPDATE_CONSUMER_OFFSET,
         RequestCode.QUERY_CONSUMER_OFFSET,
         RequestCode.SEARCH_OFFSET_BY_TIMESTAMP,
@@ -317,7 +320,7 @@ class _Client:
         """Close its connections to brokers."""
         self._is_ended = True
         for wire in self._wires.values():
-            wire.leave()
+            wire.leave("its client is gone")
 
 
 _NO_NAME: Final = ResponseCode.VERSION_NOT_SUPPORTED

@@ -64,7 +64,7 @@ class Wire:
         self._later = later
         self._now_ms = now_ms
         self._session: Session | None = None
-        self._is_dialing = False
+        self._is_dialing = self._is_left = False
         self._refused_ms: int | None = None
         self._reason = ""
         # What waits for the connection, and for answers.
@@ -134,6 +134,9 @@ class Wire:
     def _connected(self, address: str) -> Session:
         self._is_dialing, self._refused_ms, self._reason = False, None, ""
         self._session = session = self._open_session(address, self)
+        if self._is_left:
+            # Nobody waits for it any more.
+            session.give_up("who dialed is gone")
         for call in self._take_queued():
             self._send(session, call)
         self._events.connected()
@@ -159,10 +162,11 @@ class Wire:
                 self._queue(call)
         _fail(calls, NO_ANSWER, f"{self.address} does not answer in time")
 
-    def leave(self) -> None:
-        """Close the connection."""
+    def leave(self, reason: str = "the proxy stops") -> None:
+        """Close the connection: whoever asks over it is gone."""
+        self._is_left = True
         if self._session is not None:
-            self._session.give_up("the proxy stops")
+            self._session.give_up(reason)
 
     # -- see `remoting.session.Service`
 
@@ -186,7 +190,7 @@ class Wire:
             return
         self._session = None
         calls, self._calls = list(self._calls.values()), {}
-        if calls:
+        if calls and not self._is_left:
             log.warning("the connection to %s is lost, with %d requests: %s", self.address, len(calls), session.reason)
         self._events.lost()
         _fail(calls, UNREACHABLE, f"the connection to {self.address} is lost")

@@ -296,7 +296,8 @@ def test_a_broker_that_dies_is_an_error_and_is_found_again(proxied: Proxied) -> 
     assert client.send(b"x").code == ResponseCode.SUCCESS
 
 
-def test_a_client_that_is_gone_leaves_no_connections(proxied: Proxied) -> None:
+def test_a_client_that_is_gone_leaves_no_connections(proxied: Proxied, caplog: pytest.LogCaptureFixture) -> None:
+    caplog.set_level("WARNING")
     client = proxied.client()
     client.pull()
     count = len(proxied.served.network.pipes)
@@ -305,6 +306,20 @@ def test_a_client_that_is_gone_leaves_no_connections(proxied: Proxied) -> None:
     proxied.step()
     assert len(proxied.served.network.pipes) == count - 1
     assert not proxied.service._clients
+    assert not caplog.records
+
+
+def test_a_client_that_is_gone_before_a_broker_is_reached(proxied: Proxied) -> None:
+    client = proxied.client()
+    client.route()
+    count = len(proxied.served.network.pipes)
+    frame = Frame(RequestCode.GET_MAX_OFFSET, 9, ext_fields={"topic": "many", "queueId": "0", "bname": "broker-1"})
+    data = encode_frame(frame)
+    client.session.receive(memoryview(data))
+    client.session.end()
+    proxied.clients.remove(client)
+    proxied.step()
+    assert len(proxied.served.network.pipes) == count
 
 
 def test_the_version_of_a_client_reaches_the_broker(proxied: Proxied, monkeypatch: pytest.MonkeyPatch) -> None:
