@@ -77,7 +77,7 @@ ROCKETMQ = (
         "mark-ahead",
         "The mark says that what was written during a flush is on the disk, too.",
         "store.message_store",
-        "write_mark(self._mark, ms, flush.log_end)",
+        "write_mark(self._mark, ms, flush.queues_end)",
         "write_mark(self._mark, ms, self.log.end)",
     ),
     _mutant(
