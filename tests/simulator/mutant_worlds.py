@@ -8,6 +8,7 @@ from contextlib import nullcontext
 
 # First: it plants the fault before anything of the core is imported.
 import tests.simulator.planting  # noqa: F401 isort: skip
+from tests.simulator.controllers.run import simulate_controllers
 from tests.simulator.invariants import Violation
 from tests.simulator.mutations import mutated
 from tests.simulator.rocketmq.run import simulate_rocketmq
@@ -23,12 +24,15 @@ def main() -> int:
     parser.add_argument("--end", type=int, required=True)
     parser.add_argument("--mutation")
     parser.add_argument("--rocketmq", action="store_true")
+    parser.add_argument("--controllers", action="store_true")
     options = parser.parse_args()
     for seed in range(options.first, options.end):
         try:
             # A patch counts how often it was called: it is made anew for each world.
             with mutated(options.mutation) if options.mutation else nullcontext():
-                if options.rocketmq:
+                if options.controllers:
+                    simulate_controllers(seed)
+                elif options.rocketmq:
                     simulate_rocketmq(seed)
                 else:
                     simulate_mixed(seed)

@@ -63,15 +63,18 @@ def first_shown(
     return failure, tuple(anyway)
 
 
-def _is_rocketmq(name: str) -> bool:
-    return name in MUTANTS and MUTANTS[name].module.startswith("broker.rocketmq")
+def _kind(name: str) -> str | None:
+    """The option for the worlds that are to show a fault; None for those of all kinds of BlazingMQ's."""
+    if name not in MUTANTS or not MUTANTS[name].module.startswith("broker.rocketmq"):
+        return None
+    return "--controllers" if MUTANTS[name].area == "controllers" else "--rocketmq"
 
 
-def _simulate(name: str, first: int, end: int, *, is_rocketmq: bool) -> Failure | None:
+def _simulate(name: str, first: int, end: int, *, kind: str | None) -> Failure | None:
     """The first of some worlds that fails under a fault; without any if there is no name."""
     command = [sys.executable, "-m", "tests.simulator.mutant_worlds", "--first", str(first), "--end", str(end)]
-    if is_rocketmq:
-        command.append("--rocketmq")
+    if kind is not None:
+        command.append(kind)
     environment = {**os.environ, "PYTHONPATH": str(ROOT)}
     environment.pop(VARIABLE, None)
     if name in MUTANTS:
@@ -91,11 +94,11 @@ def _simulate(name: str, first: int, end: int, *, is_rocketmq: bool) -> Failure 
 
 def _look_for(name: str, worlds: int) -> Verdict:
     """The first of so many worlds that notices a fault."""
-    is_rocketmq = _is_rocketmq(name)
+    kind = _kind(name)
     try:
         failure, anyway = first_shown(
-            lambda first: _simulate(name, first, worlds, is_rocketmq=is_rocketmq),
-            lambda seed: _simulate("", seed, seed + 1, is_rocketmq=is_rocketmq) is not None,
+            lambda first: _simulate(name, first, worlds, kind=kind),
+            lambda seed: _simulate("", seed, seed + 1, kind=kind) is not None,
         )
     except _Broken as broken:
         return Verdict(name, None, str(broken))

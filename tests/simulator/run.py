@@ -17,6 +17,8 @@ from zlib import crc32
 
 from tests.scenarios.story import STORIES, told
 from tests.simulator.cluster import ClusterWorld
+from tests.simulator.controllers.run import simulate_controllers
+from tests.simulator.controllers.world import CONTROLLER_STEPS, ControllerWorld
 from tests.simulator.features import Feature, shape_of
 from tests.simulator.invariants import Violation
 from tests.simulator.play import play
@@ -97,9 +99,11 @@ def _outcome(seed: int, options: argparse.Namespace, until_s: float) -> Outcome 
         return None
     lines: list[str] | None = [] if options.trace else None
     at_s = time.process_time()
-    world: World | RocketWorld
+    world: World | RocketWorld | ControllerWorld
     try:
-        if options.rocketmq:
+        if options.controllers:
+            world = simulate_controllers(seed, options.steps, lines)
+        elif options.rocketmq:
             world = simulate_rocketmq(seed, options.steps, lines)
         elif options.nodes is None:
             world = simulate_mixed(seed, options.steps, lines)
@@ -119,7 +123,7 @@ def _outcome(seed: int, options: argparse.Namespace, until_s: float) -> Outcome 
 def _again(seed: int, options: argparse.Namespace) -> str:
     """The command that tells the story of a world of this run."""
     words = ["scripts/simulate"]
-    words += [f"--{name}" for name in ("rocketmq", "proxies", "plain") if getattr(options, name)]
+    words += [f"--{name}" for name in ("rocketmq", "controllers", "proxies", "plain") if getattr(options, name)]
     words += [f"--nodes {options.nodes}"] if options.nodes is not None else []
     words += [f"--steps {options.steps}"] if options.steps != _steps(options) else []
     return " ".join([*words, f"--seed {seed} --trace"])
@@ -127,6 +131,8 @@ def _again(seed: int, options: argparse.Namespace) -> str:
 
 def _steps(options: argparse.Namespace) -> int:
     """The steps of a world unless others are asked for."""
+    if options.controllers:
+        return CONTROLLER_STEPS
     return ROCKETMQ_STEPS if options.rocketmq else STEPS
 
 
@@ -168,13 +174,14 @@ def main(words: Sequence[str] | None = None) -> int:
     parser.add_argument("--seeds", type=_seeds, default=range(100), metavar="A..B", help="which worlds (0..99)")
     parser.add_argument("--seed", type=int, metavar="N", help="one world")
     parser.add_argument("--jobs", type=int, default=1, metavar="N", help="in so many processes (1)")
-    steps_help = f"steps with faults ({STEPS}; with --rocketmq {ROCKETMQ_STEPS})"
+    steps_help = f"steps with faults ({STEPS}; with --rocketmq {ROCKETMQ_STEPS}, with --controllers {CONTROLLER_STEPS})"
     parser.add_argument("--steps", type=int, metavar="N", help=steps_help)
     parser.add_argument("--seconds", type=int, metavar="N", help="begin no world after so many seconds")
     parser.add_argument("--nodes", type=int, metavar="N", help="all worlds of so many nodes, without the harsh faults")
     parser.add_argument("--proxies", action="store_true", help="with --nodes 2 or more: a tree of proxies below them")
     parser.add_argument("--plain", action="store_true", help="with --nodes: two queues, and nobody changes anything")
     parser.add_argument("--rocketmq", action="store_true", help="worlds of a RocketMQ node and its clients")
+    parser.add_argument("--controllers", action="store_true", help="worlds of RocketMQ's controllers and brokers")
     parser.add_argument("--trace", action="store_true", help="print what happens")
     parser.add_argument("--stories", action="store_true", help="tell the stories of tests/scenarios, and compare")
     parser.add_argument("--rewrite", action="store_true", help="with --stories: let them be as they go now")
@@ -183,6 +190,8 @@ def main(words: Sequence[str] | None = None) -> int:
         return _tell(rewrite=options.rewrite)
     if options.steps is None:
         options.steps = _steps(options)
+    if options.controllers and (options.rocketmq or options.nodes is not None or options.proxies or options.plain):
+        parser.error("--controllers: leave out --rocketmq, --nodes, --proxies and --plain")
     if options.rocketmq and (options.nodes is not None or options.proxies or options.plain):
         parser.error("--rocketmq: such a world has one node; leave out --nodes, --proxies and --plain")
     if options.proxies and (options.nodes or 1) < 2:
@@ -197,8 +206,10 @@ def main(words: Sequence[str] | None = None) -> int:
     kind = "of all kinds" if options.nodes is None else f"of {options.nodes} node(s)"
     if options.rocketmq:
         kind = "of a RocketMQ node"
+    if options.controllers:
+        kind = "of RocketMQ's controllers"
     print(f"simulate: seeds {seeds[0]}..{seeds[-1]}, {options.steps} steps each, {kind}", flush=True)
-    if options.seed is not None and options.nodes is None and not options.rocketmq:
+    if options.seed is not None and options.nodes is None and not (options.rocketmq or options.controllers):
         print(f"simulate: {shape_of(options.seed)}")
     return 1 if _run(seeds, options) else 0
 

@@ -122,6 +122,11 @@ _SHOWN: Final = frozenset(
         Code.GET_KVLIST_BY_NAMESPACE,
         Code.GET_NAMESRV_CONFIG,
         Code.QUERY_DATA_VERSION,
+        Code.CONTROLLER_GET_REPLICA_INFO,
+        Code.CONTROLLER_GET_METADATA_INFO,
+        Code.CONTROLLER_GET_SYNC_STATE_DATA,
+        Code.CONTROLLER_GET_NEXT_BROKER_ID,
+        Code.GET_CONTROLLER_CONFIG,
     }
 )
 _LISTED: Final = frozenset(

@@ -375,3 +375,11 @@ def test_nobody_takes_back_messages_of_topics_that_he_may_not_read() -> None:
     # What has come again is taken back again, by whoever may read the topic it came from.
     again = next(iter(rig.store.get("%RETRY%g", 0, 0, 1))).physical_offset
     assert user.call(RequestCode.CONSUMER_SEND_MSG_BACK, **{**fields, "offset": again}).code == ResponseCode.SUCCESS
+
+
+def test_asking_a_controller_needs_less_than_having_it_change_something() -> None:
+    code = RequestCode
+    for shown in (code.CONTROLLER_GET_REPLICA_INFO, code.CONTROLLER_GET_METADATA_INFO, code.GET_CONTROLLER_CONFIG):
+        assert resources(shown, brokerName="b") == {"Cluster:c Get"}
+    for changed in (code.CONTROLLER_ELECT_MASTER, code.CONTROLLER_ALTER_SYNC_STATE_SET, code.UPDATE_CONTROLLER_CONFIG):
+        assert resources(changed, brokerName="b") == {"Cluster:c Update"}

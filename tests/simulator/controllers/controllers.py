@@ -1,0 +1,112 @@
+"""A controller of a world: its process, which ends and begins again, and its disk, which is full or fails at times."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from random import Random
+from zlib import crc32
+
+from broker.rocketmq.access.guard import AccessOptions, Guard
+from broker.rocketmq.access.tables import AccessTables
+from broker.rocketmq.assembly.config import CONTROLLER_READERS
+from broker.rocketmq.controller.commands import GroupMachine
+from broker.rocketmq.controller.links import BrokerCalls, PeerLink
+from broker.rocketmq.controller.options import ControllerOptions
+from broker.rocketmq.controller.service import ControllerService, World
+from broker.rocketmq.remoting.session import Service, Session
+from broker.rocketmq.settings import Settings
+from formats.rocketmq.hosts import Host
+from tests.broker.rocketmq.raft.files import MemoryFile
+
+__all__ = ["Controller", "Dial"]
+
+SETTINGS = {"notifyBrokerRoleChanged": "true"}
+# Connects somebody to an address, later.
+Dial = Callable[[str, str, Callable[[str], Session], Callable[[str], None]], None]
+
+
+class Controller:
+    """A controller; its clock has a rate of its own, and begins anew with its machine."""
+
+    def __init__(
+        self, name: str, peers: dict[str, str], random: Random, dial: Dial, world_ms: Callable[[], int]
+    ) -> None:
+        self.name = name
+        self.random = random
+        self.file = MemoryFile()
+        self.is_paused = False
+        self.service: ControllerService | None = None
+        self._peers = peers
+        self._dial = dial
+        self._world_ms = world_ms
+        self._rate = random.choice((0.9, 1.0, 1.0, 1.1))
+        self._begun_ms = 0
+        self._sessions = 0
+        # The state after each entry, as all controllers must have it.
+        self.seen = -1
+
+    @property
+    def key(self) -> str:
+        return self.name
+
+    @property
+    def is_up(self) -> bool:
+        return self.service is not None
+
+    def now_ms(self) -> int:
+        """Read its clock."""
+        return int((self._world_ms() - self._begun_ms) * self._rate) + 5_000
+
+    def start(self) -> None:
+        """Begin with what the disk has."""
+        self._begun_ms = self._world_ms() - self.random.randrange(100_000)
+        self.is_paused = False
+        self.seen = -1
+        options = ControllerOptions(peers=self._peers, self_id=self.name, scan_silent_ms=1_000, scan_masters_ms=2_000)
+        self.service = ControllerService(
+            options,
+            self.file,
+            Settings(SETTINGS, CONTROLLER_READERS, lambda changes: None),
+            Guard(AccessOptions(), AccessTables(b"", b"", lambda data: None, lambda data: None), "cluster"),
+            {
+                name: PeerLink(address, self._connect_to, self._open)
+                for name, address in self._peers.items()
+                if name != self.name
+            },
+            BrokerCalls(self._connect_to, self._open),
+            World(lambda frame: frame, self.random.randrange, self.now_ms),
+        )
+
+    def _connect_to(self, address: str, connected: Callable[[str], Session], failed: Callable[[str], None]) -> None:
+        service = self.service
+
+        def now_connected(where: str) -> Session:
+            assert self.service is service, "a process that has ended connects"
+            return connected(where)
+
+        self._dial(self.name, address, now_connected, failed)
+
+    def _open(self, address: str, service: Service) -> Session:
+        host, _, port = address.rpartition(":")
+        return self.session(Host(host, int(port)), service)
+
+    def session(self, host: Host, service: Service) -> Session:
+        """Make the session of a connection."""
+        self._sessions += 1
+        return Session(self._sessions, host, service, lambda session: None, self.now_ms)
+
+    def accept(self, host: Host) -> Session:
+        """Take a connection."""
+        assert self.service is not None
+        return self.session(host, self.service)
+
+    def kill(self, *, tears: bool) -> None:
+        """End at once; perhaps in the middle of a write, which leaves a part of it."""
+        self.service = None
+        if tears:
+            self.file.tear(b"bmqraft\x01\x00\x00\x01\x00" + self.random.randbytes(200), self.random)
+
+    def state(self) -> tuple[int, int]:
+        """Tell how many entries are applied, and what they have led to."""
+        assert self.service is not None
+        return self.service.raft.applied, crc32(GroupMachine(self.service.groups).state().encode())
