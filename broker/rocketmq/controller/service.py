@@ -78,6 +78,8 @@ class ControllerService:
         self._seal = world.seal
         self._now_ms = world.now_ms
         self._notifies = options.notifies
+        # The last reason why what another controller says was refused.
+        self._refusal = ""
         self._scan_silent_ms, self._scan_masters_ms = options.scan_silent_ms, options.scan_masters_ms
         now = world.now_ms()
         self._silent_scanned_ms = self._masters_scanned_ms = now
@@ -136,18 +138,27 @@ class ControllerService:
             try:
                 self._guard.check(frame, session.host.address)
             except Denied as denied:
-                log.info("%s: request %d is denied: %s", session.description, frame.code, denied)
+                self._note_refusal(frame, session, str(denied))
                 session.answer(frame, Frame(ResponseCode.NO_PERMISSION, 0, remark=str(denied)))
                 return
         try:
             self._take(frame, session)
         except FormatError as error:
+            self._note_refusal(frame, session, str(error))
             session.answer(frame, Frame(ResponseCode.SYSTEM_ERROR, 0, remark=str(error)))
         except SettingRefused as refused:
             session.answer(frame, Frame(refused.code, 0, remark=refused.text))
         except OSError as error:
             text = f"the change cannot be stored: {error}"
             session.answer(frame, Frame(ResponseCode.SYSTEM_ERROR, 0, remark=text))
+
+    def _note_refusal(self, frame: Frame, session: Session, text: str) -> None:
+        """Say why a request is refused; of controllers, which go on sending and are not answered, not over and over."""
+        if frame.code != CODE:
+            log.info("%s: request %d is refused: %s", session.description, frame.code, text)
+        elif text != self._refusal:
+            self._refusal = text
+            log.warning("%s: what a controller says is refused: %s", session.description, text)
 
     def _take(self, frame: Frame, session: Session) -> None:
         handler = self._handlers.get(frame.code)

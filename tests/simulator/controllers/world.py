@@ -300,6 +300,11 @@ class ControllerWorld:
         names = [*self.controllers, *self.brokers]
         one = self.random.choice(names)
         others = self.random.sample(names, self.random.randrange(1, len(names)))
+        leaders = [each.name for each in self.controllers.values() if each.service and each.service.raft.is_leader]
+        if leaders and self.random.random() < 0.5:
+            # Its brokers may still reach it.
+            one = self.random.choice(leaders)
+            others = [name for name in self.controllers if name != one]
         ways = self.random.choice(((True, True), (True, False), (False, True)))
         self.note(f"{one} and {', '.join(sorted(others))} are cut off from each other, {ways}")
         for other in others:

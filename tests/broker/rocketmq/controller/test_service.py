@@ -330,7 +330,7 @@ def test_messages_of_other_groups_and_to_other_controllers_are_refused() -> None
     assert leader.service.raft.term == term
 
 
-def test_requests_need_a_user_where_they_are_checked() -> None:
+def test_requests_need_a_user_where_they_are_checked(caplog: pytest.LogCaptureFixture) -> None:
     rig = Rig(3)
     rig.tables.create_user(UserInfo("inner", "secret-1", "Super", "enable"))
     for name in rig.members:
@@ -346,9 +346,11 @@ def test_requests_need_a_user_where_they_are_checked() -> None:
     asked = Frame(RequestCode.CONTROLLER_GET_METADATA_INFO, 0, ext_fields={}, version=493)
     fields: dict[str, Any] = dict(signed(asked, "inner", "secret-1").ext_fields or {})
     assert peer.call(RequestCode.CONTROLLER_GET_METADATA_INFO, **fields).code == 0
-    # Those who sign as somebody else do not.
+    # Those who sign as somebody else do not, and it is said why, once at each.
     rig.seal = lambda frame: signed(frame, "inner", "guess")
-    rig.pass_time(5_000)
+    with caplog.at_level("WARNING"):
+        rig.pass_time(5_000)
+    assert 1 <= caplog.text.count("what a controller says is refused: check signature failed.") <= 3
     assert not any(member.service.raft.is_sure(rig.now_ms) for member in rig.up())
 
 

@@ -265,3 +265,10 @@ def test_leader_that_cannot_write_gives_way() -> None:
     with pytest.raises(OSError, match="No space"):
         one.raft.propose("w1", one.now_ms)
     assert not one.raft.is_leader
+
+
+def test_entries_that_the_leader_has_not_compared_are_not_agreed_to() -> None:
+    one = One()
+    one.hear("n1", Append(1, 0, 0, 0, 1, [Entry(1, "w1"), Entry(1, "w2")]))
+    assert one.hear("n2", Append(2, 1, 1, 2, 2)) == [Appended(2, True, 1, 2)]
+    assert one.machine.words == ["w1"]
