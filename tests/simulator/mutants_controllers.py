@@ -135,6 +135,8 @@ CONTROLLERS = (
         "controller.decisions",
         "        if epoch != group.members_epoch:\n",
         "        if epoch > group.members_epoch:\n",
+        hidden="A proposal must come late by seconds, and the master have made another one meanwhile: none of the first 40 worlds shows it.",
+        unit="tests/broker/rocketmq/controller/test_decisions.py::test_set_that_is_refused",
     ),
     _mutant(
         "id-given-twice",
