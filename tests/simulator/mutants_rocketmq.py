@@ -100,8 +100,8 @@ ROCKETMQ = (
         "refused-and-stored",
         "Nobody looks whether the queue has room before the message is in the log.",
         "store.message_store",
-        "            queue.make_room(queue_offset)\n        offset, size",
-        "        offset, size",
+        "                queue_offset = queue.end\n                queue.make_room()\n",
+        "                queue_offset = queue.end\n",
     ),
     _mutant(
         "offsets-not-kept",

@@ -56,10 +56,14 @@ class ConsumeQueue:
         last = self._at(self.end - 1)
         return last.physical_offset + last.size
 
-    def make_room(self, number: int) -> None:
+    def make_room(self) -> None:
+        """Have disk behind the next entry. Raises `DiskFull`."""
+        self._files.spot(self.end * _SIZE, _SIZE)
+
+    def make_later_room(self, number: int) -> None:
         """Have disk for the entry of queue offset `number`, the next one or a later one. Raises `DiskFull`."""
         files = self._files
-        if number != self.end and files.files:
+        if files.files:
             # Files have no gaps between them.
             while number * _SIZE >= files.end + files.file_size:
                 files.spot(files.end, _SIZE)

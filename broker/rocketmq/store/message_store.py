@@ -132,8 +132,12 @@ class MessageStore:
         queue_offset, queue = 0, None
         if transaction not in _NOT_CONSUMED:
             queue = self.queues.get((topic, queue_id)) or self._open_queue(topic, queue_id)
-            queue_offset = queue.end if held is None else held.next_offset(queue)
-            queue.make_room(queue_offset)
+            if held is None:
+                queue_offset = queue.end
+                queue.make_room()
+            else:
+                queue_offset = held.next_offset(queue)
+                queue.make_later_room(queue_offset)
         offset, size = self.log.append(message, queue_offset, now_ms)
         if held is not None:
             held.add(HeldMessage(offset, size, now_ms, topic, queue_id, queue, queue_offset, tags_code))
@@ -167,11 +171,11 @@ class MessageStore:
             queue = self._queue(record.topic, record.queue_id)
             if held is not None:
                 if held.next_offset(queue) == record.queue_offset:
-                    queue.make_room(record.queue_offset)
+                    queue.make_later_room(record.queue_offset)
             else:
                 if queue.end != record.queue_offset:
                     queue.begin_at(record.queue_offset)
-                queue.make_room(record.queue_offset)
+                queue.make_room()
         self.log.append_copy(offset, data)
         if held is not None:
             held.add(self._held_message(found, queue, properties))
