@@ -292,7 +292,7 @@ def _administer(cell: Controlled, class_path: str, folder: Path) -> None:
         "controller": cell.controller.address,
         "epoch": str(group.epoch),
         "slave": slave.address,
-        "slave_id": str(_identity(slave)),
+        "id": str(_identity(slave)),
     }
     place = Place(cell.controller.nameserver, master.address, CLUSTER, NAME)
     outcomes = run_commands(class_path, place, MEMBER_CASES, folder, folder / "mqadmin.log", known)

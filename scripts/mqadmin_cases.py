@@ -292,14 +292,14 @@ CONTROLLER_LAST_CASES: Final[tuple[Case, ...]] = (
     ),
 )
 
-# About a group under a controller: `{broker}` is the master, and `{slave}` a slave with the id `{slave_id}`.
+# About a group under a controller: `{broker}` is the master, and `{slave}` a slave with the id `{id}`.
 MEMBER_CASES: Final[tuple[Case, ...]] = (
     _case("getSyncStateSet -a {controller} -b {name}", "#MasterEpoch\t{epoch}", "#SyncStateSetNums\t3"),
-    _case("getBrokerEpoch -b {name}", "#brokerId\t0", "#brokerId\t{slave_id}", r"EpochEntry\{epoch={epoch}"),
+    _case("getBrokerEpoch -b {name}", "#brokerId\t0", "#brokerId\t{id}", r"EpochEntry\{epoch={epoch}"),
     _case("haStatus -b {broker}", "#MasterAddr", "#SlaveNum\t2", "#InSyncSlaveNum\t2", "OK", unwanted="Fall Behind"),
     _case("haStatus -b {slave}", "#MasterAddr", "#CommitLogMaxOffset", name="haStatus of a slave"),
-    _case("electMaster -a {controller} -b {slave_id} -bn {name} -c {cluster}", unwanted="CODE: "),
-    _case("getSyncStateSet -a {controller} -b {name}", "#MasterBrokerId\t{slave_id}", name="getSyncStateSet, elected"),
+    _case("electMaster -a {controller} -b {id} -bn {name} -c {cluster}", unwanted="CODE: "),
+    _case("getSyncStateSet -a {controller} -b {name}", "#MasterBrokerId\t{id}", name="getSyncStateSet, elected"),
 )
 
 # What other cases need, and is run with any of them.

@@ -32,6 +32,8 @@ __all__ = ["Kept", "Metadata"]
 log = logging.getLogger("broker.rocketmq.replication")
 
 PERIOD_MS: Final = 3_000
+# Topics that are asked for as soon as the log has a message of theirs, each once.
+NEW_TOPICS_MAX: Final = 10_000
 
 
 class Kept(NamedTuple):
@@ -56,6 +58,7 @@ class Metadata:
         self._is_asking = False
         # What could not be taken is said once, until it can.
         self._failing: set[RequestCode] = set()
+        self._new_topics: set[str] = set()
         self._questions: dict[RequestCode, Callable[[Buffer], None]] = {
             RequestCode.GET_ALL_TOPIC_CONFIG: self._take_topics,
             RequestCode.GET_ALL_SUBSCRIPTIONGROUP_CONFIG: self._take_groups,
@@ -64,6 +67,18 @@ class Metadata:
             RequestCode.GET_ALL_MESSAGE_REQUEST_MODE: self._take_modes,
             RequestCode.GET_TIMER_CHECK_POINT: self._take_timers,
         }
+
+    def saw(self, topic: str) -> None:
+        """Take note of a topic that the log has a message of: one that is not known here is asked for soon.
+
+        Without it, the message could not be read if this broker was master next. A topic that was deleted is asked for
+        once.
+        """
+        if topic in self._kept.topics.table or topic in self._new_topics:
+            return
+        if len(self._new_topics) < NEW_TOPICS_MAX:
+            self._new_topics.add(topic)
+            self._asked_ms = None
 
     def tick(self, now_ms: int) -> None:
         """Ask, when it is time."""

@@ -161,7 +161,7 @@ class SlaveTerm:
         self._shared = shared
         self._world = world
         store = shared.store
-        listener = SlaveListener(world.arrived, store.confirm, lambda offset: None)
+        listener = SlaveListener(self._arrived, store.confirm, lambda offset: None)
         self._slave: Slave[EpochSlaveStream] = Slave(
             lambda: store.log.end,
             world.dial,
@@ -176,6 +176,10 @@ class SlaveTerm:
         self._link.follow(appointment.address)
         self._asked_ms: int | None = None
         self._refused = ""
+
+    def _arrived(self, topic: str, queue_id: int, size: int) -> None:
+        self._metadata.saw(topic)
+        self._world.arrived(topic, queue_id, size)
 
     def _told(self, answer: Frame | None) -> None:
         """Take the address of the stream. Whoever is no master yet says none."""

@@ -109,6 +109,24 @@ def test_consumer_gets_a_message_once_it_is_confirmed() -> None:
     assert consumer.call(RequestCode.QUERY_MESSAGE, **asked).code == ResponseCode.SUCCESS
 
 
+def test_properties_change_whatever_the_role() -> None:
+    rig = Rig()
+    rig.replication.is_controlled = True
+    rig.stop()
+    peer = rig.peer()
+    text = b"minInSyncReplicas=2\nallAckInSyncStateSet=true\ntransactionCheckMax=9\n"
+    assert peer.call(RequestCode.UPDATE_BROKER_CONFIG, text).code == ResponseCode.SUCCESS
+    # The role is the controller's to change.
+    refused = peer.call(RequestCode.UPDATE_BROKER_CONFIG, b"brokerRole=ASYNC_MASTER\n")
+    assert refused.code == ResponseCode.INVALID_PARAMETER
+    become(rig, Role.SLAVE)
+    options = rig.replication
+    assert (options.in_sync_replicas_min, options.all_in_sync) == (2, True)
+    assert rig.broker._transactions.times.checks_max == 9
+    assert peer.call(RequestCode.UPDATE_BROKER_CONFIG, b"minInSyncReplicas=3\n").code == ResponseCode.SUCCESS
+    assert options.in_sync_replicas_min == 3
+
+
 # -- nameservers
 
 

@@ -86,6 +86,7 @@ class Link:
 
 class NoMetadata:
     def tick(self, now_ms: int) -> None: ...
+    def saw(self, topic: str) -> None: ...
 
 
 @dataclass

@@ -53,13 +53,15 @@ class Process:
             self._open,
             lambda frame: frame,
         )
+        kept_tables = (self.replica.store, self.topics, self.groups, self.offsets)
+        self.metadata = Metadata(Kept(*kept_tables, *kept), self.link)
         self.registrations = 0
         self.following = Following(
             self.replica.store,
             self.options,
             self.replica.slave,
             self.link,
-            Metadata(Kept(self.replica.store, self.topics, self.groups, self.offsets, *kept), self.link),
+            self.metadata,
             self._register,
             lambda: self.clock.ms,
             lambda: 1_700_000_000_000 + self.clock.ms,
@@ -227,6 +229,21 @@ def test_metadata_are_asked_for_every_three_seconds(joined: Process) -> None:
     assert joined.serve() == []
     joined.pass_time(1)
     assert len(joined.serve()) == 6
+
+
+def test_topic_that_is_new_in_the_log_is_asked_for_at_once_and_once(joined: Process) -> None:
+    joined.pass_time(1)
+    joined.serve()
+    joined.metadata.saw("theirs")
+    joined.pass_time(1)
+    assert joined.serve() == []
+    joined.metadata.saw("new")
+    joined.pass_time(1)
+    assert len(joined.serve()) == 6
+    # The master does not have it either: it was deleted there.
+    joined.metadata.saw("new")
+    joined.pass_time(1)
+    assert joined.serve() == []
 
 
 def test_tables_of_the_same_version_are_not_written_again(joined: Process) -> None:
