@@ -117,10 +117,11 @@ async def _make_topic(nameserver: str, topic: str) -> None:
 
 
 class Load(NamedTuple):
-    """The result of a run of the client: its output, and the processor time of the cluster per message, in us."""
+    """The result of a run of the client: its output, and the processor time per message, in microseconds."""
 
     told: dict[str, float]
     cluster_us: float
+    client_us: float
 
 
 def read_load(line: str) -> tuple[str, float] | None:
@@ -133,7 +134,7 @@ def read_load(line: str) -> tuple[str, float] | None:
 def run_load(python: Path, cluster: Cluster, words: Sequence[str], log: Path) -> Load:
     """Run the client. Raises SystemExit if a message was not sent, or has not come."""
     told: dict[str, float] = {}
-    spent: list[float] = []
+    spent: list[tuple[float, float]] = []
     with _client(python, words, log) as process:
         assert process.stdout is not None
         for line in process.stdout:
@@ -141,12 +142,14 @@ def run_load(python: Path, cluster: Cluster, words: Sequence[str], log: Path) ->
             if found is None:
                 continue
             if found[0] in ("begin", "end"):
-                spent.append(cpu_s(cluster.pids))
+                spent.append((cpu_s(cluster.pids), cpu_s([process.pid])))
             else:
                 told[found[0]] = found[1]
     if process.returncode or len(spent) != 2 or told.get("faults") or told.get("missing"):
         raise SystemExit(f"benchmark-grpc: the run of {words[0]} is not whole: {told}; {_tail(log)}")
-    return Load(told, (spent[1] - spent[0]) * 1e6 / max(1.0, told["messages"]))
+    per = 1e6 / max(1.0, told["messages"])
+    cluster_us, client_us = ((after - before) * per for before, after in zip(*spent, strict=True))
+    return Load(told, cluster_us, client_us)
 
 
 def _client(python: Path, words: Sequence[str], log: Path) -> subprocess.Popen[str]:
@@ -208,6 +211,7 @@ def figures_of(
         if "p99_ms" in runs[0].told:
             figures.append(Figure("  p99", median(each.told["p99_ms"] for each in runs), "ms"))
         figures.append(Figure("  processor time, a message", median(each.cluster_us for each in runs), "us"))
+        figures.append(Figure("  of the client", median(each.client_us for each in runs), "us"))
     if len(found) == 2:
         ours, theirs = (median(each.told[measured] for each in runs) for runs in found.values())
         ratio = ours / theirs

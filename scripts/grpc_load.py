@@ -28,6 +28,7 @@ from rocketmq import (  # type: ignore[import-not-found]
 
 BODY = bytes(1024)
 PATIENCE_S = 60.0
+STARTS_MAX = 5
 
 
 def tell(name: str, value: float) -> None:
@@ -40,10 +41,27 @@ def message(topic: str) -> Any:
     return made
 
 
-def producer(endpoint: str, topic: str) -> Any:
-    made = Producer(ClientConfiguration(endpoint, Credentials()), (topic,))
+def started(make: Callable[[], Any]) -> Any:
+    """Make a client and start it. On a busy machine it may give up, as it gives the first requests 3 s and 10 s."""
+    for _ in range(STARTS_MAX - 1):
+        try:
+            made = make()
+            made.startup()
+            return made
+        except Exception:
+            traceback.print_exc()
+    made = make()
     made.startup()
     return made
+
+
+def producer(endpoint: str, topic: str) -> Any:
+    return started(lambda: Producer(ClientConfiguration(endpoint, Credentials()), (topic,)))
+
+
+def consumer(endpoint: str, topic: str, group: str, listener: Any) -> Any:
+    configuration = ClientConfiguration(endpoint, Credentials())
+    return started(lambda: PushConsumer(configuration, group, listener, {topic: FilterExpression()}))
 
 
 class Sender:
@@ -121,10 +139,7 @@ def through(endpoint: str, topic: str, warm_s: float, measured_s: float, in_flig
     """Send as fast as a push consumer takes the messages: what it takes counts."""
     sender = Sender(producer(endpoint, topic), topic, in_flight, until_taken=True)
     listener = Counting(sender.taken)
-    consumer = PushConsumer(
-        ClientConfiguration(endpoint, Credentials()), f"{topic}-group", listener, {topic: FilterExpression()}
-    )
-    consumer.startup()
+    taking = consumer(endpoint, topic, f"{topic}-group", listener)
     sender.send_until(time.monotonic() + warm_s)
     tell("begin", 0)
     began, before = time.monotonic(), listener.count
@@ -135,6 +150,7 @@ def through(endpoint: str, topic: str, warm_s: float, measured_s: float, in_flig
     tell("end", 0)
     sender.check()
     tell("missing", sender.sent - listener.count)
+    taking.shutdown()
 
 
 def paced(endpoint: str, topic: str, warm_s: float, measured_s: float, rate: int) -> None:
@@ -163,13 +179,8 @@ def paced(endpoint: str, topic: str, warm_s: float, measured_s: float, rate: int
 
 def idle(endpoint: str, topic: str, count: float, number: int) -> None:
     """Start push consumers, each in a group of its own, which have nothing to do; end with the standard input."""
-    kept = []
-    for each in range(int(count)):
-        group = f"{topic}-idle-{number}-{each}"
-        configuration = ClientConfiguration(endpoint, Credentials())
-        consumer = PushConsumer(configuration, group, Counting(), {topic: FilterExpression()})
-        consumer.startup()
-        kept.append(consumer)
+    groups = (f"{topic}-idle-{number}-{each}" for each in range(int(count)))
+    kept = [consumer(endpoint, topic, group, Counting()) for group in groups]
     tell("started", len(kept))
     sys.stdin.read()
 

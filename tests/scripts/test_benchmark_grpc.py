@@ -27,7 +27,7 @@ def test_what_the_client_says_is_read() -> None:
 
 
 def loads(name: str, *values: float) -> list[Load]:
-    return [Load({name: value, "p99_ms": 2 * value}, 100 * value) for value in values]
+    return [Load({name: value, "p99_ms": 2 * value}, 100 * value, 7) for value in values]
 
 
 def test_medians_are_compared() -> None:
@@ -46,7 +46,7 @@ def test_a_time_is_to_be_no_higher() -> None:
     found = {"ours": loads("p50_ms", 1), "reference": loads("p50_ms", 2)}
     figures = figures_of("p50", found, "p50_ms", "ms", is_rate=False)
     assert [figure.reached for figure in figures if figure.wanted] == [True]
-    assert len(figures_of("p50", {"ours": loads("p50_ms", 1)}, "p50_ms", "ms")) == 3
+    assert len(figures_of("p50", {"ours": loads("p50_ms", 1)}, "p50_ms", "ms")) == 4
 
 
 @pytest.mark.process
