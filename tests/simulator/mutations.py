@@ -257,7 +257,7 @@ CLUSTER_MUTATIONS: Mutations = {
     "leases are used again": (primaries, "assign_primaries", _reuse_leases),
     "copies are not waited for": (ReplicationStream, "flush", _count_only_itself),
     "a replica writes something else": (Copy, "write_all", _replicate_another),
-    "a hop sends nothing again": (RelayQueue, "_send_kept", _send_nothing),
+    "a hop sends nothing again": (RelayQueue, "send_kept", _send_nothing),
     "apps stay as they are": (QueueUpkeep, "_update", _do_nothing),
     "a hop passes nothing on": (Delivery, "broadcast", _do_nothing),
 }

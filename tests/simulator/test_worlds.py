@@ -39,7 +39,7 @@ SAYS = {
     "a node votes twice": "votes for n. and n. in term",
     "a term is not kept": "goes back from term|votes for n. and n. in term",
     "the ledger is committed alone": "which only .* have in their ledgers",
-    "leases are used again": "lease ids only grow|both primary|another record",
+    "leases are used again": "lease ids only grow|both primary|another record|no rest: partition",
     "copies are not waited for": "without enough copies",
     "a replica writes something else": "has another record|keep different messages|not sound",
     "a hop sends nothing again": "waits for acks|was never delivered|after number|whose confirm it has",

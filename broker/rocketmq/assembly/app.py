@@ -32,6 +32,7 @@ from broker.rocketmq.assembly.config import (
 )
 from broker.rocketmq.assembly.controller import controller_connects, controller_ports
 from broker.rocketmq.assembly.controller_config import with_controller
+from broker.rocketmq.assembly.disks import disk_used
 from broker.rocketmq.assembly.files import make_seal, open_access, read_file
 from broker.rocketmq.assembly.group import Group, place_of, replication_ports
 from broker.rocketmq.assembly.grpc import grpc_connect, listen_for_grpc, tls_for_grpc
@@ -257,7 +258,7 @@ def _make_broker(config: RocketConfig, kept: _Kept, node: Node, nameserver: Name
         kept.orders_file.write,
         kept.modes_file.write,
         QueueFinder(nameserver.find_queues, links),
-        partial(_disk_used, config.store),
+        partial(disk_used, config.store),
     )
     nameservers = Nameservers(options, topics, [nameserver, *links])
     broker = Broker(kept.state, world, node.faults, nameservers, group.make_role(options))
@@ -315,12 +316,6 @@ def _nothing_first() -> None:
 def _physical_memory() -> int:
     """Return the memory of this machine, in bytes."""
     return os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
-
-
-def _disk_used(folder: Path) -> float:
-    """The part of a folder's disk that is in use, from 0 to 1."""
-    found = os.statvfs(folder)
-    return 1 - found.f_bavail / found.f_blocks if found.f_blocks else 0.0
 
 
 def _index_name(ms: int) -> str:

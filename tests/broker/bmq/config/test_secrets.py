@@ -52,7 +52,7 @@ def test_the_broker_knows_what_it_does_not_show() -> None:
 
 
 def test_a_credential_says_only_its_mechanism() -> None:
-    assert repr(AssumedCredential("BASIC", b"ann:TOPSECRET")) == "Credential(mechanism='BASIC')"
+    assert repr(AssumedCredential("BASIC", b"ann:TOPSECRET")) == "AssumedCredential(mechanism='BASIC')"
 
 
 @pytest.mark.parametrize(

@@ -1,0 +1,20 @@
+"""The disk of a store."""
+
+from __future__ import annotations
+
+import math
+import os
+from pathlib import Path
+
+__all__ = ["disk_used"]
+
+
+def disk_used(folder: Path) -> float:
+    """Return the part of a folder's disk that is in use, from 0 to 1 in hundredths; root's share left out.
+
+    Source: UtilAll.getDiskPartitionSpaceUsedPercent.
+    """
+    found = os.statvfs(folder)
+    used = found.f_blocks - found.f_bfree
+    usable = used + found.f_bavail
+    return math.ceil(100 * used / usable) / 100 if usable else 0.0
