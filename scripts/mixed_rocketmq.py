@@ -237,10 +237,10 @@ def lead_theirs(class_path: str, admin_path: str, folder: Path) -> None:
     group = Controlled(class_path, folder, _text(_properties()), _HEAP)
     try:
         play(group, admin_path, log, say)
-        last(group, admin_path, log)
+        left = last(group, admin_path, log)
     finally:
         group.close()
-    logs = [_log(group.store(number)) for number in (1, 2)]
+    logs = [_log(group.store(number)) for number in left]
     if logs[0] != logs[1]:
         raise Broken(f"the logs differ: {[len(data) for data in logs]} bytes")
     missing = [number for number, body in enumerate(group.sent) if body not in logs[0]]

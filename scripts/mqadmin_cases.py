@@ -281,13 +281,13 @@ CONTROLLER_CASES: Final[tuple[Case, ...]] = (
         name="cleanBrokerMetadata, alive",
     ),
 )
-# After the broker 3 was killed.
+# After a slave, `{victim}`, was killed.
 CONTROLLER_LAST_CASES: Final[tuple[Case, ...]] = (
-    _case("cleanBrokerMetadata -a {controller} -bn {name} -b 3 -c {cluster}", "success"),
+    _case("cleanBrokerMetadata -a {controller} -bn {name} -b {victim} -c {cluster}", "success"),
     _case(
         "getSyncStateSet -a {controller} -b {name}",
-        "brokerId=1",
-        unwanted=f"{FAULTS}|brokerId=3",
+        "#SyncStateSetNums\t2",
+        unwanted=f"{FAULTS}|NotInSyncReplica",
         name="getSyncStateSet, cleaned",
     ),
 )
