@@ -305,7 +305,8 @@ class ProxyProcess(NodeProcess):
 class RocketProcess(NodeProcess):
     """`bmqctl start rocketmq`: a nameserver on `nameserver_port`, a broker on `port`, gRPC on `grpc_port`.
 
-    With 0 for that, gRPC is not served. Otherwise like a node.
+    `remoting_port` is the one that is nameserver and broker. With 0 for one of the last two, it is not served.
+    Otherwise like a node.
     """
 
     def __init__(
@@ -316,6 +317,7 @@ class RocketProcess(NodeProcess):
         port: int | None = None,
         nameserver_port: int | None = None,
         grpc_port: int | None = None,
+        remoting_port: int | None = None,
         timeout_s: float = 30.0,
         command: Sequence[str] = COMMAND,
         options: Sequence[str] = (),
@@ -324,6 +326,7 @@ class RocketProcess(NodeProcess):
         self.config_file = config_file
         self.nameserver_port = free_port() if nameserver_port is None else nameserver_port
         self.grpc_port = free_port() if grpc_port is None else grpc_port
+        self.remoting_port = free_port() if remoting_port is None else remoting_port
 
     @property
     def nameserver(self) -> str:
@@ -344,6 +347,7 @@ class RocketProcess(NodeProcess):
         given = [] if self.config_file is None else ["--config", str(self.config_file)]
         ports = ["--port", str(self.port), "--nameserver-port", str(self.nameserver_port)]
         ports += ["--grpc-port", str(self.grpc_port)] if self.grpc_port else ["--no-grpc"]
+        ports += ["--remoting-port", str(self.remoting_port)] if self.remoting_port else ["--no-remoting"]
         return ["start", "rocketmq", *given, *ports, "--store", str(self.data_dir), "--log-level", "info"]
 
 

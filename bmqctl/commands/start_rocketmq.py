@@ -79,6 +79,19 @@ def rocketmq(
         ),
     ] = None,
     no_grpc: Annotated[bool, typer.Option("--no-grpc", help="Do not serve gRPC (grpcServerPort=0).")] = False,
+    remoting_port: Annotated[
+        int | None,
+        typer.Option(
+            min=1,
+            max=65535,
+            help="Port for clients that speak the remoting protocol, to whom it is a nameserver and this broker; by "
+            "default 8080, unless another program has that one, and none for a slave (remotingListenPort).",
+            show_default=False,
+        ),
+    ] = None,
+    no_remoting: Annotated[
+        bool, typer.Option("--no-remoting", help="Serve no such port (remotingListenPort=0).")
+    ] = False,
     address: Annotated[
         str | None,
         typer.Option(
@@ -133,8 +146,9 @@ def rocketmq(
 ) -> None:
     """Start a RocketMQ nameserver and broker in one process, and run them until SIGINT or SIGTERM.
 
-    Clients of Apache RocketMQ that use its remoting protocol connect to the nameserver, those of RocketMQ 5 to the port
-    for gRPC. The store has the file formats of Apache RocketMQ: its broker can open it, and vice versa.
+    Clients of Apache RocketMQ that use its remoting protocol connect to the nameserver and from there to the broker, or
+    to the one port that is both for them; those of RocketMQ 5 to the port for gRPC. The store has the file formats of
+    Apache RocketMQ: its broker can open it, and vice versa.
 
     Exits with 2 and one line on stderr if the configuration cannot be used, with 1 if the store is damaged.
 
@@ -153,6 +167,9 @@ def rocketmq(
     if no_grpc and grpc_port is not None:
         typer.echo("bmqctl: --grpc-port and --no-grpc contradict each other; leave one out", err=True)
         raise typer.Exit(EXIT_CONFIG)
+    if no_remoting and remoting_port is not None:
+        typer.echo("bmqctl: --remoting-port and --no-remoting contradict each other; leave one out", err=True)
+        raise typer.Exit(EXIT_CONFIG)
     try:
         config = RocketConfig() if config_file is None else load_rocketmq_config(config_file)
         config = config.changed(
@@ -161,6 +178,7 @@ def rocketmq(
             port=port,
             nameserver_port=nameserver_port,
             grpc_port=0 if no_grpc else grpc_port,
+            remoting_port=0 if no_remoting else remoting_port,
             told_address=address,
             nameservers=tuple(nameserver) if nameserver else None,
             flush_sync=None if flush is None else flush is FlushType.SYNC,

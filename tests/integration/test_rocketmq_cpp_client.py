@@ -10,15 +10,24 @@ import os
 import subprocess
 from collections.abc import Iterator
 from pathlib import Path
+from typing import NamedTuple
 
 import pytest
 
+from bmqctl.node_process import HOST
 from bmqctl.testing import RocketProcess, RocketProxyProcess, rocketmq_node
 from scripts.cpp_client import CannotInstall, cpp_python
 
 __all__ = ["rocketmq_node"]
 
 PROGRAM = Path(__file__).with_name("cpp_client.py")
+
+
+class Served(NamedTuple):
+    """The process that serves the client, and the address that the client is given."""
+
+    process: RocketProcess | RocketProxyProcess
+    address: str
 
 
 @pytest.fixture(scope="module")
@@ -30,24 +39,23 @@ def python() -> Path:
         pytest.skip(str(reason))
 
 
-@pytest.fixture(params=["node", "proxy"])
-def served(
-    rocketmq_node: RocketProcess, tmp_path: Path, request: pytest.FixtureRequest
-) -> Iterator[RocketProcess | RocketProxyProcess]:
-    """A node, or a proxy before it, which the client takes for the nameserver and the broker."""
+@pytest.fixture(params=["node", "one port", "proxy"])
+def served(rocketmq_node: RocketProcess, tmp_path: Path, request: pytest.FixtureRequest) -> Iterator[Served]:
+    """A node, by its nameserver or by the port that is the broker, too, or a proxy before it."""
     if request.param == "node":
-        yield rocketmq_node
+        yield Served(rocketmq_node, rocketmq_node.nameserver)
+        return
+    if request.param == "one port":
+        yield Served(rocketmq_node, f"{HOST}:{rocketmq_node.remoting_port}")
         return
     with RocketProxyProcess(tmp_path / "proxy", [rocketmq_node.nameserver]) as proxy:
-        yield proxy
+        yield Served(proxy, proxy.nameserver)
 
 
 @pytest.mark.timeout(300)
-def test_cpp_client_sends_and_consumes(
-    served: RocketProcess | RocketProxyProcess, python: Path, tmp_path: Path
-) -> None:
+def test_cpp_client_sends_and_consumes(served: Served, python: Path, tmp_path: Path) -> None:
     done = subprocess.run(
-        [str(python), str(PROGRAM), served.nameserver],
+        [str(python), str(PROGRAM), served.address],
         stdin=subprocess.DEVNULL,
         capture_output=True,
         text=True,
@@ -62,5 +70,5 @@ def test_cpp_client_sends_and_consumes(
     assert seen["ordered"] == [f"k{number}" for number in range(20)]
     assert seen["late"] == ["k30"]
     assert seen["pulled"] == sorted(f"body {number}" for number in range(20))
-    assert "Traceback" not in served.output
-    assert "fault of this broker" not in served.output
+    assert "Traceback" not in served.process.output
+    assert "fault of this broker" not in served.process.output

@@ -37,6 +37,7 @@ from broker.rocketmq.assembly.files import make_seal, open_access, read_file
 from broker.rocketmq.assembly.group import Group, place_of, replication_ports
 from broker.rocketmq.assembly.grpc import grpc_connect, listen_for_grpc, tls_for_grpc
 from broker.rocketmq.assembly.process import LOG_NAME, READ_BYTES, Deferred, Logging, run_to_end, wall_ms
+from broker.rocketmq.assembly.remoting import listen_for_remoting, one_port
 from broker.rocketmq.core.broker import Broker, Given, State, World
 from broker.rocketmq.core.delays import make_due_time
 from broker.rocketmq.core.groups import Groups
@@ -105,12 +106,17 @@ def _run(config: RocketConfig, log_level: str) -> None:
         grpc_socket, without_grpc = listen_for_grpc(config)
         if grpc_socket is not None:
             stack.callback(grpc_socket.close)
+        remoting_socket, without_remoting = listen_for_remoting(config)
+        if remoting_socket is not None:
+            stack.callback(remoting_socket.close)
         stack.callback(StoreLock(config.store).release)
         start_logging(Logging(log_level, str(config.store / LOG_NAME)), config.store)
         if config.unused:
             log.warning("unsupported properties ignored: %s", ", ".join(config.unused))
         if without_grpc:
             log.warning("gRPC is not served: %s", without_grpc)
+        if without_remoting:
+            log.warning("there is no port that is nameserver and broker at once: %s", without_remoting)
         gc.disable()
         files_max = mapped_files_max(limit, CONNECTIONS_MAX, mappings_max())
         sizes = config.store_options._replace(queue_files_max=files_max)
@@ -133,6 +139,9 @@ def _run(config: RocketConfig, log_level: str) -> None:
         if grpc_socket is not None:
             connect = grpc_connect(kept.state, node, broker, gate, wall_ms)
             listeners.append(Listener(grpc_socket, tls, connect, takes_plain=tls is not None))
+        if remoting_socket is not None:
+            both = one_port(config, parts, kept.guard, broker)
+            listeners.append(Listener(remoting_socket, connect=node.connect_to(both, gate)))
         in_use = descriptors_in_use() + DESCRIPTORS_PER_FILE * max(0, files_max - store.queue_files.number)
         # Fewer where descriptors are short: no setting of a user's that could not be kept.
         most = min(CONNECTIONS_MAX, connections_max(0, limit, in_use, 1, len(config.nameservers) + 2))
@@ -143,7 +152,8 @@ def _run(config: RocketConfig, log_level: str) -> None:
         freeze_collector()
         _flush_now_and_then(config, node, server, store)
         broker.start()
-        trio.run(server.run, partial(_announce, config, store, serves_grpc=grpc_socket is not None))
+        served = _served_besides(config, has_grpc=grpc_socket is not None, has_remoting=remoting_socket is not None)
+        trio.run(server.run, partial(_announce, config, store, served))
         broker.close()
         store.close()
 
@@ -297,13 +307,19 @@ def _flush_now_and_then(config: RocketConfig, node: Node, server: Server, store:
     again()
 
 
-def _announce(config: RocketConfig, store: MessageStore, *, serves_grpc: bool) -> None:
+def _served_besides(config: RocketConfig, *, has_grpc: bool, has_remoting: bool) -> str:
+    """Say on which ports clients are served besides."""
+    grpc = f", {config.bind_address}:{config.grpc_listen_port} (gRPC)" if has_grpc else ""
+    remoting = f", {config.bind_address}:{config.remoting_listen_port} (remoting)" if has_remoting else ""
+    return grpc + remoting
+
+
+def _announce(config: RocketConfig, store: MessageStore, served_besides: str) -> None:
     messages = sum(queue.end - queue.begin for queue in store.queues.values())
-    grpc = f", {config.bind_address}:{config.grpc_listen_port} (gRPC)" if serves_grpc else ""
     log.info("ready: nameserver on port %d, broker on port %d", config.nameserver_port, config.port)
     print(
         f"bmqctl: rocketmq ready on {config.bind_address}:{config.nameserver_port} (nameserver), "
-        f"{config.bind_address}:{config.port} (broker){grpc} [cluster: {config.options.cluster}, "
+        f"{config.bind_address}:{config.port} (broker){served_besides} [cluster: {config.options.cluster}, "
         f"broker: {config.options.name}, messages: {messages}, pid: {os.getpid()}]",
         flush=True,
     )

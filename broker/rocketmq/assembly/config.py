@@ -39,6 +39,7 @@ __all__ = [
 
 TRACE_TOPIC: Final = "RMQ_SYS_TRACE_TOPIC"
 GRPC_PORT: Final = 8081
+REMOTING_PORT: Final = 8080
 
 
 class PropertyError(Exception):
@@ -50,6 +51,7 @@ class RocketConfig:
     """A node: where it listens, what it tells of itself, and its store. `nameservers` are those elsewhere.
 
     `grpc_port` is 0 if gRPC is not to be served; None leaves it to the node, which does without if the port is taken.
+    So is `remoting_port`, that of the remoting clients to whom one address is nameserver and broker.
 
     `first_user` is made if there is none of its name, and so are `inner_credentials`, by which the broker signs what it
     tells nameservers; `plain_accounts` is the file with accounts of ACL 1.0. `unused` are the properties of the file
@@ -61,6 +63,7 @@ class RocketConfig:
     port: int = 10911
     nameserver_port: int = 9876
     grpc_port: int | None = None
+    remoting_port: int | None = None
     tls_certificate: Path | None = None
     tls_key: Path | None = None
     tls_test_mode: bool = True
@@ -108,9 +111,17 @@ class RocketConfig:
     @property
     def grpc_listen_port(self) -> int | None:
         """The port for gRPC; None if there is none, as with a slave that is not told otherwise."""
-        if self.grpc_port is None:
-            return None if self.replication.role is Role.SLAVE else GRPC_PORT
-        return self.grpc_port or None
+        return self._asked_or_usual(self.grpc_port, GRPC_PORT)
+
+    @property
+    def remoting_listen_port(self) -> int | None:
+        """The port for clients that are given one address only; None if there is none, as with gRPC."""
+        return self._asked_or_usual(self.remoting_port, REMOTING_PORT)
+
+    def _asked_or_usual(self, port: int | None, usual: int) -> int | None:
+        if port is None:
+            return None if self.replication.role is Role.SLAVE else usual
+        return port or None
 
     @property
     def ha_listen_port(self) -> int | None:
@@ -246,6 +257,7 @@ _NODE: Final[dict[str, tuple[Callable[[str], Any], str]]] = {
     "bindAddress": (_text, "bind_address"),
     "listenPort": (_PORT, "port"),
     "grpcServerPort": (_number(0, 65_535), "grpc_port"),
+    "remotingListenPort": (_number(0, 65_535), "remoting_port"),
     "tlsCertPath": (Path, "tls_certificate"),
     "tlsKeyPath": (Path, "tls_key"),
     "tlsTestModeEnable": (_bool, "tls_test_mode"),

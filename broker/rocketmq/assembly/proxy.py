@@ -18,7 +18,7 @@ from broker.common.faults import Faults
 from broker.common.timers import Timers
 from broker.rocketmq.access.guard import AccessOptions, Guard
 from broker.rocketmq.access.tables import AccessTables
-from broker.rocketmq.assembly.config import GRPC_PORT, PropertyError
+from broker.rocketmq.assembly.config import GRPC_PORT, REMOTING_PORT, PropertyError
 from broker.rocketmq.assembly.group import place_of
 from broker.rocketmq.assembly.grpc import listen_if_free, tls_for_grpc
 from broker.rocketmq.assembly.process import LOG_NAME, READ_BYTES, Logging, run_to_end, wall_ms
@@ -40,7 +40,6 @@ log = logging.getLogger("broker.rocketmq.proxy")
 
 # Descriptors for connections to brokers, of which there are few.
 _BROKERS_MAX = 256
-REMOTING_PORT = 8080
 
 
 @dataclass(frozen=True)

@@ -28,12 +28,13 @@ from formats.rocketmq.route_bodies import (
     BrokerMemberGroupBody,
     RegisterBrokerBody,
     TopicList,
+    TopicRoute,
     read_compressed_registration,
     standard_route,
 )
 from formats.rocketmq.versions import STANDARD_JSON_VERSION, VERSION
 
-__all__ = ["Nameserver"]
+__all__ = ["Nameserver", "RouteRequests"]
 
 _FAQ: Final = "\nSee https://rocketmq.apache.org/docs/bestPractice/06FAQ for further details."
 _UNIT, _UNIT_SUBSCRIPTION = 1, 2
@@ -41,13 +42,37 @@ _UNIT, _UNIT_SUBSCRIPTION = 1, 2
 H = TypeVar("H", bound=tuple[Any, ...])
 
 
+class RouteRequests:
+    """Requests for the routes of topics, which `find` finds."""
+
+    def __init__(self, find: Callable[[str], TopicRoute | None], values: KeyValues) -> None:
+        self._find = find
+        self._values = values
+
+    def answer(self, request: Frame) -> Frame:
+        """Return the answer to a request."""
+        try:
+            header = _ROUTE.read(request.ext_fields)
+        except FormatError as error:
+            return _failure(ResponseCode.SYSTEM_ERROR, str(error))
+        route = self._find(header.topic)
+        if route is None:
+            text = f"No topic route info in name server for the topic: {header.topic}{_FAQ}"
+            return _failure(ResponseCode.TOPIC_NOT_EXIST, text)
+        route = route._replace(order_topic_conf=self._values.get(ORDER_TOPICS, header.topic))
+        if request.version >= STANDARD_JSON_VERSION or header.accept_standard_json_only:
+            return _with_body(standard_route(route))
+        return _with_body(TOPIC_ROUTE.write(route))
+
+
 class Nameserver:
     """A nameserver. `settings` are its properties, of which two can be changed."""
 
     def __init__(self, routes: Routes, values: KeyValues, settings: Settings) -> None:
         self.routes = routes
-        self._values = values
+        self.values = values
         self._settings = settings
+        self._route_requests = RouteRequests(routes.route, values)
         # Whether brokers are told the ordered topics when they register.
         self._returns_order_topics = True
         settings.on_change("returnOrderTopicConfigToBroker", self._return_order_topics)
@@ -126,7 +151,7 @@ class Nameserver:
             return _failure(ResponseCode.SYSTEM_ERROR, "register broker failed")
         address, ha_address = master
         answer = routing.RegisterBrokerResponse(ha_address or None, address or None)
-        order_topics = self._values.table(ORDER_TOPICS) if self._returns_order_topics else None
+        order_topics = self.values.table(ORDER_TOPICS) if self._returns_order_topics else None
         return _success(_REGISTERED, answer, order_topics or b"")
 
     def _unregister(self, request: Frame, connection: object, now_ms: int) -> Frame:
@@ -166,15 +191,7 @@ class Nameserver:
     # -- topics
 
     def _get_route(self, request: Frame, connection: object, now_ms: int) -> Frame:
-        header = _ROUTE.read(request.ext_fields)
-        route = self.routes.route(header.topic)
-        if route is None:
-            text = f"No topic route info in name server for the topic: {header.topic}{_FAQ}"
-            return _failure(ResponseCode.TOPIC_NOT_EXIST, text)
-        route = route._replace(order_topic_conf=self._values.get(ORDER_TOPICS, header.topic))
-        if request.version >= STANDARD_JSON_VERSION or header.accept_standard_json_only:
-            return _with_body(standard_route(route))
-        return _with_body(TOPIC_ROUTE.write(route))
+        return self._route_requests.answer(request)
 
     def _register_topic(self, request: Frame, connection: object, now_ms: int) -> Frame:
         header = _REGISTER_TOPIC.read(request.ext_fields)
@@ -210,24 +227,24 @@ class Nameserver:
     # -- the table of values
 
     def _put_value(self, request: Frame, connection: object, now_ms: int) -> Frame:
-        self._values.put(*_PUT.read(request.ext_fields))
+        self.values.put(*_PUT.read(request.ext_fields))
         return _success()
 
     def _get_value(self, request: Frame, connection: object, now_ms: int) -> Frame:
         namespace, key = _GET.read(request.ext_fields)
-        value = self._values.get(namespace, key)
+        value = self.values.get(namespace, key)
         if value is None:
             text = f"No config item, Namespace: {namespace} Key: {key}"
             return _failure(ResponseCode.QUERY_NOT_FOUND, text)
         return _success(_GOT, routing.GetKeyValueResponse(value))
 
     def _delete_value(self, request: Frame, connection: object, now_ms: int) -> Frame:
-        self._values.delete(*_DELETE.read(request.ext_fields))
+        self.values.delete(*_DELETE.read(request.ext_fields))
         return _success()
 
     def _get_values(self, request: Frame, connection: object, now_ms: int) -> Frame:
         namespace = _LIST.read(request.ext_fields).namespace
-        body = self._values.table(namespace)
+        body = self.values.table(namespace)
         if body is None:
             return _failure(ResponseCode.QUERY_NOT_FOUND, f"No config item, Namespace: {namespace}")
         return _with_body(body)

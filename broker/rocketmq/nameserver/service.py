@@ -13,11 +13,23 @@ from formats.rocketmq.codes import ResponseCode
 from formats.rocketmq.frame import Frame
 from formats.rocketmq.route_bodies import QueueData
 
-__all__ = ["SCAN_MS", "NameserverService"]
+__all__ = ["SCAN_MS", "NameserverService", "is_allowed"]
 
 log = logging.getLogger("broker.rocketmq.nameserver")
 
 SCAN_MS: Final = 5_000
+
+
+def is_allowed(guard: Guard, frame: Frame, session: Session) -> bool:
+    """Return whether a request may be carried out; who sent it is answered why not."""
+    if guard.is_on:
+        try:
+            guard.check(frame, session.host.address)
+        except Denied as denied:
+            log.info("%s: request %d is denied: %s", session.description, frame.code, denied)
+            session.answer(frame, Frame(ResponseCode.NO_PERMISSION, 0, remark=str(denied)))
+            return False
+    return True
 
 
 class NameserverService:
@@ -39,13 +51,8 @@ class NameserverService:
         """Answer a request."""
         if frame.is_response:
             return
-        if self._guard.is_on:
-            try:
-                self._guard.check(frame, session.host.address)
-            except Denied as denied:
-                log.info("%s: request %d is denied: %s", session.description, frame.code, denied)
-                session.answer(frame, Frame(ResponseCode.NO_PERMISSION, 0, remark=str(denied)))
-                return
+        if not is_allowed(self._guard, frame, session):
+            return
         answer = self._nameserver.answer(frame, session, self._wall_ms())
         if answer is not None:
             session.send(answer)

@@ -1,0 +1,62 @@
+"""A nameserver's routes and all that a broker serves, on one port: for clients that are given one address only.
+
+Source: RemotingProtocolServer, GetTopicRouteActivity. The original has this port at its proxy, which may be in the
+process of a broker; this broker serves it by itself.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from broker.rocketmq.access.guard import Guard
+from broker.rocketmq.nameserver.requests import RouteRequests
+from broker.rocketmq.nameserver.service import is_allowed
+from broker.rocketmq.remoting.session import Service, Session
+from formats.rocketmq.codes import RequestCode
+from formats.rocketmq.frame import Frame
+from formats.rocketmq.route_bodies import TopicRoute
+
+__all__ = ["OnePort", "moved_routes"]
+
+
+class OnePort:
+    """A broker that tells routes, too; see `remoting.session.Service`."""
+
+    def __init__(self, broker: Service, routes: RouteRequests, guard: Guard) -> None:
+        self._broker = broker
+        self._routes = routes
+        self._guard = guard
+        # Messages are read by the broker itself, with nothing in between.
+        self.take = broker.take
+
+    def receive(self, frame: Frame, session: Session) -> None:
+        """Tell a route; all else is the broker's."""
+        if frame.code != RequestCode.GET_ROUTEINFO_BY_TOPIC or frame.is_response:
+            self._broker.receive(frame, session)
+        elif is_allowed(self._guard, frame, session):
+            session.answer(frame, self._routes.answer(frame))
+
+    def disconnected(self, session: Session) -> None:
+        """Tell the broker."""
+        self._broker.disconnected(session)
+
+
+def moved_routes(
+    find: Callable[[str], TopicRoute | None], address: str, told: str
+) -> Callable[[str], TopicRoute | None]:
+    """Return what finds the routes that `find` does, in which the broker at an address is at another one.
+
+    Other brokers stay where they are: clients connect to them there.
+    """
+
+    def find_moved(topic: str) -> TopicRoute | None:
+        route = find(topic)
+        if route is None:
+            return None
+        brokers = [
+            data._replace(broker_addrs={each: told if at == address else at for each, at in data.broker_addrs.items()})
+            for data in route.broker_datas
+        ]
+        return route._replace(broker_datas=brokers)
+
+    return find_moved
