@@ -37,7 +37,8 @@ def test_start_and_stop(rocketmq_node: RocketProcess) -> None:
     node = rocketmq_node
     assert node.ready_line == (
         f"bmqctl: rocketmq ready on 127.0.0.1:{node.nameserver_port} (nameserver), 127.0.0.1:{node.port} (broker), "
-        f"{node.endpoint} (gRPC) [cluster: DefaultCluster, broker: broker-a, messages: 0, pid: {node.pid}]"
+        f"{node.endpoint} (gRPC), 127.0.0.1:{node.remoting_port} (remoting) "
+        f"[cluster: DefaultCluster, broker: broker-a, messages: 0, pid: {node.pid}]"
     )
     with Remote(node.port) as remote:
         for number in range(10):
