@@ -317,7 +317,6 @@ class RocketProcess(NodeProcess):
         port: int | None = None,
         nameserver_port: int | None = None,
         grpc_port: int | None = None,
-        remoting_port: int | None = None,
         timeout_s: float = 30.0,
         command: Sequence[str] = COMMAND,
         options: Sequence[str] = (),
@@ -326,7 +325,7 @@ class RocketProcess(NodeProcess):
         self.config_file = config_file
         self.nameserver_port = free_port() if nameserver_port is None else nameserver_port
         self.grpc_port = free_port() if grpc_port is None else grpc_port
-        self.remoting_port = free_port() if remoting_port is None else remoting_port
+        self.remoting_port = free_port()
 
     @property
     def nameserver(self) -> str:

@@ -44,8 +44,14 @@ def taken(monkeypatch: pytest.MonkeyPatch) -> Iterator[int]:
         yield port
 
 
+def on_port(node: RocketProcess, port: int) -> RocketProcess:
+    """Have a node use another port, or none."""
+    node.remoting_port = port
+    return node
+
+
 def addresses(remote: Remote) -> list[dict[int, str]]:
-    """Where the brokers of a topic are."""
+    """Return where the brokers of a topic are."""
     answer = remote.call(RequestCode.GET_ROUTEINFO_BY_TOPIC, topic="Normal")
     assert answer.code == ResponseCode.SUCCESS, answer.remark
     return [data.broker_addrs for data in TOPIC_ROUTE.read(answer.body).broker_datas]
@@ -150,7 +156,7 @@ def test_a_port_that_was_asked_for_and_is_taken_is_refused(taken: int, tmp_path:
     with pytest.raises(ListenError, match=f"127.0.0.1:{taken}: .* another --remoting-port$"):
         listen_for_remoting(RocketConfig(remoting_port=taken))
     with pytest.raises(NodeFailed, match=f"127.0.0.1:{taken}: .* another --remoting-port"):
-        RocketProcess(tmp_path / "other", remoting_port=taken).start()
+        on_port(RocketProcess(tmp_path / "other"), taken).start()
 
 
 def test_the_default_port_is_listened_on(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -174,7 +180,7 @@ def test_a_node_that_is_told_nothing_starts_whoever_has_the_port(tmp_path: Path)
 
 
 def test_a_node_without_it_does_not_listen(tmp_path: Path) -> None:
-    with RocketProcess(tmp_path / "store", remoting_port=0) as node:
+    with on_port(RocketProcess(tmp_path / "store"), 0) as node:
         assert "(remoting)" not in node.ready_line
 
 

@@ -6,6 +6,7 @@ import gc
 import logging
 import os
 import random
+import socket
 import time
 from collections.abc import Mapping
 from contextlib import ExitStack
@@ -103,12 +104,7 @@ def _run(config: RocketConfig, log_level: str) -> None:
         for port, option in _ports(config):
             sockets.append(listen(config.bind_address, port, option))
             stack.callback(sockets[-1].close)
-        grpc_socket, without_grpc = listen_for_grpc(config)
-        if grpc_socket is not None:
-            stack.callback(grpc_socket.close)
-        remoting_socket, without_remoting = listen_for_remoting(config)
-        if remoting_socket is not None:
-            stack.callback(remoting_socket.close)
+        (grpc_socket, without_grpc), (remoting_socket, without_remoting) = _listen_besides(config, stack)
         stack.callback(StoreLock(config.store).release)
         start_logging(Logging(log_level, str(config.store / LOG_NAME)), config.store)
         if config.unused:
@@ -163,6 +159,17 @@ def _ports(config: RocketConfig) -> list[tuple[int, str]]:
     ports = [(config.nameserver_port, "--nameserver-port"), (config.port, "--port")]
     ports += zip(replication_ports(config), ("--ha-port", "--port"), strict=False)
     return ports + [(port, "--controller-port") for port in controller_ports(config)]
+
+
+def _listen_besides(config: RocketConfig, stack: ExitStack) -> list[tuple[socket.socket | None, str]]:
+    """Listen for gRPC, and for clients that are given one address only; see `listen_if_free`."""
+    found = []
+    for listen_for in (listen_for_grpc, listen_for_remoting):
+        found.append(listen_for(config))
+        sock = found[-1][0]
+        if sock is not None:
+            stack.callback(sock.close)
+    return found
 
 
 class _Kept:

@@ -50,8 +50,8 @@ class PropertyError(Exception):
 class RocketConfig:
     """A node: where it listens, what it tells of itself, and its store. `nameservers` are those elsewhere.
 
-    `grpc_port` is 0 if gRPC is not to be served; None leaves it to the node, which does without if the port is taken.
-    So is `remoting_port`, that of the remoting clients to whom one address is nameserver and broker.
+    `grpc_port` and `remoting_port`, that of remoting clients to whom one address is nameserver and broker, are 0 if
+    they are not to be served; None leaves it to the node, which does without a port that is taken.
 
     `first_user` is made if there is none of its name, and so are `inner_credentials`, by which the broker signs what it
     tells nameservers; `plain_accounts` is the file with accounts of ACL 1.0. `unused` are the properties of the file
@@ -119,9 +119,8 @@ class RocketConfig:
         return self._asked_or_usual(self.remoting_port, REMOTING_PORT)
 
     def _asked_or_usual(self, port: int | None, usual: int) -> int | None:
-        if port is None:
-            return None if self.replication.role is Role.SLAVE else usual
-        return port or None
+        default = None if self.replication.role is Role.SLAVE else usual
+        return default if port is None else port or None
 
     @property
     def ha_listen_port(self) -> int | None:
@@ -247,7 +246,7 @@ def _addresses(text: str) -> tuple[str, ...]:
     return tuple(part.strip() for part in text.split(";") if part.strip())
 
 
-_PORT = _number(1, 65_535)
+_PORT, _PORT_OR_NONE = _number(1, 65_535), _number(0, 65_535)
 _PERIOD_MS = _number(100, 3_600_000)
 _FILE_BYTES = _number(4096, (1 << 31) - 1)
 
@@ -256,8 +255,8 @@ _NODE: Final[dict[str, tuple[Callable[[str], Any], str]]] = {
     "storePathRootDir": (Path, "store"),
     "bindAddress": (_text, "bind_address"),
     "listenPort": (_PORT, "port"),
-    "grpcServerPort": (_number(0, 65_535), "grpc_port"),
-    "remotingListenPort": (_number(0, 65_535), "remoting_port"),
+    "grpcServerPort": (_PORT_OR_NONE, "grpc_port"),
+    "remotingListenPort": (_PORT_OR_NONE, "remoting_port"),
     "tlsCertPath": (Path, "tls_certificate"),
     "tlsKeyPath": (Path, "tls_key"),
     "tlsTestModeEnable": (_bool, "tls_test_mode"),
@@ -297,7 +296,7 @@ _REPLICATION: Final[dict[str, tuple[Callable[[str], Any], str]]] = {
     "haTransferBatchSize": (_number(1, BODY_BYTES_MAX), "piece_bytes"),
     "haMasterAddress": (_text, "master_address"),
     "syncFromLastFile": (_bool, "from_last_file"),
-    "haListenPort": (_number(0, 65_535), "port"),
+    "haListenPort": (_PORT_OR_NONE, "port"),
     "accessMessageInMemoryMaxRatio": (_number(1, 100), "memory_percent"),
     "enableControllerMode": (_bool, "is_controlled"),
     "controllerAddr": (_addresses, "controllers"),
@@ -452,7 +451,7 @@ def load_rocketmq_config(path: Path) -> RocketConfig:
         else:
             if name not in _ACCESS:
                 unused.append(name)
-    if _is_true(properties, "traceTopicEnable"):
+    if properties.get("traceTopicEnable", "").lower() == "true":
         broker["trace_topic"] = properties.get("msgTraceTopicName", TRACE_TOPIC)
     unused = [name for name in unused if name not in ("traceTopicEnable", "msgTraceTopicName")]
     access = _read_access(path, properties)
@@ -498,7 +497,3 @@ def _read_access(path: Path, properties: dict[str, str]) -> dict[str, Any]:
         "inner_credentials": found.get("innerClientAuthenticationCredentials"),
         "plain_accounts": accounts,
     }
-
-
-def _is_true(properties: dict[str, str], name: str) -> bool:
-    return properties.get(name, "").lower() == "true"
