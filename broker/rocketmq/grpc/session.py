@@ -21,6 +21,7 @@ from h2.exceptions import ProtocolError
 from h2.settings import SettingCodes, Settings
 
 from broker.rocketmq.grpc.call import Call, Limits, Nuisances, Service
+from broker.rocketmq.grpc.header_reader import BadHeaders, HeaderReader
 from broker.rocketmq.grpc.wire import (
     GrpcError,
     GrpcStatus,
@@ -88,6 +89,7 @@ class GrpcSession:
         self._finished = self._is_heard = False
         self._output = bytearray()
         self._http = _make_http(self._limits)
+        self._headers = HeaderReader()
 
     @property
     def description(self) -> str:
@@ -106,7 +108,7 @@ class GrpcSession:
                 self._take(event)
                 if self.finished:
                     return len(data)
-        except ProtocolError as error:
+        except (ProtocolError, BadHeaders) as error:
             self._close(f"what it sent is no HTTP/2 as it should be: {error}", None)
         self._use_room()
         self._gather()
@@ -172,7 +174,7 @@ class GrpcSession:
             self._count_control()
 
     def _begin(self, event: Any) -> None:
-        headers = {_text(name): _text(value) for name, value in event.headers}
+        headers = self._headers.read(event.headers)
         stream_id = event.stream_id
         if headers.get(":method") != "POST" or not headers.get("content-type", "").startswith("application/grpc"):
             status = "405" if headers.get(":method") != "POST" else "415"
@@ -415,7 +417,12 @@ _CALM: Final = ErrorCodes.ENHANCE_YOUR_CALM
 
 def _make_http(limits: Limits) -> H2Connection:
     config = H2Configuration(
-        client_side=False, header_encoding=None, validate_outbound_headers=False, normalize_outbound_headers=False
+        client_side=False,
+        header_encoding=None,
+        validate_inbound_headers=False,  # see `HeaderReader`
+        normalize_inbound_headers=False,
+        validate_outbound_headers=False,
+        normalize_outbound_headers=False,
     )
     http = H2Connection(config)
     http.local_settings = Settings(
@@ -430,7 +437,3 @@ def _make_http(limits: Limits) -> H2Connection:
     http.initiate_connection()
     http.increment_flow_control_window(limits.window - _WINDOW_OF_HTTP2)
     return http
-
-
-def _text(value: bytes | str) -> str:
-    return value if isinstance(value, str) else value.decode("latin-1")
