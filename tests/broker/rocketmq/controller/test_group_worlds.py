@@ -22,6 +22,7 @@ from tests.broker.rocketmq.folders import MemoryFolder
 from tests.broker.rocketmq.replication.streams import Clock
 from tests.broker.rocketmq.replication.test_epoch_stream import Broker
 from tests.broker.rocketmq.test_copying import log_bytes, open_at
+from tests.families import mostly_slow
 
 NAME = "group"
 SEEDS = 60
@@ -239,7 +240,7 @@ class World:
             self.check()
 
 
-@pytest.mark.parametrize("seed", range(SEEDS))
+@pytest.mark.parametrize("seed", mostly_slow(range(SEEDS), 10))
 def test_nothing_confirmed_is_lost(seed: int) -> None:
     world = World(seed)
     for _ in range(STEPS):

@@ -20,6 +20,7 @@ from broker.rocketmq.raft.raft import NotLeading, Raft, Times
 from formats.errors import FormatError
 from formats.rocketmq.raft import Message, encode_message, read_message
 from tests.broker.rocketmq.raft.files import MemoryFile
+from tests.families import mostly_slow
 
 SEEDS = 120
 STEPS = 1500
@@ -200,7 +201,7 @@ class World:
 
 
 @pytest.mark.parametrize("size", [1, 3, 5])
-@pytest.mark.parametrize("seed", range(SEEDS // 3))
+@pytest.mark.parametrize("seed", mostly_slow(range(SEEDS // 3), 6))
 def test_agreement(seed: int, size: int, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(raft_module, "KEPT_MAX", 20)
     world = World(seed * 7 + size, size)
