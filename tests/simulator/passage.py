@@ -90,7 +90,8 @@ class Passage:
             return
         broker = self._broker(host, node)
         for partition in node.partitions.values():
-            for _, guid in partition.payloads.withheld:
+            # One that is asked for again may have been withheld, and passed by others, since the last look.
+            for _, guid in chain(partition.payloads.wanted, partition.payloads.withheld):
                 self._records.posts[guid].withheld = True
         for uri, queue in node.queues.items():
             if uri not in self._records.views or queue.broadcast:

@@ -134,6 +134,7 @@ MIXED_FAILED_ONCE = {
     5223: "power failed in a rollover when a journal was on the disk, and the names of its other files were not",
     5393: "a payload rotted that was written a moment ago, and had its copies before it would have been compared",
     210135764: "a node that got no time ended a session before it read a confirm that had come, and nobody took it",
+    30095919: "others passed a message whose payload had rotted, and it was asked for again in the same step",
     5515: "a follower took a leader's snapshot that came once more for one that has what it had left out since",
     1879: "a payload was to rot when a message that waited for copies was removed, and its partition rolled over",
     2452: "a hop had no room for messages that came late, and put the first of them behind the others",
