@@ -133,7 +133,7 @@ class SlicedRecovery:
         self._last_purges.update({key: start + row for key, row in last_purges(purges(part)).items()})
 
     def _look_at_deletions(self, part: NDArray[np.void], start: int) -> dict[bytes, int]:
-        """Take in deletions; return the rows of those whose messages are written once more behind them."""
+        """Take in deletions; return the row of each message's last one: confirms before it are of no later message."""
         found, at = select(part, RecordType.DELETION)
         since: dict[bytes, int] = {}
         alive, confirms = self._alive, self._confirms
@@ -144,11 +144,9 @@ class SlicedRecovery:
             if refused:
                 self._refused[key] = row
             newest = alive.get(key)
-            if newest is not None:
-                if newest < row:
-                    alive.take(key)
-                else:
-                    since[key] = row
+            if newest is not None and newest < row:
+                alive.take(key)
+            since[key] = row
             confirms.take(key)
         return since
 

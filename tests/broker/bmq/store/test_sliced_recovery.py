@@ -77,3 +77,17 @@ def test_it_finds_the_same(steps: list[tuple[str, *tuple[object, ...]]], rows: i
     assert found.queues == wanted.queues
     assert sorted_gone(found.gone) == sorted_gone(wanted.gone)
     assert found.timestamp == wanted.timestamp
+
+
+@pytest.mark.parametrize("rows", range(1, 10))
+def test_confirms_before_a_deletion_are_of_no_later_message_of_that_guid(rows: int) -> None:
+    """A message that was refused, and that its producer posts again."""
+    partition = Partition(limits=LIMITS).create().create(KEYS[1])
+    for again in (False, True):
+        partition.post(0, KEY, 1)
+        if not again:
+            partition.confirm(0, "foo", KEY, ConfirmReason.AUTO_CONFIRMED)
+            partition.delete(0, KEY, DeletionRecordFlag.NO_SC_QUORUM)
+    found, wanted = slowly(partition, rows), recover(partition.files, partition.files.ends)
+    assert len(wanted.messages) == 1
+    assert found.messages == wanted.messages
