@@ -20,6 +20,9 @@ __all__ = ["COMMANDS", "app", "main"]
 COMMANDS: dict[str, Entry] = {
     "admin": Entry("bmqctl.commands.admin", "admin", "Administer a running broker."),
     "bench": Entry("bmqctl.commands.bench", "bench", "Measure a broker: throughput, latency, losses."),
+    "bridge": Entry(
+        "bmqctl.commands.bridge", "bridge", "Carry messages between a BlazingMQ queue and a RocketMQ topic."
+    ),
     "cluster": Entry("bmqctl.commands.cluster", "app", "Show the state and the problems of a running cluster."),
     "journal": Entry("bmqctl.commands.journal", "app", "Read and check the files of a store."),
     "replay": Entry("bmqctl.commands.replay", "replay", "Post the messages of a store again."),

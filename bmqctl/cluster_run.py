@@ -3,27 +3,36 @@
 from __future__ import annotations
 
 import selectors
+import shlex
 import signal
 import subprocess
 import sys
-from collections.abc import Sequence
-from pathlib import Path
+import threading
+from collections.abc import Callable, Sequence
 from types import FrameType
-from typing import IO
+from typing import IO, NamedTuple
 
-__all__ = ["run_cluster"]
+__all__ = ["Member", "run_members"]
 
 EXIT_FAILED = 1
-AVAILABLE = b"bmqctl: cluster available"
 READ_BYTES = 4096
 
 
-def run_cluster(folders: Sequence[Path], where: Sequence[str], log_level: str, fsync: str) -> int:
-    """Run a node in each folder until SIGINT, SIGTERM, or the end of all of them; return the exit code.
+class Member(NamedTuple):
+    """A node: its name, and the words that follow `bmqctl` where it is started, now and by a person later."""
 
-    Prints when all are available, and when a node ends by itself; the others go on. `where` are the nodes' addresses.
+    name: str
+    words: tuple[str, ...]
+    again: tuple[str, ...]
+
+
+def run_members(members: Sequence[Member], available: str, ready: Callable[[], None]) -> int:
+    """Run the nodes until SIGINT, SIGTERM, or the end of all of them; return the exit code.
+
+    Once each has printed `available`, `ready` is called, in a thread of its own: it may wait for what else there is to
+    wait for. Says when a node ends by itself; the others go on.
     """
-    nodes = [_start(folder, log_level, fsync) for folder in folders]
+    nodes = [_start(member) for member in members]
 
     def stop(number: int, frame: FrameType | None) -> None:
         for node in nodes:
@@ -32,7 +41,7 @@ def run_cluster(folders: Sequence[Path], where: Sequence[str], log_level: str, f
 
     handlers = {number: signal.signal(number, stop) for number in (signal.SIGINT, signal.SIGTERM)}
     try:
-        _follow(nodes, folders, where)
+        _follow(nodes, members, available.encode(), ready)
         return EXIT_FAILED if any(node.wait() for node in nodes) else 0
     finally:
         stop(signal.SIGTERM, None)
@@ -42,20 +51,19 @@ def run_cluster(folders: Sequence[Path], where: Sequence[str], log_level: str, f
             signal.signal(number, handler)
 
 
-def command_of(folder: Path, log_level: str, fsync: str) -> list[str]:
-    """Return the command that starts a folder's node; its files, log and control pipe are in the folder."""
+def command_of(member: Member) -> list[str]:
+    """Return the command that starts a node."""
     program = [sys.executable] if getattr(sys, "frozen", False) else [sys.executable, "-c", _MAIN]
-    options = ["--data-dir", str(folder / "storage"), "--log-level", log_level, "--fsync", fsync]
-    return [*program, "start", "node", str(folder), *options]
+    return [*program, *member.words]
 
 
 _MAIN = "from bmqctl.app import main; main()"
 
 
-def _start(folder: Path, log_level: str, fsync: str) -> subprocess.Popen[bytes]:
+def _start(member: Member) -> subprocess.Popen[bytes]:
     # Started in a new session: a terminal's ^C must reach the nodes once, through this process.
     return subprocess.Popen(
-        command_of(folder, log_level, fsync),
+        command_of(member),
         stdin=subprocess.DEVNULL,
         stdout=subprocess.PIPE,
         bufsize=0,
@@ -63,9 +71,11 @@ def _start(folder: Path, log_level: str, fsync: str) -> subprocess.Popen[bytes]:
     )
 
 
-def _follow(nodes: list[subprocess.Popen[bytes]], folders: Sequence[Path], where: Sequence[str]) -> None:
+def _follow(
+    nodes: list[subprocess.Popen[bytes]], members: Sequence[Member], available: bytes, ready: Callable[[], None]
+) -> None:
     """Read the nodes' output until all have ended."""
-    available: set[int] = set()
+    there: set[int] = set()
     said = [b""] * len(nodes)
     with selectors.DefaultSelector() as selector:
         for index, node in enumerate(nodes):
@@ -80,15 +90,15 @@ def _follow(nodes: list[subprocess.Popen[bytes]], folders: Sequence[Path], where
                 if not data:
                     selector.unregister(pipe)
                     pipe.close()
-                    _say_ended(nodes[index].wait(), folders[index])
-                elif AVAILABLE in said[index] and index not in available:
-                    available.add(index)
-                    if len(available) == len(nodes):
-                        print(f"bmqctl: cluster of {len(nodes)} ready on {', '.join(where)}", flush=True)
+                    _say_ended(nodes[index].wait(), members[index])
+                elif available in said[index] and index not in there:
+                    there.add(index)
+                    if len(there) == len(nodes):
+                        threading.Thread(target=ready, daemon=True).start()
 
 
-def _say_ended(code: int, folder: Path) -> None:
+def _say_ended(code: int, member: Member) -> None:
     if code:
-        again = f"bmqctl start node {folder} --data-dir {folder / 'storage'}"
+        again = shlex.join(["bmqctl", *member.again])
         what = f"was killed by {signal.Signals(-code).name}" if code < 0 else f"ended with {code}"
-        print(f"bmqctl: {folder.name} {what}; to start it again: {again}", file=sys.stderr, flush=True)
+        print(f"bmqctl: {member.name} {what}; to start it again: {again}", file=sys.stderr, flush=True)

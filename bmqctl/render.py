@@ -33,6 +33,7 @@ __all__ = [
     "OutputFormat",
     "ResultConsole",
     "TablePrinter",
+    "aligned",
     "choose_format",
     "print_json_lines",
     "print_table",
@@ -96,6 +97,14 @@ def _encodable(value: object) -> str:
     if isinstance(value, bytes):
         return value.hex().upper()
     raise TypeError(f"{type(value).__name__} in a row")
+
+
+def aligned(heads: tuple[str, ...], rows: Iterable[tuple[str, ...]]) -> Iterator[str]:
+    """Yield the lines of a small table, as wide as it has to be."""
+    lines = [heads, *rows]
+    widths = [max(len(line[column]) for line in lines) for column in range(len(heads))]
+    for line in lines:
+        yield "  ".join(cell.ljust(width) for cell, width in zip(line, widths, strict=True)).rstrip()
 
 
 class Column(NamedTuple):

@@ -11,6 +11,7 @@ import argparse
 import contextlib
 import os
 import secrets
+import signal
 import subprocess
 import tempfile
 import time
@@ -94,8 +95,9 @@ Makers = Mapping[str, Callable[[Path], Cluster]]
 def running(make: Callable[[Path], Cluster]) -> Iterator[tuple[Cluster, str, Path]]:
     """Start a cluster with a new store, and make a topic and a file for what the clients say."""
     with tempfile.TemporaryDirectory(prefix="bmqctl-grpc-") as directory:
-        cluster = make(Path(directory) / "node").start()
+        cluster = make(Path(directory) / "node")
         try:
+            cluster.start()
             topic = f"load-{secrets.token_hex(4)}"
             trio.run(_make_topic, cluster.nameserver, topic)
             yield cluster, topic, Path(directory) / "clients.log"
@@ -152,9 +154,11 @@ def run_load(python: Path, cluster: Cluster, words: Sequence[str], log: Path) ->
     return Load(told, cluster_us, client_us)
 
 
-def _client(python: Path, words: Sequence[str], log: Path) -> subprocess.Popen[str]:
+@contextmanager
+def _client(python: Path, words: Sequence[str], log: Path) -> Iterator[subprocess.Popen[str]]:
+    """Run the client, which ends with its work; it is killed if that is given up."""
     with log.open("a") as err:
-        return subprocess.Popen(
+        process = subprocess.Popen(
             [str(python), str(PROGRAM), *words],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
@@ -162,6 +166,12 @@ def _client(python: Path, words: Sequence[str], log: Path) -> subprocess.Popen[s
             text=True,
             env={**os.environ, "PYTHONPATH": ""},
         )
+    with process:
+        try:
+            yield process
+        except BaseException:
+            process.kill()
+            raise
 
 
 def _tail(log: Path) -> str:
@@ -232,9 +242,8 @@ def idle(makers: Makers, python: Path, arguments: argparse.Namespace) -> list[Fi
             clients = []
             for number in range(CLIENT_PROCESSES):
                 words = ["idle", cluster.endpoint, topic, str(each), str(number)]
-                process = stack.enter_context(_client(python, words, log))
-                stack.callback(process.kill)
-                clients.append(process)
+                clients.append(stack.enter_context(_client(python, words, log)))
+                stack.callback(clients[-1].kill)
             for process in clients:
                 assert process.stdout is not None
                 if not any(read_load(line) == ("started", each) for line in process.stdout):
@@ -290,4 +299,7 @@ def main() -> None:
 
 
 if __name__ == "__main__":
+    # Who is told to end first ends what it has started.
+    for number in (signal.SIGINT, signal.SIGTERM):
+        signal.signal(number, signal.default_int_handler)
     main()

@@ -11,9 +11,10 @@ import json
 import os
 import secrets
 import statistics
+import sys
 import tempfile
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import AsyncExitStack, contextmanager
 from functools import partial
 from pathlib import Path
@@ -26,7 +27,7 @@ from bmqctl.bench.plan import Plan, monotonic_ns
 from bmqctl.bench.tally import ConsumerTally
 from bmqctl.client.events import StreamOptions
 from bmqctl.client.session import Queue, Session, SessionOptions
-from bmqctl.node_process import HOST, NodeProcess
+from bmqctl.node_process import HOST, NodeProcess, free_port
 from scripts.figures import MIB, Figure, fresh_queue, plan_for, print_figures, run
 from scripts.large_store import write_store
 
@@ -37,6 +38,7 @@ BUSY_RUN_S = 3.0
 BUSY_SIZE = 1024
 CONNECTIONS = 500
 MESSAGES_EACH = 20
+PAGES = 10
 APPS = 30
 FAN_OUT_PER_S = 2_000.0
 FAN_OUT_S = 10.0
@@ -92,7 +94,7 @@ def write_config(folder: Path, data_dir: Path) -> None:
 
 
 @contextmanager
-def fresh_node(messages_stored: int = 0) -> Iterator[NodeProcess]:
+def fresh_node(messages_stored: int = 0, options: Sequence[str] = ()) -> Iterator[NodeProcess]:
     """Start a node, removed with its files at the end; it may begin with `messages_stored` outstanding messages."""
     with tempfile.TemporaryDirectory(prefix="bmqctl-queues-") as directory:
         data_dir = Path(directory) / "data"
@@ -100,7 +102,8 @@ def fresh_node(messages_stored: int = 0) -> Iterator[NodeProcess]:
         write_config(Path(directory) / "config", data_dir)
         if messages_stored:
             write_store(data_dir, messages_stored, kept_each=1)
-        with NodeProcess(data_dir, config_dir=Path(directory) / "config", timeout_s=TIMEOUT_S) as node:
+        config_dir = Path(directory) / "config"
+        with NodeProcess(data_dir, config_dir=config_dir, timeout_s=TIMEOUT_S, options=options) as node:
             yield node
 
 
@@ -314,8 +317,80 @@ def recovery() -> list[Figure]:
     ]
 
 
+# Reads a page and prints its size in bytes and the time in seconds, in a process of its own as Prometheus does.
+READ_PAGE = """
+import socket, sys, time
+began = time.monotonic()
+with socket.create_connection(("127.0.0.1", int(sys.argv[1]))) as sock:
+    sock.sendall(b"GET /metrics HTTP/1.1\\r\\nHost: bench\\r\\n\\r\\n")
+    size, buffer = 0, bytearray(1 << 20)
+    while count := sock.recv_into(buffer):
+        size += count
+        end = bytes(buffer[max(0, count - 5):count])
+assert end == b"0\\r\\n\\r\\n", end
+print(size, time.monotonic() - began)
+"""
+
+
+async def read_page(port: int) -> tuple[int, float]:
+    """Read `/metrics` once; return its size and the time in seconds."""
+    done = await trio.run_process([sys.executable, "-c", READ_PAGE, str(port)], capture_stdout=True)
+    size, took_s = done.stdout.split()
+    return int(size), float(took_s)
+
+
+async def post_for(queue: Queue, waits_ms: list[float], seconds: float) -> None:
+    """Post one message after the other, and note how long each acknowledgement took."""
+    with trio.move_on_after(seconds):
+        while True:
+            began = time.monotonic()
+            await queue.post(bytes(SMALL_SIZE))
+            waits_ms.append((time.monotonic() - began) * 1000)
+            await trio.sleep(0.0005)
+
+
+def pages_of_metrics() -> list[Figure]:
+    """Measure `/metrics` of 10,000 open queues, and what a post waits while it is made."""
+
+    async def main(node: NodeProcess, port: int) -> list[Figure]:
+        async with Session.connect(HOST, node.port, SessionOptions(timeout_s=TIMEOUT_S)) as session:
+            await open_many(session, OTHER_QUEUES)
+            queue = await session.open_queue("bmq://bench.priority/busy", write=True)
+            await read_page(port)
+            cpu_s = node.cpu_s()
+            pages = [await read_page(port) for _ in range(PAGES)]
+            cpu_s = (node.cpu_s() - cpu_s) / PAGES
+            alone_ms: list[float] = []
+            await post_for(queue, alone_ms, PAGES)
+            beside_ms: list[float] = []
+            async with trio.open_nursery() as nursery:
+                nursery.start_soon(post_for, queue, beside_ms, 1000.0)
+                for _ in range(PAGES):
+                    await read_page(port)
+                nursery.cancel_scope.cancel()
+        took_s = statistics.median(took_s for _, took_s in pages)
+        return [
+            Figure(f"/metrics of {OTHER_QUEUES:,} queues", took_s, "s", "< 0.2", took_s < 0.2),
+            Figure("CPU of the node for it", cpu_s, "s"),
+            Figure("its size", pages[0][0] / MIB, "MiB"),
+            *_waits("a post alone", alone_ms),
+            *_waits("a post meanwhile", beside_ms),
+        ]
+
+    port = free_port()
+    with fresh_node(options=("--metrics-port", str(port))) as node:
+        return trio.run(main, node, port)
+
+
+def _waits(what: str, waits_ms: list[float]) -> list[Figure]:
+    ordered = sorted(waits_ms)
+    p99 = ordered[len(ordered) * 99 // 100]
+    return [Figure(f"{what}, p99", p99, "ms"), Figure(f"{what}, longest of {len(ordered):,}", ordered[-1], "ms")]
+
+
 CASES: dict[str, Callable[[], list[Figure]]] = {
     "queues": many_queues,
+    "metrics": pages_of_metrics,
     "connections": many_connections,
     "fan-out": fan_out,
     "memory": stored_messages,

@@ -29,6 +29,7 @@ from broker.rocketmq.store.opening import open_store
 from broker.shell.folders import FileFolder
 from formats.rocketmq.hosts import Host
 from formats.rocketmq.properties import encode_properties
+from scripts.benchmark_slaves import measure_catch_up
 from scripts.conformance_rocketmq import Unfit, build
 from scripts.figures import MIB, Figure, print_figures
 from scripts.rocketmq_reference import ReferenceProcess
@@ -38,6 +39,7 @@ HOME: Final = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") /
 
 IN_FLIGHT: Final = 1_000
 BODY_BYTES: Final = 1024
+SHORT_BYTES: Final = 300
 QUEUES: Final = 4
 IDLE_S: Final = 2.0
 
@@ -259,10 +261,16 @@ def opening(makers: Makers, class_path: str, arguments: argparse.Namespace) -> l
     return figures + _ratios(found, "ready after a clean stop", "ready after kill -9")
 
 
+def slaves(makers: Makers, class_path: str, arguments: argparse.Namespace) -> list[Figure]:
+    """Measure how fast a slave with an empty store gets that of its master."""
+    return measure_catch_up(fill, arguments.mib * MIB, [arguments.bytes, SHORT_BYTES])
+
+
 CASES: dict[str, Callable[[Makers, str, argparse.Namespace], list[Figure]]] = {
     "load": load,
     "start": start,
     "opening": opening,
+    "slaves": slaves,
 }
 
 
@@ -279,6 +287,7 @@ def main() -> None:
     parser.add_argument("--bytes", type=int, default=BODY_BYTES, help="size of a body (%(default)s)")
     parser.add_argument("--rate", type=float, default=0.0, help="messages per second; 0: as fast as possible")
     parser.add_argument("--messages", type=int, default=1_000_000, help="in the store that is opened (%(default)s)")
+    parser.add_argument("--mib", type=int, default=1024, help="in the store that a slave gets (%(default)s)")
     parser.add_argument("cases", nargs="*", metavar="CASE", help=f"what to measure (all): {', '.join(CASES)}")
     arguments = parser.parse_args()
     if unknown := [name for name in arguments.cases if name not in CASES]:

@@ -21,11 +21,14 @@ import numpy as np
 from rich.console import Console
 from rich.table import Table
 
+from bmqctl.commitlog.files import log_files
+from bmqctl.commitlog.scan import LogScan
 from bmqctl.journal.read.scan import JournalScan
 from formats.bmq.disk.columns import count_kinds, sound_kinds
 from formats.bmq.disk.files import JOURNAL_RECORD_SIZE
 from formats.bmq.disk.journal import ANY_RECORD
 from formats.bmq.stores.lives import Lives
+from scripts.large_log import LargeLog, write_large_log
 from scripts.large_store import LargeStore, write_store
 
 RUNS = 3
@@ -102,6 +105,23 @@ def cases(store: LargeStore) -> list[Case]:
     ]
 
 
+def scan_log(directory: Path) -> int:
+    """Count the records of a commit log."""
+    return sum(len(chunk.records) for chunk in LogScan(log_files(directory)).chunks())
+
+
+def log_cases(log: LargeLog) -> list[Case]:
+    """List the cases of a store of RocketMQ; the others are compared with the first."""
+    directory = str(log.directory)
+    return [
+        Case("read the commit log in blocks", lambda: sum(map(plain_read, log.files))),
+        Case("scan and check the parts", lambda: scan_log(log.directory), "5,000,000 records/s"),
+        Case("journal dump, JSON lines", ["dump", "--output", "json-line", directory], "300,000 records/s"),
+        Case("journal dump of one key", ["dump", "--output", "json-line", "--key", "k0000001", directory]),
+        Case("journal summary of what is in no queue", ["summary", "--json", directory]),
+    ]
+
+
 def use(work: Callable[[], object] | list[str]) -> Usage:
     """Run the work once."""
     started = time.perf_counter()
@@ -121,20 +141,20 @@ def use(work: Callable[[], object] | list[str]) -> Usage:
     return Usage(time.perf_counter() - started, used.ru_utime + used.ru_stime, int(said.split()[-1]) / 1024)
 
 
-def report(store: LargeStore, messages: int) -> Table:
+def report(every: list[Case], title: str, records: int) -> Table:
     """Make a table with a row for each case: the best of its runs."""
     load = os.getloadavg()[0]
     table = Table(box=None, pad_edge=False, title_justify="left")
-    table.title = f"{messages:,} messages, {store.records:,} records; {os.cpu_count()} processors, load {load:.1f}"
+    table.title = f"{title}; {os.cpu_count()} processors, load {load:.1f}"
     for title in ("wall s", "CPU s", "records/s of CPU", "x plain read", "peak MiB"):
         table.add_column(title, justify="right")
     table.add_column("case")
     table.add_column("wanted")
     plain: Usage | None = None
-    for case in cases(store):
+    for case in every:
         best = min((use(case.work) for _ in range(RUNS)), key=lambda usage: usage.cpu_s)
         plain = plain or best
-        rate = f"{store.records / max(best.cpu_s, 1e-6):,.0f}"
+        rate = f"{records / max(best.cpu_s, 1e-6):,.0f}"
         ratio = f"{best.cpu_s / max(plain.cpu_s, 1e-6):.1f}"
         peak = "" if best.peak_mib is None else f"{best.peak_mib:.0f}"
         table.add_row(f"{best.wall_s:.3f}", f"{best.cpu_s:.3f}", rate, ratio, peak, case.name, case.wanted)
@@ -145,10 +165,20 @@ def main() -> None:
     """Make a store, measure, and remove it."""
     parser = argparse.ArgumentParser(description="Measure the storage tools.")
     parser.add_argument("messages", nargs="?", type=int, default=1_000_000, metavar="MESSAGES")
+    parser.add_argument("--rocketmq", action="store_true", help="measure those of RocketMQ")
     arguments = parser.parse_args()
-    with tempfile.TemporaryDirectory(prefix="bmqctl-tools-") as directory:
-        store = write_store(Path(directory), arguments.messages)
-        Console(width=140).print(report(store, arguments.messages))
+    console = Console(width=140)
+    if not arguments.rocketmq:
+        with tempfile.TemporaryDirectory(prefix="bmqctl-tools-") as directory:
+            store = write_store(Path(directory), arguments.messages)
+            title = f"{arguments.messages:,} messages, {store.records:,} records"
+            console.print(report(cases(store), title, store.records))
+        return
+    for body_sizes in (range(150, 151), range(60, 240)):
+        with tempfile.TemporaryDirectory(prefix="bmqctl-tools-") as directory:
+            log = write_large_log(Path(directory), arguments.messages, body_sizes)
+            title = f"{log.records:,} records, bodies of {body_sizes.start} to {body_sizes.stop - 1} bytes"
+            console.print(report(log_cases(log), title, log.records))
 
 
 if __name__ == "__main__":

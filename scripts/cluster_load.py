@@ -15,19 +15,21 @@ from itertools import pairwise
 from types import TracebackType
 
 import blazingmq
-from blazingmq import PropertyValueDict, session_events
+from blazingmq import PropertyValueDict
 
 from bmqctl.bench.plan import monotonic_ns
 from bmqctl.bench.stamp import MAGIC, STAMP, STAMP_SIZE, filler
 from bmqctl.bench.tally import Account, ConsumerTally, ProducerTally, settle
+from scripts.client_watch import ClientWatch
 from tests.integration.cluster_processes import ClusterProcesses
 
-__all__ = ["STRONG", "Stream", "wait_healed", "wait_until"]
+__all__ = ["STRONG", "Refused", "Stream", "wait_healed", "wait_until"]
 
 STRONG = "bmq.test.persistent.priority.sc"
 HEALED = ("PRIMARY_HEALED", "REPLICA_HEALED")
 SECOND_NS = 1_000_000_000
 RETRY_S = 0.002
+LAST_POST_S = 60.0
 POLL_S = 0.02
 TIMEOUTS = blazingmq.Timeouts(connect_timeout=30.0, disconnect_timeout=30.0)
 UNLIMITED = blazingmq.QueueOptions(max_unconfirmed_messages=1 << 20, max_unconfirmed_bytes=1 << 30)
@@ -59,6 +61,10 @@ def wait_healed(cluster: ClusterProcesses, timeout_s: float = 60.0) -> None:
     wait_until(lambda: not unhealed(), timeout_s, lambda: f"not healed: {unhealed()}")
 
 
+class Refused(Exception):
+    """A broker refused to reopen a queue."""
+
+
 class Stream:
     """One producer and one consumer, running until the end of the block.
 
@@ -86,8 +92,6 @@ class Stream:
         self.came = ConsumerTally(run)
         self.garbled = 0  # messages whose payload behind the stamp is another
         self.ack_times: list[tuple[int, int]] = []  # when each was due, and when its answer came; ns
-        self.events: list[str] = []
-        self.cut_off: set[str] = set()  # those who have no broker, or whose queue is not open again yet
         self._run = run
         self._rate = rate
         self._rest = filler(size)
@@ -95,51 +99,74 @@ class Stream:
         self._wanted = wanted
         self._room = threading.Semaphore(window)
         self._enough = threading.Event()
+        self._over = threading.Event()
         self._lock = threading.Lock()
         self._thread = threading.Thread(target=self._produce, name=f"producer {index}")
-        self._consumer = None if consumer_broker is None else self._session(consumer_broker, self._on_message)
-        self._producer = self._session(producer_broker, None)
+        self._watches = {"producer": ClientWatch(self._open_for_writing)}
+        self._producer = self._session(producer_broker, "producer", None)
+        self._consumer: blazingmq.Session | None = None
+        if consumer_broker is not None:
+            self._watches["consumer"] = ClientWatch(self._open_for_reading)
+            self._consumer = self._session(consumer_broker, "consumer", self._on_message)
 
-    def _session(self, broker: str, on_message: Callable[..., None] | None) -> blazingmq.Session:
-        who = "producer" if on_message is None else "consumer"
-
-        def on_event(event: session_events.SessionEvent) -> None:
-            self.events.append(type(event).__name__)
-            if isinstance(event, session_events.ConnectionLost):
-                self.cut_off.add(who)
-            elif isinstance(event, session_events.StateRestored):
-                self.cut_off.discard(who)
-
+    def _session(self, broker: str, who: str, on_message: Callable[..., None] | None) -> blazingmq.Session:
         return blazingmq.Session(
-            on_event,
+            self._watches[who].on_event,
             on_message=on_message,
             broker=broker,
             timeout=TIMEOUTS,
             host_health_monitor=None,
         )
 
+    def _open_for_writing(self) -> None:
+        self._producer.open_queue(self.uri, write=True)
+
+    def _open_for_reading(self) -> None:
+        assert self._consumer is not None
+        self._consumer.open_queue(self.uri, read=True, options=UNLIMITED)
+
     def __enter__(self) -> Stream:
         if self._consumer is not None:
-            self._consumer.open_queue(self.uri, read=True, options=UNLIMITED)
-        self._producer.open_queue(self.uri, write=True)
+            self._open_for_reading()
+        self._open_for_writing()
         self._thread.start()
         return self
+
+    @property
+    def events(self) -> list[str]:
+        """The names of the events of both clients."""
+        return [name for watch in self._watches.values() for name in watch.events]
+
+    @property
+    def cut_off(self) -> set[str]:
+        """The clients that have no broker, or whose queue is not open again yet."""
+        return {who for who, watch in self._watches.items() if watch.is_cut_off}
 
     def __exit__(
         self, kind: type[BaseException] | None, fault: BaseException | None, where: TracebackType | None
     ) -> None:
-        self.finish()
-        self._producer.stop()
-        if self._consumer is not None:
-            self._consumer.stop()
+        try:
+            self.finish()
+        finally:
+            for watch in self._watches.values():
+                watch.end()
+            self._over.set()
+            self._producer.stop()
+            if self._consumer is not None:
+                self._consumer.stop()
 
     # -- posting
 
     def finish(self) -> None:
-        """Stop posting."""
+        """Stop posting. Raises `TimeoutError` if its last post is not taken, `Refused` if a queue was not reopened."""
         self._enough.set()
         self._room.release()
-        self._thread.join()
+        self._thread.join(LAST_POST_S)
+        refused = [each for watch in self._watches.values() for each in watch.refused]
+        if refused:
+            raise Refused(f"queue '{self.uri}' was not reopened: {'; '.join(refused)}")
+        if self._thread.is_alive():
+            raise TimeoutError(f"queue '{self.uri}' took no post for {LAST_POST_S} s: {self.events}")
 
     @property
     def is_posting(self) -> bool:
@@ -168,9 +195,9 @@ class Stream:
         with self._lock:
             tally.post(1, monotonic_ns())
         payload = STAMP.words.pack(MAGIC, self._run, tally.producer, sequence, due_ns) + self._rest
-        while True:
+        while not self._over.is_set():
             try:
-                return self._producer.post(
+                self._producer.post(
                     self.uri,
                     payload,
                     properties=None if self._properties is None else self._properties(sequence),
@@ -179,6 +206,8 @@ class Stream:
             except blazingmq.Error:
                 # Its buffer is full, or its node is down: the client reconnects by itself.
                 time.sleep(RETRY_S)
+            else:
+                return
 
     def _on_ack(self, sequence: int, due_ns: int, ack: blazingmq.Ack) -> None:
         now_ns = monotonic_ns()

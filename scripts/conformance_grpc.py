@@ -1,4 +1,6 @@
-"""RocketMQ 5's official clients for Node.js, Java and Go as judges of our node, or of any proxy: see `grpc_judges/`.
+"""RocketMQ 5's official clients for Node.js, Java, Go and Python as judges of our node, or of any proxy.
+
+Their programs are in `grpc_judges/`.
 
 They speak gRPC. The tools of their languages fetch them, once; a program in each language uses its client case by case.
 The clients make no topics and no groups, so these are made before, by the requests of administrators.
@@ -26,6 +28,7 @@ from formats.rocketmq.frame import Frame
 from formats.rocketmq.headers.administration import CreateTopicRequest
 from formats.rocketmq.headers.codec import HeaderCodec
 from scripts import conformance_ali_ons, conformance_rocketmq
+from scripts.client_environment import CannotInstall, client_python
 from scripts.conformance_rocketmq import Outcomes, Unfit, judge_with
 
 __all__ = [
@@ -35,6 +38,7 @@ __all__ = [
     "Place",
     "Program",
     "build",
+    "build_python",
     "client_environment",
     "judge",
     "make_topic",
@@ -42,16 +46,20 @@ __all__ = [
 ]
 
 SOURCE: Final = Path(__file__).with_name("grpc_judges")
+PYTHON_PACKAGE: Final = "rocketmq-python-client==5.1.2"
 QUEUES: Final = 4
 TIMEOUT_S: Final = 10.0
 
 _SENT = ("send", "burst", "simple", "unknown", "large", "tags", "sql", "fifo", "delay")
 _SETTLED = ("commit", "rollback", "orphan", "nack", "redelivery", "push", "push_retry", "push_fifo", "dead", "tls")
+# Apache RocketMQ has these from 5.5.0 on.
+_LITE = ("lite", "lite_exclusive")
 CASES: Final[Mapping[str, Sequence[str]]] = {
-    "node": (*_SENT, "recall", *_SETTLED),
-    "java": (*_SENT, "recall", *_SETTLED),
-    # This client recalls nothing.
+    "node": (*_SENT, "recall", *_SETTLED, *_LITE),
+    "java": (*_SENT, "recall", *_SETTLED, *_LITE),
+    # This client recalls nothing, and knows no lite topics.
     "go": (*_SENT, *_SETTLED),
+    "python": (*_SENT, "recall", *_SETTLED, *_LITE),
 }
 LANGUAGES: Final = tuple(CASES)
 
@@ -64,7 +72,10 @@ _KINDS: Final = {
     "commit": "TRANSACTION",
     "rollback": "TRANSACTION",
     "orphan": "TRANSACTION",
+    "lite": "LITE",
+    "lite_exclusive": "LITE",
 }
+_ATTRIBUTES: Final = {"lite_exclusive": {"+lite.sub.model": "Exclusive", "+lite.sub.client.quota": "2"}}
 _CREATE = HeaderCodec(CreateTopicRequest)
 
 
@@ -114,10 +125,20 @@ def _build_go(home: Path) -> list[str]:
     return [str(home / "judge")]
 
 
+def build_python(program: str) -> list[str]:
+    """Have the Python client in an environment of its own; the words that start a program with it. Raises `Unfit`."""
+    try:
+        python = client_python(PYTHON_PACKAGE, "rocketmq-grpc")
+    except CannotInstall as reason:
+        raise Unfit(str(reason)) from None
+    return [str(python), str(SOURCE / "python" / program)]
+
+
 _BUILDERS: Final[Mapping[str, Callable[[Path], list[str]]]] = {
     "node": _build_node,
     "java": _build_java,
     "go": _build_go,
+    "python": lambda home: build_python("judge.py"),
 }
 
 # -- judging
@@ -152,7 +173,7 @@ def client_environment(folder: Path) -> dict[str, str]:
 
 
 async def make_topic(link: RemotingLink, topic: str, kind: str, queues: int = QUEUES) -> None:
-    """Make a topic for a kind of messages: NORMAL, FIFO, DELAY or TRANSACTION. Raises `Unfit`."""
+    """Make a topic for a kind of messages: NORMAL, FIFO, DELAY, TRANSACTION or LITE. Raises `Unfit`."""
     header = CreateTopicRequest(topic, "TBW102", queues, queues, 6, "SINGLE_TAG", False, 0, f"+message.type={kind}")
     _check(topic, await link.call(RequestCode.UPDATE_AND_CREATE_TOPIC, _CREATE.write(header), TIMEOUT_S))
 
@@ -163,12 +184,14 @@ async def _make_topics(nameserver: str, run: str, cases: Sequence[str]) -> None:
         for address in await client.masters():
             link = await client.link_to(address)
             for case in cases:
-                kind = _KINDS.get(case, "NORMAL")
-                await make_topic(link, f"grpc-{case}-{run}", kind)
+                kind, topic = _KINDS.get(case, "NORMAL"), f"grpc-{case}-{run}"
+                await make_topic(link, topic, kind)
+                bound = {"+lite.bind.topic": topic} if kind == "LITE" else {}
                 group = GroupConfig(
                     f"grpc-group-{case}-{run}",
-                    consume_message_orderly=kind == "FIFO",
+                    consume_message_orderly=kind in ("FIFO", "LITE"),
                     retry_max_times=1 if case == "dead" else 16,
+                    attributes={**bound, **_ATTRIBUTES.get(case, {})},
                 )
                 body = GROUP_CONFIG.write(group)
                 made = await link.call(RequestCode.UPDATE_AND_CREATE_SUBSCRIPTIONGROUP, {}, TIMEOUT_S, body)

@@ -24,7 +24,7 @@ from bmqctl.node_process import RocketProcess
 from bmqctl.rocketmq_client.client import Client
 from bmqctl.rocketmq_client.consuming import QueuePuller
 from scripts import conformance_ali_ons, conformance_grpc, conformance_rocketmq
-from scripts.client_environment import CannotInstall, client_python
+from scripts.client_environment import CannotInstall
 from scripts.conformance_results import failed_before, tell
 from scripts.conformance_rocketmq import Outcomes, Unfit
 from scripts.cpp_client import cpp_python
@@ -34,7 +34,6 @@ __all__ = ["GRPC", "REMOTING", "Place", "build", "exchange", "read_got", "run"]
 REMOTING: Final = ("remoting-java", "ali-ons", "cpp")
 GRPC: Final = ("java", "node", "go", "python")
 CLIENTS: Final = REMOTING + GRPC
-PYTHON_PACKAGE: Final = "rocketmq-python-client==5.1.2"
 
 COUNT: Final = 8
 QUEUES: Final = 4
@@ -82,14 +81,6 @@ def _java(class_path: str) -> list[str]:
     return ["java", "-XX:TieredStopAtLevel=1", "-cp", class_path, "Exchange"]
 
 
-def _build_python(home: Path) -> list[str]:
-    try:
-        python = client_python(PYTHON_PACKAGE, "rocketmq-grpc")
-    except CannotInstall as reason:
-        raise Unfit(str(reason)) from None
-    return [str(python), str(_HERE / "exchange_python.py")]
-
-
 def _build_cpp(home: Path) -> list[str]:
     try:
         python = cpp_python()
@@ -117,7 +108,7 @@ _BUILDERS: Final[Mapping[str, Callable[[Path], list[str]]]] = {
         ),
     ],
     "go": lambda home: conformance_grpc.build("go", home / "rocketmq-grpc-go").words,
-    "python": _build_python,
+    "python": lambda home: conformance_grpc.build_python("exchange.py"),
 }
 
 # -- exchanging

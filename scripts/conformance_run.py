@@ -4,8 +4,9 @@ The broker's suite (CHECKOUT of bloomberg/blazingmq) starts executables that the
 scripts replace them and start bmqctl. The client's suite (--sdk, CHECKOUT of bloomberg/blazingmq-sdk-python) needs
 a running broker: it gets our node on the checkout's own broker configuration. The Java client's (--java) starts brokers
 from a folder: see `conformance_java`. RocketMQ's Java client (--rocketmq), its administration tool (--mqadmin),
-npm's client ali-ons (--npm) and version 5's clients for Node.js, Java and Go (--grpc) need no checkout: Maven, npm and
-Go fetch them. Apache's end-to-end suites (--e2e) are those of a checkout of apache/rocketmq-e2e: see `conformance_e2e`.
+npm's client ali-ons (--npm) and version 5's clients for Node.js, Java, Go and Python (--grpc) need no checkout: Maven,
+npm, Go and pip fetch them. Apache's end-to-end suites (--e2e) are those of a checkout of apache/rocketmq-e2e: see
+`conformance_e2e`.
 
 Each suite has its own environment outside the tree, since the broker's Python package and the official client are
 both named `blazingmq`. The result of each case is kept there too, so that a run can report changes.
@@ -48,10 +49,8 @@ BMQCTL = Path(sys.executable).with_name("bmqctl")
 SINGLE_NODE = "single and (legacy_mode or fsm_mode)"
 
 # The names under which the broker's suite installs the programs; it looks for no others.
-PROGRAMS = {
-    "BLAZINGMQ_BROKER": ("bmqbrkr.tsk", "start node"),
-    "BLAZINGMQ_TOOL": ("bmqtool.tsk", "tool"),
-}
+BROKER = ("BLAZINGMQ_BROKER", "bmqbrkr.tsk")
+TOOL = ("BLAZINGMQ_TOOL", "bmqtool.tsk")
 STORAGE_TOOL = ("BLAZINGMQ_STORAGETOOL", "bmqstoragetool.tsk")
 
 # The suite reads standard output only, where the reference logs; Python's paths are the suite's, not ours.
@@ -113,7 +112,11 @@ def main(words: Sequence[str] | None = None) -> int:
         if options.sdk:
             suite = stack.enter_context(_client_suite(checkout, home, options.bmqctl, Path(scratch)))
         else:
-            suite = _broker_suite(checkout, home, Path(scratch), options)
+            try:
+                suite = _broker_suite(checkout, home, Path(scratch), options)
+            except FileNotFoundError as fault:
+                print(f"conformance: {fault}", file=sys.stderr)
+                return 2
         report = Path(scratch) / "report.jsonl"
         cases = failed_before(suite.name, home) if options.failed else suite.cases
         if cases:
@@ -163,7 +166,7 @@ def _parser() -> argparse.ArgumentParser:
         const="all",
         choices=("all", *conformance_grpc.LANGUAGES),
         metavar="LANGUAGE",
-        help="with --rocketmq: version 5's clients for Node.js, Java and Go, or one of them (node, java, go), instead",
+        help=f"with --rocketmq: version 5's clients, or one of them ({', '.join(conformance_grpc.LANGUAGES)}), instead",
     )
     parser.add_argument(
         "--pairs",
@@ -201,7 +204,14 @@ def _parser() -> argparse.ArgumentParser:
         "--broker",
         type=Path,
         metavar="PROGRAM",
-        help="with --java: a bmqbrkr.tsk instead of our node, to compare; its results are kept apart",
+        help="a bmqbrkr.tsk instead of our node, to compare; its results are kept apart (not with --sdk)",
+    )
+    parser.add_argument(
+        "--tool",
+        type=Path,
+        metavar="FOLDER",
+        help="with the broker's suite: the reference's bmqtool.tsk and bmqstoragetool.tsk of FOLDER instead of ours; "
+        "results are kept apart",
     )
     parser.add_argument(
         "-k",
@@ -224,6 +234,7 @@ def _parser() -> argparse.ArgumentParser:
 
 
 def _broker_suite(checkout: Path, home: Path, scratch: Path, options: argparse.Namespace) -> Suite:
+    programs = _programs(scratch, options)
     source = checkout / "src" / "python"
     python = _environment(home / "broker", (source / "requirements-test.txt", source / "requirements.txt"))
     # The suite links a folder of plugins into each node's folder; it may be empty.
@@ -231,17 +242,36 @@ def _broker_suite(checkout: Path, home: Path, scratch: Path, options: argparse.N
     # The suite writes the log of each case, and removes it again if the case passes.
     logs = home / "logs"
     logs.mkdir(exist_ok=True)
-    environment = clean_environment(home)
+    environment = clean_environment(home) | programs
     environment |= {"PYTHONPATH": str(source), "BLAZINGMQ_PLUGINS": str(scratch / "plugins")}
-    bmqctl = shlex.quote(str(options.bmqctl.absolute()))
-    for variable, (name, command) in PROGRAMS.items():
-        environment[variable] = str(_program(scratch / name, WRAPPER.format(program=bmqctl, words=command)))
-    variable, name = STORAGE_TOOL
-    environment[variable] = str(_script(scratch / name, "storage_tool.py", f"--bmqctl {bmqctl}"))
     _script(scratch / "tproxy", "tcp_relay.py")
     environment["PATH"] = f"{environment['PATH']}:{scratch}"
     arguments = [f"-m={options.marks}", f"--bmq-log-dir={logs}", f"-n={options.workers}", f"--timeout={CASE_TIMEOUT_S}"]
-    return Suite("broker", checkout / "src" / "integration-tests", ["."], python, arguments, environment)
+    name = "broker" + ("-other-broker" if options.broker else "") + ("-other-tool" if options.tool else "")
+    return Suite(name, checkout / "src" / "integration-tests", ["."], python, arguments, environment)
+
+
+def _programs(scratch: Path, options: argparse.Namespace) -> dict[str, str]:
+    """Return the variables that name the broker and the tools. Raises `FileNotFoundError` for one that is not there."""
+    bmqctl = shlex.quote(str(options.bmqctl.absolute()))
+    if options.broker is None:
+        broker = _program(scratch / BROKER[1], WRAPPER.format(program=bmqctl, words="start node"))
+    else:
+        broker = _executable(options.broker, "--broker")
+    if options.tool is None:
+        tool = _program(scratch / TOOL[1], WRAPPER.format(program=bmqctl, words="tool"))
+        storage_tool = _script(scratch / STORAGE_TOOL[1], "storage_tool.py", f"--bmqctl {bmqctl}")
+    else:
+        tool = _executable(options.tool / TOOL[1], "--tool")
+        storage_tool = _executable(options.tool / STORAGE_TOOL[1], "--tool")
+    return {BROKER[0]: str(broker), TOOL[0]: str(tool), STORAGE_TOOL[0]: str(storage_tool)}
+
+
+def _executable(program: Path, option: str) -> Path:
+    """Return the absolute path of a program that an option names. Raises `FileNotFoundError` if it is not one."""
+    if not os.access(program, os.X_OK) or not program.is_file():
+        raise FileNotFoundError(f"{option}: {program} is not an executable file")
+    return program.absolute()
 
 
 def _script(file: Path, script: str, words: str = "") -> Path:

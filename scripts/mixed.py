@@ -20,6 +20,7 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 from bmqctl.node_process import NodeFailed
+from scripts.cluster_load import Refused
 from scripts.mixed_faults import Differs
 from scripts.mixed_scenario import EVERYTHING, Scenario
 from scripts.mixed_table import print_table
@@ -34,7 +35,7 @@ def run_scenario(seed: int, tools: Path, keep: Path | None, only: list[str] | No
         scenario = Scenario(seed, tools, Path(name), lambda text: print(f"  {text}", flush=True), only, program)
         try:
             print(f"  {scenario.run()}", flush=True)
-        except (Differs, NodeFailed, TimeoutError) as fault:
+        except (Differs, NodeFailed, Refused, TimeoutError) as fault:
             print(f"  FAILED after {', '.join(scenario.events) or 'nothing'}: {fault}", flush=True)
             if keep is not None:
                 shutil.copytree(

@@ -23,10 +23,13 @@ from formats.rocketmq.ha_bodies import HA_RUNTIME
 from formats.rocketmq.names import offset_of_name
 from formats.rocketmq.record import decode_record
 from formats.rocketmq.route_bodies import TOPIC_CONFIGS
+from scripts.benchmark_grpc import SOURCE as PROXY_SOURCE
 from scripts.benchmark_rocketmq import HOME, SOURCE
 from scripts.conformance_rocketmq import Unfit, build
+from scripts.mixed_rocketmq_acting import ACTING, run_acting
 from scripts.mixed_rocketmq_controlled import GROUPS, run_controlled
 from scripts.mixed_rocketmq_controller import Controlled, last, play
+from scripts.mixed_rocketmq_keys import compare_proxies
 from scripts.mixed_rocketmq_turns import Differs, Turns
 from scripts.rocketmq_reference import ReferenceProcess
 from tests.integration.remoting import Remote
@@ -41,8 +44,10 @@ _HEAP: Final = ("-Xms512m", "-Xmx512m", "-Xmn256m", "-XX:+UseG1GC")
 
 
 CONTROLLERS: Final = "our-controllers"
+KEYS: Final = "keys"
 # The home of the judge of scripts/conformance, which has mqadmin.
 ADMIN_HOME: Final = HOME.parent / "conformance" / "rocketmq"
+PROXY_HOME: Final = HOME.with_name("rocketmq-proxy")
 
 
 class Broken(Differs):
@@ -251,11 +256,11 @@ def lead_theirs(class_path: str, admin_path: str, folder: Path) -> None:
 
 def main() -> None:
     """Run the cases."""
-    parser = argparse.ArgumentParser(description="Groups of our RocketMQ brokers and Apache's.")
+    parser = argparse.ArgumentParser(description="Our RocketMQ brokers and proxies and Apache's.")
     parser.add_argument("--messages", type=int, default=1000, help="sent while both run (%(default)s)")
     parser.add_argument("--seed", type=int, default=1, help="of the sizes and bodies (%(default)s)")
     parser.add_argument("--keep", type=Path, metavar="FOLDER", help="keep stores and logs here")
-    names = [*CASES, "turns", CONTROLLERS, *GROUPS]
+    names = [*CASES, "turns", CONTROLLERS, *GROUPS, *ACTING, KEYS]
     parser.add_argument("cases", nargs="*", metavar="CASE", help=f"all, or of: {', '.join(names)}")
     arguments = parser.parse_args()
     if unknown := [name for name in arguments.cases if name not in names]:
@@ -272,8 +277,12 @@ def main() -> None:
             try:
                 if name == CONTROLLERS:
                     lead_theirs(class_path, build(ADMIN_HOME), kept / name)
+                elif name == KEYS:
+                    compare_proxies(class_path, build(PROXY_HOME, PROXY_SOURCE), kept / name)
                 elif name == "turns":
                     take_turns(class_path, kept / name, arguments.messages, arguments.seed)
+                elif name in ACTING:
+                    run_acting(name, class_path, kept / name, arguments.messages // 10)
                 elif name in GROUPS:
                     paths = (class_path, build(ADMIN_HOME))
                     run_controlled(name, *paths, kept / name, arguments.messages // 4, arguments.seed)

@@ -14,7 +14,7 @@ from typing import Protocol
 
 import blazingmq
 import trio
-from blazingmq import PropertyValueDict, session_events
+from blazingmq import PropertyValueDict
 
 from bmqctl.bench.plan import monotonic_ns
 from bmqctl.bench.stamp import STAMP, STAMP_SIZE, filler
@@ -22,7 +22,8 @@ from bmqctl.bench.tally import ConsumerTally, ProducerTally
 from bmqctl.client.events import StreamOptions, StreamSubscription
 from bmqctl.client.session import Session, SessionOptions
 from bmqctl.node_process import HOST
-from scripts.cluster_load import TIMEOUTS, UNLIMITED, Stream, wait_until
+from scripts.client_watch import ClientWatch
+from scripts.cluster_load import TIMEOUTS, UNLIMITED, Refused, Stream, wait_until
 from scripts.mixed_config import APPS, EXPRESSIONS, FANOUT
 from scripts.reference_process import Running
 
@@ -104,7 +105,9 @@ class Reader(Protocol):
     """A consumer with its tally, which reads inside the `with` block."""
 
     tally: Tally
-    is_cut_off: bool
+
+    @property
+    def is_cut_off(self) -> bool: ...
 
     def open(self) -> None: ...
 
@@ -116,10 +119,10 @@ class OfficialReader:
 
     def __init__(self, tally: Tally, uri: str, broker: str) -> None:
         self.tally = tally
-        self.is_cut_off = False
         self._uri = uri
+        self._watch = ClientWatch(self.open)
         self._session = blazingmq.Session(
-            self._on_event,
+            self._watch.on_event,
             on_message=self._on_message,
             broker=broker,
             timeout=TIMEOUTS,
@@ -130,13 +133,14 @@ class OfficialReader:
         self._session.open_queue(self._uri, read=True, options=UNLIMITED)
 
     def close(self) -> None:
+        self._watch.end()
         self._session.stop()
+        if self._watch.refused:
+            raise Refused(f"queue '{self._uri}' was not reopened: {'; '.join(self._watch.refused)}")
 
-    def _on_event(self, event: session_events.SessionEvent) -> None:
-        if isinstance(event, session_events.ConnectionLost):
-            self.is_cut_off = True
-        elif isinstance(event, session_events.StateRestored):
-            self.is_cut_off = False
+    @property
+    def is_cut_off(self) -> bool:
+        return self._watch.is_cut_off
 
     def _on_message(self, message: blazingmq.Message, handle: blazingmq.MessageHandle) -> None:
         self.tally.take(message.data, message.properties.get("n"))

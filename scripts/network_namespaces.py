@@ -10,16 +10,14 @@ from __future__ import annotations
 import shutil
 import subprocess
 import sys
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 
 from bmqctl.node_process import HOST, NodeProcess
 from tests.integration.cluster_processes import ClusterProcesses
 
-__all__ = ["IsolatedCluster", "why_not"]
+__all__ = ["IsolatedCluster", "Network", "why_not"]
 
-_NETWORK = "10.199.77"
-_BRIDGE = "bmqctl-soak"
 _COMMAND = (sys.executable, "-c", "from bmqctl.app import main; main()")
 
 
@@ -32,11 +30,71 @@ def why_not() -> str | None:
     if shutil.which("ip") is None:
         return "there is no `ip` command"
     try:
-        _ip("netns", "add", f"{_BRIDGE}-try")
-        _ip("netns", "delete", f"{_BRIDGE}-try")
+        _ip("netns", "add", "bmqctl-try")
+        _ip("netns", "delete", "bmqctl-try")
     except subprocess.CalledProcessError as error:
         return str(error.stderr).strip()
     return None
+
+
+class Network:
+    """A bridge of this host, and the namespace of each numbered node behind it. `prefix` has three parts of addresses.
+
+    This host has address 254 there. `cuts` are the links that are cut, each with a direction.
+    """
+
+    HOST = 254
+
+    def __init__(self, bridge: str, prefix: str, numbers: Iterable[int]) -> None:
+        self.cuts: set[tuple[int, int]] = set()
+        self._bridge = bridge
+        self._prefix = prefix
+        self._numbers = tuple(numbers)
+
+    def address(self, number: int) -> str:
+        """The address of a node."""
+        return f"{self._prefix}.{number}"
+
+    def command(self, number: int) -> tuple[str, ...]:
+        """The words that precede a command which is to run in the namespace of a node."""
+        return ("ip", "netns", "exec", self._namespace(number))
+
+    def _namespace(self, number: int) -> str:
+        return f"{self._bridge}-{number}"
+
+    def build(self) -> None:
+        """Make bridge and namespaces."""
+        self.remove()  # what a killed run left
+        _ip("link", "add", self._bridge, "type", "bridge")
+        _ip("address", "add", f"{self.address(self.HOST)}/24", "dev", self._bridge)
+        _ip("link", "set", self._bridge, "up")
+        for number in self._numbers:
+            name, link = self._namespace(number), f"{self._bridge}{number}"
+            _ip("netns", "add", name)
+            _ip("link", "add", link, "type", "veth", "peer", "name", "eth0", "netns", name)
+            _ip("link", "set", link, "master", self._bridge, "up")
+            _ip("-n", name, "address", "add", f"{self.address(number)}/24", "dev", "eth0")
+            _ip("-n", name, "link", "set", "eth0", "up")
+            _ip("-n", name, "link", "set", "lo", "up")
+
+    def remove(self) -> None:
+        """Remove them."""
+        for number in self._numbers:
+            subprocess.run(["ip", "netns", "delete", self._namespace(number)], check=False, capture_output=True)
+        subprocess.run(["ip", "link", "delete", self._bridge], check=False, capture_output=True)
+        self.cuts.clear()
+
+    def cut(self, pairs: Iterable[tuple[int, int]]) -> None:
+        """Drop everything from the first of each pair, which is a node, to the second."""
+        for sender, receiver in pairs:
+            _ip("-n", self._namespace(sender), "route", "add", "blackhole", f"{self.address(receiver)}/32")
+            self.cuts.add((sender, receiver))
+
+    def mend(self) -> None:
+        """Restore all links."""
+        for sender, receiver in self.cuts:
+            _ip("-n", self._namespace(sender), "route", "delete", "blackhole", f"{self.address(receiver)}/32")
+        self.cuts.clear()
 
 
 class IsolatedCluster(ClusterProcesses):
@@ -44,15 +102,15 @@ class IsolatedCluster(ClusterProcesses):
 
     def __init__(self, directory: Path, count: int = 3) -> None:
         super().__init__(directory, count)
-        ports = {number: node.port for number, node in self.nodes.items()}
+        self._network = network = Network("bmqctl-soak", "10.199.77", self.nodes)
+        addresses = {number: (network.address(number), node.port) for number, node in self.nodes.items()}
         isolated: dict[int, NodeProcess] = {}
         for number, node in self.nodes.items():
             assert node.config_dir is not None
-            _move(node.config_dir, ports, number)
-            command = ("ip", "netns", "exec", _namespace(number), *_COMMAND)
+            _move(node.config_dir, addresses, number)
+            command = (*network.command(number), *_COMMAND)
             isolated[number] = NodeProcess(node.data_dir, config_dir=node.config_dir, port=node.port, command=command)
         self.nodes = isolated
-        self.cuts: set[tuple[int, int]] = set()
         self._relays: list[subprocess.Popen[bytes]] = []
 
     def __enter__(self) -> IsolatedCluster:
@@ -69,20 +127,10 @@ class IsolatedCluster(ClusterProcesses):
         self._remove()
 
     def _build(self) -> None:
-        self._remove()  # what a killed run left
-        _ip("link", "add", _BRIDGE, "type", "bridge")
-        _ip("address", "add", f"{_NETWORK}.254/24", "dev", _BRIDGE)
-        _ip("link", "set", _BRIDGE, "up")
-        for number in self.nodes:
-            name, link = _namespace(number), f"{_BRIDGE}{number}"
-            _ip("netns", "add", name)
-            _ip("link", "add", link, "type", "veth", "peer", "name", "eth0", "netns", name)
-            _ip("link", "set", link, "master", _BRIDGE, "up")
-            _ip("-n", name, "address", "add", f"{_address(number)}/24", "dev", "eth0")
-            _ip("-n", name, "link", "set", "eth0", "up")
-            _ip("-n", name, "link", "set", "lo", "up")
-            there = f"{_address(number)}:{self.nodes[number].port}"
-            relay = [sys.executable, "-m", "scripts.tcp_relay", "-r", there, "-p", str(self.nodes[number].port)]
+        self._network.build()
+        for number, node in self.nodes.items():
+            there = f"{self._network.address(number)}:{node.port}"
+            relay = [sys.executable, "-m", "scripts.tcp_relay", "-r", there, "-p", str(node.port)]
             self._relays.append(subprocess.Popen(relay, stdout=subprocess.DEVNULL))
 
     def _remove(self) -> None:
@@ -90,37 +138,23 @@ class IsolatedCluster(ClusterProcesses):
             relay.kill()
             relay.wait()
         self._relays.clear()
-        for number in self.nodes:
-            subprocess.run(["ip", "netns", "delete", _namespace(number)], check=False, capture_output=True)
-        subprocess.run(["ip", "link", "delete", _BRIDGE], check=False, capture_output=True)
+        self._network.remove()
 
     def cut(self, pairs: Iterable[tuple[int, int]]) -> None:
         """Drop everything from the first of each pair to the second."""
-        for sender, receiver in pairs:
-            _ip("-n", _namespace(sender), "route", "add", "blackhole", f"{_address(receiver)}/32")
-            self.cuts.add((sender, receiver))
+        self._network.cut(pairs)
 
     def mend(self) -> None:
         """Restore all links."""
-        for sender, receiver in self.cuts:
-            _ip("-n", _namespace(sender), "route", "delete", "blackhole", f"{_address(receiver)}/32")
-        self.cuts.clear()
+        self._network.mend()
 
 
-def _namespace(number: int) -> str:
-    return f"{_BRIDGE}-{number}"
-
-
-def _address(number: int) -> str:
-    return f"{_NETWORK}.{number}"
-
-
-def _move(folder: Path, ports: dict[int, int], own: int) -> None:
+def _move(folder: Path, addresses: Mapping[int, tuple[str, int]], own: int) -> None:
     """Give the nodes of a configuration their addresses."""
     file = folder / "clusters.json"
     text = file.read_text()
-    for number, port in ports.items():
-        text = text.replace(f"tcp://{HOST}:{port}", f"tcp://{_address(number)}:{port}")
+    for address, port in addresses.values():
+        text = text.replace(f"tcp://{HOST}:{port}", f"tcp://{address}:{port}")
     file.write_text(text)
     file = folder / "bmqbrkrcfg.json"
-    file.write_text(file.read_text().replace(f'"address": "{HOST}"', f'"address": "{_address(own)}"'))
+    file.write_text(file.read_text().replace(f'"address": "{HOST}"', f'"address": "{addresses[own][0]}"'))

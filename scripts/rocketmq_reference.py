@@ -14,6 +14,9 @@ from bmqctl.node_process import HOST, free_port
 __all__ = ["ReferenceProcess"]
 
 READY_S: Final = 180.0
+# How often it is started where a port is taken, and what the broker says then.
+STARTS: Final = 3
+_TAKEN: Final = "Address already in use"
 # What the broker and the nameserver say when they are ready, and the proxy.
 _READY: Final = (b"boot success", b"rocketmq-proxy startup successfully")
 # Instead of the 8 GiB that its own script asks for: the machine is shared with the client.
@@ -65,7 +68,19 @@ class ReferenceProcess:
         return [process.pid for process in self._processes]
 
     def start(self) -> Self:
-        """Start both, and wait until they say that they are ready."""
+        """Start both, and wait until they say that they are ready.
+
+        They take long to listen on a busy machine, and somebody else may have taken a port by then.
+        """
+        for left in reversed(range(STARTS)):
+            try:
+                return self._start()
+            except SystemExit as fault:
+                if not left or _TAKEN not in str(fault):
+                    raise
+        raise AssertionError
+
+    def _start(self) -> Self:
         self._folder.mkdir(parents=True, exist_ok=True)
         namesrv, broker = self._folder / "namesrv.conf", self._folder / "broker.conf"
         namesrv.write_text(f"listenPort={self._nameserver_port}\nbindAddress={HOST}\n")

@@ -462,7 +462,7 @@ class Requests:
 
 
 def _subscriptions(options: StreamOptions | None) -> tuple[StreamSubscription, ...]:
-    return () if options is None else options.subscriptions or (StreamSubscription(),)
+    return () if options is None or options.suspended else options.subscriptions or (StreamSubscription(),)
 
 
 def _first(wanted: int | None, default: int) -> int:

@@ -50,13 +50,14 @@ class StreamSubscription:
 class StreamOptions:
     """A consumer's options; defaults are the reference's (`bmqt::QueueOptions`).
 
-    Without subscriptions there is one for all messages.
+    Without subscriptions there is one for all messages. While `suspended` no messages come, whatever they are.
     """
 
     max_unconfirmed_messages: int = 1000
     max_unconfirmed_bytes: int = 33554432
     priority: int = 0
     subscriptions: tuple[StreamSubscription, ...] = ()
+    suspended: bool = False
 
 
 @dataclass(slots=True, eq=False)

@@ -31,11 +31,11 @@ class Heartbeats:
         self._next_ns = 0
 
     def begin(self, interval_ms: int, missed_max: int, now_ns: int) -> None:
-        """Begin to check; never, if the interval is 0."""
+        """Begin to check; never, if the interval or the limit is 0."""
         self.heard = True
         self.missed = 0
         self._missed_max = missed_max
-        self._interval_ns = interval_ms * 1_000_000
+        self._interval_ns = interval_ms * 1_000_000 if missed_max else 0
         self._next_ns = now_ns + self._interval_ns
 
     def stop(self) -> None:

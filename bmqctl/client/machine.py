@@ -12,7 +12,7 @@ Source of the behaviour: `bmqimp::BrokerSession`, `bmqimp::NegotiatedChannelFact
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from itertools import count
 from typing import Any, Final
@@ -66,6 +66,8 @@ from formats.errors import FormatError
 __all__ = ["Machine", "MachineOptions", "Unusable"]
 
 _CONFIRM_BATCH: Final = 65536
+# Messages that are confirmed together; an event is closed at its size, so it may exceed that by no more than these.
+_CONFIRM_PIECE: Final = 4096
 _SESSION_NUMBERS: Final = count(1)
 _EXPIRY_INTERVAL_NS: Final = 500_000_000
 
@@ -97,6 +99,7 @@ class Machine:
         self._encoding = EncodingType.BER
         self._authentication = Authentication(options.credentials) if options.credentials else None
         self._session_number = next(_SESSION_NUMBERS)
+        self.last_fault = ""
         self._was_started = False
         # Unacked messages by GUID, in the order of posting; held back until queues are reopened.
         self._posted: dict[bytes, Posted] = {}
@@ -186,10 +189,20 @@ class Machine:
 
     def confirm(self, queue: QueueHandle, guid: bytes) -> None:
         """Confirm a message."""
-        if not queue.is_open:
+        if queue.state is not Queue.OPENED:
             raise Unusable(f"{queue}: not open")
         out = self._out.begin(EventType.CONFIRM, _CONFIRM_BATCH)
         out += pack_confirm(queue.queue_id, guid, queue.sub_id)
+
+    def confirm_all(self, queue: QueueHandle, guids: Sequence[bytes]) -> None:
+        """Confirm messages."""
+        if queue.state is not Queue.OPENED:
+            raise Unusable(f"{queue}: not open")
+        queue_id, sub_id = queue.queue_id, queue.sub_id
+        for start in range(0, len(guids), _CONFIRM_PIECE):
+            piece = guids[start : start + _CONFIRM_PIECE]
+            out = self._out.begin(EventType.CONFIRM, _CONFIRM_BATCH)
+            out += b"".join([pack_confirm(queue_id, guid, sub_id) for guid in piece])
 
     def disconnect(self, now_ns: int) -> list[Event]:
         """End the session properly; `Stopped` follows, at once if there is no connection."""
@@ -203,6 +216,15 @@ class Machine:
     def give_up(self, fault: str | None) -> list[Event]:
         """End the session at once, whatever it waits for."""
         return [] if self.state is Session.STOPPED else self._end(SessionInput.LOST, fault)
+
+    @property
+    def unanswered(self) -> int:
+        """Number of posts without an ack; before they are sent, it includes those that request none."""
+        return len(self._posted)
+
+    def has_unanswered(self, queue: QueueHandle) -> bool:
+        """Return True if there are posts to `queue` without an ack."""
+        return any(each.queue is queue for each in self._posted.values())
 
     # Output
 
@@ -284,6 +306,7 @@ class Machine:
 
     def lost(self, fault: str, silent: bool = False) -> list[Event]:
         """Handle the end of the connection, or give it up as unusable."""
+        self.last_fault = fault
         if not self._options.resume or self.state in (Session.NEW, Session.DISCONNECTING, Session.STOPPED):
             return self.give_up(fault)
         if self.state is Session.RECONNECTING:
@@ -354,12 +377,22 @@ class Machine:
     def _take_pushes(self, view: memoryview, body: int, end: int, events: list[Event]) -> None:
         subscriptions = self._requests.subscriptions
         batches: dict[QueueHandle, list[Message]] = {}
+        # Most messages of an event are for one subscription, with the options of the message before.
+        batch: list[Message] = []
+        last_options: memoryview | None = None
+        last_id = 0
         for push in iter_pushes(view, body, end):
-            for subscription_id in subscription_ids(push.options):
+            if push.options == last_options:
+                batch.append(Message(push, last_id))
+                continue
+            ids = subscription_ids(push.options)
+            for subscription_id in ids:
                 queue = subscriptions.get(subscription_id)
                 # A message may cross the client's close request.
                 if queue is not None:
-                    batches.setdefault(queue, []).append(Message(push, subscription_id))
+                    batch = batches.setdefault(queue, [])
+                    batch.append(Message(push, subscription_id))
+                    last_options, last_id = (push.options if len(ids) == 1 else None), subscription_id
         events += [Pushes(queue, messages) for queue, messages in batches.items()]
 
     def _take_acks(self, view: memoryview, body: int, end: int, events: list[Event]) -> None:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import struct
 from collections.abc import Mapping, Sequence
-from functools import cached_property
 from typing import Final
 
 from formats.bmq.codes import CompressionAlgorithm
@@ -24,6 +23,8 @@ Properties = Mapping[str, PropertyValue] | Sequence[Property]
 # The newer encoding without a schema id: each message's properties are read on their own.
 _NO_SCHEMA: Final = 1
 _ONE_ID: Final = OptionType.SUB_QUEUE_IDS_OLD << 26 | 2
+# As plain numbers: a flag's own operators cost more than the rest of a message.
+_HAS_PROPERTIES: Final = int(PushFlag.MESSAGE_PROPERTIES)
 _two_words = struct.Struct(">II").unpack
 _TYPES: Final = {
     bool: PropertyType.BOOL,
@@ -36,9 +37,12 @@ _TYPES: Final = {
 class Message:
     """One received message. Contents are decoded on access, which is when `FormatError` may be raised."""
 
+    __slots__ = ("_parts_found", "_push", "subscription_id")
+
     def __init__(self, push: Push, subscription_id: int = 0) -> None:
         """`subscription_id` is the subscription of its queue that the message is for."""
         self._push = push
+        self._parts_found: ApplicationData | None = None
         self.subscription_id = subscription_id
 
     @property
@@ -61,7 +65,7 @@ class Message:
     def payload(self) -> bytes:
         """The payload, decompressed."""
         push = self._push
-        if not push.compression and not push.flags & PushFlag.MESSAGE_PROPERTIES:
+        if not push.compression and not push.flags & _HAS_PROPERTIES:
             return bytes(push.data)
         return bytes(self._parts.payload)
 
@@ -76,11 +80,13 @@ class Message:
         area = self._parts.properties
         return decode_properties(area, self._push.schema_id) if area else []
 
-    @cached_property
+    @property
     def _parts(self) -> ApplicationData:
-        push = self._push
-        has_properties = bool(push.flags & PushFlag.MESSAGE_PROPERTIES)
-        return split_application_data(push.data, has_properties, push.schema_id, push.compression)
+        if self._parts_found is None:
+            push = self._push
+            has_properties = bool(push.flags & _HAS_PROPERTIES)
+            self._parts_found = split_application_data(push.data, has_properties, push.schema_id, push.compression)
+        return self._parts_found
 
 
 def encode_data(payload: Buffer, properties: Properties | None, *, compress: bool) -> tuple[Buffer, int, int, int]:

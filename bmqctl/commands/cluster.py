@@ -12,17 +12,34 @@ import typer
 from bmqctl.client.admin import AdminClient, AdminLost
 from bmqctl.client.authentication import Credentials
 from bmqctl.commands.admin import AuthnData, AuthnMechanism, TlsAuthority, credentials_of, endpoint_of
-from bmqctl.render import EXIT_FAULTS, refuse, until_reader_leaves
+from bmqctl.commands.cluster_rocketmq import (
+    BrokerName,
+    Controller,
+    IsRocketmq,
+    Nameserver,
+    places_of,
+    secret_of,
+    show,
+)
+from bmqctl.render import EXIT_FAULTS, aligned, refuse, until_reader_leaves
 
 __all__ = ["app"]
 
 app = typer.Typer(add_completion=False, no_args_is_help=True, rich_markup_mode="markdown")
 
-Broker = Annotated[str, typer.Option("--broker", "-b", help="Any node of the cluster, as tcp://HOST:PORT.")]
+DEFAULT_BROKER = "tcp://localhost:30114"
+
+Broker = Annotated[
+    str | None,
+    typer.Option(
+        "--broker",
+        "-b",
+        help=f"Any node of the cluster, as tcp://HOST:PORT, by default {DEFAULT_BROKER}; with --rocketmq a broker.",
+        show_default=False,
+    ),
+]
 Timeout = Annotated[float, typer.Option(min=0.1, help="Seconds to wait for each node.")]
 AsJson = Annotated[bool, typer.Option("--json", help="Print the report of each node, as JSON.")]
-
-DEFAULT_BROKER = "tcp://localhost:30114"
 
 
 @app.callback()
@@ -32,7 +49,11 @@ def root() -> None:
 
 @app.command()
 def status(
-    broker: Broker = DEFAULT_BROKER,
+    broker: Broker = None,
+    rocketmq: IsRocketmq = False,
+    nameserver: Nameserver = None,
+    controller: Controller = None,
+    broker_name: BrokerName = None,
     timeout: Timeout = 5,
     as_json: AsJson = False,
     tls_authority: TlsAuthority = None,
@@ -43,14 +64,25 @@ def status(
 
     The command asks one node, and then all other nodes that it names.
 
+    With --rocketmq, --nameserver or --controller: show RocketMQ's controllers and who leads them, and each name of
+    brokers with its master, who is in sync, and how far behind each slave is. Those that are asked name others, who are
+    asked, too.
+
     Examples:
 
         bmqctl cluster status
+
+        bmqctl cluster status --nameserver "10.0.0.5:9876;10.0.0.6:9876"
 
         bmqctl cluster status --broker tcp://10.0.0.5:30114 --json | jq '.nodes[].problems'
 
     Exit codes: 0 if there are no problems; 1 if there are; 2 if there is no broker.
     """
+    if rocketmq or nameserver or controller or broker_name:
+        places = places_of(broker, nameserver, controller, broker_name)
+        secret = secret_of(authn_data, tls_authority, authn_mechanism)
+        show(places, timeout, secret, as_json=as_json, only_problems=False)
+        return
     views = _ask_all(broker, _Asking(timeout, tls_authority, credentials_of(authn_mechanism, authn_data)))
     with until_reader_leaves():
         if as_json:
@@ -63,20 +95,31 @@ def status(
 
 @app.command()
 def explain(
-    broker: Broker = DEFAULT_BROKER,
+    broker: Broker = None,
+    rocketmq: IsRocketmq = False,
+    nameserver: Nameserver = None,
+    controller: Controller = None,
+    broker_name: BrokerName = None,
     timeout: Timeout = 5,
     tls_authority: TlsAuthority = None,
     authn_mechanism: AuthnMechanism = None,
     authn_data: AuthnData = "",
 ) -> None:
-    """List the problems of a cluster, with the nodes that report them.
+    """List the problems of a cluster, with the nodes that report them; those of RocketMQ with what to do.
 
     Examples:
 
         bmqctl cluster explain
 
+        bmqctl cluster explain --rocketmq
+
     Exit codes: 0 if there are no problems; 1 if there are; 2 if there is no broker.
     """
+    if rocketmq or nameserver or controller or broker_name:
+        places = places_of(broker, nameserver, controller, broker_name)
+        secret = secret_of(authn_data, tls_authority, authn_mechanism)
+        show(places, timeout, secret, as_json=False, only_problems=True)
+        return
     views = _ask_all(broker, _Asking(timeout, tls_authority, credentials_of(authn_mechanism, authn_data)))
     problems = _problems(views)
     asked = len([view for view in views if "view" in view])
@@ -100,9 +143,9 @@ class _Asking(NamedTuple):
     credentials: Credentials | None
 
 
-def _ask_all(broker: str, asking: _Asking) -> list[dict[str, Any]]:
+def _ask_all(broker: str | None, asking: _Asking) -> list[dict[str, Any]]:
     """Query all nodes and return their answers by id; a node that cannot be reached has an `error`."""
-    host, port = endpoint_of("cluster", broker)
+    host, port = endpoint_of("cluster", broker or DEFAULT_BROKER)
     try:
         first = _ask(host, port, asking)
     except AdminLost as lost:
@@ -149,9 +192,9 @@ def _status(views: list[dict[str, Any]]) -> Iterable[str]:
     yield f"Leader    {'none' if leader is None else f'node {leader}'}, term {newest['term']}"
     yield f"Healthy   {'no: see `bmqctl cluster explain`' if _problems(views) else 'yes'}"
     yield ""
-    yield from _table(("NODE", "AT", "STATUS", "ROLE", "LEDGER"), _nodes(views, newest))
+    yield from aligned(("NODE", "AT", "STATUS", "ROLE", "LEDGER"), _nodes(views, newest))
     yield ""
-    yield from _table(
+    yield from aligned(
         ("PARTITION", "PRIMARY", "LEASE", "ACTIVE", "AT", "REPLICAS (RECORDS BEHIND)"), _partitions(known)
     )
 
@@ -195,13 +238,6 @@ def _behind(primary: dict[str, Any], own: dict[str, Any] | None) -> str:
         return f"at lease {own['leaseId']}"
     # They were queried one after the other: a replica may have received more in the meantime.
     return str(max(0, primary["sequenceNumber"] - own["sequenceNumber"]))
-
-
-def _table(heads: tuple[str, ...], rows: Iterable[tuple[str, ...]]) -> Iterable[str]:
-    lines = [heads, *rows]
-    widths = [max(len(line[column]) for line in lines) for column in range(len(heads))]
-    for line in lines:
-        yield "  ".join(cell.ljust(width) for cell, width in zip(line, widths, strict=True)).rstrip()
 
 
 def _problems(views: list[dict[str, Any]]) -> dict[str, list[int]]:

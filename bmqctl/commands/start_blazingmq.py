@@ -11,7 +11,7 @@ from typing import Annotated
 import typer
 
 from bmqctl.client.address import BadAddress, parse_address
-from bmqctl.cluster_run import run_cluster
+from bmqctl.cluster_run import Member, run_members
 from bmqctl.refusal import refuse
 from broker.bmq.assembly.app import (
     BridgeLimits,
@@ -31,6 +31,8 @@ from broker.bmq.assembly.app import (
 __all__ = ["cluster_app", "node_app", "proxy_app"]
 
 EXIT_CONFIG = 2
+# A node of a cluster prints this once it takes part.
+AVAILABLE = "bmqctl: cluster available"
 
 # Each has one command: what is only imported for the others of `start` must not keep a node from being ready.
 node_app = typer.Typer(add_completion=False)
@@ -85,6 +87,19 @@ HostDataCenter = Annotated[
 Severity = Annotated[
     LogLevel | None, typer.Option(case_sensitive=False, help="Lowest severity that is logged to the console.")
 ]
+MetricsPort = Annotated[
+    int | None,
+    typer.Option(
+        min=1,
+        max=65535,
+        help="Port of /metrics, /healthz and /readyz, instead of the configured one; without either, no such pages.",
+        show_default=False,
+    ),
+]
+MetricsHost = Annotated[
+    str | None,
+    typer.Option(help="Address of these pages, instead of the configured one or 127.0.0.1.", show_default=False),
+]
 
 
 @node_app.command()
@@ -108,6 +123,8 @@ def node(
     host_data_center: HostDataCenter = None,
     log_level: Severity = None,
     fsync: Fsync = "never",
+    metrics_port: MetricsPort = None,
+    metrics_host: MetricsHost = None,
 ) -> None:
     """Start a node of a cluster, and run it until SIGINT or SIGTERM. A broker that is in no cluster is run as a proxy.
 
@@ -125,6 +142,8 @@ def node(
             host_tags=host_tags,
             host_data_center=host_data_center,
             log_level=None if log_level is None else log_level.value,
+            metrics_host=metrics_host,
+            metrics_port=metrics_port,
         )
     raise typer.Exit(run_node(config, policy))
 
@@ -169,6 +188,8 @@ def proxy(
     host_tags: HostTags = None,
     host_data_center: HostDataCenter = None,
     log_level: Severity = None,
+    metrics_port: MetricsPort = None,
+    metrics_host: MetricsHost = None,
 ) -> None:
     """Start a proxy, and run it until SIGINT or SIGTERM.
 
@@ -198,6 +219,8 @@ def proxy(
             host_tags=host_tags,
             host_data_center=host_data_center,
             log_level=None if log_level is None else log_level.value,
+            metrics_host=metrics_host,
+            metrics_port=metrics_port,
         )
     raise typer.Exit(run_proxy(config, BridgeLimits(buffer_mib << 20, buffer_messages)))
 
@@ -261,8 +284,19 @@ def cluster(
     except OSError as error:
         typer.echo(f"bmqctl: {os_error_line(error, '--dir')}", err=True)
         raise typer.Exit(EXIT_CONFIG) from None
-    where = [f"{host}:{port + number}" for number in range(nodes)]
-    raise typer.Exit(run_cluster(folders, where, log_level.value, fsync))
+    where = ", ".join(f"{host}:{port + number}" for number in range(nodes))
+
+    def ready() -> None:
+        print(f"bmqctl: cluster of {nodes} ready on {where}", flush=True)
+
+    members = [_member(folder, log_level.value, fsync) for folder in folders]
+    raise typer.Exit(run_members(members, AVAILABLE, ready))
+
+
+def _member(folder: Path, log_level: str, fsync: str) -> Member:
+    """A node of a cluster; its files, log and control pipe are in its folder."""
+    words = ("start", "node", str(folder), "--data-dir", str(folder / "storage"))
+    return Member(folder.name, (*words, "--log-level", log_level, "--fsync", fsync), words)
 
 
 @contextmanager

@@ -8,6 +8,7 @@ from typing import Annotated
 
 import typer
 
+from bmqctl.commands.start_rocketmq_options import Address, ConfigFile, Host, refuse_config, split_addresses
 from broker.rocketmq.assembly.app import (
     PropertyError,
     RocketConfig,
@@ -18,8 +19,6 @@ from broker.rocketmq.assembly.app import (
 )
 
 __all__ = ["app"]
-
-EXIT_CONFIG = 2
 
 app = typer.Typer(add_completion=False)
 
@@ -41,23 +40,28 @@ class ReplicationRole(Enum):
 
 @app.command()
 def rocketmq(
-    config_file: Annotated[
-        Path | None,
+    nodes: Annotated[
+        int | None,
         typer.Option(
-            "--config",
-            "-c",
-            metavar="FILE",
-            help="Properties of the broker, as Apache RocketMQ's broker.conf has them. Other options go before them.",
+            "--nodes",
+            "-n",
+            min=3,
+            max=7,
+            help="Start a group of so many nodes on this host, a process each, with controllers that elect its "
+            "master. The ports of each node are 10 behind those of the node before it.",
             show_default=False,
         ),
     ] = None,
+    config_file: ConfigFile = None,
     store: Annotated[
         Path | None,
-        typer.Option(help="Directory of the store (storePathRootDir); by default ./rocketmq-data.", show_default=False),
+        typer.Option(
+            help="Directory of the store (storePathRootDir), by default ./rocketmq-data; with --nodes that of the "
+            "nodes' directories, by default ./rocketmq-group.",
+            show_default=False,
+        ),
     ] = None,
-    host: Annotated[
-        str | None, typer.Option("--host", help="Address to listen on; by default 127.0.0.1.", show_default=False)
-    ] = None,
+    host: Host = None,
     port: Annotated[
         int | None,
         typer.Option(
@@ -92,16 +96,12 @@ def rocketmq(
     no_remoting: Annotated[
         bool, typer.Option("--no-remoting", help="Serve no such port (remotingListenPort=0).")
     ] = False,
-    address: Annotated[
-        str | None,
-        typer.Option(
-            help="IP address that clients connect to (brokerIP1), if it differs from the one to listen on.",
-            show_default=False,
-        ),
-    ] = None,
+    address: Address = None,
     nameserver: Annotated[
         list[str] | None,
-        typer.Option("--nameserver", "-n", metavar="HOST:PORT", help="Another nameserver to register with."),
+        typer.Option(
+            "--nameserver", metavar="HOST:PORT[;HOST:PORT]", help="Other nameservers to register with; repeatable."
+        ),
     ] = None,
     flush: Annotated[
         FlushType | None,
@@ -142,9 +142,35 @@ def rocketmq(
             show_default=False,
         ),
     ] = None,
-    log_level: Annotated[str, typer.Option(help="Lowest severity that is logged to the console.")] = "WARN",
+    metrics_port: Annotated[
+        int | None,
+        typer.Option(
+            min=1,
+            max=65535,
+            help="Port of /metrics, /healthz and /readyz (metricsPromExporterPort); without it, and where "
+            "metricsExporterType is not PROM, no such pages.",
+            show_default=False,
+        ),
+    ] = None,
+    metrics_host: Annotated[
+        str | None,
+        typer.Option(
+            help="Address of these pages (metricsPromExporterHost); by default 127.0.0.1.", show_default=False
+        ),
+    ] = None,
+    log_level: Annotated[
+        str | None,
+        typer.Option(
+            help="Lowest severity that is logged to the console; by default WARN, with --nodes ERROR.",
+            show_default=False,
+        ),
+    ] = None,
 ) -> None:
     """Start a RocketMQ nameserver and broker in one process, and run them until SIGINT or SIGTERM.
+
+    With --nodes, start a group of such processes, each with a controller, too: when one is gone, the others go on. Its
+    directories have the configuration and the store of each node. A group that was stopped is started again; ports and
+    addresses stay as they are.
 
     Clients of Apache RocketMQ that use its remoting protocol connect to the nameserver and from there to the broker, or
     to the one port that is both for them; those of RocketMQ 5 to the port for gRPC. The store has the file formats of
@@ -160,16 +186,37 @@ def rocketmq(
 
         bmqctl start rocketmq --grpc-port 9081
 
-        bmqctl start rocketmq --config broker.conf --nameserver ns1:9876 --nameserver ns2:9876
+        bmqctl start rocketmq --config broker.conf --nameserver "ns1:9876;ns2:9876"
+
+        bmqctl start rocketmq -n 3
 
         bmqctl start rocketmq --role slave --broker-id 1 --nameserver 10.0.0.5:9876 --store /var/lib/rocketmq-copy
     """
     if no_grpc and grpc_port is not None:
-        typer.echo("bmqctl: --grpc-port and --no-grpc contradict each other; leave one out", err=True)
-        raise typer.Exit(EXIT_CONFIG)
+        refuse_config("--grpc-port and --no-grpc contradict each other; leave one out")
     if no_remoting and remoting_port is not None:
-        typer.echo("bmqctl: --remoting-port and --no-remoting contradict each other; leave one out", err=True)
-        raise typer.Exit(EXIT_CONFIG)
+        refuse_config("--remoting-port and --no-remoting contradict each other; leave one out")
+    if nodes is not None:
+        of_one = {"config": config_file, "nameserver": nameserver, "role": role, "broker-id": broker_id}
+        for option, value in {**of_one, "ha-port": ha_port, "metrics-port": metrics_port}.items():
+            if value:
+                refuse_config(f"--{option} is for one node; with --nodes leave it out")
+        # Whoever starts one node is not to wait for what a group needs.
+        from bmqctl.commands.start_rocketmq_group import GroupOptions, start_group
+
+        wanted = GroupOptions(
+            nodes,
+            host,
+            address,
+            nameserver_port,
+            controller_port,
+            port,
+            0 if no_grpc else grpc_port,
+            0 if no_remoting else remoting_port,
+        )
+        start_group(
+            store or Path("rocketmq-group"), wanted, None if flush is None else flush.value, log_level or "ERROR"
+        )
     try:
         config = RocketConfig() if config_file is None else load_rocketmq_config(config_file)
         config = config.changed(
@@ -180,12 +227,14 @@ def rocketmq(
             grpc_port=0 if no_grpc else grpc_port,
             remoting_port=0 if no_remoting else remoting_port,
             told_address=address,
-            nameservers=tuple(nameserver) if nameserver else None,
+            nameservers=split_addresses(nameserver) if nameserver else None,
+            exports_metrics=None if metrics_port is None else True,
+            metrics_port=metrics_port,
+            metrics_host=metrics_host,
             flush_sync=None if flush is None else flush is FlushType.SYNC,
         )
         config = config.with_role(None if role is None else Role[role.name], broker_id, ha_port)
         config = with_controller(config, controller_port)
     except PropertyError as fault:
-        typer.echo(f"bmqctl: {fault}", err=True)
-        raise typer.Exit(EXIT_CONFIG) from None
-    raise typer.Exit(run_rocketmq(config, log_level.upper()))
+        refuse_config(fault)
+    raise typer.Exit(run_rocketmq(config, (log_level or "WARN").upper()))

@@ -7,6 +7,7 @@ from typing import Annotated
 
 import typer
 
+from bmqctl.commands.start_rocketmq_options import Address, ConfigFile, Host, Severity, refuse_config
 from broker.rocketmq.assembly.controller_app import (
     PropertyError,
     RocketConfig,
@@ -17,7 +18,6 @@ from broker.rocketmq.assembly.controller_app import (
 
 __all__ = ["app"]
 
-EXIT_CONFIG = 2
 PORT = 9878
 
 app = typer.Typer(add_completion=False)
@@ -25,23 +25,12 @@ app = typer.Typer(add_completion=False)
 
 @app.command()
 def rocketmq_controller(
-    config_file: Annotated[
-        Path | None,
-        typer.Option(
-            "--config",
-            "-c",
-            metavar="FILE",
-            help="Properties, as Apache RocketMQ's controller.conf has them. Other options go before them.",
-            show_default=False,
-        ),
-    ] = None,
+    config_file: ConfigFile = None,
     store: Annotated[
         Path | None,
         typer.Option(help="Directory of what it keeps; by default ./rocketmq-controller.", show_default=False),
     ] = None,
-    host: Annotated[
-        str | None, typer.Option("--host", help="Address to listen on; by default 127.0.0.1.", show_default=False)
-    ] = None,
+    host: Host = None,
     port: Annotated[
         int | None,
         typer.Option(
@@ -53,12 +42,7 @@ def rocketmq_controller(
             show_default=False,
         ),
     ] = None,
-    address: Annotated[
-        str | None,
-        typer.Option(
-            help="IP address that brokers connect to, if it differs from the one to listen on.", show_default=False
-        ),
-    ] = None,
+    address: Address = None,
     peers: Annotated[
         str | None,
         typer.Option(
@@ -71,7 +55,7 @@ def rocketmq_controller(
         str | None,
         typer.Option(help="Id of this controller among them (controllerDLegerSelfId).", show_default=False),
     ] = None,
-    log_level: Annotated[str, typer.Option(help="Lowest severity that is logged to the console.")] = "WARN",
+    log_level: Severity = "WARN",
 ) -> None:
     """Start a controller, which gives RocketMQ brokers their ids and elects their masters, until SIGINT or SIGTERM.
 
@@ -96,6 +80,5 @@ def rocketmq_controller(
         )
         config = with_peers(config, peers, self_id, port, PORT)
     except PropertyError as fault:
-        typer.echo(f"bmqctl: {fault}", err=True)
-        raise typer.Exit(EXIT_CONFIG) from None
+        refuse_config(fault)
     raise typer.Exit(run_controller(config, log_level.upper()))

@@ -7,7 +7,8 @@ from typing import Annotated
 
 import typer
 
-from broker.rocketmq.assembly.proxy import ProxyConfig, run_rocketmq_proxy
+from bmqctl.commands.start_rocketmq_options import split_addresses
+from broker.rocketmq.assembly.proxy import PropertyError, ProxyConfig, ProxyKeys, load_proxy_keys, run_rocketmq_proxy
 
 __all__ = ["app"]
 
@@ -63,6 +64,17 @@ def rocketmq_proxy(
         Path | None,
         typer.Option(metavar="FILE", help="The certificate's key in PEM, without a password.", show_default=False),
     ] = None,
+    config_file: Annotated[
+        Path | None,
+        typer.Option(
+            "--config",
+            "-c",
+            metavar="FILE",
+            help="Access control: the key by which the proxy signs what it asks brokers, and whether it checks its "
+            "clients. For the proxy's own account only.",
+            show_default=False,
+        ),
+    ] = None,
     data_dir: Annotated[Path, typer.Option(help="Directory of the log.")] = Path("rocketmq-proxy-data"),
     log_level: Annotated[str, typer.Option(help="Lowest severity that is logged to the console.")] = "WARN",
 ) -> None:
@@ -72,10 +84,17 @@ def rocketmq_proxy(
     The brokers are those that the nameservers know: `bmqctl start rocketmq`, or Apache's. Their messages are popped,
     and their topics, groups and offsets stay with them: the proxy has no store, and there may be several.
 
-    It checks no signatures. Those of remoting clients reach the brokers, who check them; for gRPC it signs nothing, and
-    brokers that want signed requests refuse it.
+    Without a file, it checks no signatures and signs nothing: those of remoting clients reach the brokers, who check
+    them, and brokers that want signed requests refuse what clients that speak gRPC ask. The file has these lines; the
+    key is that of a super user of the brokers, who tell it the other users and their policies:
 
-    Exits with 2 and one line on stderr if the options cannot be used.
+        authenticationEnabled=true
+
+        authorizationEnabled=true
+
+        innerClientAuthenticationCredentials={"accessKey":"proxy","secretKey":"..."}
+
+    Exits with 2 and one line on stderr if the options or the file cannot be used.
 
     Examples:
 
@@ -84,12 +103,18 @@ def rocketmq_proxy(
         bmqctl start rocketmq-proxy --nameserver "10.0.0.5:9876;10.0.0.6:9876" --host 0.0.0.0 --address 10.0.0.7
 
         bmqctl start rocketmq-proxy -n ns1:9876 -n ns2:9876 --tls-certificate proxy.pem --tls-key proxy-key.pem
+
+        bmqctl start rocketmq-proxy -n ns1:9876 --config proxy.conf
     """
     if no_remoting and remoting_port is not None:
         typer.echo("bmqctl: --remoting-port and --no-remoting contradict each other; leave one out", err=True)
         raise typer.Exit(EXIT_CONFIG)
-    nameservers = tuple(part.strip() for each in nameserver for part in each.split(";") if part.strip())
-    config = ProxyConfig(
-        nameservers, host, grpc_port, 0 if no_remoting else remoting_port, address, tls_certificate, tls_key, data_dir
-    )
+    try:
+        keys = ProxyKeys() if config_file is None else load_proxy_keys(config_file)
+    except PropertyError as fault:
+        typer.echo(f"bmqctl: {fault}", err=True)
+        raise typer.Exit(EXIT_CONFIG) from None
+    nameservers = split_addresses(nameserver)
+    port = 0 if no_remoting else remoting_port
+    config = ProxyConfig(nameservers, host, grpc_port, port, address, tls_certificate, tls_key, data_dir, keys)
     raise typer.Exit(run_rocketmq_proxy(config, log_level.upper()))

@@ -3,24 +3,31 @@
 from __future__ import annotations
 
 from enum import IntFlag
-from typing import Final, NamedTuple
+from typing import Final, NamedTuple, TypeVar
 
 from bmqctl.rocketmq_client.client import RequestRefused
 from bmqctl.rocketmq_client.link import RemotingLink
 from formats.errors import FormatError
 from formats.rocketmq.codes import RequestCode, ResponseCode
+from formats.rocketmq.frame import Frame
 from formats.rocketmq.headers.codec import HeaderCodec
 from formats.rocketmq.headers.consuming import (
     GetMaxOffsetRequest,
     GetMaxOffsetResponse,
+    GetMinOffsetRequest,
+    GetMinOffsetResponse,
     PullMessageRequest,
     PullMessageResponse,
+    QueryConsumerOffsetRequest,
+    QueryConsumerOffsetResponse,
     UpdateConsumerOffsetRequest,
 )
 from formats.rocketmq.record import Record, decode_record
 from formats.schema import Buffer
 
-__all__ = ["Pulled", "QueuePuller", "read_messages"]
+__all__ = ["Pulled", "QueuePuller", "read_messages", "read_records"]
+
+M = TypeVar("M")
 
 # How long the broker may hold a pull for which there is nothing yet.
 SUSPEND_MS: Final = 15_000
@@ -29,6 +36,10 @@ _PULL = HeaderCodec(PullMessageRequest)
 _PULLED = HeaderCodec(PullMessageResponse)
 _MAX_OFFSET = HeaderCodec(GetMaxOffsetRequest)
 _MAX_OFFSET_FOUND = HeaderCodec(GetMaxOffsetResponse)
+_MIN_OFFSET = HeaderCodec(GetMinOffsetRequest)
+_MIN_OFFSET_FOUND = HeaderCodec(GetMinOffsetResponse)
+_QUERY = HeaderCodec(QueryConsumerOffsetRequest)
+_QUERY_FOUND = HeaderCodec(QueryConsumerOffsetResponse)
 _COMMIT = HeaderCodec(UpdateConsumerOffsetRequest)
 
 
@@ -41,6 +52,7 @@ class _PullFlag(IntFlag):
 
 
 _FLAGS: Final = int(_PullFlag.COMMIT_OFFSET | _PullFlag.SUSPEND | _PullFlag.SUBSCRIPTION)
+_FLAGS_WITHOUT_COMMIT: Final = str(int(_PullFlag.SUSPEND | _PullFlag.SUBSCRIPTION))
 # There may be messages at the offset that the answer names.
 _GO_ON: Final = frozenset(
     {ResponseCode.PULL_NOT_FOUND, ResponseCode.PULL_RETRY_IMMEDIATELY, ResponseCode.PULL_OFFSET_MOVED}
@@ -57,14 +69,25 @@ class Pulled(NamedTuple):
 def read_messages(body: Buffer) -> list[Pulled]:
     """Take the messages out of an answer's body. Raises `FormatError` if it is damaged."""
     found: list[Pulled] = []
+    for record in read_records(body):
+        if not record.is_body_sound:
+            raise FormatError("PullMessageResponse.body", 0, f"the checksum of message {record.queue_offset} differs")
+        found.append(Pulled(record.queue_offset, record.body))
+    return found
+
+
+def read_records(body: Buffer) -> list[Record]:
+    """Take the messages with all their fields out of an answer's body; the checksums of their bodies are not checked.
+
+    Raises `FormatError` if it is damaged.
+    """
+    found: list[Record] = []
     at, end = 0, len(body)
     while at < end:
         record = decode_record(body, at)
         if not isinstance(record, Record):
             raise FormatError("PullMessageResponse.body", at, "has no message here")
-        if not record.is_body_sound:
-            raise FormatError("PullMessageResponse.body", at, "a message's checksum differs")
-        found.append(Pulled(record.queue_offset, record.body))
+        found.append(record)
         at += int.from_bytes(body[at : at + 4], "big")
     return found
 
@@ -83,6 +106,25 @@ class QueuePuller:
             PullMessageRequest(group, topic, queue_id, 0, 0, _FLAGS, 0, SUSPEND_MS, 0, "*", "TAG")
         )
 
+    async def seek_committed(self) -> bool:
+        """Go to the offset that the group has committed; return False if there is none."""
+        fields = _QUERY.write(QueryConsumerOffsetRequest(self._group, self._topic, self._queue_id))
+        answer = await self._link.call(RequestCode.QUERY_CONSUMER_OFFSET, fields, self._timeout_s)
+        if answer.code == ResponseCode.QUERY_NOT_FOUND:
+            return False
+        if answer.code != ResponseCode.SUCCESS:
+            raise RequestRefused(f"no offset of {self._group} in {self._topic}/{self._queue_id}", answer)
+        self.offset = _QUERY_FOUND.read(answer.ext_fields).offset
+        return True
+
+    async def seek_begin(self) -> None:
+        """Go to the oldest message of the queue."""
+        fields = _MIN_OFFSET.write(GetMinOffsetRequest(self._topic, self._queue_id))
+        answer = await self._link.call(RequestCode.GET_MIN_OFFSET, fields, self._timeout_s)
+        if answer.code != ResponseCode.SUCCESS:
+            raise RequestRefused(f"no beginning of {self._topic}/{self._queue_id}", answer)
+        self.offset = _MIN_OFFSET_FOUND.read(answer.ext_fields).offset
+
     async def seek_end(self) -> None:
         """Go to the end of the queue."""
         fields = _MAX_OFFSET.write(GetMaxOffsetRequest(self._topic, self._queue_id))
@@ -97,20 +139,34 @@ class QueuePuller:
         Raises `RequestRefused`, `LinkLost` or `NoAnswer`, and `FormatError` for an answer that is damaged.
         """
         at = str(self.offset)
-        fields = {**self._fields, "queueOffset": at, "maxMsgNums": str(messages_max), "commitOffset": at}
+        answer = await self._pull({**self._fields, "maxMsgNums": str(messages_max), "commitOffset": at})
+        return [] if answer is None else self._advance(read_messages(answer.body), answer)
+
+    async def pull_records(self, messages_max: int) -> list[Record]:
+        """Wait for the next messages, with all their fields, like `pull`; what was pulled before is not committed."""
+        fields = {**self._fields, "maxMsgNums": str(messages_max), "sysFlag": _FLAGS_WITHOUT_COMMIT}
+        answer = await self._pull(fields)
+        return [] if answer is None else self._advance(read_records(answer.body), answer)
+
+    async def _pull(self, fields: dict[str, str]) -> Frame | None:
+        """Ask for the messages at the offset; None, and the offset moved, if there are none."""
+        fields["queueOffset"] = str(self.offset)
         answer = await self._link.call(RequestCode.PULL_MESSAGE, fields, SUSPEND_MS / 1000 + self._timeout_s)
         if answer.code in _GO_ON:
             self.offset = _PULLED.read(answer.ext_fields).next_begin_offset
-            return []
+            return None
         if answer.code != ResponseCode.SUCCESS:
-            raise RequestRefused(f"pull of {self._topic}/{self._queue_id} at {at}", answer)
-        messages = read_messages(answer.body)
+            raise RequestRefused(f"pull of {self._topic}/{self._queue_id} at {self.offset}", answer)
+        return answer
+
+    def _advance(self, messages: list[M], answer: Frame) -> list[M]:
         self.offset = _PULLED.read(answer.ext_fields).next_begin_offset
         return messages
 
-    async def commit(self) -> None:
-        """Commit what was pulled."""
-        fields = _COMMIT.write(UpdateConsumerOffsetRequest(self._group, self._topic, self._queue_id, self.offset))
+    async def commit(self, offset: int | None = None) -> None:
+        """Commit what was pulled, or what comes before `offset`."""
+        wanted = self.offset if offset is None else offset
+        fields = _COMMIT.write(UpdateConsumerOffsetRequest(self._group, self._topic, self._queue_id, wanted))
         answer = await self._link.call(RequestCode.UPDATE_CONSUMER_OFFSET, fields, self._timeout_s)
         if answer.code != ResponseCode.SUCCESS:
-            raise RequestRefused(f"commit of {self._topic}/{self._queue_id} at {self.offset}", answer)
+            raise RequestRefused(f"commit of {self._topic}/{self._queue_id} at {wanted}", answer)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import time
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from datetime import datetime
 from typing import Final
 
@@ -63,3 +63,15 @@ class Sender:
         fields["m"] = "true"
         messages = (BatchMessage(0, body, encode_properties({UNIQUE_KEY: self._ids.next()})) for body in bodies)
         return fields, encode_batch(messages)
+
+    def encoded(self, queue_id: int, born_ms: int, message: BatchMessage) -> tuple[dict[str, str], Buffer]:
+        """Make the header and the frame's body of a message that has its properties already, the unique id included."""
+        fields = self.message(queue_id, born_ms)
+        fields |= {"h": str(message.flag), "i": f"{message.properties.decode()}{WAIT}\x01true\x02"}
+        return fields, message.body
+
+    def encoded_batch(
+        self, queue_id: int, born_ms: int, messages: Iterable[BatchMessage]
+    ) -> tuple[dict[str, str], bytes]:
+        """Make the header and the frame's body of a batch of messages that have their properties already."""
+        return {**self.message(queue_id, born_ms), "m": "true"}, encode_batch(messages)

@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Protocol
 
+from formats.schema import Buffer
+
 __all__ = ["Directory", "StoreFile"]
 
 
@@ -33,6 +35,13 @@ class StoreFile(Protocol):
 
     def reserve(self, end: int) -> bool:
         """Reserve disk space for the bytes before `end`. Return False and change nothing if the disk is full."""
+        ...
+
+    def write(self, start: int, data: Buffer) -> bool:
+        """Reserve disk space and write there, which is faster than through `buffer` for long data.
+
+        Return False and change nothing if the disk is full.
+        """
         ...
 
     def flush(self) -> None:

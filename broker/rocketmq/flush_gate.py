@@ -17,14 +17,15 @@ import errno
 import logging
 from collections import deque
 from collections.abc import Callable, Sequence
-from typing import Final, NamedTuple, Protocol
+from functools import partial
+from typing import Any, Final, NamedTuple, Protocol, TypeVar
 
 from broker.common.clock import Now
 from broker.common.faults import Inconsistent
 from formats.rocketmq.codes import ResponseCode
 from formats.rocketmq.frame import Frame, encode_frame, next_frame
 
-__all__ = ["DiskSilent", "FlushGate", "Flushed", "Flusher", "Held", "LogFlush"]
+__all__ = ["DiskSilent", "FlushGate", "Flushed", "Flusher", "Held", "LogFlush", "Said"]
 
 log = logging.getLogger("broker.rocketmq")
 
@@ -38,11 +39,16 @@ class DiskSilent(OSError):
     """A file is not written, as the log, which goes before it, is not on the disk in time, or cannot get there."""
 
 
-class Held(Protocol):
+# What is said: the bytes of frames, or the frames themselves.
+Said = TypeVar("Said", bytearray, list[Frame])
+_Said_contra = TypeVar("_Said_contra", bytearray, list[Frame], contravariant=True)
+
+
+class Held(Protocol[_Said_contra]):
     """A connection whose output waits."""
 
-    def pass_on(self, data: bytearray, held_bytes: int) -> None:
-        """Have data sent instead of the `held_bytes` that were held back, unless the connection is over."""
+    def pass_on(self, data: _Said_contra, held_size: int) -> None:
+        """Have data sent instead of what was held back, which had this size, unless the connection is over."""
         ...
 
 
@@ -83,8 +89,8 @@ class LogFlush(Protocol):
 class _Entry(NamedTuple):
     end: int
     until_ms: int
-    holder: Held
-    data: bytearray
+    # Passes on what waits, turned into what says that the disk is late, or as it is.
+    pass_on: Callable[[bool], None]
 
 
 class FlushGate:
@@ -101,7 +107,7 @@ class FlushGate:
         self._error: Exception | None = None
         self._is_late = False
 
-    def take(self, holder: Held, data: bytearray) -> bytearray:
+    def take(self, holder: Held[Said], data: Said) -> Said:
         """Return what of the data can be sent at once: all of it or nothing, which then is passed on later."""
         store = self._store
         end = store.log_end
@@ -112,9 +118,9 @@ class FlushGate:
             data = late(data)
             self._begin()
             return data
-        self._entries.append(_Entry(end, self._now.ms + self._timeout_ms, holder, data))
+        self._entries.append(_Entry(end, self._now.ms + self._timeout_ms, partial(_pass_on, holder, data)))
         self._begin()
-        return bytearray()
+        return type(data)()
 
     def reach(self) -> int:
         """Return up to where the log is on the disk, and have what is behind that go there.
@@ -177,8 +183,7 @@ class FlushGate:
             return
         entries, flushed = self._entries, self._store.flushed
         while entries and entries[0].end <= flushed:
-            entry = entries.popleft()
-            entry.holder.pass_on(entry.data, len(entry.data))
+            entries.popleft().pass_on(False)
 
     # -- see `broker.rocketmq.node.Part`
 
@@ -199,8 +204,7 @@ class FlushGate:
                     "a flush of the commit log takes more than %d ms: messages are answered FLUSH_DISK_TIMEOUT",
                     self._timeout_ms,
                 )
-            entry = entries.popleft()
-            entry.holder.pass_on(late(entry.data), len(entry.data))
+            entries.popleft().pass_on(True)
 
     def leave(self) -> None:
         """Wait for the disk, as long as somebody may wait for it, and send everything.
@@ -217,12 +221,17 @@ class FlushGate:
     def end_waits(self) -> None:
         """Send everything that waits: as with a silent disk, who sent messages is not told that they are there."""
         while self._entries:
-            entry = self._entries.popleft()
-            entry.holder.pass_on(late(entry.data), len(entry.data))
+            self._entries.popleft().pass_on(True)
 
 
-def late(data: bytearray) -> bytearray:
+def _pass_on(holder: Held[Any], data: Any, is_late: bool) -> None:
+    holder.pass_on(late(data) if is_late else data, len(data))
+
+
+def late(data: Said) -> Said:
     """Turn the answers to those who sent messages into FLUSH_DISK_TIMEOUT; leave everything else as it is."""
+    if isinstance(data, list):
+        return [frame._replace(code=_TIMEOUT) if _is_sent(frame) else frame for frame in data]
     made: list[bytes] = []
     view, at, end = memoryview(bytes(data)), 0, len(data)
     while (found := next_frame(view, at, end, end)) is not None:

@@ -60,9 +60,9 @@ class Settings:
         if name in self._initial:
             apply(self._readers[name](self._initial[name]))
 
-    def text(self) -> bytes:
-        """All properties."""
-        return write_properties(self._properties)
+    def text(self, others: Mapping[str, str] | None = None) -> bytes:
+        """All properties, with `others` in place of those of the same names."""
+        return write_properties({**self._properties, **(others or {})})
 
     def change(self, data: bytes, who: str) -> list[str]:
         """Change the properties that a text names, all or none of them; their names. Raises `SettingRefused`."""

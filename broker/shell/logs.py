@@ -13,7 +13,7 @@ from typing import Protocol
 
 from broker.shell.log_format import DEFAULT_FORMAT, LEVELS, LineFormatter, severity_name
 
-__all__ = ["LogSettings", "LogSwitches", "start_logging"]
+__all__ = ["LogSettings", "LogSwitches", "log_file", "start_logging"]
 
 FILE_NAME = "bmqbrkr.log"
 FILE_BYTES_MAX = 64 << 20
@@ -49,7 +49,7 @@ def start_logging(controller: LogSettings, folder: Path) -> LogSwitches:
     console = logging.StreamHandler(sys.stderr)
     console.setLevel(threshold)
     console.setFormatter(LineFormatter(controller.console_format or DEFAULT_FORMAT))
-    path = _file(controller.file_name, folder)
+    path = log_file(controller.file_name, folder)
     path.parent.mkdir(parents=True, exist_ok=True)
     file = RotatingFileHandler(path, maxBytes=controller.rotation_bytes or FILE_BYTES_MAX, backupCount=FILES_KEPT)
     file.setFormatter(LineFormatter(controller.logfile_format or DEFAULT_FORMAT))
@@ -64,7 +64,7 @@ def start_logging(controller: LogSettings, folder: Path) -> LogSwitches:
     return LogSwitches(root, console)
 
 
-def _file(pattern: str, folder: Path) -> Path:
+def log_file(pattern: str, folder: Path) -> Path:
     """Return the log file of a `fileName`, in which %T is the start time and %p the process id (ball::FileObserver)."""
     if not pattern:
         return folder / FILE_NAME

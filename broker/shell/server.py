@@ -9,14 +9,13 @@ only `Inconsistent` ends `Server.run`.
 
 from __future__ import annotations
 
-import errno
 import logging
 import select
 import signal
 import socket
 import ssl
 import time
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Awaitable, Callable, Iterable, Iterator
 from contextlib import contextmanager
 from typing import NamedTuple, Protocol, TypeVar, cast
 
@@ -26,6 +25,7 @@ from broker.common.faults import Change, Inconsistent
 from broker.shell.descriptors import Refusals
 from broker.shell.dialing import Connected, Dialed, Dials, Endpoint
 from broker.shell.link import READ_BYTES, Link
+from broker.shell.listening import ListenError, listen
 from broker.shell.system import MadeSession, System
 from broker.shell.tls import EitherStream, TlsLink, TlsStream, accept_tls
 from broker.shell.waker import Waker
@@ -40,8 +40,6 @@ TICK_S_MIN = 0.005
 
 # Rounds in which a stopping node reads data that peers have already sent, such as confirms.
 LAST_ROUNDS = 16
-
-BACKLOG = 1024
 
 # As in the reference's configuration (mqbcfg::TcpInterfaceConfig).
 CONNECTIONS_MAX = 10_000
@@ -65,41 +63,6 @@ _IN, _OUT = select.EPOLLIN, select.EPOLLOUT
 # After a round, the next one is awaited in epoll itself for this time: returning to trio for every read costs more than
 # the read. Trio's tasks (a tick a second, signals) can wait a millisecond.
 LINGER_S = 0.001
-
-
-_REMEDIES = {
-    errno.EADDRINUSE: "stop the program that uses it, or choose another {option}",
-    errno.EACCES: "choose a {option} above 1023, or permit this program to use that one",
-}
-
-
-class ListenError(OSError):
-    """An address that cannot be listened on; the text has the address, the reason and the remedy."""
-
-
-def listen(host: str, port: int, option: str = "--port") -> socket.socket:
-    """Make a listening socket. Raises `ListenError` if the address is taken or not this machine's.
-
-    The error names `option`, by which another port is chosen.
-    """
-    try:
-        (family, kind, proto, _, address), *_ = socket.getaddrinfo(
-            host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE
-        )
-    except socket.gaierror as error:
-        raise ListenError(f"{host}:{port}: {error.strerror}; give --host an address of this machine") from None
-    sock = socket.socket(family, kind, proto)
-    try:
-        sock.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-        sock.bind(address)
-        sock.listen(BACKLOG)
-    except OSError as error:
-        sock.close()
-        remedy = _REMEDIES.get(error.errno or 0, "give --host an address of this machine").format(option=option)
-        raise ListenError(f"{host}:{port}: {error.strerror}; {remedy}") from None
-    sock.setblocking(False)
-    return sock
-
 
 T = TypeVar("T")
 
@@ -147,7 +110,9 @@ class Server:
         self.watch(self._waker)
         self._stop = trio.CancelScope()
         self._nursery: trio.Nursery | None = None
-        self._retiring = False
+        self.is_retiring = False
+        self._beside: list[Callable[[], Awaitable[None]]] = []
+        self._making = 0
         self._failure: Inconsistent | None = None
         self._connections_max = connections_max
         self._refusals = Refusals()
@@ -172,6 +137,8 @@ class Server:
                 self._nursery = nursery
                 nursery.start_soon(self._tick)
                 nursery.start_soon(self._serve)
+                for work in self._beside:
+                    nursery.start_soon(work)
                 on_ready()
                 async for number in signals:
                     log.info("stopping on %s", signal.Signals(number).name)
@@ -187,10 +154,10 @@ class Server:
 
     def retire(self) -> None:
         """Stop as soon as others have taken over, or after a time limit; at once if called again."""
-        if self._retiring or self._nursery is None:
+        if self.is_retiring or self._nursery is None:
             self.stop()
         else:
-            self._retiring = True
+            self.is_retiring = True
             self._nursery.start_soon(self._retire)
 
     async def _retire(self) -> None:
@@ -228,6 +195,19 @@ class Server:
         """Read `source` in the same loop; its effects on the node are sent as after any step."""
         self._sources[source.fileno()] = source
         self._epoll.register(source.fileno(), select.EPOLLIN)
+
+    def serve_beside(self, work: Callable[[], Awaitable[None]]) -> None:
+        """Run a task of trio's beside the node, from the start of `run` to its end."""
+        self._beside.append(work)
+
+    @contextmanager
+    def making_page(self) -> Iterator[None]:
+        """Give trio's other tasks their turn after each round, as long as a page is made by one."""
+        self._making += 1
+        try:
+            yield
+        finally:
+            self._making -= 1
 
     def stop(self) -> None:
         """End `run`."""
@@ -272,8 +252,8 @@ class Server:
                     self._set_clock()
                     for fd, mask in ready:
                         self._on_ready(fd, mask)
-                    if self._flush():
-                        # A slice took long: the clock's tasks are waiting.
+                    if self._flush() or self._making:
+                        # A slice took long, and the clock's tasks are waiting, or a page does.
                         break
 
     def _on_ready(self, fd: int, mask: int) -> None:

@@ -29,7 +29,7 @@ __all__ = [
 
 
 class UserInfo(NamedTuple):
-    """A user. The password is there when one is set, and in the file; no answer has it."""
+    """A user. The password is there when one is set, in the file, and in the answer to a super user."""
 
     username: str | None = None
     password: str | None = None

@@ -8,12 +8,16 @@ of entry 0 is never used. See `message_index_keys` for the keys.
 from __future__ import annotations
 
 import struct
-from collections.abc import Callable, Iterator, Mapping
-from typing import NamedTuple
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import TYPE_CHECKING, NamedTuple
 
 from formats.errors import FormatError
-from formats.rocketmq.java import index_hash
+from formats.rocketmq.java import index_hash, index_hashes
 from formats.schema import Annotated, Layout, i32, i64, u32
+
+if TYPE_CHECKING:
+    import numpy as np
+    from numpy.typing import NDArray
 
 __all__ = [
     "INDEX_ENTRY",
@@ -22,6 +26,7 @@ __all__ = [
     "IndexEntry",
     "IndexFile",
     "IndexHeader",
+    "IndexKeys",
     "index_key",
     "message_index_keys",
     "tag_index_key",
@@ -69,6 +74,25 @@ class IndexEntry(NamedTuple):
     physical_offset: Annotated[int, i64, "Where the message's record begins in the commit log."]
     seconds: Annotated[int, i32, "How long after the file's first message it was stored."]
     previous: Annotated[int, i32, "The number of the entry before it in the same slot; 0 for none."]
+
+
+class IndexKeys(NamedTuple):
+    """Keys of messages, in columns: `java.index_hash` of each, the message's offset, and its storing time."""
+
+    hashes: NDArray[np.uint32]
+    offsets: NDArray[np.int64]
+    times: NDArray[np.int64]
+
+    @classmethod
+    def of(cls, keys: Sequence[bytes], offsets: Sequence[int], times: Sequence[int]) -> IndexKeys:
+        """Make them of the texts that are hashed, in UTF-8, none of which is empty."""
+        import numpy as np
+
+        return cls(index_hashes(keys), np.array(offsets, np.int64), np.array(times, np.int64))
+
+    def part(self, begin: int, end: int) -> IndexKeys:
+        """Some of the keys."""
+        return IndexKeys(self.hashes[begin:end], self.offsets[begin:end], self.times[begin:end])
 
 
 INDEX_HEADER = Layout(IndexHeader, size=40, upstream="rocketmq::IndexHeader")
@@ -181,6 +205,38 @@ class IndexFile:
         self.next_entry = number + 1
         header = self._begin_ms, stored_ms, self._begin_offset, offset, self._slots_used, number + 1
         _write_header(buffer, 0, *header)
+
+    def put_hashes(self, keys: IndexKeys) -> None:
+        """Add many messages like `put_hash`, to a file that has entries and room for them."""
+        import numpy as np
+
+        hashes, offsets, times = keys
+        first, count = self.next_entry, len(hashes)
+        numbers = np.arange(first, first + count, dtype=np.int32)
+        slots = hashes % np.uint32(self.slots)
+        # Entries of one slot beside each other, in their order: the first follows what the slot has, others each other.
+        order = np.argsort(slots, kind="stable")
+        slots = slots[order]
+        is_first = np.append(True, slots[1:] != slots[:-1])
+        is_last = np.append(is_first[1:], True)
+        table = np.frombuffer(self._buffer, ">i4", self.slots, _SLOTS_AT)
+        before = np.append(0, numbers[order[:-1]])
+        before[is_first] = table[slots[is_first]]
+        is_new = (before <= 0) | (before > numbers[order])
+        before[is_new] = 0
+        table[slots[is_last]] = numbers[order[is_last]]
+        begin_ms = self._begin_ms
+        seconds = np.where((times > begin_ms) & (begin_ms > 0), (times - begin_ms) // 1000, 0)
+        entries = np.empty(count, INDEX_ENTRY.dtype)
+        entries["key_hash"], entries["physical_offset"] = hashes, offsets
+        entries["seconds"] = np.minimum(seconds, _SECONDS_MAX)
+        entries["previous"][order] = before
+        at = self._entries_at + first * _ENTRY_BYTES
+        self._buffer[at : at + count * _ENTRY_BYTES] = entries.tobytes()
+        self.next_entry = first + count
+        self._slots_used += int(np.count_nonzero(is_new))
+        end = int(times[-1]), self._begin_offset, int(offsets[-1])
+        _write_header(self._buffer, 0, begin_ms, *end, self._slots_used, self.next_entry)
 
     def entries_before(self, data_end: int) -> int:
         """Return the greatest possible number of entries if all bytes from `data_end` on are zero."""

@@ -7,18 +7,31 @@ from collections.abc import Mapping, Sequence
 from functools import lru_cache
 from itertools import accumulate, repeat
 from operator import mul
-from typing import Final, TypeVar
+from typing import TYPE_CHECKING, Final, TypeVar
 
-__all__ = ["HashedFront", "hash_map_order", "index_hash", "string_hash"]
+if TYPE_CHECKING:
+    import numpy as np
+    from numpy.typing import NDArray
+
+__all__ = [
+    "MASK",
+    "HashedFront",
+    "PartHashes",
+    "hash_map_order",
+    "index_hash",
+    "index_hashes",
+    "string_hash",
+    "to_index_hashes",
+]
 
 V = TypeVar("V")
 
-_MASK: Final = 0xFFFFFFFF
+MASK: Final = 0xFFFFFFFF
 _SIGN: Final = 1 << 31
 
 
 def _powers(count: int) -> tuple[int, ...]:
-    return tuple(accumulate(repeat(31, count - 1), lambda power, base: power * base & _MASK, initial=1))
+    return tuple(accumulate(repeat(31, count - 1), lambda power, base: power * base & MASK, initial=1))
 
 
 # Those of 31, which a text's units are multiplied with: enough for any key or tag that is met in practice.
@@ -34,8 +47,8 @@ def string_hash(text: str) -> int:
         data = text.encode("utf-16-be", "surrogatepass")
         units = struct.unpack(f">{len(data) // 2}H", data)
     powers = _POWERS if len(units) <= len(_POWERS) else _powers(len(units))
-    number: int = sum(map(mul, reversed(units), powers)) & _MASK
-    return number - (_MASK + 1) if number & _SIGN else number
+    number: int = sum(map(mul, reversed(units), powers)) & MASK
+    return number - (MASK + 1) if number & _SIGN else number
 
 
 # The same few names come with every message. Whoever sends others, long ones, is not to fill the memory with them.
@@ -49,6 +62,76 @@ def index_hash(key: str) -> int:
     """
     number = abs(string_hash(key))
     return 0 if number == _SIGN else number
+
+
+def index_hashes(keys: Sequence[bytes]) -> NDArray[np.uint32]:
+    """`index_hash` of many keys in UTF-8, none of which is empty; bytes that are not UTF-8 are read as U+FFFD."""
+    import numpy as np
+
+    units = np.frombuffer(b"".join(keys), np.uint8)
+    lengths = np.fromiter(map(len, keys), np.int64, len(keys))
+    ends = np.cumsum(lengths)
+    powers = np.cumprod(np.append(1, np.full(int(lengths.max()) - 1, 31)), dtype=np.uint32)
+    exponents = np.repeat(ends, lengths) - 1 - np.arange(len(units))
+    sums = np.add.reduceat(units * powers[exponents], ends - lengths, dtype=np.uint32)
+    hashes = to_index_hashes(sums)
+    if units.max() > _ASCII_MAX:
+        for at, key in enumerate(keys):
+            if not key.isascii():
+                hashes[at] = index_hash(key.decode(errors="replace"))
+    return hashes
+
+
+_ASCII_MAX: Final = 0x7F
+
+
+def to_index_hashes(hashes: NDArray[np.uint32]) -> NDArray[np.uint32]:
+    """Make `index_hash` of each `string_hash`, which is a number without a sign here."""
+    import numpy as np
+
+    return np.where(hashes < _SIGN, hashes, (0 - hashes) & np.uint32(~_SIGN & MASK))
+
+
+class PartHashes:
+    """Hashes of parts of a text whose units are bytes. A part takes the same few steps, however long it is.
+
+    The hash of a part is the difference of two sums of units times powers of 31, times such a power: modulo 2^32 that
+    has an inverse.
+    """
+
+    def __init__(self, units: NDArray[np.uint8]) -> None:
+        import numpy as np
+
+        bits = max(_BITS_MIN, len(units).bit_length())
+        # Texts of about one length share their powers, which take a while to make.
+        self._powers, inverse = _power_columns(bits + bits % 2)
+        self._sums = np.zeros(len(units) + 1, np.uint32)
+        np.cumsum(units * inverse[: len(units)], dtype=np.uint32, out=self._sums[1:])
+
+    def find(self, begins: NDArray[np.intp], ends: NDArray[np.intp]) -> NDArray[np.uint32]:
+        """`string_hash` of each of some parts, none of which is empty, as a number without a sign."""
+        found: NDArray[np.uint32] = (self._sums[ends] - self._sums[begins]) * self._powers[ends - 1]
+        return found
+
+    def powers(self, lengths: NDArray[np.intp]) -> NDArray[np.uint32]:
+        """Return what the hash of a text is multiplied with when so many units follow."""
+        return self._powers[lengths]
+
+
+_BITS_MIN: Final = 18
+
+
+@lru_cache(maxsize=2)
+def _power_columns(bits: int) -> tuple[NDArray[np.uint32], NDArray[np.uint32]]:
+    """The powers of 31 and of its inverse, from the zeroth on, for texts of up to 2^`bits` units."""
+    import numpy as np
+
+    def powers(base: int) -> NDArray[np.uint32]:
+        factors = np.full((1 << bits) + 1, base, np.uint32)
+        factors[0] = 1
+        return np.cumprod(factors, dtype=np.uint32)
+
+    return powers(31), powers(pow(31, -1, MASK + 1))
 
 
 class HashedFront:
@@ -69,7 +152,7 @@ class HashedFront:
         if front != self._front:
             self._front, self._number = front, _hash_on(self._begin, front)
         number = _hash_on(self._number, text[-_TAIL:])
-        return number if number < _SIGN else (_MASK + 1 - number) & ~_SIGN
+        return number if number < _SIGN else (MASK + 1 - number) & ~_SIGN
 
 
 # Of texts that begin alike, so many bytes differ, as a rule: in a unique id, a time and a counter.
@@ -85,7 +168,7 @@ def _hash_on(number: int, units: bytes) -> int:
             number = _hash_on(number, units[at : at + len(_FALLING) - 1])
         return number
     total: int = number * _POWERS[count] + sum(map(mul, units, _FALLING[count]))
-    return total & _MASK
+    return total & MASK
 
 
 def hash_map_order(entries: Mapping[str, V], buckets: int = 128) -> dict[str, V]:
@@ -103,7 +186,7 @@ def _order(names: tuple[str, ...], buckets: int) -> tuple[str, ...]:
         buckets *= 2
 
     def bucket(name: str) -> int:
-        number = _name_hash(name) & _MASK
+        number = _name_hash(name) & MASK
         return (number ^ number >> 16) & buckets - 1
 
     return tuple(sorted(names, key=bucket))

@@ -1,8 +1,8 @@
-"""The two ids of a message (source: MessageDecoder.createMessageId, MessageClientIDSetter).
+"""The ids of a message (source: MessageDecoder.createMessageId, MessageClientIDSetter, MessageIdCodec).
 
 The offset id is made by the broker of its address and the message's place in its commit log. The unique id is made by
 the client: its address, process, class loader, the time since the month began, and a counter. Both are upper-case
-hexadecimal.
+hexadecimal. Clients of version 5 make unique ids of another form, which begin with their version.
 """
 
 from __future__ import annotations
@@ -13,10 +13,14 @@ from typing import NamedTuple
 from formats.errors import FormatError
 from formats.rocketmq.hosts import Host
 
-__all__ = ["OffsetId", "UniqueId"]
+__all__ = ["ClientId", "OffsetId", "UniqueId"]
 
 _V4_BYTES = 16
 _V6_BYTES = 28
+_VERSION_1 = b"\x01"
+_VERSION_1_BYTES = 17
+# The start of 2021, from which the ids of version 1 count.
+_EPOCH_S = 1_609_459_200
 
 
 def _unhex(kind: str, text: str) -> bytes:
@@ -70,3 +74,37 @@ class UniqueId(NamedTuple):
         address = ipaddress.ip_address(self.address).packed
         rest = (self.pid, 2), (self.loader_hash, 4), (self.month_ms, 4), (self.counter, 2)
         return (address + b"".join(number.to_bytes(width, "big") for number, width in rest)).hex().upper()
+
+
+class ClientId(NamedTuple):
+    """A unique id of version 1: the client's network address and process, the time in seconds, and a counter.
+
+    `seconds` counts from the start of 2021, UTC.
+    """
+
+    mac: bytes
+    pid: int
+    seconds: int
+    counter: int
+
+    @classmethod
+    def parse(cls, text: str) -> ClientId:
+        """Read an id of 34 characters."""
+        try:
+            data = bytes.fromhex(text) if len(text) == 2 * _VERSION_1_BYTES else b""
+        except ValueError:
+            raise FormatError("ClientId", 0, f"{text!r} is not hexadecimal") from None
+        if len(data) != _VERSION_1_BYTES or data[:1] != _VERSION_1:
+            raise FormatError("ClientId", 0, f"{text[:40]!r} is no id of version 1: 34 digits that begin with 01")
+        pid, seconds, counter = (int.from_bytes(piece, "big") for piece in (data[7:9], data[9:13], data[13:]))
+        return cls(data[1:7], pid, seconds, counter)
+
+    def __str__(self) -> str:
+        rest = ((self.pid, 2), (self.seconds, 4), (self.counter, 4))
+        packed = _VERSION_1 + self.mac + b"".join(number.to_bytes(width, "big") for number, width in rest)
+        return packed.hex().upper()
+
+    @property
+    def made_s(self) -> int:
+        """The time at which it was made, in seconds since 1970."""
+        return _EPOCH_S + self.seconds

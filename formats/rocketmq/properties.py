@@ -33,7 +33,10 @@ def encode_properties(properties: Mapping[str, str]) -> bytes:
 
     Raises `ValueError` for a name or value with a separator in it, which could not be read back.
     """
+    text = "".join([f"{name}{_NAME_END}{value}{_VALUE_END}" for name, value in properties.items()])
+    if text.count(_NAME_END) == text.count(_VALUE_END) == len(properties):
+        return text.encode()
     for name, value in properties.items():
         if _NAME_END in name or _VALUE_END in name or _VALUE_END in value:
             raise ValueError(f"property {name!r} contains a separator (0x01 or 0x02)")
-    return "".join(f"{name}{_NAME_END}{value}{_VALUE_END}" for name, value in properties.items()).encode()
+    return text.encode()

@@ -23,12 +23,25 @@ from formats.rocketmq.hosts import Host
 from formats.rocketmq.message_ids import OffsetId
 from formats.rocketmq.versions import VERSION
 
-__all__ = ["AnswerMaker", "Posted", "answer_maker", "read_posted"]
+__all__ = [
+    "AnswerMaker",
+    "Posted",
+    "PostedRest",
+    "answer_fields",
+    "answer_maker",
+    "offset_id_front",
+    "posted_of",
+    "read_posted",
+]
 
 _CODEC = HeaderCodec(SendMessageRequestV2)
 _RESPONSE = HeaderCodec(SendMessageResponse)
 _CODE: Final = int(RequestCode.SEND_MESSAGE_V2)
 _SUCCESS, _ANSWERS = ResponseCode.SUCCESS, FrameFlag.RESPONSE
+
+
+# Bytes of a frame, or the fields of one that was read already.
+PostedRest = tuple[bytes | str | None, ...]
 
 
 class Posted(NamedTuple):
@@ -37,7 +50,7 @@ class Posted(NamedTuple):
     `properties` has names and values in turn, and one empty piece at the end.
     """
 
-    rest: tuple[bytes, ...]
+    rest: PostedRest
     queue_id: int
     born_ms: int
     properties: list[bytes]
@@ -156,6 +169,39 @@ def _read_binary(data: memoryview, at: int, body_at: int, frame_end: int) -> Pos
     return Posted(rest, int(queue), int(born), properties, opaque, body_at, frame_end)
 
 
+# -- frames that were read already
+
+_WIRE_NAMES: Final = {field.name: field.wire_name for field in _CODEC.fields}
+_QUEUE_NAME, _BORN_NAME, _PROPERTIES_NAME = (_WIRE_NAMES[name] for name in ("queue_id", "born_ms", _PROPERTIES))
+_REST_NAMES: Final = tuple(
+    name for name in _WIRE_NAMES.values() if name not in (_QUEUE_NAME, _BORN_NAME, _PROPERTIES_NAME)
+)
+_match_properties = re.compile(_BINARY_PROPERTIES).fullmatch
+_QUEUE_DIGITS_MAX, _BORN_DIGITS_MAX = 9, 18
+
+
+def posted_of(frame: Frame) -> Posted | None:
+    """Make of a frame what `read_posted` would have read; None for another request, and one of no common form."""
+    fields = frame.ext_fields
+    if frame.code != _CODE or fields is None:
+        return None
+    get = fields.get
+    queue, born, text = get(_QUEUE_NAME, ""), get(_BORN_NAME, ""), get(_PROPERTIES_NAME, "")
+    if not (_is_number(queue, _QUEUE_DIGITS_MAX) and _is_number(born, _BORN_DIGITS_MAX) and text.isascii()):
+        return None
+    data = text.encode()
+    if _match_properties(data) is None:
+        return None
+    name_end, value_end = _BINARY_SEPARATORS
+    properties = data.replace(value_end, name_end).split(name_end)
+    rest = tuple([get(name) for name in _REST_NAMES])
+    return Posted(rest, int(queue), int(born), properties, b"", 0, len(frame.body))
+
+
+def _is_number(text: str, digits_max: int) -> bool:
+    return len(text) <= digits_max and text.isascii() and text.isdecimal()
+
+
 # -- answers
 
 # Makes an answer from the message's offset, queue, queue offset and id, and the request's number.
@@ -185,9 +231,19 @@ def _split(encoding: HeaderEncoding, fields: dict[str, str], samples: tuple[byte
     return [*parts, rest]
 
 
+def offset_id_front(address: Host) -> str:
+    """Make the part of the offset ids of a broker that is the same in all; 16 hexadecimal digits follow it."""
+    return str(OffsetId(address, 0)).removesuffix("0" * 16)
+
+
+def answer_fields(message_id: str, queue_id: int, queue_offset: int, unique_id: str) -> dict[str, str]:
+    """Make the header of the answer to a successful request."""
+    return _RESPONSE.write(SendMessageResponse(message_id, queue_id, queue_offset, transaction_id=unique_id))
+
+
 def answer_maker(encoding: HeaderEncoding, address: Host, fields: dict[str, str]) -> AnswerMaker:
     """Return a function that makes the answers to successful requests; `fields` precede those of the declaration."""
-    offset_id = str(OffsetId(address, 0)).removesuffix("0" * 16).encode() + b"%016X"
+    offset_id = offset_id_front(address).encode() + b"%016X"
     maker = _json_maker if encoding is HeaderEncoding.JSON else _binary_maker
     return maker(offset_id, fields)
 

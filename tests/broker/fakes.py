@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 
 from broker.common.files import Directory, StoreFile
 from formats.bmq.disk.files import FileType, initial_bytes
+from formats.schema import Buffer
 
 __all__ = ["Crash", "MemoryDirectory", "MemoryFile"]
 
@@ -34,6 +35,7 @@ class MemoryFile:
         self._name = name
         self._content = content
         self._granted = 0
+        self._is_closed = False
         self._buffer = memoryview(content.data)
 
     @property
@@ -67,7 +69,16 @@ class MemoryFile:
                 return True
         return False
 
+    def write(self, start: int, data: Buffer) -> bool:
+        if not self.reserve(start + len(data)):
+            return False
+        self._buffer[start : start + len(data)] = data
+        return True
+
     def flush(self) -> None:
+        if self._is_closed:
+            # A thread that has files flushed may come to one that was removed meanwhile.
+            return
         self.check()
         self._directory.wait_for(self._name)
         self._directory.platter[self._name] = bytes(self._content.data)
@@ -75,6 +86,7 @@ class MemoryFile:
     def close(self, size: int | None = None) -> None:
         self._directory.step()
         self.check()
+        self._is_closed = True
         self._buffer.release()
         length = len(self._content.data)
         # Resizing raises BufferError while somebody holds a view, as unmapping a file does.

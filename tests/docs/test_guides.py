@@ -4,6 +4,8 @@ A block that follows the comment `<!-- run -->` is run in a folder of the page's
 `bmq-data` there. A block of Python that follows `<!-- file: NAME -->` is written to that file before. Numbers, dates,
 keys and GUIDs are masked, and the port is the node's. A line of three dots stands for any lines.
 
+A page with a bridge has a node of RocketMQ beside that of BlazingMQ, from the start.
+
 A page that starts a RocketMQ node itself is run without that of BlazingMQ. Its Python programs are run where RocketMQ's
 C++ client is installed; without the client the page is skipped.
 """
@@ -33,7 +35,7 @@ DOCUMENTED_PORT = "30114"
 COMMAND_S_MAX = 120
 START_S_MAX = 120
 # Commands that take their broker by an option, which the pages leave at its default.
-WITH_BROKER = {"admin", "replay", "cluster", "bench"}
+WITH_BROKER = {"admin", "replay", "cluster", "bench", "bridge"}
 START_ROCKETMQ = "bmqctl start rocketmq"
 NAMESERVER_PORT = "9876"
 
@@ -142,8 +144,9 @@ def run_with_rocketmq(command: Command, folder: Path, node: RocketProcess, pytho
         return []
     if program == "python":
         return execute([str(python), *words], command.stdin, folder, {"PYTHONPATH": "", "HOME": str(folder)})
-    assert words[:2] == ["bench", "--rocketmq"], f"no command for a RocketMQ node: {command.line}"
-    words[2:2] = ["--nameserver", node.nameserver]
+    if words[0] != "journal":
+        assert words[:2] == ["bench", "--rocketmq"], f"no command for a RocketMQ node: {command.line}"
+        words[2:2] = ["--nameserver", node.nameserver]
     return execute([sys.executable, "-c", MAIN, *words], command.stdin, folder, {})
 
 
@@ -170,11 +173,16 @@ OF_ROCKETMQ = {
 }
 
 
+OF_BRIDGES = [
+    name for name, guide in RUNNABLE.items() if any(each.line.startswith("bmqctl bridge ") for each in guide.commands)
+]
+
+
 def test_there_are_commands_to_run() -> None:
     assert sum(len(guide.commands) for guide in RUNNABLE.values()) >= 10
 
 
-@pytest.mark.parametrize("name", sorted(RUNNABLE.keys() - OF_ROCKETMQ.keys()))
+@pytest.mark.parametrize("name", sorted(RUNNABLE.keys() - OF_ROCKETMQ.keys() - set(OF_BRIDGES)))
 @pytest.mark.timeout(600)
 def test_the_commands_of_a_page_print_what_it_says(name: str, tmp_path: Path) -> None:
     guide = RUNNABLE[name]
@@ -183,6 +191,18 @@ def test_the_commands_of_a_page_print_what_it_says(name: str, tmp_path: Path) ->
             (tmp_path / file).write_text(text.replace(DOCUMENTED_PORT, str(node.port)))
         for command in guide.commands:
             check(command, run(command, tmp_path, node.port))
+
+
+@pytest.mark.parametrize("name", OF_BRIDGES)
+@pytest.mark.timeout(600)
+def test_the_commands_of_a_page_on_bridges_print_what_it_says(name: str, tmp_path: Path) -> None:
+    with (
+        NodeProcess(tmp_path / "bmq-data", timeout_s=START_S_MAX) as node,
+        RocketProcess(tmp_path / "rocketmq-data", timeout_s=START_S_MAX) as rocket,
+    ):
+        for command in RUNNABLE[name].commands:
+            line = command.line.replace(NAMESERVER_PORT, str(rocket.nameserver_port))
+            check(command, run(command._replace(line=line), tmp_path, node.port))
 
 
 @pytest.mark.parametrize("name", OF_ROCKETMQ)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import socket
 import ssl
+from collections.abc import Mapping
 
 import trustme
 from h2 import events
@@ -34,9 +35,10 @@ def connect(port: int, authority: trustme.CA | None = None) -> socket.socket:
 
 
 class Caller:
-    """A client over a connection, one call at a time."""
+    """A client over a connection, one call at a time; its calls have `headers` besides the usual ones."""
 
-    def __init__(self, sock: socket.socket, client_id: str = "me") -> None:
+    def __init__(self, sock: socket.socket, client_id: str = "me", headers: Mapping[str, str] | None = None) -> None:
+        self._headers = headers or {}
         self._sock = sock
         self._client_id = client_id
         self._http = H2Connection(H2Configuration(client_side=True, header_encoding="utf-8"))
@@ -52,6 +54,7 @@ class Caller:
             ":authority": "broker",
             "content-type": "application/grpc",
             "x-mq-client-id": self._client_id,
+            **self._headers,
         }
         self._http.send_headers(stream, list(headers.items()))
         self._http.send_data(stream, frame_message(request.SerializeToString()), end_stream=True)

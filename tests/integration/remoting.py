@@ -17,8 +17,14 @@ TIMEOUT_S = 20.0
 class Remote:
     """A connection to a broker or a nameserver. `asked` are the requests that came from there meanwhile."""
 
-    def __init__(self, port: int, encoding: HeaderEncoding = HeaderEncoding.JSON) -> None:
-        self.sock = socket.create_connection(("127.0.0.1", port), TIMEOUT_S)
+    def __init__(
+        self,
+        port: int,
+        encoding: HeaderEncoding = HeaderEncoding.JSON,
+        host: str = "127.0.0.1",
+        timeout_s: float = TIMEOUT_S,
+    ) -> None:
+        self.sock = socket.create_connection((host, port), timeout_s)
         self.encoding = encoding
         self.asked: list[Frame] = []
         self._answers: dict[int, Frame] = {}

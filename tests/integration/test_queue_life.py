@@ -71,7 +71,7 @@ async def take(queue: Queue, count: int) -> list[bytes]:
     return payloads
 
 
-def wanting(*texts: str, **limits: int) -> StreamOptions:
+def wanting(*texts: str, **limits: Any) -> StreamOptions:
     return StreamOptions(subscriptions=tuple(StreamSubscription(text) for text in texts), **limits)
 
 

@@ -106,7 +106,8 @@ def test_assignments_have_the_queues_of_other_brokers(rocketmq_node: RocketProce
 def test_broker_finds_a_nameserver_that_comes_back(rocketmq_node: RocketProcess, tmp_path: Path) -> None:
     rocketmq_node.stop()
     address = f"127.0.0.1:{rocketmq_node.nameserver_port}"
-    with RocketProcess(tmp_path / "other", options=["--nameserver", address]) as other:
+    with RocketProcess(tmp_path / "other", options=["--nameserver", f"127.0.0.1:1; {address}"]) as other:
+        other.wait_for("nameserver 127.0.0.1:1 cannot be reached: Connection refused")
         other.wait_for(f"nameserver {address} cannot be reached: Connection refused")
         rocketmq_node.start()
         other.wait_for(f"registered with nameserver {address}")

@@ -10,10 +10,10 @@ from typing import Any
 import pytest
 
 from bmqctl.testing import NodeFailed, RocketProcess
-from broker.rocketmq.access.signature import signed
 from formats.rocketmq.codes import RequestCode, ResponseCode
 from formats.rocketmq.frame import Frame
 from formats.rocketmq.route_bodies import CLUSTER_INFO
+from formats.rocketmq.signature import signed
 from tests.integration.remoting import Remote
 
 ROOT = ("root", "hush-root")
@@ -75,9 +75,11 @@ def test_both_listeners_check_and_no_secret_is_told(tmp_path: Path) -> None:
                     RequestCode.GET_BROKER_CONFIG,
                     RequestCode.GET_BROKER_RUNTIME_INFO,
                     RequestCode.AUTH_LIST_USER,
-                    RequestCode.AUTH_GET_USER,
                 )
             ]
+            # What proxies check signatures with.
+            shown = call(remote, ROOT, RequestCode.AUTH_GET_USER, username="walter")
+            assert json.loads(bytes(shown.body))["password"] == "hush-walter"
         assert not [each for each in told if b"hush" in bytes(each.body)]
         users = node.data_dir / "config" / "users.json"
         assert stat.S_IMODE(users.stat().st_mode) == 0o600

@@ -17,6 +17,7 @@ from bmqctl.node_process import HOST, ControllerProcess, NodeFailed, RocketProce
 from formats.rocketmq.codes import RequestCode, ResponseCode
 from formats.rocketmq.controller_bodies import BROKER_REPLICAS, Replicas
 from formats.rocketmq.ha_bodies import EPOCH_CACHE, HA_RUNTIME, EpochCache
+from formats.rocketmq.property_text import read_properties
 from formats.rocketmq.record import Record, decode_record
 from formats.rocketmq.route_bodies import TOPIC_CONFIGS, TOPIC_ROUTE
 from tests.integration.remoting import Remote
@@ -205,6 +206,9 @@ def test_nameservers_and_administrators_are_told_who_is_master(group: Group) -> 
 
     eventually(lambda: slaves() == [True])
     assert epochs(new).broker_id == 0
+    with Remote(new.port) as remote:
+        shown = read_properties(bytes(remote.call(RequestCode.GET_BROKER_CONFIG).body).decode())
+    assert (shown["brokerRole"], shown["brokerId"]) == ("SYNC_MASTER", "0")
 
 
 def test_old_master_drops_what_nobody_else_has(group: Group) -> None:

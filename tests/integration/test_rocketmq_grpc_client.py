@@ -11,6 +11,7 @@ import subprocess
 from collections.abc import Iterator
 from contextlib import ExitStack
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -19,6 +20,7 @@ from scripts.client_environment import CannotInstall, client_python
 from tests.integration.grpc_topics import make_topics
 
 PROGRAM = Path(__file__).with_name("grpc_client.py")
+LITE_PROGRAM = Path(__file__).with_name("grpc_lite_client.py")
 PACKAGE = "rocketmq-python-client==5.1.2"
 
 
@@ -44,22 +46,28 @@ def served(tmp_path: Path, request: pytest.FixtureRequest) -> Iterator[RocketPro
         yield node if is_alone else stack.enter_context(RocketProxyProcess(tmp_path / "proxy", [node.nameserver]))
 
 
+def run(python: Path, program: Path, served: RocketProcess | RocketProxyProcess, folder: Path) -> dict[str, Any]:
+    """Run a program of the client; what it has seen."""
+    done = subprocess.run(
+        [str(python), str(program), served.endpoint],
+        stdin=subprocess.DEVNULL,
+        capture_output=True,
+        text=True,
+        timeout=280,
+        cwd=folder,
+        env={**os.environ, "HOME": str(folder), "PYTHONPATH": ""},
+    )
+    assert done.returncode == 0, done.stderr
+    seen: dict[str, Any] = json.loads(done.stdout.splitlines()[-1])
+    return seen
+
+
 @pytest.mark.slow
 @pytest.mark.timeout(300)
 def test_python_client_sends_and_consumes(
     served: RocketProcess | RocketProxyProcess, python: Path, tmp_path: Path
 ) -> None:
-    done = subprocess.run(
-        [str(python), str(PROGRAM), served.endpoint],
-        stdin=subprocess.DEVNULL,
-        capture_output=True,
-        text=True,
-        timeout=280,
-        cwd=tmp_path,
-        env={**os.environ, "HOME": str(tmp_path), "PYTHONPATH": ""},
-    )
-    assert done.returncode == 0, done.stderr
-    seen = json.loads(done.stdout.splitlines()[-1])
+    seen = run(python, PROGRAM, served, tmp_path)
     assert seen["received"] == [number for number in range(30) if number % 3 != 1]
     assert seen["ids"]
     assert seen["properties"]
@@ -75,5 +83,28 @@ def test_python_client_sends_and_consumes(
     assert seen["not recalled"] == 0
     assert seen["settled"] == ["commit", "orphan"]
     assert seen["unsettled"] == 0
+    assert "Traceback" not in served.output
+    assert "fault of this broker" not in served.output
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(300)
+def test_python_client_consumes_lite_topics(
+    served: RocketProcess | RocketProxyProcess, python: Path, tmp_path: Path
+) -> None:
+    seen = run(python, LITE_PROGRAM, served, tmp_path)
+    assert seen["a"] == [f"a{number}" for number in range(10)]
+    assert seen["orders"] == [["o0", 1], ["again", 1], ["again", 1], ["o2", 1]]
+    assert seen["offsets"] == list(range(10))
+    assert seen["everything"] == ["all-p", "all-q"]
+    # The group begins anew with the second client, as its configuration says.
+    assert seen["turns"] == [["1"], ["1", "2"]]
+    assert seen["pulled"] == ["s0"]
+    refused = seen["refused"]
+    assert "42902" in refused["quota"]
+    assert "40020" in refused["name"]
+    assert "LITE" in refused["plain message"]
+    assert refused["regular group"]
+    assert refused["lite group"]
     assert "Traceback" not in served.output
     assert "fault of this broker" not in served.output

@@ -3,11 +3,15 @@
 from __future__ import annotations
 
 import json
+import signal
+import subprocess
+import sys
+import time
 from pathlib import Path
 
 import pytest
 
-from scripts.benchmark_grpc import Load, figures_of, read_load
+from scripts.benchmark_grpc import CLIENT_PROCESSES, Load, figures_of, read_load
 from scripts.rocketmq_reference import ReferenceProcess
 
 JAVA = """#!/bin/sh
@@ -47,6 +51,58 @@ def test_a_time_is_to_be_no_higher() -> None:
     figures = figures_of("p50", found, "p50_ms", "ms", is_rate=False)
     assert [figure.reached for figure in figures if figure.wanted] == [True]
     assert len(figures_of("p50", {"ours": loads("p50_ms", 1)}, "p50_ms", "ms")) == 4
+
+
+# As the program runs, but with a client of its own, which says its process id and does nothing.
+ENDED = """
+import runpy, sys
+from pathlib import Path
+import scripts.client_environment
+client = Path(sys.argv.pop(1))
+scripts.client_environment.client_python = lambda package, name: client
+runpy.run_module("scripts.benchmark_grpc", run_name="__main__")
+"""
+IDLE = """#!/bin/sh
+echo $$ >> {pids}
+exec sleep 600
+"""
+
+
+def descendants(pid: int) -> list[int]:
+    """The processes that a process has started, and those that these have."""
+    found = []
+    for task in Path(f"/proc/{pid}/task").iterdir():
+        for child in (task / "children").read_text().split():
+            found += [int(child), *descendants(int(child))]
+    return found
+
+
+def is_running(pid: int) -> bool:
+    stat = Path(f"/proc/{pid}/stat")
+    try:
+        return stat.read_text().rpartition(")")[2].split()[0] != "Z"
+    except (FileNotFoundError, ProcessLookupError):
+        return False
+
+
+@pytest.mark.process
+@pytest.mark.timeout(120)
+@pytest.mark.parametrize("case", ["idle", "sends"])
+def test_told_to_end_it_ends_what_it_has_started(tmp_path: Path, case: str) -> None:
+    client, pids = tmp_path / "client", tmp_path / "pids"
+    client.write_text(IDLE.format(pids=pids))
+    client.chmod(0o755)
+    words = [sys.executable, "-c", ENDED, str(client), case, "--consumers", "4"]
+    with subprocess.Popen(words, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL) as process:
+        wanted = CLIENT_PROCESSES if case == "idle" else 1
+        while not pids.exists() or len(pids.read_text().splitlines()) < wanted:
+            assert process.poll() is None
+            time.sleep(0.05)
+        started = descendants(process.pid)
+        assert len(started) == wanted + 1
+        process.send_signal(signal.SIGTERM)
+        assert process.wait(60) != 0
+    assert not [pid for pid in started if is_running(pid)]
 
 
 @pytest.mark.process

@@ -80,3 +80,18 @@ def test_suites_inherit_nothing_of_our_python(monkeypatch: pytest.MonkeyPatch, t
     assert "PYTHONPATH" not in environment
     assert "BMQ_BROKER_URI" not in environment
     assert environment["KEPT"] == "yes"
+
+
+@pytest.mark.parametrize("missing", ["bmqtool.tsk", "bmqstoragetool.tsk", "bmqbrkr.tsk"])
+def test_refuses_a_program_that_is_not_there(
+    tmp_path: Path, missing: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+    checkout, folder = tmp_path / "blazingmq", tmp_path / "reference"
+    (checkout / "src" / "integration-tests").mkdir(parents=True)
+    folder.mkdir()
+    for name in {"bmqtool.tsk", "bmqstoragetool.tsk", "bmqbrkr.tsk"} - {missing}:
+        (folder / name).touch(mode=0o755)
+    words = [str(checkout), "--tool", str(folder), "--broker", str(folder / "bmqbrkr.tsk")]
+    assert runner.main(words) == 2
+    assert f"{folder / missing} is not an executable file" in capsys.readouterr().err

@@ -9,8 +9,9 @@ from pathlib import Path
 
 import pytest
 
-from scripts import conformance_grpc
+from scripts import conformance_grpc, conformance_pairs
 from scripts import conformance_run as runner
+from scripts.client_environment import CannotInstall
 from scripts.conformance_grpc import CASES, LANGUAGES, SOURCE, Place, Program, build, judge, prepare
 from scripts.conformance_rocketmq import Outcomes, Unfit
 
@@ -19,6 +20,7 @@ NAMES = {
     "node": ("judge.js", r"^  (?:async )?(\w+)(?:\(self\) \{|: sendAndReceive,)$"),
     "java": ("src/main/java/Judge.java", r'CASES\.put\("(\w+)"'),
     "go": ("judge.go", r'^\t"(\w+)": +\w+,$'),
+    "python": ("judge.py", r'^    "(\w+)": \w+,$'),
 }
 CLIENT = """#!/bin/sh
 echo "$@" > {folder}/client.told
@@ -78,6 +80,27 @@ def test_programs_are_built(programs: Path, tmp_path: Path) -> None:
         build("go", tmp_path / "go")
 
 
+def test_python_client_has_an_environment_of_its_own(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    asked: list[tuple[str, str]] = []
+
+    def client_python(package: str, name: str) -> Path:
+        asked.append((package, name))
+        return tmp_path / "bin" / "python"
+
+    def no_client(package: str, name: str) -> Path:
+        raise CannotInstall(f"{package}: no network")
+
+    monkeypatch.setattr(conformance_grpc, "client_python", client_python)
+    assert build("python", tmp_path).words == [str(tmp_path / "bin" / "python"), str(SOURCE / "python" / "judge.py")]
+    words = conformance_pairs.build("python", tmp_path)
+    assert words == [str(tmp_path / "bin" / "python"), str(SOURCE / "python" / "exchange.py")]
+    assert all(Path(each).exists() for each in (SOURCE / "python" / "judge.py", words[1]))
+    assert asked == [("rocketmq-python-client==5.1.2", "rocketmq-grpc")] * 2
+    monkeypatch.setattr(conformance_grpc, "client_python", no_client)
+    with pytest.raises(Unfit, match="no network"):
+        build("python", tmp_path)
+
+
 def test_a_client_is_told_its_endpoint_and_whom_to_trust(
     programs: Path, made: list[tuple[str, list[str]]], tmp_path: Path
 ) -> None:
@@ -115,6 +138,11 @@ def test_runner_judges_a_cluster_that_runs(
     assert "rocketmq-grpc-node-other-broker: 1 passed, 1 failed, 0 skipped" in told
     assert made == [("127.0.0.1:1", ["send", "sql"])]
     assert runner.main([*words[:2], "go", *words[3:], "-k", "send"]) == 0
+    monkeypatch.setattr(conformance_grpc, "build", lambda language, home: Program(language, ["node"]))
+    assert runner.main([*words[:2], *words[3:], "-k", "send"]) == 1
+    told = capsys.readouterr().out
+    for language in ("node", "java", "go", "python"):
+        assert f"rocketmq-grpc-{language}-other-broker: 1 passed" in told
     with pytest.raises(SystemExit):
         runner.main(words[:5])
     assert "--nameserver and --endpoint go together" in capsys.readouterr().err

@@ -48,7 +48,7 @@ CONTROLLERS = (
         "votes-while-led",
         "A controller votes though it has just heard a leader, whom the lease lets answer alone.",
         "raft.raft",
-        "        has_leader = self.role is Role.LEADER or now_ms - self._heard_ms < self._times.election_ms\n",
+        "        has_leader = self.role is Role.LEADER or now_ms - self._heard_ms < self._times.loyal_ms\n",
         "        has_leader = False\n",
     ),
     _mutant(

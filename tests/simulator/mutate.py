@@ -67,7 +67,7 @@ def _kind(name: str) -> str | None:
     """The option for the worlds that are to show a fault; None for those of all kinds of BlazingMQ's."""
     if name not in MUTANTS or not MUTANTS[name].module.startswith("broker.rocketmq"):
         return None
-    return "--controllers" if MUTANTS[name].area == "controllers" else "--rocketmq"
+    return "--controllers" if MUTANTS[name].area in ("controllers", "groups") else "--rocketmq"
 
 
 def _simulate(name: str, first: int, end: int, *, kind: str | None) -> Failure | None:

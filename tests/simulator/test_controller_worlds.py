@@ -13,12 +13,13 @@ from tests.families import mostly_slow
 from tests.simulator import mutate
 from tests.simulator.controllers.run import simulate_controllers
 from tests.simulator.mutants_controllers import CONTROLLERS
+from tests.simulator.mutants_groups import GROUPS
 from tests.simulator.run import main
 
 ROOT = Path(__file__).resolve().parents[2]
 
 
-@pytest.mark.parametrize("seed", mostly_slow(range(30), 6))
+@pytest.mark.parametrize("seed", mostly_slow(range(30), 4))
 def test_controllers(seed: int) -> None:
     world = simulate_controllers(seed)
     assert world.clock.steps >= 1_600
@@ -43,12 +44,14 @@ def test_worlds_of_one_kind_only(capsys: pytest.CaptureFixture[str]) -> None:
 
 
 @pytest.mark.process
-@pytest.mark.parametrize("name", ["told-too-early", "not-in-sync-elected"])
+@pytest.mark.parametrize("name", ["controllers-told-too-early", "groups-cut-by-end", "groups-confirmed-alone"])
 def test_planted_fault_is_caught(name: str, capsys: pytest.CaptureFixture[str]) -> None:
-    assert mutate.main(["--only", f"controllers-{name}", "--worlds", "60"]) == 0
+    assert mutate.main(["--only", name, "--worlds", "60"]) == 0
     assert "1 faults: 1 caught by worlds, 0 not as they should be" in capsys.readouterr().out
 
 
 def test_there_are_faults_of_every_part() -> None:
     assert len(CONTROLLERS) >= 15
+    assert len(GROUPS) >= 15
+    assert {mutant.module.split(".")[2] for mutant in GROUPS} == {"replication", "store"}
     assert {mutant.module.split(".")[2] for mutant in CONTROLLERS} == {"controller", "raft"}

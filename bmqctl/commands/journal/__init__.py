@@ -13,13 +13,15 @@ COMMANDS: dict[str, Entry] = {
     "build": Entry("bmqctl.commands.journal.build", "build", "Write the files of a store from JSON lines."),
     "diff": Entry("bmqctl.commands.journal.diff", "diff", "Show where two replicas of a store diverge."),
     "dump": Entry("bmqctl.commands.journal.dump", "dump", "Print the records of a file, or of a store."),
-    "guid": Entry("bmqctl.commands.journal.guid", "guid", "Decode a message's GUID."),
+    "guid": Entry("bmqctl.commands.journal.guid", "guid", "Decode a message's GUID or id."),
     "ledger": Entry("bmqctl.commands.journal.ledger", "app", "Print the records of a cluster-state ledger."),
     "queues": Entry("bmqctl.commands.journal.queues", "queues", "List the queues of a store."),
     "repair": Entry(
         "bmqctl.commands.journal.repair", "repair", "Copy the undamaged part of a store to a new directory."
     ),
-    "summary": Entry("bmqctl.commands.journal.summary", "summary", "Count a store's messages by queue and app."),
+    "summary": Entry(
+        "bmqctl.commands.journal.summary", "summary", "Count a store's messages by queue and app, or group."
+    ),
     "validate": Entry(
         "bmqctl.commands.journal.validate", "validate", "Check the files of a store for damage and contradictions."
     ),
@@ -30,4 +32,4 @@ app = typer.Typer(cls=lazy_group(COMMANDS), no_args_is_help=True, add_completion
 
 @app.callback()
 def journal() -> None:
-    """Read and check the files of a store: JOURNAL, DATA, QLIST and the cluster-state ledger."""
+    """Read and check the files of a store of BlazingMQ, and read those of RocketMQ."""

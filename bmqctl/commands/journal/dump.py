@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import sys
-from collections.abc import Callable
 from contextlib import ExitStack
 from dataclasses import dataclass, replace
 from itertools import chain, islice
@@ -13,17 +11,21 @@ from typing import IO, Annotated
 import typer
 
 from bmqctl.commands.journal import dump_options as options
+from bmqctl.commands.journal import rocketmq_dump
 from bmqctl.commands.journal.ledger_printing import dump_ledger, ledger_types
 from bmqctl.commands.journal.printing import (
     choose_output,
+    given_options,
     has_left,
     missing,
     open_stream,
+    quiet_on_terminal,
     say,
     stopped_by,
     until_signal,
     with_progress,
 )
+from bmqctl.commitlog.files import is_store
 from bmqctl.journal.dump.dump import DumpReport, Journal, PayloadPlan, Printer, check_names, dump_journals, open_journal
 from bmqctl.journal.dump.follow import Follower
 from bmqctl.journal.dump.ledger import LedgerFilters
@@ -64,7 +66,8 @@ def dump(
     path: Annotated[
         Path,
         typer.Argument(
-            help="A JOURNAL, DATA, QLIST or ledger (.bmq_csl) file, or a store's directory.", show_default=False
+            help="A store's directory, or a JOURNAL, DATA, QLIST, ledger (.bmq_csl) or commit log file.",
+            show_default=False,
         ),
     ],
     output: options.Output = None,
@@ -82,6 +85,11 @@ def dump(
     offset_lt: options.OffsetLt = None,
     seqnums: options.Seqnums = None,
     offsets: options.Offsets = None,
+    topics: options.Topics = None,
+    queue_ids: options.QueueIds = None,
+    ids: options.MessageIds = None,
+    keys: options.MessageKeys = None,
+    tags: options.Tags = None,
     outstanding: options.Outstanding = False,
     confirmed: options.Confirmed = False,
     partially_confirmed: options.PartiallyConfirmed = False,
@@ -92,11 +100,11 @@ def dump(
     data_file: options.DataFile = None,
     csl_file: options.CslFile = None,
 ) -> None:
-    """Print the records of a file of this broker or of the C++ broker, even while a broker is writing it.
+    """Print the records of a store of BlazingMQ or RocketMQ, ours or the original's, even while a broker is writing it.
 
-    For the directory of a store, the newest journal of each partition is printed. Filters are combined with AND,
-    repeated values of one filter with OR. Ranges of offsets, numbers and times are looked up; the rest of the file is
-    not read.
+    For the directory of a store of BlazingMQ, the newest journal of each partition is printed; for one of RocketMQ the
+    commit log. Filters are combined with AND, repeated values of one filter with OR. Ranges of offsets, numbers and
+    times are looked up; the rest of the file is not read.
 
     Examples:
 
@@ -114,13 +122,22 @@ def dump(
 
         bmqctl journal dump --follow --type message --payload auto store/
 
+        bmqctl journal dump --topic orders --tag paid --since 2026-11-21T05:00 --payload auto rocketmq-store/
+
+        bmqctl journal dump --id 7F0000010AB118B4AAC20000000004D2 rocketmq-store/
+
     Queue URIs and app ids come from the QLIST file of the journal or, without one, from the ledger. Slots that hold no
     record are printed with a `fault`.
 
-    Exit codes: 0; 1 if records are damaged, or a record selected by GUID, number or offset does not exist; 2 if there
-    is no file of a store, or the options contradict each other.
+    Exit codes: 0; 1 if records are damaged, or a record selected by GUID, id, number or offset does not exist; 2 if
+    there is no file of a store, or the options contradict each other.
     """
     with stopped_by(COMMAND, path):
+        if is_store(path):
+            rocketmq_dump.dump(context, path)
+            return
+        for option in given_options(context, rocketmq_dump.OWN_OPTIONS):
+            refuse(COMMAND, f"{path} is no store of RocketMQ, and {option} is for these")
         kind = FileKind.JOURNAL if path.is_dir() else identify(path)
         chosen = choose_output(COMMAND, output, out)
         if kind is not FileKind.JOURNAL:
@@ -199,7 +216,7 @@ def _dump_to_the_end(request: _Request) -> None:
         on_fault = _say_fault if request.chosen is DumpFormat.JSON_PRETTY else None
         printer = Printer(sink, request.wanted, request.limit, on_fault)
         with LateProgress("reading records") as on_progress:
-            report = dump_journals(journals, request.wanted, printer, _quiet_on_terminal(on_progress, request.out))
+            report = dump_journals(journals, request.wanted, printer, quiet_on_terminal(on_progress, request.out))
         sink.close(report.unseen)
     _exit(report)
 
@@ -264,11 +281,6 @@ def _names_in(csl_file: Path) -> NamedByLedgers:
     return read_ledgers([read_written(csl_file)])
 
 
-def _quiet_on_terminal(on_progress: Callable[[int, int], None], out: Path | None) -> Callable[[int, int], None]:
-    """Progress, unless records are printed to the same terminal."""
-    return on_progress if out is not None or not sys.stdout.isatty() else lambda done, total: None
-
-
 def _say_fault(path: Path, offset: int, fault: str) -> None:
     say(COMMAND, f"{path}: no record at offset {offset}: {fault}")
 
@@ -285,15 +297,10 @@ def _exit(report: DumpReport) -> None:
 def _refuse_journal_options(context: typer.Context, path: Path, kind: FileKind) -> None:
     """Exit with one line for an option that does not apply to this kind of file."""
     fits = {"path", "output", "out", "limit"} | ({"types"} if kind is FileKind.LEDGER else set())
-    for parameter in context.command.params:
-        name = parameter.name or ""
-        source = context.get_parameter_source(name)
-        if name in fits or source is None or source.name != "COMMANDLINE":
-            continue
-        option = parameter.opts[0]
+    for option in given_options(context, {p.name or "" for p in context.command.params} - fits):
         if kind is FileKind.LEDGER:
             refuse(COMMAND, f"{path} is a {kind}, {option} is for journals: run bmqctl journal ledger dump {path}")
-        if name == "types":
+        if option == "--type":
             refuse(COMMAND, f"--type: the records of a {kind} are all of one type")
         refuse(COMMAND, f"{path} is a {kind}, {option} is for journals: name the .bmq_journal file beside it")
 
@@ -308,7 +315,7 @@ def _dump_rows(path: Path, kind: FileKind, chosen: DumpFormat, out: Path | None,
     columns, table = (DATA_COLUMNS, DATA_TABLE) if is_data else (QLIST_COLUMNS, QLIST_TABLE)
     size = path.stat().st_size
     with open_stream(COMMAND, out) as stream, LateProgress("reading records") as on_progress:
-        seen = with_progress(rows, size, _quiet_on_terminal(on_progress, out))
+        seen = with_progress(rows, size, quiet_on_terminal(on_progress, out))
         write_rows(islice(seen, limit), columns, chosen, stream, table)
 
 

@@ -89,6 +89,28 @@ Offsets = Annotated[
     list[int] | None,
     typer.Option("--offset", min=0, max=OFFSET_MAX, help="The record at this offset; repeatable.", show_default=False),
 ]
+Topics = Annotated[
+    list[str] | None,
+    typer.Option("--topic", help="RocketMQ: only messages of this topic; repeatable.", show_default=False),
+]
+QueueIds = Annotated[
+    list[int] | None,
+    typer.Option("--queue-id", min=0, help="RocketMQ: only messages of this queue; repeatable.", show_default=False),
+]
+MessageIds = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--id", help="RocketMQ: only the message with this unique id or offset id; repeatable.", show_default=False
+    ),
+]
+MessageKeys = Annotated[
+    list[str] | None,
+    typer.Option("--key", help="RocketMQ: only messages with this key; repeatable.", show_default=False),
+]
+Tags = Annotated[
+    list[str] | None,
+    typer.Option("--tag", help="RocketMQ: only messages with this tag; repeatable.", show_default=False),
+]
 Outstanding = Annotated[bool, typer.Option("--outstanding", help="Only outstanding messages, with their confirms.")]
 Confirmed = Annotated[
     bool,
@@ -119,7 +141,10 @@ Limit = Annotated[int | None, typer.Option(min=0, help="Print at most this many 
 Partition = Annotated[int | None, typer.Option(min=0, help="Only this partition of the store.", show_default=False)]
 Payload = Annotated[
     PayloadForm | None,
-    typer.Option(help="Print the messages' properties and payloads, from the DATA file.", show_default=False),
+    typer.Option(
+        help="Print the messages' payloads, decompressed; of BlazingMQ also their properties, from the DATA file.",
+        show_default=False,
+    ),
 ]
 PayloadLimit = Annotated[int, typer.Option(min=0, help="Print at most this many bytes of each payload; 0: all.")]
 DataFile = Annotated[

@@ -8,7 +8,7 @@ import select
 import signal
 import socket
 import sys
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Container, Iterable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import IO
@@ -24,7 +24,20 @@ from formats.bmq.disk.numbers import RecordNumber
 from formats.bmq.guid import format_guid
 from formats.errors import FormatError
 
-__all__ = ["choose_output", "has_left", "missing", "open_stream", "say", "stopped_by", "until_signal", "with_progress"]
+__all__ = [
+    "choose_output",
+    "given_options",
+    "has_left",
+    "missing",
+    "open_stream",
+    "quiet_on_terminal",
+    "rate_text",
+    "say",
+    "size_text",
+    "stopped_by",
+    "until_signal",
+    "with_progress",
+]
 
 PROGRESS_ROWS = 1000
 
@@ -48,6 +61,20 @@ def choose_output(command: str, wanted: DumpFormat | None, out: Path | None) -> 
         except NoArrow as error:
             refuse(command, f"--output {chosen}: {error}")
     return chosen
+
+
+def given_options(context: typer.Context, names: Container[str]) -> Iterator[str]:
+    """Yield the options, of the parameters with these names, that are on the command line."""
+    for parameter in context.command.params:
+        name = parameter.name or ""
+        source = context.get_parameter_source(name)
+        if name in names and source is not None and source.name == "COMMANDLINE":
+            yield parameter.opts[0]
+
+
+def quiet_on_terminal(on_progress: Callable[[int, int], None], out: Path | None) -> Callable[[int, int], None]:
+    """Progress, unless records are printed to the same terminal."""
+    return on_progress if out is not None or not sys.stdout.isatty() else lambda done, total: None
 
 
 @contextmanager
@@ -162,3 +189,20 @@ def missing(wanted: Wanted) -> str:
 def say(command: str, text: str) -> None:
     """Print one line on standard error."""
     typer.echo(f"bmqctl {command}: {text}", err=True)
+
+
+def size_text(count: int | None) -> str:
+    """Format a number of bytes in the largest unit that fits."""
+    if count is None:
+        return "?"
+    size = float(count)
+    for unit in ("B", "KiB", "MiB", "GiB"):
+        if size < 1024:
+            return f"{size:.0f} {unit}" if unit == "B" else f"{size:.1f} {unit}"
+        size /= 1024
+    return f"{size:.1f} TiB"
+
+
+def rate_text(per_second: float) -> str:
+    """Format a rate with three digits, or as a whole number."""
+    return f"{per_second:.0f}" if per_second >= 100 else f"{per_second:.3g}"

@@ -8,6 +8,8 @@ from typing import Annotated, Any
 
 import typer
 
+from bmqctl.commands.journal import rocketmq_queues
+from bmqctl.commitlog.files import is_store
 from bmqctl.journal.read.files import NotAStoreFile
 from bmqctl.journal.read.times import shown_time
 from bmqctl.journal.summary.queues import find_queues
@@ -46,13 +48,18 @@ def queues(
         ),
     ] = None,
     name: Annotated[
-        str | None, typer.Option(help="Only queues whose URI contains this, or with this key.", show_default=False)
+        str | None,
+        typer.Option(help="Only queues whose URI or topic contains this, or with this key.", show_default=False),
     ] = None,
 ) -> None:
-    """List the queues of a store with their keys and apps, and the times of their creation, purges and deletion.
+    """List the queues of a store of BlazingMQ or RocketMQ, and what is known of each.
 
-    Names come from the QLIST files or, where these lack one, from the cluster-state ledger. A queue without a creation
-    time is created by no journal here: it is in QLIST or the ledger only.
+    BlazingMQ: keys and apps, and the times of creation, purges and deletion. Names come from the QLIST files or, where
+    these lack one, from the cluster-state ledger. A queue without a creation time is created by no journal here: it is
+    in QLIST or the ledger only.
+
+    RocketMQ, ours or Apache's: the queues of each topic with the offset of the first message that is left, that of the
+    next, the number of messages, the size of their records, and their tags.
 
     Examples:
 
@@ -60,8 +67,13 @@ def queues(
 
         bmqctl journal queues --name orders --output json-line store/ | jq '.apps[].app_id'
 
+        bmqctl journal queues --name orders --output json-line rocketmq-store/ | jq .tags
+
     Exit codes: 0; 2 if there is no store.
     """
+    if is_store(path):
+        rocketmq_queues.list_queues(path, output, name)
+        return
     try:
         with LateProgress("reading records") as on_progress:
             found = find_queues(path, on_progress)

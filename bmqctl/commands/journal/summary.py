@@ -13,6 +13,9 @@ from typing import Annotated, Any
 
 import typer
 
+from bmqctl.commands.journal import rocketmq_summary
+from bmqctl.commands.journal.printing import given_options, rate_text, size_text
+from bmqctl.commitlog.files import is_store
 from bmqctl.journal.read.files import NotAStoreFile
 from bmqctl.journal.read.times import shown_time
 from bmqctl.journal.summary.summary import AppSummary, PartitionSummary, QueueSummary, StoreSummary, summarize
@@ -45,10 +48,14 @@ _KEYS: dict[Order, Callable[[QueueSummary], Any]] = {
 
 
 def summary(
+    context: typer.Context,
     path: Annotated[Path, typer.Argument(help="A store's directory, or a JOURNAL file.", show_default=False)],
     as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object instead of tables.")] = False,
     queue: Annotated[
         str | None, typer.Option(help="Only queues whose URI contains this, or with this key.", show_default=False)
+    ] = None,
+    topic: Annotated[
+        str | None, typer.Option(help="RocketMQ: only topics whose name contains this.", show_default=False)
     ] = None,
     sort: Annotated[
         Order, typer.Option(help="Order of the queues: the largest or the oldest first.")
@@ -56,7 +63,9 @@ def summary(
     top: Annotated[
         int | None,
         typer.Option(
-            min=0, help=f"List at most this many queues. Tables have {TOP_IN_TABLE}, JSON all.", show_default=False
+            min=0,
+            help=f"List at most this many queues, or topics. Tables have {TOP_IN_TABLE}, JSON all.",
+            show_default=False,
         ),
     ] = None,
     payload_bytes: Annotated[
@@ -75,11 +84,15 @@ def summary(
         ),
     ] = None,
 ) -> None:
-    """Count the messages of a store by queue and app: numbers, sizes, outcomes, backlog and its age.
+    """Count the messages of a store: numbers, sizes, rates, what waits for whom, and since when.
 
-    Of each partition, the command reads the files from which a broker would recover; a broker may be using them. Rates
-    are averages over the journal, without the records that a rollover carried over. An app's last confirm of a message
-    has no record, but counts as confirmed. Plots show all queues, or those that --queue selects.
+    A store of BlazingMQ: by queue and app. Of each partition, the command reads the files from which a broker would
+    recover; a broker may be using them. Rates are averages over the journal, without the records that a rollover
+    carried over. An app's last confirm of a message has no record, but counts as confirmed. Plots show all queues, or
+    those that --queue selects.
+
+    A store of RocketMQ, ours or Apache's: by topic, and by group its lag in each topic, retries and dead letters,
+    delayed and half messages, and where the commit log ends.
 
     Examples:
 
@@ -89,8 +102,15 @@ def summary(
 
         bmqctl journal summary --json --top 10 --sort oldest store/ | jq -r '.queues[].queue_uri'
 
+        bmqctl journal summary --json rocketmq-store/ | jq '.groups[] | select(.lag > 0)'
+
     Exit codes: 0; 1 if records cannot be read or contradict each other; 2 if there is no store.
     """
+    if is_store(path):
+        rocketmq_summary.print_summary(context, path)
+        return
+    for option in given_options(context, rocketmq_summary.OWN_OPTIONS):
+        refuse("journal summary", f"{path} is no store of RocketMQ, and {option} is for these")
     _check_plots(plot, plot_out)
     try:
         with LateProgress("reading records") as on_progress:
@@ -266,9 +286,10 @@ def _print_tables(found: StoreSummary, queues: list[QueueSummary]) -> None:
         console.print(f"and {hidden} more queues (--top)")
     console.print()
     totals = _totals(found)
-    payload = "" if totals["payload_bytes"] is None else f" ({_size(totals['payload_bytes'])} of payload)"
+    payload = "" if totals["payload_bytes"] is None else f" ({size_text(totals['payload_bytes'])} of payload)"
     console.print(
-        f"{totals['messages']} messages in {totals['queues']} queues, {_size(totals['stored_bytes'])} stored{payload}; "
+        f"{totals['messages']} messages in {totals['queues']} queues, "
+        f"{size_text(totals['stored_bytes'])} stored{payload}; "
         f"{totals['outstanding']} wait, {totals['partially_confirmed']} of them confirmed by some of their apps"
     )
 
@@ -291,9 +312,9 @@ def _queue_rows(queue: QueueSummary, last: int | None) -> Iterator[dict[str, Any
     yield {
         "partition_id": queue.partition_id,
         "messages": queue.messages,
-        "bytes": _size(queue.stored_bytes),
-        "arrivals": _rate(queue.arrivals_per_s),
-        "removals": _rate(queue.removals_per_s),
+        "bytes": size_text(queue.stored_bytes),
+        "arrivals": rate_text(queue.arrivals_per_s),
+        "removals": rate_text(queue.removals_per_s),
         "outstanding": queue.outstanding,
         "oldest": _age(queue.oldest_outstanding, last),
         "confirmed": queue.ended["confirmed"],
@@ -315,21 +336,6 @@ def _app_row(app: AppSummary, last: int | None) -> dict[str, Any]:
         "purged": app.purged,
         "name": "  " + (app.app_id or f"? (key {app.app_key})") + (f" ({', '.join(noted)})" if noted else ""),
     }
-
-
-def _size(count: int | None) -> str:
-    if count is None:
-        return "?"
-    size = float(count)
-    for unit in ("B", "KiB", "MiB", "GiB"):
-        if size < 1024:
-            return f"{size:.0f} {unit}" if unit == "B" else f"{size:.1f} {unit}"
-        size /= 1024
-    return f"{size:.1f} TiB"
-
-
-def _rate(per_second: float) -> str:
-    return f"{per_second:.0f}" if per_second >= 100 else f"{per_second:.3g}"
 
 
 def _age(seconds: int | None, last: int | None) -> str:

@@ -16,7 +16,16 @@ from formats.bmq.disk.padding import DWORD, WORD
 from formats.bmq.wire.properties import PROPERTIES_HEADER, Property, decode_properties, properties_size
 from formats.errors import FormatError
 
-__all__ = ["PAYLOAD_COLUMNS", "Payload", "PayloadForm", "PayloadReader", "parse_payload"]
+__all__ = [
+    "INFLATE_STEP",
+    "PAYLOAD_COLUMNS",
+    "Payload",
+    "PayloadForm",
+    "PayloadReader",
+    "inflate",
+    "parse_payload",
+    "payload_text",
+]
 
 INFLATE_STEP = 1 << 20
 PAYLOAD_COLUMNS = (
@@ -91,7 +100,7 @@ class PayloadReader:
             self.faults += 1
             return (*(None,) * (len(PAYLOAD_COLUMNS) - 1), str(error))
         cut = found.size - len(found.head)
-        text = self._text(found.head, bool(cut))
+        text = payload_text(self._form, found.head, is_cut=bool(cut))
         return (
             {item.name: _json_value(item) for item in found.properties} if found.properties else None,
             found.schema_id or None,
@@ -102,26 +111,27 @@ class PayloadReader:
             None,
         )
 
-    def _text(self, head: bytes, is_cut: bool) -> str | None:
-        """Decode the payload as text; None if it is to be printed in hex."""
-        if self._form is PayloadForm.HEX:
-            return None
-        if self._form is PayloadForm.TEXT:
-            return head.decode("utf-8", "backslashreplace")
-        try:
-            return head.decode()
-        except UnicodeDecodeError as error:
-            # Truncation may split the last character.
-            if not (is_cut and error.reason == "unexpected end of data"):
-                return None
-            return head[: error.start].decode()
-
     def _hex(self, offset_dwords: int, compression: int) -> tuple[Value, ...]:
         try:
             return (self.read(offset_dwords, compression).head.hex().upper(),)
         except FormatError:
             self.faults += 1
             return (None,)
+
+
+def payload_text(form: PayloadForm, head: bytes, *, is_cut: bool) -> str | None:
+    """Decode a payload, or the beginning of one that is cut, as text; None if it is to be printed in hex."""
+    if form is PayloadForm.HEX:
+        return None
+    if form is PayloadForm.TEXT:
+        return head.decode("utf-8", "backslashreplace")
+    try:
+        return head.decode()
+    except UnicodeDecodeError as error:
+        # Truncation may split the last character.
+        if not (is_cut and error.reason == "unexpected end of data"):
+            return None
+        return head[: error.start].decode()
 
 
 def parse_payload(data: memoryview, header: DataHeader, compression: int, limit: int) -> Payload:
@@ -140,7 +150,7 @@ def parse_payload(data: memoryview, header: DataHeader, compression: int, limit:
         head, size = _head(data[skip:], compression, 0, limit)
         return Payload(decode_properties(data[:skip], schema_id), schema_id, head, size)
     # Properties of the older encoding are compressed together with the payload.
-    start, _ = _inflate(data, PROPERTIES_HEADER.size, stop=True)
+    start, _ = inflate(data, PROPERTIES_HEADER.size, stop=True)
     skip = PROPERTIES_HEADER.unpack(start).area_words * WORD
     head, size = _head(data, compression, skip, limit)
     return Payload(decode_properties(head[:skip], schema_id), schema_id, head[skip:], size - skip)
@@ -149,10 +159,10 @@ def parse_payload(data: memoryview, header: DataHeader, compression: int, limit:
 def _head(data: memoryview, compression: int, skip: int, limit: int) -> tuple[bytes, int]:
     if compression == CompressionAlgorithm.NONE:
         return bytes(data[:limit]), len(data)
-    return _inflate(data, skip + limit)
+    return inflate(data, skip + limit)
 
 
-def _inflate(data: memoryview, keep: int, *, stop: bool = False) -> tuple[bytes, int]:
+def inflate(data: memoryview, keep: int, *, stop: bool = False) -> tuple[bytes, int]:
     """Decompress the first `keep` bytes of `data`; return them and the full size (with `stop`: the size seen)."""
     stream = zlib.decompressobj()
     head = bytearray()

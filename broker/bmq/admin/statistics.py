@@ -9,15 +9,15 @@ from typing import Any, NamedTuple
 from broker.bmq.admin.commands import Encoding
 from broker.bmq.admin.environment import Context, Failed
 from broker.bmq.admin.json_form import dumped
+from broker.bmq.admin.queue_metrics import shows_apps
 from broker.bmq.admin.results import Result, Stats, Tunables
 from broker.bmq.core.alarms import printable
-from broker.bmq.core.config import Mode
 from broker.bmq.core.pretty import pretty_bytes, pretty_number
 from broker.bmq.core.statistics import QueueStatistics, Recently
 from broker.bmq.queue.queue import App, Queue
 from formats.bmq.uri import parse_uri
 
-__all__ = ["get_interval", "list_intervals", "set_interval", "show"]
+__all__ = ["app_values", "get_interval", "list_intervals", "queue_values", "set_interval", "show"]
 
 NS_PER_MS = 1_000_000
 ROLE_PRIMARY = 1
@@ -52,20 +52,15 @@ def _json(context: Context) -> dict[str, Any]:
 
 def _queue(context: Context, queue: Queue) -> dict[str, Any]:
     found: dict[str, Any] = {}
-    if _shows_apps(context, queue):
+    if shows_apps(queue.config):
         apps = sorted(queue.apps.values(), key=lambda app: app.app_id)
-        found["appIds"] = {app.app_id: {"values": dict(sorted(_app_values(app).items()))} for app in apps}
-    found["values"] = dict(sorted(_queue_values(queue).items()))
+        found["appIds"] = {app.app_id: {"values": dict(sorted(app_values(app).items()))} for app in apps}
+    found["values"] = dict(sorted(queue_values(queue).items()))
     return found
 
 
-def _shows_apps(context: Context, queue: Queue) -> bool:
-    if queue.config.mode is not Mode.FANOUT:
-        return False
-    return bool(queue.config.shown.get("mode", {}).get("fanout", {}).get("publishAppIdMetrics", True))
-
-
-def _queue_values(queue: Queue) -> dict[str, int]:
+def queue_values(queue: Queue) -> dict[str, int]:
+    """Return all values of a queue, by the reference's names."""
     config = queue.config
     messages, size = len(queue.messages), queue.bytes
     recently = queue.statistics.recently(messages, size)
@@ -96,7 +91,8 @@ def _times(queue: Queue) -> dict[str, int]:
     }
 
 
-def _app_values(app: App) -> dict[str, int]:
+def app_values(app: App) -> dict[str, int]:
+    """Return all values of an app, by the same names as those of a queue."""
     return _values(app.statistics, app.statistics.recently(app.messages, app.bytes), app.messages, app.bytes)
 
 
@@ -220,10 +216,10 @@ def _queue_rows(context: Context) -> Iterator[tuple[str, Mapping[str, int]]]:
     for domain, queues in sorted(by_domain.items()):
         yield domain, {}
         for queue in queues:
-            yield f"  {queue.uri}", _queue_values(queue)
-            if _shows_apps(context, queue):
+            yield f"  {queue.uri}", queue_values(queue)
+            if shows_apps(queue.config):
                 for app in queue.apps.values():
-                    yield f"    {app.app_id}", _app_values(app)
+                    yield f"    {app.app_id}", app_values(app)
 
 
 def _table(rows: Iterable[tuple[str, Mapping[str, int]]], columns: tuple[Column, ...]) -> Iterator[str]:

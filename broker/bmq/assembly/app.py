@@ -9,7 +9,6 @@ from __future__ import annotations
 import gc
 import logging
 import os
-import sys
 from collections.abc import Callable
 from dataclasses import replace
 from datetime import UTC, datetime
@@ -19,9 +18,11 @@ from typing import TYPE_CHECKING
 import trio
 
 from broker.bmq.admin.environment import Environment
+from broker.bmq.admin.readiness import ClusterHealth, lacks_as_member
 from broker.bmq.assembly.domains import Domains
 from broker.bmq.assembly.nodes import make_node, open_store
 from broker.bmq.assembly.opening import StoreDamaged
+from broker.bmq.assembly.pages import Watched, open_pages, serve_pages
 from broker.bmq.assembly.process import (
     Outgoing,
     addresses,
@@ -37,6 +38,7 @@ from broker.bmq.assembly.process import (
     run_files,
     take_commands,
 )
+from broker.bmq.assembly.statistics_file import write_statistics
 from broker.bmq.assembly.term_file import TermUnreadable
 from broker.bmq.config import ConfigError, NodeConfig, default_config, proxy_config
 from broker.bmq.config import load_broker_config as load_config
@@ -56,6 +58,7 @@ from broker.shell.descriptors import raise_limit
 from broker.shell.files import DataDirectory, DirectoryInUse
 from broker.shell.logs import start_logging
 from broker.shell.os_errors import os_error_line
+from broker.shell.process_end import Ends, run_to_end
 from broker.shell.runtime import freeze_collector, start_clock
 from broker.shell.scheduling import LONG_SLICE_NS, set_slice
 from broker.shell.server import ListenError, Server
@@ -81,10 +84,19 @@ __all__ = [
 
 log = logging.getLogger("broker")
 
-EXIT_OK = 0
-EXIT_FAILED = 1
-EXIT_CONFIG = 2
-EXIT_INCONSISTENT = 3
+
+def _terminates(failure: Inconsistent) -> None:
+    log.critical("PANIC [NODE_INCONSISTENT] the broker terminates deliberately: %s", failure, exc_info=failure)
+
+
+_ENDS = Ends(
+    (ConfigError, ListenError, DirectoryInUse, PipeInUse),
+    (StoreDamaged, TermUnreadable, Full),
+    log,
+    "broker",
+    _terminates,
+    "BMQbrkr stopped",
+)
 
 
 def run_node(config: NodeConfig, fsync: FsyncPolicy = NEVER) -> int:
@@ -92,32 +104,12 @@ def run_node(config: NodeConfig, fsync: FsyncPolicy = NEVER) -> int:
 
     A broker that is in no cluster of its own is run as a proxy.
     """
-    return _guarded(lambda: _run(config, fsync) if config.cluster else _serve_proxy(config, BridgeLimits()))
+    return run_to_end(lambda: _run(config, fsync) if config.cluster else _serve_proxy(config, BridgeLimits()), _ENDS)
 
 
 def run_proxy(config: NodeConfig, limits: BridgeLimits) -> int:
     """Run a proxy until SIGTERM or SIGINT; as `run_node`."""
-    return _guarded(lambda: _serve_proxy(config, limits))
-
-
-def _guarded(run: Callable[[], None]) -> int:
-    try:
-        run()
-    except (ConfigError, ListenError, DirectoryInUse, PipeInUse) as fault:
-        print(f"bmqctl: {fault}", file=sys.stderr)
-        return EXIT_CONFIG
-    except (StoreDamaged, TermUnreadable, Full) as fault:
-        print(f"bmqctl: {fault}", file=sys.stderr)
-        return EXIT_FAILED
-    except OSError as error:
-        print(f"bmqctl: {os_error_line(error)}", file=sys.stderr)
-        return EXIT_CONFIG
-    except Inconsistent as failure:
-        log.critical("PANIC [NODE_INCONSISTENT] the broker terminates deliberately: %s", failure, exc_info=failure)
-        print(f"bmqctl: the broker terminated deliberately: {failure}; start it again", file=sys.stderr)
-        return EXIT_INCONSISTENT
-    log.info("BMQbrkr stopped")
-    return EXIT_OK
+    return run_to_end(lambda: _serve_proxy(config, limits), _ENDS)
 
 
 def _serve_proxy(config: NodeConfig, limits: BridgeLimits) -> None:
@@ -133,6 +125,7 @@ def _run(config: NodeConfig, fsync: FsyncPolicy) -> None:
     raise_limit()
     # First the sockets: a second node must not touch the files of the first.
     listeners = open_listeners(config)
+    pages = open_pages(config)
     partition = cluster.partition_config
     folder = Path(partition.location)
     directory = DataDirectory(folder, Path(partition.archive_location), partition.max_archived_file_sets)
@@ -188,6 +181,8 @@ def _run(config: NodeConfig, fsync: FsyncPolicy) -> None:
         freeze_collector()
         server = make_server(config, node, listeners)
         take_commands(node, server, pipe, switches)
+        serve_pages(pages, config, node, server, _watched(node))
+        write_statistics(config, node)
         if fsync.mode is FsyncMode.INTERVAL:
             _flush_regularly(node, server, durability, fsync.interval_ms)
         if membership is not None:
@@ -212,6 +207,15 @@ def _features(cluster: ClusterDefinition) -> str:
     from broker.bmq.assembly.membership import cluster_features
 
     return cluster_features(cluster)
+
+
+def _watched(node: Node) -> Watched:
+    """The node's state for its pages."""
+
+    def lacks() -> str | None:
+        return lacks_as_member(node.role.cluster_view())
+
+    return Watched(lambda: (ClusterHealth(node.identity.cluster_name, lacks() is None),), lacks)
 
 
 def _flush_regularly(node: Node, server: Server, durability: Durability, interval_ms: int) -> None:

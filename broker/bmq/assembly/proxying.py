@@ -10,9 +10,11 @@ from collections.abc import Callable, Mapping, Sequence
 import trio
 
 from broker.bmq.admin.environment import Environment
+from broker.bmq.admin.readiness import ClusterHealth, lacks_as_proxy
 from broker.bmq.admin.results import ClusterInfo
 from broker.bmq.assembly.domains import ProxyDomains
 from broker.bmq.assembly.nodes import make_proxy
+from broker.bmq.assembly.pages import Watched, open_pages, serve_pages
 from broker.bmq.assembly.process import (
     Outgoing,
     addresses,
@@ -29,6 +31,7 @@ from broker.bmq.assembly.process import (
     take_commands,
     where,
 )
+from broker.bmq.assembly.statistics_file import write_statistics
 from broker.bmq.config import UNNAMED, NodeConfig, reload_clusters
 from broker.bmq.config.cluster_schema import ClusterProxyDefinition
 from broker.bmq.config.dump import to_json
@@ -54,6 +57,7 @@ def serve_proxy(config: NodeConfig, limits: BridgeLimits) -> None:
     clusters = config.clusters.proxy_clusters
     raise_limit()
     listeners = open_listeners(config)
+    pages = open_pages(config)
     config.run_directory.mkdir(parents=True, exist_ok=True)
     with run_files(config.run_directory) as pipe:
         switches = start_logging(config.broker.task_config.log_controller, config.run_directory)
@@ -74,8 +78,25 @@ def serve_proxy(config: NodeConfig, limits: BridgeLimits) -> None:
         server = make_server(config, node, listeners)
         take_commands(node, server, pipe, switches)
         upstream.begin(proxy, node, server)
+        serve_pages(pages, config, node, server, _watched(proxy))
+        write_statistics(config, node)
         freeze_collector()
         trio.run(server.run, _ready(config))
+
+
+def _watched(proxy: Proxy) -> Watched:
+    """The proxy's state for its pages."""
+
+    def health(cluster: ProxyCluster) -> ClusterHealth:
+        active = cluster.active_id
+        upstream = "" if active is None else cluster.active.nodes[active].name
+        return ClusterHealth(cluster.name, active is not None, upstream)
+
+    clusters = proxy.clusters
+    return Watched(
+        lambda: map(health, clusters.values()),
+        lambda: lacks_as_proxy({name: each.active_id for name, each in clusters.items()}),
+    )
 
 
 def _upstream(cluster: ClusterProxyDefinition) -> UpstreamCluster:

@@ -92,13 +92,19 @@ class ExportMode(Enum):
 
 
 class StatPluginConfigPrometheus(Model):
+    """The address of `/metrics`, `/healthz` and `/readyz`."""
+
     mode: ExportMode = ExportMode.PULL
+    """`E_PULL` serves metrics. `E_PUSH` is accepted, and nothing is pushed."""
     host: str = "localhost"
+    """Address to listen on."""
     port: Port = 8080
+    """Port to listen on."""
 
 
 class StatPluginConfig(Model):
     name: str = ""
+    """`PrometheusStatConsumer` serves metrics, if `plugins.enabled` names it, too; others have no effect."""
     queue_size: Int = 10_000
     queue_high_watermark: Int = 5000
     queue_low_watermark: Int = 1000
@@ -107,6 +113,7 @@ class StatPluginConfig(Model):
     hosts: tuple[str, ...] = ()
     instance_id: str = ""
     prometheus_specific: StatPluginConfigPrometheus | None = None
+    """Address of the metrics."""
 
 
 class StatsPrinterEncodingFormat(Enum):
@@ -117,12 +124,21 @@ class StatsPrinterEncodingFormat(Enum):
 
 
 class StatsPrinterConfig(Model):
+    """The file to which statistics are written every so often."""
+
     print_interval: Int = 60
+    """Seconds between two times; 0 writes nothing."""
     file: str = ""
+    """Path of the file, to which `.json` is added; with `%T`, `%p` and so on as in the log's. Empty: nothing is
+    written."""
     max_age_days: Int = 0
+    """Age in days at which files that were put aside are removed; 0 keeps them."""
     rotate_bytes: Int = 256 * 1024 * 1024
+    """Size at which the file is put aside; 0 for any."""
     rotate_days: Int = 1
+    """Age in days at which the file is put aside; 0 for any."""
     encoding: StatsPrinterEncodingFormat = StatsPrinterEncodingFormat.TABLE_AND_JSON
+    """Lines of JSON are written for `JSON` and `TABLE_AND_JSON`; tables are not."""
 
 
 class StatsConfig(Model):
@@ -352,13 +368,13 @@ class AppConfig(Model):
     dispatcher_config: DispatcherConfig = DispatcherConfig()
     """Accepted; has no effect."""
     stats: StatsConfig = StatsConfig()
-    """Accepted; has no effect."""
+    """Statistics: `printer` has them written to a file, `plugins` serves metrics for Prometheus."""
     network_interfaces: NetworkInterfaces
     """The addresses that the broker listens on."""
     bmqconf_config: BmqconfConfig = BmqconfConfig()
     """Accepted; has no effect."""
     plugins: Plugins = Plugins()
-    """Accepted; has no effect."""
+    """Plugins: `PrometheusStatConsumer` has an effect in `enabled`; no library is loaded."""
     message_properties_v2: MessagePropertiesV2 = MessagePropertiesV2()
     """Accepted; has no effect."""
     configure_stream: Bool = False

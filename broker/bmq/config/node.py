@@ -9,12 +9,24 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Protocol
 
-from broker.bmq.config.broker_schema import Configuration, TcpInterfaceConfig, TcpInterfaceListener
+from broker.bmq.config.broker_schema import (
+    AppConfig,
+    Configuration,
+    ExportMode,
+    StatPluginConfig,
+    StatPluginConfigPrometheus,
+    TcpInterfaceConfig,
+    TcpInterfaceListener,
+)
 from broker.bmq.config.cluster_schema import ClusterDefinition, ClusterNode, ClusterProxyDefinition, ClustersDefinition
 from broker.bmq.config.domain_schema import Domain, DomainVariant
 from broker.bmq.config.errors import ConfigError, shown
 
 __all__ = ["DomainSource", "NodeConfig", "ResolvedDomain", "refuse_self_as_upstream", "this_node"]
+
+# The reference's plugin whose settings say where metrics are served, and the address without them.
+PROMETHEUS = "PrometheusStatConsumer"
+METRICS_HOST = "127.0.0.1"
 
 # A domain's name comes from clients and becomes a file name.
 _DOMAIN_NAME = re.compile(r"[A-Za-z0-9_~-][A-Za-z0-9_.~-]*")
@@ -63,6 +75,19 @@ class NodeConfig:
         """The addresses to listen on: the listeners, or one for the older `port`, on all addresses."""
         tcp = self.tcp
         return tcp.listeners or (_listener(tcp.name, "0.0.0.0", tcp.port),)
+
+    @property
+    def metrics_address(self) -> tuple[str, int] | None:
+        """Host and port on which metrics are served; None if the configuration does not enable that."""
+        app = self.broker.app_config
+        plugin = _prometheus(app)
+        if PROMETHEUS not in app.plugins.enabled or plugin is None or plugin.prometheus_specific is None:
+            return None
+        found = plugin.prometheus_specific
+        if found.mode is not ExportMode.PULL:
+            return None
+        # "localhost" may be several addresses, of which one is listened on.
+        return METRICS_HOST if found.host == "localhost" else found.host, found.port
 
     @property
     def cluster(self) -> ClusterDefinition | None:
@@ -122,6 +147,8 @@ class NodeConfig:
         host_tags: str | None = None,
         host_data_center: str | None = None,
         log_level: str | None = None,
+        metrics_host: str | None = None,
+        metrics_port: int | None = None,
     ) -> NodeConfig:
         """Return the configuration with the command line's options applied.
 
@@ -141,6 +168,8 @@ class NodeConfig:
             "host_data_center": host_data_center,
         }
         app = app.model_copy(update={member: value for member, value in said.items() if value is not None})
+        if metrics_host is not None or metrics_port is not None:
+            app = _with_metrics(app, metrics_host, metrics_port)
         if log_level is not None:
             log = task.log_controller.model_copy(update={"console_severity_threshold": log_level})
             task = task.model_copy(update={"log_controller": log})
@@ -186,6 +215,26 @@ class NodeConfig:
 
     def _clusters_file(self) -> str:
         return "built-in configuration" if self.directory is None else str(self.directory / "clusters.json")
+
+
+def _prometheus(app: AppConfig) -> StatPluginConfig | None:
+    return next((plugin for plugin in app.stats.plugins if plugin.name == PROMETHEUS), None)
+
+
+def _with_metrics(app: AppConfig, host: str | None, port: int | None) -> AppConfig:
+    """Return the configuration with metrics served at another address, enabled if they are not."""
+    plugin = _prometheus(app) or StatPluginConfig(name=PROMETHEUS)
+    given = plugin.prometheus_specific or StatPluginConfigPrometheus(host=METRICS_HOST)
+    address = {"mode": ExportMode.PULL, "host": host or given.host, "port": given.port if port is None else port}
+    plugin = plugin.model_copy(update={"prometheus_specific": given.model_copy(update=address)})
+    others = tuple(each for each in app.stats.plugins if each.name != PROMETHEUS)
+    enabled = dict.fromkeys((*app.plugins.enabled, PROMETHEUS))
+    return app.model_copy(
+        update={
+            "stats": app.stats.model_copy(update={"plugins": (*others, plugin)}),
+            "plugins": app.plugins.model_copy(update={"enabled": tuple(enabled)}),
+        }
+    )
 
 
 def _listener(name: str, address: str, port: int) -> TcpInterfaceListener:

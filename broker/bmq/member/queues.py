@@ -126,27 +126,35 @@ class ClusterQueues:
             del self._said_active[partition_id]
         self._connect(partition_id)
 
-    def _upstream_of(self, partition_id: int) -> int | None:
+    def _primary_of(self, partition_id: int) -> int | None:
+        """Return the member that serves a partition, and that is reachable."""
         node_id, _ = self._primaries.get(partition_id, (None, 0))
         if node_id is None or self._said_active.get(partition_id) != node_id or not self._links.is_up(node_id):
             return None
-        if not self._copies.takes_pushes(partition_id):
-            # The primary's pushes have no payload, so it must be in this node's copy.
-            self._postponed.add(partition_id)
-            return None
         return node_id
+
+    def _takes_pushes(self, partition_id: int) -> bool:
+        # The primary's pushes have no payload, so it must be in this node's copy.
+        if self._copies.takes_pushes(partition_id):
+            return True
+        self._postponed.add(partition_id)
+        return False
 
     def _connect(self, partition_id: int) -> None:
         """Give the relays of a partition their current upstream."""
-        upstream = self._upstream_of(partition_id)
+        primary = self._primary_of(partition_id)
+        takes_pushes = primary is not None and self._takes_pushes(partition_id)
         for relay in self._relays_of(partition_id):
             old = relay.upstream
-            if upstream is not None and isinstance(old, PeerUpstream) and old.node_id == upstream:
+            if primary is not None and isinstance(old, PeerUpstream) and old.node_id == primary:
+                # Its pushes wait for what is missing here: a primary of the reference's would not push them again.
+                if takes_pushes:
+                    relay.go_on()
                 continue
             if old is not None:
                 self._relay_links.lost(relay)
-            if upstream is not None:
-                self._relay_links.found(relay, upstream)
+            if primary is not None and takes_pushes:
+                self._relay_links.found(relay, primary)
 
     def _relays_of(self, partition_id: int) -> list[RelayQueue]:
         return list(self._of_partition.get(partition_id, {}).values())
@@ -202,9 +210,9 @@ class ClusterQueues:
 
     def _make_relay(self, info: QueueInfo, domain: Domain) -> RelayQueue:
         relay = self._new_relay(info, domain)
-        upstream = self._upstream_of(info.partition_id)
-        if upstream is not None:
-            self._relay_links.found(relay, upstream)
+        primary = self._primary_of(info.partition_id)
+        if primary is not None and self._takes_pushes(info.partition_id):
+            self._relay_links.found(relay, primary)
         return relay
 
     def _new_relay(self, info: QueueInfo, domain: Domain) -> RelayQueue:
@@ -217,6 +225,7 @@ class ClusterQueues:
             self._relay_links.next_queue_id(),
             lambda guid: self._read_message(relay, guid),
             self._forget,
+            self._connect_later,
             self._on_out_of_step,
         )
         self._register(relay, info)
@@ -244,9 +253,14 @@ class ClusterQueues:
         The replica may look healed: the message may have been removed since, or the primary may have yet to report
         missing records.
         """
+        if relay.uri in self._places.state.queues:
+            self._relay_links.lost(relay)
+            self._connect_later(relay)
+
+    def _connect_later(self, relay: RelayQueue) -> None:
+        """Have a queue go on once this node's replica is healed, but not at once."""
         info = self._places.state.queues.get(relay.uri)
         if info is not None:
-            self._relay_links.lost(relay)
             again = lambda: self._postponed.add(info.partition_id)  # noqa: E731
             self.node.timers.at(self.node.now.ms + OUT_OF_STEP_MS, again)
 

@@ -36,7 +36,7 @@ class ProxyQueue(RelayQueue):
         unused: Callable[[RelayQueue], None],
         room: PutRoom,
     ) -> None:
-        super().__init__(uri, NULL_KEY, config, (), around, queue_id, _nothing, unused, _no_store, room)
+        super().__init__(uri, NULL_KEY, config, (), around, queue_id, _nothing, unused, None, _no_store, room)
 
     def learn(self, response: OpenQueueResponse) -> None:
         mode = _mode(response.routing_configuration.flags)

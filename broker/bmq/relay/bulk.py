@@ -79,7 +79,12 @@ class WholeEvents:
         if handle is None or not handle.writes:
             return False
         relay = handle.queue
-        if not isinstance(relay, RelayQueue) or relay.broadcast or relay.opens.state is not _OPEN:
+        if (
+            not isinstance(relay, RelayQueue)
+            or relay.broadcast
+            or relay.opens.state is not _OPEN
+            or relay.posts.is_waiting
+        ):
             return False
         event = bytearray(data[start:end])
         known, now_ms, up_id = relay.unacknowledged, relay.now.ms, relay.queue_id

@@ -71,7 +71,7 @@ class Posts:
         self._expires = False
         self._unsent: deque[bytes] = deque()  # the upstream gets them in slices, before further ones
         self._resending_to = 0  # the upstream's generation, see `Opens`
-        self._refused: list[bytes] = []  # the root was not ready for them
+        self._refused: set[bytes] = set()  # the root was not ready for them, or they came after such a post
 
     def post(self, guid: bytes, content: Content) -> Posted:
         """Forward a message to the upstream. Raises `Full` if too many are in flight already."""
@@ -94,7 +94,12 @@ class Posts:
             raise Inconsistent(f"keeping a post to queue '{queue.uri}'", error) from error
         if queue.broadcast:
             return KEPT
-        if is_open:
+        if not is_open:
+            return PENDING
+        if self._refused:
+            # An earlier post of the same client may be among those.
+            self._refused.add(guid)
+        else:
             self._send(message)
         return PENDING
 
@@ -127,6 +132,7 @@ class Posts:
             self.forget_all()
         if self.unacknowledged:
             log.info("queue '%s': resending %d posts", self._queue.uri, len(self.unacknowledged))
+        self._refused.clear()
         self._unsent = deque(self.unacknowledged)
         self._resending_to = self._opens.generation
 
@@ -155,6 +161,8 @@ class Posts:
         if self._queue.broadcast:
             self._send(self._packed(guid, put.content))
             self._forget(guid)
+        elif self._refused:
+            self._refused.add(guid)
         else:
             self._send(put.message)
         return put.size
@@ -182,9 +190,14 @@ class Posts:
             self._acknowledge(guid, status)
         elif guid in self.unacknowledged:
             # The root may be the same again, without notice.
-            self._refused.append(guid)
-            if len(self._refused) == 1:
+            if not self._refused:
                 self._resend_refused_later()
+            self._refused.add(guid)
+
+    @property
+    def is_waiting(self) -> bool:
+        """Return True if posts wait to be repeated to a root that was not ready; further ones have to follow them."""
+        return bool(self._refused)
 
     def _resend_refused_later(self) -> None:
         self._queue.timers.at(self._queue.now.ms + RETRY_MS, self._resend_refused)
@@ -193,12 +206,11 @@ class Posts:
         if self._is_resending:
             self._resend_refused_later()  # the upstream may have got these before
             return
-        refused, self._refused = self._refused, []
-        if self._opens.state is not _OPEN:
-            return  # all posts will be sent again
-        for guid in refused:
-            put = self.unacknowledged.get(guid)
-            if put is not None:
+        refused, self._refused = self._refused, set()
+        if not refused or self._opens.state is not _OPEN:
+            return  # all posts have been sent again, or will be
+        for guid, put in self.unacknowledged.items():
+            if guid in refused:
                 self._send(put.message)
 
     def expire_later(self) -> None:

@@ -20,7 +20,7 @@ from itertools import chain, islice
 from broker.bmq.core.config import DomainConfig
 from broker.bmq.core.messages import NO_PLACE, Buffer, Content, Message, Posted, Poster
 from broker.bmq.core.redelivery import Wanted
-from broker.bmq.core.work import Task
+from broker.bmq.core.work import UNIT_BYTES_BITS, Task
 from broker.bmq.queue.capacity import Usage
 from broker.bmq.queue.delivery import STOP
 from broker.bmq.queue.handles import Handle, Refusal, app_id_of
@@ -31,6 +31,7 @@ from broker.bmq.queue.rejects import REJECT_LINES_MAX, note_attempts
 from broker.bmq.relay.confirms import Confirms
 from broker.bmq.relay.counts import COUNT_MAX
 from broker.bmq.relay.inherited import Unconfirmed
+from broker.bmq.relay.lacking import LackingPushes
 from broker.bmq.relay.openings import Openings
 from broker.bmq.relay.opens import Opens
 from broker.bmq.relay.posts import Posts, Unacknowledged
@@ -76,8 +77,9 @@ class RelayQueue(Queue):
     """A queue of this node's clients whose root is elsewhere.
 
     `queue_id` is its number on links to upstreams. `read` finds messages in this node's own store. `unused` is called
-    when no client has the queue open any longer, `out_of_step` when the store lacks a message that it should have.
-    `room` limits the posts in flight; further ones are refused.
+    when no client has the queue open any longer. `lacks` is called when the store lacks a message that it may get, to
+    have `go_on` called when the store is healed, and `out_of_step` when it lacks one that it should have. Without
+    `lacks` it should have each. `room` limits the posts in flight; further ones are refused.
     """
 
     is_root = False
@@ -94,12 +96,14 @@ class RelayQueue(Queue):
         queue_id: int,
         read: StoreReader,
         unused: Callable[[RelayQueue], None],
+        lacks: Callable[[RelayQueue], None] | None,
         out_of_step: Callable[[RelayQueue], None],
         room: PutRoom | None = None,
     ) -> None:
         self._read = read
         self._unused = unused
         self._out_of_step = out_of_step
+        self.lacking = LackingPushes(None if lacks is None else lambda: lacks(self))
         self._attempts_max: int | None = None
         super().__init__(uri, key, config, app_keys, RelayLog(read), Usage(), around)
         self.queue_id = queue_id
@@ -184,6 +188,7 @@ class RelayQueue(Queue):
         """Remove the upstream: outgoing data is kept, and messages without a consumer will be sent again."""
         self._unsettled.upstream = None
         self.openings.lost()
+        self.lacking.forget(None)
         if not self.opens.writers:
             self.posts.forget_all()
         for app in self.apps.values():
@@ -197,6 +202,7 @@ class RelayQueue(Queue):
         """Prepare for a root at this node: no further upstream will come, and work that waits for one is finished."""
         self._unsettled.upstream = None
         self.openings.lost()
+        self.lacking.forget(None)
         self._unsettled.later.finish()
 
     def send_kept(self, sent: Callable[[], None]) -> None:
@@ -462,16 +468,65 @@ class RelayQueue(Queue):
     # -- messages down
 
     def on_push(self, push: Push, infos: Sequence[SubQueueInfo]) -> None:
-        """Deliver a message from the upstream."""
+        """Deliver a message from the upstream, after those that wait for their content."""
         if self.broadcast:
             message = self._taken(push)
             if message is not None:
                 self.delivery.broadcast(message, self.log.read(message))
-            return
+            else:
+                self._miss(push)
+        elif self.lacking.waiting:
+            self._wait(push, infos)
+        elif not self._hand_out_push(push, infos):
+            if self.lacking.begin is None:
+                self._miss(push)
+                return
+            self._wait(push, infos)
+            self.lacking.begin()
+
+    def _wait(self, push: Push, infos: Sequence[SubQueueInfo]) -> None:
+        """Have a push wait for this node's store, or give up on them all."""
+        if not self.lacking.add(push, infos):
+            self._miss(self.lacking.waiting[0][0])
+
+    def go_on(self) -> None:
+        """Deliver the pushes that waited for this node's store, which is healed."""
+        if self.lacking.waiting and not self.lacking.is_going_on:
+            self.work.start(self._go_on())
+
+    def _go_on(self) -> Task:
+        lacking, work = self.lacking, self.work
+        lacking.is_going_on = True
+        try:
+            while lacking.waiting:
+                while not work.may_go_on():
+                    yield
+                if not lacking.waiting:
+                    break
+                push, infos = lacking.waiting[0]
+                work.left -= 1 + (len(push.data) >> UNIT_BYTES_BITS)
+                if not self._hand_out_push(push, infos):
+                    self._miss(push)
+                    break
+                lacking.waiting.popleft()
+        finally:
+            lacking.is_going_on = False
+
+    def _miss(self, push: Push) -> None:
+        """Say that this node's store lacks a message that it should have, and begin anew with the upstream."""
+        log.error(
+            "#QUEUE_UNKNOWN_MESSAGE queue '%s': message %s came from the primary, and is not in the store",
+            self.uri,
+            push.guid.hex().upper(),
+        )
+        self._out_of_step(self)
+
+    def _hand_out_push(self, push: Push, infos: Sequence[SubQueueInfo]) -> bool:
+        """Deliver a message from the upstream; return False if its content is missing."""
         try:
             found = self._found(push)
             if found is None:
-                return
+                return False
             data = found.payload
             assert data is not None
             for info in infos or (DEFAULT_INFO,):
@@ -489,6 +544,7 @@ class RelayQueue(Queue):
                 self.gone(found)
         except Exception as error:
             raise Inconsistent(f"handing out a message of queue '{self.uri}'", error) from error
+        return True
 
     def _found(self, push: Push) -> Message | None:
         """Return the message of a push, which may be here for another app; None if its content is missing."""
@@ -522,7 +578,7 @@ class RelayQueue(Queue):
 
     def only_app(self, infos: Sequence[SubQueueInfo]) -> App | None:
         """Return the only app that gets messages with these subscriptions; None if the common case does not apply."""
-        if len(infos) > 1:
+        if len(infos) > 1 or self.lacking.waiting:
             return None
         info = infos[0] if infos else DEFAULT_INFO
         rda = info.rda_info
@@ -533,21 +589,13 @@ class RelayQueue(Queue):
     def _content(self, push: Push) -> Content | None:
         """Return the content of a message from the upstream, which may be in this node's own store.
 
-        Returns None, and logs it, if the store lacks a message that it should have.
+        Returns None if the store lacks it.
         """
         if not push.flags & _IMPLICIT_PAYLOAD:
             has_properties = push.flags & _PUSH_PROPERTIES != 0
             return Content(push.data, 0, push.compression, has_properties, push.schema_id)
         self._is_stored = True
-        content = self._read(push.guid)
-        if content is None:
-            log.error(
-                "#QUEUE_UNKNOWN_MESSAGE queue '%s': message %s came from the primary, and is not in the store",
-                self.uri,
-                push.guid.hex().upper(),
-            )
-            self._out_of_step(self)
-        return content
+        return self._read(push.guid)
 
     def _taken(self, push: Push) -> Message | None:
         """Make a new message for a push, or None if its content is missing (see `_content`)."""
@@ -597,6 +645,7 @@ class RelayQueue(Queue):
 
     def removed(self, guid: bytes | None) -> None:
         """Drop a message, or all, that the root has removed, even from consumers."""
+        self.lacking.forget(guid)
         if guid is None:
             self._unsettled.inherited.purge()
             take_all(self)

@@ -341,6 +341,11 @@ class Session:
 
     # -- negotiation
 
+    @property
+    def is_client(self) -> bool:
+        """True for a client whose session has begun: neither a broker nor an administrator."""
+        return self.state is SessionState.RUNNING and self._broker is None and not self._is_admin
+
     def identify(self, identity: ClientIdentity, encoding: EncodingType) -> None:
         """Process the identity of an authenticated peer: begin the session or refuse it."""
         self._encoding = encoding

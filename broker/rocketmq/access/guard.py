@@ -11,10 +11,10 @@ from dataclasses import dataclass, replace
 
 from broker.rocketmq.access.model import DISABLED, SUPER, User, decide
 from broker.rocketmq.access.needs import Need, needs, reading
-from broker.rocketmq.access.signature import ACCESS_KEY, is_signed_with
 from broker.rocketmq.access.tables import AccessTables, subject_of
 from formats.errors import FormatError
 from formats.rocketmq.frame import Frame
+from formats.rocketmq.signature import ACCESS_KEY, is_signed_with
 
 __all__ = ["AccessOptions", "Denied", "Guard"]
 

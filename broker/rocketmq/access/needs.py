@@ -20,10 +20,11 @@ from formats.rocketmq.client_bodies import (
 )
 from formats.rocketmq.codes import RequestCode
 from formats.rocketmq.frame import Frame
+from formats.rocketmq.lite_bodies import SUBSCRIPTIONS
 from formats.rocketmq.pop_bodies import ASSIGNMENT_REQUEST, BATCH_ACK_REQUEST, REQUEST_MODE
 from formats.rocketmq.route_bodies import TOPIC_CONFIG_LIST
 
-__all__ = ["Need", "needs", "reading"]
+__all__ = ["Actions", "Need", "needs", "on_group", "on_topic", "reading"]
 
 _RETRY: Final = "%RETRY%"
 _DEAD_LETTER: Final = "%DLQ%"
@@ -53,6 +54,12 @@ _BY_FIELDS: Final[dict[int, tuple[Actions, str, str]]] = {
     Code.PULL_MESSAGE: (_SUB, "topic", "consumerGroup"),
     Code.LITE_PULL_MESSAGE: (_SUB, "topic", "consumerGroup"),
     Code.POP_MESSAGE: (_SUB, "topic", "consumerGroup"),
+    Code.POP_LITE_MESSAGE: (_SUB, "topic", "consumerGroup"),
+    Code.GET_PARENT_TOPIC_INFO: (_GET, "topic", ""),
+    Code.GET_LITE_TOPIC_INFO: (_GET, "parentTopic", ""),
+    Code.GET_LITE_CLIENT_INFO: (_GET, "parentTopic", "group"),
+    Code.GET_LITE_GROUP_INFO: (_GET, "", "group"),
+    Code.TRIGGER_LITE_DISPATCH: (_UPDATE, "", "group"),
     Code.PEEK_MESSAGE: (_SUB, "topic", "consumerGroup"),
     Code.ACK_MESSAGE: (_SUB, "topic", "consumerGroup"),
     Code.CHANGE_MESSAGE_INVISIBLETIME: (_SUB, "topic", "consumerGroup"),
@@ -100,6 +107,7 @@ _SHOWN: Final = frozenset(
         Code.GET_ALL_TOPIC_CONFIG,
         Code.GET_ALL_SUBSCRIPTIONGROUP_CONFIG,
         Code.GET_ALL_CONSUMER_OFFSET,
+        Code.GET_BROKER_LITE_INFO,
         Code.GET_ALL_DELAY_OFFSET,
         Code.GET_ALL_PRODUCER_INFO,
         Code.GET_ALL_MESSAGE_REQUEST_MODE,
@@ -141,27 +149,28 @@ _LISTED: Final = frozenset(
 )
 
 
-def _group(name: str, actions: Actions) -> Need:
+def on_group(name: str, actions: Actions) -> Need:
+    """A group; its retry topic and its dead letters are the group's."""
     return Need(Resource("Group", name.removeprefix(_RETRY).removeprefix(_DEAD_LETTER)), actions)
 
 
-def _topic(name: str, actions: Actions) -> Need:
+def on_topic(name: str, actions: Actions) -> Need:
     """A topic; the retry topic of a group is the group's."""
-    return _group(name, actions) if name.startswith(_RETRY) else Need(Resource("Topic", name), actions)
+    return on_group(name, actions) if name.startswith(_RETRY) else Need(Resource("Topic", name), actions)
 
 
 def reading(topic: str) -> Need:
     """Return what is needed to consume a topic."""
-    return _topic(topic, _SUB)
+    return on_topic(topic, _SUB)
 
 
 def _of_fields(fields: dict[str, str], actions: Actions, topic_field: str, group_field: str) -> list[Need]:
     topic, group = fields.get(topic_field, ""), fields.get(group_field, "")
     found = []
     if topic and not (group and topic.startswith(_RETRY)):
-        found.append(_topic(topic, actions))
+        found.append(on_topic(topic, actions))
     if group:
-        found.append(_group(group, actions))
+        found.append(on_group(group, actions))
     return found
 
 
@@ -171,8 +180,8 @@ def _of_send(topic_field: str, group_field: str) -> Callable[[Frame], list[Need]
         topic = fields.get(topic_field, "")
         if topic.startswith(_RETRY):
             # A consumer hands a message back to its group.
-            return [_group(fields.get(group_field) or topic, _SUB)]
-        return [_topic(topic, _PUB)]
+            return [on_group(fields.get(group_field) or topic, _SUB)]
+        return [on_topic(topic, _PUB)]
 
     return find
 
@@ -180,16 +189,16 @@ def _of_send(topic_field: str, group_field: str) -> Callable[[Frame], list[Need]
 def _of_heartbeat(frame: Frame) -> list[Need]:
     found = []
     for consumer in read_heartbeat(frame.body).consumer_data_set:
-        found.append(_group(consumer.group_name, _SUB))
+        found.append(on_group(consumer.group_name, _SUB))
         topics = [each.topic for each in consumer.subscription_data_set]
-        found += [_topic(topic, _SUB) for topic in topics if not topic.startswith(_RETRY)]
+        found += [on_topic(topic, _SUB) for topic in topics if not topic.startswith(_RETRY)]
     return found
 
 
 def _of_lock(frame: Frame) -> list[Need]:
     wanted = LOCK_REQUEST.read(frame.body)
     topics = {queue.topic for queue in wanted.mq_set if not queue.topic.startswith(_RETRY)}
-    return [_group(wanted.consumer_group, _SUB), *(_topic(topic, _SUB) for topic in sorted(topics))]
+    return [on_group(wanted.consumer_group, _SUB), *(on_topic(topic, _SUB) for topic in sorted(topics))]
 
 
 def _of_acks(frame: Frame) -> list[Need]:
@@ -198,6 +207,11 @@ def _of_acks(frame: Frame) -> list[Need]:
         for ack in BATCH_ACK_REQUEST.read(frame.body).acks
         for need in _of_fields({"t": ack.topic, "g": ack.group}, _SUB, "t", "g")
     ]
+
+
+def _of_lite(frame: Frame) -> list[Need]:
+    changes = SUBSCRIPTIONS.read(frame.body).subscription_set
+    return [need for each in changes for need in _of_fields({"t": each.topic, "g": each.group}, _SUB, "t", "g")]
 
 
 def _of_assignment(frame: Frame) -> list[Need]:
@@ -217,15 +231,15 @@ def _of_client(frame: Frame) -> list[Need]:
 
 
 def _of_topics(frame: Frame) -> list[Need]:
-    return [_topic(config.topic_name, _CREATE) for config in TOPIC_CONFIG_LIST.read(frame.body).topic_config_list]
+    return [on_topic(config.topic_name, _CREATE) for config in TOPIC_CONFIG_LIST.read(frame.body).topic_config_list]
 
 
 def _of_groups(frame: Frame) -> list[Need]:
-    return [_group(config.group_name, _CREATE) for config in GROUP_CONFIG_LIST.read(frame.body).group_config_list]
+    return [on_group(config.group_name, _CREATE) for config in GROUP_CONFIG_LIST.read(frame.body).group_config_list]
 
 
 def _of_group(frame: Frame) -> list[Need]:
-    return [_group(GROUP_CONFIG.read(frame.body).group_name, _CREATE)]
+    return [on_group(GROUP_CONFIG.read(frame.body).group_name, _CREATE)]
 
 
 _BY_CONTENT: Final[dict[int, Callable[[Frame], list[Need]]]] = {
@@ -238,6 +252,7 @@ _BY_CONTENT: Final[dict[int, Callable[[Frame], list[Need]]]] = {
     Code.LOCK_BATCH_MQ: _of_lock,
     Code.UNLOCK_BATCH_MQ: _of_lock,
     Code.BATCH_ACK_MESSAGE: _of_acks,
+    Code.LITE_SUBSCRIPTION_CTL: _of_lite,
     Code.QUERY_ASSIGNMENT: _of_assignment,
     Code.SET_MESSAGE_REQUEST_MODE: _of_mode,
     Code.CHECK_CLIENT_CONFIG: _of_client,
@@ -257,6 +272,6 @@ def needs(frame: Frame, cluster: str) -> list[Need]:
     if by_fields is not None:
         found = _of_fields(fields, *by_fields)
         topics = fields.get("topicList", "") if frame.code == Code.GET_CONSUME_STATS else ""
-        return found + [_topic(topic, _GET) for topic in topics.split(";") if topic]
+        return found + [on_topic(topic, _GET) for topic in topics.split(";") if topic]
     actions = _GET if frame.code in _SHOWN else _LIST if frame.code in _LISTED else _UPDATE
     return [Need(Resource("Cluster", cluster), actions)]

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from broker.rocketmq.access.model import CUSTOM, DEFAULT, SUPER, Invalid, User, choose, parse_resource
-from broker.rocketmq.access.signature import ACCESS_KEY
+from broker.rocketmq.access.model import CUSTOM, DEFAULT, DISABLED, SUPER, Invalid, User, choose, parse_resource
 from broker.rocketmq.access.tables import AccessTables, subject_of, user_of
 from broker.rocketmq.core.requests import Handlers, Refused, Request, success, with_body
 from formats.rocketmq.access_bodies import (
@@ -21,6 +20,7 @@ from formats.rocketmq.codes import RequestCode, ResponseCode
 from formats.rocketmq.frame import Frame
 from formats.rocketmq.headers import administration as headers
 from formats.rocketmq.headers.codec import HeaderCodec
+from formats.rocketmq.signature import ACCESS_KEY, is_signed_with
 
 __all__ = ["AccessRequests"]
 
@@ -37,7 +37,11 @@ _LIST_ACLS = HeaderCodec(headers.ListAclsRequest)
 
 
 class AccessRequests:
-    """Shows and changes users and policies. No answer has a password."""
+    """Shows and changes users and policies.
+
+    One answer has a password: that about a user, if a super user has signed the request. With it proxies check the
+    signatures of that user.
+    """
 
     def __init__(self, tables: AccessTables) -> None:
         self._tables = tables
@@ -89,7 +93,17 @@ class AccessRequests:
 
     def _get_user(self, request: Request) -> Frame:
         user = self._tables.users.get(_named(_GET_USER.read(request.fields).username))
-        return success() if user is None else with_body(write_user(_told(user)))
+        if user is None:
+            return success()
+        told = _told(user)
+        return with_body(write_user(told._replace(password=user.password) if self._is_from_super(request) else told))
+
+    def _is_from_super(self, request: Request) -> bool:
+        """Return whether a super user has signed a request, be signatures checked or not."""
+        sender = self._tables.users.get(request.fields.get(ACCESS_KEY, ""))
+        if sender is None or sender.kind != SUPER or sender.status == DISABLED:
+            return False
+        return is_signed_with(request.frame, sender.password)
 
     def _list_users(self, request: Request) -> Frame:
         part = _LIST_USERS.read(request.fields).filter or ""

@@ -23,7 +23,7 @@ from broker.rocketmq.access.model import (
 from formats.errors import FormatError
 from formats.rocketmq.access_bodies import AclInfo, UserInfo, read_acls, read_users, write_acls, write_users
 
-__all__ = ["AccessTables", "subject_of", "user_of"]
+__all__ = ["AccessTables", "subject_of", "user_from", "user_of"]
 
 _PREFIX = "User:"
 
@@ -51,7 +51,7 @@ class AccessTables:
         self._keep_acls = keep_acls
         try:
             self.users: Mapping[str, User] = {
-                user.name: user for user in (_read_user(info) for info in (read_users(users) if users else ()))
+                user.name: user for user in (user_from(info) for info in (read_users(users) if users else ()))
             }
             self.acls: Mapping[str, Acl] = {
                 user_of(info.subject): parse_acl(info) for info in (read_acls(acls) if acls else ())
@@ -64,7 +64,7 @@ class AccessTables:
 
     def create_user(self, info: UserInfo) -> None:
         """Make a user. Raises `Invalid`."""
-        user = _read_user(info)
+        user = user_from(info)
         if user.name in self.users:
             raise Invalid("The user is existed")
         self._put_user(user)
@@ -125,7 +125,8 @@ class AccessTables:
         self.changes += 1
 
 
-def _read_user(info: UserInfo) -> User:
+def user_from(info: UserInfo) -> User:
+    """The user that is told of. Raises `Invalid`."""
     name, password = (info.username or "").strip(), info.password or ""
     if not name:
         raise Invalid("username can not be blank")

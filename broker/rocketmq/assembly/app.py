@@ -36,7 +36,9 @@ from broker.rocketmq.assembly.controller_config import with_controller
 from broker.rocketmq.assembly.disks import disk_used
 from broker.rocketmq.assembly.files import make_seal, open_access, read_file
 from broker.rocketmq.assembly.group import Group, place_of, replication_ports
-from broker.rocketmq.assembly.grpc import grpc_connect, listen_for_grpc, tls_for_grpc
+from broker.rocketmq.assembly.grpc import group_backend, grpc_connect, listen_for_grpc, tls_for_grpc
+from broker.rocketmq.assembly.identity import OpenFile, epoch_begins
+from broker.rocketmq.assembly.pages import listen_for_pages, serve_pages
 from broker.rocketmq.assembly.process import LOG_NAME, READ_BYTES, Deferred, Logging, run_to_end, wall_ms
 from broker.rocketmq.assembly.remoting import listen_for_remoting, one_port
 from broker.rocketmq.core.broker import Broker, Given, State, World
@@ -54,6 +56,7 @@ from broker.rocketmq.nameserver.requests import Nameserver
 from broker.rocketmq.nameserver.routes import Routes
 from broker.rocketmq.nameserver.service import SCAN_MS, NameserverService
 from broker.rocketmq.node import Node
+from broker.rocketmq.remoting.broker_calls import BrokerCalls
 from broker.rocketmq.replication.metadata import Kept
 from broker.rocketmq.replication.options import Role
 from broker.rocketmq.settings import Settings
@@ -104,6 +107,7 @@ def _run(config: RocketConfig, log_level: str) -> None:
         for port, option in _ports(config):
             sockets.append(listen(config.bind_address, port, option))
             stack.callback(sockets[-1].close)
+        pages_socket = listen_for_pages(config, stack)
         (grpc_socket, without_grpc), (remoting_socket, without_remoting) = _listen_besides(config, stack)
         stack.callback(StoreLock(config.store).release)
         start_logging(Logging(log_level, str(config.store / LOG_NAME)), config.store)
@@ -115,40 +119,39 @@ def _run(config: RocketConfig, log_level: str) -> None:
             log.warning("there is no port that is nameserver and broker at once: %s", without_remoting)
         gc.disable()
         files_max = mapped_files_max(limit, CONNECTIONS_MAX, mappings_max())
-        sizes = config.store_options._replace(queue_files_max=files_max)
-        due_time = make_due_time(config.options.delay_levels_ms)
-        store = open_store(FileFolder(config.store), sizes, _index_name, due_time)
+        open_file = partial(_open_file, config.store)
+        store = _open_store(config, files_max, open_file)
         kept = _Kept(config, store)
         now = start_clock()
         node = Node(now, Faults(now), Timers())
         flusher = FlushThread() if config.flush_sync else None
         gate = None if flusher is None else FlushGate(store, flusher, now, config.sync_flush_timeout_ms)
         parts = Nameserver(Routes(), kept.values, kept.nameserver_settings)
-        nameserver = NameserverService(parts, kept.guard, wall_ms)
         deferred = Deferred()
         seal = make_seal(config.inner_credentials)
-        group = Group(config, store, node, deferred.dial, seal, wall_ms, gate)
+        group = Group(config, store, node, deferred.dial, seal, wall_ms, gate, open_file)
+        calls = BrokerCalls(group.dial_address, node.open)
+        nameserver = NameserverService(parts, kept.guard, wall_ms, calls, seal, lambda: node.now.ms)
         broker = _make_broker(config, kept, node, nameserver, group)
         connects = [node.connect_to(nameserver), node.connect_to(broker, gate), *group.connects(broker)]
         connects += controller_connects(config, kept.guard, node, deferred.dial, seal)
         listeners = [Listener(sock, connect=connect) for sock, connect in zip(sockets, connects, strict=True)]
         if grpc_socket is not None:
-            connect = grpc_connect(kept.state, node, broker, gate, wall_ms)
+            connect = grpc_connect(kept.state, node, broker, gate, wall_ms, group_backend(config, node, deferred.dial))
             listeners.append(Listener(grpc_socket, tls, connect, takes_plain=tls is not None))
         if remoting_socket is not None:
             both = one_port(config, parts, kept.guard, broker)
             listeners.append(Listener(remoting_socket, connect=node.connect_to(both, gate)))
-        in_use = descriptors_in_use() + DESCRIPTORS_PER_FILE * max(0, files_max - store.queue_files.number)
-        # Fewer where descriptors are short: no setting of a user's that could not be kept.
-        most = min(CONNECTIONS_MAX, connections_max(0, limit, in_use, 1, len(config.nameservers) + 2))
+        most = _connections_max(config, limit, files_max - store.queue_files.number)
         server = Server(node, listeners, connections_max=most, read_bytes=READ_BYTES)
         deferred.server = server
+        serve_pages(pages_socket, node, server, broker)
         if flusher is not None:
             server.watch(flusher)
         freeze_collector()
         _flush_now_and_then(config, node, server, store)
         broker.start()
-        served = _served_besides(config, has_grpc=grpc_socket is not None, has_remoting=remoting_socket is not None)
+        served = _served_besides(config, grpc_socket, remoting_socket)
         trio.run(server.run, partial(_announce, config, store, served))
         broker.close()
         store.close()
@@ -157,7 +160,8 @@ def _run(config: RocketConfig, log_level: str) -> None:
 def _ports(config: RocketConfig) -> list[tuple[int, str]]:
     """The ports for clients that speak the remoting protocol, with the options that choose them."""
     ports = [(config.nameserver_port, "--nameserver-port"), (config.port, "--port")]
-    ports += zip(replication_ports(config), ("--ha-port", "--port"), strict=False)
+    ha_port = config.ha_listen_port
+    ports += [(port, "--ha-port" if port == ha_port else "--port") for port in replication_ports(config)]
     return ports + [(port, "--controller-port") for port in controller_ports(config)]
 
 
@@ -170,6 +174,18 @@ def _listen_besides(config: RocketConfig, stack: ExitStack) -> list[tuple[socket
         if sock is not None:
             stack.callback(sock.close)
     return found
+
+
+def _open_store(config: RocketConfig, files_max: int, open_file: OpenFile) -> MessageStore:
+    """Open the store, which may have so many files of queues open at once."""
+    sizes = config.store_options._replace(queue_files_max=files_max)
+    due_time = make_due_time(config.options.delay_levels_ms)
+    return open_store(FileFolder(config.store), sizes, _index_name, due_time, epoch_begins(open_file))
+
+
+def _open_file(store: Path, name: str) -> ConfigFile:
+    """Find a small file of a store."""
+    return ConfigFile(store / name)
 
 
 class _Kept:
@@ -237,7 +253,11 @@ def _nameserver_settings(config: RocketConfig, file: ConfigFile, values: Path) -
         "configStorePath": str(file.path),
         "scanNotActiveBrokerInterval": str(SCAN_MS),
     }
-    return Settings(fixed, NAMESERVER_READERS, keep, NAMESERVER_LOCKED, NAMESERVER_DEFAULTS | kept)
+    configured = {
+        "supportActingMaster": str(config.supports_acting_master).lower(),
+        "notifyMinBrokerIdChanged": str(config.tells_least_id).lower(),
+    }
+    return Settings(fixed, NAMESERVER_READERS, keep, NAMESERVER_LOCKED, NAMESERVER_DEFAULTS | configured | kept)
 
 
 def _keep_properties(file: Path | None, changes: Mapping[str, str]) -> None:
@@ -314,10 +334,20 @@ def _flush_now_and_then(config: RocketConfig, node: Node, server: Server, store:
     again()
 
 
-def _served_besides(config: RocketConfig, *, has_grpc: bool, has_remoting: bool) -> str:
+def _connections_max(config: RocketConfig, limit: int, files_to_come: int) -> int:
+    """The connections at a time: fewer where descriptors are short, no setting of a user's that could not be kept."""
+    in_use = descriptors_in_use() + DESCRIPTORS_PER_FILE * max(0, files_to_come)
+    return min(CONNECTIONS_MAX, connections_max(0, limit, in_use, 1, len(config.nameservers) + 2))
+
+
+def _served_besides(
+    config: RocketConfig, grpc_socket: socket.socket | None, remoting_socket: socket.socket | None
+) -> str:
     """Say on which ports clients are served besides."""
-    grpc = f", {config.bind_address}:{config.grpc_listen_port} (gRPC)" if has_grpc else ""
-    remoting = f", {config.bind_address}:{config.remoting_listen_port} (remoting)" if has_remoting else ""
+    grpc = f", {config.bind_address}:{config.grpc_listen_port} (gRPC)" if grpc_socket is not None else ""
+    remoting = (
+        f", {config.bind_address}:{config.remoting_listen_port} (remoting)" if remoting_socket is not None else ""
+    )
     return grpc + remoting
 
 

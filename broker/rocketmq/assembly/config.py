@@ -11,13 +11,27 @@ from pathlib import Path
 from typing import Any, Final
 
 from broker.rocketmq.access.guard import AccessOptions
+from broker.rocketmq.assembly.access_config import ACCESS_READERS, read_access
+from broker.rocketmq.assembly.property_readers import (
+    PropertyError,
+    number,
+    read_addresses,
+    read_bool,
+    read_broker_id,
+    read_consume_queue_bytes,
+    read_flush_type,
+    read_hours,
+    read_master_role,
+    read_metrics_exporter,
+    read_role,
+    read_text,
+    text_of,
+)
 from broker.rocketmq.controller.options import ControllerOptions, read_peers, write_peers
 from broker.rocketmq.core.options import BrokerOptions, parse_delay_levels
 from broker.rocketmq.core.transactions import TransactionTimes
 from broker.rocketmq.replication.options import ReplicationOptions, Role
 from broker.rocketmq.store.message_store import StoreOptions
-from formats.errors import FormatError
-from formats.rocketmq import fastjson
 from formats.rocketmq.access_bodies import UserInfo
 from formats.rocketmq.hosts import Host, split_address
 from formats.rocketmq.property_text import read_properties
@@ -40,10 +54,6 @@ __all__ = [
 TRACE_TOPIC: Final = "RMQ_SYS_TRACE_TOPIC"
 GRPC_PORT: Final = 8081
 REMOTING_PORT: Final = 8080
-
-
-class PropertyError(Exception):
-    """A configuration that cannot be used; the text says where, why, and what to do."""
 
 
 @dataclass(frozen=True)
@@ -75,6 +85,8 @@ class RocketConfig:
     auto_create_group: bool = True
     reserved_hours: int = 72
     delete_hours: frozenset[int] = frozenset({4})
+    supports_acting_master: bool = False
+    tells_least_id: bool = False
     replication: ReplicationOptions = field(default_factory=ReplicationOptions)
     has_controller: bool = False
     controller_store: Path | None = None
@@ -86,6 +98,9 @@ class RocketConfig:
     first_user: UserInfo | None = None
     inner_credentials: UserInfo | None = None
     plain_accounts: Path | None = None
+    exports_metrics: bool = False
+    metrics_host: str = "127.0.0.1"
+    metrics_port: int = 5557
     unused: tuple[str, ...] = ()
     file: Path | None = None
 
@@ -106,7 +121,8 @@ class RocketConfig:
                 f"'{address}' is not an IP address; set the one that clients connect to (--address, brokerIP1)"
             ) from None
         ha_address = "" if self.ha_listen_port is None else str(Host(address, self.ha_listen_port))
-        return replace(self.options, address=host, ha_address=ha_address)
+        silent_ms = self.replication.silent_ms if self.replication.has_acting_master else None
+        return replace(self.options, address=host, ha_address=ha_address, silent_ms=silent_ms)
 
     @property
     def grpc_listen_port(self) -> int | None:
@@ -154,7 +170,9 @@ class RocketConfig:
         if not self.replication.controllers:
             raise PropertyError("a broker with a controller has to know its address: set controllerAddr to HOST:PORT")
         port = self.replication.port if ha_port is None else ha_port
-        return replace(self, replication=replace(self.replication, role=Role.SLAVE, port=port))
+        # Who is elected needs nobody who acts as master.
+        replication = replace(self.replication, role=Role.SLAVE, port=port, has_acting_master=False)
+        return replace(self, replication=replication)
 
     @property
     def properties(self) -> dict[str, str]:
@@ -184,156 +202,106 @@ class RocketConfig:
 _LEVELS: Final = "1s 5s 10s 30s 1m 2m 3m 4m 5m 6m 7m 8m 9m 10m 20m 30m 1h 2h"
 
 
-def _bool(text: str) -> bool:
-    if text.lower() not in ("true", "false"):
-        raise ValueError("is neither true nor false")
-    return text.lower() == "true"
-
-
-def _number(least: int, most: int) -> Callable[[str], int]:
-    def read(text: str) -> int:
-        if not text.isdecimal() or not least <= int(text) <= most:
-            raise ValueError(f"is not a number between {least} and {most}")
-        return int(text)
-
-    return read
-
-
-def _broker_id(text: str) -> int:
-    # The original's examples have -1 where a controller gives the id.
-    return -1 if text == "-1" else _number(0, (1 << 63) - 1)(text)
-
-
-def _text(text: str) -> str:
-    if not text:
-        raise ValueError("is empty")
-    return text
-
-
-def _flush_type(text: str) -> bool:
-    if text not in ("ASYNC_FLUSH", "SYNC_FLUSH"):
-        raise ValueError("is neither ASYNC_FLUSH nor SYNC_FLUSH")
-    return text == "SYNC_FLUSH"
-
-
-def _role(text: str) -> Role:
-    try:
-        return Role(text)
-    except ValueError:
-        raise ValueError("is none of " + ", ".join(role.value for role in Role)) from None
-
-
-def _master_role(text: str) -> Role:
-    role = _role(text)
-    if role is Role.SLAVE:
-        raise ValueError("is only used at the start of a broker")
-    return role
-
-
-def _consume_queue_bytes(text: str) -> int:
-    # The original rounds up to whole entries.
-    return -(-_number(20, 1 << 31)(text) // 20) * 20
-
-
-def _hours(text: str) -> frozenset[int]:
-    words = [word.strip() for word in text.split(";") if word.strip()]
-    if not words or not all(word.isdecimal() and int(word) < 24 for word in words):
-        raise ValueError("is not an hour between 00 and 23, or several separated by semicolons")
-    return frozenset(map(int, words))
-
-
-def _addresses(text: str) -> tuple[str, ...]:
-    return tuple(part.strip() for part in text.split(";") if part.strip())
-
-
-_PORT, _PORT_OR_NONE = _number(1, 65_535), _number(0, 65_535)
-_PERIOD_MS = _number(100, 3_600_000)
-_FILE_BYTES = _number(4096, (1 << 31) - 1)
+_PORT, _PORT_OR_NONE = number(1, 65_535), number(0, 65_535)
+_PERIOD_MS = number(100, 3_600_000)
+_FILE_BYTES = number(4096, (1 << 31) - 1)
 
 # By property: what reads it, and the field that it sets, of the node, of the broker or of the store.
 _NODE: Final[dict[str, tuple[Callable[[str], Any], str]]] = {
     "storePathRootDir": (Path, "store"),
-    "bindAddress": (_text, "bind_address"),
+    "bindAddress": (read_text, "bind_address"),
     "listenPort": (_PORT, "port"),
+    "nameserverPort": (_PORT, "nameserver_port"),  # not one of the original's
     "grpcServerPort": (_PORT_OR_NONE, "grpc_port"),
     "remotingListenPort": (_PORT_OR_NONE, "remoting_port"),
     "tlsCertPath": (Path, "tls_certificate"),
     "tlsKeyPath": (Path, "tls_key"),
-    "tlsTestModeEnable": (_bool, "tls_test_mode"),
-    "namesrvAddr": (_addresses, "nameservers"),
-    "brokerIP1": (_text, "told_address"),
-    "flushDiskType": (_flush_type, "flush_sync"),
-    "syncFlushTimeout": (_number(0, 3_600_000), "sync_flush_timeout_ms"),
-    "flushIntervalCommitLog": (_number(1, 3_600_000), "flush_interval_ms"),
-    "autoCreateSubscriptionGroup": (_bool, "auto_create_group"),
-    "fileReservedTime": (_number(1, 1_000_000), "reserved_hours"),
-    "deleteWhen": (_hours, "delete_hours"),
-    "enableControllerInNamesrv": (_bool, "has_controller"),
+    "tlsTestModeEnable": (read_bool, "tls_test_mode"),
+    "namesrvAddr": (read_addresses, "nameservers"),
+    "brokerIP1": (read_text, "told_address"),
+    "flushDiskType": (read_flush_type, "flush_sync"),
+    "syncFlushTimeout": (number(0, 3_600_000), "sync_flush_timeout_ms"),
+    "flushIntervalCommitLog": (number(1, 3_600_000), "flush_interval_ms"),
+    "autoCreateSubscriptionGroup": (read_bool, "auto_create_group"),
+    "fileReservedTime": (number(1, 1_000_000), "reserved_hours"),
+    "deleteWhen": (read_hours, "delete_hours"),
+    "enableControllerInNamesrv": (read_bool, "has_controller"),
     "controllerStorePath": (Path, "controller_store"),
+    "supportActingMaster": (read_bool, "supports_acting_master"),
+    "notifyMinBrokerIdChanged": (read_bool, "tells_least_id"),
+    "metricsExporterType": (read_metrics_exporter, "exports_metrics"),
+    "metricsPromExporterHost": (read_text, "metrics_host"),
+    "metricsPromExporterPort": (_PORT, "metrics_port"),
 }
 _BROKER: Final[dict[str, tuple[Callable[[str], Any], str]]] = {
-    "brokerClusterName": (_text, "cluster"),
-    "brokerName": (_text, "name"),
-    "brokerId": (_broker_id, "broker_id"),
-    "regionId": (_text, "region"),
-    "traceOn": (_bool, "trace_on"),
-    "brokerPermission": (_number(0, 7), "permission"),
-    "autoCreateTopicEnable": (_bool, "auto_create_topic"),
-    "defaultTopicQueueNums": (_number(1, 65_536), "default_topic_queues"),
-    "maxMessageSize": (_number(1, 16 << 20), "message_bytes_max"),
+    "brokerClusterName": (read_text, "cluster"),
+    "brokerName": (read_text, "name"),
+    "brokerId": (read_broker_id, "broker_id"),
+    "regionId": (read_text, "region"),
+    "traceOn": (read_bool, "trace_on"),
+    "brokerPermission": (number(0, 7), "permission"),
+    "autoCreateTopicEnable": (read_bool, "auto_create_topic"),
+    "defaultTopicQueueNums": (number(1, 65_536), "default_topic_queues"),
+    "maxMessageSize": (number(1, 16 << 20), "message_bytes_max"),
     "messageDelayLevel": (parse_delay_levels, "delay_levels_ms"),
-    "enablePropertyFilter": (_bool, "property_filter"),
-    "reviveQueueNum": (_number(1, 1024), "revive_queues"),
-    "slaveReadEnable": (_bool, "slave_read"),
+    "enablePropertyFilter": (read_bool, "property_filter"),
+    "reviveQueueNum": (number(1, 1024), "revive_queues"),
+    "slaveReadEnable": (read_bool, "slave_read"),
 }
 _REPLICATION: Final[dict[str, tuple[Callable[[str], Any], str]]] = {
-    "brokerRole": (_role, "role"),
-    "inSyncReplicas": (_number(1, 1024), "in_sync_replicas"),
-    "slaveTimeout": (_number(1, 3_600_000), "slave_timeout_ms"),
-    "haMaxGapNotInSync": (_number(1, 1 << 62), "gap_bytes_max"),
-    "haSendHeartbeatInterval": (_number(1, 3_600_000), "heartbeat_ms"),
-    "haHousekeepingInterval": (_number(1, 3_600_000), "silence_ms"),
-    "haTransferBatchSize": (_number(1, BODY_BYTES_MAX), "piece_bytes"),
-    "haMasterAddress": (_text, "master_address"),
-    "syncFromLastFile": (_bool, "from_last_file"),
+    "brokerRole": (read_role, "role"),
+    "inSyncReplicas": (number(1, 1024), "in_sync_replicas"),
+    "slaveTimeout": (number(1, 3_600_000), "slave_timeout_ms"),
+    "haMaxGapNotInSync": (number(1, 1 << 62), "gap_bytes_max"),
+    "haSendHeartbeatInterval": (number(1, 3_600_000), "heartbeat_ms"),
+    "haHousekeepingInterval": (number(1, 3_600_000), "silence_ms"),
+    "haTransferBatchSize": (number(1, BODY_BYTES_MAX), "piece_bytes"),
+    "haMasterAddress": (read_text, "master_address"),
+    "syncFromLastFile": (read_bool, "from_last_file"),
     "haListenPort": (_PORT_OR_NONE, "port"),
-    "accessMessageInMemoryMaxRatio": (_number(1, 100), "memory_percent"),
-    "enableControllerMode": (_bool, "is_controlled"),
-    "controllerAddr": (_addresses, "controllers"),
-    "allAckInSyncStateSet": (_bool, "all_in_sync"),
-    "minInSyncReplicas": (_number(1, 1024), "in_sync_replicas_min"),
-    "haMaxTimeSlaveNotCatchup": (_number(1, 3_600_000), "behind_ms_max"),
-    "checkSyncStateSetPeriod": (_number(1, 3_600_000), "check_ms"),
-    "brokerHeartbeatInterval": (_number(1, 3_600_000), "beat_ms"),
-    "controllerHeartBeatTimeoutMills": (_number(1, 3_600_000), "gone_ms"),
-    "brokerElectionPriority": (_number(0, (1 << 31) - 1), "priority"),
-    "syncBrokerMetadataPeriod": (_number(1, 3_600_000), "sync_ms"),
-    "syncControllerMetadataPeriod": (_number(1, 3_600_000), "leader_ms"),
+    "accessMessageInMemoryMaxRatio": (number(1, 100), "memory_percent"),
+    "enableControllerMode": (read_bool, "is_controlled"),
+    "controllerAddr": (read_addresses, "controllers"),
+    "allAckInSyncStateSet": (read_bool, "all_in_sync"),
+    "minInSyncReplicas": (number(1, 1024), "in_sync_replicas_min"),
+    "haMaxTimeSlaveNotCatchup": (number(1, 3_600_000), "behind_ms_max"),
+    "checkSyncStateSetPeriod": (number(1, 3_600_000), "check_ms"),
+    "brokerHeartbeatInterval": (number(1, 3_600_000), "beat_ms"),
+    "controllerHeartBeatTimeoutMills": (number(1, 3_600_000), "gone_ms"),
+    "brokerElectionPriority": (number(0, (1 << 31) - 1), "priority"),
+    "syncBrokerMetadataPeriod": (number(1, 3_600_000), "sync_ms"),
+    "syncControllerMetadataPeriod": (number(1, 3_600_000), "leader_ms"),
+    "enableSlaveActingMaster": (read_bool, "has_acting_master"),
+    "enableAutoInSyncReplicas": (read_bool, "auto_in_sync"),
+    "totalReplicas": (number(1, 1024), "total_replicas"),
+    "brokerNotActiveTimeoutMillis": (number(1000, 3_600_000), "silent_ms"),
+    "syncBrokerMemberGroupPeriod": (_PERIOD_MS, "members_ms"),
 }
 _CONTROLLER: Final[dict[str, tuple[Callable[[str], Any], str]]] = {
-    "controllerDLegerGroup": (_text, "group"),
+    "controllerDLegerGroup": (read_text, "group"),
     "controllerDLegerPeers": (read_peers, "peers"),
-    "controllerDLegerSelfId": (_text, "self_id"),
-    "enableElectUncleanMaster": (_bool, "unclean"),
-    "notifyBrokerRoleChanged": (_bool, "notifies"),
+    "controllerDLegerSelfId": (read_text, "self_id"),
+    "enableElectUncleanMaster": (read_bool, "unclean"),
+    "notifyBrokerRoleChanged": (read_bool, "notifies"),
     "scanNotActiveBrokerInterval": (_PERIOD_MS, "scan_silent_ms"),
     "scanInactiveMasterInterval": (_PERIOD_MS, "scan_masters_ms"),
 }
 _TIMES: Final[dict[str, tuple[Callable[[str], Any], str]]] = {
-    "transactionCheckInterval": (_number(100, 1 << 31), "check_interval_ms"),
-    "transactionTimeOut": (_number(1, 1 << 31), "timeout_ms"),
-    "transactionCheckMax": (_number(1, 1 << 31), "checks_max"),
+    "transactionCheckInterval": (number(100, 1 << 31), "check_interval_ms"),
+    "transactionTimeOut": (number(1, 1 << 31), "timeout_ms"),
+    "transactionCheckMax": (number(1, 1 << 31), "checks_max"),
 }
 _STORE: Final[dict[str, tuple[Callable[[str], Any], str]]] = {
     "mappedFileSizeCommitLog": (_FILE_BYTES, "commit_log_file_bytes"),
-    "mappedFileSizeConsumeQueue": (_consume_queue_bytes, "consume_queue_file_bytes"),
-    "maxHashSlotNum": (_number(1, 1 << 30), "index_slots"),
-    "maxIndexNum": (_number(2, 1 << 30), "index_entries"),
+    "mappedFileSizeConsumeQueue": (read_consume_queue_bytes, "consume_queue_file_bytes"),
+    "maxHashSlotNum": (number(1, 1 << 30), "index_slots"),
+    "maxIndexNum": (number(2, 1 << 30), "index_entries"),
 }
 
 
 # How those are written that are not as Python writes their values.
 _WRITERS: Final[dict[str, Callable[[Any], str]]] = {
+    "metricsExporterType": lambda is_wanted: "PROM" if is_wanted else "DISABLE",
     "flushDiskType": lambda is_sync: "SYNC_FLUSH" if is_sync else "ASYNC_FLUSH",
     "namesrvAddr": ";".join,
     "controllerAddr": ";".join,
@@ -355,45 +323,12 @@ def _texts(table: dict[str, tuple[Callable[[str], Any], str]], values: Any) -> d
     return found
 
 
-def _codes(text: str) -> frozenset[int]:
-    # Beside the codes of requests stand names of another protocol, which is not spoken here.
-    return frozenset(int(word) for word in text.replace(",", " ").split() if word.isdecimal())
-
-
-def _secret_pair(name: str, password: str) -> Callable[[str], UserInfo]:
-    """Read a name and a password from a JSON object. What is told of a fault has no password."""
-
-    def read(text: str) -> UserInfo:
-        try:
-            value = fastjson.loads(text)
-        except FormatError:
-            value = None
-        pair = (value.get(name), value.get(password)) if isinstance(value, dict) else ()
-        if len(pair) != 2 or not all(isinstance(each, str) and each.strip() for each in pair):
-            raise ValueError(f'is not like {{"{name}":"...","{password}":"..."}}')
-        return UserInfo(pair[0], pair[1], "Super", "enable")
-
-    return read
-
-
-# What is configured of access control. Values may be secrets: nobody is shown them, or told them when they are wrong.
-_ACCESS: Final[dict[str, Callable[[str], Any]]] = {
-    "authenticationEnabled": _bool,
-    "authorizationEnabled": _bool,
-    "authenticationWhitelist": _codes,
-    "authorizationWhitelist": _codes,
-    "initAuthenticationUser": _secret_pair("username", "password"),
-    "innerClientAuthenticationCredentials": _secret_pair("accessKey", "secretKey"),
-    "migrateAuthFromV1Enabled": _bool,
-    "aclEnable": _bool,
-}
-
 # By property, how its value is read; for administrators, who change some while the broker runs.
 BROKER_READERS: Final[dict[str, Callable[[str], Any]]] = {
     **{name: read for table in (_NODE, _BROKER, _STORE, _TIMES, _REPLICATION) for name, (read, _) in table.items()},
-    "brokerRole": _master_role,
-    "authenticationEnabled": _bool,
-    "authorizationEnabled": _bool,
+    "brokerRole": read_master_role,
+    "authenticationEnabled": read_bool,
+    "authorizationEnabled": read_bool,
 }
 # The original's default for configBlackList.
 LOCKED: Final = frozenset(
@@ -411,19 +346,18 @@ CONTROLLER_CHANGEABLE: Final = frozenset(
 )
 CONTROLLER_LOCKED: Final = frozenset({"configBlackList", "configStorePath", "rocketmqHome"})
 # The nameserver's properties (source: NamesrvConfig) that can be changed while it runs.
-NAMESERVER_DEFAULTS: Final = {"returnOrderTopicConfigToBroker": "true", "supportActingMaster": "false"}
-NAMESERVER_READERS: Final = dict.fromkeys(NAMESERVER_DEFAULTS, _bool)
+NAMESERVER_DEFAULTS: Final = {
+    "returnOrderTopicConfigToBroker": "true",
+    "supportActingMaster": "false",
+    "notifyMinBrokerIdChanged": "false",
+}
+NAMESERVER_READERS: Final = dict.fromkeys(NAMESERVER_DEFAULTS, read_bool)
 NAMESERVER_LOCKED: Final = frozenset({"configBlackList", "configStorePath", "kvConfigPath"})
 
 
 def load_rocketmq_config(path: Path) -> RocketConfig:
     """The configuration that a file holds. Raises `PropertyError` for a value that cannot be used."""
-    try:
-        properties = read_properties(path.read_text(encoding="utf-8"))
-    except OSError as error:
-        raise PropertyError(f"{path}: {error.strerror}") from None
-    except UnicodeDecodeError as error:
-        raise PropertyError(f"{path}: is not UTF-8 (byte {error.start})") from None
+    properties = read_properties(text_of(path))
     node: dict[str, Any] = {}
     broker: dict[str, Any] = {}
     store: dict[str, Any] = {}
@@ -449,12 +383,12 @@ def load_rocketmq_config(path: Path) -> RocketConfig:
                     raise PropertyError(f"{path}: {name}: '{value}' {error}") from None
                 break
         else:
-            if name not in _ACCESS:
+            if name not in ACCESS_READERS:
                 unused.append(name)
     if properties.get("traceTopicEnable", "").lower() == "true":
         broker["trace_topic"] = properties.get("msgTraceTopicName", TRACE_TOPIC)
     unused = [name for name in unused if name not in ("traceTopicEnable", "msgTraceTopicName")]
-    access = _read_access(path, properties)
+    access = read_access(path, properties)
     default = RocketConfig()
     config = replace(
         default,
@@ -472,28 +406,3 @@ def load_rocketmq_config(path: Path) -> RocketConfig:
         return config.with_role(replication.get("role"))
     except PropertyError as fault:
         raise PropertyError(f"{path}: {fault}") from None
-
-
-def _read_access(path: Path, properties: dict[str, str]) -> dict[str, Any]:
-    """The fields of the configuration that are about access control. Raises `PropertyError`."""
-    found: dict[str, Any] = {}
-    for name, read in _ACCESS.items():
-        if properties.get(name):
-            try:
-                found[name] = read(properties[name])
-            except ValueError as error:
-                raise PropertyError(f"{path}: {name}: its value {error}") from None
-    is_first = found.get("aclEnable", False)
-    options = AccessOptions(
-        found.get("authenticationEnabled", is_first),
-        found.get("authorizationEnabled", is_first),
-        found.get("authenticationWhitelist", frozenset()),
-        found.get("authorizationWhitelist", frozenset()),
-    )
-    accounts = path.with_name("plain_acl.yml") if is_first or found.get("migrateAuthFromV1Enabled") else None
-    return {
-        "access": options,
-        "first_user": found.get("initAuthenticationUser"),
-        "inner_credentials": found.get("innerClientAuthenticationCredentials"),
-        "plain_accounts": accounts,
-    }

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import random
 from collections.abc import Callable, Mapping
+from typing import Final
 
 from broker.rocketmq.access.guard import Guard
 from broker.rocketmq.assembly.config import (
@@ -14,9 +15,11 @@ from broker.rocketmq.assembly.config import (
     RocketConfig,
 )
 from broker.rocketmq.assembly.group import Connect, Dial, place_of
-from broker.rocketmq.controller.links import BrokerCalls, PeerLink
+from broker.rocketmq.controller.links import PeerLink
 from broker.rocketmq.controller.service import ControllerService, World
 from broker.rocketmq.node import Node
+from broker.rocketmq.raft.raft import Times
+from broker.rocketmq.remoting.broker_calls import BrokerCalls
 from broker.rocketmq.remoting.session import Session
 from broker.rocketmq.settings import Settings
 from broker.shell.appended_file import AppendedFile
@@ -25,6 +28,9 @@ from formats.rocketmq.frame import Frame
 from formats.rocketmq.property_text import read_properties, write_properties
 
 __all__ = ["controller_connects", "controller_ports", "make_controller"]
+
+# Where a master and the controller that leads are on one host, and gone together, another master is there in 2 seconds.
+TIMES: Final = Times(election_ms=750, heartbeat_ms=150)
 
 
 def controller_ports(config: RocketConfig) -> list[int]:
@@ -59,7 +65,7 @@ def make_controller(
         guard,
         {name: PeerLink(address, dial_address, node.open) for name, address in others.items()},
         BrokerCalls(dial_address, node.open),
-        World(seal, random.randrange, lambda: node.now.ms),
+        World(seal, random.randrange, lambda: node.now.ms, TIMES),
     )
     node.add(service)
     return service

@@ -8,7 +8,6 @@ from pathlib import Path
 from typing import TypeVar
 
 from broker.rocketmq.access.model import Invalid
-from broker.rocketmq.access.signature import signed
 from broker.rocketmq.access.tables import AccessTables
 from broker.rocketmq.assembly.config import PropertyError, RocketConfig
 from broker.shell.config_files import ConfigFile
@@ -16,6 +15,7 @@ from formats.errors import FormatError
 from formats.rocketmq.access_bodies import UserInfo
 from formats.rocketmq.frame import Frame
 from formats.rocketmq.plain_accounts import Account, read_accounts
+from formats.rocketmq.signature import signed
 
 __all__ = ["make_seal", "open_access", "read_file"]
 

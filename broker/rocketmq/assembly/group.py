@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from broker.common.faults import Change
 from broker.rocketmq.assembly.config import PropertyError, RocketConfig
-from broker.rocketmq.assembly.identity import open_epochs, open_identity
+from broker.rocketmq.assembly.identity import OpenFile, open_epochs, open_identity
 from broker.rocketmq.core.broker import Broker, Given
 from broker.rocketmq.core.options import BrokerOptions
 from broker.rocketmq.core.registration import Nameservers
@@ -19,9 +19,11 @@ from broker.rocketmq.replication.controllers import Controllers
 from broker.rocketmq.replication.following import Following
 from broker.rocketmq.replication.master import Master
 from broker.rocketmq.replication.master_link import MasterLink
+from broker.rocketmq.replication.members import Members
 from broker.rocketmq.replication.membership import Membership
 from broker.rocketmq.replication.metadata import Kept, Metadata
 from broker.rocketmq.replication.options import Role
+from broker.rocketmq.replication.returning import Returning
 from broker.rocketmq.replication.role import BrokerRole
 from broker.rocketmq.replication.slave import Slave, SlaveStream
 from broker.rocketmq.replication.terms import Log, World
@@ -50,14 +52,22 @@ def place_of(address: str, what: str) -> Endpoint:
 
 
 def replication_ports(config: RocketConfig) -> list[int]:
-    """Return the ports of a master beside its own: that for slaves, and that on which the original's slaves ask."""
-    port = config.ha_listen_port
-    return [] if port is None else [port, config.port - SECOND_PORT_BELOW]
+    """Return the ports of a broker beside its own: that for slaves, and that on which brokers of the original ask.
+
+    They ask a master, and a slave that may have acted as one.
+    """
+    port, second = config.ha_listen_port, config.port - SECOND_PORT_BELOW
+    if port is None:
+        return [second] if config.replication.has_acting_master else []
+    return [port, second]
 
 
 @dataclass(slots=True)
 class Group:
-    """The replication of a broker. It is made before the broker, which asks it, and `join`ed with it afterwards."""
+    """The replication of a broker. It is made before the broker, which asks it, and `join`ed with it afterwards.
+
+    `open_file` finds the small files of the store.
+    """
 
     config: RocketConfig
     store: MessageStore
@@ -66,9 +76,11 @@ class Group:
     seal: Callable[[Frame], Frame]
     wall_ms: Callable[[], int]
     gate: FlushGate | None
+    open_file: OpenFile
     master: Master | None = None
     following: Following | None = None
     controlled: Controlled | None = None
+    members: Members | None = None
 
     def connects(self, broker: Broker) -> list[Connect]:
         """Return what makes the sessions of those who connect to `replication_ports`."""
@@ -76,23 +88,18 @@ class Group:
             return []
         if self.controlled is not None:
             return [self._connect_slave, self.node.connect_to(broker, self.gate)]
-        return [] if self.master is None else [self.master.connect, self.node.connect_to(broker, self.gate)]
+        asked = self.node.connect_to(broker, self.gate)
+        return [asked] if self.master is None else [self.master.connect, asked]
 
     def make_role(self, options: BrokerOptions) -> BrokerRole:
         """Make the role of the broker. Raises `PropertyError` for a slave that cannot find a master."""
         replication = self.config.replication
         if replication.is_controlled:
             return self._make_controlled(options)
+        if replication.has_acting_master:
+            self.members = Members(replication, options, lambda: self.store.flushed, self._now_ms)
         if replication.role is not Role.SLAVE:
-            self.master = Master(
-                self.store,
-                replication,
-                self.node.open_other,
-                self.node.dirty.add,
-                self._now_ms,
-                self._reach,
-            )
-            return BrokerRole(replication, options, self._log_end, self.master.waiting, self.master.status)
+            return self._make_master(options, self.members)
         if replication.master_address is not None:
             place_of(replication.master_address, "address of a master (haMasterAddress)")
         elif not self.config.nameservers:
@@ -100,13 +107,30 @@ class Group:
                 "a slave finds its master through a nameserver: set one that the master registers with, with "
                 "namesrvAddr or --nameserver"
             )
-        return BrokerRole(replication, options, self._log_end, None, self._slave_status)
+        handlers = None if self.members is None else self.members.handlers
+        return BrokerRole(replication, options, self._log_end, None, self._slave_status, handlers=handlers)
+
+    def _make_master(self, options: BrokerOptions, members: Members | None) -> BrokerRole:
+        replication = self.config.replication
+        self.master = master = Master(
+            self.store,
+            replication,
+            self.node.open_other,
+            self.node.dirty.add,
+            self._now_ms,
+            self._reach,
+            None if members is None else lambda: members.alive,
+        )
+        shown = (replication, options, self._log_end, master.waiting, master.status)
+        if members is None:
+            return BrokerRole(*shown)
+        return BrokerRole(*shown, master.in_sync, handlers=members.handlers)
 
     def _make_controlled(self, options: BrokerOptions) -> BrokerRole:
         replication = self.config.replication
         for address in replication.controllers:
             place_of(address, "address of a controller (controllerAddr)")
-        shared = Log(self.store, open_epochs(self.config.store), self._reach)
+        shared = Log(self.store, open_epochs(self.open_file), self._reach)
         self.controlled = controlled = Controlled(shared, replication, options)
         controlled.waiting = waiting = Waiting(replication, controlled, self._now_ms)
         return BrokerRole(
@@ -147,11 +171,13 @@ class Group:
             return
         if self.master is not None:
             self.node.add(self.master)
+            if self.members is not None:
+                self._join_members(self.members, nameservers, kept)
             return
         link = self._make_link()
         slave = Slave(
             self._log_end,
-            self._dial_address,
+            self.dial_address,
             self._session,
             lambda session, ended: SlaveStream(
                 self.store, self.config.replication, session, broker.copied, ended, self._reach
@@ -169,12 +195,32 @@ class Group:
             self.wall_ms,
         )
         self.node.add(self.following)
+        if self.members is not None:
+            self.members.join(nameservers, self.wall_ms, self.following.found)
+            self.node.add(self.members)
 
-    def _dial_address(self, address: str, connected: Connected, failed: Callable[[str], None]) -> None:
+    def _join_members(self, members: Members, nameservers: Nameservers, kept: Kept) -> None:
+        """Have a master count the others, and take first what a slave has done that acted as master."""
+
+        def back() -> None:
+            nameservers.is_silent = False
+            nameservers.register(self.wall_ms())
+
+        members.join(nameservers, self.wall_ms)
+        self.node.add(members)
+        if self.config.replication.total_replicas > 1:
+            nameservers.is_silent = True
+            options = self.config.replication
+            self.node.add(
+                Returning(options, members, kept.offsets, lambda: self._make_link("slave"), self._now_ms, back)
+            )
+
+    def dial_address(self, address: str, connected: Connected, failed: Callable[[str], None]) -> None:
+        """Connect to HOST:PORT. Raises `PropertyError` for what is none."""
         self.dial(place_of(address, "address"), connected, failed)
 
     def _make_link(self, what: str = "the broker of master") -> MasterLink:
-        return MasterLink(self._dial_address, self.node.open, self.seal, what)
+        return MasterLink(self.dial_address, self.node.open, self.seal, what)
 
     def _join_controlled(
         self,
@@ -197,7 +243,7 @@ class Group:
             options,
             self.config.replication,
             Controllers(self.config.replication, lambda: self._make_link("controller")),
-            open_identity(self.config.store, options),
+            open_identity(self.open_file, options),
             controlled,
             self._now_ms,
             self.wall_ms,
@@ -208,7 +254,7 @@ class Group:
             changed,
         )
         world = World(
-            self._dial_address,
+            self.dial_address,
             self._session,
             self._make_link,
             lambda link: Metadata(kept, link),

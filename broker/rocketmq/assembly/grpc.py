@@ -3,25 +3,31 @@
 from __future__ import annotations
 
 import logging
+import os
 import socket
 import ssl
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from pathlib import Path
+from types import MappingProxyType
 from typing import TYPE_CHECKING
 
 from broker.rocketmq.assembly.config import PropertyError, RocketConfig
-from broker.rocketmq.assembly.group import Connect
+from broker.rocketmq.assembly.group import Connect, Dial, place_of
 from broker.rocketmq.core.broker import Broker, State
+from broker.rocketmq.core.registration import Dial as RemotingDial
 from broker.rocketmq.flush_gate import FlushGate
 from broker.rocketmq.node import Connection, Node
+from broker.rocketmq.remoting.session import Session
+from broker.shell.dialing import Endpoint
 from broker.shell.self_signed import load_self_signed
 from broker.shell.server import ListenError, listen
 from broker.shell.tls import tls_error
 
 if TYPE_CHECKING:
+    from broker.rocketmq.grpc.backend import Backend
     from broker.rocketmq.grpc.service import GrpcService
 
-__all__ = ["grpc_connect", "listen_for_grpc", "listen_if_free", "tls_for_grpc"]
+__all__ = ["dials_to", "group_backend", "grpc_connect", "listen_for_grpc", "listen_if_free", "tls_for_grpc"]
 
 log = logging.getLogger("broker.rocketmq")
 
@@ -92,24 +98,76 @@ def _no_password() -> str:
     return ""
 
 
+def dials_to(
+    dial: Callable[[Endpoint, Callable[[str], Session], Callable[[str], None]], None],
+    places: Mapping[str, Endpoint] = MappingProxyType({}),
+) -> Callable[[str], RemotingDial]:
+    """Return what connects to an address, which is at one of `places` or says itself where it is."""
+
+    def dial_to(address: str) -> RemotingDial:
+        def connect(connected: Callable[[str], Session], failed: Callable[[str], None]) -> None:
+            try:
+                place = places.get(address) or place_of(address, "address")
+            except PropertyError as fault:
+                failed(str(fault))
+                return
+            dial(place, connected, failed)
+
+        return connect
+
+    return dial_to
+
+
+def group_backend(config: RocketConfig, node: Node, dial: Dial) -> Callable[[], Backend] | None:
+    """Return what makes the way of this node's gRPC clients to whoever is master; None where that is this broker.
+
+    The members of a group with a controller are asked as a proxy asks them, for any of them may be master. Nameservers
+    tell who is, and nobody signs what they are asked: where requests have to be signed, a node serves its own broker.
+    """
+    if not config.replication.is_controlled or config.access.authentication or config.access.authorization:
+        return None
+
+    def make() -> Backend:
+        from broker.rocketmq.proxy.access import Checks
+        from broker.rocketmq.proxy.cluster import Cluster
+
+        own = str(config.broker_options.address._replace(port=config.nameserver_port))
+        client_id = f"{config.bind_address}@{os.getpid()}@rocketmq-node"
+        nameservers = (own, *config.nameservers)
+        as_it_is, now_ms = (lambda frame: frame), (lambda: node.now.ms)
+        return Cluster(nameservers, dials_to(dial), node.open, client_id, as_it_is, Checks(), now_ms)
+
+    return make
+
+
 def grpc_connect(
-    state: State, node: Node, broker: Broker, gate: FlushGate | None, wall_ms: Callable[[], int]
+    state: State,
+    node: Node,
+    broker: Broker,
+    gate: FlushGate | None,
+    wall_ms: Callable[[], int],
+    elsewhere: Callable[[], Backend] | None = None,
 ) -> Connect:
     """Return what makes the sessions of those who connect to the port for gRPC.
 
-    HTTP/2 and Protocol Buffers take time and memory, which nodes without such clients are spared: the first to connect
-    has the service made.
+    Their calls go to this broker, or to the brokers that `elsewhere` makes the way to. HTTP/2 and Protocol Buffers take
+    time and memory, which nodes without such clients are spared: the first to connect has the service made.
     """
     made: list[GrpcService] = []
 
     def make() -> GrpcService:
+        from broker.rocketmq.grpc.access import LocalAccess
         from broker.rocketmq.grpc.local import Local
-        from broker.rocketmq.grpc.service import Access, GrpcService
+        from broker.rocketmq.grpc.service import GrpcService
 
         tables = (state.options, state.topics, state.groups)
-        local = Local(*tables, broker, gate, node.faults, wall_ms, lambda: node.now.ms)
-        access = Access(state.access, state.guard)
-        service = GrpcService(access, local, node.faults, wall_ms, lambda: node.now.ms)
+        backend: Backend
+        if elsewhere is None:
+            backend = Local(*tables, broker, gate, node.faults, wall_ms, lambda: node.now.ms)
+        else:
+            backend = elsewhere()
+        access = LocalAccess(state.access, state.guard)
+        service = GrpcService(access, backend, node.faults, wall_ms, lambda: node.now.ms)
         node.add(service)
         made.append(service)
         return service

@@ -2,33 +2,48 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from pathlib import Path
-from typing import Final
+from typing import Final, Protocol
 
 from broker.rocketmq.assembly.config import PropertyError
 from broker.rocketmq.core.options import BrokerOptions
 from broker.rocketmq.replication.epochs import EpochBook
-from broker.shell.config_files import ConfigFile
 from formats.errors import FormatError
 from formats.rocketmq.identity import BrokerIdentity, decode_identity, encode_identity
 
-__all__ = ["StoredIdentity", "open_epochs", "open_identity"]
+__all__ = ["OpenFile", "SmallFile", "StoredIdentity", "epoch_begins", "open_epochs", "open_identity"]
 
 IDENTITY: Final = "brokerIdentity"
 APPLICANT: Final = "brokerIdentity-temp"
 EPOCHS: Final = "epochFileCheckpoint"
 
 
+class SmallFile(Protocol):
+    """A file that is written as a whole; see `broker.shell.config_files.ConfigFile`."""
+
+    @property
+    def path(self) -> Path: ...
+
+    def read(self) -> bytes: ...
+    def write(self, data: bytes) -> None: ...
+    def remove(self) -> None: ...
+
+
+# Finds a file of a store by its name.
+OpenFile = Callable[[str], SmallFile]
+
+
 class StoredIdentity:
     """See `broker.rocketmq.replication.membership.IdentityFiles`."""
 
-    def __init__(self, own: ConfigFile, applicant: ConfigFile) -> None:
+    def __init__(self, own: SmallFile, applicant: SmallFile) -> None:
         self._own = own
         self._applicant = applicant
         self.known = self._read(own) or self._read(applicant)
 
     @staticmethod
-    def _read(file: ConfigFile) -> BrokerIdentity | None:
+    def _read(file: SmallFile) -> BrokerIdentity | None:
         data = file.read()
         return decode_identity(data) if data else None
 
@@ -45,9 +60,9 @@ class StoredIdentity:
         self.known = None
 
 
-def open_identity(store: Path, options: BrokerOptions) -> StoredIdentity:
+def open_identity(open_file: OpenFile, options: BrokerOptions) -> StoredIdentity:
     """Read a broker's id. Raises `PropertyError` if it is that of another broker, or cannot be read."""
-    own, applicant = ConfigFile(store / IDENTITY), ConfigFile(store / APPLICANT)
+    own, applicant = open_file(IDENTITY), open_file(APPLICANT)
     try:
         found = StoredIdentity(own, applicant)
     except FormatError as error:
@@ -55,16 +70,22 @@ def open_identity(store: Path, options: BrokerOptions) -> StoredIdentity:
     known = found.known
     if known is not None and (known.cluster, known.name) != (options.cluster, options.name):
         raise PropertyError(
-            f"{store}: the store is that of broker {known.name} of cluster {known.cluster}, and the configuration that "
-            f"of {options.name} of {options.cluster}; set brokerName and brokerClusterName to those of the store"
+            f"{own.path.parent}: the store is that of broker {known.name} of cluster {known.cluster}, and "
+            f"the configuration that of {options.name} of {options.cluster}; set brokerName and brokerClusterName to "
+            "those of the store"
         )
     return found
 
 
-def open_epochs(store: Path) -> EpochBook:
+def open_epochs(open_file: OpenFile) -> EpochBook:
     """Read the epochs of a log. Raises `PropertyError`."""
-    file = ConfigFile(store / EPOCHS)
+    file = open_file(EPOCHS)
     try:
         return EpochBook(file.read(), file.write)
     except FormatError as error:
         raise PropertyError(f"{file.path}: {error}; restore the file whose name ends with .bak") from None
+
+
+def epoch_begins(open_file: OpenFile) -> list[int]:
+    """Return where the epochs of a log begin; nothing for one that has none. Raises `PropertyError`."""
+    return [entry.start_offset for entry in open_epochs(open_file).entries]

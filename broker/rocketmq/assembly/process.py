@@ -1,9 +1,8 @@
-"""The process of a RocketMQ node, proxy or controller: exit codes, log, time of day, and what dials."""
+"""The process of a RocketMQ node, proxy or controller: its end, log, time of day, and what dials."""
 
 from __future__ import annotations
 
 import logging
-import sys
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -12,8 +11,9 @@ from broker.common.faults import Inconsistent
 from broker.rocketmq.assembly.config import PropertyError
 from broker.rocketmq.raft.journal import JournalDamaged
 from broker.rocketmq.store.errors import DiskFull, StoreDamaged
+from broker.shell import process_end
 from broker.shell.dialing import Connected, Endpoint
-from broker.shell.os_errors import os_error_line
+from broker.shell.process_end import Ends
 from broker.shell.server import ListenError, Server
 from broker.shell.store_lock import StoreInUse
 
@@ -27,10 +27,19 @@ LOG_NAME = "bmqctl.log"
 # answered in parts, so that the consumer's do not wait for all of them.
 READ_BYTES = 64 << 10
 
-EXIT_OK = 0
-EXIT_FAILED = 1
-EXIT_CONFIG = 2
-EXIT_INCONSISTENT = 3
+
+def _terminates(failure: Inconsistent) -> None:
+    log.critical("PANIC the node terminates deliberately: %s", failure, exc_info=failure)
+
+
+_ENDS = Ends(
+    (PropertyError, ListenError, StoreInUse),
+    (StoreDamaged, DiskFull, JournalDamaged),
+    log,
+    "node",
+    _terminates,
+    "stopped",
+)
 
 
 @dataclass(frozen=True)
@@ -58,23 +67,7 @@ class Deferred:
 
 def run_to_end(run: Callable[[], None]) -> int:
     """Run a node, a proxy or a controller; the process's exit code. Faults are one line on stderr."""
-    try:
-        run()
-    except (PropertyError, ListenError, StoreInUse) as fault:
-        print(f"bmqctl: {fault}", file=sys.stderr)
-        return EXIT_CONFIG
-    except (StoreDamaged, DiskFull, JournalDamaged) as fault:
-        print(f"bmqctl: {fault}", file=sys.stderr)
-        return EXIT_FAILED
-    except OSError as error:
-        print(f"bmqctl: {os_error_line(error)}", file=sys.stderr)
-        return EXIT_CONFIG
-    except Inconsistent as failure:
-        log.critical("PANIC the node terminates deliberately: %s", failure, exc_info=failure)
-        print(f"bmqctl: the node terminated deliberately: {failure}; start it again", file=sys.stderr)
-        return EXIT_INCONSISTENT
-    log.info("stopped")
-    return EXIT_OK
+    return process_end.run_to_end(run, _ENDS)
 
 
 def wall_ms() -> int:

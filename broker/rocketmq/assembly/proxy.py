@@ -8,7 +8,7 @@ import os
 import socket
 from collections.abc import Callable
 from contextlib import ExitStack
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
 
@@ -16,25 +16,22 @@ import trio
 
 from broker.common.faults import Faults
 from broker.common.timers import Timers
-from broker.rocketmq.access.guard import AccessOptions, Guard
-from broker.rocketmq.access.tables import AccessTables
 from broker.rocketmq.assembly.config import GRPC_PORT, REMOTING_PORT, PropertyError
+from broker.rocketmq.assembly.files import make_seal
 from broker.rocketmq.assembly.group import place_of
-from broker.rocketmq.assembly.grpc import listen_if_free, tls_for_grpc
-from broker.rocketmq.assembly.process import LOG_NAME, READ_BYTES, Logging, run_to_end, wall_ms
-from broker.rocketmq.core.registration import Dial
-from broker.rocketmq.grpc.service import Access, GrpcService
+from broker.rocketmq.assembly.grpc import dials_to, listen_if_free, tls_for_grpc
+from broker.rocketmq.assembly.process import LOG_NAME, READ_BYTES, Deferred, Logging, run_to_end, wall_ms
+from broker.rocketmq.assembly.proxy_keys import ProxyKeys, load_proxy_keys
+from broker.rocketmq.grpc.service import GrpcService
 from broker.rocketmq.node import Connection, Node
 from broker.rocketmq.proxy.cluster import Cluster
-from broker.rocketmq.remoting.session import Session
 from broker.shell.descriptors import connections_max, descriptors_in_use, raise_limit
-from broker.shell.dialing import Endpoint
 from broker.shell.logs import start_logging
 from broker.shell.runtime import freeze_collector, start_clock
 from broker.shell.server import CONNECTIONS_MAX, Listener, Server, listen
 from formats.rocketmq.hosts import Host
 
-__all__ = ["PropertyError", "ProxyConfig", "listen_for_remoting", "run_rocketmq_proxy"]
+__all__ = ["PropertyError", "ProxyConfig", "ProxyKeys", "listen_for_remoting", "load_proxy_keys", "run_rocketmq_proxy"]
 
 log = logging.getLogger("broker.rocketmq.proxy")
 
@@ -47,7 +44,8 @@ class ProxyConfig:
     """A proxy: the nameservers, HOST:PORT each, where it listens, and the folder of its log.
 
     `remoting_port` is 0 if the remoting protocol is not to be served; with None it is served on the usual port, if that
-    is free. Its clients are told of the brokers that they are at `told_address`.
+    is free. Its clients are told of the brokers that they are at `told_address`. `keys` are how it signs what it asks,
+    and what it checks of its clients.
     """
 
     nameservers: tuple[str, ...]
@@ -58,6 +56,7 @@ class ProxyConfig:
     tls_certificate: Path | None = None
     tls_key: Path | None = None
     data_dir: Path = Path("rocketmq-proxy-data")
+    keys: ProxyKeys = field(default_factory=ProxyKeys)
 
     @property
     def remoting_address(self) -> str:
@@ -90,17 +89,19 @@ def _run(config: ProxyConfig, log_level: str) -> None:
         if remoting is not None:
             stack.callback(remoting.close)
         start_logging(Logging(log_level, str(config.data_dir / LOG_NAME)), config.data_dir)
+        for warning in config.keys.warnings:
+            log.warning("%s", warning)
         if without_remoting:
             log.warning("the remoting protocol is not served: %s", without_remoting)
         gc.disable()
         now = start_clock()
         node = Node(now, Faults(now), Timers())
-        dials = _Dials(places)
+        deferred = Deferred()
         client_id = f"{config.bind_address}@{os.getpid()}@rocketmq-proxy"
-        cluster = Cluster(config.nameservers, dials.to, node.open, client_id, lambda: node.now.ms)
-        tables = AccessTables(b"", b"", _keep_nothing, _keep_nothing)
-        access = Access(tables, Guard(AccessOptions(), tables, ""))
-        service = GrpcService(access, cluster, node.faults, wall_ms, lambda: node.now.ms)
+        keys, seal = config.keys, make_seal(config.keys.credentials)
+        dial_to = dials_to(deferred.dial, places)
+        cluster = Cluster(config.nameservers, dial_to, node.open, client_id, seal, keys.checks, lambda: node.now.ms)
+        service = GrpcService(cluster.access, cluster, node.faults, wall_ms, lambda: node.now.ms)
         node.add(service)
 
         def connect(peer: str, certified: Callable[[], frozenset[str]]) -> Connection:
@@ -113,7 +114,7 @@ def _run(config: ProxyConfig, log_level: str) -> None:
             listeners.append(Listener(remoting, connect=node.connect_to(clients)))
         most = min(CONNECTIONS_MAX, connections_max(0, limit, descriptors_in_use(), 1, _BROKERS_MAX))
         server = Server(node, listeners, connections_max=most, read_bytes=READ_BYTES)
-        dials.server = server
+        deferred.server = server
         freeze_collector()
         trio.run(server.run, partial(_announce, config, has_remoting=remoting is not None))
 
@@ -124,32 +125,6 @@ def listen_for_remoting(config: ProxyConfig) -> tuple[socket.socket | None, str]
         return None, ""
     port = config.remoting_port or REMOTING_PORT
     return listen_if_free(config.bind_address, port, "remoting", config.remoting_port is not None)
-
-
-class _Dials:
-    """Connects to addresses, once there is a loop: the proxy is made before it."""
-
-    def __init__(self, places: dict[str, Endpoint]) -> None:
-        self._places = places
-        self.server: Server | None = None
-
-    def to(self, address: str) -> Dial:
-        """Return what connects to an address."""
-
-        def dial(connected: Callable[[str], Session], failed: Callable[[str], None]) -> None:
-            assert self.server is not None
-            try:
-                place = self._places.get(address) or place_of(address, "address")
-            except PropertyError as fault:
-                failed(str(fault))
-                return
-            self.server.dial(place, connected, failed)
-
-        return dial
-
-
-def _keep_nothing(data: bytes) -> None:
-    """Keep no users: there are none here."""
 
 
 def _announce(config: ProxyConfig, *, has_remoting: bool) -> None:

@@ -14,13 +14,14 @@ from broker.rocketmq.access.guard import Denied, Guard
 from broker.rocketmq.controller.commands import GroupMachine
 from broker.rocketmq.controller.decisions import ANYBODY, Decision, Decisions
 from broker.rocketmq.controller.groups import Groups
-from broker.rocketmq.controller.links import BrokerCalls, PeerLink
+from broker.rocketmq.controller.links import PeerLink
 from broker.rocketmq.controller.liveness import LAST_PRIORITY, TIMEOUT_MS, BrokerKey, Live, Liveness
 from broker.rocketmq.controller.options import ControllerOptions
 from broker.rocketmq.controller.requests import answer_frame, decider
 from broker.rocketmq.controller.turns import Turns
 from broker.rocketmq.raft.journal import AppendedFile, Journal
 from broker.rocketmq.raft.raft import Raft, Times
+from broker.rocketmq.remoting.broker_calls import BrokerCalls
 from broker.rocketmq.remoting.session import Session
 from broker.rocketmq.settings import SettingRefused, Settings
 from formats.errors import FormatError
@@ -83,6 +84,8 @@ class ControllerService:
         self._scan_silent_ms, self._scan_masters_ms = options.scan_silent_ms, options.scan_masters_ms
         now = world.now_ms()
         self._silent_scanned_ms = self._masters_scanned_ms = now
+        # The term in which this controller, as the leader, has looked for names without a master.
+        self._scanned_term: int | None = None
         self.groups = Groups()
         self.liveness = Liveness(now)
         self._decisions = Decisions(self.groups, self._find_live, unclean=options.unclean, unheard=self._is_unheard)
@@ -296,9 +299,12 @@ class ControllerService:
         if now_ms - self._silent_scanned_ms >= self._scan_silent_ms:
             self._silent_scanned_ms = now_ms
             self._lost(self.liveness.expire(now_ms))
-        if now_ms - self._masters_scanned_ms >= self._scan_masters_ms:
+        # A master may have gone together with the leader before.
+        is_new = self._scanned_term != self.raft.term and self.raft.is_sure(now_ms)
+        if is_new or now_ms - self._masters_scanned_ms >= self._scan_masters_ms:
             self._masters_scanned_ms = now_ms
             if self.raft.is_leader:
+                self._scanned_term = self.raft.term if is_new else self._scanned_term
                 for name in self._decisions.without_master():
                     self._elect(name)
 

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Final
 
 from broker.rocketmq.core import names
+from broker.rocketmq.core.changes import GROUP_ATTRIBUTES, TOPIC_ATTRIBUTES, altered, listed_changes
 from broker.rocketmq.core.requests import Handlers, Refused, Request, failure, success, with_body
 from broker.rocketmq.core.services import Services
 from formats.rocketmq.client_bodies import GROUP_CONFIG, GROUP_CONFIG_LIST, GroupConfig, MessageQueue
@@ -15,10 +17,8 @@ from formats.rocketmq.headers.codec import HeaderCodec
 from formats.rocketmq.route_bodies import TOPIC_CONFIG, TOPIC_CONFIG_LIST, TOPIC_CONFIGS, TopicConfig, TopicConfigs
 from formats.rocketmq.statistics_bodies import QueueOffsets, write_topic_stats
 
-__all__ = ["Administration", "alter_attributes"]
+__all__ = ["Administration"]
 
-# What a topic may be configured with (source: TopicAttributes).
-_ATTRIBUTES: Final = frozenset({"queue.type", "cleanup.policy", "message.type", "reserve.time"})
 _QUEUES_MAX: Final = 65_536
 
 _CREATE_TOPIC = HeaderCodec(headers.CreateTopicRequest)
@@ -31,10 +31,11 @@ _TOPIC_STATS = HeaderCodec(headers.GetTopicStatsInfoRequest)
 
 
 class Administration:
-    """Carries out what administrators ask."""
+    """Carries out what administrators ask. `removed` is told a topic that is deleted."""
 
-    def __init__(self, services: Services) -> None:
+    def __init__(self, services: Services, removed: Callable[[str], None]) -> None:
         self._services = services
+        self._removed = removed
         self.handlers: Handlers = {
             RequestCode.UPDATE_AND_CREATE_TOPIC: self._create_topic,
             RequestCode.UPDATE_AND_CREATE_TOPIC_LIST: self._create_topics,
@@ -61,7 +62,12 @@ class Administration:
             header.topic_filter_type,
             header.topic_system_flags or 0,
             header.is_ordered,
-            alter_attributes(old.attributes if old is not None else {}, header.attributes or "", is_new=old is None),
+            altered(
+                TOPIC_ATTRIBUTES,
+                old.attributes if old is not None else {},
+                header.attributes or "",
+                is_new=old is None,
+            ),
         )
         _check_config(config)
         if config != old:
@@ -74,11 +80,8 @@ class Administration:
         for told in TOPIC_CONFIG_LIST.read(request.body).topic_config_list:
             old = self._services.topics.get(told.topic_name)
             before = old.attributes if old is not None else {}
-            # Here, too, attributes come as changes, each with its sign before its name.
-            changes = ",".join(
-                f"{name}={value}" if name[:1] == "+" else name for name, value in told.attributes.items()
-            )
-            config = told._replace(attributes=alter_attributes(before, changes, is_new=old is None))
+            changes = listed_changes(told.attributes)
+            config = told._replace(attributes=altered(TOPIC_ATTRIBUTES, before, changes, is_new=old is None))
             _check_config(config)
             if config != old:
                 changed.append(config)
@@ -91,6 +94,7 @@ class Administration:
         self._services.topics.delete(topic, request.now_ms)
         self._services.offsets.forget_topic(topic)
         self._services.store.delete_topic(topic)
+        self._removed(topic)
         self._services.statistics.forget_topic(topic)
         return success()
 
@@ -136,7 +140,8 @@ class Administration:
             if fault is not None:
                 raise Refused(ResponseCode.INVALID_PARAMETER, fault)
             old = self._services.groups.table.get(config.group_name)
-            config = config._replace(attributes=old.attributes if old is not None else {})
+            before, changes = old.attributes if old is not None else {}, listed_changes(config.attributes)
+            config = config._replace(attributes=altered(GROUP_ATTRIBUTES, before, changes, is_new=old is None))
             if config != old:
                 changed.append(config)
         self._services.groups.put_all(changed, now_ms)
@@ -169,26 +174,3 @@ def _check_topic(topic: str) -> None:
         fault = f"The topic[{topic}] is conflict with system topic."
     if fault is not None:
         raise Refused(ResponseCode.INVALID_PARAMETER, fault)
-
-
-def alter_attributes(current: dict[str, str], changes: str, *, is_new: bool) -> dict[str, str]:
-    """Attributes after changes, which are `+name=value` and `-name` with commas between them.
-
-    Raises `Refused` for a change of something that topics do not have.
-    """
-    altered = dict(current)
-    for change in filter(None, (each.strip() for each in changes.split(","))):
-        sign, (name, separator, value) = change[0], change[1:].partition("=")
-        if sign not in "+-" or not name or (sign == "+" and not separator):
-            raise Refused(ResponseCode.SYSTEM_ERROR, f"add attribute or alter attribute format error: {change}")
-        if name not in _ATTRIBUTES:
-            raise Refused(ResponseCode.SYSTEM_ERROR, f"unsupported key: {name}")
-        if sign == "+":
-            altered[name] = value
-        elif is_new:
-            raise Refused(
-                ResponseCode.SYSTEM_ERROR, f"only add attribute is supported while creating topic. key: {name}"
-            )
-        else:
-            altered.pop(name, None)
-    return altered

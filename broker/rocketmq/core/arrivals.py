@@ -10,6 +10,7 @@ from broker.rocketmq.core.statistics import Statistics
 from broker.rocketmq.store.commit_log import Message
 from broker.rocketmq.store.errors import DiskFull, TooLarge
 from broker.rocketmq.store.message_store import MessageStore, Stored
+from formats.rocketmq.lite import QUEUE_ID
 
 __all__ = ["Arrivals"]
 
@@ -24,6 +25,8 @@ class Arrivals:
         self._statistics = statistics
         # By queue: how many messages came in this step, and their bytes in the log.
         self._arrived: dict[tuple[str, int], list[int]] = {}
+        # Queues of lite topics that messages came into, beside their own queues.
+        self._lite: dict[tuple[str, int], None] = {}
         # Queues with messages that may be read since; other stores show each as it comes.
         self._shown: dict[tuple[str, int], None] = {}
         store.tell_shown(lambda topic, queue_id: self._shown.setdefault((topic, queue_id)))
@@ -41,6 +44,8 @@ class Arrivals:
         except Exception as error:
             raise Inconsistent("storing a message", error) from error
         self._count(message.topic, message.queue_id, stored.size)
+        if stored.lite_queue is not None:
+            self._lite[stored.lite_queue, QUEUE_ID] = None
         return stored
 
     def put_plain(self, message: Message, now_ms: int, key_hashes: Iterable[int], tags_code: int) -> Stored:
@@ -54,16 +59,16 @@ class Arrivals:
         self._count(message.topic, message.queue_id, stored.size)
         return stored
 
-    def copied(self, topic: str, queue_id: int, size: int) -> None:
-        """A message has been copied from the master: who waits for it is answered when the step is over."""
-        self._count(topic, queue_id, size)
+    def copied(self, topic: str, queue_id: int, messages: int, size: int) -> None:
+        """Count messages copied from the master: who waits for them is answered when the step is over."""
+        self._count(topic, queue_id, size, messages)
 
-    def _count(self, topic: str, queue_id: int, size: int) -> None:
+    def _count(self, topic: str, queue_id: int, size: int, messages: int = 1) -> None:
         counts = self._arrived.get((topic, queue_id))
         if counts is None:
-            self._arrived[topic, queue_id] = [1, size]
+            self._arrived[topic, queue_id] = [messages, size]
         else:
-            counts[0] += 1
+            counts[0] += messages
             counts[1] += size
 
     def end_step(self, now_ms: int) -> None:
@@ -71,9 +76,10 @@ class Arrivals:
         while self._arrived or self._shown:
             arrived, self._arrived = self._arrived, {}
             shown, self._shown = self._shown, {}
+            lite, self._lite = self._lite, {}
             for (topic, _), (count, size) in arrived.items():
                 self._statistics.stored(topic, count, size)
-            for topic, queue_id in shown if self._store.is_holding_back else arrived:
+            for topic, queue_id in shown if self._store.is_holding_back else (*arrived, *lite):
                 self._puller.arrived(topic, queue_id, now_ms)
                 for other in self._others:
                     other(topic, queue_id, now_ms)

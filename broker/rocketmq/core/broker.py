@@ -21,6 +21,8 @@ from broker.rocketmq.core.consumers import ConsumerRequests
 from broker.rocketmq.core.delays import Delays
 from broker.rocketmq.core.groups import Groups
 from broker.rocketmq.core.inspection import Inspection
+from broker.rocketmq.core.lite.placing import LitePlaces
+from broker.rocketmq.core.lite.service import LiteService
 from broker.rocketmq.core.locks import Locks
 from broker.rocketmq.core.offsets import Offsets
 from broker.rocketmq.core.options import BrokerOptions
@@ -136,10 +138,11 @@ class Broker:
         services = self._services = Services(options, topics, groups, offsets, clients, store, statistics)
         self._puller = Puller(services, self._failed)
         self._arrivals = Arrivals(store, self._puller, statistics)
-        self._arrivals.tell(lambda topic, queue_id, now_ms: self._pop.arrived(topic, queue_id, now_ms))
+        self._arrivals.tell(self._arrived)
         locks = Locks()
         sending_back = SendingBack(services, locks, self._arrivals, world.choose, state.guard.check_reading)
-        self._sender = Sender(options, topics, self._arrivals, sending_back, world.choose, world.make_unique_id)
+        places, choose = LitePlaces(store), world.choose
+        self._sender = Sender(options, topics, self._arrivals, sending_back, choose, world.make_unique_id, places)
         self._plain = PlainSender(options, topics, self._arrivals, self._sender, world.wall_ms)
         self._consumers = ConsumerRequests(services, locks)
         self._calls = Calls()
@@ -152,7 +155,7 @@ class Broker:
             sending_back,
             replies,
             Queries(store),
-            Administration(services),
+            Administration(services, lambda topic: self._lite.removed(topic)),
             statistics,
             AccessRequests(state.access),
             Progress(services),
@@ -190,6 +193,8 @@ class Broker:
             services, state.orders, self._arrivals, world.choose, self._failed, self._keeper(world.keep_orders)
         )
         self._pop_more = self._pop.more
+        acks, now_ms = self._pop.handlers, world.wall_ms()
+        self._lite = LiteService(services, world.choose, self._failed, acks, world.find_queues, now_ms)
         configured = Configured(
             state.topics, state.groups, self._transactions, self._retention, self._plain, state.guard, self._role
         )
@@ -197,6 +202,7 @@ class Broker:
             self._timers,
             self._transactions,
             self._pop,
+            self._lite,
             AssignmentRequests(services, world.find_queues, given.request_modes, world.keep_request_modes),
             Configuration(options, state.settings, configured, self._booted_ms),
             Inspection(
@@ -214,6 +220,7 @@ class Broker:
     def change_role(self, given: Given) -> None:
         """Begin anew as the role says: a master goes on by what is in the store, and in the files."""
         self._pop.end_waits()
+        self._lite.end_waits()
         self._has_due = False
         self._make_givers(given, self._transactions.times)
 
@@ -266,11 +273,16 @@ class Broker:
             session.answer(frame, answer)
 
     def _send(self, request: Request) -> Frame:
-        return self._sender.send(request.frame, request.peer.host, request.now_ms)
+        frame, peer, now_ms = request
+        return self._plain.send(frame, peer, now_ms) or self._sender.send(frame, peer.host, now_ms)
 
     def _pull(self, request: Request) -> None:
         frame = request.frame._replace(body=b"")
         self._puller.pull(frame, request.peer, request.now_ms, partial(request.peer.answer, frame))
+
+    def _arrived(self, topic: str, queue_id: int, now_ms: int) -> None:
+        self._pop.arrived(topic, queue_id, now_ms)
+        self._lite.arrived(topic, queue_id, now_ms)
 
     def _failed(self, connection: object, error: Exception) -> None:
         assert isinstance(connection, Session)
@@ -281,9 +293,15 @@ class Broker:
         self._plain.disconnected(session)
         self._puller.disconnected(session)
         self._pop.disconnected(session)
+        self._lite.disconnected(session)
         self._calls.disconnected(session)
         self._consumers.disconnected(session)
         self._role.disconnected(session)
+
+    @property
+    def services(self) -> Services:
+        """The parts of the broker, for those who show it."""
+        return self._services
 
     # -- the clock
 
@@ -326,6 +344,7 @@ class Broker:
         """Do what is due and stores messages, which slaves get from their master."""
         self._has_due = self._give_out(now_ms)
         self._pop.tick(now_ms)
+        self._lite.tick(now_ms)
         self._delays.tick(now_ms)
         self._timers.tick(now_ms)
         self._transactions.tick(now_ms)

@@ -45,6 +45,7 @@ _REPLICATION = {
     "haMaxTimeSlaveNotCatchup": "behind_ms_max",
     "allAckInSyncStateSet": "all_in_sync",
     "minInSyncReplicas": "in_sync_replicas_min",
+    "enableAutoInSyncReplicas": "auto_in_sync",
     "brokerElectionPriority": "priority",
 }
 _TIMES = {
@@ -93,7 +94,11 @@ class Configuration:
 
     def _show(self, request: Request) -> Frame:
         version = DATA_VERSION.write(self._version).decode()
-        return success(_CONFIG, GetBrokerConfigResponse(version), self._settings.text())
+        role, others = self._parts.role.options, {}
+        if role.is_controlled:
+            # The controller says what this broker is, and the file nothing of it.
+            others = {"brokerRole": role.role.value, "brokerId": str(self._options.broker_id)}
+        return success(_CONFIG, GetBrokerConfigResponse(version), self._settings.text(others))
 
     def _change(self, request: Request) -> Frame:
         try:

@@ -25,9 +25,14 @@ class Offsets:
         file = CONSUMER_OFFSETS.read(stored) if stored else OffsetsFile()
         self._table = {key: dict(queues) for key, queues in file.offset_table.items()}
         self._version = file.data_version
+        # Whether anything changed that the version is to tell.
+        self._is_newer = False
         # What was given to consumers, which may be ahead of what they have done.
         self._pulled: dict[str, dict[int, int]] = {}
         self.changed = False
+
+    def __len__(self) -> int:
+        return len(self._table)
 
     def get(self, topic: str, group: str, queue_id: int) -> int | None:
         """The committed offset; None if the group has none there."""
@@ -38,11 +43,26 @@ class Offsets:
         queues = self._table.setdefault(f"{topic}{_SEPARATOR}{group}", {})
         if queues.get(queue_id) != offset:
             queues[queue_id] = offset
-            self.changed = True
+            self.changed = self._is_newer = True
 
     def follow(self, body: bytes | memoryview) -> None:
-        """Take the offsets of a master. Raises `FormatError`."""
+        """Take the offsets of a master, and their version. Raises `FormatError`."""
+        self._take(CONSUMER_OFFSETS.read(body))
+
+    def follow_newer(self, body: bytes | memoryview) -> bool:
+        """Take the offsets of a broker that stood in for this one, unless they are older; whether they were taken.
+
+        Raises `FormatError`.
+        """
         file = CONSUMER_OFFSETS.read(body)
+        if _order(file.data_version) < _order(self._version):
+            return False
+        self._take(file)
+        return True
+
+    def _take(self, file: OffsetsFile) -> None:
+        if file.data_version != self._version:
+            self._version, self._is_newer, self.changed = file.data_version, False, True
         for key, queues in file.offset_table.items():
             if self._table.get(key) != queues:
                 self._table[key] = dict(queues)
@@ -75,6 +95,11 @@ class Offsets:
         """The committed offsets of a group in a topic, by queue."""
         return dict(self._table.get(f"{topic}{_SEPARATOR}{group}", {}))
 
+    def all(self) -> list[tuple[str, str, dict[int, int]]]:
+        """The committed offsets by queue of each topic and group."""
+        parted = ((key.partition(_SEPARATOR), queues) for key, queues in self._table.items())
+        return [(topic, group, queues) for (topic, _, group), queues in parted]
+
     def topics(self, group: str) -> list[str]:
         """The topics in which a group has offsets."""
         return [topic for topic, separator, each in (key.partition(_SEPARATOR) for key in self._table) if each == group]
@@ -99,11 +124,16 @@ class Offsets:
         for key in keys:
             self._pulled.pop(key, None)
             if self._table.pop(key, None) is not None:
-                self.changed = True
+                self.changed = self._is_newer = True
 
     def file(self, now_ms: int) -> bytes:
         """Return the file's next content."""
-        if self.changed:
+        if self._is_newer:
             self._version = DataVersion(self._version.counter + 1, self._version.state_version, now_ms)
-            self.changed = False
+        self.changed = self._is_newer = False
         return fastjson.dumps_pretty(CONSUMER_OFFSETS.write_value(OffsetsFile(self._table, self._version))).encode()
+
+
+def _order(version: DataVersion) -> tuple[int, int, int]:
+    """Return what is greater for the newer of two versions (source: DataVersion.compare)."""
+    return version.state_version, version.counter, version.timestamp

@@ -41,6 +41,9 @@ class BrokerOptions:
     # Consumers that are further behind than so many bytes of the log are told to read from a slave, if they may.
     slave_read: bool = False
     read_behind_bytes: int = 1 << 62
+    # Nameservers take this broker for gone after so many milliseconds of silence, and present the slave with the least
+    # id as master then. None: they take their own time, and no slave acts as master.
+    silent_ms: int | None = None
 
 
 def parse_delay_levels(text: str) -> tuple[int, ...]:

@@ -12,25 +12,37 @@ from __future__ import annotations
 import re
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import lru_cache
 from operator import itemgetter
-from typing import Final
+from typing import Final, NamedTuple
 
 from broker.rocketmq.core import names
 from broker.rocketmq.core.arrivals import Arrivals
 from broker.rocketmq.core.options import BrokerOptions
 from broker.rocketmq.core.properties import encode
-from broker.rocketmq.core.requests import Refused
+from broker.rocketmq.core.requests import Peer, Refused
 from broker.rocketmq.core.sending import SPECIAL, Sender, read_header
 from broker.rocketmq.core.topics import Topics
 from broker.rocketmq.remoting.session import Session
 from broker.rocketmq.store.commit_log import Message
 from broker.rocketmq.store.errors import DiskFull, TooLarge
 from formats.errors import FormatError
-from formats.rocketmq.frame import HeaderEncoding, next_frame
+from formats.rocketmq.codes import ResponseCode
+from formats.rocketmq.frame import Frame, HeaderEncoding, next_frame
 from formats.rocketmq.index import index_key, message_index_keys
 from formats.rocketmq.java import HashedFront, index_hash, string_hash
 from formats.rocketmq.properties import encode_properties
-from formats.rocketmq.send_frames import AnswerMaker, Posted, answer_maker, read_posted
+from formats.rocketmq.send_frames import (
+    AnswerMaker,
+    Posted,
+    PostedRest,
+    answer_fields,
+    answer_maker,
+    offset_id_front,
+    posted_of,
+    read_posted,
+)
+from formats.schema import Buffer
 
 __all__ = ["PlainSender"]
 
@@ -73,11 +85,23 @@ class _Way:
     unique_keys: HashedFront
 
 
+class _Placed(NamedTuple):
+    """The place of a message that was stored, as an `AnswerMaker` takes it."""
+
+    offset: int
+    queue_id: int
+    queue_offset: int
+    unique_id: bytes
+
+
+# Messages share the same few tags.
+_tag_hash = lru_cache(maxsize=512)(string_hash)
+
 _UNKNOWN: Final = _Shape(b"", tuple, 0, {})
 
 
 class PlainSender:
-    """Stores plain messages at the front of what a connection has delivered."""
+    """Stores plain messages: those at the front of what a connection has delivered, and those in frames."""
 
     def __init__(
         self, options: BrokerOptions, topics: Topics, arrivals: Arrivals, sender: Sender, wall_ms: Callable[[], int]
@@ -87,7 +111,7 @@ class PlainSender:
         self._sender = sender
         self._wall_ms = wall_ms
         self._options = options
-        self._ways: dict[Session, dict[tuple[bytes, ...], _Way]] = {}
+        self._ways: dict[Peer, dict[PostedRest, _Way]] = {}
         self._shapes: dict[tuple[bytes, ...], _Shape | None] = {}
         self.forget()
 
@@ -96,12 +120,30 @@ class PlainSender:
         self._body_max = self._options.message_bytes_max
         self._ways.clear()
         self._shapes.clear()
-        fields = self._sender.fields()
+        fields = self._fields = self._sender.fields()
+        self._id_front = offset_id_front(self._options.address)
         self._answers = {each: answer_maker(each, self._options.address, fields) for each in HeaderEncoding}
 
-    def disconnected(self, session: Session) -> None:
+    def disconnected(self, session: Peer) -> None:
         """Forget what is known of a connection's requests."""
         self._ways.pop(session, None)
+
+    def send(self, request: Frame, peer: Peer, now_ms: int) -> Frame | None:
+        """Store the message of a frame; the answer. None, and nothing done, if the sender has to look at it."""
+        posted = posted_of(request)
+        if posted is None:
+            return None
+        ways = self._ways.setdefault(peer, {})
+        way = ways.get(posted.rest)
+        if way is None or way.table is not self._topics.table:
+            way = self._learn_way(request, posted, peer, now_ms)
+        placed = None if way is None else self._store(way, posted, request.body, now_ms)
+        if placed is None:
+            return None
+        own = answer_fields(
+            f"{self._id_front}{placed.offset:016X}", placed.queue_id, placed.queue_offset, placed.unique_id.decode()
+        )
+        return Frame(ResponseCode.SUCCESS, 0, ext_fields=self._fields | own)
 
     def take(self, data: memoryview, at: int, end: int, session: Session) -> int:
         """Store the plain messages at the front of `data[at:end]`, and answer; where the first other frame begins."""
@@ -113,23 +155,24 @@ class PlainSender:
         while posted is not None:
             way = ways.get(posted.rest)
             if way is None or way.table is not self._topics.table:
-                way = self._learn_way(data, at, posted, session, now_ms)
+                found = next_frame(data, at, posted.end)
+                way = None if found is None else self._learn_way(found[0], posted, session, now_ms)
                 if way is None:
                     break
-            answer = self._store(way, posted, data, now_ms)
-            if answer is None:
+            placed = self._store(way, posted, data, now_ms)
+            if placed is None:
                 break
             if not way.is_one_way:
-                answers.append(answer)
+                answers.append(way.answer(*placed, posted.opaque))
             at = posted.end
             posted = read_posted(data, at, end)
         if answers:
             session.send_bytes(b"".join(answers))
         return at
 
-    def _store(self, way: _Way, posted: Posted, data: memoryview, now_ms: int) -> bytes | None:
-        """Store a message; the answer. None, and nothing done, if the sender has to look at it."""
-        _, queue_id, born_ms, pieces, opaque, body_at, end = posted
+    def _store(self, way: _Way, posted: Posted, data: Buffer, now_ms: int) -> _Placed | None:
+        """Store a message; its place. None, and nothing done, if the sender has to look at it."""
+        _, queue_id, born_ms, pieces, _, body_at, end = posted
         shape_names, values = tuple(pieces[:-1:2]), pieces[1::2]
         shape = self._shapes.get(shape_names, _UNKNOWN)
         if shape is _UNKNOWN:
@@ -145,25 +188,21 @@ class PlainSender:
         if shape.keys_at:
             keys = {name: values[at].decode() for name, at in shape.keys_at.items()}
             hashes += [index_hash(key) for key in message_index_keys(topic, keys)]
-            tags_code = string_hash(keys.get("TAGS", ""))
+            tags_code = _tag_hash(keys.get("TAGS", ""))
         body = data[body_at:end]
         message = Message(
             topic, queue_id, flag, system_flags, born_ms, born_host, store_host, retried, 0, body, properties
         )
         try:
-            offset, _, queue_offset = self._arrivals.put_plain(message, now_ms, hashes, tags_code)
+            offset, _, queue_offset, _ = self._arrivals.put_plain(message, now_ms, hashes, tags_code)
         except (DiskFull, TooLarge):
             return None
-        return way.answer(offset, queue_id, queue_offset, unique_id, opaque)
+        return _Placed(offset, queue_id, queue_offset, unique_id)
 
     # -- what requests have in common
 
-    def _learn_way(self, data: memoryview, at: int, posted: Posted, session: Session, now_ms: int) -> _Way | None:
+    def _learn_way(self, frame: Frame, posted: Posted, peer: Peer, now_ms: int) -> _Way | None:
         """Have a request looked at by the sender; None unless all that are like it are plain."""
-        found = next_frame(data, at, posted.end)
-        if found is None:
-            return None
-        frame, _ = found
         try:
             header = read_header(frame)
             if self._topics.get(header.topic) is None:
@@ -172,15 +211,20 @@ class PlainSender:
         except (FormatError, Refused):
             return None
         is_retry = header.topic.startswith(names.RETRY_PREFIX)
-        if is_retry or header.is_batch or frame.is_response or sum(map(len, posted.rest)) > REST_BYTES_MAX:
+        if (
+            is_retry
+            or header.is_batch
+            or frame.is_response
+            or sum(map(len, filter(None, posted.rest))) > REST_BYTES_MAX
+        ):
             return None
-        made = self._sender.message(sent, header.topic, 0, session.host, b"", b"")
+        made = self._sender.message(sent, header.topic, 0, peer.host, b"", b"")
         message = (made.topic, made.flag, made.system_flags, made.born_host, made.store_host, made.reconsume_times)
         queues = max(sent.topic.write_queue_nums, sent.topic.read_queue_nums)
         keys = HashedFront(index_key(header.topic, "").encode())
         answer = self._answers[frame.encoding]
         way = _Way(self._topics.table, queues, message, answer, frame.is_one_way, keys)
-        ways = self._ways[session]
+        ways = self._ways[peer]
         if len(ways) >= WAYS_MAX:
             ways.clear()
         ways[posted.rest] = way

@@ -37,8 +37,19 @@ _UNREGISTER = HeaderCodec(routing.UnregisterBrokerRequest)
 class Registry(Protocol):
     """A nameserver, as its broker knows it."""
 
+    is_here: bool
+    """True for the nameserver of this process."""
+
     def tell(self, request: Frame, now_ms: int) -> None:
         """Send it a request, or drop it if that cannot be done now."""
+        ...
+
+    def beat(self, request: Frame, now_ms: int) -> None:
+        """Send it a request that has no answer, or drop it if that cannot be done now."""
+        ...
+
+    def ask(self, request: Frame, now_ms: int, done: Callable[[Frame | None], None]) -> bool:
+        """Send it a request: `done` gets the answer, or None if there is none. False if that cannot be done now."""
         ...
 
     def tick(self, now_ms: int) -> None:
@@ -65,7 +76,8 @@ def register_frame(options: BrokerOptions, topics: Topics) -> Frame:
         options.cluster,
         options.ha_address,
         options.broker_id,
-        enable_acting_master=False,
+        options.silent_ms,
+        enable_acting_master=options.silent_ms is not None,
         body_crc=zlib.crc32(body) & 0x7FFFFFFF,
     )
     return Frame(RequestCode.REGISTER_BROKER, 0, ext_fields=_REGISTER.write(header), body=body)
@@ -103,6 +115,34 @@ class Nameservers:
         for registry in self._registries:
             registry.tell(frame, now_ms)
 
+    def beat(self, request: Frame, now_ms: int) -> None:
+        """Send a request that has no answer to all that are connected."""
+        if not self.is_silent:
+            for registry in self._registries:
+                registry.beat(request, now_ms)
+
+    def ask(self, request: Frame, now_ms: int, done: Callable[[list[Frame]], None]) -> None:
+        """Ask all nameservers elsewhere, or that of this process if there are no others; `done` gets what they answer.
+
+        Nobody else registers with the one of this process where there are others.
+        """
+        asked = [each for each in self._registries if not each.is_here] or self._registries
+        answers: list[Frame] = []
+        missing = len(asked)
+
+        def take(answer: Frame | None) -> None:
+            nonlocal missing
+            if answer is not None:
+                # Its body is a view that is valid for now.
+                answers.append(answer._replace(body=bytes(answer.body)))
+            missing -= 1
+            if not missing:
+                done(answers)
+
+        for registry in asked:
+            if not registry.ask(request, now_ms, take):
+                take(None)
+
     def leave(self, now_ms: int) -> None:
         """Unregister: the broker stops."""
         if self.is_silent:
@@ -121,6 +161,8 @@ class NameserverLink:
     `hello` gives what it is told as soon as it is there, if anything; `seal` signs what it is sent. `registered` gets
     each answer to a registration: it tells slaves of their master.
     """
+
+    is_here = False
 
     def __init__(
         self,
@@ -155,6 +197,11 @@ class NameserverLink:
         """Send a request, if it is connected."""
         if self._session is not None:
             self._session.ask(self._seal(request))
+
+    def beat(self, request: Frame, now_ms: int) -> None:
+        """Send a request that has no answer, if it is connected."""
+        if self._session is not None:
+            self._session.ask(self._seal(request), one_way=True)
 
     def tick(self, now_ms: int) -> None:
         """Connect, if it is not connected; give up requests that are not answered."""

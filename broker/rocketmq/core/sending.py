@@ -12,6 +12,7 @@ from typing import Final, NamedTuple
 
 from broker.rocketmq.core import names
 from broker.rocketmq.core.delays import Storing, integer
+from broker.rocketmq.core.lite.placing import LitePlaces, drop_places
 from broker.rocketmq.core.options import BrokerOptions
 from broker.rocketmq.core.properties import encode
 from broker.rocketmq.core.requests import Refused
@@ -23,6 +24,7 @@ from broker.rocketmq.store.commit_log import Message
 from broker.rocketmq.store.errors import DiskFull, TooLarge
 from broker.rocketmq.store.message_store import Stored
 from formats.errors import FormatError
+from formats.rocketmq import lite
 from formats.rocketmq.batch import iter_batch
 from formats.rocketmq.codes import RequestCode, ResponseCode
 from formats.rocketmq.flags import TRANSACTION_MASK, SystemFlag, Transaction
@@ -47,10 +49,11 @@ _BORN_V6, _STORE_V6, _MULTI_TAGS = (
     int(SystemFlag.MULTI_TAGS),
 )
 _PLACED_LATE: Final = (int(Transaction.NONE), int(Transaction.COMMIT))
+_TRANSACTED: Final = (int(Transaction.PREPARED), int(Transaction.ROLLBACK))
 _WRITE: Final = int(Permission.WRITE)
 
 # A message with one of these is stored with care: elsewhere, or with other properties than its sender's.
-SPECIAL: Final = LATE | {"TRAN_MSG"}
+SPECIAL: Final = LATE | {"TRAN_MSG", lite.LITE_TOPIC}
 
 REQUEST = HeaderCodec(SendMessageRequest)
 REQUEST_V2 = HeaderCodec(SendMessageRequestV2)
@@ -76,6 +79,7 @@ class Sender:
         sending_back: SendingBack,
         choose: Callable[[int], int],
         make_unique_id: Callable[[], str],
+        lite_places: LitePlaces,
     ) -> None:
         self._options = options
         self._topics = topics
@@ -83,6 +87,7 @@ class Sender:
         self._sending_back = sending_back
         self._choose = choose
         self._make_unique_id = make_unique_id
+        self._lite_places = lite_places
         self._store_host = options.address.pack()
 
     def send(self, request: Frame, born_host: Host, now_ms: int) -> Frame:
@@ -145,6 +150,8 @@ class Sender:
             topic, queue_id = place_prepared(header.topic, sent.queue_id, properties)
         else:
             topic, queue_id = dead or self._place(header, sent.queue_id, properties, now_ms)
+        is_immediate = topic == header.topic and header.system_flags & TRANSACTION_MASK not in _TRANSACTED
+        self._lite_places.place(sent.topic, properties, is_immediate=is_immediate)
         message = self.message(sent, topic, queue_id, born_host, request.body, encode(properties))
         if is_prepared:
             message = message._replace(system_flags=message.system_flags & ~TRANSACTION_MASK)
@@ -195,6 +202,8 @@ class Sender:
         if not batch:
             raise Refused(ResponseCode.MESSAGE_ILLEGAL, "the batch has no message")
         stored = []
+        if any(lite.LITE_TOPIC in decode_properties(properties) for _, _, properties in batch):
+            raise Refused(ResponseCode.MESSAGE_ILLEGAL, "a batch has no messages of lite topics")
         for flag, body, properties in batch:
             message = self.message(sent, header.topic, sent.queue_id, born_host, body, properties)
             stored.append(self._put(message._replace(flag=flag), now_ms))
@@ -251,6 +260,7 @@ class Sender:
         properties["MSG_REGION"] = self._options.region
         properties["TRACE_ON"] = "true" if self._options.trace_on else "false"
         properties.pop("POP_CK", None)
+        drop_places(properties)
         return hash_map_order(properties)
 
 

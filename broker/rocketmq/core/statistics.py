@@ -143,6 +143,10 @@ class Statistics:
 
     # -- showing
 
+    def totals(self, name: str) -> dict[str, int]:
+        """Return the sums of all counters of a name, by their keys."""
+        return {key: counter.total for (each, key), counter in self._counters.items() if each == name}
+
     def rate(self, name: str, key: str, now_ms: int) -> float:
         """Return the rate per second over the last minute."""
         counter = self._counters.get((name, key))

@@ -26,6 +26,7 @@ from formats.rocketmq.inspection_bodies import (
     QueueEntries,
     QueueEntry,
 )
+from formats.rocketmq.lite import split_queue_name
 
 __all__ = ["Upkeep"]
 
@@ -62,7 +63,8 @@ class Upkeep:
     def _clean_topics(self, request: Request) -> Frame:
         """Remove the queues of topics that are not there."""
         for topic in {topic for topic, _ in self._services.store.queues}:
-            if self._services.topics.get(topic) is None and topic not in SYSTEM_TOPICS:
+            lite = split_queue_name(topic)
+            if self._services.topics.get(topic if lite is None else lite[0]) is None and topic not in SYSTEM_TOPICS:
                 self._services.store.delete_topic(topic)
                 log.info("removed the queues of unknown topic %s", topic)
         return success()

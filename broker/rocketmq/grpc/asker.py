@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Collection
+from functools import partial
 from typing import TypeVar
 
 from broker.rocketmq.grpc.backend import Backend, Done, Link, Topic
@@ -22,7 +23,8 @@ F = TypeVar("F", Topic, GroupConfig)
 class ClientAsker:
     """A client in one call: what goes wrong behind a question ends that call. See `calling.Asker`.
 
-    `seal` signs a request as the user who calls; `failed` ends the call with a reason.
+    `seal` signs a request as the user who calls; `failed` ends the call with a reason. `is_guarded`: brokers check who
+    asks.
     """
 
     def __init__(
@@ -34,6 +36,7 @@ class ClientAsker:
         failed: Callable[[Exception], None],
         *,
         is_guarded: bool,
+        is_vouched_for: bool,
     ) -> None:
         self.client = client
         self.client_id = client.client_id
@@ -42,6 +45,7 @@ class ClientAsker:
         self.seal = seal
         self._backend = backend
         self._failed = failed
+        self.is_vouched_for = is_vouched_for
         self._is_guarded = is_guarded
 
     @property
@@ -72,25 +76,28 @@ class ClientAsker:
 
     def find_topic(self, name: str, then: Callable[[Topic], None]) -> None:
         """Go on with a topic."""
-        self._backend.find_topic(name, lambda found: self._go_on_with(found, then))
+        self._backend.find_topic(name, partial(self._go_on_with, then))
 
     def find_group(self, name: str, topic: str | None, then: Callable[[GroupConfig], None]) -> None:
         """Go on with a group that consumes a topic."""
-        self._backend.find_group(name, topic, lambda found: self._go_on_with(found, then))
+        self._backend.find_group(name, topic, partial(self._go_on_with, then))
 
-    def _go_on_with(self, found: F | Rejected, then: Callable[[F], None]) -> None:
-        if isinstance(found, Rejected):
-            self._failed(found)
-        else:
-            self.go_on(lambda: then(found))
+    def _go_on_with(self, then: Callable[[F], None], found: F | Rejected) -> None:
+        """Go on with what was found; what goes wrong ends the call."""
+        try:
+            if isinstance(found, Rejected):
+                raise found
+            then(found)
+        except Exception as error:
+            self._failed(error)
 
     def ask(self, broker: str, frame: Frame, done: Done, wait_ms: int = 0) -> None:
         """Ask a broker."""
-        self._link().ask(broker, self.seal(frame), self._taking(done), wait_ms)
+        self._link().ask(broker, self.seal(frame), partial(self._take, done), wait_ms)
 
     def join(self, frame: Frame, producer_groups: Collection[str], done: Done) -> None:
         """Make the client known."""
-        self._link().join(self.seal(frame), producer_groups, self._taking(done))
+        self._link().join(self.seal(frame), producer_groups, partial(self._take, done))
 
     def _link(self) -> Link:
         link = self.client.link
@@ -98,12 +105,11 @@ class ClientAsker:
             raise Rejected(Code.INTERNAL_SERVER_ERROR, "the client is gone")
         return link
 
-    def _taking(self, done: Done) -> Done:
-        """Make what takes an answer, and ends the call if that goes wrong."""
-
-        def answered(answer: Frame) -> None:
+    def _take(self, done: Done, answer: Frame) -> None:
+        """Take an answer; what goes wrong ends the call."""
+        try:
             if self._is_guarded and answer.code == ResponseCode.NO_PERMISSION:
                 raise Rejected(Code.UNAUTHORIZED, answer.remark or "")
             done(answer)
-
-        return lambda answer: self.go_on(lambda: answered(answer))
+        except Exception as error:
+            self._failed(error)

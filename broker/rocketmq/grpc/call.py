@@ -10,7 +10,11 @@ from broker.rocketmq.grpc.wire import GrpcStatus, MessageReader
 if TYPE_CHECKING:
     from broker.rocketmq.grpc.session import GrpcSession
 
-__all__ = ["Call", "Limits", "Nuisances", "Service"]
+__all__ = ["Call", "Fields", "Limits", "Nuisances", "Service"]
+
+
+# Header fields to be sent.
+Fields = tuple[tuple[bytes, bytes], ...]
 
 
 @dataclass(frozen=True)
@@ -131,7 +135,7 @@ class Call:
         # What the peer's window has no room for, what is to go before it, and what is to follow it.
         self.begins = False
         self.output: bytearray | None = None
-        self.trailers: list[tuple[str, str]] | None = None
+        self.trailers: Fields | None = None
 
     @property
     def method(self) -> str:
@@ -150,6 +154,10 @@ class Call:
     def send(self, data: bytes) -> None:
         """Send a message; nothing happens if the call is over."""
         self._session.send(self, data)
+
+    def answer(self, data: bytes) -> None:
+        """Send the last message, and end the call; nothing happens if it is over."""
+        self._session.answer(self, data)
 
     def finish(self, status: GrpcStatus = GrpcStatus.OK, text: str = "") -> None:
         """End the call; nothing happens if it is over."""

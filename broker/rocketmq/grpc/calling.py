@@ -29,6 +29,11 @@ class Asker(Protocol):
         ...
 
     @property
+    def is_vouched_for(self) -> bool:
+        """Return whether its calls are checked here, so that brokers let it do what they let the proxy do."""
+        ...
+
+    @property
     def request_timeout_ms(self) -> int:
         """The time that it gives its requests, as its settings say; 0 if they do not."""
         ...

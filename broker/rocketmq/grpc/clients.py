@@ -10,10 +10,12 @@ from collections.abc import Callable
 from typing import Final
 
 from broker.rocketmq.core.filters import SQL92, make_subscription
+from broker.rocketmq.core.lite.attributes import lite_group
 from broker.rocketmq.grpc.backend import Link
 from broker.rocketmq.grpc.call import Call
 from broker.rocketmq.grpc.calling import Answer, Asked, Handlers
 from broker.rocketmq.grpc.conversion import BODY_BYTES_MAX
+from broker.rocketmq.grpc.lite import LITE_TYPES, check_kind
 from broker.rocketmq.grpc.statuses import OK, Rejected, rejection, status
 from broker.rocketmq.grpc.validation import check_count, check_group, check_size, check_topic
 from formats.rocketmq.client_bodies import HEARTBEAT, ConsumerData, GroupConfig, Heartbeat, ProducerData, Subscription
@@ -22,6 +24,7 @@ from formats.rocketmq.frame import Frame, LanguageCode
 from formats.rocketmq.grpc.codes import ClientType, Code, FilterType
 from formats.rocketmq.grpc.messages import Message, duration_of_ms, make
 from formats.rocketmq.hosts import Host
+from formats.rocketmq.lite import NAME_BYTES_MAX
 
 __all__ = ["Client", "ClientCalls"]
 
@@ -39,6 +42,8 @@ _CLIENT_TYPES: Final = frozenset(map(int, ClientType))
 _CONSUME_TYPES: Final = {
     ClientType.PUSH_CONSUMER: "CONSUME_PASSIVELY",
     ClientType.SIMPLE_CONSUMER: "CONSUME_ACTIVELY",
+    ClientType.LITE_PUSH_CONSUMER: "CONSUME_PASSIVELY",
+    ClientType.LITE_SIMPLE_CONSUMER: "CONSUME_ACTIVELY",
 }
 
 
@@ -89,6 +94,7 @@ class ClientCalls:
             return
 
         def found(config: GroupConfig) -> None:
+            check_kind(settings, lite_group(config), topic)
             _complete_consumer(settings, config)
             self._register(asked, client, settings, answer)
 
@@ -157,7 +163,8 @@ def _heartbeat(client: Client, settings: Message) -> Frame:
         if kind is None:
             raise Rejected(Code.UNRECOGNIZED_CLIENT_TYPE, f"client type {settings.client_type} does not consume here")
         entries = [_subscription(entry) for entry in subscription.subscriptions]
-        consumers = [ConsumerData(subscription.group.name, kind, subscription_data_set=entries)]
+        model = "LITE_SELECTIVE" if settings.client_type in LITE_TYPES else "CLUSTERING"
+        consumers = [ConsumerData(subscription.group.name, kind, model, subscription_data_set=entries)]
     body = HEARTBEAT.write(Heartbeat(client.client_id, consumers, producers))
     return Frame(RequestCode.HEART_BEAT, 0, body=body, language=client.language)
 
@@ -182,6 +189,9 @@ def _complete_consumer(settings: Message, config: GroupConfig) -> None:
     subscription.receive_batch_size = _BATCH
     subscription.long_polling_timeout.CopyFrom(duration_of_ms(_POLL_MS))
     subscription.fifo = config.consume_message_orderly
+    if settings.client_type in LITE_TYPES:
+        subscription.lite_subscription_quota = lite_group(config).client_quota
+        subscription.max_lite_topic_size = NAME_BYTES_MAX
     backoff.max_attempts = config.retry_max_times + 1
     if config.group_retry_policy.type == "EXPONENTIAL":
         _exponential(backoff, _FIRST_MS, _LAST_MS)

@@ -9,14 +9,16 @@ import hashlib
 from typing import Final
 
 from broker.rocketmq.grpc.statuses import Rejected
-from broker.rocketmq.grpc.validation import check_word, has_control_character
+from broker.rocketmq.grpc.validation import check_lite_topic, check_word, has_control_character
 from formats.rocketmq.flags import SystemFlag, Transaction
 from formats.rocketmq.grpc.codes import Code, DigestType, Encoding, MessageType
 from formats.rocketmq.grpc.messages import Message, is_time, make, ms_of, time_of_ms
 from formats.rocketmq.hosts import Host
+from formats.rocketmq.lite import LITE_TOPIC
 from formats.rocketmq.message_ids import OffsetId
 from formats.rocketmq.properties import decode_properties
 from formats.rocketmq.record import Record
+from formats.rocketmq.reserved_names import RESERVED_NAMES
 
 __all__ = ["BODY_BYTES_MAX", "born_ms_of", "message_of", "message_type", "properties_of", "system_flags_of"]
 
@@ -30,64 +32,8 @@ _RECOVERY_S_MAX: Final = 3_600
 _COMPRESSED: Final = int(SystemFlag.COMPRESSED)
 _PREPARED: Final = int(Transaction.PREPARED)
 
-# Properties with a meaning of their own (source: MessageConst); users cannot give them, nor do they see them.
-_RESERVED: Final = frozenset(
-    (
-        "TRACE_ON",
-        "MSG_REGION",
-        "KEYS",
-        "TAGS",
-        "WAIT",
-        "DELAY",
-        "RETRY_TOPIC",
-        "ORIGIN_GROUP",
-        "REAL_TOPIC",
-        "REAL_QID",
-        "TRAN_MSG",
-        "PGROUP",
-        "MIN_OFFSET",
-        "MAX_OFFSET",
-        "BUYER_ID",
-        "ORIGIN_MESSAGE_ID",
-        "TRANSFER_FLAG",
-        "CORRECTION_FLAG",
-        "MQ2_FLAG",
-        "RECONSUME_TIME",
-        "UNIQ_KEY",
-        "MAX_RECONSUME_TIMES",
-        "CONSUME_START_TIME",
-        "POP_CK",
-        "POP_CK_OFFSET",
-        "1ST_POP_TIME",
-        "TRAN_PREPARED_QUEUE_OFFSET",
-        "DUP_INFO",
-        "EXTEND_UNIQ_INFO",
-        "INSTANCE_ID",
-        "CORRELATION_ID",
-        "REPLY_TO_CLIENT",
-        "TTL",
-        "ARRIVE_TIME",
-        "PUSH_REPLY_TIME",
-        "CLUSTER",
-        "MSG_TYPE",
-        "INNER_MULTI_QUEUE_OFFSET",
-        "TIMER_DELAY_MS",
-        "TIMER_DELAY_SEC",
-        "TIMER_DELIVER_MS",
-        "TIMER_ENQUEUE_MS",
-        "TIMER_DEQUEUE_MS",
-        "TIMER_ROLL_TIMES",
-        "TIMER_OUT_MS",
-        "TIMER_DEL_UNIQKEY",
-        "TIMER_DELAY_LEVEL",
-        "__BORNHOST",
-        "BORN_TIMESTAMP",
-        "DLQ_ORIGIN_TOPIC",
-        "DLQ_ORIGIN_MESSAGE_ID",
-        "__CRC32#",
-        "_SYS_MSG_PRIORITY_",
-    )
-)
+
+_DELAYING: Final = frozenset(("DELAY", "TIMER_DELIVER_MS", "TIMER_DELAY_SEC", "TIMER_DELAY_MS"))
 
 
 def system_flags_of(message: Message) -> int:
@@ -131,6 +77,9 @@ def properties_of(message: Message, producer_group: str, host: Host, now_ms: int
     if system.message_group:
         _check_message_group(system.message_group)
         properties["__SHARDINGKEY"] = system.message_group
+    if system.lite_topic:
+        check_lite_topic(system.lite_topic)
+        properties[LITE_TOPIC] = system.lite_topic
     if system.trace_context and not has_control_character(system.trace_context):
         properties["TRACE_CONTEXT"] = system.trace_context
     born_host = system.born_host.strip()
@@ -164,14 +113,15 @@ def _user_properties(message: Message) -> dict[str, str]:
         text = f"too many user properties, max is {_PROPERTIES_MAX}"
         raise Rejected(Code.MESSAGE_PROPERTIES_TOO_LARGE, text)
     properties = dict(message.user_properties)
+    size = 0
     for name, value in properties.items():
-        if name in _RESERVED:
+        size += len(name.encode()) + len(value.encode())
+        if name in RESERVED_NAMES:
             raise Rejected(Code.ILLEGAL_MESSAGE_PROPERTY_KEY, f"property is used by system: {name}")
         for text, what in ((name, "key"), (value, "value")):
             if has_control_character(text):
                 reason = f"the {what} of property cannot contain control character"
                 raise Rejected(Code.ILLEGAL_MESSAGE_PROPERTY_KEY, reason)
-    size = sum(len(name.encode()) + len(value.encode()) for name, value in properties.items())
     system = message.system_properties
     if len(system.keys) > _PROPERTIES_BYTES_MAX:
         raise Rejected(Code.MESSAGE_PROPERTIES_TOO_LARGE, f"too many keys, max is {_PROPERTIES_BYTES_MAX}")
@@ -179,9 +129,10 @@ def _user_properties(message: Message) -> dict[str, str]:
     check_word(tag, "tag", Code.ILLEGAL_MESSAGE_TAG)
     if "|" in tag:
         raise Rejected(Code.ILLEGAL_MESSAGE_TAG, "tag cannot contain '|'")
+    size += len(tag.encode())
     for key in keys:
         check_word(key, "key", Code.ILLEGAL_MESSAGE_KEY)
-    size += len(tag.encode()) + sum(len(key.encode()) for key in keys)
+        size += len(key.encode())
     if size > _PROPERTIES_BYTES_MAX:
         text = f"the total size of user property is too large, max is {_PROPERTIES_BYTES_MAX}"
         raise Rejected(Code.MESSAGE_PROPERTIES_TOO_LARGE, text)
@@ -196,9 +147,11 @@ def message_type(properties: dict[str, str]) -> MessageType:
     """The kind of a message by its properties."""
     if properties.get("TRAN_MSG") == "true":
         return MessageType.TRANSACTION
-    if any(name in properties for name in ("DELAY", "TIMER_DELIVER_MS", "TIMER_DELAY_SEC", "TIMER_DELAY_MS")):
+    if not _DELAYING.isdisjoint(properties):
         return MessageType.DELAY
-    return MessageType.FIFO if "__SHARDINGKEY" in properties else MessageType.NORMAL
+    if "__SHARDINGKEY" in properties:
+        return MessageType.FIFO
+    return MessageType.LITE if LITE_TOPIC in properties else MessageType.NORMAL
 
 
 def message_of(record: Record, handle: str | None, attempts: int, now_ms: int) -> Message:
@@ -208,7 +161,7 @@ def message_of(record: Record, handle: str | None, attempts: int, now_ms: int) -
     body = bytes(record.body)
     message = make("Message", body=body)
     message.topic.name = record.topic
-    message.user_properties.update({name: text for name, text in properties.items() if name not in _RESERVED})
+    message.user_properties.update({name: text for name, text in properties.items() if name not in RESERVED_NAMES})
     system = message.system_properties
     if "TAGS" in properties:
         system.tag = properties["TAGS"]
@@ -226,6 +179,8 @@ def message_of(record: Record, handle: str | None, attempts: int, now_ms: int) -
     _set_delivery(system, properties, now_ms)
     if "__SHARDINGKEY" in properties:
         system.message_group = properties["__SHARDINGKEY"]
+    if LITE_TOPIC in properties:
+        system.lite_topic = properties[LITE_TOPIC]
     if handle is not None:
         system.receipt_handle = handle
     system.queue_id = record.queue_id

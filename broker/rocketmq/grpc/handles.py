@@ -20,10 +20,14 @@ _INT_MAX: Final = (1 << 31) - 1
 
 
 class Handle(NamedTuple):
-    """A receipt handle of a client: the broker's, and the offset in the commit log (-1 if it has none)."""
+    """A receipt handle of a client: the broker's, and the offset in the commit log (-1 if it has none).
+
+    It does not say of which lite topic the message is; clients do.
+    """
 
     receipt: Receipt
     commit_log_offset: int
+    lite_topic: str | None = None
 
     def __str__(self) -> str:
         return f"{self.receipt} {self.commit_log_offset}"

@@ -3,20 +3,25 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import Final
 
 from broker.common.faults import Faults
 from broker.rocketmq.core.groups import Groups
 from broker.rocketmq.core.options import BrokerOptions
 from broker.rocketmq.core.topics import Topics
 from broker.rocketmq.grpc.backend import TakesQuestion, Topic, accepted_types
-from broker.rocketmq.grpc.loopback import Loopback
+from broker.rocketmq.grpc.loopback import FrameGate, Loopback
 from broker.rocketmq.grpc.statuses import Rejected, topic_not_found
-from broker.rocketmq.remoting.session import Gate, Service
+from broker.rocketmq.remoting.session import Service
 from formats.rocketmq.client_bodies import GroupConfig
 from formats.rocketmq.hosts import Host
-from formats.rocketmq.route_bodies import Permission, QueueData
+from formats.rocketmq.route_bodies import Permission, QueueData, TopicConfig
 
 __all__ = ["Local"]
+
+
+_KNOWN_MAX: Final = 1_024
+_WRITE: Final = int(Permission.WRITE)
 
 
 class Local:
@@ -28,7 +33,7 @@ class Local:
         topics: Topics,
         groups: Groups,
         broker: Service,
-        gate: Gate | None,
+        gate: FrameGate | None,
         faults: Faults,
         wall_ms: Callable[[], int],
         now_ms: Callable[[], int],
@@ -42,6 +47,8 @@ class Local:
         self._wall_ms = wall_ms
         self._now_ms = now_ms
         self._dirty: dict[Loopback, None] = {}
+        # Topics as they were made of their configurations, which are never changed but replaced.
+        self._known: dict[str, tuple[TopicConfig, Topic]] = {}
         self._numbers = 0
 
     def connect(self, host: Host, asked: TakesQuestion) -> Loopback:
@@ -68,10 +75,12 @@ class Local:
         if config is None:
             found(topic_not_found(name))
             return
-        broker, writes = self._options.name, config.write_queue_nums
-        queues = QueueData(broker, config.read_queue_nums, writes, config.perm, config.topic_sys_flag)
-        can_write = config.perm & Permission.WRITE and writes > 0
-        found(Topic(name, accepted_types(config), (queues,), ((broker, writes),) if can_write else ()))
+        known = self._known.get(name)
+        if known is None or known[0] is not config:
+            if len(self._known) >= _KNOWN_MAX:
+                self._known.clear()
+            known = self._known[name] = config, _topic_of(self._options.name, name, config)
+        found(known[1])
 
     def find_group(self, name: str, topic: str | None, found: Callable[[GroupConfig | Rejected], None]) -> None:
         """Look up a group in the broker's table; it is made where groups are made by their use."""
@@ -83,8 +92,7 @@ class Local:
         while self._dirty:
             link = next(iter(self._dirty))
             del self._dirty[link]
-            link.deliver()
-            asked_more = True
+            asked_more = link.deliver() or asked_more
         return asked_more
 
     def tick(self) -> None:
@@ -92,3 +100,10 @@ class Local:
 
     def leave(self) -> None:
         """Do nothing: the broker takes its own leave."""
+
+
+def _topic_of(broker: str, name: str, config: TopicConfig) -> Topic:
+    writes = config.write_queue_nums
+    queues = QueueData(broker, config.read_queue_nums, writes, config.perm, config.topic_sys_flag)
+    can_write = config.perm & _WRITE and writes > 0
+    return Topic(name, accepted_types(config), (queues,), ((broker, writes),) if can_write else ())

@@ -13,10 +13,13 @@ from functools import partial
 from typing import Final
 
 from broker.rocketmq.core.filters import ALL, SQL92, TAG
+from broker.rocketmq.core.lite.attributes import lite_group
 from broker.rocketmq.grpc.backend import Done, Topic
 from broker.rocketmq.grpc.calling import Answer, Asked, Handlers
 from broker.rocketmq.grpc.conversion import message_of
 from broker.rocketmq.grpc.handles import Handle, parse_handle
+from broker.rocketmq.grpc.places import check_place
+from broker.rocketmq.grpc.popped import Given, ReadGiven, given_messages, lite_messages
 from broker.rocketmq.grpc.renewals import HIDDEN_MS, Changed, Held, Renewals
 from broker.rocketmq.grpc.statuses import NO_ANSWER, NO_BROKER, OK, UNREACHABLE, Rejected, joint, rejection, status
 from broker.rocketmq.grpc.validation import check_count, check_group, check_invisible_ms, check_topic
@@ -29,13 +32,12 @@ from formats.rocketmq.grpc.messages import Message, make, ms_of, time_of_ms
 from formats.rocketmq.headers import consuming
 from formats.rocketmq.headers.codec import HeaderCodec
 from formats.rocketmq.properties import decode_properties
-from formats.rocketmq.receipts import Receipt, kind_of_topic, parse_receipt, real_topic
-from formats.rocketmq.record import Record, decode_record
+from formats.rocketmq.receipts import Receipt, real_topic
 
 __all__ = ["Receiving"]
 
 _POP = HeaderCodec(consuming.PopMessageRequest)
-_POPPED = HeaderCodec(consuming.PopMessageResponse)
+_POP_LITE = HeaderCodec(consuming.PopLiteMessageRequest)
 _ACK = HeaderCodec(consuming.AckMessageRequest)
 _CHANGE = HeaderCodec(consuming.ChangeInvisibleTimeRequest)
 _CHANGED = HeaderCodec(consuming.ChangeInvisibleTimeResponse)
@@ -51,6 +53,8 @@ _ATTEMPT_ID_MAX: Final = 255
 # A message whose client is gone is seen again so soon.
 _GONE_MS: Final = 1_000
 _FROM_LAST: Final = 1
+# A client of a group for lite topics that works on more messages gets no others (maxLiteRenewNumPerChannel).
+_LITE_HELD_MAX: Final = 100
 _DEAD: Final = -1
 # What the broker refuses for these reasons may be done later.
 _PASSING: Final = frozenset(
@@ -129,22 +133,45 @@ class Receiving:
     ) -> None:
         if asked.is_over():
             return
-        header = header._replace(is_ordered=config.consume_message_orderly)
-        frame = Frame(RequestCode.POP_MESSAGE, 0, ext_fields=_POP.write(header))
-        done = partial(self._popped, asked, broker, header, config.retry_max_times + 1, answer)
+        attempts_max = config.retry_max_times + 1
+        frame, read = self._request(asked, header, config)
+        done = partial(self._popped, asked, header, attempts_max, answer, partial(read, broker))
         asked.client.ask(broker, frame, done, header.poll_ms)
+
+    def _request(
+        self, asked: Asked, header: consuming.PopMessageRequest, config: GroupConfig
+    ) -> tuple[Frame, ReadGiven]:
+        """Make the request by which a group pops, and what reads its answer. Raises `Rejected`."""
+        if lite_group(config).bound_topic is None:
+            header = header._replace(is_ordered=config.consume_message_orderly)
+            return Frame(RequestCode.POP_MESSAGE, 0, ext_fields=_POP.write(header)), given_messages
+        held = self.renewals.count(asked.client.key)
+        if held > _LITE_HELD_MAX:
+            text = f"The client [{asked.client.client_id}] has too many unacked messages. Unacked count: {held}"
+            raise Rejected(Code.FORBIDDEN, text)
+        lite = consuming.PopLiteMessageRequest(
+            asked.client.client_id,
+            header.consumer_group,
+            header.topic,
+            header.messages_max,
+            header.invisible_ms,
+            header.poll_ms,
+            header.born_ms,
+            header.attempt_id,
+        )
+        return Frame(RequestCode.POP_LITE_MESSAGE, 0, ext_fields=_POP_LITE.write(lite)), lite_messages
 
     def _popped(
         self,
         asked: Asked,
-        broker: str,
         header: consuming.PopMessageRequest,
         attempts_max: int,
         answer: Answer,
+        read: Callable[[Frame], list[Given]],
         frame: Frame,
     ) -> None:
         if frame.code == ResponseCode.SUCCESS:
-            found = self._messages(asked, broker, header, attempts_max, frame)
+            found = self._messages(asked, header, attempts_max, read(frame))
         elif frame.code == ResponseCode.POLLING_FULL:
             answer(_only(Code.TOO_MANY_REQUESTS, "polling full"))
             found = None
@@ -162,33 +189,23 @@ class Receiving:
         answer(make("ReceiveMessageResponse", delivery_timestamp=time_of_ms(self._wall_ms())))
 
     def _messages(
-        self, asked: Asked, broker: str, header: consuming.PopMessageRequest, attempts_max: int, frame: Frame
+        self, asked: Asked, header: consuming.PopMessageRequest, attempts_max: int, given: list[Given]
     ) -> list[Message]:
         """Give the messages that were popped, but for those that are dead or were not wanted."""
-        terms = _POPPED.read(frame.ext_fields or {})
-        starts = _starts(terms.start_offset_info or "")
-        counts = _counts(terms.order_count_info or "")
         tags = _tags(header)
-        found, at = [], 0
-        while at < len(frame.body):
-            record = decode_record(frame.body, at)
-            if not isinstance(record, Record):
-                break
-            at += int.from_bytes(frame.body[at : at + 4], "big")
-            handle = _handle(broker, record, terms, starts)
-            attempts = counts.get((record.queue_id, record.queue_offset), record.reconsume_times)
+        group, topic, found = header.consumer_group, header.topic, []
+        for record, handle, attempts in given:
             tag = decode_properties(record.properties).get("TAGS", "")
             if asked.is_over():
-                self._hide(asked, header.consumer_group, header.topic, handle, _GONE_MS)
+                self._hide(asked, group, topic, handle, _GONE_MS)
             elif tags is not None and tag not in tags:
-                self._ask_ack(asked, header.consumer_group, header.topic, handle, lambda _: None)
+                self._ask_ack(asked, group, topic, handle, lambda _: None)
             elif attempts >= attempts_max:
-                self._bury(asked, header.consumer_group, header.topic, handle, "", lambda _: None)
+                self._bury(asked, group, topic, handle, "", lambda _: None)
             else:
                 found.append(message_of(record, str(handle), attempts, self._wall_ms()))
                 if asked.request.auto_renew:
-                    held = Held(asked, header.consumer_group, header.topic, handle, self._wall_ms())
-                    self.renewals.hold(held)
+                    self.renewals.hold(Held(asked, group, topic, handle, self._wall_ms()))
         return found
 
     # -- acknowledgements
@@ -223,15 +240,15 @@ class Receiving:
 
         for number, entry in enumerate(request.entries):
             try:
-                self._with_handle(asked, entry.receipt_handle, partial(acknowledge, number))
+                self._with_handle(asked, entry.receipt_handle, entry.lite_topic, partial(acknowledge, number))
             except Rejected as rejected:
                 note(number, status(rejected.code, rejected.text))
 
-    def _with_handle(self, asked: Asked, text: str, then: Callable[[Handle], None]) -> None:
+    def _with_handle(self, asked: Asked, text: str, lite_topic: str, then: Callable[[Handle], None]) -> None:
         """Go on with the handle that a client gives, or with what has become of it. Raises `Rejected`."""
         held = self.renewals.take(asked.client.key, text)
         if held is None:
-            then(parse_handle(text))
+            then(parse_handle(text)._replace(lite_topic=lite_topic or None))
         elif held.is_changing:
             held.waiting.append(lambda: asked.client.go_on(lambda: then(held.handle)))
         else:
@@ -248,7 +265,7 @@ class Receiving:
     def _ask_ack(self, asked: Asked, group: str, topic: str, handle: Handle, done: Done) -> None:
         receipt = handle.receipt
         header = consuming.AckMessageRequest(
-            group, _real(topic, group, receipt), receipt.queue_id, str(receipt), receipt.queue_offset
+            group, _real(topic, group, receipt), receipt.queue_id, str(receipt), receipt.queue_offset, handle.lite_topic
         )
         asked.client.ask(receipt.broker, Frame(RequestCode.ACK_MESSAGE, 0, ext_fields=_ACK.write(header)), done)
 
@@ -257,11 +274,11 @@ class Receiving:
     def _change(self, asked: Asked, answer: Answer) -> None:
         request = asked.request
         topic, group = check_topic(request.topic), check_group(request.group)
-        invisible_ms = check_invisible_ms(ms_of(request.invisible_duration))
+        ms = check_invisible_ms(ms_of(request.invisible_duration))
 
         def change(handle: Handle) -> None:
             self._check_current(asked, handle)
-            self._ask_change(asked, group, topic, handle, invisible_ms, partial(done, handle))
+            self._ask_change(asked, group, topic, handle, ms, partial(done, handle), suspend=request.suspend)
 
         def done(handle: Handle, frame: Frame) -> None:
             if frame.code == ResponseCode.SUCCESS:
@@ -279,7 +296,7 @@ class Receiving:
                 text = "changeInvisibleDuration failed: status is abnormal"
                 answer(make("ChangeInvisibleDurationResponse", status=status(Code.INTERNAL_SERVER_ERROR, text)))
 
-        self._with_handle(asked, request.receipt_handle, change)
+        self._with_handle(asked, request.receipt_handle, request.lite_topic, change)
 
     def _renew(self, held: Held, ms: int, renewed: Changed) -> None:
         """Hide a message for another time on which a client works."""
@@ -298,10 +315,27 @@ class Receiving:
     def _hide(self, asked: Asked, group: str, topic: str, handle: Handle, ms: int) -> None:
         self._ask_change(asked, group, topic, handle, ms, lambda _: None)
 
-    def _ask_change(self, asked: Asked, group: str, topic: str, handle: Handle, invisible_ms: int, done: Done) -> None:
+    def _ask_change(
+        self,
+        asked: Asked,
+        group: str,
+        topic: str,
+        handle: Handle,
+        invisible_ms: int,
+        done: Done,
+        *,
+        suspend: bool = False,
+    ) -> None:
         receipt = handle.receipt
         header = consuming.ChangeInvisibleTimeRequest(
-            group, _real(topic, group, receipt), receipt.queue_id, str(receipt), receipt.queue_offset, invisible_ms
+            group,
+            _real(topic, group, receipt),
+            receipt.queue_id,
+            str(receipt),
+            receipt.queue_offset,
+            invisible_ms,
+            handle.lite_topic,
+            True if suspend else None,
         )
         frame = Frame(RequestCode.CHANGE_MESSAGE_INVISIBLETIME, 0, ext_fields=_CHANGE.write(header))
         asked.client.ask(receipt.broker, frame, done)
@@ -321,9 +355,10 @@ class Receiving:
                 answer(make("ForwardMessageToDeadLetterQueueResponse", status=outcome))
 
         def forward(handle: Handle) -> None:
-            self._bury(asked, group, topic, handle, request.message_id, done)
+            place = (handle.receipt.broker, handle.commit_log_offset, _real(topic, group, handle.receipt))
+            check_place(asked, *place, lambda: self._bury(asked, group, topic, handle, request.message_id, done))
 
-        self._with_handle(asked, request.receipt_handle, forward)
+        self._with_handle(asked, request.receipt_handle, request.lite_topic, forward)
 
     def _bury(self, asked: Asked, group: str, topic: str, handle: Handle, message_id: str, done: Done) -> None:
         """Have a message stored with the dead letters of a group, and acknowledge it then."""
@@ -341,40 +376,6 @@ class Receiving:
         )
         frame = Frame(RequestCode.CONSUMER_SEND_MSG_BACK, 0, ext_fields=_BACK.write(header))
         asked.client.ask(handle.receipt.broker, frame, stored)
-
-
-def _handle(
-    broker: str, record: Record, terms: consuming.PopMessageResponse, starts: dict[tuple[str, int], int]
-) -> Handle:
-    """The handle of a message that a broker has given out."""
-    given = _given_receipt(record)
-    if given is not None:
-        return Handle(given, record.physical_offset)
-    kind = kind_of_topic(record.topic)
-    receipt = Receipt(
-        starts.get((kind, record.queue_id), record.queue_offset),
-        terms.popped_ms,
-        terms.invisible_ms,
-        terms.revive_queue_id,
-        kind,
-        broker,
-        record.queue_id,
-        record.queue_offset,
-    )
-    return Handle(receipt, record.physical_offset)
-
-
-def _given_receipt(record: Record) -> Receipt | None:
-    """The receipt that the broker has put into a message of a retry topic.
-
-    Those of a batch are stored with what their senders say; a receipt that is none, or of another message, is theirs.
-    """
-    try:
-        receipt = parse_receipt(decode_properties(record.properties).get("POP_CK", ""))
-    except FormatError:
-        return None
-    is_of_record = (receipt.queue_id, receipt.queue_offset) == (record.queue_id, record.queue_offset)
-    return receipt if is_of_record else None
 
 
 _NOTHING: Final = Code.MESSAGE_NOT_FOUND
@@ -407,7 +408,7 @@ def _changed_handle(handle: Handle, changed: consuming.ChangeInvisibleTimeRespon
         invisible_ms=changed.invisible_ms,
         revive_queue=changed.revive_queue_id,
     )
-    return Handle(receipt, handle.commit_log_offset)
+    return handle._replace(receipt=receipt)
 
 
 def _real(topic: str, group: str, receipt: Receipt) -> str:
@@ -457,23 +458,3 @@ def _tags(header: consuming.PopMessageRequest) -> frozenset[str] | None:
     if header.expression_type != TAG or header.expression in (None, ALL):
         return None
     return frozenset(tag.strip() for tag in (header.expression or "").split("||"))
-
-
-def _starts(info: str) -> dict[tuple[str, int], int]:
-    """The first offset, by kind of topic and queue, of what was popped."""
-    found = {}
-    for piece in filter(None, info.split(";")):
-        kind, queue, start = piece.split(" ")
-        found[kind, int(queue)] = int(start)
-    return found
-
-
-def _counts(info: str) -> dict[tuple[int, int], int]:
-    """The number of times that messages were popped before, to be consumed in order, by queue and offset."""
-    found = {}
-    for piece in filter(None, info.split(";")):
-        _, place, count = piece.split(" ")
-        if place.startswith("qo"):
-            queue, _, offset = place[2:].partition("%")
-            found[int(queue), int(offset)] = int(count)
-    return found

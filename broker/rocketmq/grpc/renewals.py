@@ -62,6 +62,10 @@ class Renewals:
         """Take care of a message."""
         self._held.setdefault(held.asked.client.key, {})[str(held.handle)] = held
 
+    def count(self, client: object) -> int:
+        """The number of messages that a client works on."""
+        return len(self._held.get(client, ()))
+
     def take(self, client: object, text: str) -> Held | None:
         """Give up a message that its client deals with; None for one that is not renewed."""
         messages = self._held.get(client)

@@ -8,6 +8,7 @@ from __future__ import annotations
 from functools import partial
 from typing import Final
 
+from broker.rocketmq.core.lite.attributes import lite_group
 from broker.rocketmq.grpc.backend import Topic
 from broker.rocketmq.grpc.calling import Answer, Asked, Handlers
 from broker.rocketmq.grpc.statuses import OK, Rejected
@@ -63,8 +64,10 @@ class Routing:
 
         def assign(topic: Topic, config: GroupConfig) -> None:
             response = make("QueryAssignmentResponse", status=OK)
+            # Lite topics are consumed in order, but from no queue of their parent.
+            in_order = config.consume_message_orderly and lite_group(config).bound_topic is None
             for queues in topic.queues:
-                _add_assignments(response, request, queues, in_order=config.consume_message_orderly)
+                _add_assignments(response, request, queues, in_order=in_order)
             answer(response)
 
         asked.client.find_topic(name, found)

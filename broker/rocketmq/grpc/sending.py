@@ -6,6 +6,7 @@ from functools import partial
 from typing import Final
 
 from broker.rocketmq.core import names
+from broker.rocketmq.core.lite.sharding import consistent_hash
 from broker.rocketmq.core.timer_messages import broker_of_handle
 from broker.rocketmq.grpc.backend import Topic
 from broker.rocketmq.grpc.calling import Answer, Asked, Handlers
@@ -35,7 +36,6 @@ _RESPONSE = HeaderCodec(SendMessageResponse)
 _RECALL = HeaderCodec(RecallMessageRequest)
 _RECALLED = HeaderCodec(RecallMessageResponse)
 _DEFAULT_QUEUES: Final = 4
-_MASK: Final = (1 << 64) - 1
 _INT_MAX: Final = (1 << 31) - 1
 
 # Outcomes of which the message is stored nevertheless.
@@ -44,17 +44,6 @@ _DOUBTFUL: Final[dict[int, Code]] = {
     ResponseCode.FLUSH_SLAVE_TIMEOUT: Code.SLAVE_PERSISTENCE_TIMEOUT,
     ResponseCode.SLAVE_NOT_AVAILABLE: Code.HA_NOT_AVAILABLE,
 }
-
-
-def consistent_hash(number: int, buckets: int) -> int:
-    """The bucket of a number, of which few change when there are more buckets (source: Guava's Hashing)."""
-    state, candidate = number & _MASK, 0
-    while True:
-        state = (2_862_933_555_777_941_757 * state + 1) & _MASK
-        following = min(_INT_MAX, int((candidate + 1) / (((state >> 33) + 1) / float(1 << 31))))
-        if following >= buckets:
-            return candidate
-        candidate = following
 
 
 class Sending:
@@ -71,7 +60,7 @@ class Sending:
         if not messages:
             raise Rejected(Code.MESSAGE_CORRUPTED, "no message to send")
         topic = check_topic(messages[0].topic)
-        if any(message.topic != messages[0].topic for message in messages):
+        if any(message.topic != messages[0].topic for message in messages[1:]):
             raise Rejected(Code.MESSAGE_CORRUPTED, "topic in message is not same")
         # Producers have no groups any more; the topic's name is that of the group, for checks of transactions.
         host, now_ms = asked.client.host, asked.now_ms
@@ -85,7 +74,8 @@ class Sending:
         pairs = zip(messages, properties, strict=True)
         frames = [self._frame(topic, message, each, asked) for message, each in pairs]
         response = make("SendMessageResponse")
-        response.entries.extend([make("SendResultEntry") for _ in frames])
+        for _ in frames:
+            response.entries.add()
         left = set(range(len(frames)))
         for number, (broker, frame) in enumerate(frames):
             done = partial(self._stored, asked, broker, response, number, left, answer)
@@ -115,7 +105,7 @@ class Sending:
         count = sum(each for _, each in topic.writes)
         if count < 1:
             raise Rejected(Code.FORBIDDEN, "no writable queue")
-        group = message.system_properties.message_group
+        group = message.system_properties.message_group or message.system_properties.lite_topic
         if group:
             number = consistent_hash(string_hash(group), count)
         else:

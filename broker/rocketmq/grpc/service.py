@@ -11,15 +11,14 @@ from functools import partial
 from typing import Final, NamedTuple
 
 from broker.common.faults import Faults
-from broker.rocketmq.access.guard import Denied, Guard
-from broker.rocketmq.access.signature import signed
-from broker.rocketmq.access.tables import AccessTables
+from broker.rocketmq.grpc.access import Access
 from broker.rocketmq.grpc.asker import ClientAsker
 from broker.rocketmq.grpc.backend import Backend
 from broker.rocketmq.grpc.call import Call
 from broker.rocketmq.grpc.calling import Asked, Handlers
 from broker.rocketmq.grpc.clients import Client, ClientCalls
-from broker.rocketmq.grpc.credentials import is_signed_with, read_credential
+from broker.rocketmq.grpc.held import HeldCalls
+from broker.rocketmq.grpc.lite import LiteCalls, farewell, unsubscription
 from broker.rocketmq.grpc.receiving import Receiving
 from broker.rocketmq.grpc.registry import Clients
 from broker.rocketmq.grpc.routing import Routing
@@ -34,11 +33,9 @@ from formats.rocketmq.frame import Frame
 from formats.rocketmq.grpc.codes import Code
 from formats.rocketmq.grpc.declarations import METHODS, Method
 from formats.rocketmq.grpc.messages import SERVICE, Message, decode, has_more_fields, make, time_of_ms
-from formats.rocketmq.headers.codec import HeaderCodec
-from formats.rocketmq.headers.routing import GetRouteInfoRequest
 from formats.rocketmq.hosts import Host
 
-__all__ = ["Access", "GrpcService"]
+__all__ = ["GrpcService"]
 
 log = logging.getLogger("broker.rocketmq.grpc")
 
@@ -46,22 +43,16 @@ _PREFIX: Final = f"/{SERVICE}/"
 _TELEMETRY: Final = "Telemetry"
 _RECEIVE: Final = "ReceiveMessage"
 _SEND: Final = "SendMessage"
+_SUBSCRIBE_LITE: Final = "SyncLiteSubscription"
 # The bound on messages that carry nothing of users, however large they were before.
 _BARE_BYTES_MAX: Final = 1 << 20
 # The bound on the fields of a request, with repetitions; what is repeated is counted again when it is read.
 _FIELDS_MAX: Final = 1_100
-_ROUTES: Final = ("QueryRoute", "QueryAssignment")
-_ROUTE = HeaderCodec(GetRouteInfoRequest)
+# Clients name all lite topics that they are subscribed to.
+_LITE_FIELDS_MAX: Final = 16_384
 _EXPIRED_MS: Final = 120_000
 _ID_MAX: Final = 255
 _FAULT: Final = "a fault of this broker"
-
-
-class Access(NamedTuple):
-    """The users, and who may do what."""
-
-    tables: AccessTables
-    guard: Guard
 
 
 class _Open(NamedTuple):
@@ -91,6 +82,7 @@ class GrpcService:
         self._sessions: dict[GrpcSession, None] = {}
         self._open: dict[Call, _Open] = {}
         self._rejected: dict[Call, Rejected] = {}
+        self._held = HeldCalls()
         self._transactions = Transactions()
         receiving = Receiving(wall_ms)
         self._renewals = receiving.renewals
@@ -99,6 +91,7 @@ class GrpcService:
             Sending(self._transactions),
             receiving,
             self._transactions,
+            LiteCalls(),
             ClientCalls(_client_of, self._dismiss),
         )
         self._handlers: Handlers = {name: each for part in parts for name, each in part.handlers.items()}
@@ -119,9 +112,34 @@ class GrpcService:
             raise GrpcError(GrpcStatus.UNIMPLEMENTED, f"Method not found: {path[1:200]}")
         if name != _SEND:
             call.bound_messages(_BARE_BYTES_MAX)
-        try:
+        if self._access.is_on:
             # Who may not call is to leave nothing behind.
-            self._authenticate(call)
+            self._held.begin(call)
+            self._access.authenticate(call.headers, partial(self._authenticated, call, name))
+        else:
+            self._admit(call, name)
+
+    def _authenticated(self, call: Call, name: str, reason: Rejected | None) -> None:
+        """Go on with a call of which it is known who makes it, unless it is over meanwhile."""
+        held = self._held.end(call)
+        if held is None:
+            return
+        if reason is None:
+            self._admit(call, name)
+        else:
+            self._rejected[call] = reason
+        try:
+            for data in held.messages:
+                self.message(call, data)
+            if held.is_half_closed:
+                self.half_closed(call)
+        except GrpcError as error:
+            call.finish(error.status, error.text)
+            self.cancelled(call)
+
+    def _admit(self, call: Call, name: str) -> None:
+        """Have a call carried out as soon as its request is there."""
+        try:
             client = self._client(call)
         except Rejected as rejected:
             # As with other reasons, the answer to the request says it.
@@ -133,6 +151,8 @@ class GrpcService:
 
     def message(self, call: Call, data: bytes) -> None:
         """Take a message. Raises `GrpcError`."""
+        if self._held and self._held.keep(call, data):
+            return
         if call in self._rejected and call.method == _PREFIX + _TELEMETRY:
             self._reject(call, _TELEMETRY, self._rejected.pop(call))
         opened = self._open.get(call)
@@ -148,6 +168,8 @@ class GrpcService:
 
     def half_closed(self, call: Call) -> None:
         """Carry out a call. Raises `GrpcError`."""
+        if self._held and self._held.half_close(call):
+            return
         if call in self._rejected:
             self._reject(call, call.method[len(_PREFIX) :], self._rejected.pop(call))
         opened = self._open.get(call)
@@ -163,6 +185,7 @@ class GrpcService:
 
     def cancelled(self, call: Call) -> None:
         """Forget a call."""
+        self._held.end(call)
         self._rejected.pop(call, None)
         opened = self._open.pop(call, None)
         if opened is not None and opened.client.telemetry is call:
@@ -175,33 +198,49 @@ class GrpcService:
     def _carry_out(self, call: Call, opened: _Open, data: bytes) -> None:
         name, method, client = opened.name, opened.method, opened.client
         client.heard_ms = self._now_ms()
-        failed = partial(self._failed, call, name)
-        if has_more_fields(data, _FIELDS_MAX):
-            failed(Rejected(Code.BAD_REQUEST, f"the request has more than {_FIELDS_MAX} fields"))
+        fields_max = _LITE_FIELDS_MAX if name == _SUBSCRIBE_LITE else _FIELDS_MAX
+        if has_more_fields(data, fields_max):
+            self._failed(call, name, Rejected(Code.BAD_REQUEST, f"the request has more than {fields_max} fields"))
             return
         try:
             request = decode(method.request, data)
         except FormatError as error:
             raise GrpcError(GrpcStatus.INTERNAL, f"Invalid protobuf byte sequence: {error}") from None
+        if not self._access.is_on:
+            self._run(call, name, client, request, None)
+            return
+        run = partial(self._run, call, name, client, request)
+        try:
+            self._access.authorize(call.headers, client.host.address, name, request, run)
+        except Exception as error:
+            self._failed(call, name, error)
+
+    def _run(self, call: Call, name: str, client: Client, request: Message, reason: Rejected | None) -> None:
+        """Carry out a call that is allowed, unless it is over meanwhile."""
+        failed = partial(self._failed, call, name)
+        if reason is not None:
+            failed(reason)
+        if reason is not None or call.is_over:
+            return
         left_ms = None if call.until_ms is None else call.until_ms - self._now_ms()
         version = call.headers.get("x-mq-client-version", "")
-        seal, is_guarded = partial(self._seal, call), self._access.guard.is_on
-        asker = ClientAsker(client, version, self._backend, seal, failed, is_guarded=is_guarded)
+        seal, is_guarded = partial(self._access.seal, call.headers), self._access.is_by_brokers
+        is_vouched_for = not is_guarded and self._access.is_on
+        asker = ClientAsker(
+            client, version, self._backend, seal, failed, is_guarded=is_guarded, is_vouched_for=is_vouched_for
+        )
         asked = Asked(request, asker, self._wall_ms(), left_ms, lambda: call.is_over)
         try:
-            self._authorize_route(name, request, asker)
             self._handlers[name](asked, partial(self._answer, call, name))
         except Exception as error:
             failed(error)
 
     def _answer(self, call: Call, name: str, answer: Message) -> None:
-        call.send(answer.SerializeToString())
+        data = answer.SerializeToString()
         if name == _TELEMETRY or (name == _RECEIVE and answer.WhichOneof("content") != "delivery_timestamp"):
+            call.send(data)
             return
-        self._finish(call)
-
-    def _finish(self, call: Call) -> None:
-        call.finish()
+        call.answer(data)
         self._open.pop(call, None)
 
     def _reject(self, call: Call, name: str, rejected: Rejected) -> None:
@@ -213,11 +252,12 @@ class GrpcService:
             self.cancelled(call)
             return
         outcome = status(rejected.code, rejected.text)
-        call.send(make(METHODS[name].response, status=outcome).SerializeToString())
+        answer = make(METHODS[name].response, status=outcome)
         if name == _RECEIVE:
-            last = make("ReceiveMessageResponse", delivery_timestamp=time_of_ms(self._wall_ms()))
-            call.send(last.SerializeToString())
-        self._finish(call)
+            call.send(answer.SerializeToString())
+            answer = make("ReceiveMessageResponse", delivery_timestamp=time_of_ms(self._wall_ms()))
+        call.answer(answer.SerializeToString())
+        self._open.pop(call, None)
 
     def _failed(self, call: Call, name: str, error: Exception) -> None:
         """End a call that is not carried out, for a reason that it gives or because of a fault.
@@ -228,40 +268,6 @@ class GrpcService:
             self._faults.note(f"the call {name}", error)
             error = Rejected(Code.INTERNAL_SERVER_ERROR, _FAULT)
         self._reject(call, name, error)
-
-    # -- access
-
-    def _authenticate(self, call: Call) -> None:
-        """Check who calls, if that is wanted. Raises `Rejected`."""
-        if not self._access.guard.is_on:
-            return
-        credential = read_credential(call.headers)
-        if credential is None:
-            raise Rejected(Code.UNAUTHORIZED, "username cannot be null.")
-        user = self._access.tables.users.get(credential.name)
-        if user is None:
-            raise Rejected(Code.UNAUTHORIZED, f"User:{credential.name[:80]} is not found.")
-        if not is_signed_with(credential, user.password):
-            raise Rejected(Code.UNAUTHORIZED, "check signature failed.")
-
-    def _seal(self, call: Call, frame: Frame) -> Frame:
-        """Sign a request to the broker as the user who calls, who was found to be that."""
-        if not self._access.guard.is_on:
-            return frame
-        credential = read_credential(call.headers)
-        user = None if credential is None else self._access.tables.users.get(credential.name)
-        return frame if user is None else signed(frame, user.name, user.password)
-
-    def _authorize_route(self, name: str, request: Message, asker: ClientAsker) -> None:
-        """Check a call that is answered without asking the broker, as the broker would. Raises `Rejected`."""
-        if not self._access.guard.is_on or name not in _ROUTES:
-            return
-        fields = _ROUTE.write(GetRouteInfoRequest(request.topic.name))
-        frame = asker.seal(Frame(RequestCode.GET_ROUTEINFO_BY_TOPIC, 0, ext_fields=fields))
-        try:
-            self._access.guard.check(frame, asker.host.address)
-        except Denied as denied:
-            raise Rejected(Code.UNAUTHORIZED, str(denied)) from None
 
     # -- clients
 
@@ -293,6 +299,7 @@ class GrpcService:
         self._clients.discard(client)
         link = client.link
         if link is not None:
+            farewell(client.client_id, client.settings, self._backend.find_topic, partial(self._tell, client))
             self._renewals.left(client, link.end)
             if link.is_over:
                 link.end()
@@ -303,12 +310,26 @@ class GrpcService:
 
     def _asked(self, client: Client, broker: str, frame: Frame) -> bool:
         """Take what a broker asks of a client; return whether it is there to be asked that."""
+        if frame.code == RequestCode.NOTIFY_UNSUBSCRIBE_LITE:
+            return self._unsubscribe(client, frame)
         if frame.code != RequestCode.CHECK_TRANSACTION_STATE or client.telemetry is None:
             return False
         command = self._transactions.orphan(broker, frame, self._wall_ms())
         if command is not None:
             client.telemetry.send(command.SerializeToString())
         return True
+
+    def _unsubscribe(self, client: Client, frame: Frame) -> bool:
+        """Tell a client that it is no longer subscribed to a lite topic; return whether that was about it."""
+        command = unsubscription(client.client_id, frame)
+        if command is not None and client.telemetry is not None:
+            client.telemetry.send(command.SerializeToString())
+        return command is not None
+
+    def _tell(self, client: Client, broker: str, frame: Frame) -> None:
+        """Tell a broker something of a client that leaves."""
+        if client.link is not None:
+            client.link.ask(broker, frame, lambda _: None)
 
     # -- see `node.Part`
 

@@ -20,7 +20,8 @@ from h2.errors import ErrorCodes
 from h2.exceptions import ProtocolError
 from h2.settings import SettingCodes, Settings
 
-from broker.rocketmq.grpc.call import Call, Limits, Nuisances, Service
+from broker.rocketmq.grpc.call import Call, Fields, Limits, Nuisances, Service
+from broker.rocketmq.grpc.header_blocks import BlockDecoder, BlockEncoder
 from broker.rocketmq.grpc.header_reader import BadHeaders, HeaderReader
 from broker.rocketmq.grpc.wire import (
     GrpcError,
@@ -44,7 +45,14 @@ _HEADER_TABLE_BYTES_MAX: Final = 4_096
 # As little of a message comes at a time as the link reads.
 _EVENT_BYTES_MAX: Final = 1 << 20
 
-_HEADERS: Final = [(":status", "200"), ("content-type", "application/grpc"), ("grpc-accept-encoding", "identity,gzip")]
+# As bytes, as they are written.
+_STATUS: Final = b"grpc-status"
+_HEADERS: Final = (
+    (b":status", b"200"),
+    (b"content-type", b"application/grpc"),
+    (b"grpc-accept-encoding", b"identity,gzip"),
+)
+_DONE: Final[Fields] = ((_STATUS, b"0"),)
 _CONTROL: Final = (
     events.RemoteSettingsChanged,
     events.SettingsAcknowledged,
@@ -182,11 +190,13 @@ class GrpcSession:
                 self._http.send_headers(stream_id, [(":status", status)], end_stream=True)
                 self._reset_rest(stream_id, is_half_closed=event.stream_ended is not None)
             return
-        call = Call(self, stream_id, headers, MessageReader("", self._limits.message_bytes_max), None)
+        message_bytes_max = self._limits.message_bytes_max
+        call = Call(self, stream_id, headers, MessageReader("", message_bytes_max), None)
         call.half_closed = event.stream_ended is not None
         self._calls[stream_id] = call
         try:
-            call.reader = MessageReader(headers.get("grpc-encoding", ""), self._limits.message_bytes_max)
+            if "grpc-encoding" in headers:
+                call.reader = MessageReader(headers["grpc-encoding"], message_bytes_max)
             if "grpc-timeout" in headers:
                 call.until_ms = self.now_ms() + timeout_ms(headers["grpc-timeout"])
             self._service.begin(call)
@@ -206,8 +216,11 @@ class GrpcSession:
         try:
             while not call.is_over and (message := call.reader.next()) is not None:
                 self._service.message(call, message)
+            if call.half_closed:
+                # What is kept is taken when this is over, or thrown away.
+                return
             self._count_unread(call)
-            if call.unread_bytes and not call.half_closed and self._unread_bytes > self._limits.unread_bytes_max:
+            if call.unread_bytes and self._unread_bytes > self._limits.unread_bytes_max:
                 raise GrpcError(GrpcStatus.RESOURCE_EXHAUSTED, "too many requests of this connection are not whole")
         except GrpcError as error:
             self._refuse(call, error)
@@ -232,7 +245,8 @@ class GrpcSession:
             if call.reader.size:
                 raise GrpcError(GrpcStatus.INTERNAL, "the last message is not whole")
             call.kept_bytes = 0
-            self._count_unread(call)
+            if call.unread_bytes:
+                self._count_unread(call)
             self._service.half_closed(call)
         except GrpcError as error:
             self._refuse(call, error)
@@ -274,24 +288,38 @@ class GrpcSession:
         """Send a message of a call."""
         if call.is_over or self._finished:
             return
-        if call.output is None:
-            call.output, call.begins = bytearray(), True
-        framed = frame_message(data)
-        call.output += framed
-        self._blocked_bytes += len(framed)
+        self._add(call, data)
         self._pump(call)
         self._gather()
+
+    def answer(self, call: Call, data: bytes) -> None:
+        """Send the last message of a call, and end it: it was carried out."""
+        if call.is_over or self._finished:
+            return
+        self._add(call, data)
+        self._end_call(call, _DONE)
 
     def finish(self, call: Call, status: GrpcStatus, text: str = "") -> None:
         """End a call."""
         if call.is_over or self._finished:
             return
-        call.is_over = True
-        self._count_unread(call)
-        trailers = [("grpc-status", str(int(status)))]
+        trailers: Fields = _DONE if status is GrpcStatus.OK else ((_STATUS, b"%d" % status),)
         if text:
-            trailers.append(("grpc-message", status_text(text)))
-        call.trailers = trailers if call.output is not None else _HEADERS[:2] + trailers
+            trailers += ((b"grpc-message", status_text(text).encode()),)
+        self._end_call(call, trailers if call.output is not None else _HEADERS[:2] + trailers)
+
+    def _add(self, call: Call, data: bytes) -> None:
+        if call.output is None:
+            call.output, call.begins = bytearray(), True
+        framed = frame_message(data)
+        call.output += framed
+        self._blocked_bytes += len(framed)
+
+    def _end_call(self, call: Call, trailers: Fields) -> None:
+        call.is_over = True
+        if call.unread_bytes or call.reader.size:
+            self._count_unread(call)
+        call.trailers = trailers
         self._pump(call)
         self._gather()
 
@@ -415,16 +443,31 @@ class GrpcSession:
 _CALM: Final = ErrorCodes.ENHANCE_YOUR_CALM
 
 
+class _Configuration(H2Configuration):
+    """The configuration of `h2` as plain attributes, which it looks at several times a frame."""
+
+    client_side = False
+    validate_inbound_headers = False  # see `HeaderReader`
+    normalize_inbound_headers = False
+    validate_outbound_headers = False
+    normalize_outbound_headers = False
+    split_outbound_cookies = False
+
+    def __init__(self) -> None:
+        super().__init__(
+            client_side=self.client_side,
+            header_encoding=None,
+            validate_inbound_headers=self.validate_inbound_headers,
+            normalize_inbound_headers=self.normalize_inbound_headers,
+            validate_outbound_headers=self.validate_outbound_headers,
+            normalize_outbound_headers=self.normalize_outbound_headers,
+            split_outbound_cookies=self.split_outbound_cookies,
+        )
+
+
 def _make_http(limits: Limits) -> H2Connection:
-    config = H2Configuration(
-        client_side=False,
-        header_encoding=None,
-        validate_inbound_headers=False,  # see `HeaderReader`
-        normalize_inbound_headers=False,
-        validate_outbound_headers=False,
-        normalize_outbound_headers=False,
-    )
-    http = H2Connection(config)
+    http = H2Connection(_Configuration())
+    http.decoder, http.encoder = BlockDecoder(), BlockEncoder()
     http.local_settings = Settings(
         client=False,
         initial_values={

@@ -35,6 +35,8 @@ _CODES: Final[dict[int, Code]] = {
     ResponseCode.REQUEST_CODE_NOT_SUPPORTED: Code.NOT_IMPLEMENTED,
     ResponseCode.SUBSCRIPTION_GROUP_NOT_EXIST: Code.CONSUMER_GROUP_NOT_FOUND,
     ResponseCode.TOPIC_NOT_EXIST: Code.TOPIC_NOT_FOUND,
+    ResponseCode.LMQ_QUOTA_EXCEEDED: Code.LITE_TOPIC_QUOTA_EXCEEDED,
+    ResponseCode.LITE_SUBSCRIPTION_QUOTA_EXCEEDED: Code.LITE_SUBSCRIPTION_QUOTA_EXCEEDED,
     NO_ANSWER: Code.PROXY_TIMEOUT,
     UNREACHABLE: Code.INTERNAL_SERVER_ERROR,
     NO_BROKER: Code.INTERNAL_SERVER_ERROR,
@@ -56,6 +58,7 @@ def status(code: Code, text: str | None = None) -> Message:
 
 
 OK: Final = status(Code.OK)
+_ALL_WELL: Final = {int(Code.OK)}
 
 
 def topic_not_found(name: str) -> Rejected:
@@ -75,6 +78,8 @@ def rejection(answer: Frame) -> Rejected:
 
 def joint(codes: set[int], nothing: str) -> Message:
     """Make the status of an answer with several results; `nothing` is the text if there are none."""
+    if codes == _ALL_WELL:
+        return OK
     if not codes:
         return status(Code.INTERNAL_SERVER_ERROR, nothing)
     return status(Code(next(iter(codes))) if len(codes) == 1 else Code.MULTIPLE_RESULTS)

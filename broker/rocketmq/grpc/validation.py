@@ -8,11 +8,13 @@ from broker.rocketmq.core import names
 from broker.rocketmq.grpc.statuses import Rejected
 from formats.rocketmq.grpc.codes import Code
 from formats.rocketmq.grpc.messages import Message
+from formats.rocketmq.lite import fault_of_lite_topic
 
 __all__ = [
     "check_count",
     "check_group",
     "check_invisible_ms",
+    "check_lite_topic",
     "check_size",
     "check_topic",
     "check_word",
@@ -44,6 +46,14 @@ def check_group(group: Message) -> str:
         raise Rejected(Code.ILLEGAL_CONSUMER_GROUP, fault)
     if name.startswith(_SYSTEM_GROUPS):
         raise Rejected(Code.ILLEGAL_CONSUMER_GROUP, "cannot use system consumer group")
+    return name
+
+
+def check_lite_topic(name: str) -> str:
+    """The name of a lite topic. Raises `Rejected`."""
+    fault = fault_of_lite_topic(name)
+    if fault is not None:
+        raise Rejected(Code.ILLEGAL_LITE_TOPIC, fault)
     return name
 
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import zlib
 from collections.abc import Callable
+from functools import partial
 from typing import Any, Final, TypeVar
 
 from broker.rocketmq.nameserver.key_values import ORDER_TOPICS, KeyValues
@@ -77,6 +78,7 @@ class Nameserver:
         self._returns_order_topics = True
         settings.on_change("returnOrderTopicConfigToBroker", self._return_order_topics)
         settings.on_change("supportActingMaster", routes.support_acting_master)
+        settings.on_change("notifyMinBrokerIdChanged", partial(setattr, routes, "tells_least"))
         self._handlers: dict[int, Callable[[Frame, object, int], Frame]] = {
             RequestCode.PUT_KV_CONFIG: self._put_value,
             RequestCode.GET_KV_CONFIG: self._get_value,

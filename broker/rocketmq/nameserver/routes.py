@@ -23,7 +23,7 @@ from formats.rocketmq.route_bodies import (
     TopicRoute,
 )
 
-__all__ = ["Address", "Registration", "Routes"]
+__all__ = ["Address", "LeastId", "Registration", "Routes"]
 
 log = logging.getLogger("broker.rocketmq.nameserver")
 
@@ -54,6 +54,19 @@ class Registration(NamedTuple):
     zone: str | None = None
 
 
+class LeastId(NamedTuple):
+    """A change of the least id of a name's brokers, for those at `tell`.
+
+    `offline` is the address of the one that had it and is gone, `ha_address` that for slaves of the one that has come.
+    """
+
+    tell: tuple[str, ...]
+    broker_id: int
+    address: str
+    offline: str | None = None
+    ha_address: str | None = None
+
+
 @dataclass
 class _Brokers:
     """The brokers of one name."""
@@ -76,10 +89,15 @@ class _Live:
 
 
 class Routes:
-    """The tables of a nameserver. `supports_acting_master`: a slave may stand in for a master that is gone."""
+    """The tables of a nameserver. `supports_acting_master`: a slave may stand in for a master that is gone.
+
+    `least_changed` is called when another broker has the least id of its name, if `tells_least`.
+    """
 
     def __init__(self, *, supports_acting_master: bool = False) -> None:
         self._supports_acting_master = supports_acting_master
+        self.tells_least = False
+        self.least_changed: Callable[[LeastId], None] = lambda change: None
         self._topics: dict[str, dict[str, QueueData]] = {}
         self._brokers: dict[str, _Brokers] = {}
         self._clusters: dict[str, dict[str, None]] = {}
@@ -113,6 +131,7 @@ class Routes:
             return None
         self._clusters.setdefault(told.cluster, {})[told.name] = None
         self._brokers[told.name] = brokers
+        least_before = min(ids, default=told.broker_id)
         brokers.acting_master = bool(told.acting_master)
         brokers.zone = told.zone
         # A slave that became master has another id at the same address.
@@ -141,11 +160,17 @@ class Routes:
             told.ha_address,
             connection,
         )
+        self._tell_new_least(told, ids, least_before)
         if told.broker_id != MASTER_ID and MASTER_ID in ids:
             master = self._live.get(Address(told.cluster, ids[MASTER_ID]))
             if master is not None:
                 return ids[MASTER_ID], master.ha_address
         return "", ""
+
+    def _tell_new_least(self, told: Registration, ids: dict[int, str], before: int) -> None:
+        if self.tells_least and told.broker_id < before:
+            others = tuple(at for each, at in ids.items() if each != told.broker_id or len(ids) == 1)
+            self.least_changed(LeastId(others, told.broker_id, told.address, None, told.ha_address))
 
     def _enter(self, name: str, config: TopicConfig, *, read_only: bool) -> None:
         permission = config.perm & ~Permission.WRITE if read_only else config.perm
@@ -170,8 +195,13 @@ class Routes:
         brokers = self._brokers.get(name)
         if brokers is None:
             return
+        had_least = bool(brokers.addresses) and brokers.addresses[min(brokers.addresses)] == address.address
         brokers.addresses = {each: at for each, at in brokers.addresses.items() if at != address.address}
         if brokers.addresses:
+            if had_least and brokers.acting_master and self.tells_least:
+                least = min(brokers.addresses)
+                others = tuple(brokers.addresses.values())
+                self.least_changed(LeastId(others, least, brokers.addresses[least], address.address))
             if brokers.acting_master and MASTER_ID not in brokers.addresses:
                 self._change_permission(name, lambda permission: permission & ~Permission.WRITE)
             return
@@ -182,12 +212,15 @@ class Routes:
             self._clusters.pop(address.cluster, None)
         self._forget_queues([name], list(self._topics))
 
-    def expire(self, now_ms: int) -> None:
-        """Take out the brokers that were not heard of in their time."""
+    def expire(self, now_ms: int) -> list[object]:
+        """Take out the brokers that were not heard of in their time; return their connections."""
+        connections = []
         for address, live in list(self._live.items()):
             if now_ms - live.heard_ms > live.timeout_ms:
                 log.warning("broker %s was silent for %d ms", address.address, live.timeout_ms)
                 self._take_out(address)
+                connections.append(live.connection)
+        return connections
 
     def disconnected(self, connection: object) -> None:
         """Take out the brokers that had registered over a connection that is closed."""

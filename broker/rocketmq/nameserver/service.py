@@ -8,9 +8,14 @@ from typing import Final
 
 from broker.rocketmq.access.guard import Denied, Guard
 from broker.rocketmq.nameserver.requests import Nameserver
+from broker.rocketmq.nameserver.routes import LeastId
+from broker.rocketmq.remoting.broker_calls import BrokerCalls
 from broker.rocketmq.remoting.session import Session
-from formats.rocketmq.codes import ResponseCode
+from formats.rocketmq.codes import RequestCode, ResponseCode
 from formats.rocketmq.frame import Frame
+from formats.rocketmq.headers.codec import HeaderCodec
+from formats.rocketmq.headers.routing import NotifyMinBrokerIdChangeRequest
+from formats.rocketmq.hosts import split_address
 from formats.rocketmq.route_bodies import QueueData
 
 __all__ = ["SCAN_MS", "NameserverService", "is_allowed"]
@@ -18,6 +23,8 @@ __all__ = ["SCAN_MS", "NameserverService", "is_allowed"]
 log = logging.getLogger("broker.rocketmq.nameserver")
 
 SCAN_MS: Final = 5_000
+
+_LEAST: Final = HeaderCodec(NotifyMinBrokerIdChangeRequest)
 
 
 def is_allowed(guard: Guard, frame: Frame, session: Session) -> bool:
@@ -33,10 +40,27 @@ def is_allowed(guard: Guard, frame: Frame, session: Session) -> bool:
 
 
 class NameserverService:
-    """A nameserver; see `remoting.session.Service`, `node.Part` and `core.registration.Registry`."""
+    """A nameserver; see `remoting.session.Service`, `node.Part` and `core.registration.Registry`.
 
-    def __init__(self, nameserver: Nameserver, guard: Guard, wall_ms: Callable[[], int]) -> None:
+    By `calls` brokers are told of changes, in requests that `seal` signs. `now_ms` is a clock that never goes back.
+    """
+
+    is_here = True
+
+    def __init__(
+        self,
+        nameserver: Nameserver,
+        guard: Guard,
+        wall_ms: Callable[[], int],
+        calls: BrokerCalls | None = None,
+        seal: Callable[[Frame], Frame] = lambda frame: frame,
+        now_ms: Callable[[], int] = lambda: 0,
+    ) -> None:
         self._nameserver = nameserver
+        self._calls = calls
+        self._seal = seal
+        self._now_ms = now_ms
+        nameserver.routes.least_changed = self._tell_least
         self._guard = guard
         self._wall_ms = wall_ms
         self._scanned_ms = wall_ms()
@@ -69,6 +93,15 @@ class NameserverService:
         elif answer is not None:
             self.registered(answer)
 
+    def beat(self, request: Frame, now_ms: int) -> None:
+        """Take a request of the broker in this process that has no answer."""
+        self._nameserver.answer(request, self, now_ms)
+
+    def ask(self, request: Frame, now_ms: int, done: Callable[[Frame | None], None]) -> bool:
+        """Answer a request of the broker in this process."""
+        done(self._nameserver.answer(request, self, now_ms))
+        return True
+
     def find_queues(self, topic: str) -> list[QueueData]:
         """The queues that a topic has on the brokers that have registered."""
         route = self._nameserver.routes.route(topic)
@@ -83,7 +116,26 @@ class NameserverService:
         now_ms = self._wall_ms()
         if not 0 <= now_ms - self._scanned_ms < SCAN_MS:
             self._scanned_ms = now_ms
-            self._nameserver.routes.expire(now_ms)
+            for connection in self._nameserver.routes.expire(now_ms):
+                if isinstance(connection, Session):
+                    # If the broker is still there after all, it connects and registers anew.
+                    connection.give_up("the broker was silent")
+        if self._calls is not None:
+            self._calls.tick(self._now_ms())
+
+    def _tell_least(self, change: LeastId) -> None:
+        """Tell brokers who of them has the least id. Those who are not reached ask by themselves."""
+        header = NotifyMinBrokerIdChangeRequest(
+            change.broker_id,
+            min_broker_addr=change.address,
+            offline_broker_addr=change.offline,
+            ha_broker_addr=change.ha_address,
+        )
+        log.info("broker %d at %s has the least id, which %s are told", change.broker_id, change.address, change.tell)
+        frame = Frame(RequestCode.NOTIFY_MIN_BROKER_ID_CHANGE, 0, ext_fields=_LEAST.write(header))
+        for address in change.tell:
+            if self._calls is not None and split_address(address) is not None:
+                self._calls.tell(address, self._seal(frame), self._now_ms())
 
     def leave(self) -> None:
         """Brokers and clients see that the connection is closed."""

@@ -34,7 +34,7 @@ Located = Callable[[str | Frame], None]
 class Brokers:
     """All brokers by name. `make_wire` makes the connection to an address; `connected` and `lost` are told the name.
 
-    `asked` takes what a broker asks, and returns whether it was taken.
+    `asked` takes what a broker asks, and returns whether it was taken. `seal` signs what brokers are asked.
     """
 
     def __init__(
@@ -45,6 +45,7 @@ class Brokers:
         lost: Callable[[str], None],
         asked: Callable[[str, Frame], bool],
         later: Callable[[Callable[[], None]], None],
+        seal: Callable[[Frame], Frame],
         now_ms: Callable[[], int],
     ) -> None:
         self._nameservers = nameservers
@@ -53,11 +54,14 @@ class Brokers:
         self._lost = lost
         self._asked = asked
         self._later = later
+        self._seal = seal
         self._now_ms = now_ms
         self._addresses: dict[str, dict[int, str]] = {}
+        self._clusters: dict[str, str] = {}
         self._gone: dict[str, int] = {}
         self._wires: dict[str, Wire] = {}
         self._waiting: list[tuple[str, Located]] = []
+        self._waiting_for_names: list[Callable[[], None]] = []
         self._is_loading = False
         self._asked_ms: int | None = None
         self._due_ms = 0
@@ -72,6 +76,7 @@ class Brokers:
         for broker in brokers:
             if broker.broker_addrs:
                 self._addresses[broker.broker_name] = dict(broker.broker_addrs)
+                self._clusters[broker.broker_name] = broker.cluster
                 self._gone.pop(broker.broker_name, None)
 
     def ask(self, name: str, frame: Frame, until_ms: int, done: Done) -> None:
@@ -81,9 +86,28 @@ class Brokers:
             if isinstance(where, Frame):
                 self._later(lambda: done(where))
             else:
-                self._wire(where, name).ask(frame, until_ms, done)
+                self._wire(where, name).ask(self._seal(frame), until_ms, answered)
+
+        def answered(answer: Frame) -> None:
+            if answer.code == ResponseCode.SERVICE_NOT_AVAILABLE:
+                # It is master no longer, perhaps.
+                self._due_ms = min(self._due_ms, self._now_ms())
+            done(answer)
 
         self.locate(name, located)
+
+    def find_names(self, cluster: str, found: Callable[[list[str]], None]) -> None:
+        """Give the names of the brokers of a cluster; none if nameservers know none, or cannot be asked."""
+
+        def give() -> None:
+            found([name for name in self.names if self._clusters[name] == cluster])
+
+        is_known = cluster in self._clusters.values()
+        if is_known or not (self._is_loading or self._may_look()) or len(self._waiting_for_names) >= _WAITING_MAX:
+            give()
+        else:
+            self._waiting_for_names.append(give)
+            self._look()
 
     def address_of(self, name: str) -> str | None:
         """The address of the broker of a name, if it is known."""
@@ -107,7 +131,7 @@ class Brokers:
         """Send a broker a request that is not answered, if it is connected."""
         address = self.address_of(name)
         if address is not None:
-            self._wire(address, name).tell(frame)
+            self._wire(address, name).tell(self._seal(frame))
 
     def _wire(self, address: str, name: str) -> Wire:
         wire = self._wires.get(address)
@@ -145,6 +169,9 @@ class Brokers:
                 self._replace(table.values())
                 self._due_ms = self._now_ms() + _REFRESH_MS
         waiting, self._waiting = self._waiting, []
+        waiting_for_names, self._waiting_for_names = self._waiting_for_names, []
+        for give in waiting_for_names:
+            give()
         for name, located in waiting:
             located(self.address_of(name) or (_unknown(name) if answer.code == ResponseCode.SUCCESS else answer))
 
@@ -161,6 +188,7 @@ class Brokers:
                 self._addresses[name] = before[name]
             else:
                 del self._gone[name]
+                self._clusters.pop(name, None)
 
     def tick(self) -> None:
         """Look where brokers are, if it is time; give up what is not answered, and connections to nobody."""

@@ -19,6 +19,8 @@ _REFRESH_MS: Final = 20_000
 _UNUSED_MS: Final = 300_000
 # After a failed attempt.
 _RETRY_MS: Final = 1_000
+# After a value that will soon be another one.
+_UNSETTLED_MS: Final = 500
 _ENTRIES_MAX: Final = 20_000
 _WAITING_MAX: Final = 20_000
 
@@ -37,11 +39,19 @@ class _Entry(Generic[T]):
 
 
 class Cache(Generic[T]):
-    """Values by key. `load` looks one up, and later gives it, or the reason why it cannot be had."""
+    """Values by key. `load` looks one up, and later gives it, or the reason why it cannot be had.
+
+    A value that is not `is_settled` is looked up again soon.
+    """
 
     def __init__(
-        self, load: Callable[[str, Found[T]], None], now_ms: Callable[[], int], entries_max: int = _ENTRIES_MAX
+        self,
+        load: Callable[[str, Found[T]], None],
+        now_ms: Callable[[], int],
+        entries_max: int = _ENTRIES_MAX,
+        is_settled: Callable[[T], bool] = lambda value: True,
     ) -> None:
+        self._is_settled = is_settled
         self._load_value = load
         self._now_ms = now_ms
         self._entries_max = entries_max
@@ -106,7 +116,8 @@ class Cache(Generic[T]):
         now_ms = self._now_ms()
         is_believed = entry.is_trusted or now_ms >= entry.due_ms
         if not isinstance(value, Rejected):
-            entry.value, entry.is_trusted, entry.due_ms = value, True, now_ms + _REFRESH_MS
+            after_ms = _REFRESH_MS if self._is_settled(value) else _UNSETTLED_MS
+            entry.value, entry.is_trusted, entry.due_ms = value, True, now_ms + after_ms
         elif entry.value is None or (value.code == Code.TOPIC_NOT_FOUND and is_believed):
             # What is not there may be made the next moment.
             if self._entries.get(key) is entry:

@@ -12,11 +12,13 @@ from typing import Final
 from broker.rocketmq.core.registration import Dial
 from broker.rocketmq.grpc.backend import Done, TakesQuestion, Topic
 from broker.rocketmq.grpc.statuses import Rejected, not_asked
+from broker.rocketmq.proxy.access import Checks, ProxyAccess
 from broker.rocketmq.proxy.brokers import Brokers
 from broker.rocketmq.proxy.nameservers import Nameservers
 from broker.rocketmq.proxy.producers import Producers
 from broker.rocketmq.proxy.remoting import RemotingClients
 from broker.rocketmq.proxy.topics import Topics
+from broker.rocketmq.proxy.users import Users
 from broker.rocketmq.proxy.wire import Events, Wire
 from broker.rocketmq.remoting.session import Session
 from formats.rocketmq.client_bodies import GroupConfig
@@ -27,6 +29,7 @@ from formats.rocketmq.hosts import Host
 __all__ = ["Cluster"]
 
 _WAIT_MS: Final = 3_000
+_POPPING: Final = frozenset((RequestCode.POP_MESSAGE, RequestCode.POP_LITE_MESSAGE))
 # Time is looked at so often.
 _TICK_MS: Final = 500
 
@@ -35,7 +38,8 @@ class Cluster:
     """The brokers that nameservers know.
 
     `dial` connects to an address, `open_session` makes the session of a connection, and `client_id` is the id by which
-    brokers know this proxy.
+    brokers know this proxy. `seal` signs what the proxy asks, also for the clients that speak gRPC; it does not sign
+    what remoting clients ask, which are known by signatures of their own. `checks` are those of all clients.
     """
 
     def __init__(
@@ -44,6 +48,8 @@ class Cluster:
         dial: Callable[[str], Dial],
         open_session: Callable[[str, Wire], Session],
         client_id: str,
+        seal: Callable[[Frame], Frame],
+        checks: Checks,
         now_ms: Callable[[], int],
     ) -> None:
         self._dial = dial
@@ -52,7 +58,7 @@ class Cluster:
         self._ticked_ms = now_ms()
         self._later: list[Callable[[], None]] = []
         quiet = Events(lambda: None, lambda: None, lambda frame: False)
-        self._nameservers = Nameservers([self._make_wire(address, quiet) for address in nameservers], now_ms)
+        self._nameservers = Nameservers([self._make_wire(address, quiet) for address in nameservers], seal, now_ms)
         self._brokers = Brokers(
             self._nameservers,
             self._make_wire,
@@ -60,10 +66,15 @@ class Cluster:
             self._lost,
             self._asked,
             self.later,
+            seal,
             now_ms,
         )
         self._topics = Topics(self._nameservers, self._brokers, now_ms)
+        self._users = Users(self._brokers, checks.cluster, now_ms)
+        self.access = ProxyAccess(checks, self._users)
         self.producers = Producers(self._topics, self._brokers, client_id, now_ms)
+        # The clients that have subscribed to lite topics: brokers tell them of changes.
+        self.subscribers: dict[_Link, TakesQuestion] = {}
 
     def _make_wire(self, address: str, events: Events) -> Wire:
         return Wire(
@@ -77,7 +88,7 @@ class Cluster:
 
     def remoting_clients(self, address: str) -> RemotingClients:
         """Make the service for clients of the remoting protocol; they are told that every broker is at `address`."""
-        return RemotingClients(self._nameservers, self._brokers, self._make_wire, address, self._now_ms)
+        return RemotingClients(self._nameservers, self._brokers, self.access, self._make_wire, address, self._now_ms)
 
     def _connected(self, broker: str) -> None:
         self.producers.connected(broker)
@@ -86,6 +97,8 @@ class Cluster:
         self._topics.lost(broker)
 
     def _asked(self, broker: str, frame: Frame) -> bool:
+        if frame.code == RequestCode.NOTIFY_UNSUBSCRIBE_LITE:
+            return any(asked(broker, frame) for asked in list(self.subscribers.values()))
         return frame.code == RequestCode.CHECK_TRANSACTION_STATE and self.producers.take_question(broker, frame)
 
     def ask(self, broker: str, frame: Frame, wait_ms: int, done: Done) -> None:
@@ -129,6 +142,7 @@ class Cluster:
             self._nameservers.tick()
             self._brokers.tick()
             self._topics.tick()
+            self._users.tick()
             self.producers.tick()
 
     def leave(self) -> None:
@@ -160,7 +174,9 @@ class _Link:
         self._numbers += 1
         number = self._numbers
         self._waiting[number] = done
-        is_pop = frame.code == RequestCode.POP_MESSAGE
+        is_pop = frame.code in _POPPING
+        if frame.code == RequestCode.LITE_SUBSCRIPTION_CTL and not self._is_ended:
+            self._cluster.subscribers[self] = self._asked
 
         def answered(answer: Frame) -> None:
             waits = self._waiting.pop(number, None) is not None
@@ -179,6 +195,7 @@ class _Link:
         """Forget the client, and end what it waits for."""
         self._is_ended = True
         self._cluster.producers.leave(self)
+        self._cluster.subscribers.pop(self, None)
         waiting, self._waiting = self._waiting, {}
         for done in waiting.values():
             done(not_asked(ResponseCode.SYSTEM_ERROR, "the client is gone"))

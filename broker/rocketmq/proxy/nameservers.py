@@ -16,15 +16,20 @@ _WAIT_MS: Final = 3_000
 
 
 class Nameservers:
-    """All nameservers, of which each knows all brokers."""
+    """All nameservers, of which each knows all brokers. `seal` signs what the proxy itself asks."""
 
-    def __init__(self, wires: Sequence[Wire], now_ms: Callable[[], int]) -> None:
+    def __init__(self, wires: Sequence[Wire], seal: Callable[[Frame], Frame], now_ms: Callable[[], int]) -> None:
         self._wires = wires
+        self._seal = seal
         self._now_ms = now_ms
         self._at = 0
 
     def ask(self, frame: Frame, done: Done) -> None:
         """Ask one, or the next if that one cannot be reached; `done` gets the answer, or what stands for it."""
+        self.hand_on(self._seal(frame), done)
+
+    def hand_on(self, frame: Frame, done: Done) -> None:
+        """Ask for somebody else, with that one's signature if there is any."""
         self._ask(self._at, len(self._wires), frame, done)
 
     def _ask(self, at: int, left: int, frame: Frame, done: Done) -> None:

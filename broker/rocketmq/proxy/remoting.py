@@ -5,7 +5,8 @@ is where the proxy is; a request says in its header which broker it is for.
 
 The original's proxy keeps the groups of its clients itself, and proxies tell each other of them by messages. Here, a
 client has connections of its own to the brokers that it uses: they see it come and go, know its groups, ask and tell
-it, and check its signatures, as if it had connected itself, whichever proxies there are.
+it, and check its signatures, as if it had connected itself, whichever proxies there are. A proxy with checks of its own
+makes them before; it never lends a client its own key, as the original's does.
 """
 
 from __future__ import annotations
@@ -15,6 +16,8 @@ from collections.abc import Callable, Iterable
 from functools import partial
 from typing import Final, NamedTuple
 
+from broker.rocketmq.grpc.statuses import Rejected
+from broker.rocketmq.proxy.access import ProxyAccess
 from broker.rocketmq.proxy.brokers import Brokers
 from broker.rocketmq.proxy.nameservers import Nameservers
 from broker.rocketmq.proxy.wire import Events, Wire
@@ -23,6 +26,8 @@ from formats.errors import FormatError
 from formats.rocketmq.client_bodies import LOCK_REQUEST
 from formats.rocketmq.codes import RequestCode, ResponseCode
 from formats.rocketmq.frame import Frame
+from formats.rocketmq.grpc.codes import Code
+from formats.rocketmq.hosts import Host
 from formats.rocketmq.route_bodies import TOPIC_ROUTE, standard_route
 from formats.rocketmq.versions import STANDARD_JSON_VERSION
 
@@ -34,6 +39,8 @@ log = logging.getLogger("broker.rocketmq.proxy")
 _WAIT_MS: Final = 30_000
 _WAIT_MS_MAX: Final = 120_000
 _QUESTIONS_MAX: Final = 1_000
+# The bound on what waits until it is known who asks.
+_CHECKED_BYTES_MAX: Final = 64 << 20
 _TICK_MS: Final = 500
 
 # Where the name of the broker is in the header, and in that of the short names.
@@ -93,12 +100,15 @@ class RemotingClients:
         self,
         nameservers: Nameservers,
         brokers: Brokers,
+        access: ProxyAccess,
         make_wire: MakeWire,
         address: str,
         now_ms: Callable[[], int],
     ) -> None:
         self._nameservers = nameservers
         self._brokers = brokers
+        self._access = access
+        self._checked_bytes = 0
         self._make_wire = make_wire
         self._address = address
         self._now_ms = now_ms
@@ -116,10 +126,37 @@ class RemotingClients:
         client = self._clients.get(session)
         if client is None:
             client = self._clients[session] = _Client(session, self._brokers, self._make_wire, self._now_ms)
-        code = frame.code
         if frame.is_response:
             client.answered(frame)
-        elif code in _ROUTED:
+        elif self._access.is_on:
+            self._check(client, frame)
+        else:
+            self._carry_out(client, frame)
+
+    def _check(self, client: _Client, frame: Frame) -> None:
+        """Carry out a request if it is known who asks, and he may."""
+        size = len(frame.body)
+        if self._checked_bytes + size > _CHECKED_BYTES_MAX:
+            client.answer(frame, Frame(ResponseCode.SYSTEM_BUSY, 0, remark="too much waits until it is known who asks"))
+            return
+        # The body is valid during this call only.
+        whole = frame._replace(body=bytes(frame.body))
+        self._checked_bytes += size
+
+        def checked(reason: Rejected | None) -> None:
+            self._checked_bytes -= size
+            if reason is None:
+                self._carry_out(client, whole)
+            else:
+                is_busy = reason.code == Code.TOO_MANY_REQUESTS
+                code = ResponseCode.SYSTEM_BUSY if is_busy else ResponseCode.NO_PERMISSION
+                client.answer(whole, Frame(code, 0, remark=reason.text))
+
+        self._access.check(whole, client.host.address, checked)
+
+    def _carry_out(self, client: _Client, frame: Frame) -> None:
+        code = frame.code
+        if code in _ROUTED:
             client.ask_one(self._broker_of(frame), frame)
         elif code == RequestCode.GET_ROUTEINFO_BY_TOPIC:
             self._find_route(client, frame)
@@ -131,7 +168,7 @@ class RemotingClients:
             client.ask_one(_broker_of_locks(frame), frame)
         else:
             text = f" request type {code} not supported"
-            session.answer(frame, Frame(ResponseCode.REQUEST_CODE_NOT_SUPPORTED, 0, remark=text))
+            client.answer(frame, Frame(ResponseCode.REQUEST_CODE_NOT_SUPPORTED, 0, remark=text))
 
     def disconnected(self, session: Session) -> None:
         """Forget a client; brokers see it go."""
@@ -155,7 +192,7 @@ class RemotingClients:
                 answer = self._own_route(client, request, answer)
             client.answer(request, answer)
 
-        self._nameservers.ask(request, found)
+        self._nameservers.hand_on(request, found)
 
     def _own_route(self, client: _Client, request: Frame, answer: Frame) -> Frame:
         """Make the route that says that all brokers are where the proxy is."""
@@ -210,6 +247,11 @@ class _Client:
         # What brokers ask, by the number that the client was given.
         self._questions: dict[int, _Question] = {}
         self._is_ended = False
+
+    @property
+    def host(self) -> Host:
+        """The place that it connects from."""
+        return self._session.host
 
     def uses(self, brokers: Iterable[str]) -> None:
         """Take note of brokers that have what the client asks about."""

@@ -42,7 +42,7 @@ class Topics:
         self._nameservers = nameservers
         self._brokers = brokers
         self._now_ms = now_ms
-        self._topics: Cache[Topic] = Cache(self._load_topic, now_ms)
+        self._topics: Cache[Topic] = Cache(self._load_topic, now_ms, is_settled=_is_settled)
         self._groups: Cache[GroupConfig] = Cache(self._load_group, now_ms)
 
     def find(self, name: str, found: Found[Topic]) -> None:
@@ -157,6 +157,13 @@ def _types_of(answer: Frame) -> tuple[MessageType, ...] | None:
         return accepted_types(TOPIC_CONFIG.read(answer.body))
     except FormatError:
         return None
+
+
+def _is_settled(topic: Topic) -> bool:
+    """Return False for a topic whose master is gone, or has not told its kind: another may be elected any moment."""
+    masters = {broker for broker, _ in topic.writes}
+    wanted = {each.broker_name for each in topic.queues if each.perm & _WRITE and each.write_queue_nums}
+    return wanted <= masters and topic.types != (MessageType.MESSAGE_TYPE_UNSPECIFIED,)
 
 
 def _topic(name: str, route: TopicRoute, types: tuple[MessageType, ...]) -> Topic:

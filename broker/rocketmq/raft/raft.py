@@ -97,6 +97,15 @@ class Times:
         """The time for which an answer counts: less than followers wait, for clocks may run at different rates."""
         return self.election_ms * 3 // 4
 
+    @property
+    def loyal_ms(self) -> int:
+        """The time for which no vote is given after a leader was heard.
+
+        It is longer than `lease_ms`, and shorter than anybody waits who hears no leader: one that has heard the last of
+        it a little later than who asks does not refuse, which would cost another wait.
+        """
+        return self.election_ms * 9 // 10
+
 
 @dataclass(slots=True)
 class _Follower:
@@ -281,7 +290,7 @@ class Raft:
             self._lead(now_ms)
 
     def _answer_solicit(self, sender: str, asked: Solicit, now_ms: int) -> None:
-        has_leader = self.role is Role.LEADER or now_ms - self._heard_ms < self._times.election_ms
+        has_leader = self.role is Role.LEADER or now_ms - self._heard_ms < self._times.loyal_ms
         own = (self._journal.last_term, self._journal.last)
         is_behind = (asked.last_term, asked.last_index) < own
         if asked.pre:

@@ -129,9 +129,9 @@ class Session:
         output, self._passed = self._passed, bytearray()
         return output
 
-    def pass_on(self, data: bytearray, held_bytes: int) -> None:
-        """Have data sent instead of the `held_bytes` that waited at the gate."""
-        self._held_bytes -= held_bytes
+    def pass_on(self, data: bytearray, held_size: int) -> None:
+        """Have data sent instead of so many bytes that waited at the gate."""
+        self._held_bytes -= held_size
         if not self._finished:
             self._passed += data
             self._changed(self)

@@ -52,7 +52,7 @@ class Controlled:
         self._shared = shared
         self._options = options
         self._broker = broker
-        self._membership: Membership | None = None
+        self.membership: Membership | None = None
         self._change: RoleChange | None = None
         self._world: World | None = None
         self._master: MasterTerm | None = None
@@ -64,11 +64,14 @@ class Controlled:
             RequestCode.EXCHANGE_BROKER_HA_INFO: self._exchange,
         }
         options.role = Role.SLAVE
-        shared.store.hold_back()
+        entries = shared.epochs.entries
+        # A process that was killed before its first note had an epoch by then; what is before that is from the time
+        # without a controller.
+        shared.store.hold_back(entries[0].start_offset if entries else None)
 
     def join(self, membership: Membership, change: RoleChange, world: World) -> None:
         """Begin to work."""
-        self._membership, self._change, self._world = membership, change, world
+        self.membership, self._change, self._world = membership, change, world
 
     # -- see `waiting.Acknowledged` and `role.BrokerRole`
 
@@ -77,7 +80,11 @@ class Controlled:
         if self._master is None:
             return -1
         in_sync = self._master.in_sync
-        return in_sync.acknowledged_by_all() if replicas == ALL_IN_SYNC else in_sync.acknowledged_by(replicas)
+        if replicas != ALL_IN_SYNC:
+            return in_sync.acknowledged_by(replicas)
+        # Since the message was taken, others may have left the set.
+        is_short = len(in_sync.counted) < self._options.in_sync_replicas_min
+        return -1 if is_short else in_sync.acknowledged_by_all()
 
     def in_sync(self) -> int:
         """Return how many brokers are in sync."""
@@ -105,7 +112,7 @@ class Controlled:
     def lead(self, epoch: int, in_sync: InSync) -> bool:
         """Be master of an epoch; False if that cannot be."""
         assert self._change is not None
-        assert self._membership is not None
+        assert self.membership is not None
         assert self._world is not None
         store, book = self._shared.store, self._shared.epochs
         if self._slave is not None:
@@ -126,10 +133,10 @@ class Controlled:
             return True
         self._options.role, self._broker.broker_id = Role.SYNC_MASTER, _MASTER_ID
         self._master = MasterTerm(
-            self._membership.broker_id,
+            self.membership.broker_id,
             self._shared,
             self._options,
-            self._membership.propose,
+            self.membership.propose,
             self._moved,
             self._world.now_ms,
             in_sync,
@@ -141,7 +148,7 @@ class Controlled:
     def follow(self, appointment: Appointment) -> None:
         """Be the slave of a master."""
         assert self._change is not None
-        assert self._membership is not None
+        assert self.membership is not None
         assert self._world is not None
         if self._master is not None:
             self._master.close()
@@ -153,7 +160,7 @@ class Controlled:
             if (self._slave.master_id, self._slave.address) == (appointment.master_id, appointment.address):
                 return
             self._slave.close()
-        own_id = self._membership.broker_id
+        own_id = self.membership.broker_id
         log.warning("broker %s at %s is master of epoch %d", appointment.master_id, appointment.address, appointment[0])
         self._options.role, self._broker.broker_id = Role.SLAVE, own_id
         self._slave = SlaveTerm(own_id, self._shared, self._options, self._world, appointment)
@@ -177,8 +184,8 @@ class Controlled:
         return NoMaster(session) if self._master is None else self._master.copies.add(session)
 
     def _notified(self, request: Request) -> Frame:
-        if self._membership is not None:
-            self._membership.appointed(read_notice(request.frame))
+        if self.membership is not None:
+            self.membership.appointed(read_notice(request.frame))
         return success()
 
     def _exchange(self, request: Request) -> Frame:
@@ -207,8 +214,8 @@ class Controlled:
 
     def tick(self) -> None:
         """Do what is due."""
-        if self._membership is not None:
-            self._membership.tick()
+        if self.membership is not None:
+            self.membership.tick()
         term = self._master or self._slave
         if term is not None:
             term.tick()
@@ -227,7 +234,7 @@ class Controlled:
 
     def leave(self) -> None:
         """Take in nothing any more, and ask nobody."""
-        if self._membership is not None:
-            self._membership.stop()
+        if self.membership is not None:
+            self.membership.stop()
         if self._slave is not None:
             self._slave.close()

@@ -203,6 +203,11 @@ class Copies:
         """Count the brokers that have the log up to there, this one included."""
         return 1 + sum(copy.acknowledged >= end for copy in self._copies)
 
+    def in_sync(self) -> int:
+        """Count the brokers that are in sync, this one included."""
+        end = self._log.end
+        return 1 + sum(copy.is_in_sync(end) for copy in self._copies)
+
     def acknowledged_by(self, replicas: int) -> int:
         """Return up to where so many brokers have the log, this one included; -1 if there are not so many."""
         found = sorted((copy.acknowledged for copy in self._copies), reverse=True)

@@ -13,7 +13,8 @@ from typing import NamedTuple
 from broker.rocketmq.replication.connection import ReplicationSession
 from broker.rocketmq.replication.epochs import EpochBook, LogSpan, begin_epoch, consistent_point, cut_epochs, last_epoch
 from broker.rocketmq.replication.options import ReplicationOptions
-from broker.rocketmq.replication.taking import Arrived, LogTaker
+from broker.rocketmq.replication.taking import LogTaker
+from broker.rocketmq.store.copying import Arrived
 from broker.rocketmq.store.errors import DiskFull
 from broker.rocketmq.store.message_store import MessageStore
 from formats.errors import FormatError
@@ -37,8 +38,8 @@ log = logging.getLogger("broker.rocketmq.replication")
 class SlaveListener(NamedTuple):
     """The calls that tell what comes of a stream.
 
-    `arrived` is told of each message: topic, queue and size; `confirmed` of the offset up to which the log is
-    confirmed, as far as this one reaches; `cut` of the offset at which the log was cut.
+    `arrived` is told of the messages; `confirmed` of the offset up to which the log is confirmed, as far as this one
+    reaches; `cut` of the offset at which the log was cut.
     """
 
     arrived: Arrived
@@ -73,6 +74,8 @@ class EpochSlaveStream:
         self._broker_id = broker_id
         self._options = options
         self._taker = LogTaker(store, listener.arrived)
+        # As the master has said last.
+        self._confirmed = -1
         self._listener = listener
         self._ended = ended
         self._owes_handshake = True
@@ -89,7 +92,11 @@ class EpochSlaveStream:
                 raise FormatError("EpochTransfer", 0, "the master has not told its epochs")
             else:
                 self._take_piece(self.master_epochs, said.head, said.body)
-        self.end_step()
+        # The rest of the piece that has begun is on its way, and is waited for.
+        if at == end or self._taker.is_filled:
+            self._taker.take(self._confirmed)
+            self._listener.confirmed(min(self._confirmed, self._store.log.end))
+            self.end_step()
         return at
 
     def end_step(self) -> None:
@@ -107,6 +114,9 @@ class EpochSlaveStream:
         point: int | None = 0
         if self._store.log.files.files and end:
             point = consistent_point(LogSpan(self._epochs.entries, end), LogSpan(theirs, their_end))
+        if point is None and not self._store.confirmed:
+            # Of a log that nobody has confirmed, nothing is lost with it; both have its begin.
+            point = 0
         if point is None:
             raise FormatError(
                 "EpochHandshake.epochs",
@@ -134,8 +144,8 @@ class EpochSlaveStream:
         # By the master's list, not by the piece: the original gives the last piece of an epoch the number of the next.
         self._replace(cut_epochs(theirs, max(self._store.log.end + 1, head.offset + len(body))))
         if body:
-            self._taker.take(head.offset, body)
-        self._listener.confirmed(min(head.confirm_offset, self._store.log.end))
+            self._taker.gather(head.offset, body)
+        self._confirmed = head.confirm_offset
 
     def _replace(self, entries: list[EpochEntry]) -> None:
         try:

@@ -67,12 +67,21 @@ class Following:
         if told.ha_server_addr and self._options.master_address is None and self._is_place(told.ha_server_addr):
             self._slave.follow(told.ha_server_addr)
 
+    def found(self, address: str, ha_address: str | None) -> None:
+        """Follow a master that has come, whose address for slaves may be unknown yet."""
+        if self._is_place(address):
+            self._link.follow(address)
+        if ha_address is None:
+            self._register()
+        elif self._options.master_address is None and self._is_place(ha_address):
+            self._slave.follow(ha_address)
+
     def _is_place(self, address: str) -> bool:
         if split_address(address) is not None:
             return True
         if address != self._refused:
             self._refused = address
-            log.warning("a nameserver says that the master is at %r, which is no HOST:PORT", address[:80])
+            log.warning("the master is said to be at %r, which is no HOST:PORT", address[:80])
         return False
 
     def status(self) -> HaRuntime:

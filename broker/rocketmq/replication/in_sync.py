@@ -181,9 +181,12 @@ class InSyncSet:
         return found[replicas - 2] if len(found) >= replicas - 1 else -1
 
     def acknowledged_by_all(self) -> int:
-        """Return up to where all have the log that count; -1 if one is away."""
+        """Return up to where all have the log that count; -1 if one is away.
+
+        Alone, that is what is confirmed: a slave may still come in without the rest, while the disk is at work.
+        """
         others = [self.slaves.get(each) for each in self.counted if each != self.own_id]
-        return min((-1 if each is None else each.acknowledged for each in others), default=_EVERYTHING)
+        return min((-1 if each is None else each.acknowledged for each in others), default=self.confirmed)
 
     def advance(self) -> None:
         """Confirm what everyone who counts has."""

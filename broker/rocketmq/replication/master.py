@@ -28,7 +28,8 @@ class OpenOther(Protocol):
 class Master:
     """The slaves of a broker. `changed` is told of sessions with something to send, `now_ms` never goes back.
 
-    `reach` is as `Copies` has it.
+    `reach` is as `Copies` has it. `alive` tells how many brokers of this name nameservers know, where a slave may act
+    as master.
     """
 
     def __init__(
@@ -39,14 +40,21 @@ class Master:
         changed: Callable[[ReplicationSession], None],
         now_ms: Callable[[], int],
         reach: Callable[[], int],
+        alive: Callable[[], int] | None = None,
     ) -> None:
+        self._alive = alive
         self._store = store
         self._options = options
         self._open_other = open_other
         self._changed = changed
         self._now_ms = now_ms
         self.copies = Copies(store.log, options, self._moved, reach)
-        self.waiting = Waiting(options, self.copies, now_ms)
+        self.waiting = Waiting(options, self.copies, now_ms, None if alive is None else self.in_sync)
+
+    def in_sync(self) -> int:
+        """Return how many brokers are in sync and known to nameservers, this one included."""
+        in_sync = self.copies.in_sync()
+        return in_sync if self._alive is None else min(in_sync, self._alive())
 
     def connect(self, peer: str, certified: Callable[[], frozenset[str]]) -> ReplicationSession:
         """Make the session of a slave that connects."""

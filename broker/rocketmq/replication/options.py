@@ -30,6 +30,12 @@ class ReplicationOptions:
     are in sync if `all_in_sync`, and are refused if those are fewer than `in_sync_replicas_min`. Controllers hear from
     this broker every `beat_ms`, take it for gone after `gone_ms`, and prefer a low `priority`; it asks them who is
     master every `sync_ms`, and which of them leads every `leader_ms`.
+
+    With `has_acting_master`, where there is no controller, the slave with the least id stands in for a master that is
+    gone: it is read from. Nameservers hear from this broker every `beat_ms`, take it for gone after `silent_ms`, and
+    are asked every `members_ms` who else is there. Senders are refused if fewer brokers are in sync than
+    `in_sync_replicas`, or, if that is adapted by `auto_in_sync`, than `in_sync_replicas_min`. Of `total_replicas`
+    brokers, the others are asked for their consumer offsets before a master is registered.
     """
 
     role: Role = Role.ASYNC_MASTER
@@ -55,3 +61,8 @@ class ReplicationOptions:
     priority: int = (1 << 31) - 1
     sync_ms: int = 5_000
     leader_ms: int = 10_000
+    has_acting_master: bool = False
+    auto_in_sync: bool = False
+    total_replicas: int = 1
+    silent_ms: int = 10_000
+    members_ms: int = 1_000

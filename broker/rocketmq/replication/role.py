@@ -12,7 +12,7 @@ from typing import Final
 from broker.rocketmq.core.options import BrokerOptions
 from broker.rocketmq.core.requests import Handlers, Peer, failure, with_body
 from broker.rocketmq.replication.options import ReplicationOptions, Role
-from broker.rocketmq.replication.waiting import Waiting
+from broker.rocketmq.replication.waiting import Waiting, replicas_needed
 from formats.rocketmq.codes import RequestCode, ResponseCode
 from formats.rocketmq.frame import Frame
 from formats.rocketmq.ha_bodies import HA_RUNTIME, HaRuntime
@@ -28,6 +28,8 @@ _STORING: Final = _SENDING | {
     RequestCode.SEND_REPLY_MESSAGE_V2,
     RequestCode.CONSUMER_SEND_MSG_BACK,
     RequestCode.POP_MESSAGE,
+    RequestCode.POP_LITE_MESSAGE,
+    RequestCode.LITE_SUBSCRIPTION_CTL,
     RequestCode.ACK_MESSAGE,
     RequestCode.BATCH_ACK_MESSAGE,
     RequestCode.CHANGE_MESSAGE_INVISIBLETIME,
@@ -50,8 +52,9 @@ _BUSY: Final = "[REJECTREQUEST]system busy, start flow control for a while"
 class BrokerRole:
     """The role of a broker. `waiting` are a master's senders, `status` describes its replication.
 
-    `log_end` is the end of the commit log. With a controller the role changes: `in_sync` tells how many brokers are in
-    sync, `advance` confirms what they have, and `handlers` carry out what else is asked of such a broker.
+    `log_end` is the end of the commit log. `in_sync` tells how many brokers are in sync, where senders are refused if
+    those are too few. With a controller the role changes, and `advance` confirms what those in sync have. `handlers`
+    carry out what else is asked of such a broker.
     """
 
     def __init__(
@@ -92,7 +95,13 @@ class BrokerRole:
     @property
     def _is_short(self) -> bool:
         """Return whether fewer brokers are in sync than there have to be."""
-        return self._in_sync is not None and self._in_sync() < self.options.in_sync_replicas_min
+        options = self.options
+        if self._in_sync is None or options.role is not Role.SYNC_MASTER:
+            return False
+        in_sync = self._in_sync()
+        if options.is_controlled:
+            return in_sync < options.in_sync_replicas_min
+        return replicas_needed(options, in_sync) > in_sync
 
     def refuse(self, request: Frame) -> Frame | None:
         """Return the answer to a request that this broker does not carry out; None for others."""

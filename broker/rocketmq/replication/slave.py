@@ -9,7 +9,8 @@ from typing import Final, Generic, Protocol, TypeVar
 from broker.rocketmq.replication.connection import ReplicationSession
 from broker.rocketmq.replication.lifecycles import SLAVE_TRANSITIONS, SlaveEvent, SlaveState
 from broker.rocketmq.replication.options import ReplicationOptions
-from broker.rocketmq.replication.taking import Arrived, LogTaker
+from broker.rocketmq.replication.taking import LogTaker
+from broker.rocketmq.store.copying import Arrived
 from broker.rocketmq.store.message_store import MessageStore
 from formats.rocketmq.replication import REPORT, Report, next_piece
 
@@ -32,7 +33,7 @@ class DialMaster(Protocol):
 
 
 class SlaveStream:
-    """The slave's end of one connection. `arrived` is told of each message: topic, queue and size.
+    """The slave's end of one connection. `arrived` is told of the messages.
 
     `reach` tells up to where the log may be reported, as `copies.Copies` has it.
     """
@@ -63,8 +64,11 @@ class SlaveStream:
         while (found := next_piece(data, at, end)) is not None:
             piece, at = found
             if piece.body:
-                self._taker.take(piece.offset, piece.body)
-        self.end_step()
+                self._taker.gather(piece.offset, piece.body)
+        # The rest of the piece that has begun is on its way, and is waited for.
+        if at == end or self._taker.is_filled:
+            self._taker.take()
+            self.end_step()
         return at
 
     def end_step(self) -> None:

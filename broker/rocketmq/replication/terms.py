@@ -17,7 +17,7 @@ from broker.rocketmq.replication.membership import ProposalDone
 from broker.rocketmq.replication.metadata import Metadata
 from broker.rocketmq.replication.options import ReplicationOptions
 from broker.rocketmq.replication.slave import DialMaster, Slave
-from broker.rocketmq.replication.taking import Arrived
+from broker.rocketmq.store.copying import Arrived
 from broker.rocketmq.store.message_store import MessageStore
 from formats.errors import FormatError
 from formats.rocketmq.codes import RequestCode, ResponseCode
@@ -177,9 +177,9 @@ class SlaveTerm:
         self._asked_ms: int | None = None
         self._refused = ""
 
-    def _arrived(self, topic: str, queue_id: int, size: int) -> None:
+    def _arrived(self, topic: str, queue_id: int, messages: int, size: int) -> None:
         self._metadata.saw(topic)
-        self._world.arrived(topic, queue_id, size)
+        self._world.arrived(topic, queue_id, messages, size)
 
     def _told(self, answer: Frame | None) -> None:
         """Take the address of the stream. Whoever is no master yet says none."""

@@ -8,13 +8,20 @@ from typing import Final, NamedTuple, Protocol
 
 from broker.rocketmq.replication.options import ReplicationOptions, Role
 
-__all__ = ["ALL_IN_SYNC", "WAITING_MAX", "Acknowledged", "Waiting"]
+__all__ = ["ALL_IN_SYNC", "WAITING_MAX", "Acknowledged", "Waiting", "replicas_needed"]
 
 # Instead of a number: all brokers that are in sync, by what the controller says.
 ALL_IN_SYNC: Final = -1
 
 # Beyond so many nobody waits: the time counts as over at once.
 WAITING_MAX: Final = 100_000
+
+
+def replicas_needed(options: ReplicationOptions, in_sync: int) -> int:
+    """Return how many brokers are to have a message where so many are in sync, and a slave may act as master."""
+    if not options.auto_in_sync:
+        return options.in_sync_replicas
+    return max(min(options.in_sync_replicas, in_sync), options.in_sync_replicas_min)
 
 
 class Acknowledged(Protocol):
@@ -33,9 +40,19 @@ class _Waiter(NamedTuple):
 
 
 class Waiting:
-    """All waiting senders, in the order of the log. `now_ms` is a clock that never goes back."""
+    """All waiting senders, in the order of the log. `now_ms` is a clock that never goes back.
 
-    def __init__(self, options: ReplicationOptions, copies: Acknowledged, now_ms: Callable[[], int]) -> None:
+    `in_sync` tells how many brokers are in sync, where that changes how many are waited for.
+    """
+
+    def __init__(
+        self,
+        options: ReplicationOptions,
+        copies: Acknowledged,
+        now_ms: Callable[[], int],
+        in_sync: Callable[[], int] | None = None,
+    ) -> None:
+        self._in_sync = in_sync
         self._options = options
         self._copies = copies
         self._now_ms = now_ms
@@ -51,7 +68,9 @@ class Waiting:
     @property
     def _replicas(self) -> int:
         options = self._options
-        return ALL_IN_SYNC if options.is_controlled and options.all_in_sync else options.in_sync_replicas
+        if options.is_controlled:
+            return ALL_IN_SYNC if options.all_in_sync else options.in_sync_replicas
+        return options.in_sync_replicas if self._in_sync is None else replicas_needed(options, self._in_sync())
 
     def __len__(self) -> int:
         return self._count

@@ -9,6 +9,7 @@ from typing import Final, NamedTuple
 
 from broker.rocketmq.store.errors import StoreDamaged, TooLarge
 from broker.rocketmq.store.files import FileRow
+from broker.rocketmq.store.leftovers import LastEpoch
 from formats.errors import FormatError
 from formats.rocketmq.flags import SystemFlag
 from formats.rocketmq.record import (
@@ -33,6 +34,7 @@ _V6_MASK = int(SystemFlag.BORN_HOST_V6 | SystemFlag.STORE_HOST_V6)
 _V1_TOPIC_BYTES_MAX = 0x7F
 # A disk writes so much or nothing.
 SECTOR_BYTES: Final = 512
+LONG_BYTES: Final = 32 << 10
 PROPERTY_END: Final = b"\2"
 # By the two bits that say IPv6: the size of a front, and what writes its fields, in their order, into a buffer.
 _WRITERS: Final = {flags: (front.size, front.words.pack_into) for flags, front in FRONTS.items()}
@@ -132,10 +134,16 @@ class CommitLog:
         return offset, size
 
     def append_copy(self, offset: int, data: memoryview) -> None:
-        """Write a record of another broker's log, blank ones included, at the offset that it has there.
+        """Write records of another broker's log, blank ones included, at the offset that they have there.
 
-        That is the end of this log, unless nothing was ever written to it. Raises `DiskFull`; nothing is written then.
+        That is the end of this log, unless nothing was ever written to it. They are in one file. Raises `DiskFull`;
+        nothing is written then.
         """
+        if len(data) >= LONG_BYTES:
+            # What is written when the process is killed ends with a page: like what a loss of power leaves.
+            self.files.write(offset, data)
+            self.end = offset + len(data)
+            return
         buffer, place = self.files.spot(offset, len(data))
         buffer[place + 4 : place + len(data)] = data[4:]
         # The size last: a record whose writing was cut short has none, and so it is none.
@@ -192,15 +200,20 @@ class CommitLog:
             offset += found.size
 
     def recover(
-        self, begin: int, flushed_end: int = 0, was_flushed: Callable[[Record], bool] = lambda record: True
+        self,
+        begin: int,
+        flushed_end: int = 0,
+        was_flushed: Callable[[Record], bool] = lambda record: True,
+        epoch: LastEpoch | None = None,
     ) -> Iterator[Found]:
         """Find the end of the log: all sound records from `begin` on, the start of one, on their way.
 
         What follows the last of them is cut off if it is what an interrupted write leaves, or a loss of power, which
         may take a page and leave later ones. Raises `StoreDamaged` if it is not: then what is missing had been on the
-        disk, as everything before `flushed_end` had, and everything before a sound record that `was_flushed`.
+        disk, as everything before `flushed_end` had, and everything before a sound record that `was_flushed`. Where the
+        original has cut the log, what it has left behind the last record of `epoch` is cut off.
         """
-        self.end, is_cut = yield from self._sound_records(begin, flushed_end, was_flushed)
+        self.end, is_cut = yield from self._sound_records(begin, flushed_end, was_flushed, epoch)
         self.files.cut(self.end)
         if is_cut:
             # Before anything else is written: what comes back must not follow a new record as if it belonged there.
@@ -208,12 +221,13 @@ class CommitLog:
                 file.flush()
 
     def _sound_records(
-        self, begin: int, flushed_end: int, was_flushed: Callable[[Record], bool]
+        self, begin: int, flushed_end: int, was_flushed: Callable[[Record], bool], epoch: LastEpoch | None
     ) -> Generator[Found, None, tuple[int, bool]]:
         """Yield the sound records from `begin` on; return the offset after them, and whether others are behind it."""
         offset = begin
         held: Found | None = None
         is_cut = False
+        stored_ms = -1
         while offset < self.files.end:
             file, place = self.files.place(offset)
             try:
@@ -221,11 +235,17 @@ class CommitLog:
                 if isinstance(record, Record):
                     _check_record(record, place, offset)
             except FormatError as error:
-                is_cut = self._may_end(offset, error, flushed_end, was_flushed)
+                is_cut = self._may_end(offset, error, flushed_end, was_flushed, epoch, stored_ms)
                 break
             if record is None:
                 nothing = FormatError("Record", place, "nothing is written here")
-                is_cut = self._may_end(offset, nothing, flushed_end, was_flushed)
+                is_cut = self._may_end(offset, nothing, flushed_end, was_flushed, epoch, stored_ms)
+                break
+            # A start after a crash takes these for messages, as the original does.
+            is_clean = epoch is not None and epoch.dispatched_ms is not None
+            if epoch is not None and is_clean and self._is_rest(offset - 1, offset, epoch, stored_ms):
+                # The records of the two logs have the same lengths.
+                is_cut = True
                 break
             if held is not None:
                 yield held
@@ -234,6 +254,7 @@ class CommitLog:
                 offset += record.size
                 continue
             found = Found(offset, int.from_bytes(file.buffer[place : place + 4], "big"), record)
+            stored_ms = record.stored_ms
             if _ends_in_zeros(found, place) and offset + found.size > flushed_end:
                 # Whole, or cut short by a loss of power: what was written behind it tells.
                 held = found
@@ -243,7 +264,13 @@ class CommitLog:
         return (offset if held is None else held.offset), is_cut
 
     def _may_end(
-        self, offset: int, error: FormatError, flushed_end: int, was_flushed: Callable[[Record], bool]
+        self,
+        offset: int,
+        error: FormatError,
+        flushed_end: int,
+        was_flushed: Callable[[Record], bool],
+        epoch: LastEpoch | None,
+        stored_ms: int,
     ) -> bool:
         """Return whether sound records are behind `offset`, where the log is to end.
 
@@ -255,6 +282,9 @@ class CommitLog:
         if found is None:
             return False
         at, record = found
+        if epoch is not None and self._is_rest(offset, offset, epoch, stored_ms):
+            log.warning("the log ends at %d, behind which another broker has left the rest of a longer one", offset)
+            return True
         if was_flushed(record):
             raise self.damaged(offset, f"{error.reason}, but a sound record is at {at}")
         log.warning(
@@ -265,6 +295,35 @@ class CommitLog:
             at,
         )
         return True
+
+    def _is_rest(self, before: int, end: int, epoch: LastEpoch, stored_ms: int) -> bool:
+        """Return whether the sound records behind `before` are of an older log than the one that ends at `end`.
+
+        There are some, all in one file, as later files are removed with the cut. `stored_ms` is the time of the record
+        before `end`.
+        """
+        file_end = end - end % self.files.file_size + self.files.file_size
+        found = self._sound_behind(before) if epoch.may_end(end, stored_ms) else None
+        is_rest = found is not None
+        while found is not None and is_rest:
+            at, record = found
+            is_rest = epoch.is_older(record) and at < file_end
+            file, place = self.files.place(at)
+            found = self._next_sound(at + int.from_bytes(file.buffer[place : place + 4], "big"))
+        return is_rest
+
+    def _next_sound(self, offset: int) -> tuple[int, Record] | None:
+        """Find the first sound record at `offset` or behind it: most follow each other."""
+        if offset < self.files.end:
+            file, place = self.files.place(offset)
+            try:
+                record = decode_record(file.buffer, place)
+                if isinstance(record, Record):
+                    _check_record(record, place, offset)
+                    return offset, record
+            except FormatError:
+                pass
+        return self._sound_behind(offset - 1)
 
     def damaged(self, offset: int, reason: str) -> StoreDamaged:
         """Make the error that names a damaged place."""

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
+from itertools import starmap
 
 from broker.common.files import Directory, StoreFile
 from broker.rocketmq.store.files import FileRow
@@ -13,6 +14,7 @@ __all__ = ["ConsumeQueue"]
 _SIZE = CONSUME_QUEUE_ENTRY.size
 # Writes the fields of an entry, in their order, into a buffer.
 _write = CONSUME_QUEUE_ENTRY.words.pack_into
+_pack = CONSUME_QUEUE_ENTRY.words.pack
 # Reads the fields of all entries of a buffer.
 _read_all = CONSUME_QUEUE_ENTRY.words.iter_unpack
 
@@ -60,14 +62,35 @@ class ConsumeQueue:
         """Have disk behind the next entry. Raises `DiskFull`."""
         self._files.spot(self.end * _SIZE, _SIZE)
 
-    def make_later_room(self, number: int) -> None:
-        """Have disk for the entry of queue offset `number`, the next one or a later one. Raises `DiskFull`."""
+    @property
+    def begins_later(self) -> bool:
+        """Return whether there is room for later entries only, and none for the next one before it."""
+        return self.end * _SIZE < self._files.begin
+
+    def make_later_room(self, number: int, count: int = 1) -> None:
+        """Have disk for entries from queue offset `number` on, the next one or a later one. Raises `DiskFull`.
+
+        All of them are in one file.
+        """
         files = self._files
+        if number * _SIZE < files.begin and self.end == self.begin:
+            # Those that there are were for later entries.
+            files.cut(0)
         if files.files:
             # Files have no gaps between them.
             while number * _SIZE >= files.end + files.file_size:
                 files.spot(files.end, _SIZE)
-        files.spot(number * _SIZE, _SIZE)
+        files.spot(number * _SIZE, count * _SIZE)
+
+    def add_all(self, entries: Iterable[tuple[int, int, int]]) -> None:
+        """Enter the next messages like `add`: offset, size and tags code of each. All of them are in one file."""
+        self.add_packed(b"".join(starmap(_pack, entries)))
+
+    def add_packed(self, data: bytes) -> None:
+        """Enter the next messages like `add_all`, by the bytes of their entries."""
+        buffer, place = self._files.spot(self.end * _SIZE, len(data))
+        buffer[place : place + len(data)] = data
+        self.end += len(data) // _SIZE
 
     def add(self, physical_offset: int, size: int, tags_code: int) -> None:
         """Enter the next message. Raises `DiskFull`; not behind `make_room`."""

@@ -12,35 +12,43 @@ from typing import Final
 from broker.common.faults import Inconsistent
 from broker.rocketmq.store.commit_log import Found
 from broker.rocketmq.store.errors import DiskFull
-from broker.rocketmq.store.message_store import MessageStore
+from broker.rocketmq.store.message_store import MessageStore, Stored
+from broker.rocketmq.store.runs import QUEUE_OFFSET_MAX, RunReader, is_topic
 from formats.errors import FormatError
 from formats.rocketmq.record import BLANK_BYTES_MIN, Blank, Magic, Record, decode_record, read_head
 
-__all__ = ["RECORD_BYTES_MAX", "copy_records"]
+__all__ = ["RECORD_BYTES_MAX", "Arrived", "copy_records"]
 
 # No message is larger; a blank record is smaller than the message that did not fit there.
 RECORD_BYTES_MAX: Final = 64 << 20
 _SIZE_BYTES: Final = 4
 _HEAD_BYTES: Final = 8
-_QUEUE_OFFSET_MAX: Final = 1 << 58
+
+# Told of messages that were copied: their topic, queue, number and bytes.
+Arrived = Callable[[str, int, int, int], None]
 
 
 def copy_records(
-    store: MessageStore, offset: int, data: memoryview, arrived: Callable[[str, int, int], None] | None = None
+    store: MessageStore, offset: int, data: memoryview, arrived: Arrived | None = None, confirmed: int = 0
 ) -> int:
     """Append the whole records at the front of `data`, which begins at `offset` of the other broker's log.
 
-    That is the end of the store's log; a log without files may begin with any of them. `arrived` is told
-    topic, queue and size of each message. Returns the number of bytes that were taken; the rest is the front of a
-    record. Raises `FormatError` for what cannot be a record there, and `DiskFull`; what was before it is taken then.
+    That is the end of the store's log; a log without files may begin with any of them. Up to `confirmed` the other
+    broker's log is confirmed. Returns the number of bytes that were taken; the rest is the front of a record. Raises
+    `FormatError` for what cannot be a record there, and `DiskFull`; what was before it is taken then.
     """
     log = store.log
     if offset != log.end and log.files.files:
         raise FormatError("Copy", 0, f"offset {offset} is not the end of this log, {log.end}")
     if not log.files.files and offset % log.files.file_size:
         raise FormatError("Copy", 0, f"offset {offset} is not the start of a file, and this log has none")
+    reader = RunReader(store, log.files.file_size, RECORD_BYTES_MAX)
     at, end = 0, len(data)
     while end - at >= _HEAD_BYTES:
+        taken = _copy_run(store, reader, offset + at, data[at:], arrived, confirmed)
+        if taken:
+            at += taken
+            continue
         size = int.from_bytes(data[at : at + _SIZE_BYTES], "big", signed=True)
         # What cannot be is refused before the rest of it has come.
         _check_size(size, at, offset + at)
@@ -52,24 +60,41 @@ def copy_records(
     return at
 
 
-def _copy(
-    store: MessageStore,
-    offset: int,
-    record: Record | Blank,
-    data: memoryview,
-    arrived: Callable[[str, int, int], None] | None,
-) -> None:
+def _copy_run(
+    store: MessageStore, reader: RunReader, offset: int, data: memoryview, arrived: Arrived | None, confirmed: int
+) -> int:
+    """Take the plain records at the front, all at once; their bytes. 0 if the first one has to be taken by itself."""
+    run = reader.read(offset, data)
+    if run.end == offset:
+        return 0
+    try:
+        store.put_run(run, data[: run.end - offset], confirmed)
+    except DiskFull:
+        # Perhaps there is disk for the first of them.
+        return 0
+    except Exception as error:
+        raise Inconsistent("copying records", error) from error
+    if arrived is not None:
+        for each in run.queues:
+            arrived(each.topic, each.queue_id, each.count, each.size)
+    return run.end - offset
+
+
+def _copy(store: MessageStore, offset: int, record: Record | Blank, data: memoryview, arrived: Arrived | None) -> None:
     try:
         if isinstance(record, Blank):
             store.log.append_copy(offset, data)
             return
+        place = store.branches.reserve_copy(record)
         store.put_copy(Found(offset, len(data), record), data)
+        if place is not None:
+            store.branches.enter(place, Stored(offset, len(data), record.queue_offset), record.stored_ms)
     except DiskFull:
         raise
     except Exception as error:
         raise Inconsistent("copying a record", error) from error
     if arrived is not None:
-        arrived(record.topic, record.queue_id, len(data))
+        arrived(record.topic, record.queue_id, 1, len(data))
 
 
 def _check_size(size: int, at: int, offset: int) -> None:
@@ -99,8 +124,8 @@ def _decode(data: memoryview, at: int, size: int, offset: int) -> Record | Blank
         return record
     if record.physical_offset != offset or not record.is_body_sound:
         raise FormatError("Copy", at, f"the checksum or the own offset of the record for offset {offset} is wrong")
-    if record.topic in ("", ".", "..") or "/" in record.topic or "\0" in record.topic:
+    if not is_topic(record.topic):
         raise FormatError("Copy.topic", at, f"{record.topic[:80]!r} cannot be a topic")
-    if record.queue_id < 0 or not 0 <= record.queue_offset <= _QUEUE_OFFSET_MAX:
+    if record.queue_id < 0 or not 0 <= record.queue_offset <= QUEUE_OFFSET_MAX:
         raise FormatError("Copy", at, f"queue {record.queue_id} and its offset {record.queue_offset} cannot be")
     return record

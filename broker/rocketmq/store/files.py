@@ -36,8 +36,8 @@ def open_file(directory: Directory, name: str, size: int) -> StoreFile:
 class FileRow:
     """The files of a commit log or of a consume queue.
 
-    `begin` is the offset of the first file, `end` that after the last; with no files both are 0. Files are opened all
-    at once, and stay mapped; `opened` counts them.
+    `begin` is the offset of the first file, `end` that after the last; with no files both are the same. Files are
+    opened all at once, and stay mapped; `opened` counts them.
     """
 
     def __init__(self, directory: Directory, file_size: int, opened: OpenFiles | None = None) -> None:
@@ -111,6 +111,14 @@ class FileRow:
         self._written, self._written_at, self._written_size = file.buffer, offset - place, file.granted
         return file.buffer, place
 
+    def write(self, offset: int, data: memoryview) -> None:
+        """Write long data at `offset`, into one file, which is made if needed. Raises `DiskFull`."""
+        if offset >= self.end:
+            self._extend(offset)
+        file, place = self.place(offset)
+        if not file.write(place, data):
+            raise DiskFull(f"{self.directory.path}/{file.name}: no disk space for {len(data)} bytes at offset {place}")
+
     def _close(self, file: StoreFile) -> None:
         self._written = None
         self._opened.number -= 1
@@ -137,6 +145,8 @@ class FileRow:
         """Remove everything from `end` on: later files are deleted, and the rest of the last one is cleared."""
         while self.files and self.end - self.file_size >= end:
             self._remove(self.files.pop())
+        if not self.files:
+            self.begin = end - end % self.file_size
         if self.files and end < self.end:
             file, place = self.place(end)
             dirty_end = min(self.file_size, max(file.data_end, place))

@@ -2,17 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from typing import Final
 
 from broker.common.files import Directory, StoreFile
 from broker.rocketmq.store.errors import DiskFull
 from broker.rocketmq.store.files import open_file
-from formats.rocketmq.index import INDEX_ENTRY, IndexFile, index_key
+from formats.rocketmq.index import INDEX_ENTRY, IndexFile, IndexKeys, index_key
 from formats.rocketmq.java import index_hash
 
 __all__ = ["IndexFiles"]
 
 NAME_DIGITS = 17
+# From so many keys on it pays to add them together.
+MANY: Final = 24
 
 
 class IndexFiles:
@@ -81,6 +84,30 @@ class IndexFiles:
         if index is None or index.next_entry >= self._room_end:
             index = self._extend(stored_ms)
         index.put_hash(key_hash, offset, stored_ms)
+
+    def put_keys(self, keys: Sequence[bytes], offsets: Sequence[int], times: Sequence[int]) -> None:
+        """Add messages by their keys like `put`: for each key the text that is hashed, in UTF-8, the offset, the time.
+
+        Raises `DiskFull`; some are added then.
+        """
+        if len(keys) < MANY:
+            for key, offset, stored_ms in zip(keys, offsets, times, strict=True):
+                self.put_hash(index_hash(key.decode(errors="replace")), offset, stored_ms)
+            return
+        self.put_columns(IndexKeys.of(keys, offsets, times))
+
+    def put_columns(self, keys: IndexKeys) -> None:
+        """Add messages by their keys like `put`. Raises `DiskFull`; some are added then."""
+        at, end = 0, len(keys.hashes)
+        while at < end:
+            index = self._last
+            room = 0 if index is None else self._room_end - index.next_entry
+            if index is None or room <= 0 or index.next_entry == 1:
+                self.put_hash(int(keys.hashes[at]), int(keys.offsets[at]), int(keys.times[at]))
+                at += 1
+            else:
+                index.put_hashes(keys.part(at, at + room))
+                at += room
 
     def _extend(self, ms: int) -> IndexFile:
         """Return the file for the next entry, allocated on the disk."""

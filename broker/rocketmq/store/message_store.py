@@ -9,9 +9,9 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from functools import lru_cache
-from typing import NamedTuple
 
 from broker.common.files import Directory, StoreFile
+from broker.rocketmq.store.branches import Branches
 from broker.rocketmq.store.commit_log import CommitLog, Found, Message
 from broker.rocketmq.store.consume_queue import ConsumeQueue
 from broker.rocketmq.store.cutting import cut_files, note_cut
@@ -21,14 +21,16 @@ from broker.rocketmq.store.flush_mark import FLUSH_MARK, MARK_NAME, read_mark, w
 from broker.rocketmq.store.holding import HeldBack, HeldMessage
 from broker.rocketmq.store.index_files import IndexFiles
 from broker.rocketmq.store.ports import Folder
+from broker.rocketmq.store.runs import Run
+from broker.rocketmq.store.terms import DueTime, Flush, Stored, StoreOptions
 from formats.rocketmq.checkpoints import CHECKPOINT_BYTES, STORE_CHECKPOINT, StoreCheckpoint
-from formats.rocketmq.consume_queue import CONSUME_QUEUE_ENTRY, ConsumeQueueEntry
+from formats.rocketmq.consume_queue import ConsumeQueueEntry
 from formats.rocketmq.flags import TRANSACTION_MASK, Transaction
 from formats.rocketmq.index import message_index_keys
 from formats.rocketmq.java import index_hash, string_hash
 from formats.rocketmq.properties import decode_properties
 
-__all__ = ["Flush", "MessageStore", "StoreOptions", "Stored"]
+__all__ = ["DueTime", "Flush", "MessageStore", "StoreOptions", "Stored"]
 
 log = logging.getLogger("broker.rocketmq.store")
 
@@ -42,43 +44,6 @@ INDEX = "index"
 _NOT_CONSUMED = (int(Transaction.PREPARED), int(Transaction.ROLLBACK))
 _ROLLBACK = int(Transaction.ROLLBACK)
 
-
-class StoreOptions(NamedTuple):
-    """Sizes of the files, where the defaults are the original's, and their number."""
-
-    commit_log_file_bytes: int = 1 << 30
-    consume_queue_file_bytes: int = 300_000 * CONSUME_QUEUE_ENTRY.size
-    index_slots: int = 5_000_000
-    index_entries: int = 20_000_000
-    # Files of consume queues that may be open at once.
-    queue_files_max: int = 1 << 62
-
-
-class Stored(NamedTuple):
-    """The place at which a message was stored."""
-
-    offset: int
-    size: int
-    queue_offset: int
-
-
-class Flush(NamedTuple):
-    """Files and folders to flush, and how far the log is on the disk after that, unless it is cut meanwhile.
-
-    Up to its end, where what is in the queues ends, the storing time of the last message of that, how many times its
-    folder was changed, and how often it was cut.
-    """
-
-    files: list[StoreFile | Directory]
-    log_end: int
-    queues_end: int
-    stored_ms: int
-    log_changes: int
-    cuts: int
-
-
-# Computes the due time of a delayed message from its topic, its properties and its storing time; None for others.
-DueTime = Callable[[str, Mapping[str, str], int], int | None]
 
 # Messages share the same few tags.
 _tag_hash = lru_cache(maxsize=512)(string_hash)
@@ -104,13 +69,13 @@ class MessageStore:
                 self._open_queue(topic, int(queue_id))
         self._checkpoint: StoreFile = root.open(CHECKPOINT, CHECKPOINT_BYTES)
         self._mark: StoreFile | None = root.open(MARK_NAME, FLUSH_MARK.size) if MARK_NAME in root.names() else None
-        self._stored_ms = 0
+        self._unflushed_root: tuple[Folder, ...] = (root,)  # until once: these two files may be new in it
         self._unflushed_queues: dict[ConsumeQueue, None] = {}
-        self.flushed = 0
-        self._cuts = 0
+        self.flushed = self._stored_ms = self._cuts = 0
         self._held: HeldBack | None = None
         self._shown: Callable[[str, int], None] | None = None
         self._is_full = False
+        self.branches = Branches(self.open_queue, lambda: self._held, self._unflushed_queues)
 
     # -- messages
 
@@ -119,10 +84,11 @@ class MessageStore:
 
         Raises `DiskFull` or `TooLarge`, and then does not store the message.
         """
-        if properties is None:
-            properties = decode_properties(message.properties)
+        properties = decode_properties(message.properties) if properties is None else properties
         hashes = [index_hash(key) for key in message_index_keys(message.topic, properties)]
-        return self.put_plain(message, now_ms, hashes, self._tags_code(message.topic, properties, now_ms))
+        place = self.branches.reserve(message.topic, properties)
+        stored = self.put_plain(message, now_ms, hashes, self._tags_code(message.topic, properties, now_ms))
+        return stored if place is None else self.branches.enter(place, stored, now_ms)
 
     def put_plain(self, message: Message, now_ms: int, key_hashes: Iterable[int], tags_code: int) -> Stored:
         """Append a message like `put`, with its index hashes and tags code given."""
@@ -168,7 +134,7 @@ class MessageStore:
         transaction = record.system_flags & TRANSACTION_MASK
         queue, held = None, self._held
         if transaction not in _NOT_CONSUMED:
-            queue = self._queue(record.topic, record.queue_id)
+            queue = self.open_queue(record.topic, record.queue_id)
             if held is not None:
                 if held.next_offset(queue) == record.queue_offset:
                     queue.make_later_room(record.queue_offset)
@@ -187,6 +153,39 @@ class MessageStore:
         if transaction != _ROLLBACK:
             hashes = [index_hash(key) for key in message_index_keys(record.topic, properties)]
             self._put_hashes(hashes, offset, record.stored_ms)
+
+    def put_run(self, run: Run, data: memoryview, confirmed: int) -> None:
+        """Append records of another broker's log, which follow each other in one file, like `put_copy`.
+
+        Up to `confirmed` everything is confirmed there. Raises `DiskFull`, and then does not store any.
+        """
+        held = self._held
+        is_shown = held is None or (not held and run.end <= confirmed)
+        queues = run.queues
+        for each in queues:
+            each.queue.make_later_room(each.first, each.count)
+        self.log.append_copy(run.offset, data)
+        if is_shown:
+            for each in queues:
+                each.enter()
+                self._unflushed_queues[each.queue] = None
+                if held is not None and self._shown is not None:
+                    self._shown(each.topic, each.queue_id)
+            if held is not None:
+                held.confirmed = max(held.confirmed, run.end)
+            self._stored_ms = run.stored_ms
+        else:
+            assert held is not None
+            for message in run.messages():
+                held.add(message)
+        try:
+            run.put_keys(self.index)
+        except DiskFull as error:
+            log.error("not all messages from %d to %d are in the index: %s", run.offset, run.end, error)
+
+    def next_offset(self, queue: ConsumeQueue) -> int:
+        """Return the offset of a queue's next message, also if the last ones may not be read yet."""
+        return queue.end if self._held is None else self._held.next_offset(queue)
 
     def get(self, topic: str, queue_id: int, queue_offset: int, most: int) -> Iterator[ConsumeQueueEntry]:
         """Return the entries of up to `most` messages of a queue, from `queue_offset` on."""
@@ -228,12 +227,12 @@ class MessageStore:
 
     # -- what may be read
 
-    def hold_back(self) -> None:
+    def hold_back(self, unnoted: int | None = None) -> None:
         """Enter messages into their queues only once `confirm` says so, from here on.
 
-        Confirmed is what was so when this was last noted on the disk, or everything if there is no such note.
+        Confirmed is what was so when this was last noted on the disk; without a note what is before `unnoted`, or all.
         """
-        begin = self.checkpoint.confirm_offset or self.log.end
+        begin = self.checkpoint.confirm_offset or (self.log.end if unnoted is None else max(self.log.begin, unnoted))
         try:
             self.log.check_begin(begin)
         except ValueError:
@@ -243,8 +242,9 @@ class MessageStore:
             record = found.record
             queue = None
             if record.system_flags & TRANSACTION_MASK not in _NOT_CONSUMED:
-                queue = self._queue(record.topic, record.queue_id)
+                queue = self.open_queue(record.topic, record.queue_id)
             held.add(self._held_message(found, queue, decode_properties(record.properties)))
+            self.branches.hold(held, found)
         self.cut_queues(begin)
         self._held = held
 
@@ -298,7 +298,7 @@ class MessageStore:
     def _show(self, message: HeldMessage) -> None:
         queue = message.queue
         if queue is not None:
-            if queue.end != message.queue_offset:
+            if queue.end != message.queue_offset or queue.begins_later:
                 queue.begin_at(message.queue_offset)
             queue.add(message.offset, message.size, message.tags_code)
             self._unflushed_queues[queue] = None
@@ -312,7 +312,7 @@ class MessageStore:
         transaction = record.system_flags & TRANSACTION_MASK
         whole = True
         if queue and transaction not in _NOT_CONSUMED:
-            entries = self._queue(record.topic, record.queue_id)
+            entries = self.open_queue(record.topic, record.queue_id)
             tags_code = self._tags_code(record.topic, properties, record.stored_ms)
             try:
                 entries.append(record.queue_offset, ConsumeQueueEntry(found.offset, found.size, tags_code))
@@ -331,7 +331,8 @@ class MessageStore:
         tags = properties.get("TAGS")
         return _tag_hash(tags) if tags else 0
 
-    def _queue(self, topic: str, queue_id: int) -> ConsumeQueue:
+    def open_queue(self, topic: str, queue_id: int) -> ConsumeQueue:
+        """Return a queue, made if it is missing. Raises `DiskFull`."""
         return self.queues.get((topic, queue_id)) or self._open_queue(topic, queue_id)
 
     def _open_queue(self, topic: str, queue_id: int) -> ConsumeQueue:
@@ -375,7 +376,8 @@ class MessageStore:
         flush.files.extend(self.index.unflushed())
         if self._mark is None:
             self._mark = self._root.open(MARK_NAME, FLUSH_MARK.size)
-        flush.files.extend((self._checkpoint, self._mark))
+        flush.files.extend((self._checkpoint, self._mark, *self._unflushed_root))
+        self._unflushed_root = ()
         return flush
 
     def end_flush(self, flush: Flush) -> None:

@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+import logging
+from collections.abc import Callable, Mapping, Sequence
 from typing import Final
 
+from broker.rocketmq.store.branches import branch_of_record
+from broker.rocketmq.store.commit_log import Found
 from broker.rocketmq.store.cutting import drop_cut_note, noted_cut
+from broker.rocketmq.store.leftovers import LastEpoch, find_last_epoch, read_sound
 from broker.rocketmq.store.message_store import (
     ABORT,
     COMMIT_LOG,
@@ -17,9 +21,12 @@ from broker.rocketmq.store.message_store import (
 )
 from broker.rocketmq.store.ports import Folder
 from formats.errors import FormatError
+from formats.rocketmq.lite import QUEUE_ID
 from formats.rocketmq.record import Record
 
 __all__ = ["open_store"]
+
+log = logging.getLogger("broker.rocketmq.store")
 
 ABORT_BYTES: Final = 8
 
@@ -36,12 +43,14 @@ def open_store(
     options: StoreOptions,
     name_of: Callable[[int], str],
     due_ms: DueTime = _never_due,
+    epoch_begins: Sequence[int] = (),
 ) -> MessageStore:
     """Open the store in a folder, creating it if needed, and repair the effects of a crash.
 
     `name_of` makes an index file's name from a time. Consume queues are rebuilt if all of them are missing, or
     if the messages examined leave a gap; a missing folder of a single queue is not noticed otherwise,
-    and the remedy is to remove the others too. Raises `StoreDamaged` or `DiskFull`.
+    and the remedy is to remove the others too. `epoch_begins` is where the log's epochs begin, if it has any: by them
+    the rest of a longer log is known that the original has left behind the end. Raises `StoreDamaged` or `DiskFull`.
     """
     crashed = ABORT in root.names()
     if not crashed:
@@ -55,8 +64,14 @@ def open_store(
     _end_cut(store, root, crashed)
     begin = start = _clean_begin(store)
     indexed = -1
+    dispatched_ms = None if crashed else store.checkpoint.consume_queue_ms
+    # The original has no mark, and one of an earlier run of ours is older than its checkpoint.
+    epoch = find_last_epoch(store.log.files, epoch_begins, dispatched_ms) if store.marked_end is None else None
     if crashed:
         begin, start, indexed = _prepare_mending(store)
+    elif epoch is not None:
+        last = _last_entered(store, begin, epoch)
+        begin, start = (begin, last) if last is not None else _forget_entries(store)
     for queue in store.queues.values():
         queue.drop_log(store.log.begin)
     if crashed:
@@ -67,11 +82,11 @@ def open_store(
     if missing:
         start = store.log.begin
     flushed_end, was_flushed = _flushed(store) if crashed else (0, lambda record: True)
-    for found in store.log.recover(start, flushed_end, was_flushed):
+    for found in store.log.recover(start, flushed_end, was_flushed, epoch):
         record = found.record
+        _restore_lite(store, found, start, gaps)
         key = (record.topic, record.queue_id)
-        fresh = key not in store.queues or store.queues[key].end == store.queues[key].begin
-        if fresh and record.queue_offset > 0 and start > store.log.begin:
+        if _is_behind_gap(store, key, record.queue_offset, start):
             gaps.add(key)
             continue
         if not store.dispatch(found, index=found.offset > indexed if crashed else found.offset >= begin):
@@ -81,6 +96,21 @@ def open_store(
         _fill_gaps(store, gaps)
     store.flushed = store.log.end if not crashed else store.log.begin
     return store
+
+
+def _is_behind_gap(store: MessageStore, key: tuple[str, int], offset: int, start: int) -> bool:
+    """Return whether a queue has nothing, though it had messages before the one at an offset of it."""
+    fresh = key not in store.queues or store.queues[key].end == store.queues[key].begin
+    return fresh and offset > 0 and start > store.log.begin
+
+
+def _restore_lite(store: MessageStore, found: Found, start: int, gaps: set[tuple[str, int]]) -> None:
+    """Add a missing entry to the queue of a lite topic, or note that there is a gap."""
+    branch = branch_of_record(found.record)
+    if branch is not None:
+        key = (branch.queue, QUEUE_ID)
+        if _is_behind_gap(store, key, branch.offset, start) or not store.branches.restore(found, branch):
+            gaps.add(key)
 
 
 def _flushed(store: MessageStore) -> tuple[int, Callable[[Record], bool]]:
@@ -102,6 +132,40 @@ def _end_cut(store: MessageStore, root: Folder, crashed: bool) -> None:
     if cut is not None and store.log.begin <= cut <= store.log.files.end:
         store.end_truncating(cut)
     drop_cut_note(root)
+
+
+def _last_entered(store: MessageStore, end: int, epoch: LastEpoch) -> int | None:
+    """Return where the last message begins that a queue has, if it ends at `end` and was the last that was entered.
+
+    None where entries of an old, longer log are left behind the end of a queue: its last entry is wrong then.
+    """
+    found = None
+    for (topic, queue_id), queue in store.queues.items():
+        if queue.end == queue.begin:
+            continue
+        offset = queue.get(queue.end - 1).physical_offset
+        record = read_sound(store.log.files, offset)
+        if record is None or (topic, queue_id, queue.end - 1) not in _places(record):
+            return None
+        if queue.physical_end == end and record.stored_ms == epoch.dispatched_ms:
+            found = offset
+    return found
+
+
+def _places(record: Record) -> list[tuple[str, int, int]]:
+    """The queues that a record is in, and its offset in each."""
+    branch = branch_of_record(record)
+    lite = [] if branch is None else [(branch.queue, QUEUE_ID, branch.offset)]
+    return [(record.topic, record.queue_id, record.queue_offset), *lite]
+
+
+def _forget_entries(store: MessageStore) -> tuple[int, int]:
+    """Drop all entries of queues and index, to be made anew from the log; return where that begins."""
+    log.warning("the queues end elsewhere than the log: they are made anew from it")
+    for queue in store.queues.values():
+        queue.cut_log(0)
+    store.index.drop_after(0)
+    return store.log.begin, store.log.begin
 
 
 def _prepare_mending(store: MessageStore) -> tuple[int, int, int]:
@@ -139,6 +203,9 @@ def _fill_gaps(store: MessageStore, gaps: set[tuple[str, int]]) -> None:
     for found in list(store.log.recover(store.log.begin)):
         if (found.record.topic, found.record.queue_id) in gaps:
             store.dispatch(found, index=False)
+        branch = branch_of_record(found.record)
+        if branch is not None and (branch.queue, QUEUE_ID) in gaps:
+            store.branches.restore(found, branch)
 
 
 def _file_begin(store: MessageStore, offset: int) -> int:

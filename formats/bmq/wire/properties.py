@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import struct
 from collections.abc import Callable, Iterable
+from functools import cache
 from typing import NamedTuple
 
 from formats.bmq.codes import (
@@ -88,6 +89,9 @@ _NUMBERS = {
 _PATH = "MessageProperties"
 
 _LENGTH = (1 << 26) - 1
+_TYPE_SHIFT = 26
+# The sizes of both headers, at their place in the first word of a MessagePropertiesHeader.
+_SIZES_WORD = PROPERTY_HEADER.size // 2 << 27 | PROPERTIES_HEADER.size // 2 << 24
 _header = PROPERTIES_HEADER.words.unpack_from
 _property_header = PROPERTY_HEADER.words.unpack_from
 _new = tuple.__new__
@@ -201,24 +205,29 @@ def encode_properties(properties: Iterable[Property], schema_id: int) -> bytes:
     parts = sorted((_encoded(each.name), each.type, _value_bytes(each)) for each in properties)
     if not 1 <= len(parts) <= PROPERTIES_MAX or len({name for name, _, _ in parts}) != len(parts):
         raise ValueError(f"{len(parts)} properties: their names must differ, and be 1..{PROPERTIES_MAX}")
-    heads: list[bytes] = []
+    # The words of a MessagePropertiesHeader, of which the first is known at the end.
+    heads = [0, 0, len(parts)]
     content: list[bytes] = []
     offset = 0
     for name, kind, value in parts:
         if len(name) > PROPERTY_NAME_SIZE_MAX or len(value) > PROPERTY_VALUE_SIZE_MAX:
             raise ValueError(f"property {name[:40]!r}: a name of {len(name)} bytes, a value of {len(value)}: too long")
-        length = offset if schema_id else len(value)
-        heads.append(PROPERTY_HEADER.pack(MessagePropertyHeader(0, kind, length, 0, len(name))))
+        # The two words of a MessagePropertyHeader.
+        heads += (kind << _TYPE_SHIFT | (offset if schema_id else len(value)), len(name))
         content += (name, value)
         offset += len(name) + len(value)
-    size = PROPERTIES_HEADER.size + len(heads) * PROPERTY_HEADER.size + offset
+    size = PROPERTIES_HEADER.size + len(parts) * PROPERTY_HEADER.size + offset
     if size > PROPERTIES_SIZE_MAX:
         raise ValueError(f"properties of {size} bytes: the limit is {PROPERTIES_SIZE_MAX}")
     tail = padding(size)
-    header = MessagePropertiesHeader(
-        0, PROPERTY_HEADER.size // 2, PROPERTIES_HEADER.size // 2, (size + len(tail)) // WORD, 0, len(heads)
-    )
-    return b"".join((PROPERTIES_HEADER.pack(header), *heads, *content, tail))
+    heads[0] = _SIZES_WORD | (size + len(tail)) // WORD
+    return b"".join((_heads(len(parts)).pack(*heads), *content, tail))
+
+
+@cache
+def _heads(count: int) -> struct.Struct:
+    """The area's header and those of so many properties; there are `PROPERTIES_MAX` counts."""
+    return struct.Struct(f">IBB{'IH' * count}")
 
 
 def _encoded(text: str) -> bytes:
@@ -226,7 +235,9 @@ def _encoded(text: str) -> bytes:
 
 
 def _value_bytes(item: Property) -> bytes:
-    kind, value = item.type, item.value
+    _, kind, value = item
+    if kind is PropertyType.STRING and type(value) is str:
+        return value.encode("utf-8", "surrogateescape")
     number = _NUMBERS.get(kind)
     wanted = bool if kind is PropertyType.BOOL else int if number else str if kind is PropertyType.STRING else bytes
     if type(value) is not wanted:

@@ -66,9 +66,10 @@ class HeaderCodec(Generic[H]):
             _field(name, hint, defaults.get(name, _MISSING))
             for name, hint in get_type_hints(cls, include_extras=True).items()
         )
-        self._read_fields = self._generate()
+        self._read_fields = self._generate_read()
+        self._write_fields = self._generate_write()
 
-    def _generate(self) -> Callable[[Mapping[str, str]], H]:
+    def _generate_read(self) -> Callable[[Mapping[str, str]], H]:
         """Write and compile what `read` does: straight-line code, no loop over fields.
 
         Texts and small numbers, which most fields hold, are taken as they come; `read` has the rest.
@@ -90,6 +91,28 @@ class HeaderCodec(Generic[H]):
         read_fields: Callable[[Mapping[str, str]], H] = scope["read_fields"]
         return read_fields
 
+    def _generate_write(self) -> Callable[[H], dict[str, str]]:
+        """Write and compile what `write` does, as straight-line code like that of `read`."""
+        lines = []
+        for number, field in enumerate(self.fields):
+            value = f"v{number}"
+            lines.append(f"    if {value} is not None:")
+            if field.bounds is not None:
+                least, greatest = field.bounds
+                lines.append(f"        if not {least} <= {value} <= {greatest}: refuse({number}, {value})")
+            text = f"('true' if {value} else 'false')" if field.kind is bool else f"str({value})"
+            lines.append(f"        written[{field.wire_name!r}] = {text}")
+        values = "".join(f"v{number}, " for number in range(len(self.fields)))
+        unpacked = [f"    {values}= header"] if self.fields else []
+        source = "\n".join(("def write_fields(header):", "    written = {}", *unpacked, *lines, "    return written"))
+        scope: dict[str, Any] = {"refuse": self._refuse}
+        exec(compile(source, f"<codec of {self.name}>", "exec"), scope)
+        write_fields: Callable[[H], dict[str, str]] = scope["write_fields"]
+        return write_fields
+
+    def _refuse(self, number: int, value: int) -> None:
+        raise OverflowError(f"{self.name}.{self.fields[number].name} = {value} does not fit its type")
+
     def read(self, fields: Mapping[str, str] | None) -> H:
         """The header that a frame's fields hold.
 
@@ -108,15 +131,11 @@ class HeaderCodec(Generic[H]):
             raise FormatError(f"{self.name}.{field.wire_name}", 0, str(error)) from None
 
     def write(self, header: H) -> dict[str, str]:
-        """The fields of a frame that carries `header`; those that are None are left out."""
-        written: dict[str, str] = {}
-        for field, value in zip(self.fields, header, strict=True):
-            if value is None:
-                continue
-            if field.bounds is not None and not field.bounds.least <= value <= field.bounds.greatest:
-                raise OverflowError(f"{self.name}.{field.name} = {value} does not fit its type")
-            written[field.wire_name] = _text_of_bool(value) if field.kind is bool else str(value)
-        return written
+        """The fields of a frame that carries `header`; those that are None are left out.
+
+        Raises `OverflowError` for a number that does not fit its type.
+        """
+        return self._write_fields(header)
 
 
 def _read_text(text: str, field: HeaderField) -> str:
@@ -136,10 +155,6 @@ def _read_integer(text: str, field: HeaderField) -> int:
 def _read_bool(text: str, field: HeaderField) -> bool:
     # As Java does: everything else is false, the C++ client's 0 and 1 among it.
     return text.lower() == "true"
-
-
-def _text_of_bool(value: bool) -> str:
-    return "true" if value else "false"
 
 
 _READERS: Final[dict[type, Callable[[str, HeaderField], Any]]] = {

@@ -21,9 +21,12 @@ __all__ = [
     "NotificationRequest",
     "NotificationResponse",
     "NotifyConsumerIdsChangedRequest",
+    "NotifyUnsubscribeLiteRequest",
     "PeekMessageRequest",
     "PollingInfoRequest",
     "PollingInfoResponse",
+    "PopLiteMessageRequest",
+    "PopLiteMessageResponse",
     "PopMessageRequest",
     "PopMessageResponse",
     "PullMessageRequest",
@@ -101,6 +104,38 @@ class PopMessageResponse(NamedTuple):
     order_count_info: str | None = None
 
 
+class PopLiteMessageRequest(NamedTuple):
+    """Messages of the lite topics of a parent to which a client is subscribed, hidden from others for a while."""
+
+    client_id: str
+    consumer_group: str
+    topic: str
+    messages_max: Annotated[Int, "maxMsgNum"]
+    invisible_ms: Annotated[Long, "invisibleTime"]
+    poll_ms: Annotated[Long, "pollTime"]
+    born_ms: Annotated[Long, "bornTime"]
+    attempt_id: str | None = None
+
+
+class PopLiteMessageResponse(NamedTuple):
+    """The terms on which messages were handed out, and how often each was handed out before."""
+
+    popped_ms: Annotated[Long, "popTime"]
+    invisible_ms: Annotated[Long, "invisibleTime"]
+    revive_queue_id: Annotated[Int, "reviveQid"]
+    start_offset_info: str | None = None
+    msg_offset_info: str | None = None
+    order_count_info: str | None = None
+
+
+class NotifyUnsubscribeLiteRequest(NamedTuple):
+    """A broker's word to a client that it is no longer subscribed to a lite topic."""
+
+    lite_topic: str
+    consumer_group: str
+    client_id: str
+
+
 class AckMessageRequest(NamedTuple):
     """Acknowledge a message that a POP handed out; `extra_info` is its receipt handle."""
 
@@ -109,6 +144,7 @@ class AckMessageRequest(NamedTuple):
     queue_id: Int
     extra_info: str
     offset: Long
+    lite_topic: str | None = None
 
 
 class ChangeInvisibleTimeRequest(NamedTuple):
@@ -120,6 +156,8 @@ class ChangeInvisibleTimeRequest(NamedTuple):
     extra_info: str
     offset: Long
     invisible_ms: Annotated[Long, "invisibleTime"]
+    lite_topic: str | None = None
+    suspend: bool | None = None
 
 
 class ChangeInvisibleTimeResponse(NamedTuple):

@@ -8,7 +8,7 @@ from __future__ import annotations
 from typing import Any, Final, NamedTuple
 
 from formats.rocketmq.codes import RequestCode
-from formats.rocketmq.headers import administration, consuming, replicating, routing, sending
+from formats.rocketmq.headers import administration, consuming, lite, replicating, routing, sending
 from formats.rocketmq.headers.codec import HeaderCodec
 
 __all__ = ["HEADERS", "Headers"]
@@ -44,6 +44,13 @@ _TABLE: Final[dict[RequestCode, tuple[type[Any] | None, type[Any] | None]]] = {
     RequestCode.PULL_MESSAGE: (consuming.PullMessageRequest, consuming.PullMessageResponse),
     RequestCode.LITE_PULL_MESSAGE: (consuming.PullMessageRequest, consuming.PullMessageResponse),
     RequestCode.POP_MESSAGE: (consuming.PopMessageRequest, consuming.PopMessageResponse),
+    RequestCode.POP_LITE_MESSAGE: (consuming.PopLiteMessageRequest, consuming.PopLiteMessageResponse),
+    RequestCode.NOTIFY_UNSUBSCRIBE_LITE: (consuming.NotifyUnsubscribeLiteRequest, None),
+    RequestCode.GET_PARENT_TOPIC_INFO: (lite.GetParentTopicInfoRequest, None),
+    RequestCode.GET_LITE_TOPIC_INFO: (lite.GetLiteTopicInfoRequest, None),
+    RequestCode.GET_LITE_CLIENT_INFO: (lite.GetLiteClientInfoRequest, None),
+    RequestCode.GET_LITE_GROUP_INFO: (lite.GetLiteGroupInfoRequest, None),
+    RequestCode.TRIGGER_LITE_DISPATCH: (lite.TriggerLiteDispatchRequest, None),
     RequestCode.PEEK_MESSAGE: (consuming.PeekMessageRequest, consuming.PopMessageResponse),
     RequestCode.ACK_MESSAGE: (consuming.AckMessageRequest, None),
     RequestCode.CHANGE_MESSAGE_INVISIBLETIME: (

@@ -5,7 +5,9 @@
 'use strict';
 
 const assert = require('assert');
-const { ConsumeResult, FilterExpression, Producer, PushConsumer, SimpleConsumer } = require('rocketmq-client-nodejs');
+const {
+  ConsumeResult, FilterExpression, LitePushConsumerImpl, Producer, PushConsumer, SimpleConsumer,
+} = require('rocketmq-client-nodejs');
 // The package's root does not export these.
 const { FilterType, TransactionResolution } = require('rocketmq-client-nodejs/proto/apache/rocketmq/v2/definition_pb');
 
@@ -73,6 +75,19 @@ class Case {
     const options = { consumerGroup: this.group, subscriptions, messageListener };
     await this.start(new PushConsumer({ ...this.common, ...options }));
     return got;
+  }
+
+  /** A consumer of lite topics, with the lite topics, bodies and attempts that it got. */
+  async lite() {
+    const got = [];
+    const messageListener = {
+      async consume(message) {
+        got.push([ message.liteTopic, message.body.toString(), message.deliveryAttempt ]);
+        return ConsumeResult.SUCCESS;
+      },
+    };
+    const options = { consumerGroup: this.group, bindTopic: this.topic, messageListener };
+    return [ await this.start(new LitePushConsumerImpl({ ...this.common, ...options })), got ];
   }
 
   message(number, more = {}) {
@@ -308,6 +323,44 @@ const cases = {
     await until(() => got.length >= 4, 'fourth attempt');
     assert.deepStrictEqual(got, [[ '0', 1 ], [ '1', 1 ], [ '2', 1 ], [ '3', 1 ]]);
     assert.deepStrictEqual(bodies(await self.take(await self.letters(), 1)), [ '1' ]);
+  },
+
+  async lite(self) {
+    const producer = await self.producer();
+    const [ consumer, got ] = await self.lite();
+    await consumer.subscribeLite('one');
+    await consumer.subscribeLite('two');
+    await self.send(producer, 30, number => ({ liteTopic: [ 'one', 'two', 'three' ][number % 3] }));
+    await until(() => got.length >= 20, 'twenty messages');
+    await pause(1000);
+    for (const [ at, name ] of [ 'one', 'two' ].entries()) {
+      const wanted = numbers(0, 30).filter(number => number % 3 === at).map(number => [ name, number, 1 ]);
+      assert.deepStrictEqual(got.filter(([ each ]) => each === name), wanted);
+    }
+    assert.strictEqual(got.length, 20);
+    await consumer.unsubscribeLite('one');
+    await producer.send(self.message(30, { liteTopic: 'one' }));
+    await producer.send(self.message(31, { liteTopic: 'two' }));
+    await until(() => got.length > 20, 'message');
+    await pause(1000);
+    assert.deepStrictEqual(got.slice(20), [[ 'two', '31', 1 ]]);
+  },
+
+  // Of the group, one client only is subscribed to a lite topic; it may have two. The one before is told, but this
+  // client takes no notice.
+  async lite_exclusive(self) {
+    const producer = await self.producer();
+    const [ first, one ] = await self.lite();
+    await first.subscribeLite('a');
+    await producer.send(self.message(0, { liteTopic: 'a' }));
+    await until(() => one.length === 1, 'message');
+    const [ second, other ] = await self.lite();
+    await second.subscribeLite('a');
+    await producer.send(self.message(1, { liteTopic: 'a' }));
+    await until(() => other.length === 1, 'message');
+    assert.deepStrictEqual([ one, other ], [[[ 'a', '0', 1 ]], [[ 'a', '1', 1 ]]]);
+    await second.subscribeLite('b');
+    await assert.rejects(second.subscribeLite('c'), /quota/i);
   },
 
   // The group's messages are dead after their second attempt.

@@ -196,6 +196,15 @@ def test_a_silent_broker_is_asked_and_then_given_up() -> None:
     assert link.tick(1) == [Stopped("the broker missed 3 heartbeats")]
 
 
+def test_a_broker_without_heartbeats_may_be_silent() -> None:
+    link = Link(FakeBroker(heartbeat_interval_ms=1000, max_missed_heartbeats=0))
+    link.start()
+    for _ in range(10):
+        assert link.tick(1) == []
+    assert bytes(link.machine.data_to_send()) == b""
+    assert link.machine.state is Session.STARTED
+
+
 def test_a_sign_of_life_starts_the_count_again() -> None:
     link = Link(FakeBroker(heartbeat_interval_ms=1000, max_missed_heartbeats=2))
     link.start()

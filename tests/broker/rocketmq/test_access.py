@@ -9,12 +9,13 @@ import pytest
 
 from broker.rocketmq.access.guard import AccessOptions, Denied
 from broker.rocketmq.access.needs import needs
-from broker.rocketmq.access.signature import is_signed_with, signed
 from formats.rocketmq import fastjson
 from formats.rocketmq.client_bodies import GROUP_CONFIG, GroupConfig
 from formats.rocketmq.codes import RequestCode, ResponseCode
 from formats.rocketmq.frame import Frame
+from formats.rocketmq.lite_bodies import SUBSCRIPTIONS, LiteSubscription, LiteSubscriptions
 from formats.rocketmq.pop_bodies import BATCH_ACK_REQUEST, BatchAck, BatchAckRequest
+from formats.rocketmq.signature import is_signed_with, signed
 from tests.broker.rocketmq.rig import Peer, Rig
 
 ROOT, USER = ("root", "root-secret"), ("walter", "walter-secret")
@@ -255,7 +256,9 @@ def test_requests_concern_what_they_name() -> None:
 def test_no_request_is_open_to_those_without_policies(code: RequestCode) -> None:
     """Each names what it concerns, or cannot be read, or is one that clients send about nothing."""
     _, _, user = rig_with()
-    fields = dict.fromkeys(("topic", "group", "consumerGroup", "groupName", "destGroup", "compareGroup", "b"), "x")
+    fields = dict.fromkeys(
+        ("topic", "group", "consumerGroup", "groupName", "destGroup", "compareGroup", "parentTopic", "b"), "x"
+    )
     frame = signed(Frame(code, 0, ext_fields=fields, body=b"{}", version=493), *USER)
     try:
         user.peer.rig.guard.check(frame, "127.0.0.1")
@@ -263,6 +266,7 @@ def test_no_request_is_open_to_those_without_policies(code: RequestCode) -> None
         return
     about_nothing = {
         RequestCode.BATCH_ACK_MESSAGE,
+        RequestCode.LITE_SUBSCRIPTION_CTL,
         RequestCode.CHECK_CLIENT_CONFIG,
         RequestCode.UPDATE_AND_CREATE_TOPIC_LIST,
         RequestCode.UPDATE_AND_CREATE_SUBSCRIPTIONGROUP_LIST,
@@ -304,6 +308,24 @@ def test_users_are_made_changed_shown_and_deleted() -> None:
     assert b"p4" in rig.files["users"]
     assert peer.call(RequestCode.AUTH_DELETE_USER, username="one").code == ResponseCode.SUCCESS
     assert listed(peer.call(get, username="one")) is None
+
+
+@pytest.mark.parametrize("options", [BOTH, AccessOptions()])
+def test_a_password_is_told_to_super_users_who_sign_and_to_nobody_else(options: AccessOptions) -> None:
+    """Proxies check signatures with it; that nothing is checked here is no reason to tell it to anybody."""
+    rig, root, user = rig_with(options)
+    get = RequestCode.AUTH_GET_USER
+    assert listed(root.call(get, username="walter"))["password"] == USER[1]
+    assert "password" not in str(listed(root.call(RequestCode.AUTH_LIST_USER)))
+    root.call(RequestCode.AUTH_CREATE_ACL, policy("*", "All"), subject="User:walter")
+    assert "password" not in listed(user.call(get, username="walter"))
+    unproven = rig.peer().call(get, username="walter", AccessKey="root", Signature="guess")
+    assert b"walter-secret" not in bytes(unproven.body)
+    root.call(RequestCode.AUTH_CREATE_USER, json_body(password="s", userType="Super"), username="second")
+    assert listed(Signer(root.peer, ("second", "s")).call(get, username="walter"))["password"] == USER[1]
+    root.call(RequestCode.AUTH_UPDATE_USER, json_body(userStatus="disable"), username="second")
+    disabled = Signer(root.peer, ("second", "s")).call(get, username="walter")
+    assert b"walter-secret" not in bytes(disabled.body)
 
 
 def test_policies_are_made_changed_shown_and_deleted() -> None:
@@ -383,3 +405,13 @@ def test_asking_a_controller_needs_less_than_having_it_change_something() -> Non
         assert resources(shown, brokerName="b") == {"Cluster:c Get"}
     for changed in (code.CONTROLLER_ELECT_MASTER, code.CONTROLLER_ALTER_SYNC_STATE_SET, code.UPDATE_CONTROLLER_CONFIG):
         assert resources(changed, brokerName="b") == {"Cluster:c Update"}
+
+
+def test_lite_topics_are_open_to_those_who_may_consume_parent_and_group() -> None:
+    change = LiteSubscription("PARTIAL_ADD", "c", "g", "parent", ["a"])
+    body = SUBSCRIPTIONS.write(LiteSubscriptions([change]))
+    found = needs(Frame(RequestCode.LITE_SUBSCRIPTION_CTL, 0, body=body), "cluster")
+    assert {(need.resource.kind, need.resource.name, *need.actions) for need in found} == {
+        ("Topic", "parent", "Sub"),
+        ("Group", "g", "Sub"),
+    }

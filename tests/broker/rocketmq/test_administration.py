@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from broker.rocketmq.core.administration import alter_attributes
+from broker.rocketmq.core.changes import TOPIC_ATTRIBUTES, altered
 from broker.rocketmq.core.rates import Rate
 from broker.rocketmq.core.requests import Refused
 from formats.rocketmq import fastjson
@@ -78,11 +78,11 @@ def test_topic_that_cannot_be_is_refused(topic: str, changes: dict[str, object],
 
 
 def test_attributes_are_altered() -> None:
-    assert alter_attributes({"queue.type": "x"}, "+message.type=A=B, -queue.type", is_new=False) == {
+    assert altered(TOPIC_ATTRIBUTES, {"queue.type": "x"}, "+message.type=A=B, -queue.type", is_new=False) == {
         "message.type": "A=B"
     }
     with pytest.raises(Refused):
-        alter_attributes({}, "*message.type=A", is_new=False)
+        altered(TOPIC_ATTRIBUTES, {}, "*message.type=A", is_new=False)
 
 
 def test_group_is_made_shown_and_deleted() -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 
+from broker.rocketmq.replication.options import Role
 from formats.rocketmq.codes import RequestCode, ResponseCode
 from formats.rocketmq.frame import Frame
 from formats.rocketmq.property_text import read_properties
@@ -33,6 +34,17 @@ def test_change_is_shown_kept_and_takes_effect_at_once() -> None:
     assert peer.send(b"x" * 100).code == ResponseCode.MESSAGE_ILLEGAL
     sent = peer.send(b"x" * 50, {"UNIQ_KEY": "1"})
     assert (sent.ext_fields or {})["TRACE_ON"] == "false"
+
+
+def test_role_and_id_that_a_controller_gives_are_shown() -> None:
+    rig = Rig()
+    rig.replication.is_controlled = True
+    rig.stop()
+    peer = rig.peer()
+    for role, broker_id in ((Role.SLAVE, 2), (Role.SYNC_MASTER, 0)):
+        rig.role.options.role, rig.options.broker_id = role, broker_id
+        shown = read_properties(bytes(peer.call(RequestCode.GET_BROKER_CONFIG).body).decode())
+        assert (shown["brokerRole"], shown["brokerId"]) == (role.value, str(broker_id))
 
 
 def test_permission_of_the_broker_reaches_its_nameservers() -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 from hypothesis import given, settings
@@ -15,6 +16,7 @@ from broker.rocketmq.store.errors import DiskFull
 from broker.rocketmq.store.message_store import MessageStore, StoreOptions
 from broker.rocketmq.store.opening import open_store
 from formats.errors import FormatError
+from formats.rocketmq.plain_columns import MANY, PlainColumns, read_columns
 from formats.rocketmq.record import Record, decode_record, encode_blank, encode_record
 from tests.broker.rocketmq.folders import MemoryFolder
 from tests.broker.rocketmq.test_message_store import GOLDEN, SMALL, bodies, due_ms, make_message
@@ -116,10 +118,10 @@ def test_copy_is_opened_again_after_a_crash() -> None:
 def test_what_has_arrived_is_told() -> None:
     _, master = filled(3)
     slave = open_at(MemoryFolder(chunk=64))
-    told: list[tuple[str, int, int]] = []
+    told: list[tuple[str, int, int, int]] = []
     copy_records(slave, 0, memoryview(log_bytes(master)), lambda *arrived: told.append(arrived))
-    assert [(topic, queue_id) for topic, queue_id, _ in told] == [("topic", 0), ("topic", 1), ("topic", 0)]
-    assert sum(size for _, _, size in told) == master.log.end
+    assert [each[:3] for each in told] == [("topic", 0, 2), ("topic", 1, 1)]
+    assert sum(size for *_, size in told) == master.log.end
 
 
 def test_queue_that_was_removed_at_the_master_begins_anew() -> None:
@@ -218,12 +220,157 @@ def test_record_for_which_there_is_no_disk_is_not_taken() -> None:
     assert bodies(slave) == [0, 2]
 
 
-def test_failure_between_log_and_queue_is_the_end_of_the_node(monkeypatch: pytest.MonkeyPatch) -> None:
-    _, master = filled(1)
+@pytest.mark.parametrize(("method", "system_flags"), [("put_run", 0), ("put_copy", 8)])
+def test_failure_between_log_and_queue_is_the_end_of_the_node(
+    monkeypatch: pytest.MonkeyPatch, method: str, system_flags: int
+) -> None:
+    master = open_at(MemoryFolder(chunk=64))
+    master.put(make_message(1)._replace(system_flags=system_flags), 1000)
     slave = open_at(MemoryFolder(chunk=64))
-    monkeypatch.setattr(slave, "put_copy", lambda found, data: 1 // 0)
+    monkeypatch.setattr(slave, method, lambda *arguments: 1 // 0)
     with pytest.raises(Inconsistent):
         copy_records(slave, 0, memoryview(log_bytes(master)))
+
+
+TOPICS = ("topic", "a", "SCHEDULE_TOPIC_XXXX", "long" * 40, "überall")
+
+
+def put_mixed(store: MessageStore, drawn: list[tuple[int, int, int, int]]) -> None:
+    """Store messages of all kinds: delayed, of transactions, with many keys, with none, with others' bytes."""
+    for number, (topic, flags, kind, size) in enumerate(drawn):
+        properties = (
+            b"",
+            b"UNIQ_KEY\x01id%d" % number,
+            b"UNIQ_KEY\x01id%d\x02TAGS\x01t%d\x02KEYS\x01one two  %d\x02" % (number, size, number),
+            b"TAGS\x01\x02KEYS\x01\xff\x02WAIT\x01true\x02",
+        )[kind]
+        if TOPICS[topic] == "SCHEDULE_TOPIC_XXXX":
+            properties = b"DELAY\x012\x02" + properties
+        message = make_message(number, topic=TOPICS[topic], queue_id=number % 2, properties=properties)
+        store.put(message._replace(system_flags=flags, body=bytes(size)), 1000 + number)
+
+
+def index_of(store: MessageStore) -> list[bytes]:
+    return [bytes(file.buffer) for file, _ in store.index._files]
+
+
+@given(
+    st.lists(
+        st.tuples(
+            st.sampled_from((0, 0, 0, 1, 2, 3, 4)),
+            st.sampled_from((0, 0, 0, 0, 4, 8, 12)),
+            st.integers(0, 3),
+            st.sampled_from((0, 10, 300)),
+        ),
+        min_size=1,
+        max_size=60,
+    ),
+    st.sampled_from((None, 0, 700, 1 << 40)),
+    st.sampled_from((1, 400, 10_000)),
+    st.sampled_from((1, 100)),
+)
+@settings(max_examples=60, deadline=None)
+def test_records_taken_together_are_those_taken_one_by_one(
+    drawn: list[tuple[int, int, int, int]], confirmed: int | None, piece: int, files: int
+) -> None:
+    """Both those that are read record by record, and those that are read in columns."""
+    options = SMALL._replace(
+        index_entries=50,
+        commit_log_file_bytes=SMALL.commit_log_file_bytes * files,
+        consume_queue_file_bytes=SMALL.consume_queue_file_bytes * files,
+    )
+    master = open_store(MemoryFolder(chunk=64), options, lambda ms: f"{ms:017d}", due_ms)
+    put_mixed(master, drawn)
+    data = memoryview(log_bytes(master))
+    made = []
+    for patched, value in (
+        ("broker.rocketmq.store.copying._copy_run", lambda *arguments: 0),
+        ("formats.rocketmq.plain_columns.MANY", 1 << 30),
+        ("formats.rocketmq.plain_columns.MANY", 1),
+    ):
+        root = MemoryFolder(chunk=64)
+        store = open_store(root, options, lambda ms: f"{ms:017d}", due_ms)
+        shown: list[tuple[str, int]] = []
+        store.tell_shown(lambda *place, shown=shown: shown.append(place))
+        if confirmed is not None:
+            store.hold_back()
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr(patched, value)
+            at = 0
+            for end in range(piece, len(data) + piece, piece):
+                at += copy_records(store, at, data[at:end], None, confirmed or 0)
+                store.confirm(min(confirmed or 0, store.log.end))
+        assert at == len(data)
+        before = kept(root), index_of(store), set(shown), store.readable_end, store.confirmed
+        store.confirm(1 << 60)
+        made.append((before, kept(root), bytes(store._checkpoint.buffer)))
+    assert made[1] == made[0]
+    assert made[2] == made[0]
+
+
+LARGE = SMALL._replace(commit_log_file_bytes=1 << 18, consume_queue_file_bytes=1 << 16, index_entries=4000)
+
+
+@pytest.mark.parametrize("reading", ["columns", "records"])
+def test_most_records_are_taken_together(monkeypatch: pytest.MonkeyPatch, reading: str) -> None:
+    master, slave = (open_at(MemoryFolder(chunk=64), LARGE) for _ in range(2))
+    count = 3 * MANY if reading == "columns" else MANY - 1
+    for number in range(count):
+        master.put(make_message(number, queue_id=number % 3), 1000 + number)
+    monkeypatch.setattr(slave, "put_copy", lambda *arguments: 1 // 0)
+    other = "plain_records" if reading == "columns" else "_long_run"
+    monkeypatch.setattr(f"broker.rocketmq.store.runs.{other}", lambda *arguments: 1 // 0)
+    told: list[tuple[str, int, int, int]] = []
+    copy_records(slave, 0, memoryview(log_bytes(master)), lambda *arrived: told.append(arrived))
+    assert log_bytes(slave) == log_bytes(master)
+    assert bodies(slave, queue_id=1) == list(range(1, count, 3))
+    assert index_of(slave) == index_of(master)
+    assert [each[:3] for each in told] == [("topic", queue, len(range(queue, count, 3))) for queue in range(3)]
+    assert sum(size for *_, size in told) == master.log.end
+
+
+def test_many_records_of_a_queue_that_was_removed_at_the_master_begin_it_anew() -> None:
+    master, slave = (open_at(MemoryFolder(chunk=64), LARGE) for _ in range(2))
+    for number in range(3):
+        master.put(make_message(number), 1000)
+    copy_all(slave, log_bytes(master), 0, 1 << 20)
+    master.delete_topic("topic")
+    begin = master.log.end
+    for number in range(2 * MANY):
+        master.put(make_message(number), 2000)
+    copy_all(slave, log_bytes(master, begin), begin, 1 << 20)
+    assert log_bytes(slave) == log_bytes(master)
+    assert bodies(slave) == list(range(2 * MANY))
+
+
+def test_many_records_fill_the_files_of_a_queue(monkeypatch: pytest.MonkeyPatch) -> None:
+    options = LARGE._replace(consume_queue_file_bytes=20 * (2 * MANY - 30))
+    master_root, root = (MemoryFolder(chunk=64) for _ in range(2))
+    master, slave = open_at(master_root, options), open_at(root, options)
+    for number in range(6 * MANY):
+        master.put(make_message(number), 1000)
+    monkeypatch.setattr(slave, "put_copy", lambda *arguments: 1 // 0)
+    copy_all(slave, log_bytes(master), 0, 2 * MANY * 200)
+    assert kept(root) == kept(master_root)
+    assert bodies(slave) == list(range(6 * MANY))
+
+
+def test_records_behind_delayed_ones_are_not_read_in_columns_again_and_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    master, slave = (open_store(MemoryFolder(chunk=64), LARGE, lambda ms: f"{ms:017d}", due_ms) for _ in range(2))
+    for number in range(5 * MANY):
+        is_delayed = number >= MANY and number % 10 == 0
+        topic, properties = ("SCHEDULE_TOPIC_XXXX", b"DELAY\x012\x02") if is_delayed else ("topic", b"")
+        master.put(make_message(number, topic=topic, properties=properties), 1000 + number)
+    calls = []
+
+    def counted(*arguments: Any) -> PlainColumns | None:
+        calls.append(arguments)
+        return read_columns(*arguments)
+
+    monkeypatch.setattr("broker.rocketmq.store.runs.read_columns", counted)
+    copy_records(slave, 0, memoryview(log_bytes(master)))
+    assert log_bytes(slave) == log_bytes(master)
+    assert len(calls) == 1
 
 
 def test_front_of_a_record_is_left() -> None:

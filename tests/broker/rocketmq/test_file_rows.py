@@ -71,3 +71,11 @@ def test_spot_without_disk_is_refused() -> None:
     with pytest.raises(DiskFull):
         row.spot(16, 1)
     assert row.spot(0, 16)[1] == 0
+
+
+def test_row_whose_files_were_all_cut_off_begins_anywhere(row: FileRow) -> None:
+    write(row, 3 * SIZE, b"later")
+    row.cut(0)
+    write(row, SIZE, b"sooner")
+    assert (row.begin, row.end) == (SIZE, 2 * SIZE)
+    assert bytes(row.files[0].buffer[:6]) == b"sooner"

@@ -72,9 +72,9 @@ class Rig:
         self.sent: list[bytes] = []
         self.held = 0
 
-    def pass_on(self, data: bytearray, held_bytes: int) -> None:
+    def pass_on(self, data: bytearray, held_size: int) -> None:
         self.sent.append(bytes(data))
-        self.held -= held_bytes
+        self.held -= held_size
 
     def say(self, data: bytes) -> None:
         passed = self.gate.take(self, bytearray(data))
@@ -82,6 +82,15 @@ class Rig:
             self.sent.append(bytes(passed))
         else:
             self.held += len(data)
+
+
+class Framed:
+    def __init__(self, passed: list[Frame]) -> None:
+        self.passed = passed
+
+    def pass_on(self, data: list[Frame], held_size: int) -> None:
+        assert held_size == len(data)
+        self.passed += data
 
 
 def answer(code: int = ResponseCode.SUCCESS, encoding: HeaderEncoding = HeaderEncoding.JSON, **fields: str) -> bytes:
@@ -168,6 +177,22 @@ def test_answers_of_other_kinds_are_left_as_they_are() -> None:
     batch = encode_frame(Frame(0, 1, FrameFlag.RESPONSE, ext_fields={"msgId": "1"}))
     request = encode_frame(Frame(0, 1, ext_fields=dict(SENT)))
     assert late(bytearray(batch + request)) == batch + request
+
+
+def test_frames_wait_as_their_bytes_do() -> None:
+    rig, frames = Rig(), [Frame(ResponseCode.SUCCESS, 3, FrameFlag.RESPONSE, ext_fields=SENT), Frame(7, 1)]
+    passed: list[Frame] = []
+    holder = Framed(passed)
+    assert rig.gate.take(holder, frames) == frames
+    rig.log.log_end = 10
+    assert rig.gate.take(holder, frames) == []
+    rig.disk.finish()
+    assert passed == frames
+    rig.log.log_end = 20
+    assert rig.gate.take(holder, frames) == []
+    rig.now.ms += TIMEOUT_MS
+    rig.gate.tick()
+    assert [each.code for each in passed[2:]] == [ResponseCode.FLUSH_DISK_TIMEOUT, 7]
 
 
 def test_error_of_the_disk_ends_the_step() -> None:

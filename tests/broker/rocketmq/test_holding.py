@@ -11,9 +11,9 @@ from tests.broker.rocketmq.folders import MemoryFolder
 from tests.broker.rocketmq.test_message_store import SMALL, make_message
 
 
-def open_held(folder: MemoryFolder) -> MessageStore:
+def open_held(folder: MemoryFolder, unnoted: int | None = None) -> MessageStore:
     store = open_store(folder, SMALL, lambda ms: f"{ms:017d}")
-    store.hold_back()
+    store.hold_back(unnoted)
     return store
 
 
@@ -102,6 +102,53 @@ def test_start_without_a_note_shows_everything() -> None:
         store.put(make_message(number), 1000 + number)
     store.close()
     assert shown(open_held(folder)) == 5
+
+
+def test_start_without_a_note_shows_what_is_from_the_time_before() -> None:
+    folder = MemoryFolder(chunk=64)
+    ends = put(open_held(folder), *range(5))
+    for begin, count in ((0, 0), (ends[2], 3)):
+        again = open_held(folder.after_crash(), begin)
+        assert (again.confirmed, shown(again)) == (begin, count)
+        again.confirm(again.log.end)
+        assert shown(again) == 5
+
+
+def test_note_outlives_a_loss_of_power() -> None:
+    folder = MemoryFolder(chunk=64)
+    store = open_held(folder)
+    ends = put(store, *range(5))
+    store.confirm(ends[2])
+    store.flush()
+    again = open_held(folder.without_power(), 0)
+    assert (again.confirmed, shown(again)) == (ends[2], 3)
+
+
+def test_messages_are_shown_that_came_before_others_whose_queue_had_room_first() -> None:
+    folder = MemoryFolder(chunk=64)
+    entries = SMALL.consume_queue_file_bytes // 20
+    store = open_held(folder)
+    ends = put(store, *range(entries + 1))
+    # In the next life nothing is confirmed, and the first room that the queue needs is in its second file.
+    again = open_held(folder.after_crash(), 0)
+    assert shown(again) == 0
+    put(again, entries + 1)
+    again.confirm(ends[0])
+    assert shown(again) == 1
+    again.confirm(again.log.end)
+    assert shown(again) == entries + 2
+
+
+def test_queue_that_had_room_for_later_messages_takes_earlier_ones_after_a_cut() -> None:
+    folder = MemoryFolder(chunk=64)
+    entries = SMALL.consume_queue_file_bytes // 20
+    ends = put(open_held(folder), *range(entries + 1))
+    again = open_held(folder.after_crash(), 0)
+    put(again, entries + 1)
+    again.truncate(ends[0])
+    put(again, 1)
+    again.confirm(again.log.end)
+    assert shown(again) == 2
 
 
 def test_store_that_held_back_can_be_opened_as_a_plain_one_after_a_crash() -> None:

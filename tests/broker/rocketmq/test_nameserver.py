@@ -358,6 +358,7 @@ def test_configuration_is_shown_and_changed() -> None:
     shown = bytes(requests.ask(RequestCode.GET_NAMESRV_CONFIG).body).decode()
     assert shown.splitlines() == [
         "kvConfigPath=/kv",
+        "notifyMinBrokerIdChanged=false",
         "returnOrderTopicConfigToBroker=true",
         "supportActingMaster=false",
     ]

@@ -22,17 +22,30 @@ STORE = StoreOptions(commit_log_file_bytes=4096, consume_queue_file_bytes=400, i
 
 
 class Way:
-    """A broker and one producer; without `plain`, all requests take the general way. `read` counts those that did."""
+    """A broker and one producer. Without `fast`, requests are taken as frames; without `plain`, by the general way.
 
-    def __init__(self, *, plain: bool = True, topics: dict[str, TopicConfig] | None = None) -> None:
+    `read` counts frames, and `checked` what took the general way.
+    """
+
+    def __init__(self, *, fast: bool = True, plain: bool = True, topics: dict[str, TopicConfig] | None = None) -> None:
         self.rig = Rig(SMALL, store=STORE)
         for config in (topics or {"t": TopicConfig("t", 3, 2)}).values():
             self.rig.topics.put(config, self.rig.wall_ms)
-        self.read = 0
+        self.read = self.checked = 0
         broker: Any = self.rig.broker
         receive = broker.receive
-        if not plain:
+        if not (fast and plain):
             broker.take = lambda data, at, end, session: at
+        if not plain:
+            broker._plain.send = lambda request, peer, now_ms: None
+        send = broker._sender.send
+
+        def check(*words: Any) -> Frame:
+            self.checked += 1
+            answer: Frame = send(*words)
+            return answer
+
+        broker._sender.send = check
 
         def count(frame: Frame, session: Any) -> None:
             self.read += 1
@@ -118,15 +131,15 @@ TOPICS = {
 @settings(max_examples=150, deadline=None, suppress_health_check=[HealthCheck.too_slow])
 @given(st.lists(st.lists(sent, max_size=4), max_size=5))
 def test_outcome_is_that_of_the_general_way(steps: list[list[tuple[bytes, str, dict[str, Any]]]]) -> None:
-    plain, general = Way(topics=TOPICS), Way(plain=False, topics=TOPICS)
+    plain, framed, general = Way(topics=TOPICS), Way(fast=False, topics=TOPICS), Way(plain=False, topics=TOPICS)
     number = 0
     for step in steps:
         frames = []
         for body, text, changed in step:
             number += 1
             frames.append(frame(number, body, text, **changed))
-        assert plain.send(*frames) == general.send(*frames)
-    assert plain.stored == general.stored
+        assert plain.send(*frames) == framed.send(*frames) == general.send(*frames)
+    assert plain.stored == framed.stored == general.stored
 
 
 @pytest.mark.parametrize("encoding", list(HeaderEncoding))
@@ -139,6 +152,16 @@ def test_plain_messages_are_not_read_one_by_one(encoding: HeaderEncoding) -> Non
     assert [record.properties.partition(b"UNIQ_KEY\1")[2].partition(b"\2")[0] for record in way.rig.messages("t")] == [
         b"%d" % number for number in range(40)
     ]
+
+
+def test_plain_messages_in_frames_are_not_looked_at_one_by_one() -> None:
+    way = Way(fast=False)
+    frames = [frame(number, properties=f"UNIQ_KEY\1{number}\2") for number in range(40)]
+    answers = way.answers(*frames)
+    assert (way.read, way.checked) == (40, 0)
+    assert [each.opaque for each in answers] == list(range(40))
+    (special,) = way.answers(frame(40, properties="UNIQ_KEY\1x\2DELAY\0011\2"))
+    assert (special.code, way.checked) == (ResponseCode.SUCCESS, 1)
 
 
 def test_messages_that_nobody_wants_an_answer_to_get_none() -> None:

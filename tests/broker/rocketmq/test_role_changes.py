@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from broker.rocketmq.assembly.config import PropertyError, RocketConfig, load_rocketmq_config
-from broker.rocketmq.assembly.identity import open_epochs, open_identity
+from broker.rocketmq.assembly.identity import OpenFile, open_epochs, open_identity
 from broker.rocketmq.core.options import BrokerOptions
 from broker.rocketmq.core.registration import Nameservers
 from broker.rocketmq.replication.options import Role
+from broker.shell.config_files import ConfigFile
 from formats.rocketmq.codes import RequestCode, ResponseCode
 from formats.rocketmq.epochs import EpochEntry
 from formats.rocketmq.frame import Frame
@@ -131,8 +133,16 @@ def test_properties_change_whatever_the_role() -> None:
 
 
 class Registry:
+    is_here = True
+
     def __init__(self) -> None:
         self.told: list[Frame] = []
+
+    def beat(self, request: Frame, now_ms: int) -> None:
+        self.told.append(request)
+
+    def ask(self, request: Frame, now_ms: int, done: Callable[[Frame | None], None]) -> bool:
+        return False
 
     def tell(self, request: Frame, now_ms: int) -> None:
         self.told.append(request)
@@ -146,6 +156,7 @@ def test_nameservers_are_told_nothing_of_a_broker_without_a_role() -> None:
     nameservers.is_silent = True
     nameservers.register(0)
     nameservers.tick(60_000)
+    nameservers.beat(Frame(RequestCode.BROKER_HEARTBEAT, 0), 60_000)
     nameservers.leave(60_000)
     assert registry.told == []
     nameservers.is_silent = False
@@ -166,43 +177,47 @@ def test_topics_of_a_master_are_newer_than_those_of_earlier_epochs() -> None:
 # -- files and configuration
 
 
+def files_in(folder: Path) -> OpenFile:
+    return lambda name: ConfigFile(folder / name)
+
+
 def test_identity_is_kept_and_that_of_an_applicant_removed(tmp_path: Path) -> None:
     options = BrokerOptions()
-    files = open_identity(tmp_path, options)
+    files = open_identity(files_in(tmp_path), options)
     assert files.known is None
     applicant = BrokerIdentity(options.cluster, options.name, 7, "127.0.0.1:10911;5")
     files.keep(applicant)
-    assert open_identity(tmp_path, options).known == applicant
+    assert open_identity(files_in(tmp_path), options).known == applicant
     files.keep(applicant._replace(check_code=""))
     assert [path.name for path in tmp_path.iterdir()] == ["brokerIdentity"]
     assert (tmp_path / "brokerIdentity").read_bytes() == b"DefaultCluster#broker-a#7"
-    assert open_identity(tmp_path, options).known == applicant._replace(check_code="")
+    assert open_identity(files_in(tmp_path), options).known == applicant._replace(check_code="")
 
 
 def test_applicant_is_forgotten(tmp_path: Path) -> None:
-    files = open_identity(tmp_path, BrokerOptions())
+    files = open_identity(files_in(tmp_path), BrokerOptions())
     files.keep(BrokerIdentity("DefaultCluster", "broker-a", 7, "code"))
     files.forget()
     assert list(tmp_path.iterdir()) == []
-    assert open_identity(tmp_path, BrokerOptions()).known is None
+    assert open_identity(files_in(tmp_path), BrokerOptions()).known is None
 
 
 def test_identity_of_another_broker_and_one_that_is_none_are_refused(tmp_path: Path) -> None:
-    open_identity(tmp_path, BrokerOptions(name="other")).keep(BrokerIdentity("DefaultCluster", "other", 7))
+    open_identity(files_in(tmp_path), BrokerOptions(name="other")).keep(BrokerIdentity("DefaultCluster", "other", 7))
     with pytest.raises(PropertyError, match="broker other of cluster DefaultCluster"):
-        open_identity(tmp_path, BrokerOptions())
+        open_identity(files_in(tmp_path), BrokerOptions())
     (tmp_path / "brokerIdentity").write_bytes(b"other")
     with pytest.raises(PropertyError, match="is not CLUSTER#NAME#ID"):
-        open_identity(tmp_path, BrokerOptions())
+        open_identity(files_in(tmp_path), BrokerOptions())
 
 
 def test_epochs_are_kept(tmp_path: Path) -> None:
-    book = open_epochs(tmp_path)
+    book = open_epochs(files_in(tmp_path))
     book.replace([EpochEntry(1, 0), EpochEntry(4, 100)])
-    assert open_epochs(tmp_path).entries == book.entries
+    assert open_epochs(files_in(tmp_path)).entries == book.entries
     (tmp_path / "epochFileCheckpoint").write_bytes(b"1\n0\nx\n")
     with pytest.raises(PropertyError, match="EPOCH-OFFSET"):
-        open_epochs(tmp_path)
+        open_epochs(files_in(tmp_path))
 
 
 def load(folder: Path, *lines: str) -> RocketConfig:

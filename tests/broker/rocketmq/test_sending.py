@@ -12,6 +12,7 @@ import pytest
 
 from broker.rocketmq.core.clients import Clients
 from broker.rocketmq.core.groups import Groups
+from broker.rocketmq.core.lite.placing import LitePlaces
 from broker.rocketmq.core.locks import Locks
 from broker.rocketmq.core.names import DELAY_TOPIC, fault_of_group
 from broker.rocketmq.core.offsets import Offsets
@@ -63,7 +64,9 @@ class Broker:
         groups = Groups(b"", lambda _: None)
         services = Services(options, self.topics, groups, Offsets(b""), Clients(), self.store, Statistics("c", 0))
         back = SendingBack(services, Locks(), self.store, lambda below: below - 1, lambda *request: None)
-        self.sender = Sender(options, self.topics, self.store, back, lambda below: below - 1, lambda: "MADE")
+        self.sender = Sender(
+            options, self.topics, self.store, back, lambda below: below - 1, lambda: "MADE", LitePlaces(self.store)
+        )
 
     def send(
         self, *, topic: str = "t", body: bytes = b"body", code: int = 310, properties: str = "", **fields: Any

@@ -112,11 +112,18 @@ class Served:
         return session
 
 
-def serve(rig: Rig, test: Callable[[Served], Awaitable[None]], **options: int) -> None:
+def serve(
+    rig: Rig,
+    test: Callable[[Served], Awaitable[None]],
+    beside: Callable[[], Awaitable[None]] | None = None,
+    **options: int,
+) -> None:
     """Run the loop around a node until `test` is done, with a limit of time; what ends the loop is raised."""
     sock = listen(HOST, 0)
     port = sock.getsockname()[1]
     server = Server(rig.node, [Listener(sock)], **options)
+    if beside is not None:
+        server.serve_beside(beside)
 
     raised: list[BaseException] = []
 

@@ -15,7 +15,6 @@ import trio
 
 from broker.bmq.admin.environment import Context, Environment
 from broker.bmq.admin.service import Admin
-from broker.bmq.assembly.app import EXIT_INCONSISTENT, _guarded
 from broker.bmq.partition.stored_partition import StoredPartition
 from broker.bmq.session.authentication import Authentications, Denied, Granted, Outcome
 from broker.bmq.session.session import Session
@@ -267,13 +266,6 @@ def test_few_tracebacks_are_logged_however_many_faults_there_are(rig: Rig, caplo
         "5 more faults were not logged in the last 60 s",
         "later work failed because of a fault of this broker: KeyError: 'x'",
     ]
-
-
-def test_the_process_ends_with_a_code_of_its_own_and_one_line(capsys: pytest.CaptureFixture[str]) -> None:
-    assert _guarded(fail_with(Inconsistent("a change", KeyError("x")))) == EXIT_INCONSISTENT  # type: ignore[arg-type]
-    assert capsys.readouterr().err == (
-        "bmqctl: the broker terminated deliberately: a change was interrupted by KeyError: 'x'; start it again\n"
-    )
 
 
 def test_slow_authenticators_keep_nobody_from_looking_up_names(rig: Rig) -> None:

@@ -202,3 +202,28 @@ def test_what_is_set_aside_is_not_in_the_folder_and_not_lost(place: tuple[Direct
     else:
         assert [Path(path).read_bytes() for path in paths] == [b"first", b"second"]
         assert [Path(path).name for path in paths] == ["a", "a.2"]
+
+
+def test_long_data_is_written_beside_short(directory: Directory) -> None:
+    file = directory.open("a", SIZE)
+    assert file.reserve(10)
+    file.buffer[:10] = b"0123456789"
+    long = bytes(range(256)) * 100
+    assert file.write(10, memoryview(long))
+    assert file.granted >= 10 + len(long)
+    assert file.reserve(20 + len(long))
+    file.buffer[10 + len(long) : 20 + len(long)] = b"abcdefghij"
+    assert bytes(file.buffer[: 20 + len(long)]) == b"0123456789" + long + b"abcdefghij"
+    assert not file.write(SIZE - 1, b"ab")
+    file.close()
+
+
+def test_nothing_is_written_for_which_there_is_no_disk(place: tuple[Directory, Fill]) -> None:
+    directory, fill = place
+    file = directory.open("a", SIZE)
+    fill(100)
+    assert not file.write(0, bytes([1]) * 200)
+    assert not any(file.buffer)
+    assert file.write(0, bytes([1]) * 100)
+    assert bytes(file.buffer[:101]) == bytes([1]) * 100 + b"\0"
+    file.close()

@@ -5,6 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -15,8 +16,8 @@ from formats.rocketmq.checkpoints import CHECKPOINT_BYTES, STORE_CHECKPOINT, TIM
 from formats.rocketmq.consume_queue import CONSUME_QUEUE_ENTRY, FILLER, ConsumeQueueEntry
 from formats.rocketmq.epochs import EpochEntry, decode_epochs, encode_epochs
 from formats.rocketmq.flags import Transaction, transaction_of
-from formats.rocketmq.index import IndexFile, index_key, message_index_keys
-from formats.rocketmq.java import index_hash, string_hash
+from formats.rocketmq.index import IndexFile, IndexKeys, index_key, message_index_keys
+from formats.rocketmq.java import PartHashes, index_hash, index_hashes, string_hash
 from formats.rocketmq.properties import decode_properties
 from formats.rocketmq.record import Record, encode_record
 from formats.rocketmq.timer import NONE, TIMER_RECORD, TIMER_SLOT, TimerFlag, slot_index
@@ -145,6 +146,46 @@ def test_index_of_the_wrong_size_is_refused() -> None:
 def test_java_hashes(text: str, number: int) -> None:
     assert string_hash(text) == number
     assert index_hash(text) == (abs(number) if number != -(1 << 31) else 0)
+
+
+@given(st.lists(st.text(min_size=1, max_size=40) | st.just("polygenelubricants"), min_size=1, max_size=20))
+def test_many_keys_are_hashed_as_one_is(texts: list[str]) -> None:
+    keys = [text.encode(errors="replace") for text in texts] + [b"x" * 5000]
+    assert index_hashes(keys).tolist() == [index_hash(key.decode()) for key in keys]
+
+
+@given(st.binary(min_size=1, max_size=60), st.data())
+def test_parts_of_a_text_are_hashed_as_texts_of_their_own(text: bytes, more: st.DataObject) -> None:
+    """Parts with few units in front of them, and with so many that other powers are needed."""
+    before = more.draw(st.sampled_from((0, 1, 70_000, 300_000)))
+    begin = more.draw(st.integers(0, len(text) - 1))
+    end = more.draw(st.integers(begin + 1, len(text)))
+    hashes = PartHashes(np.frombuffer(b"\xff" * before + text, np.uint8))
+    found = hashes.find(np.array([before + begin]), np.array([before + end]))
+    assert found.view(np.int32).tolist() == [string_hash(text[begin:end].decode("latin-1"))]
+
+
+def test_bytes_that_are_no_text_are_hashed_as_java_reads_them() -> None:
+    assert index_hashes([b"a\xffb", b"ab"]).tolist() == [index_hash("a\ufffdb"), index_hash("ab")]
+
+
+@given(st.lists(st.tuples(st.integers(0, 40), st.integers(0, 5_000)), min_size=1, max_size=60), st.integers(-1, 900))
+def test_many_entries_are_those_of_one_after_the_other(entries: list[tuple[int, int]], begin_ms: int) -> None:
+    """Slots with several entries, of before and of the same time, and times that go back."""
+    one, many = (IndexFile(bytearray(IndexFile.size_of(7, 100)), 7, 100) for _ in range(2))
+    for file in (one, many):
+        file.put_hash(5, 10, begin_ms)
+        file.put_hash(12, 20, 1000)
+    for number, (key_hash, ms) in enumerate(entries):
+        one.put_hash(key_hash, 30 + number, ms)
+    hashes, times = zip(*entries, strict=True)
+    offsets = np.arange(30, 30 + len(entries))
+    many.put_hashes(IndexKeys(np.array(hashes, np.uint32), offsets, np.array(times, np.int64)))
+    assert many._buffer == one._buffer
+    assert (many.next_entry, many.header) == (one.next_entry, one.header)
+    for file in (one, many):
+        file.put_hash(5, 1000, 9000)
+    assert many._buffer == one._buffer
 
 
 def test_golden_checkpoints_are_written_back(golden_brokers: dict[str, list[Path]]) -> None:

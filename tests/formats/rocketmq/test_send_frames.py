@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import struct
 from collections.abc import Iterator
+from typing import Any
 
 import pytest
 from hypothesis import given
@@ -16,7 +17,7 @@ from formats.rocketmq.headers.codec import HeaderCodec
 from formats.rocketmq.headers.sending import SendMessageRequestV2, SendMessageResponse
 from formats.rocketmq.hosts import Host
 from formats.rocketmq.message_ids import OffsetId
-from formats.rocketmq.send_frames import Posted, answer_maker, read_posted
+from formats.rocketmq.send_frames import Posted, answer_fields, answer_maker, posted_of, read_posted
 from formats.rocketmq.versions import VERSION
 from tests.golden.rocketmq.captures import CAPTURES, streams
 
@@ -148,3 +149,50 @@ def test_answers_are_those_of_the_general_encoder(
     assert make(offset, queue_id, queue_offset, unique_id.encode(), number) == encode_frame(
         frame._replace(encoding=encoding)
     )
+
+
+def test_frame_gives_what_its_bytes_give() -> None:
+    frame = frame_of(HEADER)
+    of_bytes, of_frame = posted(encode_frame(frame)), posted_of(frame)
+    assert of_bytes is not None
+    assert of_frame is not None
+    assert of_frame[1:4] == of_bytes[1:4]
+    assert (of_frame.body_at, of_frame.end) == (0, len(frame.body))
+    assert posted_of(frame_of(HEADER._replace(queue_id=3, born_ms=5))) == of_frame._replace(queue_id=3, born_ms=5)
+    others: list[dict[str, Any]] = [{"topic": "u"}, {"system_flags": 1}, {"is_batch": True}, {"broker_name": "b"}]
+    for changes in others:
+        other = posted_of(frame_of(HEADER._replace(**changes)))
+        assert other is not None
+        assert other.rest != of_frame.rest
+
+
+@pytest.mark.parametrize(
+    "changed",
+    [
+        {"queue_id": -1},
+        {"queue_id": 1_000_000_000},
+        {"born_ms": -1},
+        {"born_ms": 10**18},
+        {"properties": None},
+        {"properties": ""},
+        {"properties": "UNIQ_KEY\1AB"},
+        {"properties": "UNIQ_KEY\1\2"},
+        {"properties": "\1AB\2"},
+        {"properties": "UNIQ_KEY\1\u00e9\2"},
+        {"properties": "UNIQ_KEY\1\ud800\2"},
+        {"properties": "UNIQ_KEY\1A\nB\2"},
+    ],
+)
+def test_frame_of_no_common_form_is_left(changed: dict[str, Any]) -> None:
+    assert posted_of(frame_of(HEADER._replace(**changed))) is None
+
+
+def test_other_frames_are_left() -> None:
+    frame = frame_of(HEADER)
+    assert posted_of(frame._replace(code=RequestCode.SEND_BATCH_MESSAGE)) is None
+    assert posted_of(frame._replace(ext_fields=None)) is None
+    assert posted_of(frame._replace(ext_fields={**(frame.ext_fields or {}), "e": "\u0663"})) is None
+
+
+def test_header_of_an_answer_is_that_of_its_declaration() -> None:
+    assert RESPONSE.read(answer_fields("ID", 3, 4, "U")) == SendMessageResponse("ID", 3, 4, "U")

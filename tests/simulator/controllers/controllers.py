@@ -10,9 +10,10 @@ from broker.rocketmq.access.guard import AccessOptions, Guard
 from broker.rocketmq.access.tables import AccessTables
 from broker.rocketmq.assembly.config import CONTROLLER_READERS
 from broker.rocketmq.controller.commands import GroupMachine
-from broker.rocketmq.controller.links import BrokerCalls, PeerLink
+from broker.rocketmq.controller.links import PeerLink
 from broker.rocketmq.controller.options import ControllerOptions
 from broker.rocketmq.controller.service import ControllerService, World
+from broker.rocketmq.remoting.broker_calls import BrokerCalls
 from broker.rocketmq.remoting.session import Service, Session
 from broker.rocketmq.settings import Settings
 from formats.rocketmq.hosts import Host
@@ -29,7 +30,13 @@ class Controller:
     """A controller; its clock has a rate of its own, and begins anew with its machine."""
 
     def __init__(
-        self, name: str, peers: dict[str, str], random: Random, dial: Dial, world_ms: Callable[[], int]
+        self,
+        name: str,
+        peers: dict[str, str],
+        random: Random,
+        dial: Dial,
+        world_ms: Callable[[], int],
+        wake: Callable[[Session], None],
     ) -> None:
         self.name = name
         self.random = random
@@ -39,6 +46,7 @@ class Controller:
         self._peers = peers
         self._dial = dial
         self._world_ms = world_ms
+        self._wake = wake
         self._rate = random.choice((0.9, 1.0, 1.0, 1.1))
         self._begun_ms = 0
         self._sessions = 0
@@ -93,7 +101,7 @@ class Controller:
     def session(self, host: Host, service: Service) -> Session:
         """Make the session of a connection."""
         self._sessions += 1
-        return Session(self._sessions, host, service, lambda session: None, self.now_ms)
+        return Session(self._sessions, host, service, self._wake, self.now_ms)
 
     def accept(self, host: Host) -> Session:
         """Take a connection."""

@@ -1,22 +1,29 @@
-"""A world of controllers and the brokers that they lead, made of a seed: first faults, then none, and all must be well.
+"""A world of controllers and the groups that they lead, made of a seed: first faults, then none, and all must be well.
 
-What must hold: all controllers have the same state after the same entry; one leader at most is sure of itself; an
-epoch of a name has one master; an id is one broker's; a master has every word that was confirmed before it led.
+What must hold among controllers: all have the same state after the same entry; one leader at most is sure of itself.
+What must hold in the groups `judge` has. In the end each group has one master, and all its brokers the same log, all of
+it confirmed, with every message that was acknowledged; readers have got all of it.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
 from random import Random
+from typing import Any
 from zlib import crc32
 
+from broker.rocketmq.node import Connection
 from broker.rocketmq.raft import raft as raft_module
 from broker.rocketmq.remoting.session import Session
-from formats.rocketmq.codes import RequestCode
-from formats.rocketmq.hosts import Host
-from tests.simulator.controllers.brokers import CLUSTER, Broker, Link, Word
+from formats.rocketmq.hosts import Host, split_address
+from tests.broker.fakes import Crash
+from tests.simulator.controllers.clients import GroupClient, Link
 from tests.simulator.controllers.controllers import Controller
-from tests.simulator.controllers.network import Network
+from tests.simulator.controllers.faults import Faults
+from tests.simulator.controllers.judge import Judge
+from tests.simulator.controllers.machines import Machine, draw_setup
+from tests.simulator.controllers.network import End, Network, Watch
 from tests.simulator.invariants import Violation
 
 __all__ = ["CONTROLLER_STEPS", "ControllerWorld"]
@@ -24,9 +31,14 @@ __all__ = ["CONTROLLER_STEPS", "ControllerWorld"]
 CONTROLLER_STEPS = 1_600
 STEP_MS = 50
 TICK_MS = 100
-CALM_MS = 90_000
+BROKER_TICK_MS = 200
+CALM_MS = 120_000
 KEPT_MAX = 30
-REPAIR = 0.02
+# Who dials somebody that does not answer waits so long.
+DIAL_MS = 2_000
+# So long after a machine has power again others learn that its connections are gone.
+LATE_MS = (0, 3_000, 30_000)
+SIZES = (2, 3, 3, 3, 4)
 
 
 class _Clock:
@@ -36,7 +48,7 @@ class _Clock:
 
 
 class _Records:
-    """The number of words that were confirmed."""
+    """The number of messages that were acknowledged."""
 
     acked = 0
 
@@ -50,27 +62,36 @@ class ControllerWorld:
         self.clock, self.records = _Clock(), _Records()
         self.digest = 0
         self.now_ms = 0
-        self.network = Network(Random(self.random.random()), self._is_awake)
+        self.network = Network(
+            Random(self.random.random()), self._is_awake, self._has_power, self._receive, self._close
+        )
         peers = {f"n{number}": f"10.0.0.{number + 1}:9878" for number in range(self.random.choice((1, 3, 3, 5)))}
         self._addresses = {address: name for name, address in peers.items()}
         self.controllers = {
-            name: Controller(name, peers, Random(self.random.random()), self.dial, lambda: self.now_ms)
+            name: Controller(
+                name, peers, Random(self.random.random()), self._dial_controller, lambda: self.now_ms, self.network.wake
+            )
             for name in peers
         }
-        names = ("a", "bb")[: self.random.choice((1, 1, 2))]
-        self.brokers = {
-            broker.key: broker
-            for name in names
-            for broker in (Broker(self, name, number, tuple(peers)) for number in range(1, 4))
-        }
-        self._broker_addresses = {broker.address: broker for broker in self.brokers.values()}
-        self._later: list[Callable[[], None]] = []
-        self._words = 0
+        names = ("a", "bb")[: self.random.choice((1, 1, 1, 2))]
+        self.machines: dict[str, Machine] = {}
+        self.clients: list[GroupClient] = []
+        for name in names:
+            self._make_group(name, tuple(peers.values()), SIZES if len(names) == 1 else (2, 3))
+        self._hosts = {machine.address: machine for machine in self.machines.values()}
+        self._later: list[tuple[int, Callable[[], None]]] = []
         self._states: dict[int, int] = {}
-        self._masters: dict[tuple[str, int], int] = {}
-        self._ids: dict[tuple[str, int], str] = {}
-        self.confirmed: dict[str, list[Word]] = {name: [] for name in names}
-        self._chance = self.random.choice((0.01, 0.03, 0.06))
+        self._ports = 40_000
+        self.faults = Faults(self, Random(self.random.random()))
+
+    def _make_group(self, name: str, controllers: tuple[str, ...], sizes: tuple[int, ...]) -> None:
+        setup = draw_setup(self.random, controllers, sizes)
+        judge = Judge(self, name, setup)
+        for number in range(1, setup.replicas + 1):
+            machine = Machine(self, setup, name, number, Random(self.random.random()))
+            judge.machines.append(machine)
+            self.machines[machine.key] = machine
+        self.clients.append(GroupClient(self, judge))
 
     def note(self, text: str) -> None:
         """Tell what happens."""
@@ -78,72 +99,147 @@ class ControllerWorld:
         if self.lines is not None:
             self.lines.append(f"{self.clock.steps:6} {self.now_ms:9} | {text}")
 
-    def _all(self) -> list[Controller | Broker]:
-        return [*self.controllers.values(), *self.brokers.values()]
+    def judge_of(self, machine: Machine) -> Judge:
+        """Find the judge of a machine's group."""
+        return next(client.judge for client in self.clients if client.judge.name == machine.name)
+
+    # -- see `network.Network`
 
     def _is_awake(self, name: str) -> bool:
         controller = self.controllers.get(name)
         if controller is not None:
             return controller.is_up and not controller.is_paused
-        return self.brokers[name].is_awake
+        machine = self.machines.get(name)
+        return machine is None or machine.is_awake
+
+    def _has_power(self, name: str) -> bool:
+        machine = self.machines.get(name)
+        return machine is None or machine.has_power
+
+    def _touch(self, name: str) -> None:
+        machine = self.machines.get(name)
+        if machine is not None and machine.process is not None:
+            machine.process.set_clock()
+            machine.process.touch()
+
+    def _receive(self, name: str, end: End, data: memoryview) -> int:
+        self._touch(name)
+        try:
+            return end.receive(data)
+        except Crash:
+            self.lose_power(self.machines[name])
+            return len(data)
+
+    def _close(self, name: str, end: End) -> None:
+        machine = self.machines.get(name)
+        if machine is None:
+            end.end()
+        elif machine.process is not None:
+            self._touch(name)
+            session: Any = end
+            machine.process.node.disconnect(session, "the connection is lost")
 
     # -- connections
 
-    def dial(self, name: str, address: str, connected: Callable[[str], Session], failed: Callable[[str], None]) -> None:
-        """Connect a controller to another one, or to a broker, in the next step."""
-        service = self.controllers[name].service
+    def _after(self, ms: int, action: Callable[[], None]) -> None:
+        self._later.append((self.now_ms + ms, action))
+
+    def _dial_controller(
+        self, name: str, address: str, connected: Callable[[str], Session], failed: Callable[[str], None]
+    ) -> None:
+        self.dial(name, self.controllers[name].service, address, connected, failed)
+
+    def _life(self, name: str) -> object:
+        controller = self.controllers.get(name)
+        return self.machines[name].life if controller is None else controller.service
+
+    def dial(
+        self, name: str, life: object, address: str, connected: Callable[[str], Any], failed: Callable[[str], None]
+    ) -> None:
+        """Connect a process to an address, in the next step; or let it wait for somebody who does not answer."""
 
         def later() -> None:
-            if self.controllers[name].service is not service:
+            if self._life(name) is not life:
                 return
-            other = self._addresses.get(address) or self._broker_addresses[address].key
-            if not self._is_awake(other) or not self.network.is_passable(name, other):
-                failed("Connection refused")
-            elif other in self.controllers:
-                here = connected(address)
-                self.network.join((name, other), (here, self.controllers[other].accept(Host("10.0.0.99", 1))))
+            if not self._is_awake(name):
+                # It hears of it when it goes on.
+                self._after(STEP_MS, later)
+                return
+            other = self._name_at(address)
+            if self._is_awake(other) and self.network.is_passable(name, other):
+                self._join(name, other, address, connected)
+            elif self.network.is_passable(name, other) and self._has_power(other) and not self._is_paused(other):
+                self._tell(name, partial(failed, "Connection refused"))
             else:
-                self.network.join((name, other), (connected(address), Link(self.brokers[other])))
+                self._after(DIAL_MS, lambda: self._fail(name, life, failed))
 
-        self._later.append(later)
+        self._after(0, later)
 
-    def connect_to(self, broker: Broker, controller: str) -> None:
-        """Connect a broker to a controller, in the next step."""
+    def _fail(self, name: str, life: object, failed: Callable[[str], None]) -> None:
+        if self._life(name) is not life:
+            return
+        if self._is_awake(name):
+            self._tell(name, partial(failed, "Connection timed out"))
+        else:
+            self._after(STEP_MS, lambda: self._fail(name, life, failed))
+
+    def _tell(self, name: str, action: Callable[[], None]) -> None:
+        """Let somebody do something, which may lead to more in its process."""
+        self._touch(name)
+        action()
+
+    def _is_paused(self, name: str) -> bool:
+        controller = self.controllers.get(name)
+        return self.machines[name].is_paused if controller is None else controller.is_paused
+
+    def _name_at(self, address: str) -> str:
+        place = split_address(address)
+        assert place is not None
+        return self._addresses.get(address) or self._hosts[place[0]].key
+
+    def _join(self, name: str, other: str, address: str, connected: Callable[[str], Any]) -> None:
+        here: list[Any] = []
+        self._tell(name, lambda: here.append(connected(address)))
+        self.network.join((name, other), (here[0], self._accept(name, other, address)))
+
+    def _accept(self, name: str, other: str, address: str) -> Any:
+        machine = self.machines.get(name)
+        self._ports += 1
+        host = Host("10.9.9.9" if machine is None else machine.address, self._ports)
+        if other in self.controllers:
+            return self.controllers[other].accept(host)
+        process = self.machines[other].process
+        assert process is not None
+        process.set_clock()
+        place = split_address(address)
+        assert place is not None
+        return process.accept(str(host), place[1])
+
+    def connect_client(self, client: GroupClient, machine: Machine) -> None:
+        """See `clients.ClientWorld`."""
+
+        def ended() -> None:
+            client.links.pop(machine.key, None)
+
+        link = client.links[machine.key] = Link(self.network.wake, ended)
 
         def later() -> None:
-            if controller in broker.links or not broker.is_awake or not self._is_awake(controller):
+            if not machine.is_awake:
+                link.end()
                 return
-            if self.network.is_passable(broker.key, controller):
-                link = broker.links[controller] = Link(broker, controller)
-                self.network.join(
-                    (broker.key, controller), (link, self.controllers[controller].accept(Host("10.1.0.9", 1)))
-                )
+            address = f"{machine.address}:10911"
+            self._join_client(f"client-{machine.name}", machine.key, link, address, link.hear)
 
-        self._later.append(later)
+        self._after(0, later)
 
-    # -- what brokers tell
+    def _join_client(self, name: str, other: str, link: Link, address: str, watch: Watch | None) -> None:
+        self.network.join((name, other), (link, self._accept(name, other, address)), watch)
 
-    def mastered(self, broker: Broker, master: int, epoch: int) -> None:
-        """See `BrokerWorld`."""
-        known = self._masters.setdefault((broker.name, epoch), master)
-        if known != master:
-            raise Violation(f"epoch {epoch} of {broker.name} has two masters, {known} and {master}")
-
-    def leads(self, broker: Broker) -> None:
-        """See `BrokerWorld`."""
-        self.note(
-            f"{broker.key}, id {broker.broker_id}, leads epoch {broker.master_epoch} with {len(broker.log)} words"
-        )
-        confirmed = self.confirmed[broker.name]
-        if broker.log[: len(confirmed)] != confirmed:
-            raise Violation(f"{broker.key} leads epoch {broker.master_epoch}, and lacks what was confirmed")
-
-    def has_id(self, broker: Broker) -> None:
-        """See `BrokerWorld`."""
-        assert broker.broker_id is not None
-        known = self._ids.setdefault((broker.name, broker.broker_id), broker.key)
-        if known != broker.key:
-            raise Violation(f"{broker.key} and {known} have one id, {broker.broker_id}")
+    def administer(self, controller: str) -> Link:
+        """Connect an administrator to a controller."""
+        link = Link(self.network.wake, lambda: None)
+        self._join_client("administrator", controller, link, "", None)
+        return link
 
     # -- steps
 
@@ -151,61 +247,101 @@ class ControllerWorld:
         """Run the world to its end. `Violation` if anything is not as it must be."""
         kept, raft_module.KEPT_MAX = raft_module.KEPT_MAX, KEPT_MAX  # type: ignore[misc]
         try:
-            for who in self._all():
-                who.start()
+            for controller in self.controllers.values():
+                controller.start()
+            for machine in self.machines.values():
+                machine.start()
             for _ in range(steps):
-                if self.random.random() < self._chance:
-                    self._fault()
-                if self.random.random() < REPAIR:
-                    self._repair()
+                self.faults.act()
                 self.step()
             self._calm()
         finally:
             raft_module.KEPT_MAX = kept  # type: ignore[misc]
 
-    def step(self) -> None:
+    def opened(self, machine: Machine) -> None:
+        """See `machines.MachineWorld`."""
+        self.judge_of(machine).opened(machine)
+
+    def step(self, *, sends: bool = True) -> None:
         """Let time pass, and everything happen that is due."""
         self.clock.steps += 1
         self.now_ms += STEP_MS
-        later, self._later = self._later, []
-        for action in later:
-            action()
+        self._do_later()
         if self.clock.steps % (TICK_MS // STEP_MS) == 0:
             for controller in self.controllers.values():
                 if controller.service is not None and not controller.is_paused:
                     controller.service.tick()
-        for broker in self.brokers.values():
-            if broker.is_awake:
-                broker.tick()
-                if broker.is_master and self.random.random() < 0.2:
-                    self._words += 1
-                    broker.log.append(Word(broker.master_epoch, self._words))
-        self._copy()
+        is_tick = self.clock.steps % (BROKER_TICK_MS // STEP_MS) == 0
+        for client in self.clients:
+            if is_tick:
+                client.tick()
+            if self.random.random() < 0.4:
+                client.act(sends=sends)
+        for machine in self.machines.values():
+            self._run(machine, is_tick=is_tick)
+        self._take()
         self.network.carry(self.now_ms)
-        self._check()
+        for machine in self.machines.values():
+            self._end_step(machine)
+        self._take()
+        self._check_controllers()
 
-    def _copy(self) -> None:
-        """Let slaves copy, and masters confirm."""
-        for master in self.brokers.values():
-            if not (master.is_awake and master.is_master):
-                continue
-            for slave in self.brokers.values():
-                if slave.follows(master) and self.network.is_passable(slave.key, master.key):
-                    master.copy(slave, self.random.choice((0, 1, 3, 100)))
-            self._confirm(master)
+    def _do_later(self) -> None:
+        later, self._later = self._later, []
+        for due_ms, action in later:
+            if due_ms <= self.now_ms:
+                action()
+            else:
+                self._later.append((due_ms, action))
 
-    def _confirm(self, master: Broker) -> None:
-        words, known = master.log[: master.confirmed()], self.confirmed[master.name]
-        least = min(len(words), len(known))
-        if words[:least] != known[:least]:
-            raise Violation(
-                f"{master.key} confirms in epoch {master.master_epoch} what differs from what was confirmed"
-            )
-        if len(words) > len(known):
-            self.records.acked += len(words) - len(known)
-            self.confirmed[master.name] = words
+    def _run(self, machine: Machine, *, is_tick: bool) -> None:
+        process = machine.process
+        if process is None or machine.is_paused:
+            return
+        process.set_clock()
+        try:
+            if is_tick:
+                process.tick()
+            process.run_disk()
+        except Crash:
+            self.lose_power(machine)
+        self._end_step(machine)
 
-    def _check(self) -> None:
+    def _end_step(self, machine: Machine) -> None:
+        process = machine.process
+        if process is None or machine.is_paused:
+            return
+        try:
+            if process.end_step():
+                self.judge_of(machine).look(machine)
+        except Crash:
+            self.lose_power(machine)
+            return
+        for session in process.take_dirty():
+            self._wake(session)
+
+    def _wake(self, session: Connection) -> None:
+        end: Any = session
+        self.network.wake(end)
+
+    def _take(self) -> None:
+        self.network.take(self.now_ms)
+
+    def lose_power(self, machine: Machine) -> None:
+        """End a machine, whose disk may lose what was not flushed."""
+        self.note(f"{machine.key} loses power")
+        machine.lose_power()
+        self.network.drop_all(machine.key, self.random.choice(LATE_MS))
+
+    def kill(self, who: Controller | Machine) -> None:
+        """End a process at once."""
+        if isinstance(who, Controller):
+            who.kill(tears=self.random.random() < 0.5)
+        else:
+            who.kill()
+        self.network.drop_all(who.key)
+
+    def _check_controllers(self) -> None:
         sure = []
         for controller in self.controllers.values():
             if controller.service is None:
@@ -221,120 +357,20 @@ class ControllerWorld:
         if len(sure) > 1:
             raise Violation(f"two controllers are sure to lead: {sure}")
 
-    # -- faults
-
-    def _fault(self) -> None:
-        luck = self.random.random()
-        if luck < 0.35:
-            self._disturb_controller(self.random.choice(list(self.controllers.values())))
-        elif luck < 0.6:
-            masters = [broker for broker in self.brokers.values() if broker.is_master]
-            self._disturb_broker(self.random.choice(masters or list(self.brokers.values())))
-        elif luck < 0.65:
-            self._disturb_broker(self.random.choice(list(self.brokers.values())))
-        elif luck < 0.85:
-            self._cut()
-        elif luck < 0.93 and self.network.wires:
-            self.network.drop(self.random.choice(self.network.wires))
-        else:
-            self._designate()
-
-    def _repair(self) -> None:
-        """Make one thing well again, so that the next fault meets something that works."""
-        ill = [who for who in self._all() if not self._is_well(who)]
-        if self.network.cut and (not ill or self.random.random() < 0.5):
-            self.note("all can reach each other")
-            self.network.cut.clear()
-        elif ill:
-            self._heal(self.random.choice(ill))
-
-    def _is_well(self, who: Controller | Broker) -> bool:
-        if isinstance(who, Controller) and (who.file.is_full or who.file.fails_to_flush):
-            return False
-        return who.is_up and not who.is_paused
-
-    def _heal(self, who: Controller | Broker) -> None:
-        self.note(f"{who.key} is well")
-        who.is_paused = False
-        if isinstance(who, Controller):
-            who.file.is_full = who.file.fails_to_flush = False
-        if not who.is_up:
-            who.start()
-
-    def _disturb_controller(self, controller: Controller) -> None:
-        file, luck = controller.file, self.random.random()
-        if not controller.is_up:
-            file.is_full = file.fails_to_flush = False
-            self.note(f"{controller.name} starts")
-            controller.start()
-        elif luck < 0.45:
-            self.note(f"{controller.name} is killed")
-            self._kill(controller)
-        elif luck < 0.7:
-            controller.is_paused = not controller.is_paused
-            self.note(f"{controller.name} {'stands still' if controller.is_paused else 'goes on'}")
-        elif luck < 0.85:
-            file.is_full = not file.is_full
-            self.note(f"the disk of {controller.name} is {'' if file.is_full else 'no longer '}full")
-        else:
-            file.fails_to_flush = not file.fails_to_flush
-            self.note(f"the disk of {controller.name} {'fails' if file.fails_to_flush else 'is well'}")
-
-    def _kill(self, controller: Controller) -> None:
-        controller.kill(tears=self.random.random() < 0.5)
-        self.network.drop_all(controller.name, is_dead=True)
-
-    def _disturb_broker(self, broker: Broker) -> None:
-        if not broker.is_up:
-            self.note(f"{broker.key} starts")
-            broker.start()
-        elif self.random.random() < 0.6:
-            self.note(f"{broker.key} is killed")
-            broker.kill()
-            self.network.drop_all(broker.key, is_dead=True)
-        else:
-            broker.is_paused = not broker.is_paused
-            self.note(f"{broker.key} {'stands still' if broker.is_paused else 'goes on'}")
-
-    def _cut(self) -> None:
-        names = [*self.controllers, *self.brokers]
-        one = self.random.choice(names)
-        others = self.random.sample(names, self.random.randrange(1, len(names)))
-        leaders = [each.name for each in self.controllers.values() if each.service and each.service.raft.is_leader]
-        if leaders and self.random.random() < 0.5:
-            # Its brokers may still reach it.
-            one = self.random.choice(leaders)
-            others = [name for name in self.controllers if name != one]
-        ways = self.random.choice(((True, True), (True, False), (False, True)))
-        self.note(f"{one} and {', '.join(sorted(others))} are cut off from each other, {ways}")
-        for other in others:
-            self.network.cut |= {pair for pair, is_cut in (((one, other), ways[0]), ((other, one), ways[1])) if is_cut}
-
-    def _designate(self) -> None:
-        """Have an administrator elect somebody."""
-        broker = self.random.choice(list(self.brokers.values()))
-        if broker.broker_id is None or not broker.is_awake or broker.leader not in broker.links:
-            return
-        self.note(f"{broker.key} is to be master")
-        fields = {"clusterName": CLUSTER, "brokerName": broker.name, "brokerId": broker.broker_id}
-        link = broker.links[broker.leader]
-        link.ask(RequestCode.CONTROLLER_ELECT_MASTER, b"", {**fields, "designateElect": "true"}, lambda frame: None)
-
     # -- the end
 
     def _calm(self) -> None:
         """Go on without faults until all is well."""
         self.note("no more faults")
-        self.network.cut.clear()
-        for who in self._all():
-            self._heal(who)
+        self.faults.heal_all()
         end_ms = self.now_ms + CALM_MS
         while (missing := self._missing()) is not None:
             if self.now_ms > end_ms:
                 raise Violation(f"{CALM_MS // 1000} s after the last fault, {missing}")
             for _ in range(20):
-                self.step()
-        self.note(f"{self.records.acked} words confirmed")
+                self.step(sends=False)
+        self.records.acked = sum(client.acked for client in self.clients)
+        self.note(f"{self.records.acked} messages acknowledged")
 
     def _missing(self) -> str | None:
         """Find what is not well."""
@@ -342,13 +378,37 @@ class ControllerWorld:
         leaders = {service.raft.known_leader for service in services if service is not None}
         if len(leaders) != 1 or None in leaders:
             return f"the controllers know different leaders: {leaders}"
-        for name, confirmed in self.confirmed.items():
-            group = [broker for broker in self.brokers.values() if broker.name == name]
-            masters = [broker for broker in group if broker.is_master]
-            if len(masters) != 1:
-                return f"{name} has {len(masters)} masters"
-            if len(masters[0].members) != len(group):
-                return f"of {name}, only {sorted(masters[0].members)} are in sync"
-            if not confirmed:
-                return f"nothing of {name} was confirmed"
+        return next(filter(None, map(self._missing_in, self.clients)), None)
+
+    def _is_lost(self, judge: Judge) -> bool:
+        """Return whether all who were in sync have died, so that an operator is needed."""
+        ids = {each.process.membership.broker_id for each in judge.machines if each.process is not None}
+        services = [each.service for each in self.controllers.values() if each.service is not None]
+        newest = max(services, key=lambda service: service.raft.applied)
+        group = newest.groups.by_name.get(judge.name)
+        return group is not None and bool(group.members) and not group.members & ids
+
+    def _missing_in(self, client: GroupClient) -> str | None:
+        judge = client.judge
+        down = [machine.key for machine in judge.machines if not machine.is_awake]
+        if down:
+            raise Violation(f"{down} cannot start")
+        processes = [machine.process for machine in judge.machines if machine.process is not None]
+        masters = [process for process in processes if process.is_master]
+        if not masters and self._is_lost(judge):
+            judge.check_disks()
+            return None
+        if len(masters) != 1:
+            return f"{judge.name} has {len(masters)} masters"
+        if masters[0].in_sync != len(processes):
+            return f"of {judge.name}, only {masters[0].in_sync} are in sync"
+        ends = {process.store.log.end for process in processes} | {process.store.confirmed for process in processes}
+        if len(ends) != 1 or min(ends) < judge.end:
+            return f"the logs of {judge.name} end and are confirmed at {sorted(ends)}"
+        lost = [known.name for offset, known in judge.acked.items() if offset not in judge.truth]
+        if lost:
+            raise Violation(f"{lost[:3]} of {judge.name} were acknowledged, and are lost")
+        unseen = {known.name for known in judge.truth.values()} - client.seen
+        if unseen:
+            return f"{len(unseen)} messages of {judge.name} are confirmed, and readers have not got them"
         return None

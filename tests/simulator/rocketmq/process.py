@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from enum import Enum
 from random import Random
 
@@ -27,7 +27,7 @@ from broker.rocketmq.node import Node
 from broker.rocketmq.remoting.session import Session
 from broker.rocketmq.settings import Settings
 from broker.rocketmq.store.commit_log import CommitLog, Message
-from broker.rocketmq.store.message_store import Flush, StoreOptions
+from broker.rocketmq.store.message_store import Flush, MessageStore, StoreOptions
 from broker.rocketmq.store.opening import open_store
 from formats.rocketmq.checkpoints import TIMER_CHECKPOINT
 from formats.rocketmq.consume_queue import CONSUME_QUEUE_ENTRY
@@ -41,7 +41,18 @@ from tests.broker.fakes import Crash
 from tests.simulator.invariants import Violation
 from tests.simulator.rocketmq.tree import Disk
 
-__all__ = ["BROKER", "CLUSTER", "DELAYS_MS", "Process", "Tear"]
+__all__ = [
+    "BROKER",
+    "CLUSTER",
+    "DELAYS_MS",
+    "STORE",
+    "Keeper",
+    "Process",
+    "Tear",
+    "make_state",
+    "make_world",
+    "read_given",
+]
 
 CLUSTER, BROKER = "Simulated", "broker-s"
 DELAYS_MS = parse_delay_levels(DELAY_LEVELS)
@@ -50,6 +61,7 @@ STORE = StoreOptions(16 << 10, 100 * ENTRY_BYTES, 40, 150)
 TIMES = TransactionTimes(check_interval_ms=4_000, timeout_ms=2_000, checks_max=1_000)
 FLUSH_MS = 500
 SYNC_FLUSH_MS = 5_000
+Keeper = Callable[[str], Callable[[bytes], None]]
 _V6_MASK = int(SystemFlag.BORN_HOST_V6 | SystemFlag.STORE_HOST_V6)
 
 
@@ -72,6 +84,54 @@ class _AtOnce:
         return False
 
 
+def read_given(files: Mapping[str, bytes]) -> Given:
+    """Read what a master goes on by."""
+    timers = TIMER_CHECKPOINT.unpack(files["timers"]) if "timers" in files else None
+    delays = DELAY_OFFSETS.read(files["delays"]) if "delays" in files else DelayOffsets()
+    return Given(delays, timers, files.get("modes", b""))
+
+
+def make_state(options: BrokerOptions, store: MessageStore, files: Mapping[str, bytes], keeper: Keeper) -> State:
+    """Make the tables of a broker from its small files, each of which `keeper` finds the writer of."""
+    access = AccessTables(b"", b"", lambda data: None, lambda data: None)
+    return State(
+        options,
+        store,
+        Topics(options, files.get("topics", b""), keeper("topics")),
+        Groups(files.get("groups", b""), keeper("groups")),
+        Offsets(files.get("offsets", b"")),
+        Orders(files.get("orders", b"")),
+        Settings({"brokerName": options.name}, BROKER_READERS, lambda changes: None, LOCKED),
+        access,
+        Guard(AccessOptions(), access, CLUSTER),
+        read_given(files),
+        TIMES,
+    )
+
+
+def make_world(
+    wall_ms: Callable[[], int],
+    choose: Callable[[int], int],
+    make_id: Callable[[], str],
+    flush_log: Callable[[], None],
+    keeper: Keeper,
+) -> World:
+    """Make the surroundings of a broker, whose topics have no queues elsewhere, and whose disk never counts as full."""
+    return World(
+        wall_ms,
+        choose,
+        make_id,
+        flush_log,
+        keeper("offsets"),
+        keeper("delays"),
+        keeper("timers"),
+        keeper("orders"),
+        keeper("modes"),
+        lambda topic, _, done: done([]),
+        lambda: 0.0,
+    )
+
+
 class Process:
     """A process with its sessions. `is_sync`: nothing is said before the log is on the disk.
 
@@ -92,47 +152,15 @@ class Process:
         self.now = Now(0, 0)
         self.node = Node(self.now, Faults(self.now), Timers())
         self._gate = FlushGate(self.store, _AtOnce(), self.now, SYNC_FLUSH_MS) if is_sync else None
-        state = self._state()
+        state = make_state(self.options, self.store, disk.files, self._keeper)
         self.topics = state.topics
-        self.broker = Broker(state, self._world(), self.node.faults, Nameservers(self.options, state.topics, ()))
+        world = make_world(wall_ms, random.randrange, self._make_id, self._flush_log, self._keeper)
+        self.broker = Broker(state, world, self.node.faults, Nameservers(self.options, state.topics, ()))
         self.node.add(self.broker)
         self._flush: Flush | None = None
         self._unflushed: list[StoreFile | Directory] = []
         self._ids = 0
         self._flush_again()
-
-    def _state(self) -> State:
-        files = self._disk.files
-        access = AccessTables(b"", b"", lambda data: None, lambda data: None)
-        timers = TIMER_CHECKPOINT.unpack(files["timers"]) if "timers" in files else None
-        return State(
-            self.options,
-            self.store,
-            Topics(self.options, files.get("topics", b""), self._keeper("topics")),
-            Groups(files.get("groups", b""), self._keeper("groups")),
-            Offsets(files.get("offsets", b"")),
-            Orders(files.get("orders", b"")),
-            Settings({"brokerName": BROKER}, BROKER_READERS, lambda changes: None, LOCKED),
-            access,
-            Guard(AccessOptions(), access, CLUSTER),
-            Given(DELAY_OFFSETS.read(files["delays"]) if "delays" in files else DelayOffsets(), timers),
-            TIMES,
-        )
-
-    def _world(self) -> World:
-        return World(
-            self._wall_ms,
-            self._random.randrange,
-            self._make_id,
-            self._flush_log,
-            self._keeper("offsets"),
-            self._keeper("delays"),
-            self._keeper("timers"),
-            self._keeper("orders"),
-            self._keeper("modes"),
-            lambda topic, _, done: done([]),
-            lambda: 0.0,
-        )
 
     def _keeper(self, name: str) -> Callable[[bytes], None]:
         def keep(data: bytes) -> None:

@@ -50,6 +50,16 @@ class Orders:
         self, key: Key, attempt_id: str | None, now_ms: int, invisible_ms: int, offsets: Sequence[int]
     ) -> list[str]:
         """Note what was popped; the pieces for the answer's header that say how often it was before."""
+        counts = self.note(key, attempt_id, now_ms, invisible_ms, offsets)
+        topic, _, queue_id = key
+        least = min(counts.values()) if len(counts) == len(offsets) else 0
+        told = [offset_counts_info(topic, queue_id, offset, count) for offset, count in counts.items()]
+        return [*told, queue_count_info(topic, queue_id, least)]
+
+    def note(
+        self, key: Key, attempt_id: str | None, now_ms: int, invisible_ms: int, offsets: Sequence[int]
+    ) -> dict[int, int]:
+        """Note what was popped; how often that was popped before of it which was."""
         old = self._table.get(key)
         counts: dict[int, int] | None = None
         if old is not None:
@@ -66,11 +76,7 @@ class Orders:
         )
         self._put(key, record)
         self._reset.discard(key)
-        topic, _, queue_id = key
-        counts = counts or {}
-        least = min(counts.values()) if len(counts) == len(offsets) else 0
-        told = [offset_counts_info(topic, queue_id, offset, count) for offset, count in counts.items()]
-        return [*told, queue_count_info(topic, queue_id, least)]
+        return counts or {}
 
     def is_blocked(self, key: Key, attempt_id: str | None, now_ms: int) -> bool:
         """Return whether a queue has messages under way; they are no bar to the attempt that popped them."""
@@ -102,6 +108,14 @@ class Orders:
         if record is not None and record.popped_ms == popped_ms and offset in _offsets(record):
             self._put(key, record._replace(visible_ms={**(record.visible_ms or {}), offset: visible_ms}))
 
+    def suspend(self, key: Key, popped_ms: int, visible_ms: int) -> None:
+        """Note that all that was popped comes again at another time, as if it had not been popped this time."""
+        record = self._table.get(key)
+        if record is not None and record.popped_ms == popped_ms:
+            counts = {offset: max(0, count - 1) for offset, count in (record.counts or {}).items()}
+            record = record._replace(invisible_ms=visible_ms - popped_ms, visible_ms=None, counts=counts or None)
+            self._put(key, record)
+
     def forget(self, key: Key) -> None:
         """Take a queue for free, as its offset was reset; acknowledgements of what was under way change nothing."""
         if self._table.pop(key, None) is not None:
@@ -121,9 +135,22 @@ class Orders:
         self.changed = True
         self._free_ms[key] = _free_ms(record)
 
+    def __len__(self) -> int:
+        return len(self._table)
+
+    def drop_unused(self, now_ms: int) -> None:
+        """Forget entries that nobody has used for long."""
+        self._table = {key: record for key, record in self._table.items() if now_ms - record.consumed_ms <= _KEEP_MS}
+
+    def drop(self, key: Key) -> None:
+        """Forget a queue that is removed."""
+        self._table.pop(key, None)
+        self._free_ms.pop(key, None)
+        self._reset.discard(key)
+
     def file(self, now_ms: int) -> bytes:
         """Return the file's next content; entries that nobody has used for long are left out, and forgotten."""
-        self._table = {key: record for key, record in self._table.items() if now_ms - record.consumed_ms <= _KEEP_MS}
+        self.drop_unused(now_ms)
         table: dict[str, dict[int, OrderRecord]] = {}
         for (topic, group, queue_id), record in self._table.items():
             table.setdefault(f"{topic}{_SEPARATOR}{group}", {})[queue_id] = record

@@ -115,7 +115,7 @@ class OneCopy:
     node_id: int
 
     def read(self, partition_id: int, queue_key: bytes, guid: bytes) -> Content | None:
-        return self.world.read(queue_key, guid)
+        return self.world.read(queue_key, guid) if self.takes_pushes(partition_id) else None
 
     def takes_pushes(self, partition_id: int) -> bool:
         return self.node_id not in self.world.uncopied

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 import pytest
+from crc32c import crc32c
 
 from broker.bmq.core.config import DomainConfig, Mode
 from broker.bmq.queue.domains import Domain
@@ -14,13 +15,15 @@ from broker.bmq.queue.queue import Queue
 from broker.bmq.relay.confirms import SENT_CONFIRMS_MAX, SENT_CONFIRMS_MS, LeftConfirms
 from broker.bmq.relay.relay import RelayQueue
 from broker.common.clock import Now
-from formats.bmq.codes import AckStatus
+from formats.bmq.codes import AckStatus, PutFlag
 from formats.bmq.control.messages import (
     ControlMessage,
     OpenQueue,
     OpenQueueResponse,
     StatusCategory,
 )
+from formats.bmq.wire.event import EventType, build_event
+from formats.bmq.wire.put import append_put
 from tests.broker.bmq.relay.hop_rig import DOMAINS, FANOUT, QUEUE, HopClient, World
 from tests.broker.bmq.rig import ACK, READ, WRITE, Wanted, guid, handle
 
@@ -392,6 +395,26 @@ def test_a_post_that_the_primary_is_not_ready_for_is_sent_again(three: World) ->
     at_primary[queue_id] = known
     three.wait(300)
     assert [(ack.guid, ack.status) for ack in producer.acks()] == [(guid(0), 0)]
+
+
+def test_posts_follow_one_that_the_primary_was_not_ready_for(three: World) -> None:
+    producer = three.client(1)
+    producer.open(0, QUEUE, WRITE | ACK)
+    at_primary = three.nodes[0].queues._downstreams[1].handles
+    ((queue_id, known),) = at_primary.items()
+    del at_primary[queue_id]
+    producer.put(0, guid(0), b"0")
+    assert producer.acks() == []
+    at_primary[queue_id] = known
+    producer.put(0, guid(1), b"1")
+    many = bytearray()
+    for number in range(2, 12):
+        append_put(many, 0, guid(number), b"x", crc32c(b"x"), PutFlag.ACK_REQUESTED)
+    producer.send(build_event(EventType.PUT, many))
+    assert producer.acks() == []
+    three.wait(300)
+    assert list(three.nodes[0].rig.node.queues[QUEUE].messages) == [guid(number) for number in range(12)]
+    assert [ack.guid for ack in producer.acks()] == [guid(number) for number in range(12)]
 
 
 def test_posts_expire_when_no_primary_comes(three: World) -> None:

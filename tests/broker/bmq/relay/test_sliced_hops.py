@@ -360,7 +360,7 @@ def test_a_message_that_has_gone_from_the_store_is_not_handed_out_without_its_pa
     for _ in slices(world, 0):
         pass
     bar.configure(1, "bar", subscription_id=2)
-    world.run()
+    world.wait(200)
     assert bar.payloads() == []
     assert "#QUEUE_UNKNOWN_MESSAGE" in caplog.text
 

@@ -9,9 +9,10 @@ from typing import Any
 from broker.rocketmq.access.guard import AccessOptions, Guard
 from broker.rocketmq.access.tables import AccessTables
 from broker.rocketmq.assembly.config import CONTROLLER_LOCKED, CONTROLLER_READERS
-from broker.rocketmq.controller.links import BrokerCalls, PeerLink
+from broker.rocketmq.controller.links import PeerLink
 from broker.rocketmq.controller.options import ControllerOptions
 from broker.rocketmq.controller.service import ControllerService, World
+from broker.rocketmq.remoting.broker_calls import BrokerCalls
 from broker.rocketmq.remoting.session import Service, Session
 from broker.rocketmq.settings import Settings
 from formats.rocketmq.codes import RequestCode

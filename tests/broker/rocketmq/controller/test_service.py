@@ -7,7 +7,6 @@ from typing import Any
 import pytest
 
 from broker.rocketmq.access.guard import AccessOptions
-from broker.rocketmq.access.signature import signed
 from broker.rocketmq.raft.journal import JournalDamaged
 from formats.rocketmq.access_bodies import UserInfo
 from formats.rocketmq.codes import RequestCode, ResponseCode
@@ -16,6 +15,7 @@ from formats.rocketmq.frame import Frame
 from formats.rocketmq.headers import replicating as headers
 from formats.rocketmq.headers.codec import HeaderCodec
 from formats.rocketmq.raft import CODE, RAFT_HEADER, RaftHeader, Solicit, encode_message
+from formats.rocketmq.signature import signed
 from tests.broker.rocketmq.controller.rig import CLUSTER, NAME, FakeBroker, Peer, Rig
 
 METADATA = HeaderCodec(headers.GetControllerMetadataResponse)
@@ -233,6 +233,25 @@ def test_master_is_elected_by_the_next_leader() -> None:
     rig.start(first)
     rig.pass_time(3_000)
     assert rig.members[first].service.groups.by_name == rig.leader().service.groups.by_name
+
+
+def test_next_leader_replaces_at_once_a_master_that_is_gone_with_the_leader() -> None:
+    rig = Rig(3)
+    brokers = group_of(rig)
+    first = rig.leader().name
+    rig.pass_time(10_000)
+    for broker in brokers:
+        broker.beat()
+    rig.kill(first)
+    for broker in brokers:
+        del broker.peers[first]
+    brokers[0].die()
+    # An election among controllers, at most, and not the time until the next scan.
+    rig.pass_time(2_300)
+    assert rig.leader().name != first
+    found = replicas(rig)
+    assert found.master_broker_id in (2, 3)
+    assert found.master_epoch == 2
 
 
 def test_requests_that_cannot_be_stored_are_refused() -> None:

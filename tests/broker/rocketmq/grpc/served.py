@@ -6,10 +6,11 @@ from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
 
+from broker.rocketmq.grpc.access import Access, LocalAccess
 from broker.rocketmq.grpc.backend import Backend
 from broker.rocketmq.grpc.local import Local
-from broker.rocketmq.grpc.service import Access, GrpcService
-from broker.rocketmq.remoting.session import Gate
+from broker.rocketmq.grpc.loopback import FrameGate
+from broker.rocketmq.grpc.service import GrpcService
 from formats.rocketmq.grpc.declarations import METHODS
 from formats.rocketmq.grpc.messages import Message, decode, duration_of_ms, make
 from formats.rocketmq.route_bodies import TopicConfig
@@ -36,12 +37,12 @@ def message(topic: str = "t", body: bytes = b"body", **system: Any) -> Message:
 class Served:
     """A broker with topics `t` (1 queue) and `many` (4 queues, of any kind), and a client."""
 
-    def __init__(self, rig: Rig | None = None, gate: Gate | None = None) -> None:
+    def __init__(self, rig: Rig | None = None, gate: FrameGate | None = None) -> None:
         self.rig = rig or Rig(replace(OPTIONS))
         self.rig.topics.put(TopicConfig("many", 4, 4, attributes={"message.type": "MIXED"}), self.rig.wall_ms)
         self.ms = 1_000
-        access = Access(self.rig.access, self.rig.guard)
-        self.service = GrpcService(access, self._backend(gate), self.rig.faults, *self._clocks())
+        backend = self._backend(gate)
+        self.service = GrpcService(self._access(), backend, self.rig.faults, *self._clocks())
         self.client = Client(self.service)
         self.client_id = "client"
         self.headers: dict[str, str] = {}
@@ -49,7 +50,11 @@ class Served:
     def _clocks(self) -> tuple[Callable[[], int], Callable[[], int]]:
         return lambda: self.rig.wall_ms, lambda: self.ms
 
-    def _backend(self, gate: Gate | None) -> Backend:
+    def _access(self) -> Access:
+        """The checks of callers, when the backend is there."""
+        return LocalAccess(self.rig.access, self.rig.guard)
+
+    def _backend(self, gate: FrameGate | None) -> Backend:
         """The broker itself, for the service to ask."""
         rig = self.rig
         return Local(rig.options, rig.topics, rig.groups, rig.broker, gate, rig.faults, *self._clocks())

@@ -125,13 +125,13 @@ class Gate:
 
     def __init__(self) -> None:
         self.is_shut = False
-        self._held: list[tuple[Session, bytearray]] = []
+        self._held: list[tuple[Loopback, list[Frame]]] = []
 
-    def take(self, holder: Session, data: bytearray) -> bytearray:
+    def take(self, holder: Loopback, data: list[Frame]) -> list[Frame]:
         if not self.is_shut:
             return data
         self._held.append((holder, data))
-        return bytearray()
+        return []
 
     @property
     def holds(self) -> bool:

@@ -12,13 +12,14 @@ import pytest
 from broker.rocketmq.access.guard import AccessOptions
 from broker.rocketmq.flush_gate import late
 from broker.rocketmq.grpc.clients import Client
+from broker.rocketmq.grpc.loopback import Loopback
 from broker.rocketmq.grpc.registry import Clients
 from broker.rocketmq.grpc.sending import consistent_hash
 from broker.rocketmq.grpc.statuses import Rejected
-from broker.rocketmq.remoting.session import Session
 from formats.rocketmq.access_bodies import UserInfo
 from formats.rocketmq.client_bodies import GroupConfig
 from formats.rocketmq.codes import RequestCode
+from formats.rocketmq.frame import Frame
 from formats.rocketmq.grpc.codes import ClientType, Code, MessageType, Permission, TransactionResolution
 from formats.rocketmq.grpc.messages import Message, duration_of_ms, make, ms_of, time_of_ms
 from formats.rocketmq.hosts import Host
@@ -202,7 +203,7 @@ def test_the_hash_is_consistent() -> None:
 class LateGate:
     """A disk that finishes nothing in time."""
 
-    def take(self, holder: Session, data: bytearray) -> bytearray:
+    def take(self, holder: Loopback, data: list[Frame]) -> list[Frame]:
         return late(data)
 
 
@@ -212,6 +213,23 @@ def test_a_message_that_is_not_on_the_disk_in_time_is_told_as_that() -> None:
     assert answer.status.code == answer.entries[0].status.code == Code.MASTER_PERSISTENCE_TIMEOUT
     # It is stored, and what is no result of sending comes as it is.
     assert [each.body for each in served.receive()] == [b"body"]
+
+
+def test_a_topic_that_was_changed_is_another_one() -> None:
+    served = Served()
+    assert served.send(message("many", message_type=MessageType.FIFO, message_group="g")).status.code == Code.OK
+    served.rig.topics.put(TopicConfig("many", 4, 4), served.rig.wall_ms)
+    answer = served.send(message("many", message_type=MessageType.FIFO, message_group="g"))
+    assert answer.status.code == Code.MESSAGE_PROPERTY_CONFLICT_WITH_TYPE
+
+
+def test_a_step_that_led_to_no_questions_needs_no_other_one() -> None:
+    served = Served()
+    request = make("SendMessageRequest", messages=[message()]).SerializeToString()
+    served.client.call("SendMessage", request, x_mq_client_id="client")
+    assert not served.service.end_step()
+    served.client.exchange()
+    assert served.client.ended
 
 
 # -- receiving
@@ -578,7 +596,7 @@ def test_a_silent_client_is_forgotten(served: Served) -> None:
 def test_what_is_no_request_ends_its_call_only(served: Served) -> None:
     stream = served.client.call("SendMessage", b"\xff\xff", x_mq_client_id="client")
     assert served.client.status(stream) == "13"
-    for method in ("PullMessage", "SyncLiteSubscription", "Nonsense"):
+    for method in ("PullMessage", "Nonsense"):
         assert served.client.status(served.client.call(method, b"", x_mq_client_id="client")) == "12"
     assert served.send(message()).status.code == Code.OK
 

@@ -5,26 +5,32 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import replace
 
-from broker.rocketmq.access.guard import AccessOptions, Guard
+from broker.rocketmq.access.guard import Guard
 from broker.rocketmq.assembly.config import NAMESERVER_DEFAULTS, NAMESERVER_LOCKED, NAMESERVER_READERS
 from broker.rocketmq.core.registration import Dial, register_frame
+from broker.rocketmq.grpc.access import Access
 from broker.rocketmq.grpc.backend import Backend
+from broker.rocketmq.grpc.loopback import FrameGate
 from broker.rocketmq.nameserver.key_values import KeyValues
 from broker.rocketmq.nameserver.requests import Nameserver
 from broker.rocketmq.nameserver.routes import Routes
 from broker.rocketmq.nameserver.service import NameserverService
+from broker.rocketmq.proxy.access import Checks
 from broker.rocketmq.proxy.cluster import Cluster
 from broker.rocketmq.proxy.wire import Wire
 from broker.rocketmq.remoting.session import Gate, Service, Session
 from broker.rocketmq.settings import Settings
+from formats.rocketmq.frame import Frame
 from formats.rocketmq.hosts import Host
 from formats.rocketmq.route_bodies import TopicConfig
+from formats.rocketmq.signature import signed
 from tests.broker.rocketmq.grpc.served import Served
 from tests.broker.rocketmq.rig import OPTIONS, Rig
 
 __all__ = ["NAMESERVER", "Clustered", "Network", "Pipe"]
 
 NAMESERVER = "127.0.0.1:9876"
+NO_CHECKS = Checks()
 
 
 class Pipe:
@@ -64,11 +70,12 @@ class Pipe:
 
 
 class Network:
-    """Services at addresses, and the connections to them."""
+    """Services at addresses, and the connections to them. `is_stuck`: nothing is connected or carried."""
 
     def __init__(self, now_ms: Callable[[], int]) -> None:
         self.services: dict[str, Service] = {}
         self.pipes: list[tuple[str, Pipe]] = []
+        self.is_stuck = False
         self.dialed: list[str] = []
         self._dials: list[tuple[str, Callable[[str], Session], Callable[[str], None]]] = []
         self._now_ms = now_ms
@@ -88,6 +95,8 @@ class Network:
 
     def exchange(self) -> bool:
         """Connect, and carry what is to be carried; return whether there was anything."""
+        if self.is_stuck:
+            return False
         dials, self._dials = self._dials, []
         for address, connected, failed in dials:
             self.dialed.append(address)
@@ -109,10 +118,22 @@ class Network:
 
 
 class Clustered(Served):
-    """A client of a proxy, before the broker of `rig` and as many more as wanted."""
+    """A client of a proxy, before the broker of `rig` and as many more as wanted.
 
-    def __init__(self, rig: Rig | None = None, gate: Gate | None = None, others: int = 0) -> None:
+    The proxy makes `checks`, and signs with `key`, if it has one.
+    """
+
+    def __init__(
+        self,
+        rig: Rig | None = None,
+        gate: Gate | None = None,
+        others: int = 0,
+        checks: Checks = NO_CHECKS,
+        key: tuple[str, str] | None = None,
+    ) -> None:
         assert gate is None
+        self.checks = checks
+        self.key = key
         self.rigs = [rig or Rig(replace(OPTIONS))]
         for number in range(others):
             address = Host("127.0.0.1", OPTIONS.address.port + 10 * (number + 1))
@@ -124,14 +145,21 @@ class Clustered(Served):
         self.nameserver = Nameserver(self.routes, KeyValues(b"", lambda _: None), settings)
         super().__init__(self.rigs[0])
 
-    def _backend(self, gate: Gate | None) -> Backend:
-        guard = Guard(AccessOptions(), self.rig.access, "")
+    def _backend(self, gate: FrameGate | None) -> Backend:
+        guard = Guard(self.rig.access_options, self.rig.access, "")
         self.network.services[NAMESERVER] = NameserverService(self.nameserver, guard, lambda: self.rig.wall_ms)
         for rig in self.rigs:
             self.network.services[str(rig.options.address)] = rig.broker
         names = [NAMESERVER, "127.0.0.1:9877"]
-        self.cluster = Cluster(names, self.network.dial, self.network.open, "proxy", lambda: self.ms)
+        dials = (self.network.dial, self.network.open)
+        self.cluster = Cluster(names, *dials, "proxy", self._seal, self.checks, lambda: self.ms)
         return self.cluster
+
+    def _access(self) -> Access:
+        return self.cluster.access
+
+    def _seal(self, frame: Frame) -> Frame:
+        return frame if self.key is None else signed(frame, *self.key)
 
     def register(self) -> None:
         """Have the brokers that are there tell the nameserver of their topics."""

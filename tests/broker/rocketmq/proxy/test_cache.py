@@ -48,6 +48,24 @@ def test_what_is_not_known_is_looked_up_once_for_all_who_wait(looked: Looked) ->
     assert (looked.loads, looked.found) == ([], ["v"] * 3)
 
 
+def test_value_that_is_not_settled_is_looked_up_again_soon() -> None:
+    looked = Looked()
+    looked.cache = Cache(
+        lambda key, done: looked.loads.append((key, done)), lambda: looked.ms, is_settled=lambda value: value != "early"
+    )
+    looked.find()
+    looked.answer("early")
+    looked.ms = 499
+    looked.find()
+    assert looked.loads == []
+    looked.ms = 500
+    looked.find()
+    looked.answer("late")
+    looked.ms = 20_499
+    looked.find()
+    assert (looked.loads, looked.found) == ([], ["early", "early", "early", "late"])
+
+
 def test_what_is_old_is_used_while_it_is_looked_up_again(looked: Looked) -> None:
     looked.find()
     looked.answer("old")

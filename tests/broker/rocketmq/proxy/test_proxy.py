@@ -4,20 +4,23 @@ from __future__ import annotations
 
 import base64
 from collections import Counter
+from dataclasses import replace
 from typing import Any
 
 import pytest
 
+from broker.rocketmq.replication.options import Role
 from formats.rocketmq.client_bodies import GroupConfig
 from formats.rocketmq.codes import RequestCode, ResponseCode
 from formats.rocketmq.frame import Frame
 from formats.rocketmq.grpc.codes import Code, MessageType, TransactionResolution
 from formats.rocketmq.grpc.messages import Message, duration_of_ms, make, time_of_ms
+from formats.rocketmq.hosts import Host
 from formats.rocketmq.route_bodies import Permission, TopicConfig
 from tests.broker.rocketmq.grpc.served import message
 from tests.broker.rocketmq.grpc.test_grpc_service import consumer, end, endpoints, producer, resource
 from tests.broker.rocketmq.proxy.clustered import NAMESERVER, Clustered
-from tests.broker.rocketmq.rig import Rig
+from tests.broker.rocketmq.rig import OPTIONS, Rig
 
 
 @pytest.fixture
@@ -212,6 +215,35 @@ def test_a_broker_that_is_back_is_found_again(served: Clustered) -> None:
     for number in range(2, 12):
         assert send(served, number).status.code == Code.OK
     assert sum(len(served.rigs[1].messages("many", queue)) for queue in range(4)) >= 4
+
+
+def test_a_topic_whose_master_is_gone_is_looked_up_until_there_is_another() -> None:
+    served = Clustered()
+    served.rig.options.broker_id = 2
+    assert send(served, 0).status.code == Code.FORBIDDEN
+    served.rig.options.broker_id = 0
+    served.pass_time(500)
+    # The answer of before is used once more, while it is looked up.
+    send(served, 1)
+    assert send(served, 2).status.code == Code.OK
+
+
+def test_a_broker_that_says_that_it_is_no_master_is_looked_up() -> None:
+    served = Clustered()
+    old = served.rig
+    new = Rig(replace(OPTIONS, address=Host("127.0.0.1", OPTIONS.address.port + 10), broker_id=2))
+    new.topics.put(TopicConfig("many", 4, 4, attributes={"message.type": "MIXED"}), 0)
+    served.rigs.append(new)
+    served.network.services[str(new.options.address)] = new.broker
+    assert send(served, 0).status.code == Code.OK
+    served.pass_time(2_000)
+    # Another one is elected, and no connection is lost.
+    old.role.options.role = Role.SLAVE
+    old.options.broker_id, new.options.broker_id = 3, 0
+    assert send(served, 1).status.code != Code.OK
+    served.pass_time(1_500)
+    assert send(served, 2).status.code == Code.OK
+    assert sum(len(new.messages("many", queue)) for queue in range(4)) == 1
 
 
 def test_a_broker_that_does_not_answer_in_time(served: Clustered) -> None:

@@ -79,8 +79,10 @@ class Remoting:
         return self._opaque
 
     def put(self, frame: Frame) -> None:
-        data = encode_frame(frame)
+        data = bytearray(encode_frame(frame))
         assert self.session.receive(memoryview(data)) == len(data)
+        # The room for what arrives is used again.
+        data[:] = bytes(len(data))
         self.proxied.step()
 
     def call(self, code: int, body: bytes = b"", **fields: Any) -> Frame:

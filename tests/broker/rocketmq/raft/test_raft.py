@@ -103,7 +103,7 @@ def test_nobody_is_asked_in_a_new_term_before_a_majority_would_vote() -> None:
 
 def test_vote_is_given_once_in_a_term_also_after_a_restart() -> None:
     one = One()
-    one.wait(900)
+    one.wait(890)
     assert one.hear("n1", Solicit(4, 0, 0)) == []
     one.now_ms += 200
     assert one.hear("n1", Solicit(4, 0, 0)) == [Ballot(4, granted=True)]
@@ -113,6 +113,19 @@ def test_vote_is_given_once_in_a_term_also_after_a_restart() -> None:
     one.now_ms += 1_000
     assert one.hear("n2", Solicit(4, 0, 0)) == [Ballot(4, granted=False)]
     assert one.hear("n1", Solicit(4, 0, 0)) == [Ballot(4, granted=True)]
+
+
+def test_vote_is_refused_to_nobody_who_has_waited_for_the_leader_but_heard_the_last_of_it_a_little_earlier() -> None:
+    one = One()
+    one.hear("n1", Append(3, 0, 0, 0, 1))
+    # n2 heard it 60 ms earlier, and has waited as long as anybody has to at least.
+    one.now_ms += TIMES.election_ms - 60
+    assert one.hear("n2", Solicit(4, 0, 0, True)) == [Ballot(4, granted=True, pre=True)]
+    one.hear("n1", Append(3, 0, 0, 0, 1))
+    # While the leader may still count on the answer, there is none.
+    one.now_ms += TIMES.lease_ms
+    assert one.hear("n2", Solicit(4, 0, 0, True)) == [Ballot(3, granted=False, pre=True)]
+    assert one.hear("n2", Solicit(4, 0, 0)) == []
 
 
 def test_no_vote_for_who_has_less() -> None:

@@ -77,7 +77,7 @@ class Replica:
     folder: MemoryFolder = field(default_factory=lambda: MemoryFolder(chunk=64))
     dialed: list[tuple[str, Callable[[str], ReplicationSession], Callable[[str], None]]] = field(default_factory=list)
     dirty: set[ReplicationSession] = field(default_factory=set)
-    arrived: list[tuple[str, int, int]] = field(default_factory=list)
+    arrived: list[tuple[str, int, int, int]] = field(default_factory=list)
     # How much of the log is on the disk; None where nobody waits for that.
     on_disk: int | None = None
     store: MessageStore = field(init=False)
@@ -96,7 +96,7 @@ class Replica:
                 self.store,
                 self.options,
                 session,
-                lambda topic, queue_id, size: self.arrived.append((topic, queue_id, size)),
+                lambda *arrived: self.arrived.append(arrived),
                 ended,
                 lambda: self.store.log.end if self.on_disk is None else self.on_disk,
             ),

@@ -107,13 +107,16 @@ class Broker:
     epochs_begun: list[int] = field(default_factory=list)
     asked: list[int] = field(default_factory=list)
     is_disk_full: bool = False
+    # How much of the log is on the disk; None where nobody waits for that.
+    on_disk: int | None = None
     count: int = 0
 
     def __post_init__(self) -> None:
-        self.store: MessageStore = open_store(MemoryFolder(chunk=64), SMALL, lambda ms: f"{ms:017d}")
+        self.folder = MemoryFolder(chunk=64)
+        self.store: MessageStore = open_store(self.folder, SMALL, lambda ms: f"{ms:017d}")
         self.book = EpochBook(b"", self._write)
         self.broker = BrokerOptions(ha_address=f"10.0.0.{self.broker_id}:10912")
-        shared = Log(self.store, self.book, lambda: self.store.log.end)
+        shared = Log(self.store, self.book, self._reach)
         self.controlled = Controlled(shared, self.options, self.broker)
         waiting = Waiting(self.options, self.controlled, lambda: self.clock.ms)
         self.controlled.waiting = waiting
@@ -141,6 +144,9 @@ class Broker:
     @property
     def known(self) -> Any:
         return BrokerIdentity("DefaultCluster", "broker-a", self.broker_id)
+
+    def _reach(self) -> int:
+        return self.store.log.end if self.on_disk is None else self.on_disk
 
     def _write(self, data: bytes) -> None:
         if self.is_disk_full:
@@ -451,6 +457,58 @@ def test_sender_is_refused_while_too_few_are_in_sync() -> None:
     # Who does not wait is not refused either.
     assert one.role.refuse(sent("WAIT\x01false\x02")) is None
     assert not one.role.takes_plain
+
+
+def test_message_is_not_acknowledged_once_too_few_are_in_sync_that_was_taken_before() -> None:
+    (one, *_), _ = trio(in_sync_replicas_min=2)
+    codes = one.send()
+    one.controlled.appoint(InSync(frozenset({1}), 12))
+    assert (codes, bodies(one.store)) == ([], [0])
+    one.clock.ms += 3_000
+    one.controlled.tick()
+    assert codes == [ResponseCode.FLUSH_SLAVE_TIMEOUT]
+
+
+def test_message_that_a_lone_master_has_yet_to_flush_waits_for_who_comes_in_meanwhile() -> None:
+    one, two = group(2)
+    one.lead(1)
+    one.put()
+    one.on_disk = one.store.log.end
+    codes = one.send()
+    assert codes == []
+    two.follow(1, 1)
+    link = join(one, two)
+    assert one.asked == [RequestCode.CONTROLLER_ALTER_SYNC_STATE_SET]
+    # The slave may be elected from here on, and the message is not there.
+    one.on_disk = one.store.log.end
+    one.end_step()
+    assert codes == []
+    pump(*link)
+    assert codes == [ResponseCode.SUCCESS]
+
+
+def test_lone_master_acknowledges_a_message_once_it_is_flushed() -> None:
+    (one,) = group(1)
+    one.lead(1)
+    one.on_disk = 0
+    codes = one.send()
+    one.end_step()
+    assert codes == []
+    one.on_disk = one.store.log.end
+    one.end_step()
+    assert codes == [ResponseCode.SUCCESS]
+
+
+def test_next_process_shows_nothing_that_was_not_confirmed_before_the_first_note() -> None:
+    (one,) = group(1)
+    one.lead(1)
+    one.controlled.appoint(InSync(frozenset({1, 2}), 11))
+    one.put(3)
+    assert one.store.confirmed == 0
+    book = EpochBook(one.writes[-1], one.writes.append)
+    again = open_store(one.folder.after_crash(), SMALL, lambda ms: f"{ms:017d}")
+    Controlled(Log(again, book, lambda: again.log.end), one.options, one.broker)
+    assert (again.confirmed, bodies(again)) == (0, [])
 
 
 @pytest.mark.parametrize(("replicas", "needed"), [(2, 1), (3, 2)])

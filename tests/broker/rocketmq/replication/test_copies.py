@@ -48,7 +48,7 @@ def test_slave_gets_the_log_and_reports_how_far_it_is(master: Master, replica: R
     pump(near, far)
     assert copy.acknowledged == replica.store.log.end == end
     assert kept(replica.folder) == kept(master.folder)
-    assert len(replica.arrived) == 33
+    assert sum(messages for _, _, messages, _ in replica.arrived) == 33
 
 
 @given(st.lists(st.tuples(st.integers(0, 9), st.integers(1, 400)), min_size=1, max_size=12), st.integers(7, 300))
@@ -89,6 +89,28 @@ def test_nothing_of_half_a_record_is_kept_or_reported(master: Master, replica: R
     assert bytes(far.take_output()) == bytes(report(end))
     far.end()
     assert copy.acknowledged == 0
+
+
+def test_pieces_are_taken_once_no_other_has_begun(
+    master: Master, replica: Replica, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The rest of a piece that has begun is waited for, unless much has come before it."""
+    end = master.put(8)
+    far = replica.connect()
+    far.take_output()
+    data = log_bytes(master.store)
+    pieces = b"".join(
+        TRANSFER.pack(Transfer(at, len(data[at : at + 100]))) + data[at : at + 100] for at in range(0, end, 100)
+    )
+    whole = 3 * (TRANSFER.size + 100)
+    assert far.receive(memoryview(pieces)[: whole + 20]) == whole
+    assert (replica.store.log.end, bytes(far.take_output())) == (0, b"")
+    monkeypatch.setattr("broker.rocketmq.replication.taking.GATHERED_BYTES_MAX", 500)
+    assert far.receive(memoryview(pieces)[whole : 2 * whole + 20]) == whole
+    assert 0 < replica.store.log.end <= 600
+    assert bytes(far.take_output()) == bytes(report(replica.store.log.end))
+    assert far.receive(memoryview(pieces)[2 * whole :]) == len(pieces) - 2 * whole
+    assert bytes(far.take_output()) == bytes(report(end))
 
 
 def test_half_a_record_is_forgotten_with_its_connection(master: Master, replica: Replica, clock: Clock) -> None:

@@ -275,6 +275,18 @@ def test_logs_with_nothing_in_common_are_left_alone() -> None:
     assert log_bytes(slave.store) == before
 
 
+def test_log_with_nothing_in_common_gives_way_if_nothing_of_it_is_confirmed() -> None:
+    master, slave = group()
+    slave.store.hold_back(0)
+    write(slave, [(7, 3)], 1)
+    write(master, [(8, 5)], 2)
+    assert not slave.store.confirmed
+    _, there = join(master, slave)
+    assert not there.reason
+    assert log_bytes(slave.store) == log_bytes(master.store)
+    assert slave.epochs.entries == master.epochs.entries
+
+
 def test_slave_that_reports_without_an_introduction_is_given_up() -> None:
     master, _ = group()
     master.lead(1)
@@ -455,7 +467,7 @@ def test_replicas_that_have_a_message_are_counted() -> None:
     master, slave, other = group(3)
     master.lead(1)
     in_sync = master.in_sync
-    assert in_sync.acknowledged_by(1) == in_sync.acknowledged_by_all() > master.store.log.end
+    assert in_sync.acknowledged_by(1) > in_sync.acknowledged_by_all() == master.store.log.end
     assert in_sync.acknowledged_by(2) == -1
     master.put(1)
     here, there = join(master, slave)
@@ -470,6 +482,24 @@ def test_replicas_that_have_a_message_are_counted() -> None:
     pump(here, there)
     assert (in_sync.acknowledged_by(2), in_sync.acknowledged_by(3)) == (master.store.log.end, had)
     assert in_sync.acknowledged_by_all() == in_sync.confirmed == had
+
+
+def test_message_counts_for_a_lone_master_once_who_comes_in_has_to_have_it() -> None:
+    master, slave = group()
+    master.lead(1)
+    master.put(1)
+    join(master, slave)
+    master.in_sync.answered(is_refused=True)
+    master.proposals.clear()
+    had = master.store.log.end
+    master.store.put(make_message(2), 1002)
+    # Before the step is over, the slave that lacks the message may still come in.
+    assert master.in_sync.acknowledged_by_all() == had
+    master.clock.ms += CHECK_MS
+    master.in_sync.tick()
+    assert master.proposals == [(frozenset({1, 2}), 1)]
+    master.copies.end_step()
+    assert master.in_sync.acknowledged_by_all() == had
 
 
 def test_slave_with_the_masters_id_is_refused() -> None:

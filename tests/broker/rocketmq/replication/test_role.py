@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 from broker.rocketmq.assembly.config import PropertyError, RocketConfig, load_rocketmq_config
+from broker.rocketmq.assembly.group import replication_ports
 from broker.rocketmq.core.options import BrokerOptions
 from broker.rocketmq.replication.options import ReplicationOptions, Role
 from broker.rocketmq.replication.role import BrokerRole
@@ -166,6 +167,31 @@ def test_roles_are_configured(
     assert (config.replication.role, config.options.broker_id, config.ha_listen_port) == (role, broker_id, ha_port)
     assert config.properties["brokerRole"] == role.value
     assert config.broker_options.ha_address == ("" if ha_port is None else f"127.0.0.1:{ha_port}")
+
+
+@pytest.mark.parametrize(
+    ("lines", "ports"),
+    [
+        ((), []),
+        (("brokerRole=SYNC_MASTER", "listenPort=20911"), [20912, 20909]),
+        (("brokerRole=SLAVE", "brokerId=1", "listenPort=20911"), []),
+        # The original's master, when it comes back, asks the slave that has acted as one.
+        (("brokerRole=SLAVE", "brokerId=1", "listenPort=20911", "enableSlaveActingMaster=true"), [20909]),
+    ],
+)
+def test_ports_on_which_brokers_of_the_original_ask(
+    load: Callable[..., RocketConfig], lines: tuple[str, ...], ports: list[int]
+) -> None:
+    assert replication_ports(load(*lines)) == ports
+
+
+def test_acting_masters_are_configured(load: Callable[..., RocketConfig]) -> None:
+    config = load("enableSlaveActingMaster=true", "brokerNotActiveTimeoutMillis=3000")
+    assert config.broker_options.silent_ms == 3000
+    assert load("brokerNotActiveTimeoutMillis=3000").broker_options.silent_ms is None
+    controlled = load("enableSlaveActingMaster=true", "enableControllerMode=true", "controllerAddr=10.0.0.1:9878")
+    assert not controlled.replication.has_acting_master
+    assert controlled.broker_options.silent_ms is None
 
 
 @pytest.mark.parametrize(

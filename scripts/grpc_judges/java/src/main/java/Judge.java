@@ -20,6 +20,7 @@ import org.apache.rocketmq.client.apis.ClientServiceProvider;
 import org.apache.rocketmq.client.apis.consumer.ConsumeResult;
 import org.apache.rocketmq.client.apis.consumer.FilterExpression;
 import org.apache.rocketmq.client.apis.consumer.FilterExpressionType;
+import org.apache.rocketmq.client.apis.consumer.LitePushConsumer;
 import org.apache.rocketmq.client.apis.consumer.PushConsumer;
 import org.apache.rocketmq.client.apis.consumer.SimpleConsumer;
 import org.apache.rocketmq.client.apis.message.Message;
@@ -78,6 +79,8 @@ public class Judge {
         CASES.put("push_retry", Judge::pushRetry);
         CASES.put("push_fifo", Judge::pushFifo);
         CASES.put("dead", Judge::dead);
+        CASES.put("lite", Judge::lite);
+        CASES.put("lite_exclusive", Judge::liteExclusive);
     }
 
     public static void main(String[] arguments) {
@@ -155,6 +158,16 @@ public class Judge {
             .setMessageListener(message -> {
                 got.add(body(message) + "/" + message.getDeliveryAttempt());
                 return isDone.test(message) ? ConsumeResult.SUCCESS : ConsumeResult.FAILURE;
+            }).build());
+    }
+
+    /** Starts a consumer of lite topics, which puts the lite topics and bodies of what it gets into `got`. */
+    private static LitePushConsumer consumeLite(List<String> got) throws ClientException {
+        return opened(PROVIDER.newLitePushConsumerBuilder().setClientConfiguration(configuration())
+            .setConsumerGroup(group).bindTopic(topic)
+            .setMessageListener(message -> {
+                got.add(message.getLiteTopic().orElse("none") + "/" + body(message));
+                return ConsumeResult.SUCCESS;
             }).build());
     }
 
@@ -472,5 +485,68 @@ public class Judge {
         List<MessageView> found = take(letters, 1, 32);
         checkBodies(found, true, 0);
         check(found.get(0).getMessageId().toString().equals(id), found, id);
+    }
+
+    // -- lite topics
+
+    private static void lite() throws Exception {
+        Producer producer = producer();
+        List<String> got = new CopyOnWriteArrayList<>();
+        LitePushConsumer consumer = consumeLite(got);
+        consumer.subscribeLite("one");
+        consumer.subscribeLite("two");
+        List<String> one = new ArrayList<>();
+        List<String> two = new ArrayList<>();
+        for (int number = 0; number < 30; number++) {
+            String name = Arrays.asList("one", "two", "three").get(number % 3);
+            producer.send(message(number).setLiteTopic(name).build());
+            if (number % 3 < 2) {
+                (number % 3 == 0 ? one : two).add(name + "/" + number);
+            }
+        }
+        await(got, 20);
+        Thread.sleep(1_000);
+        List<String> found = new ArrayList<>(got);
+        found.removeIf(each -> !each.startsWith("one/"));
+        check(found.equals(one), got);
+        found = new ArrayList<>(got);
+        found.removeIf(each -> !each.startsWith("two/"));
+        check(found.equals(two), got);
+        check(got.size() == 20, got);
+        consumer.unsubscribeLite("one");
+        producer.send(message(30).setLiteTopic("one").build());
+        producer.send(message(31).setLiteTopic("two").build());
+        await(got, 21);
+        Thread.sleep(1_000);
+        check(got.subList(20, got.size()).equals(Arrays.asList("two/31")), got);
+    }
+
+    /** Of the group, one client only is subscribed to a lite topic; it may have two. */
+    private static void liteExclusive() throws Exception {
+        Producer producer = producer();
+        List<String> one = new CopyOnWriteArrayList<>();
+        List<String> other = new CopyOnWriteArrayList<>();
+        LitePushConsumer first = consumeLite(one);
+        first.subscribeLite("a");
+        producer.send(message(0).setLiteTopic("a").build());
+        await(one, 1);
+        LitePushConsumer second = consumeLite(other);
+        second.subscribeLite("a");
+        long end = System.nanoTime() + TimeUnit.SECONDS.toNanos(PATIENCE_S);
+        while (first.getLiteTopicSet().contains("a")) {
+            check(System.nanoTime() < end, "the first client was not told of the second");
+            Thread.sleep(20);
+        }
+        producer.send(message(1).setLiteTopic("a").build());
+        await(other, 1);
+        check(one.equals(Arrays.asList("a/0")) && other.equals(Arrays.asList("a/1")), one, other);
+        second.subscribeLite("b");
+        try {
+            second.subscribeLite("c");
+        } catch (ClientException expected) {
+            check(String.valueOf(expected).toLowerCase().contains("quota"), expected);
+            return;
+        }
+        throw new AssertionError("a third lite topic was not refused");
     }
 }

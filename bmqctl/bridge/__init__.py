@@ -1,0 +1,1 @@
+"""Bridges that carry messages between a queue of BlazingMQ and a topic of RocketMQ."""

@@ -1,0 +1,44 @@
+"""The account of a bridge: each message that was taken came to exactly one end, or is still in flight."""
+
+from __future__ import annotations
+
+from collections import Counter
+from dataclasses import dataclass, field
+from typing import Any
+
+__all__ = ["Account"]
+
+
+@dataclass(slots=True)
+class Account:
+    """Counts of messages. Each delivery by the source counts as taken, a message that comes again once more.
+
+    `taken` is the sum of the next three and of what is in flight. `returned` are those that the source keeps: the
+    bridge was stopped, or lost the source, before they were acknowledged. `repeated` are sends beyond the first.
+    `size_bytes` is the size of what was delivered, with its properties.
+    """
+
+    taken: int = 0
+    delivered: int = 0
+    returned: int = 0
+    refused: Counter[str] = field(default_factory=Counter)
+    repeated: int = 0
+    size_bytes: int = 0
+
+    @property
+    def in_flight(self) -> int:
+        """The messages that have come to no end yet."""
+        return self.taken - self.delivered - self.returned - self.refused.total()
+
+    def as_json(self) -> dict[str, Any]:
+        """The account as JSON has it."""
+        return {
+            "taken": self.taken,
+            "delivered": self.delivered,
+            "refused": self.refused.total(),
+            "returned": self.returned,
+            "in_flight": self.in_flight,
+            "repeated": self.repeated,
+            "bytes": self.size_bytes,
+            "refused_by_reason": dict(self.refused),
+        }

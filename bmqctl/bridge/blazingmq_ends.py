@@ -1,0 +1,224 @@
+"""BlazingMQ as a bridge's source and destination."""
+
+from __future__ import annotations
+
+import zlib
+from contextlib import suppress
+from typing import Final, NamedTuple
+
+import trio
+
+from bmqctl.bridge.carrying import Bridge, Tell, TryAgain
+from bmqctl.bridge.ends import BlazingEnd
+from bmqctl.bridge.flow import AGAIN, TAKEN, Answer, AnswerKind, Item, Send
+from bmqctl.bridge.mapping import Posted, Unfit, posted_guid, to_rocketmq
+from bmqctl.client.control import Unusable
+from bmqctl.client.events import Ack, StreamOptions
+from bmqctl.client.message import Message
+from bmqctl.client.session import Queue, RequestFailed, Session, SessionLost, SessionOptions
+from bmqctl.rocketmq_client.sending import UniqueIds
+from formats.bmq.wire.ack import AckStatus
+from formats.bmq.wire.properties import Property
+from formats.errors import FormatError
+from formats.rocketmq.record import Record
+
+__all__ = ["BlazingDestination", "BlazingSource", "ToPost", "lane_of"]
+
+FAULTS: Final = (OSError, SessionLost, RequestFailed, Unusable)
+
+
+class ToPost(NamedTuple):
+    """A message to be posted, and the record of RocketMQ that it was."""
+
+    posted: Posted
+    record: Record
+    broker_name: str
+
+
+class _Token(NamedTuple):
+    """A delivered message, and the queue of the session that it was delivered by."""
+
+    queue: Queue
+    message: Message
+
+
+def lane_of(properties: list[Property], key: str, lanes: int) -> int:
+    """The lane of a message, by the text of the property `key`; the first for a message without it."""
+    for name, _, value in properties:
+        if name == key:
+            return zlib.crc32(value if isinstance(value, bytes) else str(value).encode(errors="replace")) % lanes
+    return 0
+
+
+class BlazingSource:
+    """A consumer of a queue. The broker delivers no more than `window` messages that are not confirmed."""
+
+    def __init__(self, end: BlazingEnd, session: SessionOptions, window: int, lanes: int, key: str, tell: Tell) -> None:
+        self.lanes = lanes
+        self._end = end
+        self._session = session
+        self._options = StreamOptions(max_unconfirmed_messages=window)
+        self._key = key
+        self._ids = UniqueIds()
+        self._trying = TryAgain(str(end), tell)
+
+    async def run(self, bridge: Bridge, task_status: trio.TaskStatus[None]) -> None:
+        """Consume until the bridge has ended; confirm what was settled before leaving."""
+        while not bridge.ended.is_set():
+            reason = "the queue was closed"
+            try:
+                async with Session.connect(self._end.host, self._end.port, self._session) as session:
+                    queue = await session.open_queue(self._end.uri, read=True, options=self._options)
+                    self._trying.connected(task_status)
+                    await self._consume(queue, bridge)
+                    if bridge.ended.is_set():
+                        return
+            except FAULTS as fault:
+                reason = _words(fault)
+            bridge.source_lost()
+            await self._trying.failed(reason)
+
+    def settle(self, lane: int, items: list[Item]) -> None:
+        """Confirm messages. Those of a session that is over are delivered again."""
+        for item in items:
+            queue, message = item.token
+            with suppress(SessionLost, Unusable):
+                queue.confirm(message)
+
+    async def _consume(self, queue: Queue, bridge: Bridge) -> None:
+        """Take messages until the queue is closed, or the bridge has ended."""
+        async with trio.open_nursery() as nursery:
+
+            async def watch() -> None:
+                await bridge.ended.wait()
+                nursery.cancel_scope.cancel()
+
+            nursery.start_soon(watch)
+            with suppress(SessionLost):
+                while messages := await queue.receive():
+                    self._take(queue, messages, bridge)
+            nursery.cancel_scope.cancel()
+        if not bridge.ended.is_set():
+            # The reason, if the session has ended.
+            await queue.receive()
+
+    def _take(self, queue: Queue, messages: list[Message], bridge: Bridge) -> None:
+        lanes: dict[int, list[Item]] = {}
+        for message in messages:
+            lane, item = self._item(queue, message)
+            lanes.setdefault(lane, []).append(item)
+        for lane, items in lanes.items():
+            bridge.take(lane, items)
+
+    def _item(self, queue: Queue, message: Message) -> tuple[int, Item]:
+        token = _Token(queue, message)
+        lane = 0
+        try:
+            properties = message.typed_properties
+            lane = lane_of(properties, self._key, self.lanes) if self._key else 0
+            made = to_rocketmq(message.payload, properties, message.guid, self._ids.next())
+        except (Unfit, FormatError) as fault:
+            return lane, Item(token, None, 0, str(fault))
+        return lane, Item(token, made, len(made.body) + len(made.properties))
+
+
+class BlazingDestination:
+    """A producer of a queue."""
+
+    def __init__(self, end: BlazingEnd, session: SessionOptions, tell: Tell) -> None:
+        self._end = end
+        self._session = session
+        self._trying = TryAgain(str(end), tell)
+        self._tell = tell
+        self._queue: Queue | None = None
+        self._bridge: Bridge | None = None
+        # By lane: the batch that is posted, and the answers that there are.
+        self._open: dict[int, _Open] = {}
+        self._told = AckStatus.SUCCESS
+
+    async def run(self, bridge: Bridge, task_status: trio.TaskStatus[None]) -> None:
+        """Keep the queue open."""
+        self._bridge = bridge
+        while True:
+            reason = "disconnected"
+            try:
+                host, port = self._end.host, self._end.port
+                async with Session.connect(host, port, self._session, self._take_acks) as session:
+                    self._queue = await session.open_queue(self._end.uri, write=True)
+                    self._trying.connected(task_status)
+                    bridge.destination_up()
+                    reason = await session.lost()
+            except FAULTS as fault:
+                reason = _words(fault)
+            finally:
+                self._queue = None
+            self._lose(bridge)
+            await self._trying.failed(reason)
+
+    def send(self, send: Send) -> None:
+        """Post a batch."""
+        self._open[send.lane] = opened = _Open(send.batch, [None] * len(send.items), len(send.items))
+        if self._queue is None:
+            return  # it is answered when the connection's end is noticed
+        for at, item in enumerate(send.items):
+            posted, record, broker_name = item.message
+            guid = posted_guid(record, broker_name, item.renewals)
+            try:
+                self._queue.post_nowait(
+                    posted.payload, posted.properties, correlation=(send.lane, send.batch, at), guid=guid
+                )
+            except ValueError as fault:
+                opened.answer(at, Answer(AnswerKind.REFUSED, str(fault)))
+            except (SessionLost, Unusable):
+                return
+        self._finish(send.lane, opened)
+
+    def _take_acks(self, acks: list[Ack]) -> None:
+        touched = {}
+        for status, _, correlation, _ in acks:
+            if correlation is None:
+                continue
+            lane, batch, at = correlation
+            opened = self._open.get(lane)
+            if opened is None or opened.batch != batch:
+                continue
+            touched[lane] = opened
+            opened.answer(at, TAKEN if status is AckStatus.SUCCESS else AGAIN)
+            self._hear(status)
+        for lane, opened in touched.items():
+            self._finish(lane, opened)
+
+    def _hear(self, status: AckStatus) -> None:
+        if status is not self._told:
+            self._told = status
+            what = "takes messages again" if status is AckStatus.SUCCESS else f"refuses messages ({status.name})"
+            self._tell(f"{self._end}: the broker {what}")
+
+    def _finish(self, lane: int, opened: _Open) -> None:
+        if not opened.left and self._bridge is not None:
+            del self._open[lane]
+            self._bridge.answered(lane, opened.batch, [answer or AGAIN for answer in opened.answers])
+
+    def _lose(self, bridge: Bridge) -> None:
+        """Count what is not answered as to be sent again."""
+        lost, self._open = self._open, {}
+        bridge.destination_down({lane: [each or AGAIN for each in opened.answers] for lane, opened in lost.items()})
+
+
+class _Open:
+    """A batch that was posted: its answers, and how many of them are missing."""
+
+    def __init__(self, batch: int, answers: list[Answer | None], left: int) -> None:
+        self.batch = batch
+        self.answers = answers
+        self.left = left
+
+    def answer(self, at: int, answer: Answer) -> None:
+        """Note one answer."""
+        if self.answers[at] is None:
+            self.answers[at] = answer
+            self.left -= 1
+
+
+def _words(fault: Exception) -> str:
+    return (fault.strerror or str(fault)) if isinstance(fault, OSError) else str(fault)

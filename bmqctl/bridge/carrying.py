@@ -1,0 +1,212 @@
+"""One bridge at work: its flow's decisions, carried out by a source and a destination."""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, Final, Protocol
+
+import trio
+
+from bmqctl.bridge.account import Account
+from bmqctl.bridge.flow import Action, Answer, Flow, FlowOptions, Item, Send
+
+__all__ = ["Bridge", "CannotBegin", "Destination", "Source", "Tell", "TryAgain"]
+
+TICK_S: Final = 0.05
+BACKOFF_MIN_S: Final = 0.1
+BACKOFF_MAX_S: Final = 2.0
+
+Tell = Callable[[str], None]
+
+
+class CannotBegin(Exception):
+    """A reason for which a bridge does not begin; one line."""
+
+
+class Source(Protocol):
+    """The end that messages come from."""
+
+    lanes: int
+
+    async def run(self, bridge: Bridge, task_status: trio.TaskStatus[None]) -> None:
+        """Take messages until the bridge has ended, over lost connections; `CannotBegin` for the first."""
+
+    def settle(self, lane: int, items: list[Item]) -> None:
+        """Let the source forget messages."""
+
+
+class Destination(Protocol):
+    """The end that messages go to."""
+
+    async def run(self, bridge: Bridge, task_status: trio.TaskStatus[None]) -> None:
+        """Keep a connection until cancelled; `CannotBegin` if the first cannot be had."""
+
+    def send(self, send: Send) -> None:
+        """Send a batch; the answers go to the bridge."""
+
+
+class Bridge:
+    """One bridge at work. The ends call it; `changed` is set, and another, whenever something happened."""
+
+    def __init__(self, source: Source, destination: Destination, options: FlowOptions, tell: Tell) -> None:
+        self.tell = tell
+        self.flow = Flow(options, source.lanes)
+        self.changed = trio.Event()
+        self.stopped = trio.Event()
+        self.ended = trio.Event()
+        self.last_taken_s = trio.current_time()
+        self._source = source
+        self._destination = destination
+        self._actions: deque[Action] = deque()
+        self._is_acting = False
+
+    @property
+    def account(self) -> Account:
+        """The messages up to this moment."""
+        return self.flow.account
+
+    # Input from the ends
+
+    def take(self, lane: int, items: Sequence[Item]) -> None:
+        """Take messages of the source."""
+        self.last_taken_s = trio.current_time()
+        self._do(self.flow.take(lane, items))
+
+    def source_lost(self) -> None:
+        """Expect the source to deliver again what was not settled."""
+        self.flow.source_lost()
+        self._do([])
+
+    def destination_up(self) -> None:
+        """Begin to send."""
+        self._do(self.flow.destination_up())
+
+    def destination_down(self, known: Mapping[int, Sequence[Answer]] | None = None) -> None:
+        """Stop sending; `known` has the answers to batches that are answered in part."""
+        self._do(self.flow.destination_down(trio.current_time(), known))
+
+    def answered(self, lane: int, batch: int, answers: Sequence[Answer], *, one_by_one: bool = False) -> None:
+        """Take the destination's answers."""
+        self._do(self.flow.answered(lane, batch, answers, trio.current_time(), one_by_one=one_by_one))
+
+    # The life of the bridge
+
+    async def run(self, idle_s: float | None, patience_s: float) -> None:
+        """Carry messages until `stop`, a refusal, or, with `idle_s`, so long a time without a message.
+
+        Raises `CannotBegin`.
+        """
+        fault: CannotBegin | None = None
+        async with trio.open_nursery() as nursery:
+            try:
+                await nursery.start(self._destination.run, self)
+                working = trio.Event()
+                await nursery.start(self._run_source, working)
+                nursery.start_soon(self._tick)
+                if idle_s is not None:
+                    self.last_taken_s = trio.current_time()
+                    nursery.start_soon(self._watch_idleness, idle_s)
+                await self.stopped.wait()
+                with trio.move_on_after(patience_s):
+                    await self.ended.wait()
+                self.give_up()
+                with trio.move_on_after(patience_s):
+                    await working.wait()
+            except CannotBegin as raised:
+                # Raised inside the nursery it would be wrapped in an exception group.
+                fault = raised
+            nursery.cancel_scope.cancel()
+        if fault is not None:
+            raise fault
+
+    def stop(self, reason: str = "") -> None:
+        """Take and send nothing more."""
+        self.flow.stop(reason)
+        self._do([])
+
+    def give_up(self) -> None:
+        """Stop, and await no answer."""
+        self.flow.give_up()
+        self._do([])
+
+    async def await_change(self) -> None:
+        """Wait until something happened."""
+        await self.changed.wait()
+
+    async def _run_source(self, done: trio.Event, task_status: trio.TaskStatus[None]) -> None:
+        await self._source.run(self, task_status)
+        done.set()
+
+    async def _tick(self) -> None:
+        while True:
+            await trio.sleep(TICK_S)
+            now_s = trio.current_time()
+            if self.flow.due_s is not None and self.flow.due_s <= now_s:
+                self._do(self.flow.tick(now_s))
+
+    async def _watch_idleness(self, idle_s: float) -> None:
+        """Stop once nothing came for so long. Time in which the machine did not let the process run counts little."""
+        quiet_s = 0.0
+        while quiet_s < idle_s:
+            before_s = self.last_taken_s
+            step_s = min(TICK_S, idle_s)
+            await trio.sleep(step_s)
+            quiet_s = 0.0 if self.flow.held or self.last_taken_s != before_s else quiet_s + step_s
+        self.stop()
+
+    def _do(self, actions: Sequence[Action]) -> None:
+        """Carry out actions; those that come of them follow in their turn."""
+        self._actions.extend(actions)
+        if self._is_acting:
+            return
+        self._is_acting = True
+        try:
+            while self._actions:
+                action = self._actions.popleft()
+                if isinstance(action, Send):
+                    self._destination.send(action)
+                else:
+                    self._source.settle(action.lane, action.items)
+        finally:
+            self._is_acting = False
+        self.changed.set()
+        self.changed = trio.Event()
+        if self.flow.is_stopped:
+            self.stopped.set()
+        if self.flow.is_ended:
+            self.ended.set()
+
+
+class TryAgain:
+    """Repetition of what keeps a connection, with a pause that grows while it fails at once.
+
+    The first failure of all ends it; `tell` hears of each later one, unless it is the one before.
+    """
+
+    def __init__(self, end: str, tell: Tell) -> None:
+        self._end = end
+        self._tell = tell
+        self._told = ""
+        self._pause_s = BACKOFF_MIN_S
+        self._was_connected = False
+
+    def connected(self, status: trio.TaskStatus[Any]) -> None:
+        """Note that there is a connection."""
+        if not self._was_connected:
+            self._was_connected = True
+            status.started()
+        elif self._told:
+            self._tell(f"{self._end}: connected again")
+        self._told = ""
+        self._pause_s = BACKOFF_MIN_S
+
+    async def failed(self, reason: str) -> None:
+        """Wait before the next attempt. Raises `CannotBegin` if there was no connection ever."""
+        if not self._was_connected:
+            raise CannotBegin(f"{self._end}: {reason}")
+        if reason != self._told:
+            self._tell(f"{self._end}: {reason}")
+        self._told = reason
+        await trio.sleep(self._pause_s)
+        self._pause_s = min(2 * self._pause_s, BACKOFF_MAX_S)

@@ -1,0 +1,73 @@
+"""The life of a lane, as one table.
+
+A lane leads to one queue of the destination, and keeps the order of what goes through it: no more than one batch is
+with the destination. A pair (state, what happens) that the table does not hold cannot happen.
+"""
+
+from __future__ import annotations
+
+from enum import Enum, auto
+from typing import Final
+
+__all__ = ["LANE_TABLE", "Impossible", "Lane", "LaneInput", "step"]
+
+
+class Impossible(Exception):
+    """An input that must not happen in a state."""
+
+
+class Lane(Enum):
+    """The states of a lane."""
+
+    EMPTY = auto()
+    READY = auto()  # messages wait, and the next batch may go as soon as the destination is there
+    SENDING = auto()  # a batch is with the destination
+    PAUSED = auto()  # messages have to be sent again, and not at once
+    ENDING = auto()  # the bridge was stopped, and a batch is with the destination
+    ENDED = auto()
+
+
+class LaneInput(Enum):
+    """The inputs of a lane."""
+
+    TAKEN = auto()  # messages came from the source
+    SENT = auto()  # a batch was made of what waits
+    SETTLED = auto()  # the batch came to an end, or could not be sent as it was, and messages wait
+    EMPTIED = auto()  # nothing waits, and no batch is with the destination
+    AGAIN = auto()  # the batch, or the end of it, has to be sent again later
+    DUE = auto()  # the pause is over
+    STOPPED = auto()
+
+
+LANE_TABLE: Final[dict[tuple[Lane, LaneInput], Lane]] = {
+    (Lane.EMPTY, LaneInput.TAKEN): Lane.READY,
+    (Lane.EMPTY, LaneInput.STOPPED): Lane.ENDED,
+    (Lane.READY, LaneInput.TAKEN): Lane.READY,
+    (Lane.READY, LaneInput.SENT): Lane.SENDING,
+    # What waited could not be carried, or the source took it back.
+    (Lane.READY, LaneInput.EMPTIED): Lane.EMPTY,
+    (Lane.READY, LaneInput.STOPPED): Lane.ENDED,
+    (Lane.SENDING, LaneInput.TAKEN): Lane.SENDING,
+    (Lane.SENDING, LaneInput.SETTLED): Lane.READY,
+    (Lane.SENDING, LaneInput.EMPTIED): Lane.EMPTY,
+    (Lane.SENDING, LaneInput.AGAIN): Lane.PAUSED,
+    (Lane.SENDING, LaneInput.STOPPED): Lane.ENDING,
+    (Lane.PAUSED, LaneInput.TAKEN): Lane.PAUSED,
+    (Lane.PAUSED, LaneInput.DUE): Lane.READY,
+    (Lane.PAUSED, LaneInput.EMPTIED): Lane.EMPTY,
+    (Lane.PAUSED, LaneInput.STOPPED): Lane.ENDED,
+    # Nothing is sent any more, and so nothing is sent again.
+    (Lane.ENDING, LaneInput.STOPPED): Lane.ENDING,
+    (Lane.ENDING, LaneInput.SETTLED): Lane.ENDED,
+    (Lane.ENDING, LaneInput.EMPTIED): Lane.ENDED,
+    (Lane.ENDING, LaneInput.AGAIN): Lane.ENDED,
+    (Lane.ENDED, LaneInput.STOPPED): Lane.ENDED,
+}
+
+
+def step(state: Lane, happened: LaneInput) -> Lane:
+    """Return the state after `happened`; `Impossible` if the table has no such row."""
+    try:
+        return LANE_TABLE[state, happened]
+    except KeyError:
+        raise Impossible(f"lane {state.name} on {happened.name}") from None

@@ -1,0 +1,110 @@
+"""Names of properties that mean something to one system or to the bridge.
+
+RocketMQ keeps its own data about a message among the properties of the application. BlazingMQ's clients write only
+names that begin with a letter or a digit of ASCII.
+"""
+
+from __future__ import annotations
+
+from functools import lru_cache
+from typing import Final
+
+from formats.bmq.codes import PROPERTY_NAME_SIZE_MAX
+from formats.rocketmq.reserved_names import RESERVED_NAMES
+
+__all__ = [
+    "CACHED_LENGTH_MAX",
+    "FLAG",
+    "GUID",
+    "NAME",
+    "RAW",
+    "ROCKETMQ_ID",
+    "ROCKETMQ_OFFSET",
+    "ROCKETMQ_QUEUE",
+    "TYPES",
+    "UNIQUE_KEY",
+    "is_plain_for_rocketmq",
+    "is_system_name",
+    "to_blazingmq_name",
+    "to_rocketmq_name",
+]
+
+# On messages in RocketMQ.
+GUID: Final = "bmq_guid"
+TYPES: Final = "bmq_types"
+RAW: Final = "bmq_raw"
+# On messages in BlazingMQ.
+ROCKETMQ_ID: Final = "rocketmq_id"
+ROCKETMQ_QUEUE: Final = "rocketmq_queue"
+ROCKETMQ_OFFSET: Final = "rocketmq_offset"
+FLAG: Final = "rocketmq_flag"
+NAME: Final = "rocketmq_name_"
+
+UNIQUE_KEY: Final = "UNIQ_KEY"
+_TRANSIENT: Final = "__RMQ.TRANSIENT."
+# Tags and keys are the application's; the others beside the reserved names are the brokers' and the clients' own.
+_SYSTEM_NAMES: Final = (RESERVED_NAMES - {"TAGS", "KEYS"}) | {
+    "CHECK_IMMUNITY_TIME_IN_SECONDS",
+    "INNER_BASE",
+    "INNER_MULTI_DISPATCH",
+    "INNER_NUM",
+    "PROPERTY_FORWARD_QUEUE_ID",
+    "REDIRECT",
+    "TRACE_CONTEXT",
+    "TRANSACTION_CHECK_TIMES",
+    "__transactionId__",
+}
+_CACHED: Final = 4096
+# What is longer is not kept: the names are the applications', and memory is bounded.
+CACHED_LENGTH_MAX: Final = 256
+
+
+def is_system_name(name: str) -> bool:
+    """Return True for a property by which RocketMQ itself knows something about a message."""
+    return name in _SYSTEM_NAMES or name.startswith(_TRANSIENT)
+
+
+def is_plain_for_rocketmq(text: str) -> bool:
+    """Return True for a name or value that RocketMQ's properties hold: UTF-8, not empty, without separators."""
+    if not text or "\x01" in text or "\x02" in text:
+        return False
+    try:
+        text.encode()
+    except UnicodeEncodeError:
+        return False
+    return True
+
+
+def to_rocketmq_name(name: str) -> str | None:
+    """The name in RocketMQ of a BlazingMQ property; None if it cannot be one there."""
+    return _to_rocketmq(name) if len(name) <= CACHED_LENGTH_MAX else _to_rocketmq.__wrapped__(name)
+
+
+@lru_cache(_CACHED)
+def _to_rocketmq(name: str) -> str | None:
+    wanted = name.removeprefix(NAME)
+    if wanted in (TYPES, RAW, FLAG) or is_system_name(wanted) or not is_plain_for_rocketmq(wanted):
+        return None
+    # One that would come back as another name goes the other way.
+    return wanted if _prefixed(wanted) == name else None
+
+
+def to_blazingmq_name(name: str) -> str:
+    """The name in BlazingMQ of a RocketMQ property: its own, behind a prefix if clients there cannot write it.
+
+    Raises `ValueError` for a name that is too long.
+    """
+    return _to_blazingmq(name) if len(name) <= CACHED_LENGTH_MAX else _to_blazingmq.__wrapped__(name)
+
+
+@lru_cache(_CACHED)
+def _to_blazingmq(name: str) -> str:
+    found = _prefixed(name)
+    if len(found.encode()) > PROPERTY_NAME_SIZE_MAX:
+        raise ValueError(f"property {name[:40]!r}: a name of {len(found.encode())} bytes is too long")
+    return found
+
+
+def _prefixed(name: str) -> str:
+    is_fit = name[:1].isascii() and name[:1].isalnum() and not name.startswith(NAME)
+    return name if is_fit else NAME + name

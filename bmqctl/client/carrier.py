@@ -1,0 +1,209 @@
+"""Carries a machine's bytes over TCP under anyio, on asyncio and trio alike.
+
+One task reads, one writes and one watches the clock. What is put into the machine between two turns of the writer goes
+out in one piece. A lost connection is replaced for as long as the machine wants that (source:
+`bmqio::ReconnectingChannelFactory`, with the interval of `bmqimp::Application`, which does not grow here).
+"""
+
+from __future__ import annotations
+
+import socket
+import ssl
+import time
+from collections.abc import Callable
+from typing import Final, NamedTuple
+
+import anyio
+import anyio.abc
+
+from bmqctl.client.events import Event
+from bmqctl.client.lifecycle import Session
+from bmqctl.client.machine import Machine
+
+__all__ = ["SECOND_NS", "Carrier", "Endpoint", "dial", "now_ns"]
+
+SECOND_NS: Final = 1_000_000_000
+READ_SIZE: Final = 262_144
+RECONNECT_S: Final = 0.5
+# How late a timeout may be noticed that was set while the clock task slept.
+TICK_S: Final = 0.25
+
+
+class Endpoint(NamedTuple):
+    """A broker's address; `tls` is None for a plain connection."""
+
+    host: str
+    port: int
+    tls: ssl.SSLContext | None = None
+
+    def __str__(self) -> str:
+        return f"{self.host}:{self.port}"
+
+
+def now_ns() -> int:
+    """The clock of a carrier's machine."""
+    return time.monotonic_ns()
+
+
+async def dial(endpoint: Endpoint, timeout_s: float) -> anyio.abc.ByteStream:
+    """Connect. Raises `OSError` if nobody listens, answers in time, or is trusted."""
+    try:
+        with anyio.fail_after(timeout_s):
+            if endpoint.tls is None:
+                return await anyio.connect_tcp(endpoint.host, endpoint.port)
+            return await anyio.connect_tcp(
+                endpoint.host, endpoint.port, ssl_context=endpoint.tls, tls_standard_compatible=False
+            )
+    except TimeoutError:
+        raise OSError("no answer in time") from None
+    except (anyio.BrokenResourceError, anyio.EndOfStream) as fault:
+        raise OSError(f"the TLS handshake failed: {fault.__cause__ or 'the connection was closed'}") from None
+
+
+class Carrier:
+    """The I/O of one machine.
+
+    `handle` receives the events that result from reading and from the passing of time, and `written` is called after
+    each write. After a call of the machine, `wake` or `feed` is due.
+    """
+
+    def __init__(
+        self,
+        machine: Machine,
+        endpoint: Endpoint,
+        handle: Callable[[list[Event]], None],
+        written: Callable[[], None],
+        timeout_s: float,
+    ) -> None:
+        self.machine = machine
+        self._endpoint = endpoint
+        self._handle = handle
+        self._written = written
+        self._timeout_s = timeout_s
+        self._sending = 0
+        self._is_idle = False
+        # A second handle of a plain connection, for writing without a turn of the writer; and what it did not take.
+        self._direct: socket.socket | None = None
+        self._rest = b""
+        self._wanted = anyio.Event()
+        self._whole: anyio.CancelScope | None = None
+        self._carrying: anyio.CancelScope | None = None
+
+    @property
+    def pending_size(self) -> int:
+        """Number of bytes that have not reached the socket."""
+        return self.machine.pending_size + self._sending
+
+    def wake(self) -> None:
+        """Let the writer look for bytes to write."""
+        if self._is_idle and self.machine.pending_size + self._sending:
+            self._is_idle = False
+            self._wanted.set()
+
+    def flush(self) -> None:
+        """Write at once if that is possible, and wake the writer otherwise."""
+        if self._direct is None or not self._is_idle:
+            self.wake()
+            return
+        data = self.machine.data_to_send()
+        try:
+            sent = self._direct.send(data)
+        except OSError:
+            sent = 0  # the socket takes nothing, or is broken, which the reader finds out
+        if sent < len(data):
+            self._rest = bytes(data[sent:])
+            self._sending = len(self._rest)
+            self.wake()
+
+    def feed(self, events: list[Event]) -> None:
+        """Pass on the events of a call of the machine, and do what the machine's new state needs."""
+        self._handle(events)
+        self.wake()
+        state = self.machine.state
+        if state is Session.STOPPED and self._whole is not None:
+            self._whole.cancel()
+        elif state is Session.RECONNECTING and self._carrying is not None:
+            self._carrying.cancel()
+
+    async def run(self, stream: anyio.abc.ByteStream) -> None:
+        """Run until the machine has stopped, on `stream` first.
+
+        Cancellation from outside has no effect, as the session has to be ended on this connection.
+        """
+        with anyio.CancelScope(shield=True) as self._whole:
+            if self.machine.state is Session.STOPPED:
+                await anyio.aclose_forcefully(stream)
+                return
+            await self._run(stream)
+
+    async def _run(self, stream: anyio.abc.ByteStream) -> None:
+        async with anyio.create_task_group() as group:
+            group.start_soon(self._watch)
+            await self._carry(stream)
+            while self.machine.state is not Session.STOPPED:
+                await anyio.sleep(RECONNECT_S)
+                try:
+                    stream = await dial(self._endpoint, self._timeout_s)
+                except OSError:
+                    continue
+                await self._carry(stream)
+            group.cancel_scope.cancel()
+
+    async def _carry(self, stream: anyio.abc.ByteStream) -> None:
+        if self._endpoint.tls is None:
+            self._direct = stream.extra(anyio.abc.SocketAttribute.raw_socket).dup()
+            self._direct.setblocking(False)
+        try:
+            self.machine.start(now_ns())
+            async with anyio.create_task_group() as group:
+                self._carrying = group.cancel_scope
+                group.start_soon(self._write, stream)
+                await self._read(stream)
+                group.cancel_scope.cancel()
+        finally:
+            self._carrying = None
+            self._sending = 0
+            self._is_idle = False
+            self._rest = b""
+            if self._direct is not None:
+                self._direct.close()
+                self._direct = None
+            await anyio.aclose_forcefully(stream)
+        self._written()
+
+    async def _read(self, stream: anyio.abc.ByteStream) -> None:
+        machine = self.machine
+        while machine.state not in (Session.STOPPED, Session.RECONNECTING):
+            try:
+                data = await stream.receive(READ_SIZE)
+            except anyio.EndOfStream:
+                self.feed(machine.lost("the broker closed the connection"))
+                return
+            except (anyio.BrokenResourceError, anyio.ClosedResourceError) as fault:
+                self.feed(machine.lost(f"connection lost: {fault.__cause__ or type(fault).__name__}"))
+                return
+            self.feed(machine.receive(data, now_ns()))
+
+    async def _write(self, stream: anyio.abc.ByteStream) -> None:
+        while True:
+            data = self._rest or bytes(self.machine.data_to_send())
+            self._rest = b""
+            if not data:
+                self._is_idle = True
+                self._wanted = anyio.Event()
+                await self._wanted.wait()
+                continue
+            self._sending = len(data)
+            try:
+                await stream.send(data)
+            except (anyio.BrokenResourceError, anyio.ClosedResourceError):
+                return  # the reader finds out why
+            self._sending = 0
+            self._written()
+
+    async def _watch(self) -> None:
+        while True:
+            deadline_ns = self.machine.deadline_ns
+            wait_s = TICK_S if deadline_ns is None else (deadline_ns - now_ns()) / SECOND_NS
+            await anyio.sleep(min(max(wait_s, 0.0), TICK_S))
+            self.feed(self.machine.tick(now_ns()))

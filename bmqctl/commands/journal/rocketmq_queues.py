@@ -1,0 +1,79 @@
+"""`bmqctl journal queues` on a store of RocketMQ: its topics and their queues."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from pathlib import Path
+from typing import Any
+
+from bmqctl.commands.journal.printing import size_text, stopped_by
+from bmqctl.commitlog.files import open_store
+from bmqctl.commitlog.queues import QueueFigures, read_queues
+from bmqctl.commitlog.rows import time_text
+from bmqctl.render import (
+    Column,
+    LateProgress,
+    OutputFormat,
+    choose_format,
+    print_json_lines,
+    print_table,
+    until_reader_leaves,
+)
+
+__all__ = ["list_queues", "queue_json", "shown_ms"]
+
+_COLUMNS = [
+    Column("topic", "topic", 36),
+    Column("queue_id", "queue", 5, right=True),
+    Column("begin", "begin", 10, right=True),
+    Column("end", "end", 10, right=True),
+    Column("messages", "messages", 10, right=True),
+    Column("size", "stored", 10, right=True),
+    Column("last", "last message", 24),
+    Column("tags", "tags"),
+]
+
+
+def list_queues(path: Path, output: OutputFormat | None, name: str | None) -> None:
+    """Print the queues of the topics whose name contains `name`."""
+    with stopped_by("journal queues", path), LateProgress("reading queues") as on_progress:
+        found = read_queues(open_store(path), lambda topic: name is None or name in topic, on_progress)
+    with until_reader_leaves():
+        if choose_format(output) is OutputFormat.JSON_LINE:
+            print_json_lines(map(queue_json, found))
+        else:
+            print_table(_rows(found), _COLUMNS)
+
+
+def queue_json(queue: QueueFigures) -> dict[str, Any]:
+    """The figures of a queue, with its times also as text."""
+    return {
+        "topic": queue.topic,
+        "queue_id": queue.queue_id,
+        "begin": queue.begin,
+        "end": queue.end,
+        "messages": queue.entries,
+        "size": queue.size,
+        "first_ms": queue.first_ms,
+        "first": shown_ms(queue.first_ms),
+        "last_ms": queue.last_ms,
+        "last": shown_ms(queue.last_ms),
+        "tags": queue.tags,
+        "tag_count": queue.tag_count,
+    }
+
+
+def shown_ms(ms: int | None) -> str | None:
+    """A time as text; None if there is none."""
+    return None if ms is None else time_text(ms)
+
+
+def _rows(found: Iterable[QueueFigures]) -> Iterable[dict[str, Any]]:
+    for queue in found:
+        tags = ", ".join(f"{tag} {count}" for tag, count in queue.tags.items())
+        more = queue.tag_count - len(queue.tags)
+        yield {
+            **queue_json(queue),
+            "size": size_text(queue.size),
+            "tags": f"{tags} and {more} more" if more > 0 else tags,
+        }

@@ -1,0 +1,227 @@
+"""Dump of a commit log: its records, filtered, to a sink; once, or as they are written."""
+
+from __future__ import annotations
+
+import csv
+import io
+import json
+import sys
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import IO, Any, Protocol
+
+from bmqctl import render
+from bmqctl.commitlog.files import LogFile, log_files
+from bmqctl.commitlog.filters import LogFilters, LogSelector
+from bmqctl.commitlog.payload import BodyReader
+from bmqctl.commitlog.records import LogRecords
+from bmqctl.commitlog.rows import TABLE, columns_with, rows_of, shown_row
+from bmqctl.commitlog.scan import LogChunk, LogFault, LogScan
+from bmqctl.commitlog.text import JsonLines
+from bmqctl.journal.dump.output import DumpFormat, load_arrow
+from bmqctl.journal.read.columns import Kind
+
+__all__ = ["LogFollower", "LogPrinter", "LogReport", "LogSink", "dump_log", "make_sink"]
+
+Progress = Callable[[int, int], None]
+
+
+class LogSink(Protocol):
+    """Takes the records and faults of a log, in its order."""
+
+    def write(self, records: LogRecords, faults: Sequence[LogFault]) -> None:
+        """Print them."""
+
+    def close(self) -> None:
+        """Print the end of the output."""
+
+
+class _JsonLineSink:
+    def __init__(self, stream: IO[bytes], bodies: BodyReader | None) -> None:
+        self._stream = stream
+        self._lines = JsonLines(bodies)
+
+    def write(self, records: LogRecords, faults: Sequence[LogFault]) -> None:
+        self._stream.write(self._lines.text(records, faults))
+
+    def close(self) -> None:
+        self._stream.flush()
+
+
+class _CsvSink:
+    def __init__(self, stream: IO[bytes], bodies: BodyReader | None) -> None:
+        self._stream = stream
+        self._bodies = bodies
+        self._columns = columns_with(bodies)
+        self._write([[column.name for column in self._columns]])
+
+    def write(self, records: LogRecords, faults: Sequence[LogFault]) -> None:
+        self._write(
+            [
+                json.dumps(row[name]) if column.kind is Kind.JSON and name in row else row.get(name)
+                for column in self._columns
+                for name in (column.name,)
+            ]
+            for row in rows_of(records, faults, self._bodies)
+        )
+
+    def _write(self, rows: Any) -> None:
+        text = io.StringIO()
+        csv.writer(text, lineterminator="\n").writerows(rows)
+        self._stream.write(text.getvalue().encode())
+
+    def close(self) -> None:
+        self._stream.flush()
+
+
+class _TableSink:
+    def __init__(self, bodies: BodyReader | None) -> None:
+        self._bodies = bodies
+        self._table = render.TablePrinter(TABLE)
+
+    def write(self, records: LogRecords, faults: Sequence[LogFault]) -> None:
+        self._table.print(map(shown_row, rows_of(records, faults, self._bodies)))
+
+    def close(self) -> None:
+        sys.stdout.flush()
+
+
+class _ArrowSink:
+    def __init__(self, stream: IO[bytes], bodies: BodyReader | None, *, parquet: bool) -> None:
+        self._arrow = load_arrow()
+        self._stream = stream
+        self._bodies = bodies
+        self._columns = columns_with(bodies)
+        schema = self._arrow.schema_of(self._columns)
+        self._writer: Any = self._arrow.BatchWriter(stream, schema, parquet=parquet)
+
+    def write(self, records: LogRecords, faults: Sequence[LogFault]) -> None:
+        rows = rows_of(records, faults, self._bodies)
+        self._writer.write(self._arrow.batch_of_rows(rows, self._columns))
+
+    def close(self) -> None:
+        self._writer.close()
+        self._stream.flush()
+
+
+def make_sink(chosen: DumpFormat, stream: IO[bytes], bodies: BodyReader | None) -> LogSink:
+    """The sink of a format, which prints bodies if they are read."""
+    if chosen is DumpFormat.TABLE:
+        return _TableSink(bodies)
+    if chosen is DumpFormat.JSON_LINE:
+        return _JsonLineSink(stream, bodies)
+    if chosen is DumpFormat.CSV:
+        return _CsvSink(stream, bodies)
+    return _ArrowSink(stream, bodies, parquet=chosen is DumpFormat.PARQUET)
+
+
+@dataclass
+class LogReport:
+    """The result of a dump: damage, and ids and offsets of which there is no record."""
+
+    is_damaged: bool = False
+    unseen: list[str] = field(default_factory=list)
+
+
+class LogPrinter:
+    """Passes wanted records and faults to a sink, at most `limit` of them."""
+
+    def __init__(self, sink: LogSink, filters: LogFilters, limit: int | None) -> None:
+        self._sink = sink
+        self._filters = filters
+        self._left = limit
+        self.selector = LogSelector(filters)
+
+    @property
+    def is_done(self) -> bool:
+        """True if the limit is reached."""
+        return self._left is not None and self._left <= 0
+
+    def print(self, chunk: LogChunk) -> list[LogFault]:
+        """Print what is wanted of the chunk; return the faults in the range of the filters."""
+        records = self.selector.select(chunk.records)
+        in_range = faults = [fault for fault in chunk.faults if self._filters.passes_fault(fault)]
+        if self._left is not None and len(records) + len(faults) > self._left:
+            places = sorted([*records.offsets.tolist(), *(fault.offset for fault in faults)])[: self._left]
+            last = places[-1] if places else -1
+            records = records.where(records.offsets <= last)
+            faults = [fault for fault in faults if fault.offset <= last]
+        if self._left is not None:
+            self._left -= len(records) + len(faults)
+        if len(records) or faults:
+            self._sink.write(records, faults)
+        return in_range
+
+
+def dump_log(
+    files: Sequence[LogFile],
+    filters: LogFilters,
+    sink: LogSink,
+    limit: int | None = None,
+    on_progress: Progress = lambda done, total: None,
+) -> LogReport:
+    """Print the wanted records of a log. Raises `OSError`."""
+    if filters.offsets:
+        return _dump_single(files, filters, sink, limit)
+    report = LogReport()
+    printer = LogPrinter(sink, filters, limit)
+    scan = LogScan(files, filters.begin(files))
+    whole = files[-1].end - scan.begin if files else 0
+    for chunk in scan.chunks():
+        if printer.is_done:
+            return report
+        on_progress(chunk.end - scan.begin, whole)
+        report.is_damaged |= bool(printer.print(chunk))
+        if filters.ends_before(chunk.records, chunk.end):
+            break
+    if not printer.is_done:
+        report.unseen = [f"no record has the id {text}" for text in sorted(printer.selector.unseen)]
+    return report
+
+
+def _dump_single(files: Sequence[LogFile], filters: LogFilters, sink: LogSink, limit: int | None) -> LogReport:
+    report = LogReport()
+    for offset in sorted(filters.offsets)[:limit]:
+        records = _first_records(files, offset)
+        if records is None or int(records.offsets[0]) != offset:
+            report.unseen.append(f"no record at offset {offset}")
+        else:
+            sink.write(records.where(slice(1)), ())
+    return report
+
+
+def _first_records(files: Sequence[LogFile], offset: int) -> LogRecords | None:
+    """The records that begin at `offset`, or the next."""
+    around = [file for file in files if file.begin <= offset < file.end]
+    return next((chunk.records for chunk in LogScan(around, offset).chunks() if len(chunk.records)), None)
+
+
+class LogFollower:
+    """New records of the store `root`, from `begin` on, or from the end that the log has."""
+
+    def __init__(self, root: Path, begin: int | None = None) -> None:
+        self._root = root
+        self._at = _end_of(log_files(root)) if begin is None else begin
+        self._is_exact = begin is None
+
+    def poll(self) -> Iterator[LogChunk]:
+        """Yield what was added since the last call. A record counts when it is whole. Raises `OSError`."""
+        files = [file for file in log_files(self._root) if file.end > self._at]
+        scan = LogScan(files, self._at, exact=self._is_exact, tail=False)
+        try:
+            yield from scan.chunks()
+        finally:
+            if scan.end > self._at:
+                self._at, self._is_exact = scan.end, True
+
+
+def _end_of(files: Sequence[LogFile]) -> int:
+    """The offset behind the last record."""
+    for file in reversed(files):
+        scan = LogScan([file], tail=False)
+        for _ in scan.chunks():
+            pass
+        if scan.end > file.begin:
+            return scan.end
+    return files[0].begin if files else 0

@@ -1,0 +1,55 @@
+"""The pages of a broker for those who watch it: `/metrics`, `/healthz` and `/readyz`.
+
+Their address is that of the reference's plugin for Prometheus in the configuration, or the command line's. What serves
+them is imported if they are wanted: the others are ready the sooner.
+"""
+
+from __future__ import annotations
+
+import socket
+from collections.abc import Callable, Iterable
+
+from broker.bmq.admin.readiness import ClusterHealth
+from broker.bmq.config import NodeConfig
+from broker.bmq.node.node import Node
+from broker.shell.server import Server, listen
+
+__all__ = ["Watched", "open_pages", "serve_pages"]
+
+
+class Watched:
+    """The state of a broker for its pages: `clusters`, and what it `lacks` to serve clients, None for nothing."""
+
+    def __init__(self, clusters: Callable[[], Iterable[ClusterHealth]], lacks: Callable[[], str | None]) -> None:
+        self.clusters = clusters
+        self.lacks = lacks
+
+
+def open_pages(config: NodeConfig) -> socket.socket | None:
+    """Listen for those who ask for pages; None if the configuration wants no pages."""
+    address = config.metrics_address
+    return None if address is None else listen(*address, "--metrics-port")
+
+
+def serve_pages(sock: socket.socket | None, config: NodeConfig, node: Node, server: Server, watched: Watched) -> None:
+    """Serve the pages beside the node, if they are wanted."""
+    if sock is None:
+        return
+    from broker.bmq.admin.metrics import Metrics
+    from broker.shell.pages import Pages, standard_pages
+    from broker.shell.usage import SAMPLE_MS, ProcessUsage
+
+    usage = ProcessUsage()
+    metrics = Metrics(node, config.broker.app_config.broker_instance_name, watched.clusters, usage.metrics)
+
+    def sample() -> None:
+        usage.sample()
+        node.timers.at(node.now.ms + SAMPLE_MS, sample)
+
+    def lacks() -> str | None:
+        return "this node is stopping" if server.is_retiring else watched.lacks()
+
+    makers = standard_pages(metrics.pieces, lacks)
+    pages = Pages(sock, makers, node.faults, server.making_page)
+    node.timers.at(node.now.ms + SAMPLE_MS, sample)
+    server.serve_beside(pages.serve)

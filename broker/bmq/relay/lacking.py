@@ -1,0 +1,46 @@
+"""Pushes that wait until this node's own store has the message of the first one.
+
+A primary pushes to a replica without the payload, which is in the replica's store. While that is being healed, it may
+lack the message. All pushes that follow wait as well, as they are in order.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable, Sequence
+from typing import Final
+
+from formats.bmq.wire.options import SubQueueInfo
+from formats.bmq.wire.push import Push
+
+__all__ = ["LackingPushes"]
+
+# Beyond that the queue is opened again instead.
+_WAITING_MAX: Final = 1 << 16
+
+
+class LackingPushes:
+    """The pushes of one queue that wait, oldest first.
+
+    `begin` is called when the first one begins to wait; None if there is no store to wait for.
+    """
+
+    def __init__(self, begin: Callable[[], None] | None) -> None:
+        self.begin: Final = begin
+        self.waiting: deque[tuple[Push, Sequence[SubQueueInfo]]] = deque()
+        self.is_going_on = False  # True while they are delivered, in slices
+
+    def add(self, push: Push, infos: Sequence[SubQueueInfo]) -> bool:
+        """Add a push, whose buffers may be reused; return False if there are too many."""
+        if len(self.waiting) >= _WAITING_MAX:
+            return False
+        kept = push._replace(options=memoryview(bytes(push.options)), data=memoryview(bytes(push.data)))
+        self.waiting.append((kept, tuple(infos)))
+        return True
+
+    def forget(self, guid: bytes | None) -> None:
+        """Drop the pushes of a message that is removed, or all."""
+        if guid is None:
+            self.waiting.clear()
+        elif self.waiting:
+            self.waiting = deque(each for each in self.waiting if each[0].guid != guid)

@@ -1,0 +1,221 @@
+"""The configuration of a group of RocketMQ nodes that all run on this host, written to files as the original has them.
+
+One directory per node: `broker.conf`, and its store beside it. Each node is a nameserver, a controller and a broker of
+one name, and knows all others.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final
+
+from broker.rocketmq.assembly.config import GRPC_PORT, REMOTING_PORT, PropertyError, RocketConfig, load_rocketmq_config
+from broker.rocketmq.assembly.group import SECOND_PORT_BELOW
+from broker.rocketmq.controller.options import read_peers, write_peers
+from broker.shell.os_errors import os_error_line
+from broker.shell.server import ListenError, listen
+from formats.rocketmq.hosts import Host, split_address
+
+__all__ = [
+    "CONFIG_NAME",
+    "STORE_NAME",
+    "GroupNode",
+    "GroupOptions",
+    "PropertyError",
+    "group_nodes",
+    "open_local_group",
+    "os_error_line",
+]
+
+CONFIG_NAME: Final = "broker.conf"
+STORE_NAME: Final = "store"
+# The ports of a node are so far behind those of the node before it.
+STEP: Final = 10
+# Where a port of a group is taken, all that nobody has asked for are so much further.
+SHIFT: Final = 100
+SHIFTS: Final = 10
+PORT_MAX: Final = 65_535
+_USUAL: Final = {
+    "nameserver_port": 9876,
+    "controller_port": 9878,
+    "port": 10911,
+    "grpc_port": GRPC_PORT,
+    "remoting_port": REMOTING_PORT,
+}
+
+
+@dataclass(frozen=True)
+class GroupOptions:
+    """A user's wishes for a group. Ports are those of the first node; 0 for one that is not to be served.
+
+    What is None is as it is in a group that is there, and as usual in a new one.
+    """
+
+    nodes: int
+    host: str | None = None
+    address: str | None = None
+    nameserver_port: int | None = None
+    controller_port: int | None = None
+    port: int | None = None
+    grpc_port: int | None = None
+    remoting_port: int | None = None
+
+
+@dataclass(frozen=True)
+class GroupNode:
+    """A node of a group: where clients and the other nodes find it. `grpc` and `remoting` are None if not served."""
+
+    name: str
+    bind: str
+    nameserver: Host
+    controller: Host
+    broker: Host
+    grpc: Host | None
+    remoting: Host | None
+
+    @property
+    def ports(self) -> list[int]:
+        """The ports that it listens on."""
+        broker = self.broker.port
+        found = [self.nameserver.port, self.controller.port, broker, broker + 1, broker - SECOND_PORT_BELOW]
+        return found + [each.port for each in (self.grpc, self.remoting) if each is not None]
+
+
+def group_nodes(options: GroupOptions, shift: int = 0) -> list[GroupNode]:
+    """Return the nodes of a new group whose ports are shifted, except those that were asked for.
+
+    Raises `PropertyError` if two nodes would have the same port.
+    """
+    bind = options.host or RocketConfig().bind_address
+    # Refuses what others could not connect to.
+    told = RocketConfig(bind_address=bind, told_address=options.address).broker_options.address.address
+    first = {name: _first_port(options, name, usual, shift) for name, usual in _USUAL.items()}
+    found = [_node(number, bind, told, first) for number in range(options.nodes)]
+    ports = [port for node in found for port in node.ports]
+    if len(set(ports)) < len(ports) or max(ports) > PORT_MAX or min(ports) < 1:
+        raise PropertyError(
+            f"the ports of a group of {options.nodes} are {STEP} apart from node to node, and those that were named "
+            "are the same for two of them, or are none; name others"
+        )
+    return found
+
+
+def _first_port(options: GroupOptions, name: str, usual: int, shift: int) -> int:
+    asked: int | None = getattr(options, name)
+    return usual + shift if asked is None else asked
+
+
+def _node(number: int, bind: str, told: str, first: Mapping[str, int]) -> GroupNode:
+    def place(name: str) -> Host:
+        return Host(told, first[name] + STEP * number)
+
+    return GroupNode(
+        f"node{number + 1}",
+        bind,
+        place("nameserver_port"),
+        place("controller_port"),
+        place("port"),
+        place("grpc_port") if first["grpc_port"] else None,
+        place("remoting_port") if first["remoting_port"] else None,
+    )
+
+
+def open_local_group(directory: Path, options: GroupOptions) -> list[tuple[GroupNode, Path]]:
+    """Return the nodes of a group with their directories, `node1` and so on, which are written if they are not there.
+
+    Those that are there are left as they are, so a group that was stopped goes on. Raises `PropertyError` if what is
+    there is not the group that is wanted, or if its ports are taken, and `OSError` where files cannot be written.
+    """
+    kept = _kept_node(directory, options)
+    nodes = _new_group(options) if kept is None else kept
+    folders = [directory / node.name for node in nodes]
+    for node, folder in zip(nodes, folders, strict=True):
+        file = folder / CONFIG_NAME
+        if not file.exists():
+            folder.mkdir(parents=True, exist_ok=True)
+            file.write_text(_config_text(node, nodes), encoding="utf-8")
+    return list(zip(nodes, folders, strict=True))
+
+
+def _new_group(options: GroupOptions) -> list[GroupNode]:
+    fault: str | None = None
+    for turn in range(SHIFTS):
+        nodes = group_nodes(options, turn * SHIFT)
+        fault = _fault_of_ports(nodes)
+        if fault is None:
+            return nodes
+    raise PropertyError(fault)
+
+
+def _fault_of_ports(nodes: Sequence[GroupNode]) -> str | None:
+    """Return why the nodes could not listen on their ports; None if they could."""
+    try:
+        for node in nodes:
+            for port in node.ports:
+                listen(node.bind, port, "--port, --nameserver-port and their like").close()
+    except ListenError as error:
+        return str(error)
+    return None
+
+
+def _kept_node(directory: Path, options: GroupOptions) -> list[GroupNode] | None:
+    """Return the nodes of the group that is there, from the configuration of one of them; None without one."""
+    for file in sorted(directory.glob(f"node[1-9]/{CONFIG_NAME}")):
+        return _read_group(file, int(file.parent.name.removeprefix("node")) - 1, options)
+    return None
+
+
+def _read_group(file: Path, number: int, options: GroupOptions) -> list[GroupNode]:
+    config = load_rocketmq_config(file)
+    controllers = [split_address(each) for each in config.controller.peers.values()]
+    own = controllers[number] if number < len(controllers) else None
+    if own is None:
+        raise PropertyError(f"{file}: is not the configuration of a node of a group; name another directory (--store)")
+    first = {
+        "nameserver_port": config.nameserver_port,
+        "controller_port": own[1],
+        "port": config.port,
+        "grpc_port": config.grpc_port or 0,
+        "remoting_port": config.remoting_port or 0,
+    }
+    first = {name: port - STEP * number if port else 0 for name, port in first.items()}
+    told = config.told_address or config.bind_address
+    there = GroupOptions(len(controllers), config.bind_address, told, **first)
+    wanted = vars(options)
+    others = {name: value for name, value in vars(there).items() if wanted[name] not in (None, value)}
+    if others:
+        has = ", ".join(f"{name.replace('_', '-')} {value}" for name, value in others.items())
+        raise PropertyError(
+            f"{file}: the group that is there has {has}; start it as it is, or name another directory (--store)"
+        )
+    return group_nodes(there)
+
+
+def _config_text(node: GroupNode, nodes: Sequence[GroupNode]) -> str:
+    ids = {f"n{number}": str(each.controller) for number, each in enumerate(nodes, 1)}
+    peers = write_peers(ids)
+    assert read_peers(peers) == ids
+    told = node.broker.address
+    majority = len(nodes) // 2 + 1
+    found = {
+        "brokerName": RocketConfig().options.name,
+        "brokerClusterName": RocketConfig().options.cluster,
+        "bindAddress": node.bind,
+        **({} if told == node.bind else {"brokerIP1": told}),
+        "listenPort": str(node.broker.port),
+        "haListenPort": str(node.broker.port + 1),
+        "nameserverPort": str(node.nameserver.port),
+        "namesrvAddr": ";".join(str(each.nameserver) for each in nodes if each is not node),
+        "grpcServerPort": "0" if node.grpc is None else str(node.grpc.port),
+        "remotingListenPort": "0" if node.remoting is None else str(node.remoting.port),
+        "enableControllerInNamesrv": "true",
+        "controllerDLegerPeers": peers,
+        "controllerDLegerSelfId": f"n{nodes.index(node) + 1}",
+        "enableControllerMode": "true",
+        "controllerAddr": ";".join(ids.values()),
+        "allAckInSyncStateSet": "true",
+        "minInSyncReplicas": str(majority),
+    }
+    return "".join(f"{name}={value}\n" for name, value in found.items())

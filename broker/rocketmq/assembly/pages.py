@@ -1,0 +1,39 @@
+"""The pages of a broker for those who watch it: `/metrics`, `/healthz` and `/readyz`.
+
+What serves them is imported if they are wanted: the others are ready the sooner.
+"""
+
+from __future__ import annotations
+
+import socket
+from contextlib import ExitStack
+
+from broker.rocketmq.assembly.config import RocketConfig
+from broker.rocketmq.core.broker import Broker
+from broker.rocketmq.node import Node
+from broker.shell.server import Server, listen
+
+__all__ = ["listen_for_pages", "serve_pages"]
+
+
+def listen_for_pages(config: RocketConfig, stack: ExitStack) -> socket.socket | None:
+    """Listen for those who ask for pages; None if the configuration wants no pages."""
+    if not config.exports_metrics:
+        return None
+    sock = listen(config.metrics_host, config.metrics_port, "--metrics-port")
+    stack.callback(sock.close)
+    return sock
+
+
+def serve_pages(sock: socket.socket | None, node: Node, server: Server, broker: Broker) -> None:
+    """Serve the pages beside the node, if they are wanted."""
+    if sock is None:
+        return
+    from broker.rocketmq.core.metrics import Metrics
+    from broker.shell.pages import Pages, standard_pages
+
+    def lacks() -> str | None:
+        return "this broker is stopping" if server.is_retiring else None
+
+    makers = standard_pages(Metrics(broker.services).pieces, lacks)
+    server.serve_beside(Pages(sock, makers, node.faults, server.making_page).serve)

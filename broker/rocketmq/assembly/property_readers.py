@@ -1,0 +1,121 @@
+"""Readers of configuration files and of the values of their properties.
+
+Those of values raise `ValueError` for a text that they cannot use.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+
+from broker.rocketmq.replication.options import Role
+
+__all__ = [
+    "PropertyError",
+    "number",
+    "read_addresses",
+    "read_bool",
+    "read_broker_id",
+    "read_consume_queue_bytes",
+    "read_flush_type",
+    "read_hours",
+    "read_master_role",
+    "read_metrics_exporter",
+    "read_role",
+    "read_text",
+    "text_of",
+]
+
+
+class PropertyError(Exception):
+    """A configuration that cannot be used; the text says where, why, and what to do."""
+
+
+def text_of(path: Path) -> str:
+    """The text of a configuration file. Raises `PropertyError`."""
+    try:
+        return path.read_text(encoding="utf-8")
+    except OSError as error:
+        raise PropertyError(f"{path}: {error.strerror}") from None
+    except UnicodeDecodeError as error:
+        raise PropertyError(f"{path}: is not UTF-8 (byte {error.start})") from None
+
+
+def read_bool(text: str) -> bool:
+    """Read true or false."""
+    if text.lower() not in ("true", "false"):
+        raise ValueError("is neither true nor false")
+    return text.lower() == "true"
+
+
+def number(least: int, most: int) -> Callable[[str], int]:
+    """Return what reads a number from `least` to `most`."""
+
+    def read(text: str) -> int:
+        if not text.isdecimal() or not least <= int(text) <= most:
+            raise ValueError(f"is not a number between {least} and {most}")
+        return int(text)
+
+    return read
+
+
+def read_broker_id(text: str) -> int:
+    """Read the id of a broker."""
+    # The original's examples have -1 where a controller gives the id.
+    return -1 if text == "-1" else number(0, (1 << 63) - 1)(text)
+
+
+def read_text(text: str) -> str:
+    """Read a text that is not empty."""
+    if not text:
+        raise ValueError("is empty")
+    return text
+
+
+def read_metrics_exporter(text: str) -> bool:
+    """Read the kind of exporter of metrics; True for PROM, the only one that there is here."""
+    if text not in ("DISABLE", "OTLP_GRPC", "PROM", "LOG"):
+        raise ValueError("is none of DISABLE, OTLP_GRPC, PROM and LOG")
+    return text == "PROM"
+
+
+def read_flush_type(text: str) -> bool:
+    """Read the kind of flush; True for SYNC_FLUSH."""
+    if text not in ("ASYNC_FLUSH", "SYNC_FLUSH"):
+        raise ValueError("is neither ASYNC_FLUSH nor SYNC_FLUSH")
+    return text == "SYNC_FLUSH"
+
+
+def read_role(text: str) -> Role:
+    """Read a role."""
+    try:
+        return Role(text)
+    except ValueError:
+        raise ValueError("is none of " + ", ".join(role.value for role in Role)) from None
+
+
+def read_master_role(text: str) -> Role:
+    """Read the role of a master."""
+    role = read_role(text)
+    if role is Role.SLAVE:
+        raise ValueError("is only used at the start of a broker")
+    return role
+
+
+def read_consume_queue_bytes(text: str) -> int:
+    """Read the size of the files of a consume queue."""
+    # The original rounds up to whole entries.
+    return -(-number(20, 1 << 31)(text) // 20) * 20
+
+
+def read_hours(text: str) -> frozenset[int]:
+    """Read hours of the day, separated by semicolons."""
+    words = [word.strip() for word in text.split(";") if word.strip()]
+    if not words or not all(word.isdecimal() and int(word) < 24 for word in words):
+        raise ValueError("is not an hour between 00 and 23, or several separated by semicolons")
+    return frozenset(map(int, words))
+
+
+def read_addresses(text: str) -> tuple[str, ...]:
+    """Read addresses, separated by semicolons."""
+    return tuple(part.strip() for part in text.split(";") if part.strip())

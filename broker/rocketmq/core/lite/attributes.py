@@ -1,0 +1,61 @@
+"""Attributes of topics and groups that concern lite topics (source: TopicAttributes, SubscriptionGroupAttributes)."""
+
+from __future__ import annotations
+
+from typing import Final, NamedTuple
+
+from formats.rocketmq.client_bodies import GroupConfig
+from formats.rocketmq.route_bodies import TopicConfig
+
+__all__ = ["CLIENT_QUOTA", "LiteGroup", "expiration_ms", "is_lite_topic", "lite_group"]
+
+# The lite topics that a client may subscribe to, unless its group says otherwise.
+CLIENT_QUOTA: Final = 2_000
+
+_TYPE: Final = "message.type"
+_LITE: Final = "LITE"
+_EXPIRATION: Final = "lite.topic.expiration"
+_MINUTE_MS: Final = 60_000
+_QUOTA_MAX: Final = (1 << 31) - 1
+
+
+class LiteGroup(NamedTuple):
+    """The part of a group's configuration that is about lite topics; a group without a bound topic consumes none."""
+
+    bound_topic: str | None = None
+    client_quota: int = CLIENT_QUOTA
+    # Only one client of the group is subscribed to a lite topic: the last one that asked for it.
+    is_exclusive: bool = False
+    begins_anew_for_successor: bool = False
+    begins_anew_after_leaving: bool = False
+    # Whoever is in the group is subscribed to all lite topics of the parent.
+    takes_all: bool = False
+
+
+def lite_group(config: GroupConfig | None) -> LiteGroup:
+    """The part of a group's configuration that is about lite topics."""
+    if config is None or not config.attributes:
+        return LiteGroup()
+    attributes = config.attributes
+    quota = attributes.get("lite.sub.client.quota", "")
+    return LiteGroup(
+        attributes.get("lite.bind.topic") or None,
+        min(int(quota[:18]), _QUOTA_MAX) if quota.isascii() and quota.isdecimal() else CLIENT_QUOTA,
+        attributes.get("lite.sub.model") == "Exclusive",
+        attributes.get("lite.sub.reset.offset.exclusive", "").lower() == "true",
+        attributes.get("lite.sub.reset.offset.unsubscribe", "").lower() == "true",
+        "lite.sub.wildcard" in attributes,
+    )
+
+
+def is_lite_topic(config: TopicConfig | None) -> bool:
+    """Return whether a topic is the parent of lite topics."""
+    return config is not None and config.attributes.get(_TYPE, "").upper() == _LITE
+
+
+def expiration_ms(config: TopicConfig) -> int | None:
+    """The time after its last message for which a lite topic of a parent is kept; None if it is kept for ever."""
+    minutes = config.attributes.get(_EXPIRATION, "")
+    if not minutes.isascii() or not minutes.isdecimal() or int(minutes[:9]) <= 0:
+        return None
+    return int(minutes[:9]) * _MINUTE_MS

@@ -1,0 +1,88 @@
+"""The queues of lite topics in which there may be something for a client (source: LiteEventDispatcher).
+
+Of the clients of a group that are subscribed to a queue, one is told of it, and looks when it asks for messages. There
+is no bound for each client as in the original: a client has no more queues here than it is subscribed to.
+"""
+
+from __future__ import annotations
+
+from typing import Final, NamedTuple
+
+__all__ = ["IDLE_MS", "Events", "Idle"]
+
+# Who has not asked for messages for so long leaves its queues to others.
+IDLE_MS: Final = 10_000
+
+
+class Idle(NamedTuple):
+    """A client that does not ask for messages, and the queues of which it was told."""
+
+    client_id: str
+    queues: list[str]
+
+
+class _Client:
+    __slots__ = ("asked_ms", "consumed_ms", "queues")
+
+    def __init__(self, now_ms: int) -> None:
+        self.queues: dict[str, None] = {}
+        self.asked_ms = now_ms
+        self.consumed_ms = -1
+
+
+class Events:
+    """The queues to look into by client, in the order in which it was told of them."""
+
+    def __init__(self) -> None:
+        self._clients: dict[str, _Client] = {}
+
+    def __len__(self) -> int:
+        return len(self._clients)
+
+    def tell(self, client_id: str, queue: str, now_ms: int) -> None:
+        """Tell a client of a queue."""
+        client = self._clients.get(client_id)
+        if client is None:
+            client = self._clients[client_id] = _Client(now_ms)
+        client.queues[queue] = None
+
+    def ask(self, client_id: str, now_ms: int) -> None:
+        """Note that a client asks for messages."""
+        client = self._clients.get(client_id)
+        if client is None:
+            client = self._clients[client_id] = _Client(now_ms)
+        client.asked_ms = now_ms
+
+    def next(self, client_id: str, now_ms: int) -> str | None:
+        """Take the queue of which a client was told first; None if there is none."""
+        client = self._clients.get(client_id)
+        if client is None or not client.queues:
+            return None
+        queue = next(iter(client.queues))
+        del client.queues[queue]
+        client.consumed_ms = now_ms
+        return queue
+
+    def times(self, client_id: str) -> tuple[int, int]:
+        """The times at which a client last asked, and last looked into a queue; -1 for never."""
+        client = self._clients.get(client_id)
+        return (-1, -1) if client is None else (client.asked_ms, client.consumed_ms)
+
+    def has_asked(self, client_id: str, now_ms: int) -> bool:
+        """Return whether a client has asked for messages lately."""
+        client = self._clients.get(client_id)
+        return client is not None and now_ms - client.asked_ms <= IDLE_MS
+
+    def leave(self, client_id: str) -> list[str]:
+        """Forget a client; the queues of which it was told."""
+        client = self._clients.pop(client_id, None)
+        return [] if client is None else list(client.queues)
+
+    def take_idle(self, now_ms: int) -> list[Idle]:
+        """Take away the queues of clients that do not ask for messages."""
+        found = []
+        for client_id, client in self._clients.items():
+            if client.queues and now_ms - client.asked_ms > IDLE_MS:
+                found.append(Idle(client_id, list(client.queues)))
+                client.queues.clear()
+        return found

@@ -1,0 +1,47 @@
+"""Places in a broker's log, as clients give them in their handles.
+
+A broker that checks who may read looks where a message that is handed back comes from: places can be guessed. For the
+clients of a proxy that has checked them itself, it cannot, for it is the proxy that asks.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from broker.rocketmq.grpc.calling import Asked
+from broker.rocketmq.grpc.statuses import Rejected, rejection
+from formats.errors import FormatError
+from formats.rocketmq.codes import RequestCode, ResponseCode
+from formats.rocketmq.frame import Frame
+from formats.rocketmq.grpc.codes import Code
+from formats.rocketmq.headers import consuming
+from formats.rocketmq.headers.codec import HeaderCodec
+from formats.rocketmq.record import Record, decode_record
+
+__all__ = ["check_place"]
+
+_VIEW = HeaderCodec(consuming.ViewMessageRequest)
+
+
+def check_place(asked: Asked, broker: str, offset: int, topic: str, then: Callable[[], None]) -> None:
+    """Go on if a message of a topic is at an offset of a broker's log, where that has to be found out.
+
+    Otherwise the call ends.
+    """
+    if not asked.client.is_vouched_for:
+        then()
+        return
+
+    def viewed(frame: Frame) -> None:
+        if frame.code != ResponseCode.SUCCESS:
+            raise rejection(frame)
+        try:
+            record = decode_record(frame.body)
+        except FormatError as error:
+            raise Rejected(Code.INTERNAL_SERVER_ERROR, f"the broker's message cannot be read: {error}") from None
+        if not isinstance(record, Record) or record.topic != topic:
+            raise Rejected(Code.INVALID_RECEIPT_HANDLE, "receipt handle is of another topic")
+        then()
+
+    frame = Frame(RequestCode.VIEW_MESSAGE_BY_ID, 0, ext_fields=_VIEW.write(consuming.ViewMessageRequest(offset)))
+    asked.client.ask(broker, frame, viewed)

@@ -1,0 +1,164 @@
+"""The checks of a proxy's clients, by the users and policies that its brokers tell.
+
+Source: AuthenticationPipeline, AuthorizationPipeline of the original's proxy, DefaultAuthenticationHandler,
+UserAuthorizationHandler, AclAuthorizationHandler; the texts of refusals are the original's.
+
+Brokers see the proxy as the one who asks for clients that speak gRPC, so that these are checked here only. Remoting
+clients, whose requests are handed on with their own signatures, are checked here and by brokers that check.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Final
+
+from broker.rocketmq.access.model import DISABLED, SUPER, User
+from broker.rocketmq.access.needs import Need, needs
+from broker.rocketmq.access.tables import subject_of
+from broker.rocketmq.grpc.access import Checked
+from broker.rocketmq.grpc.credentials import is_signed_with, read_credential
+from broker.rocketmq.grpc.needs import needs_of_call
+from broker.rocketmq.grpc.statuses import Rejected
+from broker.rocketmq.proxy.users import Policies, Told, Users
+from formats.errors import FormatError
+from formats.rocketmq.frame import Frame
+from formats.rocketmq.grpc.codes import Code
+from formats.rocketmq.grpc.messages import Message
+from formats.rocketmq.signature import ACCESS_KEY
+from formats.rocketmq.signature import is_signed_with as frame_is_signed_with
+
+__all__ = ["Checks", "ProxyAccess"]
+
+_NO_NAME: Final = "username cannot be null."
+
+
+@dataclass(frozen=True)
+class Checks:
+    """The checks that a proxy makes, and the cluster whose brokers know the users."""
+
+    authentication: bool = False
+    authorization: bool = False
+    cluster: str = "DefaultCluster"
+
+
+class ProxyAccess:
+    """The checks of all clients; see `grpc.access.Access`."""
+
+    def __init__(self, checks: Checks, users: Users) -> None:
+        self._checks = checks
+        self._users = users
+
+    @property
+    def is_on(self) -> bool:
+        """Return whether anything is checked; nobody is asked what he may do without being asked who he is."""
+        return self._checks.authentication
+
+    is_by_brokers: bool = False
+
+    def seal(self, headers: Mapping[str, str], frame: Frame) -> Frame:
+        """Leave a request as it is: what brokers are asked is signed with the key of the proxy, if it has one."""
+        return frame
+
+    # -- clients that speak gRPC
+
+    def authenticate(self, headers: Mapping[str, str], checked: Checked) -> None:
+        """Check who calls."""
+        credential = read_credential(headers)
+        if credential is None:
+            checked(_unauthorized(_NO_NAME))
+        else:
+            self._authenticate(credential.name, lambda user: is_signed_with(credential, user.password), checked)
+
+    def authorize(
+        self, headers: Mapping[str, str], address: str, name: str, request: Message, checked: Checked
+    ) -> None:
+        """Check that who was found to call may have the call carried out."""
+        if not self._checks.authorization:
+            checked(None)
+            return
+        credential = read_credential(headers)
+        caller = "" if credential is None else credential.name
+        self._authorize(caller, address, lambda: needs_of_call(name, request), checked)
+
+    # -- clients of the remoting protocol
+
+    def check(self, frame: Frame, address: str, checked: Checked) -> None:
+        """Check a request that comes from an address. The frame is to stay valid until the check is done."""
+        name = (frame.ext_fields or {}).get(ACCESS_KEY, "")
+
+        def authenticated(reason: Rejected | None) -> None:
+            if reason is not None or not self._checks.authorization:
+                checked(reason)
+            else:
+                self._authorize(name, address, lambda: _needs_of_frame(frame, self._checks.cluster), checked)
+
+        if name:
+            self._authenticate(name, lambda user: frame_is_signed_with(frame, user.password), authenticated)
+        else:
+            checked(_unauthorized(_NO_NAME))
+
+    # -- both
+
+    def _authenticate(self, name: str, is_signed: Callable[[User], bool], checked: Checked) -> None:
+        def found(told: Told | Rejected) -> None:
+            if isinstance(told, Rejected):
+                checked(told)
+            elif told.user is None:
+                checked(_unauthorized(f"User:{name[:80]} is not found."))
+            elif told.user.status == DISABLED:
+                checked(_unauthorized(f"User:{name[:80]} is disabled."))
+            else:
+                checked(None if is_signed(told.user) else _unauthorized("check signature failed."))
+
+        self._users.find(name, found)
+
+    def _authorize(self, name: str, address: str, needed: Callable[[], Sequence[Need]], checked: Checked) -> None:
+        def found(told: Told | Rejected) -> None:
+            if isinstance(told, Rejected):
+                checked(told)
+            elif told.user is None:
+                checked(_unauthorized(f"User:{name[:80]} not found."))
+            elif told.user.kind == SUPER:
+                checked(None)
+            else:
+                self._decide(name, address, needed, checked)
+
+        self._users.find(name, found)
+
+    def _decide(self, name: str, address: str, needed: Callable[[], Sequence[Need]], checked: Checked) -> None:
+        try:
+            wanted = needed()
+        except Rejected as rejected:
+            checked(rejected)
+            return
+        if not wanted:
+            checked(None)
+            return
+
+        def found(policies: Policies | Rejected) -> None:
+            checked(policies if isinstance(policies, Rejected) else _denial(name, address, wanted, policies))
+
+        self._users.find_policies(name, found)
+
+
+def _denial(name: str, address: str, wanted: Sequence[Need], policies: Policies) -> Rejected | None:
+    """The reason why something that is needed is denied; None if nothing is."""
+    for need in wanted:
+        reason = policies.deny(need, address)
+        if reason is not None:
+            text = f"{subject_of(name)} has no permission to access {need.resource} from {address}, {reason}"
+            return _unauthorized(text)
+    return None
+
+
+def _needs_of_frame(frame: Frame, cluster: str) -> list[Need]:
+    """Find the needs of a request. Raises `Rejected` if it cannot be read."""
+    try:
+        return needs(frame, cluster)
+    except FormatError:
+        raise _unauthorized("parse authorization context error.") from None
+
+
+def _unauthorized(text: str) -> Rejected:
+    return Rejected(Code.UNAUTHORIZED, text)

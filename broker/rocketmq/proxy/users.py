@@ -1,0 +1,165 @@
+"""The users of the cluster and their policies, as its brokers tell them.
+
+Source: ProxyAuthenticationMetadataProvider, ProxyAuthorizationMetadataProvider, ClusterMetadataService. One broker is
+enough: administrators make users and policies at all brokers of a cluster. What was told is used for a while, and
+further if no broker tells it anew; what no broker has told is no answer at all, neither a user nor none.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable
+from typing import Final, NamedTuple, TypeVar
+
+from broker.rocketmq.access.model import Acl, Invalid, User, decide, parse_acl
+from broker.rocketmq.access.needs import Need
+from broker.rocketmq.access.tables import subject_of, user_from
+from broker.rocketmq.grpc.statuses import Rejected
+from broker.rocketmq.proxy.brokers import Brokers
+from broker.rocketmq.proxy.cache import Cache, Found
+from formats.errors import FormatError
+from formats.rocketmq.access_bodies import read_acl, read_user
+from formats.rocketmq.codes import RequestCode, ResponseCode
+from formats.rocketmq.frame import Frame
+from formats.rocketmq.grpc.codes import Code
+from formats.rocketmq.headers.administration import GetAclRequest, GetUserRequest
+from formats.rocketmq.headers.codec import HeaderCodec
+from formats.schema import Buffer
+
+__all__ = ["Policies", "Told", "Users"]
+
+log = logging.getLogger("broker.rocketmq.proxy")
+
+_USER = HeaderCodec(GetUserRequest)
+_ACL = HeaderCodec(GetAclRequest)
+_WAIT_MS: Final = 3_000
+# That there is no user of a name is believed for so long: he may be made the next moment.
+_NOBODY_MS: Final = 1_000
+_NAME_MAX: Final = 1_024
+# So many decisions are kept for each user, to be used again.
+_DECISIONS_MAX: Final = 1_000
+_NO_USER: Final = "Authentication failed. Please verify the credentials and try again."
+_NO_ACL: Final = "Authorization failed. Please verify your access rights and try again."
+
+T = TypeVar("T")
+
+
+class Told(NamedTuple):
+    """The user of a name, or None if there is none."""
+
+    user: User | None
+
+
+class Policies:
+    """The policies of a user, if there are any, and what was decided by them."""
+
+    def __init__(self, acl: Acl | None) -> None:
+        self._acl = acl
+        self._decisions: dict[tuple[Need, str], str | None] = {}
+
+    def deny(self, need: Need, address: str) -> str | None:
+        """The reason why what is needed is denied to a request from an address; None if it is allowed."""
+        key = (need, address)
+        if key not in self._decisions:
+            if len(self._decisions) >= _DECISIONS_MAX:
+                self._decisions.clear()
+            self._decisions[key] = decide(self._acl, need.resource, need.actions, address)
+        return self._decisions[key]
+
+
+class Users:
+    """The users by name, and the policies of each; the brokers of `cluster` are asked about them."""
+
+    def __init__(self, brokers: Brokers, cluster: str, now_ms: Callable[[], int]) -> None:
+        self._brokers = brokers
+        self._cluster = cluster
+        self._now_ms = now_ms
+        self._users: Cache[Told] = Cache(self._load_user, now_ms)
+        self._policies: Cache[Policies] = Cache(self._load_policies, now_ms)
+        # Who answered last, and the reason for a failure that is in the log.
+        self._first: str | None = None
+        self._reason = ""
+        self._doubted_ms = now_ms()
+
+    def find(self, name: str, found: Found[Told]) -> None:
+        """Give the user of a name, now or later."""
+        if len(name) > _NAME_MAX:
+            found(Told(None))
+        else:
+            self._users.find(name, found)
+
+    def find_policies(self, name: str, found: Found[Policies]) -> None:
+        """Give the policies of a user, now or later."""
+        self._policies.find(name, found)
+
+    def tick(self) -> None:
+        """Forget what nobody uses, and doubt that there are no users of the names that were asked about."""
+        self._users.tick()
+        self._policies.tick()
+        now_ms = self._now_ms()
+        if not 0 <= now_ms - self._doubted_ms < _NOBODY_MS:
+            self._doubted_ms = now_ms
+            self._users.distrust(lambda told: told.user is None)
+
+    # -- what brokers tell
+
+    def _load_user(self, name: str, done: Found[Told]) -> None:
+        def read(body: Buffer) -> Told:
+            if not body:
+                return Told(None)
+            info = read_user(body)
+            if info.username != name:
+                raise Invalid("it tells of another user")
+            if not info.password:
+                raise Invalid("it tells no password: have the proxy's key be that of a super user")
+            return Told(user_from(info))
+
+        fields = _USER.write(GetUserRequest(name))
+        self._ask(Frame(RequestCode.AUTH_GET_USER, 0, ext_fields=fields), read, _NO_USER, done)
+
+    def _load_policies(self, name: str, done: Found[Policies]) -> None:
+        def read(body: Buffer) -> Policies:
+            info = read_acl(body) if body else None
+            if info is not None and info.subject != subject_of(name):
+                raise Invalid("it tells of another user")
+            return Policies(parse_acl(info) if info is not None and info.policies else None)
+
+        fields = _ACL.write(GetAclRequest(subject_of(name)))
+        self._ask(Frame(RequestCode.AUTH_GET_ACL, 0, ext_fields=fields), read, _NO_ACL, done)
+
+    def _ask(self, frame: Frame, read: Callable[[Buffer], T], failure: str, done: Found[T]) -> None:
+        """Ask one broker after the other until one has answered."""
+
+        def ask(left: list[str]) -> None:
+            if left:
+                until_ms = self._now_ms() + _WAIT_MS
+                self._brokers.ask(left[0], frame, until_ms, lambda answer: answered(left, answer))
+            else:
+                self._note(f"no broker of the cluster {self._cluster} is known")
+                done(Rejected(Code.UNAUTHORIZED, failure))
+
+        def answered(left: list[str], answer: Frame) -> None:
+            try:
+                if answer.code != ResponseCode.SUCCESS:
+                    raise Invalid(f"code {answer.code}, {answer.remark}")
+                value = read(answer.body)
+            except (FormatError, Invalid) as error:
+                self._note(f"the broker {left[0]}: {error}")
+                if len(left) > 1:
+                    ask(left[1:])
+                else:
+                    done(Rejected(Code.UNAUTHORIZED, failure))
+                return
+            self._first, self._reason = left[0], ""
+            done(value)
+
+        def named(names: list[str]) -> None:
+            ask(sorted(names, key=lambda name: (name != self._first, name)))
+
+        self._brokers.find_names(self._cluster, named)
+
+    def _note(self, reason: str) -> None:
+        """Say in the log why users are not known, once as long as that is the reason."""
+        if reason != self._reason:
+            self._reason = reason
+            log.warning("users and their policies cannot be looked up: %s", reason)

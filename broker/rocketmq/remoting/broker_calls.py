@@ -1,0 +1,79 @@
+"""Connections by which a controller or a nameserver tells brokers who else is there."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable
+from typing import Final
+
+from broker.rocketmq.remoting.session import Service, Session
+from formats.rocketmq.codes import ResponseCode
+from formats.rocketmq.frame import Frame
+
+__all__ = ["BrokerCalls", "Dial", "Open", "refuse"]
+
+log = logging.getLogger("broker.rocketmq.calls")
+
+# What a broker was told has arrived by then, or it asks by itself.
+CALL_MS: Final = 3_000
+CALLS_MAX: Final = 1_000
+
+# Connects to HOST:PORT: one of the two functions is called, later.
+Dial = Callable[[str, Callable[[str], Session], Callable[[str], None]], None]
+Open = Callable[[str, Service], Session]
+
+
+def refuse(frame: Frame, session: Session) -> None:
+    """Answer a request to who asks only; answers to that are passed over."""
+    if not frame.is_response:
+        text = f" request type {frame.code} not supported"
+        session.answer(frame, Frame(ResponseCode.REQUEST_CODE_NOT_SUPPORTED, 0, remark=text))
+
+
+class BrokerCalls:
+    """Connections to brokers, one for each thing that one is told, closed a while later. What cannot be told is lost:
+    brokers ask by themselves every few seconds.
+    """
+
+    def __init__(self, dial: Dial, open_session: Open) -> None:
+        self._dial = dial
+        self._open_session = open_session
+        self._dialing = 0
+        self._open: dict[Session, int] = {}
+
+    def tell(self, address: str, frame: Frame, now_ms: int) -> None:
+        """Send a request that wants no answer to HOST:PORT."""
+        if self._dialing + len(self._open) >= CALLS_MAX:
+            log.warning("broker %s is not told who is there: %d others are", address, CALLS_MAX)
+            return
+
+        def connected(where: str) -> Session:
+            self._dialing -= 1
+            session = self._open_session(where, self)
+            self._open[session] = now_ms + CALL_MS
+            session.ask(frame, one_way=True)
+            return session
+
+        def failed(reason: str) -> None:
+            self._dialing -= 1
+            log.info("broker %s is not told who is there: %s", address, reason)
+
+        self._dialing += 1
+        self._dial(address, connected, failed)
+
+    def tick(self, now_ms: int) -> None:
+        """Close what is old."""
+        for session in [session for session, until_ms in self._open.items() if now_ms >= until_ms]:
+            session.give_up("the broker was told what it is to know")
+
+    def take(self, data: memoryview, at: int, end: int, session: Session) -> int:
+        """Leave every frame to `receive`."""
+        return at
+
+    def receive(self, frame: Frame, session: Session) -> None:
+        """Refuse requests."""
+        refuse(frame, session)
+
+    def disconnected(self, session: Session) -> None:
+        """Forget the connection."""
+        self._open.pop(session, None)

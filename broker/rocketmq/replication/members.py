@@ -1,0 +1,168 @@
+"""The brokers of one name that can stand in for each other, as nameservers know them (source: BrokerController).
+
+With an acting master, each broker lets nameservers hear from it every second, so that they drop it soon after it falls
+silent, and asks them who else is there: a master counts those, and a slave learns that the master is back.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Sequence
+from typing import Final
+
+from broker.rocketmq.core.options import BrokerOptions
+from broker.rocketmq.core.registration import Nameservers
+from broker.rocketmq.core.requests import Handlers, Request, success
+from broker.rocketmq.replication.options import ReplicationOptions, Role
+from formats.errors import FormatError
+from formats.rocketmq.codes import RequestCode, ResponseCode
+from formats.rocketmq.frame import Frame
+from formats.rocketmq.headers.codec import HeaderCodec
+from formats.rocketmq.headers.replicating import ExchangeHaInfoRequest, ExchangeHaInfoResponse
+from formats.rocketmq.headers.routing import (
+    BrokerHeartbeatRequest,
+    GetBrokerMemberGroupRequest,
+    NotifyMinBrokerIdChangeRequest,
+)
+from formats.rocketmq.hosts import split_address
+from formats.rocketmq.route_bodies import BROKER_MEMBER_GROUP_BODY, MASTER_ID
+
+__all__ = ["FoundMaster", "Members"]
+
+log = logging.getLogger("broker.rocketmq.replication")
+
+_HEARTBEAT: Final = HeaderCodec(BrokerHeartbeatRequest)
+_GROUP: Final = HeaderCodec(GetBrokerMemberGroupRequest)
+_LEAST: Final = HeaderCodec(NotifyMinBrokerIdChangeRequest)
+_EXCHANGE: Final = HeaderCodec(ExchangeHaInfoRequest)
+_EXCHANGED: Final = HeaderCodec(ExchangeHaInfoResponse)
+
+# Told of a master that is there: its address, and the one for its log, if that is known.
+FoundMaster = Callable[[str, str | None], None]
+
+
+class Members:
+    """All brokers of this one's name; see `node.Part`. `alive` is how many there are, this one included.
+
+    `flushed` tells up to where the log of this broker is on the disk. `now_ms` is a clock that never goes back.
+    """
+
+    def __init__(
+        self,
+        options: ReplicationOptions,
+        broker: BrokerOptions,
+        flushed: Callable[[], int],
+        now_ms: Callable[[], int],
+    ) -> None:
+        self.alive = options.total_replicas
+        # The others, by their ids, as nameservers have told last; None before any has.
+        self.others: dict[int, str] | None = None
+        # The least id of all. It is taken for the master's until nameservers know better.
+        self.least = MASTER_ID
+        self._options = options
+        self._broker = broker
+        self._flushed = flushed
+        self._now_ms = now_ms
+        self._nameservers: Nameservers | None = None
+        self._found: FoundMaster = lambda address, ha_address: None
+        self._wall_ms: Callable[[], int] = now_ms
+        self._beat_ms: int | None = None
+        self._asked_ms: int | None = None
+        self._is_asking = False
+        self.handlers: Handlers = {
+            RequestCode.NOTIFY_MIN_BROKER_ID_CHANGE: self._notified,
+            RequestCode.EXCHANGE_BROKER_HA_INFO: self._exchange,
+        }
+
+    def join(self, nameservers: Nameservers, wall_ms: Callable[[], int], found: FoundMaster | None = None) -> None:
+        """Begin to work. A slave has `found` told of a master that has come."""
+        self._nameservers, self._wall_ms = nameservers, wall_ms
+        if found is not None:
+            self._found = found
+
+    # -- see `node.Part`
+
+    def end_step(self) -> bool:
+        """Return False, as nothing follows from a step."""
+        return False
+
+    def leave(self) -> None:
+        """Leave it to the registration to say farewell."""
+
+    def tick(self) -> None:
+        """Let nameservers hear from this broker, and ask them who is there, when it is time."""
+        nameservers, now_ms = self._nameservers, self._now_ms()
+        if nameservers is None:
+            return
+        if self._beat_ms is None or now_ms - self._beat_ms >= self._options.beat_ms:
+            self._beat_ms = now_ms
+            nameservers.beat(self._heartbeat(), self._wall_ms())
+        is_due = self._asked_ms is None or now_ms - self._asked_ms >= self._options.members_ms
+        if is_due and not self._is_asking:
+            self._asked_ms, self._is_asking = now_ms, True
+            header = GetBrokerMemberGroupRequest(self._broker.cluster, self._broker.name)
+            request = Frame(RequestCode.GET_BROKER_MEMBER_GROUP, 0, ext_fields=_GROUP.write(header))
+            nameservers.ask(request, self._wall_ms(), self._answered)
+
+    def _heartbeat(self) -> Frame:
+        broker = self._broker
+        header = BrokerHeartbeatRequest(broker.cluster, str(broker.address), broker.name, broker.broker_id)
+        return Frame(RequestCode.BROKER_HEARTBEAT, 0, ext_fields=_HEARTBEAT.write(header))
+
+    # -- who is there
+
+    def _answered(self, answers: Sequence[Frame]) -> None:
+        """Take what nameservers have told: a broker that one of them knows is there."""
+        self._is_asking = False
+        told: dict[int, str] = {}
+        is_told = False
+        for answer in answers:
+            if answer.code == ResponseCode.SUCCESS:
+                try:
+                    group = BROKER_MEMBER_GROUP_BODY.read(answer.body).broker_member_group
+                except FormatError as error:
+                    log.warning("a nameserver's answer about the brokers of this name cannot be read: %s", error)
+                else:
+                    told, is_told = group.broker_addrs | told, True
+        if not is_told:
+            return
+        self.others = {each: address for each, address in told.items() if each != self._broker.broker_id}
+        if told:
+            self.alive = len(self.others) + 1
+            least = min(told)
+            self._take_least(least, told[least], None)
+
+    def _take_least(self, least: int, address: str, ha_address: str | None) -> None:
+        """Take note of the broker that has the least id. It is the acting master, or the master itself."""
+        if self._options.role is not Role.SLAVE or least == self.least:
+            return
+        if split_address(address) is None:
+            log.warning("a nameserver says that broker %d is at %r, which is no HOST:PORT", least, address[:80])
+            return
+        log.warning(
+            "broker %d at %s has the least id of those that are there; before, %d had", least, address, self.least
+        )
+        self.least = least
+        if least == MASTER_ID:
+            self._found(address, ha_address)
+
+    # -- requests
+
+    def _notified(self, request: Request) -> Frame:
+        header = _LEAST.read(request.fields)
+        is_ours = header.broker_name in (None, self._broker.name)
+        if is_ours and header.min_broker_id is not None and header.min_broker_addr:
+            self._take_least(header.min_broker_id, header.min_broker_addr, header.ha_broker_addr)
+        return success()
+
+    def _exchange(self, request: Request) -> Frame:
+        """Take the addresses of a master that is about to be there, or tell them as master."""
+        header, broker = _EXCHANGE.read(request.fields), self._broker
+        if self._options.role is not Role.SLAVE:
+            if header.master_ha_address is not None:
+                return success(_EXCHANGED, ExchangeHaInfoResponse())
+            told = ExchangeHaInfoResponse(broker.ha_address, self._flushed(), str(broker.address))
+            return success(_EXCHANGED, told)
+        if header.master_ha_address is not None and header.master_address is not None:
+            self._found(header.master_address, header.master_ha_address)
+        return success(_EXCHANGED, ExchangeHaInfoResponse())

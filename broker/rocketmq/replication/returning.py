@@ -1,0 +1,110 @@
+"""The way back of a master: before it registers it takes the consumer offsets of those who were read from meanwhile.
+
+Source: BrokerPreOnlineService. Consumers go on where they were with the acting master. Without this, they would be
+given again what they have consumed there.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable
+from functools import partial
+from typing import Final
+
+from broker.rocketmq.core.offsets import Offsets
+from broker.rocketmq.replication.master_link import MasterLink
+from broker.rocketmq.replication.members import Members
+from broker.rocketmq.replication.options import ReplicationOptions
+from formats.errors import FormatError
+from formats.rocketmq.codes import RequestCode, ResponseCode
+from formats.rocketmq.frame import Frame
+from formats.rocketmq.hosts import split_address
+
+__all__ = ["Returning"]
+
+log = logging.getLogger("broker.rocketmq.replication")
+
+# So much longer than nameservers take to drop a broker that is dead the others are waited for.
+SLACK_MS: Final = 5_000
+
+
+class Returning:
+    """The questions to all others that nameservers know; see `node.Part`. `back` is called when they are answered."""
+
+    def __init__(
+        self,
+        options: ReplicationOptions,
+        members: Members,
+        offsets: Offsets,
+        make_link: Callable[[], MasterLink],
+        now_ms: Callable[[], int],
+        back: Callable[[], None],
+    ) -> None:
+        self._members = members
+        self._offsets = offsets
+        self._make_link = make_link
+        self._now_ms = now_ms
+        self._back: Callable[[], None] | None = back
+        self._until_ms = now_ms() + options.silent_ms + SLACK_MS
+        self._links: dict[str, MasterLink] = {}
+        self._asked: set[str] = set()
+        self._answered: set[str] = set()
+
+    def end_step(self) -> bool:
+        """Return False, as nothing follows from a step."""
+        return False
+
+    def tick(self) -> None:
+        """Ask those who are there, and go on when all have answered, or the time is over."""
+        if self._back is None:
+            return
+        now_ms = self._now_ms()
+        others = self._members.others
+        wanted = set() if others is None else {each for each in others.values() if split_address(each) is not None}
+        for address in wanted - self._answered:
+            self._ask(address, now_ms)
+        missing = wanted - self._answered
+        if others is not None and not missing:
+            self._finish()
+        elif now_ms >= self._until_ms:
+            who = ", ".join(sorted(missing)) or "nameservers"
+            log.warning("no answer from %s: this master goes on by its own consumer offsets", who)
+            self._finish()
+
+    def _ask(self, address: str, now_ms: int) -> None:
+        link = self._links.get(address)
+        if link is None:
+            link = self._links[address] = self._make_link()
+            link.follow(address)
+        link.tick(now_ms)
+        if link.is_connected and address not in self._asked:
+            self._asked.add(address)
+            link.ask(Frame(RequestCode.GET_ALL_CONSUMER_OFFSET, 0), now_ms, partial(self._take, address))
+
+    def _take(self, address: str, answer: Frame | None) -> None:
+        self._asked.discard(address)
+        if self._back is None or answer is None:
+            return
+        self._answered.add(address)
+        if answer.code != ResponseCode.SUCCESS:
+            log.warning("%s does not tell its consumer offsets: %s", address, answer.remark or f"code {answer.code}")
+            return
+        try:
+            is_taken = self._offsets.follow_newer(bytes(answer.body))
+        except FormatError as error:
+            log.warning("the consumer offsets of %s cannot be read: %s", address, error)
+            return
+        log.info("the consumer offsets of %s are %s", address, "taken" if is_taken else "older")
+
+    def _finish(self) -> None:
+        back, self._back = self._back, None
+        for link in self._links.values():
+            link.close()
+        if back is not None:
+            back()
+
+    def leave(self) -> None:
+        """Ask nobody any more."""
+        self._back = None
+        for link in self._links.values():
+            link.close()

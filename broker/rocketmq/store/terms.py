@@ -1,0 +1,51 @@
+"""The options of a store, and what it tells of a message stored and of a flush."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import NamedTuple
+
+from broker.common.files import Directory, StoreFile
+from formats.rocketmq.consume_queue import CONSUME_QUEUE_ENTRY
+
+__all__ = ["DueTime", "Flush", "StoreOptions", "Stored"]
+
+
+class StoreOptions(NamedTuple):
+    """Sizes of the files, where the defaults are the original's, and their number."""
+
+    commit_log_file_bytes: int = 1 << 30
+    consume_queue_file_bytes: int = 300_000 * CONSUME_QUEUE_ENTRY.size
+    index_slots: int = 5_000_000
+    index_entries: int = 20_000_000
+    # Files of consume queues that may be open at once.
+    queue_files_max: int = 1 << 62
+
+
+class Stored(NamedTuple):
+    """The place at which a message was stored, and the name of the lite topic's queue that it is in."""
+
+    offset: int
+    size: int
+    queue_offset: int
+    lite_queue: str | None = None
+
+
+class Flush(NamedTuple):
+    """Files and folders to flush, and how far the log is on the disk after that, unless it is cut meanwhile.
+
+    Up to its end, where what is in the queues ends, the storing time of the last message of that, how many times its
+    folder was changed, and how often it was cut.
+    """
+
+    files: list[StoreFile | Directory]
+    log_end: int
+    queues_end: int
+    stored_ms: int
+    log_changes: int
+    cuts: int
+
+
+# Computes the due time of a delayed message from its topic, its properties and its storing time; None for others,
+# and for all without the property DELAY.
+DueTime = Callable[[str, Mapping[str, str], int], int | None]

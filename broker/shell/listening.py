@@ -1,0 +1,43 @@
+"""Listening sockets, and what people are told about addresses that cannot be listened on."""
+
+from __future__ import annotations
+
+import errno
+import socket
+
+__all__ = ["ListenError", "listen"]
+
+BACKLOG = 1024
+
+_REMEDIES = {
+    errno.EADDRINUSE: "stop the program that uses it, or choose another {option}",
+    errno.EACCES: "choose a {option} above 1023, or permit this program to use that one",
+}
+
+
+class ListenError(OSError):
+    """An address that cannot be listened on; the text has the address, the reason and the remedy."""
+
+
+def listen(host: str, port: int, option: str = "--port") -> socket.socket:
+    """Make a listening socket. Raises `ListenError` if the address is taken or not this machine's.
+
+    The error names `option`, by which another port is chosen.
+    """
+    try:
+        (family, kind, proto, _, address), *_ = socket.getaddrinfo(
+            host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE
+        )
+    except socket.gaierror as error:
+        raise ListenError(f"{host}:{port}: {error.strerror}; give --host an address of this machine") from None
+    sock = socket.socket(family, kind, proto)
+    try:
+        sock.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        sock.bind(address)
+        sock.listen(BACKLOG)
+    except OSError as error:
+        sock.close()
+        remedy = _REMEDIES.get(error.errno or 0, "give --host an address of this machine").format(option=option)
+        raise ListenError(f"{host}:{port}: {error.strerror}; {remedy}") from None
+    sock.setblocking(False)
+    return sock

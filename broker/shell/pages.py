@@ -1,0 +1,152 @@
+"""Pages over HTTP for those who watch a broker, served beside it: Prometheus, and probes of Kubernetes.
+
+A page is made in pieces, one in each turn of trio's loop, so that the broker's own work goes on between two of them
+(`broker.shell.server`). A fault here ends one connection, and nothing of the broker.
+"""
+
+from __future__ import annotations
+
+import logging
+import socket
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import AbstractContextManager
+from http import HTTPStatus
+from typing import NamedTuple
+
+import trio
+
+from broker.common.exposition import CONTENT_TYPE
+from broker.common.faults import Faults
+from broker.common.page_request import Asked, Incomplete, PageConnection, Refused
+
+__all__ = ["Page", "Pages", "standard_pages", "text_page"]
+
+log = logging.getLogger("broker.pages")
+
+# Connections that are served at a time; more wait in the backlog.
+CONNECTIONS_MAX = 16
+# Time for a peer to ask, and to take what it has asked for.
+REQUEST_S = 5.0
+RESPONSE_S = 30.0
+# Wait after a connection could not be accepted, most likely for want of file descriptors.
+REFUSED_S = 0.5
+
+PLAIN = "text/plain; charset=utf-8"
+
+
+class Page(NamedTuple):
+    """A page. Its `pieces` are made as they are sent; an empty one only gives way to other work."""
+
+    status: HTTPStatus
+    content_type: str
+    pieces: Iterator[bytes]
+
+
+PageMaker = Callable[[], Page]
+
+
+def text_page(status: HTTPStatus, line: str) -> Page:
+    """Make a page of one line."""
+    return Page(status, PLAIN, iter((f"{line}\n".encode(),)))
+
+
+def standard_pages(metrics: Callable[[], Iterator[bytes]], lacks: Callable[[], str | None]) -> dict[str, PageMaker]:
+    """Make the pages of any broker: its metrics, and what it `lacks` to serve clients, None for nothing."""
+
+    def show_metrics() -> Page:
+        return Page(HTTPStatus.OK, CONTENT_TYPE, metrics())
+
+    def show_health() -> Page:
+        return text_page(HTTPStatus.OK, "ok")
+
+    def show_readiness() -> Page:
+        lacking = lacks()
+        return text_page(HTTPStatus.OK if lacking is None else HTTPStatus.SERVICE_UNAVAILABLE, lacking or "ready")
+
+    return {"/metrics": show_metrics, "/healthz": show_health, "/readyz": show_readiness}
+
+
+class Pages:
+    """The pages of a broker by their paths, on a listening socket.
+
+    `making` is entered while a page is made: the broker's loop then gives way more often.
+    """
+
+    def __init__(
+        self,
+        sock: socket.socket,
+        makers: Mapping[str, PageMaker],
+        faults: Faults,
+        making: Callable[[], AbstractContextManager[None]],
+    ) -> None:
+        self._sock = sock
+        self._makers = makers
+        self._faults = faults
+        self._making = making
+        self._connections = trio.CapacityLimiter(CONNECTIONS_MAX)
+        self._turn = trio.Lock()
+
+    async def serve(self) -> None:
+        """Serve until cancelled."""
+        listener = trio.socket.from_stdlib_socket(self._sock)
+        with listener:
+            async with trio.open_nursery() as nursery:
+                while True:
+                    # A token for the connection that is to come: its task gives it back.
+                    borrower = object()
+                    await self._connections.acquire_on_behalf_of(borrower)
+                    stream = await _accept(listener)
+                    nursery.start_soon(self._serve_one, stream, borrower)
+
+    async def _serve_one(self, stream: trio.SocketStream, borrower: object) -> None:
+        try:
+            async with stream:
+                await self._converse(stream, PageConnection())
+        except (OSError, trio.BrokenResourceError, trio.TooSlowError) as error:
+            log.debug("a page could not be sent: %s", error)
+        except Exception as error:
+            self._faults.note("a page", error)
+        finally:
+            self._connections.release_on_behalf_of(borrower)
+
+    async def _converse(self, stream: trio.SocketStream, connection: PageConnection) -> None:
+        with trio.fail_after(REQUEST_S):
+            asked: Asked | Refused | Incomplete = Incomplete.WAITING
+            while asked is Incomplete.WAITING:
+                asked = connection.receive(await stream.receive_some(connection.room))
+        if isinstance(asked, Incomplete):
+            return
+        with trio.fail_after(RESPONSE_S), self._making():
+            page = self._find(asked)
+            await stream.send_all(connection.head(page.status, page.content_type))
+            while (piece := await self._next(page.pieces)) is not None:
+                if piece:
+                    await stream.send_all(connection.body(piece))
+            await stream.send_all(connection.end())
+
+    def _find(self, asked: Asked | Refused) -> Page:
+        if isinstance(asked, Refused):
+            return text_page(asked.status, asked.reason)
+        maker = self._makers.get(asked.path)
+        if maker is None:
+            return text_page(HTTPStatus.NOT_FOUND, f"the pages are {', '.join(self._makers)}")
+        try:
+            return maker()
+        except Exception as error:
+            self._faults.note(f"the page {asked.path}", error)
+            return text_page(HTTPStatus.INTERNAL_SERVER_ERROR, "a fault of this broker; its log has more")
+
+    async def _next(self, pieces: Iterator[bytes]) -> bytes | None:
+        """Make the next piece, one connection after the other: there is one turn of the loop for each."""
+        async with self._turn:
+            return next(pieces, None)
+
+
+async def _accept(listener: trio.socket.SocketType) -> trio.SocketStream:
+    while True:
+        try:
+            sock, _ = await listener.accept()
+            return trio.SocketStream(sock)
+        except OSError as error:
+            log.warning("a connection for a page could not be accepted: %s", error.strerror)
+            await trio.sleep(REFUSED_S)

@@ -1,0 +1,152 @@
+"""The files of a group of RocketMQ nodes on this host: what is written, kept and refused."""
+
+from __future__ import annotations
+
+import socket
+from pathlib import Path
+
+import pytest
+
+from bmqctl.node_process import free_port
+from broker.rocketmq.assembly.config import load_rocketmq_config
+from broker.rocketmq.assembly.controller_config import with_controller
+from broker.rocketmq.assembly.local_group import (
+    CONFIG_NAME,
+    GroupOptions,
+    PropertyError,
+    group_nodes,
+    open_local_group,
+)
+
+
+def ports() -> dict[str, int]:
+    """Ports of a first node behind which those of others are free too, as far as nobody else takes them."""
+    first = free_port()
+    names = ("nameserver_port", "controller_port", "port", "grpc_port", "remoting_port")
+    return {name: first + number for number, name in zip((0, 1, 4, 6, 7), names, strict=True)}
+
+
+def opened(folder: Path, nodes: int = 3, **options: object) -> list[str]:
+    """The configuration texts of a group, as they are on the disk once it was opened."""
+    for _ in range(20):
+        wanted = GroupOptions(nodes, **{**ports(), **options})  # type: ignore[arg-type]
+        try:
+            found = open_local_group(folder, wanted)
+        except PropertyError as error:
+            if "in use" not in str(error):
+                raise
+        else:
+            return [(folder / CONFIG_NAME).read_text() for _, folder in found]
+    raise AssertionError("no free ports")
+
+
+def test_usual_ports_are_10_apart_and_all_different() -> None:
+    nodes = group_nodes(GroupOptions(7))
+    assert [(node.nameserver.port, node.controller.port, node.broker.port) for node in nodes[:3]] == [
+        (9876, 9878, 10911),
+        (9886, 9888, 10921),
+        (9896, 9898, 10931),
+    ]
+    assert [str(node.grpc) for node in nodes[:2]] == ["127.0.0.1:8081", "127.0.0.1:8091"]
+    every = [port for node in nodes for port in node.ports]
+    assert len(set(every)) == len(every) == 7 * 7
+
+
+def test_shift_moves_the_ports_that_were_not_asked_for() -> None:
+    (first, *_) = group_nodes(GroupOptions(3, port=20_000, grpc_port=0), 100)
+    assert (first.nameserver.port, first.controller.port, first.broker.port) == (9976, 9978, 20_000)
+    assert first.grpc is None
+    assert str(first.remoting) == "127.0.0.1:8180"
+
+
+@pytest.mark.parametrize("port", [9878, 65_530, 2])
+def test_ports_that_are_the_same_for_two_or_none_are_refused(port: int) -> None:
+    with pytest.raises(PropertyError, match="10 apart"):
+        group_nodes(GroupOptions(3, port=port))
+
+
+def test_each_node_is_configured_to_know_all_others(tmp_path: Path) -> None:
+    opened(tmp_path)
+    configs = [load_rocketmq_config(tmp_path / f"node{number}" / CONFIG_NAME) for number in (1, 2, 3)]
+    for number, config in enumerate(configs):
+        others = [f"127.0.0.1:{other.nameserver_port}" for other in configs if other is not config]
+        assert list(config.nameservers) == others
+        assert config.controller.self_id == f"n{number + 1}"
+        assert list(config.controller.peers.values()) == list(config.replication.controllers)
+        own = config.controller.peers[f"n{number + 1}"]
+        assert own == f"127.0.0.1:{with_controller(config, None).controller_port}"
+        assert config.replication.is_controlled
+        assert config.replication.all_in_sync
+        assert config.replication.in_sync_replicas_min == 2
+        assert config.ha_listen_port == config.port + 1
+        assert not config.unused
+    assert len({config.options.name for config in configs}) == 1
+
+
+def test_group_that_is_there_is_kept_with_its_ports(tmp_path: Path) -> None:
+    before = opened(tmp_path)
+    again = open_local_group(tmp_path, GroupOptions(3))
+    assert [(folder / CONFIG_NAME).read_text() for _, folder in again] == before
+    assert [node.broker.port for node, _ in again] == [
+        load_rocketmq_config(folder / CONFIG_NAME).port for _, folder in again
+    ]
+
+
+def test_node_whose_folder_is_lost_is_written_again_as_it_was(tmp_path: Path) -> None:
+    before = opened(tmp_path)
+    (tmp_path / "node1" / CONFIG_NAME).unlink()
+    again = open_local_group(tmp_path, GroupOptions(3))
+    assert [(folder / CONFIG_NAME).read_text() for _, folder in again] == before
+
+
+def test_what_a_user_has_changed_stays(tmp_path: Path) -> None:
+    opened(tmp_path)
+    file = tmp_path / "node2" / CONFIG_NAME
+    file.write_text(file.read_text() + "# mine\nfileReservedTime=5\n")
+    open_local_group(tmp_path, GroupOptions(3))
+    assert "# mine" in file.read_text()
+
+
+@pytest.mark.parametrize(
+    ("options", "told"),
+    [
+        (GroupOptions(5), "nodes 3"),
+        (GroupOptions(3, port=20_000), "port "),
+        (GroupOptions(3, host="0.0.0.0"), "host 127.0.0.1"),
+        (GroupOptions(3, address="10.0.0.1"), "address 127.0.0.1"),
+    ],
+)
+def test_other_group_than_the_one_that_is_there_is_refused(tmp_path: Path, options: GroupOptions, told: str) -> None:
+    opened(tmp_path)
+    with pytest.raises(PropertyError, match=f"the group that is there has {told}.*name another directory"):
+        open_local_group(tmp_path, options)
+
+
+def test_configuration_of_something_else_is_refused(tmp_path: Path) -> None:
+    (tmp_path / "node1").mkdir()
+    (tmp_path / "node1" / CONFIG_NAME).write_text("brokerName=broker-a\n")
+    with pytest.raises(PropertyError, match="is not the configuration of a node of a group"):
+        open_local_group(tmp_path, GroupOptions(3))
+
+
+def test_port_that_was_named_and_is_taken_is_refused_before_anything_is_written(tmp_path: Path) -> None:
+    with socket.socket() as taken:
+        taken.bind(("127.0.0.1", 0))
+        taken.listen()
+        port = taken.getsockname()[1]
+        with pytest.raises(PropertyError, match="in use"):
+            open_local_group(tmp_path / "new", GroupOptions(3, **{**ports(), "port": port}))
+    assert not (tmp_path / "new").exists()
+
+
+def test_address_that_is_told_differs_from_the_one_to_listen_on(tmp_path: Path) -> None:
+    opened(tmp_path, host="0.0.0.0", address="127.0.0.1")
+    config = load_rocketmq_config(tmp_path / "node1" / CONFIG_NAME)
+    assert (config.bind_address, config.told_address) == ("0.0.0.0", "127.0.0.1")
+    assert all(address.startswith("127.0.0.1:") for address in config.replication.controllers)
+
+
+def test_address_that_nobody_can_connect_to_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(PropertyError, match="set the address of this host"):
+        open_local_group(tmp_path / "new", GroupOptions(3, host="0.0.0.0"))
+    assert not (tmp_path / "new").exists()

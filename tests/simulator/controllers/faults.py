@@ -1,0 +1,270 @@
+"""The faults of a world of controllers and replica groups: what breaks when, and what becomes well again."""
+
+from __future__ import annotations
+
+from random import Random
+from typing import Protocol
+
+from formats.rocketmq.codes import RequestCode
+from tests.broker.fakes import Crash
+from tests.simulator.controllers.clients import Link
+from tests.simulator.controllers.controllers import Controller
+from tests.simulator.controllers.judge import Judge
+from tests.simulator.controllers.machines import Machine
+from tests.simulator.controllers.network import Network
+from tests.simulator.rocketmq.process import CLUSTER
+
+__all__ = ["Faults"]
+
+REPAIR = 0.02
+CHANCES = (0.01, 0.03, 0.06)
+# With ASYNC_FLUSH, a machine that has lost power has this time to get again what it has lost.
+MENDING_MS = 60_000
+LITTLE_ROOM = 3_000
+SLOW_MS = (200, 1_000, 4_000)
+
+
+class FaultyWorld(Protocol):
+    """The surroundings of faults."""
+
+    now_ms: int
+    network: Network
+    controllers: dict[str, Controller]
+    machines: dict[str, Machine]
+
+    def note(self, text: str) -> None: ...
+    def judge_of(self, machine: Machine) -> Judge: ...
+    def lose_power(self, machine: Machine) -> None: ...
+    def kill(self, who: Controller | Machine) -> None: ...
+    def administer(self, controller: str) -> Link: ...
+
+
+class Faults:
+    """All faults of a world. With SYNC_FLUSH power may fail anywhere at any time.
+
+    With ASYNC_FLUSH one machine may lose power while all others are well, and nothing else happens until it has again
+    what it has lost: what a group keeps of that is on the others only.
+    """
+
+    def __init__(self, world: FaultyWorld, random: Random) -> None:
+        self._world = world
+        self._random = random
+        self._chance = random.choice(CHANCES)
+        # The machine that gets again what it has lost, up to where, and until when.
+        self._mending: tuple[Machine, int, int] | None = None
+
+    def act(self) -> None:
+        """Let something break, or become well."""
+        if self._is_mending():
+            return
+        if self._random.random() < self._chance:
+            self._break()
+        if self._random.random() < REPAIR:
+            self._repair()
+
+    def _is_mending(self) -> bool:
+        if self._mending is None:
+            return False
+        machine, end, until_ms = self._mending
+        if not machine.is_up and self._random.random() < 0.05:
+            self._heal(machine)
+        is_over = machine.process is not None and machine.process.store.confirmed >= end
+        if is_over or self._world.now_ms > until_ms:
+            self._mending = None
+        return not is_over
+
+    def _break(self) -> None:
+        random, world = self._random, self._world
+        luck = random.random()
+        if luck < 0.25:
+            self._disturb_controller(random.choice(list(world.controllers.values())))
+        elif luck < 0.55:
+            masters = [each for each in world.machines.values() if each.process is not None and each.process.is_master]
+            self._disturb(random.choice(masters or list(world.machines.values())))
+        elif luck < 0.67:
+            self._disturb(random.choice(list(world.machines.values())))
+        elif luck < 0.85:
+            self._cut()
+        elif luck < 0.93 and world.network.wires:
+            world.network.drop(random.choice(world.network.wires))
+        else:
+            self._designate()
+
+    # -- what becomes well
+
+    def _all(self) -> list[Controller | Machine]:
+        return [*self._world.controllers.values(), *self._world.machines.values()]
+
+    def _repair(self) -> None:
+        """Make one thing well again, so that the next fault meets something that works."""
+        ill = [who for who in self._all() if not _is_well(who)]
+        cut = self._world.network.cut
+        if cut and (not ill or self._random.random() < 0.5):
+            self._world.note("all can reach each other")
+            cut.clear()
+        elif ill:
+            self._heal(self._random.choice(ill))
+
+    def _heal(self, who: Controller | Machine) -> None:
+        self._world.note(f"{who.key} is well")
+        if isinstance(who, Machine):
+            who.heal()
+            return
+        who.is_paused = False
+        who.file.is_full = who.file.fails_to_flush = False
+        if not who.is_up:
+            who.start()
+
+    def heal_all(self) -> None:
+        """Make everything well."""
+        self._mending = None
+        self._world.network.cut.clear()
+        for who in self._all():
+            self._heal(who)
+
+    # -- controllers
+
+    def _disturb_controller(self, controller: Controller) -> None:
+        file, luck, note = controller.file, self._random.random(), self._world.note
+        if not controller.is_up:
+            file.is_full = file.fails_to_flush = False
+            note(f"{controller.name} starts")
+            controller.start()
+        elif luck < 0.45:
+            note(f"{controller.name} is killed")
+            self._world.kill(controller)
+        elif luck < 0.7:
+            controller.is_paused = not controller.is_paused
+            note(f"{controller.name} {'stands still' if controller.is_paused else 'goes on'}")
+        elif luck < 0.85:
+            file.is_full = not file.is_full
+            note(f"the disk of {controller.name} is {'' if file.is_full else 'no longer '}full")
+        else:
+            file.fails_to_flush = not file.fails_to_flush
+            note(f"the disk of {controller.name} {'fails' if file.fails_to_flush else 'is well'}")
+
+    def _designate(self) -> None:
+        """Have an administrator elect somebody."""
+        world = self._world
+        leaders = [
+            each for each in world.controllers.values() if each.service is not None and each.service.raft.is_leader
+        ]
+        machine = self._random.choice(list(world.machines.values()))
+        if not leaders or leaders[0].is_paused or machine.process is None or not machine.process.membership.broker_id:
+            return
+        world.note(f"{machine.key} is to be master")
+        fields = {"clusterName": CLUSTER, "brokerName": machine.name, "brokerId": machine.process.membership.broker_id}
+        link = world.administer(leaders[0].name)
+        code = RequestCode.CONTROLLER_ELECT_MASTER
+        link.ask(code, b"", {**fields, "designateElect": "true"}, lambda frame: None, lambda frame: None)
+
+    # -- brokers
+
+    def _disturb(self, machine: Machine) -> None:
+        random, note = self._random, self._world.note
+        luck = random.random()
+        if not machine.is_up:
+            note(f"{machine.key} starts")
+            machine.start()
+        elif luck < 0.3:
+            note(f"{machine.key} is killed")
+            self._world.kill(machine)
+        elif luck < 0.35 and not machine.is_paused:
+            self._stop(machine)
+        elif luck < 0.55:
+            machine.is_paused = not machine.is_paused
+            note(f"{machine.key} {'stands still' if machine.is_paused else 'goes on'}")
+        elif luck < 0.65:
+            self._fill(machine)
+        elif luck < 0.75:
+            machine.slow_ms = 0 if machine.slow_ms else random.choice(SLOW_MS)
+            note(f"a flush takes up to {machine.slow_ms} ms on {machine.key}")
+        elif luck < 0.8:
+            machine.wall_off_ms += random.randrange(-3_600_000, 3_600_000)
+            note(f"the clock of {machine.key} is set, {machine.wall_off_ms} ms off")
+        elif luck > 0.97:
+            self._replace(machine)
+        elif machine.setup.is_sync:
+            self._lose_power(machine)
+        else:
+            self._lose_power_alone(machine)
+
+    def _stop(self, machine: Machine) -> None:
+        self._world.note(f"{machine.key} stops")
+        try:
+            machine.stop()
+        except Crash:
+            self._world.lose_power(machine)
+            return
+        self._world.network.drop_all(machine.key)
+
+    def _replace(self, machine: Machine) -> None:
+        """Let a machine die for good, unless too many have already for what was acknowledged to be there."""
+        world = self._world
+        dead = sum(each.is_replaced for each in world.judge_of(machine).machines)
+        if machine.is_replaced or dead >= machine.setup.copies - 1:
+            return
+        world.note(f"{machine.key} dies, and another machine takes its place")
+        machine.lose_disk()
+        world.network.drop_all(machine.key)
+
+    def _fill(self, machine: Machine) -> None:
+        if machine.is_full:
+            machine.empty_disk()
+        else:
+            machine.fill_disk(self._random.randrange(LITTLE_ROOM))
+        self._world.note(f"the disk of {machine.key} is {'' if machine.is_full else 'no longer '}full")
+
+    def _lose_power(self, machine: Machine) -> None:
+        """Let some machines of a group lose power, or one between two flushes."""
+        random = self._random
+        group = self._world.judge_of(machine).machines
+        if random.random() < 0.4:
+            self._world.note(f"{machine.key} is to lose power between two flushes")
+            machine.is_to_fail = True
+            machine.disk.shared.flushes_left = random.randrange(6)
+            return
+        for each in group if random.random() < 0.2 else [machine]:
+            if each.is_up:
+                self._world.lose_power(each)
+
+    def _lose_power_alone(self, machine: Machine) -> None:
+        world, judge = self._world, self._world.judge_of(machine)
+        master = next((each.process for each in judge.machines if each.process and each.process.is_master), None)
+        if master is None or master.in_sync < len(judge.machines) or world.network.cut:
+            return
+        if not all(map(_is_well, world.controllers.values())) or not all(map(_is_well, judge.machines)):
+            return
+        if any(each.process is not None and each.process.store.confirmed < judge.end for each in judge.machines):
+            return
+        self._mending = machine, judge.end, world.now_ms + MENDING_MS
+        world.lose_power(machine)
+
+    # -- the network
+
+    def _cut(self) -> None:
+        world, random = self._world, self._random
+        names = [*world.controllers, *world.machines]
+        one = random.choice(names)
+        others = random.sample(names, random.randrange(1, len(names)))
+        leaders = [each.name for each in world.controllers.values() if each.service and each.service.raft.is_leader]
+        luck = random.random()
+        if leaders and luck < 0.3:
+            # Its brokers may still reach it.
+            one = random.choice(leaders)
+            others = [name for name in world.controllers if name != one]
+        elif luck < 0.6:
+            # A master that clients may still reach.
+            masters = [each.key for each in world.machines.values() if each.process and each.process.is_master]
+            one = random.choice(masters or names)
+            others = list(world.controllers) if random.random() < 0.5 else [name for name in names if name != one]
+        ways = random.choice(((True, True), (True, False), (False, True)))
+        world.note(f"{one} and {', '.join(sorted(others))} are cut off from each other, {ways}")
+        for other in others:
+            world.network.cut |= {pair for pair, is_cut in (((one, other), ways[0]), ((other, one), ways[1])) if is_cut}
+
+
+def _is_well(who: Controller | Machine) -> bool:
+    if isinstance(who, Machine):
+        return who.is_well
+    return who.is_up and not who.is_paused and not who.file.is_full and not who.file.fails_to_flush

@@ -1,0 +1,285 @@
+"""The judge of a replica group; any contradiction to its promises is a `Violation`.
+
+One master writes to an epoch, and what it writes at an offset of that epoch is there in all logs that have it. What is
+confirmed is the front of the log of every master that is elected later, is never cut off, and is all that readers see.
+What is acknowledged is on the disks of as many brokers as are configured.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_left
+from typing import Any, NamedTuple, Protocol
+from zlib import crc32
+
+from broker.rocketmq.replication.epochs import epoch_of, last_epoch
+from broker.rocketmq.replication.lifecycles import MemberState
+from broker.rocketmq.store.commit_log import Message
+from broker.rocketmq.store.message_store import MessageStore
+from formats.rocketmq.epochs import EpochEntry, decode_epochs
+from formats.rocketmq.record import Magic, Record
+from tests.simulator.controllers.machines import Machine, Setup
+from tests.simulator.invariants import Violation
+from tests.simulator.rocketmq.wire import name_of
+
+__all__ = ["Confirmed", "Judge"]
+
+EPOCHS_FILE = "epochFileCheckpoint"
+_BLANK = Magic.BLANK.to_bytes(4, "big")
+
+
+class Confirmed(NamedTuple):
+    """A confirmed record: where it ends, its checksum, and the message that it is."""
+
+    end: int
+    crc: int
+    name: str
+    queue_id: int
+    queue_offset: int
+
+
+class Acknowledged(NamedTuple):
+    """A message that was acknowledged, with the checksum and the size of its record."""
+
+    name: str
+    crc: int
+    size: int
+
+
+class JudgeWorld(Protocol):
+    """The surroundings of a judge."""
+
+    now_ms: int
+
+    def note(self, text: str) -> None: ...
+
+
+class Judge:
+    """The judge of one group."""
+
+    def __init__(self, world: JudgeWorld, name: str, setup: Setup) -> None:
+        self._world = world
+        self.name = name
+        self.setup = setup
+        self.machines: list[Machine] = []
+        # What is confirmed, by its offset, in the order of the log; and where the last of it ends.
+        self.truth: dict[int, Confirmed] = {}
+        self._offsets: list[int] = []
+        self.end = 0
+        # What was acknowledged, by its offset, where that has to outlive elections.
+        self.acked: dict[int, Acknowledged] = {}
+        # By epoch and offset: the checksum of what a master wrote, and if others have it. By offset and checksum: when.
+        self._written: dict[tuple[int, int], int] = {}
+        self._shared: set[tuple[int, int]] = set()
+        self._written_ms: dict[tuple[int, int], int] = {}
+        self._writers: dict[int, str] = {}
+        self._masters: dict[int, int] = {}
+        self._ids: dict[int, str] = {}
+        self._looked: dict[str, int] = {}
+        self._leading: set[str] = set()
+        self._members: dict[str, tuple[MemberState, int]] = {}
+        self._entries: tuple[bytes, list[EpochEntry]] = (b"", [])
+
+    def epochs(self, machine: Machine) -> list[EpochEntry]:
+        """Read the epochs of a machine's log from its disk."""
+        data = machine.disk.files.get(EPOCHS_FILE, b"")
+        if data != self._entries[0]:
+            self._entries = data, decode_epochs(data) if data else []
+        return self._entries[1]
+
+    # -- what processes do
+
+    def opened(self, machine: Machine) -> None:
+        """Judge a store as it is opened, and watch what becomes of it."""
+        assert machine.process is not None
+        store = machine.process.store
+        self._members.pop(machine.key, None)
+        self._leading.discard(machine.key)
+        self._looked[machine.key] = store.log.begin
+        self._look_at_confirmed(machine, store, is_master=False)
+        self._watch(machine, store)
+
+    def _watch(self, machine: Machine, store: MessageStore) -> None:
+        log = store.log
+        append, append_copy, truncate = log.append, log.append_copy, store.truncate
+
+        def written(message: Message, queue_offset: int, stored_ms: int) -> tuple[int, int]:
+            offset, size = append(message, queue_offset, stored_ms)
+            self._wrote(machine, offset, crc32(log.data(offset, size)))
+            return offset, size
+
+        def copied(offset: int, data: memoryview) -> None:
+            append_copy(offset, data)
+            at = 0
+            while at < len(data):
+                end = at + int.from_bytes(data[at : at + 4], "big")
+                if data[at + 4 : at + 8] != _BLANK:
+                    self._copied(machine, offset + at, crc32(data[at:end]))
+                at = end
+
+        def cut(offset: int) -> None:
+            self._cuts(machine, store, offset)
+            truncate(offset)
+
+        vars(log)["append"], vars(log)["append_copy"], vars(store)["truncate"] = written, copied, cut
+
+    def _wrote(self, machine: Machine, offset: int, crc: int) -> None:
+        assert machine.process is not None
+        epoch = last_epoch(self.epochs(machine))
+        if not machine.process.is_master:
+            raise Violation(f"{machine.key} writes at {offset}, and is no master")
+        writer = self._writers.setdefault(epoch, machine.key)
+        if writer != machine.key:
+            raise Violation(f"{machine.key} writes to epoch {epoch}, to which {writer} has written")
+        self._written_ms[offset, crc] = self._world.now_ms
+        before = self._written.get((epoch, offset), crc)
+        self._written[epoch, offset] = crc
+        # What power failed on before anybody else had it may be written anew.
+        if before != crc and (epoch, offset) in self._shared:
+            raise Violation(f"{machine.key} writes at {offset} of epoch {epoch} for the second time")
+
+    def _copied(self, machine: Machine, offset: int, crc: int) -> None:
+        entry = epoch_of(self.epochs(machine), offset)
+        epoch = -1 if entry is None else entry.epoch
+        self._shared.add((epoch, offset))
+        known = self._written.get((epoch, offset))
+        if known != crc:
+            what = "nothing" if known is None else "another message"
+            raise Violation(f"{machine.key} copies a message to {offset}, and {what} was written there in {epoch=}")
+
+    def _cuts(self, machine: Machine, store: MessageStore, offset: int) -> None:
+        """A log may be cut where it differs from what is confirmed, or behind that."""
+        at = bisect_left(self._offsets, offset)
+        if at == len(self._offsets):
+            return
+        first = self._offsets[at]
+        known = self.truth[first]
+        if known.end <= store.log.end and crc32(store.log.data(first, known.end - first)) == known.crc:
+            raise Violation(f"{machine.key} cuts its log at {offset}, and what is at {first} was confirmed")
+
+    # -- what they say
+
+    def look(self, machine: Machine) -> None:
+        """Look at a process after a step."""
+        process = machine.process
+        assert process is not None
+        member = process.membership
+        state = member.state, member.epoch
+        if state != self._members.get(machine.key):
+            self._look_at_role(machine, self._members.get(machine.key, (MemberState.NAMELESS, 0)))
+            self._members[machine.key] = state
+        if process.store.confirmed != self._looked[machine.key]:
+            # It may have been deposed in the midst of the step.
+            was_master = machine.key in self._leading
+            self._look_at_confirmed(machine, process.store, is_master=process.is_master or was_master)
+        if process.is_master:
+            self._leading.add(machine.key)
+        else:
+            self._leading.discard(machine.key)
+
+    def _look_at_role(self, machine: Machine, before: tuple[MemberState, int]) -> None:
+        assert machine.process is not None
+        member = machine.process.membership
+        if member.state not in (MemberState.NAMELESS, MemberState.APPLYING):
+            owner = self._ids.setdefault(member.broker_id, machine.key)
+            if owner != machine.key:
+                raise Violation(f"{machine.key} and {owner} have one id, {member.broker_id}")
+        if member.state is MemberState.LEADING and before != (member.state, member.epoch):
+            self._world.note(f"{machine.key}, id {member.broker_id}, leads epoch {member.epoch}")
+            self._mastered(machine, member.epoch, member.broker_id)
+            self._check_master(machine)
+
+    def _mastered(self, machine: Machine, epoch: int, master: int) -> None:
+        known = self._masters.setdefault(epoch, master)
+        if known != master:
+            raise Violation(f"epoch {epoch} has two masters, {known} and {master}, as {machine.key} was told")
+
+    def _check_master(self, machine: Machine) -> None:
+        assert machine.process is not None
+        log = machine.process.store.log
+        lacks = [
+            name
+            for offset, (name, crc) in [
+                *((offset, (known.name, known.crc)) for offset, known in self.truth.items()),
+                *((offset, (known.name, known.crc)) for offset, known in self.acked.items()),
+            ]
+            if self._crc(log, offset) != crc
+        ]
+        if lacks:
+            raise Violation(f"{machine.key} leads, and lacks {', '.join(lacks[:3])}, confirmed or acknowledged before")
+
+    @staticmethod
+    def _crc(log: Any, offset: int) -> int | None:
+        if offset + 4 > log.end or offset < log.begin:
+            return None
+        size = int.from_bytes(log.data(offset, 4), "big")
+        return crc32(log.data(offset, size)) if 0 < size <= log.end - offset else None
+
+    def _look_at_confirmed(self, machine: Machine, store: MessageStore, *, is_master: bool) -> None:
+        begin, end = self._looked[machine.key], store.confirmed
+        self._looked[machine.key] = end
+        if end <= begin:
+            return
+        for found in store.log.records(begin):
+            if found.offset + found.size > end:
+                # In the midst of a record: that is looked at again.
+                self._looked[machine.key] = found.offset
+                break
+            self._confirmed(machine, found.offset, found.size, found.record, is_master=is_master)
+
+    def _confirmed(self, machine: Machine, offset: int, size: int, record: Record, *, is_master: bool) -> None:
+        assert machine.process is not None
+        crc = crc32(machine.process.store.log.data(offset, size))
+        known = self.truth.get(offset)
+        if known is None:
+            if not is_master or offset < self.end:
+                raise Violation(f"{machine.key} takes what is at {offset} for confirmed, which it was nowhere")
+            name = name_of(record.body)
+            self.truth[offset] = Confirmed(offset + size, crc, name, record.queue_id, record.queue_offset)
+            self._offsets.append(offset)
+            self.end = offset + size
+        elif known.crc != crc:
+            raise Violation(
+                f"{machine.key} takes {name_of(record.body)} at {offset} for confirmed, and it was {known.name}"
+            )
+
+    # -- what clients are told
+
+    def answered(self, machine: Machine, name: str, offset: int) -> None:
+        """Judge the acknowledgment of a message, as it is said."""
+        assert machine.process is not None
+        log = machine.process.store.log
+        crc = self._crc(log, offset)
+        if crc is None:
+            raise Violation(f"{machine.key} acknowledges {name} at {offset}, where nothing is")
+        size = int.from_bytes(log.data(offset, 4), "big")
+        data = bytes(log.data(offset, size))
+        stored_ms = self._written_ms[offset, crc]
+        have = sum(
+            each.written(offset, size, is_flushed=self.setup.is_sync) == data or each.lost_ms >= stored_ms
+            for each in self.machines
+        )
+        if have < self.setup.copies:
+            raise Violation(
+                f"{machine.key} acknowledges {name}, which {have} have, and {self.setup.copies} should have"
+            )
+        if self.setup.replication.all_in_sync:
+            self.acked[offset] = Acknowledged(name, crc, size)
+
+    def check_disks(self) -> None:
+        """Check that what was acknowledged is on a disk, where no broker that has it may be elected."""
+        for offset, (name, crc, size) in self.acked.items():
+            if all(crc32(each.written(offset, size)) != crc for each in self.machines):
+                raise Violation(f"{name} was acknowledged, and is on no disk of {self.name}")
+
+    def read(self, machine: Machine, record: Record) -> None:
+        """Judge a message that a reader is given, as it is given."""
+        known, name = self.truth.get(record.physical_offset), name_of(record.body)
+        if known is None or known[2:] != (name, record.queue_id, record.queue_offset):
+            raise Violation(
+                f"{machine.key} gives {name} at {record.physical_offset} to a reader, and it is not confirmed"
+            )
+        if machine.process is not None and machine.process.store.confirmed < known.end:
+            confirmed = machine.process.store.confirmed
+            raise Violation(
+                f"{machine.key} gives {name} at {record.physical_offset} to a reader, from behind {confirmed=}"
+            )

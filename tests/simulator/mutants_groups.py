@@ -1,0 +1,211 @@
+"""Faults planted in the brokers of RocketMQ's replica groups: masters, slaves, and the stores that they copy."""
+
+# ruff: noqa: E501 - what is changed stands here as it stands in the source.
+
+from __future__ import annotations
+
+from tests.simulator.planted import Mutant
+
+__all__ = ["GROUPS"]
+
+
+def _mutant(name: str, says: str, module: str, *edits: tuple[str, str], hidden: str = "", unit: str = "") -> Mutant:
+    return Mutant(f"groups-{name}", "groups", says, f"broker.rocketmq.{module}", edits, hidden, unit)
+
+
+GROUPS = (
+    # -- who has what is acknowledged
+    _mutant(
+        "acknowledged-at-once",
+        "A message is acknowledged before others have it.",
+        "replication.waiting",
+        ("        if self._copies.acknowledged_by(replicas) >= end:\n", "        if replicas:\n"),
+    ),
+    _mutant(
+        "one-copy-less",
+        "A message is acknowledged with one copy less than is configured.",
+        "replication.in_sync",
+        (
+            "        return found[replicas - 2] if len(found) >= replicas - 1 else -1\n",
+            "        return found[replicas - 3] if len(found) >= replicas - 1 and replicas > 2 else _EVERYTHING\n",
+        ),
+    ),
+    _mutant(
+        "all-but-one",
+        "A message is acknowledged once the first of all that are in sync has it.",
+        "replication.in_sync",
+        ("        return min((-1 if each is None else", "        return max((-1 if each is None else"),
+    ),
+    _mutant(
+        "alone-at-once",
+        "A master that is alone in sync lets a sender go before it has confirmed the message.",
+        "replication.in_sync",
+        ("for each in others), default=self.confirmed)\n", "for each in others), default=_EVERYTHING)\n"),
+        hidden="A master must be killed that took messages alone, while the slave that came in during their flush lacks them: world 885 shows it, and none of the first 25.",
+        unit="tests/broker/rocketmq/replication/test_controlled.py::test_message_that_a_lone_master_has_yet_to_flush_waits_for_who_comes_in_meanwhile",
+    ),
+    _mutant(
+        "too-few-left",
+        "A message is acknowledged though fewer are in sync by then than have to be.",
+        "replication.controlled",
+        (
+            "        return -1 if is_short else in_sync",
+            "        return -1 if is_short and not in_sync.counted else in_sync",
+        ),
+    ),
+    # -- what is confirmed
+    _mutant(
+        "confirmed-alone",
+        "A master confirms what it has, whoever is in sync.",
+        "replication.in_sync",
+        ("confirmed_by(self.own_id, self.counted, self.slaves", "confirmed_by(self.own_id, frozenset(), self.slaves"),
+    ),
+    _mutant(
+        "proposed-forgotten",
+        "A master confirms without those whom it has proposed, and the controller may have taken.",
+        "replication.in_sync",
+        ("        return self.members | self._pending\n", "        return self.members\n"),
+    ),
+    _mutant(
+        "silence-refuses",
+        "A master takes a proposal without an answer for a refused one.",
+        "replication.in_sync",
+        (
+            "        self._is_asking = False\n        if is_refused:\n",
+            "        self._is_asking = False\n        if self._proposed:\n",
+        ),
+    ),
+    _mutant(
+        "older-set",
+        "A master takes a set of brokers that is older than the one that it has.",
+        "replication.in_sync",
+        (
+            "        if epoch > self.epoch:\n            self.members",
+            "        if epoch != self.epoch:\n            self.members",
+        ),
+        hidden="An answer must be late by more than a whole change of the set: none of the first 25 worlds shows it.",
+        unit="tests/broker/rocketmq/replication/test_epoch_stream.py::test_set_of_an_older_epoch_is_ignored",
+    ),
+    _mutant(
+        "in-sync-too-early",
+        "A slave comes into the set before it has what is confirmed.",
+        "replication.in_sync",
+        (
+            "not slave.is_learner and slave.acknowledged >= least\n",
+            "not slave.is_learner and slave.acknowledged >= 0\n",
+        ),
+    ),
+    _mutant(
+        "slave-confirms",
+        "A slave takes all for confirmed that it has.",
+        "replication.epoch_slave",
+        ("        self._confirmed = head.confirm_offset\n", "        self._confirmed = 1 << 62\n"),
+    ),
+    _mutant(
+        "all-shown",
+        "Readers are shown what is not confirmed.",
+        "store.holding",
+        (" and messages[0].offset + messages[0].size <= self.confirmed:\n", ":\n"),
+    ),
+    _mutant(
+        "unnoted-shown",
+        "A process takes all for confirmed if the one before has noted nothing.",
+        "replication.controlled",
+        ("hold_back(entries[0].start_offset if entries else None)", "hold_back(None)"),
+    ),
+    # -- the disk
+    _mutant(
+        "reported-unflushed",
+        "A slave reports what is not on its disk, though senders wait for that.",
+        "replication.epoch_slave",
+        (
+            "        end = self._reach()\n        if (end < self._store.log.end and self.reported < 0)",
+            "        end = self._store.log.end\n        if (end < self._store.log.end and self.reported < 0)",
+        ),
+    ),
+    _mutant(
+        "counted-unflushed",
+        "A master counts what is not on its own disk.",
+        "replication.terms",
+        (
+            "            own_id,\n            shared.reach,\n",
+            "            own_id,\n            lambda: shared.store.log.end,\n",
+        ),
+    ),
+    # -- epochs
+    _mutant(
+        "cut-by-end",
+        "A slave cuts its log by its end only, and not where the epochs part.",
+        "replication.epoch_slave",
+        (
+            "            point = consistent_point(LogSpan(self._epochs.entries, end), LogSpan(theirs, their_end))\n",
+            "            point = min(end, their_end)\n",
+        ),
+    ),
+    _mutant(
+        "epoch-behind-records",
+        "A slave notes an epoch behind its first record.",
+        "replication.epoch_slave",
+        (
+            "        self._replace(cut_epochs(theirs, max(self._store.log.end + 1, head.offset + len(body))))\n",
+            "        self.master_epochs = theirs\n",
+        ),
+        (
+            "            self._taker.take(self._confirmed)\n",
+            "            self._taker.take(self._confirmed)\n            self._replace(cut_epochs(self.master_epochs or [], self._store.log.end + 1))\n",
+        ),
+    ),
+    _mutant(
+        "epoch-unnoted",
+        "A master writes to an epoch that is not in its file.",
+        "replication.controlled",
+        (
+            "                book.replace(begin_epoch(book.entries, epoch, store.log.end))\n",
+            "                begin_epoch(book.entries, epoch, store.log.end)\n",
+        ),
+    ),
+    # -- masters
+    _mutant(
+        "deposed-goes-on",
+        "A master goes on in the epoch of another.",
+        "replication.membership",
+        (
+            "        elif appointment.master_id != self.broker_id:\n",
+            "        elif appointment.master_id != self.broker_id and self.state is not MemberState.LEADING:\n",
+        ),
+    ),
+    _mutant(
+        "cut-by-our-end",
+        "Where logs part, the end of the epoch in the master's log is not looked at.",
+        "replication.epochs",
+        (
+            "            return min(_end(ours, entry.epoch), _end(theirs, entry.epoch))\n",
+            "            return _end(ours, entry.epoch)\n",
+        ),
+    ),
+    _mutant(
+        "old-words",
+        "A broker obeys a word of the controller's that is older than what it knows.",
+        "replication.membership",
+        ("        elif appointment.epoch > self.epoch:\n", "        elif appointment.epoch != self.epoch:\n"),
+        hidden="Words come in order over one connection, and late ones are of a controller that leads no longer: none of the first 12 worlds shows it.",
+        unit="tests/broker/rocketmq/replication/test_membership.py::test_roles_change_with_higher_epochs_only",
+    ),
+    _mutant(
+        "leads-again",
+        "A broker that was killed as master goes on at once in its epoch, of which it may have lost a part.",
+        "replication.membership",
+        (
+            "        return now_ms - self._waiting_ms >= LEAD_AGAIN_MS\n",
+            "        self._waiting_ms = None\n        return True\n",
+        ),
+        hidden="Power must fail at a master, and it start again before it is missed: none of the first 25 worlds shows it.",
+        unit="tests/broker/rocketmq/replication/test_membership.py::test_old_master_lets_another_one_be_elected",
+    ),
+    _mutant(
+        "slave-takes",
+        "A slave takes messages.",
+        "replication.role",
+        ("        if code in _STORING:\n", "        if code in _STORING and not self.options.is_controlled:\n"),
+    ),
+)
