@@ -53,6 +53,21 @@ GROUPS = (
             "        return -1 if is_short and not in_sync.counted else in_sync",
         ),
     ),
+    _mutant(
+        "topic-unknown",
+        "A new master has messages of a topic that it knows nothing of, and says so: slaves remove their queues.",
+        "replication.metadata",
+        (
+            "        if store.next_offset(queue) > queue.begin:\n",
+            "        if store.next_offset(queue) < queue.begin:\n",
+        ),
+    ),
+    _mutant(
+        "anyone-followed",
+        "A slave takes the topics of whoever is at its master's address, also of an empty broker in its place.",
+        "replication.terms",
+        ("        if self._slave.is_agreed:\n", "        if self._slave is not None:\n"),
+    ),
     # -- what is confirmed
     _mutant(
         "confirmed-alone",

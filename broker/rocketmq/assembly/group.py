@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Callable
 from dataclasses import dataclass
 
@@ -11,6 +12,7 @@ from broker.rocketmq.assembly.identity import OpenFile, open_epochs, open_identi
 from broker.rocketmq.core.broker import Broker, Given
 from broker.rocketmq.core.options import BrokerOptions
 from broker.rocketmq.core.registration import Nameservers
+from broker.rocketmq.core.topics import Topics
 from broker.rocketmq.flush_gate import FlushGate
 from broker.rocketmq.node import Connection, Node
 from broker.rocketmq.replication.connection import ReplicationEnd, ReplicationSession
@@ -21,7 +23,7 @@ from broker.rocketmq.replication.master import Master
 from broker.rocketmq.replication.master_link import MasterLink
 from broker.rocketmq.replication.members import Members
 from broker.rocketmq.replication.membership import Membership
-from broker.rocketmq.replication.metadata import Kept, Metadata
+from broker.rocketmq.replication.metadata import Kept, Metadata, stored_topics
 from broker.rocketmq.replication.options import Role
 from broker.rocketmq.replication.returning import Returning
 from broker.rocketmq.replication.role import BrokerRole
@@ -35,6 +37,8 @@ from formats.rocketmq.ha_bodies import HaRuntime
 from formats.rocketmq.hosts import Host, split_address
 
 __all__ = ["Group", "place_of", "replication_ports"]
+
+log = logging.getLogger("broker.rocketmq.replication")
 
 # The original's brokers ask each other on this port beside the broker's own ("VIP channel").
 SECOND_PORT_BELOW = 2
@@ -250,7 +254,7 @@ class Group:
         )
         change = RoleChange(
             (lambda: None) if self.gate is None else self.gate.end_waits,
-            lambda epoch: kept.topics.begin_epoch(epoch, self.wall_ms()),
+            lambda epoch: self._begin_epoch(epoch, kept.topics),
             changed,
         )
         world = World(
@@ -264,6 +268,10 @@ class Group:
         )
         controlled.join(membership, change, world)
         self.node.add(controlled)
+
+    def _begin_epoch(self, epoch: int, topics: Topics) -> None:
+        for topic in topics.begin_epoch(epoch, self.wall_ms(), stored_topics(self.store)):
+            log.warning("topic %s has messages, and no master has told of it: it is made anew here", topic)
 
     def registered(self, answer: Frame) -> None:
         """Take what a nameserver says of the master."""

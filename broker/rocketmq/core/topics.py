@@ -5,13 +5,14 @@ Every change raises the version that brokers and nameservers compare.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from typing import Final, NamedTuple
 
 from broker.rocketmq.core import names
 from broker.rocketmq.core.options import BrokerOptions
 from formats.rocketmq import fastjson
 from formats.rocketmq.body_codec import BodyCodec
+from formats.rocketmq.lite import is_lite_queue
 from formats.rocketmq.route_bodies import DataVersion, Permission, TopicConfig
 
 __all__ = ["Topics"]
@@ -78,9 +79,26 @@ class Topics:
         self.table, self.version = dict(table), version
         return gone
 
-    def begin_epoch(self, epoch: int, now_ms: int) -> None:
-        """Raise the version to that of a master of this epoch: nameservers pass over those of earlier ones."""
-        self._replace(self.table, DataVersion(self.version.counter + 1, epoch, now_ms))
+    def begin_epoch(self, epoch: int, now_ms: int, queues: Mapping[str, int]) -> list[str]:
+        """Raise the version to that of a master of this epoch: nameservers pass over those of earlier ones.
+
+        `queues` has the topics with messages and their number of queues. One that is not known here is made, and
+        returned: the master before was lost before it had told of it, and slaves remove the messages of topics that
+        their master does not have.
+        """
+        missing = [
+            self._unknown(topic, count)
+            for topic, count in queues.items()
+            if topic not in self.table and not topic.startswith(names.SYSTEM_PREFIX) and not is_lite_queue(topic)
+        ]
+        table = {**self.table, **{config.topic_name: config for config in missing}}
+        self._replace(table, DataVersion(self.version.counter + 1, epoch, now_ms))
+        return [config.topic_name for config in missing]
+
+    def _unknown(self, topic: str, queues: int) -> TopicConfig:
+        if not topic.startswith((names.RETRY_PREFIX, names.DEAD_LETTER_PREFIX)):
+            queues = max(queues, self._options.default_topic_queues)
+        return TopicConfig(topic, queues, queues, _READ_WRITE)
 
     def _change(self, table: dict[str, TopicConfig], now_ms: int) -> None:
         self._replace(table, DataVersion(self.version.counter + 1, self.version.state_version, now_ms))

@@ -82,6 +82,11 @@ class EpochSlaveStream:
         self._owes_report = False
         session.send()
 
+    @property
+    def is_agreed(self) -> bool:
+        """Return whether the master has told its epochs, and this log has been cut by them."""
+        return self.master_epochs is not None
+
     def take(self, data: memoryview, at: int, end: int) -> int:
         """Take in the master's epochs, then the pieces of its log, and report how far this one is."""
         while (found := next_from_master(data, at, end)) is not None:

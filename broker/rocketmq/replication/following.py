@@ -108,7 +108,8 @@ class Following:
             self._register()
         self._slave.tick()
         self._link.tick(now_ms)
-        self._metadata.tick(now_ms)
+        if self._slave.is_agreed:
+            self._metadata.tick(now_ms)
 
     def leave(self) -> None:
         """Take in nothing any more."""

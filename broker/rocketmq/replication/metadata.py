@@ -48,6 +48,15 @@ class Kept(NamedTuple):
     keep_request_modes: Callable[[bytes], None]
 
 
+def stored_topics(store: MessageStore) -> dict[str, int]:
+    """Return the topics that have messages, also such as may not be read yet, and the number of queues of each."""
+    found: dict[str, int] = {}
+    for (topic, queue_id), queue in store.queues.items():
+        if store.next_offset(queue) > queue.begin:
+            found[topic] = max(found.get(topic, 0), queue_id + 1)
+    return found
+
+
 class Metadata:
     """Asks the master, one question after the other, and takes what it says."""
 

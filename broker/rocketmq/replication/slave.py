@@ -55,6 +55,8 @@ class SlaveStream:
         self._taker = LogTaker(store, arrived)
         self._ended = ended
         self._wants_report = True
+        # Whether the master has sent anything: it does not, and closes the connection, where the logs do not fit.
+        self.is_agreed = False
         session.send()
 
     # -- see `connection.ReplicationEnd`
@@ -63,6 +65,7 @@ class SlaveStream:
         """Take in the pieces of the log that have come, and report how far it is."""
         while (found := next_piece(data, at, end)) is not None:
             piece, at = found
+            self.is_agreed = True
             if piece.body:
                 self._taker.gather(piece.offset, piece.body)
         # The rest of the piece that has begun is on its way, and is waited for.
@@ -107,6 +110,11 @@ class MasterStream(Protocol):
 
     session: ReplicationSession
 
+    @property
+    def is_agreed(self) -> bool:
+        """Return whether the master goes on where this log ends."""
+        ...
+
     def end_step(self) -> None: ...
     def tick(self) -> None: ...
 
@@ -142,6 +150,14 @@ class Slave(Generic[S]):
         # The time of the last connection, and the end of the log then.
         self._connected_ms = self._connected_end = 0
         self._reason = ""
+
+    @property
+    def is_agreed(self) -> bool:
+        """Return whether the master sends its log to go on where this one ends.
+
+        Until then, what else it says is not to be followed: it may be an empty broker in the old one's place.
+        """
+        return self.stream is not None and self.stream.is_agreed
 
     def follow(self, master: str) -> None:
         """Take the log of this master, HOST:PORT, from here on."""

@@ -220,7 +220,8 @@ class SlaveTerm:
             request = Frame(RequestCode.EXCHANGE_BROKER_HA_INFO, 0, ext_fields=_EXCHANGE.write(ExchangeHaInfoRequest()))
             self._link.ask(request, now_ms, self._told)
         self._slave.tick()
-        self._metadata.tick(now_ms)
+        if self._slave.is_agreed:
+            self._metadata.tick(now_ms)
 
     def close(self) -> None:
         """Take in nothing any more."""

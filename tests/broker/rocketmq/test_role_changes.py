@@ -10,14 +10,18 @@ import pytest
 
 from broker.rocketmq.assembly.config import PropertyError, RocketConfig, load_rocketmq_config
 from broker.rocketmq.assembly.identity import OpenFile, open_epochs, open_identity
+from broker.rocketmq.core import names
 from broker.rocketmq.core.options import BrokerOptions
 from broker.rocketmq.core.registration import Nameservers
+from broker.rocketmq.replication.metadata import stored_topics
 from broker.rocketmq.replication.options import Role
 from broker.shell.config_files import ConfigFile
 from formats.rocketmq.codes import RequestCode, ResponseCode
 from formats.rocketmq.epochs import EpochEntry
 from formats.rocketmq.frame import Frame
 from formats.rocketmq.identity import BrokerIdentity
+from formats.rocketmq.lite import queue_name
+from formats.rocketmq.route_bodies import TopicConfig
 from tests.broker.rocketmq.answers import records_of
 from tests.broker.rocketmq.rig import Rig
 
@@ -169,9 +173,32 @@ def test_nameservers_are_told_nothing_of_a_broker_without_a_role() -> None:
 def test_topics_of_a_master_are_newer_than_those_of_earlier_epochs() -> None:
     rig = Rig()
     before = rig.topics.version
-    rig.topics.begin_epoch(3, 77)
+    assert rig.topics.begin_epoch(3, 77, {}) == []
     assert rig.topics.version == (before.counter + 1, 3, 77)
     assert b'"stateVersion":3' in rig.files["topics"].replace(b" ", b"").replace(b"\t", b"")
+
+
+def test_new_master_makes_the_topics_whose_messages_it_has_and_of_which_nobody_has_told_it() -> None:
+    rig = Rig()
+    lite = queue_name("parent", "child")
+    stored = {"t": 1, "early": 3, "%RETRY%g": 1, names.TIMER_TOPIC: 1, names.HALF_TOPIC: 1, lite: 1}
+    assert rig.topics.begin_epoch(3, 77, stored) == ["early", "%RETRY%g"]
+    early, retry = rig.topics.get("early"), rig.topics.get("%RETRY%g")
+    assert early == TopicConfig("early", 8, 8, 6)
+    assert retry == TopicConfig("%RETRY%g", 1, 1, 6)
+    rig.stop()
+    assert rig.topics.get("early") == early
+
+
+def test_topics_with_messages_are_counted_also_while_these_may_not_be_read() -> None:
+    rig = Rig()
+    rig.topics.put_all([TopicConfig("two", 4, 4), TopicConfig("none", 4, 4)], 0)
+    peer = rig.peer()
+    peer.send(b"1")
+    rig.store.hold_back(rig.store.log.end)
+    peer.send(b"2", topic="two", e=2)
+    assert rig.store.span("two", 2) == (0, 0)
+    assert stored_topics(rig.store) == {"t": 1, "two": 3}
 
 
 # -- files and configuration

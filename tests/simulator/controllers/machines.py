@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from random import Random
@@ -30,12 +30,16 @@ TOPICS = {"t": 2}
 
 @dataclass(frozen=True, slots=True)
 class Setup:
-    """The configuration of all brokers of a group. `is_sync`: SYNC_FLUSH."""
+    """The configuration of all brokers of a group. `is_sync`: SYNC_FLUSH.
+
+    `topics` are there from the beginning. The first message to any other makes it.
+    """
 
     replicas: int
     is_sync: bool
     replication: ReplicationOptions
     slave_read: bool
+    topics: Mapping[str, int]
 
     @property
     def copies(self) -> int:
@@ -44,7 +48,9 @@ class Setup:
         return options.in_sync_replicas_min if options.all_in_sync else max(1, options.in_sync_replicas)
 
 
-def draw_setup(random: Random, controllers: tuple[str, ...], sizes: tuple[int, ...]) -> Setup:
+def draw_setup(
+    random: Random, controllers: tuple[str, ...], sizes: tuple[int, ...], topics: Mapping[str, int]
+) -> Setup:
     """Draw a configuration. All times are shorter than the defaults, in like proportions."""
     replicas = random.choice(sizes)
     all_in_sync = random.random() < 0.7
@@ -64,7 +70,7 @@ def draw_setup(random: Random, controllers: tuple[str, ...], sizes: tuple[int, .
         sync_ms=random.choice((1_000, 5_000)),
         leader_ms=2_000,
     )
-    return Setup(replicas, random.random() < 0.7, options, random.random() < 0.5)
+    return Setup(replicas, random.random() < 0.7, options, random.random() < 0.5, topics)
 
 
 class MachineWorld(Protocol):
@@ -163,7 +169,7 @@ class Machine:
         self.life = life
         try:
             self.process = BrokerProcess(
-                config, self.disk, Random(self.random.random()), self, dial, self._takes_ms, TOPICS
+                config, self.disk, Random(self.random.random()), self, dial, self._takes_ms, self.setup.topics
             )
         except (DiskFull, OSError):
             self.disk.process_died()

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import errno
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from random import Random
 from typing import Any, Protocol
@@ -132,7 +132,7 @@ class BrokerProcess:
         clock: Clock,
         dial: DialAddress,
         takes_ms: Callable[[], int],
-        topics: dict[str, int],
+        topics: Mapping[str, int],
     ) -> None:
         self._random = random
         self._clock = clock
@@ -169,7 +169,7 @@ class BrokerProcess:
         self.broker.start()
         self._flush_again()
 
-    def _make_broker(self, disk: Disk, files: SmallFiles, topics: dict[str, int]) -> Broker:
+    def _make_broker(self, disk: Disk, files: SmallFiles, topics: Mapping[str, int]) -> Broker:
         options, clock = self.options, self._clock
         state = make_state(options, self.store, disk.files, files.keeper)
         for name, queues in topics.items():

@@ -22,7 +22,7 @@ from tests.simulator.controllers.clients import GroupClient, Link
 from tests.simulator.controllers.controllers import Controller
 from tests.simulator.controllers.faults import Faults
 from tests.simulator.controllers.judge import Judge
-from tests.simulator.controllers.machines import Machine, draw_setup
+from tests.simulator.controllers.machines import TOPICS, Machine, draw_setup
 from tests.simulator.controllers.network import End, Network, Watch
 from tests.simulator.invariants import Violation
 
@@ -57,6 +57,7 @@ class ControllerWorld:
     """A world. With `lines`, its events are added to them."""
 
     def __init__(self, seed: int) -> None:
+        self._seed = seed
         self.random = Random(f"controllers {seed}")
         self.lines: list[str] | None = None
         self.clock, self.records = _Clock(), _Records()
@@ -85,7 +86,9 @@ class ControllerWorld:
         self.faults = Faults(self, Random(self.random.random()))
 
     def _make_group(self, name: str, controllers: tuple[str, ...], sizes: tuple[int, ...]) -> None:
-        setup = draw_setup(self.random, controllers, sizes)
+        # A random of its own, so that everything else in a world stays as it was without this.
+        has_topics = Random(f"topics {self._seed} {name}").random() < 0.5
+        setup = draw_setup(self.random, controllers, sizes, TOPICS if has_topics else {})
         judge = Judge(self, name, setup)
         for number in range(1, setup.replicas + 1):
             machine = Machine(self, setup, name, number, Random(self.random.random()))

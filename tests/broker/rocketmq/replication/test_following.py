@@ -24,6 +24,7 @@ from formats.rocketmq.delay_bodies import DELAY_OFFSETS, DelayOffsets
 from formats.rocketmq.frame import Frame, encode_frame, next_frame
 from formats.rocketmq.hosts import Host
 from formats.rocketmq.pop_bodies import REQUEST_MODES, RequestModes
+from formats.rocketmq.replication import TRANSFER, Transfer
 from formats.rocketmq.route_bodies import TOPIC_CONFIGS, DataVersion, TopicConfig, TopicConfigs
 from tests.broker.rocketmq.replication.streams import Clock, Replica
 from tests.broker.rocketmq.test_message_store import make_message
@@ -109,6 +110,11 @@ class Process:
         address, connected, _ = self.dialed.pop(0)
         connected(address)
 
+    def agree(self) -> None:
+        """Have the connection to the master's log succeed, and a heartbeat come."""
+        stream = self.replica.connect()
+        stream.receive(memoryview(TRANSFER.pack(Transfer(0, 0))))
+
     def pass_time(self, ms: int) -> None:
         self.clock.ms += ms
         self.following.tick()
@@ -141,6 +147,12 @@ def joined(process: Process) -> Process:
     process.following.tick()
     process.connect()
     return process
+
+
+@pytest.fixture
+def agreed(joined: Process) -> Process:
+    joined.agree()
+    return joined
 
 
 def test_slave_asks_nameservers_until_it_knows_its_master(process: Process) -> None:
@@ -208,60 +220,77 @@ def test_address_that_is_configured_is_not_learnt() -> None:
     assert process.link.address == MASTER
 
 
-def test_metadata_are_taken_over(joined: Process) -> None:
-    joined.pass_time(1)
-    assert joined.serve() == list(joined.answers)
-    assert joined.topics.table == {"theirs": TopicConfig("theirs", 4, 4)}
-    assert joined.topics.version == joined.groups.version == VERSION
-    assert joined.groups.table["group"].retry_max_times == 3
-    assert joined.offsets.queues("theirs", "group") == {0: 5, 1: 6}
-    assert DELAY_OFFSETS.read(joined.files["delays"]).offset_table == {1: 9}
-    assert REQUEST_MODES.read(joined.files["modes"]) == RequestModes({})
-    checkpoint = TIMER_CHECKPOINT.unpack(joined.files["timers"])
+def test_metadata_are_taken_over(agreed: Process) -> None:
+    agreed.pass_time(1)
+    assert agreed.serve() == list(agreed.answers)
+    assert agreed.topics.table == {"theirs": TopicConfig("theirs", 4, 4)}
+    assert agreed.topics.version == agreed.groups.version == VERSION
+    assert agreed.groups.table["group"].retry_max_times == 3
+    assert agreed.offsets.queues("theirs", "group") == {0: 5, 1: 6}
+    assert DELAY_OFFSETS.read(agreed.files["delays"]).offset_table == {1: 9}
+    assert REQUEST_MODES.read(agreed.files["modes"]) == RequestModes({})
+    checkpoint = TIMER_CHECKPOINT.unpack(agreed.files["timers"])
     assert (checkpoint.last_read_ms, checkpoint.log_flushed, checkpoint.queue_offset) == (11, 0, 0)
-    assert len(joined.files["timers"]) == 4096
+    assert len(agreed.files["timers"]) == 4096
 
 
-def test_metadata_are_asked_for_every_three_seconds(joined: Process) -> None:
-    joined.pass_time(1)
-    joined.serve()
-    joined.pass_time(2_999)
-    assert joined.serve() == []
-    joined.pass_time(1)
-    assert len(joined.serve()) == 6
+def test_metadata_are_asked_for_every_three_seconds(agreed: Process) -> None:
+    agreed.pass_time(1)
+    agreed.serve()
+    agreed.pass_time(2_999)
+    assert agreed.serve() == []
+    agreed.pass_time(1)
+    assert len(agreed.serve()) == 6
 
 
-def test_topic_that_is_new_in_the_log_is_asked_for_at_once_and_once(joined: Process) -> None:
-    joined.pass_time(1)
-    joined.serve()
-    joined.metadata.saw("theirs")
-    joined.pass_time(1)
-    assert joined.serve() == []
-    joined.metadata.saw("new")
-    joined.pass_time(1)
-    assert len(joined.serve()) == 6
+def test_topic_that_is_new_in_the_log_is_asked_for_at_once_and_once(agreed: Process) -> None:
+    agreed.pass_time(1)
+    agreed.serve()
+    agreed.metadata.saw("theirs")
+    agreed.pass_time(1)
+    assert agreed.serve() == []
+    agreed.metadata.saw("new")
+    agreed.pass_time(1)
+    assert len(agreed.serve()) == 6
     # The master does not have it either: it was deleted there.
-    joined.metadata.saw("new")
-    joined.pass_time(1)
-    assert joined.serve() == []
+    agreed.metadata.saw("new")
+    agreed.pass_time(1)
+    assert agreed.serve() == []
 
 
-def test_tables_of_the_same_version_are_not_written_again(joined: Process) -> None:
-    joined.pass_time(1)
-    joined.serve()
-    joined.files.clear()
-    joined.pass_time(3_000)
-    joined.serve()
-    assert not {"topics", "groups"} & set(joined.files)
-
-
-def test_topic_that_the_master_no_longer_has_goes_with_its_queues(joined: Process) -> None:
+def test_broker_at_the_masters_address_that_sends_no_log_is_not_followed(joined: Process) -> None:
     joined.topics.put(TopicConfig("topic", 1, 1), 0)
     joined.replica.store.put(make_message(0), 0)
-    joined.pass_time(1)
-    joined.serve()
-    assert joined.topics.get("topic") is None
-    assert not joined.replica.store.queues
+    stream = joined.replica.connect()
+    joined.pass_time(3_000)
+    assert joined.serve() == []
+    # As a master does whose log is shorter than this one.
+    stream.end()
+    joined.replica.slave.tick()
+    joined.pass_time(3_000)
+    assert joined.serve() == []
+    assert joined.topics.get("topic") is not None
+    joined.agree()
+    joined.pass_time(3_000)
+    assert len(joined.serve()) == 6
+
+
+def test_tables_of_the_same_version_are_not_written_again(agreed: Process) -> None:
+    agreed.pass_time(1)
+    agreed.serve()
+    agreed.files.clear()
+    agreed.pass_time(3_000)
+    agreed.serve()
+    assert not {"topics", "groups"} & set(agreed.files)
+
+
+def test_topic_that_the_master_no_longer_has_goes_with_its_queues(agreed: Process) -> None:
+    agreed.topics.put(TopicConfig("topic", 1, 1), 0)
+    agreed.replica.store.put(make_message(0), 0)
+    agreed.pass_time(1)
+    agreed.serve()
+    assert agreed.topics.get("topic") is None
+    assert not agreed.replica.store.queues
 
 
 @pytest.mark.parametrize(
@@ -274,71 +303,74 @@ def test_topic_that_the_master_no_longer_has_goes_with_its_queues(joined: Proces
     ],
 )
 def test_answer_that_cannot_be_taken_does_not_stop_the_others(
-    joined: Process, code: RequestCode, answer: bytes | None, caplog: pytest.LogCaptureFixture
+    agreed: Process, code: RequestCode, answer: bytes | None, caplog: pytest.LogCaptureFixture
 ) -> None:
-    good = joined.answers.pop(code)
+    good = agreed.answers.pop(code)
     if answer is not None:
-        joined.answers[code] = answer
+        agreed.answers[code] = answer
     for _ in range(2):
-        joined.pass_time(3_000)
-        assert len(joined.serve()) == 6
-    assert joined.offsets.queues("theirs", "group") == {0: 5, 1: 6}
+        agreed.pass_time(3_000)
+        assert len(agreed.serve()) == 6
+    assert agreed.offsets.queues("theirs", "group") == {0: 5, 1: 6}
     assert caplog.text.count("of the master cannot be taken") == 1
-    joined.answers[code] = good
-    joined.pass_time(3_000)
-    joined.serve()
-    assert joined.topics.version == VERSION
+    agreed.answers[code] = good
+    agreed.pass_time(3_000)
+    agreed.serve()
+    assert agreed.topics.version == VERSION
 
 
-def test_file_that_cannot_be_written_is_tried_again(joined: Process, caplog: pytest.LogCaptureFixture) -> None:
-    joined.failing = {"topics", "delays"}
-    joined.pass_time(1)
-    joined.serve()
+def test_file_that_cannot_be_written_is_tried_again(agreed: Process, caplog: pytest.LogCaptureFixture) -> None:
+    agreed.failing = {"topics", "delays"}
+    agreed.pass_time(1)
+    agreed.serve()
     assert "No space left on device" in caplog.text
-    assert joined.topics.get("theirs") is None
-    joined.failing = set()
-    joined.pass_time(3_000)
-    joined.serve()
-    assert joined.topics.get("theirs") is not None
+    assert agreed.topics.get("theirs") is None
+    agreed.failing = set()
+    agreed.pass_time(3_000)
+    agreed.serve()
+    assert agreed.topics.get("theirs") is not None
 
 
-def test_lost_connection_is_made_anew(joined: Process) -> None:
-    joined.pass_time(1)
-    assert joined.session is not None
-    joined.session.end()
-    assert not joined.link.is_connected
-    joined.pass_time(3_000)
-    joined.dialed[0][2]("Connection refused")
-    joined.dialed.clear()
-    joined.pass_time(2_999)
-    assert joined.dialed == []
-    joined.pass_time(1)
-    joined.connect()
-    joined.pass_time(3_000)
-    assert len(joined.serve()) == 6
+def test_lost_connection_is_made_anew(agreed: Process) -> None:
+    agreed.pass_time(1)
+    assert agreed.session is not None
+    agreed.session.end()
+    assert not agreed.link.is_connected
+    agreed.pass_time(3_000)
+    agreed.dialed[0][2]("Connection refused")
+    agreed.dialed.clear()
+    agreed.pass_time(2_999)
+    assert agreed.dialed == []
+    agreed.pass_time(1)
+    agreed.connect()
+    agreed.pass_time(3_000)
+    assert len(agreed.serve()) == 6
 
 
-def test_master_that_does_not_answer_is_asked_again(joined: Process) -> None:
-    joined.pass_time(1)
-    joined.pass_time(9_000)
-    assert joined.session is not None
-    assert bytes(joined.session.take_output()).count(b'"code":21') == 1
-    joined.pass_time(1_001)
-    joined.pass_time(1)
-    assert len(joined.serve()) == 6
+def test_master_that_does_not_answer_is_asked_again(agreed: Process) -> None:
+    agreed.pass_time(1)
+    agreed.pass_time(9_000)
+    assert agreed.session is not None
+    assert bytes(agreed.session.take_output()).count(b'"code":21') == 1
+    agreed.pass_time(1_001)
+    agreed.pass_time(1)
+    assert len(agreed.serve()) == 6
 
 
-def test_another_master_is_asked_from_then_on(joined: Process) -> None:
-    first = joined.session
+def test_another_master_is_asked_from_then_on(agreed: Process) -> None:
+    first = agreed.session
     assert first is not None
-    joined.told("10.0.0.9:10911", "10.0.0.9:10912")
+    agreed.told("10.0.0.9:10911", "10.0.0.9:10912")
     assert first.finished
     first.end()
-    joined.pass_time(1)
-    assert [address for address, _, _ in joined.dialed] == ["10.0.0.9:10911"]
-    joined.connect()
-    joined.pass_time(3_000)
-    assert len(joined.serve()) == 6
+    agreed.pass_time(1)
+    assert [address for address, _, _ in agreed.dialed] == ["10.0.0.9:10911"]
+    agreed.connect()
+    agreed.pass_time(1_000)
+    assert agreed.serve() == []
+    agreed.agree()
+    agreed.pass_time(3_000)
+    assert len(agreed.serve()) == 6
 
 
 def test_master_that_changes_while_it_is_dialed_is_not_asked(process: Process) -> None:
