@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import argparse
 import os
+import shutil
 import subprocess
 import sys
 import tempfile
@@ -110,8 +111,8 @@ def scan_log(directory: Path) -> int:
     return sum(len(chunk.records) for chunk in LogScan(log_files(directory)).chunks())
 
 
-def log_cases(log: LargeLog) -> list[Case]:
-    """List the cases of a store of RocketMQ; the others are compared with the first."""
+def log_cases(log: LargeLog, copy: Path) -> list[Case]:
+    """List the cases of a store of RocketMQ and its copy; the others are compared with the first."""
     directory = str(log.directory)
     return [
         Case("read the commit log in blocks", lambda: sum(map(plain_read, log.files))),
@@ -119,6 +120,7 @@ def log_cases(log: LargeLog) -> list[Case]:
         Case("journal dump, JSON lines", ["dump", "--output", "json-line", directory], "300,000 records/s"),
         Case("journal dump of one key", ["dump", "--output", "json-line", "--key", "k0000001", directory]),
         Case("journal summary of what is in no queue", ["summary", "--json", directory]),
+        Case("journal diff with an equal copy", ["diff", "--json", directory, str(copy)]),
     ]
 
 
@@ -176,9 +178,11 @@ def main() -> None:
         return
     for body_sizes in (range(150, 151), range(60, 240)):
         with tempfile.TemporaryDirectory(prefix="bmqctl-tools-") as directory:
-            log = write_large_log(Path(directory), arguments.messages, body_sizes)
+            log = write_large_log(Path(directory) / "store", arguments.messages, body_sizes)
+            copy = Path(directory) / "copy"
+            shutil.copytree(log.directory, copy)
             title = f"{log.records:,} records, bodies of {body_sizes.start} to {body_sizes.stop - 1} bytes"
-            console.print(report(log_cases(log), title, log.records))
+            console.print(report(log_cases(log, copy), title, log.records))
 
 
 if __name__ == "__main__":

@@ -34,7 +34,7 @@ def write_large_log(directory: Path, messages: int, body_sizes: range) -> LargeL
     crcs = [body_crc(body) for body in bodies]
     born, stored = Host("127.0.0.1", 12345).pack(), Host("127.0.0.1", 10911).pack()
     folder = directory / "commitlog"
-    folder.mkdir()
+    folder.mkdir(parents=True)
     files = [folder / offset_name(0)]
     stream = files[0].open("wb")
     at = 0

@@ -17,7 +17,7 @@ from bmqctl.commitlog.filters import LogFilters, LogSelector
 from bmqctl.commitlog.payload import BodyReader
 from bmqctl.commitlog.records import LogRecords
 from bmqctl.commitlog.rows import TABLE, columns_with, rows_of, shown_row
-from bmqctl.commitlog.scan import LogChunk, LogFault, LogScan
+from bmqctl.commitlog.scan import LogChunk, LogFault, LogScan, end_of_log
 from bmqctl.commitlog.text import JsonLines
 from bmqctl.journal.dump.output import DumpFormat, load_arrow
 from bmqctl.journal.read.columns import Kind
@@ -202,7 +202,7 @@ class LogFollower:
 
     def __init__(self, root: Path, begin: int | None = None) -> None:
         self._root = root
-        self._at = _end_of(log_files(root)) if begin is None else begin
+        self._at = end_of_log(log_files(root)) if begin is None else begin
         self._is_exact = begin is None
 
     def poll(self) -> Iterator[LogChunk]:
@@ -214,14 +214,3 @@ class LogFollower:
         finally:
             if scan.end > self._at:
                 self._at, self._is_exact = scan.end, True
-
-
-def _end_of(files: Sequence[LogFile]) -> int:
-    """The offset behind the last record."""
-    for file in reversed(files):
-        scan = LogScan([file], tail=False)
-        for _ in scan.chunks():
-            pass
-        if scan.end > file.begin:
-            return scan.end
-    return files[0].begin if files else 0

@@ -23,7 +23,7 @@ from bmqctl.journal.read.positional import read_into
 from formats.rocketmq.consume_queue import CONSUME_QUEUE_ENTRY, FILLER
 from formats.rocketmq.properties import decode_properties
 
-__all__ = ["QueueFigures", "entry_at", "queue_figures", "read_queues", "stored_ms_at"]
+__all__ = ["QueueFigures", "entry_at", "entry_chunks", "queue_figures", "read_queues", "stored_ms_at"]
 
 _ENTRY_BYTES: Final = CONSUME_QUEUE_ENTRY.size
 _CHUNK_ENTRIES: Final = 1 << 15
@@ -76,7 +76,7 @@ def queue_figures(store: StoreFiles, queue: QueueFiles, names: dict[tuple[str, i
     codes: Counter[int] = Counter()
     samples: dict[int, tuple[int, int]] = {}
     first = last = None
-    for index, entries in _chunks(queue):
+    for index, entries in entry_chunks(queue):
         offsets = entries["physical_offset"].astype(np.int64)
         sizes = entries["size"].astype(np.int64)
         there = np.flatnonzero(
@@ -129,7 +129,7 @@ def _tag(
     return names[topic, code] or f"#{code}"
 
 
-def _chunks(queue: QueueFiles) -> Iterator[tuple[int, NDArray[Any]]]:
+def entry_chunks(queue: QueueFiles) -> Iterator[tuple[int, NDArray[Any]]]:
     """Yield the entries with the number of the first; the first one without a size ends the queue."""
     for file in queue.files:
         for at in range(0, file.end - file.begin, _CHUNK_ENTRIES * _ENTRY_BYTES):
@@ -158,7 +158,7 @@ def _entries(path: Path, at: int, count: int) -> NDArray[Any]:
 def _end_without_entries(queue: QueueFiles) -> int:
     """The end of a queue in which nothing is, or nothing that the log still has."""
     end = queue.begin // _ENTRY_BYTES
-    for index, entries in _chunks(queue):
+    for index, entries in entry_chunks(queue):
         end = index + len(entries)
     return end
 

@@ -18,7 +18,7 @@ from bmqctl.commitlog.records import FRONT_BYTES, RECORD_BYTES_MAX, LogRecords, 
 from bmqctl.journal.read.positional import next_data, read_into
 from formats.rocketmq.record import BLANK_BYTES_MIN, FRONTS, HEAD_BYTES, RECORD_FRONT, Magic
 
-__all__ = ["CHUNK_BYTES", "LogChunk", "LogFault", "LogScan"]
+__all__ = ["CHUNK_BYTES", "LogChunk", "LogFault", "LogScan", "end_of_log"]
 
 # It stays in the processor's cache between the search and the reading of the fields.
 CHUNK_BYTES: Final = 1 << 20
@@ -173,6 +173,17 @@ class LogScan:
     def _read(self, descriptor: int, at: int, size: int) -> memoryview:
         view = self._buffer[:size] if size <= len(self._buffer) else memoryview(bytearray(size))
         return view[: read_into(descriptor, view, at)]
+
+
+def end_of_log(files: Sequence[LogFile]) -> int:
+    """The offset behind the last record; that of the first file if there is none. Raises `OSError`."""
+    for file in reversed(files):
+        scan = LogScan([file], tail=False)
+        for _ in scan.chunks():
+            pass
+        if scan.end > file.begin:
+            return scan.end
+    return files[0].begin if files else 0
 
 
 def _faults_in_front(records: LogRecords, gap: _Gap, file_end: int) -> list[LogFault]:

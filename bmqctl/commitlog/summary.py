@@ -5,20 +5,14 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from itertools import groupby
-from typing import TypeVar
 
 from bmqctl.commitlog.files import QueueFiles, StoreFiles
 from bmqctl.commitlog.queues import QueueFigures, entry_at, read_queues, stored_ms_at
 from bmqctl.commitlog.scan import LogScan
+from bmqctl.commitlog.tables import read_delays, read_progress
 from bmqctl.commitlog.topics import DELAY_TOPIC, HALF_TOPIC, TRANSACTION_GROUP, TopicKind, kind_of
-from formats.errors import FormatError
-from formats.rocketmq.client_bodies import CONSUMER_OFFSETS
-from formats.rocketmq.delay_bodies import DELAY_OFFSETS
 
 __all__ = ["GroupFigures", "LogFigures", "LogSummary", "QueueProgress", "TopicFigures", "summarize_log"]
-
-K = TypeVar("K")
-V = TypeVar("V")
 
 Progress = Callable[[int, int], None]
 
@@ -132,12 +126,10 @@ def summarize_log(
     summary = LogSummary(_log_figures(store, every), topics, [])
     by_place = {(queue.topic, queue.queue_id): queue for queue in every}
     files = {(queue.topic, queue.queue_id): queue for queue in store.queues()}
-    offsets = _read(store, "consumerOffset.json", lambda body: CONSUMER_OFFSETS.read(body).offset_table, summary.faults)
-    for name, progress in sorted((offsets or {}).items()):
-        topic, _, group = name.partition("@")
+    for (topic, group), progress in read_progress(store, summary.faults).items():
         if wanted(topic):
             summary.groups.append(_group(store, group, topic, progress, by_place, files))
-    delays = _read(store, "delayOffset.json", lambda body: DELAY_OFFSETS.read(body).offset_table, summary.faults) or {}
+    delays = read_delays(store, summary.faults)
     for queue in every:
         if queue.topic == DELAY_TOPIC:
             level = queue.queue_id + 1
@@ -180,15 +172,3 @@ def _group(
             times.append(queue.first_ms)
     found.oldest_ms = min((time for time in times if time is not None), default=None)
     return found
-
-
-def _read(store: StoreFiles, name: str, read: Callable[[bytes], dict[K, V]], faults: list[str]) -> dict[K, V] | None:
-    """A table of the folder `config`: None, and a fault, if it cannot be read."""
-    path = store.config(name)
-    try:
-        return read(path.read_bytes())
-    except FileNotFoundError:
-        return None
-    except (OSError, FormatError) as error:
-        faults.append(f"{path}: {error}")
-        return None

@@ -8,6 +8,8 @@ from typing import Annotated, Any
 
 import typer
 
+from bmqctl.commands.journal import rocketmq_diff
+from bmqctl.commitlog.files import is_store
 from bmqctl.journal.diff import Beyond, PartitionDiff, Replica, Status, compare, journals_of, open_replica
 from bmqctl.journal.read.files import NotAStoreFile
 from bmqctl.journal.read.times import shown_time
@@ -38,7 +40,10 @@ MEANING = {
 def diff(
     a: Annotated[Path, typer.Argument(help="A store's directory, or a JOURNAL file.", show_default=False)],
     b: Annotated[
-        Path, typer.Argument(help="The store or JOURNAL file of another node of the same cluster.", show_default=False)
+        Path,
+        typer.Argument(
+            help="The store or JOURNAL file of another node of the same cluster, or a copy.", show_default=False
+        ),
     ],
     as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object instead of tables.")] = False,
     limit: Annotated[
@@ -51,15 +56,30 @@ def diff(
     partition. The offsets of payloads differ between nodes and are ignored; their checksums are compared. Records that
     a rollover dropped from one of the journals are not a difference.
 
+    Stores of RocketMQ, two replicas of a broker or a broker and its copy, are compared by the bytes at the offsets of
+    their commit logs; files that one of them has deleted already are not a difference. Their epochs, consume queues and
+    the progress of groups are compared, too.
+
     Examples:
 
         bmqctl journal diff node0/storage node1/storage
 
         bmqctl journal diff --json node0/storage node1/storage | jq '.partitions[] | select(.status == "diverged")'
 
-    Exit codes: 0 if the replicas are equal; 1 if not, or if a journal has slots that hold no record; 2 if one of them
-    is not a store.
+        bmqctl journal diff broker-a/store broker-a-copy/store
+
+        bmqctl journal diff --json master/store slave/store | jq '.first_difference.fields'
+
+    Exit codes: 0 if the replicas are equal; 1 if not, or if a journal has slots, or a commit log places, that hold no
+    record; 2 if one of them is not a store.
     """
+    is_ours, is_theirs = is_store(a), is_store(b)
+    if is_ours and is_theirs:
+        rocketmq_diff.diff(a, b, as_json, limit)
+        return
+    if is_ours or is_theirs:
+        store, rest = (a, b) if is_ours else (b, a)
+        refuse("journal diff", f"{store} is a store of RocketMQ, and {rest} is none: nothing to compare")
     found = []
     try:
         ours, theirs = journals_of(a), journals_of(b)
