@@ -17,6 +17,7 @@ PAYLOAD_COLUMNS: Final = (
     Column("payload_size", Kind.NUMBER),
     Column("payload"),
     Column("payload_hex"),
+    Column("body_hex"),
     Column("payload_omitted", Kind.NUMBER),
     Column("payload_fault"),
 )
@@ -34,6 +35,10 @@ class BodyReader:
     def values(self, records: LogRecords, number: int) -> Row:
         """The values of the columns that one of the records has."""
         at, size = int(records.body_at[number]), int(records.body_sizes[number])
+        if self._form is PayloadForm.STORED:
+            kept = min(size, self._limit)
+            row: Row = {"body_hex": bytes(records.data[at : at + kept]).hex().upper()}
+            return row | ({"payload_omitted": size - kept} if kept < size else {})
         try:
             head, whole = decompressed(records.data[at : at + size], int(records.flags[number]), self._limit)
         except FormatError as error:
@@ -41,7 +46,7 @@ class BodyReader:
             return {"payload_fault": str(error)}
         cut = whole - len(head)
         text = payload_text(self._form, head, is_cut=bool(cut))
-        row: Row = {"payload_size": whole}
+        row = {"payload_size": whole}
         row |= {"payload_hex": head.hex().upper()} if text is None else {"payload": text}
         return row | ({"payload_omitted": cut} if cut else {})
 

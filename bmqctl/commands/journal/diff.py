@@ -73,13 +73,38 @@ def diff(
     Exit codes: 0 if the replicas are equal; 1 if not, or if a journal has slots, or a commit log places, that hold no
     record; 2 if one of them is not a store.
     """
-    is_ours, is_theirs = is_store(a), is_store(b)
-    if is_ours and is_theirs:
+    if _is_of_rocketmq(a, b):
         rocketmq_diff.diff(a, b, as_json, limit)
         return
-    if is_ours or is_theirs:
+    found = _compare(a, b, limit)
+    equal = all(each.status is Status.EQUAL for each in found)
+    damaged = [replica for each in found for replica in each.replicas if replica is not None and replica.unreadable]
+    with until_reader_leaves():
+        if as_json:
+            print(json.dumps({"equal": equal, "partitions": [_as_json(each) for each in found]}))
+        else:
+            _print(found)
+    for replica in damaged:
+        typer.echo(
+            f"bmqctl journal diff: {replica.path}: {replica.unreadable} slots hold no record and were skipped; "
+            f"see bmqctl journal validate {replica.path}",
+            err=True,
+        )
+    if not equal or damaged:
+        raise typer.Exit(EXIT_FAULTS)
+
+
+def _is_of_rocketmq(a: Path, b: Path) -> bool:
+    """Return whether both paths are stores of RocketMQ; exit with one line if one of them is."""
+    is_ours, is_theirs = is_store(a), is_store(b)
+    if is_ours != is_theirs:
         store, rest = (a, b) if is_ours else (b, a)
         refuse("journal diff", f"{store} is a store of RocketMQ, and {rest} is none: nothing to compare")
+    return is_ours
+
+
+def _compare(a: Path, b: Path, limit: int) -> list[PartitionDiff]:
+    """Compare the journals of all partitions."""
     found = []
     try:
         ours, theirs = journals_of(a), journals_of(b)
@@ -98,21 +123,7 @@ def diff(
         refuse("journal diff", str(error))
     except OSError as error:
         refuse("journal diff", f"{error.filename}: {error.strerror or error}")
-    equal = all(each.status is Status.EQUAL for each in found)
-    damaged = [replica for each in found for replica in each.replicas if replica is not None and replica.unreadable]
-    with until_reader_leaves():
-        if as_json:
-            print(json.dumps({"equal": equal, "partitions": [_as_json(each) for each in found]}))
-        else:
-            _print(found)
-    for replica in damaged:
-        typer.echo(
-            f"bmqctl journal diff: {replica.path}: {replica.unreadable} slots hold no record and were skipped; "
-            f"see bmqctl journal validate {replica.path}",
-            err=True,
-        )
-    if not equal or damaged:
-        raise typer.Exit(EXIT_FAULTS)
+    return found
 
 
 def _as_json(found: PartitionDiff) -> dict[str, Any]:

@@ -255,6 +255,8 @@ def _payload_plan(form: PayloadForm | None, limit: int, data_file: Path | None) 
         raise NotAStoreFile(f"--data-file: {data_file} is a {identify(data_file)}, not a {FileKind.DATA}")
     if form is None and data_file is not None:
         refuse(COMMAND, "--data-file is only used with --payload: add --payload")
+    if form is PayloadForm.STORED:
+        refuse(COMMAND, "--payload stored is for stores of RocketMQ: use hex")
     return None if form is None else PayloadPlan(form, limit, data_file)
 
 

@@ -142,7 +142,8 @@ Partition = Annotated[int | None, typer.Option(min=0, help="Only this partition 
 Payload = Annotated[
     PayloadForm | None,
     typer.Option(
-        help="Print the messages' payloads, decompressed; of BlazingMQ also their properties, from the DATA file.",
+        help="Print the messages' payloads, decompressed; of BlazingMQ also their properties, from the DATA file. "
+        "RocketMQ: stored prints them as they are in the log.",
         show_default=False,
     ),
 ]

@@ -40,11 +40,15 @@ PAYLOAD_COLUMNS = (
 
 
 class PayloadForm(StrEnum):
-    """The format of printed payloads; AUTO prints text as such, and other payloads as hex digits."""
+    """The format of printed payloads; AUTO prints text as such, and other payloads as hex digits.
+
+    STORED is for RocketMQ: the body's bytes as the record has them, compressed or not, as hex digits.
+    """
 
     TEXT = "text"
     HEX = "hex"
     AUTO = "auto"
+    STORED = "stored"
 
 
 class Payload(NamedTuple):
