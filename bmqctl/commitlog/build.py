@@ -91,7 +91,7 @@ class LogStoreBuilder:
 
     @property
     def queue_counts(self) -> dict[str, int]:
-        """How many queues each topic has, by the greatest number of one."""
+        """The number of queues of each topic, by the greatest number of one."""
         return self._queue_counts
 
     def add(self, text: str) -> None:
