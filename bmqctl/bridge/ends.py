@@ -19,7 +19,16 @@ from bmqctl.client.session import SessionOptions
 from formats.bmq.uri import parse_uri
 from formats.errors import FormatError
 
-__all__ = ["BadBridge", "BlazingEnd", "BridgeOptions", "RocketEnd", "make_bridge", "read_bridges"]
+__all__ = [
+    "BadBridge",
+    "BlazingEnd",
+    "BridgeOptions",
+    "RocketEnd",
+    "is_topic_name",
+    "make_bridge",
+    "parse_end",
+    "read_bridges",
+]
 
 DEFAULT_BROKER: Final = "tcp://localhost:30114"
 DEFAULT_GROUP: Final = "bmqctl-bridge"
@@ -56,19 +65,19 @@ class BlazingEnd(NamedTuple):
 class RocketEnd(NamedTuple):
     """A topic of RocketMQ, and its nameserver.
 
-    `group` consumes it. Messages go to the queue with number `queue`, or by the value of the property `key` to one of
-    all queues.
+    `group` consumes it. Messages go to the queue with number `queue`, 0 if that is None, or by the value of the
+    property `key` to one of all queues.
     """
 
     host: str
     port: int
     topic: str
     group: str = DEFAULT_GROUP
-    queue: int = 0
+    queue: int | None = None
     key: str = ""
 
     def __str__(self) -> str:
-        return f"rocketmq://{self.host}:{self.port}/{self.topic}"
+        return f"rocketmq://{self.host}:{self.port}{f'/{self.topic}' if self.topic else ''}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,7 +94,12 @@ class BridgeOptions:
     idle_s: float | None = None
 
 
-def parse_end(text: str, broker: str) -> BlazingEnd | RocketEnd:
+def is_topic_name(text: str) -> bool:
+    """Return True for what RocketMQ takes as the name of a topic."""
+    return _NAME.fullmatch(text) is not None
+
+
+def parse_end(text: str, broker: str, *, may_lack_topic: bool = False) -> BlazingEnd | RocketEnd:
     """Parse one end; `broker` is that of a BlazingMQ queue. Raises `BadBridge`."""
     if text.startswith("bmq://"):
         try:
@@ -96,11 +110,11 @@ def parse_end(text: str, broker: str) -> BlazingEnd | RocketEnd:
         except BadAddress as fault:
             raise BadBridge(str(fault)) from None
     if text.startswith("rocketmq://"):
-        return _parse_rocketmq(text)
+        return _parse_rocketmq(text, may_lack_topic)
     raise BadBridge(f"{text}: expected bmq://DOMAIN/QUEUE or rocketmq://HOST:PORT/TOPIC")
 
 
-def _parse_rocketmq(text: str) -> RocketEnd:
+def _parse_rocketmq(text: str, may_lack_topic: bool) -> RocketEnd:
     try:
         parts = urlsplit(text)
         host, port = parts.hostname, parts.port
@@ -108,7 +122,8 @@ def _parse_rocketmq(text: str) -> RocketEnd:
     except ValueError:
         raise BadBridge(f"{text}: expected rocketmq://HOST:PORT/TOPIC") from None
     topic = unquote(parts.path[1:])
-    if not host or not port or parts.username is not None or parts.fragment or not _NAME.fullmatch(topic):
+    is_named = is_topic_name(topic) or (may_lack_topic and not topic)
+    if not host or not port or parts.username is not None or parts.fragment or not is_named:
         raise BadBridge(f"{text}: expected rocketmq://HOST:PORT/TOPIC, and a topic of a-z, A-Z, 0-9, %, |, _ and -")
     query = dict(given)
     if len(query) != len(given) or query.keys() - {"group", "queue", "key"}:
@@ -116,12 +131,13 @@ def _parse_rocketmq(text: str) -> RocketEnd:
     if {"queue", "key"} <= query.keys():
         raise BadBridge(f"{text}: messages go to one queue or by a key, not both")
     group = query.get("group", DEFAULT_GROUP)
-    queue = query.get("queue", "0")
-    if not _NAME.fullmatch(group) or not re.fullmatch("[0-9]{1,5}", queue) or int(queue) > _QUEUE_MAX:
+    queue = query.get("queue")
+    is_queue = queue is None or (re.fullmatch("[0-9]{1,5}", queue) is not None and int(queue) <= _QUEUE_MAX)
+    if not _NAME.fullmatch(group) or not is_queue:
         raise BadBridge(f"{text}: a group is a name, and a queue a number from 0 to {_QUEUE_MAX}")
     if query.get("key") == "":
         raise BadBridge(f"{text}: the key is the name of a property")
-    return RocketEnd(host, port, topic, group, int(queue), query.get("key", ""))
+    return RocketEnd(host, port, topic, group, None if queue is None else int(queue), query.get("key", ""))
 
 
 def make_bridge(

@@ -41,8 +41,8 @@ class FlowOptions:
 class Item:
     """A message on its way. `token` is what the source needs to forget it, `message` what the destination is given.
 
-    `unfit` is the reason why it cannot be carried. `sends` counts how often it went out, and `renewals` how often it
-    has to be in the destination once more although it is there.
+    `unfit` is the reason why it cannot be carried, or was refused. `sends` counts how often it went out, and `renewals`
+    how often it has to be in the destination once more although it is there. With `is_alone` it is a batch by itself.
     """
 
     token: Any
@@ -51,6 +51,7 @@ class Item:
     unfit: str = ""
     sends: int = 0
     renewals: int = 0
+    is_alone: bool = False
 
 
 class AnswerKind(Enum):
@@ -255,7 +256,7 @@ class Flow:
         while line.state is Lane.READY and line.waiting and line.waiting[0].unfit:
             item = line.waiting.popleft()
             line.size -= item.size
-            if self._refuse(item.unfit):
+            if self._refuse(item, item.unfit):
                 actions.append(Settle(lane, [item]))
         if line.state is not Lane.READY:
             return actions
@@ -276,6 +277,10 @@ class Flow:
         left = self._options.batch_bytes
         batch: list[Item] = []
         while waiting and len(batch) < most and not waiting[0].unfit and (not batch or waiting[0].size <= left):
+            if waiting[0].is_alone:
+                if batch:
+                    break
+                most = 1
             item = waiting.popleft()
             left -= item.size
             self.account.repeated += item.sends > 0
@@ -293,7 +298,7 @@ class Flow:
                 return at, at
             if answer.kind is AnswerKind.TAKEN:
                 self._delivered(item)
-            elif not self._refuse(answer.reason):
+            elif not self._refuse(item, answer.reason):
                 self._let_go(items[at + 1 :], answers[at + 1 :])
                 return at, len(items)
         return len(items), len(items)
@@ -305,8 +310,9 @@ class Flow:
         line.waiting.extendleft(reversed(items))
         line.size += _size_of(items)
 
-    def _refuse(self, reason: str) -> bool:
+    def _refuse(self, item: Item, reason: str) -> bool:
         """Count a message that cannot be carried; return whether the bridge goes on without it."""
+        item.unfit = reason
         self.account.refused[reason] += 1
         if not self._options.skip_refused:
             self.stop(f"a message cannot be carried: {reason}")

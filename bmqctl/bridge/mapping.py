@@ -43,7 +43,7 @@ from formats.rocketmq.properties import decode_properties as decode_rocketmq
 from formats.rocketmq.record import Record
 from formats.schema import Buffer
 
-__all__ = ["Posted", "Unfit", "posted_guid", "to_blazingmq", "to_rocketmq"]
+__all__ = ["ROCKETMQ_PROPERTIES_SIZE_MAX", "Posted", "Unfit", "posted_guid", "to_blazingmq", "to_rocketmq"]
 
 # The Java code keeps the length in a signed short.
 ROCKETMQ_PROPERTIES_SIZE_MAX: Final = 0x7FFF

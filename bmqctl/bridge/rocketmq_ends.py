@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from functools import partial
 from typing import Final, NamedTuple
 
@@ -23,7 +23,7 @@ from formats.rocketmq.codes import RequestCode, ResponseCode
 from formats.rocketmq.frame import Frame
 from formats.rocketmq.record import Record
 
-__all__ = ["Place", "RocketDestination", "RocketSource", "find_places"]
+__all__ = ["Place", "RocketDestination", "RocketSource", "find_places", "find_topics"]
 
 FAULTS: Final = (OSError, LinkLost, NoAnswer, RequestRefused, FormatError)
 # The queues of a topic that is made because nobody knows it.
@@ -43,35 +43,56 @@ class _Pulled(NamedTuple):
 class Place(NamedTuple):
     """A queue of a topic, wherever its broker's master is. Their order is that of the queues' numbers in a bridge."""
 
+    topic: str
     broker_name: str
     queue_id: int
 
 
 async def find_places(end: RocketEnd, timeout_s: float, *, make: bool) -> list[Place]:
     """Find the queues of a topic; with `make` it is made if nobody knows it. Raises `CannotBegin`."""
-    try:
-        async with Client.connect(end.host, end.port, timeout_s) as client:
-            found = await client.queues(end.topic)
-            if not found and make:
-                found = await client.create_topic(end.topic, max(NEW_QUEUES, end.queue + 1))
-    except FAULTS as fault:
-        raise CannotBegin(f"{end}: {_words(fault)}") from None
-    places = sorted(Place(queue.broker_name, queue.queue_id) for queue in found)
-    if not places:
-        raise CannotBegin(f"{end}: the nameserver knows no such topic")
+    wanted = end.queue or 0
+    queues = max(NEW_QUEUES, wanted + 1) if make else 0
+    places = (await find_topics(end, {end.topic: queues}, timeout_s))[end.topic]
     if make and not end.key:
-        if end.queue >= len(places):
-            raise CannotBegin(f"{end}: there are {len(places)} queues, and none with number {end.queue}")
-        return [places[end.queue]]
+        if wanted >= len(places):
+            raise CannotBegin(f"{end}: there are {len(places)} queues, and none with number {wanted}")
+        return [places[wanted]]
     return places
 
 
-async def _links(client: Client, topic: str, places: Sequence[Place]) -> list[RemotingLink]:
+async def find_topics(end: RocketEnd, topics: Mapping[str, int], timeout_s: float) -> dict[str, list[Place]]:
+    """Find the queues of topics, given by name with the number of queues that one gets if nobody knows it.
+
+    Raises `CannotBegin`, also for an unknown topic with the number 0.
+    """
+    places: dict[str, list[Place]] = {}
+    try:
+        async with Client.connect(end.host, end.port, timeout_s) as client:
+            for topic, new_queues in topics.items():
+                found = await client.queues(topic)
+                if not found and new_queues:
+                    found = await client.create_topic(topic, new_queues)
+                places[topic] = sorted(Place(topic, each.broker_name, each.queue_id) for each in found)
+    except FAULTS as fault:
+        raise CannotBegin(f"{end}: {_words(fault)}") from None
+    unknown = [topic for topic, found in places.items() if not found]
+    if unknown:
+        which = "such topic" if unknown == [end.topic] else f"topic {unknown[0]}"
+        raise CannotBegin(f"{end}: the nameserver knows no {which}")
+    return places
+
+
+async def _links(client: Client, places: Sequence[Place]) -> list[RemotingLink]:
     """The connections to the masters of all places. Raises `LinkLost` if one has none."""
-    found: dict[Place, Queue] = {Place(each.broker_name, each.queue_id): each for each in await client.queues(topic)}
+    found: dict[Place, Queue] = {
+        Place(topic, each.broker_name, each.queue_id): each
+        for topic in dict.fromkeys(place.topic for place in places)
+        for each in await client.queues(topic)
+    }
     missing = [place for place in places if place not in found]
     if missing:
-        raise LinkLost(f"no master has queue {missing[0].queue_id} of broker {missing[0].broker_name}")
+        first = missing[0]
+        raise LinkLost(f"no master has queue {first.queue_id} of topic {first.topic}, broker {first.broker_name}")
     return [await client.link_to(found[place].address) for place in places]
 
 
@@ -112,7 +133,7 @@ class RocketSource:
 
     async def _open(self, client: Client) -> list[QueuePuller]:
         end = self._end
-        links = await _links(client, end.topic, self._places)
+        links = await _links(client, self._places)
         client.keep_alive(end.group, end.topic, consumer=True)
         pullers = []
         for lane, (place, link) in enumerate(zip(self._places, links, strict=True)):
@@ -203,7 +224,7 @@ def _item(record: Record, broker_name: str) -> Item:
 
 
 class RocketDestination:
-    """A producer to queues of a topic, one for each lane."""
+    """A producer to queues of topics, one for each lane."""
 
     def __init__(self, end: RocketEnd, places: Sequence[Place], timeout_s: float, tell: Tell) -> None:
         self._end = end
@@ -211,7 +232,7 @@ class RocketDestination:
         self._timeout_s = timeout_s
         self._tell = tell
         self._trying = TryAgain(str(end), tell)
-        self._sender = Sender(end.group, end.topic)
+        self._senders = {topic: Sender(end.group, topic) for topic in {place.topic for place in places}}
         self._links: list[RemotingLink] = []
         self._bridge: Bridge | None = None
         self._told = ""
@@ -224,7 +245,7 @@ class RocketDestination:
             reason = "disconnected"
             try:
                 async with Client.connect(end.host, end.port, self._timeout_s) as client:
-                    self._links = await _links(client, end.topic, self._places)
+                    self._links = await _links(client, self._places)
                     client.keep_alive(end.group, end.topic, consumer=False)
                     self._trying.connected(task_status)
                     bridge.destination_up()
@@ -239,13 +260,14 @@ class RocketDestination:
     def send(self, send: Send) -> None:
         """Send a batch in one request."""
         messages = [item.message for item in send.items]
-        queue_id = self._places[send.lane].queue_id
+        topic, _, queue_id = self._places[send.lane]
+        sender = self._senders[topic]
         born_ms = time.time_ns() // 1_000_000
         if len(messages) == 1:
-            fields, body = self._sender.encoded(queue_id, born_ms, messages[0])
+            fields, body = sender.encoded(queue_id, born_ms, messages[0])
             code = RequestCode.SEND_MESSAGE_V2
         else:
-            fields, body = self._sender.encoded_batch(queue_id, born_ms, messages)
+            fields, body = sender.encoded_batch(queue_id, born_ms, messages)
             code = RequestCode.SEND_BATCH_MESSAGE
         try:
             self._links[send.lane].ask(code, fields, partial(self._take, send), self._timeout_s, body)

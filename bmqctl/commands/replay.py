@@ -2,175 +2,90 @@
 
 from __future__ import annotations
 
-import json
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from contextlib import ExitStack
-from dataclasses import dataclass
-from enum import StrEnum
 from functools import partial
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Any
 
-import numpy as np
-import trio
 import typer
-from numpy.typing import NDArray
-from rich.table import Table
 
+from bmqctl.bridge.ends import BadBridge, BlazingEnd, RocketEnd, parse_end
 from bmqctl.client.authentication import Credentials
 from bmqctl.client.posting import PostingOptions
-from bmqctl.client.session import RequestFailed, SessionLost, SessionOptions
+from bmqctl.client.session import SessionOptions
+from bmqctl.commands import replay_options as options
 from bmqctl.commands.admin import endpoint_of
-from bmqctl.commands.journal.printing import missing, say, stopped_by
-from bmqctl.journal.read.files import FileKind, find_files, identify, recovery_sets
+from bmqctl.commands.journal.printing import given_options, say, stopped_by
+from bmqctl.commands.replay_job import COMMAND, Job, missing_guids
+from bmqctl.commitlog.files import LOG_FOLDER, is_store, open_store
+from bmqctl.commitlog.filters import LogFilters, parse_time_ms
+from bmqctl.journal.read.files import FileKind, NotAStoreFile, find_files, identify, recovery_sets
 from bmqctl.journal.read.filters import BadFilter, parse_time
-from bmqctl.render import EXIT_FAULTS, LateProgress, ResultConsole, refuse, until_reader_leaves
-from bmqctl.replay.account import Account, count_steps, make_account
-from bmqctl.replay.plan import BadRename, Matches, Plan, Renames, Selection, StoreChanged, make_plan
-from bmqctl.replay.post import Fault, PostOptions, Run, read_all
+from bmqctl.render import LateProgress, refuse
+from bmqctl.replay.account import count_steps
+from bmqctl.replay.log_plan import LogSelection, make_log_plan
+from bmqctl.replay.names import BadRename, Renames, check_queue, check_topic
+from bmqctl.replay.plan import Matches, Plan, Selection, StoreChanged, make_plan
+from bmqctl.replay.plan import Progress as OnProgress
+from bmqctl.replay.post import PostOptions
 from bmqctl.replay.progress import Head, Progress, StateFault, open_state, read_head
+from bmqctl.replay.run import Run
+from bmqctl.replay.send import SendOptions
 from formats.bmq.expressions import ExpressionError, compile_expression
 from formats.bmq.guid import GUID_SIZE, parse_guid
 from formats.bmq.stores.outcomes import MessageOutcome
+from formats.bmq.uri import parse_uri
 from formats.errors import FormatError
 
 __all__ = ["replay"]
 
-COMMAND = "replay"
-EXIT_INTERRUPTED = 130
-FAULTS_SHOWN = 10
 SPEED_MAX = 1e6
-WIDTH_MIN = 100
+LOG_FILTERS = ("topics", "queue_ids", "ids", "keys", "tags")
 
-_SELECTION = "Selection of messages"
-_BROKER = "Broker"
-
-
-class OutcomeOption(StrEnum):
-    """The outcomes, as `--status` spells them."""
-
-    _ignore_ = ["each"]
-    for each in MessageOutcome:
-        vars()[each.name] = each.word
+End = BlazingEnd | RocketEnd
+MakePlan = Callable[[Mapping[str, int] | None, OnProgress], Plan]
 
 
 def replay(
-    store: Annotated[Path, typer.Argument(help="A store's directory, or one JOURNAL file of it.", show_default=False)],
-    broker: Annotated[
-        str, typer.Option("--broker", "-b", help="The broker, as tcp://HOST:PORT.", rich_help_panel=_BROKER)
-    ] = "tcp://localhost:30114",
-    queues: Annotated[
-        list[str] | None,
-        typer.Option(
-            "--queue",
-            help="Select messages of this queue, by URI or key.",
-            rich_help_panel=_SELECTION,
-            show_default=False,
-        ),
-    ] = None,
-    apps: Annotated[
-        list[str] | None,
-        typer.Option(
-            "--app",
-            help="Select messages addressed to this app, by id or key; --status is then what became of them there.",
-            rich_help_panel=_SELECTION,
-            show_default=False,
-        ),
-    ] = None,
-    since: Annotated[
-        str | None,
-        typer.Option(
-            help="Select messages posted from this time on: ISO 8601 (UTC), or seconds.",
-            rich_help_panel=_SELECTION,
-            show_default=False,
-        ),
-    ] = None,
-    until: Annotated[
-        str | None,
-        typer.Option(help="Select messages posted before this time.", rich_help_panel=_SELECTION, show_default=False),
-    ] = None,
-    guids: Annotated[
-        list[str] | None,
-        typer.Option(
-            "--guid", help="Select the message with this GUID.", rich_help_panel=_SELECTION, show_default=False
-        ),
-    ] = None,
-    where: Annotated[
-        str | None,
-        typer.Option(
-            help="Select messages whose properties match this subscription expression.",
-            rich_help_panel=_SELECTION,
-            show_default=False,
-        ),
-    ] = None,
-    statuses: Annotated[
-        list[OutcomeOption] | None,
-        typer.Option(
-            "--status", help="Select messages with this outcome.", rich_help_panel=_SELECTION, show_default=False
-        ),
-    ] = None,
-    partition: Annotated[
-        int | None,
-        typer.Option(min=0, help="Select messages of this partition.", rich_help_panel=_SELECTION, show_default=False),
-    ] = None,
-    renames: Annotated[
-        list[str] | None,
-        typer.Option(
-            "--rename",
-            help="FROM=TO: post what was in queue FROM to queue TO. FROM may end with * to match a prefix, TO "
-            "with * for the text that FROM's * matched. The first match applies.",
-            show_default=False,
-        ),
-    ] = None,
-    pace: Annotated[
-        str, typer.Option(help="max; original; or a factor of the original pace, such as 10 or 0.5.", metavar="PACE")
-    ] = "max",
-    dry_run: Annotated[
-        bool, typer.Option("--dry-run", help="Read all messages and report what would be posted, without a broker.")
-    ] = False,
-    state: Annotated[
-        Path | None,
-        typer.Option(
-            help="File that records the progress of the replay: a further run with it continues where the last ended.",
-            show_default=False,
-        ),
-    ] = None,
-    window: Annotated[int, typer.Option(min=1, help="Maximum number of unacknowledged messages.")] = 4096,
-    patience: Annotated[float, typer.Option(min=0.1, help="Give up after this many seconds without progress.")] = 30.0,
-    as_json: Annotated[bool, typer.Option("--json", help="Print the result as JSON.")] = False,
-    tls_authority: Annotated[
-        Path | None,
-        typer.Option(
-            help="Connect with TLS; trust the CA certificates in this PEM file.",
-            rich_help_panel=_BROKER,
-            show_default=False,
-        ),
-    ] = None,
-    authn_mechanism: Annotated[
-        str | None,
-        typer.Option(
-            help="Authentication mechanism, such as BASIC; by default none.",
-            rich_help_panel=_BROKER,
-            show_default=False,
-        ),
-    ] = None,
-    authn_data: Annotated[
-        str,
-        typer.Option(
-            help="Credentials, such as user:password.",
-            rich_help_panel=_BROKER,
-            envvar="BMQCTL_AUTHN_DATA",
-            show_default=False,
-        ),
-    ] = "",
+    context: typer.Context,
+    store: options.Store,
+    to: options.To = None,
+    broker: options.Broker = "tcp://localhost:30114",
+    queues: options.Queues = None,
+    apps: options.Apps = None,
+    topics: options.Topics = None,
+    queue_ids: options.QueueIds = None,
+    since: options.Since = None,
+    until: options.Until = None,
+    guids: options.Guids = None,
+    ids: options.Ids = None,
+    keys: options.Keys = None,
+    tags: options.Tags = None,
+    groups: options.Groups = None,
+    delayed: options.Delayed = False,
+    where: options.Where = None,
+    statuses: options.Statuses = None,
+    partition: options.Partition = None,
+    renames: options.Renames = None,
+    create_topics: options.CreateTopics = False,
+    pace: options.Pace = "max",
+    dry_run: options.DryRun = False,
+    state: options.State = None,
+    window: options.Window = 4096,
+    patience: options.Patience = 30.0,
+    as_json: options.Json = False,
+    tls_authority: options.TlsAuthority = None,
+    authn_mechanism: options.AuthnMechanism = None,
+    authn_data: options.AuthnData = "",
 ) -> None:
-    """Post messages of a store again: to the same queues or others, of the same broker or another.
+    """Post messages of a store of BlazingMQ or RocketMQ again, to a broker of BlazingMQ or a cluster of RocketMQ.
 
     Options that select are combined with AND, repeated values of one option with OR. Messages are posted in the order
-    of the store, with their properties and two more: `replay_guid`, the original GUID, and `replay_time`, the original
-    time in seconds since 1970. The journal has times in whole seconds: with a pace, the messages of one second are
-    spread evenly over it.
+    of the store, with their properties, the place where they come from, and `replay_time`, the original time in seconds
+    since 1970. Between the systems they are mapped as by `bmqctl bridge`. The journal of BlazingMQ has times in whole
+    seconds: with a pace, the messages of one second are spread evenly over it.
 
     Examples:
 
@@ -182,167 +97,178 @@ def replay(
 
         bmqctl replay --state replay.state --pace 10 --broker tcp://10.0.0.5:30114 store/
 
-    With --state no message is posted twice, however a run ended: a message that may or may not have reached the broker
-    is posted again under the same GUID, which the broker recognizes for its domain's deduplicationTimeMs.
+        bmqctl replay --topic orders --tag paid --to rocketmq://127.0.0.1:9876 rocketmq-store/
+
+        bmqctl replay --topic orders --group billing --to bmq://my.domain/orders rocketmq-store/
+
+        bmqctl replay --queue bmq://my.domain/orders --to 'rocketmq://127.0.0.1:9876/orders?key=customer' store/
+
+    With --state no message is posted twice to BlazingMQ, however a run ended: a message that may or may not have
+    reached the broker is posted again under the same GUID, which the broker recognizes for its domain's
+    deduplicationTimeMs. RocketMQ keeps such a message a second time, with the same unique id.
 
     Messages that a queue has no room for are posted again until --patience ends; other refusals are final for this run.
 
     Exit codes: 0 if all selected messages were posted (or could be, with --dry-run); 1 if not; 2 if the replay cannot
-    begin: an invalid option, no such store, no broker, or a --state of another replay.
+    begin: an invalid option, no such store, no broker, no such topic, or a --state of another replay.
     """
-    host, port = endpoint_of(COMMAND, broker)
+    end = _end(to, broker)
     speed = _speed(pace)
-    credentials = Credentials(authn_mechanism, authn_data.encode()) if authn_mechanism else None
-    session = SessionOptions(
-        process_name="bmqctl replay", resume=True, credentials=credentials, tls_authority=tls_authority
-    )
     with stopped_by(COMMAND, store), ExitStack() as stack:
-        selection = Selection(
-            queues=tuple(queues or []),
-            apps=tuple(apps or []),
-            since=None if since is None else parse_time(since),
-            until=None if until is None else parse_time(until),
-            guids=frozenset(map(_guid, guids or [])),
-            outcomes=frozenset(MessageOutcome[status.name] for status in statuses or []),
-            matches=None if where is None else _matches(where),
-        )
-        selection.filters()
-        about = {
-            "--queue": sorted(selection.queues),
-            "--app": sorted(selection.apps),
-            "--since": selection.since,
-            "--until": selection.until,
-            "--guid": sorted(map(bytes.hex, selection.guids)),
-            "--where": where,
-            "--status": sorted(outcome.word for outcome in selection.outcomes),
-            "--rename": renames or [],
-        }
+        if is_store(store):
+            _refuse_foreign(
+                context, options.BLAZINGMQ_OPTIONS, f"{store} is a RocketMQ store, and {{}} is for BlazingMQ's"
+            )
+            _refuse_delays(delayed, end)
+            make, names, about = _rocketmq_plan(context, store, stack)
+        else:
+            _refuse_foreign(
+                context, options.ROCKETMQ_OPTIONS, f"{store} is no store of RocketMQ, and {{}} is for these"
+            )
+            make, names, about = _blazingmq_plan(context, store, stack)
+        about |= {"--where": where, "--rename": renames or []}
+        if to is not None:
+            about["--to"] = to if isinstance(end, BlazingEnd) else to.replace(f"{end.host}:{end.port}", "")
         progress_of = partial(_open_progress, state, dry_run, stack)
-        job = _prepare(_journals(store, partition), selection, renames or [], state, about, progress_of, stack)
-        job.check_guids(selection)
-        options = PostOptions(host, port, session, speed, PostingOptions(window, patience))
-        account = job.rehearse() if dry_run else job.post(options)
+        job = _prepare(make, names, end, renames or [], state, about, progress_of)
+        job.tell_missing(missing_guids(job.plan, frozenset(map(_guid, guids or []))))
+        if dry_run:
+            account = job.rehearse()
+        elif isinstance(end, RocketEnd):
+            account = job.send(SendOptions(end, create_topics, speed, window, patience))
+        else:
+            credentials = Credentials(authn_mechanism, authn_data.encode()) if authn_mechanism else None
+            session = SessionOptions(
+                process_name="bmqctl replay", resume=True, credentials=credentials, tls_authority=tls_authority
+            )
+            account = job.post(PostOptions(end.host, end.port, session, speed, PostingOptions(window, patience)))
     job.tell(account, dry_run, as_json)
 
 
-@dataclass
-class _Job:
-    """A replay that can begin; `silent_s` is how long ago an earlier run wrote to the state."""
+def _end(to: str | None, broker: str) -> End:
+    """The place that messages go to; one without a name leaves each its own."""
+    if to is None:
+        return BlazingEnd(*endpoint_of(COMMAND, broker), "")
+    try:
+        end = parse_end(to, broker, may_lack_topic=True)
+    except BadBridge as fault:
+        refuse(COMMAND, f"--to {fault}" if to in str(fault) else f"--broker {fault}")
+    if isinstance(end, BlazingEnd) and parse_uri(end.uri).app_id:
+        refuse(COMMAND, f"--to {to}: messages are posted to a queue, not to one of its apps")
+    return end
 
-    run: Run
-    before: NDArray[np.int64]
-    state: Path | None
-    started: float
-    silent_s: float
-    faults: int = 0
 
-    @property
-    def plan(self) -> Plan:
-        return self.run.plan
+def _refuse_foreign(context: typer.Context, names: frozenset[str], text: str) -> None:
+    for option in given_options(context, names):
+        refuse(COMMAND, text.format(option))
 
-    def check_guids(self, selection: Selection) -> None:
-        """Tell of messages that were asked for by GUID and are not there."""
-        if not selection.guids:
-            return
-        found = set()
-        for entry in self.plan.entries:
-            record = self.plan.sources[entry["journal"]].reader.read(int(entry["place"]), 1)
-            found |= {guid for guid in selection.guids if guid in record}
-        for guid in sorted(selection.guids - found):
-            say(COMMAND, missing(guid))
-            self.faults += 1
 
-    def rehearse(self) -> Account:
-        with LateProgress("reading messages") as self.run.on_progress:
-            self.run.on_fault = self.tell_fault
-            return make_account(self.run, self.before, np.fromiter(read_all(self.run), np.int64))
+def _refuse_delays(delayed: bool, end: End) -> None:
+    if delayed and isinstance(end, BlazingEnd):
+        refuse(COMMAND, "--delayed: BlazingMQ has no delays; such messages can go to RocketMQ only, with --to")
 
-    def post(self, options: PostOptions) -> Account:
-        run = self.run
-        with LateProgress("posting messages") as run.on_progress:
-            run.on_fault = self.tell_fault
-            try:
-                trio.run(run.post, options)
-            except OSError as error:
-                refuse(COMMAND, f"no broker at {options.host}:{options.port}: {error.strerror or error}")
-            except (SessionLost, RequestFailed) as error:
-                refuse(COMMAND, str(error))
-            except (KeyboardInterrupt, BaseExceptionGroup) as error:
-                # SIGINT before there was a queue to post to: trio gives it in a group.
-                if isinstance(error, BaseExceptionGroup) and error.split(KeyboardInterrupt)[1] is not None:
-                    raise
-                raise typer.Exit(EXIT_INTERRUPTED) from None
-        account = make_account(run, self.before)
-        if account.again and run.deduplication_time_ms is not None:
-            known_s = run.deduplication_time_ms / 1000
-            late = f"; that was {self.silent_s:.0f} s ago, so some may be duplicated" if self.silent_s > known_s else ""
-            say(
-                COMMAND,
-                f"{account.again} messages were unacknowledged when the last run ended: posted again with the same "
-                f"GUIDs, which the broker remembers for {known_s:g} s{late}",
-            )
-        return account
 
-    def tell_fault(self, fault: Fault) -> None:
-        """The first few, on standard error."""
-        self.faults += 1
-        if self.faults <= FAULTS_SHOWN:
-            say(COMMAND, f"{fault.journal}: the message at place {fault.place}: {fault.reason}")
-        elif self.faults == FAULTS_SHOWN + 1:
-            say(COMMAND, "and more")
+def _blazingmq_plan(context: typer.Context, store: Path, stack: ExitStack) -> tuple[MakePlan, set[str], dict[str, Any]]:
+    """The making of the plan, the files that it reads, and the options that decide it."""
+    given = context.params
+    selection = Selection(
+        queues=tuple(given["queues"] or []),
+        apps=tuple(given["apps"] or []),
+        since=None if given["since"] is None else parse_time(given["since"]),
+        until=None if given["until"] is None else parse_time(given["until"]),
+        guids=frozenset(map(_guid, given["guids"] or [])),
+        outcomes=frozenset(MessageOutcome[status.name] for status in given["statuses"] or []),
+        matches=None if given["where"] is None else _matches(given["where"]),
+    )
+    selection.filters()
+    journals = _journals(store, given["partition"])
+    about = {
+        "--queue": sorted(selection.queues),
+        "--app": sorted(selection.apps),
+        "--since": selection.since,
+        "--until": selection.until,
+        "--guid": sorted(map(bytes.hex, selection.guids)),
+        "--status": sorted(outcome.word for outcome in selection.outcomes),
+    }
+    return partial(_make_plan, journals, selection, stack), {path.name for path in journals}, about
 
-    def tell(self, account: Account, dry_run: bool, as_json: bool) -> None:
-        """Print the account, and end with the exit code that it deserves."""
-        run = self.run
-        with until_reader_leaves():
-            if as_json:
-                facts = {
-                    **account.as_json(run.plan, run.targets),
-                    "dry_run": dry_run,
-                    "interrupted": run.interrupted,
-                    "ended_by": run.ended_by,
-                    "elapsed_s": round(time.monotonic() - self.started, 3),
-                }
-                print(json.dumps(facts, indent=2))
-            else:
-                _print_account(account, run, dry_run, time.monotonic() - self.started)
-        if run.ended_by is not None:
-            say(COMMAND, run.ended_by)
-        if account.damaged:
-            say(COMMAND, f"{account.damaged} slots of the journals hold no record: see bmqctl journal validate")
-        if not dry_run and not account.total.is_complete:
-            say(COMMAND, "not all were posted" + (f": run again with --state {self.state}" if self.state else ""))
-        if run.interrupted:
-            raise typer.Exit(EXIT_INTERRUPTED)
-        if self.faults or account.damaged or not account.total.is_complete:
-            raise typer.Exit(EXIT_FAULTS)
+
+def _make_plan(
+    journals: list[Path],
+    selection: Selection,
+    stack: ExitStack,
+    ends: Mapping[str, int] | None,
+    on_progress: OnProgress,
+) -> Plan:
+    return make_plan(journals, selection, stack, ends, on_progress)
+
+
+def _rocketmq_plan(context: typer.Context, path: Path, stack: ExitStack) -> tuple[MakePlan, set[str], dict[str, Any]]:
+    given = context.params
+    store = open_store(path)
+    if not path.is_dir() or not path.samefile(store.root):
+        refuse(COMMAND, f"{path} is a part of a store: name the store, {store.root}")
+    texts: dict[str, Any] = {
+        name: frozenset(given[name] or ()) for name in ("topics", "queue_ids", "ids", "keys", "tags")
+    }
+    filters = LogFilters(
+        since_ms=None if given["since"] is None else parse_time_ms(given["since"]),
+        until_ms=None if given["until"] is None else parse_time_ms(given["until"]),
+        **texts,
+    )
+    matches = None if given["where"] is None else _matches(given["where"])
+    selection = LogSelection(filters, frozenset(given["groups"] or ()), given["delayed"], matches)
+    about = {
+        "--since": filters.since_ms,
+        "--until": filters.until_ms,
+        "--delayed": "given" if selection.delayed else None,
+        "--group": sorted(selection.groups),
+        **{f"--{name[:-1].replace('_', '-')}": sorted(values) for name, values in texts.items()},
+    }
+
+    def make(ends: Mapping[str, int] | None, on_progress: OnProgress) -> Plan:
+        return make_log_plan(store, selection, stack, ends, on_progress)
+
+    return make, {LOG_FOLDER}, about
 
 
 def _prepare(
-    journals: list[Path],
-    selection: Selection,
+    make: MakePlan,
+    names: set[str],
+    end: End,
     rules: list[str],
     state: Path | None,
     about: dict[str, Any],
     progress_of: Callable[[Head], Progress],
-    stack: ExitStack,
-) -> _Job:
+) -> Job:
     started = time.monotonic()
     try:
         renames = Renames(rules)
         earlier = None if state is None else read_head(state)
         ends = None if earlier is None else earlier.ends
-        if ends is not None and set(ends) != {path.name for path in journals}:
+        if ends is not None and set(ends) != names:
             raise StateFault(f"{state} belongs to a replay of other files: {', '.join(sorted(ends))}")
         with LateProgress("looking for messages") as on_progress:
-            plan = make_plan(journals, selection, stack, ends, on_progress)
-        targets = renames.targets(plan.queues, plan.known)
+            plan = make(ends, on_progress)
+        targets = _targets(renames, rules, end, plan)
         head = Head.new(plan.digest(), len(plan.entries), plan.ends, about)
         silent_s = time.time() - state.stat().st_mtime if state is not None and earlier is not None else 0.0
         progress = progress_of(head)
     except (BadRename, StateFault, StoreChanged) as error:
         refuse(COMMAND, str(error))
-    return _Job(Run(plan, progress, targets), count_steps(plan, progress.steps), state, started, silent_s)
+    is_rocketmq = isinstance(end, RocketEnd)
+    return Job(Run(plan, progress, targets), count_steps(plan, progress.steps), state, started, silent_s, is_rocketmq)
+
+
+def _targets(renames: Renames, rules: list[str], end: End, plan: Plan) -> list[str]:
+    """The queue or topic that each of the plan's goes to. Raises `BadRename`."""
+    is_rocketmq = isinstance(end, RocketEnd)
+    name = end.topic if isinstance(end, RocketEnd) else end.uri
+    if not name:
+        return renames.targets(plan.queues, plan.known, check_topic if is_rocketmq else check_queue)
+    if rules:
+        raise BadRename(f"--rename {rules[0]}: --to names {name} for all messages; give one of the two")
+    return [name] * len(plan.queues)
 
 
 def _open_progress(state: Path | None, dry_run: bool, stack: ExitStack, head: Head) -> Progress:
@@ -362,7 +288,10 @@ def _journals(path: Path, partition: int | None) -> list[Path]:
         if kind is not FileKind.JOURNAL:
             refuse(COMMAND, f"{path} is a {kind}: name the .bmq_journal file beside it, or the directory")
         return [path]
-    sets = recovery_sets(path)
+    try:
+        sets = recovery_sets(path)
+    except NotAStoreFile as fault:
+        raise NotAStoreFile(f"{fault}, and no commitlog of a RocketMQ store") from None
     older = sum(files.journal is not None for files in find_files(path).sets) - len(sets)
     if older:
         say(COMMAND, f"{older} older journals in {path} skipped: to replay one, give its path")
@@ -396,32 +325,3 @@ def _matches(text: str) -> Matches:
         return compile_expression(text).matches
     except ExpressionError as error:
         refuse(COMMAND, f"--where: {error}")
-
-
-def _print_account(account: Account, run: Run, dry_run: bool, elapsed_s: float) -> None:
-    """A row for each queue, with the columns that say anything, and the sums."""
-    total = account.total._asdict()
-    shown = [name for name in total if name in ("selected", "posted") or total[name]]
-    table = Table(box=None, pad_edge=False, show_footer=len(account.queues) > 1)
-    table.add_column("queue", "in all", overflow="fold")
-    if run.targets != run.plan.queues:
-        table.add_column("to", overflow="fold")
-    titles = {"before": "posted before"} | ({"posted": "fit to post"} if dry_run else {})
-    for name in shown:
-        table.add_column(titles.get(name, name), f"{total[name]:,}", justify="right")
-    table.add_column("payload bytes", f"{sum(account.payload_bytes):,}", justify="right")
-    for source, target, counts, size in zip(
-        run.plan.queues, run.targets, account.queues, account.payload_bytes, strict=True
-    ):
-        cells = [source] if run.targets == run.plan.queues else [source, target]
-        table.add_row(*cells, *(f"{counts._asdict()[name]:,}" for name in shown), f"{size:,}")
-    console = ResultConsole()
-    # Names are for copying: where they do not fit, lines are longer than the terminal is wide.
-    names = sum(max(map(len, column), default=0) for column in (run.plan.queues, run.targets))
-    console.width = max(console.width, WIDTH_MIN + names)
-    if account.queues:
-        console.print(table)
-    for status, count in sorted(account.refused.items()):
-        console.print(f"refused by the broker: {count:,} {status}")
-    what = "could be posted; nothing was posted" if dry_run else "posted"
-    console.print(f"{total['posted']:,} of {total['selected']:,} messages {what}, in {elapsed_s:.1f} s")

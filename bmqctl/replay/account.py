@@ -9,8 +9,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from bmqctl.replay.plan import Plan
-from bmqctl.replay.post import Run
 from bmqctl.replay.progress import Step
+from bmqctl.replay.run import Run
 
 __all__ = ["Account", "Counts", "count_steps", "make_account"]
 
@@ -35,7 +35,7 @@ class Counts(NamedTuple):
 class Account(NamedTuple):
     """The account of a run. `again` were in flight when an earlier run ended and are repeated; `queues` are as planned.
 
-    `refused` counts by the broker's status. `damaged` is the plan's.
+    `refused` counts by the broker's status or reason. `damaged` is the plan's.
     """
 
     total: Counts
@@ -96,6 +96,6 @@ def make_account(run: Run, before: NDArray[np.int64], rehearsed: NDArray[np.int6
         [Counts(*row) for row in rows.tolist()],
         run.payload_bytes.tolist(),
         int(before[:, Step.SENT].sum()),
-        dict(Counter(status.name for status in run.refused.values())),
+        dict(Counter(run.refused.values())),
         run.plan.damaged,
     )

@@ -1,10 +1,10 @@
-"""The messages of a journal as they were posted: located by their record's slot, checked, decompressed."""
+"""The messages of a store as they were posted: located by their record, checked, decompressed."""
 
 from __future__ import annotations
 
 from pathlib import Path
 from types import TracebackType
-from typing import NamedTuple
+from typing import NamedTuple, Protocol
 
 from bmqctl.journal.read.data_file import DataFile
 from bmqctl.journal.read.files import NotAStoreFile, companions
@@ -16,8 +16,9 @@ from formats.bmq.disk.journal import MessageRecord, decode_record
 from formats.bmq.disk.padding import DWORD
 from formats.bmq.wire.properties import Property, PropertyType
 from formats.errors import FormatError
+from formats.rocketmq.record import Record
 
-__all__ = ["MessageSource", "StoredMessage", "expression_values"]
+__all__ = ["MessageSource", "Source", "Stored", "StoredMessage", "StoredRecord", "expression_values"]
 
 
 class StoredMessage(NamedTuple):
@@ -28,6 +29,34 @@ class StoredMessage(NamedTuple):
     properties: list[Property]
     payload: bytes
     compressed: bool
+
+
+class StoredRecord(NamedTuple):
+    """A message of RocketMQ. Its body is decompressed; `compressed` is True if the store has it compressed.
+
+    `topic` and `queue_id` are those that it was sent to, and `delay_level` is 0 unless it waits for its time.
+    """
+
+    record: Record
+    topic: str
+    queue_id: int
+    compressed: bool
+    delay_level: int = 0
+
+
+Stored = StoredMessage | StoredRecord
+
+
+class Source(Protocol):
+    """A file or a row of files that messages are read from."""
+
+    path: Path
+
+    def read(self, place: int) -> Stored:
+        """Read a message. FormatError if a part of it is damaged, OSError if the file cannot be read."""
+
+    def where(self, place: int) -> str:
+        """Say where the message is, for people."""
 
 
 class MessageSource:
@@ -64,6 +93,10 @@ class MessageSource:
             return self._parse(record, *self._data.record(offset))
         except FormatError as error:
             raise error.shifted(offset) from None
+
+    def where(self, place: int) -> str:
+        """Say where a message's record is, for people."""
+        return f"{self.path.name}: the message at place {place}"
 
     def _parse(self, record: MessageRecord, buffer: bytes, found: DataRecord) -> StoredMessage:
         if found.crc32c(buffer) != record.crc32c:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -16,29 +16,24 @@ from bmqctl.journal.read.chunks import Chunk
 from bmqctl.journal.read.filters import BadFilter, Filters, Selector, parse_key, places
 from bmqctl.journal.read.names import QueueNames
 from bmqctl.journal.read.reader import load_names, with_names
-from bmqctl.replay.messages import MessageSource, expression_values
+from bmqctl.replay.messages import MessageSource, Source, expression_values
 from bmqctl.replay.outcomes import chosen_places
 from formats.bmq.disk.journal import RecordType
 from formats.bmq.disk.keys import hex_of
 from formats.bmq.stores.outcomes import MessageOutcome
-from formats.bmq.uri import parse_uri
 from formats.errors import FormatError
 
-__all__ = ["ENTRY", "BadRename", "Plan", "Renames", "Selection", "StoreChanged", "make_plan"]
+__all__ = ["ENTRY", "Matches", "Plan", "Progress", "Selection", "StoreChanged", "make_plan"]
 
 Progress = Callable[[int, int], None]
 Matches = Callable[[dict[str, bool | int | str]], bool]
 
 ENTRY = np.dtype([("time", np.int64), ("place", np.uint32), ("journal", np.uint16), ("queue", np.uint32)])
-"""A message: seconds since 1970 (see `Plan`), its record's slot, and the numbers of its journal and its queue."""
+"""A message of BlazingMQ: seconds since 1970 (see `Plan`), its record's slot, the numbers of its journal and queue."""
 
 
 class StoreChanged(Exception):
     """Messages to be replayed have disappeared; one line."""
-
-
-class BadRename(ValueError):
-    """A rename that is invalid or matches nothing; one line."""
 
 
 @dataclass(frozen=True)
@@ -68,69 +63,27 @@ class Selection:
         )
 
 
-class Renames:
-    """`FROM=TO` for queues: FROM is a URI, or a key in hex; with `*` at its end it matches every queue that begins so.
-
-    A `*` at the end of TO is replaced by the match of FROM's. The first rule that matches decides.
-    """
-
-    def __init__(self, rules: Iterable[str]) -> None:
-        self._rules: list[tuple[str, str]] = []
-        for rule in rules:
-            source, equals, target = rule.partition("=")
-            if not (source and equals and target):
-                raise BadRename(f"{rule!r}: write FROM=TO")
-            if target.endswith("*") and not source.endswith("*"):
-                raise BadRename(f"{rule!r}: TO has a * but FROM does not")
-            self._rules.append((source, target))
-
-    def targets(self, queues: Iterable[str], known: Collection[str]) -> list[str]:
-        """Return the target of each of `queues`.
-
-        Raises `BadRename` if a rule matches none of the `known` queues, selected or not, or a target is not a URI.
-        """
-        for source, _ in self._rules:
-            if not any(_fits(source, queue) for queue in known):
-                raise BadRename(f"--rename {source}: the store has no such queue")
-        return [self._target(queue) for queue in queues]
-
-    def _target(self, queue: str) -> str:
-        found = queue
-        for source, target in self._rules:
-            if _fits(source, queue):
-                found = target[:-1] + queue[len(source) - 1 :] if target.endswith("*") else target
-                break
-        if found == queue and parse_key(queue) is not None:
-            raise BadRename(f"the queue with key {queue} has no name in this store: give it one, {queue}=bmq://...")
-        try:
-            uri = parse_uri(found)
-        except FormatError as error:
-            raise BadRename(f"{found}: {error.reason}") from None
-        if uri.app_id:
-            raise BadRename(f"{found}: messages are posted to a queue, not to one of its apps")
-        return found
-
-
-def _fits(source: str, queue: str) -> bool:
-    return queue.startswith(source[:-1]) if source.endswith("*") else queue == source
-
-
 @dataclass
 class Plan:
-    """The messages in replay order: `entries` are `ENTRY`.
+    """The messages in replay order: `entries` are `ENTRY`, or for RocketMQ `LOG_ENTRY`.
 
     They are ordered by time. Within a journal the order is that of its records, whatever its clock did: a time is
-    at least that of those before it in its journal. `queues` are URIs, or keys in hex if a store has no name.
-    `ends` are the ends of the journals' parts that were read, by file name. `damaged` counts slots without
-    a record before the last one. `known` are the names of all queues, `queues` of those that are selected.
+    at least that of those before it in its journal. `queues` are URIs, or keys in hex if a store has no name; for
+    RocketMQ they are topics. `ends` are the ends of the journals' parts that were read, by file name. `damaged` counts
+    slots without a record before the last one. `known` are the names of all queues, `queues` of those that are
+    selected. Of times there are `per_s` in a second. `unseen` are ids of messages that were asked for and not found,
+    `widths` the numbers of queues that topics have.
     """
 
-    sources: list[MessageSource]
+    sources: Sequence[Source]
     entries: NDArray[Any]
     queues: list[str]
     ends: dict[str, int]
     damaged: int = 0
     known: frozenset[str] = frozenset()
+    per_s: int = 1
+    unseen: tuple[str, ...] = ()
+    widths: Mapping[str, int] = field(default_factory=dict)
 
     def digest(self) -> str:
         """Return the plan's digest: plans with equal digests replay the same messages in the same order."""
@@ -139,7 +92,7 @@ class Plan:
     def due_s(self, order: NDArray[np.int64], speed: float) -> NDArray[np.float64]:
         """Return the due times of the entries `order`, in seconds from the first one.
 
-        A journal has times in whole seconds: the messages of one second are spread evenly over it.
+        The messages of one time, a second or a millisecond, are spread evenly over it.
         """
         times = self.entries["time"][order]
         if not len(times):
@@ -147,7 +100,7 @@ class Plan:
         starts = np.flatnonzero(np.diff(times, prepend=times[0] - 1))
         counts = np.diff(starts, append=len(times))
         within = np.arange(len(times)) - np.repeat(starts, counts)
-        due: NDArray[np.float64] = (times - times[0] + within / np.repeat(counts, counts)) / speed
+        due: NDArray[np.float64] = (times - times[0] + within / np.repeat(counts, counts)) / (speed * self.per_s)
         return due
 
 

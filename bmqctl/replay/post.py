@@ -1,37 +1,22 @@
-"""Posts the messages of a plan: at a pace, over lost connections and full queues."""
+"""Posts the messages of a plan to queues of BlazingMQ: at a pace, over lost connections and full queues."""
 
 from __future__ import annotations
 
-import signal
-from collections.abc import Awaitable, Callable, Iterator
+from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, field
-from typing import Final
 
-import numpy as np
 import trio
-from numpy.typing import NDArray
 
 from bmqctl.client.control import Unusable
 from bmqctl.client.events import Ack
 from bmqctl.client.posting import Posting, PostingOptions
 from bmqctl.client.session import Queue, Session, SessionLost, SessionOptions
-from bmqctl.replay.messages import MessageSource, StoredMessage
-from bmqctl.replay.plan import Plan
-from bmqctl.replay.progress import Progress, Step, replay_guid
-from formats.bmq.guid import format_guid
+from bmqctl.replay.outgoing import Unfit, for_blazingmq
+from bmqctl.replay.progress import Step, replay_guid
+from bmqctl.replay.run import Run, sync, watch_signals
 from formats.bmq.wire.ack import AckStatus
-from formats.bmq.wire.properties import Property, PropertyType
-from formats.errors import FormatError
 
-__all__ = ["GUID_PROPERTY", "TIME_PROPERTY", "Fault", "PostOptions", "Run", "marked", "read_all"]
-
-GUID_PROPERTY: Final = "replay_guid"
-TIME_PROPERTY: Final = "replay_time"
-
-_SYNC_INTERVAL_S: Final = 1.0
-_READ_STRIDE: Final = 1000
-
-OnProgress = Callable[[int, int], None]
+__all__ = ["PostOptions", "post"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,91 +30,16 @@ class PostOptions:
     posting: PostingOptions = field(default_factory=PostingOptions)
 
 
-@dataclass(frozen=True, slots=True)
-class Fault:
-    """A message that could not be read, or not be posted: its journal, place and why."""
-
-    number: int
-    journal: str
-    place: int
-    reason: str
-
-
-def marked(message: StoredMessage) -> list[Property]:
-    """The message's properties, and where it comes from: its GUID, and its time in seconds since 1970.
-
-    A message that has these properties already, as one that was replayed before, keeps its own.
-    """
-    known = {each.name for each in message.properties}
-    marks = (
-        Property(GUID_PROPERTY, PropertyType.STRING, format_guid(message.guid)),
-        Property(TIME_PROPERTY, PropertyType.INT64, message.timestamp),
-    )
-    return [*message.properties, *(mark for mark in marks if mark.name not in known)]
-
-
-@dataclass
-class Run:
-    """One run over what is left of a plan, and what came of it.
-
-    `payload_bytes` are by the plan's queues, of what was posted; `refused` has the broker's last word on each message
-    that it did not take. `ended_by` says why the run ended before its time, None if it came to the end of the plan.
-    """
-
-    plan: Plan
-    progress: Progress
-    targets: list[str]
-    on_progress: OnProgress = lambda done, total: None
-    on_fault: Callable[[Fault], None] = lambda fault: None
-    payload_bytes: NDArray[np.int64] = field(init=False)
-    refused: dict[int, AckStatus] = field(default_factory=dict)
-    acked: int = 0
-    ended_by: str | None = None
-    interrupted: bool = False
-    deduplication_time_ms: int | None = None
-
-    def __post_init__(self) -> None:
-        self.payload_bytes = np.zeros(len(self.plan.queues), np.int64)
-        self.order: NDArray[np.int64] = np.flatnonzero(self.progress.steps != Step.POSTED)
-
-    def read(self, number: int) -> StoredMessage | None:
-        """The plan's message `number`; None, and a fault told, if it is damaged."""
-        entry = self.plan.entries[number]
-        source: MessageSource = self.plan.sources[entry["journal"]]
-        try:
-            return source.read(int(entry["place"]))
-        except (FormatError, OSError) as error:
-            self.fail(number, Step.UNREADABLE, str(error))
-            return None
-
-    def fail(self, number: int, step: Step, reason: str) -> None:
-        entry = self.plan.entries[number]
-        self.progress.steps[number] = step
-        self.on_fault(Fault(number, self.plan.sources[entry["journal"]].path.name, int(entry["place"]), reason))
-
-    async def post(self, options: PostOptions) -> None:
-        """Post what is left. OSError, SessionLost or RequestFailed if no message could be posted at all."""
-        if len(self.order):
-            await _Poster(self, options).run()
-
-
-def read_all(run: Run) -> Iterator[int]:
-    """Read what is left without posting it, as a rehearsal: the numbers of the messages that are fit."""
-    total = len(run.order)
-    for done, number in enumerate(run.order.tolist()):
-        if done % _READ_STRIDE == 0:
-            run.on_progress(done, total)
-        message = run.read(number)
-        if message is not None:
-            run.payload_bytes[run.plan.entries["queue"][number]] += len(message.payload)
-            yield number
+async def post(run: Run, options: PostOptions) -> None:
+    """Post what is left. OSError, SessionLost or RequestFailed if no message could be posted at all."""
+    if len(run.order):
+        await _Poster(run, options).run()
 
 
 class _Poster:
     def __init__(self, run: Run, options: PostOptions) -> None:
         self._run = run
         self._options = options
-        self._queue_numbers = run.plan.entries["queue"]
         self._seed = run.progress.head.seed
         self._sizes: dict[int, int] = {}
         self._queues: dict[str, Queue] = {}
@@ -146,10 +56,10 @@ class _Poster:
             windows = {queue.deduplication_time_ms for queue in self._queues.values()}
             self._run.deduplication_time_ms = min(windows, default=None)
             async with trio.open_nursery() as nursery:
-                nursery.start_soon(self._watch_signals)
+                nursery.start_soon(watch_signals, self._run, self._posting.cancel, self._settling.cancel)
                 nursery.start_soon(self._end_by, self._line.watch)
                 nursery.start_soon(self._end_by, session.lost)
-                nursery.start_soon(self._sync)
+                nursery.start_soon(sync, self._run)
                 with self._posting:
                     try:
                         await self._post_all()
@@ -177,18 +87,15 @@ class _Poster:
         message = run.read(number)
         if message is None:
             return None
-        queue = self._queues[run.targets[self._queue_numbers[number]]]
-        size = self._sizes[number] = len(message.payload)
-        run.progress.steps[number] = Step.SENT
+        queue = self._queues[run.target_of(number)]
         try:
+            payload, properties, compress = for_blazingmq(message)
+            size = self._sizes[number] = len(payload)
+            run.progress.steps[number] = Step.SENT
             queue.post_nowait(
-                message.payload,
-                marked(message),
-                compress=message.compressed,
-                correlation=correlation,
-                guid=replay_guid(self._seed, number),
+                payload, properties, compress=compress, correlation=correlation, guid=replay_guid(self._seed, number)
             )
-        except ValueError as error:
+        except (Unfit, ValueError) as error:
             run.fail(number, Step.UNFIT, str(error))
             return None
         return size
@@ -199,32 +106,13 @@ class _Poster:
             self._run.on_progress(self._run.acked, len(self._run.order))
 
     def _take_answer(self, number: int, status: AckStatus) -> None:
-        run = self._run
         size = self._sizes.pop(number)
-        if status is not AckStatus.SUCCESS:
-            run.progress.steps[number] = Step.REFUSED
-            run.refused[number] = status
-            return
-        run.progress.steps[number] = Step.POSTED
-        run.refused.pop(number, None)
-        run.payload_bytes[self._queue_numbers[number]] += size
-        run.acked += 1
-
-    async def _watch_signals(self) -> None:
-        with trio.open_signal_receiver(signal.SIGINT, signal.SIGTERM) as received:
-            async for _ in received:
-                # A second one ends the wait for the answers, too.
-                if self._run.interrupted:
-                    self._settling.cancel()
-                self._run.interrupted = True
-                self._posting.cancel()
+        if status is AckStatus.SUCCESS:
+            self._run.take_ack(number, size)
+        else:
+            self._run.take_refusal(number, status.name)
 
     async def _end_by(self, wait: Callable[[], Awaitable[str]]) -> None:
         self._run.ended_by = await wait()
         self._posting.cancel()
         self._settling.cancel()
-
-    async def _sync(self) -> None:
-        while True:
-            await trio.sleep(_SYNC_INTERVAL_S)
-            await trio.to_thread.run_sync(self._run.progress.sync)

@@ -7,8 +7,9 @@ its state behind. The head identifies the replay; no other replay may use the fi
     line 2   JSON: the replay's parameters, and the seed of the new GUIDs; then spaces
     SIZE     a byte for each message, in the plan's order: `Step`
 
-A message in flight when a process was killed may have reached the broker or not. It is posted again with the same GUID,
-derived from the seed and the message's number, by which the broker recognises it.
+A message in flight when a process was killed may have reached the broker or not. It is posted again with the same GUID
+or unique id, derived from the seed and the message's number, by which BlazingMQ's broker recognises it, and RocketMQ's
+consumers may.
 """
 
 from __future__ import annotations
@@ -27,8 +28,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from formats.bmq.guid import CLIENT_ID_SIZE, GUID, GUID_VERSION, GuidFields
+from formats.rocketmq.message_ids import UniqueId
 
-__all__ = ["Head", "Progress", "StateFault", "Step", "open_state", "read_head", "replay_guid"]
+__all__ = ["Head", "Progress", "StateFault", "Step", "open_state", "read_head", "replay_guid", "replay_unique_id"]
 
 _MAGIC = "bmqctl-replay"
 _VERSION = 1
@@ -75,6 +77,16 @@ class Head(NamedTuple):
 def replay_guid(seed: bytes, number: int) -> bytes:
     """Return the new GUID of the plan's message `number`, the same in every run of a replay."""
     return GUID.pack(GuidFields(GUID_VERSION, 0, number >> 16, number & 0xFFFF, seed))
+
+
+def replay_unique_id(seed: bytes, number: int) -> str:
+    """Return the new unique id of the plan's message `number`, the same in every run of a replay.
+
+    Its time is the begin of a month, which is never later than the time at which the message is stored: those who look
+    for a message by this id begin there.
+    """
+    address = ".".join(map(str, seed[:4]))
+    return str(UniqueId(address, int.from_bytes(seed[4:6], "big"), number >> 16 & 0xFFFFFFFF, 0, number & 0xFFFF))
 
 
 class Progress:

@@ -4,7 +4,7 @@ A block that follows the comment `<!-- run -->` is run in a folder of the page's
 `bmq-data` there. A block of Python that follows `<!-- file: NAME -->` is written to that file before. Numbers, dates,
 keys and GUIDs are masked, and the port is the node's. A line of three dots stands for any lines.
 
-A page with a bridge has a node of RocketMQ beside that of BlazingMQ, from the start.
+A page whose commands name a nameserver has a node of RocketMQ beside that of BlazingMQ, from the start.
 
 A page that starts a RocketMQ node itself is run without that of BlazingMQ. Its Python programs are run where RocketMQ's
 C++ client is installed; without the client the page is skipped.
@@ -173,9 +173,7 @@ OF_ROCKETMQ = {
 }
 
 
-OF_BRIDGES = [
-    name for name, guide in RUNNABLE.items() if any(each.line.startswith("bmqctl bridge ") for each in guide.commands)
-]
+OF_BRIDGES = [name for name, guide in RUNNABLE.items() if any("rocketmq://" in each.line for each in guide.commands)]
 
 
 def test_there_are_commands_to_run() -> None:

@@ -13,7 +13,7 @@ TOPIC = "rocketmq://mq:9876/orders"
 
 def test_ends() -> None:
     assert parse_end(f"{QUEUE}?id=app", BROKER) == BlazingEnd("broker", 30114, f"{QUEUE}?id=app")
-    assert parse_end(TOPIC, BROKER) == RocketEnd("mq", 9876, "orders", "bmqctl-bridge", 0, "")
+    assert parse_end(TOPIC, BROKER) == RocketEnd("mq", 9876, "orders", "bmqctl-bridge", None, "")
     assert parse_end(f"{TOPIC}?group=g&queue=3", BROKER) == RocketEnd("mq", 9876, "orders", "g", 3, "")
     assert parse_end(f"{TOPIC}?key=customer", BROKER) == RocketEnd("mq", 9876, "orders", key="customer")
     assert parse_end("rocketmq://[::1]:1/%25RETRY%25g", BROKER) == RocketEnd("::1", 1, "%RETRY%g")

@@ -69,6 +69,18 @@ def test_bounds_of_a_batch() -> None:
     assert flow.room(0) == 4096 - 3
 
 
+def test_a_message_that_is_alone_is_a_batch() -> None:
+    flow = Flow(FlowOptions(), 1)
+    waiting = items(1, 2, 3, 4, 5)
+    waiting[2].is_alone = True
+    flow.take(0, waiting)
+    actions = flow.destination_up()
+    for batch in ([1, 2], [3], [4, 5]):
+        assert sent(actions) == [batch]
+        actions = flow.answered(0, batch_of(actions), [TAKEN] * len(batch), 0.0)
+        assert settled(actions) == batch
+
+
 def test_bounds_of_a_lane() -> None:
     flow = Flow(FlowOptions(window=5, window_bytes=35), 2)
     assert (flow.room(0), flow.room(1)) == (5, 5)
@@ -143,6 +155,8 @@ def test_a_batch_that_is_refused_as_a_whole_goes_one_by_one() -> None:
         assert sent(actions) == [[number]]
         actions = flow.answered(0, batch_of(actions), [word], 0.0)
         assert settled(actions) == [number]
+        (settle,) = (action for action in actions if isinstance(action, Settle))
+        assert settle.items[0].unfit == ("no" if word is REFUSED else "")
     assert sent(actions) == [[5, 6]]
     assert flow.account.refused == {"no": 1}
 

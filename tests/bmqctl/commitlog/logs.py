@@ -49,8 +49,9 @@ def message(number: int, offset: int = 0, **changes: Any) -> Record:
 class Written:
     """A store that was written: its folder, and the records in their order."""
 
-    def __init__(self, root: Path) -> None:
+    def __init__(self, root: Path, file_bytes: int = FILE_BYTES) -> None:
         self.root = root
+        self._file_bytes = file_bytes
         self.records: list[Record] = []
 
     @property
@@ -59,24 +60,24 @@ class Written:
 
     def path(self, offset: int) -> Path:
         """The file with this offset."""
-        return self.root / "commitlog" / offset_name(offset // FILE_BYTES * FILE_BYTES)
+        return self.root / "commitlog" / offset_name(offset // self._file_bytes * self._file_bytes)
 
     def overwrite(self, offset: int, data: bytes) -> None:
         """Put bytes at an offset of the log."""
         with self.path(offset).open("r+b") as file:
-            file.seek(offset % FILE_BYTES)
+            file.seek(offset % self._file_bytes)
             file.write(data)
 
 
-def write_log(root: Path, messages: Iterable[Record], begin: int = 0) -> Written:
-    """Write messages as a broker would, into files of `FILE_BYTES`, each with a blank tail but the last."""
-    written = Written(root)
+def write_log(root: Path, messages: Iterable[Record], begin: int = 0, file_bytes: int = FILE_BYTES) -> Written:
+    """Write messages as a broker would, into files of one size, each with a blank tail but the last."""
+    written = Written(root, file_bytes)
     (root / "commitlog").mkdir(parents=True, exist_ok=True)
     data, at = bytearray(), begin
     for each in messages:
         record = each._replace(physical_offset=at)
         encoded = encode_record(record)
-        left = FILE_BYTES - at % FILE_BYTES
+        left = file_bytes - at % file_bytes
         if len(encoded) + 8 > left:
             data += encode_blank(left) + bytes(left - 8)
             at += left
@@ -85,7 +86,7 @@ def write_log(root: Path, messages: Iterable[Record], begin: int = 0) -> Written
         data += encoded
         at += len(encoded)
         written.records.append(record)
-    data += bytes(-len(data) % FILE_BYTES)
-    for place in range(0, len(data), FILE_BYTES):
-        written.path(begin + place).write_bytes(data[place : place + FILE_BYTES])
+    data += bytes(-len(data) % file_bytes)
+    for place in range(0, len(data), file_bytes):
+        written.path(begin + place).write_bytes(data[place : place + file_bytes])
     return written

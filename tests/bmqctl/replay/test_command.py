@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections import Counter
 from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
@@ -16,8 +17,11 @@ from bmqctl.replay.plan import Selection, make_plan
 from bmqctl.replay.progress import Head, Step, open_state
 from bmqctl.testing import free_port
 from formats.bmq.disk.files import JOURNAL_RECORD_SIZE, FileType
+from tests.bmqctl.commitlog.logs import message as log_message
+from tests.bmqctl.commitlog.logs import write_log
 from tests.bmqctl.replay.stores import FANOUT, PRIORITY, build, guid, lines, message
 from tests.golden.archives import STORES, only, storage_records, unpack_store
+from tests.golden.rocketmq.stores import read_back, unpack
 
 
 def run(*arguments: object) -> Result:
@@ -186,3 +190,91 @@ def test_a_dry_run_leaves_the_state_as_it_is(store: Path, tmp_path: Path) -> Non
     found = account(run("--dry-run", "--json", "--state", state, store))
     assert (found["before"], found["posted"], found["posted_again"]) == (5, 6, 1)
     assert state.read_bytes() == content
+
+
+@pytest.fixture
+def rocketmq_store(tmp_path: Path) -> Path:
+    return write_log(tmp_path / "rocketmq", map(log_message, range(8))).root
+
+
+def test_a_dry_run_of_a_rocketmq_store(rocketmq_store: Path) -> None:
+    result = run("--dry-run", "--rename", "*=bmq://bmq.test.persistent.priority/*", rocketmq_store)
+    assert (result.exit_code, result.stderr) == (0, "")
+    rows = [line.split() for line in result.stdout.splitlines()]
+    assert rows[1] == ["orders", "bmq://bmq.test.persistent.priority/orders", "8", "8", "48"]
+    same = account(run("--dry-run", "--json", "--tag", "paid", "--to", "rocketmq://127.0.0.1:9876", rocketmq_store))
+    assert [(each["from"], each["to"], each["posted"]) for each in same["queues"]] == [("orders", "orders", 4)]
+    renamed = ("--rename", "orders=old", "--to", "rocketmq://127.0.0.1:9876")
+    assert account(run("--dry-run", "--json", *renamed, rocketmq_store))["queues"][0]["to"] == "old"
+
+
+def test_a_dry_run_from_one_system_to_the_other(store: Path) -> None:
+    found = account(run("--dry-run", "--json", "--to", "rocketmq://127.0.0.1:9876/all", store))
+    assert {each["to"] for each in found["queues"]} == {"all"}
+    assert (found["selected"], found["posted"]) == (11, 11)
+
+
+@pytest.mark.parametrize(
+    ("options", "reason"),
+    [
+        ([], "orders is a topic, and BlazingMQ has queues: name one, --rename orders=bmq://DOMAIN/QUEUE"),
+        (["--queue", "bmq://a/b"], "is a RocketMQ store, and --queue is for BlazingMQ's"),
+        (["--status", "expired"], "and --status is for BlazingMQ's"),
+        (["--partition", "0"], "and --partition is for BlazingMQ's"),
+        (["--topic", "x", "--to", "bmq://a/b"], "--topic x: not in the store; known names: orders"),
+        (["--group", "x", "--to", "bmq://a/b"], "--group x: has no progress in the store; known names: none"),
+        (["--delayed", "--to", "bmq://a/b"], "--delayed: BlazingMQ has no delays"),
+        (["--to", "bmq://a/b?id=c"], "--to bmq://a/b?id=c: messages are posted to a queue, not to one of its apps"),
+        (["--to", "nowhere"], "--to nowhere: expected bmq://DOMAIN/QUEUE or rocketmq://HOST:PORT/TOPIC"),
+        (["--to", "rocketmq://mq"], "--to rocketmq://mq: expected rocketmq://HOST:PORT/TOPIC"),
+        (["--to", "rocketmq://mq:1", "--rename", "orders=a.b"], "a.b is no topic: name one"),
+        (["--to", "rocketmq://mq:1", "--rename", "x=y"], "--rename x: the store has no such queue or topic"),
+        (["--to", "rocketmq://mq:1/t", "--rename", "orders=y"], "--to names t for all messages; give one of the two"),
+    ],
+)
+def test_refusals_of_rocketmq_stores_are_one_line(rocketmq_store: Path, options: list[str], reason: str) -> None:
+    result = run(*options, rocketmq_store)
+    assert (result.exit_code, result.stdout) == (2, "")
+    assert result.stderr.startswith("bmqctl replay: ")
+    assert reason in result.stderr
+    assert result.stderr.count("\n") == 1
+
+
+def test_faults_of_rocketmq_stores(rocketmq_store: Path, tmp_path: Path, store: Path) -> None:
+    port = free_port()
+    nobody = run("--to", f"rocketmq://127.0.0.1:{port}", rocketmq_store)
+    assert nobody.exit_code == 2
+    assert f"rocketmq://127.0.0.1:{port}: all attempts to connect" in nobody.stderr
+    assert "--topic is for these" in run("--topic", "orders", store).stderr
+    assert "bmq://bmq.test.persistent.fanout/replayed is no topic" in run("--to", "rocketmq://mq:1", store).stderr
+    (tmp_path / "nothing").mkdir()
+    assert "and no commitlog of a RocketMQ store" in run(tmp_path / "nothing").stderr
+    part = rocketmq_store / "commitlog"
+    assert f"is a part of a store: name the store, {rocketmq_store}" in run(part).stderr
+    (file,) = part.iterdir()
+    missed = f"{99:032X}"
+    unseen = run("--dry-run", "--json", "--id", missed, "--to", "bmq://a/b", rocketmq_store)
+    assert (unseen.exit_code, unseen.stderr) == (1, f"bmqctl replay: no message has the id {missed}\n")
+    content = bytearray(file.read_bytes())
+    content[content.index(b"body 5")] ^= 1
+    file.write_bytes(content)
+    damaged = run("--dry-run", "--json", "--to", "bmq://a/b", rocketmq_store)
+    assert damaged.exit_code == 1
+    assert (account(damaged)["posted"], account(damaged)["unreadable"]) == (7, 1)
+    assert "commitlog: the message at offset " in damaged.stderr
+    assert "the checksum of the body differs" in damaged.stderr
+    file.write_bytes(bytes(range(256)) * 40)
+    garbage = run("--dry-run", "--json", "--to", "bmq://a/b", rocketmq_store)
+    assert garbage.exit_code == 1
+    assert account(garbage)["selected"] == 0
+    assert "1 places of the commit log hold no record that can be replayed" in garbage.stderr
+
+
+@pytest.mark.slow
+def test_java_s_store_is_replayed_as_its_consumers_read_it(tmp_path: Path) -> None:
+    (golden,) = unpack("store", tmp_path)
+    # The reader read all topics, also those of the broker.
+    counts = Counter(each["topic"] for each in read_back().values())
+    found = account(run("--dry-run", "--json", "--to", "rocketmq://127.0.0.1:9876", golden))
+    names = {"GNormal", "GOne", "GFifo", "GDelay", "GTx", "GSql", "GMixed"}
+    assert {each["from"]: each["posted"] for each in found["queues"]} == {name: counts[name] for name in names}

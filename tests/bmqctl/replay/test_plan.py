@@ -9,7 +9,9 @@ import numpy as np
 import pytest
 
 from bmqctl.journal.read.filters import BadFilter
-from bmqctl.replay.plan import ENTRY, BadRename, Plan, Renames, Selection, StoreChanged, make_plan
+from bmqctl.replay.messages import MessageSource, StoredMessage
+from bmqctl.replay.names import BadRename, Renames
+from bmqctl.replay.plan import ENTRY, Plan, Selection, StoreChanged, make_plan
 from formats.bmq.disk.files import FileType
 from formats.bmq.stores.outcomes import MessageOutcome
 from tests.bmqctl.replay.stores import FANOUT, PRIORITY, START_S, build, guid, lines, message
@@ -28,7 +30,7 @@ def chosen(store: Path, selection: Selection) -> list[int]:
     with ExitStack() as stack:
         plan = make_plan([only(store, ".bmq_journal")], selection, stack)
         found = [plan.sources[0].read(int(place)) for place in plan.entries["place"]]
-        return [int.from_bytes(each.guid[1:], "big") for each in found]
+        return [int.from_bytes(each.guid[1:], "big") for each in found if isinstance(each, StoredMessage)]
 
 
 @pytest.mark.parametrize(
@@ -116,7 +118,9 @@ def test_a_message_whose_properties_cannot_be_read_is_selected(tmp_path: Path) -
 def chosen_places_of(store: Path, selection: Selection) -> list[int]:
     with ExitStack() as stack:
         plan = make_plan([only(store, ".bmq_journal")], selection, stack)
-        records = [plan.sources[0].reader.read(int(place), 1) for place in plan.entries["place"]]
+        source = plan.sources[0]
+        assert isinstance(source, MessageSource)
+        records = [source.reader.read(int(place), 1) for place in plan.entries["place"]]
         return [number for number in ALL for record in records if bytes.fromhex(guid(number)) in record]
 
 

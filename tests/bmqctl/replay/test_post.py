@@ -18,9 +18,11 @@ from bmqctl.client.posting import PostingOptions
 from bmqctl.client.session import SessionOptions
 from bmqctl.replay.account import Account, count_steps, make_account
 from bmqctl.replay.messages import StoredMessage
+from bmqctl.replay.outgoing import GUID_PROPERTY, TIME_PROPERTY, marked
 from bmqctl.replay.plan import Selection, make_plan
-from bmqctl.replay.post import GUID_PROPERTY, TIME_PROPERTY, Fault, PostOptions, Run, marked
+from bmqctl.replay.post import PostOptions, post
 from bmqctl.replay.progress import Head, Progress, Step, replay_guid
+from bmqctl.replay.run import Fault, Run
 from formats.bmq.codes import PROPERTIES_MAX
 from formats.bmq.wire.ack import AckStatus
 from formats.bmq.wire.properties import Property, PropertyType
@@ -73,7 +75,7 @@ class Refusing(FakeBroker):
 
 async def test_all_go_out_in_order_under_guids_of_their_own(run: Run) -> None:
     async with serving() as server:
-        await run.post(options(server, window=7))
+        await post(run, options(server, window=7))
     seed = run.progress.head.seed
     assert [each for each, _ in server.broker.posted] == [replay_guid(seed, number) for number in range(COUNT)]
     assert closed(run).total == (COUNT, 0, COUNT, 0, 0, 0, 0, 0)
@@ -81,7 +83,7 @@ async def test_all_go_out_in_order_under_guids_of_their_own(run: Run) -> None:
     assert run.ended_by is None
     # Again, there is nothing to do: no broker is asked.
     again = Run(run.plan, run.progress, run.targets)
-    await again.post(PostOptions("127.0.0.1", 1, SessionOptions()))
+    await post(again, PostOptions("127.0.0.1", 1, SessionOptions()))
     assert again.acked == 0
 
 
@@ -89,7 +91,7 @@ async def test_what_there_is_no_room_for_is_posted_again_in_order(run: Run, auto
     broker = Refusing()
     broker.verdict = lambda number: AckStatus.LIMIT_MESSAGES if 10 <= number < 60 else AckStatus.SUCCESS
     async with serving(broker) as server:
-        await run.post(options(server, window=10))
+        await post(run, options(server, window=10))
     assert closed(run).total.is_complete
     assert run.refused == {}
     seed = run.progress.head.seed
@@ -106,14 +108,14 @@ async def test_other_refusals_are_final(run: Run) -> None:
     broker = Refusing()
     broker.verdict = lambda number: AckStatus.STORAGE_FAILURE if number in (3, 5) else AckStatus.SUCCESS
     async with serving(broker) as server:
-        await run.post(options(server))
+        await post(run, options(server))
     account = closed(run)
     assert account.total == (COUNT, 0, COUNT - 2, 2, 0, 0, 0, 0)
     assert account.refused == {"STORAGE_FAILURE": 2}
     # Another run tries them once more, under the same GUIDs.
     again = Run(run.plan, run.progress, run.targets)
     async with serving() as server:
-        await again.post(options(server))
+        await post(again, options(server))
     seed = run.progress.head.seed
     assert [each for each, _ in server.broker.posted] == [replay_guid(seed, 3), replay_guid(seed, 5)]
 
@@ -128,7 +130,7 @@ async def test_other_refusals_are_final(run: Run) -> None:
 async def test_patience_ends(run: Run, broker: FakeBroker, reason: str, step: Step) -> None:
     async with serving(broker) as server:
         with trio.fail_after(10):
-            await run.post(options(server, window=5, patience_s=0.2))
+            await post(run, options(server, window=5, patience_s=0.2))
     assert run.ended_by == reason
     assert run.progress.steps.tolist() == [step] * 5 + [Step.NEW] * (COUNT - 5)
 
@@ -136,7 +138,7 @@ async def test_patience_ends(run: Run, broker: FakeBroker, reason: str, step: St
 async def test_a_connection_is_replaced_and_nothing_lost(run: Run) -> None:
     broker = FakeBroker(mute_puts=True)
     async with serving(broker) as server, trio.open_nursery() as nursery:
-        nursery.start_soon(run.post, options(server, window=5))
+        nursery.start_soon(post, run, options(server, window=5))
         await eventually_in_trio(lambda: len(broker.posted) >= 5, step_s=0.001)
         broker.mute_puts = False
         await server.cut()
@@ -149,7 +151,7 @@ async def test_a_connection_is_replaced_and_nothing_lost(run: Run) -> None:
 async def test_a_signal_ends_it_with_what_is_under_way_answered(run: Run) -> None:
     async with serving() as server, trio.open_nursery() as nursery:
         # A message a second: the second one is not due when the signal comes.
-        nursery.start_soon(run.post, options(server, speed=1.0))
+        nursery.start_soon(post, run, options(server, speed=1.0))
         await eventually_in_trio(lambda: run.acked > 0, step_s=0.001)
         os.kill(os.getpid(), signal.SIGTERM)
     assert run.interrupted
@@ -167,7 +169,7 @@ async def test_what_has_no_room_for_the_marks_is_unfit(tmp_path: Path) -> None:
         progress = Progress.in_memory(Head.new(plan.digest(), len(plan.entries), plan.ends, {}))
         run = Run(plan, progress, [*plan.queues], on_fault=faults.append)
         async with serving() as server:
-            await run.post(options(server))
+            await post(run, options(server))
         assert closed(run).total == (2, 0, 1, 0, 0, 1, 0, 0)
     assert [(each.number, each.reason) for each in faults] == [
         (0, f"{PROPERTIES_MAX + 2} properties: their names must differ, and be 1..{PROPERTIES_MAX}")
@@ -177,7 +179,7 @@ async def test_what_has_no_room_for_the_marks_is_unfit(tmp_path: Path) -> None:
 async def test_pace(run: Run, autojump_clock: None) -> None:
     started = trio.current_time()
     async with serving() as server:
-        await run.post(options(server, speed=2.0))
+        await post(run, options(server, speed=2.0))
     # One message a second at twice the pace: the last one of 40 is due after 39 / 2 s. What answers take is real time.
     assert trio.current_time() - started >= (COUNT - 1) / 2
 

@@ -1,0 +1,229 @@
+"""Sends the messages of a plan to topics of RocketMQ: at a pace, in the order of each queue, over lost connections.
+
+A queue has one batch with its broker at a time. What has no answer is sent again: RocketMQ keeps both copies, which
+have the same unique id.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Final
+
+import trio
+
+from bmqctl.bridge.blazingmq_ends import lane_of
+from bmqctl.bridge.carrying import Bridge, CannotBegin, Destination
+from bmqctl.bridge.ends import RocketEnd
+from bmqctl.bridge.flow import FlowOptions, Item, Send
+from bmqctl.bridge.patience import Patience
+from bmqctl.bridge.rocketmq_ends import NEW_QUEUES, Place, RocketDestination, find_topics
+from bmqctl.replay.messages import Stored, StoredRecord
+from bmqctl.replay.outgoing import Unfit, for_rocketmq
+from bmqctl.replay.progress import Step, replay_unique_id
+from bmqctl.replay.run import Run, sync, watch_signals
+from formats.bmq.wire.properties import Property, PropertyType
+from formats.rocketmq.properties import decode_properties
+
+__all__ = ["CannotBegin", "SendOptions", "send"]
+
+_WINDOW_BYTES: Final = 32 << 20
+_PIECE_COUNT: Final = 64
+
+
+@dataclass(frozen=True, slots=True)
+class SendOptions:
+    """`speed` is a factor of the original pace, None as fast as possible. A run ends when patience does.
+
+    With `makes_topics` a topic that nobody knows is made, with as many queues as it had.
+    """
+
+    end: RocketEnd
+    makes_topics: bool = False
+    speed: float | None = None
+    window: int = 4096
+    patience_s: float = 30.0
+    timeout_s: float = 10.0
+
+
+async def send(run: Run, options: SendOptions) -> None:
+    """Send what is left. Raises `CannotBegin` if there is no such topic, or no broker."""
+    if not len(run.order):
+        return
+    lanes = _Lanes(options.end, await find_topics(options.end, _new_queues(run, options), options.timeout_s))
+    await _Sending(run, options, lanes).run()
+
+
+def _new_queues(run: Run, options: SendOptions) -> dict[str, int]:
+    """The targets, with the number of queues that one gets if nobody knows it."""
+    widths = dict.fromkeys(run.targets, 0)
+    if options.makes_topics:
+        for source, target in zip(run.plan.queues, run.targets, strict=True):
+            least = (options.end.queue or 0) + 1
+            widths[target] = max(widths[target], run.plan.widths.get(source, NEW_QUEUES), least)
+    return widths
+
+
+class _Lanes:
+    """The queues that messages go to, and the choice between those of a topic."""
+
+    def __init__(self, end: RocketEnd, topics: Mapping[str, list[Place]]) -> None:
+        self.places: list[Place] = []
+        self._begins: dict[str, int] = {}
+        self._end = end
+        self._counts = {topic: len(places) for topic, places in topics.items()}
+        for topic, places in topics.items():
+            if end.queue is not None and end.queue >= len(places):
+                raise CannotBegin(f"{end}: topic {topic} has {len(places)} queues, and none with number {end.queue}")
+            self._begins[topic] = len(self.places)
+            self.places += places
+
+    def of(self, topic: str, message: Stored) -> int:
+        """The lane of a message: of the queue that was named, of its key's value, or of the queue that it was in."""
+        count = self._counts[topic]
+        if self._end.key:
+            chosen = lane_of(_properties(message), self._end.key, count)
+        elif self._end.queue is not None:
+            chosen = self._end.queue
+        else:
+            chosen = message.queue_id % count if isinstance(message, StoredRecord) else 0
+        return self._begins[topic] + chosen
+
+
+def _properties(message: Stored) -> list[Property]:
+    if not isinstance(message, StoredRecord):
+        return message.properties
+    found = decode_properties(message.record.properties)
+    return [Property(name, PropertyType.STRING, text) for name, text in found.items()]
+
+
+class _Sending:
+    """A run, as the source of a bridge whose destination are the topics."""
+
+    def __init__(self, run: Run, options: SendOptions, lanes: _Lanes) -> None:
+        self._run = run
+        self._options = options
+        self._patience = Patience(options.patience_s)
+        self._source = _PlanSource(run, options, lanes)
+        inner = RocketDestination(options.end, lanes.places, options.timeout_s, self._patience.tell)
+        flow = FlowOptions(window=options.window, window_bytes=_WINDOW_BYTES, skip_refused=True)
+        self._bridge = Bridge(self._source, _Noting(inner, run), flow, self._patience.tell)
+
+    async def run(self) -> None:
+        fault: CannotBegin | None = None
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(watch_signals, self._run, self._bridge.stop, self._bridge.give_up)
+            nursery.start_soon(sync, self._run)
+            nursery.start_soon(self._patience.watch, self._bridge, lambda: self._run.acked + len(self._run.refused))
+            try:
+                await self._bridge.run(None, self._options.patience_s)
+            except CannotBegin as raised:
+                # Raised inside the nursery it would be wrapped in an exception group.
+                fault = raised
+            nursery.cancel_scope.cancel()
+        self._run.ended_by = self._patience.ended_by
+        if fault is not None:
+            raise fault
+
+
+class _Noting:
+    """A destination that notes in the progress what goes out, before it does."""
+
+    def __init__(self, inner: Destination, run: Run) -> None:
+        self._inner = inner
+        self._steps = run.progress.steps
+
+    async def run(self, bridge: Bridge, task_status: trio.TaskStatus[None]) -> None:
+        """Keep the connections."""
+        await self._inner.run(bridge, task_status)
+
+    def send(self, send: Send) -> None:
+        """Send a batch."""
+        self._steps[[item.token for item in send.items]] = Step.SENT
+        self._inner.send(send)
+
+
+class _PlanSource:
+    """The messages of a plan, a few at a time, and no more than the window has room for."""
+
+    def __init__(self, run: Run, options: SendOptions, lanes: _Lanes) -> None:
+        self.lanes = len(lanes.places)
+        self._run = run
+        self._options = options
+        self._choice = lanes
+        self._seed = run.progress.head.seed
+        self._bytes = 0
+
+    async def run(self, bridge: Bridge, task_status: trio.TaskStatus[None]) -> None:
+        """Hand out all messages, and stop the bridge when all are answered."""
+        task_status.started()
+        async with trio.open_nursery() as nursery:
+
+            async def watch() -> None:
+                await bridge.stopped.wait()
+                nursery.cancel_scope.cancel()
+
+            nursery.start_soon(watch)
+            await self._hand_out(bridge)
+            while bridge.flow.held:
+                await bridge.await_change()
+            bridge.stop()
+        await bridge.ended.wait()
+
+    def settle(self, lane: int, items: list[Item]) -> None:
+        """Note the broker's word on messages."""
+        run = self._run
+        for item in items:
+            self._bytes -= item.size
+            if item.unfit:
+                run.take_refusal(item.token, item.unfit)
+            else:
+                run.take_ack(item.token, len(item.message.body))
+        run.on_progress(run.acked, len(run.order))
+
+    async def _hand_out(self, bridge: Bridge) -> None:
+        order, speed = self._run.order, self._options.speed
+        due_s = None if speed is None else self._run.plan.due_s(order, speed).tolist()
+        started = trio.current_time()
+        lanes: dict[int, list[Item]] = {}
+        count = 0
+        for at, number in enumerate(order.tolist()):
+            is_late = due_s is None or started + due_s[at] <= trio.current_time()
+            if count >= _PIECE_COUNT or not is_late:
+                lanes, count = self._take(bridge, lanes), 0
+                await self._await_room(bridge)
+            if due_s is not None:
+                await trio.sleep_until(started + due_s[at])
+            made = self._item(number)
+            if made is not None:
+                lane, item = made
+                lanes.setdefault(lane, []).append(item)
+                self._bytes += item.size
+            count += 1
+        self._take(bridge, lanes)
+
+    def _take(self, bridge: Bridge, lanes: dict[int, list[Item]]) -> dict[int, list[Item]]:
+        """Let the bridge take what was read; return what is left, nothing."""
+        for lane, items in lanes.items():
+            bridge.take(lane, items)
+        return {}
+
+    async def _await_room(self, bridge: Bridge) -> None:
+        await trio.lowlevel.checkpoint()
+        while bridge.flow.held >= self._options.window or self._bytes >= _WINDOW_BYTES:
+            await bridge.await_change()
+
+    def _item(self, number: int) -> tuple[int, Item] | None:
+        run = self._run
+        message = run.read(number)
+        if message is None:
+            return None
+        try:
+            made = for_rocketmq(message, replay_unique_id(self._seed, number))
+        except Unfit as fault:
+            run.fail(number, Step.UNFIT, str(fault))
+            return None
+        is_delayed = isinstance(message, StoredRecord) and message.delay_level > 0
+        lane = self._choice.of(run.target_of(number), message)
+        # Brokers take no batch with delayed messages.
+        return lane, Item(number, made, len(made.body) + len(made.properties), is_alone=is_delayed)
