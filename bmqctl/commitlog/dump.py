@@ -12,8 +12,10 @@ from pathlib import Path
 from typing import IO, Any, Protocol
 
 from bmqctl import render
+from bmqctl.commitlog.columns import LogColumns
 from bmqctl.commitlog.files import LogFile, log_files
 from bmqctl.commitlog.filters import LogFilters, LogSelector
+from bmqctl.commitlog.index_lookup import Found, look_up, record_at
 from bmqctl.commitlog.payload import BodyReader
 from bmqctl.commitlog.records import LogRecords
 from bmqctl.commitlog.rows import TABLE, columns_with, rows_of, shown_row
@@ -22,7 +24,7 @@ from bmqctl.commitlog.text import JsonLines
 from bmqctl.journal.dump.output import DumpFormat, load_arrow
 from bmqctl.journal.read.columns import Kind
 
-__all__ = ["LogFollower", "LogPrinter", "LogReport", "LogSink", "dump_log", "make_sink"]
+__all__ = ["LogFollower", "LogPrinter", "LogReport", "LogSink", "dump_log", "look_up_wanted", "make_sink"]
 
 Progress = Callable[[int, int], None]
 
@@ -54,9 +56,15 @@ class _CsvSink:
         self._stream = stream
         self._bodies = bodies
         self._columns = columns_with(bodies)
+        self._values = LogColumns(bodies)
         self._write([[column.name for column in self._columns]])
 
     def write(self, records: LogRecords, faults: Sequence[LogFault]) -> None:
+        if not faults:
+            found = self._values.of(records)
+            nothing = [None] * len(records)
+            self._write(zip(*(found.get(column.name, nothing) for column in self._columns), strict=True))
+            return
         self._write(
             [
                 json.dumps(row[name]) if column.kind is Kind.JSON and name in row else row.get(name)
@@ -93,12 +101,16 @@ class _ArrowSink:
         self._stream = stream
         self._bodies = bodies
         self._columns = columns_with(bodies)
+        self._values = LogColumns(bodies)
         schema = self._arrow.schema_of(self._columns)
         self._writer: Any = self._arrow.BatchWriter(stream, schema, parquet=parquet)
 
     def write(self, records: LogRecords, faults: Sequence[LogFault]) -> None:
-        rows = rows_of(records, faults, self._bodies)
-        self._writer.write(self._arrow.batch_of_rows(rows, self._columns))
+        if faults:
+            batch = self._arrow.batch_of_rows(rows_of(records, faults, self._bodies), self._columns)
+        else:
+            batch = self._arrow.batch_of_columns(self._values.of(records), len(records), self._columns)
+        self._writer.write(batch)
 
     def close(self) -> None:
         self._writer.close()
@@ -160,24 +172,64 @@ def dump_log(
     sink: LogSink,
     limit: int | None = None,
     on_progress: Progress = lambda done, total: None,
+    index_files: Sequence[Path] = (),
 ) -> LogReport:
-    """Print the wanted records of a log. Raises `OSError`."""
+    """Print the wanted records of a log, looked up in the index where that has them all. Raises `OSError`."""
     if filters.offsets:
         return _dump_single(files, filters, sink, limit)
     report = LogReport()
     printer = LogPrinter(sink, filters, limit)
-    scan = LogScan(files, filters.begin(files))
-    whole = files[-1].end - scan.begin if files else 0
-    for chunk in scan.chunks():
+    found = look_up_wanted(files, index_files, filters)
+    chunks = LogScan(files, filters.begin(files)).chunks() if found is None else _chunks_of(files, found)
+    begin, end = (filters.begin(files), files[-1].end) if files else (0, 0)
+    for chunk in chunks:
         if printer.is_done:
             return report
-        on_progress(chunk.end - scan.begin, whole)
+        on_progress(chunk.end - begin, end - begin)
         report.is_damaged |= bool(printer.print(chunk))
         if filters.ends_before(chunk.records, chunk.end):
             break
     if not printer.is_done:
         report.unseen = [f"no record has the id {text}" for text in sorted(printer.selector.unseen)]
     return report
+
+
+def look_up_wanted(files: Sequence[LogFile], index_files: Sequence[Path], filters: LogFilters) -> Found | None:
+    """Look for messages by ids or keys; None if the log is to be read."""
+    if not files or filters.has_range or not (filters.ids or filters.keys):
+        return None
+    selector = LogSelector(filters)
+    places = selector.places
+    records = [record for place in places if (record := record_at(files, place)) is not None]
+    if filters.ids and selector.is_at_places(records):
+        return Found([(files[0].begin, files[-1].end)], places)
+    if not index_files or not filters.index_keys:
+        return None
+    found = look_up(index_files, files, filters.index_keys)
+    return Found(found.parts, sorted({*found.places, *places}))
+
+
+def _chunks_of(files: Sequence[LogFile], found: Found) -> Iterator[LogChunk]:
+    """Yield the records at the places that were found, and all of the parts of the log that nothing is known of."""
+    at = files[0].begin
+    for begin, end in (*found.parts, (files[-1].end, files[-1].end)):
+        if at < begin:
+            yield from _chunks_between(files, at, begin)
+        for place in found.places:
+            record = record_at(files, place) if begin <= place < end else None
+            if record is not None:
+                yield LogChunk(record, [], place + int(record.sizes[0]))
+        at = end
+
+
+def _chunks_between(files: Sequence[LogFile], begin: int, end: int) -> Iterator[LogChunk]:
+    for chunk in LogScan([file for file in files if file.end > begin], begin).chunks():
+        if chunk.end < end:
+            yield chunk
+            continue
+        faults = [fault for fault in chunk.faults if fault.offset < end]
+        yield LogChunk(chunk.records.where(chunk.records.offsets < end), faults, end)
+        return
 
 
 def _dump_single(files: Sequence[LogFile], filters: LogFilters, sink: LogSink, limit: int | None) -> LogReport:

@@ -21,6 +21,7 @@ from bmqctl.commitlog.scan import LogFault, LogScan
 from bmqctl.journal.read.filters import TIME_MAX_S, BadFilter
 from bmqctl.journal.read.times import CLOCK_SLACK_S
 from formats.errors import FormatError
+from formats.rocketmq.index import index_key
 from formats.rocketmq.message_ids import OffsetId
 from formats.rocketmq.properties import decode_properties
 
@@ -60,6 +61,18 @@ class LogFilters:
         """True if there is a last record that they let pass."""
         return bool(self.offsets or self.ids) or self.until_ms is not None or self.offset_lt is not None
 
+    @property
+    def has_range(self) -> bool:
+        """True if they name a part of the log."""
+        return any(each is not None for each in (self.since_ms, self.until_ms, self.offset_gt, self.offset_lt))
+
+    @property
+    def index_keys(self) -> list[str]:
+        """The keys by which an index has all that passes; none if that cannot be told."""
+        texts = {each for text in self.ids for each in (text, text.upper())} or self.keys
+        # Messages without keys have the empty one here, but not in an index.
+        return [] if "" in texts else [index_key(topic, text) for topic in self.topics for text in texts]
+
     def begin(self, files: Sequence[LogFile]) -> int:
         """The offset of the log at which to begin."""
         begin = files[0].begin if files else 0
@@ -92,6 +105,16 @@ class LogSelector:
     def __post_init__(self) -> None:
         self.unseen |= self.filters.ids
         self._places = {found.physical_offset: text for text in self.filters.ids if (found := _offset_id(text))}
+
+    @property
+    def places(self) -> list[int]:
+        """The offsets that offset ids among the ids name."""
+        return sorted(self._places)
+
+    def is_at_places(self, records: Sequence[LogRecords]) -> bool:
+        """Return whether all ids are offset ids, of these records."""
+        found = [index for each in records for index in self._at_places(each)]
+        return len(found) == len(self.filters.ids) and not self.unseen
 
     def select(self, records: LogRecords) -> LogRecords:
         """Select the records that pass."""

@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
-from typing import Final
+import json
+from collections.abc import Sequence
+from typing import Any, Final
 
 from bmqctl.commitlog.records import LogRecords
 from bmqctl.journal.read.columns import Column, Kind, Row
 from bmqctl.journal.read.payload import PayloadForm, inflate, payload_text
 from formats.bmq.codes import DECOMPRESSED_SIZE_MAX
 from formats.errors import FormatError
-from formats.rocketmq.flags import CompressionType, compression_of
+from formats.rocketmq.flags import CompressionType, SystemFlag, compression_of
 
 __all__ = ["PAYLOAD_COLUMNS", "BodyReader", "decompressed"]
 
@@ -21,6 +23,13 @@ PAYLOAD_COLUMNS: Final = (
     Column("payload_omitted", Kind.NUMBER),
     Column("payload_fault"),
 )
+_NAMES: Final = tuple(column.name for column in PAYLOAD_COLUMNS)
+_HEADS: Final = tuple(f', "{name}": ' for name in _NAMES)
+# A plain integer: an operation with a member of an enumeration makes another member.
+_COMPRESSED: Final = int(SystemFlag.COMPRESSED)
+_quoted = json.encoder.encode_basestring_ascii
+_Values = tuple[int | None, str | None, str | None, str | None, int | None, str | None]
+"""The values of the columns of bodies that a record has; None for those that it has not."""
 _ARROW_NAMES: Final = {CompressionType.LZ4: "lz4", CompressionType.ZSTD: "zstd"}
 
 
@@ -34,21 +43,47 @@ class BodyReader:
 
     def values(self, records: LogRecords, number: int) -> Row:
         """The values of the columns that one of the records has."""
-        at, size = int(records.body_at[number]), int(records.body_sizes[number])
-        if self._form is PayloadForm.STORED:
-            kept = min(size, self._limit)
-            row: Row = {"body_hex": bytes(records.data[at : at + kept]).hex().upper()}
-            return row | ({"payload_omitted": size - kept} if kept < size else {})
-        try:
-            head, whole = decompressed(records.data[at : at + size], int(records.flags[number]), self._limit)
-        except FormatError as error:
-            self.faults += 1
-            return {"payload_fault": str(error)}
+        (values,) = self._read_all(records.where(slice(number, number + 1)))
+        return {name: value for name, value in zip(_NAMES, values, strict=True) if value is not None}
+
+    def columns(self, records: LogRecords) -> dict[str, Sequence[Any]]:
+        """The values of all records by column."""
+        return dict(zip(_NAMES, zip(*self._read_all(records), strict=True), strict=True)) if len(records) else {}
+
+    def members(self, records: LogRecords) -> list[bytes]:
+        """The values of each record as members of a JSON object, each with a comma in front."""
+        return [
+            "".join(
+                [
+                    f"{head}{value if type(value) is int else _quoted(value)}"
+                    for head, value in zip(_HEADS, values, strict=True)
+                    if value is not None
+                ]
+            ).encode()
+            for values in self._read_all(records)
+        ]
+
+    def _read_all(self, records: LogRecords) -> list[_Values]:
+        places = zip(records.body_at.tolist(), records.body_sizes.tolist(), records.flags.tolist(), strict=True)
+        read = self._stored if self._form is PayloadForm.STORED else self._read
+        data = records.data
+        return [read(data[at : at + size], flags) for at, size, flags in places]
+
+    def _stored(self, body: memoryview, flags: int) -> _Values:
+        return None, None, None, body[: self._limit].hex().upper(), max(0, len(body) - self._limit) or None, None
+
+    def _read(self, body: memoryview, flags: int) -> _Values:
+        if flags & _COMPRESSED:
+            try:
+                head, whole = decompressed(body, flags, self._limit)
+            except FormatError as error:
+                self.faults += 1
+                return None, None, None, None, None, str(error)
+        else:
+            head, whole = bytes(body[: self._limit]), len(body)
         cut = whole - len(head)
         text = payload_text(self._form, head, is_cut=bool(cut))
-        row = {"payload_size": whole}
-        row |= {"payload_hex": head.hex().upper()} if text is None else {"payload": text}
-        return row | ({"payload_omitted": cut} if cut else {})
+        return whole, text, head.hex().upper() if text is None else None, None, cut or None, None
 
 
 def decompressed(body: memoryview, system_flags: int, keep: int) -> tuple[bytes, int]:

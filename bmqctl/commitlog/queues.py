@@ -23,7 +23,7 @@ from bmqctl.journal.read.positional import read_into
 from formats.rocketmq.consume_queue import CONSUME_QUEUE_ENTRY, FILLER
 from formats.rocketmq.properties import decode_properties
 
-__all__ = ["QueueFigures", "entry_at", "entry_chunks", "queue_figures", "read_queues", "stored_ms_at"]
+__all__ = ["QueueFigures", "entry_at", "entry_chunks", "queue_figures", "read_queues", "record_of", "stored_ms_at"]
 
 _ENTRY_BYTES: Final = CONSUME_QUEUE_ENTRY.size
 _CHUNK_ENTRIES: Final = 1 << 15
@@ -124,7 +124,7 @@ def _tag(
 ) -> str:
     """The tag with a hash; the hash as text if the record is not to be had."""
     if names.get((topic, code)) is None:
-        record = _record_at(log, *place)
+        record = record_of(log, *place)
         names[topic, code] = None if record is None else decode_properties(record.properties()[0]).get("TAGS")
     return names[topic, code] or f"#{code}"
 
@@ -176,12 +176,12 @@ def entry_at(queue: QueueFiles, offset: int) -> tuple[int, int] | None:
 
 def stored_ms_at(log: Sequence[LogFile], offset: int, size: int) -> int | None:
     """The time at which the record at an offset of the log was stored; None if there is none."""
-    record = _record_at(log, offset, size)
+    record = record_of(log, offset, size)
     return None if record is None else int(record.stored_ms[0])
 
 
-def _record_at(log: Sequence[LogFile], offset: int, size: int) -> LogRecords | None:
-    """The record that an entry of a queue names, if it is sound."""
+def record_of(log: Sequence[LogFile], offset: int, size: int) -> LogRecords | None:
+    """The record at an offset of the log with this size, if it is sound."""
     for file in log:
         if file.begin <= offset and offset + size <= file.end and 0 < size <= RECORD_BYTES_MAX:
             buffer = memoryview(bytearray(size))

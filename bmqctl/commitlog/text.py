@@ -7,9 +7,10 @@ once. The lines equal those of `rows_of`, which makes those of records that are 
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from typing import Any, Final
 
+from bmqctl.commitlog.columns import Memo, plain_members
 from bmqctl.commitlog.payload import BodyReader
 from bmqctl.commitlog.records import LogRecords, Numbers
 from bmqctl.commitlog.rows import host_text, rows_of, time_text
@@ -21,11 +22,8 @@ __all__ = ["JsonLines"]
 _Slot = tuple[bytes, list[bytes] | Numbers]
 """A part of a template with one place for a value, and the values of all lines."""
 
-_REMEMBERED: Final = 1 << 16
 # The end of year 9999.
 _TIME_MAX_MS: Final = 253_402_300_800_000 - 1
-_SEPARATORS: Final = b"\1\2\n"
-_PLAIN: Final = bytes(set(range(32, 127)) - set(b'"\\'))
 
 
 class JsonLines:
@@ -33,16 +31,16 @@ class JsonLines:
 
     def __init__(self, bodies: BodyReader | None = None) -> None:
         self._bodies = bodies
-        self._topics = _Memo(lambda topic: json.dumps(topic.decode(errors="replace")).encode())
-        self._hosts = _Memo(lambda host: json.dumps(host_text(host)).encode())
-        self._digits = _Memo(lambda host: host.hex().upper().encode())
-        self._seconds = _Memo(lambda seconds: (time_text(1000 * seconds) or "")[:-4].encode())
-        self._properties = _Memo(lambda data: json.dumps(decode_properties(data)).encode())
+        self._topics: Memo[bytes] = Memo(lambda topic: json.dumps(topic.decode(errors="replace")).encode())
+        self._hosts: Memo[bytes] = Memo(lambda host: json.dumps(host_text(host)).encode())
+        self._digits: Memo[bytes] = Memo(lambda host: host.hex().upper().encode())
+        self._seconds: Memo[bytes] = Memo(lambda seconds: (time_text(1000 * seconds) or "")[:-4].encode())
+        self._properties: Memo[bytes] = Memo(lambda data: json.dumps(decode_properties(data)).encode())
 
     def text(self, records: LogRecords, faults: Sequence[LogFault] = ()) -> bytes:
         """Format records and faults in the order of the log."""
         stored = records.stored_ms
-        is_ordinary = self._bodies is None and not faults and bool(len(records))
+        is_ordinary = not faults and bool(len(records))
         if not is_ordinary or stored.min() < 0 or stored.max() > _TIME_MAX_MS:
             return b"".join(json.dumps(row).encode() + b"\n" for row in rows_of(records, faults, self._bodies))
         return _filled(self._slots(records))
@@ -69,11 +67,14 @@ class JsonLines:
         yield b', "body_size": %d', records.body_sizes
         yield b', "body_crc": %d', records.front("body_crc")
         properties = records.properties()
-        plain = _plain_members(properties)
+        plain = plain_members(properties)
+        end = b"}\n" if self._bodies is None else b""
         if plain is None:
-            yield b', "properties": %b}\n', self._properties.all(properties)
+            yield b', "properties": %b' + end, self._properties.all(properties)
         else:
-            yield b', "properties": {"%b"}}\n', plain
+            yield b', "properties": {"%b"}' + end, plain
+        if self._bodies is not None:
+            yield b"%b}\n", self._bodies.members(records)
 
 
 def _filled(slots: Iterable[_Slot]) -> bytes:
@@ -91,37 +92,3 @@ def _filled(slots: Iterable[_Slot]) -> bytes:
             template += slot
             columns.append(values if isinstance(values, list) else values.tolist())
     return b"".join(map(template.__mod__, zip(*columns, strict=True)))
-
-
-class _Memo(dict[Any, bytes]):
-    """A cache of texts by what they are made of."""
-
-    def __init__(self, make: Callable[[Any], bytes]) -> None:
-        super().__init__()
-        self._make = make
-
-    def __missing__(self, key: Any) -> bytes:
-        text = self[key] = self._make(key)
-        return text
-
-    def all(self, keys: list[Any]) -> list[bytes]:
-        """The texts of all keys."""
-        if len(self) > _REMEMBERED:
-            self.clear()
-        return list(map(self.__getitem__, keys))
-
-
-def _plain_members(properties: list[bytes]) -> list[bytes] | None:
-    """The members of JSON objects, without the first and the last quote, by replacing the separators of properties.
-
-    None if some properties are not to be had so.
-    """
-    # The last property of a record may be without its separator, and a record without properties.
-    whole = b"\n".join(properties).replace(b"\2\n", b"\n").removesuffix(b"\2")
-    if whole.translate(None, _PLAIN + _SEPARATORS):
-        return None
-    marks = (b"\n" + whole).translate(None, _PLAIN)
-    if marks.replace(b"\1\2", b"") != b"\n\1" * len(properties):
-        return None
-    lines = whole.replace(b"\1", b'": "').replace(b"\2", b'", "').split(b"\n")
-    return lines if len(lines) == len(properties) else None

@@ -60,7 +60,10 @@ def dump(context: typer.Context, path: Path) -> None:
         LateProgress("reading records") as on_progress,
     ):
         sink = make_sink(chosen, stream, bodies)
-        report = dump_log(files, filters, sink, given["limit"], quiet_on_terminal(on_progress, given["out"]))
+        # What the index says of other files of the log is not asked for.
+        index_files = () if path.is_file() else store.index_files
+        quiet = quiet_on_terminal(on_progress, given["out"])
+        report = dump_log(files, filters, sink, given["limit"], quiet, index_files)
         sink.close()
     for text in report.unseen:
         say(COMMAND, text)

@@ -7,7 +7,7 @@ pyarrow is an extra: import this module only where one of these outputs was aske
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from typing import IO, Any
 
 import numpy as np
@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 from bmqctl.journal.read.chunks import Chunk, Part
 from bmqctl.journal.read.columns import Column, Columns, Constant, Derived, Kind, Row, column_order
 
-__all__ = ["BatchWriter", "batch_of_chunk", "batch_of_rows", "schema_of"]
+__all__ = ["BatchWriter", "batch_of_chunk", "batch_of_columns", "batch_of_rows", "schema_of"]
 
 PARQUET_GROUP_ROWS = 1 << 17
 UNSIGNED = {"elector_term", "sequence_number", "start_sequence_number", "sync_point_sequence_number", "timestamp"}
@@ -81,6 +81,15 @@ def batch_of_rows(rows: list[Row], columns: Iterable[Column]) -> pa.RecordBatch:
         if column.kind is Kind.TIME:
             values = [None if row.get("time") is None else row["timestamp"] for row in rows]
         arrays.append(pa.array(values, _type(column)))
+    return pa.RecordBatch.from_arrays(arrays, schema=schema_of(columns))
+
+
+def batch_of_columns(values: Mapping[str, Sequence[Any]], count: int, columns: Sequence[Column]) -> pa.RecordBatch:
+    """Values by column, JSON as text; a column that is missing is null in all of the `count` rows."""
+    arrays = [
+        pa.array(values[column.name], _type(column)) if column.name in values else pa.nulls(count, _type(column))
+        for column in columns
+    ]
     return pa.RecordBatch.from_arrays(arrays, schema=schema_of(columns))
 
 

@@ -18,14 +18,17 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from bmqctl.commitlog import filters as filters_module
+from bmqctl.commitlog.columns import LogColumns
 from bmqctl.commitlog.dump import LogFollower
 from bmqctl.commitlog.files import log_files
 from bmqctl.commitlog.filters import first_at
+from bmqctl.commitlog.payload import BodyReader
 from bmqctl.commitlog.records import search
 from bmqctl.commitlog.rows import rows_of
 from bmqctl.commitlog.text import JsonLines
+from bmqctl.journal.read.payload import PayloadForm
 from formats.rocketmq.flags import SystemFlag
-from formats.rocketmq.record import Magic, Record, encode_record
+from formats.rocketmq.record import Magic, Record, body_crc, encode_record
 from tests.bmqctl.commitlog.logs import FILE_BYTES, V6, Written, message, write_log
 from tests.bmqctl.journal.conftest import Outcome
 from tests.golden.rocketmq.stores import read_back
@@ -269,11 +272,25 @@ PROPERTIES = st.one_of(
         max_size=4,
     ),
     st.lists(PROPERTIES, min_size=4, max_size=4),
+    st.lists(st.sampled_from([b"text", b"\xff\xfe", 'é"%s'.encode(), b"", zlib.compress(b"long " * 99)]), min_size=4),
+    st.sampled_from([None, *PayloadForm]),
 )
-def test_lines_are_the_rows(messages: list[Record], properties: list[bytes]) -> None:
+def test_lines_and_columns_are_the_rows(
+    messages: list[Record], properties: list[bytes], bodies: list[bytes], form: PayloadForm | None
+) -> None:
     data = b""
-    for each, text in zip(messages, properties, strict=False):
-        data += encode_record(each._replace(physical_offset=len(data), properties=text))
+    for each, text, body in zip(messages, properties, bodies, strict=False):
+        flags = each.system_flags | (len(body) > 8)
+        made = each._replace(
+            physical_offset=len(data), properties=text, body=body, body_crc=body_crc(body), system_flags=flags
+        )
+        data += encode_record(made)
     records = search(memoryview(data), 0, len(data)).records
     assert len(records) == len(messages)
-    assert [json.loads(line) for line in JsonLines().text(records).splitlines()] == rows_of(records)
+    reader = None if form is None else BodyReader(form, 6)
+    rows = rows_of(records, (), reader)
+    assert [json.loads(line) for line in JsonLines(reader).text(records).splitlines()] == rows
+    columns = LogColumns(reader).of(records)
+    for number, row in enumerate(rows):
+        found = {name: values[number] for name, values in columns.items() if values[number] is not None}
+        assert {**found, "properties": json.loads(found["properties"])} == row
