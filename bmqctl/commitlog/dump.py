@@ -5,6 +5,7 @@ from __future__ import annotations
 import csv
 import io
 import json
+import os
 import sys
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
@@ -17,14 +18,23 @@ from bmqctl.commitlog.files import LogFile, log_files
 from bmqctl.commitlog.filters import LogFilters, LogSelector
 from bmqctl.commitlog.index_lookup import Found, look_up, record_at
 from bmqctl.commitlog.payload import BodyReader
-from bmqctl.commitlog.records import LogRecords
+from bmqctl.commitlog.records import FRONT_BYTES, LogRecords
 from bmqctl.commitlog.rows import TABLE, columns_with, rows_of, shown_row
-from bmqctl.commitlog.scan import LogChunk, LogFault, LogScan, end_of_log
+from bmqctl.commitlog.scan import LogChunk, LogFault, LogScan, end_of_log, fault_chunk
 from bmqctl.commitlog.text import JsonLines
 from bmqctl.journal.dump.output import DumpFormat, load_arrow
 from bmqctl.journal.read.columns import Kind
 
-__all__ = ["LogFollower", "LogPrinter", "LogReport", "LogSink", "dump_log", "look_up_wanted", "make_sink"]
+__all__ = [
+    "FollowEnded",
+    "LogFollower",
+    "LogPrinter",
+    "LogReport",
+    "LogSink",
+    "dump_log",
+    "look_up_wanted",
+    "make_sink",
+]
 
 Progress = Callable[[int, int], None]
 
@@ -249,20 +259,65 @@ def _first_records(files: Sequence[LogFile], offset: int) -> LogRecords | None:
     return next((chunk.records for chunk in LogScan(around, offset).chunks() if len(chunk.records)), None)
 
 
+class FollowEnded(Exception):
+    """A log that cannot be followed any further; the text says why, and what to do."""
+
+
 class LogFollower:
     """New records of the store `root`, from `begin` on, or from the end that the log has."""
 
     def __init__(self, root: Path, begin: int | None = None) -> None:
+        files = log_files(root)
         self._root = root
-        self._at = end_of_log(log_files(root)) if begin is None else begin
+        self._at = end_of_log(files) if begin is None else begin
         self._is_exact = begin is None
+        self._had_files = bool(files)
+        # The last record that was read: its offset, and its first bytes.
+        self._last: tuple[int, bytes] | None = None
 
     def poll(self) -> Iterator[LogChunk]:
-        """Yield what was added since the last call. A record counts when it is whole. Raises `OSError`."""
-        files = [file for file in log_files(self._root) if file.end > self._at]
+        """Yield what was added since the last call. A record counts when it is whole.
+
+        Raises `OSError`, and `FollowEnded` if the log has gone or was cut.
+        """
+        every = log_files(self._root)
+        self._check(every)
+        files = [file for file in every if file.end > self._at]
+        if self._is_exact and files and files[0].begin > self._at:
+            lost = files[0].begin - self._at
+            yield fault_chunk(LogFault(self._at, lost, "deleted by the broker before it was read"))
+            self._at = files[0].begin
         scan = LogScan(files, self._at, exact=self._is_exact, tail=False)
         try:
-            yield from scan.chunks()
+            for chunk in scan.chunks():
+                records = chunk.records
+                if len(records):
+                    at = int(records.starts[-1])
+                    self._last = int(records.offsets[-1]), bytes(records.data[at : at + FRONT_BYTES])
+                yield chunk
         finally:
             if scan.end > self._at:
                 self._at, self._is_exact = scan.end, True
+
+    def _check(self, files: Sequence[LogFile]) -> None:
+        """Raise `FollowEnded` if the log has gone, or another record is where the last one was."""
+        if self._had_files and not files:
+            raise FollowEnded(f"{self._root} has no commit log any more: it was deleted")
+        self._had_files = bool(files)
+        if self._last is None or files[0].begin > self._last[0]:
+            return
+        offset, front = self._last
+        file = next((file for file in files if file.begin <= offset < file.end), None)
+        if file is None or _bytes_at(file, offset) not in (front, None):
+            raise FollowEnded(
+                f"{self._root}: the record at {offset} is no more: the log was cut, or is another one; start again"
+            )
+
+
+def _bytes_at(file: LogFile, offset: int) -> bytes | None:
+    """The first bytes of the record at an offset; None if the file has just been deleted."""
+    try:
+        with file.path.open("rb", buffering=0) as stream:
+            return os.pread(stream.fileno(), FRONT_BYTES, offset - file.begin)
+    except FileNotFoundError:
+        return None

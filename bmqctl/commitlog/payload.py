@@ -55,7 +55,7 @@ class BodyReader:
         return [
             "".join(
                 [
-                    f"{head}{value if type(value) is int else _quoted(value)}"
+                    f"{head}{_quoted(value) if isinstance(value, str) else value}"
                     for head, value in zip(_HEADS, values, strict=True)
                     if value is not None
                 ]

@@ -18,7 +18,7 @@ from bmqctl.commitlog.records import FRONT_BYTES, RECORD_BYTES_MAX, LogRecords, 
 from bmqctl.journal.read.positional import next_data, read_into
 from formats.rocketmq.record import BLANK_BYTES_MIN, FRONTS, HEAD_BYTES, RECORD_FRONT, Magic
 
-__all__ = ["CHUNK_BYTES", "LogChunk", "LogFault", "LogScan", "end_of_log"]
+__all__ = ["CHUNK_BYTES", "LogChunk", "LogFault", "LogScan", "end_of_log", "fault_chunk"]
 
 # It stays in the processor's cache between the search and the reading of the fields.
 CHUNK_BYTES: Final = 1 << 20
@@ -117,14 +117,14 @@ class LogScan:
                 descriptor = os.open(file.path, os.O_RDONLY | os.O_CLOEXEC)
             except FileNotFoundError:
                 # A broker deletes its oldest files.
-                yield _only(LogFault(file.begin, file.end - file.begin, "the file has vanished"))
+                yield fault_chunk(LogFault(file.begin, file.end - file.begin, "the file has vanished"))
                 continue
             try:
                 yield from self._file(descriptor, file, max(file.begin, self.begin), after is None)
             finally:
                 os.close(descriptor)
             if after is not None and after.begin > file.end:
-                yield _only(LogFault(file.end, after.begin - file.end, "the file is missing"))
+                yield fault_chunk(LogFault(file.end, after.begin - file.end, "the file is missing"))
 
     def _file(self, descriptor: int, file: LogFile, at: int, is_last: bool) -> Iterator[LogChunk]:
         gap = _Gap(at, is_told=self._exact or at == file.begin)
@@ -166,9 +166,9 @@ class LogScan:
                 # A broker may have been writing this record.
                 at, gap, may_read_again = gap.begin, _Gap(gap.begin, gap.is_told), False
         if not is_last:
-            yield from map(_only, gap.fault(file.end))
+            yield from map(fault_chunk, gap.fault(file.end))
         elif gap.written and self._tail:
-            yield from map(_only, gap.fault(gap.written))
+            yield from map(fault_chunk, gap.fault(gap.written))
 
     def _read(self, descriptor: int, at: int, size: int) -> memoryview:
         view = self._buffer[:size] if size <= len(self._buffer) else memoryview(bytearray(size))
@@ -259,6 +259,7 @@ def _cause(data: memoryview, offset: int, end: int) -> str | None:
     return f"a record of {size} bytes, whose parts fill another number"
 
 
-def _only(fault: LogFault) -> LogChunk:
+def fault_chunk(fault: LogFault) -> LogChunk:
+    """A chunk without records."""
     data = memoryview(b"")
     return LogChunk(search(data, fault.offset, fault.offset).records, [fault], fault.offset + fault.size)

@@ -16,7 +16,7 @@ from bmqctl.commands.journal.printing import (
     say,
     until_signal,
 )
-from bmqctl.commitlog.dump import LogFollower, LogPrinter, dump_log, make_sink
+from bmqctl.commitlog.dump import FollowEnded, LogFollower, LogPrinter, dump_log, make_sink
 from bmqctl.commitlog.files import LogFile, open_store
 from bmqctl.commitlog.filters import LogFilters, parse_time_ms
 from bmqctl.commitlog.payload import BodyReader
@@ -105,10 +105,15 @@ def _follow(
         sink = make_sink(chosen, stream, bodies)
         printer = LogPrinter(sink, filters, given["limit"])
         while not stop.is_set():
-            for chunk in follower.poll():
-                printer.print(chunk)
-                if printer.is_done:
-                    return
+            try:
+                for chunk in follower.poll():
+                    printer.print(chunk)
+                    if printer.is_done:
+                        return
+            except FollowEnded as error:
+                stream.flush()
+                say(COMMAND, str(error))
+                raise typer.Exit(EXIT_FAULTS) from None
             stream.flush()
             stop.wait(POLL_INTERVAL_S)
             if has_left(stream):

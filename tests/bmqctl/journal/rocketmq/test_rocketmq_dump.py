@@ -6,6 +6,7 @@ import base64
 import csv
 import io
 import json
+import shutil
 import subprocess
 import sys
 import zlib
@@ -19,19 +20,22 @@ from hypothesis import strategies as st
 
 from bmqctl.commitlog import filters as filters_module
 from bmqctl.commitlog.columns import LogColumns
-from bmqctl.commitlog.dump import LogFollower
+from bmqctl.commitlog.dump import FollowEnded, LogFollower
 from bmqctl.commitlog.files import log_files
 from bmqctl.commitlog.filters import first_at
 from bmqctl.commitlog.payload import BodyReader
 from bmqctl.commitlog.records import search
 from bmqctl.commitlog.rows import rows_of
+from bmqctl.commitlog.scan import LogFault
 from bmqctl.commitlog.text import JsonLines
 from bmqctl.journal.read.payload import PayloadForm
+from bmqctl.testing import RocketProcess
 from formats.rocketmq.flags import SystemFlag
 from formats.rocketmq.record import Magic, Record, body_crc, encode_record
 from tests.bmqctl.commitlog.logs import FILE_BYTES, V6, Written, message, write_log
 from tests.bmqctl.journal.conftest import Outcome
 from tests.golden.rocketmq.stores import read_back
+from tests.integration.remoting import Remote
 
 Run = Callable[..., Outcome]
 
@@ -113,6 +117,15 @@ def test_damage_is_a_row_and_an_exit_code(run: Run, log: Written) -> None:
     assert run("dump", "--offset-gt", log.offsets[4], "--tag", "open", log.root).code == 1
     assert run("dump", "--offset-gt", log.offsets[5], log.root).code == 0
     assert run("dump", "--offset", log.offsets[6], log.root).code == 0
+
+
+def test_bodies_as_stored_are_for_rocketmq(run: Run, golden: Callable[[str], Path], log: Written) -> None:
+    outcome = run("dump", "--payload", "stored", golden("single-clean"))
+    assert outcome.code == 2
+    assert "--payload stored is for stores of RocketMQ" in outcome.err
+    row = lines(run("dump", "--payload", "stored", "--payload-limit", 2, "--limit", 1, log.root))[0]
+    assert (row["body_hex"], row["payload_omitted"]) == ("626F", row["body_size"] - 2)
+    assert "payload" not in row
 
 
 def test_options_of_the_other_system_are_refused(run: Run, log: Written, tmp_path: Path) -> None:
@@ -234,6 +247,62 @@ def test_follower_tells_damage_at_the_place_where_it_waited(tmp_path: Path) -> N
     (chunk,) = follower.poll()
     assert [fault.offset for fault in chunk.faults] == [written.offsets[10]]
     assert chunk.records.offsets.tolist() == written.offsets[11:]
+
+
+def test_follower_tells_of_files_that_were_deleted_before_it_read_them(tmp_path: Path) -> None:
+    every = [message(number) for number in range(1500)]
+    first = write_log(tmp_path, every[:10])
+    follower = LogFollower(tmp_path)
+    written = write_log(tmp_path, every)
+    first.path(0).unlink()
+    chunks = list(follower.poll())
+    end = written.offsets[10]
+    assert chunks[0].faults == [LogFault(end, FILE_BYTES - end, "deleted by the broker before it was read")]
+    assert next(follower.poll(), None) is None
+
+
+@pytest.mark.parametrize("change", ["deleted", "cut", "shorter", "another"])
+def test_follower_ends_when_the_log_is_no_more(tmp_path: Path, change: str) -> None:
+    every = [message(number) for number in range(1000)]
+    written = write_log(tmp_path, every)
+    follower = LogFollower(tmp_path, written.offsets[990])
+    assert [len(chunk.records) for chunk in follower.poll()] == [10]
+    assert list(follower.poll()) == []
+    if change == "deleted":
+        shutil.rmtree(tmp_path / "commitlog")
+    elif change == "cut":
+        written.overwrite(written.offsets[999], bytes(200))
+    elif change == "shorter":
+        written.path(written.offsets[999]).unlink()
+    else:
+        write_log(tmp_path, [each._replace(flag=1) for each in every])
+    with pytest.raises(FollowEnded, match="deleted" if change == "deleted" else "is no more"):
+        list(follower.poll())
+
+
+@pytest.mark.process
+def test_follow_goes_on_with_a_broker_that_is_killed(tmp_path: Path) -> None:
+    program = [sys.executable, "-c", "from bmqctl.app import main; main()", "journal", "dump", "--follow"]
+    with RocketProcess(tmp_path / "store") as node:
+        with Remote(node.port) as remote:
+            remote.send_message("followed", b"0")
+        command = [*program, "--topic", "followed", "--payload", "text", "--offset-gt", "0", str(tmp_path / "store")]
+        with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as process:
+            assert process.stdout is not None
+            assert process.stderr is not None
+            found = []
+            for life in range(2):
+                with Remote(node.port) as remote:
+                    for number in range(20):
+                        remote.send_message("followed", b"%d" % (20 * life + number + 1))
+                    found += [json.loads(process.stdout.readline())["payload"] for _ in range(20)]
+                    node.kill()
+                if not life:
+                    node.start()
+            assert found == [str(number + 1) for number in range(40)]
+            shutil.rmtree(tmp_path / "store")
+            assert process.wait(60) == 1
+            assert "it was deleted" in process.stderr.read()
 
 
 @pytest.mark.process
