@@ -24,7 +24,8 @@ import formats.bmq.wire.receipt
 import formats.bmq.wire.recovery
 import formats.bmq.wire.reject
 import formats.bmq.wire.storage
-from formats.bmq.stores.faults import CATALOGUE, Severity
+from bmqctl.commitlog.faults import CATALOGUE as ROCKETMQ_CATALOGUE
+from formats.bmq.stores.faults import CATALOGUE, FaultKind, Severity
 from formats.rocketmq import batch, checkpoints, consume_queue, frame, index, record, replication, timer
 from formats.schema import Layout
 from scripts.manual.alarms import alarms_page
@@ -111,18 +112,22 @@ def _numbers_page(*, rocketmq: bool) -> str:
 
 
 def _faults_page() -> str:
-    tables = [
-        f"## {severity.value.capitalize()}s\n\n"
-        + table(
-            ["code", "what to do"],
-            [[code(name), text(kind.advice)] for name, kind in CATALOGUE.items() if kind.severity is severity],
-        )
-        for severity in Severity
-    ]
     return page(
         "# Fault codes",
         "`bmqctl journal validate` reports each fault with its code, the file, the offset, a reason and an advice. An "
         "error says that the files differ from what was written, or contradict each other. A warning says that "
         "they hold what a crash may leave behind, or something unusual but harmless.",
-        *tables,
+        *_fault_tables(CATALOGUE, "stores of BlazingMQ"),
+        *_fault_tables(ROCKETMQ_CATALOGUE, "stores of RocketMQ"),
     )
+
+
+def _fault_tables(catalogue: Mapping[str, FaultKind], stores: str) -> list[str]:
+    return [
+        f"## {severity.value.capitalize()}s in {stores}\n\n"
+        + table(
+            ["code", "what to do"],
+            [[code(name), text(kind.advice)] for name, kind in catalogue.items() if kind.severity is severity],
+        )
+        for severity in Severity
+    ]

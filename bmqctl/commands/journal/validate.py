@@ -9,7 +9,11 @@ from typing import Annotated
 
 import typer
 
-from bmqctl.journal.read.check import Report, check_path
+from bmqctl.commands.journal.printing import stopped_by
+from bmqctl.commitlog.check.check import check_log_store
+from bmqctl.commitlog.files import is_store
+from bmqctl.journal.read.check import check_path
+from bmqctl.journal.read.fault_report import Report
 from bmqctl.journal.read.files import NotAStoreFile
 from bmqctl.render import (
     EXIT_FAULTS,
@@ -20,7 +24,6 @@ from bmqctl.render import (
     refuse,
     until_reader_leaves,
 )
-from formats.bmq.stores.faults import CATALOGUE
 
 __all__ = ["validate"]
 
@@ -32,6 +35,10 @@ def validate(
     strict: Annotated[bool, typer.Option("--strict", help="Exit with 1 for warnings too.")] = False,
 ) -> None:
     """Check the files of a store: headers, every record, every payload's checksum, all references between files.
+
+    A store of RocketMQ is checked as a whole: the records of the commit log with their checksums, each consume queue's
+    entries against their records and the other way round, numbers in sequence, the index with its slots and chains, the
+    checkpoint, the epochs, and the offsets in the folder config. It may be in use.
 
     In a directory all partitions are checked, and their agreement with the cluster-state ledger on queues, apps and
     leases. A single file is checked together with the files that belong to it. Each fault is printed with its file, its
@@ -50,11 +57,13 @@ def validate(
 
         bmqctl journal validate --json --strict store/ | jq -r '.faults[].code'
 
+        bmqctl journal validate /var/lib/bmqctl/rocketmq
+
     Exit codes: 0 if there are no faults; 1 if there are; 2 if there is no store.
     """
     try:
-        with LateProgress("checking records") as on_progress:
-            report = check_path(path, limit, on_progress)
+        with stopped_by("journal validate", path), LateProgress("checking records") as on_progress:
+            report = (check_log_store if is_store(path) else check_path)(path, limit, on_progress)
     except NotAStoreFile as error:
         refuse("journal validate", str(error))
     with until_reader_leaves():
@@ -91,11 +100,11 @@ def _print_report(report: Report) -> None:
         print_table((asdict(found) for found in report.faults if found.file == file), _FAULT_COLUMNS, console, file)
         console.print()
     for code, count in sorted(report.counts.items()):
-        console.print(f"{code} ({count}): {CATALOGUE[code].advice}")
+        console.print(f"{code} ({count}): {report.catalogue[code].advice}")
     hidden = report.errors + report.warnings - len(report.faults)
     if hidden:
         console.print(f"{hidden} more faults are not shown (--limit)")
     console.print(
         f"{report.errors} errors and {report.warnings} warnings in {len(report.files)} files "
-        f"with {report.records} journal records"
+        f"with {report.records} {report.unit}"
     )

@@ -2,64 +2,18 @@
 
 from __future__ import annotations
 
-from collections import Counter
-from collections.abc import Generator, Iterable
 from contextlib import ExitStack
-from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TypeVar
 
+from bmqctl.journal.read.fault_report import Report
 from bmqctl.journal.read.files import FileKind, companions, find_files, identify, recovery_sets
 from bmqctl.journal.read.source import FileSource
 from formats.bmq.disk.files import FileSet, FileType, StoreFileName
 from formats.bmq.stores.check_ledger import LedgerState, check_agreement, check_ledger
-from formats.bmq.stores.faults import CATALOGUE, Fault, Severity, fault
+from formats.bmq.stores.faults import fault
 from formats.bmq.stores.validate import Progress, SetChecker, check_file_set, validate_file
 
 __all__ = ["Report", "check_path"]
-
-T = TypeVar("T")
-
-
-@dataclass(slots=True)
-class Report:
-    """The result of a check; `faults` keeps the first `limit`, `counts` counts all by code."""
-
-    limit: int
-    files: list[str] = field(default_factory=list)
-    records: int = 0
-    faults: list[Fault] = field(default_factory=list)
-    counts: Counter[str] = field(default_factory=Counter)
-
-    @property
-    def errors(self) -> int:
-        return self._count(Severity.ERROR)
-
-    @property
-    def warnings(self) -> int:
-        return self._count(Severity.WARNING)
-
-    def _count(self, severity: Severity) -> int:
-        return sum(count for code, count in self.counts.items() if CATALOGUE[code].severity is severity)
-
-    def take(self, found: Generator[Fault, None, T]) -> T:
-        """Record faults as they come; return the checker's result."""
-        while True:
-            try:
-                one = next(found)
-            except StopIteration as end:
-                result: T = end.value
-                return result
-            self.counts[one.code] += 1
-            if len(self.faults) < self.limit:
-                self.faults.append(one)
-
-    def add(self, found: Iterable[Fault]) -> None:
-        self.take(_generate(found))
-
-
-def _generate(found: Iterable[Fault]) -> Generator[Fault, None, None]:
-    yield from found
 
 
 def check_path(path: Path, limit: int, on_progress: Progress) -> Report:
