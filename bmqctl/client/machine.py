@@ -62,6 +62,7 @@ from formats.bmq.wire.event import (
 from formats.bmq.wire.push import iter_pushes
 from formats.bmq.wire.put import PutFlag, append_put
 from formats.errors import FormatError
+from formats.schema import Buffer
 
 __all__ = ["Machine", "MachineOptions", "Unusable"]
 
@@ -157,7 +158,7 @@ class Machine:
     def post(
         self,
         queue: QueueHandle,
-        payload: bytes,
+        payload: Buffer,
         properties: Properties | None,
         *,
         compress: bool,

@@ -17,8 +17,9 @@ from formats.schema import Buffer
 
 __all__ = ["Message", "Properties", "encode_data", "subscription_ids"]
 
-# By name, with the types that the official SDK gives to Python's values, or with explicit types.
-Properties = Mapping[str, PropertyValue] | Sequence[Property]
+# By name, with the types that the official SDK gives to Python's values, or with explicit types; or an area in the
+# newer encoding, without a schema.
+Properties = Mapping[str, PropertyValue] | Sequence[Property] | bytes
 
 # The newer encoding without a schema id: each message's properties are read on their own.
 _NO_SCHEMA: Final = 1
@@ -97,12 +98,12 @@ def encode_data(payload: Buffer, properties: Properties | None, *, compress: boo
     if not properties:
         data, used = build_application_data(b"", payload, 0, wanted)
         return data, PutFlag.ACK_REQUESTED, used, 0
-    area = encode_properties(_typed(properties), _NO_SCHEMA)
+    area = properties if isinstance(properties, bytes) else encode_properties(_typed(properties), _NO_SCHEMA)
     data, used = build_application_data(area, payload, _NO_SCHEMA, wanted)
     return data, PutFlag.ACK_REQUESTED | PutFlag.MESSAGE_PROPERTIES, used, _NO_SCHEMA
 
 
-def _typed(properties: Properties) -> Sequence[Property]:
+def _typed(properties: Mapping[str, PropertyValue] | Sequence[Property]) -> Sequence[Property]:
     if not isinstance(properties, Mapping):
         return properties
     try:

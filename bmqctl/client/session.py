@@ -20,7 +20,7 @@ import secrets
 import sys
 import time
 from collections import deque
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -48,6 +48,7 @@ from bmqctl.client.link import SECOND_NS, Link, dial, now_ns, tls_context
 from bmqctl.client.machine import Machine, MachineOptions
 from bmqctl.client.message import Message, Properties
 from formats.bmq.control.messages import BrokerResponse, Status
+from formats.schema import Buffer
 
 __all__ = ["Queue", "RequestFailed", "Session", "SessionLost", "SessionOptions"]
 
@@ -124,7 +125,7 @@ class Queue:
 
     def post_nowait(
         self,
-        payload: bytes,
+        payload: Buffer,
         properties: Properties | None = None,
         *,
         compress: bool = False,
@@ -166,6 +167,12 @@ class Queue:
         """Confirm `message`."""
         self._session.check()
         self._session.machine.confirm(self._handle, message.guid)
+        self._session.wake()
+
+    def confirm_all(self, messages: Sequence[Message]) -> None:
+        """Confirm messages."""
+        self._session.check()
+        self._session.machine.confirm_all(self._handle, [message.guid for message in messages])
         self._session.wake()
 
     async def receive(self) -> list[Message]:

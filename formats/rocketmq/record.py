@@ -117,6 +117,11 @@ _V6_MASK = int(SystemFlag.BORN_HOST_V6 | SystemFlag.STORE_HOST_V6)
 _HEAD = struct.Struct(">II")
 _SYSTEM_FLAGS = struct.Struct(">i")
 _SYSTEM_FLAGS_AT = 36
+_SMALLEST = RECORD_FRONT.size
+_front_words = struct.Struct(">IIIiiqqiq8sq8siqi").unpack_from
+_LENGTH_V1 = struct.Struct(">B").unpack_from
+_LENGTH = struct.Struct(">H").unpack_from
+_new = tuple.__new__
 
 
 class Record(NamedTuple):
@@ -193,7 +198,17 @@ def decode_record(buffer: Buffer, at: int = 0, end: int | None = None) -> Record
     Raises `FormatError` if its parts do not fill exactly its size. The body's checksum is not looked at: see
     `Record.is_body_sound`.
     """
-    head = read_head(buffer, at, len(buffer) if end is None else end)
+    limit = len(buffer) if end is None else end
+    if limit - at >= _SMALLEST:
+        usual = _decode_usual(buffer, at, limit)
+        if usual is not None:
+            return usual
+    return _decode_any(buffer, at, limit)
+
+
+def _decode_any(buffer: Buffer, at: int, limit: int) -> Record | Blank | None:
+    """Decode any record, with a fault for each part that can be unsound."""
+    head = read_head(buffer, at, limit)
     if head is None:
         return None
     size, magic = head
@@ -232,6 +247,37 @@ def decode_record(buffer: Buffer, at: int = 0, end: int | None = None) -> Record
         topic,
         bytes(view[properties_at:record_end]),
     )
+
+
+def _decode_usual(buffer: Buffer, at: int, limit: int) -> Record | None:
+    """Decode a sound record with hosts of 4 bytes, as nearly all are; None for any other."""
+    front = _front_words(buffer, at)
+    size, number, flags, body_size = front[0], front[1], front[7], front[14]
+    end = at + size
+    body_at = at + _SMALLEST
+    topic_size_at = body_at + body_size
+    if flags & _V6_MASK or body_size < 0 or end > limit or topic_size_at + 2 > end:
+        return None
+    if number == Magic.V1:
+        magic = Magic.V1
+        topic_at = topic_size_at + 1
+        properties_size_at = topic_at + _LENGTH_V1(buffer, topic_size_at)[0]
+    elif number == Magic.V2:
+        magic = Magic.V2
+        topic_at = topic_size_at + 2
+        properties_size_at = topic_at + _LENGTH(buffer, topic_size_at)[0]
+    else:
+        return None
+    properties_at = properties_size_at + 2
+    if properties_at > end or properties_at + _LENGTH(buffer, properties_size_at)[0] != end:
+        return None
+    view = memoryview(buffer)
+    try:
+        topic = str(view[topic_at:properties_size_at], "utf-8")
+    except UnicodeDecodeError:
+        return None
+    properties = bytes(view[properties_at:end])
+    return _new(Record, (magic, *front[2:14], view[body_at:topic_size_at], topic, properties))
 
 
 def encode_record(record: Record) -> bytes:

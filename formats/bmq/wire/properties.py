@@ -12,7 +12,7 @@ number anew; number 0 is no schema at all, so that schema id 1 is the newer enco
 from __future__ import annotations
 
 import struct
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from functools import cache
 from typing import NamedTuple
 
@@ -30,6 +30,7 @@ from formats.schema import Annotated, Buffer, Layout, bits, u8
 __all__ = [
     "PROPERTIES_HEADER",
     "PROPERTY_HEADER",
+    "AreaPlan",
     "Property",
     "PropertyType",
     "PropertyValue",
@@ -222,6 +223,41 @@ def encode_properties(properties: Iterable[Property], schema_id: int) -> bytes:
     tail = padding(size)
     heads[0] = _SIZES_WORD | (size + len(tail)) // WORD
     return b"".join((_heads(len(parts)).pack(*heads), *content, tail))
+
+
+class AreaPlan:
+    """The area of messages whose properties have the same names and types, in the newer encoding.
+
+    What it makes of values is what `encode_properties` makes of them; `names` are the names in the area's order.
+    """
+
+    def __init__(self, properties: Sequence[tuple[str, PropertyType]]) -> None:
+        """Raises `ValueError` for no properties, more than 255, or a name that comes twice or is too long."""
+        rows = sorted((_encoded(name), name, kind) for name, kind in properties)
+        if not 1 <= len(rows) <= PROPERTIES_MAX or len({name for name, _, _ in rows}) != len(rows):
+            raise ValueError(f"{len(rows)} properties: their names must differ, and be 1..{PROPERTIES_MAX}")
+        if any(len(encoded) > PROPERTY_NAME_SIZE_MAX for encoded, _, _ in rows):
+            raise ValueError(f"a name of a property is longer than {PROPERTY_NAME_SIZE_MAX} bytes")
+        self.names = [name for _, name, _ in rows]
+        self._rows = [(encoded, kind << _TYPE_SHIFT, len(encoded)) for encoded, _, kind in rows]
+        self._heads = _heads(len(rows))
+        self._fixed = PROPERTIES_HEADER.size + len(rows) * PROPERTY_HEADER.size
+
+    def encode(self, values: Iterable[bytes]) -> bytes:
+        """Make the area of values, each as its type encodes it. Raises `ValueError` if it is too large."""
+        heads = [0, 0, len(self._rows)]
+        content: list[bytes] = []
+        offset = 0
+        for (name, kind, name_size), value in zip(self._rows, values, strict=True):
+            heads += (kind | offset, name_size)
+            content += (name, value)
+            offset += name_size + len(value)
+        size = self._fixed + offset
+        if size > PROPERTIES_SIZE_MAX:
+            raise ValueError(f"properties of {size} bytes: the limit is {PROPERTIES_SIZE_MAX}")
+        tail = padding(size)
+        heads[0] = _SIZES_WORD | (size + len(tail)) // WORD
+        return b"".join((self._heads.pack(*heads), *content, tail))
 
 
 @cache

@@ -22,6 +22,8 @@ from formats.rocketmq.record import (
     Blank,
     Magic,
     Record,
+    _decode_any,
+    _decode_usual,
     body_crc,
     decode_record,
     encode_blank,
@@ -153,6 +155,20 @@ def test_blank_reaches_to_the_end_of_its_file() -> None:
     assert decode_record(encode_blank(20) + bytes(12)) == Blank(20)
     with pytest.raises(FormatError, match="20 bytes reach beyond the 19 that are left"):
         decode_record(encode_blank(20) + bytes(11))
+
+
+@given(st.data())
+def test_the_short_way_reads_what_the_long_one_reads(data: st.DataObject) -> None:
+    """The short way leaves whatever is not sound or not usual to the long one, which tells what is wrong."""
+    record = make_record(version=data.draw(st.sampled_from([Magic.V1, Magic.V2])))
+    raw = bytearray(encode_record(record))
+    assert _decode_usual(raw, 0, len(raw)) == _decode_any(raw, 0, len(raw)) == record
+    for _ in range(data.draw(st.integers(1, 3))):
+        raw[data.draw(st.integers(0, len(raw) - 1))] = data.draw(st.integers(0, 255))
+    end = data.draw(st.sampled_from([len(raw), len(raw) - 1, 88]))
+    found = _decode_usual(raw, 0, end)
+    if found is not None:
+        assert found == _decode_any(raw, 0, end)
 
 
 @given(st.data())
