@@ -186,7 +186,10 @@ class NodeProcess:
         self.ready_line = process.stdout.readline().rstrip("\n") if spoke else ""
         self.ready_s = time.monotonic() - started
         if not self.ready_line:
-            code = self._end(signal.SIGTERM if spoke else signal.SIGKILL)
+            if not spoke:
+                # At once: what it still logs after the time would read as if it had been ready.
+                process.kill()
+            code = self._end(signal.SIGTERM)
             what = f"the node ended with {code}" if spoke else f"the node was not ready in {self.timeout_s} s"
             raise NodeFailed(what, code if spoke else None, self.output)
         return self

@@ -8,6 +8,7 @@ from dataclasses import replace
 
 import pytest
 
+from broker.bmq.queue.delivery import EXIT_LINES_MAX
 from broker.bmq.queue.queue import Queue
 from formats.bmq import expressions
 from formats.bmq.codes import AckStatus, CompressionAlgorithm, PropertyType, PutFlag
@@ -240,6 +241,15 @@ def test_nobody_having_room_stops_all(rig: Rig, producer: Client, caplog: pytest
     confirm(consumer, 1)
     assert numbers(consumer) == [1, 2]
     assert caplog.text.count("early exits") == 2
+
+
+def test_lines_about_nobody_having_room_are_few(rig: Rig, producer: Client, caplog: pytest.LogCaptureFixture) -> None:
+    consumer = subscribing(rig, Wanted("x > 0", messages_max=1))
+    caplog.set_level("INFO")
+    post(producer, *range(1, EXIT_LINES_MAX + 10))
+    for number in range(1, EXIT_LINES_MAX + 5):
+        confirm(consumer, number)
+    assert caplog.text.count("early exits") == EXIT_LINES_MAX
 
 
 def test_a_pause_of_one_subscription_is_none_of_the_other(rig: Rig, producer: Client) -> None:
