@@ -4,19 +4,23 @@ from __future__ import annotations
 
 import zlib
 from contextlib import suppress
+from itertools import groupby
+from operator import attrgetter
 from typing import Final, NamedTuple
 
 import trio
 
 from bmqctl.bridge.carrying import Bridge, Tell, TryAgain
+from bmqctl.bridge.encoding import Encoded
 from bmqctl.bridge.ends import BlazingEnd
 from bmqctl.bridge.flow import AGAIN, TAKEN, Answer, AnswerKind, Item, Send
-from bmqctl.bridge.mapping import Posted, Unfit, posted_guid, to_rocketmq
+from bmqctl.bridge.mapping import Unfit, posted_guid, to_rocketmq
 from bmqctl.client.control import Unusable
 from bmqctl.client.events import Ack, StreamOptions
 from bmqctl.client.message import Message
 from bmqctl.client.session import Queue, RequestFailed, Session, SessionLost, SessionOptions
 from bmqctl.rocketmq_client.sending import UniqueIds
+from formats.bmq.control.messages import StatusCategory
 from formats.bmq.wire.ack import AckStatus
 from formats.bmq.wire.properties import Property
 from formats.errors import FormatError
@@ -25,12 +29,15 @@ from formats.rocketmq.record import Record
 __all__ = ["BlazingDestination", "BlazingSource", "ToPost", "lane_of"]
 
 FAULTS: Final = (OSError, SessionLost, RequestFailed, Unusable)
+_PASSING: Final = frozenset(
+    {StatusCategory.TIMEOUT, StatusCategory.NOT_CONNECTED, StatusCategory.CANCELED, StatusCategory.NOT_READY}
+)
 
 
 class ToPost(NamedTuple):
     """A message to be posted, and the record of RocketMQ that it was."""
 
-    posted: Posted
+    encoded: Encoded
     record: Record
     broker_name: str
 
@@ -40,6 +47,9 @@ class _Token(NamedTuple):
 
     queue: Queue
     message: Message
+
+
+_queue_of = attrgetter("queue")
 
 
 def lane_of(properties: list[Property], key: str, lanes: int) -> int:
@@ -53,19 +63,21 @@ def lane_of(properties: list[Property], key: str, lanes: int) -> int:
 class BlazingSource:
     """A consumer of a queue. The broker delivers no more than `window` messages that are not confirmed."""
 
-    def __init__(self, end: BlazingEnd, session: SessionOptions, window: int, lanes: int, key: str, tell: Tell) -> None:
+    def __init__(
+        self, end: BlazingEnd, session: SessionOptions, window: int, lanes: int, key: str, trying: TryAgain
+    ) -> None:
         self.lanes = lanes
         self._end = end
         self._session = session
         self._options = StreamOptions(max_unconfirmed_messages=window)
         self._key = key
         self._ids = UniqueIds()
-        self._trying = TryAgain(str(end), tell)
+        self._trying = trying
 
     async def run(self, bridge: Bridge, task_status: trio.TaskStatus[None]) -> None:
         """Consume until the bridge has ended; confirm what was settled before leaving."""
         while not bridge.ended.is_set():
-            reason = "the queue was closed"
+            reason, is_final = "the queue was closed", False
             try:
                 async with Session.connect(self._end.host, self._end.port, self._session) as session:
                     queue = await session.open_queue(self._end.uri, read=True, options=self._options)
@@ -74,16 +86,15 @@ class BlazingSource:
                     if bridge.ended.is_set():
                         return
             except FAULTS as fault:
-                reason = _words(fault)
+                reason, is_final = _words(fault), _is_final(fault)
             bridge.source_lost()
-            await self._trying.failed(reason)
+            await self._trying.failed(reason, is_final=is_final)
 
     def settle(self, lane: int, items: list[Item]) -> None:
         """Confirm messages. Those of a session that is over are delivered again."""
-        for item in items:
-            queue, message = item.token
+        for queue, group in groupby((item.token for item in items), _queue_of):
             with suppress(SessionLost, Unusable):
-                queue.confirm(message)
+                queue.confirm_all([token.message for token in group])
 
     async def _consume(self, queue: Queue, bridge: Bridge) -> None:
         """Take messages until the queue is closed, or the bridge has ended."""
@@ -125,10 +136,10 @@ class BlazingSource:
 class BlazingDestination:
     """A producer of a queue."""
 
-    def __init__(self, end: BlazingEnd, session: SessionOptions, tell: Tell) -> None:
+    def __init__(self, end: BlazingEnd, session: SessionOptions, trying: TryAgain, tell: Tell) -> None:
         self._end = end
         self._session = session
-        self._trying = TryAgain(str(end), tell)
+        self._trying = trying
         self._tell = tell
         self._queue: Queue | None = None
         self._bridge: Bridge | None = None
@@ -140,7 +151,7 @@ class BlazingDestination:
         """Keep the queue open."""
         self._bridge = bridge
         while True:
-            reason = "disconnected"
+            reason, is_final = "disconnected", False
             try:
                 host, port = self._end.host, self._end.port
                 async with Session.connect(host, port, self._session, self._take_acks) as session:
@@ -149,11 +160,11 @@ class BlazingDestination:
                     bridge.destination_up()
                     reason = await session.lost()
             except FAULTS as fault:
-                reason = _words(fault)
+                reason, is_final = _words(fault), _is_final(fault)
             finally:
                 self._queue = None
             self._lose(bridge)
-            await self._trying.failed(reason)
+            await self._trying.failed(reason, is_final=is_final)
 
     def send(self, send: Send) -> None:
         """Post a batch."""
@@ -161,12 +172,10 @@ class BlazingDestination:
         if self._queue is None:
             return  # it is answered when the connection's end is noticed
         for at, item in enumerate(send.items):
-            posted, record, broker_name = item.message
+            (payload, area), record, broker_name = item.message
             guid = posted_guid(record, broker_name, item.renewals)
             try:
-                self._queue.post_nowait(
-                    posted.payload, posted.properties, correlation=(send.lane, send.batch, at), guid=guid
-                )
+                self._queue.post_nowait(payload, area, correlation=(send.lane, send.batch, at), guid=guid)
             except ValueError as fault:
                 opened.answer(at, Answer(AnswerKind.REFUSED, str(fault)))
             except (SessionLost, Unusable):
@@ -218,6 +227,11 @@ class _Open:
         if self.answers[at] is None:
             self.answers[at] = answer
             self.left -= 1
+
+
+def _is_final(fault: Exception) -> bool:
+    """Return True for a refusal that time does not change, such as that of an unknown domain."""
+    return isinstance(fault, RequestFailed) and fault.status.category not in _PASSING
 
 
 def _words(fault: Exception) -> str:

@@ -25,12 +25,12 @@ class CannotBegin(Exception):
 
 
 class Source(Protocol):
-    """The end that messages come from."""
+    """The end that messages come from. `lanes` are those that it begins with."""
 
     lanes: int
 
     async def run(self, bridge: Bridge, task_status: trio.TaskStatus[None]) -> None:
-        """Take messages until the bridge has ended, over lost connections; `CannotBegin` for the first."""
+        """Take messages until the bridge has ended, over lost connections; `CannotBegin` without a first."""
 
     def settle(self, lane: int, items: list[Item]) -> None:
         """Let the source forget messages."""
@@ -60,6 +60,7 @@ class Bridge:
         self._destination = destination
         self._actions: deque[Action] = deque()
         self._is_acting = False
+        self._beginning = trio.CancelScope()
 
     @property
     def account(self) -> Account:
@@ -72,6 +73,15 @@ class Bridge:
         """Take messages of the source."""
         self.last_taken_s = trio.current_time()
         self._do(self.flow.take(lane, items))
+
+    def add_lane(self) -> int:
+        """Make one more lane for the source; its number."""
+        return self.flow.add_lane()
+
+    def release(self, lane: int) -> None:
+        """Leave what is not sent yet of a lane to the source."""
+        self.flow.release(lane)
+        self._do([])
 
     def source_lost(self) -> None:
         """Expect the source to deliver again what was not settled."""
@@ -100,19 +110,12 @@ class Bridge:
         fault: CannotBegin | None = None
         async with trio.open_nursery() as nursery:
             try:
-                await nursery.start(self._destination.run, self)
                 working = trio.Event()
-                await nursery.start(self._run_source, working)
-                nursery.start_soon(self._tick)
-                if idle_s is not None:
-                    self.last_taken_s = trio.current_time()
-                    nursery.start_soon(self._watch_idleness, idle_s)
-                await self.stopped.wait()
-                with trio.move_on_after(patience_s):
-                    await self.ended.wait()
-                self.give_up()
-                with trio.move_on_after(patience_s):
-                    await working.wait()
+                with self._beginning:
+                    await nursery.start(self._destination.run, self)
+                    await nursery.start(self._run_source, working)
+                if not self._beginning.cancelled_caught:
+                    await self._carry(nursery, working, idle_s, patience_s)
             except CannotBegin as raised:
                 # Raised inside the nursery it would be wrapped in an exception group.
                 fault = raised
@@ -120,8 +123,22 @@ class Bridge:
         if fault is not None:
             raise fault
 
+    async def _carry(self, nursery: trio.Nursery, working: trio.Event, idle_s: float | None, patience_s: float) -> None:
+        """Carry messages while both ends are there, up to the end of the bridge."""
+        nursery.start_soon(self._tick)
+        if idle_s is not None:
+            self.last_taken_s = trio.current_time()
+            nursery.start_soon(self._watch_idleness, idle_s)
+        await self.stopped.wait()
+        with trio.move_on_after(patience_s):
+            await self.ended.wait()
+        self.give_up()
+        with trio.move_on_after(patience_s):
+            await working.wait()
+
     def stop(self, reason: str = "") -> None:
-        """Take and send nothing more."""
+        """Take and send nothing more; await no end that is not there yet."""
+        self._beginning.cancel()
         self.flow.stop(reason)
         self._do([])
 
@@ -181,12 +198,15 @@ class Bridge:
 class TryAgain:
     """Repetition of what keeps a connection, with a pause that grows while it fails at once.
 
-    The first failure of all ends it; `tell` hears of each later one, unless it is the one before.
+    `tell` hears of each failure, unless it is the one before. The first connection is awaited for no more than `wait_s`
+    seconds; None: for ever.
     """
 
-    def __init__(self, end: str, tell: Tell) -> None:
+    def __init__(self, end: str, tell: Tell, wait_s: float | None = None) -> None:
         self._end = end
         self._tell = tell
+        self._wait_s = wait_s
+        self._began_s = trio.current_time()
         self._told = ""
         self._pause_s = BACKOFF_MIN_S
         self._was_connected = False
@@ -196,17 +216,29 @@ class TryAgain:
         if not self._was_connected:
             self._was_connected = True
             status.started()
+            if self._told:
+                self._tell(f"{self._end}: connected")
         elif self._told:
             self._tell(f"{self._end}: connected again")
         self._told = ""
         self._pause_s = BACKOFF_MIN_S
 
-    async def failed(self, reason: str) -> None:
-        """Wait before the next attempt. Raises `CannotBegin` if there was no connection ever."""
-        if not self._was_connected:
+    async def failed(self, reason: str, *, is_final: bool = False) -> None:
+        """Wait before the next attempt.
+
+        Raises `CannotBegin` if there was no connection ever, and the reason is final or the time is over.
+        """
+        left_s = None if self._was_connected else self._left_s(is_final)
+        if left_s is not None and left_s <= 0:
             raise CannotBegin(f"{self._end}: {reason}")
         if reason != self._told:
-            self._tell(f"{self._end}: {reason}")
+            self._tell(f"{self._end}: {reason}{'' if self._was_connected else '; it is awaited'}")
         self._told = reason
-        await trio.sleep(self._pause_s)
+        await trio.sleep(self._pause_s if left_s is None else min(self._pause_s, left_s))
         self._pause_s = min(2 * self._pause_s, BACKOFF_MAX_S)
+
+    def _left_s(self, is_final: bool) -> float | None:
+        """The time for which the first connection is still awaited."""
+        if is_final or self._wait_s is None:
+            return 0.0 if is_final else None
+        return self._began_s + self._wait_s - trio.current_time()

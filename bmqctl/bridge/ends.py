@@ -82,7 +82,11 @@ class RocketEnd(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class BridgeOptions:
-    """One bridge. `patience_s` is how long the answers are awaited when it is stopped."""
+    """One bridge.
+
+    `wait_s` is how long ends that are away are awaited at the start, None for ever; `patience_s` how long the answers
+    are when it is stopped.
+    """
 
     name: str
     source: BlazingEnd | RocketEnd
@@ -90,6 +94,7 @@ class BridgeOptions:
     flow: FlowOptions = field(default_factory=FlowOptions)
     session: SessionOptions = field(default_factory=SessionOptions)
     timeout_s: float = 10.0
+    wait_s: float | None = None
     patience_s: float = 10.0
     idle_s: float | None = None
 

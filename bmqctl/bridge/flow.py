@@ -144,7 +144,20 @@ class Flow:
             return 0
         return max(0, self._options.window - len(line.waiting) - len(line.sent))
 
+    def is_free(self, lane: int) -> bool:
+        """Return True if nothing of a lane waits or is with the destination."""
+        line = self._lines[lane]
+        return not line.waiting and not line.sent
+
     # Input from the source
+
+    def add_lane(self) -> int:
+        """Make one more lane; its number."""
+        line = _Line()
+        if self.is_stopped:
+            line.state = step(line.state, LaneInput.STOPPED)
+        self._lines.append(line)
+        return len(self._lines) - 1
 
     def take(self, lane: int, items: Sequence[Item]) -> list[Action]:
         """Take messages of the source; they follow those that were taken for the lane before."""
@@ -160,12 +173,20 @@ class Flow:
 
     def source_lost(self) -> None:
         """Forget what is not with the destination yet: the source delivers again what was not settled."""
-        for line in self._lines:
-            self._return(line)
-            line.alone = 0
+        for lane, line in enumerate(self._lines):
+            self.release(lane)
             line.is_stale = bool(line.sent)
-            if line.state in (Lane.READY, Lane.PAUSED):
-                line.state = step(line.state, LaneInput.EMPTIED)
+
+    def release(self, lane: int) -> None:
+        """Forget what is not with the destination yet: the source delivers it to somebody else.
+
+        What is with the destination is settled with its answers, as ever.
+        """
+        line = self._lines[lane]
+        self._return(line)
+        line.alone = 0
+        if line.state in (Lane.READY, Lane.PAUSED):
+            line.state = step(line.state, LaneInput.EMPTIED)
 
     # Input from the destination
 

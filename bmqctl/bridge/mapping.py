@@ -43,7 +43,15 @@ from formats.rocketmq.properties import decode_properties as decode_rocketmq
 from formats.rocketmq.record import Record
 from formats.schema import Buffer
 
-__all__ = ["ROCKETMQ_PROPERTIES_SIZE_MAX", "Posted", "Unfit", "posted_guid", "to_blazingmq", "to_rocketmq"]
+__all__ = [
+    "ROCKETMQ_PROPERTIES_SIZE_MAX",
+    "Posted",
+    "Unfit",
+    "body_of",
+    "posted_guid",
+    "to_blazingmq",
+    "to_rocketmq",
+]
 
 # The Java code keeps the length in a signed short.
 ROCKETMQ_PROPERTIES_SIZE_MAX: Final = 0x7FFF
@@ -69,7 +77,7 @@ class Unfit(Exception):
 class Posted(NamedTuple):
     """A message for BlazingMQ."""
 
-    payload: bytes
+    payload: Buffer
     properties: list[Property]
 
 
@@ -146,7 +154,7 @@ def to_blazingmq(record: Record, broker_name: str) -> Posted:
     except ValueError as fault:
         raise Unfit(str(fault)) from None
     properties += (mark for mark in _marks(record, broker_name, unique_id) if mark.name not in names)
-    return Posted(_body(record), properties)
+    return Posted(body_of(record), properties)
 
 
 def posted_guid(record: Record, broker_name: str, repeats: int = 0) -> bytes:
@@ -237,12 +245,12 @@ _READ: Final[dict[PropertyType, Callable[[str], PropertyValue | None]]] = {
 }
 
 
-def _body(record: Record) -> bytes:
-    """The message's body, decompressed. Raises `Unfit`."""
+def body_of(record: Record) -> Buffer:
+    """The message's body, decompressed; a view if it was not compressed. Raises `Unfit`."""
     if record.system_flags & _INNER_BATCH:
         raise Unfit("a batch that is stored as one message")
     if not record.system_flags & _COMPRESSED:
-        return bytes(record.body)
+        return record.body
     try:
         compression = compression_of(record.system_flags)
     except ValueError as fault:

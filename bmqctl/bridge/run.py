@@ -10,9 +10,10 @@ import trio
 
 from bmqctl.bridge.account import Account
 from bmqctl.bridge.blazingmq_ends import BlazingDestination, BlazingSource
-from bmqctl.bridge.carrying import Bridge, CannotBegin, Tell
+from bmqctl.bridge.carrying import Bridge, CannotBegin, TryAgain
 from bmqctl.bridge.ends import BlazingEnd, BridgeOptions, RocketEnd
-from bmqctl.bridge.rocketmq_ends import RocketDestination, RocketSource, find_places
+from bmqctl.bridge.rocketmq_destination import RocketDestination, find_places
+from bmqctl.bridge.rocketmq_source import RocketSource
 
 __all__ = ["CannotBegin", "Outcome", "Running", "run_bridges"]
 
@@ -45,90 +46,108 @@ async def run_bridges(
     `tell` is given a bridge's name and what happened to it, `on_report` the state every `report_s` seconds.
     """
     running = Running([Outcome(each) for each in bridges])
-    made: list[Bridge] = []
+    lives = [_Life(outcome, tell) for outcome in running.outcomes]
     fault: CannotBegin | None = None
     async with trio.open_nursery() as watching:
-        watching.start_soon(_watch_signals, made, running)
+        watching.start_soon(_watch_signals, lives, running)
         if report_s is not None:
             watching.start_soon(_report, report_s, running, on_report)
-        try:
-            made.extend([await _make(outcome, tell) for outcome in running.outcomes])
-            async with trio.open_nursery() as nursery:
+        async with trio.open_nursery() as nursery:
 
-                async def run(bridge: Bridge, outcome: Outcome) -> None:
-                    nonlocal fault
-                    try:
-                        await bridge.run(outcome.options.idle_s, outcome.options.patience_s)
-                    except CannotBegin as raised:
-                        fault = raised
-                        nursery.cancel_scope.cancel()
-                    outcome.ended_by = bridge.flow.ended_by
+            async def run(life: _Life) -> None:
+                nonlocal fault
+                try:
+                    await life.run()
+                except CannotBegin as raised:
+                    # Raised inside the nursery it would be wrapped in an exception group.
+                    fault = raised
+                    nursery.cancel_scope.cancel()
 
-                for bridge, outcome in zip(made, running.outcomes, strict=True):
-                    nursery.start_soon(run, bridge, outcome)
-                if running.is_interrupted:
-                    _stop(made)
-        except CannotBegin as raised:
-            # Raised inside the nursery it would be wrapped in an exception group.
-            fault = raised
+            for life in lives:
+                nursery.start_soon(run, life)
         watching.cancel_scope.cancel()
     if fault is not None:
         raise fault
     return running
 
 
-async def _make(outcome: Outcome, tell: Callable[[str, str], None]) -> Bridge:
-    """Make one bridge; `CannotBegin` if RocketMQ has no such topic."""
-    options = outcome.options
+class _Life:
+    """One bridge from its beginning, when it may have to wait for its topic."""
 
-    def tell_it(text: str) -> None:
-        tell(options.name, text)
+    def __init__(self, outcome: Outcome, tell: Callable[[str, str], None]) -> None:
+        self._outcome = outcome
+        self._options = outcome.options
+        self._tell_named = tell
+        self._bridge: Bridge | None = None
+        self._making = trio.CancelScope()
 
-    match options.source, options.destination:
-        case BlazingEnd() as source, RocketEnd() as destination:
-            made = await _to_rocketmq(options, source, destination, tell_it)
-        case RocketEnd() as source, BlazingEnd() as destination:
-            made = await _to_blazingmq(options, source, destination, tell_it)
-        case _:
-            raise CannotBegin("a bridge leads from one system to the other")
-    outcome.account = made.account
-    return made
+    async def run(self) -> None:
+        """Carry messages. Raises `CannotBegin`."""
+        with self._making:
+            self._bridge = await self._make()
+        if self._bridge is None:
+            return
+        self._outcome.account = self._bridge.account
+        await self._bridge.run(self._options.idle_s, self._options.patience_s)
+        self._outcome.ended_by = self._bridge.flow.ended_by
+
+    def stop(self) -> None:
+        """End it as soon as what is in flight has been acknowledged; at once if it has not begun."""
+        self._making.cancel()
+        if self._bridge is not None:
+            self._bridge.stop()
+
+    def give_up(self) -> None:
+        """End it at once."""
+        if self._bridge is not None:
+            self._bridge.give_up()
+
+    async def _make(self) -> Bridge:
+        match self._options.source, self._options.destination:
+            case BlazingEnd() as source, RocketEnd() as destination:
+                return await self._to_rocketmq(source, destination)
+            case RocketEnd() as source, BlazingEnd() as destination:
+                return self._to_blazingmq(source, destination)
+        raise CannotBegin("a bridge leads from one system to the other")
+
+    async def _to_rocketmq(self, source: BlazingEnd, destination: RocketEnd) -> Bridge:
+        options = self._options
+        places = await find_places(destination, options.timeout_s, self._trying(destination))
+        return Bridge(
+            BlazingSource(
+                source, options.session, options.flow.window, len(places), destination.key, self._trying(source)
+            ),
+            RocketDestination(destination, places, options.timeout_s, self._trying(destination), self._tell),
+            options.flow,
+            self._tell,
+        )
+
+    def _to_blazingmq(self, source: RocketEnd, destination: BlazingEnd) -> Bridge:
+        options = self._options
+        return Bridge(
+            RocketSource(source, options.timeout_s, self._trying(source), self._tell),
+            BlazingDestination(destination, options.session, self._trying(destination), self._tell),
+            options.flow,
+            self._tell,
+        )
+
+    def _trying(self, end: BlazingEnd | RocketEnd) -> TryAgain:
+        return TryAgain(str(end), self._tell, self._options.wait_s)
+
+    def _tell(self, text: str) -> None:
+        self._tell_named(self._options.name, text)
 
 
-async def _to_rocketmq(options: BridgeOptions, source: BlazingEnd, destination: RocketEnd, tell: Tell) -> Bridge:
-    places = await find_places(destination, options.timeout_s, make=True)
-    return Bridge(
-        BlazingSource(source, options.session, options.flow.window, len(places), destination.key, tell),
-        RocketDestination(destination, places, options.timeout_s, tell),
-        options.flow,
-        tell,
-    )
-
-
-async def _to_blazingmq(options: BridgeOptions, source: RocketEnd, destination: BlazingEnd, tell: Tell) -> Bridge:
-    places = await find_places(source, options.timeout_s, make=False)
-    return Bridge(
-        RocketSource(source, places, options.timeout_s, tell),
-        BlazingDestination(destination, options.session, tell),
-        options.flow,
-        tell,
-    )
-
-
-async def _watch_signals(made: list[Bridge], running: Running) -> None:
+async def _watch_signals(lives: list[_Life], running: Running) -> None:
     with trio.open_signal_receiver(signal.SIGINT, signal.SIGTERM) as received:
         async for _ in received:
             # A second one ends the wait for the answers, too.
             if running.is_interrupted:
-                for bridge in made:
-                    bridge.give_up()
+                for life in lives:
+                    life.give_up()
             running.is_interrupted = True
-            _stop(made)
-
-
-def _stop(made: list[Bridge]) -> None:
-    for bridge in made:
-        bridge.stop()
+            for life in lives:
+                life.stop()
 
 
 async def _report(interval_s: float, running: Running, on_report: Callable[[Running], None]) -> None:

@@ -68,6 +68,15 @@ def bridge(
             show_default=False,
         ),
     ] = None,
+    wait: Annotated[
+        float | None,
+        typer.Option(
+            min=0.0,
+            metavar="SECONDS",
+            help="At the start, await ends that are away for so long; by default without a limit.",
+            show_default=False,
+        ),
+    ] = None,
     patience: Annotated[
         float, typer.Option(min=0.0, help="When stopped, await acknowledgments for so many seconds.")
     ] = 10.0,
@@ -113,8 +122,11 @@ def bridge(
     either node, may be killed at any time; what was in flight then is carried again. Nothing but the two ends keeps
     the position.
 
+    Bridges from a topic share its queues with the other consumers of their group. An end that is away at the start is
+    awaited, as it is later.
+
     Exit codes: 0 the bridge was stopped, or idle; 1 a message could not be carried; 2 the bridge cannot begin: an
-    invalid option, no broker, no such queue or topic.
+    invalid option, no such domain or queue of a topic, or an end that is still away after --wait.
     """
     given = {
         "session": SessionOptions(
@@ -122,6 +134,7 @@ def bridge(
             credentials=credentials_of(authn_mechanism, authn_data),
             tls_authority=tls_authority,
         ),
+        "wait_s": wait,
         "patience_s": patience,
         "idle_s": until_idle,
     }

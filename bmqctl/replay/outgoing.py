@@ -58,7 +58,7 @@ def for_blazingmq(message: Stored) -> ForBlazingMQ:
     posted = to_blazingmq(record, _store_host(record))
     if not any(each.name == TIME_PROPERTY for each in posted.properties):
         posted.properties.append(Property(TIME_PROPERTY, PropertyType.INT64, record.stored_ms // _MS))
-    return ForBlazingMQ(posted.payload, posted.properties, message.compressed)
+    return ForBlazingMQ(bytes(posted.payload), posted.properties, message.compressed)
 
 
 def marked(message: StoredMessage) -> list[Property]:

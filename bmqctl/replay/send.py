@@ -13,11 +13,12 @@ from typing import Final
 import trio
 
 from bmqctl.bridge.blazingmq_ends import lane_of
-from bmqctl.bridge.carrying import Bridge, CannotBegin, Destination
+from bmqctl.bridge.carrying import Bridge, CannotBegin, Destination, Tell, TryAgain
 from bmqctl.bridge.ends import RocketEnd
 from bmqctl.bridge.flow import FlowOptions, Item, Send
 from bmqctl.bridge.patience import Patience
-from bmqctl.bridge.rocketmq_ends import NEW_QUEUES, Place, RocketDestination, find_topics
+from bmqctl.bridge.rocketmq_destination import NEW_QUEUES, RocketDestination, find_topics
+from bmqctl.bridge.sharing import Place
 from bmqctl.replay.messages import Stored, StoredRecord
 from bmqctl.replay.outgoing import Unfit, for_rocketmq
 from bmqctl.replay.progress import Step, replay_unique_id
@@ -50,8 +51,14 @@ async def send(run: Run, options: SendOptions) -> None:
     """Send what is left. Raises `CannotBegin` if there is no such topic, or no broker."""
     if not len(run.order):
         return
-    lanes = _Lanes(options.end, await find_topics(options.end, _new_queues(run, options), options.timeout_s))
+    trying = _at_once(options, lambda text: None)
+    lanes = _Lanes(options.end, await find_topics(options.end, _new_queues(run, options), options.timeout_s, trying))
     await _Sending(run, options, lanes).run()
+
+
+def _at_once(options: SendOptions, tell: Tell) -> TryAgain:
+    """Await no end that is away at the start."""
+    return TryAgain(str(options.end), tell, 0.0)
 
 
 def _new_queues(run: Run, options: SendOptions) -> dict[str, int]:
@@ -105,7 +112,8 @@ class _Sending:
         self._options = options
         self._patience = Patience(options.patience_s)
         self._source = _PlanSource(run, options, lanes)
-        inner = RocketDestination(options.end, lanes.places, options.timeout_s, self._patience.tell)
+        tell = self._patience.tell
+        inner = RocketDestination(options.end, lanes.places, options.timeout_s, _at_once(options, tell), tell)
         flow = FlowOptions(window=options.window, window_bytes=_WINDOW_BYTES, skip_refused=True)
         self._bridge = Bridge(self._source, _Noting(inner, run), flow, self._patience.tell)
 

@@ -12,19 +12,21 @@ import os
 import socket
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
-from typing import NamedTuple, Self
+from itertools import count
+from typing import Final, NamedTuple, Self
 
 import trio
 
 from bmqctl.rocketmq_client.link import RemotingLink, dial
 from formats.errors import FormatError
-from formats.rocketmq.client_bodies import HEARTBEAT, ConsumerData, Heartbeat, ProducerData, Subscription
+from formats.rocketmq.client_bodies import CONSUMER_IDS, HEARTBEAT, ConsumerData, Heartbeat, ProducerData, Subscription
 from formats.rocketmq.codes import RequestCode, ResponseCode
 from formats.rocketmq.frame import Frame
 from formats.rocketmq.headers.administration import CreateTopicRequest
 from formats.rocketmq.headers.codec import HeaderCodec
+from formats.rocketmq.headers.consuming import GetConsumerListByGroupRequest
 from formats.rocketmq.hosts import split_address
-from formats.rocketmq.route_bodies import CLUSTER_INFO, MASTER_ID, TOPIC_ROUTE, Permission
+from formats.rocketmq.route_bodies import CLUSTER_INFO, MASTER_ID, TOPIC_ROUTE, Permission, QueueData
 
 __all__ = ["Client", "Queue", "RequestRefused"]
 
@@ -37,6 +39,9 @@ DEFAULT_TOPIC = "TBW102"
 QUEUES_MAX = 1 << 16
 
 _CREATE_TOPIC = HeaderCodec(CreateTopicRequest)
+_CONSUMER_LIST = HeaderCodec(GetConsumerListByGroupRequest)
+_BOTH: Final = Permission.READ | Permission.WRITE
+_NUMBERS: Final = count(1)
 
 
 class RequestRefused(Exception):
@@ -61,11 +66,13 @@ class Client:
     """A connection to the nameserver, and one to each broker that was asked for; `connect` makes it."""
 
     def __init__(self, nameserver: RemotingLink, timeout_s: float, nursery: trio.Nursery) -> None:
-        self.client_id = f"{socket.gethostname()}@{os.getpid()}"
+        # Members of a group are told apart by it, two of one process, too.
+        self.client_id = f"{socket.gethostname()}@{os.getpid()}#{next(_NUMBERS)}"
         self.timeout_s = timeout_s
         self._nameserver = nameserver
         self._nursery = nursery
         self._links: dict[str, RemotingLink] = {}
+        self._heartbeat = b""
 
     @classmethod
     @asynccontextmanager
@@ -105,6 +112,7 @@ class Client:
                 link.end("not needed")  # another task was faster
             else:
                 self._links[address] = link
+                self._beat(link)
             self._nursery.start_soon(link.run)
         return self._links[address]
 
@@ -115,10 +123,11 @@ class Client:
         brokers = CLUSTER_INFO.read(answer.body).broker_addr_table.values()
         return sorted(broker.broker_addrs[MASTER_ID] for broker in brokers if MASTER_ID in broker.broker_addrs)
 
-    async def queues(self, topic: str) -> list[Queue]:
+    async def queues(self, topic: str, needed: Permission = _BOTH) -> list[Queue]:
         """The queues of a topic that can be written and read; none if the nameserver does not know the topic.
 
-        Raises `FormatError` for more of them than there can be.
+        With `needed` only reading or writing they are those that can be read, or written. Raises `FormatError` for
+        more of them than there can be.
         """
         answer = await self._nameserver.call(RequestCode.GET_ROUTEINFO_BY_TOPIC, {"topic": topic}, self.timeout_s)
         if answer.code == ResponseCode.TOPIC_NOT_EXIST:
@@ -126,18 +135,25 @@ class Client:
         _check(f"no route of {topic}", answer)
         route = TOPIC_ROUTE.read(answer.body)
         addresses = {broker.broker_name: broker.broker_addrs for broker in route.broker_datas}
-        both = Permission.READ | Permission.WRITE
-        most = sum(max(0, min(data.read_queue_nums, data.write_queue_nums)) for data in route.queue_datas)
+        counts = [(data, max(0, _count_of(data, needed))) for data in route.queue_datas]
+        most = sum(number for _, number in counts)
         if most > QUEUES_MAX:
             raise FormatError(
                 "TopicRouteData.queueDatas", 0, f"topic {topic} has {most} queues, more than {QUEUES_MAX}"
             )
         return sorted(
             Queue(queue_id, data.broker_name, address)
-            for data in route.queue_datas
-            if data.perm & both == both and (address := addresses.get(data.broker_name, {}).get(MASTER_ID))
-            for queue_id in range(min(data.read_queue_nums, data.write_queue_nums))
+            for data, number in counts
+            if data.perm & needed == needed and (address := addresses.get(data.broker_name, {}).get(MASTER_ID))
+            for queue_id in range(number)
         )
+
+    async def consumers(self, group: str, address: str) -> list[str]:
+        """The ids of a group's consumers, as the broker at HOST:PORT knows them; none if it knows no such group."""
+        link = await self.link_to(address)
+        fields = _CONSUMER_LIST.write(GetConsumerListByGroupRequest(group))
+        answer = await link.call(RequestCode.GET_CONSUMER_LIST_BY_GROUP, fields, self.timeout_s)
+        return [] if answer.code != ResponseCode.SUCCESS else CONSUMER_IDS.read(answer.body).consumer_id_list
 
     async def create_topic(self, topic: str, queues: int) -> list[Queue]:
         """Make a topic with at least so many queues, spread over all masters; return them all.
@@ -167,22 +183,38 @@ class Client:
         raise RequestRefused(f"no route of {topic}", Frame(ResponseCode.TOPIC_NOT_EXIST, 0))
 
     def keep_alive(self, group: str, topic: str, *, consumer: bool) -> None:
-        """Tell the brokers at once, and every 30 s, that this client belongs to a group of a topic."""
-        self._nursery.start_soon(self._heartbeats, self._heartbeat(group, topic, consumer))
+        """Tell the brokers at once, and every 30 s, that this client belongs to a group of a topic.
 
-    def _heartbeat(self, group: str, topic: str, consumer: bool) -> bytes:
+        Those that a connection is made to later are told at once, too.
+        """
+        self._heartbeat = self._make_heartbeat(group, topic, consumer)
+        self._nursery.start_soon(self._beat_all)
+
+    def _make_heartbeat(self, group: str, topic: str, consumer: bool) -> bytes:
         if not consumer:
             return HEARTBEAT.write(Heartbeat(self.client_id, producer_data_set=[ProducerData(group)]))
         subscription = Subscription(topic, "*")
         data = ConsumerData(group, consume_type="CONSUME_ACTIVELY", subscription_data_set=[subscription])
         return HEARTBEAT.write(Heartbeat(self.client_id, consumer_data_set=[data]))
 
-    async def _heartbeats(self, body: bytes) -> None:
+    async def _beat_all(self) -> None:
         while True:
             for link in self._links.values():
-                if link.is_open:
-                    link.ask(RequestCode.HEART_BEAT, {}, _ignore, self.timeout_s, body)
+                self._beat(link)
             await trio.sleep(HEARTBEAT_INTERVAL_S)
+
+    def _beat(self, link: RemotingLink) -> None:
+        if self._heartbeat and link.is_open:
+            link.ask(RequestCode.HEART_BEAT, {}, _ignore, self.timeout_s, self._heartbeat)
+
+
+def _count_of(data: QueueData, needed: Permission) -> int:
+    """The number of queues of a broker that can be used so."""
+    if needed == Permission.READ:
+        return data.read_queue_nums
+    if needed == Permission.WRITE:
+        return data.write_queue_nums
+    return min(data.read_queue_nums, data.write_queue_nums)
 
 
 def _ignore(_: Frame | str) -> None:

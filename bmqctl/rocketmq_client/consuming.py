@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import struct
 from enum import IntFlag
 from typing import Final, NamedTuple, TypeVar
 
@@ -32,6 +33,7 @@ M = TypeVar("M")
 # How long the broker may hold a pull for which there is nothing yet.
 SUSPEND_MS: Final = 15_000
 
+_record_size = struct.Struct(">I").unpack_from
 _PULL = HeaderCodec(PullMessageRequest)
 _PULLED = HeaderCodec(PullMessageResponse)
 _MAX_OFFSET = HeaderCodec(GetMaxOffsetRequest)
@@ -82,13 +84,14 @@ def read_records(body: Buffer) -> list[Record]:
     Raises `FormatError` if it is damaged.
     """
     found: list[Record] = []
+    body = memoryview(body)
     at, end = 0, len(body)
     while at < end:
         record = decode_record(body, at)
         if not isinstance(record, Record):
             raise FormatError("PullMessageResponse.body", at, "has no message here")
         found.append(record)
-        at += int.from_bytes(body[at : at + 4], "big")
+        at += _record_size(body, at)[0]
     return found
 
 

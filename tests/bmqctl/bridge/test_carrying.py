@@ -180,17 +180,70 @@ def test_pauses_are_over_in_time() -> None:
 
 
 class Unreachable(FakeDestination):
+    """A destination that cannot be reached for some attempts."""
+
+    def __init__(self, told: list[str], wait_s: float | None, attempts: int, *, is_final: bool = False) -> None:
+        super().__init__()
+        self._told = told
+        self._wait_s = wait_s
+        self._attempts = attempts
+        self._is_final = is_final
+
     async def run(self, bridge: Bridge, task_status: trio.TaskStatus[None]) -> None:
-        await TryAgain("there", lambda text: None).failed("nobody listens")
+        trying = TryAgain("there", self._told.append, self._wait_s)
+        for _ in range(self._attempts):
+            await trying.failed("nobody listens", is_final=self._is_final)
+        trying.connected(task_status)
+        bridge.destination_up()
+        await trio.sleep_forever()
 
 
-def test_a_bridge_without_its_first_connection_does_not_begin() -> None:
-    async def run() -> None:
-        bridge = Bridge(FakeSource(), Unreachable(), FlowOptions(), lambda text: None)
-        await bridge.run(None, 1.0)
+def run_unreachable(destination: Unreachable, *, stop_after_s: float) -> float:
+    """Run a bridge to it; the time that it took, by a clock that runs ahead."""
 
-    with pytest.raises(CannotBegin, match="there: nobody listens"):
-        trio.run(run)
+    async def run() -> float:
+        bridge = Bridge(FakeSource(), destination, FlowOptions(), lambda text: None)
+        async with trio.open_nursery() as nursery:
+
+            async def stop() -> None:
+                await trio.sleep(stop_after_s)
+                bridge.stop()
+
+            nursery.start_soon(stop)
+            began = trio.current_time()
+            fault: CannotBegin | None = None
+            try:
+                await bridge.run(None, 1.0)
+            except CannotBegin as raised:
+                fault = raised
+            nursery.cancel_scope.cancel()
+        if fault is not None:
+            raise fault
+        return trio.current_time() - began
+
+    return trio.run(run, clock=trio.testing.MockClock(autojump_threshold=0))
+
+
+@pytest.mark.parametrize(
+    ("wait_s", "is_final", "lines"), [(0.0, False, 0), (None, True, 0), (60.0, True, 0), (60.0, False, 1)]
+)
+def test_a_bridge_without_its_first_connection_does_not_begin(wait_s: float | None, is_final: bool, lines: int) -> None:
+    told: list[str] = []
+    destination = Unreachable(told, wait_s, 1000, is_final=is_final)
+    with pytest.raises(CannotBegin, match=r"^there: nobody listens$"):
+        run_unreachable(destination, stop_after_s=100)
+    assert told == ["there: nobody listens; it is awaited"] * lines
+
+
+def test_an_end_that_is_away_is_awaited() -> None:
+    told: list[str] = []
+    took_s = run_unreachable(Unreachable(told, None, 10), stop_after_s=1000)
+    assert took_s == pytest.approx(1000)
+    assert told == ["there: nobody listens; it is awaited", "there: connected"]
+
+
+def test_a_bridge_can_be_stopped_while_it_waits() -> None:
+    assert run_unreachable(Unreachable([], None, 1000), stop_after_s=7) == pytest.approx(7)
 
 
 def test_a_later_failure_is_told_once_and_tried_again_with_growing_pauses() -> None:

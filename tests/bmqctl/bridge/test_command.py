@@ -52,6 +52,8 @@ def test_a_file_that_is_not_understood_is_refused_by_name(tmp_path: Path) -> Non
 
 @pytest.mark.parametrize("there", [True, False])
 def test_ends_that_are_not_there_are_told(there: bool) -> None:
+    """The destination is looked for first."""
     topic = f"rocketmq://127.0.0.1:{free_port()}/orders"
     ends = (QUEUE, topic) if there else (topic, QUEUE)
-    check_refused(run(*ends), f"bmqctl bridge: {topic}: all attempts to connect")
+    words = ("--wait", "0", "-b", f"tcp://127.0.0.1:{free_port()}")
+    check_refused(run(*ends, *words), f"bmqctl bridge: {ends[1]}: all attempts to connect")

@@ -213,6 +213,38 @@ def test_a_lost_source_delivers_again() -> None:
     assert (flow.account.taken, flow.account.delivered, flow.account.returned) == (6, 1, 2)
 
 
+def test_a_lane_that_is_released_settles_what_is_sent_and_returns_the_rest() -> None:
+    flow = up(lanes=2)
+    other = flow.take(1, items(7))
+    first = flow.take(0, items(1))
+    flow.take(0, items(2, 3))
+    assert not flow.is_free(0)
+    flow.release(0)
+    assert (flow.account.returned, flow.held, flow.is_free(0)) == (2, 2, False)
+    assert settled(flow.answered(0, batch_of(first), [TAKEN], 0.0)) == [1]
+    assert flow.is_free(0)
+    assert settled(flow.answered(1, batch_of(other), [TAKEN], 0.0)) == [7]
+    # It may be the bridge's again.
+    assert sent(flow.take(0, items(2))) == [[2]]
+
+
+def test_a_lane_that_is_released_while_it_pauses_is_free() -> None:
+    flow = up()
+    flow.answered(0, batch_of(flow.take(0, items(1, 2))), [AGAIN, AGAIN], 0.0)
+    flow.release(0)
+    assert (flow.is_free(0), flow.account.returned, flow.due_s) == (True, 2, None)
+
+
+def test_lanes_may_be_added() -> None:
+    flow = up(lanes=0)
+    lane = flow.add_lane()
+    assert sent(flow.take(lane, items(1))) == [[1]]
+    flow.stop()
+    assert (flow.add_lane(), flow.is_ended) == (1, False)
+    flow.give_up()
+    assert flow.is_ended
+
+
 def test_stopping_waits_for_what_is_sent_and_settles_it() -> None:
     flow = up(lanes=2)
     first = flow.take(0, items(1))
