@@ -1,6 +1,6 @@
 """A TCP relay for the reference's suite, which wants a program `tproxy` to stand between a client and a broker.
 
-    tproxy -r HOST:PORT [-p PORT]
+    tproxy -r HOST:PORT [-p PORT] [-a ADDRESS]
 
 It says on standard output where it listens. Killed, it cuts all its connections. At SIGTERM it says how many bytes it
 has carried, and over how many connections.
@@ -26,9 +26,9 @@ class Relay:
         self._remote = remote_host, remote_port
         self.connections = self.bytes_there = self.bytes_back = 0
 
-    async def serve(self, port: int) -> None:
+    async def serve(self, address: str, port: int) -> None:
         """Listen on `port` (0: any) and carry the bytes of every connection to the remote and back, until SIGTERM."""
-        server = await asyncio.start_server(self._accept, "127.0.0.1", port)
+        server = await asyncio.start_server(self._accept, address, port)
         host, bound = server.sockets[0].getsockname()
         print(f"Listening on {host}:{bound}", flush=True)
         enough = asyncio.Event()
@@ -70,10 +70,13 @@ def main(words: Sequence[str] | None = None) -> None:
     parser = argparse.ArgumentParser(prog="tproxy", description="Relay TCP connections.")
     parser.add_argument("-r", dest="remote", required=True, metavar="HOST:PORT", help="address to relay to")
     parser.add_argument("-p", dest="port", type=int, default=0, help="address to listen on (default: any free port)")
+    parser.add_argument(
+        "-a", dest="address", default="127.0.0.1", help="local address to listen at (default: %(default)s)"
+    )
     options = parser.parse_args(words)
     host, _, port = options.remote.rpartition(":")
     with contextlib.suppress(KeyboardInterrupt):
-        asyncio.run(Relay(host, int(port)).serve(options.port))
+        asyncio.run(Relay(host, int(port)).serve(options.address, options.port))
 
 
 if __name__ == "__main__":
