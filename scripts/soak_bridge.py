@@ -105,11 +105,11 @@ class BridgeProcess:
             self.end(signal.SIGKILL)
 
     def told_size(self) -> int:
-        """How much it has said."""
+        """The size of what it has said."""
         return self._told.stat().st_size
 
     def carried(self, since: int) -> dict[str, int]:
-        """By bridge: the messages that were delivered since the first report behind this place in what it said."""
+        """The messages that each bridge delivered since its first report behind this place in what it said."""
         if self._process is not None and self._process.poll() is not None:
             raise Broken(f"the bridge has ended with {self._process.returncode}: {self._told.read_text()[-500:]}")
         first: dict[str, int] = {}

@@ -22,7 +22,7 @@ def test_each_queue_has_one_consumer(queues: int, consumers: int) -> None:
 
 
 def test_shares_are_those_of_apaches_clients() -> None:
-    """As AllocateMessageQueueAveragely has them: the first consumers have one more."""
+    """The first consumers have one more, as with AllocateMessageQueueAveragely."""
     shares = [share_of(each, ["a", "b", "c"], places(8)) for each in "abc"]
     assert [[place.queue_id for place in share or ()] for share in shares] == [[0, 1, 2], [3, 4, 5], [6, 7]]
     two = [Place("t", "x", 0), Place("t", "x", 1), Place("t", "w", 0)]
