@@ -29,6 +29,7 @@ import trio
 
 from bmqctl.node_process import COMMAND, HOST, NodeFailed
 from bmqctl.rocketmq_client.client import Client
+from scripts.benchmark_rocketmq import HOME, SOURCE
 from scripts.conformance_rocketmq import Unfit, build
 from scripts.soak_bridge_ends import DOMAIN, Broken, End, make_blazingmq, make_rocketmq
 from scripts.soak_bridge_load import (
@@ -45,8 +46,6 @@ from scripts.soak_bridge_load import (
 
 __all__ = ["KINDS", "Soak"]
 
-SOURCE: Final = Path(__file__).with_name("rocketmq_judge")
-HOME: Final = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "bmqctl" / "conformance"
 QUEUES: Final = 2
 BRIDGES: Final = ("there", "back")
 # Ranges of the time between two faults, and of a fault's length.
