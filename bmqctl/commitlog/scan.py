@@ -112,7 +112,7 @@ class LogScan:
 
     def chunks(self) -> Iterator[LogChunk]:
         """Yield all records. Raises `OSError`."""
-        for file, after in zip(self._files, [*self._files[1:], None], strict=True):
+        for file, after in zip(self._files, [*self._files, None][1:], strict=True):
             try:
                 descriptor = os.open(file.path, os.O_RDONLY | os.O_CLOEXEC)
             except FileNotFoundError:

@@ -3,8 +3,9 @@
     bmqctl.pipeline.register(spark)
     messages = spark.read.format("bmq").option("table", "messages").load("/var/bmq/*/storage")
 
-Options: `bmqctl.pipeline.source.options`. Columns: `bmqctl.pipeline.source.tables`; a schema given to the reader, like
-the option `columns`, names those that are wanted. Filters of any column with simple values are applied in the tasks.
+Options: `bmqctl.pipeline.source.options`. Columns: `bmqctl.pipeline.source.tables` and, for RocketMQ's stores,
+`bmqctl.pipeline.rocketmq.tables`; a schema given to the reader, like the option `columns`, names those that are wanted.
+Filters of any column with simple values are applied in the tasks.
 
 With the option `queue` it is a live queue, see `stream_source` and `stream_sink`.
 """
@@ -26,11 +27,9 @@ from pyspark.sql.datasource import (
 from pyspark.sql.pandas.types import from_arrow_schema, to_arrow_schema
 from pyspark.sql.types import StructType
 
+from bmqctl.pipeline.reading import plan_tasks, read_task, schema_of
 from bmqctl.pipeline.source.options import BadOption, ReadOptions, is_live
-from bmqctl.pipeline.source.plan import plan
 from bmqctl.pipeline.source.pushdown import can_push
-from bmqctl.pipeline.source.read import read_part
-from bmqctl.pipeline.source.tables import schema_of
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -55,10 +54,10 @@ class BmqReader(DataSourceReader):
         return [one for one in filters if not can_push(self.schema, one)]
 
     def partitions(self) -> list[InputPartition]:
-        return plan(self.options, self.filters)
+        return plan_tasks(self.options, self.filters)
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
-        for batch in read_part(partition, self.options, self.schema, self.filters):
+        for batch in read_task(partition, self.options, self.schema, self.filters):
             # Spark compares the names of lists' and maps' items too.
             yield batch if batch.schema.equals(self.returned) else batch.cast(self.returned)
 

@@ -30,6 +30,8 @@ class Table(StrEnum):
     LEDGER = "ledger"
     PAYLOADS = "payloads"
     FAULTS = "faults"
+    GROUPS = "groups"
+    TOPICS = "topics"
 
 
 class Mode(StrEnum):

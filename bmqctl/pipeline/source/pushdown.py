@@ -30,7 +30,7 @@ from pyspark.sql.datasource import (
     StringStartsWith,
 )
 
-__all__ = ["Bounds", "bounds_of", "can_push", "kept"]
+__all__ = ["Bounds", "bounds_of", "can_push", "kept", "values_of"]
 
 _COMPARE: dict[type[Filter], Callable[..., Any]] = {
     EqualTo: pc.equal,
@@ -124,16 +124,16 @@ def bounds_of(filters: Sequence[Filter], time_column: str) -> Bounds:
             if isinstance(one, (EqualTo, LessThan, LessThanOrEqual)):
                 until.append(seconds)
     return Bounds(
-        _values(filters, "partition_id"),
-        _values(filters, "queue_uri"),
-        _values(filters, "queue_key"),
-        _values(filters, "type"),
+        values_of(filters, "partition_id"),
+        values_of(filters, "queue_uri"),
+        values_of(filters, "queue_key"),
+        values_of(filters, "type"),
         max(since, default=None),
         min(until, default=None),
     )
 
 
-def _values(filters: Sequence[Filter], name: str) -> frozenset[Any] | None:
+def values_of(filters: Sequence[Filter], name: str) -> frozenset[Any] | None:
     """Return the values that a column may have; None for any."""
     found: frozenset[Any] | None = None
     for one in filters:

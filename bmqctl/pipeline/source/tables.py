@@ -12,7 +12,7 @@ from bmqctl.pipeline.source.decode import payload_fields
 from bmqctl.pipeline.source.options import BadOption, ReadOptions, Table
 from bmqctl.pipeline.source.properties import PROPERTIES_TYPE
 
-__all__ = ["schema_of", "table_schema"]
+__all__ = ["chosen_columns", "schema_of", "table_schema"]
 
 NAMES = pa.list_(pa.string())
 
@@ -157,13 +157,19 @@ _SCHEMAS = {
 
 
 def table_schema(table: Table) -> pa.Schema:
-    """All columns of a table."""
+    """All columns of a table. Raises BadOption if BlazingMQ's stores have no such table."""
+    if table not in _SCHEMAS:
+        raise BadOption(f"table: BlazingMQ stores have no table {table}: they have {', '.join(_SCHEMAS)}")
     return _SCHEMAS[table]
 
 
 def schema_of(options: ReadOptions) -> pa.Schema:
-    """The columns that are asked for; BadOption for a name that the table does not have."""
-    schema = table_schema(options.table)
+    """The columns of a table of BlazingMQ stores that are asked for; BadOption for a name that it does not have."""
+    return chosen_columns(options, table_schema(options.table))
+
+
+def chosen_columns(options: ReadOptions, schema: pa.Schema) -> pa.Schema:
+    """The columns of a table that are asked for, and those of decoding; BadOption for a name that it does not have."""
     if options.payload_format:
         if options.table is not Table.PAYLOADS:
             raise BadOption(f"payloadFormat: payloads are decoded in the table payloads, not in {options.table}")

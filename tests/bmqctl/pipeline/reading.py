@@ -8,10 +8,8 @@ from typing import Any
 
 from pyspark.sql.datasource import Filter
 
+from bmqctl.pipeline.reading import plan_tasks, read_task, schema_of
 from bmqctl.pipeline.source.options import ReadOptions
-from bmqctl.pipeline.source.plan import plan
-from bmqctl.pipeline.source.read import read_part
-from bmqctl.pipeline.source.tables import schema_of
 
 __all__ = ["read_rows"]
 
@@ -21,8 +19,8 @@ def read_rows(*paths: Path | str, filters: tuple[Filter, ...] = (), **options: s
     read = ReadOptions.parse({"paths": json.dumps([str(path) for path in paths]), **options})
     schema = schema_of(read)
     rows = []
-    for part in plan(read, filters):
-        for batch in read_part(part, read, schema, filters):
+    for part in plan_tasks(read, filters):
+        for batch in read_task(part, read, schema, filters):
             assert batch.schema.equals(schema)
             batch.validate(full=True)
             rows += batch.to_pylist()

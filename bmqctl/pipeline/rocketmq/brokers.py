@@ -1,0 +1,208 @@
+"""Brokers, whose logs are read from their replicas' stores.
+
+Replicas of a broker have the same bytes at the same offsets of the log. Those with an identity of a controller are told
+by its name, others by what they have in common. Where logs differ, the one with the newest epoch counts: another is
+read up to where they part.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Final
+
+from bmqctl.commitlog.files import OFFSET_MAX, LogFile, log_files, store_of
+from bmqctl.commitlog.records import FRONT_BYTES
+from bmqctl.commitlog.scan import LogScan
+from bmqctl.journal.read.files import NotAStoreFile
+from bmqctl.pipeline.rocketmq.anchors import anchor, queues_of
+from bmqctl.pipeline.source.partitions import find_stores
+from bmqctl.pipeline.source.stores import StoreError
+from formats.errors import FormatError
+from formats.rocketmq.epochs import EpochEntry, decode_epochs
+from formats.rocketmq.identity import BrokerIdentity, decode_identity
+
+__all__ = ["Broker", "ReplicaLog", "find_brokers", "is_rocketmq", "limit_of"]
+
+_PROBES: Final = 8
+_NAME_BYTES_MAX: Final = 1 << 12
+_EPOCHS_BYTES_MAX: Final = 1 << 22
+
+
+@dataclass(frozen=True)
+class ReplicaLog:
+    """The commit log in one store. From the offset `limit` on, its records are not those of the broker."""
+
+    root: Path
+    files: tuple[LogFile, ...]
+    epochs: tuple[EpochEntry, ...] = ()
+    identity: BrokerIdentity | None = None
+    limit: int = OFFSET_MAX
+
+    def over(self, begin: int, end: int) -> ReplicaLog:
+        """The log with those files only that have a part of the range."""
+        return replace(self, files=tuple(file for file in self.files if file.begin < end and file.end > begin))
+
+    def end(self) -> int:
+        """The offset behind the last record. Raises `OSError`."""
+        queues = queues_of(self.root)
+        for file in reversed(self.files):
+            scan = LogScan([file], anchor([file], queues, file.end - 1), exact=True, tail=False)
+            for _ in scan.chunks():
+                pass
+            if scan.end > file.begin:
+                return scan.end
+        return self.files[0].begin if self.files else 0
+
+
+@dataclass(frozen=True)
+class Broker:
+    """A broker: its replicas' logs, the one that counts first."""
+
+    name: str
+    logs: tuple[ReplicaLog, ...]
+
+    @property
+    def epochs(self) -> tuple[EpochEntry, ...]:
+        """The epochs of the log that counts."""
+        return self.logs[0].epochs
+
+    def over(self, begin: int, end: int) -> Broker:
+        """The broker with those files only that have a part of the range."""
+        return replace(self, logs=tuple(log.over(begin, end) for log in self.logs))
+
+
+def is_rocketmq(paths: Iterable[str]) -> bool:
+    """Return whether the paths are RocketMQ's stores. Raises StoreError if some are, but others are not."""
+    found = find_stores(paths)
+    others = [path for path in found if store_of(path) is None]
+    if found and others and len(others) < len(found):
+        raise StoreError(f"{others[0]}: no RocketMQ store, unlike other paths: read the stores of one system at a time")
+    return bool(found) and not others
+
+
+def find_brokers(paths: Iterable[str]) -> list[Broker]:
+    """The brokers whose stores `paths` are, in their order. Raises StoreError."""
+    roots = {root.absolute(): None for path in find_stores(paths) if (root := store_of(path)) is not None}
+    try:
+        logs = [_open(root) for root in roots]
+        groups: list[list[ReplicaLog]] = []
+        for log in logs:
+            group = next((group for group in groups if _are_replicas(group[0], log)), None)
+            if group is None:
+                groups.append([log])
+            else:
+                group.append(log)
+        merged = [_in_order(group) for group in groups]
+    except NotAStoreFile as error:
+        raise StoreError(str(error)) from None
+    except OSError as error:
+        raise StoreError(f"{error.filename}: {error.strerror}; was the store moved while it was read?") from None
+    names = [_name(group) for group in merged]
+    return [
+        Broker(name if names.count(name) == 1 else str(group[0].root), tuple(group))
+        for name, group in zip(names, merged, strict=True)
+    ]
+
+
+def _open(root: Path) -> ReplicaLog:
+    identity, epochs = (
+        _read(root / "brokerIdentity", _NAME_BYTES_MAX),
+        _read(root / "epochFileCheckpoint", _EPOCHS_BYTES_MAX),
+    )
+    return ReplicaLog(root, tuple(log_files(root)), _epochs(epochs), _identity(identity))
+
+
+def _read(path: Path, size: int) -> bytes:
+    try:
+        with path.open("rb") as file:
+            return file.read(size)
+    except OSError:
+        return b""
+
+
+def _epochs(data: bytes) -> tuple[EpochEntry, ...]:
+    """The epochs in a file; none if there is no file, or a damaged one."""
+    try:
+        return tuple(decode_epochs(data))
+    except FormatError:
+        return ()
+
+
+def _identity(data: bytes) -> BrokerIdentity | None:
+    try:
+        return decode_identity(data)
+    except FormatError:
+        return None
+
+
+def _name(group: Sequence[ReplicaLog]) -> str:
+    named = (log.identity.name for log in group if log.identity is not None)
+    return next(named, group[0].root.name)
+
+
+def _in_order(group: list[ReplicaLog]) -> list[ReplicaLog]:
+    """The logs with the one that counts first, each with its limit."""
+    if len(group) == 1:
+        return group
+    ends = {log.root: log.end() for log in group}
+    ordered = sorted(group, key=lambda log: (-(log.epochs[-1].epoch if log.epochs else 0), -ends[log.root]))
+    return [ordered[0], *(replace(log, limit=limit_of(log.epochs, ordered[0].epochs)) for log in ordered[1:])]
+
+
+def limit_of(epochs: Sequence[EpochEntry], leading: Sequence[EpochEntry]) -> int:
+    """The offset up to which a log with `epochs` is that of a log with the epochs `leading`.
+
+    That is the end of the last epoch that both have from the same offset on, in the log in which it ends first.
+    """
+    if not epochs or not leading:
+        return OFFSET_MAX
+    for number in range(len(epochs) - 1, -1, -1):
+        if epochs[number] in leading:
+            place = leading.index(epochs[number])
+            ends = [
+                each[at + 1].start_offset for each, at in ((epochs, number), (leading, place)) if at + 1 < len(each)
+            ]
+            return min(ends, default=OFFSET_MAX)
+    # The epochs of deleted files are not kept: a log that is far behind may have none of those that the other has.
+    return leading[0].start_offset if epochs[-1].epoch < leading[0].epoch else 0
+
+
+def _are_replicas(one: ReplicaLog, other: ReplicaLog) -> bool:
+    """Return whether two logs are of one broker. Raises StoreError if their identities say so, but their bytes not."""
+    names = [log.identity[:2] for log in (one, other) if log.identity is not None]
+    if len(set(names)) > 1:
+        return False
+    same, seen = _compared(one, other)
+    is_named = len(names) > 1
+    if is_named and seen and not same:
+        raise StoreError(
+            f"{one.root} and {other.root}: both are of broker {names[0][1]}, but have different records at the same "
+            "offsets: these are stores of two clusters"
+        )
+    return is_named or same * 2 > seen
+
+
+def _compared(one: ReplicaLog, other: ReplicaLog) -> tuple[int, int]:
+    """The number of common places of two logs at which both have the same record, and at which both have any."""
+    leading, behind = sorted((one, other), key=lambda log: log.epochs[-1].epoch if log.epochs else 0, reverse=True)
+    limit = limit_of(behind.epochs, leading.epochs)
+    theirs = {file.begin: file for file in other.files}
+    common = [file for file in one.files if file.begin in theirs and file.begin < limit]
+    same = seen = 0
+    for file in common[:: max(1, len(common) // _PROBES)]:
+        fronts = [_front(each, file.begin) for each in (file, theirs[file.begin])]
+        if any(fronts[0]) and any(fronts[1]):
+            seen += 1
+            same += fronts[0] == fronts[1]
+    return same, seen
+
+
+def _front(file: LogFile, offset: int) -> bytes:
+    descriptor = os.open(file.path, os.O_RDONLY | os.O_CLOEXEC)
+    try:
+        return os.pread(descriptor, FRONT_BYTES, offset - file.begin)
+    finally:
+        os.close(descriptor)

@@ -1,0 +1,163 @@
+"""Columns of records of a commit log, as Arrow arrays, many records at a time."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any, Final
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+from numpy.typing import NDArray
+
+from bmqctl.commitlog.records import LogRecords
+from bmqctl.commitlog.rows import host_text
+from bmqctl.commitlog.topics import kind_of
+from bmqctl.pipeline.rocketmq.property_items import PropertyItems, joined_bytes, key_lists
+from bmqctl.pipeline.source.arrays import TIMESTAMP, TIMESTAMP_MAX_S, Labels, hex_array
+from formats.rocketmq.epochs import EpochEntry
+from formats.rocketmq.flags import TRANSACTION_MASK, CompressionType, SystemFlag, Transaction, compression_of
+
+__all__ = ["RecordColumns", "times_of_ms"]
+
+_V4_HOST_BYTES: Final = 8
+_COMPRESSION_BITS: Final = int(SystemFlag.COMPRESSED) | 0b111 << 8
+
+
+class RecordColumns:
+    """Makes the columns of a broker's records."""
+
+    def __init__(self, broker: str, epochs: Sequence[EpochEntry]) -> None:
+        self._broker = broker
+        self._epoch_starts = np.array([epoch.start_offset for epoch in epochs], np.int64)
+        self._epoch_numbers = np.array([epoch.epoch for epoch in epochs], np.int64)
+        self._transactions = Labels(lambda flags: Transaction(flags).name.lower())
+        self._compressions = Labels(_compression)
+
+    def arrays(self, records: LogRecords, fields: pa.Schema) -> dict[str, pa.Array]:
+        """The columns of `fields` that records have, by name."""
+        made = _Made(records)
+        return {field.name: self._array(made, field.name, field.type) for field in fields if field.name in _MAKERS}
+
+    def _array(self, made: _Made, name: str, kind: pa.DataType) -> pa.Array:
+        return _MAKERS[name](self, made, kind)
+
+    def broker(self, made: _Made, kind: pa.DataType) -> pa.Array:
+        return pa.repeat(pa.scalar(self._broker, kind), len(made.records))
+
+    def epoch(self, made: _Made, kind: pa.DataType) -> pa.Array:
+        at = np.searchsorted(self._epoch_starts, made.records.offsets, "right") - 1
+        if not len(self._epoch_starts):
+            return pa.nulls(len(at), kind)
+        return pa.array(self._epoch_numbers[np.maximum(at, 0)], kind, mask=at < 0)
+
+    def transaction(self, made: _Made, kind: pa.DataType) -> pa.Array:
+        return self._transactions.take((made.records.flags & TRANSACTION_MASK).astype(np.uint64))
+
+    def compression(self, made: _Made, kind: pa.DataType) -> pa.Array:
+        return self._compressions.take((made.records.flags & _COMPRESSION_BITS).astype(np.uint64))
+
+
+class _Made:
+    """Records, and the columns of them that others are made of."""
+
+    def __init__(self, records: LogRecords) -> None:
+        self.records = records
+        self._items: PropertyItems | None = None
+        self._topics: pa.DictionaryArray | None = None
+
+    @property
+    def items(self) -> PropertyItems:
+        if self._items is None:
+            self._items = PropertyItems(self.records)
+        return self._items
+
+    @property
+    def topics(self) -> pa.DictionaryArray:
+        if self._topics is None:
+            records = self.records
+            content, offsets = joined_bytes(records.data, records.topic_at, records.topic_sizes)
+            buffers = [None, pa.py_buffer(offsets), pa.py_buffer(content)]
+            encoded = pa.Array.from_buffers(pa.binary(), len(records), buffers).dictionary_encode()
+            texts = [topic.decode(errors="replace") for topic in encoded.dictionary.to_pylist()]
+            self._topics = pa.DictionaryArray.from_arrays(encoded.indices, pa.array(texts, pa.string()))
+        return self._topics
+
+    def of_topics(self, label: Callable[[str], str]) -> pa.Array:
+        texts = pa.array([label(topic) for topic in self.topics.dictionary.to_pylist()], pa.string())
+        return texts.take(self.topics.indices)
+
+    def offset_ids(self) -> pa.Array:
+        records = self.records
+        hosts = records.store_hosts
+        if not all(len(host) == _V4_HOST_BYTES for host in hosts):
+            pairs = zip(hosts, records.offsets.tolist(), strict=True)
+            return pa.array([f"{host.hex().upper()}{offset:016X}" for host, offset in pairs], pa.string())
+        ids = np.empty((len(records), 2), ">i8")
+        ids[:, 0] = np.frombuffer(b"".join(hosts), ">i8")
+        ids[:, 1] = records.offsets
+        return hex_array(ids.view("V16").reshape(-1))
+
+
+def times_of_ms(milliseconds: NDArray[Any]) -> pa.Array:
+    """Milliseconds since the epoch as timestamps; null beyond what Spark can hold."""
+    wild = (milliseconds < 0) | (milliseconds > TIMESTAMP_MAX_S * 1000)
+    return pa.array(np.where(wild, 0, milliseconds) * 1000, pa.int64(), mask=wild).view(TIMESTAMP)
+
+
+def _hosts(packed: list[bytes]) -> pa.Array:
+    encoded = pa.array(packed, pa.binary()).dictionary_encode()
+    texts = pa.array([host_text(host) for host in encoded.dictionary.to_pylist()], pa.string())
+    return texts.take(encoded.indices)
+
+
+def _compression(flags: int) -> str:
+    try:
+        found = compression_of(flags)
+    except ValueError:
+        return "unknown"
+    return "none" if found is None else CompressionType(found).name.lower()
+
+
+Maker = Callable[[RecordColumns, _Made, pa.DataType], pa.Array]
+
+
+def _number(read: Callable[[LogRecords], NDArray[Any]]) -> Maker:
+    return lambda columns, made, kind: pa.array(read(made.records).astype(kind.to_pandas_dtype(), copy=False), kind)
+
+
+def _front(name: str) -> Maker:
+    return _number(lambda records: records.front(name))
+
+
+def _property(name: str) -> Maker:
+    return lambda columns, made, kind: made.items.column(name)
+
+
+_MAKERS: Final[dict[str, Maker]] = {
+    "broker": RecordColumns.broker,
+    "topic": lambda columns, made, kind: made.topics.cast(kind),
+    "kind": lambda columns, made, kind: made.of_topics(lambda topic: kind_of(topic).value),
+    "queue_id": _front("queue_id"),
+    "queue_offset": _front("queue_offset"),
+    "offset": _number(lambda records: records.offsets),
+    "size": _number(lambda records: records.sizes),
+    "epoch": RecordColumns.epoch,
+    "id": lambda columns, made, kind: pc.coalesce(made.items.column("UNIQ_KEY"), made.offset_ids()),
+    "offset_id": lambda columns, made, kind: made.offset_ids(),
+    "keys": lambda columns, made, kind: key_lists(made.items.column("KEYS")).cast(kind),
+    "tags": _property("TAGS"),
+    "properties": lambda columns, made, kind: made.items.map(kind),
+    "flag": _front("flag"),
+    "system_flags": _number(lambda records: records.flags),
+    "born_time": lambda columns, made, kind: times_of_ms(made.records.front("born_ms")),
+    "store_time": lambda columns, made, kind: times_of_ms(made.records.stored_ms),
+    "born_host": lambda columns, made, kind: _hosts(made.records.born_hosts),
+    "store_host": lambda columns, made, kind: _hosts(made.records.store_hosts),
+    "reconsume_times": _number(lambda records: records.reconsume_times),
+    "transaction": RecordColumns.transaction,
+    "prepared_transaction_offset": _number(lambda records: records.prepared_transaction_offsets),
+    "compression": RecordColumns.compression,
+    "body_size": _number(lambda records: records.body_sizes),
+    "body_crc": _front("body_crc"),
+}

@@ -1,0 +1,206 @@
+"""The tables `groups`, `topics` and `queues`: what the consume queues and the tables of a broker say.
+
+Of a queue that a replica has further than others, that replica counts. Messages that are in the log, but not yet in a
+consume queue, are added: a broker that crashed adds them when it starts again.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from itertools import groupby
+from typing import Any, TypeVar
+
+import numpy as np
+import pyarrow as pa
+
+from bmqctl.commitlog.files import OFFSET_MAX, QueueFiles, StoreFiles
+from bmqctl.commitlog.queues import QueueFigures, entry_at, read_queues, stored_ms_at
+from bmqctl.commitlog.records import LogRecords
+from bmqctl.commitlog.scan import LogScan
+from bmqctl.commitlog.topics import kind_of
+from bmqctl.journal.read.files import NotAStoreFile
+from bmqctl.pipeline.rocketmq.brokers import Broker, ReplicaLog
+from bmqctl.pipeline.source.arrays import TIMESTAMP_MAX_S
+from bmqctl.pipeline.source.options import Table
+from bmqctl.pipeline.source.stores import StoreError
+from formats.errors import FormatError
+from formats.rocketmq.client_bodies import CONSUMER_OFFSETS
+from formats.rocketmq.flags import TRANSACTION_MASK, Transaction
+from formats.rocketmq.route_bodies import TOPIC_CONFIGS, TopicConfig
+
+__all__ = ["figure_batches"]
+
+T = TypeVar("T")
+Place = tuple[str, int]
+Row = dict[str, Any]
+_DISPATCHED = (Transaction.NONE, Transaction.COMMIT)
+
+
+@dataclass(frozen=True)
+class _Queue:
+    """The figures of a queue, with the files that they are from; None if there are none."""
+
+    figures: QueueFigures
+    log: ReplicaLog
+    files: QueueFiles | None
+
+
+def figure_batches(broker: Broker, table: Table, schema: pa.Schema) -> Iterator[pa.RecordBatch]:
+    """Yield all rows of a broker. Raises `OSError`, and StoreError if the stores cannot be read."""
+    try:
+        queues = _queues(broker)
+    except NotAStoreFile as error:
+        raise StoreError(str(error)) from None
+    rows = list(_ROWS[table](broker, queues))
+    if rows:
+        wanted = [{name: row[name] for name in schema.names} for row in rows]
+        yield pa.RecordBatch.from_pylist(wanted, schema=schema)
+
+
+def _queues(broker: Broker) -> dict[Place, _Queue]:
+    """The queues of a broker by topic and number."""
+    found: dict[Place, _Queue] = {}
+    for log in broker.logs:
+        if log.limit < OFFSET_MAX:
+            continue
+        store = StoreFiles(log.root, log.files, ())
+        files = {(each.topic, each.queue_id): each for each in store.queues()}
+        for figures in read_queues(store):
+            place = figures.topic, figures.queue_id
+            if place not in found or found[place].figures.end < figures.end:
+                found[place] = _Queue(figures, log, files.get(place))
+    _add_rest(broker.logs[0], found)
+    return dict(sorted(found.items()))
+
+
+def _add_rest(log: ReplicaLog, queues: dict[Place, _Queue]) -> None:
+    """Add the messages behind the last one that a consume queue names."""
+    last = log.files[-1].end if log.files else 0
+    known = max((each.figures.log_end for each in queues.values() if each.figures.log_end <= last), default=0)
+    for chunk in LogScan(log.files, known or None, exact=True, tail=False).chunks():
+        records = chunk.records
+        is_dispatched = np.isin(records.flags & TRANSACTION_MASK, _DISPATCHED)
+        records = records if is_dispatched.all() else records.where(is_dispatched)
+        for place, number, size, time in _rest(records):
+            queue = queues.setdefault(place, _Queue(QueueFigures(*place, number, number), log, None)).figures
+            if number >= queue.end:
+                queue.end = number + 1
+                queue.entries += 1
+                queue.size += size
+                queue.last_ms = time
+                queue.first_ms = time if queue.first_ms is None else queue.first_ms
+
+
+def _rest(records: LogRecords) -> Iterator[tuple[Place, int, int, int]]:
+    columns = (records.front("queue_id"), records.front("queue_offset"), records.sizes, records.stored_ms)
+    topics = (topic.decode(errors="replace") for topic in records.topics())
+    for topic, queue_id, number, size, time in zip(topics, *(each.tolist() for each in columns), strict=True):
+        yield (topic, queue_id), number, size, time
+
+
+def _group_rows(broker: Broker, queues: dict[Place, _Queue]) -> Iterator[Row]:
+    offsets = _config(broker, "consumerOffset.json", lambda data: CONSUMER_OFFSETS.read(data).offset_table) or {}
+    for name, progress in sorted(offsets.items()):
+        topic, _, group = name.partition("@")
+        # A queue of which the group took nothing so far has no progress.
+        numbers = {number for of_topic, number in queues if of_topic == topic and queues[topic, number].figures.entries}
+        for queue_id in sorted(progress.keys() | numbers):
+            queue, offset = queues.get((topic, queue_id)), progress.get(queue_id)
+            begin, end = (0, 0) if queue is None else (queue.figures.begin, queue.figures.end)
+            following = begin if offset is None else max(offset, begin)
+            lag = max(0, end - following)
+            yield {
+                "broker": broker.name,
+                "group": group,
+                "topic": topic,
+                "queue_id": queue_id,
+                "min_offset": None if queue is None else begin,
+                "max_offset": None if queue is None else end,
+                "offset": offset,
+                "lag": lag,
+                "waiting_since": _stored(queue, following) if queue is not None and lag else None,
+            }
+
+
+def _stored(queue: _Queue, offset: int) -> int | None:
+    """The time at which a message of a queue was stored; None if it is not to be had."""
+    place = None if queue.files is None else entry_at(queue.files, offset)
+    return None if place is None else _time(stored_ms_at(queue.log.files, *place))
+
+
+def _topic_rows(broker: Broker, queues: dict[Place, _Queue]) -> Iterator[Row]:
+    configs = _config(broker, "topics.json", lambda data: TOPIC_CONFIGS.read(data).topic_config_table) or {}
+    by_topic = {topic: [each for _, each in some] for topic, some in groupby(queues.items(), lambda item: item[0][0])}
+    for topic in sorted(configs.keys() | by_topic.keys()):
+        figures = [queue.figures for queue in by_topic.get(topic, [])]
+        config: TopicConfig | None = configs.get(topic)
+        tags: dict[str, int] = {}
+        for each in figures:
+            for tag, count in each.tags.items():
+                tags[tag] = tags.get(tag, 0) + count
+        yield {
+            "broker": broker.name,
+            "topic": topic,
+            "kind": kind_of(topic).value,
+            "read_queues": config and _int32(config.read_queue_nums),
+            "write_queues": config and _int32(config.write_queue_nums),
+            "permission": config and _int32(config.perm),
+            **_extent(figures),
+            "tags": sorted(tags.items()),
+        }
+
+
+def _queue_rows(broker: Broker, queues: dict[Place, _Queue]) -> Iterator[Row]:
+    for (topic, queue_id), queue in queues.items():
+        yield {
+            "broker": broker.name,
+            "topic": topic,
+            "queue_id": queue_id,
+            "min_offset": queue.figures.begin,
+            "max_offset": queue.figures.end,
+            **_extent([queue.figures]),
+        }
+
+
+_ROWS: dict[Table, Callable[[Broker, dict[Place, _Queue]], Iterator[Row]]] = {
+    Table.GROUPS: _group_rows,
+    Table.TOPICS: _topic_rows,
+    Table.QUEUES: _queue_rows,
+}
+
+
+def _extent(figures: list[QueueFigures]) -> Row:
+    return {
+        "messages": sum(each.entries for each in figures),
+        "bytes": sum(each.size for each in figures),
+        "first_time": _time(min((each.first_ms for each in figures if each.first_ms is not None), default=None)),
+        "last_time": _time(max((each.last_ms for each in figures if each.last_ms is not None), default=None)),
+    }
+
+
+def _time(milliseconds: int | None) -> int | None:
+    """Milliseconds as microseconds; None beyond what Spark can hold."""
+    if milliseconds is None or not 0 <= milliseconds <= TIMESTAMP_MAX_S * 1000:
+        return None
+    return milliseconds * 1000
+
+
+def _int32(number: int) -> int | None:
+    return number if -(1 << 31) <= number < 1 << 31 else None
+
+
+def _config(broker: Broker, name: str, read: Callable[[bytes], T]) -> T | None:
+    """A table of the first replica that has it; None if none has. Raises StoreError if none can be read."""
+    fault: StoreError | None = None
+    for log in broker.logs:
+        path = StoreFiles(log.root, (), ()).config(name)
+        try:
+            return read(path.read_bytes())
+        except FileNotFoundError:
+            continue
+        except (OSError, FormatError) as error:
+            fault = fault or StoreError(f"{path}: {error}; the broker's own copy beside it ends in .bak")
+    if fault is not None:
+        raise fault
+    return None

@@ -1,0 +1,151 @@
+"""The records of a broker in a range of its log: those of the log that counts and, where it has none, of others."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import Final
+
+import numpy as np
+
+from bmqctl.commitlog.records import LogRecords
+from bmqctl.commitlog.scan import LogFault, LogScan
+from bmqctl.pipeline.rocketmq.anchors import anchor, queues_of
+from bmqctl.pipeline.rocketmq.brokers import ReplicaLog
+from bmqctl.pipeline.source.stores import StoreError
+
+__all__ = ["RangeScan", "read_range"]
+
+Gap = tuple[int, int]
+_NEAR_BYTES: Final = 1 << 20
+
+
+class RangeScan:
+    """The records of one log that begin from `begin` on and before `end`.
+
+    When all are read, `gaps` are the parts of the range that no record covers, and `faults` those that were to have
+    some.
+    """
+
+    def __init__(self, log: ReplicaLog, begin: int, end: int) -> None:
+        self.begin = begin
+        self.end = min(end, log.limit)
+        self.gaps: list[Gap] = []
+        self.faults: list[LogFault] = []
+        self._log = log
+        self._rest = (max(begin, self.end), end)
+
+    def records(self) -> Iterator[LogRecords]:
+        """Yield the records, which are valid until the next are asked for. Raises `OSError`."""
+        yield from self._records()
+        if self._rest[0] < self._rest[1]:
+            self.gaps.append(self._rest)
+
+    def _records(self) -> Iterator[LogRecords]:
+        if self.begin >= self.end:
+            return
+        files = self._log.over(self.begin, self.end).files
+        if not files:
+            self.gaps.append((self.begin, self.end))
+            return
+        start, at = files[0].begin, self.begin
+        if start < self.begin:
+            start = at = anchor(files, queues_of(self._log.root), self.begin)
+        scan = LogScan(files, start, exact=True, tail=False)
+        for chunk in scan.chunks():
+            self.faults += chunk.faults
+            if len(chunk.records):
+                self._note(chunk.records, at)
+                inside = self._inside(chunk.records)
+                if len(inside):
+                    yield inside
+            at = max(at, scan.end)
+            if max(at, chunk.end) >= self.end:
+                break
+        self._gap(at, self.end)
+
+    def _note(self, records: LogRecords, at: int) -> None:
+        """Note the gaps in front of records, the first of which follows what ends at `at`."""
+        starts = records.offsets
+        ends = np.concatenate([[at], records.ends[:-1] + records.offset])
+        for index in np.flatnonzero(ends < starts).tolist():
+            self._gap(int(ends[index]), int(starts[index]))
+
+    def _gap(self, begin: int, end: int) -> None:
+        begin, end = max(begin, self.begin), min(end, self.end)
+        if begin < end:
+            self.gaps.append((begin, end))
+
+    def _inside(self, records: LogRecords) -> LogRecords:
+        starts = records.offsets
+        first, last = np.searchsorted(starts, [self.begin, self.end]).tolist()
+        return records if first == 0 and last == len(records) else records.where(slice(first, last))
+
+
+def read_range(logs: Sequence[ReplicaLog], begin: int, end: int, *, failfast: bool = False) -> Iterator[LogRecords]:
+    """Yield the records of a broker in a range of its log.
+
+    Those that a log lacks come behind its others. Raises `OSError`, and, if it is to fail, StoreError at damage that no
+    log can fill.
+    """
+    gaps, faults = [(begin, end)], []
+    for number, log in enumerate(logs):
+        left: list[Gap] = []
+        for around in _together(gaps):
+            scan = RangeScan(log, around[0][0], around[-1][1])
+            for records in scan.records():
+                wanted = records if number == 0 else _in_gaps(records, around, end)
+                if len(wanted):
+                    yield wanted
+            left += _common(scan.gaps, around)
+            faults += scan.faults
+        gaps = left
+        if not gaps:
+            return
+    if failfast:
+        _fail(logs[0], gaps, faults)
+
+
+def _together(gaps: Sequence[Gap]) -> Iterator[list[Gap]]:
+    """Yield gaps, those together that are near each other."""
+    some: list[Gap] = []
+    for gap in gaps:
+        if some and gap[0] - some[-1][1] > _NEAR_BYTES:
+            yield some
+            some = []
+        some.append(gap)
+    if some:
+        yield some
+
+
+def _in_gaps(records: LogRecords, gaps: Sequence[Gap], end: int) -> LogRecords:
+    """The records that lie in gaps. A gap that extends to the end of the range is open."""
+    begins, ends = (np.array(side, np.int64) for side in zip(*gaps, strict=True))
+    starts = records.offsets
+    at = np.searchsorted(begins, starts, "right") - 1
+    until = ends[np.maximum(at, 0)]
+    wanted = (at >= 0) & (starts < until) & ((records.ends + records.offset <= until) | (until == end))
+    return records if wanted.all() else records.where(wanted)
+
+
+def _common(some: Sequence[Gap], others: Sequence[Gap]) -> list[Gap]:
+    """The parts that two lists of gaps, each in order, have in common."""
+    found = []
+    one = other = 0
+    while one < len(some) and other < len(others):
+        begin, end = max(some[one][0], others[other][0]), min(some[one][1], others[other][1])
+        if begin < end:
+            found.append((begin, end))
+        if some[one][1] <= others[other][1]:
+            one += 1
+        else:
+            other += 1
+    return found
+
+
+def _fail(log: ReplicaLog, gaps: Sequence[Gap], faults: Sequence[LogFault]) -> None:
+    for fault in faults:
+        if any(begin < fault.offset + fault.size and fault.offset < end for begin, end in gaps):
+            raise StoreError(
+                f"{log.root}: no record at offset {fault.offset} of the commit log, {fault.size} bytes: {fault.text}; "
+                f"`bmqctl journal dump {log.root}` shows all such places, and mode=permissive leaves them out"
+            )
