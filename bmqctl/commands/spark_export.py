@@ -20,7 +20,6 @@ __all__ = ["app"]
 
 COMMAND = "spark-export"
 WIDTH_MIN = 120  # what the table needs; on a narrower terminal its lines wrap
-TABLES = ("records", "messages", "confirms")
 
 
 class Format(StrEnum):
@@ -56,7 +55,7 @@ def spark_export(
     storage: Annotated[
         list[str],
         typer.Argument(
-            help="Directories with bmq_*.bmq_journal files, or patterns of them; those of one cluster are merged.",
+            help="Directories with bmq_*.bmq_journal files, or RocketMQ's stores, or patterns; replicas are merged.",
             show_default=False,
         ),
     ],
@@ -64,7 +63,14 @@ def spark_export(
         str, typer.Option(help="Directory for the tables, or its URI (s3, gs, abfs, hdfs).", show_default=False)
     ],
     file_format: Annotated[Format, typer.Option("--format", help="Format of the tables.")] = Format.PARQUET,
-    tables: Annotated[str, typer.Option(help="Tables to export: records, messages, confirms.")] = "records,messages",
+    tables: Annotated[
+        str | None,
+        typer.Option(
+            help="Tables to export, of records, messages, confirms; by default the first two. "
+            "Of RocketMQ's stores messages, which is the default, and payloads.",
+            show_default=False,
+        ),
+    ] = None,
     since_last: Annotated[
         bool, typer.Option("--since-last", help="Add the records since the previous export; the first exports all.")
     ] = False,
@@ -77,22 +83,20 @@ def spark_export(
     ship: Ship = True,
     records_per_task: Annotated[int, typer.Option(min=1, help="Journal records that one task reads.")] = 250_000,
 ) -> None:
-    """Write the records and messages of a store to tables, with PySpark.
+    """Write the records and messages of a store to tables, with PySpark; of RocketMQ's stores messages and payloads.
 
     OUT/records has one row per journal record; OUT/messages one per message: queue, GUID, arrival, sizes and outcome
     (outstanding, partially_confirmed, confirmed, expired, no_quorum, purged); OUT/confirms one per confirm of an app,
-    with its latency. They are partitioned by date and domain. OUT/_bmqctl/manifest.json records the position in the
-    store up to which it was read, and the rows and checksum of each file, for `bmqctl spark-verify`.
+    with its latency. They are partitioned by date and domain, RocketMQ's by date. OUT/_bmqctl/manifest.json records
+    the position in the store up to which it was read, and the rows and checksum of each file, for
+    `bmqctl spark-verify`.
 
     With --since-last, new records are added, and messages that changed replace their rows; a message that left the
     store between two exports is `removed`. A run that is killed is undone or finished by the next one. Java need not be
     installed.
     """
     check_spark(COMMAND, memory, conf, master)
-    wanted = tuple(name.strip() for name in tables.split(","))
-    for name in wanted:
-        if name not in TABLES:
-            refuse(COMMAND, f"--tables {tables}: {name!r} is none of {', '.join(TABLES)}")
+    wanted = tuple(name.strip() for name in tables.split(",")) if tables is not None else ()
     if overwrite and since_last:
         refuse(COMMAND, "--overwrite and --since-last contradict each other")
     from bmqctl.pipeline.export.export import ExportRequest, OtherExport, OutputExists, plan_export
@@ -128,9 +132,10 @@ def spark_export(
             err=True,
         )
     if summary.run.missed:
+        what = "bytes of logs" if summary.manifest.brokers else "records"
         typer.echo(
-            f"bmqctl {COMMAND}: {summary.run.missed:,} records since the last export are no longer in the store "
-            "(rolled over), or cannot be read",
+            f"bmqctl {COMMAND}: {summary.run.missed:,} {what} since the last export are no longer in the store "
+            f"({'deleted' if summary.manifest.brokers else 'rolled over'}), or cannot be read",
             err=True,
         )
 

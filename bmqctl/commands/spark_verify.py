@@ -93,9 +93,8 @@ def _print(verdict: Verdict, export: str) -> None:
         where_ = f"{difference.table}: " if difference.table and difference.where != difference.table else ""
         console.print(escape(f"{where_}{difference.where} {difference.what}"), soft_wrap=True)
     if verdict.gone_on:
-        partitions = ", ".join(map(str, verdict.gone_on))
         console.print(
-            f"The store has newer records in partition {partitions}: --since-last exports them.", soft_wrap=True
+            f"The store has newer records in {', '.join(verdict.newer_in)}: --since-last exports them.", soft_wrap=True
         )
     if verdict.differences:
         console.print(f"{len(verdict.differences)} differences")

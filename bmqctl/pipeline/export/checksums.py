@@ -70,6 +70,9 @@ def _of_valid(array: pa.Array) -> NDArray[Any]:
         return values
     if pa.types.is_string(kind) or pa.types.is_binary(kind):
         return _of_strings(array)
+    if pa.types.is_map(kind):
+        items = pa.StructArray.from_arrays([array.keys, array.items], ["key", "value"])
+        return _of_lists(pa.ListArray.from_arrays(array.offsets, items))
     if pa.types.is_list(kind):
         return _of_lists(array)
     if pa.types.is_struct(kind):

@@ -24,7 +24,8 @@ __all__ = ["live_files", "log_entry", "next_version", "spark_schema_json"]
 
 LOG = "_delta_log"
 _VERSION = re.compile(r"(\d{20})\.json")
-_PARTITIONS = (("date", "date"), ("domain", "string"))
+Partitions = Sequence[tuple[str, str]]
+"""The columns of directories, with their types."""
 
 
 def next_version(output: Output, table: str) -> int:
@@ -51,10 +52,10 @@ def live_files(output: Output, table: str) -> set[str]:
     return live
 
 
-def spark_schema_json(schema: pa.Schema) -> dict[str, Any]:
+def spark_schema_json(schema: pa.Schema, partitions: Partitions) -> dict[str, Any]:
     """Convert the columns of the files and of their directories to Spark's form of a schema."""
     fields = json.loads(from_arrow_schema(schema).json())["fields"]
-    fields += [{"name": name, "type": kind, "nullable": True, "metadata": {}} for name, kind in _PARTITIONS]
+    fields += [{"name": name, "type": kind, "nullable": True, "metadata": {}} for name, kind in partitions]
     return {"type": "struct", "fields": [{**field, "nullable": True} for field in fields]}
 
 
@@ -65,27 +66,30 @@ def log_entry(
     added: Iterable[WrittenFile],
     removed: Iterable[WrittenFile],
     *,
-    export_id: str,
-    run: int,
+    partitions: Partitions,
+    app: tuple[str, int],
     now_ms: int,
 ) -> tuple[str, str]:
-    """Return the name (relative to the output) and text of a new version of the table, with added and removed files."""
+    """Return the name (relative to the output) and text of a new version of the table, with added and removed files.
+
+    `app` is the id of the export, and the number of its run.
+    """
     actions: list[dict[str, Any]] = []
-    operation = {"mode": "Append", "partitionBy": json.dumps([name for name, _ in _PARTITIONS])}
+    operation = {"mode": "Append", "partitionBy": json.dumps([name for name, _ in partitions])}
     actions.append({"commitInfo": {"timestamp": now_ms, "operation": "WRITE", "operationParameters": operation}})
     if version == 0:
         actions.append({"protocol": {"minReaderVersion": 1, "minWriterVersion": 2}})
         metadata = {
-            "id": export_id,
+            "id": app[0],
             "format": {"provider": "parquet", "options": {}},
-            "schemaString": json.dumps(spark_schema_json(schema)),
-            "partitionColumns": [name for name, _ in _PARTITIONS],
+            "schemaString": json.dumps(spark_schema_json(schema, partitions)),
+            "partitionColumns": [name for name, _ in partitions],
             "configuration": {},
             "createdTime": now_ms,
         }
         actions.append({"metaData": metadata})
     # Identifies this run to readers of the log, Delta's own included.
-    actions.append({"txn": {"appId": f"bmqctl-{export_id}", "version": run, "lastUpdated": now_ms}})
+    actions.append({"txn": {"appId": f"bmqctl-{app[0]}", "version": app[1], "lastUpdated": now_ms}})
     actions += [{"remove": _remove(table, file, now_ms)} for file in removed]
     actions += [{"add": _add(table, file, now_ms)} for file in added]
     lines: Sequence[str] = [json.dumps(action, separators=(",", ":")) for action in actions]

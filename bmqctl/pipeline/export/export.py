@@ -26,9 +26,9 @@ from bmqctl.pipeline.export.manifest import (
     settle,
 )
 from bmqctl.pipeline.export.output import Output, OutputError, open_output
+from bmqctl.pipeline.export.subjects import Subject, extents_of, subject_of
 from bmqctl.pipeline.export.table_files import FileFormat
 from bmqctl.pipeline.export.write_tasks import (
-    TIME_COLUMNS,
     Pending,
     Rewrite,
     TableShape,
@@ -37,11 +37,9 @@ from bmqctl.pipeline.export.write_tasks import (
     find_pending,
     run_task,
 )
-from bmqctl.pipeline.source.options import FileSets, ReadOptions
+from bmqctl.pipeline.reading import plan_tasks, read_task
+from bmqctl.pipeline.source.options import BadOption, FileSets, ReadOptions
 from bmqctl.pipeline.source.options import Table as Source
-from bmqctl.pipeline.source.plan import plan, plan_partitions
-from bmqctl.pipeline.source.read import read_part
-from bmqctl.pipeline.source.tables import table_schema
 from bmqctl.pipeline.spark.run_tasks import OnProgress, quiet, run_all
 from formats.bmq.disk.numbers import RecordNumber
 
@@ -58,6 +56,7 @@ __all__ = [
 ]
 
 MESSAGES = "messages"
+_EVERY_TABLE = ("records", "messages", "confirms", "payloads")
 
 
 class OutputExists(Exception):
@@ -70,12 +69,12 @@ class OtherExport(Exception):
 
 @dataclass(frozen=True)
 class ExportRequest:
-    """The user's request for an export; `tables` are names of `TIME_COLUMNS`."""
+    """The user's request for an export; without `tables`, those that are usual for the system."""
 
     stores: tuple[str, ...]
     out: str
     format: FileFormat = FileFormat.PARQUET
-    tables: tuple[str, ...] = ("records", MESSAGES)
+    tables: tuple[str, ...] = ()
     overwrite: bool = False
     since_last: bool = False
     records_per_task: int = 250_000
@@ -86,11 +85,14 @@ class ExportRequest:
 class ExportPlan:
     """A request that can be carried out, with the facts found before Spark starts.
 
-    `last` are the positions of the last records to export, by partition id; `earlier` is the manifest to extend.
+    `last` are the positions of the last records to export, by partition id; `first` are the numbers of the first ones
+    that are there. `earlier` is the manifest to extend.
     """
 
     request: ExportRequest
+    subject: Subject
     output: Output
+    first: dict[int, int]
     last: dict[int, RecordNumber]
     journals: dict[int, str]
     record_count: int
@@ -167,17 +169,21 @@ def plan_export(request: ExportRequest) -> ExportPlan:
     already, unless they may be replaced or extended; OtherExport if they are of another kind.
     """
     output = open_output(request.out)
+    subject = subject_of(request.stores)
+    request = _with_tables(request, subject)
     earlier = coming_manifest(output)
     if request.since_last:
         # Records left behind by a rollover may not be exported yet: earlier file sets are read while they exist.
         file_sets = FileSets.ALL if earlier is None else FileSets(earlier.file_sets)
     else:
         file_sets = FileSets.CURRENT
-    partitions = plan_partitions(table_options(request.stores, "records", file_sets=file_sets))
-    _check_place(request, output, earlier)
+    partitions = extents_of(table_options(request.stores, "records", file_sets=file_sets))
+    _check_place(request, subject, output, earlier)
     return ExportPlan(
         request,
+        subject,
         output,
+        {each.partition_id: each.first.sequence_number for each in partitions if each.first is not None},
         {partition.partition_id: partition.last for partition in partitions if partition.last is not None},
         {partition.partition_id: partition.journal for partition in partitions},
         sum(partition.record_count for partition in partitions),
@@ -186,15 +192,27 @@ def plan_export(request: ExportRequest) -> ExportPlan:
     )
 
 
-def _check_place(request: ExportRequest, output: Output, earlier: Manifest | None) -> None:
+def _with_tables(request: ExportRequest, subject: Subject) -> ExportRequest:
+    """The request with its tables. Raises BadOption for one that the system's exports do not have."""
+    tables = request.tables or subject.usual
+    for name in tables:
+        if name not in subject.order:
+            known = (*subject.usual, *(each for each in subject.order if each not in subject.usual))
+            raise BadOption(f"--tables {','.join(tables)}: {name!r} is none of {', '.join(known)}")
+    if "payloads" in tables and request.format in (FileFormat.JSON, FileFormat.CSV):
+        raise BadOption(f"--format {request.format}: has no bytes, which payloads are; use parquet or delta")
+    return replace(request, tables=tables)
+
+
+def _check_place(request: ExportRequest, subject: Subject, output: Output, earlier: Manifest | None) -> None:
     """Raise OutputExists or OtherExport if existing tables must not be changed, or not in this way."""
     if not request.since_last:
-        for table in TIME_COLUMNS:
+        for table in _EVERY_TABLE:
             if output.sizes(table) and not request.overwrite:
                 raise OutputExists(output.url(table))
         return
     if earlier is None:
-        for table in TIME_COLUMNS:
+        for table in _EVERY_TABLE:
             if output.sizes(table):
                 raise OtherExport(f"{output.url(table)} has no manifest: it was not written by this command")
         return
@@ -202,6 +220,7 @@ def _check_place(request: ExportRequest, output: Output, earlier: Manifest | Non
         ("format", earlier.format, request.format.value),
         ("tables", ",".join(sorted(earlier.tables)), ",".join(sorted(request.tables))),
         ("stores", ", ".join(earlier.stores), ", ".join(request.stores)),
+        ("brokers", ", ".join(earlier.brokers), ", ".join(subject.brokers)),
     ):
         if before != now:
             raise OtherExport(
@@ -219,7 +238,7 @@ def export_store(session: SparkSession, plan: ExportPlan, *, on_progress: OnProg
         settle(plan.output)
         # Another export may have ended since the plan was made, and may have read further than this one would.
         earlier = read_manifest(plan.output)
-        _check_place(plan.request, plan.output, earlier)
+        _check_place(plan.request, plan.subject, plan.output, earlier)
         if earlier is not None and plan.request.since_last:
             last = {
                 partition: max(at, earlier.positions.get(str(partition), at)) for partition, at in plan.last.items()
@@ -261,29 +280,30 @@ class _Export:
 
     def _tables(self) -> list[str]:
         """The tables, those with long tasks first."""
-        return sorted(self.request.tables, key=["messages", "confirms", "records"].index)
+        return sorted(self.request.tables, key=self.plan.subject.order.index)
 
     def _shape(self, table: str) -> TableShape:
         directory = f"{self.staging}/{table}"
-        return TableShape(table, table_schema(Source(table)), self.request.format, self.output, directory)
+        subject = self.plan.subject
+        return TableShape(table, subject.schema(table), self.request.format, self.output, directory, subject)
 
     def _parts(self, table: str, pending: Pending | None) -> list[WritePart | Rewrite]:
         options = table_options(
             self.request.stores,
             table,
-            after=None if table == MESSAGES else self.plan.after,
+            after=None if table == MESSAGES and self.plan.subject.changes else self.plan.after,
             until=self.until,
             records_per_task=self.request.records_per_task,
             tasks_per_partition=self.request.tasks_per_partition,
             file_sets=self.plan.file_sets,
         )
         shape = self._shape(table)
-        parts = plan(options)
+        parts = plan_tasks(options)
         return [
             WritePart(
                 shape,
                 number,
-                partial(read_part, part, options, shape.schema),
+                partial(read_task, part, options, shape.schema),
                 self.plan.after,
                 pending if table == MESSAGES else None,
             )
@@ -292,7 +312,7 @@ class _Export:
 
     def _find_pending(self) -> Pending | None:
         """Collect the messages that may have changed since the previous run; None if there was none."""
-        if self.plan.earlier is None or MESSAGES not in self.request.tables:
+        if self.plan.earlier is None or MESSAGES not in self.request.tables or not self.plan.subject.changes:
             return None
         files = [file.path for file in self.plan.earlier.tables[MESSAGES].files if file.pending]
         find = partial(find_pending, self._shape(MESSAGES))
@@ -321,7 +341,11 @@ class _Export:
     def _commit(self, written: list[Written], rewritten: list[Written], replaced: frozenset[str]) -> Commit:
         earlier = self.plan.earlier
         manifest = earlier or Manifest(
-            str(uuid4()), self.request.format.value, self.request.stores, self.plan.file_sets.value
+            str(uuid4()),
+            self.request.format.value,
+            self.request.stores,
+            self.plan.file_sets.value,
+            brokers=self.plan.subject.brokers,
         )
         moves: dict[str, str] = {}
         deletes: list[str] = []
@@ -348,13 +372,13 @@ class _Export:
                     self._shape(name).schema,
                     new,
                     left,
-                    export_id=manifest.export_id,
-                    run=self.number,
+                    partitions=self.plan.subject.partitions,
+                    app=(manifest.export_id, self.number),
                     now_ms=int(self.began.timestamp() * 1000),
                 )
                 logs[entry] = text
         if earlier is None:
-            deletes += [path for table in TIME_COLUMNS for path in self.output.sizes(table)]
+            deletes += [path for table in _EVERY_TABLE for path in self.output.sizes(table)]
         replaced_rows = 0 if earlier is None else sum(len(task.changed) for task in written)
         added = {name: tables[name].rows - manifest.tables.get(name, Table()).rows for name in tables}
         run = Run(self.number, self.began.isoformat(), added, replaced_rows, self._missed(written))
@@ -380,6 +404,10 @@ class _Export:
         """Count the records after the last export's that are not in the store: within a lease, numbers have no gaps."""
         if self.plan.earlier is None:
             return 0
+        if self.plan.subject.brokers:
+            return sum(
+                max(0, at - self.plan.after.get(broker, (0, at))[1] - 1) for broker, at in self.plan.first.items()
+            )
         last: Counter[tuple[int, int]] = Counter()
         count = 0
         for task in written:

@@ -5,20 +5,24 @@ from __future__ import annotations
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as f
 from pyspark.sql.pandas.types import from_arrow_schema
-from pyspark.sql.types import ArrayType, StringType, StructField, StructType
+from pyspark.sql.types import ArrayType, MapType, StringType, StructField, StructType
 
 from bmqctl.pipeline.export.manifest import Manifest
 from bmqctl.pipeline.export.output import Output
+from bmqctl.pipeline.export.subjects import BlazingMQTables, RocketMQTables, Subject
 from bmqctl.pipeline.export.table_files import FileFormat
-from bmqctl.pipeline.source.options import Table
-from bmqctl.pipeline.source.tables import table_schema
 
-__all__ = ["exported_table"]
+__all__ = ["exported_table", "subject_of_export"]
+
+
+def subject_of_export(manifest: Manifest) -> Subject:
+    """The tables that an export has."""
+    return RocketMQTables(manifest.brokers) if manifest.brokers else BlazingMQTables()
 
 
 def exported_table(session: SparkSession, output: Output, manifest: Manifest, table: str) -> DataFrame:
     """The rows in the files that the manifest names, and in no others, with the columns of the store's table."""
-    schema = from_arrow_schema(table_schema(Table(table)))
+    schema = from_arrow_schema(subject_of_export(manifest).schema(table))
     paths = [output.url(file.path) for file in manifest.tables[table].files]
     if not paths:
         return session.createDataFrame([], schema)
@@ -29,10 +33,10 @@ def exported_table(session: SparkSession, output: Output, manifest: Manifest, ta
     if file_format is FileFormat.JSON:
         return reader.schema(schema).json(paths)
     frame = reader.schema(StructType([_as_text(each) for each in schema])).csv(paths, header=True, escape='"')
-    lists = {each.name: each.dataType for each in schema if isinstance(each.dataType, ArrayType)}
+    lists = {each.name: each.dataType for each in schema if isinstance(each.dataType, (ArrayType, MapType))}
     return frame.withColumns({name: f.from_json(name, kind) for name, kind in lists.items()})
 
 
 def _as_text(column: StructField) -> StructField:
-    """Lists are JSON in CSV files."""
-    return StructField(column.name, StringType()) if isinstance(column.dataType, ArrayType) else column
+    """Lists and maps are JSON in CSV files."""
+    return StructField(column.name, StringType()) if isinstance(column.dataType, (ArrayType, MapType)) else column

@@ -76,7 +76,7 @@ class Run:
     """One export: its start time, the rows added by table, the rows replaced, and the records missed.
 
     `missed` counts records that were written after the previous run and had left the store (by rollovers) before this
-    one.
+    one; of RocketMQ's logs, whose files are deleted, bytes.
     """
 
     number: int
@@ -90,7 +90,8 @@ class Run:
 class Manifest:
     """The state of an export. `positions` and `journals` are by partition id (as text: JSON's keys).
 
-    A position is the number of the last record that was exported.
+    A position is the number of the last record that was exported. Of RocketMQ's stores, `brokers` are named, a
+    partition is a broker by its place in `brokers`, and a number is the offset of the last byte of its log.
     """
 
     export_id: str
@@ -101,6 +102,7 @@ class Manifest:
     positions: dict[str, RecordNumber] = field(default_factory=dict)
     journals: dict[str, str] = field(default_factory=dict)
     runs: tuple[Run, ...] = ()
+    brokers: tuple[str, ...] = ()
 
     def as_json(self) -> dict[str, Any]:
         """Convert to JSON; totals of each table are included for people who read the manifest."""
@@ -136,6 +138,7 @@ class Manifest:
             positions={partition: RecordNumber(**where) for partition, where in content["positions"].items()},
             journals=dict(content["journals"]),
             runs=tuple(Run(**run) for run in content["runs"]),
+            brokers=tuple(content.get("brokers", ())),
         )
 
 

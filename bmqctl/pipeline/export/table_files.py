@@ -46,6 +46,22 @@ _REPEATING = frozenset(
         "sync_point_type",
         "outcome",
         "reason",
+        "broker",
+        "topic",
+        "queue_id",
+        "kind",
+        "tags",
+        "properties.key_value.key",
+        "transaction",
+        "born_host",
+        "store_host",
+        "size",
+        "body_size",
+        "reconsume_times",
+        "prepared_transaction_offset",
+        "flag",
+        "system_flags",
+        "epoch",
         "partition_id",
         "primary_lease_id",
         "timestamp",
@@ -122,7 +138,7 @@ class _JsonLines:
     def write_table(self, table: pa.Table) -> None:
         lines = [
             self._encode({name: value for name, value in row.items() if value is not None})
-            for row in _plain(table).to_pylist()
+            for row in _plain(table).to_pylist(maps_as_pydicts="strict")
         ]
         self._sink.write("\n".join([*lines, ""]).encode())
 
@@ -131,7 +147,7 @@ class _JsonLines:
 
 
 class _Csv:
-    """CSV with a header; lists are JSON, null is empty."""
+    """CSV with a header; lists and maps are JSON, null is empty."""
 
     def __init__(self, sink: HashedFile, schema: pa.Schema) -> None:
         self._writer = pyarrow.csv.CSVWriter(sink, _flat_schema(schema))
@@ -214,12 +230,22 @@ def read_table(
 def _json_batches(source: Any, schema: pa.Schema) -> Iterator[pa.RecordBatch]:
     lines: list[dict[str, Any]] = []
     for line in io.BufferedReader(source):
-        lines.append(json.loads(line))
+        row = json.loads(line)
+        lines.append({name: _items(value) for name, value in row.items()})
         if len(lines) == _ROWS_PER_READ:
             yield pa.RecordBatch.from_pylist(lines, schema)
             lines = []
     if lines:
         yield pa.RecordBatch.from_pylist(lines, schema)
+
+
+# These have milliseconds, which the times of BlazingMQ's stores lack.
+_MILLISECONDS = frozenset({"born_time", "store_time"})
+
+
+def _items(value: Any) -> Any:
+    """A value of JSON for Arrow, which takes maps as lists of their items."""
+    return list(value.items()) if isinstance(value, dict) else value
 
 
 def _is_time(kind: pa.DataType) -> bool:
@@ -245,7 +271,8 @@ def _plain(table: pa.Table) -> pa.Table:
     columns = []
     for field, column in zip(table.schema, table.columns, strict=True):
         if _is_time(field.type):
-            column = pc.strftime(column.cast(pa.timestamp("s", "UTC")), "%Y-%m-%dT%H:%M:%SZ")
+            unit = "ms" if field.name in _MILLISECONDS else "s"
+            column = pc.strftime(column.cast(pa.timestamp(unit, "UTC")), "%Y-%m-%dT%H:%M:%SZ")
         columns.append(column)
     return pa.Table.from_arrays(columns, names=table.schema.names)
 
@@ -256,13 +283,12 @@ def _flat_schema(schema: pa.Schema) -> pa.Schema:
 
 
 def _flat(table: pa.Table) -> pa.Table:
-    """Convert lists to JSON, for CSV."""
+    """Convert lists and maps to JSON, for CSV."""
     columns = []
     for column in table.columns:
         if pa.types.is_nested(column.type):
-            column = pa.array(
-                [None if value is None else json.dumps(value) for value in column.to_pylist()], pa.string()
-            )
+            values = column.to_pylist(maps_as_pydicts="strict")
+            column = pa.array([None if value is None else json.dumps(value) for value in values], pa.string())
         columns.append(column)
     return pa.Table.from_arrays(columns, names=table.schema.names)
 
@@ -272,12 +298,14 @@ def _typed(table: pa.Table, schema: pa.Schema) -> pa.Table:
     columns = []
     for field in schema:
         column = table.column(field.name)
-        if _is_time(field.type):
+        if field.name in _MILLISECONDS:
+            column = column.cast(field.type)
+        elif _is_time(field.type):
             parsed = pc.strptime(column, "%Y-%m-%dT%H:%M:%SZ", "us")
             column = pc.assume_timezone(parsed, "UTC")
         elif pa.types.is_nested(field.type) and pa.types.is_string(column.type):
             values = [None if text is None else json.loads(text) for text in column.to_pylist()]
-            column = pa.array(values, field.type)
+            column = pa.array([_items(value) for value in values], field.type)
         columns.append(column.cast(field.type))
     return pa.Table.from_arrays(columns, schema=schema)
 

@@ -21,9 +21,10 @@ from bmqctl.journal.read.files import NotAStoreFile
 from bmqctl.journal.read.source import FileSource
 from bmqctl.pipeline.export.delta import live_files
 from bmqctl.pipeline.export.export import table_options
-from bmqctl.pipeline.export.exported import exported_table
+from bmqctl.pipeline.export.exported import exported_table, subject_of_export
 from bmqctl.pipeline.export.manifest import MANIFEST, Manifest, is_unsettled, need_manifest
 from bmqctl.pipeline.export.output import Output, open_output
+from bmqctl.pipeline.export.subjects import POSITION, extents_of, subject_of
 from bmqctl.pipeline.export.table_files import FileFormat, read_table
 from bmqctl.pipeline.export.verify_tasks import (
     CheckFile,
@@ -36,13 +37,11 @@ from bmqctl.pipeline.export.verify_tasks import (
     joined,
     read_rows,
 )
-from bmqctl.pipeline.export.write_tasks import POSITION, TableShape
+from bmqctl.pipeline.export.write_tasks import TableShape
+from bmqctl.pipeline.reading import plan_tasks, read_task
 from bmqctl.pipeline.source.options import FileSets, ReadOptions
-from bmqctl.pipeline.source.options import Table as Source
-from bmqctl.pipeline.source.plan import Part, plan, plan_partitions
-from bmqctl.pipeline.source.read import read_part
+from bmqctl.pipeline.source.plan import Part, PartitionExtent
 from bmqctl.pipeline.source.stores import StoreError
-from bmqctl.pipeline.source.tables import table_schema
 from bmqctl.pipeline.spark.run_tasks import OnProgress, run_all
 from formats.bmq.disk.files import HEADERS_SIZE_MAX, JOURNAL_RECORD_SIZE, FileType, JournalFileHeader, open_file
 from formats.bmq.disk.journal import decode_record
@@ -78,11 +77,15 @@ class TableCheck:
 
 @dataclass
 class Verdict:
-    """The result; `gone_on` are the ids of partitions that have newer records than the export."""
+    """The result; `gone_on` are the ids of partitions that have newer records than the export, `newer_in` their names.
+
+    A partition of RocketMQ's stores is a broker, by its place among those of the export.
+    """
 
     tables: dict[str, TableCheck] = field(default_factory=dict)
     differences: list[Difference] = field(default_factory=list)
     gone_on: list[int] = field(default_factory=list)
+    newer_in: list[str] = field(default_factory=list)
 
 
 @dataclass(frozen=True)
@@ -118,6 +121,7 @@ class _Verification:
         self.against_store = request.against_store
         self.output = output
         self.manifest = manifest
+        self.subject = subject_of_export(manifest)
         self.on_progress = on_progress
         self.verdict = Verdict()
         self.until = {
@@ -147,7 +151,7 @@ class _Verification:
 
     def _shape(self, table: str) -> TableShape:
         file_format = FileFormat(self.manifest.format)
-        return TableShape(table, table_schema(Source(table)), file_format, self.output, table)
+        return TableShape(table, self.subject.schema(table), file_format, self.output, table, self.subject)
 
     def _check_files(self) -> list[FileCheck]:
         tasks = [
@@ -184,19 +188,16 @@ class _Verification:
 
     def _compare(self, checks: list[FileCheck], sound: list[str]) -> None:
         """Compare the files with the store."""
-        partitions = plan_partitions(self._options("records"))
+        partitions = extents_of(self._options("records"))
         for missing in sorted(self.until.keys() - {partition.partition_id for partition in partitions}):
-            self._differ("", f"partition {missing}", "was exported, but is not in the store")
+            self._differ("", self._partition(missing), "was exported, but is not in the store")
         self.verdict.gone_on = [
             partition.partition_id
             for partition in partitions
             if partition.last and partition.last > self.until.get(partition.partition_id, (0, 0))
         ]
-        journals: dict[int, set[str]] = {}
-        for part in plan(self._options("records")):
-            assert isinstance(part, Part)
-            journals.setdefault(part.partition_id, set()).update(journal.path for journal in part.journals)
-        floors = {partition: _floor(paths) for partition, paths in journals.items()}
+        self.verdict.newer_in = [self._partition(number) for number in self.verdict.gone_on]
+        floors = self._floors(partitions)
         in_store = self._read_store(dict.fromkeys(sound))
         for name in sound:
             ours, theirs = Sums(), Sums()
@@ -212,17 +213,33 @@ class _Verification:
             if unlike:
                 self._compare_rows(name, unlike, floors)
 
+    def _floors(self, partitions: Iterable[PartitionExtent]) -> dict[int, tuple[int, int] | None]:
+        """The numbers from which on the store has all records of each partition, or log."""
+        if self.subject.brokers:
+            return {each.partition_id: None if each.first is None else (0, each.first[1]) for each in partitions}
+        journals: dict[int, set[str]] = {}
+        for part in plan_tasks(self._options("records")):
+            assert isinstance(part, Part)
+            journals.setdefault(part.partition_id, set()).update(journal.path for journal in part.journals)
+        return {partition: _floor(paths) for partition, paths in journals.items()}
+
+    def _partition(self, number: int) -> str:
+        brokers = self.subject.brokers
+        return f"broker {brokers[number]}" if number < len(brokers) else f"partition {number}"
+
     def _options(self, table: str) -> ReadOptions:
         return table_options(self.stores, table, until=self.until, file_sets=FileSets(self.manifest.file_sets))
 
     def _read_store(self, tables: Mapping[str, frozenset[tuple[int, int, int]] | None]) -> list[Rows]:
         """Read from each table the sums of all rows, or the individual rows of some segments."""
         tasks = []
-        for name in sorted(tables, key=["messages", "confirms", "records"].index):
+        # Folders may have been renamed since, after which brokers are called that have no other name.
+        subject = subject_of(self.stores)
+        for name in sorted(tables, key=subject.order.index):
             options = self._options(name)
-            schema = table_schema(Source(name))
-            reads = [partial(read_part, part, options, schema) for part in plan(options)]
-            tasks += [ReadRows(name, schema, read, tables[name]) for read in reads]
+            schema = subject.schema(name)
+            reads = [partial(read_task, part, options, schema) for part in plan_tasks(options)]
+            tasks += [ReadRows(name, schema, subject, read, tables[name]) for read in reads]
         return run_all(self.session, read_rows, tasks, "reading the store", self.on_progress)
 
     def _compare_rows(
@@ -231,7 +248,11 @@ class _Verification:
         shape = self._shape(name)
         files = [
             ReadRows(
-                name, shape.schema, partial(read_table, self.output, file.path, shape.file_format, shape.schema), unlike
+                name,
+                shape.schema,
+                self.subject,
+                partial(read_table, self.output, file.path, shape.file_format, shape.schema),
+                unlike,
             )
             for file in self.manifest.tables[name].files
         ]
@@ -255,8 +276,8 @@ class _Verification:
 
     def _name(self, table: str, positions: NDArray[Any], what: str) -> None:
         self.verdict.tables[table].different += len(positions)
-        for partition, lease, number in positions[:NAMED_MAX].tolist():
-            self._differ(table, f"partition {partition}, lease {lease}, record {number}", what)
+        for position in positions[:NAMED_MAX].tolist():
+            self._differ(table, self.subject.place(position), what)
         if len(positions) > NAMED_MAX:
             self._differ(table, f"{len(positions) - NAMED_MAX:,} more rows", what)
 

@@ -13,8 +13,9 @@ from numpy.typing import NDArray
 
 from bmqctl.pipeline.export.checksums import add_checksums, row_hashes
 from bmqctl.pipeline.export.manifest import WrittenFile
+from bmqctl.pipeline.export.subjects import POSITION, Subject
 from bmqctl.pipeline.export.table_files import read_table
-from bmqctl.pipeline.export.write_tasks import POSITION, TableShape, hashed_columns, positions_of
+from bmqctl.pipeline.export.write_tasks import TableShape, hashed_columns
 
 __all__ = [
     "SEGMENT_RECORDS",
@@ -105,7 +106,7 @@ def check_file(task: CheckFile) -> FileCheck:
         return FileCheck(shape.name, file.path, "has changed since it was written (SHA-256)")
     sums = Sums()
     for batch in read_table(shape.output, file.path, shape.file_format, shape.schema):
-        sums.add(positions_of(batch), row_hashes(batch, hashed_columns(shape.schema)))
+        sums.add(shape.subject.positions(batch), row_hashes(batch, hashed_columns(shape.schema)))
     rows = sum(count for count, _ in sums.segments.values())
     total = add_checksums(*(checksum for _, checksum in sums.segments.values()))
     fault = None
@@ -122,6 +123,7 @@ class ReadRows:
 
     table: str
     schema: pa.Schema
+    subject: Subject
     read: Callable[[], Iterator[pa.RecordBatch]]
     segments: frozenset[tuple[int, int, int]] | None = None
 
@@ -143,7 +145,7 @@ def read_rows(task: ReadRows) -> Rows:
     found: list[tuple[NDArray[Any], NDArray[Any]]] = [(rows.positions, rows.hashes)]
     wanted = None if task.segments is None else np.array(sorted(task.segments), POSITION)
     for batch in task.read():
-        positions = positions_of(batch)
+        positions = task.subject.positions(batch)
         hashes = row_hashes(batch, hashed_columns(task.schema))
         if wanted is None:
             sums.add(positions, hashes)

@@ -19,14 +19,13 @@ from numpy.typing import NDArray
 from bmqctl.pipeline.export.checksums import add_checksums, checksum, row_hashes
 from bmqctl.pipeline.export.manifest import WrittenFile
 from bmqctl.pipeline.export.output import Output
+from bmqctl.pipeline.export.subjects import POSITION, Subject
 from bmqctl.pipeline.export.table_files import FileFormat, TableFile, directory_of, read_table
 from formats.bmq.stores.outcomes import MessageOutcome
 
 __all__ = [
     "PENDING",
-    "POSITION",
     "REMOVED",
-    "TIME_COLUMNS",
     "Pending",
     "Rewrite",
     "TableShape",
@@ -34,21 +33,15 @@ __all__ = [
     "Written",
     "find_pending",
     "hashed_columns",
-    "positions_of",
     "run_task",
 ]
-
-TIME_COLUMNS = {"records": "timestamp", "messages": "arrival_time", "confirms": "confirm_time"}
-"""The tables of an export, and for each the column whose date names the directory."""
 
 PENDING = (MessageOutcome.OUTSTANDING, MessageOutcome.PARTIALLY_CONFIRMED)
 REMOVED = "removed"
 """The outcome of a message that left the store before it could be read again; the files do not show how."""
 
-POSITION = np.dtype([("partition_id", "<i4"), ("primary_lease_id", "<i8"), ("sequence_number", "<i8")])
-"""The identity of a table's row: its record's position in the history of its partition."""
-
-# Positions in a store's files: a rollover changes them, so that they are not part of a row's content.
+# Positions in a store's files: a rollover changes them, so that they are not part of a row's content. Nor are what a
+# broker's folder is called, and epochs, which are forgotten when the files of the log are deleted.
 _PLACES = frozenset(
     {
         "offset",
@@ -58,6 +51,8 @@ _PLACES = frozenset(
         "qlist_file_offset",
         "journal_offset",
         "message_journal_offset",
+        "broker",
+        "epoch",
     }
 )
 _FILES_OPEN_MAX = 64
@@ -73,6 +68,7 @@ class TableShape:
     file_format: FileFormat
     output: Output
     directory: str
+    subject: Subject
 
 
 @dataclass(frozen=True)
@@ -150,6 +146,11 @@ class Written:
                     rows + row["sequence_number_count"],
                     max(last, row["sequence_number_max"]),
                 )
+        elif self.table == "messages" and "outcome" not in batch.schema.names:
+            by_topic = pa.Table.from_batches([batch.select(["topic", "kind", "body_size"])]).group_by(["topic", "kind"])
+            for row in by_topic.aggregate([("body_size", "sum"), ([], "count_all")]).to_pylist():
+                rows, size = self.outcomes.get((row["topic"], row["kind"]), (0, 0))
+                self.outcomes[row["topic"], row["kind"]] = (rows + row["count_all"], size + row["body_size_sum"])
         elif self.table == "messages":
             queues = pc.coalesce(batch.column("queue_uri"), batch.column("queue_key"))
             table = pa.table({name: batch.column(name) for name in ("outcome", "payload_size")})
@@ -166,14 +167,6 @@ def hashed_columns(schema: pa.Schema) -> list[str]:
     return [name for name in schema.names if name not in _PLACES]
 
 
-def positions_of(rows: pa.RecordBatch | pa.Table) -> NDArray[Any]:
-    """Return the `POSITION` of each row."""
-    positions = np.zeros(rows.num_rows, POSITION)
-    for name in POSITION.names or ():
-        positions[name] = rows.column(name).to_numpy()
-    return positions
-
-
 def run_task(task: WritePart | Rewrite) -> Written:
     """Carry out a task."""
     return _write_part(task) if isinstance(task, WritePart) else _rewrite(task)
@@ -186,7 +179,7 @@ def find_pending(shape: TableShape, paths: Iterable[str]) -> Pending:
         for batch in read_table(shape.output, path, shape.file_format, shape.schema):
             pending = batch.filter(pc.is_in(batch.column("outcome"), pa.array(PENDING)))
             hashes = row_hashes(pending, hashed_columns(shape.schema))
-            found.append(Pending(positions_of(pending), hashes, np.full(len(hashes), path, object)))
+            found.append(Pending(shape.subject.positions(pending), hashes, np.full(len(hashes), path, object)))
     return Pending.joined(found)
 
 
@@ -241,7 +234,7 @@ def _write_part(task: WritePart) -> Written:
             seen.append(found)
             changed.append(other)
         written.count(batch)
-        for directory, rows in _by_directory(batch, TIME_COLUMNS[task.shape.name]):
+        for directory, rows in _by_directory(batch, task.shape):
             files.write(directory, rows)
     written.files = files.close()
     written.seen, written.changed = np.concatenate(seen), np.concatenate(changed)
@@ -251,7 +244,7 @@ def _write_part(task: WritePart) -> Written:
 def _new_or_changed(task: WritePart, batch: pa.RecordBatch) -> tuple[pa.RecordBatch, NDArray[Any], NDArray[Any]]:
     """Return the rows to write, the positions of all pending ones here, and of those that changed."""
     assert task.pending is not None
-    positions = positions_of(batch)
+    positions = task.shape.subject.positions(batch)
     new = np.ones(len(positions), bool)
     for partition, (lease, number) in task.after.items():
         here = positions["partition_id"] == partition
@@ -273,24 +266,26 @@ def _rewrite(task: Rewrite) -> Written:
     written = Written(task.shape.name)
     files = _Files(task.shape, task.number)
     for batch in read_table(task.shape.output, task.path, task.shape.file_format, task.shape.schema):
-        positions = positions_of(batch)
+        positions = task.shape.subject.positions(batch)
         batch = batch.cast(task.shape.schema) if batch.schema != task.shape.schema else batch
         outcomes = batch.column("outcome")
         gone = pc.if_else(pa.array(np.isin(positions, task.removed)), REMOVED, outcomes)
         batch = batch.set_column(batch.schema.get_field_index("outcome"), batch.schema.field("outcome"), gone)
         kept = batch.filter(pa.array(~np.isin(positions, task.replaced)))
-        for directory, rows in _by_directory(kept, TIME_COLUMNS[task.shape.name]):
+        for directory, rows in _by_directory(kept, task.shape):
             files.write(directory, rows)
     written.files = files.close()
     return written
 
 
-def _by_directory(batch: pa.RecordBatch, time_column: str) -> Iterator[tuple[str, pa.RecordBatch]]:
-    """Yield the rows by date and domain, with the directory of each group."""
+def _by_directory(batch: pa.RecordBatch, shape: TableShape) -> Iterator[tuple[str, pa.RecordBatch]]:
+    """Yield the rows by date, and by domain if they have one, with the directory of each group."""
     if not batch.num_rows:
         return
+    time_column = shape.subject.time_column(shape.name)
     days = batch.column(time_column).cast(pa.date32()).cast(pa.int32()).fill_null(_DAY_NONE).to_numpy()
-    uris = batch.column("queue_uri").dictionary_encode()
+    has_domain = "domain" in dict(shape.subject.partitions)
+    uris = (batch.column("queue_uri") if has_domain else pa.nulls(batch.num_rows, pa.string())).dictionary_encode()
     names = [_domain(uri) for uri in uris.dictionary.to_pylist()]
     domains = sorted({*names, None}, key=lambda name: (name is not None, name))
     numbers = np.array([domains.index(name) for name in names] + [domains.index(None)])
@@ -299,7 +294,8 @@ def _by_directory(batch: pa.RecordBatch, time_column: str) -> Iterator[tuple[str
     for number, group in enumerate(groups.tolist()):
         day, domain = divmod(group, len(domains))
         date = None if day == _DAY_NONE else str(np.datetime64(day, "D"))
-        directory = directory_of([("date", date), ("domain", domains[domain])])
+        values = {"date": date, "domain": domains[domain]}
+        directory = directory_of([(name, values[name]) for name, _ in shape.subject.partitions])
         yield directory, batch if len(groups) == 1 else batch.take(pa.array(np.flatnonzero(inverse == number)))
 
 
