@@ -15,6 +15,7 @@ from bmqctl.commands.spark_common import AsJson, Conf, Cores, Master, Memory, Sh
 from bmqctl.render import ResultConsole, refuse, until_reader_leaves
 
 if TYPE_CHECKING:
+    from bmqctl.pipeline.report.log_report import LogReport
     from bmqctl.pipeline.report.report_model import Latency, Report
 
 __all__ = ["app"]
@@ -41,7 +42,9 @@ Exit codes: 0 done, 1 Spark failed, 2 invalid request (no messages, no store).
 def spark_report(
     storage: Annotated[
         list[str] | None,
-        typer.Argument(help="Directories with bmq_*.bmq_journal files, or patterns of them.", show_default=False),
+        typer.Argument(
+            help="Directories with bmq_*.bmq_journal files, or RocketMQ's stores, or patterns.", show_default=False
+        ),
     ] = None,
     export: Annotated[
         str | None,
@@ -62,6 +65,8 @@ def spark_report(
 ) -> None:
     """Report the outcomes of the messages of a store: latency, backlog, throughput, expired and rejected messages.
 
+    Of RocketMQ's stores: hottest topics and keys, lag of groups over time, retries and dead letters.
+
     Messages are joined with the confirms of each app; percentiles are exact, to the second that the files record. The
     HTML page contains its plots: it can be sent by mail, and opened without a network.
     """
@@ -73,6 +78,7 @@ def spark_report(
     with refusing(COMMAND):
         from bmqctl.pipeline.export.manifest import need_manifest
         from bmqctl.pipeline.export.output import open_output
+        from bmqctl.pipeline.report.log_report import LogReportRequest, is_of_logs
         from bmqctl.pipeline.report.report import NothingToReport, ReportRequest
 
         if html is not None:
@@ -82,8 +88,12 @@ def spark_report(
         if export is not None:
             need_manifest(open_output(export))  # before Spark starts, which takes seconds
         request = ReportRequest((export,) if export is not None else tuple(storage or ()), export is not None, top)
+        place = where(master, cores, memory, conf, ship, _records(storage))
         try:
-            report = run(request, where(master, cores, memory, conf, ship, _records(storage)))
+            if is_of_logs(request):
+                _report_logs(run(LogReportRequest(request), place), top, html, as_json=as_json)
+                return
+            report = run(request, place)
         except NothingToReport as fault:
             refuse(COMMAND, str(fault))
         if html is not None:
@@ -102,9 +112,9 @@ def _records(storage: list[str] | None) -> int | None:
     if not storage:
         return None
     from bmqctl.pipeline.export.export import table_options
-    from bmqctl.pipeline.source.plan import plan_partitions
+    from bmqctl.pipeline.export.subjects import extents_of
 
-    return sum(partition.record_count for partition in plan_partitions(table_options(storage, "records")))
+    return sum(partition.record_count for partition in extents_of(table_options(storage, "records")))
 
 
 def _moment(at_s: int) -> str:
@@ -122,6 +132,54 @@ def _table(title: str, *columns: str) -> Table:
     for column in others:
         table.add_column(column, justify="right")
     return table
+
+
+def _report_logs(report: LogReport, top: int, html: Path | None, *, as_json: bool) -> None:
+    """Print a report on RocketMQ's stores, and write its page."""
+    if html is not None:
+        from bmqctl.pipeline.report.log_report_page import log_report_page  # needs a library, which nothing else does
+
+        html.write_text(log_report_page(report))
+    with until_reader_leaves():
+        if as_json:
+            print(json.dumps(report.as_json(), indent=2))
+        else:
+            _print_logs(report, top)
+    if html is not None:
+        typer.echo(f"bmqctl {COMMAND}: {html} written", err=True)
+
+
+def _print_logs(report: LogReport, top: int) -> None:
+    console = ResultConsole()
+    console.width = max(console.width, WIDTH_MIN)
+    kinds = ", ".join(f"{count:,} {kind}" for kind, count in report.kinds.items())
+    console.print(f"{_moment(report.from_s)} to {_moment(report.to_s)} UTC: {report.messages:,} messages ({kinds})")
+    console.print()
+    topics = _table("Hottest topics", "topic", "kind", "messages", "body bytes", "log bytes", "peak per s")
+    topics.columns[1].justify = "left"
+    for topic in report.topics[:top]:
+        numbers = (topic.messages, topic.body_bytes, topic.log_bytes)
+        peak = f"{topic.peak_per_s:,.1f}"
+        topics.add_row(escape(topic.topic), topic.kind, *(f"{number:,}" for number in numbers), peak)
+    keys = _table("Hottest keys", "key", "topic", "messages")
+    keys.columns[1].justify = "left"
+    for key in report.keys[:top]:
+        keys.add_row(escape(key.key), escape(key.topic), f"{key.messages:,}")
+    groups = _table("Groups with most lag", "group", "topic", "queues", "lag", "oldest waits")
+    groups.columns[1].justify = "left"
+    for group in report.groups[:top]:
+        oldest = "" if group.oldest_s is None else f"{group.oldest_s:,} s"
+        groups.add_row(escape(group.group), escape(group.topic), f"{group.queues:,}", f"{group.lag:,}", oldest)
+    retries = _table("Retries and dead letters", "group", "sent back", "by times", "dead letters")
+    for each in report.retries[:top]:
+        by_times = ", ".join(f"{times}: {count:,}" for times, count in each.by_times.items())
+        retries.add_row(escape(each.group), f"{each.retried:,}", by_times, f"{each.dead:,}")
+    for table in (topics, keys, groups, retries):
+        if table.row_count:
+            console.print(table)
+            console.print()
+    for note in report.notes:
+        console.print(f"[dim]{note}[/dim]", soft_wrap=True)
 
 
 def _print(report: Report, top: int) -> None:
