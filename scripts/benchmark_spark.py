@@ -10,6 +10,8 @@ for it, and again.
 
 Wall time depends on the machine's other load, so processor time is given too. Memory is that of the
 largest process of a kind, sampled twice a second; for Python's workers without mapped files.
+
+With `--rocketmq` the messages of RocketMQ stores are exported.
 """
 
 from __future__ import annotations
@@ -31,6 +33,7 @@ import duckdb
 import pyarrow.dataset
 
 from scripts.figures import Figure, print_figures
+from scripts.large_log import write_consume_queues, write_large_log
 from scripts.large_store import LargeStore, write_store
 
 RECORDS = 10_000_000
@@ -281,11 +284,43 @@ def _by_duckdb(lines: Path) -> list[list[object]]:
     return sorted((list(row) for row in counted.fetchall()), key=str)
 
 
+def measure_logs(records: int) -> None:
+    """Measure the export of the messages of RocketMQ stores, of `records` and twice as many, and a query of topics."""
+    with tempfile.TemporaryDirectory(prefix="bmqctl-spark-") as directory:
+        work, load = Path(directory), os.getloadavg()[0]
+        used: list[Usage] = []
+        for number in (1, 2):
+            (work / f"log-{number}").mkdir()
+            log = write_large_log(work / f"log-{number}", number * records, range(PAYLOAD_SIZE, PAYLOAD_SIZE + 1))
+            write_consume_queues(log)
+            out = work / f"export-{number}"
+            used.append(use([*BMQCTL, "spark-export", str(log.directory), "--out", str(out), "--cores", str(CORES)]))
+            if _rows(out, "messages") != log.records:
+                raise SystemExit(f"benchmark-spark: not all of the {log.records} messages exported")
+        rates = records / used[0].wall_s, records / (used[0].cpu_s / CORES), records / (used[1].wall_s - used[0].wall_s)
+        figures = [
+            Figure("wall time of the export", used[0].wall_s, "s"),
+            Figure("processor time of it", used[0].cpu_s, "s"),
+            Figure("messages exported, end to end", rates[0], "/s", f"{RATE_MIN:,}", rates[0] >= RATE_MIN),
+            Figure("the same, of two whole processors", rates[1], "/s", f"{RATE_MIN:,}", rates[1] >= RATE_MIN),
+            Figure("messages in the wall time that twice as many take more", rates[2], "/s"),
+        ]
+        for number, each in enumerate(used, 1):
+            figures.append(Figure(f"largest python process, {number} x the messages", each.peak_mib["python"], "MiB"))
+        print_figures(
+            f"export of {records:,} messages of a RocketMQ store, bodies of {PAYLOAD_SIZE} bytes", figures, load
+        )
+
+
 def main() -> None:
     """Make the stores, measure, and remove them."""
     parser = argparse.ArgumentParser(description="Measure the export of stores to tables.")
     parser.add_argument("records", nargs="?", type=int, default=RECORDS, metavar="RECORDS")
+    parser.add_argument("--rocketmq", action="store_true", help="Export a RocketMQ store, and one of twice the size.")
     arguments = parser.parse_args()
+    if arguments.rocketmq:
+        measure_logs(arguments.records)
+        return
     with tempfile.TemporaryDirectory(prefix="bmqctl-spark-") as directory:
         work = Path(directory)
         load = os.getloadavg()[0]

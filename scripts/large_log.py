@@ -6,12 +6,17 @@ import random
 from pathlib import Path
 from typing import NamedTuple
 
+import numpy as np
+
+from bmqctl.commitlog.files import log_files
+from bmqctl.commitlog.scan import LogScan
+from formats.rocketmq.consume_queue import CONSUME_QUEUE_ENTRY
 from formats.rocketmq.hosts import Host
 from formats.rocketmq.names import offset_name
 from formats.rocketmq.properties import encode_properties
 from formats.rocketmq.record import Magic, Record, body_crc, encode_blank, encode_record
 
-__all__ = ["LargeLog", "write_large_log"]
+__all__ = ["LargeLog", "write_consume_queues", "write_large_log"]
 
 FILE_SIZE = 1 << 28
 BODIES = 97
@@ -43,7 +48,7 @@ def write_large_log(directory: Path, messages: int, body_sizes: range) -> LargeL
         record = Record(
             version=Magic.V1,
             body_crc=crcs[number % BODIES],
-            queue_id=number % QUEUES,
+            queue_id=number // TOPICS % QUEUES,
             flag=0,
             queue_offset=number // (TOPICS * QUEUES),
             physical_offset=at,
@@ -73,3 +78,17 @@ def write_large_log(directory: Path, messages: int, body_sizes: range) -> LargeL
     stream.truncate(FILE_SIZE)
     stream.close()
     return LargeLog(directory, files, messages)
+
+
+def write_consume_queues(log: LargeLog) -> None:
+    """Write the consume queues of a large log, as a broker would."""
+    found = [chunk.records for chunk in LogScan(log_files(log.directory)).chunks()]
+    offsets = np.concatenate([records.offsets for records in found])
+    sizes = np.concatenate([records.sizes for records in found])
+    for place in range(TOPICS * QUEUES):
+        entries = np.zeros(len(offsets[place :: TOPICS * QUEUES]), CONSUME_QUEUE_ENTRY.dtype)
+        entries["physical_offset"] = offsets[place :: TOPICS * QUEUES]
+        entries["size"] = sizes[place :: TOPICS * QUEUES]
+        folder = log.directory / "consumequeue" / f"orders-{place % TOPICS}" / str(place // TOPICS)
+        folder.mkdir(parents=True)
+        (folder / offset_name(0)).write_bytes(entries.tobytes())
