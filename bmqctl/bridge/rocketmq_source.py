@@ -19,6 +19,7 @@ from bmqctl.bridge.ends import RocketEnd
 from bmqctl.bridge.flow import Item
 from bmqctl.bridge.mapping import Unfit
 from bmqctl.bridge.sharing import Place, share_of
+from bmqctl.rocketmq_client.ahead import PullsAhead
 from bmqctl.rocketmq_client.client import Client, RequestRefused
 from bmqctl.rocketmq_client.consuming import QueuePuller
 from bmqctl.rocketmq_client.link import LinkLost, NoAnswer
@@ -213,11 +214,12 @@ class RocketSource:
         self, lane: int, puller: QueuePuller, give: trio.MemorySendChannel[_Pulled], bridge: Bridge
     ) -> Exception:
         """Pull one queue until that fails; the reason, which a nursery would wrap in an exception group."""
+        pulls = PullsAhead(puller)
         try:
             while True:
                 while not (room := bridge.flow.room(lane)):
                     await bridge.await_change()
-                records = await puller.pull_records(min(room, PULLED_MAX))
+                records = await pulls.next_records(min(room, PULLED_MAX))
                 await give.send(_Pulled(records, puller.offset))
         except FAULTS as fault:
             return fault

@@ -7,7 +7,7 @@ from enum import IntFlag
 from typing import Final, NamedTuple, TypeVar
 
 from bmqctl.rocketmq_client.client import RequestRefused
-from bmqctl.rocketmq_client.link import RemotingLink
+from bmqctl.rocketmq_client.link import OnAnswer, RemotingLink
 from formats.errors import FormatError
 from formats.rocketmq.codes import RequestCode, ResponseCode
 from formats.rocketmq.frame import Frame
@@ -55,6 +55,7 @@ class _PullFlag(IntFlag):
 
 _FLAGS: Final = int(_PullFlag.COMMIT_OFFSET | _PullFlag.SUSPEND | _PullFlag.SUBSCRIPTION)
 _FLAGS_WITHOUT_COMMIT: Final = str(int(_PullFlag.SUSPEND | _PullFlag.SUBSCRIPTION))
+_FLAGS_AT_ONCE: Final = str(int(_PullFlag.SUBSCRIPTION))
 # There may be messages at the offset that the answer names.
 _GO_ON: Final = frozenset(
     {ResponseCode.PULL_NOT_FOUND, ResponseCode.PULL_RETRY_IMMEDIATELY, ResponseCode.PULL_OFFSET_MOVED}
@@ -151,16 +152,39 @@ class QueuePuller:
         answer = await self._pull(fields)
         return [] if answer is None else self._advance(read_records(answer.body), answer)
 
+    def ask_records(self, offset: int, messages_max: int, on_answer: OnAnswer, *, is_held: bool) -> None:
+        """Ask for messages from an offset on; without `is_held` the broker answers at once. Raises `LinkLost`."""
+        fields = {**self._fields, "maxMsgNums": str(messages_max), "queueOffset": str(offset)}
+        fields["sysFlag"] = _FLAGS_WITHOUT_COMMIT if is_held else _FLAGS_AT_ONCE
+        self._link.ask(RequestCode.PULL_MESSAGE, fields, on_answer, SUSPEND_MS / 1000 + self._timeout_s)
+
+    def take_records(self, answer: Frame) -> tuple[list[Record], int]:
+        """Take the messages of an answer at the offset, and go behind them; also the end of the queue, as it says.
+
+        Raises `RequestRefused`, and `FormatError` for an answer that is damaged.
+        """
+        is_found = self._check(answer)
+        records = read_records(answer.body) if is_found else []
+        pulled = _PULLED.read(answer.ext_fields)
+        self.offset = pulled.next_begin_offset
+        return records, pulled.max_offset
+
     async def _pull(self, fields: dict[str, str]) -> Frame | None:
         """Ask for the messages at the offset; None, and the offset moved, if there are none."""
         fields["queueOffset"] = str(self.offset)
         answer = await self._link.call(RequestCode.PULL_MESSAGE, fields, SUSPEND_MS / 1000 + self._timeout_s)
-        if answer.code in _GO_ON:
+        if not self._check(answer):
             self.offset = _PULLED.read(answer.ext_fields).next_begin_offset
             return None
+        return answer
+
+    def _check(self, answer: Frame) -> bool:
+        """Return True if an answer has messages, and False if there are none where it was asked for."""
+        if answer.code in _GO_ON:
+            return False
         if answer.code != ResponseCode.SUCCESS:
             raise RequestRefused(f"pull of {self._topic}/{self._queue_id} at {self.offset}", answer)
-        return answer
+        return True
 
     def _advance(self, messages: list[M], answer: Frame) -> list[M]:
         self.offset = _PULLED.read(answer.ext_fields).next_begin_offset
