@@ -44,6 +44,7 @@ VALUES = st.one_of(st.text(max_size=5), st.sampled_from(["", "5", '{"a":"INT64"}
 @settings(max_examples=60, deadline=None)
 @given(st.dictionaries(NAMES, VALUES, max_size=6), st.sampled_from([0, -7]))
 @example({"UNIQ_KEY": "ID", "a": "1"}, 0)
+@example({"UNIQ_KEY": "ID", "a": "1"}, -7)
 @example({"a": "1", "bmq_types": '{"a":"INT64"}'}, 0)
 @example({"rocketmq_id": "OLD", "UNIQ_KEY": "ID"}, 0)
 @example({}, 0)
