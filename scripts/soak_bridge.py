@@ -159,9 +159,7 @@ class Soak:
     async def run(self) -> list[str]:
         """Run it; what was found wrong. Raises `Broken`."""
         ports = {name: end.port for name, end in self.ends.items()}
-        async with Client.connect(HOST, ports["rocketmq"]) as client:
-            await client.create_topic("there", 1)
-            await client.create_topic("back", QUEUES)
+        await _make_topics(ports["rocketmq"])
         there, back = Producing(self._rate), Producing(self._rate)
         self.bridge.start()
         async with trio.open_nursery() as nursery:
@@ -351,6 +349,21 @@ def main() -> None:
     verdict = "failed" if faults else "nothing lost, in order, the accounts add up"
     print(f"soak-bridge: seed {seed}: {len(struck)} faults in {time.monotonic() - began:.0f} s: {verdict}")
     sys.exit(bool(faults))
+
+
+async def _make_topics(port: int) -> None:
+    """Make both topics, as soon as the nameserver knows the broker."""
+    until = trio.current_time() + HEAL_S
+    while True:
+        try:
+            async with Client.connect(HOST, port) as client:
+                await client.create_topic("there", 1)
+                await client.create_topic("back", QUEUES)
+            return
+        except FAULTS as fault:
+            if trio.current_time() > until:
+                raise Broken(f"the topics cannot be made: {fault}") from None
+        await trio.sleep(1)
 
 
 def _run(soak: Soak) -> list[str]:
