@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-import mmap
 import os
+from collections import Counter
 from collections.abc import Iterator, Sequence
+from itertools import islice
 from pathlib import Path
 from typing import Any, Final, NamedTuple
 
@@ -19,6 +20,10 @@ __all__ = ["DEFAULT_LAYOUT", "IndexLayout", "OpenIndexFile", "find_layout", "ope
 _ENTRY_BYTES: Final = INDEX_ENTRY.size
 _HEADER_BYTES: Final = INDEX_HEADER.size
 CHUNK_ENTRIES: Final = 1 << 16
+_ASKED: Final = 8
+_PLACES_MAX: Final = 1000
+_SAMPLE: Final = 512
+_SCORE_MIN: Final = 0.7
 _CHUNK_BYTES: Final = 1 << 20
 
 
@@ -114,52 +119,54 @@ class opened:
 def find_layout(paths: Sequence[Path]) -> IndexLayout | None:
     """Find how many slots and entries the files of a store have; None if none of them shows it.
 
-    With one size many numbers are possible. The right ones are those with which the entries are where the header and
-    the slots say that they are.
+    With one size many numbers are possible. The right ones are those with which slots and entries name each other; a
+    damaged file may show others, so that several are asked.
     """
-    for path in paths:
+    found: Counter[IndexLayout] = Counter()
+    for path in paths[:_ASKED]:
         with opened(path) as file:
-            found = None if file is None else _layout_of(file)
-            if found is not None:
-                return found
-    return None
+            layout = None if file is None else _layout_of(file)
+            if layout is not None:
+                found[layout] += 1
+    return found.most_common(1)[0][0] if found else None
 
 
 def _layout_of(file: OpenIndexFile) -> IndexLayout | None:
     if file.size == DEFAULT_LAYOUT.size:
         return DEFAULT_LAYOUT
     header = file.header
+    scores = {layout: _score(file, layout, header) for layout in set(_candidates(file, header))}
+    best = max(scores, key=lambda layout: scores[layout], default=None)
+    return best if best is not None and scores[best] > _SCORE_MIN else None
+
+
+def _candidates(file: OpenIndexFile, header: IndexHeader) -> Iterator[IndexLayout]:
+    """Yield the layouts with which the last entry has the offset that the header says."""
     last = header.index_count - 1
     rest = file.size - _HEADER_BYTES
-    if rest <= 0 or rest % SLOT_BYTES:
-        return None
+    if last < 1 or rest <= 0 or rest % SLOT_BYTES or last * _ENTRY_BYTES > rest:
+        return
     # By default there are four entries for each slot.
-    likely = IndexLayout(rest // (SLOT_BYTES + 4 * _ENTRY_BYTES), rest // (SLOT_BYTES + 4 * _ENTRY_BYTES) * 4)
-    if likely.size == file.size and likely.slots and _fits(file, likely, header):
-        return likely
-    if last < 1 or last * _ENTRY_BYTES > rest or header.end_offset <= 0:
-        return None
-    for place in file.places_of(header.end_offset.to_bytes(8, "big")):
-        slot_bytes = place - 4 - last * _ENTRY_BYTES - _HEADER_BYTES
-        layout = IndexLayout(slot_bytes // SLOT_BYTES, (rest - slot_bytes) // _ENTRY_BYTES)
-        if layout.slots > 0 and layout.size == file.size and _fits(file, layout, header):
-            return layout
-    return None
+    slots = rest // (SLOT_BYTES + 4 * _ENTRY_BYTES)
+    layouts = [IndexLayout(slots, 4 * slots)]
+    if header.end_offset > 0:
+        for place in islice(file.places_of(header.end_offset.to_bytes(8, "big")), _PLACES_MAX):
+            slot_bytes = place - 4 - last * _ENTRY_BYTES - _HEADER_BYTES
+            layouts.append(IndexLayout(slot_bytes // SLOT_BYTES, (rest - slot_bytes) // _ENTRY_BYTES))
+    yield from (layout for layout in layouts if layout.slots > 0 and layout.size == file.size and layout.entries > last)
 
 
-def _fits(file: OpenIndexFile, layout: IndexLayout, header: IndexHeader) -> bool:
-    """Return whether first and last entry are where they are if the file has a layout."""
-    last = header.index_count - 1
-    if not 1 <= last < layout.entries:
-        return False
-    one, end = (INDEX_ENTRY.unpack(file.entries(layout, number, 1).tobytes()) for number in (1, last))
-    if (one.physical_offset, end.physical_offset) != (header.begin_offset, header.end_offset):
-        return False
-    return one.previous == 0 and 1 <= file.slot(layout, end.key_hash) <= last and end.previous < last
-
-
-def map_file(path: Path, size: int) -> mmap.mmap:
-    """Map a file for writing, of a size to which it is brought."""
-    with path.open("r+b") as file:
-        file.truncate(size)
-        return mmap.mmap(file.fileno(), size)
+def _score(file: OpenIndexFile, layout: IndexLayout, header: IndexHeader) -> float:
+    """The part of the first entries that fits a layout: each leads to an earlier one, and its slot to it or behind."""
+    count = min(header.index_count - 1, _SAMPLE)
+    entries = file.entries(layout, 1, count)
+    numbers = np.arange(1, count + 1)
+    slots = entries["key_hash"].astype(np.int64) % layout.slots
+    tables = np.array([file.slot(layout, slot) for slot in slots.tolist()])
+    fits = (tables >= numbers) & (tables < header.index_count)
+    before = entries["previous"].astype(np.int64)
+    fits &= (before >= 0) & (before < numbers)
+    there = np.flatnonzero(before > 0)
+    fits[there] &= slots[np.clip(before[there] - 1, 0, count - 1)] == slots[there]
+    ends = file.entries(layout, header.index_count - 1, 1)["physical_offset"] == header.end_offset
+    return float(np.count_nonzero(fits)) / count if ends.all() else 0.0

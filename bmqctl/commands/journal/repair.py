@@ -10,6 +10,9 @@ from typing import Annotated
 
 import typer
 
+from bmqctl.commands.journal.printing import given_options
+from bmqctl.commands.journal.rocketmq_repair import repair_log
+from bmqctl.commitlog.files import is_store
 from bmqctl.journal.read.files import NotAStoreFile
 from bmqctl.journal.repair.repair import Refused, repair_store
 from bmqctl.journal.repair.report import Mode, Note, RepairReport
@@ -27,6 +30,7 @@ __all__ = ["repair"]
 
 
 def repair(
+    context: typer.Context,
     path: Annotated[
         Path, typer.Argument(help="The directory of the damaged store. It is not changed.", show_default=False)
     ],
@@ -41,8 +45,18 @@ def repair(
     ] = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object instead of tables.")] = False,
     limit: Annotated[int, typer.Option(min=0, help="Print at most this many lines of each table.")] = 100,
+    config: Annotated[
+        Path | None,
+        typer.Option(help="RocketMQ: configuration file of the broker, for the sizes of files.", show_default=False),
+    ] = None,
 ) -> None:
     """Copy the undamaged part of a store to a new directory, and report everything that was left out.
+
+    In a store of RocketMQ every sound record of the commit log stays where it is, byte for byte. Where one is damaged,
+    its place in its queue gets a record without a body and with the property BMQCTL_LOST, and the rest of the place is
+    filled. Consume queues, index and checkpoint are made again from the log; offsets of groups behind the ends of
+    queues are set back, epochs behind the end of the log left out. --config is needed only where the files do not show
+    their sizes; the other options, and what follows, are for stores of BlazingMQ.
 
     The damaged store is never changed, and must not be in use: stop its node first. The result is checked like by
     `journal validate`; keep the damaged store, put the result in its place, and start the node.
@@ -68,8 +82,17 @@ def repair(
 
         bmqctl journal repair store/ --out repaired/ --json | jq -r '.partitions[].left_out[] | [.guid, .reason] | @tsv'
 
+        bmqctl journal repair rocketmq-data --out repaired
+
     Exit codes: 0 if nothing was left out; 1 if something was; 2 if nothing could be done.
     """
+    if is_store(path):
+        for option in given_options(context, ("replica",)):
+            refuse("journal repair", f"{path} is a store of RocketMQ, and {option} is for those of BlazingMQ")
+        repair_log(path, out, config, as_json=as_json, limit=limit)
+        return
+    for option in given_options(context, ("config",)):
+        refuse("journal repair", f"{path} is no store of RocketMQ, and {option} is for those")
     mode = None if replica is None else Mode.REPLICA if replica else Mode.ALONE
     bars: dict[str, LateProgress] = {}
 

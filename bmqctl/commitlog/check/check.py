@@ -30,7 +30,7 @@ from bmqctl.commitlog.scan import LogFault, LogScan
 from bmqctl.journal.read.fault_report import Report
 from formats.bmq.stores.faults import Fault
 
-__all__ = ["check_log_store"]
+__all__ = ["check_log_store", "old_tail_of"]
 
 Progress = Callable[[int, int], None]
 
@@ -144,7 +144,7 @@ def check_log_store(path: Path, limit: int, on_progress: Progress) -> Report:
         report.note(fault("not-stopped", str(store.root / ABORT), 0, "the broker has not removed it by stopping"))
     report.files = [str(file.path) for file in store.log]
     report.add(_size_faults(store))
-    log = _LogCheck(store, report, may_lag, _old_tail(store, may_lag))
+    log = _LogCheck(store, report, may_lag, old_tail_of(store, may_lag))
     log.run(on_progress)
     log.queues.end(log.end, read_topics(store))
     log.index.end()
@@ -159,7 +159,8 @@ def check_log_store(path: Path, limit: int, on_progress: Progress) -> Report:
     return report
 
 
-def _old_tail(store: StoreFiles, may_lag: bool) -> int | None:
+def old_tail_of(store: StoreFiles, may_lag: bool) -> int | None:
+    """Return where the log ends, if the rest of an older one is behind it; None if not. Raises `OSError`."""
     epochs = read_epochs(store)
     checkpoint = read_checkpoint(store)
     dispatched_ms = None if may_lag or checkpoint is None else checkpoint.consume_queue_ms

@@ -217,6 +217,39 @@ class QueueCheck:
             if queue.unentered:
                 self._unentered(queue, self._keys.queue(key)[0], topics)
 
+    # -- what a repair asks for
+
+    def name(self, key: int) -> tuple[str, int]:
+        """The topic and the number of a queue."""
+        return self._keys.queue(key)
+
+    def entry_offset(self, key: int, number: int) -> int | None:
+        """The offset that a queue's entry names; None if the queue has none with that number."""
+        found = self._entry(key, number)
+        return None if found is None else found[0]
+
+    def code(self, key: int, number: int, offset: int) -> int | None:
+        """The tag's hash or the time in the entry of a record; None if the queue has another, or none."""
+        found = self._entry(key, number)
+        return found[1] if found is not None and found[0] == offset else None
+
+    def _entry(self, key: int, number: int) -> tuple[int, int] | None:
+        queue = self._queues.get(key)
+        if queue is None or queue.entries is None or not 0 <= number < queue.survey.end:
+            return None
+        (entry,) = queue.entries.read(number, 1)
+        return (int(entry["physical_offset"]), int(entry["tags_code"])) if entry["size"] > 0 else None
+
+    def unmatched(self) -> Iterator[tuple[int, int, int, int]]:
+        """Yield the entries for which no record came: the queue, their number, and the offset and size they have."""
+        for key, queue in self._queues.items():
+            for begin, end in _unmatched(queue) if queue.entries is not None else ():
+                for first in range(begin, end, CHUNK_ENTRIES):
+                    assert queue.entries is not None
+                    entries = queue.entries.read(first, min(CHUNK_ENTRIES, end - first))
+                    rows = zip(entries["physical_offset"].tolist(), entries["size"].tolist(), strict=True)
+                    yield from ((key, first + at, *row) for at, row in enumerate(rows) if row[1] > 0)
+
     def _without_record(self, queue: _Queue, entries: QueueEntries, begin: int, end: int, log_end: int) -> None:
         ahead = "queue-ahead" if self._may_lag or self._is_cut else "entry-without-record"
         for first in range(begin, end, CHUNK_ENTRIES):

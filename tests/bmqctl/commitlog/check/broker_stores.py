@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from datetime import datetime
 from pathlib import Path
 from random import Random
 
@@ -23,7 +24,11 @@ LEVELS = (1000, 5000)
 
 
 def open_small(root: Path) -> MessageStore:
-    return open_store(FileFolder(root), SMALL, lambda ms: f"{ms:017d}", make_due_time(LEVELS))
+    return open_store(FileFolder(root), SMALL, _name_of, make_due_time(LEVELS))
+
+
+def _name_of(ms: int) -> str:
+    return datetime.fromtimestamp(ms // 1000).strftime("%Y%m%d%H%M%S") + f"{ms % 1000:03d}"
 
 
 def fill(store: MessageStore, count: int, choose: Random, begin: int = 0) -> None:

@@ -1,0 +1,1 @@
+"""Repair of RocketMQ stores: what is sound is kept where it is, and the rest is made again from it."""
