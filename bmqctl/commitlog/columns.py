@@ -89,7 +89,7 @@ def _second_text(second: int) -> str | None:
     return None if text is None else text[: -len(".000Z")]
 
 
-def plain_members(properties: list[bytes]) -> list[bytes] | None:
+def plain_members(properties: list[bytes], quote: bytes = b'"') -> list[bytes] | None:
     """The members of JSON objects, without the first and the last quote, by replacing the separators of properties.
 
     None if some properties are not to be had so.
@@ -99,7 +99,9 @@ def plain_members(properties: list[bytes]) -> list[bytes] | None:
     if whole.translate(None, _PLAIN + _SEPARATORS):
         return None
     marks = (b"\n" + whole).translate(None, _PLAIN)
-    if marks.replace(b"\1\2", b"") != b"\n\1" * len(properties):
+    # In each record they take turns, and the end of a name is the first and the last of them.
+    if any(marks.replace(pair, b"") != b"\n\1" * len(properties) for pair in (b"\1\2", b"\2\1")):
         return None
-    lines = whole.replace(b"\1", b'": "').replace(b"\2", b'", "').split(b"\n")
+    whole = whole.replace(b"\1", quote + b": " + quote).replace(b"\2", quote + b", " + quote)
+    lines = whole.split(b"\n")
     return lines if len(lines) == len(properties) else None

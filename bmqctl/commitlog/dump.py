@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-import csv
-import io
-import json
 import os
 import sys
 from collections.abc import Callable, Iterator, Sequence
@@ -21,9 +18,8 @@ from bmqctl.commitlog.payload import BodyReader
 from bmqctl.commitlog.records import FRONT_BYTES, LogRecords
 from bmqctl.commitlog.rows import TABLE, columns_with, rows_of, shown_row
 from bmqctl.commitlog.scan import LogChunk, LogFault, LogScan, end_of_log, fault_chunk
-from bmqctl.commitlog.text import JsonLines
+from bmqctl.commitlog.text import CsvLines, JsonLines
 from bmqctl.journal.dump.output import DumpFormat, load_arrow
-from bmqctl.journal.read.columns import Kind
 
 __all__ = [
     "FollowEnded",
@@ -49,45 +45,13 @@ class LogSink(Protocol):
         """Print the end of the output."""
 
 
-class _JsonLineSink:
-    def __init__(self, stream: IO[bytes], bodies: BodyReader | None) -> None:
+class _LineSink:
+    def __init__(self, stream: IO[bytes], lines: JsonLines | CsvLines) -> None:
         self._stream = stream
-        self._lines = JsonLines(bodies)
+        self._lines = lines
 
     def write(self, records: LogRecords, faults: Sequence[LogFault]) -> None:
         self._stream.write(self._lines.text(records, faults))
-
-    def close(self) -> None:
-        self._stream.flush()
-
-
-class _CsvSink:
-    def __init__(self, stream: IO[bytes], bodies: BodyReader | None) -> None:
-        self._stream = stream
-        self._bodies = bodies
-        self._columns = columns_with(bodies)
-        self._values = LogColumns(bodies)
-        self._write([[column.name for column in self._columns]])
-
-    def write(self, records: LogRecords, faults: Sequence[LogFault]) -> None:
-        if not faults:
-            found = self._values.of(records)
-            nothing = [None] * len(records)
-            self._write(zip(*(found.get(column.name, nothing) for column in self._columns), strict=True))
-            return
-        self._write(
-            [
-                json.dumps(row[name]) if column.kind is Kind.JSON and name in row else row.get(name)
-                for column in self._columns
-                for name in (column.name,)
-            ]
-            for row in rows_of(records, faults, self._bodies)
-        )
-
-    def _write(self, rows: Any) -> None:
-        text = io.StringIO()
-        csv.writer(text, lineterminator="\n").writerows(rows)
-        self._stream.write(text.getvalue().encode())
 
     def close(self) -> None:
         self._stream.flush()
@@ -132,9 +96,11 @@ def make_sink(chosen: DumpFormat, stream: IO[bytes], bodies: BodyReader | None) 
     if chosen is DumpFormat.TABLE:
         return _TableSink(bodies)
     if chosen is DumpFormat.JSON_LINE:
-        return _JsonLineSink(stream, bodies)
+        return _LineSink(stream, JsonLines(bodies))
     if chosen is DumpFormat.CSV:
-        return _CsvSink(stream, bodies)
+        lines = CsvLines(bodies)
+        stream.write(lines.names)
+        return _LineSink(stream, lines)
     return _ArrowSink(stream, bodies, parquet=chosen is DumpFormat.PARQUET)
 
 

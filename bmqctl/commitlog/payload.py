@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-import json
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any, Final
+
+import numpy as np
 
 from bmqctl.commitlog.records import LogRecords
 from bmqctl.journal.read.columns import Column, Kind, Row
@@ -13,7 +14,7 @@ from formats.bmq.codes import DECOMPRESSED_SIZE_MAX
 from formats.errors import FormatError
 from formats.rocketmq.flags import CompressionType, SystemFlag, compression_of
 
-__all__ = ["PAYLOAD_COLUMNS", "BodyReader", "decompressed"]
+__all__ = ["PAYLOAD_COLUMNS", "BodyReader", "BodyValues", "decompressed"]
 
 PAYLOAD_COLUMNS: Final = (
     Column("payload_size", Kind.NUMBER),
@@ -24,11 +25,9 @@ PAYLOAD_COLUMNS: Final = (
     Column("payload_fault"),
 )
 _NAMES: Final = tuple(column.name for column in PAYLOAD_COLUMNS)
-_HEADS: Final = tuple(f', "{name}": ' for name in _NAMES)
 # A plain integer: an operation with a member of an enumeration makes another member.
 _COMPRESSED: Final = int(SystemFlag.COMPRESSED)
-_quoted = json.encoder.encode_basestring_ascii
-_Values = tuple[int | None, str | None, str | None, str | None, int | None, str | None]
+BodyValues = tuple[int | None, str | None, str | None, str | None, int | None, str | None]
 """The values of the columns of bodies that a record has; None for those that it has not."""
 _ARROW_NAMES: Final = {CompressionType.LZ4: "lz4", CompressionType.ZSTD: "zstd"}
 
@@ -50,40 +49,35 @@ class BodyReader:
         """The values of all records by column."""
         return dict(zip(_NAMES, zip(*self._read_all(records), strict=True), strict=True)) if len(records) else {}
 
-    def members(self, records: LogRecords) -> list[bytes]:
-        """The values of each record as members of a JSON object, each with a comma in front."""
-        return [
-            "".join(
-                [
-                    f"{head}{_quoted(value) if isinstance(value, str) else value}"
-                    for head, value in zip(_HEADS, values, strict=True)
-                    if value is not None
-                ]
-            ).encode()
-            for values in self._read_all(records)
-        ]
+    def texts(self, records: LogRecords, line: Callable[[BodyValues], str]) -> list[bytes]:
+        """The values of each record as a line of text; see `BodyValues` for their order."""
+        return [line(values).encode() for values in self._read_all(records)]
 
-    def _read_all(self, records: LogRecords) -> list[_Values]:
-        places = zip(records.body_at.tolist(), records.body_sizes.tolist(), records.flags.tolist(), strict=True)
-        read = self._stored if self._form is PayloadForm.STORED else self._read
+    def _read_all(self, records: LogRecords) -> list[BodyValues]:
+        flags, sizes = records.flags, records.body_sizes
+        if self._form is PayloadForm.STORED or not (flags & _COMPRESSED).any():
+            heads = records.strings(records.body_at, np.minimum(sizes, self._limit))
+            read = self._stored if self._form is PayloadForm.STORED else self._plain
+            return list(map(read, heads, sizes.tolist()))
+        places = zip(records.body_at.tolist(), sizes.tolist(), flags.tolist(), strict=True)
         data = records.data
-        return [read(data[at : at + size], flags) for at, size, flags in places]
+        return [self._read(data[at : at + size], flags) for at, size, flags in places]
 
-    def _stored(self, body: memoryview, flags: int) -> _Values:
-        return None, None, None, body[: self._limit].hex().upper(), max(0, len(body) - self._limit) or None, None
+    def _stored(self, head: bytes, size: int) -> BodyValues:
+        return None, None, None, head.hex().upper(), size - len(head) or None, None
 
-    def _read(self, body: memoryview, flags: int) -> _Values:
-        if flags & _COMPRESSED:
-            try:
-                head, whole = decompressed(body, flags, self._limit)
-            except FormatError as error:
-                self.faults += 1
-                return None, None, None, None, None, str(error)
-        else:
-            head, whole = bytes(body[: self._limit]), len(body)
-        cut = whole - len(head)
+    def _plain(self, head: bytes, size: int) -> BodyValues:
+        cut = size - len(head)
         text = payload_text(self._form, head, is_cut=bool(cut))
-        return whole, text, head.hex().upper() if text is None else None, None, cut or None, None
+        return size, text, head.hex().upper() if text is None else None, None, cut or None, None
+
+    def _read(self, body: memoryview, flags: int) -> BodyValues:
+        try:
+            head, whole = decompressed(body, flags, self._limit)
+        except FormatError as error:
+            self.faults += 1
+            return None, None, None, None, None, str(error)
+        return self._plain(head, whole)
 
 
 def decompressed(body: memoryview, system_flags: int, keep: int) -> tuple[bytes, int]:

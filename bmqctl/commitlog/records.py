@@ -46,6 +46,9 @@ _V6_BYTES_MORE: Final = 12
 
 _head = struct.Struct(">II").unpack_from
 _FEW: Final = 8
+# Strings are gathered by their sizes if so many share one, and none is longer.
+_PER_SIZE_MIN: Final = 16
+_STRING_BYTES_MAX: Final = 1 << 14
 
 Numbers = NDArray[np.int64]
 
@@ -136,8 +139,17 @@ class LogRecords:
 
     def strings(self, at: Numbers, sizes: Numbers) -> list[bytes]:
         """The bytes at one place of each record."""
-        whole, ends = self.data, at + sizes
-        return [bytes(whole[begin:end]) for begin, end in zip(at.tolist(), ends.tolist(), strict=True)]
+        kinds = np.bincount(np.minimum(sizes, _STRING_BYTES_MAX)) if len(sizes) else sizes
+        if np.count_nonzero(kinds) * _PER_SIZE_MIN > len(sizes) or len(kinds) > _STRING_BYTES_MAX:
+            whole, ends = self.data, at + sizes
+            return [bytes(whole[begin:end]) for begin, end in zip(at.tolist(), ends.tolist(), strict=True)]
+        # All of one size at once: that is several times as fast as a slice for each.
+        found = np.empty(len(sizes), np.object_)
+        for size in np.flatnonzero(kinds).tolist():
+            rows = np.flatnonzero(sizes == size)
+            found[rows] = _equal_strings(self.data, at[rows], size)
+        strings: list[bytes] = found.tolist()
+        return strings
 
     @property
     def _born_more(self) -> Numbers | int:
@@ -252,6 +264,15 @@ def _rows(data: memoryview, starts: Numbers) -> NDArray[Any]:
         return np.empty(0, RECORD_FRONT.dtype)
     rows = np.ndarray((len(data) - FRONT_BYTES + 1,), f"V{FRONT_BYTES}", data, strides=(1,))
     return rows[starts].view(RECORD_FRONT.dtype)
+
+
+def _equal_strings(data: memoryview, at: Numbers, size: int) -> list[bytes]:
+    """The bytes of one size at some places."""
+    if not size:
+        return [b""] * len(at)
+    every = np.ndarray((len(data) - size + 1,), f"V{size}", data, strides=(1,))
+    found: list[bytes] = every[at].tolist()
+    return found
 
 
 def _words(data: memoryview, at: Numbers, code: str) -> Numbers:

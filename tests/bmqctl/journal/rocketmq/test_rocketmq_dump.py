@@ -27,7 +27,7 @@ from bmqctl.commitlog.payload import BodyReader
 from bmqctl.commitlog.records import search
 from bmqctl.commitlog.rows import rows_of
 from bmqctl.commitlog.scan import LogFault
-from bmqctl.commitlog.text import JsonLines
+from bmqctl.commitlog.text import CsvLines, JsonLines
 from bmqctl.journal.read.payload import PayloadForm
 from bmqctl.testing import RocketProcess
 from formats.rocketmq.flags import SystemFlag
@@ -326,6 +326,15 @@ PROPERTIES = st.one_of(
 )
 
 
+@pytest.mark.parametrize(
+    "properties", [b"\1\1\2\2", b"\2\1\1", b"\1\1\2", b"a\1b\1c\2", b"\2\2\1", b"a\1b\2\1\1\2", b"", b"a"]
+)
+def test_separators_in_odd_places(properties: bytes) -> None:
+    data = encode_record(message(0)._replace(physical_offset=0, properties=properties))
+    records = search(memoryview(data), 0, len(data)).records
+    assert [json.loads(line) for line in JsonLines().text(records).splitlines()] == rows_of(records)
+
+
 @given(
     st.lists(
         st.builds(
@@ -359,6 +368,15 @@ def test_lines_and_columns_are_the_rows(
     reader = None if form is None else BodyReader(form, 6)
     rows = rows_of(records, (), reader)
     assert [json.loads(line) for line in JsonLines(reader).text(records).splitlines()] == rows
+    table = CsvLines(reader)
+    for row, found in zip(
+        csv.DictReader(io.StringIO((table.names + table.text(records)).decode(), newline="")), rows, strict=True
+    ):
+        assert {name: value for name, value in row.items() if value} == {
+            name: json.dumps(value) if isinstance(value, dict) else str(value)
+            for name, value in found.items()
+            if value != ""
+        }
     columns = LogColumns(reader).of(records)
     for number, row in enumerate(rows):
         found = {name: values[number] for name, values in columns.items() if values[number] is not None}
