@@ -7,7 +7,8 @@ Options: `bmqctl.pipeline.source.options`. Columns: `bmqctl.pipeline.source.tabl
 `bmqctl.pipeline.rocketmq.tables`; a schema given to the reader, like the option `columns`, names those that are wanted.
 Filters of any column with simple values are applied in the tasks.
 
-With the option `queue` it is a live queue, see `stream_source` and `stream_sink`.
+With the option `queue` it is a live queue, see `stream_source` and `stream_sink`; with `nameserver` a topic of
+RocketMQ, see `topic_source` and `topic_sink`.
 """
 
 from __future__ import annotations
@@ -27,6 +28,7 @@ from pyspark.sql.datasource import (
 from pyspark.sql.pandas.types import from_arrow_schema, to_arrow_schema
 from pyspark.sql.types import StructType
 
+from bmqctl.pipeline.live.topic_options import is_topic
 from bmqctl.pipeline.reading import plan_tasks, read_task, schema_of
 from bmqctl.pipeline.source.options import BadOption, ReadOptions, is_live
 from bmqctl.pipeline.source.pushdown import can_push
@@ -70,6 +72,10 @@ class BmqDataSource(DataSource):
         return FORMAT
 
     def schema(self) -> StructType:
+        if is_topic(self.options):
+            from bmqctl.pipeline.live.topic_source import topic_stream_schema
+
+            return topic_stream_schema(self.options)
         if is_live(self.options):
             from bmqctl.pipeline.live.stream_source import stream_schema
 
@@ -77,23 +83,37 @@ class BmqDataSource(DataSource):
         return from_arrow_schema(schema_of(ReadOptions.parse(self.options)))
 
     def reader(self, schema: StructType) -> BmqReader:
+        if is_topic(self.options):
+            raise BadOption("nameserver: a topic is read as a stream, with readStream; read takes the path of a store")
         if is_live(self.options):
             raise BadOption("queue: a live queue is read as a stream, with readStream; read takes the path of a store")
         return BmqReader(ReadOptions.parse(self.options), schema)
 
-    # A live queue, where the client is needed, and a newer PySpark: imported by those who want that.
+    # A live queue or topic, where the client is needed, and a newer PySpark: imported by those who want that.
 
     def streamReader(self, schema: StructType) -> DataSourceStreamReader:
+        if is_topic(self.options):
+            from bmqctl.pipeline.live.topic_source import TopicStreamReader
+
+            return TopicStreamReader(schema, self.options)
         from bmqctl.pipeline.live.stream_source import QueueStreamReader
 
         return QueueStreamReader(schema, self.options)
 
     def writer(self, schema: StructType, overwrite: bool) -> DataSourceWriter:
+        if is_topic(self.options):
+            from bmqctl.pipeline.live.topic_sink import TopicWriter
+
+            return TopicWriter(schema, self.options, overwrite)
         from bmqctl.pipeline.live.stream_sink import QueueWriter
 
         return QueueWriter(schema, self.options, overwrite)
 
     def streamWriter(self, schema: StructType, overwrite: bool) -> DataSourceStreamWriter:
+        if is_topic(self.options):
+            from bmqctl.pipeline.live.topic_sink import TopicStreamWriter
+
+            return TopicStreamWriter(schema, self.options)
         from bmqctl.pipeline.live.stream_sink import QueueStreamWriter
 
         return QueueStreamWriter(schema, self.options)

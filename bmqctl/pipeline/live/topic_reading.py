@@ -1,0 +1,182 @@
+"""Reading of a topic by offsets: where its queues begin and end, and the messages between two offsets.
+
+Each call makes its connections, and ends them. While a nameserver or a broker is away it tries again, for the
+`patience_s` of the options.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable, Iterator, Mapping
+from typing import Final, NamedTuple, TypeVar
+
+import trio
+
+from bmqctl.pipeline.live.topic_options import Start, TopicOptions
+from bmqctl.rocketmq_client.client import Client, RequestRefused
+from bmqctl.rocketmq_client.client import Queue as Place
+from bmqctl.rocketmq_client.consuming import QueuePuller
+from bmqctl.rocketmq_client.link import LinkLost, NoAnswer
+from formats.errors import FormatError
+from formats.rocketmq.record import Record
+from formats.rocketmq.route_bodies import Permission
+
+__all__ = ["Bounds", "Range", "TopicFailed", "bounds_of", "commit_offsets", "read_range"]
+
+_FAULTS: Final = (OSError, LinkLost, NoAnswer, RequestRefused, FormatError)
+_PAUSE_S: Final = 0.5
+# What is read at once: a task holds no more than that, and one answer.
+_PIECE_MESSAGES: Final = 4096
+_PIECE_BYTES: Final = 16 << 20
+_PULLED_MAX: Final = 1024
+# A broker that is asked for what it has answers at once, and moves those on who ask for what it has no more.
+_EMPTY_MAX: Final = 3
+
+T = TypeVar("T")
+
+
+class TopicFailed(RuntimeError):
+    """Failure to read a topic; the text is one line."""
+
+
+class Bounds(NamedTuple):
+    """The offsets of a queue: of its first message, behind its last, and where a query is to begin."""
+
+    first: int
+    end: int
+    start: int
+
+
+class Range(NamedTuple):
+    """Messages of one queue: from offset `begin` up to, but not including, `end`."""
+
+    broker_name: str
+    queue_id: int
+    begin: int
+    end: int
+
+    @property
+    def queue(self) -> str:
+        """The queue's name in offsets."""
+        return f"{self.broker_name}/{self.queue_id}"
+
+
+def bounds_of(options: TopicOptions, start: Start | None) -> dict[str, Bounds]:
+    """The bounds of all queues, by BROKER/NUMBER; `start` says where a query begins, None for one that has begun.
+
+    Raises `TopicFailed`, also if there is no such topic.
+    """
+
+    async def ask(client: Client) -> dict[str, Bounds]:
+        found = {}
+        for place in await _places(client, options):
+            puller = await _puller(client, options, place)
+            await puller.seek_end()
+            end = puller.offset
+            await puller.seek_begin()
+            first = puller.offset
+            if start is Start.LATEST:
+                begin = end
+            elif start is Start.GROUP and await puller.seek_committed():
+                begin = min(max(puller.offset, first), end)
+            else:
+                begin = first
+            found[f"{place.broker_name}/{place.queue_id}"] = Bounds(first, end, begin)
+        return found
+
+    return _patiently(options, ask)
+
+
+def commit_offsets(options: TopicOptions, offsets: Mapping[str, int]) -> None:
+    """Commit a group's offsets, for those who watch its progress: a query itself begins where its checkpoint says."""
+
+    async def commit(client: Client) -> None:
+        for place in await _places(client, options):
+            offset = offsets.get(f"{place.broker_name}/{place.queue_id}")
+            if offset is not None:
+                await (await _puller(client, options, place)).commit(offset)
+
+    _patiently(options, commit)
+
+
+def read_range(options: TopicOptions, wanted: Range) -> Iterator[list[Record]]:
+    """Yield the messages of a range, piece by piece. Raises `TopicFailed`, also for messages that are gone.
+
+    Without `fails_on_loss` those are left out.
+    """
+    at = wanted.begin
+    while at < wanted.end:
+        begin = at
+
+        async def read(client: Client, begin: int = begin) -> tuple[list[Record], int]:
+            places = await _places(client, options)
+            place = next((each for each in places if each[:2] == (wanted.queue_id, wanted.broker_name)), None)
+            if place is None:
+                raise LinkLost(f"no master has queue {wanted.queue} of topic {options.topic}")
+            puller = await _puller(client, options, place)
+            # A broker that has just started may not have entered all messages in its queues yet.
+            await puller.seek_end()
+            if puller.offset >= wanted.end:
+                return await _read_piece(puller, begin, wanted.end)
+            if options.fails_on_loss:
+                raise LinkLost(f"queue {wanted.queue} ends with message {puller.offset}, and {wanted.end} were there")
+            there = max(begin, puller.offset)
+            records, read_to = await _read_piece(puller, begin, there)
+            return records, wanted.end if read_to == there else read_to
+
+        records, at = _patiently(options, read)
+        if options.fails_on_loss and [record.queue_offset for record in records] != [*range(begin, at)]:
+            held = {record.queue_offset for record in records}
+            missing = next(offset for offset in range(begin, at) if offset not in held)
+            raise TopicFailed(
+                f"topic {options.topic}: message {missing} of queue {wanted.queue} is not there any more; "
+                "with failOnDataLoss=false the query goes on without it"
+            )
+        yield records
+
+
+async def _read_piece(puller: QueuePuller, begin: int, end: int) -> tuple[list[Record], int]:
+    """Read from one offset on; return the messages, and the offset up to which these are all."""
+    puller.offset = begin
+    found: list[Record] = []
+    size = empty = 0
+    while puller.offset < end and len(found) < _PIECE_MESSAGES and size < _PIECE_BYTES:
+        before = puller.offset
+        records = await puller.pull_records(min(_PULLED_MAX, end - before))
+        found += (record for record in records if before <= record.queue_offset < end)
+        size += sum(len(record.body) + len(record.properties) for record in records)
+        if puller.offset < before:
+            raise LinkLost(f"the broker has messages up to {puller.offset}, and was asked for {before}")
+        empty = 0 if puller.offset > before else empty + 1
+        if empty > _EMPTY_MAX:
+            raise LinkLost(f"the broker has no message at {before}")
+    return found, min(puller.offset, end)
+
+
+async def _places(client: Client, options: TopicOptions) -> list[Place]:
+    places = await client.queues(options.topic, Permission.READ)
+    if not places:
+        raise LinkLost(f"the nameserver knows no topic {options.topic}, or no master of it")
+    return places
+
+
+async def _puller(client: Client, options: TopicOptions, place: Place) -> QueuePuller:
+    link = await client.link_to(place.address)
+    return QueuePuller(link, options.group, options.topic, place.queue_id, options.timeout_s)
+
+
+def _patiently(options: TopicOptions, work: Callable[[Client], Awaitable[T]]) -> T:
+    """Do the work with a client; again, until patience ends, if that fails. Raises `TopicFailed`."""
+
+    async def main() -> T:
+        deadline_s = trio.current_time() + options.patience_s
+        while True:
+            try:
+                async with Client.connect(options.host, options.port, options.timeout_s) as client:
+                    return await work(client)
+            except _FAULTS as fault:
+                reason = (fault.strerror or str(fault)) if isinstance(fault, OSError) else str(fault)
+            if trio.current_time() >= deadline_s:
+                raise TopicFailed(f"rocketmq://{options.host}:{options.port}/{options.topic}: {reason}")
+            await trio.sleep(min(_PAUSE_S, options.patience_s))
+
+    return trio.run(main)

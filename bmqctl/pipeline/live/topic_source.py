@@ -1,0 +1,206 @@
+"""`spark.readStream.format("bmq")` with a nameserver: a topic of RocketMQ, in micro-batches.
+
+    stream = spark.readStream.format("bmq").options(nameserver="10.0.0.5:9876", topic="orders", group="lake").load()
+    stream.writeStream.option("checkpointLocation", "/data/checkpoint").start("/data/orders")
+
+Exactly once, into a sink that takes a batch once: an offset of the stream has that of each queue, a batch is what is
+between two of them, and is read again as it was. They are in Spark's checkpoint. What is committed for the group says
+where a query without a checkpoint begins, and how far it is. Options: `TopicOptions`.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator, Mapping
+from typing import Any, Final
+
+import pyarrow as pa
+from pyspark.sql.datasource import DataSourceStreamReader, InputPartition
+from pyspark.sql.pandas.types import from_arrow_schema
+from pyspark.sql.streaming.datasource import ReadLimit, SupportsTriggerAvailableNow
+from pyspark.sql.types import StructType
+
+from bmqctl.commitlog.payload import decompressed
+from bmqctl.pipeline.live.topic_options import TopicOptions
+from bmqctl.pipeline.live.topic_reading import Bounds, Range, TopicFailed, bounds_of, commit_offsets, read_range
+from bmqctl.pipeline.source.options import BadOption
+from formats.bmq.codes import DECOMPRESSED_SIZE_MAX
+from formats.errors import FormatError
+from formats.rocketmq.flags import SystemFlag
+from formats.rocketmq.properties import decode_properties
+from formats.rocketmq.record import Record
+
+__all__ = ["TOPIC_SCHEMA", "TopicStreamReader", "share", "topic_stream_schema"]
+
+TOPIC_SCHEMA = pa.schema(
+    [
+        pa.field("broker", pa.string(), nullable=False),
+        pa.field("topic", pa.string(), nullable=False),
+        pa.field("queue_id", pa.int32(), nullable=False),
+        pa.field("queue_offset", pa.int64(), nullable=False),
+        ("id", pa.string()),  # the producer's
+        ("keys", pa.list_(pa.string())),
+        ("tags", pa.string()),
+        ("properties", pa.map_(pa.string(), pa.string())),
+        ("born_time", pa.timestamp("us", tz="UTC")),
+        ("store_time", pa.timestamp("us", tz="UTC")),
+        ("reconsume_times", pa.int32()),
+        ("flag", pa.int32()),
+        ("payload", pa.binary()),
+        ("fault", pa.string()),  # why there is no payload
+    ]
+)
+_INNER_BATCH: Final = int(SystemFlag.INNER_BATCH)
+_US: Final = 1000
+_WAIT_S: Final = 0.2
+_TIME_MAX_MS: Final = (1 << 63) // _US - 1
+
+Offset = dict[str, int]
+
+
+def topic_stream_schema(options: Mapping[str, str]) -> StructType:
+    """The columns of a stream; BadOption if its options are no good."""
+    TopicOptions.parse(options)
+    schema: StructType = from_arrow_schema(TOPIC_SCHEMA)
+    return schema
+
+
+def share(start: Offset, ends: Offset, most: int) -> Offset:
+    """The end of a batch of at most so many messages, of which each queue has a share as large as what it has."""
+    waiting = {queue: max(0, end - start.get(queue, 0)) for queue, end in ends.items()}
+    total = sum(waiting.values())
+    if total <= most:
+        return {queue: start.get(queue, 0) + count for queue, count in waiting.items()}
+    shares = {queue: count * most // total for queue, count in waiting.items()}
+    left = most - sum(shares.values())
+    for queue in sorted(waiting, key=lambda queue: shares[queue] - waiting[queue]):
+        more = min(left, waiting[queue] - shares[queue], 1)
+        shares[queue] += more
+        left -= more
+    return {queue: start.get(queue, 0) + count for queue, count in shares.items()}
+
+
+class Part(InputPartition):
+    """The messages of one task."""
+
+    def __init__(self, wanted: Range) -> None:
+        super().__init__(None)
+        self.wanted = wanted
+
+
+class TopicStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
+    """Plans batches by the queues' offsets. It keeps nothing of a batch, and reads it in the tasks."""
+
+    def __init__(self, schema: StructType, options: Mapping[str, str]) -> None:
+        self.options = TopicOptions.parse(options)
+        self.columns = _columns(schema)
+        self.final: Offset | None = None
+
+    def initialOffset(self) -> Offset:
+        return {queue: each.start for queue, each in bounds_of(self.options, self.options.start).items()}
+
+    def prepareForTriggerAvailableNow(self) -> None:
+        self.final = {queue: each.end for queue, each in bounds_of(self.options, None).items()}
+
+    def latestOffset(self, start: Offset, limit: ReadLimit) -> Offset:
+        bounds = bounds_of(self.options, None)
+        ends = {}
+        # A queue that is new is read from its first message on; one whose broker is away waits.
+        begins = {queue: start.get(queue, each.first) for queue, each in bounds.items()}
+        for queue, each in bounds.items():
+            self._check(queue, begins[queue], each)
+            last = each.end if self.final is None else self.final.get(queue, begins[queue])
+            ends[queue] = max(begins[queue], last)
+        end = {**start, **share(begins, ends, self.options.batch)}
+        if end == start:
+            # Spark would ask again at once.
+            time.sleep(_WAIT_S)
+        return end
+
+    def partitions(self, start: Offset, end: Offset) -> list[InputPartition]:
+        new = end.keys() - start.keys()
+        firsts = bounds_of(self.options, None) if new else {}
+        parts: list[InputPartition] = []
+        for queue, stop in sorted(end.items()):
+            broker_name, _, number = queue.rpartition("/")
+            begin = start[queue] if queue in start else min(stop, firsts[queue].first if queue in firsts else 0)
+            step = -(-(stop - begin) // self.options.partitions) or 1
+            parts += (
+                Part(Range(broker_name, int(number), at, min(at + step, stop))) for at in range(begin, stop, step)
+            )
+        return parts
+
+    def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
+        assert isinstance(partition, Part)
+        for records in read_range(self.options, partition.wanted):
+            if records:
+                yield self._batch(partition.wanted.broker_name, records)
+
+    def commit(self, end: Offset) -> None:
+        commit_offsets(self.options, end)
+
+    def stop(self) -> None:
+        """End the query; no connection outlives a call."""
+
+    def _check(self, queue: str, begin: int, bounds: Bounds) -> None:
+        """Raise `TopicFailed` if messages that are to be read are gone, or others have come in their place."""
+        if not self.options.fails_on_loss or bounds.first <= begin <= bounds.end:
+            return
+        has = f"begins with message {bounds.first}" if begin < bounds.first else f"ends with message {bounds.end}"
+        raise TopicFailed(
+            f"topic {self.options.topic}: queue {queue} {has}, and the query is at {begin}: messages are lost; "
+            "with failOnDataLoss=false it goes on without them"
+        )
+
+    def _batch(self, broker_name: str, records: list[Record]) -> pa.RecordBatch:
+        properties = [decode_properties(record.properties) for record in records]
+        contents = [_content(record) for record in records]
+        count = len(records)
+        columns: dict[str, Any] = {
+            "broker": [broker_name] * count,
+            "topic": [self.options.topic] * count,
+            "queue_id": [record.queue_id for record in records],
+            "queue_offset": [record.queue_offset for record in records],
+            "id": [each.get("UNIQ_KEY") for each in properties],
+            "keys": [each["KEYS"].split(" ") if "KEYS" in each else None for each in properties],
+            "tags": [each.get("TAGS") for each in properties],
+            "properties": [list(each.items()) for each in properties],
+            "born_time": [_us(record.born_ms) for record in records],
+            "store_time": [_us(record.stored_ms) for record in records],
+            "reconsume_times": [record.reconsume_times for record in records],
+            "flag": [record.flag for record in records],
+            "payload": [payload for payload, _ in contents],
+            "fault": [fault for _, fault in contents],
+        }
+        schema = pa.schema([TOPIC_SCHEMA.field(name) for name in self.columns])
+        arrays = [pa.array(columns[name], TOPIC_SCHEMA.field(name).type) for name in self.columns]
+        return pa.RecordBatch.from_arrays(arrays, schema=schema)
+
+
+def _us(ms: int) -> int | None:
+    return ms * _US if 0 <= ms <= _TIME_MAX_MS else None
+
+
+def _content(record: Record) -> tuple[bytes | None, str | None]:
+    """The body as it was sent, or why there is none."""
+    if not record.is_body_sound:
+        return None, "the body's checksum differs"
+    if record.system_flags & _INNER_BATCH:
+        return None, "a batch that is stored as one message"
+    try:
+        body, size = decompressed(memoryview(record.body), record.system_flags, DECOMPRESSED_SIZE_MAX)
+    except FormatError as error:
+        return None, str(error)
+    return (body, None) if size == len(body) else (None, f"{size} bytes, more than {DECOMPRESSED_SIZE_MAX}")
+
+
+def _columns(schema: StructType) -> list[str]:
+    """The columns that a stream is to have; BadOption for one that it cannot."""
+    known = {field.name: field.dataType for field in from_arrow_schema(TOPIC_SCHEMA)}
+    for field in schema:
+        if field.name not in known:
+            raise BadOption(f"schema: a stream of a topic has no {field.name}: it has {', '.join(known)}")
+        if field.dataType != known[field.name]:
+            kinds = known[field.name].simpleString(), field.dataType.simpleString()
+            raise BadOption(f"schema: {field.name} of a stream is {kinds[0]}, not {kinds[1]}")
+    return schema.fieldNames()
