@@ -20,7 +20,8 @@ from formats.rocketmq.flags import TRANSACTION_MASK, CompressionType, SystemFlag
 
 __all__ = ["RecordColumns", "times_of_ms"]
 
-_V4_HOST_BYTES: Final = 8
+_HOST_V6: Final = int(SystemFlag.BORN_HOST_V6 | SystemFlag.STORE_HOST_V6)
+_HOST_BYTES: Final = 8
 _COMPRESSION_BITS: Final = int(SystemFlag.COMPRESSED) | 0b111 << 8
 
 
@@ -33,6 +34,7 @@ class RecordColumns:
         self._epoch_numbers = np.array([epoch.epoch for epoch in epochs], np.int64)
         self._transactions = Labels(lambda flags: Transaction(flags).name.lower())
         self._compressions = Labels(_compression)
+        self._hosts = Labels(lambda host: host_text(host.to_bytes(_HOST_BYTES, "big")))
 
     def arrays(self, records: LogRecords, fields: pa.Schema) -> dict[str, pa.Array]:
         """The columns of `fields` that records have, by name."""
@@ -50,6 +52,14 @@ class RecordColumns:
         if not len(self._epoch_starts):
             return pa.nulls(len(at), kind)
         return pa.array(self._epoch_numbers[np.maximum(at, 0)], kind, mask=at < 0)
+
+    def born_host(self, made: _Made, kind: pa.DataType) -> pa.Array:
+        numbers = made.host_numbers("born_host")
+        return _texts(made.records.born_hosts) if numbers is None else self._hosts.take(numbers)
+
+    def store_host(self, made: _Made, kind: pa.DataType) -> pa.Array:
+        numbers = made.host_numbers("store_host")
+        return _texts(made.records.store_hosts) if numbers is None else self._hosts.take(numbers)
 
     def transaction(self, made: _Made, kind: pa.DataType) -> pa.Array:
         return self._transactions.take((made.records.flags & TRANSACTION_MASK).astype(np.uint64))
@@ -87,14 +97,21 @@ class _Made:
         texts = pa.array([label(topic) for topic in self.topics.dictionary.to_pylist()], pa.string())
         return texts.take(self.topics.indices)
 
+    def host_numbers(self, name: str) -> NDArray[np.uint64] | None:
+        """Packed hosts as numbers; None if some are of IPv6."""
+        if (self.records.flags & _HOST_V6).any():
+            return None
+        packed = np.ascontiguousarray(self.records.fronts[name])
+        return packed.view(">u8").astype(np.uint64)
+
     def offset_ids(self) -> pa.Array:
         records = self.records
-        hosts = records.store_hosts
-        if not all(len(host) == _V4_HOST_BYTES for host in hosts):
-            pairs = zip(hosts, records.offsets.tolist(), strict=True)
+        hosts = self.host_numbers("store_host")
+        if hosts is None:
+            pairs = zip(records.store_hosts, records.offsets.tolist(), strict=True)
             return pa.array([f"{host.hex().upper()}{offset:016X}" for host, offset in pairs], pa.string())
-        ids = np.empty((len(records), 2), ">i8")
-        ids[:, 0] = np.frombuffer(b"".join(hosts), ">i8")
+        ids = np.empty((len(records), 2), ">u8")
+        ids[:, 0] = hosts
         ids[:, 1] = records.offsets
         return hex_array(ids.view("V16").reshape(-1))
 
@@ -105,7 +122,12 @@ def times_of_ms(milliseconds: NDArray[Any]) -> pa.Array:
     return pa.array(np.where(wild, 0, milliseconds) * 1000, pa.int64(), mask=wild).view(TIMESTAMP)
 
 
-def _hosts(packed: list[bytes]) -> pa.Array:
+def _ids(made: _Made) -> pa.Array:
+    found = made.items.column("UNIQ_KEY")
+    return pc.coalesce(found, made.offset_ids()) if found.null_count else found
+
+
+def _texts(packed: list[bytes]) -> pa.Array:
     encoded = pa.array(packed, pa.binary()).dictionary_encode()
     texts = pa.array([host_text(host) for host in encoded.dictionary.to_pylist()], pa.string())
     return texts.take(encoded.indices)
@@ -143,7 +165,7 @@ _MAKERS: Final[dict[str, Maker]] = {
     "offset": _number(lambda records: records.offsets),
     "size": _number(lambda records: records.sizes),
     "epoch": RecordColumns.epoch,
-    "id": lambda columns, made, kind: pc.coalesce(made.items.column("UNIQ_KEY"), made.offset_ids()),
+    "id": lambda columns, made, kind: _ids(made),
     "offset_id": lambda columns, made, kind: made.offset_ids(),
     "keys": lambda columns, made, kind: key_lists(made.items.column("KEYS")).cast(kind),
     "tags": _property("TAGS"),
@@ -152,8 +174,8 @@ _MAKERS: Final[dict[str, Maker]] = {
     "system_flags": _number(lambda records: records.flags),
     "born_time": lambda columns, made, kind: times_of_ms(made.records.front("born_ms")),
     "store_time": lambda columns, made, kind: times_of_ms(made.records.stored_ms),
-    "born_host": lambda columns, made, kind: _hosts(made.records.born_hosts),
-    "store_host": lambda columns, made, kind: _hosts(made.records.store_hosts),
+    "born_host": RecordColumns.born_host,
+    "store_host": RecordColumns.store_host,
     "reconsume_times": _number(lambda records: records.reconsume_times),
     "transaction": RecordColumns.transaction,
     "prepared_transaction_offset": _number(lambda records: records.prepared_transaction_offsets),

@@ -21,11 +21,14 @@ from bmqctl.pipeline.source.options import ReadOptions
 from bmqctl.pipeline.source.stores import StoreError
 from formats.bmq.codes import DECOMPRESSED_SIZE_MAX
 from formats.errors import FormatError
+from formats.rocketmq.flags import SystemFlag
 from formats.rocketmq.record import body_crc
 
 __all__ = ["PayloadRows"]
 
 _BYTES_PER_BATCH: Final = 16 << 20
+# A plain integer: an operation with a member of an enumeration makes another member.
+_COMPRESSED: Final = int(SystemFlag.COMPRESSED)
 
 
 class PayloadRows:
@@ -61,7 +64,7 @@ class PayloadRows:
                 if whole is None:
                     raise FormatError("Record.body_crc", 0, f"{crc:#010x}, computed {body_crc(body):#010x}")
                 body = whole
-            return decompressed(body, flags, DECOMPRESSED_SIZE_MAX)[0]
+            return decompressed(body, flags, DECOMPRESSED_SIZE_MAX)[0] if flags & _COMPRESSED else bytes(body)
         except FormatError as error:
             if self._failfast:
                 root, offset = self._broker.logs[0].root, int(records.offsets[number])

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
 from typing import Final, NamedTuple
 
 from pyspark.sql.datasource import Filter, InputPartition
@@ -27,11 +27,15 @@ _SLACK_MS: Final = 1000 * CLOCK_SLACK_S
 
 @dataclass(frozen=True)
 class LogPart(InputPartition):
-    """The input of one task: the records of a broker that begin from offset `begin` on and before `end`."""
+    """The input of one task: the records of a broker that begin from offset `begin` on and before `end`.
+
+    Behind the last part nothing is written.
+    """
 
     broker: Broker
     begin: int
     end: int
+    is_last: bool = False
 
 
 @dataclass(frozen=True)
@@ -71,7 +75,7 @@ def plan_log(options: ReadOptions, filters: Sequence[Filter] = ()) -> list[Input
             last = min(
                 options.until.get(number, (0, OFFSET_MAX))[1], OFFSET_MAX if bounds.last is None else bounds.last
             )
-            parts += _in_time(list(_splits(broker, first, last + 1, options.records_per_partition)), bounds)
+            parts += _in_time(_splits(broker, first, last + 1, options), bounds)
     except OSError as error:
         raise StoreError(f"{error.filename}: {error.strerror}; was the store moved while it was read?") from None
     return parts
@@ -93,14 +97,33 @@ def log_extents(options: ReadOptions) -> list[LogExtent]:
     return found
 
 
-def _splits(broker: Broker, first: int, end: int, records: int) -> Iterator[LogPart]:
-    size = max(_SPLIT_BYTES_MIN, records * _record_bytes(broker.logs[0]))
+def _splits(broker: Broker, first: int, end: int, options: ReadOptions) -> list[LogPart]:
+    """The parts of a broker's log in which anything is written. Raises StoreError (failfast) for gaps between them."""
+    size = max(_SPLIT_BYTES_MIN, options.records_per_partition * _record_bytes(broker.logs[0]))
+    found: list[LogPart] = []
+    lost: list[tuple[int, int]] = []
+    at = None
     for run_begin, run_end in _runs(broker):
+        if at is not None and at >= first and run_begin < end:
+            lost.append((at, run_begin))
+        at = run_end
         for begin in range(max(run_begin, first), min(run_end, end), size):
             part_end = min(begin + size, run_end, end)
             part = LogPart(broker.over(begin, part_end), begin, part_end)
             if any(_is_written(log, begin, part_end) for log in part.broker.logs):
-                yield part
+                found.append(part)
+            else:
+                lost.append((begin, part_end))
+    if not options.failfast:
+        return found
+    written_to = max((min(log.end(), log.limit) for log in broker.logs), default=0)
+    for gap in lost:
+        if gap[0] < written_to:
+            raise StoreError(
+                f"{broker.logs[0].root}: the commit log has nothing from offset {gap[0]} to {gap[1]}; "
+                "mode=permissive leaves it out"
+            )
+    return [replace(part, is_last=part.end >= written_to) for part in found]
 
 
 def _runs(broker: Broker) -> list[tuple[int, int]]:

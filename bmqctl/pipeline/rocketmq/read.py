@@ -44,7 +44,7 @@ def _batches(
         columns = RecordColumns(broker.name, broker.epochs)
         payloads = PayloadRows(broker, columns, options, schema) if options.table is Table.PAYLOADS else None
         selector = log_bounds_of(filters).selector()
-        for records in read_range(broker.logs, part.begin, part.end, failfast=options.failfast):
+        for records in read_range(broker.logs, part.begin, part.end, options.failfast, part.is_last):
             wanted = selector.select(records)
             if not len(wanted):
                 continue

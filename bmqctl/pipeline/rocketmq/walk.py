@@ -81,8 +81,8 @@ class RangeScan:
         return records if first == 0 and last == len(records) else records.where(slice(first, last))
 
 
-def read_range(logs: Sequence[ReplicaLog], begin: int, end: int, *, failfast: bool = False) -> Iterator[LogRecords]:
-    """Yield the records of a broker in a range of its log.
+def read_range(logs: Sequence[ReplicaLog], begin: int, end: int, failfast: bool, is_last: bool) -> Iterator[LogRecords]:
+    """Yield the records of a broker in a range of its log, behind which there are others unless it is the last one.
 
     Those that a log lacks come behind its others. Raises `OSError`, and, if it is to fail, StoreError at damage that no
     log can fill.
@@ -102,7 +102,7 @@ def read_range(logs: Sequence[ReplicaLog], begin: int, end: int, *, failfast: bo
         if not gaps:
             return
     if failfast:
-        _fail(logs[0], gaps, faults)
+        _fail(logs[0], gaps, faults, is_last)
 
 
 def _together(gaps: Sequence[Gap]) -> Iterator[list[Gap]]:
@@ -142,7 +142,9 @@ def _common(some: Sequence[Gap], others: Sequence[Gap]) -> list[Gap]:
     return found
 
 
-def _fail(log: ReplicaLog, gaps: Sequence[Gap], faults: Sequence[LogFault]) -> None:
+def _fail(log: ReplicaLog, gaps: Sequence[Gap], faults: Sequence[LogFault], is_last: bool) -> None:
+    if not is_last:
+        faults = [*faults, *(LogFault(begin, end - begin, "holds no record") for begin, end in gaps)]
     for fault in faults:
         if any(begin < fault.offset + fault.size and fault.offset < end for begin, end in gaps):
             raise StoreError(

@@ -2,16 +2,20 @@
 
 from __future__ import annotations
 
+import tracemalloc
 import zlib
 from collections.abc import Sequence
 from pathlib import Path
 
+import pyarrow as pa
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from bmqctl.commitlog.files import OFFSET_MAX
+from bmqctl.pipeline.reading import plan_tasks, read_task, schema_of
 from bmqctl.pipeline.rocketmq.brokers import limit_of
+from bmqctl.pipeline.source.options import ReadOptions
 from bmqctl.pipeline.source.stores import StoreError
 from formats.rocketmq.epochs import EpochEntry
 from formats.rocketmq.flags import SystemFlag
@@ -125,6 +129,20 @@ def test_a_file_that_a_replica_has_deleted_is_read_from_another(tmp_path: Path) 
     assert sorted(offsets(two.root, one.root)) == [offset for offset in one.offsets if offset >= FILE_BYTES]
 
 
+def test_a_file_in_the_middle_without_anything_ends_the_job(tmp_path: Path) -> None:
+    one, two = replicas(tmp_path)
+    middle = one.path(FILE_BYTES)
+    middle.write_bytes(bytes(FILE_BYTES))
+    left = [offset for offset in one.offsets if not FILE_BYTES <= offset < 2 * FILE_BYTES]
+    assert offsets(one.root) == left
+    assert sorted(offsets(one.root, two.root, mode="failfast")) == one.offsets
+    for _ in range(2):
+        with pytest.raises(StoreError, match=r"holds no record|has nothing from offset|was never written"):
+            offsets(one.root, mode="failfast")
+        middle.unlink(missing_ok=True)
+    assert offsets(one.root) == left
+
+
 def test_rotten_bodies_are_taken_from_another_replica(tmp_path: Path) -> None:
     one, two = replicas(tmp_path)
     rotten = one.records[50]
@@ -165,6 +183,27 @@ def test_large_bodies_make_small_batches(tmp_path: Path) -> None:
     write_log(tmp_path, [message(n, body=zipped, flags=int(SystemFlag.COMPRESSED)) for n in range(6)])
     rows = read_rows(tmp_path, table="payloads", columns="offset,payload_size")
     assert [row["payload_size"] for row in rows] == [9 << 20] * 6
+
+
+def test_the_memory_of_a_split_does_not_grow_with_it(tmp_path: Path) -> None:
+    """Of each log one split is read, its batches one after the other."""
+
+    def peak(root: Path) -> int:
+        read = ReadOptions.parse({"path": str(root), "table": "payloads", "recordsPerPartition": "1000000"})
+        schema = schema_of(read)
+        (part,) = plan_tasks(read)
+        tracemalloc.start()
+        try:
+            arrow = max(batch.nbytes and pa.total_allocated_bytes() for batch in read_task(part, read, schema))
+            return int(arrow) + tracemalloc.get_traced_memory()[1]
+        finally:
+            tracemalloc.stop()
+
+    body = bytes(60_000)
+    small, large = (
+        write_log(tmp_path / str(count), [message(n, body=body) for n in range(count)]).root for count in (400, 1200)
+    )
+    assert peak(large) < 1.3 * peak(small)
 
 
 EPOCHS = [
