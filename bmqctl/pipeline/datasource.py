@@ -5,7 +5,7 @@
 
 Options: `bmqctl.pipeline.source.options`. Columns: `bmqctl.pipeline.source.tables` and, for RocketMQ's stores,
 `bmqctl.pipeline.rocketmq.tables`; a schema given to the reader, like the option `columns`, names those that are wanted.
-Filters of any column with simple values are applied in the tasks.
+With the option `pushdown`, filters of any column with simple values are applied in the tasks.
 
 With the option `queue` it is a live queue, see `stream_source` and `stream_sink`; with `nameserver` a topic of
 RocketMQ, see `topic_source` and `topic_sink`.
@@ -51,10 +51,6 @@ class BmqReader(DataSourceReader):
         self.returned = to_arrow_schema(schema, timezone="UTC")
         self.filters: list[Filter] = []
 
-    def pushFilters(self, filters: list[Filter]) -> Iterable[Filter]:
-        self.filters = [one for one in filters if can_push(self.schema, one)]
-        return [one for one in filters if not can_push(self.schema, one)]
-
     def partitions(self) -> list[InputPartition]:
         return plan_tasks(self.options, self.filters)
 
@@ -62,6 +58,14 @@ class BmqReader(DataSourceReader):
         for batch in read_task(partition, self.options, self.schema, self.filters):
             # Spark compares the names of lists' and maps' items too.
             yield batch if batch.schema.equals(self.returned) else batch.cast(self.returned)
+
+
+class FilteringReader(BmqReader):
+    """A reader that applies filters in the tasks, so that less is read."""
+
+    def pushFilters(self, filters: list[Filter]) -> Iterable[Filter]:
+        self.filters = [one for one in filters if can_push(self.schema, one)]
+        return [one for one in filters if not can_push(self.schema, one)]
 
 
 class BmqDataSource(DataSource):
@@ -87,7 +91,10 @@ class BmqDataSource(DataSource):
             raise BadOption("nameserver: a topic is read as a stream, with readStream; read takes the path of a store")
         if is_live(self.options):
             raise BadOption("queue: a live queue is read as a stream, with readStream; read takes the path of a store")
-        return BmqReader(ReadOptions.parse(self.options), schema)
+        # Spark (PythonDataSourceV2, 4.0 to 4.3) keeps a reader with the filters of one query for later queries of the
+        # same DataFrame that have none, and for its other place in a join. So only those who say so get filters here.
+        options = ReadOptions.parse(self.options)
+        return (FilteringReader if options.pushdown else BmqReader)(options, schema)
 
     # A live queue or topic, where the client is needed, and a newer PySpark: imported by those who want that.
 

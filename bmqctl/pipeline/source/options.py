@@ -48,6 +48,11 @@ class FileSets(StrEnum):
     ALL = "all"
 
 
+class _Switch(StrEnum):
+    FALSE = "false"
+    TRUE = "true"
+
+
 def is_live(options: Mapping[str, str]) -> bool:
     """Return True if the options name a queue to be consumed, and no store."""
     return any(name.lower() == "queue" for name in options)
@@ -75,6 +80,7 @@ class ReadOptions:
     payload_format: str = ""
     payload_schema: str = ""
     payload_message: str = ""
+    pushdown: bool = False
 
     @classmethod
     def parse(cls, options: Mapping[str, str]) -> ReadOptions:
@@ -82,7 +88,8 @@ class ReadOptions:
 
         `path` (or `paths`, a JSON list): directories of stores, journal files, or patterns of them. `table`, `mode`,
         `fileSets`, `columns` (names with commas), `recordsPerPartition`, `tasks`, `after` and `until`
-        (`<partition>:<lease id>-<sequence number>`, with commas), `payloadFormat`, `payloadSchema`, `payloadMessage`.
+        (`<partition>:<lease id>-<sequence number>`, with commas), `payloadFormat`, `payloadSchema`, `payloadMessage`,
+        `pushdown` (see `BmqDataSource.reader`).
         """
         given = {name.lower(): value for name, value in options.items()}
         unknown = sorted(given.keys() - _KNOWN)
@@ -110,6 +117,7 @@ class ReadOptions:
             payload_format,
             given.get("payloadschema", ""),
             given.get("payloadmessage", ""),
+            _choice(_Switch, "pushdown", given) is _Switch.TRUE,
         )
 
     @property
@@ -131,6 +139,7 @@ _SPELLED = (
     "payloadFormat",
     "payloadSchema",
     "payloadMessage",
+    "pushdown",
 )
 _KNOWN = {name.lower() for name in _SPELLED}
 

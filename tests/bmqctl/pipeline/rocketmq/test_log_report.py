@@ -38,6 +38,17 @@ class Cells(HTMLParser):
         self.texts.add(data)
 
 
+def test_a_filter_is_of_one_query_only(spark: SparkSession, java: Java) -> None:
+    (store,) = java("store")
+    messages = spark.read.format("bmq").option("table", "messages").load(str(store))
+    assert (messages.count(), messages.where("topic = 'GOne'").count(), messages.count()) == (844, 650, 844)
+    assert messages.where("kind = 'retry'").join(messages, ["topic"]).count() == 4
+    pushed = spark.read.format("bmq").option("table", "messages").option("pushdown", "true").load(str(store))
+    wanted = pushed.where("topic = 'GOne' and queue_offset >= 600")
+    assert "GOne" not in wanted._jdf.queryExecution().executedPlan().toString()
+    assert wanted.count() == 50
+
+
 def test_a_report_counts_what_is_in_the_rows(spark: SparkSession, java: Java, tmp_path: Path) -> None:
     (store,) = java("store")
     rows = read_rows(store, table="messages")
