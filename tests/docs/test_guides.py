@@ -249,7 +249,10 @@ def test_links_lead_somewhere() -> None:
         if page.relative_to(DOCS).parts[0] == "reference":
             continue  # what is made by a program is checked where it is made
         for target in re.findall(r"\]\(([^)#\s]+\.md)(?:#[^)]*)?\)", page.read_text(encoding="utf-8")):
-            assert (page.parent / target).is_file(), f"{page.relative_to(DOCS)} leads to {target}"
+            place = (page.parent / target).resolve()
+            # Pages that a program makes are there only in the manual as it is built, where links are checked, too.
+            is_made = place.parent == DOCS.resolve() / "reference"
+            assert is_made or place.is_file(), f"{page.relative_to(DOCS)} leads to {target}"
 
 
 def test_lifecycles_are_as_they_are_declared() -> None:

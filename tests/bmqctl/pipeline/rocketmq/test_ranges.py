@@ -186,7 +186,7 @@ def test_large_bodies_make_small_batches(tmp_path: Path) -> None:
 
 
 def test_the_memory_of_a_split_does_not_grow_with_it(tmp_path: Path) -> None:
-    """Of each log one split is read, its batches one after the other."""
+    """Read one split of each log, its batches one after the other."""
 
     def peak(root: Path) -> int:
         read = ReadOptions.parse({"path": str(root), "table": "payloads", "recordsPerPartition": "1000000"})
