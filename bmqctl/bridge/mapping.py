@@ -12,7 +12,6 @@ from __future__ import annotations
 import base64
 import json
 import re
-import zlib
 from collections.abc import Callable, Sequence
 from functools import lru_cache
 from hashlib import blake2b
@@ -33,12 +32,12 @@ from bmqctl.bridge.names import (
     to_blazingmq_name,
     to_rocketmq_name,
 )
+from bmqctl.rocketmq_client.bodies import BodyUnreadable, read_body
 from formats.bmq.codes import DECOMPRESSED_SIZE_MAX
 from formats.bmq.guid import GUID_VERSION, format_guid
 from formats.bmq.wire.properties import Property, PropertyType, PropertyValue, decode_properties, encode_properties
 from formats.errors import FormatError
 from formats.rocketmq.batch import BatchMessage
-from formats.rocketmq.flags import CompressionType, SystemFlag, compression_of
 from formats.rocketmq.properties import decode_properties as decode_rocketmq
 from formats.rocketmq.record import Record
 from formats.schema import Buffer
@@ -64,9 +63,6 @@ _BOUNDS: Final = {
     PropertyType.INT64: 1 << 63,
 }
 _FLAG_BOUND: Final = 1 << 31
-# Plain integers: an operation with a member of an enumeration makes another member.
-_COMPRESSED: Final = int(SystemFlag.COMPRESSED)
-_INNER_BATCH: Final = int(SystemFlag.INNER_BATCH)
 _CACHED: Final = 1024
 
 
@@ -247,21 +243,7 @@ _READ: Final[dict[PropertyType, Callable[[str], PropertyValue | None]]] = {
 
 def body_of(record: Record) -> Buffer:
     """The message's body, decompressed; a view if it was not compressed. Raises `Unfit`."""
-    if record.system_flags & _INNER_BATCH:
-        raise Unfit("a batch that is stored as one message")
-    if not record.system_flags & _COMPRESSED:
-        return record.body
     try:
-        compression = compression_of(record.system_flags)
-    except ValueError as fault:
+        return read_body(record, DECOMPRESSED_SIZE_MAX)
+    except BodyUnreadable as fault:
         raise Unfit(str(fault)) from None
-    if compression is not CompressionType.ZLIB:
-        raise Unfit(f"a body compressed with {compression.name if compression else 'nothing'}; only ZLIB is known")
-    unpacking = zlib.decompressobj()
-    try:
-        body = unpacking.decompress(record.body, DECOMPRESSED_SIZE_MAX)
-    except zlib.error as fault:
-        raise Unfit(f"a body that is not ZLIB: {fault}") from None
-    if not unpacking.eof:
-        raise Unfit(f"a compressed body that is cut off, or larger than {DECOMPRESSED_SIZE_MAX} bytes")
-    return body

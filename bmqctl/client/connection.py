@@ -21,7 +21,7 @@ from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from enum import Enum
 from pathlib import Path
-from typing import Any, Final
+from typing import Any, Final, cast
 
 import anyio
 
@@ -50,7 +50,7 @@ from bmqctl.client.guid import CLIENT_ID_SIZE, GuidGenerator
 from bmqctl.client.lifecycle import Session as SessionState
 from bmqctl.client.machine import Machine, MachineOptions, Unusable
 from bmqctl.client.queue import Queue, check_subscriptions
-from bmqctl.client.sending import Room
+from bmqctl.client.room import Room
 from formats.bmq.control.messages import BrokerResponse
 
 __all__ = ["Change", "Session", "SessionOptions", "connect"]
@@ -107,7 +107,7 @@ class _Waiter:
 async def connect(
     uri: str,
     *,
-    credentials: Credentials | tuple[str, bytes] | None = None,
+    credentials: Credentials | tuple[str, bytes] | tuple[str, str] | None = None,
     tls: ssl.SSLContext | str | Path | None = None,
     timeout_s: float = 10.0,
     window: int = 4096,
@@ -126,8 +126,26 @@ async def connect(
     have not reached the socket. With `reconnect` False the session ends with its connection. `on_change` is called when
     the connection is lost and when it is restored. `process_name` is shown in the broker's logs.
 
+    With a `uri` of RocketMQ, `rocketmq://HOST:PORT[,HOST:PORT...]`, the session is that of
+    `bmqctl.client.rocketmq.connect`, which has its types.
+
     Raises `ConnectFailed` if there is no broker or it refuses the session, and `ValueError` for an invalid `uri`.
     """
+    if uri.startswith("rocketmq://"):
+        if not reconnect or on_change is not None or process_name:
+            raise ValueError("a session with RocketMQ takes neither reconnect nor on_change nor process_name")
+        from bmqctl.client.rocketmq import connect as connect_rocketmq  # few programs need both
+
+        async with connect_rocketmq(
+            uri,
+            credentials=cast("tuple[str, str] | None", credentials),
+            tls=tls,
+            timeout_s=timeout_s,
+            window=window,
+            buffer_size=buffer_size,
+        ) as other:
+            yield cast(Session, other)
+        return
     host, port = parse_address(uri)
     if window < 1 or buffer_size < 1:
         raise ValueError("window and buffer_size are at least 1")
@@ -136,7 +154,7 @@ async def connect(
         window=window,
         buffer_size=buffer_size,
         process_name=process_name or Path(sys.argv[0]).name or "python",
-        credentials=Credentials(*credentials) if credentials is not None else None,
+        credentials=Credentials(*cast("tuple[str, bytes]", credentials)) if credentials is not None else None,
         tls=_context(tls),
         reconnect=reconnect,
         on_change=on_change,

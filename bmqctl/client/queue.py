@@ -19,7 +19,8 @@ from bmqctl.client.lifecycle import Queue as QueueState
 from bmqctl.client.message import Message as Content
 from bmqctl.client.message import Properties
 from bmqctl.client.receiving import Message
-from bmqctl.client.sending import Batch, Posted, Room
+from bmqctl.client.room import Room
+from bmqctl.client.sending import Batch, Posted
 from formats.schema import Buffer
 
 if TYPE_CHECKING:

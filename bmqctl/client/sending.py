@@ -1,10 +1,9 @@
-"""Posts of the client library: their answers, their room, and batches."""
+"""Posts of the client library: their answers, and batches."""
 
 from __future__ import annotations
 
 import logging
-from collections import deque
-from collections.abc import Callable, Generator, Iterable
+from collections.abc import Generator, Iterable
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Final, Self
 
@@ -18,63 +17,13 @@ from formats.bmq.codes import AckStatus
 if TYPE_CHECKING:
     from bmqctl.client.queue import Queue
 
-__all__ = ["Batch", "Posted", "Room"]
+__all__ = ["Batch", "Posted"]
 
 log = logging.getLogger("bmqctl.client")
 
 # Messages and bytes posted between two turns of the writer: they share an event, and other tasks get their turns.
 _PIECE_COUNT: Final = 128
 _PIECE_SIZE: Final = 1 << 18
-
-
-class Room:
-    """The room for more posts: bounds on the messages without an answer, and on the bytes before the socket.
-
-    Tasks that wait are called in the order of their coming. A task that was called and does not post has to call
-    `changed`, so that the next one is called.
-    """
-
-    def __init__(self, window: int, bytes_max: int, unanswered: Callable[[], int], unsent: Callable[[], int]) -> None:
-        self._window = window
-        self._bytes_max = bytes_max
-        self._unanswered = unanswered
-        self._unsent = unsent
-        self._waiting: deque[anyio.Event] = deque()
-
-    def left(self) -> int:
-        """Return the number of messages that may be posted."""
-        return self._window - self._unanswered() if self._unsent() <= self._bytes_max else 0
-
-    @property
-    def is_contended(self) -> bool:
-        """True if tasks are waiting, so that a newcomer has to wait behind them."""
-        return bool(self._waiting)
-
-    async def wait(self) -> None:
-        """Wait until there is room and this task is at the head of those that wait."""
-        turn = anyio.Event()
-        self._waiting.append(turn)
-        try:
-            await turn.wait()
-        except BaseException:
-            if turn in self._waiting:
-                self._waiting.remove(turn)
-            else:
-                # This task had been called and will not post: its turn goes to the next.
-                self.changed()
-            raise
-
-    def changed(self) -> None:
-        """Wake as many tasks as there is room for."""
-        if not self._waiting:
-            return
-        for _ in range(min(self.left(), len(self._waiting))):
-            self._waiting.popleft().set()
-
-    def release(self) -> None:
-        """Wake all tasks, as the session has ended."""
-        while self._waiting:
-            self._waiting.popleft().set()
 
 
 class Posted:

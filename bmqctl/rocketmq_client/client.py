@@ -13,11 +13,13 @@ import socket
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from itertools import count
-from typing import Final, NamedTuple, Self
+from typing import Final, Self
 
 import trio
 
 from bmqctl.rocketmq_client.link import RemotingLink, dial
+from bmqctl.rocketmq_client.refusals import RequestRefused, check_answer
+from bmqctl.rocketmq_client.routes import QUEUES_MAX, Queue, read_route
 from formats.errors import FormatError
 from formats.rocketmq.client_bodies import CONSUMER_IDS, HEARTBEAT, ConsumerData, Heartbeat, ProducerData, Subscription
 from formats.rocketmq.codes import RequestCode, ResponseCode
@@ -26,40 +28,20 @@ from formats.rocketmq.headers.administration import CreateTopicRequest
 from formats.rocketmq.headers.codec import HeaderCodec
 from formats.rocketmq.headers.consuming import GetConsumerListByGroupRequest
 from formats.rocketmq.hosts import split_address
-from formats.rocketmq.route_bodies import CLUSTER_INFO, MASTER_ID, TOPIC_ROUTE, Permission, QueueData
+from formats.rocketmq.route_bodies import CLUSTER_INFO, MASTER_ID, Permission
 
-__all__ = ["Client", "Queue", "RequestRefused"]
+__all__ = ["QUEUES_MAX", "Client", "Queue", "RequestRefused"]
 
 HEARTBEAT_INTERVAL_S = 30.0
 # How often the nameserver is asked for a topic that was just made.
 ROUTE_POLL_S = 0.1
 # The topic whose settings a new one takes, where it has none of its own.
 DEFAULT_TOPIC = "TBW102"
-# Queues of one topic that a nameserver is believed to know.
-QUEUES_MAX = 1 << 16
 
 _CREATE_TOPIC = HeaderCodec(CreateTopicRequest)
 _CONSUMER_LIST = HeaderCodec(GetConsumerListByGroupRequest)
 _BOTH: Final = Permission.READ | Permission.WRITE
 _NUMBERS: Final = count(1)
-
-
-class RequestRefused(Exception):
-    """An answer other than success; the text says which."""
-
-    def __init__(self, what: str, answer: Frame) -> None:
-        code = answer.code
-        name = ResponseCode(code).name if code in ResponseCode.__members__.values() else f"code {code}"
-        super().__init__(f"{what}: {name}{f', {answer.remark}' if answer.remark else ''}")
-        self.code = code
-
-
-class Queue(NamedTuple):
-    """A queue of a topic, on the master of a broker name. The order of queues alternates between brokers."""
-
-    queue_id: int
-    broker_name: str
-    address: str
 
 
 class Client:
@@ -119,7 +101,7 @@ class Client:
     async def masters(self) -> list[str]:
         """The addresses of all masters that the nameserver knows."""
         answer = await self._nameserver.call(RequestCode.GET_BROKER_CLUSTER_INFO, {}, self.timeout_s)
-        _check("no brokers", answer)
+        check_answer("no brokers", answer)
         brokers = CLUSTER_INFO.read(answer.body).broker_addr_table.values()
         return sorted(broker.broker_addrs[MASTER_ID] for broker in brokers if MASTER_ID in broker.broker_addrs)
 
@@ -132,21 +114,13 @@ class Client:
         answer = await self._nameserver.call(RequestCode.GET_ROUTEINFO_BY_TOPIC, {"topic": topic}, self.timeout_s)
         if answer.code == ResponseCode.TOPIC_NOT_EXIST:
             return []
-        _check(f"no route of {topic}", answer)
-        route = TOPIC_ROUTE.read(answer.body)
-        addresses = {broker.broker_name: broker.broker_addrs for broker in route.broker_datas}
-        counts = [(data, max(0, _count_of(data, needed))) for data in route.queue_datas]
-        most = sum(number for _, number in counts)
-        if most > QUEUES_MAX:
-            raise FormatError(
-                "TopicRouteData.queueDatas", 0, f"topic {topic} has {most} queues, more than {QUEUES_MAX}"
-            )
-        return sorted(
-            Queue(queue_id, data.broker_name, address)
-            for data, number in counts
-            if data.perm & needed == needed and (address := addresses.get(data.broker_name, {}).get(MASTER_ID))
-            for queue_id in range(number)
-        )
+        check_answer(f"no route of {topic}", answer)
+        route = read_route(topic, answer.body)
+        if needed == Permission.READ:
+            return list(route.readable)
+        if needed == Permission.WRITE:
+            return list(route.writable)
+        return sorted({*route.readable} & {*route.writable})
 
     async def consumers(self, group: str, address: str) -> list[str]:
         """The ids of a group's consumers, as the broker at HOST:PORT knows them; none if it knows no such group."""
@@ -172,7 +146,7 @@ class Client:
         )
         for address in masters:
             link = await self.link_to(address)
-            _check(
+            check_answer(
                 f"topic {topic} at {address}",
                 await link.call(RequestCode.UPDATE_AND_CREATE_TOPIC, fields, self.timeout_s),
             )
@@ -208,19 +182,5 @@ class Client:
             link.ask(RequestCode.HEART_BEAT, {}, _ignore, self.timeout_s, self._heartbeat)
 
 
-def _count_of(data: QueueData, needed: Permission) -> int:
-    """The number of queues of a broker that can be used so."""
-    if needed == Permission.READ:
-        return data.read_queue_nums
-    if needed == Permission.WRITE:
-        return data.write_queue_nums
-    return min(data.read_queue_nums, data.write_queue_nums)
-
-
 def _ignore(_: Frame | str) -> None:
     """Drop the answer to a heartbeat, of which there is another soon."""
-
-
-def _check(what: str, answer: Frame) -> None:
-    if answer.code != ResponseCode.SUCCESS:
-        raise RequestRefused(what, answer)

@@ -6,8 +6,8 @@ import struct
 from enum import IntFlag
 from typing import Final, NamedTuple, TypeVar
 
-from bmqctl.rocketmq_client.client import RequestRefused
 from bmqctl.rocketmq_client.link import OnAnswer, RemotingLink
+from bmqctl.rocketmq_client.refusals import RequestRefused
 from formats.errors import FormatError
 from formats.rocketmq.codes import RequestCode, ResponseCode
 from formats.rocketmq.frame import Frame
@@ -97,9 +97,21 @@ def read_records(body: Buffer) -> list[Record]:
 
 
 class QueuePuller:
-    """A group's position in a queue: `offset` is that of the next message. Compressed bodies are left as they are."""
+    """A group's position in a queue: `offset` is that of the next message. Compressed bodies are left as they are.
 
-    def __init__(self, link: RemotingLink, group: str, topic: str, queue_id: int, timeout_s: float) -> None:
+    Only messages that `expression` selects, of the type TAG or SQL92, are pulled.
+    """
+
+    def __init__(
+        self,
+        link: RemotingLink,
+        group: str,
+        topic: str,
+        queue_id: int,
+        timeout_s: float,
+        expression: str = "*",
+        expression_type: str = "TAG",
+    ) -> None:
         self.offset = 0
         self._link = link
         self._group = group
@@ -107,7 +119,7 @@ class QueuePuller:
         self._queue_id = queue_id
         self._timeout_s = timeout_s
         self._fields = _PULL.write(
-            PullMessageRequest(group, topic, queue_id, 0, 0, _FLAGS, 0, SUSPEND_MS, 0, "*", "TAG")
+            PullMessageRequest(group, topic, queue_id, 0, 0, _FLAGS, 0, SUSPEND_MS, 0, expression, expression_type)
         )
 
     async def seek_committed(self) -> bool:

@@ -1,4 +1,4 @@
-"""A connection over TCP under trio: carries a machine's bytes, and hands each request its answer.
+"""A connection over TCP under anyio: carries a machine's bytes, and hands each request its answer.
 
 One task reads, one writes, one watches the clock. What is put into the machine between two turns of the writer goes
 out in one piece.
@@ -6,16 +6,21 @@ out in one piece.
 
 from __future__ import annotations
 
+import ssl
 import time
 from collections.abc import Callable, Mapping
+from typing import NamedTuple
 
-import trio
+import anyio
+import anyio.abc
+from anyio.lowlevel import checkpoint
 
 from bmqctl.rocketmq_client.machine import Answered, Asked, Ended, Event, Machine, State, Unanswered
 from formats.rocketmq.frame import Frame
+from formats.rocketmq.signature import ACCESS_KEY, SIGNATURE, sign
 from formats.schema import Buffer
 
-__all__ = ["LinkLost", "NoAnswer", "OnAnswer", "RemotingLink", "dial"]
+__all__ = ["AccessKeys", "LinkLost", "NoAnswer", "OnAnswer", "RemotingLink", "dial"]
 
 READ_SIZE = 262_144
 TICK_S = 0.25
@@ -24,6 +29,13 @@ WATERMARK_BYTES = 4 << 20
 
 # Called with the answer to a request, or with the reason why there is none.
 OnAnswer = Callable[[Frame | str], None]
+
+
+class AccessKeys(NamedTuple):
+    """The name of a user, and the secret that requests are signed with."""
+
+    access_key: str
+    secret: str
 
 
 class LinkLost(Exception):
@@ -35,16 +47,28 @@ class NoAnswer(Exception):
 
 
 class RemotingLink:
-    """A connection to a nameserver or a broker. The peer's own requests are refused, except one-way ones."""
+    """A connection to a nameserver or a broker; with `keys` its requests are signed.
 
-    def __init__(self, stream: trio.abc.Stream, name: str) -> None:
+    `on_asked` is given the peer's own requests. Those that it does not take, by returning False, are refused, except
+    one-way ones.
+    """
+
+    def __init__(
+        self,
+        stream: anyio.abc.ByteStream,
+        name: str,
+        keys: AccessKeys | None = None,
+        on_asked: Callable[[Frame], bool] | None = None,
+    ) -> None:
         self.name = name
+        self._keys = keys
+        self._on_asked = on_asked
         self._machine: Machine[OnAnswer] = Machine()
         self._stream = stream
         self._sending = 0
-        self._wanted = trio.Event()
-        self._drained = trio.Event()
-        self._ended = trio.Event()
+        self._wanted = anyio.Event()
+        self._drained = anyio.Event()
+        self._ended = anyio.Event()
         self._fault: str | None = None
 
     def ask(
@@ -53,12 +77,14 @@ class RemotingLink:
         """Send a request. Raises `LinkLost` if the connection is over."""
         self.check()
         deadline_ns = time.monotonic_ns() + int(timeout_s * SECOND_NS)
+        if self._keys is not None:
+            fields = _signed(fields, body, self._keys)
         self._machine.request(code, fields, context=on_answer, deadline_ns=deadline_ns, body=body)
         self._wanted.set()
 
     async def call(self, code: int, fields: Mapping[str, str] | None, timeout_s: float, body: Buffer = b"") -> Frame:
         """Send a request and wait for its answer. Raises `LinkLost`, or `NoAnswer` in time."""
-        done = trio.Event()
+        done = anyio.Event()
         found: list[Frame | str] = []
 
         def on_answer(answer: Frame | str) -> None:
@@ -76,6 +102,8 @@ class RemotingLink:
     def notify(self, code: int, fields: Mapping[str, str] | None, body: Buffer = b"") -> None:
         """Send a one-way request. Raises `LinkLost` if the connection is over."""
         self.check()
+        if self._keys is not None:
+            fields = _signed(fields, body, self._keys)
         self._machine.notify(code, fields, body)
         self._wanted.set()
 
@@ -92,7 +120,7 @@ class RemotingLink:
     async def drain(self) -> None:
         """Wait until fewer bytes than the watermark await the socket; always a checkpoint."""
         self.check()
-        await trio.lowlevel.checkpoint()
+        await checkpoint()
         while self._machine.pending_size + self._sending > WATERMARK_BYTES:
             await self._drained.wait()
             self.check()
@@ -104,11 +132,14 @@ class RemotingLink:
 
     async def run(self) -> None:
         """Carry the connection until it ends."""
-        async with self._stream, trio.open_nursery() as nursery:
-            nursery.start_soon(self._write)
-            nursery.start_soon(self._watch)
-            await self._read()
-            nursery.cancel_scope.cancel()
+        try:
+            async with anyio.create_task_group() as group:
+                group.start_soon(self._write)
+                group.start_soon(self._watch)
+                await self._read()
+                group.cancel_scope.cancel()
+        finally:
+            await anyio.aclose_forcefully(self._stream)
 
     def end(self, reason: str) -> None:
         """Give up what waits; for `run` to be cancelled afterwards."""
@@ -122,8 +153,9 @@ class RemotingLink:
                 case Unanswered(on_answer, reason):
                     on_answer(reason)
                 case Asked(frame):
-                    self._machine.refuse(frame)
-                    self._wanted.set()
+                    if self._on_asked is None or not self._on_asked(frame):
+                        self._machine.refuse(frame)
+                        self._wanted.set()
                 case Ended(reason):
                     self._fault = reason
                     self._ended.set()
@@ -132,42 +164,69 @@ class RemotingLink:
     async def _read(self) -> None:
         while self._machine.state is State.OPEN:
             try:
-                data = await self._stream.receive_some(READ_SIZE)
-            except trio.BrokenResourceError as fault:
-                self.end(f"connection lost: {fault.__cause__ or fault}")
-                return
-            if not data:
+                data = await self._stream.receive(READ_SIZE)
+            except anyio.EndOfStream:
                 self.end("the peer closed the connection")
                 return
-            self._handle(self._machine.receive(bytes(data)))
+            except (anyio.BrokenResourceError, anyio.ClosedResourceError) as fault:
+                self.end(f"connection lost: {fault.__cause__ or type(fault).__name__}")
+                return
+            self._handle(self._machine.receive(data))
 
     async def _write(self) -> None:
         while True:
             data = self._machine.data_to_send()
             if not data:
-                self._wanted = trio.Event()
+                self._wanted = anyio.Event()
                 await self._wanted.wait()
                 continue
             self._sending = len(data)
             try:
-                await self._stream.send_all(data)
-            except trio.BrokenResourceError:
+                await self._stream.send(data)
+            except (anyio.BrokenResourceError, anyio.ClosedResourceError):
                 return  # the reader finds out why
             self._sending = 0
             self._drained.set()
-            self._drained = trio.Event()
+            self._drained = anyio.Event()
 
     async def _watch(self) -> None:
         while True:
             deadline_ns = self._machine.deadline_ns
             wait_s = TICK_S if deadline_ns is None else (deadline_ns - time.monotonic_ns()) / SECOND_NS
-            await trio.sleep(min(max(wait_s, 0.0), TICK_S))
+            await anyio.sleep(min(max(wait_s, 0.0), TICK_S))
             self._handle(self._machine.tick(time.monotonic_ns()))
 
 
-async def dial(host: str, port: int, timeout_s: float) -> RemotingLink:
-    """Connect; the link is to be `run`. Raises `OSError` if nobody listens there."""
+def _signed(fields: Mapping[str, str] | None, body: Buffer, keys: AccessKeys) -> dict[str, str]:
+    whole = {**(fields or {}), ACCESS_KEY: keys.access_key}
+    return {**whole, SIGNATURE: sign(whole, body, keys.secret)}
+
+
+async def dial(
+    host: str,
+    port: int,
+    timeout_s: float,
+    *,
+    tls: ssl.SSLContext | None = None,
+    keys: AccessKeys | None = None,
+    on_asked: Callable[[Frame], bool] | None = None,
+) -> RemotingLink:
+    """Connect; the link is to be `run`. Raises `OSError` if nobody listens there, answers in time, or is trusted."""
     name = f"{host}:{port}"
-    with trio.move_on_after(timeout_s):
-        return RemotingLink(await trio.open_tcp_stream(host, port), name)
-    raise TimeoutError(f"no connection to {name} within {timeout_s:g} s")
+    stream: anyio.abc.ByteStream
+    try:
+        with anyio.fail_after(timeout_s):
+            if tls is None:
+                stream = await anyio.connect_tcp(host, port)
+            else:
+                stream = await anyio.connect_tcp(host, port, ssl_context=tls, tls_standard_compatible=False)
+    except TimeoutError:
+        raise TimeoutError(f"no connection to {name} within {timeout_s:g} s") from None
+    except ssl.SSLError as fault:
+        raise OSError(f"no TLS with {name}: {fault}") from None
+    except OSError as fault:
+        reason = f": {fault.__cause__.strerror}" if isinstance(fault.__cause__, OSError) else ""
+        raise OSError(f"all attempts to connect to {name} failed{reason}") from None
+    except (anyio.BrokenResourceError, anyio.EndOfStream) as fault:
+        raise OSError(f"no TLS with {name}: {fault.__cause__ or 'the connection was closed'}") from None
+    return RemotingLink(stream, name, keys, on_asked)

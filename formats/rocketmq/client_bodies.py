@@ -10,10 +10,12 @@ from typing import Annotated, Any, Final, NamedTuple
 
 from formats.rocketmq import fastjson
 from formats.rocketmq.body_codec import BodyCodec
+from formats.rocketmq.java import string_hash
 from formats.rocketmq.route_bodies import DataVersion
 from formats.schema import Buffer
 
 __all__ = [
+    "ALL",
     "CHECK_CLIENT_REQUEST",
     "CONSUMER_IDS",
     "CONSUMER_OFFSETS",
@@ -23,6 +25,8 @@ __all__ = [
     "HEARTBEAT",
     "LOCK_ANSWER",
     "LOCK_REQUEST",
+    "SQL92",
+    "TAG",
     "CheckClientRequest",
     "ConsumerData",
     "ConsumerIds",
@@ -37,8 +41,14 @@ __all__ = [
     "MessageQueue",
     "ProducerData",
     "Subscription",
+    "make_subscription",
     "read_heartbeat",
 ]
+
+# The expression that selects all messages, and the types of the others.
+ALL: Final = "*"
+TAG: Final = "TAG"
+SQL92: Final = "SQL92"
 
 
 class Subscription(NamedTuple):
@@ -51,6 +61,14 @@ class Subscription(NamedTuple):
     tags_set: list[str] = []
     code_set: list[int] = []
     class_filter_mode: bool = False
+
+
+def make_subscription(topic: str, text: str, version: int = 0) -> Subscription:
+    """The subscription that `text` names: `*`, or tags with `||` between them."""
+    if text in ("", ALL):
+        return Subscription(topic, ALL, sub_version=version)
+    tags = [tag.strip() for tag in text.split("||") if tag.strip()]
+    return Subscription(topic, text, TAG, version, tags, [string_hash(tag) for tag in tags])
 
 
 class ConsumerData(NamedTuple):

@@ -4,7 +4,7 @@ A block that follows the comment `<!-- run -->` is run in a folder of the page's
 `bmq-data` there. A block of Python that follows `<!-- file: NAME -->` is written to that file before. Numbers, dates,
 keys and GUIDs are masked, and the port is the node's. A line of three dots stands for any lines.
 
-A page whose commands name a nameserver has a node of RocketMQ beside that of BlazingMQ, from the start.
+A page whose commands or programs name a nameserver has a node of RocketMQ beside that of BlazingMQ, from the start.
 
 A page that starts a RocketMQ node itself is run without that of BlazingMQ. Its Python programs are run where RocketMQ's
 C++ client is installed; without the client the page is skipped.
@@ -173,14 +173,18 @@ OF_ROCKETMQ = {
 }
 
 
-OF_BRIDGES = [name for name, guide in RUNNABLE.items() if any("rocketmq://" in each.line for each in guide.commands)]
+OF_BOTH = [
+    name
+    for name, guide in RUNNABLE.items()
+    if any("rocketmq://" in text for text in (*(each.line for each in guide.commands), *guide.files.values()))
+]
 
 
 def test_there_are_commands_to_run() -> None:
     assert sum(len(guide.commands) for guide in RUNNABLE.values()) >= 10
 
 
-@pytest.mark.parametrize("name", sorted(RUNNABLE.keys() - OF_ROCKETMQ.keys() - set(OF_BRIDGES)))
+@pytest.mark.parametrize("name", sorted(RUNNABLE.keys() - OF_ROCKETMQ.keys() - set(OF_BOTH)))
 @pytest.mark.timeout(600)
 def test_the_commands_of_a_page_print_what_it_says(name: str, tmp_path: Path) -> None:
     guide = RUNNABLE[name]
@@ -191,13 +195,15 @@ def test_the_commands_of_a_page_print_what_it_says(name: str, tmp_path: Path) ->
             check(command, run(command, tmp_path, node.port))
 
 
-@pytest.mark.parametrize("name", OF_BRIDGES)
+@pytest.mark.parametrize("name", OF_BOTH)
 @pytest.mark.timeout(600)
-def test_the_commands_of_a_page_on_bridges_print_what_it_says(name: str, tmp_path: Path) -> None:
+def test_the_commands_of_a_page_on_both_systems_print_what_it_says(name: str, tmp_path: Path) -> None:
     with (
         NodeProcess(tmp_path / "bmq-data", timeout_s=START_S_MAX) as node,
         RocketProcess(tmp_path / "rocketmq-data", timeout_s=START_S_MAX) as rocket,
     ):
+        for file, text in RUNNABLE[name].files.items():
+            (tmp_path / file).write_text(text.replace(NAMESERVER_PORT, str(rocket.nameserver_port)))
         for command in RUNNABLE[name].commands:
             line = command.line.replace(NAMESERVER_PORT, str(rocket.nameserver_port))
             check(command, run(command._replace(line=line), tmp_path, node.port))

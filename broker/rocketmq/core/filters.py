@@ -6,25 +6,10 @@ the tags themselves once more. An expression is about properties, which are in t
 
 from __future__ import annotations
 
-from typing import Final
-
 from broker.rocketmq.core.sql import compile_sql
-from formats.rocketmq.client_bodies import Subscription
-from formats.rocketmq.java import string_hash
+from formats.rocketmq.client_bodies import ALL, SQL92, TAG, Subscription, make_subscription
 
 __all__ = ["ALL", "SQL92", "TAG", "Filter", "make_subscription"]
-
-ALL: Final = "*"
-TAG: Final = "TAG"
-SQL92: Final = "SQL92"
-
-
-def make_subscription(topic: str, text: str, version: int = 0) -> Subscription:
-    """The subscription that `text` names: `*`, or tags with `||` between them."""
-    if text in ("", ALL):
-        return Subscription(topic, ALL, sub_version=version)
-    tags = [tag.strip() for tag in text.split("||") if tag.strip()]
-    return Subscription(topic, text, TAG, version, tags, [string_hash(tag) for tag in tags])
 
 
 class Filter:

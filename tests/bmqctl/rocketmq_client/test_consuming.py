@@ -6,11 +6,10 @@ from collections.abc import Awaitable, Callable
 
 import pytest
 import trio
-import trio.testing
 
 from bmqctl.rocketmq_client.client import RequestRefused
 from bmqctl.rocketmq_client.consuming import QueuePuller, read_messages, read_records
-from bmqctl.rocketmq_client.link import RemotingLink
+from bmqctl.rocketmq_client.link import dial
 from bmqctl.rocketmq_client.sending import Sender
 from formats.errors import FormatError
 from formats.rocketmq.batch import BatchMessage, iter_batch
@@ -47,10 +46,10 @@ def talk(answers: list[Frame], story: Callable[[QueuePuller], Awaitable[None]]) 
                 await stream.send_all(encode_frame(answer._replace(opaque=frame.opaque, flag=int(FrameFlag.RESPONSE))))
 
     async def run() -> None:
-        near, far = trio.testing.memory_stream_pair()
-        link = RemotingLink(near, "broker")
         async with trio.open_nursery() as nursery:
-            nursery.start_soon(serve, far)
+            (listener,) = await trio.open_tcp_listeners(0, host="127.0.0.1")
+            nursery.start_soon(trio.serve_listeners, serve, [listener])
+            link = await dial("127.0.0.1", listener.socket.getsockname()[1], 5.0)
             nursery.start_soon(link.run)
             with trio.fail_after(10):
                 await story(QueuePuller(link, "g", "t", 3, 5.0))

@@ -1,0 +1,216 @@
+"""Connections of a session to nameservers and brokers, the routes of its topics, and its heartbeats."""
+
+from __future__ import annotations
+
+import logging
+import os
+import secrets
+import socket
+import ssl
+from collections.abc import Callable, Coroutine, Iterable, Mapping
+from typing import Any, Final, NamedTuple
+
+import anyio
+import anyio.abc
+
+from bmqctl.client.rocketmq.errors import RequestRefused as NoRoute
+from bmqctl.rocketmq_client.link import AccessKeys, LinkLost, NoAnswer, RemotingLink, dial
+from bmqctl.rocketmq_client.refusals import RequestRefused, check_answer
+from bmqctl.rocketmq_client.routes import Route, read_route
+from formats.errors import FormatError
+from formats.rocketmq.client_bodies import HEARTBEAT, ConsumerData, Heartbeat, ProducerData
+from formats.rocketmq.codes import RequestCode, ResponseCode
+from formats.rocketmq.frame import Frame
+from formats.rocketmq.hosts import split_address
+from formats.schema import Buffer
+
+__all__ = ["FAULTS", "Cluster", "ClusterOptions", "words"]
+
+log = logging.getLogger("bmqctl.client")
+
+# What a request to another process may end with, and may be tried again after.
+FAULTS: Final = (OSError, LinkLost, NoAnswer, RequestRefused, FormatError)
+# The topic whose brokers make a topic that nobody knows, and the queues that it gets.
+DEFAULT_TOPIC: Final = "TBW102"
+DEFAULT_QUEUES: Final = 4
+
+
+class ClusterOptions(NamedTuple):
+    """Options of all connections."""
+
+    timeout_s: float
+    tls: ssl.SSLContext | None
+    keys: AccessKeys | None
+
+
+def words(fault: Exception) -> str:
+    """The text of one of `FAULTS`."""
+    return (fault.strerror or str(fault)) if isinstance(fault, OSError) else str(fault)
+
+
+class Cluster:
+    """The nameservers and brokers of a session. Its tasks run in `group`.
+
+    `changed` are called when a broker tells that the members of a consumer group are others: by group.
+    """
+
+    def __init__(self, nameservers: Iterable[str], options: ClusterOptions, group: anyio.abc.TaskGroup) -> None:
+        self.nameservers = tuple(nameservers)
+        self.timeout_s = options.timeout_s
+        self.client_id = f"{socket.gethostname()}@{os.getpid()}#{secrets.token_hex(8)}"
+        self.changed: dict[str, Callable[[], None]] = {}
+        self.consumers: dict[str, ConsumerData] = {}
+        # The number of producers of each group.
+        self.producers: dict[str, int] = {}
+        self._options = options
+        self._group = group
+        self._links: dict[str, RemotingLink] = {}
+        self._dialing: dict[str, anyio.Lock] = {}
+        self._routes: dict[str, Route] = {}
+
+    def __str__(self) -> str:
+        return ", ".join(self.nameservers)
+
+    def start(self, work: Callable[[], Coroutine[Any, Any, None]]) -> None:
+        """Run a task until the session ends."""
+        self._group.start_soon(work)
+
+    # Connections
+
+    async def link_to(self, address: str) -> RemotingLink:
+        """Return the connection to HOST:PORT, made anew if it was lost; a broker gets a heartbeat first.
+
+        Raises `OSError` if nobody listens there, and `FormatError` if it is no address.
+        """
+        link = self._links.get(address)
+        if link is not None and link.is_open:
+            return link
+        async with self._dialing.setdefault(address, anyio.Lock()):
+            link = self._links.get(address)
+            if link is not None and link.is_open:
+                return link
+            place = split_address(address)
+            if place is None:
+                raise FormatError("BrokerData.brokerAddrs", 0, f"{address[:80]!r} is no HOST:PORT")
+            options = self._options
+            link = await dial(
+                *place, options.timeout_s, tls=options.tls, keys=options.keys, on_asked=self._take_request
+            )
+            self._links[address] = link
+            self._group.start_soon(link.run)
+            if address not in self.nameservers:
+                self._beat(link)
+            return link
+
+    async def call(
+        self, address: str, code: int, fields: Mapping[str, str] | None, what: str, body: Buffer = b""
+    ) -> Frame:
+        """Send a request to an address, and wait for its answer. Raises one of `FAULTS` unless that is success."""
+        link = await self.link_to(address)
+        answer = await link.call(code, fields, self.timeout_s, body)
+        check_answer(f"{what} at {address}", answer)
+        return answer
+
+    def _take_request(self, frame: Frame) -> bool:
+        if frame.code != RequestCode.NOTIFY_CONSUMER_IDS_CHANGED:
+            return False
+        changed = self.changed.get((frame.ext_fields or {}).get("consumerGroup", ""))
+        if changed is not None:
+            changed()
+        return True
+
+    # Routes
+
+    async def route(self, topic: str, *, makes: bool = False) -> Route:
+        """Ask the nameservers, one after the other, for the queues of a topic, and keep them.
+
+        With `makes` a topic that they do not know has the queues that the brokers will make for it. Raises `NoRoute`
+        if they know none, and `OSError` if none of them answers.
+        """
+        answer = await self._ask_nameservers(topic)
+        if answer.code == ResponseCode.TOPIC_NOT_EXIST and makes:
+            answer = await self._ask_nameservers(DEFAULT_TOPIC)
+            if answer.code == ResponseCode.SUCCESS:
+                made = read_route(DEFAULT_TOPIC, answer.body)
+                return Route(writable=tuple(each for each in made.writable if each.queue_id < DEFAULT_QUEUES))
+        if answer.code == ResponseCode.TOPIC_NOT_EXIST:
+            self._routes.pop(topic, None)
+            raise NoRoute(
+                f"the nameserver at {self} knows no topic {topic}, or no broker that has it: create the topic"
+            )
+        check_answer(f"no route of topic {topic} from the nameserver at {self}", answer)
+        route = self._routes[topic] = read_route(topic, answer.body)
+        return route
+
+    def known_route(self, topic: str) -> Route:
+        """The queues of a topic as the nameserver has told last."""
+        return self._routes.get(topic, Route())
+
+    def forget(self, topic: str) -> None:
+        """Forget the queues of a topic that is not used any more."""
+        self._routes.pop(topic, None)
+
+    def address_of(self, topic: str, broker_name: str) -> str:
+        """The address of the master of a broker. Raises `LinkLost` if there is none."""
+        route = self.known_route(topic)
+        for queue in (*route.readable, *route.writable):
+            if queue.broker_name == broker_name:
+                return queue.address
+        raise LinkLost(f"the nameserver at {self} knows no master of broker {broker_name} for topic {topic}")
+
+    async def _ask_nameservers(self, topic: str) -> Frame:
+        reasons = []
+        for address in self.nameservers:
+            try:
+                link = await self.link_to(address)
+                return await link.call(RequestCode.GET_ROUTEINFO_BY_TOPIC, {"topic": topic}, self.timeout_s)
+            except FAULTS as fault:
+                reasons.append(f"{address}: {words(fault)}")
+        raise OSError(f"no nameserver answers ({'; '.join(reasons)})")
+
+    # Heartbeats
+
+    async def beat(self) -> None:
+        """Tell all brokers of the session's groups, at the same time; those that are gone are left out."""
+
+        async def tell(address: str) -> None:
+            try:
+                link = await self.link_to(address)
+                await link.call(RequestCode.HEART_BEAT, {}, self.timeout_s, self._heartbeat())
+            except FAULTS as fault:
+                log.info("no heartbeat for the broker at %s: %s", address, fault)
+
+        async with anyio.create_task_group() as group:
+            for address in self._brokers():
+                group.start_soon(tell, address)
+
+    async def unregister(self, fields: Mapping[str, str]) -> None:
+        """Tell the brokers to which there is a connection that the session has left a group."""
+        for address in self._brokers():
+            link = self._links.get(address)
+            if link is not None and link.is_open:
+                try:
+                    await link.call(RequestCode.UNREGISTER_CLIENT, fields, self.timeout_s)
+                except FAULTS as fault:
+                    log.info("the broker at %s was not told of the end of a group: %s", address, fault)
+
+    def _brokers(self) -> list[str]:
+        return sorted({address for route in self._routes.values() for address in route.addresses})
+
+    def _beat(self, link: RemotingLink) -> None:
+        if self.consumers or self.producers:
+            link.ask(RequestCode.HEART_BEAT, {}, _ignore, self.timeout_s, self._heartbeat())
+
+    def _heartbeat(self) -> bytes:
+        return HEARTBEAT.write(
+            Heartbeat(self.client_id, list(self.consumers.values()), [ProducerData(group) for group in self.producers])
+        )
+
+    def close(self) -> None:
+        """Give up what waits for an answer."""
+        for link in self._links.values():
+            link.end("the session has ended")
+
+
+def _ignore(_: Frame | str) -> None:
+    """Drop the answer to a heartbeat, of which there is another soon."""

@@ -1,0 +1,498 @@
+"""Consumer groups of a RocketMQ topic: the queues of a member, their messages, and what became of them."""
+
+from __future__ import annotations
+
+import logging
+import time
+from collections import deque
+from types import TracebackType
+from typing import Final, NamedTuple, Self
+
+import anyio
+import anyio.abc
+from anyio.lowlevel import checkpoint
+
+from bmqctl.client.rocketmq.assigning import Progress, share_of
+from bmqctl.client.rocketmq.cluster import FAULTS, Cluster, words
+from bmqctl.client.rocketmq.errors import ConsumerClosed, RequestRefused
+from bmqctl.client.rocketmq.message import Content
+from bmqctl.client.rocketmq.returning import PAUSE_S, Returns
+from bmqctl.rocketmq_client.consuming import QueuePuller
+from bmqctl.rocketmq_client.refusals import RequestRefused as Refused
+from formats.rocketmq.client_bodies import ALL, CONSUMER_IDS, SQL92, ConsumerData, Subscription, make_subscription
+from formats.rocketmq.codes import RequestCode, ResponseCode
+from formats.rocketmq.headers.codec import HeaderCodec
+from formats.rocketmq.headers.consuming import ConsumerSendMessageBackRequest, UnregisterClientRequest
+from formats.rocketmq.record import Record
+
+__all__ = ["Consumer", "ConsumerOptions", "Message"]
+
+log = logging.getLogger("bmqctl.client")
+
+RETRY_PREFIX: Final = "%RETRY%"
+REBALANCE_S: Final = 20.0
+COMMIT_S: Final = 1.0
+CLOSE_S: Final = 5.0
+_PULLED_MAX: Final = 32
+_TURN: Final = 64
+# Refusals that do not pass by themselves.
+_FATAL: Final = frozenset(
+    {
+        ResponseCode.SUBSCRIPTION_PARSE_FAILED,
+        ResponseCode.SUBSCRIPTION_GROUP_NOT_EXIST,
+        ResponseCode.NO_PERMISSION,
+    }
+)
+_BACK = HeaderCodec(ConsumerSendMessageBackRequest)
+_UNREGISTER = HeaderCodec(UnregisterClientRequest)
+
+
+class ConsumerOptions(NamedTuple):
+    """Options of a consumer; `Session.consume` explains them."""
+
+    topic: str
+    group: str
+    tags: str
+    sql: str | None
+    from_start: bool
+    broadcast: bool
+    messages_max: int
+    bytes_max: int
+
+    @property
+    def subscription(self) -> Subscription:
+        """The subscription to the topic, as brokers are told of it."""
+        version = time.time_ns() // 1_000_000
+        if self.sql is not None:
+            return Subscription(self.topic, self.sql, SQL92, version)
+        return make_subscription(self.topic, self.tags, version)
+
+
+class _Place(NamedTuple):
+    """A queue, wherever its broker's master is."""
+
+    topic: str
+    broker_name: str
+    queue_id: int
+
+
+class _Lane:
+    """A queue that this consumer has."""
+
+    def __init__(self, place: _Place) -> None:
+        self.place = place
+        self.progress: Progress | None = None
+        self.puller: QueuePuller | None = None
+        self.scope = anyio.CancelScope()
+        self.is_lost = False
+
+
+class Message(Content):
+    """A message for a group. `async with message` confirms it at the end of the block, or rejects it if that raises."""
+
+    __slots__ = ("_consumer", "_lane", "_progress", "is_settled")
+
+    def __init__(self, consumer: Consumer, lane: _Lane, progress: Progress, record: Record, topic: str) -> None:
+        super().__init__(record, topic, lane.place.broker_name)
+        self._consumer = consumer
+        self._lane = lane
+        self._progress = progress
+        self.is_settled = False
+
+    def __repr__(self) -> str:
+        return f"<Message {self.message_id} of {self.topic}>"
+
+    def confirm(self) -> None:
+        """Confirm the message: the group does not get it again. A second call has no effect."""
+        if not self.is_settled:
+            self.is_settled = True
+            self._consumer.settle(self)
+
+    def reject(self, delay_level: int = 0) -> None:
+        """Send the message back, to be delivered to the group again later.
+
+        The broker chooses the delay, which grows with each attempt, or `delay_level` does. After the group's number of
+        attempts the message goes to its dead letters; with `delay_level` -1 it does so at once.
+        """
+        if not self.is_settled:
+            self.is_settled = True
+            self._consumer.send_back(self, delay_level)
+
+    @property
+    def lane(self) -> _Lane:
+        """The queue that it came from; internal."""
+        return self._lane
+
+    @property
+    def progress(self) -> Progress:
+        """The consumption that it is part of; internal."""
+        return self._progress
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, fault: BaseException | None, where: TracebackType | None
+    ) -> None:
+        if fault is None:
+            self.confirm()
+        else:
+            self.reject()
+
+
+class Consumer:
+    """A member of a consumer group, made by `Session.consume`. Iteration yields its messages until it is closed."""
+
+    def __init__(self, cluster: Cluster, options: ConsumerOptions) -> None:
+        self.topic = options.topic
+        self.group = options.group
+        self._cluster = cluster
+        self._options = options
+        self._subscription = options.subscription
+        self._retry_topic = RETRY_PREFIX + options.group
+        self._lanes: dict[_Place, _Lane] = {}
+        self._buffer: deque[Message] = deque()
+        self._returns: Returns[Message] = Returns(self._send_back)
+        self._unsettled = 0
+        self._unsettled_bytes = 0
+        self._turn = 0
+        self._arrival = anyio.Event()
+        self._room = anyio.Event()
+        self._look = anyio.Event()
+        self._scope = anyio.CancelScope()
+        self._is_over = anyio.Event()
+        self._told = ""
+        self._fault: Exception | None = None
+        self._is_closed = False
+
+    def __str__(self) -> str:
+        return f"group {self.group} of topic {self.topic} at {self._cluster}"
+
+    def __repr__(self) -> str:
+        return f"<Consumer in {self}>"
+
+    @property
+    def is_closed(self) -> bool:
+        """True if the member has left the group."""
+        return self._is_closed
+
+    @property
+    def queues(self) -> list[tuple[str, int]]:
+        """The queues of the topic that this member has now, as names of brokers and numbers."""
+        return sorted((place.broker_name, place.queue_id) for place in self._lanes if place.topic == self.topic)
+
+    # Consuming
+
+    def __aiter__(self) -> Self:
+        return self
+
+    async def __anext__(self) -> Message:
+        self._turn += 1
+        if self._turn >= _TURN:
+            self._turn = 0
+            await checkpoint()
+        while not self._buffer:
+            if self._must_end():
+                raise StopAsyncIteration
+            await self._arrival.wait()
+        return self._next()
+
+    async def receive(self, count_max: int | None = None) -> list[Message]:
+        """Wait for messages and return those that have come, at most `count_max`; none once the consumer is closed."""
+        await checkpoint()
+        while not self._buffer:
+            if self._must_end():
+                return []
+            await self._arrival.wait()
+        count = len(self._buffer) if count_max is None else min(count_max, len(self._buffer))
+        return [self._next() for _ in range(count)]
+
+    def _next(self) -> Message:
+        message = self._buffer.popleft()
+        if not self._buffer:
+            self._arrival = anyio.Event()
+        return message
+
+    def _must_end(self) -> bool:
+        """Return True if no more messages come and the program knows why, and raise if it does not."""
+        if self._fault is not None:
+            raise RequestRefused(f"{self}: {self._fault}")
+        return self._is_closed
+
+    def settle(self, message: Message) -> None:
+        """Note a message as settled; called by it."""
+        if self._is_closed:
+            raise ConsumerClosed(f"the consumer in {self} is closed")
+        self._release(message)
+        message.progress.settle(message.offset)
+
+    def send_back(self, message: Message, delay_level: int) -> None:
+        """Have a message sent back; called by it. A group that gets every message everywhere has no second delivery."""
+        if self._is_closed:
+            raise ConsumerClosed(f"the consumer in {self} is closed")
+        if self._options.broadcast:
+            self.settle(message)
+            return
+        self._returns.add(message, delay_level)
+
+    def _release(self, message: Message) -> None:
+        self._unsettled -= 1
+        self._unsettled_bytes -= message.size
+        self._room.set()
+
+    # The life of the member
+
+    async def begin(self) -> None:
+        """Join the group. Raises `RequestRefused` or `OSError` if the topic is not known."""
+        await self._cluster.route(self.topic)
+        options = self._options
+        subscriptions = [self._subscription]
+        if not options.broadcast:
+            subscriptions.append(make_subscription(self._retry_topic, ALL, self._subscription.sub_version))
+        self._cluster.consumers[self.group] = ConsumerData(
+            self.group,
+            message_model="BROADCASTING" if options.broadcast else "CLUSTERING",
+            consume_from_where="CONSUME_FROM_FIRST_OFFSET" if options.from_start else "CONSUME_FROM_LAST_OFFSET",
+            subscription_data_set=subscriptions,
+        )
+        self._cluster.changed[self.group] = self.look_again
+        await self._cluster.beat()
+
+    async def run(self) -> None:
+        """Consume until the consumer is closed."""
+        try:
+            with self._scope:
+                async with anyio.create_task_group() as group:
+                    group.start_soon(self._commit_for_ever)
+                    group.start_soon(self._returns.run)
+                    while True:
+                        self._look = anyio.Event()
+                        with anyio.move_on_after(await self._rebalance(group)):
+                            await self._look.wait()
+        finally:
+            self._is_over.set()
+
+    def look_again(self) -> None:
+        """Find out again which queues this member has."""
+        self._look.set()
+
+    async def close(self) -> None:
+        """Commit what is settled, and leave the group, within five seconds. A second call has no effect."""
+        if self._is_closed:
+            return
+        self._is_closed = True
+        self._scope.cancel()
+        self._buffer.clear()
+        self._arrival.set()
+        self._cluster.changed.pop(self.group, None)
+        self._cluster.consumers.pop(self.group, None)
+        with anyio.move_on_after(CLOSE_S, shield=True):
+            await self._is_over.wait()
+            await self._returns.carry_out()
+            await self._commit_all()
+            fields = _UNREGISTER.write(UnregisterClientRequest(self._cluster.client_id, consumer_group=self.group))
+            await self._cluster.unregister(fields)
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, fault: BaseException | None, where: TracebackType | None
+    ) -> None:
+        await self.close()
+
+    # Which queues
+
+    async def _rebalance(self, group: anyio.abc.TaskGroup) -> float:
+        """Take the queues that this member is to have, let go of the others; return the time until the next look."""
+        try:
+            wanted = await self._wanted()
+        except (RequestRefused, *FAULTS) as fault:
+            if _is_fatal(fault):
+                self._fail(fault)
+            self._note(words(fault))
+            await anyio.sleep(PAUSE_S)
+            return PAUSE_S
+        for place in [place for place in self._lanes if place not in wanted]:
+            await self._let_go(self._lanes.pop(place))
+        for place in wanted:
+            if place not in self._lanes:
+                lane = self._lanes[place] = _Lane(place)
+                group.start_soon(self._pull_for_ever, lane)
+        return REBALANCE_S
+
+    async def _wanted(self) -> list[_Place]:
+        places = await self._places(self.topic)
+        if self._options.broadcast:
+            return places
+        members = await self._members()
+        if self._cluster.client_id not in members:
+            # A broker that was started again has forgotten its clients.
+            await self._cluster.beat()
+            members = await self._members()
+        wanted = share_of(self._cluster.client_id, members, places)
+        try:
+            retries = await self._places(self._retry_topic)
+        except RequestRefused:
+            retries = []  # no broker has made it yet
+        return wanted + share_of(self._cluster.client_id, members, retries)
+
+    async def _places(self, topic: str) -> list[_Place]:
+        route = await self._cluster.route(topic)
+        return sorted(_Place(topic, queue.broker_name, queue.queue_id) for queue in route.readable)
+
+    async def _members(self) -> list[str]:
+        """The client ids of the group, as any broker of the topic says that answers."""
+        fault: Exception | None = None
+        for address in self._cluster.known_route(self.topic).addresses:
+            try:
+                answer = await self._cluster.call(
+                    address,
+                    RequestCode.GET_CONSUMER_LIST_BY_GROUP,
+                    {"consumerGroup": self.group},
+                    f"no members of group {self.group}",
+                )
+                return CONSUMER_IDS.read(answer.body).consumer_id_list
+            except FAULTS as found:
+                fault = found
+        raise RequestRefused(f"no broker of topic {self.topic} tells the members: {fault or 'there is none'}")
+
+    async def _let_go(self, lane: _Lane) -> None:
+        """Give up a queue, for another member; messages that are not settled come to that one again."""
+        lane.is_lost = True
+        lane.scope.cancel()
+        for message in [each for each in self._buffer if each.lane is lane]:
+            self._buffer.remove(message)
+            self._release(message)
+        if not self._buffer and self._arrival.is_set():
+            self._arrival = anyio.Event()
+        await self._commit(lane)
+
+    # Pulling
+
+    async def _pull_for_ever(self, lane: _Lane) -> None:
+        with lane.scope:
+            while True:
+                try:
+                    await self._pull(lane)
+                except FAULTS as fault:
+                    if _is_fatal(fault):
+                        self._fail(fault)
+                        return
+                    self._note(words(fault))
+                lane.puller = None
+                await anyio.sleep(PAUSE_S)
+                self.look_again()
+
+    async def _pull(self, lane: _Lane) -> None:
+        """Pull a queue for as long as its broker answers. Raises one of `FAULTS`."""
+        topic, broker_name, queue_id = lane.place
+        link = await self._cluster.link_to(self._cluster.address_of(topic, broker_name))
+        is_retry = topic == self._retry_topic
+        expression = (ALL, "TAG") if is_retry else (self._subscription.sub_string, self._subscription.expression_type)
+        puller = QueuePuller(link, self.group, topic, queue_id, self._cluster.timeout_s, *expression)
+        progress = lane.progress
+        if progress is None:
+            await self._seek(puller, is_retry)
+            progress = lane.progress = Progress(puller.offset)
+        else:
+            puller.offset = progress.offset
+            progress.committed = -1
+        lane.puller = puller
+        self._told = ""
+        while True:
+            while not self._has_room():
+                if self._room.is_set():
+                    self._room = anyio.Event()
+                await self._room.wait()
+            records = await puller.pull_records(_PULLED_MAX)
+            if puller.offset < progress.offset:
+                # The queue is shorter than it was: what is pulled from now on is something else.
+                progress = lane.progress = Progress(puller.offset)
+            self._deliver(lane, progress, records, puller.offset)
+
+    def _has_room(self) -> bool:
+        options = self._options
+        return self._unsettled < options.messages_max and self._unsettled_bytes < options.bytes_max
+
+    async def _seek(self, puller: QueuePuller, is_retry: bool) -> None:
+        if self._options.broadcast:
+            await (puller.seek_begin() if self._options.from_start else puller.seek_end())
+        elif not await puller.seek_committed():
+            await (puller.seek_begin() if is_retry or self._options.from_start else puller.seek_end())
+
+    def _deliver(self, lane: _Lane, progress: Progress, records: list[Record], next_offset: int) -> None:
+        messages = [Message(self, lane, progress, record, self.topic) for record in records]
+        tags = self._subscription.tags_set
+        if tags:
+            # The broker compares hashes only.
+            messages = [message for message in messages if message.tag in tags]
+        progress.took([message.offset for message in messages], next_offset)
+        self._buffer.extend(messages)
+        self._unsettled += len(messages)
+        self._unsettled_bytes += sum(message.size for message in messages)
+        if self._buffer:
+            self._arrival.set()
+
+    def _note(self, reason: str) -> None:
+        """Say why something is tried again, once for each reason."""
+        if reason != self._told:
+            self._told = reason
+            log.warning("%s: %s; it is tried again", self, reason)
+
+    def _fail(self, fault: Exception) -> None:
+        """End the consumption for good."""
+        log.error("%s: %s", self, fault)
+        self._fault = fault
+        self._scope.cancel()
+        self._arrival.set()
+
+    # Committing and sending back
+
+    async def _commit_for_ever(self) -> None:
+        while True:
+            await anyio.sleep(COMMIT_S)
+            await self._commit_all()
+
+    async def _commit_all(self) -> None:
+        for lane in list(self._lanes.values()):
+            await self._commit(lane)
+
+    async def _commit(self, lane: _Lane) -> None:
+        progress, puller = lane.progress, lane.puller
+        if progress is None or puller is None or self._options.broadcast:
+            return
+        offset = progress.settled_offset
+        if offset == progress.committed:
+            return
+        try:
+            await puller.commit(offset)
+            progress.committed = offset
+        except FAULTS as fault:
+            log.info("%s: offset %d is not committed: %s", self, offset, words(fault))
+
+    async def _send_back(self, message: Message, delay_level: int) -> None:
+        """Send a message back to its broker. Raises one of `FAULTS`."""
+        if not message.lane.is_lost:
+            record, place = message.record, message.lane.place
+            header = ConsumerSendMessageBackRequest(
+                record.physical_offset,
+                self.group,
+                delay_level,
+                message.message_id,
+                message.system_property("RETRY_TOPIC") or record.topic,
+            )
+            await self._cluster.call(
+                self._cluster.address_of(place.topic, place.broker_name),
+                RequestCode.CONSUMER_SEND_MSG_BACK,
+                _BACK.write(header),
+                f"message {message.message_id} of topic {self.topic} cannot be sent back",
+            )
+        message.progress.settle(message.offset)
+        self._release(message)
+        if not any(place.topic == self._retry_topic for place in self._lanes):
+            self.look_again()
+
+
+def _is_fatal(fault: Exception) -> bool:
+    return isinstance(fault, Refused) and fault.code in _FATAL

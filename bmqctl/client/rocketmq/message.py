@@ -1,0 +1,108 @@
+"""The content of a RocketMQ message that was received."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from datetime import UTC, datetime
+from typing import Final
+
+from bmqctl.client.rocketmq.outgoing import SHARDING_KEY
+from bmqctl.rocketmq_client.bodies import read_body
+from formats.rocketmq.hosts import Host
+from formats.rocketmq.message_ids import OffsetId
+from formats.rocketmq.properties import decode_properties
+from formats.rocketmq.record import Record
+from formats.rocketmq.reserved_names import RESERVED_NAMES
+
+__all__ = ["PAYLOAD_SIZE_MAX", "Content"]
+
+# What a compressed payload may grow to.
+PAYLOAD_SIZE_MAX: Final = 64 << 20
+_SYSTEM_NAMES: Final = RESERVED_NAMES | {SHARDING_KEY}
+
+
+class Content:
+    """The content of a message. It is decoded on access."""
+
+    __slots__ = ("_decoded", "_record", "broker", "topic")
+
+    def __init__(self, record: Record, topic: str, broker: str) -> None:
+        self._record = record
+        self._decoded: dict[str, str] | None = None
+        self.topic = topic
+        self.broker = broker
+
+    @property
+    def _all(self) -> dict[str, str]:
+        if self._decoded is None:
+            self._decoded = decode_properties(self._record.properties)
+        return self._decoded
+
+    @property
+    def record(self) -> Record:
+        """The message as the broker's log has it; internal."""
+        return self._record
+
+    @property
+    def size(self) -> int:
+        """Bytes of the payload and the properties, as they were received."""
+        return len(self._record.body) + len(self._record.properties)
+
+    @property
+    def message_id(self) -> str:
+        """The id that the producer gave the message; a message that is delivered again has the same."""
+        return self._all.get("UNIQ_KEY") or self.offset_id
+
+    @property
+    def offset_id(self) -> str:
+        """The id that says where the broker has stored it, which is another for each delivery after a rejection."""
+        return str(OffsetId(Host.unpack(self._record.store_host), self._record.physical_offset))
+
+    @property
+    def payload(self) -> bytes:
+        """The payload, decompressed. Raises `ValueError` if it is malformed, or compressed with LZ4 or ZSTD."""
+        return bytes(read_body(self._record, PAYLOAD_SIZE_MAX))
+
+    @property
+    def properties(self) -> dict[str, str]:
+        """The properties that the producer gave it."""
+        return {name: value for name, value in self._all.items() if name not in _SYSTEM_NAMES}
+
+    @property
+    def tag(self) -> str | None:
+        """The tag; None without one."""
+        return self._all.get("TAGS")
+
+    @property
+    def keys(self) -> Sequence[str]:
+        """The keys by which tools find it."""
+        return self._all.get("KEYS", "").split()
+
+    @property
+    def sharding_key(self) -> str | None:
+        """The key that has chosen the queue; None without one."""
+        return self._all.get(SHARDING_KEY)
+
+    @property
+    def queue_id(self) -> int:
+        """The number of the queue on its broker."""
+        return self._record.queue_id
+
+    @property
+    def offset(self) -> int:
+        """The offset in the queue."""
+        return self._record.queue_offset
+
+    @property
+    def attempt(self) -> int:
+        """The number of this delivery, 1 for the first, counted by rejections."""
+        return self._record.reconsume_times + 1
+
+    @property
+    def born_at(self) -> datetime:
+        """The time at which the producer sent it."""
+        return datetime.fromtimestamp(self._record.born_ms / 1000, UTC)
+
+    def system_property(self, name: str) -> str | None:
+        """A property that has a meaning in RocketMQ; internal."""
+        return self._all.get(name)

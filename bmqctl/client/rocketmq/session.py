@@ -1,0 +1,235 @@
+"""Sessions with a RocketMQ cluster.
+
+async with connect("rocketmq://127.0.0.1:9876") as session:
+    producer = await session.producer("orders")
+    await producer.post(b"hello", tag="greeting")
+    consumer = await session.consume("orders", "billing")
+    async for message in consumer:
+        async with message:
+            print(message.payload)
+"""
+
+from __future__ import annotations
+
+import ssl
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final
+
+import anyio
+import anyio.abc
+
+from bmqctl.client.errors import ConnectFailed, SessionEnded
+from bmqctl.client.rocketmq.address import parse_nameservers
+from bmqctl.client.rocketmq.cluster import FAULTS, Cluster, ClusterOptions, words
+from bmqctl.client.rocketmq.consuming import Consumer, ConsumerOptions
+from bmqctl.client.rocketmq.errors import RequestRefused
+from bmqctl.client.rocketmq.producing import Producer
+from bmqctl.rocketmq_client.link import AccessKeys
+
+__all__ = ["Session", "SessionOptions", "connect"]
+
+HEARTBEAT_S: Final = 30.0
+_LEAVE_S: Final = 5.0
+_NAME_MAX: Final = 255
+
+
+@dataclass(frozen=True, slots=True)
+class SessionOptions:
+    """Options of a session; `connect` explains them."""
+
+    window: int
+    buffer_size: int
+    retry_s: float
+
+
+@asynccontextmanager
+async def connect(
+    uri: str,
+    *,
+    credentials: tuple[str, str] | None = None,
+    tls: ssl.SSLContext | str | Path | None = None,
+    timeout_s: float = 10.0,
+    retry_s: float = 60.0,
+    window: int = 4096,
+    buffer_size: int = 4 << 20,
+) -> AsyncIterator[Session]:
+    """Begin a session with the cluster of the nameservers of `uri`, which ends with the block.
+
+    `uri` is `rocketmq://HOST:PORT[,HOST:PORT...]`. Leaving the block without an exception waits for the answers to all
+    posts.
+
+    `credentials` are an access key and its secret, with which requests are signed. `tls` is a file with the
+    certificates, in PEM, of the authorities to trust, or a context; without it the connections are plain. `timeout_s`
+    is for connecting and for each request. A post that no broker takes is tried again for `retry_s`. A post waits while
+    `window` posts to its topic have no answer, or these have more than `buffer_size` bytes.
+
+    Raises `ConnectFailed` if no nameserver can be reached, and `ValueError` for an invalid `uri`.
+    """
+    nameservers = parse_nameservers(uri)
+    if window < 1 or buffer_size < 1:
+        raise ValueError("window and buffer_size are at least 1")
+    keys = None if credentials is None else AccessKeys(*credentials)
+    options = ClusterOptions(timeout_s, _context(tls), keys)
+    leaving: BaseException | None = None
+    async with anyio.create_task_group() as outer:
+        # The session has to be ended on its connections: cancellation from outside does not reach its tasks.
+        inner, scope = await outer.start(_run_tasks)
+        cluster = Cluster(nameservers, options, inner)
+        session = Session(cluster, SessionOptions(window, buffer_size, retry_s))
+        try:
+            await _reach(cluster)
+            inner.start_soon(session.keep_alive)
+            yield session
+            await session.flush()
+        except (Exception, KeyboardInterrupt, SystemExit) as raised:
+            # Raised inside the group it would be wrapped in an exception group, which the caller does not expect.
+            leaving = raised
+        finally:
+            await session.leave()
+            scope.cancel()
+    if leaving is not None:
+        raise leaving
+
+
+async def _run_tasks(*, task_status: anyio.abc.TaskStatus[tuple[anyio.abc.TaskGroup, anyio.CancelScope]]) -> None:
+    """Run the tasks of a session until the scope is cancelled."""
+    with anyio.CancelScope(shield=True) as scope:
+        async with anyio.create_task_group() as group:
+            task_status.started((group, scope))
+            await anyio.sleep_forever()
+
+
+async def _reach(cluster: Cluster) -> None:
+    """Connect to any nameserver. Raises `ConnectFailed`."""
+    reasons = []
+    for address in cluster.nameservers:
+        try:
+            await cluster.link_to(address)
+            return
+        except FAULTS as fault:
+            reasons.append(f"{address}: {words(fault)}")
+    raise ConnectFailed(f"no connection to a nameserver of RocketMQ ({'; '.join(reasons)}): is it running there?")
+
+
+class Session:
+    """A session with a RocketMQ cluster, made by `connect`."""
+
+    def __init__(self, cluster: Cluster, options: SessionOptions) -> None:
+        self._cluster = cluster
+        self._options = options
+        self._producers: list[Producer] = []
+        self._consumers: dict[str, Consumer] = {}
+        self._is_ended = False
+
+    def __repr__(self) -> str:
+        return f"<Session with {self._cluster}>"
+
+    async def producer(self, topic: str, *, group: str = "bmqctl-producers") -> Producer:
+        """Make a producer of a topic, which lasts as long as the session.
+
+        A topic that nobody knows is made by the first message, if the brokers are configured to. Raises
+        `RequestRefused` if there is no broker for the topic.
+        """
+        self._check(topic, group)
+        options = self._options
+        producer = Producer(
+            self._cluster,
+            topic,
+            group,
+            window=options.window,
+            buffer_size=options.buffer_size,
+            retry_s=options.retry_s,
+        )
+        try:
+            await producer.find_queues()
+        except FAULTS as fault:
+            raise RequestRefused(f"{producer}: {words(fault)}") from None
+        self._cluster.producers[group] = self._cluster.producers.get(group, 0) + 1
+        self._producers.append(producer)
+        self._cluster.start(producer.run)
+        await self._cluster.beat()
+        return producer
+
+    async def consume(
+        self,
+        topic: str,
+        group: str,
+        *,
+        tags: str = "*",
+        sql: str | None = None,
+        from_start: bool = False,
+        broadcast: bool = False,
+        max_unconfirmed_messages: int = 1000,
+        max_unconfirmed_bytes: int = 32 << 20,
+    ) -> Consumer:
+        """Join a consumer group of a topic.
+
+        The members of a group share the queues of the topic, those with other clients, too. They get the messages with
+        any of the `tags`, `"A || B"`, or with properties for which the expression `sql` is true; all members of a group
+        have to ask for the same. A group that has no offsets begins behind the last message, or with `from_start` at
+        the first. With `broadcast` each member gets all messages from then on, and nothing is committed. No more come
+        while `max_unconfirmed_messages` or `max_unconfirmed_bytes` are neither confirmed nor rejected.
+
+        Raises `RequestRefused` if the topic is not known, and `ValueError` if the session is in the group already.
+        """
+        self._check(topic, group)
+        if group in self._consumers and not self._consumers[group].is_closed:
+            raise ValueError(f"the session is in group {group} already: a second member needs a session of its own")
+        if sql is not None and tags != "*":
+            raise ValueError("a consumer selects by tags or by an expression, not by both")
+        if max_unconfirmed_messages < 1 or max_unconfirmed_bytes < 1:
+            raise ValueError("max_unconfirmed_messages and max_unconfirmed_bytes are at least 1")
+        options = ConsumerOptions(
+            topic, group, tags, sql, from_start, broadcast, max_unconfirmed_messages, max_unconfirmed_bytes
+        )
+        consumer = Consumer(self._cluster, options)
+        try:
+            await consumer.begin()
+        except FAULTS as fault:
+            raise RequestRefused(f"{consumer}: {words(fault)}") from None
+        self._consumers[group] = consumer
+        self._cluster.start(consumer.run)
+        return consumer
+
+    async def flush(self) -> None:
+        """Wait until every post has an answer."""
+        for producer in self._producers:
+            await producer.flush()
+
+    def _check(self, topic: str, group: str) -> None:
+        if self._is_ended:
+            raise SessionEnded("the client ended the session")
+        for name in (topic, group):
+            if not name or len(name) > _NAME_MAX or not name.isprintable():
+                raise ValueError(f"{name[:80]!r} is no name of a topic or a group")
+
+    # For `connect`
+
+    async def keep_alive(self) -> None:
+        """Ask for the routes again and tell the brokers of the session's groups, every 30 s."""
+        while True:
+            await anyio.sleep(HEARTBEAT_S)
+            for producer in self._producers:
+                await producer.look_again()
+            for consumer in self._consumers.values():
+                consumer.look_again()
+            await self._cluster.beat()
+
+    async def leave(self) -> None:
+        """End the session properly if that takes no longer than five seconds, and at once otherwise."""
+        self._is_ended = True
+        with anyio.move_on_after(_LEAVE_S, shield=True):
+            for consumer in self._consumers.values():
+                await consumer.close()
+        for producer in self._producers:
+            producer.end()
+        self._cluster.close()
+
+
+def _context(tls: ssl.SSLContext | str | Path | None) -> ssl.SSLContext | None:
+    if tls is None or isinstance(tls, ssl.SSLContext):
+        return tls
+    return ssl.create_default_context(cafile=tls)
