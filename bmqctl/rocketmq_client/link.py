@@ -6,6 +6,7 @@ out in one piece.
 
 from __future__ import annotations
 
+import os
 import ssl
 import time
 from collections.abc import Callable, Mapping
@@ -202,6 +203,15 @@ def _signed(fields: Mapping[str, str] | None, body: Buffer, keys: AccessKeys) ->
     return {**whole, SIGNATURE: sign(whole, body, keys.secret)}
 
 
+def _reason(fault: OSError) -> str:
+    """Say for what reason there is no connection, without the words that each event loop has of its own for that."""
+    cause = fault.__cause__ if isinstance(fault.__cause__, OSError) else fault
+    if cause.errno is not None and cause.errno > 0:
+        return os.strerror(cause.errno)
+    # The resolver's numbers are below 0.
+    return cause.strerror or str(cause)
+
+
 async def dial(
     host: str,
     port: int,
@@ -225,8 +235,7 @@ async def dial(
     except ssl.SSLError as fault:
         raise OSError(f"no TLS with {name}: {fault}") from None
     except OSError as fault:
-        reason = f": {fault.__cause__.strerror}" if isinstance(fault.__cause__, OSError) else ""
-        raise OSError(f"all attempts to connect to {name} failed{reason}") from None
+        raise OSError(f"all attempts to connect to {name} failed: {_reason(fault)}") from None
     except (anyio.BrokenResourceError, anyio.EndOfStream) as fault:
         raise OSError(f"no TLS with {name}: {fault.__cause__ or 'the connection was closed'}") from None
     return RemotingLink(stream, name, keys, on_asked)

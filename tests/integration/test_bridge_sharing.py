@@ -90,8 +90,8 @@ async def _ends_that_come_later(story: Story) -> None:
         first.start()
         await told(first, "; it is awaited\n")
         await trio.to_thread.run_sync(story.node.start)
-        nobody = f"all attempts to connect to {story.rocket.nameserver} failed"
-        await told(first, f"{TOPIC}: {nobody}")
+        nobody = f"all attempts to connect to {story.rocket.nameserver} failed: Connection refused"
+        await told(first, f"{TOPIC}: {nobody}; it is awaited\n")
         await trio.to_thread.run_sync(story.rocket.start)
         await told(first, "the nameserver knows no such topic; it is awaited\n")
         await story.make_queues(1)

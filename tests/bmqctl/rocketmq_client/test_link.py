@@ -1,0 +1,16 @@
+"""A connection that cannot be made."""
+
+from __future__ import annotations
+
+import anyio
+import pytest
+
+from bmqctl.node_process import HOST, free_port
+from bmqctl.rocketmq_client.link import dial
+
+
+@pytest.mark.parametrize("backend", ["asyncio", "trio"])
+def test_failure_is_told_alike_by_every_event_loop(backend: str) -> None:
+    port = free_port()
+    with pytest.raises(OSError, match=rf"^all attempts to connect to {HOST}:{port} failed: Connection refused$"):
+        anyio.run(dial, HOST, port, 5.0, backend=backend)
