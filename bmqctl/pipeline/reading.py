@@ -8,7 +8,7 @@ import pyarrow as pa
 from pyspark.sql.datasource import Filter, InputPartition
 
 from bmqctl.pipeline.rocketmq.brokers import is_rocketmq
-from bmqctl.pipeline.rocketmq.plan import BrokerPart, LogPart, plan_log
+from bmqctl.pipeline.rocketmq.plan import BrokerPart, LogPart, StorePart, plan_log
 from bmqctl.pipeline.rocketmq.read import read_log_part
 from bmqctl.pipeline.rocketmq.tables import log_table_schema
 from bmqctl.pipeline.source.options import ReadOptions
@@ -34,5 +34,5 @@ def read_task(
     part: InputPartition, options: ReadOptions, schema: pa.Schema, filters: Sequence[Filter] = ()
 ) -> Iterator[pa.RecordBatch]:
     """The rows of a task that pass `filters`, with the columns of `schema`. StoreError (failfast) at damage."""
-    read = read_log_part if isinstance(part, (LogPart, BrokerPart)) else read_part
+    read = read_log_part if isinstance(part, (LogPart, BrokerPart, StorePart)) else read_part
     yield from read(part, options, schema, filters)

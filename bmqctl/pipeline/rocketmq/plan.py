@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from pathlib import Path
 from typing import Final, NamedTuple
 
 from pyspark.sql.datasource import Filter, InputPartition
@@ -19,7 +20,7 @@ from bmqctl.pipeline.rocketmq.walk import RangeScan
 from bmqctl.pipeline.source.options import ReadOptions, Table
 from bmqctl.pipeline.source.stores import StoreError
 
-__all__ = ["BrokerPart", "LogExtent", "LogPart", "log_extents", "plan_log"]
+__all__ = ["BrokerPart", "LogExtent", "LogPart", "StorePart", "log_extents", "plan_log"]
 
 _SPLIT_BYTES_MIN: Final = 1 << 20
 _SLACK_MS: Final = 1000 * CLOCK_SLACK_S
@@ -45,6 +46,14 @@ class BrokerPart(InputPartition):
     broker: Broker
 
 
+@dataclass(frozen=True)
+class StorePart(InputPartition):
+    """The input of one task that checks a store, of a broker."""
+
+    broker: str
+    root: Path
+
+
 class LogExtent(NamedTuple):
     """The log of a broker: the offset at which it begins, and that of its last record, None if it has none."""
 
@@ -65,6 +74,8 @@ def plan_log(options: ReadOptions, filters: Sequence[Filter] = ()) -> list[Input
     ]
     if bounds.is_empty:
         return []
+    if options.table is Table.FAULTS:
+        return [StorePart(broker.name, log.root) for _, broker in wanted for log in broker.logs]
     if options.table in (Table.GROUPS, Table.TOPICS, Table.QUEUES):
         return [BrokerPart(broker) for _, broker in wanted]
     parts: list[InputPartition] = []

@@ -12,7 +12,8 @@ from bmqctl.pipeline.rocketmq.bounds import log_bounds_of
 from bmqctl.pipeline.rocketmq.columns import RecordColumns
 from bmqctl.pipeline.rocketmq.figures import figure_batches
 from bmqctl.pipeline.rocketmq.payloads import PayloadRows
-from bmqctl.pipeline.rocketmq.plan import BrokerPart, LogPart
+from bmqctl.pipeline.rocketmq.plan import BrokerPart, LogPart, StorePart
+from bmqctl.pipeline.rocketmq.store_faults import store_fault_batches
 from bmqctl.pipeline.rocketmq.walk import read_range
 from bmqctl.pipeline.source.options import ReadOptions, Table
 from bmqctl.pipeline.source.pushdown import kept
@@ -37,7 +38,9 @@ def read_log_part(
 def _batches(
     part: InputPartition, options: ReadOptions, schema: pa.Schema, filters: Sequence[Filter]
 ) -> Iterator[pa.RecordBatch]:
-    if isinstance(part, BrokerPart):
+    if isinstance(part, StorePart):
+        yield from store_fault_batches(part.broker, part.root, schema)
+    elif isinstance(part, BrokerPart):
         yield from figure_batches(part.broker, options.table, schema)
     elif isinstance(part, LogPart):
         broker = part.broker

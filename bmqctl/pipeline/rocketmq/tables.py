@@ -89,6 +89,18 @@ _SCHEMAS = {
             ("tags", pa.map_(pa.string(), pa.int64())),
         ]
     ),
+    Table.FAULTS: pa.schema(
+        [
+            _BROKER,
+            pa.field("store", pa.string(), nullable=False),
+            ("file", pa.string()),
+            ("offset", pa.int64()),
+            ("code", pa.string()),
+            ("severity", pa.string()),
+            ("reason", pa.string()),
+            ("advice", pa.string()),
+        ]
+    ),
     Table.QUEUES: pa.schema(
         [_BROKER, _TOPIC, _QUEUE_ID, ("min_offset", pa.int64()), ("max_offset", pa.int64()), *_EXTENT]
     ),

@@ -149,5 +149,5 @@ def _fail(log: ReplicaLog, gaps: Sequence[Gap], faults: Sequence[LogFault], is_l
         if any(begin < fault.offset + fault.size and fault.offset < end for begin, end in gaps):
             raise StoreError(
                 f"{log.root}: no record at offset {fault.offset} of the commit log, {fault.size} bytes: {fault.text}; "
-                f"`bmqctl journal dump {log.root}` shows all such places, and mode=permissive leaves them out"
+                f"`bmqctl journal validate {log.root}` shows all such places, and mode=permissive leaves them out"
             )

@@ -119,6 +119,19 @@ def test_what_no_replica_has_is_left_out_or_ends_the_job(tmp_path: Path, small_s
             offsets(one.root, two.root, mode="failfast", recordsPerPartition=size)
 
 
+def test_faults_are_those_of_each_store(tmp_path: Path) -> None:
+    one, two = replicas(tmp_path)
+    for each in (one, two):
+        write_queues(each.root, each.records)
+    assert not [row for row in read_rows(one.root, two.root, table="faults") if row["code"] == "body-checksum"]
+    rotten = one.records[50].physical_offset
+    one.overwrite(rotten + 88, b"Z")
+    rows = [row for row in read_rows(one.root, two.root, table="faults") if row["code"] == "body-checksum"]
+    assert [(row["store"], row["broker"], row["severity"]) for row in rows] == [(str(one.root), "one", "error")]
+    assert rows[0]["file"].startswith("commitlog/")
+    assert rows[0]["advice"]
+
+
 def test_a_file_that_a_replica_has_deleted_is_read_from_another(tmp_path: Path) -> None:
     one, two = replicas(tmp_path)
     two.path(0).unlink()

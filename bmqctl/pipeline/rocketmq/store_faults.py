@@ -1,0 +1,45 @@
+"""The table `faults`: the damage in each store, as `bmqctl journal validate` finds it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from itertools import islice
+from pathlib import Path
+from typing import Any, Final
+
+import pyarrow as pa
+
+from bmqctl.commitlog.check.check import check_log_store
+from bmqctl.journal.read.files import NotAStoreFile
+from bmqctl.pipeline.source.stores import StoreError
+from formats.bmq.stores.faults import Fault
+
+__all__ = ["store_fault_batches"]
+
+# More of a store are not kept, so that memory is bounded.
+_FAULTS_MAX: Final = 1 << 18
+_ROWS_PER_BATCH: Final = 1 << 12
+
+
+def store_fault_batches(broker: str, root: Path, schema: pa.Schema) -> Iterator[pa.RecordBatch]:
+    """Yield the faults of the store `root`, at most its first quarter of a million. Raises `OSError` and StoreError."""
+    try:
+        faults = iter(check_log_store(root, _FAULTS_MAX, lambda done, total: None).faults)
+    except NotAStoreFile as error:
+        raise StoreError(str(error)) from None
+    while rows := [_row(broker, root, one) for one in islice(faults, _ROWS_PER_BATCH)]:
+        wanted = [{name: row[name] for name in schema.names} for row in rows]
+        yield pa.RecordBatch.from_pylist(wanted, schema=schema)
+
+
+def _row(broker: str, root: Path, one: Fault) -> dict[str, Any]:
+    return {
+        "broker": broker,
+        "store": str(root),
+        "file": one.file.removeprefix(f"{root}/"),
+        "offset": one.offset,
+        "code": one.code,
+        "severity": one.severity.value,
+        "reason": one.reason,
+        "advice": one.advice,
+    }
