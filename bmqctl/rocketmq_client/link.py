@@ -203,9 +203,8 @@ def _signed(fields: Mapping[str, str] | None, body: Buffer, keys: AccessKeys) ->
     return {**whole, SIGNATURE: sign(whole, body, keys.secret)}
 
 
-def _reason(fault: OSError) -> str:
+def _reason(cause: OSError) -> str:
     """Say for what reason there is no connection, without the words that each event loop has of its own for that."""
-    cause = fault.__cause__ if isinstance(fault.__cause__, OSError) else fault
     if cause.errno is not None and cause.errno > 0:
         return os.strerror(cause.errno)
     # The resolver's numbers are below 0.
@@ -235,7 +234,8 @@ async def dial(
     except ssl.SSLError as fault:
         raise OSError(f"no TLS with {name}: {fault}") from None
     except OSError as fault:
-        raise OSError(f"all attempts to connect to {name} failed: {_reason(fault)}") from None
+        cause = fault.__cause__ if isinstance(fault.__cause__, OSError) else fault
+        raise OSError(f"all attempts to connect to {name} failed: {_reason(cause)}") from cause
     except (anyio.BrokenResourceError, anyio.EndOfStream) as fault:
         raise OSError(f"no TLS with {name}: {fault.__cause__ or 'the connection was closed'}") from None
     return RemotingLink(stream, name, keys, on_asked)

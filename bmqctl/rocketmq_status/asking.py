@@ -228,6 +228,8 @@ def _reason(fault: BaseException) -> str:
     # Trio's own words begin with the address, which stands before the reason anyhow.
     if isinstance(fault, OSError) and fault.errno:
         return os.strerror(fault.errno)
+    if isinstance(fault, OSError) and isinstance(fault.__cause__, OSError):
+        return _reason(fault.__cause__)
     if isinstance(fault.__cause__, BaseExceptionGroup):
         return _reason(fault.__cause__.exceptions[0])
     return str(fault)

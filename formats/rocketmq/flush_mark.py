@@ -6,10 +6,11 @@ The original leaves the file as it is: where it has run since, its checkpoint is
 
 from __future__ import annotations
 
+import struct
 import zlib
 from typing import Final, NamedTuple
 
-from formats.schema import Annotated, Buffer, Layout, i64, u32
+from formats.schema import Buffer
 
 __all__ = ["FLUSH_MARK", "MARK_NAME", "FlushMark", "decode_mark", "encode_mark"]
 
@@ -19,19 +20,19 @@ MARK_NAME: Final = "bmqctl.flushed"
 class FlushMark(NamedTuple):
     """`bmqctl.flushed`: the end of the log at a flush, and when its last message had been stored.
 
-    bmqctl::FlushMark, 20 bytes:
+    20 bytes, big-endian, of no structure of the original's:
 
          0 | stored_ms 64 |
          8 | log_end 64   |
         16 | checksum 32  |
     """
 
-    stored_ms: Annotated[int, i64]
-    log_end: Annotated[int, i64]
-    checksum: Annotated[int, u32]
+    stored_ms: int
+    log_end: int
+    checksum: int
 
 
-FLUSH_MARK = Layout(FlushMark, size=20, upstream="bmqctl::FlushMark")
+FLUSH_MARK: Final = struct.Struct(">qqI")
 
 
 def _checksum(stored_ms: int, log_end: int) -> int:
@@ -42,10 +43,10 @@ def decode_mark(data: Buffer) -> FlushMark | None:
     """The mark in a file's bytes; None if it is not whole."""
     if len(data) < FLUSH_MARK.size:
         return None
-    mark = FLUSH_MARK.unpack(data)
+    mark = FlushMark(*FLUSH_MARK.unpack_from(data))
     return mark if mark.checksum == _checksum(mark.stored_ms, mark.log_end) else None
 
 
 def encode_mark(stored_ms: int, log_end: int) -> bytes:
     """The bytes of a mark."""
-    return FLUSH_MARK.pack(FlushMark(stored_ms, log_end, _checksum(stored_ms, log_end)))
+    return FLUSH_MARK.pack(stored_ms, log_end, _checksum(stored_ms, log_end))

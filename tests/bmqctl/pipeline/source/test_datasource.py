@@ -71,7 +71,7 @@ def test_counts_and_sums_are_those_of_duckdb(
 
 
 def test_filters_are_taken_over(session: SparkSession, golden: Callable[[str], Path]) -> None:
-    frame = load(session, golden("single-crash"), table="messages")
+    frame = load(session, golden("single-crash"), table="messages", pushdown="true")
     wanted = (
         (f.col("queue_uri") == GOLD) & (f.col("payload_size") > 100) & f.col("outcome").isin("confirmed", "expired")
     )
