@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Container, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from broker.bmq.consensus.election import Election, ElectionTimes
@@ -420,9 +420,13 @@ class Member:
         """See `PartitionListener`."""
         self.queues.deactivated(partition_id)
 
-    def on_removed(self, partition_id: int, queue_key: bytes, guid: bytes | None) -> None:
+    def on_removed(self, partition_id: int, queue_key: bytes, guid: bytes) -> None:
         """See `PartitionListener`."""
         self.queues.removed(partition_id, queue_key, guid)
+
+    def on_purged(self, partition_id: int, queue_key: bytes, guids: Sequence[Container[bytes]], heals: bool) -> None:
+        """See `PartitionListener`."""
+        self.queues.purged(partition_id, queue_key, guids, heals=heals)
 
     def on_outdated(self, partition_id: int, lease_id: int) -> None:
         """See `PartitionListener`."""

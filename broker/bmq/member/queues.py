@@ -7,7 +7,7 @@ otherwise a relay, whose upstream is the primary as soon as there is one (source
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Container, Iterable, Mapping, Sequence
 
 from broker.bmq.core.messages import Content
 from broker.bmq.core.payloads import Payloads
@@ -112,11 +112,17 @@ class ClusterQueues:
         self._said_active.pop(partition_id, None)
         self._connect(partition_id)
 
-    def removed(self, partition_id: int, queue_key: bytes, guid: bytes | None) -> None:
-        """Handle the removal of a message by the primary or, without a GUID, of all of a queue's."""
+    def removed(self, partition_id: int, queue_key: bytes, guid: bytes) -> None:
+        """Handle the removal of a message by the primary."""
         relay = self._stored.get((partition_id, queue_key))
         if relay is not None:
             relay.removed(guid)
+
+    def purged(self, partition_id: int, queue_key: bytes, guids: Sequence[Container[bytes]], *, heals: bool) -> None:
+        """Handle the primary's purge of a queue, see `RelayQueue.purged`."""
+        relay = self._stored.get((partition_id, queue_key))
+        if relay is not None:
+            relay.purged(guids, heals=heals)
 
     def primary_active(self, partition_id: int, node_id: int, active: bool) -> None:
         """Handle a primary's report that it serves a partition, or no longer does."""

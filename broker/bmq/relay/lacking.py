@@ -7,7 +7,7 @@ lack the message. All pushes that follow wait as well, as they are in order.
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Container, Sequence
 from typing import Final
 
 from formats.bmq.wire.options import SubQueueInfo
@@ -38,9 +38,11 @@ class LackingPushes:
         self.waiting.append((kept, tuple(infos)))
         return True
 
-    def forget(self, guid: bytes | None) -> None:
-        """Drop the pushes of a message that is removed, or all."""
-        if guid is None:
-            self.waiting.clear()
-        elif self.waiting:
-            self.waiting = deque(each for each in self.waiting if each[0].guid != guid)
+    def forget(self, guids: Sequence[Container[bytes]]) -> None:
+        """Drop the pushes of messages that are removed."""
+        if self.waiting:
+            self.waiting = deque(each for each in self.waiting if not any(each[0].guid in some for some in guids))
+
+    def clear(self) -> None:
+        """Drop all pushes."""
+        self.waiting.clear()

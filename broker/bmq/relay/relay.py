@@ -13,7 +13,7 @@ Source: mqbblp::RelayQueueEngine, mqbblp::RemoteQueue.
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Container, Iterable, Sequence
 from contextlib import suppress
 from itertools import chain, islice
 
@@ -188,7 +188,7 @@ class RelayQueue(Queue):
         """Remove the upstream: outgoing data is kept, and messages without a consumer will be sent again."""
         self._unsettled.upstream = None
         self.openings.lost()
-        self.lacking.forget(None)
+        self.lacking.clear()
         if not self.opens.writers:
             self.posts.forget_all()
         for app in self.apps.values():
@@ -202,7 +202,7 @@ class RelayQueue(Queue):
         """Prepare for a root at this node: no further upstream will come, and work that waits for one is finished."""
         self._unsettled.upstream = None
         self.openings.lost()
-        self.lacking.forget(None)
+        self.lacking.clear()
         self._unsettled.later.finish()
 
     def send_kept(self, sent: Callable[[], None]) -> None:
@@ -643,13 +643,25 @@ class RelayQueue(Queue):
                 self.delivery.log_exit(app, message)
                 app.pending.append(message)
 
-    def removed(self, guid: bytes | None) -> None:
-        """Drop a message, or all, that the root has removed, even from consumers."""
-        self.lacking.forget(guid)
-        if guid is None:
+    def purged(self, guids: Sequence[Container[bytes]], *, heals: bool) -> None:
+        """Drop the messages that the root has purged, even from consumers.
+
+        `guids` are those of them that this node's store had. While it `heals`, it learns of a purge late: messages that
+        were posted afterwards may be here already.
+        """
+        self.lacking.forget(guids)
+        if not heals:
             self._unsettled.inherited.purge()
             take_all(self)
             return
+        here = [*self.messages, *chain.from_iterable(self._unsettled.inherited.held.values())]
+        for guid in here:
+            if any(guid in each for each in guids):
+                self.removed(guid)
+
+    def removed(self, guid: bytes) -> None:
+        """Drop a message that the root has removed, even from consumers."""
+        self.lacking.forget(({guid},))
         if self._unsettled.inherited.held:
             self._unsettled.inherited.take(guid)
         message = self.messages.get(guid)

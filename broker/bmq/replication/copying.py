@@ -7,7 +7,7 @@ is written (source: mqbs::FileStore::processStorageEvent, mqbs::FileStoreUtil::w
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Container, Sequence
 from itertools import islice
 from typing import Any, NamedTuple
 
@@ -127,15 +127,18 @@ class Written(NamedTuple):
     asking: RecordNumber | None
 
 
-# Called when the primary has removed a message or, without a GUID, all of a queue's.
-Removed = Callable[[bytes, bytes | None], None]
+# Called with the queue's key and the GUID of a message that the primary has removed.
+Removed = Callable[[bytes, bytes], None]
+# Called with the key of a purged queue, the messages that the purge removes from the copy, and True if the record heals
+# it. Then others may be known already that were posted after the purge.
+Purged = Callable[[bytes, Sequence[Container[bytes]], bool], None]
 
 
 class Copy:
     """The files that a replica writes: those of its partition, or a second set while it receives that from scratch.
 
     The journal of the second set gets its header last, so that a node that dies before continues with the first set.
-    `removed` is called with what a record removes. No record has a lease above `lease_id_max`.
+    `removed` and `purged` are called for records that remove messages. No record has a lease above `lease_id_max`.
     """
 
     def __init__(
@@ -143,9 +146,11 @@ class Copy:
         stored: StoredPartition,
         recovered: Recovered | None = None,
         removed: Removed = lambda queue_key, guid: None,
+        purged: Purged = lambda queue_key, guids, heals: None,
     ) -> None:
         self.stored = stored
         self.removed = removed
+        self.purged = purged
         self.lease_id_max = LEASE_ID_MAX
         self._is_anew = False
         self._attach(stored.files)
@@ -321,7 +326,7 @@ class Copy:
         if kind == _MESSAGE:
             self._write_data(record, data)
         elif kind == _QUEUE_OP:
-            self._write_queue(record, data)
+            self._write_queue(record, data, heals=heals)
         elif kind == _DELETION:
             key, guid = _deletion_record(record)
             self._places.take(key, guid)
@@ -351,7 +356,7 @@ class Copy:
         files.data_end = end
         self._places.add(key, guid, start, compression & _COMPRESSION_MASK, payload)
 
-    def _write_queue(self, record: memoryview, data: memoryview) -> None:
+    def _write_queue(self, record: memoryview, data: memoryview, *, heals: bool) -> None:
         files = self.files
         key, app_key, kind, offset_words = _queue_op_record(record)
         if kind in _MAKING:
@@ -375,8 +380,9 @@ class Copy:
                 QueueOpType(kind).name,
                 key.hex().upper(),
             )
-            self._throw_away(self._places.take_all(key))
-            self.removed(key, None)
+            guids = self._places.take_all(key)
+            self.purged(key, guids, heals)
+            self._throw_away(guids)
 
     def _no_room(self, file: StoreFile, end: int) -> OutOfStep:
         """Make the error for a file too small for `end`. A primary with completely filled files has larger ones."""

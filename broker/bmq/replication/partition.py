@@ -115,7 +115,10 @@ class ReplicatedPartition(PrimaryActions, ReplicaActions):
         listener: PartitionListener,
         watchdog_ms: int = 30_000,
     ) -> None:
-        copy = Copy(stored, recovered, partial(listener.on_removed, stored.partition_id))
+        partition_id = stored.partition_id
+        copy = Copy(
+            stored, recovered, partial(listener.on_removed, partition_id), partial(listener.on_purged, partition_id)
+        )
         super().__init__(stored, copy, links, requests, now, timers, quorum, pace, watchdog_ms, listener)
         self.state = State.UNKNOWN
         self.mending = Mending(stored, self.who_has, self.fetch_record, self._later)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Container, Sequence
 from typing import NamedTuple, Protocol, TypeVar
 
 from broker.bmq.core.alarms import alarm
@@ -133,8 +133,12 @@ class PartitionListener(Protocol):
         """Ask for a lease above this one, under which records exist although the current one is not above it."""
         ...
 
-    def on_removed(self, partition_id: int, queue_key: bytes, guid: bytes | None) -> None:
-        """Handle the removal of a message by the primary or, without a GUID, of all of a queue's."""
+    def on_removed(self, partition_id: int, queue_key: bytes, guid: bytes) -> None:
+        """Handle the removal of a message by the primary."""
+        ...
+
+    def on_purged(self, partition_id: int, queue_key: bytes, guids: Sequence[Container[bytes]], heals: bool) -> None:
+        """Handle the primary's purge of a queue, see `broker.bmq.replication.copying.Purged`."""
         ...
 
     def describe(self, node_id: int) -> str:
@@ -287,7 +291,7 @@ class PartitionBase:
         if stored.active:
             self.listener.on_passive(stored.partition_id)
             stored.deactivate()
-            self.copy = Copy(stored, removed=self.copy.removed)
+            self.copy = Copy(stored, removed=self.copy.removed, purged=self.copy.purged)
             self.copy.end_event()
         else:
             self.copy.settle()

@@ -89,13 +89,38 @@ def test_one_that_is_removed_meanwhile_holds_up_nothing(
     purge(root)
     world.run()
     if told:
-        world.nodes[1].queues.removed(0, root.key, None)
+        world.nodes[1].queues.purged(0, root.key, ({guid(1), guid(2)},), heals=True)
     post(producer, 3)
     world.uncopied.clear()
     world.wait(500)
     assert values(consumer) == [3]
     post(producer, 4)
     assert values(consumer) == [4]
+
+
+@pytest.mark.parametrize("heals", [False, True])
+def test_a_purge_of_earlier_messages_leaves_them(
+    world: World, producer: HopClient, consumer: HopClient, heals: bool
+) -> None:
+    """A copy learns of the purge after the push of a message that was posted after it."""
+    world.uncopied.add(1)
+    post(producer, 2, 3)
+    world.nodes[1].queues.purged(0, relay_of(world).key, ({guid(1)},), heals=heals)
+    world.uncopied.clear()
+    world.wait(300)
+    assert values(consumer) == [2, 3]
+
+
+def test_a_purge_that_heals_the_copy_leaves_later_messages_with_their_consumer(
+    world: World, producer: HopClient, consumer: HopClient
+) -> None:
+    """A copy that is fetched again gets the record of the purge once more."""
+    post(producer, 1, 2, 3)
+    relay = relay_of(world)
+    world.nodes[1].queues.purged(0, relay.key, ({guid(1): 0}, {guid(2): 0}), heals=True)
+    assert list(relay.messages) == [guid(0), guid(3)]
+    world.nodes[1].queues.purged(0, relay.key, (), heals=False)
+    assert not relay.messages
 
 
 @pytest.mark.parametrize("removed", [1, 2, 3])

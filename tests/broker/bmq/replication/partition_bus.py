@@ -6,7 +6,7 @@ Who is primary is the test's to say. A primary posts messages to one queue and c
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Mapping
+from collections.abc import Container, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 
@@ -172,7 +172,10 @@ class Node:
     def on_primary_status(self, partition_id: int, node_id: int, active: bool) -> None:
         """Do nothing."""
 
-    def on_removed(self, partition_id: int, queue_key: bytes, guid: bytes | None) -> None:
+    def on_removed(self, partition_id: int, queue_key: bytes, guid: bytes) -> None:
+        """Do nothing."""
+
+    def on_purged(self, partition_id: int, queue_key: bytes, guids: Sequence[Container[bytes]], heals: bool) -> None:
         """Do nothing."""
 
     def on_outdated(self, partition_id: int, lease_id: int) -> None:

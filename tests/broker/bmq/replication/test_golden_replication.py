@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Container, Iterator, Mapping, Sequence
 from dataclasses import replace
 from functools import cache
 from pathlib import Path
@@ -113,7 +113,11 @@ class Unheard:
 
     def on_outdated(self, partition_id: int, lease_id: int) -> None: ...
 
-    def on_removed(self, partition_id: int, queue_key: bytes, guid: bytes | None) -> None: ...
+    def on_removed(self, partition_id: int, queue_key: bytes, guid: bytes) -> None: ...
+
+    def on_purged(
+        self, partition_id: int, queue_key: bytes, guids: Sequence[Container[bytes]], heals: bool
+    ) -> None: ...
 
     def describe(self, node_id: int) -> str:
         return str(node_id)
