@@ -148,8 +148,16 @@ class IndexFiles:
         return offsets
 
     def drop_after(self, ms: int) -> None:
-        """Remove the files with messages stored after `ms`, which may be incomplete after a crash."""
-        while self._files and self._files[-1][1].header.end_ms > ms:
+        """Remove the files that may be incomplete after a crash, `ms` being `full_ms` as it was noted before that.
+
+        Kept are the first ones whose ends increase up to `ms`. A file whose header did not reach the disk seems to end
+        earlier than those before it, and one that was begun afterwards may end at `ms` too.
+        """
+        ends = [index.header.end_ms for _, index in self._files]
+        kept = 0
+        while kept < len(ends) and 0 < ends[kept] <= ms and (kept == 0 or ends[kept - 1] < ends[kept]):
+            kept += 1
+        while len(self._files) > kept:
             self._remove(-1)
 
     def cut_log(self, offset: int, stored_ms: Callable[[int], int]) -> None:

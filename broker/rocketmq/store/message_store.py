@@ -364,7 +364,8 @@ class MessageStore:
         if self.log.end == self.flushed and not self._unflushed_queues:
             return None
         ends = (self.log.end, self.readable_end)
-        flush = Flush(self._unflushed_log(), *ends, self._stored_ms, self.log.files.changes, self._cuts)
+        times = (self._stored_ms, self.index.full_ms)
+        flush = Flush(self._unflushed_log(), *ends, *times, self.log.files.changes, self._cuts)
         for queue in self._unflushed_queues:
             flush.files.extend(queue.unflushed())
         self._unflushed_queues.clear()
@@ -387,9 +388,8 @@ class MessageStore:
         self.flushed = max(self.flushed, flush.log_end)
         self.log.files.flushed(flush.log_changes)
         if flush.stored_ms and self._checkpoint.reserve(CHECKPOINT_BYTES):
-            old = self.checkpoint
             ms = flush.stored_ms
-            new = old._replace(commit_log_ms=ms, consume_queue_ms=ms, index_ms=self.index.full_ms)
+            new = self.checkpoint._replace(commit_log_ms=ms, consume_queue_ms=ms, index_ms=flush.index_ms)
             if self._held is not None:
                 new = new._replace(confirm_offset=flush.queues_end)
             STORE_CHECKPOINT.pack_into(self._checkpoint.buffer, 0, new)

@@ -34,14 +34,15 @@ class Stored(NamedTuple):
 class Flush(NamedTuple):
     """Files and folders to flush, and how far the log is on the disk after that, unless it is cut meanwhile.
 
-    Up to its end, where what is in the queues ends, the storing time of the last message of that, how many times its
-    folder was changed, and how often it was cut.
+    Up to its end, where what is in the queues ends, the storing time of the last message of that, that of the last one
+    in the full index files, how many times the log's folder was changed, and how often it was cut.
     """
 
     files: list[StoreFile | Directory]
     log_end: int
     queues_end: int
     stored_ms: int
+    index_ms: int
     log_changes: int
     cuts: int
 

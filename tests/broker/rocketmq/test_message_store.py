@@ -14,11 +14,12 @@ from broker.rocketmq.store import commit_log
 from broker.rocketmq.store.commit_log import CommitLog, Found, Message
 from broker.rocketmq.store.errors import DiskFull, StoreDamaged, TooLarge
 from broker.rocketmq.store.flush_mark import FLUSH_MARK, MARK_NAME
-from broker.rocketmq.store.message_store import MessageStore, StoreOptions
+from broker.rocketmq.store.message_store import CHECKPOINT, MessageStore, StoreOptions
 from broker.rocketmq.store.opening import open_store
 from broker.shell.folders import FileFolder
+from formats.rocketmq.checkpoints import CHECKPOINT_BYTES
 from formats.rocketmq.hosts import Host
-from formats.rocketmq.index import tag_index_key
+from formats.rocketmq.index import INDEX_HEADER, tag_index_key
 from formats.rocketmq.properties import decode_properties, encode_properties
 from formats.rocketmq.record import Record
 from tests.broker.rocketmq.folders import MemoryFolder
@@ -461,6 +462,36 @@ def test_log_that_is_flushed_during_a_flush_has_its_new_files_in_the_folder() ->
     store.end_flush(flush)
     flush_log(store)
     assert folder.unflushed == []
+
+
+@pytest.mark.parametrize(("later_ms", "has_headers"), [(1, False), (0, True)])
+def test_index_files_filled_during_a_flush_are_made_again_after_a_loss_of_power(
+    later_ms: int, has_headers: bool
+) -> None:
+    """The checkpoint reached the disk, and the log, but neither the mark nor these files, save perhaps headers."""
+    root = MemoryFolder()
+    store = open_small(root)
+    for number in range(4):
+        store.put(make_message(number), 1_000_000)
+    flush = store.begin_flush()
+    assert flush is not None
+    for number in range(4, 12):
+        store.put(make_message(number), 1_000_000 + later_ms)
+    for file in flush.files:
+        file.flush()
+    store.end_flush(flush)
+    root.open(CHECKPOINT, CHECKPOINT_BYTES).flush()
+    flush_log(store)
+    assert store.checkpoint.index_ms == 1_000_000
+    crashed = root.without_power()
+    if has_headers:
+        for name, content in root.folder("index").files.items():
+            crashed.folder("index").files[name].data[: INDEX_HEADER.size] = content.data[: INDEX_HEADER.size]
+    again = open_small(crashed)
+    assert bodies(again) == list(range(12))
+    for number in range(12):
+        offset = again.queues["topic", 0].get(number).physical_offset
+        assert again.index.find("topic", f"id{number}", 0, 1 << 60, 1) == [offset]
 
 
 @pytest.mark.parametrize("lost", [1, 10])
