@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from typing import Any, Final, Protocol
 
 import trio
@@ -11,7 +11,7 @@ import trio
 from bmqctl.bridge.account import Account
 from bmqctl.bridge.flow import Action, Answer, Flow, FlowOptions, Item, Send
 
-__all__ = ["Bridge", "CannotBegin", "Destination", "Source", "Tell", "TryAgain"]
+__all__ = ["Bridge", "CannotBegin", "Destination", "Source", "Tell", "TryAgain", "run_to_end"]
 
 TICK_S: Final = 0.05
 BACKOFF_MIN_S: Final = 0.1
@@ -193,6 +193,28 @@ class Bridge:
             self.stopped.set()
         if self.flow.is_ended:
             self.ended.set()
+
+
+async def run_to_end(
+    bridge: Bridge, task_status: trio.TaskStatus[None], hand_out: Callable[[Bridge], Awaitable[None]]
+) -> None:
+    """Run a source whose messages have an end: stop the bridge once `hand_out` has returned and all are answered.
+
+    If the bridge stops before that, `hand_out` is cancelled.
+    """
+    task_status.started()
+    async with trio.open_nursery() as nursery:
+
+        async def watch() -> None:
+            await bridge.stopped.wait()
+            nursery.cancel_scope.cancel()
+
+        nursery.start_soon(watch)
+        await hand_out(bridge)
+        while bridge.flow.held:
+            await bridge.await_change()
+        bridge.stop()
+    await bridge.ended.wait()
 
 
 class TryAgain:

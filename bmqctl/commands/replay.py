@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping
 from contextlib import ExitStack
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Any, Final
 
 import typer
 
@@ -41,8 +41,8 @@ from formats.errors import FormatError
 
 __all__ = ["replay"]
 
-SPEED_MAX = 1e6
-LOG_FILTERS = ("topics", "queue_ids", "ids", "keys", "tags")
+SPEED_MAX: Final = 1e6
+LOG_FILTERS: Final = ("topics", "queue_ids", "ids", "keys", "tags")
 
 End = BlazingEnd | RocketEnd
 MakePlan = Callable[[Mapping[str, int] | None, OnProgress], Plan]
@@ -190,17 +190,7 @@ def _blazingmq_plan(context: typer.Context, store: Path, stack: ExitStack) -> tu
         "--guid": sorted(map(bytes.hex, selection.guids)),
         "--status": sorted(outcome.word for outcome in selection.outcomes),
     }
-    return partial(_make_plan, journals, selection, stack), {path.name for path in journals}, about
-
-
-def _make_plan(
-    journals: list[Path],
-    selection: Selection,
-    stack: ExitStack,
-    ends: Mapping[str, int] | None,
-    on_progress: OnProgress,
-) -> Plan:
-    return make_plan(journals, selection, stack, ends, on_progress)
+    return partial(make_plan, journals, selection, stack), {path.name for path in journals}, about
 
 
 def _rocketmq_plan(context: typer.Context, path: Path, stack: ExitStack) -> tuple[MakePlan, set[str], dict[str, Any]]:
@@ -208,9 +198,7 @@ def _rocketmq_plan(context: typer.Context, path: Path, stack: ExitStack) -> tupl
     store = open_store(path)
     if not path.is_dir() or not path.samefile(store.root):
         refuse(COMMAND, f"{path} is a part of a store: name the store, {store.root}")
-    texts: dict[str, Any] = {
-        name: frozenset(given[name] or ()) for name in ("topics", "queue_ids", "ids", "keys", "tags")
-    }
+    texts: dict[str, Any] = {name: frozenset(given[name] or ()) for name in LOG_FILTERS}
     filters = LogFilters(
         since_ms=None if given["since"] is None else parse_time_ms(given["since"]),
         until_ms=None if given["until"] is None else parse_time_ms(given["until"]),
@@ -225,11 +213,7 @@ def _rocketmq_plan(context: typer.Context, path: Path, stack: ExitStack) -> tupl
         "--group": sorted(selection.groups),
         **{f"--{name[:-1].replace('_', '-')}": sorted(values) for name, values in texts.items()},
     }
-
-    def make(ends: Mapping[str, int] | None, on_progress: OnProgress) -> Plan:
-        return make_log_plan(store, selection, stack, ends, on_progress)
-
-    return make, {LOG_FOLDER}, about
+    return partial(make_log_plan, store, selection, stack), {LOG_FOLDER}, about
 
 
 def _prepare(

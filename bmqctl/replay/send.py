@@ -13,7 +13,7 @@ from typing import Final
 import trio
 
 from bmqctl.bridge.blazingmq_ends import lane_of
-from bmqctl.bridge.carrying import Bridge, CannotBegin, Destination, Tell, TryAgain
+from bmqctl.bridge.carrying import Bridge, CannotBegin, Destination, Tell, TryAgain, run_to_end
 from bmqctl.bridge.ends import RocketEnd
 from bmqctl.bridge.flow import FlowOptions, Item, Send
 from bmqctl.bridge.patience import Patience
@@ -164,19 +164,7 @@ class _PlanSource:
 
     async def run(self, bridge: Bridge, task_status: trio.TaskStatus[None]) -> None:
         """Hand out all messages, and stop the bridge when all are answered."""
-        task_status.started()
-        async with trio.open_nursery() as nursery:
-
-            async def watch() -> None:
-                await bridge.stopped.wait()
-                nursery.cancel_scope.cancel()
-
-            nursery.start_soon(watch)
-            await self._hand_out(bridge)
-            while bridge.flow.held:
-                await bridge.await_change()
-            bridge.stop()
-        await bridge.ended.wait()
+        await run_to_end(bridge, task_status, self._hand_out)
 
     def settle(self, lane: int, items: list[Item]) -> None:
         """Note the broker's word on messages."""

@@ -25,7 +25,7 @@ from pyspark.sql.pandas.types import to_arrow_schema
 from pyspark.sql.types import StructType
 
 from bmqctl.bridge.blazingmq_ends import lane_of
-from bmqctl.bridge.carrying import Bridge, CannotBegin, TryAgain
+from bmqctl.bridge.carrying import Bridge, CannotBegin, TryAgain, run_to_end
 from bmqctl.bridge.flow import FlowOptions, Item
 from bmqctl.bridge.mapping import ROCKETMQ_PROPERTIES_SIZE_MAX
 from bmqctl.bridge.names import UNIQUE_KEY, is_plain_for_rocketmq, is_system_name
@@ -272,19 +272,7 @@ class _BatchSource:
 
     async def run(self, bridge: Bridge, task_status: trio.TaskStatus[None]) -> None:
         """Hand out all rows as there is room."""
-        task_status.started()
-        async with trio.open_nursery() as nursery:
-
-            async def watch() -> None:
-                await bridge.stopped.wait()
-                nursery.cancel_scope.cancel()
-
-            nursery.start_soon(watch)
-            await self._hand_out(bridge)
-            while bridge.flow.held:
-                await bridge.await_change()
-            bridge.stop()
-        await bridge.ended.wait()
+        await run_to_end(bridge, task_status, self._hand_out)
 
     def settle(self, lane: int, items: list[Item]) -> None:
         """Count acknowledged rows."""
