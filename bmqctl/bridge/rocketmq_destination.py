@@ -13,10 +13,10 @@ from bmqctl.bridge.carrying import Bridge, CannotBegin, Tell, TryAgain
 from bmqctl.bridge.ends import RocketEnd
 from bmqctl.bridge.flow import AGAIN, TAKEN, Answer, AnswerKind, Send
 from bmqctl.bridge.rocketmq_source import FAULTS, words_of
-from bmqctl.bridge.sharing import Place
 from bmqctl.rocketmq_client.client import Client, Queue, RequestRefused
 from bmqctl.rocketmq_client.link import LinkLost, RemotingLink
 from bmqctl.rocketmq_client.sending import Sender
+from bmqctl.rocketmq_client.sharing import Place
 from formats.rocketmq.codes import RequestCode, ResponseCode
 from formats.rocketmq.frame import Frame
 from formats.rocketmq.route_bodies import Permission

@@ -18,11 +18,11 @@ from bmqctl.bridge.encoding import encode_for_blazingmq
 from bmqctl.bridge.ends import RocketEnd
 from bmqctl.bridge.flow import Item
 from bmqctl.bridge.mapping import Unfit
-from bmqctl.bridge.sharing import Place, share_of
 from bmqctl.rocketmq_client.ahead import PullsAhead
 from bmqctl.rocketmq_client.client import Client, RequestRefused
 from bmqctl.rocketmq_client.consuming import QueuePuller
 from bmqctl.rocketmq_client.link import LinkLost, NoAnswer
+from bmqctl.rocketmq_client.sharing import Place, share_of
 from formats.errors import FormatError
 from formats.rocketmq.record import Record
 from formats.rocketmq.route_bodies import Permission

@@ -18,11 +18,11 @@ from bmqctl.bridge.ends import RocketEnd
 from bmqctl.bridge.flow import FlowOptions, Item, Send
 from bmqctl.bridge.patience import Patience
 from bmqctl.bridge.rocketmq_destination import NEW_QUEUES, RocketDestination, find_topics
-from bmqctl.bridge.sharing import Place
 from bmqctl.replay.messages import Stored, StoredRecord
 from bmqctl.replay.outgoing import Unfit, for_rocketmq
 from bmqctl.replay.progress import Step, replay_unique_id
 from bmqctl.replay.run import Run, sync, watch_signals
+from bmqctl.rocketmq_client.sharing import Place
 from formats.bmq.wire.properties import Property, PropertyType
 from formats.rocketmq.properties import decode_properties
 

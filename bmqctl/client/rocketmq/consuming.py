@@ -12,13 +12,14 @@ import anyio
 import anyio.abc
 from anyio.lowlevel import checkpoint
 
-from bmqctl.client.rocketmq.assigning import Progress, share_of
 from bmqctl.client.rocketmq.cluster import FAULTS, Cluster, words
 from bmqctl.client.rocketmq.errors import ConsumerClosed, RequestRefused
 from bmqctl.client.rocketmq.message import Content
+from bmqctl.client.rocketmq.progress import Progress
 from bmqctl.client.rocketmq.returning import PAUSE_S, Returns
 from bmqctl.rocketmq_client.consuming import QueuePuller
 from bmqctl.rocketmq_client.refusals import RequestRefused as Refused
+from bmqctl.rocketmq_client.sharing import Place, share_of
 from formats.rocketmq.client_bodies import ALL, CONSUMER_IDS, SQL92, ConsumerData, Subscription, make_subscription
 from formats.rocketmq.codes import RequestCode, ResponseCode
 from formats.rocketmq.headers.codec import HeaderCodec
@@ -68,18 +69,10 @@ class ConsumerOptions(NamedTuple):
         return make_subscription(self.topic, self.tags, version)
 
 
-class _Place(NamedTuple):
-    """A queue, wherever its broker's master is."""
-
-    topic: str
-    broker_name: str
-    queue_id: int
-
-
 class _Lane:
     """A queue that this consumer has."""
 
-    def __init__(self, place: _Place) -> None:
+    def __init__(self, place: Place) -> None:
         self.place = place
         self.progress: Progress | None = None
         self.puller: QueuePuller | None = None
@@ -150,7 +143,7 @@ class Consumer:
         self._options = options
         self._subscription = options.subscription
         self._retry_topic = RETRY_PREFIX + options.group
-        self._lanes: dict[_Place, _Lane] = {}
+        self._lanes: dict[Place, _Lane] = {}
         self._buffer: deque[Message] = deque()
         self._returns: Returns[Message] = Returns(self._send_back)
         self._unsettled = 0
@@ -321,7 +314,7 @@ class Consumer:
                 group.start_soon(self._pull_for_ever, lane)
         return REBALANCE_S
 
-    async def _wanted(self) -> list[_Place]:
+    async def _wanted(self) -> list[Place]:
         places = await self._places(self.topic)
         if self._options.broadcast:
             return places
@@ -330,16 +323,18 @@ class Consumer:
             # A broker that was started again has forgotten its clients.
             await self._cluster.beat()
             members = await self._members()
-        wanted = share_of(self._cluster.client_id, members, places)
         try:
             retries = await self._places(self._retry_topic)
         except RequestRefused:
             retries = []  # no broker has made it yet
-        return wanted + share_of(self._cluster.client_id, members, retries)
+        shares = [share_of(self._cluster.client_id, members, each) for each in (places, retries)]
+        if None in shares:
+            raise RequestRefused("the brokers do not know this member")
+        return [place for share in shares for place in share or ()]
 
-    async def _places(self, topic: str) -> list[_Place]:
+    async def _places(self, topic: str) -> list[Place]:
         route = await self._cluster.route(topic)
-        return sorted(_Place(topic, queue.broker_name, queue.queue_id) for queue in route.readable)
+        return [Place(topic, queue.broker_name, queue.queue_id) for queue in route.readable]
 
     async def _members(self) -> list[str]:
         """The client ids of the group, as any broker of the topic says that answers."""

@@ -31,10 +31,10 @@ from bmqctl.bridge.mapping import ROCKETMQ_PROPERTIES_SIZE_MAX
 from bmqctl.bridge.names import UNIQUE_KEY, is_plain_for_rocketmq, is_system_name
 from bmqctl.bridge.patience import Patience
 from bmqctl.bridge.rocketmq_destination import RocketDestination, find_topics
-from bmqctl.bridge.sharing import Place
 from bmqctl.pipeline.live.stream_sink import BATCH_ID, QUERY_ID, Posted, PostFailed
 from bmqctl.pipeline.live.topic_options import SendOptions, check_topic
 from bmqctl.pipeline.source.options import BadOption
+from bmqctl.rocketmq_client.sharing import Place
 from formats.bmq.wire.properties import Property, PropertyType
 from formats.rocketmq.batch import BatchMessage
 from formats.rocketmq.properties import encode_properties

@@ -1,27 +1,10 @@
-"""The part of a topic's queues that each consumer of a group gets, and how far each queue is consumed. Without I/O."""
+"""The progress in a queue that is consumed, without I/O."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TypeVar
 
-__all__ = ["Progress", "share_of"]
-
-Q = TypeVar("Q")
-
-
-def share_of(member: str, members: Sequence[str], queues: Sequence[Q]) -> list[Q]:
-    """The queues of one member, of a sorted list: neighbours, as many for each, and one more for the first.
-
-    All members come to the same result, those with other clients, too (source: AllocateMessageQueueAveragely).
-    """
-    everyone = sorted(set(members))
-    if member not in everyone:
-        return []
-    place = everyone.index(member)
-    each, rest = divmod(len(queues), len(everyone))
-    start = place * each + min(place, rest)
-    return list(queues[start : start + each + (place < rest)])
+__all__ = ["Progress"]
 
 
 class Progress:

@@ -1,7 +1,7 @@
 """The queues of a topic, shared by the consumers of a group (source: AllocateMessageQueueAveragely).
 
-Each consumer computes the shares by itself, of the same two sorted lists; so bridges share with each other, and with
-the consumers of Apache's clients, which do so unless they are told otherwise.
+Each consumer computes the shares by itself, of the same two sorted lists; so ours share with each other, and with the
+consumers of Apache's clients, which do so unless they are told otherwise.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ __all__ = ["Place", "share_of"]
 
 
 class Place(NamedTuple):
-    """A queue of a topic, wherever its broker's master is. Their order is that of the queues' numbers in a bridge."""
+    """A queue of a topic, wherever its broker's master is. Shares are of the queues in this order."""
 
     topic: str
     broker_name: str
