@@ -249,7 +249,13 @@ class Consumer:
             subscription_data_set=subscriptions,
         )
         self._cluster.changed[self.group] = self.look_again
-        await self._cluster.beat()
+        try:
+            await self._cluster.beat()
+        except BaseException:
+            # Brokers that have heard of this member would keep queues for it.
+            self._is_over.set()
+            await self.close()
+            raise
 
     async def run(self) -> None:
         """Consume until the consumer is closed."""

@@ -189,6 +189,9 @@ class Outbox:
         # By sharding key: what waits; and the keys with a request on its way.
         self._lanes: dict[str, deque[Item]] = {}
         self._busy: set[str] = set()
+        # On their way, in their order.
+        self._asked: dict[Item, None] = {}
+        self._is_over = False
         self._avoided: dict[str, int] = {}
         # Brokers that do not take the topic's messages.
         self._refused: set[str] = set()
@@ -212,16 +215,20 @@ class Outbox:
 
     def requests(self, now_ns: int) -> list[Request]:
         """Take out what can be sent now."""
-        if not self._queues:
+        if not self._queues or self._is_over:
             return []
         found: list[Request] = []
         while self._waiting and (queue := self._next_queue(now_ns)) is not None:
             found.append(Request(queue, self._take(self._waiting)))
         for key, lane in self._lanes.items():
+            if not lane or key in self._busy:
+                continue
             queue = self._queues[abs(string_hash(key)) % len(self._queues)]
-            if lane and key not in self._busy and self._avoided.get(queue.broker_name, 0) <= now_ns:
+            if self._avoided.get(queue.broker_name, 0) <= now_ns:
                 self._busy.add(key)
                 found.append(Request(queue, self._take(lane)))
+        for request in found:
+            self._asked |= dict.fromkeys(request.items)
         return found
 
     def due_ns(self, now_ns: int) -> int | None:
@@ -233,7 +240,11 @@ class Outbox:
 
     def answered(self, request: Request, verdict: Verdict, reason: str, now_ns: int) -> list[Settled]:
         """Take an answer, or the lack of one; return the messages that are settled by it."""
+        if self._is_over:
+            return []
         queue, items = request
+        for item in items:
+            self._asked.pop(item, None)
         keys = {item.sharding_key for item in items} - {None}
         self._busy -= {str(key) for key in keys}
         settled: list[Settled] = []
@@ -263,10 +274,16 @@ class Outbox:
         return settled
 
     def give_up(self, reason: str) -> list[Settled]:
-        """Give up all messages that are not on their way."""
+        """Give up all messages for good; of those on their way nobody will know if they were stored."""
+        self._is_over = True
+        for item in self._asked:
+            item.may_be_stored = True
         settled = [
-            self._given_up(item, reason) for waiting in (self._waiting, *self._lanes.values()) for item in waiting
+            self._given_up(item, reason)
+            for items in (self._asked, self._waiting, *self._lanes.values())
+            for item in items
         ]
+        self._asked.clear()
         self._waiting.clear()
         self._lanes.clear()
         self._forget(settled)

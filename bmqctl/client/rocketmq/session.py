@@ -32,7 +32,6 @@ from bmqctl.rocketmq_client.link import AccessKeys
 __all__ = ["Session", "SessionOptions", "connect"]
 
 HEARTBEAT_S: Final = 30.0
-_LEAVE_S: Final = 5.0
 _NAME_MAX: Final = 255
 
 
@@ -122,6 +121,8 @@ class Session:
         self._options = options
         self._producers: list[Producer] = []
         self._consumers: dict[str, Consumer] = {}
+        # Groups that are being joined.
+        self._joining: set[str] = set()
         self._is_ended = False
 
     def __repr__(self) -> str:
@@ -147,6 +148,7 @@ class Session:
             await producer.find_queues()
         except FAULTS as fault:
             raise RequestRefused(f"{producer}: {words(fault)}") from None
+        self._check_open()
         self._cluster.producers[group] = self._cluster.producers.get(group, 0) + 1
         self._producers.append(producer)
         self._cluster.start(producer.run)
@@ -176,7 +178,7 @@ class Session:
         Raises `RequestRefused` if the topic is not known, and `ValueError` if the session is in the group already.
         """
         self._check(topic, group)
-        if group in self._consumers and not self._consumers[group].is_closed:
+        if group in self._joining or (group in self._consumers and not self._consumers[group].is_closed):
             raise ValueError(f"the session is in group {group} already: a second member needs a session of its own")
         if sql is not None and tags != "*":
             raise ValueError("a consumer selects by tags or by an expression, not by both")
@@ -186,10 +188,14 @@ class Session:
             topic, group, tags, sql, from_start, broadcast, max_unconfirmed_messages, max_unconfirmed_bytes
         )
         consumer = Consumer(self._cluster, options)
+        self._joining.add(group)
         try:
             await consumer.begin()
         except FAULTS as fault:
             raise RequestRefused(f"{consumer}: {words(fault)}") from None
+        finally:
+            self._joining.discard(group)
+        self._check_open()
         self._consumers[group] = consumer
         self._cluster.start(consumer.run)
         return consumer
@@ -200,11 +206,14 @@ class Session:
             await producer.flush()
 
     def _check(self, topic: str, group: str) -> None:
-        if self._is_ended:
-            raise SessionEnded("the client ended the session")
+        self._check_open()
         for name in (topic, group):
             if not name or len(name) > _NAME_MAX or not name.isprintable():
                 raise ValueError(f"{name[:80]!r} is no name of a topic or a group")
+
+    def _check_open(self) -> None:
+        if self._is_ended:
+            raise SessionEnded("the client ended the session")
 
     # For `connect`
 
@@ -219,11 +228,12 @@ class Session:
             await self._cluster.beat()
 
     async def leave(self) -> None:
-        """End the session properly if that takes no longer than five seconds, and at once otherwise."""
+        """End the session properly if that takes no longer than `Consumer.close` may, and at once otherwise."""
         self._is_ended = True
-        with anyio.move_on_after(_LEAVE_S, shield=True):
-            for consumer in self._consumers.values():
-                await consumer.close()
+        with anyio.CancelScope(shield=True):
+            async with anyio.create_task_group() as group:
+                for consumer in self._consumers.values():
+                    group.start_soon(consumer.close)
         for producer in self._producers:
             producer.end()
         self._cluster.close()

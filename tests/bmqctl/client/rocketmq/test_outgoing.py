@@ -164,6 +164,23 @@ def test_messages_are_given_up_in_time() -> None:
     assert box.count == 0
 
 
+def test_what_is_on_its_way_is_uncertain_at_the_end_and_comes_to_one_end() -> None:
+    box = outbox(QUEUES[0])
+    put(box, "plain")
+    put(box, "keyed", Options(sharding_key="k"))
+    plain, keyed = box.requests(0)
+    put(box, "waiting", Options(sharding_key="k"))
+    assert [(each.item.message_id, each.fate) for each in box.give_up("ended")] == [
+        ("plain", Fate.UNCERTAIN),
+        ("keyed", Fate.UNCERTAIN),
+        ("waiting", Fate.REFUSED),
+    ]
+    assert (box.count, box.size) == (0, 0)
+    assert box.answered(plain, Verdict.STORED, "", 0) == box.answered(keyed, Verdict.UNKNOWN, "lost", 0) == []
+    assert box.requests(SECOND_NS) == []
+    assert box.give_up("ended") == []
+
+
 def test_nothing_is_sent_without_queues() -> None:
     box = Outbox()
     put(box, "x")
