@@ -20,7 +20,7 @@ from formats.errors import FormatError
 from formats.rocketmq.record import Record
 from formats.rocketmq.route_bodies import Permission
 
-__all__ = ["Bounds", "Range", "TopicFailed", "bounds_of", "commit_offsets", "read_range"]
+__all__ = ["Bounds", "Range", "TopicFailed", "bounds_of", "commit_offsets", "read_piece", "read_range"]
 
 _FAULTS: Final = (OSError, LinkLost, NoAnswer, RequestRefused, FormatError)
 _PAUSE_S: Final = 0.5
@@ -116,11 +116,11 @@ def read_range(options: TopicOptions, wanted: Range) -> Iterator[list[Record]]:
             # A broker that has just started may not have entered all messages in its queues yet.
             await puller.seek_end()
             if puller.offset >= wanted.end:
-                return await _read_piece(puller, begin, wanted.end)
+                return await read_piece(puller, begin, wanted.end)
             if options.fails_on_loss:
                 raise LinkLost(f"queue {wanted.queue} ends with message {puller.offset}, and {wanted.end} were there")
             there = max(begin, puller.offset)
-            records, read_to = await _read_piece(puller, begin, there)
+            records, read_to = await read_piece(puller, begin, there)
             return records, wanted.end if read_to == there else read_to
 
         records, at = _patiently(options, read)
@@ -134,7 +134,7 @@ def read_range(options: TopicOptions, wanted: Range) -> Iterator[list[Record]]:
         yield records
 
 
-async def _read_piece(puller: QueuePuller, begin: int, end: int) -> tuple[list[Record], int]:
+async def read_piece(puller: QueuePuller, begin: int, end: int) -> tuple[list[Record], int]:
     """Read from one offset on; return the messages, and the offset up to which these are all."""
     puller.offset = begin
     found: list[Record] = []
@@ -142,10 +142,15 @@ async def _read_piece(puller: QueuePuller, begin: int, end: int) -> tuple[list[R
     while puller.offset < end and len(found) < _PIECE_MESSAGES and size < _PIECE_BYTES:
         before = puller.offset
         records = await puller.pull_records(min(_PULLED_MAX, end - before))
-        found += (record for record in records if before <= record.queue_offset < end)
-        size += sum(len(record.body) + len(record.properties) for record in records)
         if puller.offset < before:
             raise LinkLost(f"the broker has messages up to {puller.offset}, and was asked for {before}")
+        # Each once and in order, whatever the answer has.
+        at = before
+        for record in records:
+            if at <= record.queue_offset < min(puller.offset, end):
+                found.append(record)
+                size += len(record.body) + len(record.properties)
+                at = record.queue_offset + 1
         empty = 0 if puller.offset > before else empty + 1
         if empty > _EMPTY_MAX:
             raise LinkLost(f"the broker has no message at {before}")

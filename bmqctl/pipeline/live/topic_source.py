@@ -23,6 +23,7 @@ from pyspark.sql.types import StructType
 from bmqctl.commitlog.payload import decompressed
 from bmqctl.pipeline.live.topic_options import TopicOptions
 from bmqctl.pipeline.live.topic_reading import Bounds, Range, TopicFailed, bounds_of, commit_offsets, read_range
+from bmqctl.pipeline.source.arrays import TIMESTAMP, micros_of_ms
 from bmqctl.pipeline.source.options import BadOption
 from formats.bmq.codes import DECOMPRESSED_SIZE_MAX
 from formats.errors import FormatError
@@ -30,7 +31,7 @@ from formats.rocketmq.flags import SystemFlag
 from formats.rocketmq.properties import decode_properties
 from formats.rocketmq.record import Record
 
-__all__ = ["TOPIC_SCHEMA", "TopicStreamReader", "share", "topic_stream_schema"]
+__all__ = ["TOPIC_SCHEMA", "Part", "TopicStreamReader", "share", "topic_stream_schema"]
 
 TOPIC_SCHEMA = pa.schema(
     [
@@ -42,8 +43,8 @@ TOPIC_SCHEMA = pa.schema(
         ("keys", pa.list_(pa.string())),
         ("tags", pa.string()),
         ("properties", pa.map_(pa.string(), pa.string())),
-        ("born_time", pa.timestamp("us", tz="UTC")),
-        ("store_time", pa.timestamp("us", tz="UTC")),
+        ("born_time", TIMESTAMP),
+        ("store_time", TIMESTAMP),
         ("reconsume_times", pa.int32()),
         ("flag", pa.int32()),
         ("payload", pa.binary()),
@@ -51,11 +52,11 @@ TOPIC_SCHEMA = pa.schema(
     ]
 )
 _INNER_BATCH: Final = int(SystemFlag.INNER_BATCH)
-_US: Final = 1000
 _WAIT_S: Final = 0.2
-_TIME_MAX_MS: Final = (1 << 63) // _US - 1
+_BYTES_PER_BATCH: Final = 16 << 20
 
 Offset = dict[str, int]
+_Content = tuple[bytes | None, str | None]
 
 
 def topic_stream_schema(options: Mapping[str, str]) -> StructType:
@@ -133,8 +134,7 @@ class TopicStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         assert isinstance(partition, Part)
         for records in read_range(self.options, partition.wanted):
-            if records:
-                yield self._batch(partition.wanted.broker_name, records)
+            yield from self._batches(partition.wanted.broker_name, records)
 
     def commit(self, end: Offset) -> None:
         commit_offsets(self.options, end)
@@ -152,9 +152,19 @@ class TopicStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             "with failOnDataLoss=false it goes on without them"
         )
 
-    def _batch(self, broker_name: str, records: list[Record]) -> pa.RecordBatch:
+    def _batches(self, broker_name: str, records: list[Record]) -> Iterator[pa.RecordBatch]:
+        """Yield the rows of messages; a batch ends with the message whose body, decompressed, makes it large."""
+        contents: list[_Content] = []
+        begin = size = 0
+        for number, record in enumerate(records, 1):
+            contents.append(_content(record))
+            size += len(contents[-1][0] or b"")
+            if size >= _BYTES_PER_BATCH or number == len(records):
+                yield self._batch(broker_name, records[begin:number], contents)
+                begin, size, contents = number, 0, []
+
+    def _batch(self, broker_name: str, records: list[Record], contents: list[_Content]) -> pa.RecordBatch:
         properties = [decode_properties(record.properties) for record in records]
-        contents = [_content(record) for record in records]
         count = len(records)
         columns: dict[str, Any] = {
             "broker": [broker_name] * count,
@@ -165,8 +175,8 @@ class TopicStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             "keys": [each["KEYS"].split(" ") if "KEYS" in each else None for each in properties],
             "tags": [each.get("TAGS") for each in properties],
             "properties": [list(each.items()) for each in properties],
-            "born_time": [_us(record.born_ms) for record in records],
-            "store_time": [_us(record.stored_ms) for record in records],
+            "born_time": [micros_of_ms(record.born_ms) for record in records],
+            "store_time": [micros_of_ms(record.stored_ms) for record in records],
             "reconsume_times": [record.reconsume_times for record in records],
             "flag": [record.flag for record in records],
             "payload": [payload for payload, _ in contents],
@@ -177,11 +187,7 @@ class TopicStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return pa.RecordBatch.from_arrays(arrays, schema=schema)
 
 
-def _us(ms: int) -> int | None:
-    return ms * _US if 0 <= ms <= _TIME_MAX_MS else None
-
-
-def _content(record: Record) -> tuple[bytes | None, str | None]:
+def _content(record: Record) -> _Content:
     """The body as it was sent, or why there is none."""
     if not record.is_body_sound:
         return None, "the body's checksum differs"

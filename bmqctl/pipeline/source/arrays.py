@@ -10,7 +10,17 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
-__all__ = ["TIMESTAMP", "TIMESTAMP_MAX_S", "Labels", "code_labels", "hex_array", "integers", "scattered", "times"]
+__all__ = [
+    "TIMESTAMP",
+    "TIMESTAMP_MAX_S",
+    "Labels",
+    "code_labels",
+    "hex_array",
+    "integers",
+    "micros_of_ms",
+    "scattered",
+    "times",
+]
 
 TIMESTAMP = pa.timestamp("us", tz="UTC")
 TIMESTAMP_MAX_S = 253_402_300_799  # the end of year 9999: what Spark can hold
@@ -60,6 +70,13 @@ def times(seconds: NDArray[Any], rows: NDArray[Any] | None = None, count: int = 
     wild = (column < 0) | (column > TIMESTAMP_MAX_S)
     null = wild if null is None else null | wild
     return pa.array(np.where(wild, 0, column) * 1_000_000, pa.int64(), mask=null).view(TIMESTAMP)
+
+
+def micros_of_ms(milliseconds: int | None) -> int | None:
+    """Milliseconds since the epoch as microseconds; None beyond what Spark can hold."""
+    if milliseconds is None or not 0 <= milliseconds <= TIMESTAMP_MAX_S * 1000:
+        return None
+    return milliseconds * 1000
 
 
 class Labels:

@@ -3,20 +3,25 @@
 from __future__ import annotations
 
 import signal
+import zlib
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
 import pytest
+import trio
 from pyspark.sql.pandas.types import from_arrow_schema
 from pyspark.sql.streaming.datasource import ReadAllAvailable
 
 from bmqctl.pipeline.live.topic_options import SendOptions, TopicOptions, is_topic
-from bmqctl.pipeline.live.topic_reading import TopicFailed
-from bmqctl.pipeline.live.topic_source import TOPIC_SCHEMA, Offset, TopicStreamReader, share, topic_stream_schema
+from bmqctl.pipeline.live.topic_reading import Range, TopicFailed, read_piece
+from bmqctl.pipeline.live.topic_source import TOPIC_SCHEMA, Offset, Part, TopicStreamReader, share, topic_stream_schema
 from bmqctl.pipeline.source.options import BadOption
 from bmqctl.testing import RocketProcess, free_port
+from formats.rocketmq.flags import SystemFlag
+from formats.rocketmq.record import Record
+from tests.bmqctl.commitlog.logs import message
 from tests.bmqctl.pipeline.live.topics import committed, make_topic, send
 
 LIMIT = ReadAllAvailable()
@@ -116,6 +121,59 @@ def test_offsets_lead_through_batches(node: RocketProcess) -> None:
     assert set(reader(node, "batches", group="g").initialOffset().values()) == {2}
     assert set(reader(node, "batches", group="g", startingOffsets="earliest").initialOffset().values()) == {0}
     assert set(reader(node, "batches", startingOffsets="latest").initialOffset().values()) == {5}
+
+
+def stored(offset: int, **changes: Any) -> Record:
+    return message(0, queue_id=3, queue_offset=offset, **changes)
+
+
+def test_large_bodies_make_small_batches(monkeypatch: pytest.MonkeyPatch) -> None:
+    zipped = zlib.compress(bytes(9 << 20))
+    found = [stored(offset, body=zipped, flags=int(SystemFlag.COMPRESSED)) for offset in range(5)]
+    monkeypatch.setattr("bmqctl.pipeline.live.topic_source.read_range", lambda options, wanted: iter([found, []]))
+    source = TopicStreamReader(from_arrow_schema(TOPIC_SCHEMA), PLACE)
+    batches = list(source.read(Part(Range("b", 3, 0, 5))))
+    assert [batch.column("queue_offset").to_pylist() for batch in batches] == [[0, 1], [2, 3], [4]]
+    assert {len(body) for batch in batches for body in batch.column("payload").to_pylist()} == {9 << 20}
+
+
+def test_a_time_that_spark_cannot_hold_is_none(monkeypatch: pytest.MonkeyPatch) -> None:
+    found = [stored(0, born_ms=(1 << 62), stored_ms=-1), stored(1, born_ms=1)]
+    monkeypatch.setattr("bmqctl.pipeline.live.topic_source.read_range", lambda options, wanted: iter([found]))
+    source = TopicStreamReader(from_arrow_schema(TOPIC_SCHEMA), PLACE)
+    (batch,) = source.read(Part(Range("b", 3, 0, 2)))
+    assert [time and time.microsecond for time in batch.column("born_time").to_pylist()] == [None, 1000]
+    assert batch.column("store_time").null_count == 1
+
+
+class Answers:
+    """A queue whose broker answers pulls as given: the offsets of the messages, and the one to go on with."""
+
+    def __init__(self, *answers: tuple[list[int], int]) -> None:
+        self.offset = 0
+        self._answers = iter(answers)
+
+    async def pull_records(self, messages_max: int) -> list[Record]:
+        offsets, self.offset = next(self._answers)
+        return [stored(offset) for offset in offsets]
+
+
+@pytest.mark.parametrize(
+    ("answers", "wanted"),
+    [
+        ([([0, 1], 2), ([2, 3], 4)], [0, 1, 2, 3]),
+        ([([0, 0, 1, 0, 1], 2), ([2, 3, 4, 5], 6)], [0, 1, 2, 3]),
+        ([([0, 1, 2, 3], 2), ([2, 3], 4)], [0, 1, 2, 3]),
+        ([([1, 0], 2), ([3, 2], 4)], [1, 3]),
+    ],
+)
+def test_messages_come_once_and_in_order_whatever_an_answer_has(
+    answers: list[tuple[list[int], int]], wanted: list[int]
+) -> None:
+    puller: Any = Answers(*answers)
+    found, read_to = trio.run(read_piece, puller, 0, 4)
+    assert [record.queue_offset for record in found] == wanted
+    assert read_to == 4
 
 
 def test_what_is_available_is_what_there_was_at_first(node: RocketProcess) -> None:
