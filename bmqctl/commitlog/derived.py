@@ -50,7 +50,7 @@ class QueueKeys:
 
     def key(self, topic: str, queue_id: int) -> int:
         """The number of a queue."""
-        return self.topic(topic.encode()) << _QUEUE_BITS | queue_id & 0xFFFFFFFF
+        return self.topic(topic.encode(errors="surrogateescape")) << _QUEUE_BITS | queue_id & 0xFFFFFFFF
 
     def queue(self, key: int) -> tuple[str, int]:
         """The topic and the number of the queue that has a number."""

@@ -5,6 +5,7 @@ A broker may be writing them: nothing is mapped, and files that vanish meanwhile
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 from typing import Final, NamedTuple
 
@@ -19,6 +20,8 @@ INDEX_FOLDER: Final = "index"
 _FOLDERS: Final = (LOG_FOLDER, QUEUE_FOLDER, INDEX_FOLDER, "config")
 _INDEX_NAME_DIGITS: Final = 17
 OFFSET_MAX: Final = (1 << 63) - 1
+_QUEUE_NAME: Final = re.compile(r"[0-9]{1,10}")
+_QUEUE_ID_MAX: Final = (1 << 31) - 1
 
 
 class RowFile(NamedTuple):
@@ -69,10 +72,10 @@ class StoreFiles(NamedTuple):
     def queues(self) -> list[QueueFiles]:
         """The consume queues, by topic and number. Raises `NotAStoreFile`."""
         found = [
-            QueueFiles(topic.name, int(queue.name), tuple(files))
+            QueueFiles(topic.name, number, tuple(files))
             for topic in _folders(self.root / QUEUE_FOLDER)
             for queue in _folders(topic)
-            if queue.name.isdecimal() and (files := _row(queue))
+            if (number := _queue_number(queue.name)) is not None and (files := _row(queue))
         ]
         return sorted(found, key=lambda queue: queue[:2])
 
@@ -130,6 +133,12 @@ def _names(folder: Path) -> list[str]:
 
 def _folders(folder: Path) -> list[Path]:
     return [path for name in _names(folder) if (path := folder / name).is_dir()]
+
+
+def _queue_number(name: str) -> int | None:
+    """The number of the queue whose folder has this name; None for any other name."""
+    number = int(name) if _QUEUE_NAME.fullmatch(name) else None
+    return number if number is not None and number <= _QUEUE_ID_MAX else None
 
 
 def _row(folder: Path) -> list[RowFile]:

@@ -193,7 +193,7 @@ def _in_queues(records: LogRecords, filters: LogFilters) -> NDArray[np.bool_] | 
     if filters.topics:
         of_topics = np.zeros(len(records), np.bool_)
         for topic in filters.topics:
-            of_topics |= _of_topic(records, topic.encode())
+            of_topics |= _of_topic(records, topic.encode(errors="surrogateescape"))
         wanted &= of_topics
     return wanted
 

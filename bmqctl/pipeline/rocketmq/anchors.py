@@ -70,7 +70,7 @@ def _record_of(queue: QueueFiles, file: LogFile, offset: int) -> int | None:
 
 def _is_of(found: LogRecords, queue: QueueFiles, index: int) -> bool:
     place = int(found.front("queue_id")[0]), int(found.front("queue_offset")[0])
-    return place == (queue.queue_id, index) and found.topics()[0] == queue.topic.encode()
+    return place == (queue.queue_id, index) and found.topics()[0] == queue.topic.encode(errors="surrogateescape")
 
 
 def _entry(queue: QueueFiles, index: int) -> ConsumeQueueEntry | None:

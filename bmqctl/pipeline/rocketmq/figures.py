@@ -21,11 +21,13 @@ from bmqctl.commitlog.scan import LogScan
 from bmqctl.commitlog.topics import kind_of
 from bmqctl.journal.read.files import NotAStoreFile
 from bmqctl.pipeline.rocketmq.brokers import Broker, ReplicaLog
-from bmqctl.pipeline.source.arrays import TIMESTAMP_MAX_S
+from bmqctl.pipeline.rocketmq.tables import batch_of_rows
+from bmqctl.pipeline.source.arrays import micros_of_ms
 from bmqctl.pipeline.source.options import Table
 from bmqctl.pipeline.source.stores import StoreError
 from formats.errors import FormatError
 from formats.rocketmq.client_bodies import CONSUMER_OFFSETS
+from formats.rocketmq.consume_queue import CONSUME_QUEUE_ENTRY
 from formats.rocketmq.flags import TRANSACTION_MASK, Transaction
 from formats.rocketmq.route_bodies import TOPIC_CONFIGS, TopicConfig
 
@@ -34,6 +36,7 @@ __all__ = ["figure_batches"]
 T = TypeVar("T")
 Place = tuple[str, int]
 Row = dict[str, Any]
+_OFFSETS_MAX = OFFSET_MAX // CONSUME_QUEUE_ENTRY.size
 _DISPATCHED = (Transaction.NONE, Transaction.COMMIT)
 
 
@@ -54,8 +57,7 @@ def figure_batches(broker: Broker, table: Table, schema: pa.Schema) -> Iterator[
         raise StoreError(str(error)) from None
     rows = list(_ROWS[table](broker, queues))
     if rows:
-        wanted = [{name: row[name] for name in schema.names} for row in rows]
-        yield pa.RecordBatch.from_pylist(wanted, schema=schema)
+        yield batch_of_rows(rows, schema)
 
 
 def _queues(broker: Broker) -> dict[Place, _Queue]:
@@ -80,7 +82,10 @@ def _add_rest(log: ReplicaLog, queues: dict[Place, _Queue]) -> None:
     known = max((each.figures.log_end for each in queues.values() if each.figures.log_end <= last), default=0)
     for chunk in LogScan(log.files, known or None, exact=True, tail=False).chunks():
         records = chunk.records
+        numbers = records.front("queue_offset")
         is_dispatched = np.isin(records.flags & TRANSACTION_MASK, _DISPATCHED)
+        # No queue has an offset beyond those of its files' bytes.
+        is_dispatched &= (numbers >= 0) & (numbers < _OFFSETS_MAX)
         records = records if is_dispatched.all() else records.where(is_dispatched)
         for place, number, size, time in _rest(records):
             queue = queues.setdefault(place, _Queue(QueueFigures(*place, number, number), log, None)).figures
@@ -100,7 +105,7 @@ def _rest(records: LogRecords) -> Iterator[tuple[Place, int, int, int]]:
 
 
 def _group_rows(broker: Broker, queues: dict[Place, _Queue]) -> Iterator[Row]:
-    offsets = _config(broker, "consumerOffset.json", lambda data: CONSUMER_OFFSETS.read(data).offset_table) or {}
+    offsets = _config(broker, "consumerOffset.json", _offsets) or {}
     for name, progress in sorted(offsets.items()):
         topic, _, group = name.partition("@")
         # A queue of which the group took nothing so far has no progress.
@@ -123,10 +128,20 @@ def _group_rows(broker: Broker, queues: dict[Place, _Queue]) -> Iterator[Row]:
             }
 
 
+def _offsets(data: bytes) -> dict[str, dict[int, int]]:
+    """The offsets of all groups by queue. Raises FormatError."""
+    found = CONSUMER_OFFSETS.read(data).offset_table
+    for name, progress in found.items():
+        for queue_id in progress:
+            if _int32(queue_id) is None:
+                raise FormatError("ConsumerOffsets.offsetTable", 0, f"{name[:40]!r} has a queue {queue_id}")
+    return found
+
+
 def _stored(queue: _Queue, offset: int) -> int | None:
     """The time at which a message of a queue was stored; None if it is not to be had."""
     place = None if queue.files is None else entry_at(queue.files, offset)
-    return None if place is None else _time(stored_ms_at(queue.log.files, *place))
+    return None if place is None else micros_of_ms(stored_ms_at(queue.log.files, *place))
 
 
 def _topic_rows(broker: Broker, queues: dict[Place, _Queue]) -> Iterator[Row]:
@@ -174,16 +189,9 @@ def _extent(figures: list[QueueFigures]) -> Row:
     return {
         "messages": sum(each.entries for each in figures),
         "bytes": sum(each.size for each in figures),
-        "first_time": _time(min((each.first_ms for each in figures if each.first_ms is not None), default=None)),
-        "last_time": _time(max((each.last_ms for each in figures if each.last_ms is not None), default=None)),
+        "first_time": micros_of_ms(min((each.first_ms for each in figures if each.first_ms is not None), default=None)),
+        "last_time": micros_of_ms(max((each.last_ms for each in figures if each.last_ms is not None), default=None)),
     }
-
-
-def _time(milliseconds: int | None) -> int | None:
-    """Milliseconds as microseconds; None beyond what Spark can hold."""
-    if milliseconds is None or not 0 <= milliseconds <= TIMESTAMP_MAX_S * 1000:
-        return None
-    return milliseconds * 1000
 
 
 def _int32(number: int) -> int | None:

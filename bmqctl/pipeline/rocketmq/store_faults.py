@@ -11,6 +11,7 @@ import pyarrow as pa
 
 from bmqctl.commitlog.check.check import check_log_store
 from bmqctl.journal.read.files import NotAStoreFile
+from bmqctl.pipeline.rocketmq.tables import batch_of_rows
 from bmqctl.pipeline.source.stores import StoreError
 from formats.bmq.stores.faults import Fault
 
@@ -28,8 +29,7 @@ def store_fault_batches(broker: str, root: Path, schema: pa.Schema) -> Iterator[
     except NotAStoreFile as error:
         raise StoreError(str(error)) from None
     while rows := [_row(broker, root, one) for one in islice(faults, _ROWS_PER_BATCH)]:
-        wanted = [{name: row[name] for name in schema.names} for row in rows]
-        yield pa.RecordBatch.from_pylist(wanted, schema=schema)
+        yield batch_of_rows(rows, schema)
 
 
 def _row(broker: str, root: Path, one: Fault) -> dict[str, Any]:

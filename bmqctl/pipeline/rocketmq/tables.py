@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Mapping
+from typing import Any
+
 import pyarrow as pa
 
 from bmqctl.pipeline.source.arrays import TIMESTAMP
 from bmqctl.pipeline.source.options import BadOption, Table
 
-__all__ = ["STRING_MAP", "log_table_schema"]
+__all__ = ["STRING_MAP", "batch_of_rows", "log_table_schema"]
 
 STRING_MAP = pa.map_(pa.string(), pa.string())
 
@@ -112,3 +115,14 @@ def log_table_schema(table: Table) -> pa.Schema:
     if table not in _SCHEMAS:
         raise BadOption(f"table: RocketMQ stores have no table {table}: they have {', '.join(list(_SCHEMAS)[1:])}")
     return _SCHEMAS[table]
+
+
+def batch_of_rows(rows: Iterable[Mapping[str, Any]], schema: pa.Schema) -> pa.RecordBatch:
+    """Rows with the columns of `schema`, each given with all columns of its table, as a batch."""
+    wanted = [{name: _storable(row[name]) for name in schema.names} for row in rows]
+    return pa.RecordBatch.from_pylist(wanted, schema=schema)
+
+
+def _storable(value: Any) -> Any:
+    """A value, if it is a text as valid UTF-8: names of files and texts in JSON may be none."""
+    return value.encode(errors="replace").decode() if isinstance(value, str) else value
