@@ -97,6 +97,15 @@ ROCKETMQ = (
         "index=not crashed and found.offset >= begin",
     ),
     _mutant(
+        "index-noted-ahead",
+        "The checkpoint says that index files which were filled during a flush are on the disk, too.",
+        "store.message_store",
+        "index_ms=flush.index_ms)",
+        "index_ms=self.index.full_ms)",
+        hidden="Power must fail between the checkpoint and the mark, behind a file that was filled during the flush.",
+        unit="tests/broker/rocketmq/test_message_store.py::test_index_files_filled_during_a_flush_are_made_again_after_a_loss_of_power",
+    ),
+    _mutant(
         "refused-and-stored",
         "Nobody looks whether the queue has room before the message is in the log.",
         "store.message_store",

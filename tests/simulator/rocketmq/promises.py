@@ -55,24 +55,35 @@ class Back:
 
 @dataclass(slots=True)
 class Promises:
-    """All messages as their clients know them, and the places of those of which somebody was told."""
+    """All messages as their clients know them, and the places of those that somebody has seen."""
 
     messages: dict[str, Sent] = field(default_factory=dict)
-    # By queue: the names of the messages at its offsets, as far as anybody was told.
+    # By queue: the names of the messages at its offsets, as far as anybody has seen them.
     places: dict[tuple[str, int], dict[int, str]] = field(default_factory=dict)
+    # Those of them that only the judge has seen: no client was told, so a loss of power may take them.
+    untold: set[tuple[str, int, int]] = field(default_factory=set)
     backs: list[Back] = field(default_factory=list)
 
     def placed(self, topic: str, queue_id: int, offset: int, name: str) -> None:
-        """Note that somebody was told of a message at an offset of a queue."""
+        """Note that a client was told of a message at an offset of a queue."""
+        self.untold.discard((topic, queue_id, offset))
+        self._place(topic, queue_id, offset, name)
+
+    def _place(self, topic: str, queue_id: int, offset: int, name: str) -> None:
         known = self.places.setdefault((topic, queue_id), {})
         if known.setdefault(offset, name) != name:
             raise Violation(f"offset {offset} of queue {queue_id} of {topic} has {name}, and had {known[offset]}")
 
     def found(self, topic: str, queue_id: int, offset: int, name: str, stored_ms: int) -> None:
-        """A message is at an offset of a queue, for consumers to see."""
+        """Note that a consumer has got a message at an offset of a queue."""
+        self.untold.discard((topic, queue_id, offset))
+        self._see(topic, queue_id, offset, name, stored_ms)
+
+    def _see(self, topic: str, queue_id: int, offset: int, name: str, stored_ms: int) -> None:
+        """Check that consumers may see a message, which the store has at an offset of a queue."""
         if self.places.get((topic, queue_id), {}).get(offset) == name and not self.messages[name].is_recalled:
             return
-        self.placed(topic, queue_id, offset, name)
+        self._place(topic, queue_id, offset, name)
         sent = self.messages.get(name)
         if sent is None:
             raise Violation(f"nobody has sent {name}, which is in {topic}")
@@ -90,8 +101,21 @@ class Promises:
         if sent.is_half and not sent.is_told:
             raise Violation(f"{name} was {sent.fate.value} or not ended at all, and {where}")
 
+    def see_in_store(self, topic: str, queue_id: int, offset: int, name: str, stored_ms: int) -> None:
+        """Note what the judge sees in the store, which need not be on the disk."""
+        if offset not in self.places.get((topic, queue_id), ()):
+            self.untold.add((topic, queue_id, offset))
+        self._see(topic, queue_id, offset, name, stored_ms)
+
+    def forget_untold(self) -> None:
+        """Forget the places of which no client was told."""
+        for topic, queue_id, offset in self.untold:
+            del self.places[topic, queue_id][offset]
+        self.untold.clear()
+
     def lost_power(self) -> None:
         """Forget the places of all messages: some may not have been on the disk."""
+        self.untold.clear()
         self.places.clear()
         for sent in self.messages.values():
             sent.may_be_there = True

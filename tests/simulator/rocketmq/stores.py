@@ -53,7 +53,7 @@ def judge_store(store: MessageStore, promises: Promises, random: Random, *, is_i
         keys += [(text, record.physical_offset) for text in message_index_keys(record.topic, properties)]
         if is_judged(record.topic):
             name = name_of(record.body)
-            promises.found(record.topic, record.queue_id, record.queue_offset, name, record.stored_ms)
+            promises.see_in_store(record.topic, record.queue_id, record.queue_offset, name, record.stored_ms)
             kept.append(Kept(record.topic, name, record.reconsume_times, record.stored_ms))
     _judge_queues(store, entries)
     _judge_places(promises, entries)

@@ -162,6 +162,7 @@ class RocketWorld:
         for connection in self.connections:
             connection.lost()
         if death in _POWER:
+            self.promises.forget_untold()
             self.disk.power_lost()
         else:
             self.disk.process_died()
