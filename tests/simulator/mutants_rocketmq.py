@@ -71,6 +71,7 @@ ROCKETMQ = (
         "store.message_store",
         "            if queue.cut_log(end) or not is_certain:\n",
         "            if queue.cut_log(end) and False:\n",
+        hidden="Entries must come back with the power after the log has grown over their place: none of 300 worlds shows it.",
         unit="tests/broker/rocketmq/test_message_store.py::test_what_recovery_has_cut_does_not_come_back_once_the_log_has_grown_over_it",
     ),
     _mutant(
