@@ -95,7 +95,7 @@ class _Made:
 
     def of_topics(self, label: Callable[[str], str]) -> pa.Array:
         texts = pa.array([label(topic) for topic in self.topics.dictionary.to_pylist()], pa.string())
-        return texts.take(self.topics.indices)
+        return pa.repeat(texts[0], len(self.records)) if len(texts) == 1 else texts.take(self.topics.indices)
 
     def host_numbers(self, name: str) -> NDArray[np.uint64] | None:
         """Packed hosts as numbers; None if some are of IPv6."""

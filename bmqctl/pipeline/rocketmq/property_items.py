@@ -81,12 +81,10 @@ def _at_once(records: LogRecords) -> Items | None:
     kinds = flat[places]
     if len(places) % 2 or (kinds[0::2] != _NAME_END).any() or (kinds[1::2] != _VALUE_END).any():
         return None
-    lengths = np.diff(places, prepend=-1) - 1
-    pieces = pa.StringArray.from_buffers(
-        len(lengths), pa.py_buffer(_offsets(lengths)), pa.py_buffer(flat[~is_separator].tobytes())
-    )
-    numbers = np.arange(0, len(lengths), 2)
-    names = pieces.take(pa.array(numbers)).dictionary_encode()
+    lengths = np.diff(places, prepend=-1)
+    is_name = np.repeat(np.arange(len(lengths)) % 2 == 0, lengths)
+    names = _texts(flat[is_name & ~is_separator], lengths[0::2] - 1).dictionary_encode()
+    values = _texts(flat[~(is_name | is_separator)], lengths[1::2] - 1)
     offsets = np.zeros(len(sizes) + 1, np.int32)
     offsets[1:] = np.searchsorted(places[1::2], ends)
     # Of a name that a record has twice the last value counts.
@@ -94,7 +92,11 @@ def _at_once(records: LogRecords) -> Items | None:
     pairs = np.sort(owners * max(1, len(names.dictionary)) + names.indices.to_numpy())
     if (pairs[1:] == pairs[:-1]).any():
         return None
-    return offsets, names, pieces.take(pa.array(numbers + 1))
+    return offsets, names, values
+
+
+def _texts(content: NDArray[np.uint8], lengths: NDArray[Any]) -> pa.Array:
+    return pa.StringArray.from_buffers(len(lengths), pa.py_buffer(_offsets(lengths)), pa.py_buffer(content))
 
 
 def _terminated(records: LogRecords) -> tuple[bytes, NDArray[Any]]:

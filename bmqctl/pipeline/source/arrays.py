@@ -90,6 +90,9 @@ class Labels:
 
     def take(self, numbers: NDArray[Any], rows: NDArray[Any] | None = None, count: int = 0) -> pa.Array:
         """The texts of `numbers` (uint64); with `rows`, at these of `count` rows, and null elsewhere."""
+        if rows is None and len(numbers) and (numbers == numbers[0]).all():
+            (index,) = self._index(numbers[:1])
+            return pa.repeat(self._array[index], len(numbers))
         index = self._index(numbers)
         column, null = scattered(index, rows, count)
         return self._array.take(pa.array(column, mask=null))
