@@ -4,6 +4,8 @@ It differs from the standard in what may be the key of an object: a bare number 
 (`{{"topic":"t","queueId":0}:5}`). `loads` reads both, and what is standard. A number as key comes back as an int, an
 object as an `ObjectKey`, so `dumps` can write them as they were.
 
+Half of a surrogate pair, which only an escape can write, is refused: no text with one can be written again.
+
 `dumps_pretty` writes what the configuration files look like: a tab per level, no space behind a colon, and a line of
 its own for each item of a list. Java arrays of numbers stand on one line there: they are tuples here, and lists
 elsewhere.
@@ -17,7 +19,7 @@ from typing import Any, Final
 
 from formats.errors import FormatError
 
-__all__ = ["DEPTH_MAX", "ObjectKey", "dumps", "dumps_pretty", "loads"]
+__all__ = ["DEPTH_MAX", "ObjectKey", "dumps", "dumps_pretty", "has_half_pair", "loads"]
 
 # No structure of the original is nested as deep; without a bound hostile text exhausts the stack.
 DEPTH_MAX: Final = 64
@@ -27,6 +29,8 @@ _NUMBER = re.compile(r"-?(?:0|[1-9][0-9]{0,30})(\.[0-9]{1,30})?([eE][-+]?[0-9]{1
 _STRING = re.compile(r'"(?:[^"\\\x00-\x1f]|\\.)*"', re.DOTALL)
 _WORDS: Final = {"true": True, "false": False, "null": None}
 _WORD = re.compile(r"true|false|null")
+
+_HALF_PAIR = re.compile("[\ud800-\udfff]")
 
 _dump_text = json.JSONEncoder(ensure_ascii=False).encode
 
@@ -45,6 +49,11 @@ def loads(text: str) -> Any:
     if reader.at < len(text):
         raise reader.fault("something follows the value")
     return value
+
+
+def has_half_pair(text: str) -> bool:
+    """Return whether a text has half of a surrogate pair in it, so that it cannot be encoded."""
+    return _HALF_PAIR.search(text) is not None
 
 
 class _Reader:
@@ -99,6 +108,8 @@ class _Reader:
             value: str = json.loads(found[0])
         except ValueError:
             raise self.fault("is a string with an unknown escape") from None
+        if "\\" in found[0] and has_half_pair(value):
+            raise self.fault("is a string with half of a surrogate pair")
         self.at = found.end()
         return value
 

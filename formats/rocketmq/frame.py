@@ -184,11 +184,7 @@ _quoted = json.encoder.encode_basestring
 _TEXT: Final = {str}
 
 
-def _parse_json(header: memoryview) -> dict[str, Any]:
-    try:
-        text = str(header, "utf-8")
-    except UnicodeDecodeError as error:
-        raise FormatError("Frame.header", error.start, "is not UTF-8") from None
+def _parse_json(text: str) -> dict[str, Any]:
     try:
         fields = _load(text)
     except (ValueError, RecursionError):
@@ -219,7 +215,11 @@ def _text_of(name: str, value: Any) -> str:
 
 
 def _from_json(header: memoryview, body: memoryview) -> Frame:
-    fields = _parse_json(header)
+    try:
+        text = str(header, "utf-8")
+    except UnicodeDecodeError as error:
+        raise FormatError("Frame.header", error.start, "is not UTF-8") from None
+    fields = _parse_json(text)
     if "code" not in fields:
         raise FormatError("Frame.code", 0, "is missing")
     ext_fields = fields.get("extFields")
@@ -228,6 +228,8 @@ def _from_json(header: memoryview, body: memoryview) -> Frame:
     remark = fields.get("remark")
     if remark is not None and not isinstance(remark, str):
         raise FormatError("Frame.remark", 0, "is not a string")
+    if "\\ud" in text or "\\uD" in text:
+        _check_pairs(remark or "", ext_fields or {})
     return Frame(
         _int_field(fields, "code"),
         _int_field(fields, "opaque"),
@@ -238,6 +240,13 @@ def _from_json(header: memoryview, body: memoryview) -> Frame:
         _language(fields.get("language", "JAVA")),
         _int_field(fields, "version"),
     )
+
+
+def _check_pairs(remark: str, ext_fields: dict[str, str]) -> None:
+    """Raise `FormatError` for half of a surrogate pair: what has one can be neither handed on nor answered."""
+    for text in (remark, *ext_fields, *ext_fields.values()):
+        if fastjson.has_half_pair(text):
+            raise FormatError("Frame.header", 0, "has half of a surrogate pair")
 
 
 def _texts(ext_fields: Any) -> dict[str, str]:

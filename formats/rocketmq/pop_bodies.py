@@ -12,6 +12,7 @@ import json
 from typing import Annotated, Any, Final, NamedTuple
 
 from formats.errors import FormatError
+from formats.rocketmq import fastjson
 from formats.rocketmq.body_codec import BodyCodec
 from formats.rocketmq.client_bodies import MessageQueue
 from formats.schema import Buffer
@@ -223,7 +224,11 @@ def read_note(tag: str, body: Buffer) -> Note:
     if codec is None:
         raise FormatError("Note", 0, f"{tag[:40]!r} is no tag of a revive log")
     try:
-        value = json.loads(bytes(body))
+        text = str(body, "utf-8")
+        value = json.loads(text)
+        if "\\u" in text:
+            # Slower, and refuses what could not be written again.
+            value = fastjson.loads(text)
     except (ValueError, RecursionError):
         raise FormatError("Note", 0, "is no JSON") from None
     note: Note = codec.read_value(value)

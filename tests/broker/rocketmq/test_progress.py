@@ -47,6 +47,13 @@ def tell(peer: Peer, asked: Frame, body: bytes, code: int = ResponseCode.SUCCESS
     peer.session.receive(memoryview(encode_frame(Frame(code, asked.opaque, FrameFlag.RESPONSE, body=body))))
 
 
+def test_client_whose_id_cannot_be_told_to_others_joins_no_group() -> None:
+    rig = Rig()
+    one, hostile = consumer(rig), rig.peer()
+    assert hostile.call(RequestCode.HEART_BEAT, heartbeat("\ud800")).code == ResponseCode.SYSTEM_ERROR
+    assert loaded(one.call(RequestCode.GET_CONSUMER_LIST_BY_GROUP, consumerGroup="g")) == {"consumerIdList": ["one"]}
+
+
 def test_progress_has_what_was_pulled_and_the_rate() -> None:
     rig = Rig()
     peer = rig.peer()

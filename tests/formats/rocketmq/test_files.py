@@ -296,6 +296,7 @@ def test_keys_of_objects_may_be_numbers_and_objects() -> None:
         ('{"a" 1}', 5, "':' is missing"),
         ("[1,]", 3, "is no value"),
         ('{"a":"\\q"}', 5, "unknown escape"),
+        ('{"a":"\\uD83Dx"}', 5, "half of a surrogate pair"),
         ("{1.5:2}", 4, "1.5 is no key"),
         ("[" * 100, 65, "nested deeper than 64 levels"),
         ('{{"a":[{}]}:2}', 13, "cannot be a key"),

@@ -166,6 +166,10 @@ def binary(remark: bytes = b"", fields: bytes = b"", *, remark_size: int | None 
         (framed(b'{"code":1,"remark":{}}'), "Frame.remark", "is not a string"),
         (framed(b'{"code":1,"extFields":[]}'), "Frame.extFields", "is not a JSON object"),
         (framed(b'{"code":1,"extFields":{"a":[]}}'), "Frame.extFields.a", "is not a single value"),
+        (framed(b'{"code":1,"extFields":{"a":"\\ud800"}}'), "Frame.header", "has half of a surrogate pair"),
+        (framed(b'{"code":1,"extFields":{"\\uDFFF":"a"}}'), "Frame.header", "has half of a surrogate pair"),
+        (framed(b'{"code":1,"remark":"\\ude00\\ud83d"}'), "Frame.header", "has half of a surrogate pair"),
+        (framed(b'{"code":1,"extFields":{1:"\\ud800"}}'), "json", "is a string with half of a surrogate pair"),
         (framed(b'{"code":' + b"[" * 100_000 + b"}"), "json", "is nested deeper than 64 levels"),
         (framed(b"\0" * 12, 1), "BinaryFront", "needs 13 bytes, 12 left"),
         (framed(b"\0" * 13, 1), "Frame.remark", "its length is cut off"),
@@ -189,6 +193,13 @@ def test_numbers_and_booleans_of_other_clients_become_text() -> None:
     assert found is not None
     assert found[0].ext_fields == {"queueId": "3", "order": "true"}
     assert found[0].language is LanguageCode.OTHER
+
+
+def test_surrogate_pair_is_one_character() -> None:
+    data = framed(rb'{"code":10,"remark":"\ud83d\ude00","extFields":{"a":"\uD83D\uDE00","b":"\\ud800"}}')
+    found = next_frame(memoryview(data), 0, len(data))
+    assert found is not None
+    assert (found[0].remark, found[0].ext_fields) == ("\U0001f600", {"a": "\U0001f600", "b": r"\ud800"})
 
 
 def test_code_that_a_binary_header_cannot_hold_is_refused() -> None:

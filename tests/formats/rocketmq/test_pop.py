@@ -70,6 +70,7 @@ def test_old_checkpoints_have_their_messages_in_a_row() -> None:
         ("ck", CHECKPOINT.replace(b'"n":2', b'"n":3')),
         ("ck", CHECKPOINT.replace(b'"so":5', b'"so":99999999999999999999')),
         ("ack", ACK.replace(b'"q":3', b'"q":"x"')),
+        ("ack", ACK.replace(b'"q":3', b'"q":3,"c":"\\udc00"')),
     ],
 )
 def test_notes_that_are_none(tag: str, body: bytes) -> None:
