@@ -6,13 +6,17 @@ from collections.abc import Callable, Sequence
 from typing import Final
 
 from broker.rocketmq.grpc.backend import Done
-from broker.rocketmq.grpc.statuses import NO_ANSWER, UNREACHABLE
+from broker.rocketmq.grpc.statuses import NO_ANSWER, UNREACHABLE, not_asked
+from broker.rocketmq.proxy.held_bytes import size_in_memory
 from broker.rocketmq.proxy.wire import Wire
+from formats.rocketmq.codes import ResponseCode
 from formats.rocketmq.frame import Frame
 
 __all__ = ["Nameservers"]
 
 _WAIT_MS: Final = 3_000
+# Nameservers close the connection by which they are sent more than they take, and others ask over the same.
+_HANDED_BYTES_MAX: Final = 64 << 10
 
 
 class Nameservers:
@@ -26,10 +30,13 @@ class Nameservers:
 
     def ask(self, frame: Frame, done: Done) -> None:
         """Ask one, or the next if that one cannot be reached; `done` gets the answer, or what stands for it."""
-        self.hand_on(self._seal(frame), done)
+        self._ask(self._at, len(self._wires), self._seal(frame), done)
 
     def hand_on(self, frame: Frame, done: Done) -> None:
         """Ask for somebody else, with that one's signature if there is any."""
+        if size_in_memory(frame) > _HANDED_BYTES_MAX:
+            done(not_asked(ResponseCode.SYSTEM_ERROR, "the request is too large for a nameserver"))
+            return
         self._ask(self._at, len(self._wires), frame, done)
 
     def _ask(self, at: int, left: int, frame: Frame, done: Done) -> None:

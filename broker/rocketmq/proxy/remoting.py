@@ -16,9 +16,10 @@ from collections.abc import Callable, Iterable
 from functools import partial
 from typing import Final, NamedTuple
 
-from broker.rocketmq.grpc.statuses import Rejected
+from broker.rocketmq.grpc.statuses import Rejected, not_asked
 from broker.rocketmq.proxy.access import ProxyAccess
 from broker.rocketmq.proxy.brokers import Brokers
+from broker.rocketmq.proxy.held_bytes import HeldBytes, size_in_memory
 from broker.rocketmq.proxy.nameservers import Nameservers
 from broker.rocketmq.proxy.wire import Events, Wire
 from broker.rocketmq.remoting.session import Session
@@ -39,8 +40,8 @@ log = logging.getLogger("broker.rocketmq.proxy")
 _WAIT_MS: Final = 30_000
 _WAIT_MS_MAX: Final = 120_000
 _QUESTIONS_MAX: Final = 1_000
-# The bound on what waits until it is known who asks.
-_CHECKED_BYTES_MAX: Final = 64 << 20
+# The bound on what waits until it is known who asks, or where the broker is.
+_HELD_BYTES_MAX: Final = 64 << 20
 _TICK_MS: Final = 500
 
 # Where the name of the broker is in the header, and in that of the short names.
@@ -108,7 +109,7 @@ class RemotingClients:
         self._nameservers = nameservers
         self._brokers = brokers
         self._access = access
-        self._checked_bytes = 0
+        self._held = HeldBytes(_HELD_BYTES_MAX)
         self._make_wire = make_wire
         self._address = address
         self._now_ms = now_ms
@@ -125,7 +126,7 @@ class RemotingClients:
         """Take a request of a client, or its answer to a broker."""
         client = self._clients.get(session)
         if client is None:
-            client = self._clients[session] = _Client(session, self._brokers, self._make_wire, self._now_ms)
+            client = self._clients[session] = _Client(session, self._brokers, self._make_wire, self._held, self._now_ms)
         if frame.is_response:
             client.answered(frame)
         elif self._access.is_on:
@@ -135,16 +136,15 @@ class RemotingClients:
 
     def _check(self, client: _Client, frame: Frame) -> None:
         """Carry out a request if it is known who asks, and he may."""
-        size = len(frame.body)
-        if self._checked_bytes + size > _CHECKED_BYTES_MAX:
+        size = size_in_memory(frame)
+        if not self._held.take(size):
             client.answer(frame, Frame(ResponseCode.SYSTEM_BUSY, 0, remark="too much waits until it is known who asks"))
             return
         # The body is valid during this call only.
         whole = frame._replace(body=bytes(frame.body))
-        self._checked_bytes += size
 
         def checked(reason: Rejected | None) -> None:
-            self._checked_bytes -= size
+            self._held.give_back(size)
             if reason is None:
                 self._carry_out(client, whole)
             else:
@@ -237,7 +237,10 @@ class _Question(NamedTuple):
 class _Client:
     """A client, the brokers that it uses, and its connections to them."""
 
-    def __init__(self, session: Session, brokers: Brokers, make_wire: MakeWire, now_ms: Callable[[], int]) -> None:
+    def __init__(
+        self, session: Session, brokers: Brokers, make_wire: MakeWire, held: HeldBytes, now_ms: Callable[[], int]
+    ) -> None:
+        self._held = held
         self._session = session
         self._brokers = brokers
         self._make_wire = make_wire
@@ -302,9 +305,9 @@ class _Client:
     def _ask(self, broker: str, frame: Frame, done: Callable[[Frame], None]) -> None:
         until_ms = self._now_ms() + _WAIT_MS + _wait_ms(frame)
 
-        def located(where: str | Frame) -> None:
+        def located(where: str | Frame, whole: Frame) -> None:
             if isinstance(where, Frame):
-                if not frame.is_one_way:
+                if not whole.is_one_way:
                     done(where)
             elif not self._is_ended:
                 self._uses.add(broker)
@@ -312,12 +315,21 @@ class _Client:
 
         address = self._brokers.address_of(broker)
         if address is not None:
-            whole = frame
-            located(address)
-        else:
-            # The body is valid during this call only.
-            whole = frame._replace(body=bytes(frame.body))
-            self._brokers.locate(broker, located)
+            located(address, frame)
+            return
+        size = size_in_memory(frame)
+        if not self._held.take(size):
+            text = f"too much waits until it is known where {broker[:80]} is"
+            located(not_asked(ResponseCode.SYSTEM_BUSY, text), frame)
+            return
+        # The body is valid during this call only.
+        kept = frame._replace(body=bytes(frame.body))
+
+        def found(where: str | Frame) -> None:
+            self._held.give_back(size)
+            located(where, kept)
+
+        self._brokers.locate(broker, found)
 
     def _wire(self, address: str) -> Wire:
         wire = self._wires.get(address)

@@ -9,6 +9,7 @@ from typing import Final, NamedTuple
 from broker.rocketmq.core.registration import Dial
 from broker.rocketmq.grpc.backend import Done
 from broker.rocketmq.grpc.statuses import NO_ANSWER, UNREACHABLE, not_asked
+from broker.rocketmq.proxy.held_bytes import size_in_memory
 from broker.rocketmq.remoting.session import Session
 from formats.rocketmq.codes import ResponseCode
 from formats.rocketmq.frame import Frame
@@ -26,9 +27,18 @@ _OUTPUT_BYTES_MAX: Final = 32 << 20
 
 
 class _Call(NamedTuple):
-    frame: Frame
+    """A request that was sent. The request itself is not kept: it may be large, and the answer late."""
+
     until_ms: int
     done: Done
+
+
+class _Queued(NamedTuple):
+    """A request that waits for the connection."""
+
+    frame: Frame
+    size: int
+    call: _Call
 
 
 class Events(NamedTuple):
@@ -68,7 +78,7 @@ class Wire:
         self._refused_ms: int | None = None
         self._reason = ""
         # What waits for the connection, and for answers.
-        self._queued: list[_Call] = []
+        self._queued: list[_Queued] = []
         self._queued_bytes = 0
         self._calls: dict[int, _Call] = {}
 
@@ -92,29 +102,35 @@ class Wire:
         if self.waiting >= _REQUESTS_MAX or waiting_bytes > _OUTPUT_BYTES_MAX:
             self._refuse(done, ResponseCode.SYSTEM_BUSY, f"too much waits for {self.address}")
         elif session is not None:
-            self._send(session, _Call(frame, until_ms, done))
+            self._send(session, frame, _Call(until_ms, done))
         elif self._is_dialing:
-            self._queue(_Call(frame, until_ms, done))
+            self._queue(frame, _Call(until_ms, done))
         elif self._refused_ms is not None and 0 <= self._now_ms() - self._refused_ms < _RETRY_MS:
             self._refuse(done, UNREACHABLE, f"{self.address} cannot be reached: {self._reason}")
         else:
-            self._queue(_Call(frame, until_ms, done))
+            self._queue(frame, _Call(until_ms, done))
             self._is_dialing = True
             self._dial(self._connected, self._failed)
 
-    def _send(self, session: Session, call: _Call) -> None:
-        frame = call.frame
-        number = session.ask(frame, one_way=frame.is_one_way, version=frame.version or VERSION)
+    def _send(self, session: Session, frame: Frame, call: _Call) -> None:
+        try:
+            number = session.ask(frame, one_way=frame.is_one_way, version=frame.version or VERSION)
+        except ValueError as error:
+            # A stranger's request, which is no reason to fail those of others over the same connection.
+            self._refuse(call.done, ResponseCode.SYSTEM_ERROR, f"the request cannot be handed on: {error}")
+            return
         if not frame.is_one_way:
             self._calls[number] = call
 
-    def _queue(self, call: _Call) -> None:
+    def _queue(self, frame: Frame, call: _Call) -> None:
         # The body may be valid for the moment only.
-        call = call._replace(frame=call.frame._replace(body=bytes(call.frame.body)))
-        self._queued.append(call)
-        self._queued_bytes += len(call.frame.body)
+        self._append(_Queued(frame._replace(body=bytes(frame.body)), size_in_memory(frame), call))
 
-    def _take_queued(self) -> list[_Call]:
+    def _append(self, queued: _Queued) -> None:
+        self._queued.append(queued)
+        self._queued_bytes += queued.size
+
+    def _take_queued(self) -> list[_Queued]:
         queued, self._queued, self._queued_bytes = self._queued, [], 0
         return queued
 
@@ -137,8 +153,8 @@ class Wire:
         if self._is_left:
             # Nobody waits for it any more.
             session.give_up("who dialed is gone")
-        for call in self._take_queued():
-            self._send(session, call)
+        for queued in self._take_queued():
+            self._send(session, queued.frame, queued.call)
         self._events.connected()
         return session
 
@@ -147,19 +163,19 @@ class Wire:
         if reason != self._reason:
             self._reason = reason
             log.warning("%s cannot be reached: %s", self.address, reason)
-        queued = self._take_queued()
+        calls = [queued.call for queued in self._take_queued()]
         self._events.lost()
-        _fail(queued, UNREACHABLE, f"{self.address} cannot be reached: {reason}")
+        _fail(calls, UNREACHABLE, f"{self.address} cannot be reached: {reason}")
 
     def expire(self, now_ms: int) -> None:
         """Give up requests whose time is over."""
         late = [number for number, call in self._calls.items() if call.until_ms <= now_ms]
         calls = [self._calls.pop(number) for number in late]
-        for call in self._take_queued():
-            if call.until_ms <= now_ms:
-                calls.append(call)
+        for queued in self._take_queued():
+            if queued.call.until_ms <= now_ms:
+                calls.append(queued.call)
             else:
-                self._queue(call)
+                self._append(queued)
         _fail(calls, NO_ANSWER, f"{self.address} does not answer in time")
 
     def leave(self, reason: str = "the proxy stops") -> None:

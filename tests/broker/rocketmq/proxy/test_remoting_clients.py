@@ -176,6 +176,30 @@ def test_a_request_that_names_no_broker(proxied: Proxied) -> None:
     assert client.send(b"x", broker="").code == ResponseCode.SUCCESS
 
 
+def test_what_waits_until_a_broker_is_found_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(module, "_HELD_BYTES_MAX", 15_000)
+    proxied = Proxied()
+    proxied.pass_time(2_000)
+    proxied.served.network.is_stuck = True
+    client = proxied.client()
+    fields: dict[str, Any] = {"topic": "many", "queueId": 0, "bname": "nobody"}
+    first, second = (client.ask(RequestCode.GET_MAX_OFFSET, b"x" * 10_000, **fields) for _ in range(2))
+    assert (first in client.answers, client.answers[second].code) == (False, ResponseCode.SYSTEM_BUSY)
+    proxied.served.network.is_stuck = False
+    proxied.step()
+    assert client.answers[first].remark == "cannot find broker nobody"
+    # What is known no longer waits.
+    proxied.pass_time(2_000)
+    assert client.call(RequestCode.GET_MAX_OFFSET, b"x" * 10_000, **fields).remark == "cannot find broker nobody"
+
+
+def test_a_route_is_not_asked_for_with_more_than_nameservers_take(proxied: Proxied) -> None:
+    client = proxied.client()
+    answer = client.call(RequestCode.GET_ROUTEINFO_BY_TOPIC, topic="many", more="x" * 70_000)
+    assert (answer.code, answer.remark) == (ResponseCode.SYSTEM_ERROR, "the request is too large for a nameserver")
+    assert client.route().code == ResponseCode.SUCCESS
+
+
 def test_what_clients_are_not_to_ask(proxied: Proxied) -> None:
     client = proxied.client()
     for code in (RequestCode.UPDATE_AND_CREATE_TOPIC, RequestCode.GET_BROKER_CLUSTER_INFO, 99_999):

@@ -271,7 +271,7 @@ def test_the_proxy_checks_remoting_clients_of_brokers_that_do_not() -> None:
 
 
 def test_what_remoting_clients_have_waiting_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("broker.rocketmq.proxy.remoting._CHECKED_BYTES_MAX", 10_000)
+    monkeypatch.setattr("broker.rocketmq.proxy.remoting._HELD_BYTES_MAX", 15_000)
     served, client = proxied(WHO_ONLY, guarded())
     allow(served.rig, "*", actions="All")
     served.pass_time(1_000)

@@ -9,7 +9,7 @@ from broker.rocketmq.proxy import wire as module
 from broker.rocketmq.proxy.wire import Events, Wire
 from broker.rocketmq.remoting.session import Session
 from formats.rocketmq.codes import ResponseCode
-from formats.rocketmq.frame import Frame
+from formats.rocketmq.frame import Frame, HeaderEncoding
 from tests.broker.rocketmq.proxy.clustered import Network
 
 ADDRESS = "127.0.0.1:1"
@@ -164,6 +164,27 @@ def test_a_frame_that_is_none_ends_the_connection_only(wired: Wired) -> None:
     wired.ask(7)
     wired.step()
     assert wired.codes[1:] == [7]
+
+
+def test_a_request_that_cannot_be_written_fails_alone(wired: Wired) -> None:
+    wired.listen()
+    unwritable = Frame(1 << 20, 0, encoding=HeaderEncoding.BINARY)
+    for _ in range(2):
+        wired.ask(7)
+        wired.wire.ask(unwritable, 10_000, lambda answer: wired.codes.append(answer.code))
+        wired.ask(8)
+        wired.step()
+        assert sorted(wired.codes) == [ResponseCode.SYSTEM_ERROR, 7, 8]
+        wired.codes.clear()
+    assert wired.told == ["connected"]
+
+
+def test_headers_that_wait_for_the_connection_count(wired: Wired, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(module, "_OUTPUT_BYTES_MAX", 1_000)
+    for _ in range(3):
+        frame = Frame(7, 0, ext_fields={"a": "x" * 400})
+        wired.wire.ask(frame, 10_000, lambda answer: wired.codes.append(answer.code))
+    assert wired.wire.waiting == 2
 
 
 def test_what_waits_for_the_connection_is_bounded_as_well(wired: Wired, monkeypatch: pytest.MonkeyPatch) -> None:

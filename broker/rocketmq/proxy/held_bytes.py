@@ -1,0 +1,37 @@
+"""The bytes of requests that a proxy keeps until it is known where they go, or who asks."""
+
+from __future__ import annotations
+
+from typing import Final
+
+from formats.rocketmq.frame import Frame
+
+__all__ = ["HeldBytes", "size_in_memory"]
+
+# What a field of a header takes beside its characters.
+_FIELD_BYTES: Final = 200
+
+
+def size_in_memory(frame: Frame) -> int:
+    """Return the bytes that a frame takes, roughly: headers may be as large as bodies."""
+    fields = frame.ext_fields or {}
+    return len(frame.body) + sum(len(name) + len(value) + _FIELD_BYTES for name, value in fields.items())
+
+
+class HeldBytes:
+    """The number of these bytes, of which there are `most` at most."""
+
+    def __init__(self, most: int) -> None:
+        self._most = most
+        self._held = 0
+
+    def take(self, size: int) -> bool:
+        """Count so many more; False, and nothing is counted, if that were too many."""
+        if self._held + size > self._most:
+            return False
+        self._held += size
+        return True
+
+    def give_back(self, size: int) -> None:
+        """Count so many less."""
+        self._held -= size
