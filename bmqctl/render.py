@@ -18,9 +18,9 @@ from typing import IO, Any, Literal, NamedTuple
 
 import typer
 from rich.console import Console
-from rich.markup import escape
 from rich.progress import BarColumn, Progress, TaskID, TaskProgressColumn, TextColumn, TimeRemainingColumn
 from rich.table import Table
+from rich.text import Text
 
 from bmqctl.refusal import EXIT_USAGE, refuse
 
@@ -65,10 +65,16 @@ def choose_format(wanted: OutputFormat | None) -> OutputFormat:
 
 
 class ResultConsole(Console):
-    """A console for results: plain text in files; a closed pipe raises rather than being swallowed."""
+    """A console for results: plain text in files; a closed pipe raises rather than being swallowed.
 
-    def __init__(self) -> None:
-        super().__init__(highlight=False)
+    Names that messages and files bring along are printed as they are: neither as markup nor as control characters.
+    """
+
+    def __init__(self, **options: Any) -> None:
+        super().__init__(highlight=False, markup=False, **options)
+
+    def render_str(self, text: str, **options: Any) -> Text:
+        return super().render_str(text.translate(_ESCAPES), **options)
 
     def on_broken_pipe(self) -> None:
         raise BrokenPipeError
@@ -123,7 +129,7 @@ class TablePrinter:
     are longer than the terminal's width.
     """
 
-    def __init__(self, columns: list[Column], console: Console | None = None, title: str | None = None) -> None:
+    def __init__(self, columns: list[Column], console: ResultConsole | None = None, title: str | None = None) -> None:
         self._columns = columns
         self._console = console or ResultConsole()
         last_width = LAST_WIDTH_MIN if self._console.is_terminal else LAST_WIDTH_FILE
@@ -148,7 +154,10 @@ class TablePrinter:
 
 
 def print_table(
-    rows: Iterable[Mapping[str, Any]], columns: list[Column], console: Console | None = None, title: str | None = None
+    rows: Iterable[Mapping[str, Any]],
+    columns: list[Column],
+    console: ResultConsole | None = None,
+    title: str | None = None,
 ) -> None:
     """Print the rows as one table: see `TablePrinter`."""
     TablePrinter(columns, console, title).print(rows)
@@ -157,12 +166,16 @@ def print_table(
 def _cell(value: object) -> str:
     if value is None:
         return ""
-    text = value.hex().upper() if isinstance(value, bytes) else str(value)
-    return escape(text.translate(_CONTROLS))
+    return value.hex().upper() if isinstance(value, bytes) else str(value)
 
 
-# The contents of messages and file names must not control the terminal.
-_CONTROLS = {code: f"\\x{code:02x}" for code in [*range(32), *range(127, 160)] if code != ord("\n")}
+# The contents of messages and file names must not control the terminal, and bytes of names that are no text have codes
+# from 0xDC80 on, which cannot be printed.
+_ESCAPES = {
+    **{code: f"\\x{code:02x}" for code in [*range(32), *range(127, 160)] if code != ord("\n")},
+    **{code: f"\\u{code:04x}" for code in range(0xD800, 0xE000)},
+    **{0xDC00 + byte: f"\\x{byte:02x}" for byte in range(0x80, 0x100)},
+}
 
 
 class LateProgress:

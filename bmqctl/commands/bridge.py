@@ -260,7 +260,7 @@ def _print_accounts(running: Running, elapsed_s: float, as_json: bool) -> None:
     console.print(table)
     for outcome in running.outcomes:
         for reason, count in sorted(outcome.account.refused.items()):
-            console.print(f"{outcome.options.name}: refused {count:,}: {reason}", markup=False)
+            console.print(f"{outcome.options.name}: refused {count:,}: {reason}")
 
 
 def _facts(outcome: Outcome) -> dict[str, Any]:

@@ -8,7 +8,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
-from rich.markup import escape
 from rich.table import Table
 
 from bmqctl.commands.spark_common import AsJson, Conf, Cores, Master, Memory, Ship, check_spark, refusing, run, where
@@ -160,26 +159,26 @@ def _print_logs(report: LogReport, top: int) -> None:
     for topic in report.topics[:top]:
         numbers = (topic.messages, topic.body_bytes, topic.log_bytes)
         peak = f"{topic.peak_per_s:,.1f}"
-        topics.add_row(escape(topic.topic), topic.kind, *(f"{number:,}" for number in numbers), peak)
+        topics.add_row(topic.topic, topic.kind, *(f"{number:,}" for number in numbers), peak)
     keys = _table("Hottest keys", "key", "topic", "messages")
     keys.columns[1].justify = "left"
     for key in report.keys[:top]:
-        keys.add_row(escape(key.key), escape(key.topic), f"{key.messages:,}")
+        keys.add_row(key.key, key.topic, f"{key.messages:,}")
     groups = _table("Groups with most lag", "group", "topic", "queues", "lag", "oldest waits")
     groups.columns[1].justify = "left"
     for group in report.groups[:top]:
         oldest = "" if group.oldest_s is None else f"{group.oldest_s:,} s"
-        groups.add_row(escape(group.group), escape(group.topic), f"{group.queues:,}", f"{group.lag:,}", oldest)
+        groups.add_row(group.group, group.topic, f"{group.queues:,}", f"{group.lag:,}", oldest)
     retries = _table("Retries and dead letters", "group", "sent back", "by times", "dead letters")
     for each in report.retries[:top]:
         by_times = ", ".join(f"{times}: {count:,}" for times, count in each.by_times.items())
-        retries.add_row(escape(each.group), f"{each.retried:,}", by_times, f"{each.dead:,}")
+        retries.add_row(each.group, f"{each.retried:,}", by_times, f"{each.dead:,}")
     for table in (topics, keys, groups, retries):
         if table.row_count:
             console.print(table)
             console.print()
     for note in report.notes:
-        console.print(f"[dim]{note}[/dim]", soft_wrap=True)
+        console.print(note, style="dim", soft_wrap=True)
 
 
 def _print(report: Report, top: int) -> None:
@@ -194,7 +193,7 @@ def _print(report: Report, top: int) -> None:
     for queue in report.queues[:top]:
         oldest = "" if queue.oldest_pending_s is None else f"{queue.oldest_pending_s:,} s"
         numbers = [f"{queue.messages:,}", f"{queue.payload_bytes:,}", f"{queue.peak_per_s:,.1f}"]
-        queues.add_row(escape(queue.queue), *numbers, f"{queue.backlog:,}", f"{queue.backlog_max:,}", oldest)
+        queues.add_row(queue.queue, *numbers, f"{queue.backlog:,}", f"{queue.backlog_max:,}", oldest)
     console.print(queues)
     console.print()
     apps = _table(
@@ -204,15 +203,15 @@ def _print(report: Report, top: int) -> None:
     for each in report.apps[:top]:
         counts = [f"{each.confirmed:,}", f"{each.rejected:,}", f"{each.pending:,}"]
         percentiles = _seconds(each.latency, "p50_s", "p90_s", "p99_s", "p999_s", "max_s")
-        apps.add_row(escape(each.app), escape(each.queue), *counts, *percentiles)
+        apps.add_row(each.app, each.queue, *counts, *percentiles)
     console.print(apps)
     console.print()
     sizes = _table("Compression", "queue", "algorithm", "messages", "posted bytes", "stored bytes", "saved")
     for use in report.compression[:top]:
         saved = f"{100 - 100 * use.stored_bytes / use.posted_bytes:.1f} %" if use.posted_bytes else ""
         numbers = [f"{use.messages:,}", f"{use.posted_bytes:,}", f"{use.stored_bytes:,}", saved]
-        sizes.add_row(escape(use.queue), use.algorithm, *numbers)
+        sizes.add_row(use.queue, use.algorithm, *numbers)
     console.print(sizes)
     console.print()
     for note in report.notes:
-        console.print(f"[dim]{note}[/dim]", soft_wrap=True)
+        console.print(note, style="dim", soft_wrap=True)

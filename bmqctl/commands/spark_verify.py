@@ -7,7 +7,6 @@ from dataclasses import asdict
 from typing import TYPE_CHECKING, Annotated
 
 import typer
-from rich.markup import escape
 from rich.table import Table
 
 from bmqctl.commands.spark_common import AsJson, Conf, Cores, Master, Memory, Ship, check_spark, refusing, run, where
@@ -91,7 +90,7 @@ def _print(verdict: Verdict, export: str) -> None:
     console.print()
     for difference in verdict.differences:
         where_ = f"{difference.table}: " if difference.table and difference.where != difference.table else ""
-        console.print(escape(f"{where_}{difference.where} {difference.what}"), soft_wrap=True)
+        console.print(f"{where_}{difference.where} {difference.what}", soft_wrap=True)
     if verdict.gone_on:
         console.print(
             f"The store has newer records in {', '.join(verdict.newer_in)}: --since-last exports them.", soft_wrap=True
@@ -99,4 +98,4 @@ def _print(verdict: Verdict, export: str) -> None:
     if verdict.differences:
         console.print(f"{len(verdict.differences)} differences")
     else:
-        console.print(escape(f"{export} is unchanged since it was written, and equals the store"), soft_wrap=True)
+        console.print(f"{export} is unchanged since it was written, and equals the store", soft_wrap=True)

@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import io
 import json
+import os
 from collections.abc import Iterator
 from typing import Any
 
@@ -9,7 +10,16 @@ import pytest
 import typer
 from rich.console import Console
 
-from bmqctl.render import Column, LateProgress, OutputFormat, choose_format, print_json_lines, print_table, refuse
+from bmqctl.render import (
+    Column,
+    LateProgress,
+    OutputFormat,
+    ResultConsole,
+    choose_format,
+    print_json_lines,
+    print_table,
+    refuse,
+)
 
 
 def test_json_lines_are_written_one_by_one() -> None:
@@ -34,7 +44,7 @@ def test_json_lines_refuse_what_they_do_not_know() -> None:
 def test_tables_print_markup_as_it_is() -> None:
     out = io.StringIO()
     columns = [Column("a", "first", 6, right=True), Column("b", "second")]
-    print_table([{"a": 1, "b": "[red]x[/red]"}, {"b": b"\xab"}], columns, Console(file=out, width=80))
+    print_table([{"a": 1, "b": "[red]x[/red]"}, {"b": b"\xab"}], columns, ResultConsole(file=out, width=80))
     title, one, two = out.getvalue().splitlines()
     assert title.split() == ["first", "second"]
     assert one.split() == ["1", "[red]x[/red]"]
@@ -43,10 +53,23 @@ def test_tables_print_markup_as_it_is() -> None:
 
 def test_tables_print_what_would_command_the_terminal_as_text() -> None:
     out = io.StringIO()
-    console = Console(file=out, force_terminal=True, width=80)
+    console = ResultConsole(file=out, force_terminal=True, width=80)
     print_table([{"a": "\x1b]0;title\x07\x9b31m\tü\nnext"}], [Column("a", "a")], console)
     assert "\\x1b]0;title\\x07\\x9b31m\\x09ü" in out.getvalue()
     assert out.getvalue().splitlines()[-1].split() == ["next"]
+
+
+def test_names_are_printed_as_they_are() -> None:
+    # Bytes that are no text, half of a surrogate pair, the end of a style, and a command for the terminal.
+    name = os.fsdecode(b"\xff") + "\ud800 [/red] \x1b[31m"
+    shown = "\\xff\\ud800 [/red] \\x1b[31m"
+    out = io.StringIO()
+    console = ResultConsole(file=out, force_terminal=True, width=80)
+    console.print(f"of {name}", soft_wrap=True)
+    print_table([{"a": name}], [Column("a", "a")], console, title=name)
+    assert next(line.rstrip() for line in out.getvalue().splitlines() if shown in line) == f"of {shown}"
+    assert out.getvalue().count(shown) == 3
+    out.getvalue().encode()
 
 
 def test_tables_are_printed_page_by_page() -> None:
@@ -58,7 +81,7 @@ def test_tables_are_printed_page_by_page() -> None:
                 assert out.getvalue().count("\n") > 900
             yield {"a": number}
 
-    print_table(rows(), [Column("a", "number", 8)], Console(file=out, width=80))
+    print_table(rows(), [Column("a", "number", 8)], ResultConsole(file=out, width=80))
     assert [line.strip() for line in out.getvalue().splitlines()] == ["number", *map(str, range(1200))]
 
 
