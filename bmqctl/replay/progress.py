@@ -148,7 +148,11 @@ def _read_head(path: Path, descriptor: int) -> tuple[Head, int]:
         head = Head(bytes.fromhex(found["seed"]), found["digest"], found["messages"], found["ends"], found["about"])
         if len(head.seed) != CLIENT_ID_SIZE or os.fstat(descriptor).st_size != size + head.messages:
             raise ValueError(head)
-    except (ValueError, KeyError, TypeError):
+        if not (isinstance(head.ends, dict) and isinstance(head.about, dict)):
+            raise ValueError(head)
+        if any(type(number) is not int or number < 0 for number in (head.messages, *head.ends.values())):
+            raise ValueError(head)
+    except (ValueError, KeyError, TypeError, RecursionError):
         raise StateFault(f"{path} is damaged: its header cannot be read, or its length is wrong") from None
     return head, size
 

@@ -80,6 +80,12 @@ def test_two_at_a_time_do_not(tmp_path: Path) -> None:
         pass
 
 
+def replaced(content: bytes, old: bytes, new: bytes) -> bytes:
+    """Put other bytes into the head, whose size stays."""
+    head = content[:4096].replace(old, new)
+    return head[: 4096 - 1].rstrip().ljust(4095) + b"\n" + content[4096:]
+
+
 @pytest.mark.parametrize(
     ("damage", "reason"),
     [
@@ -92,6 +98,10 @@ def test_two_at_a_time_do_not(tmp_path: Path) -> None:
         (lambda content: content.replace(b" 4096\n", b" 9999999999\n", 1), "is damaged"),
         (lambda content: content.replace(b'"seed"', b'"sead"', 1), "is damaged"),
         (lambda content: content[:-1] + b"\x09", "message 9 has no state"),
+        (lambda content: replaced(content, b'{"bmq_0.bmq_journal": 7}', b"7"), "is damaged"),
+        (lambda content: replaced(content, b'"bmq_0.bmq_journal": 7', b'"bmq_0.bmq_journal": "7"'), "is damaged"),
+        (lambda content: replaced(content, b'"about": {', b'"about": [], "x": {'), "is damaged"),
+        (lambda content: replaced(content, b'"about": {', b'"about": ' + b"[" * 3000), "is damaged"),
     ],
 )
 def test_damage_is_told(tmp_path: Path, damage: Callable[[bytes], bytes], reason: str) -> None:
@@ -101,6 +111,9 @@ def test_damage_is_told(tmp_path: Path, damage: Callable[[bytes], bytes], reason
     path.write_bytes(damage(path.read_bytes()))
     with pytest.raises(StateFault, match=reason):
         open_state(path, head())
+    if reason != "message 9 has no state":
+        with pytest.raises(StateFault, match=reason):
+            read_head(path)
 
 
 def test_where_no_file_can_be_made(tmp_path: Path) -> None:
