@@ -21,6 +21,8 @@ _ENTRY_BYTES: Final = CONSUME_QUEUE_ENTRY.size
 # Entries are written when so many bytes of them wait.
 _PENDING_BYTES_MAX: Final = 1 << 24
 _FILLERS: Final = 1 << 14
+# A damaged record may say any time. In the last days of year 9999 some time zones are in a year that no name can have.
+_NAME_MS_MAX: Final = 253_402_000_000_000
 
 
 class StoreSizes(NamedTuple):
@@ -204,6 +206,7 @@ class IndexWriter:
     def _begin(self, ms: int) -> IndexFile:
         ended = None if self._index is None else self._index.header
         self.close()
+        ms = min(max(ms, 0), _NAME_MS_MAX)
         path = self._folder / _index_name(ms)
         while path.exists():
             ms += 1

@@ -138,7 +138,7 @@ def _folders(folder: Path) -> list[Path]:
 def _queue_number(name: str) -> int | None:
     """The number of the queue whose folder has this name; None for any other name."""
     number = int(name) if _QUEUE_NAME.fullmatch(name) else None
-    return number if number is not None and number <= _QUEUE_ID_MAX else None
+    return number if number is not None and number <= _QUEUE_ID_MAX and name == str(number) else None
 
 
 def _row(folder: Path) -> list[RowFile]:

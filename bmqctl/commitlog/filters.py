@@ -232,9 +232,9 @@ def first_at(files: Sequence[LogFile], stored_ms: int) -> int:
 
 def parse_time_ms(text: str) -> int:
     """Parse seconds since the epoch, or ISO 8601 (UTC by default), to milliseconds, rounded up."""
-    if text.isdecimal() and int(text) <= TIME_MAX_S // 1000:
-        return int(text) * 1000
     try:
+        if text.isdecimal() and int(text) <= TIME_MAX_S // 1000:
+            return int(text) * 1000
         time = datetime.fromisoformat(text)
         micros = round(time.replace(tzinfo=time.tzinfo or UTC).timestamp() * 1_000_000)
     except (ValueError, OverflowError):

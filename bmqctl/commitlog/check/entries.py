@@ -54,6 +54,14 @@ class QueueEntries:
                 _read(file, view[low - begin : high - begin], low - file.begin)
         return np.frombuffer(buffer, CONSUME_QUEUE_ENTRY.dtype)
 
+    def between(self, begin: int, end: int) -> Iterator[tuple[int, NDArray[Any]]]:
+        """Yield the entries from number `begin` to before `end` for which there are files, with that of the first."""
+        for file in self.queue.files:
+            low, high = max(begin, file.begin // ENTRY_BYTES), min(end, file.end // ENTRY_BYTES)
+            for first in range(low, high, CHUNK_ENTRIES):
+                yield first, self.read(first, min(CHUNK_ENTRIES, high - first))
+            begin = max(begin, high)
+
     def place(self, number: int) -> tuple[str, int]:
         """The file that has an entry, or would have it, and the place in it."""
         at = number * ENTRY_BYTES

@@ -243,17 +243,16 @@ class QueueCheck:
     def unmatched(self) -> Iterator[tuple[int, int, int, int]]:
         """Yield the entries for which no record came: the queue, their number, and the offset and size they have."""
         for key, queue in self._queues.items():
-            for begin, end in _unmatched(queue) if queue.entries is not None else ():
-                for first in range(begin, end, CHUNK_ENTRIES):
-                    assert queue.entries is not None
-                    entries = queue.entries.read(first, min(CHUNK_ENTRIES, end - first))
+            if queue.entries is None:
+                continue
+            for begin, end in _unmatched(queue):
+                for first, entries in queue.entries.between(begin, end):
                     rows = zip(entries["physical_offset"].tolist(), entries["size"].tolist(), strict=True)
                     yield from ((key, first + at, *row) for at, row in enumerate(rows) if row[1] > 0)
 
     def _without_record(self, queue: _Queue, entries: QueueEntries, begin: int, end: int, log_end: int) -> None:
         ahead = "queue-ahead" if self._may_lag or self._is_cut else "entry-without-record"
-        for first in range(begin, end, CHUNK_ENTRIES):
-            found = entries.read(first, min(CHUNK_ENTRIES, end - first))
+        for first, found in entries.between(begin, end):
             offsets = found["physical_offset"].astype(np.int64)
             is_entry = found["size"] > 0
             is_ahead = is_entry & ((offsets >= log_end) | (self._is_cut and end == queue.survey.end))

@@ -16,7 +16,7 @@ from bmqctl.commitlog.files import StoreFiles
 from bmqctl.commitlog.queues import record_of
 from bmqctl.commitlog.records import LogRecords
 from bmqctl.commitlog.repair.fill import SMALLEST, room_for
-from bmqctl.commitlog.repair.parts import Area, Lost, Note, Patch
+from bmqctl.commitlog.repair.parts import Area, Lost, Note, Patch, Refused
 from bmqctl.commitlog.repair.sequences import Hole, Sequences
 from bmqctl.commitlog.scan import LogScan
 from formats.bmq.stores.faults import Fault
@@ -25,6 +25,8 @@ from formats.rocketmq.record import BLANK_BYTES_MIN
 __all__ = ["Plan", "make_plan"]
 
 _BATCH: Final = 1 << 16
+# Missing files are filled. A wrong offset in a name must not make more of them than there is room for.
+_FILES_MAX: Final = 1000
 Progress = Callable[[int, int], None]
 
 
@@ -129,6 +131,12 @@ class _Planner:
         found: list[Area] = []
         for area in sorted(plan.areas, key=lambda area: area.begin):
             at = area.begin
+            missing = (min(area.end, plan.end) - at) // self._file_bytes
+            if missing > _FILES_MAX:
+                raise Refused(
+                    f"{self._store.root}: {missing} files of the commit log from offset {at} on are missing or hold no "
+                    f"record, too many to fill: move the files before offset {area.end} away, or those from there on"
+                )
             while at < min(area.end, plan.end):
                 end = min(area.end, at - at % self._file_bytes + self._file_bytes)
                 found.append(Area(at, end, area.reason, area.stored_ms or self._last_ms, [], area.record))

@@ -28,6 +28,7 @@ __all__ = ["repair_log_store"]
 Progress = Callable[[str, int, int], None]
 
 _LOCK: Final = "lock"
+_MS_MAX: Final = (1 << 63) - 1
 # By default: 1s 5s 10s 30s 1m 2m 3m 4m 5m 6m 7m 8m 9m 10m 20m 30m 1h 2h.
 _LEVELS_S: Final[tuple[int, ...]] = (1, 5, 10, 30, *(60 * minutes for minutes in (*range(1, 11), 20, 30, 60, 120)))
 
@@ -136,6 +137,6 @@ def _due_ms(keys: QueueKeys, queues: QueueCheck) -> Callable[[int, int, int, int
         code = queues.code(keys.key(DELAY_TOPIC, queue_id), number, offset)
         if code is not None and code >= stored_ms:
             return code
-        return stored_ms + 1000 * _LEVELS_S[min(max(queue_id, 0), len(_LEVELS_S) - 1)]
+        return min(stored_ms + 1000 * _LEVELS_S[min(max(queue_id, 0), len(_LEVELS_S) - 1)], _MS_MAX)
 
     return due_ms

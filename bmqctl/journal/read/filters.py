@@ -62,9 +62,9 @@ def parse_number(text: str) -> RecordNumber:
 
 def parse_time(text: str) -> int:
     """Parse seconds since the epoch, or ISO 8601 (UTC by default); fractions are rounded up, as records have none."""
-    if text.isdecimal() and int(text) <= TIME_MAX_S:
-        return int(text)
     try:
+        if text.isdecimal() and int(text) <= TIME_MAX_S:
+            return int(text)
         time = datetime.fromisoformat(text)
         return ceil(time.replace(tzinfo=time.tzinfo or UTC).timestamp())
     except (ValueError, OverflowError):

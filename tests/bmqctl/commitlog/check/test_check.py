@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 from collections.abc import Callable
 from pathlib import Path
 from random import Random
@@ -234,6 +235,23 @@ def test_garbage_anywhere_gives_faults_and_no_more(tmp_path: Path, seed: int) ->
         path.write_bytes(data)
     for found in check(root).faults:
         assert found.reason
+
+
+def test_file_of_a_queue_far_away_takes_no_time(tmp_path: Path) -> None:
+    root = write_store(tmp_path, 120)
+    last = max((root / "consumequeue" / "a" / "1").iterdir())
+    last.rename(last.with_name(offset_name((1 << 62) - (1 << 62) % 200)))
+    assert check(root).counts.keys() >= {"queue-file-missing", "queue-hole", "entry-without-record"}
+
+
+@pytest.mark.parametrize("name", [b"\xff/0", b"a/00", b"a/4294967296", "a/\u0660".encode(), b"a/" + b"9" * 200])
+def test_folders_that_no_broker_makes(tmp_path: Path, name: bytes) -> None:
+    root = write_store(tmp_path, 60)
+    folder = root / "consumequeue" / os.fsdecode(name)
+    folder.mkdir(parents=True)
+    (folder / FIRST).write_bytes((root / "consumequeue" / "a" / "0" / FIRST).read_bytes())
+    # Where the topic can be one, its entries have no records; what is no number of a queue is none.
+    assert check(root).counts.keys() == ({"entry-without-record"} if name == b"\xff/0" else set())
 
 
 @pytest.mark.parametrize("crashed", [False, True])

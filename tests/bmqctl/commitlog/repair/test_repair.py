@@ -19,7 +19,7 @@ from broker.rocketmq.store.message_store import MessageStore
 from formats.rocketmq.epochs import EpochEntry, decode_epochs, encode_epochs
 from formats.rocketmq.names import offset_name
 from formats.rocketmq.properties import decode_properties
-from formats.rocketmq.record import Record, decode_record
+from formats.rocketmq.record import Record, decode_record, encode_record
 from tests.bmqctl.commitlog.check.broker_stores import SMALL, change, fill, open_small, write_store
 from tests.bmqctl.journal.conftest import Outcome, run
 from tests.golden.rocketmq.stores import STORES, unpack
@@ -195,6 +195,32 @@ def test_epochs_and_offsets_behind_the_end_are_set_back(tmp_path: Path) -> None:
     assert decode_epochs((tmp_path / "out" / "epochFileCheckpoint").read_bytes()) == [EpochEntry(1, 0)]
     assert [note.what for note in report.restored] == ["config/consumerOffset.json"]
     assert report.errors == report.warnings == 0
+
+
+@pytest.mark.parametrize("ms", [(1 << 63) - 1, -1 << 63, 1 << 62, 253_402_300_799_999])
+def test_times_that_no_calendar_has_stay(tmp_path: Path, ms: int) -> None:
+    root = write_store(tmp_path / "store", 60)
+    for offset in records_at(root):
+        path = root / "commitlog" / offset_name(offset - offset % 4096)
+        data = bytearray(path.read_bytes())
+        data[offset % 4096 + 56 : offset % 4096 + 64] = ms.to_bytes(8, "big", signed=True)
+        path.write_bytes(data)
+    report = repair(root, tmp_path / "out")
+    assert (report.records, report.left_out) == (60, [])
+    assert read_log(tmp_path / "out") == read_log(root)
+
+
+def test_gap_of_too_many_files_is_refused(tmp_path: Path) -> None:
+    root = write_store(tmp_path / "store", 60)
+    last = records_at(root)[-1]
+    begin = (1 << 62) - (1 << 62) % 4096
+    record = decode_record(read_log(root)[last])
+    assert isinstance(record, Record)
+    data = encode_record(record._replace(physical_offset=begin))
+    (root / "commitlog" / offset_name(begin)).write_bytes(data.ljust(4096, b"\0"))
+    with pytest.raises(Refused, match=f"too many to fill: move the files before offset {begin} away"):
+        repair(root, tmp_path / "out")
+    assert not (tmp_path / "out").exists()
 
 
 def test_store_in_use_and_places_in_it_are_refused(tmp_path: Path) -> None:

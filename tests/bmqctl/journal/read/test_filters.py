@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
+from bmqctl.commitlog.filters import parse_time_ms
 from bmqctl.journal.read.filters import BadFilter, Filters, parse_number, parse_time, places
 from bmqctl.journal.read.reader import JournalReader
 from formats.bmq.disk import journal_packing
@@ -163,6 +164,9 @@ def test_parsing() -> None:
     for text in ("", "-1", "1-", "-", "1-2-3", "a-b", "1-2x"):
         with pytest.raises(BadFilter):
             parse_number(text)
+    for parse in (parse_time, parse_time_ms):
+        with pytest.raises(BadFilter, match="is not a time"):
+            parse("9" * 5000)
 
 
 def _long_journal(path: Path, count: int, gap: range = range(0), step_s: int = 1) -> None:
