@@ -21,6 +21,7 @@ from formats.schema import Annotated, Buffer, Layout, i8, i16, i32
 
 __all__ = [
     "FRAME_BYTES_MAX",
+    "HEADER_BYTES_MAX",
     "BinaryFront",
     "Frame",
     "FrameFlag",
@@ -32,13 +33,15 @@ __all__ = [
 
 # What the original takes unless it is configured otherwise.
 FRAME_BYTES_MAX: Final = 16 << 20
+# The original takes headers of any size. What waits is kept with its header, and no request needs as much as this.
+HEADER_BYTES_MAX: Final = 1 << 20
 
 _LENGTHS = struct.Struct(">II")
 _LENGTH = struct.Struct(">I")
 _LENGTH_BYTES: Final = 4
 _JSON: Final = 0
 _BINARY: Final = 1
-_HEADER_BYTES_MAX: Final = 0xFFFFFF
+_HEADER_LENGTH: Final = 0xFFFFFF
 
 
 class HeaderEncoding(IntEnum):
@@ -128,11 +131,16 @@ class Frame(NamedTuple):
         """Return whether no answer is wanted."""
         return self.flag & _ONE_WAY != 0
 
+    @property
+    def bare(self) -> Frame:
+        """The frame without fields and body: so much of a request is kept until it is answered."""
+        return self._replace(remark=None, ext_fields=None, body=b"")
+
 
 def next_frame(data: memoryview, at: int, end: int, bytes_max: int = FRAME_BYTES_MAX) -> tuple[Frame, int] | None:
     """The frame at `at`, and where it ends; None if it is not whole before `end`.
 
-    Raises `FormatError` for a frame that is longer than `bytes_max`, or malformed.
+    Raises `FormatError` for a frame that is longer than `bytes_max`, has too large a header, or is malformed.
     """
     if end - at < _LENGTH_BYTES:
         return None
@@ -146,7 +154,12 @@ def next_frame(data: memoryview, at: int, end: int, bytes_max: int = FRAME_BYTES
         return None
     _, word = _LENGTHS.unpack_from(data, at)
     header_at = at + _LENGTHS.size
-    body_at = header_at + (word & _HEADER_BYTES_MAX)
+    header_size = word & _HEADER_LENGTH
+    body_at = header_at + header_size
+    if header_size > HEADER_BYTES_MAX:
+        raise FormatError(
+            "Frame.header_length", at + 5, f"{header_size} bytes are more than the {HEADER_BYTES_MAX} of a header"
+        )
     if body_at > frame_end:
         raise FormatError(
             "Frame.header_length", at + 5, f"the header reaches {body_at - frame_end} bytes beyond the frame"
@@ -166,8 +179,8 @@ def next_frame(data: memoryview, at: int, end: int, bytes_max: int = FRAME_BYTES
 def encode_frame(frame: Frame) -> bytes:
     """The bytes of a frame. Raises `ValueError` for a number or a text that the header's encoding cannot hold."""
     header = _to_json(frame) if frame.encoding is HeaderEncoding.JSON else _to_binary(frame)
-    if len(header) > _HEADER_BYTES_MAX:
-        raise ValueError(f"the header has {len(header)} bytes, more than {_HEADER_BYTES_MAX}")
+    if len(header) > _HEADER_LENGTH:
+        raise ValueError(f"the header has {len(header)} bytes, more than {_HEADER_LENGTH}")
     lengths = _LENGTHS.pack(_LENGTH_BYTES + len(header) + len(frame.body), frame.encoding << 24 | len(header))
     return b"".join((lengths, header, frame.body))
 

@@ -174,13 +174,13 @@ class ControllerService:
             session.answer(frame, Frame(ResponseCode.REQUEST_CODE_NOT_SUPPORTED, 0, remark=text))
             return
         # The body is valid during this call only, and the answer may be later.
-        asked = frame._replace(body=b"")
-        self._turns.ask(decide, lambda decision: self._answer(asked, session, decision), self._now_ms())
+        asked, name = frame.bare, (frame.ext_fields or {}).get("brokerName", "")
+        self._turns.ask(decide, lambda decision: self._answer(asked, name, session, decision), self._now_ms())
 
-    def _answer(self, asked: Frame, session: Session, decision: Decision) -> None:
+    def _answer(self, asked: Frame, name: str, session: Session, decision: Decision) -> None:
         session.answer(asked, answer_frame(asked.code, decision))
         if asked.code == RequestCode.CONTROLLER_ELECT_MASTER:
-            self._elected(str((asked.ext_fields or {}).get("brokerName")), decision)
+            self._elected(name, decision)
 
     def _hear(self, request: Frame, session: Session) -> Frame:
         header = _HEARTBEAT.read(request.ext_fields)

@@ -81,7 +81,7 @@ class Asking:
         peer = next((peer for peer, member in members.items() if member.client_id == client_id), None)
         if peer is None:
             return failure(ResponseCode.SYSTEM_ERROR, f"The Consumer <{group}> <{client_id}> not online")
-        asked = request.frame._replace(body=b"")
+        asked = request.frame.bare
         self._calls.call(cast(Peer, peer), question, request.now_ms, partial(_hand_on, request.peer, asked, client_id))
         return None
 
@@ -97,7 +97,7 @@ class Asking:
         members = [(peer, client_id) for peer, client_id in everyone if not wanted or client_id == wanted]
         if not members:
             return with_body(write_client_offsets({}))
-        gathering = _Gathering(request.peer, request.frame._replace(body=b""), len(members))
+        gathering = _Gathering(request.peer, request.frame.bare, len(members))
         fields = _STATUS.write(header._replace(client_addr=None))
         for peer, client_id in members:
             question = Frame(RequestCode.GET_CONSUMER_STATUS_FROM_CLIENT, 0, ext_fields=fields)

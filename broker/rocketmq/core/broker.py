@@ -277,8 +277,8 @@ class Broker:
         return self._plain.send(frame, peer, now_ms) or self._sender.send(frame, peer.host, now_ms)
 
     def _pull(self, request: Request) -> None:
-        frame = request.frame._replace(body=b"")
-        self._puller.pull(frame, request.peer, request.now_ms, partial(request.peer.answer, frame))
+        answer = partial(request.peer.answer, request.frame.bare)
+        self._puller.pull(request.fields, request.peer, request.now_ms, answer)
 
     def _arrived(self, topic: str, queue_id: int, now_ms: int) -> None:
         self._pop.arrived(topic, queue_id, now_ms)

@@ -40,6 +40,8 @@ LOOK_AT_MAX: Final = 16_000 // 20
 # So many filters are kept, to be used again.
 FILTERS_MAX: Final = 256
 HOLD_MS_MAX: Final = 600_000
+# The requests that may wait; others are answered at once.
+HELD_MAX: Final = 100_000
 
 REQUEST = HeaderCodec(PullMessageRequest)
 RESPONSE = HeaderCodec(PullMessageResponse)
@@ -123,7 +125,6 @@ _CODES: Final = {
 class _Held:
     """A request that waits for messages."""
 
-    request: Frame
     header: PullMessageRequest
     connection: object
     until_ms: int
@@ -140,16 +141,20 @@ class Puller:
         self._services = services
         self._failed = failed
         self._held: dict[tuple[str, int], list[_Held]] = {}
+        # The number of requests that wait.
+        self.held = 0
         self._filters: dict[tuple[str, str], tuple[Subscription, Filter]] = {}
 
-    def pull(self, request: Frame, connection: object, now_ms: int, answer: Callable[[Frame], None]) -> None:
+    def pull(self, fields: dict[str, str], connection: object, now_ms: int, answer: Callable[[Frame], None]) -> None:
         """Carry out PULL_MESSAGE or LITE_PULL_MESSAGE; `answer` is called with the answer, now or later."""
-        header = REQUEST.read(request.ext_fields)
+        header = REQUEST.read(fields)
         found = self._try(header, now_ms, commits=True)
-        if found.code == ResponseCode.PULL_NOT_FOUND and header.system_flags & _SUSPEND:
+        may_wait = header.system_flags & _SUSPEND and self.held < HELD_MAX
+        if found.code == ResponseCode.PULL_NOT_FOUND and may_wait:
             until_ms = now_ms + max(0, min(header.suspend_timeout_ms, HOLD_MS_MAX))
-            held = _Held(request, header, connection, until_ms, answer)
+            held = _Held(header, connection, until_ms, answer)
             self._held.setdefault((header.topic, header.queue_id), []).append(held)
+            self.held += 1
         else:
             answer(found)
 
@@ -165,12 +170,9 @@ class Puller:
     def disconnected(self, connection: object) -> None:
         """Forget what a closed connection waits for."""
         for key, waiting in list(self._held.items()):
-            self._keep(key, [held for held in waiting if held.connection is not connection])
-
-    @property
-    def held(self) -> int:
-        """The number of requests that wait."""
-        return sum(map(len, self._held.values()))
+            rest = [held for held in waiting if held.connection is not connection]
+            self.held -= len(waiting) - len(rest)
+            self._keep(key, rest)
 
     def _look_again(self, key: tuple[str, int], now_ms: int, wanted: Callable[[_Held], bool]) -> None:
         waiting = self._held.pop(key, [])
@@ -189,6 +191,7 @@ class Puller:
                     held.answer(found)
             except Exception as error:
                 self._failed(held.connection, error)
+        self.held -= len(waiting) - len(rest)
         self._keep(key, rest + self._held.pop(key, []))
 
     def _keep(self, key: tuple[str, int], waiting: list[_Held]) -> None:

@@ -59,7 +59,7 @@ class Replies:
             text = f"push reply message fail, channel of <{client}> not found."
             return self._failure(ResponseCode.SYSTEM_ERROR, text, answer)
         frame = self._push(sent, request, {**properties, "PUSH_REPLY_TIME": str(request.now_ms)})
-        reply = _Reply(request.frame._replace(body=b""), request.peer, answer, client)
+        reply = _Reply(request.frame.bare, request.peer, answer, client)
         self._calls.call(cast(Peer, connection), frame, request.now_ms, partial(self._pushed, reply))
         return None
 

@@ -185,16 +185,18 @@ class RemotingClients:
         return names[0] if len(names) == 1 else None
 
     def _find_route(self, client: _Client, frame: Frame) -> None:
-        request = frame._replace(body=b"")
+        request = frame.bare
+        wants_standard = (frame.ext_fields or {}).get("acceptStandardJsonOnly", "").lower() == "true"
+        is_standard = frame.version >= STANDARD_JSON_VERSION or wants_standard
 
         def found(answer: Frame) -> None:
             if answer.code == ResponseCode.SUCCESS:
-                answer = self._own_route(client, request, answer)
+                answer = self._own_route(client, answer, is_standard=is_standard)
             client.answer(request, answer)
 
-        self._nameservers.hand_on(request, found)
+        self._nameservers.hand_on(frame._replace(body=b""), found)
 
-    def _own_route(self, client: _Client, request: Frame, answer: Frame) -> Frame:
+    def _own_route(self, client: _Client, answer: Frame, *, is_standard: bool) -> Frame:
         """Make the route that says that all brokers are where the proxy is."""
         try:
             route = TOPIC_ROUTE.read(answer.body)
@@ -206,8 +208,6 @@ class RemotingClients:
             each._replace(broker_addrs=dict.fromkeys(each.broker_addrs, self._address)) for each in route.broker_datas
         ]
         route = route._replace(broker_datas=told, filter_server_table={})
-        wants_standard = (request.ext_fields or {}).get("acceptStandardJsonOnly", "").lower() == "true"
-        is_standard = request.version >= STANDARD_JSON_VERSION or wants_standard
         return Frame(ResponseCode.SUCCESS, 0, body=standard_route(route) if is_standard else TOPIC_ROUTE.write(route))
 
     # -- see `node.Part`
@@ -268,7 +268,7 @@ class _Client:
 
     def ask_one(self, broker: str | None, frame: Frame) -> None:
         """Hand a request on to the broker that it is for."""
-        request = frame._replace(body=b"")
+        request = frame.bare
         if broker is None:
             self.answer(request, Frame(_NO_NAME, 0, remark="Request doesn't have field bname"))
         else:
@@ -278,13 +278,13 @@ class _Client:
         """Hand a request on to one of the brokers that the client uses."""
         names = self._names()
         if names:
-            self._ask(names[0], frame, partial(self.answer, frame._replace(body=b"")))
+            self._ask(names[0], frame, partial(self.answer, frame.bare))
         else:
             self.answer(frame, _NOBODY)
 
     def ask_all(self, frame: Frame) -> None:
         """Hand a request on to every broker that the client uses; one that takes it is enough."""
-        names, request = self._names(), frame._replace(body=b"")
+        names, request = self._names(), frame.bare
         left, taken = len(names), False
         if not names:
             self.answer(request, _NOBODY)
@@ -350,7 +350,7 @@ class _Client:
             return False
         number = self._session.ask(frame)
         until_ms = self._now_ms() + _WAIT_MS
-        self._questions[number] = _Question(self._wires[address], frame._replace(body=b""), until_ms)
+        self._questions[number] = _Question(self._wires[address], frame.bare, until_ms)
         return True
 
     def answered(self, frame: Frame) -> None:

@@ -125,7 +125,7 @@ class BrokerRole:
             return False
         if request.code not in _WAITING or request.is_one_way or not _waits(request):
             return False
-        waiting.wait(self._log_end(), peer, partial(_answer, request._replace(body=b""), peer, answer))
+        waiting.wait(self._log_end(), peer, partial(_answer, request.bare, peer, answer))
         return True
 
     def disconnected(self, peer: Peer) -> None:

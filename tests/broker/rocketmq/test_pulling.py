@@ -79,9 +79,9 @@ class Consumers:
             "subVersion": 1,
             **fields,
         }
-        request = Frame(RequestCode.PULL_MESSAGE, 1, ext_fields={name: str(value) for name, value in header.items()})
+        told = {name: str(value) for name, value in header.items()}
         before = len(self.answers)
-        self.puller.pull(request, connection, NOW_MS, self.answers.append)
+        self.puller.pull(told, connection, NOW_MS, self.answers.append)
         return self.answers[-1] if len(self.answers) > before else None
 
 
@@ -121,7 +121,7 @@ def test_captured_pulls_get_the_same_messages(tmp_path: Path) -> None:
             if is_response or theirs is None or request.code not in (11, 361) or theirs.code != ResponseCode.SUCCESS:
                 continue
             answers: list[Frame] = []
-            consumers.puller.pull(request, None, NOW_MS, answers.append)
+            consumers.puller.pull(request.ext_fields or {}, None, NOW_MS, answers.append)
             (ours,) = answers
             assert ours.code == ResponseCode.SUCCESS
             assert bytes(ours.body).startswith(bytes(theirs.body))
@@ -217,6 +217,27 @@ def test_request_is_held_until_a_message_comes() -> None:
     assert consumers.answers == []
     consumers.put(8)
     assert numbers(consumers.answers[0]) == [8]
+    assert consumers.puller.held == 0
+
+
+def test_there_is_a_bound_on_requests_that_are_held(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("broker.rocketmq.core.pulling.HELD_MAX", 2)
+    consumers = Consumers()
+    consumers.put(0)
+    waiting = {"sysFlag": LONG, "queueOffset": 1}
+    assert consumers.pull(**waiting, subscription="none") is None
+    assert consumers.pull(**waiting, connection="gone") is None
+    answer = consumers.pull(**waiting)
+    assert answer is not None
+    assert answer.code == ResponseCode.PULL_NOT_FOUND
+    # Room is made by one that goes, by one that is answered, and not by one that goes on waiting.
+    consumers.puller.disconnected("gone")
+    assert consumers.pull(**waiting) is None
+    consumers.put(1)
+    assert consumers.puller.held == 1
+    assert consumers.pull(**{**waiting, "queueOffset": 2}) is None
+    assert consumers.pull(**{**waiting, "queueOffset": 2}) is not None
+    consumers.puller.expire(NOW_MS + 15_000)
     assert consumers.puller.held == 0
 
 

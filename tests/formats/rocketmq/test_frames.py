@@ -154,6 +154,11 @@ def binary(remark: bytes = b"", fields: bytes = b"", *, remark_size: int | None 
         (struct.pack(">I", FRAME_BYTES_MAX + 1), "Frame.length", "16777217 bytes are more than the 16777216"),
         (struct.pack(">I", 3), "Frame.length", "3 bytes have no room"),
         (struct.pack(">II", 4, 5), "Frame.header_length", "the header reaches 5 bytes beyond the frame"),
+        (
+            framed(b" " * (1 << 20) + b"{}"),
+            "Frame.header_length",
+            "1048578 bytes are more than the 1048576 of a header",
+        ),
         (framed(b"{}", 2), "Frame.header_encoding", "2 is neither JSON (0) nor binary (1)"),
         (framed(b"\xff"), "Frame.header", "is not UTF-8"),
         (framed(b"[]"), "Frame.header", "is not a JSON object"),
@@ -193,6 +198,11 @@ def test_numbers_and_booleans_of_other_clients_become_text() -> None:
     assert found is not None
     assert found[0].ext_fields == {"queueId": "3", "order": "true"}
     assert found[0].language is LanguageCode.OTHER
+
+
+def test_bare_frame_can_be_answered_and_no_more() -> None:
+    frame = Frame(11, 7, 2, "remark", {"a": "b"}, b"body", LanguageCode.GO, 5, HeaderEncoding.BINARY)
+    assert frame.bare == Frame(11, 7, 2, None, None, b"", LanguageCode.GO, 5, HeaderEncoding.BINARY)
 
 
 def test_surrogate_pair_is_one_character() -> None:

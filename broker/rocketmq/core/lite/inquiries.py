@@ -128,7 +128,7 @@ class LiteInquiries:
         header = _TOPIC.read(request.fields)
         parent, lite_topic = header.parent_topic or "", header.lite_topic or ""
         self._check_parent(parent)
-        frame = request.frame._replace(body=b"")
+        frame = request.frame.bare
 
         def found(queues: Sequence[QueueData]) -> None:
             request.peer.answer(frame, self._topic_info(parent, lite_topic, owner(queues, lite_topic)))

@@ -82,7 +82,7 @@ class LitePopper:
         return self._waits.count(_place(client_id)) > 0
 
     def _pop(self, request: Request) -> None:
-        frame = request.frame._replace(body=b"")
+        frame = request.frame.bare
         answer = partial(request.peer.answer, frame)
         now_ms = request.now_ms
         try:

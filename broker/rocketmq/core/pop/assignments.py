@@ -85,7 +85,7 @@ class AssignmentRequests:
 
     def _query(self, request: Request) -> None:
         wanted = ASSIGNMENT_REQUEST.read(request.body)
-        answer = partial(request.peer.answer, request.frame._replace(body=b""))
+        answer = partial(request.peer.answer, request.frame.bare)
         self._find_queues(wanted.topic, request.now_ms, lambda others: answer(self._assign(wanted, others)))
 
     def _assign(self, wanted: AssignmentRequest, others: Sequence[QueueData]) -> Frame:

@@ -76,7 +76,7 @@ class Inquiries:
     # -- notifications
 
     def _notify(self, request: Request) -> None:
-        frame = request.frame._replace(body=b"")
+        frame = request.frame.bare
         answer = partial(request.peer.answer, frame)
         now_ms = request.now_ms
         try:

@@ -117,7 +117,7 @@ class Popper:
     # -- requests
 
     def _pop(self, request: Request) -> None:
-        frame = request.frame._replace(body=b"")
+        frame = request.frame.bare
         answer = partial(request.peer.answer, frame)
         now_ms = request.now_ms
         try:
