@@ -13,7 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from bmqctl.journal.read.positional import next_data, read_into
-from formats.rocketmq.index import INDEX_ENTRY, INDEX_HEADER, SLOT_BYTES, IndexFile, IndexHeader
+from formats.rocketmq.index import INDEX_ENTRY, INDEX_HEADER, SLOT_BYTES, IndexEntry, IndexFile, IndexHeader
 
 __all__ = ["DEFAULT_LAYOUT", "IndexLayout", "OpenIndexFile", "find_layout", "opened"]
 
@@ -25,6 +25,8 @@ _PLACES_MAX: Final = 1000
 _SAMPLE: Final = 512
 _SCORE_MIN: Final = 0.7
 _CHUNK_BYTES: Final = 1 << 20
+# Java maps a file as a whole, so that none is larger.
+_FILE_BYTES_MAX: Final = (1 << 31) - 1
 
 
 class IndexLayout(NamedTuple):
@@ -70,6 +72,10 @@ class OpenIndexFile:
         """Read entries from a number on."""
         data = self.read(layout.entries_at + first * _ENTRY_BYTES, count * _ENTRY_BYTES)
         return np.frombuffer(data, INDEX_ENTRY.dtype)
+
+    def entry(self, layout: IndexLayout, number: int) -> IndexEntry:
+        """Read one entry."""
+        return INDEX_ENTRY.unpack(self.read(layout.entries_at + number * _ENTRY_BYTES, _ENTRY_BYTES))
 
     def slots(self, layout: IndexLayout) -> NDArray[np.int32]:
         """Read the table of slots."""
@@ -134,6 +140,8 @@ def find_layout(paths: Sequence[Path]) -> IndexLayout | None:
 def _layout_of(file: OpenIndexFile) -> IndexLayout | None:
     if file.size == DEFAULT_LAYOUT.size:
         return DEFAULT_LAYOUT
+    if file.size > _FILE_BYTES_MAX:
+        return None
     header = file.header
     scores = {layout: _score(file, layout, header) for layout in set(_candidates(file, header))}
     best = max(scores, key=lambda layout: scores[layout], default=None)
@@ -157,16 +165,21 @@ def _candidates(file: OpenIndexFile, header: IndexHeader) -> Iterator[IndexLayou
 
 
 def _score(file: OpenIndexFile, layout: IndexLayout, header: IndexHeader) -> float:
-    """The part of the first entries that fits a layout: each leads to an earlier one, and its slot to it or behind."""
-    count = min(header.index_count - 1, _SAMPLE)
-    entries = file.entries(layout, 1, count)
-    numbers = np.arange(1, count + 1)
+    """The part of the last entries that fits a layout: each leads to an earlier one, and its slot to it or behind.
+
+    A slot that leads to one of the last entries is rarely another's, unlike one that leads behind one of the first.
+    """
+    end = header.index_count
+    first = max(1, end - _SAMPLE)
+    count = end - first
+    entries = file.entries(layout, first, count)
+    numbers = np.arange(first, end)
     slots = entries["key_hash"].astype(np.int64) % layout.slots
     tables = np.array([file.slot(layout, slot) for slot in slots.tolist()])
-    fits = (tables >= numbers) & (tables < header.index_count)
+    fits = (tables >= numbers) & (tables < end)
     before = entries["previous"].astype(np.int64)
     fits &= (before >= 0) & (before < numbers)
-    there = np.flatnonzero(before > 0)
-    fits[there] &= slots[np.clip(before[there] - 1, 0, count - 1)] == slots[there]
-    ends = file.entries(layout, header.index_count - 1, 1)["physical_offset"] == header.end_offset
-    return float(np.count_nonzero(fits)) / count if ends.all() else 0.0
+    there = np.flatnonzero(before >= first)
+    fits[there] &= slots[np.minimum(before[there] - first, count - 1)] == slots[there]
+    is_end = entries["physical_offset"][-1] == header.end_offset
+    return float(np.count_nonzero(fits)) / count if is_end else 0.0

@@ -20,6 +20,7 @@ from bmqctl.journal.read.fault_report import Report
 from formats.rocketmq.checkpoints import STORE_CHECKPOINT, StoreCheckpoint
 from formats.rocketmq.epochs import EpochEntry, encode_epochs
 from formats.rocketmq.flush_mark import MARK_NAME, encode_mark
+from formats.rocketmq.index import IndexFile
 from formats.rocketmq.names import offset_name
 from tests.bmqctl.commitlog.check.broker_stores import SMALL, change, fill, open_small, write_store
 from tests.bmqctl.journal.conftest import Outcome, run
@@ -272,6 +273,19 @@ def test_rest_of_an_older_log_is_no_error(tmp_path: Path, crashed: bool) -> None
 def test_layout_of_an_index_is_found(tmp_path: Path) -> None:
     root = write_store(tmp_path, 60)
     assert find_layout(open_store(root).index_files) == IndexLayout(SMALL.index_slots, SMALL.index_entries)
+
+
+@pytest.mark.parametrize("slots", [1003, 1011, 1014, 1016])
+def test_layout_is_not_mistaken_where_many_slots_are_used(tmp_path: Path, slots: int) -> None:
+    layout = IndexLayout(slots, 7777)
+    buffer = bytearray(layout.size)
+    file = IndexFile(buffer, *layout)
+    # The first entries are in slots of their own, whatever the number of slots is, and the last message has three keys.
+    for number in range(6000):
+        file.put_hash(number % slots, 100 * min(number, 5997), 1_795_400_000_000)
+    path = tmp_path / "20261123000000000"
+    path.write_bytes(buffer)
+    assert find_layout([path]) == layout
 
 
 def test_command_prints_faults_and_exits_with_one(tmp_path: Path, run: Callable[..., Outcome]) -> None:
