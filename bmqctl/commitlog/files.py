@@ -5,6 +5,7 @@ A broker may be writing them: nothing is mapped, and files that vanish meanwhile
 
 from __future__ import annotations
 
+import errno
 import re
 from pathlib import Path
 from typing import Final, NamedTuple
@@ -12,7 +13,17 @@ from typing import Final, NamedTuple
 from bmqctl.journal.read.files import NotAStoreFile
 from formats.rocketmq.names import offset_of_name
 
-__all__ = ["LogFile", "QueueFiles", "RowFile", "StoreFiles", "is_store", "log_files", "open_store", "store_of"]
+__all__ = [
+    "LogFile",
+    "QueueFiles",
+    "RowFile",
+    "StoreFiles",
+    "is_store",
+    "log_files",
+    "open_store",
+    "read_small",
+    "store_of",
+]
 
 LOG_FOLDER: Final = "commitlog"
 QUEUE_FOLDER: Final = "consumequeue"
@@ -22,6 +33,7 @@ _INDEX_NAME_DIGITS: Final = 17
 OFFSET_MAX: Final = (1 << 63) - 1
 _QUEUE_NAME: Final = re.compile(r"[0-9]{1,10}")
 _QUEUE_ID_MAX: Final = (1 << 31) - 1
+_SMALL_BYTES_MAX: Final = 256 << 20
 
 
 class RowFile(NamedTuple):
@@ -120,6 +132,21 @@ def open_store(path: Path) -> StoreFiles:
 def log_files(root: Path) -> list[LogFile]:
     """The files of the commit log of the store `root`, in order. Raises `NotAStoreFile`."""
     return _row(root / LOG_FOLDER)
+
+
+def read_small(path: Path) -> bytes | None:
+    """Read a file that is not part of a row, such as one of the configuration; None if there is none.
+
+    Raises `OSError`, also for one that is larger than any that a broker writes.
+    """
+    try:
+        with path.open("rb") as file:
+            data = file.read(_SMALL_BYTES_MAX + 1)
+    except FileNotFoundError:
+        return None
+    if len(data) > _SMALL_BYTES_MAX:
+        raise OSError(errno.EFBIG, f"has more than {_SMALL_BYTES_MAX} bytes", str(path))
+    return data
 
 
 def _names(folder: Path) -> list[str]:

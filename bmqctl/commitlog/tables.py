@@ -6,13 +6,13 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Final, NamedTuple, TypeVar
 
-from bmqctl.commitlog.files import StoreFiles
+from bmqctl.commitlog.files import StoreFiles, read_small
 from formats.errors import FormatError
 from formats.rocketmq.client_bodies import CONSUMER_OFFSETS
 from formats.rocketmq.delay_bodies import DELAY_OFFSETS
 from formats.rocketmq.epochs import EpochEntry, decode_epochs
 
-__all__ = ["CommonEpoch", "common_epoch", "read_delays", "read_epochs", "read_progress"]
+__all__ = ["EPOCHS", "CommonEpoch", "common_epoch", "read_delays", "read_epochs", "read_progress"]
 
 EPOCHS: Final = "epochFileCheckpoint"
 
@@ -62,9 +62,8 @@ def _end(epochs: Sequence[EpochEntry], epoch: int, log_end: int) -> int:
 def _read(path: Path, read: Callable[[bytes], T], faults: list[str]) -> T | None:
     """The content of a file; None, and a fault unless it is missing, if it cannot be read."""
     try:
-        return read(path.read_bytes())
-    except FileNotFoundError:
-        return None
+        data = read_small(path)
+        return None if data is None else read(data)
     except (OSError, FormatError) as error:
         faults.append(f"{path}: {error}")
         return None

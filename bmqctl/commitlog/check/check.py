@@ -13,7 +13,6 @@ from bmqctl.commitlog.check.old_tail import find_old_tail
 from bmqctl.commitlog.check.progress import (
     ABORT,
     CHECKPOINT,
-    EPOCHS,
     check_checkpoint,
     check_config,
     check_epochs,
@@ -27,6 +26,7 @@ from bmqctl.commitlog.faults import CATALOGUE, fault
 from bmqctl.commitlog.files import StoreFiles, open_store
 from bmqctl.commitlog.records import LogRecords
 from bmqctl.commitlog.scan import LogFault, LogScan
+from bmqctl.commitlog.tables import EPOCHS
 from bmqctl.journal.read.fault_report import Report
 from formats.bmq.stores.faults import Fault
 

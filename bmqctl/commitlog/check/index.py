@@ -173,13 +173,16 @@ class IndexCheck:
                 )
 
     def _take(self, end: int) -> list[_Entries]:
-        """Take the next entries of messages before an offset of the log."""
+        """Take the next entries of messages before an offset of the log, of which those not yet seen are returned."""
         taken = []
         while self._block is not None:
             others = np.flatnonzero(self._block.offsets >= end)
             count = int(others[0]) if len(others) else len(self._block.offsets)
-            if count:
-                taken.append(self._block.part(slice(count)))
+            part = self._block.part(slice(count))
+            # After a restart the last message may be entered again.
+            is_new = part.offsets > self._seen
+            if is_new.any():
+                taken.append(part.part(is_new))
             if len(others):
                 self._block = self._block.part(slice(count, None))
                 break
@@ -201,10 +204,7 @@ class IndexCheck:
             return
         taken = self._take(int(keys.offsets[-1]) + 1)
         entries = _joined(taken)
-        low, self._seen = self._seen, int(keys.offsets[-1])
-        if entries is not None:
-            # After a restart the last message may be entered again.
-            entries = entries.part(entries.offsets > low)
+        self._seen = int(keys.offsets[-1])
         self._compare(keys, entries)
 
     def _compare(self, keys: Keys, entries: _Entries | None) -> None:
@@ -250,13 +250,16 @@ class IndexCheck:
 
     def end(self) -> None:
         """Note entries behind the log, and keys that are in no file."""
-        taken = self._take(1 << 62)
-        entries = _joined(taken)
-        if entries is not None:
-            left = entries.part(entries.offsets > self._seen)
-            if len(left.offsets) and not self._may_lag:
-                count = len(left.offsets)
-                self._entry_fault("index-key", left, 0, f"and {count - 1} more name offsets without a record of theirs")
+        first: _Entries | None = None
+        count = 0
+        while self._block is not None:
+            left = self._block.part(self._block.offsets > self._seen)
+            if first is None and len(left.offsets):
+                first = left.part(slice(1))
+            count += len(left.offsets)
+            self._block = next(self._blocks, None)
+        if first is not None and not self._may_lag:
+            self._entry_fault("index-key", first, 0, f"and {count - 1} more name offsets without a record of theirs")
         if self._behind:
             code = "index-behind" if self._may_lag else "index-lacks"
             self._note(fault(code, self._root, 0, f"the last {self._behind} keys of the log are not in it"))

@@ -7,7 +7,8 @@ from pathlib import Path
 from typing import Any, Final
 
 from bmqctl.commitlog.faults import fault
-from bmqctl.commitlog.files import StoreFiles
+from bmqctl.commitlog.files import StoreFiles, read_small
+from bmqctl.commitlog.tables import EPOCHS
 from bmqctl.commitlog.topics import DELAY_TOPIC, TIMER_TOPIC
 from formats.bmq.stores.faults import Fault
 from formats.errors import FormatError
@@ -26,7 +27,6 @@ from formats.rocketmq.flush_mark import MARK_NAME, decode_mark
 __all__ = [
     "ABORT",
     "CHECKPOINT",
-    "EPOCHS",
     "check_checkpoint",
     "check_config",
     "check_epochs",
@@ -37,10 +37,7 @@ __all__ = [
 
 ABORT: Final = "abort"
 CHECKPOINT: Final = "checkpoint"
-EPOCHS: Final = "epochFileCheckpoint"
 _TIMER_CHECKPOINT: Final = "timercheck"
-# Configuration files are read as wholes; no broker has larger ones.
-_BYTES_MAX: Final = 256 << 20
 
 Note = Callable[[Fault], None]
 Ends = Mapping[tuple[str, int], int]
@@ -49,17 +46,10 @@ Ends = Mapping[tuple[str, int], int]
 def _read(path: Path, note: Note, code: str) -> bytes | None:
     """Read a small file; None, and a fault, if it cannot be read. None without a fault if there is none."""
     try:
-        with path.open("rb") as file:
-            data = file.read(_BYTES_MAX + 1)
-    except FileNotFoundError:
-        return None
+        return read_small(path)
     except OSError as error:
         note(fault(code, str(path), 0, error.strerror or str(error)))
         return None
-    if len(data) > _BYTES_MAX:
-        note(fault(code, str(path), 0, f"has more than {_BYTES_MAX} bytes"))
-        return None
-    return data
 
 
 def _ignore(found: Fault) -> None:

@@ -7,10 +7,11 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, Final
 
-from bmqctl.commitlog.check.progress import ABORT, CHECKPOINT, EPOCHS, read_checkpoint, read_epochs
+from bmqctl.commitlog.check.progress import ABORT, CHECKPOINT, read_checkpoint, read_epochs
 from bmqctl.commitlog.files import StoreFiles
 from bmqctl.commitlog.repair.parts import Note, RepairReport
 from bmqctl.commitlog.repair.write import Derived
+from bmqctl.commitlog.tables import EPOCHS
 from bmqctl.commitlog.topics import DELAY_TOPIC, TIMER_TOPIC
 from formats.errors import FormatError
 from formats.rocketmq import fastjson
