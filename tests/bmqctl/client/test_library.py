@@ -24,6 +24,7 @@ from bmqctl.client import (
     RequestRefused,
     SessionEnded,
     Subscription,
+    carrier,
     connect,
 )
 from formats.bmq.codes import EventType
@@ -39,6 +40,12 @@ pytestmark = pytest.mark.anyio
 URI = "bmq://bmq.test.mem.priority/orders"
 GUID = bytes(15) + b"\7"
 REFUSAL = Status(category=StatusCategory.REFUSED, code=-1, message="no such domain")
+
+
+@pytest.fixture(autouse=True)
+def _short_pauses(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Have a lost connection replaced soon: no test is about the length of the pause."""
+    monkeypatch.setattr(carrier, "RECONNECT_S", 0.01)
 
 
 async def until(condition: Callable[[], Any]) -> None:
