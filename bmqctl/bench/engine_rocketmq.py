@@ -18,18 +18,17 @@ import trio
 from bmqctl.bench.pace import POLL_S, Pacer, await_start
 from bmqctl.bench.plan import CannotStart, Counter, Plan, Seat, monotonic_ns
 from bmqctl.bench.tally import ConsumerTally, ProducerTally
-from bmqctl.rocketmq_client.client import Client, Queue, RequestRefused
+from bmqctl.rocketmq_client.client import Client, Queue
 from bmqctl.rocketmq_client.consuming import Pulled, QueuePuller
-from bmqctl.rocketmq_client.link import LinkLost, NoAnswer, RemotingLink
+from bmqctl.rocketmq_client.faults import FAULTS
+from bmqctl.rocketmq_client.link import LinkLost, RemotingLink
 from bmqctl.rocketmq_client.sending import Sender
-from formats.errors import FormatError
 from formats.rocketmq.codes import RequestCode, ResponseCode
 from formats.rocketmq.frame import Frame
 
 __all__ = ["GROUP", "consume", "produce", "queues_of_consumer", "queues_of_producer"]
 
 GROUP = "bmqctl-bench"
-_FAULTS = (OSError, LinkLost, NoAnswer, RequestRefused, FormatError)
 
 
 def queues_of_consumer(queues: Sequence[Queue], consumers: int, index: int) -> list[Queue]:
@@ -77,7 +76,7 @@ async def _start(
             begun = True
             await await_start(seat)
             await work()
-    except _FAULTS as fault:
+    except FAULTS as fault:
         if not begun:
             raise CannotStart(str(fault)) from None
         return str(fault)
@@ -203,7 +202,7 @@ class _Consuming:
                 nonlocal fault
                 try:
                     await self._pull(puller)
-                except _FAULTS as raised:
+                except FAULTS as raised:
                     fault = raised
                     nursery.cancel_scope.cancel()
 

@@ -19,6 +19,7 @@ from bmqctl.client.control import Unusable
 from bmqctl.client.events import Ack, StreamOptions
 from bmqctl.client.message import Message
 from bmqctl.client.session import Queue, RequestFailed, Session, SessionLost, SessionOptions
+from bmqctl.rocketmq_client.faults import words_of
 from bmqctl.rocketmq_client.sending import UniqueIds
 from formats.bmq.control.messages import StatusCategory
 from formats.bmq.wire.ack import AckStatus
@@ -86,7 +87,7 @@ class BlazingSource:
                     if bridge.ended.is_set():
                         return
             except FAULTS as fault:
-                reason, is_final = _words(fault), _is_final(fault)
+                reason, is_final = words_of(fault), _is_final(fault)
             bridge.source_lost()
             await self._trying.failed(reason, is_final=is_final)
 
@@ -160,7 +161,7 @@ class BlazingDestination:
                     bridge.destination_up()
                     reason = await session.lost()
             except FAULTS as fault:
-                reason, is_final = _words(fault), _is_final(fault)
+                reason, is_final = words_of(fault), _is_final(fault)
             finally:
                 self._queue = None
             self._lose(bridge)
@@ -232,7 +233,3 @@ class _Open:
 def _is_final(fault: Exception) -> bool:
     """Return True for a refusal that time does not change, such as that of an unknown domain."""
     return isinstance(fault, RequestFailed) and fault.status.category not in _PASSING
-
-
-def _words(fault: Exception) -> str:
-    return (fault.strerror or str(fault)) if isinstance(fault, OSError) else str(fault)

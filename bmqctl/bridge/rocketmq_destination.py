@@ -12,8 +12,8 @@ import trio
 from bmqctl.bridge.carrying import Bridge, CannotBegin, Tell, TryAgain
 from bmqctl.bridge.ends import RocketEnd
 from bmqctl.bridge.flow import AGAIN, TAKEN, Answer, AnswerKind, Send
-from bmqctl.bridge.rocketmq_source import FAULTS, words_of
 from bmqctl.rocketmq_client.client import Client, Queue, RequestRefused
+from bmqctl.rocketmq_client.faults import FAULTS, words_of
 from bmqctl.rocketmq_client.link import LinkLost, RemotingLink
 from bmqctl.rocketmq_client.sending import Sender
 from bmqctl.rocketmq_client.sharing import Place

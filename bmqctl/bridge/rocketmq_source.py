@@ -19,17 +19,16 @@ from bmqctl.bridge.ends import RocketEnd
 from bmqctl.bridge.flow import Item
 from bmqctl.bridge.mapping import Unfit
 from bmqctl.rocketmq_client.ahead import PullsAhead
-from bmqctl.rocketmq_client.client import Client, RequestRefused
+from bmqctl.rocketmq_client.client import Client
 from bmqctl.rocketmq_client.consuming import QueuePuller
-from bmqctl.rocketmq_client.link import LinkLost, NoAnswer
+from bmqctl.rocketmq_client.faults import FAULTS, words_of
+from bmqctl.rocketmq_client.link import LinkLost
 from bmqctl.rocketmq_client.sharing import Place, share_of
-from formats.errors import FormatError
 from formats.rocketmq.record import Record
 from formats.rocketmq.route_bodies import Permission
 
-__all__ = ["FAULTS", "RocketSource", "words_of"]
+__all__ = ["RocketSource"]
 
-FAULTS: Final = (OSError, LinkLost, NoAnswer, RequestRefused, FormatError)
 PULLED_MAX: Final = 1024
 # Pulls of a queue whose messages wait to be taken, beyond what the flow's window allows.
 PULLS_AHEAD: Final = 1
@@ -277,8 +276,3 @@ def _item(record: Record, broker_name: str) -> Item:
         return Item(record.queue_offset, None, 0, str(fault))
     size = len(encoded.payload) + len(record.properties)
     return Item(record.queue_offset, ToPost(encoded, record, broker_name), size)
-
-
-def words_of(fault: Exception) -> str:
-    """The reason of a fault, for people."""
-    return (fault.strerror or str(fault)) if isinstance(fault, OSError) else str(fault)

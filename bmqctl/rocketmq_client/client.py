@@ -8,15 +8,13 @@ async with Client.connect("127.0.0.1", 9876) as client:
 
 from __future__ import annotations
 
-import os
-import socket
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
-from itertools import count
 from typing import Final, Self
 
 import trio
 
+from bmqctl.rocketmq_client.identity import new_client_id
 from bmqctl.rocketmq_client.link import RemotingLink, dial
 from bmqctl.rocketmq_client.refusals import RequestRefused, check_answer
 from bmqctl.rocketmq_client.routes import QUEUES_MAX, Queue, read_route
@@ -41,15 +39,14 @@ DEFAULT_TOPIC = "TBW102"
 _CREATE_TOPIC = HeaderCodec(CreateTopicRequest)
 _CONSUMER_LIST = HeaderCodec(GetConsumerListByGroupRequest)
 _BOTH: Final = Permission.READ | Permission.WRITE
-_NUMBERS: Final = count(1)
 
 
 class Client:
     """A connection to the nameserver, and one to each broker that was asked for; `connect` makes it."""
 
     def __init__(self, nameserver: RemotingLink, timeout_s: float, nursery: trio.Nursery) -> None:
-        # Members of a group are told apart by it, two of one process, too.
-        self.client_id = f"{socket.gethostname()}@{os.getpid()}#{next(_NUMBERS)}"
+        # Members of a group are told apart by it.
+        self.client_id = new_client_id()
         self.timeout_s = timeout_s
         self._nameserver = nameserver
         self._nursery = nursery

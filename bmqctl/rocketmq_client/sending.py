@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import secrets
 import time
 from collections.abc import Iterable, Sequence
 from datetime import datetime
@@ -27,12 +28,12 @@ WAIT: Final = "WAIT"
 
 
 class UniqueIds:
-    """Makes the ids by which clients know their messages; no two are the same within a process."""
+    """Makes the ids by which clients know their messages."""
 
     def __init__(self, address: str = "127.0.0.1") -> None:
         month = datetime.now().astimezone().replace(day=1, hour=0, minute=0, second=0, microsecond=0)
         self._month_s = month.timestamp()
-        self._front = str(UniqueId(address, os.getpid() & 0xFFFF, id(self) & 0xFFFFFFFF, 0, 0))[:-12]
+        self._front = str(UniqueId(address, os.getpid() & 0xFFFF, secrets.randbits(32), 0, 0))[:-12]
         self._counter = 0
 
     def next(self) -> str:

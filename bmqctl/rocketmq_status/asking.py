@@ -14,9 +14,9 @@ from typing import Final, NamedTuple, TypeVar
 import trio
 
 from bmqctl.rocketmq_client.client import RequestRefused
-from bmqctl.rocketmq_client.link import LinkLost, NoAnswer, RemotingLink, dial
+from bmqctl.rocketmq_client.faults import FAULTS
+from bmqctl.rocketmq_client.link import RemotingLink, dial
 from bmqctl.rocketmq_status.view import BrokerAnswers, Heard, Unheard, peers_of
-from formats.errors import FormatError
 from formats.rocketmq.codes import RequestCode, ResponseCode
 from formats.rocketmq.controller_bodies import BROKER_REPLICAS, Replicas
 from formats.rocketmq.frame import Frame
@@ -37,7 +37,6 @@ BROKERS_MAX: Final = 4_096
 AT_ONCE: Final = 64
 
 _METADATA: Final = HeaderCodec(GetControllerMetadataResponse)
-_FAULTS: Final = (OSError, LinkLost, NoAnswer, RequestRefused, FormatError)
 
 T = TypeVar("T")
 
@@ -148,7 +147,7 @@ class _Found:
                     return await self._over(link, ask)
             except trio.TooSlowError:
                 return Unheard(f"no answer within {self._timeout_s:g} s")
-            except _FAULTS as fault:
+            except FAULTS as fault:
                 return Unheard(_reason(fault))
 
     async def _over(self, link: RemotingLink, ask: Callable[[_Line], Awaitable[T]]) -> T:
@@ -158,7 +157,7 @@ class _Found:
             nursery.start_soon(link.run)
             try:
                 found.append(await ask(_Line(link, self._timeout_s, self._secret)))
-            except _FAULTS as raised:
+            except FAULTS as raised:
                 # Raised inside the nursery it would be wrapped in an exception group.
                 fault = raised
             link.end("closed")

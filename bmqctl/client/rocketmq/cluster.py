@@ -3,9 +3,6 @@
 from __future__ import annotations
 
 import logging
-import os
-import secrets
-import socket
 import ssl
 from collections.abc import Callable, Coroutine, Iterable, Mapping
 from typing import Any, Final, NamedTuple
@@ -14,8 +11,10 @@ import anyio
 import anyio.abc
 
 from bmqctl.client.rocketmq.errors import RequestRefused as NoRoute
-from bmqctl.rocketmq_client.link import AccessKeys, LinkLost, NoAnswer, RemotingLink, dial
-from bmqctl.rocketmq_client.refusals import RequestRefused, check_answer
+from bmqctl.rocketmq_client.faults import FAULTS, words_of
+from bmqctl.rocketmq_client.identity import new_client_id
+from bmqctl.rocketmq_client.link import AccessKeys, LinkLost, RemotingLink, dial
+from bmqctl.rocketmq_client.refusals import check_answer
 from bmqctl.rocketmq_client.routes import Route, read_route
 from formats.errors import FormatError
 from formats.rocketmq.client_bodies import HEARTBEAT, ConsumerData, Heartbeat, ProducerData
@@ -24,12 +23,10 @@ from formats.rocketmq.frame import Frame
 from formats.rocketmq.hosts import split_address
 from formats.schema import Buffer
 
-__all__ = ["FAULTS", "Cluster", "ClusterOptions", "words"]
+__all__ = ["Cluster", "ClusterOptions"]
 
 log = logging.getLogger("bmqctl.client")
 
-# What a request to another process may end with, and may be tried again after.
-FAULTS: Final = (OSError, LinkLost, NoAnswer, RequestRefused, FormatError)
 # The topic whose brokers make a topic that nobody knows, and the queues that it gets.
 DEFAULT_TOPIC: Final = "TBW102"
 DEFAULT_QUEUES: Final = 4
@@ -43,11 +40,6 @@ class ClusterOptions(NamedTuple):
     keys: AccessKeys | None
 
 
-def words(fault: Exception) -> str:
-    """The text of one of `FAULTS`."""
-    return (fault.strerror or str(fault)) if isinstance(fault, OSError) else str(fault)
-
-
 class Cluster:
     """The nameservers and brokers of a session. Its tasks run in `group`.
 
@@ -57,7 +49,7 @@ class Cluster:
     def __init__(self, nameservers: Iterable[str], options: ClusterOptions, group: anyio.abc.TaskGroup) -> None:
         self.nameservers = tuple(nameservers)
         self.timeout_s = options.timeout_s
-        self.client_id = f"{socket.gethostname()}@{os.getpid()}#{secrets.token_hex(8)}"
+        self.client_id = new_client_id()
         self.changed: dict[str, Callable[[], None]] = {}
         self.consumers: dict[str, ConsumerData] = {}
         # The number of producers of each group.
@@ -165,7 +157,7 @@ class Cluster:
                 link = await self.link_to(address)
                 return await link.call(RequestCode.GET_ROUTEINFO_BY_TOPIC, {"topic": topic}, self.timeout_s)
             except FAULTS as fault:
-                reasons.append(f"{address}: {words(fault)}")
+                reasons.append(f"{address}: {words_of(fault)}")
         raise OSError(f"no nameserver answers ({'; '.join(reasons)})")
 
     # Heartbeats

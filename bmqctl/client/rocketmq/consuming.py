@@ -12,12 +12,13 @@ import anyio
 import anyio.abc
 from anyio.lowlevel import checkpoint
 
-from bmqctl.client.rocketmq.cluster import FAULTS, Cluster, words
+from bmqctl.client.rocketmq.cluster import Cluster
 from bmqctl.client.rocketmq.errors import ConsumerClosed, RequestRefused
 from bmqctl.client.rocketmq.message import Content
 from bmqctl.client.rocketmq.progress import Progress
 from bmqctl.client.rocketmq.returning import PAUSE_S, Returns
 from bmqctl.rocketmq_client.consuming import QueuePuller
+from bmqctl.rocketmq_client.faults import FAULTS, words_of
 from bmqctl.rocketmq_client.refusals import RequestRefused as Refused
 from bmqctl.rocketmq_client.sharing import Place, share_of
 from formats.rocketmq.client_bodies import ALL, CONSUMER_IDS, SQL92, ConsumerData, Subscription, make_subscription
@@ -309,7 +310,7 @@ class Consumer:
         except (RequestRefused, *FAULTS) as fault:
             if _is_fatal(fault):
                 self._fail(fault)
-            self._note(words(fault))
+            self._note(words_of(fault))
             await anyio.sleep(PAUSE_S)
             return PAUSE_S
         for place in [place for place in self._lanes if place not in wanted]:
@@ -380,7 +381,7 @@ class Consumer:
                     if _is_fatal(fault):
                         self._fail(fault)
                         return
-                    self._note(words(fault))
+                    self._note(words_of(fault))
                 lane.puller = None
                 await anyio.sleep(PAUSE_S)
                 self.look_again()
@@ -470,7 +471,7 @@ class Consumer:
             await puller.commit(offset)
             progress.committed = offset
         except FAULTS as fault:
-            log.info("%s: offset %d is not committed: %s", self, offset, words(fault))
+            log.info("%s: offset %d is not committed: %s", self, offset, words_of(fault))
 
     async def _send_back(self, message: Message, delay_level: int) -> None:
         """Send a message back to its broker. Raises one of `FAULTS`."""

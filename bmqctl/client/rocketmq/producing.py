@@ -14,7 +14,7 @@ import anyio
 from anyio.lowlevel import checkpoint
 
 from bmqctl.client.errors import SessionEnded
-from bmqctl.client.rocketmq.cluster import FAULTS, Cluster, words
+from bmqctl.client.rocketmq.cluster import Cluster
 from bmqctl.client.rocketmq.errors import BatchFailed, PostFailed, PostRefused, PostUncertain, RequestRefused
 from bmqctl.client.rocketmq.outgoing import (
     Fate,
@@ -28,6 +28,7 @@ from bmqctl.client.rocketmq.outgoing import (
     verdict_of,
 )
 from bmqctl.client.room import Room
+from bmqctl.rocketmq_client.faults import FAULTS, words_of
 from bmqctl.rocketmq_client.link import RemotingLink
 from bmqctl.rocketmq_client.refusals import code_name
 from bmqctl.rocketmq_client.sending import Sender, UniqueIds
@@ -283,13 +284,13 @@ class Producer:
         try:
             link = await self._cluster.link_to(address)
         except FAULTS as fault:
-            self._take(request, Verdict.AGAIN, f"{self} at {address}: {words(fault)}", None)
+            self._take(request, Verdict.AGAIN, f"{self} at {address}: {words_of(fault)}", None)
             await self.look_again()
             return
         try:
             answer = await self._ask(link, request)
         except FAULTS as fault:
-            self._take(request, Verdict.UNKNOWN, f"{self} at {address}: {words(fault)}", None)
+            self._take(request, Verdict.UNKNOWN, f"{self} at {address}: {words_of(fault)}", None)
             await self.look_again()
             return
         verdict = verdict_of(answer.code)
@@ -315,7 +316,7 @@ class Producer:
         try:
             await self.find_queues()
         except (RequestRefused, *FAULTS) as fault:
-            log.info("%s: %s", self, words(fault))
+            log.info("%s: %s", self, words_of(fault))
         finally:
             self._is_looking = False
         self._wanted.set()

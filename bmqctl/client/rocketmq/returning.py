@@ -9,7 +9,7 @@ from typing import Final, Generic, TypeVar
 
 import anyio
 
-from bmqctl.client.rocketmq.cluster import FAULTS, words
+from bmqctl.rocketmq_client.faults import FAULTS, words_of
 
 __all__ = ["PAUSE_S", "Returns"]
 
@@ -50,7 +50,7 @@ class Returns(Generic[M]):
             try:
                 await self._send(message, delay_level)
             except FAULTS as fault:
-                log.warning("%s", words(fault))
+                log.warning("%s", words_of(fault))
                 self._waiting.rotate(-1)
             else:
                 self._waiting.popleft()

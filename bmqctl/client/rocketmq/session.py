@@ -23,10 +23,11 @@ import anyio.abc
 
 from bmqctl.client.errors import ConnectFailed, SessionEnded
 from bmqctl.client.rocketmq.address import parse_nameservers
-from bmqctl.client.rocketmq.cluster import FAULTS, Cluster, ClusterOptions, words
+from bmqctl.client.rocketmq.cluster import Cluster, ClusterOptions
 from bmqctl.client.rocketmq.consuming import Consumer, ConsumerOptions
 from bmqctl.client.rocketmq.errors import RequestRefused
 from bmqctl.client.rocketmq.producing import Producer
+from bmqctl.rocketmq_client.faults import FAULTS, words_of
 from bmqctl.rocketmq_client.link import AccessKeys
 
 __all__ = ["Session", "SessionOptions", "connect"]
@@ -109,7 +110,7 @@ async def _reach(cluster: Cluster) -> None:
             await cluster.link_to(address)
             return
         except FAULTS as fault:
-            reasons.append(f"{address}: {words(fault)}")
+            reasons.append(f"{address}: {words_of(fault)}")
     raise ConnectFailed(f"no connection to a nameserver of RocketMQ ({'; '.join(reasons)}): is it running there?")
 
 
@@ -147,7 +148,7 @@ class Session:
         try:
             await producer.find_queues()
         except FAULTS as fault:
-            raise RequestRefused(f"{producer}: {words(fault)}") from None
+            raise RequestRefused(f"{producer}: {words_of(fault)}") from None
         self._check_open()
         self._cluster.producers[group] = self._cluster.producers.get(group, 0) + 1
         self._producers.append(producer)
@@ -192,7 +193,7 @@ class Session:
         try:
             await consumer.begin()
         except FAULTS as fault:
-            raise RequestRefused(f"{consumer}: {words(fault)}") from None
+            raise RequestRefused(f"{consumer}: {words_of(fault)}") from None
         finally:
             self._joining.discard(group)
         self._check_open()

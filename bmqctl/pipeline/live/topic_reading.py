@@ -12,17 +12,16 @@ from typing import Final, NamedTuple, TypeVar
 import trio
 
 from bmqctl.pipeline.live.topic_options import Start, TopicOptions
-from bmqctl.rocketmq_client.client import Client, RequestRefused
+from bmqctl.rocketmq_client.client import Client
 from bmqctl.rocketmq_client.client import Queue as Place
 from bmqctl.rocketmq_client.consuming import QueuePuller
-from bmqctl.rocketmq_client.link import LinkLost, NoAnswer
-from formats.errors import FormatError
+from bmqctl.rocketmq_client.faults import FAULTS, words_of
+from bmqctl.rocketmq_client.link import LinkLost
 from formats.rocketmq.record import Record
 from formats.rocketmq.route_bodies import Permission
 
 __all__ = ["Bounds", "Range", "TopicFailed", "bounds_of", "commit_offsets", "read_piece", "read_range"]
 
-_FAULTS: Final = (OSError, LinkLost, NoAnswer, RequestRefused, FormatError)
 _PAUSE_S: Final = 0.5
 # What is read at once: a task holds no more than that, and one answer.
 _PIECE_MESSAGES: Final = 4096
@@ -178,8 +177,8 @@ def _patiently(options: TopicOptions, work: Callable[[Client], Awaitable[T]]) ->
             try:
                 async with Client.connect(options.host, options.port, options.timeout_s) as client:
                     return await work(client)
-            except _FAULTS as fault:
-                reason = (fault.strerror or str(fault)) if isinstance(fault, OSError) else str(fault)
+            except FAULTS as fault:
+                reason = words_of(fault)
             if trio.current_time() >= deadline_s:
                 raise TopicFailed(f"rocketmq://{options.host}:{options.port}/{options.topic}: {reason}")
             await trio.sleep(min(_PAUSE_S, options.patience_s))
