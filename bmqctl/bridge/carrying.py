@@ -10,6 +10,7 @@ import trio
 
 from bmqctl.bridge.account import Account
 from bmqctl.bridge.flow import Action, Answer, Flow, FlowOptions, Item, Send
+from bmqctl.nurseries import open_nursery
 
 __all__ = ["Bridge", "CannotBegin", "Destination", "Source", "Tell", "TryAgain", "run_to_end"]
 
@@ -107,21 +108,13 @@ class Bridge:
 
         Raises `CannotBegin`.
         """
-        fault: CannotBegin | None = None
-        async with trio.open_nursery() as nursery:
-            try:
-                working = trio.Event()
-                with self._beginning:
-                    await nursery.start(self._destination.run, self)
-                    await nursery.start(self._run_source, working)
-                if not self._beginning.cancelled_caught:
-                    await self._carry(nursery, working, idle_s, patience_s)
-            except CannotBegin as raised:
-                # Raised inside the nursery it would be wrapped in an exception group.
-                fault = raised
-            nursery.cancel_scope.cancel()
-        if fault is not None:
-            raise fault
+        async with open_nursery() as nursery:
+            working = trio.Event()
+            with self._beginning:
+                await nursery.start(self._destination.run, self)
+                await nursery.start(self._run_source, working)
+            if not self._beginning.cancelled_caught:
+                await self._carry(nursery, working, idle_s, patience_s)
 
     async def _carry(self, nursery: trio.Nursery, working: trio.Event, idle_s: float | None, patience_s: float) -> None:
         """Carry messages while both ends are there, up to the end of the bridge."""

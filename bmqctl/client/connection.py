@@ -51,6 +51,7 @@ from bmqctl.client.lifecycle import Session as SessionState
 from bmqctl.client.machine import Machine, MachineOptions, Unusable
 from bmqctl.client.queue import Queue, check_subscriptions
 from bmqctl.client.room import Room
+from bmqctl.client.tasks import open_task_group
 from formats.bmq.control.messages import BrokerResponse
 
 __all__ = ["Change", "Session", "SessionOptions", "connect"]
@@ -164,20 +165,14 @@ async def connect(
         stream = await dial(session.endpoint, timeout_s)
     except OSError as fault:
         raise ConnectFailed(f"no connection to {session.endpoint}: {fault}") from fault
-    leaving: BaseException | None = None
-    async with anyio.create_task_group() as group:
+    async with open_task_group() as group:
         group.start_soon(session.carrier.run, stream)
         try:
             await session.started()
             yield session
             await session.flush()
-        except (Exception, KeyboardInterrupt, SystemExit) as raised:
-            # Raised inside the group it would be wrapped in an exception group, which the caller does not expect.
-            leaving = raised
         finally:
             await session.leave()
-    if leaving is not None:
-        raise leaving
 
 
 class Session:

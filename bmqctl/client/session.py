@@ -47,6 +47,7 @@ from bmqctl.client.guid import CLIENT_ID_SIZE, GuidGenerator
 from bmqctl.client.link import SECOND_NS, Link, dial, now_ns, tls_context
 from bmqctl.client.machine import Machine, MachineOptions
 from bmqctl.client.message import Message, Properties
+from bmqctl.nurseries import open_nursery
 from formats.bmq.control.messages import BrokerResponse, Status
 from formats.schema import Buffer
 
@@ -252,19 +253,11 @@ class Session:
         options = options or SessionOptions()
         session = cls(host, port, options, on_acks)
         stream = await dial(host, port, session.tls)
-        fault: Exception | None = None
-        async with trio.open_nursery() as nursery:
+        async with open_nursery() as nursery:
             nursery.start_soon(session.link.run, stream)
-            try:
-                await session._started.wait()
-                yield session
-                await session._disconnect()
-            except Exception as raised:
-                # Raised inside the nursery it would be wrapped in an exception group, which the caller does not expect.
-                fault = raised
-            nursery.cancel_scope.cancel()
-        if fault is not None:
-            raise fault
+            await session._started.wait()
+            yield session
+            await session._disconnect()
 
     @property
     def broker(self) -> BrokerResponse:

@@ -18,6 +18,7 @@ from bmqctl.bridge.ends import RocketEnd
 from bmqctl.bridge.flow import FlowOptions, Item, Send
 from bmqctl.bridge.patience import Patience
 from bmqctl.bridge.rocketmq_destination import NEW_QUEUES, RocketDestination, find_topics
+from bmqctl.nurseries import open_nursery
 from bmqctl.replay.messages import Stored, StoredRecord
 from bmqctl.replay.outgoing import Unfit, for_rocketmq
 from bmqctl.replay.progress import Step, replay_unique_id
@@ -118,20 +119,12 @@ class _Sending:
         self._bridge = Bridge(self._source, _Noting(inner, run), flow, self._patience.tell)
 
     async def run(self) -> None:
-        fault: CannotBegin | None = None
-        async with trio.open_nursery() as nursery:
+        async with open_nursery() as nursery:
             nursery.start_soon(watch_signals, self._run, self._bridge.stop, self._bridge.give_up)
             nursery.start_soon(sync, self._run)
             nursery.start_soon(self._patience.watch, self._bridge, lambda: self._run.acked + len(self._run.refused))
-            try:
-                await self._bridge.run(None, self._options.patience_s)
-            except CannotBegin as raised:
-                # Raised inside the nursery it would be wrapped in an exception group.
-                fault = raised
-            nursery.cancel_scope.cancel()
+            await self._bridge.run(None, self._options.patience_s)
         self._run.ended_by = self._patience.ended_by
-        if fault is not None:
-            raise fault
 
 
 class _Noting:

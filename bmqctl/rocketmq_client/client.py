@@ -14,6 +14,7 @@ from typing import Final, Self
 
 import trio
 
+from bmqctl.nurseries import open_nursery
 from bmqctl.rocketmq_client.identity import new_client_id
 from bmqctl.rocketmq_client.link import RemotingLink, dial
 from bmqctl.rocketmq_client.refusals import RequestRefused, check_answer
@@ -61,20 +62,14 @@ class Client:
         Raises `OSError` if nobody listens there.
         """
         nameserver = await dial(host, port, timeout_s)
-        fault: Exception | None = None
-        async with trio.open_nursery() as nursery:
+        async with open_nursery() as nursery:
             nursery.start_soon(nameserver.run)
             client = cls(nameserver, timeout_s, nursery)
             try:
                 yield client
-            except Exception as raised:
-                # Raised inside the nursery it would be wrapped in an exception group, which the caller does not expect.
-                fault = raised
-            for link in (nameserver, *client._links.values()):
-                link.end("closed")
-            nursery.cancel_scope.cancel()
-        if fault is not None:
-            raise fault
+            finally:
+                for link in (nameserver, *client._links.values()):
+                    link.end("closed")
 
     async def link_to(self, address: str) -> RemotingLink:
         """Return the connection to the broker at HOST:PORT, made anew if it was lost.

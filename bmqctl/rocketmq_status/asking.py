@@ -13,6 +13,7 @@ from typing import Final, NamedTuple, TypeVar
 
 import trio
 
+from bmqctl.nurseries import open_nursery
 from bmqctl.rocketmq_client.client import RequestRefused
 from bmqctl.rocketmq_client.faults import FAULTS
 from bmqctl.rocketmq_client.link import RemotingLink, dial
@@ -151,20 +152,13 @@ class _Found:
                 return Unheard(_reason(fault))
 
     async def _over(self, link: RemotingLink, ask: Callable[[_Line], Awaitable[T]]) -> T:
-        found: list[T] = []
-        fault: Exception | None = None
-        async with trio.open_nursery() as nursery:
+        async with open_nursery() as nursery:
             nursery.start_soon(link.run)
             try:
-                found.append(await ask(_Line(link, self._timeout_s, self._secret)))
-            except FAULTS as raised:
-                # Raised inside the nursery it would be wrapped in an exception group.
-                fault = raised
-            link.end("closed")
-            nursery.cancel_scope.cancel()
-        if fault is not None:
-            raise fault
-        return found[0]
+                found = await ask(_Line(link, self._timeout_s, self._secret))
+            finally:
+                link.end("closed")
+        return found
 
     async def _ask_nameserver(self, line: _Line) -> ClusterInfo:
         found = CLUSTER_INFO.read((await line.ask(RequestCode.GET_BROKER_CLUSTER_INFO)).body)

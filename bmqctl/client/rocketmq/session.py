@@ -27,6 +27,7 @@ from bmqctl.client.rocketmq.cluster import Cluster, ClusterOptions
 from bmqctl.client.rocketmq.consuming import Consumer, ConsumerOptions
 from bmqctl.client.rocketmq.errors import RequestRefused
 from bmqctl.client.rocketmq.producing import Producer
+from bmqctl.client.tasks import open_task_group
 from bmqctl.rocketmq_client.faults import FAULTS, words_of
 from bmqctl.rocketmq_client.link import AccessKeys
 
@@ -73,8 +74,7 @@ async def connect(
         raise ValueError("window and buffer_size are at least 1")
     keys = None if credentials is None else AccessKeys(*credentials)
     options = ClusterOptions(timeout_s, _context(tls), keys)
-    leaving: BaseException | None = None
-    async with anyio.create_task_group() as outer:
+    async with open_task_group() as outer:
         # The session has to be ended on its connections: cancellation from outside does not reach its tasks.
         inner, scope = await outer.start(_run_tasks)
         cluster = Cluster(nameservers, options, inner)
@@ -84,14 +84,9 @@ async def connect(
             inner.start_soon(session.keep_alive)
             yield session
             await session.flush()
-        except (Exception, KeyboardInterrupt, SystemExit) as raised:
-            # Raised inside the group it would be wrapped in an exception group, which the caller does not expect.
-            leaving = raised
         finally:
             await session.leave()
             scope.cancel()
-    if leaving is not None:
-        raise leaving
 
 
 async def _run_tasks(*, task_status: anyio.abc.TaskStatus[tuple[anyio.abc.TaskGroup, anyio.CancelScope]]) -> None:

@@ -31,6 +31,7 @@ from bmqctl.bridge.mapping import ROCKETMQ_PROPERTIES_SIZE_MAX
 from bmqctl.bridge.names import UNIQUE_KEY, is_plain_for_rocketmq, is_system_name
 from bmqctl.bridge.patience import Patience
 from bmqctl.bridge.rocketmq_destination import RocketDestination, find_topics
+from bmqctl.nurseries import open_nursery
 from bmqctl.pipeline.live.stream_sink import BATCH_ID, QUERY_ID, Posted, PostFailed
 from bmqctl.pipeline.live.topic_options import SendOptions, check_topic
 from bmqctl.pipeline.source.options import BadOption
@@ -212,17 +213,9 @@ class _Task:
         source = _BatchSource(self, rows)
         flow = FlowOptions(window=options.window, window_bytes=_WINDOW_BYTES)
         bridge = Bridge(source, destination, flow, tell)
-        fault: CannotBegin | None = None
-        async with trio.open_nursery() as nursery:
+        async with open_nursery() as nursery:
             nursery.start_soon(self._patience.watch, bridge, lambda: self.posted.messages)
-            try:
-                await bridge.run(None, options.patience_s)
-            except CannotBegin as raised:
-                # Raised inside the nursery it would be wrapped in an exception group.
-                fault = raised
-            nursery.cancel_scope.cancel()
-        if fault is not None:
-            raise fault
+            await bridge.run(None, options.patience_s)
         self.fault = self._patience.ended_by or bridge.flow.ended_by or source.fault
 
     async def _find(self, topics: Mapping[str, int]) -> dict[str, list[Place]]:
