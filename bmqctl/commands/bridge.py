@@ -30,6 +30,10 @@ METRICS_S = 5.0
 _USUAL = FlowOptions()
 
 
+def _seconds(text: str, minimum: float) -> Any:
+    return typer.Option(min=minimum, metavar="SECONDS", help=text, show_default=False)
+
+
 def bridge(
     source: Annotated[
         str | None,
@@ -61,33 +65,18 @@ def bridge(
     ] = False,
     until_idle: Annotated[
         float | None,
-        typer.Option(
-            min=0.1,
-            metavar="SECONDS",
-            help="End when no message has come for so long; by default never.",
-            show_default=False,
-        ),
+        _seconds("End when no message has come for so long; by default never.", 0.1),
     ] = None,
     wait: Annotated[
         float | None,
-        typer.Option(
-            min=0.0,
-            metavar="SECONDS",
-            help="At the start, await ends that are away for so long; by default without a limit.",
-            show_default=False,
-        ),
+        _seconds("At the start, await ends that are away for so long; by default without a limit.", 0.0),
     ] = None,
     patience: Annotated[
         float, typer.Option(min=0.0, help="When stopped, await acknowledgments for so many seconds.")
     ] = 10.0,
     report: Annotated[
         float | None,
-        typer.Option(
-            min=0.1,
-            metavar="SECONDS",
-            help="Print the counts on stderr this often: a line for each bridge, as JSON with --json.",
-            show_default=False,
-        ),
+        _seconds("Print the counts on stderr this often: a line for each bridge, as JSON with --json.", 0.1),
     ] = None,
     metrics: Annotated[
         Path | None,
