@@ -37,7 +37,6 @@ CATALOGUE: Final[dict[str, FaultKind]] = {
     # the commit log
     "record": _error(_REPAIR),
     "body-checksum": _error("The message is not what was sent. " + _REPAIR),
-    "topic-name": _error("No queue can have the message. " + _REPAIR),
     "log-file-missing": _error("Bring the file back: a broker refuses the store. " + _REPAIR),
     "log-file-size": _error("A broker refuses the store. " + _REPAIR),
     "log-tail": _error("The store was stopped, so nothing may be behind the last record. " + _REPAIR),

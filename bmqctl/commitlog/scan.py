@@ -113,6 +113,9 @@ class LogScan:
     def chunks(self) -> Iterator[LogChunk]:
         """Yield all records. Raises `OSError`."""
         for file, after in zip(self._files, [*self._files, None][1:], strict=True):
+            if after is not None and after.begin < file.end:
+                # What is too much in a file is no part of the log.
+                file = file._replace(end=after.begin)
             try:
                 descriptor = os.open(file.path, os.O_RDONLY | os.O_CLOEXEC)
             except FileNotFoundError:

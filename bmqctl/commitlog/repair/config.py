@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import shutil
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any, Final
 
@@ -73,8 +73,8 @@ def copy_others(store: StoreFiles, out: Path, ends: Mapping[tuple[str, int], int
         return
     for path in sorted(folder.glob("*.json")):
         _check_json(path, report)
-    _set_back(folder / "consumerOffset.json", "offsetTable", _group_end, ends, report)
-    _set_back(folder / "delayOffset.json", "offsetTable", _level_end, ends, report)
+    _set_back(folder / "consumerOffset.json", _by_group, _group_end, ends, report)
+    _set_back(folder / "delayOffset.json", _by_level, _level_end, ends, report)
     _set_timers_back(folder / "timercheck", ends.get((TIMER_TOPIC, 0), 0), report)
 
 
@@ -105,6 +105,14 @@ def _check_json(path: Path, report: RepairReport) -> None:
         report.left_out.append(Note(0, size, f"config/{path.name}", "cannot be read, nor can the file before it"))
 
 
+def _by_group(table: dict[Any, Any]) -> dict[Any, dict[Any, Any]]:
+    return {name: offsets for name, offsets in table.items() if isinstance(offsets, dict)}
+
+
+def _by_level(table: dict[Any, Any]) -> dict[Any, dict[Any, Any]]:
+    return {"": table}
+
+
 def _group_end(name: Any, number: Any, ends: Mapping[tuple[str, int], int]) -> int:
     return ends.get((str(name).partition("@")[0], int(number)), 0)
 
@@ -113,19 +121,27 @@ def _level_end(name: Any, number: Any, ends: Mapping[tuple[str, int], int]) -> i
     return ends.get((DELAY_TOPIC, int(number) - 1), 0)
 
 
-def _set_back(path: Path, name: str, end_of: Any, ends: Mapping[tuple[str, int], int], report: RepairReport) -> None:
+def _set_back(
+    path: Path,
+    tables_of: Callable[[dict[Any, Any]], dict[Any, dict[Any, Any]]],
+    end_of: Callable[[Any, Any, Mapping[tuple[str, int], int]], int],
+    ends: Mapping[tuple[str, int], int],
+    report: RepairReport,
+) -> None:
     if not path.exists():
         return
     data = fastjson.loads(path.read_bytes().decode() or "{}")
-    table = data.get(name)
+    table = data.get("offsetTable")
     if not isinstance(table, dict):
         return
-    tables = {key: each for key, each in table.items() if isinstance(each, dict)} or {"": table}
     changed = False
-    for group, offsets in tables.items():
+    for group, offsets in tables_of(table).items():
         for number, offset in offsets.items():
+            # What has no value is left out by brokers, whatever its name is.
+            if not isinstance(offset, int):
+                continue
             end = end_of(group, number, ends)
-            if not isinstance(offset, int) or 0 <= offset <= end:
+            if 0 <= offset <= end:
                 continue
             reason = f"{group} was at {offset} in {number}, which ends at {end}".lstrip()
             report.restored.append(Note(0, 0, f"config/{path.name}", reason))

@@ -77,11 +77,14 @@ def _record(lost: Lost, offset: int, stored_ms: int, flags: int, body: bytes, pr
     )
 
 
-def fill_area(area: Area, file_end: int) -> Iterator[tuple[int, bytes]]:
-    """Yield what is to be written into an area, with the offset of each piece; `file_end` is where its file ends."""
+def fill_area(area: Area, file_end: int, damaged: bytes = b"") -> Iterator[tuple[int, bytes]]:
+    """Yield what is to be written into an area, with the offset of each piece; `file_end` is where its file ends.
+
+    `damaged` is the record whose body is damaged, if the area is one.
+    """
     records = [_placeholder(each, 0, area.stored_ms) for each in sorted(area.lost)]
-    if area.record is not None:
-        records = [_emptied(area.record)]
+    if area.is_record:
+        records = [_emptied(damaged)]
     left = area.end - area.begin - sum(len(encode_record(record)) for record in records)
     assert left >= 0
     if 0 < left < SMALLEST and area.end != file_end:

@@ -24,7 +24,8 @@ class Lost(NamedTuple):
 class Area:
     """Bytes of the log without a sound record, in one file.
 
-    `lost` are the messages that are to have a record in it. `record` is one whose body is damaged, and the rest is not.
+    `lost` are the messages that are to have a record in it. With `is_record` it is a record of which only the body is
+    damaged.
     """
 
     begin: int
@@ -32,7 +33,7 @@ class Area:
     reason: str
     stored_ms: int = 0
     lost: list[Lost] = field(default_factory=list)
-    record: bytes | None = None
+    is_record: bool = False
 
 
 class Patch(NamedTuple):

@@ -98,20 +98,24 @@ class _Planner:
     def _add(self, area: Area) -> None:
         """Add an area; those behind each other are one, unless one has a record."""
         areas = self._plan.areas
-        if areas and areas[-1].end == area.begin and areas[-1].record is None and area.record is None:
+        if areas and areas[-1].end == area.begin and not areas[-1].is_record and not area.is_record:
             areas[-1].end = area.end
         else:
             areas.append(area)
 
     def _records(self, records: LogRecords) -> None:
         self._plan.records += len(records)
-        sound = sound_bodies(records)
-        for at in np.flatnonzero(~sound).tolist():
-            begin, size = int(records.offsets[at]), int(records.sizes[at])
-            data = bytes(records.data[int(records.starts[at]) : int(records.starts[at]) + size])
-            reason = "the body does not match its checksum"
-            self._plan.areas.append(Area(begin, begin + size, reason, int(records.stored_ms[at]), [], data))
         self._last_ms = int(records.stored_ms[-1])
+        kept = sound_bodies(records)
+        for at in np.flatnonzero(~kept).tolist():
+            begin, size = int(records.offsets[at]), int(records.sizes[at])
+            reason = "the body does not match its checksum"
+            kept[at] = _is_text(records.where(slice(at, at + 1)).topics()[0])
+            self._plan.areas.append(Area(begin, begin + size, reason, int(records.stored_ms[at]), [], bool(kept[at])))
+        # What is damaged in its topic, too, is no record any more.
+        records = records.where(kept)
+        if not len(records):
+            return
         columns = read_columns(records, self._keys)
         self._held.append(columns)
         self._count += len(columns)
@@ -139,7 +143,8 @@ class _Planner:
                 )
             while at < min(area.end, plan.end):
                 end = min(area.end, at - at % self._file_bytes + self._file_bytes)
-                found.append(Area(at, end, area.reason, area.stored_ms or self._last_ms, [], area.record))
+                is_record = area.is_record and (at, end) == (area.begin, area.end)
+                found.append(Area(at, end, area.reason, area.stored_ms or self._last_ms, [], is_record))
                 at = end
         plan.areas = [self._widened(area) for area in found]
         # A last record with a damaged body stays, as what a place in a queue has.
@@ -148,12 +153,17 @@ class _Planner:
 
     def _widened(self, area: Area) -> Area:
         """Return an area that a record fits into: the record behind one that is too small is lost with it."""
-        if area.record is not None or area.end % self._file_bytes == 0 or area.end - area.begin >= SMALLEST:
+        if area.is_record or area.end % self._file_bytes == 0 or area.end - area.begin >= SMALLEST:
             return area
         behind = record_of(self._store.log, area.end, _size_at(self._store, area.end))
-        if behind is not None:
-            area.lost.append(self._lost_of(behind))
-            area.end += int(behind.sizes[0])
+        if behind is None:
+            size = area.end - area.begin
+            raise Refused(
+                f"{self._store.root}: {size} bytes of the commit log at offset {area.begin} hold no record and are "
+                "too few to put one there: restore the store from a replica or a backup"
+            )
+        area.lost.append(self._lost_of(behind))
+        area.end += int(behind.sizes[0])
         return area
 
     def _lost_of(self, record: LogRecords) -> Lost:
@@ -213,7 +223,7 @@ class _Planner:
     def _area_of(self, offset: int) -> int | None:
         areas = self._plan.areas
         at = bisect_right(areas, offset, key=lambda area: area.begin) - 1
-        return at if at >= 0 and offset < areas[at].end and areas[at].record is None else None
+        return at if at >= 0 and offset < areas[at].end and not areas[at].is_record else None
 
     def _of_hole(self, hole: Hole, entries: dict[int, dict[int, tuple[int, int]]]) -> Iterator[_Missing]:
         topic, queue_id = self._keys.queue(hole.key)
@@ -251,14 +261,14 @@ class _Planner:
 
     def _room(self, area: Area) -> int:
         """Bytes for records in an area; at the end of a file a blank one has room behind them."""
-        if area.record is not None:
+        if area.is_record:
             return 0
         used = sum(map(room_for, area.lost))
         return area.end - area.begin - used - (BLANK_BYTES_MIN if area.end % self._file_bytes == 0 else 0)
 
     def _note(self, area: Area) -> None:
         size = area.end - area.begin
-        if area.record is not None:
+        if area.is_record:
             record = record_of(self._store.log, area.begin, size)
             where = () if record is None else self._lost_of(record)
             self._plan.left_out.append(Note(area.begin, size, "body", area.reason, *where))
@@ -266,6 +276,14 @@ class _Planner:
         self._plan.left_out.append(Note(area.begin, size, "bytes", area.reason))
         for lost in sorted(area.lost):
             self._plan.left_out.append(Note(area.begin, 0, "message", "its record is not sound", *lost))
+
+
+def _is_text(topic: bytes) -> bool:
+    try:
+        topic.decode()
+    except UnicodeDecodeError:
+        return False
+    return True
 
 
 def _size_at(store: StoreFiles, offset: int) -> int:

@@ -48,7 +48,8 @@ def _write_file(store: StoreFiles, plan: Plan, path: Path, begin: int, file_byte
         for low, high in sound:
             _copy(store, target, begin, low, min(high, plan.end))
         for area in areas:
-            for at, data in fill_area(area, file_end):
+            damaged = _read(store, area.begin, area.end) if area.is_record else b""
+            for at, data in fill_area(area, file_end, damaged):
                 _write(target, data, at - begin)
         for patch in plan.patches:
             if begin <= patch.offset < file_end:
@@ -77,6 +78,19 @@ def _copy(store: StoreFiles, target: int, begin: int, low: int, high: int) -> No
                 at += read
         finally:
             os.close(source)
+
+
+def _read(store: StoreFiles, low: int, high: int) -> bytes:
+    """Read the bytes between two offsets of the log, which are in one file."""
+    buffer = memoryview(bytearray(high - low))
+    for file in store.log:
+        if file.begin <= low and high <= file.end:
+            source = os.open(file.path, os.O_RDONLY | os.O_CLOEXEC)
+            try:
+                read_into(source, buffer, low - file.begin)
+            finally:
+                os.close(source)
+    return bytes(buffer)
 
 
 def _write(target: int, data: bytes | memoryview, at: int) -> None:

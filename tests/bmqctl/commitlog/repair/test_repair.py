@@ -176,6 +176,21 @@ def test_message_with_a_damaged_body_keeps_its_place_and_properties(tmp_path: Pa
     assert after._replace(body=before.body, body_crc=before.body_crc, properties=before.properties) == before
 
 
+def test_message_with_a_damaged_body_and_topic_keeps_its_place(tmp_path: Path) -> None:
+    root = write_store(tmp_path / "store", 60)
+    offset = records_at(root)[6]
+    before = decode_record(read_log(root)[offset])
+    assert isinstance(before, Record)
+    path = root / "commitlog" / offset_name(offset - offset % 4096)
+    change(path, offset % 4096 + 90)
+    change(path, offset % 4096 + 88 + len(before.body) + 1, lambda byte: 0xFF)
+    report = repair(root, tmp_path / "out")
+    assert report.errors == 0
+    assert [(note.what, note.offset) for note in report.left_out] == [("bytes", offset), ("message", offset)]
+    lost = report.left_out[1]
+    assert (lost.topic, lost.queue_id, lost.number) == (before.topic, before.queue_id, before.queue_offset)
+
+
 def test_number_that_the_queue_contradicts_is_put_right(tmp_path: Path) -> None:
     root = write_store(tmp_path / "store", 60)
     before = read_log(root)
@@ -221,6 +236,28 @@ def test_gap_of_too_many_files_is_refused(tmp_path: Path) -> None:
     with pytest.raises(Refused, match=f"too many to fill: move the files before offset {begin} away"):
         repair(root, tmp_path / "out")
     assert not (tmp_path / "out").exists()
+
+
+def test_bytes_behind_the_end_of_a_file_are_left_out(tmp_path: Path) -> None:
+    root = write_store(tmp_path / "store", 60)
+    before = read_log(root)
+    path = root / "commitlog" / FIRST
+    change(path, list(before)[-1] % 4096 + 90)
+    sound = read_log(root)
+    path.write_bytes(path.read_bytes() + b"x" * 45)
+    report = repair(root, tmp_path / "out")
+    assert report.errors == 0
+    assert read_log(tmp_path / "out").items() >= sound.items()
+
+
+@pytest.mark.parametrize(
+    "text", ['{"offsetTable":{"a":null}}', '{"offsetTable":{}}', '{"offsetTable":{"a@g":{"0":null}}}', " "]
+)
+@pytest.mark.parametrize("name", ["consumerOffset.json", "delayOffset.json"])
+def test_odd_offsets_are_no_obstacle(tmp_path: Path, name: str, text: str) -> None:
+    root = write_store(tmp_path / "store", 60)
+    (root / "config" / name).write_text(text)
+    assert repair(root, tmp_path / "out").errors == 0
 
 
 def test_store_in_use_and_places_in_it_are_refused(tmp_path: Path) -> None:
