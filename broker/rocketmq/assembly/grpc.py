@@ -119,7 +119,7 @@ def dials_to(
 
 
 def group_backend(config: RocketConfig, node: Node, dial: Dial) -> Callable[[], Backend] | None:
-    """Return what makes the way of this node's gRPC clients to whoever is master; None where that is this broker.
+    """Return what makes the way of this node's gRPC clients to the master; None where only this broker can be that.
 
     The members of a group with a controller are asked as a proxy asks them, for any of them may be master. Nameservers
     tell who is, and nobody signs what they are asked: where requests have to be signed, a node serves its own broker.

@@ -37,7 +37,7 @@ __all__ = ["ControllerService", "World"]
 
 log = logging.getLogger("broker.rocketmq.controller")
 
-# Whoever says that silence means nothing for longer is not believed.
+# The longest time after which a broker may say that its silence means its end.
 TIMEOUT_MS_MAX: Final = 600_000
 
 _HEARTBEAT: Final = HeaderCodec(BrokerHeartbeatRequest)

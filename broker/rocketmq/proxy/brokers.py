@@ -80,7 +80,7 @@ class Brokers:
                 self._gone.pop(broker.broker_name, None)
 
     def ask(self, name: str, frame: Frame, until_ms: int, done: Done) -> None:
-        """Ask the broker of a name: the master, or who is there in its place."""
+        """Ask the broker of a name: the master, or the broker that stands in for it."""
 
         def located(where: str | Frame) -> None:
             if isinstance(where, Frame):
@@ -181,7 +181,7 @@ class Brokers:
         self.learn(brokers)
         for name in before.keys() - self._addresses.keys():
             if name not in self._gone:
-                # Whoever knows it from elsewhere is to look again.
+                # Routes that name it are to be looked up again.
                 self._gone[name] = now_ms
                 self._lost(name)
             if now_ms - self._gone[name] < _GONE_MS:

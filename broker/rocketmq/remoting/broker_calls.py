@@ -44,7 +44,7 @@ class BrokerCalls:
     def tell(self, address: str, frame: Frame, now_ms: int) -> None:
         """Send a request that wants no answer to HOST:PORT."""
         if self._dialing + len(self._open) >= CALLS_MAX:
-            log.warning("broker %s is not told who is there: %d others are", address, CALLS_MAX)
+            log.warning("broker %s is not told of a change: %d others are", address, CALLS_MAX)
             return
 
         def connected(where: str) -> Session:
@@ -56,7 +56,7 @@ class BrokerCalls:
 
         def failed(reason: str) -> None:
             self._dialing -= 1
-            log.info("broker %s is not told who is there: %s", address, reason)
+            log.info("broker %s is not told of a change: %s", address, reason)
 
         self._dialing += 1
         self._dial(address, connected, failed)

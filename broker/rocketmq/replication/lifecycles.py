@@ -130,7 +130,7 @@ class MemberEvent(Enum):
     STOP = "stop"
 
 
-# What a controller has forgotten it is told again; whoever is master or slave stays that meanwhile, as with one that
+# What a controller has forgotten it is told again; a master or slave stays what it is meanwhile, as with one that
 # cannot be reached. The id is kept for good.
 MEMBER_TRANSITIONS: dict[tuple[MemberState, MemberEvent], MemberState] = {
     (MemberState.NAMELESS, MemberEvent.OFFERED): MemberState.APPLYING,

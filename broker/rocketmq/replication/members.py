@@ -109,7 +109,7 @@ class Members:
         header = BrokerHeartbeatRequest(broker.cluster, str(broker.address), broker.name, broker.broker_id)
         return Frame(RequestCode.BROKER_HEARTBEAT, 0, ext_fields=_HEARTBEAT.write(header))
 
-    # -- who is there
+    # -- the others
 
     def _answered(self, answers: Sequence[Frame]) -> None:
         """Take what nameservers have told: a broker that one of them knows is there."""

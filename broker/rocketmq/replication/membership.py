@@ -1,7 +1,7 @@
 """A broker among those of its name, as a controller has them: it gets its id, registers, and learns who is master.
 
 Source: ReplicasManager. One question is asked at a time; what comes next is a matter of the state, which `lifecycles`
-has as a table. Whoever is not asked at once is asked a second later.
+has as a table. A question that is not asked at once is asked a second later.
 """
 
 from __future__ import annotations

@@ -65,7 +65,7 @@ class World(NamedTuple):
 
 
 class NoMaster(ReplicationEnd):
-    """The end of a stream at a broker that is no master: whoever comes is sent away."""
+    """The end of a stream at a broker that is no master: slaves that connect are sent away."""
 
     def __init__(self, session: ReplicationSession) -> None:
         session.give_up("this broker is no master")
@@ -182,7 +182,7 @@ class SlaveTerm:
         self._world.arrived(topic, queue_id, messages, size)
 
     def _told(self, answer: Frame | None) -> None:
-        """Take the address of the stream. Whoever is no master yet says none."""
+        """Take the address of the stream. A broker that is not master yet tells none."""
         if answer is None or answer.code != ResponseCode.SUCCESS:
             return
         try:

@@ -28,6 +28,8 @@ _NOTIFY = HeaderCodec(NotifyUnsubscribeLiteRequest)
 SUBSCRIPTIONS_MAX: Final = 100_000
 # Clients say all that they are subscribed to from time to time; who does not is gone.
 _SILENT_MS: Final = 180_000
+# Ids are kept for as long, of clients that have gone, too.
+_CLIENT_ID_MAX: Final = 255
 _ANEW: Final = bodies.OffsetOption("POLICY", bodies.FROM_FIRST)
 
 
@@ -62,6 +64,9 @@ class Subscribing:
 
     def _change(self, change: bodies.LiteSubscription, peer: Peer, now_ms: int) -> None:
         """Make one change. Raises `Refused`."""
+        if len(change.client_id) > _CLIENT_ID_MAX:
+            text = f"the client id is too long, the max is {_CLIENT_ID_MAX}"
+            raise Refused(ResponseCode.INVALID_PARAMETER, text)
         if change.action == bodies.COMPLETE_REMOVE:
             known = self._registry.get(change.client_id)
             if known is not None and known.group == change.group:

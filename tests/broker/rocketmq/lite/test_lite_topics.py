@@ -422,6 +422,12 @@ def test_number_of_clients_without_subscriptions_is_bounded(rig: LiteRig, monkey
     assert three.change(bodies.COMPLETE_ADD).code == ResponseCode.SUCCESS
 
 
+def test_length_of_client_ids_is_bounded(rig: LiteRig) -> None:
+    for action in (bodies.COMPLETE_ADD, bodies.PARTIAL_ADD):
+        assert rig.client("x" * 256).change(action, "a").code == ResponseCode.INVALID_PARAMETER
+        assert rig.client("x" * 255).change(action, "a").code == ResponseCode.SUCCESS
+
+
 # -- the end of lite topics
 
 
