@@ -23,6 +23,7 @@ from bmqctl.client.rocketmq.errors import (
 )
 from bmqctl.client.rocketmq.producing import Batch, Posted, Producer, Sent
 from bmqctl.client.rocketmq.session import Session, connect
+from bmqctl.client.rocketmq.simple import HiddenMessage, SimpleConsumer
 
 __all__ = [
     "Batch",
@@ -31,6 +32,7 @@ __all__ = [
     "ConnectFailed",
     "Consumer",
     "ConsumerClosed",
+    "HiddenMessage",
     "Message",
     "PostFailed",
     "PostRefused",
@@ -41,5 +43,6 @@ __all__ = [
     "Sent",
     "Session",
     "SessionEnded",
+    "SimpleConsumer",
     "connect",
 ]

@@ -27,6 +27,7 @@ from bmqctl.client.rocketmq.cluster import Cluster, ClusterOptions
 from bmqctl.client.rocketmq.consuming import Consumer, ConsumerOptions
 from bmqctl.client.rocketmq.errors import RequestRefused
 from bmqctl.client.rocketmq.producing import Producer
+from bmqctl.client.rocketmq.simple import SimpleConsumer, SimpleConsumerOptions, check_hidden_s
 from bmqctl.client.tasks import open_task_group
 from bmqctl.rocketmq_client.faults import FAULTS, words_of
 from bmqctl.rocketmq_client.link import AccessKeys
@@ -116,7 +117,7 @@ class Session:
         self._cluster = cluster
         self._options = options
         self._producers: list[Producer] = []
-        self._consumers: dict[str, Consumer] = {}
+        self._consumers: dict[str, Consumer | SimpleConsumer] = {}
         # Groups that are being joined.
         self._joining: set[str] = set()
         self._is_ended = False
@@ -173,27 +174,45 @@ class Session:
 
         Raises `RequestRefused` if the topic is not known, and `ValueError` if the session is in the group already.
         """
-        self._check(topic, group)
-        if group in self._joining or (group in self._consumers and not self._consumers[group].is_closed):
-            raise ValueError(f"the session is in group {group} already: a second member needs a session of its own")
-        if sql is not None and tags != "*":
-            raise ValueError("a consumer selects by tags or by an expression, not by both")
+        self._check_member(topic, group, tags, sql)
         if max_unconfirmed_messages < 1 or max_unconfirmed_bytes < 1:
             raise ValueError("max_unconfirmed_messages and max_unconfirmed_bytes are at least 1")
         options = ConsumerOptions(
             topic, group, tags, sql, from_start, broadcast, max_unconfirmed_messages, max_unconfirmed_bytes
         )
         consumer = Consumer(self._cluster, options)
-        self._joining.add(group)
-        try:
-            await consumer.begin()
-        except FAULTS as fault:
-            raise RequestRefused(f"{consumer}: {words_of(fault)}") from None
-        finally:
-            self._joining.discard(group)
-        self._check_open()
-        self._consumers[group] = consumer
+        await self._join(group, consumer)
         self._cluster.start(consumer.run)
+        return consumer
+
+    async def simple_consumer(
+        self,
+        topic: str,
+        group: str,
+        *,
+        tags: str = "*",
+        sql: str | None = None,
+        from_start: bool = False,
+        hidden_s: float = 60.0,
+        attempts_max: int = 16,
+    ) -> SimpleConsumer:
+        """Join a consumer group of a topic, to ask for messages when there is work to do for some.
+
+        The brokers hand out each message to one consumer of the group, and hide it from the others for `hidden_s`
+        seconds; it is delivered again after that unless it is confirmed. A message that was delivered `attempts_max`
+        times goes to the dead letters of the group. `tags`, `sql` and `from_start` are those of `consume`; a group
+        should have consumers of one kind only.
+
+        Raises `RequestRefused` if the topic is not known, and `ValueError` if the session is in the group already.
+        """
+        self._check_member(topic, group, tags, sql)
+        check_hidden_s(hidden_s)
+        if attempts_max < 1:
+            raise ValueError("attempts_max is at least 1")
+        consumer = SimpleConsumer(
+            self._cluster, SimpleConsumerOptions(topic, group, tags, sql, from_start, hidden_s, attempts_max)
+        )
+        await self._join(group, consumer)
         return consumer
 
     async def flush(self) -> None:
@@ -210,6 +229,25 @@ class Session:
     def _check_open(self) -> None:
         if self._is_ended:
             raise SessionEnded("the client ended the session")
+
+    def _check_member(self, topic: str, group: str, tags: str, sql: str | None) -> None:
+        self._check(topic, group)
+        if group in self._joining or (group in self._consumers and not self._consumers[group].is_closed):
+            raise ValueError(f"the session is in group {group} already: a second member needs a session of its own")
+        if sql is not None and tags != "*":
+            raise ValueError("a consumer selects by tags or by an expression, not by both")
+
+    async def _join(self, group: str, consumer: Consumer | SimpleConsumer) -> None:
+        """Join a group. Raises `RequestRefused`."""
+        self._joining.add(group)
+        try:
+            await consumer.begin()
+        except FAULTS as fault:
+            raise RequestRefused(f"{consumer}: {words_of(fault)}") from None
+        finally:
+            self._joining.discard(group)
+        self._check_open()
+        self._consumers[group] = consumer
 
     # For `connect`
 

@@ -1,0 +1,389 @@
+"""Consumers of a RocketMQ topic that ask for messages when they want some, and have no queues of their own.
+
+The broker hides the messages that it hands out from the rest of the group for a while (POP). What is not confirmed by
+then is delivered again.
+"""
+
+from __future__ import annotations
+
+import math
+import time
+from collections.abc import Mapping
+from types import TracebackType
+from typing import Final, NamedTuple, Self
+
+import anyio
+from anyio.lowlevel import checkpoint
+
+from bmqctl.client.errors import ClientError
+from bmqctl.client.rocketmq.cluster import Cluster
+from bmqctl.client.rocketmq.errors import ConsumerClosed, RequestRefused
+from bmqctl.client.rocketmq.message import Content
+from bmqctl.rocketmq_client.faults import FAULTS, words_of
+from bmqctl.rocketmq_client.refusals import check_answer
+from formats.rocketmq.client_bodies import SQL92, ConsumerData, Subscription, make_subscription
+from formats.rocketmq.codes import RequestCode, ResponseCode
+from formats.rocketmq.frame import Frame
+from formats.rocketmq.headers.codec import HeaderCodec
+from formats.rocketmq.headers.consuming import (
+    AckMessageRequest,
+    ChangeInvisibleTimeRequest,
+    ChangeInvisibleTimeResponse,
+    ConsumerSendMessageBackRequest,
+    PopMessageRequest,
+    UnregisterClientRequest,
+)
+from formats.rocketmq.pop_bodies import MESSAGES_MAX
+from formats.rocketmq.popped import Popped, read_popped
+from formats.rocketmq.receipts import Receipt, real_topic
+
+__all__ = ["HiddenMessage", "SimpleConsumer", "SimpleConsumerOptions", "check_hidden_s"]
+
+HIDDEN_S_MAX: Final = 3 * 24 * 3600.0
+# A broker that has nothing is asked for so long before the next one of the topic, which may have something.
+TURN_S: Final = 1.0
+POLL_S_MAX: Final = 15.0
+PAUSE_S: Final = 0.1
+CLOSE_S: Final = 5.0
+_FROM_FIRST, _FROM_LAST = 0, 1
+_DEAD: Final = -1
+_NOTHING: Final = frozenset({ResponseCode.POLLING_TIMEOUT, ResponseCode.POLLING_FULL, ResponseCode.PULL_NOT_FOUND})
+_POP: Final = HeaderCodec(PopMessageRequest)
+_ACK: Final = HeaderCodec(AckMessageRequest)
+_CHANGE: Final = HeaderCodec(ChangeInvisibleTimeRequest)
+_CHANGED: Final = HeaderCodec(ChangeInvisibleTimeResponse)
+_BACK: Final = HeaderCodec(ConsumerSendMessageBackRequest)
+_UNREGISTER: Final = HeaderCodec(UnregisterClientRequest)
+
+
+class SimpleConsumerOptions(NamedTuple):
+    """Options of a simple consumer; `Session.simple_consumer` explains them."""
+
+    topic: str
+    group: str
+    tags: str
+    sql: str | None
+    from_start: bool
+    hidden_s: float
+    attempts_max: int
+
+    @property
+    def subscription(self) -> Subscription:
+        """The subscription to the topic, as brokers are told of it."""
+        version = time.time_ns() // 1_000_000
+        if self.sql is not None:
+            return Subscription(self.topic, self.sql, SQL92, version)
+        return make_subscription(self.topic, self.tags, version)
+
+
+class HiddenMessage(Content):
+    """A message that is hidden from the rest of its group for a time.
+
+    `async with message` confirms it at the end of the block, or has it delivered again if that raises.
+    """
+
+    __slots__ = ("_attempts", "_consumer", "_receipt", "_until")
+
+    def __init__(self, consumer: SimpleConsumer, popped: Popped, topic: str, broker: str, hidden_at: float) -> None:
+        super().__init__(popped.record, topic, broker)
+        self._consumer = consumer
+        self._receipt = popped.receipt
+        self._attempts = popped.attempts
+        self._until = hidden_at + popped.receipt.invisible_ms / 1000
+
+    def __repr__(self) -> str:
+        return f"<HiddenMessage {self.message_id} of {self.topic}>"
+
+    @property
+    def attempt(self) -> int:
+        """The number of this delivery, 1 for the first."""
+        return self._attempts + 1
+
+    @property
+    def left_s(self) -> float:
+        """Seconds until the group may get it again; negative after that."""
+        return self._until - anyio.current_time()
+
+    @property
+    def receipt(self) -> Receipt:
+        """The broker's receipt handle; internal."""
+        return self._receipt
+
+    async def confirm(self) -> None:
+        """Confirm the message: the group does not get it again.
+
+        Raises `RequestRefused` if its time is over, or the broker does not confirm it.
+        """
+        await self._consumer.acknowledge(self)
+
+    async def hide(self, seconds: float) -> None:
+        """Hide the message for so long from now on, instead of before; with 0 it is delivered again soon.
+
+        Raises `RequestRefused` like `confirm`.
+        """
+        await self._consumer.hide(self, _milliseconds(seconds))
+
+    def hidden_again(self, terms: ChangeInvisibleTimeResponse, asked_at: float) -> None:
+        """Note the broker's new terms; internal."""
+        self._receipt = self._receipt._replace(
+            start_offset=self._receipt.queue_offset,
+            popped_ms=terms.popped_ms,
+            invisible_ms=terms.invisible_ms,
+            revive_queue=terms.revive_queue_id,
+        )
+        self._until = asked_at + terms.invisible_ms / 1000
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, fault: BaseException | None, where: TracebackType | None
+    ) -> None:
+        if fault is None:
+            await self.confirm()
+            return
+        with anyio.move_on_after(CLOSE_S, shield=True):
+            try:
+                await self.hide(0)
+            except ClientError as refused:
+                # It is delivered again in any case, only later.
+                fault.add_note(str(refused))
+
+
+class SimpleConsumer:
+    """A consumer that gets messages of its group when it asks for them, made by `Session.simple_consumer`."""
+
+    def __init__(self, cluster: Cluster, options: SimpleConsumerOptions) -> None:
+        self.topic = options.topic
+        self.group = options.group
+        self._cluster = cluster
+        self._options = options
+        self._subscription = options.subscription
+        self._turn = 0
+        self._is_stale = False
+        self._is_closed = False
+
+    def __str__(self) -> str:
+        return f"group {self.group} of topic {self.topic} at {self._cluster}"
+
+    def __repr__(self) -> str:
+        return f"<SimpleConsumer in {self}>"
+
+    @property
+    def is_closed(self) -> bool:
+        """True if the consumer has left the group."""
+        return self._is_closed
+
+    async def receive(self, count_max: int = 16, *, wait_s: float = 15.0) -> list[HiddenMessage]:
+        """Wait up to `wait_s` for messages and return those that have come, at most `count_max`, which is at most 32.
+
+        If the call is cancelled while messages are on their way, they stay hidden for their time, and come again then.
+        Raises `RequestRefused` if no broker of the topic answers.
+        """
+        if not 1 <= count_max <= MESSAGES_MAX:
+            raise ValueError(f"count_max is between 1 and {MESSAGES_MAX}")
+        if not (wait_s >= 0 and math.isfinite(wait_s)):
+            raise ValueError("wait_s is a number of seconds, 0 or more")
+        if self._is_closed:
+            raise ConsumerClosed(f"the consumer in {self} is closed")
+        await checkpoint()
+        deadline = anyio.current_time() + wait_s
+        # At first each broker tells what it has already.
+        poll_s = 0.0
+        while True:
+            began = anyio.current_time()
+            brokers = await self._brokers()
+            found = await self._ask(brokers, count_max, poll_s, deadline)
+            left_s = deadline - anyio.current_time()
+            if found or left_s <= 0:
+                return found
+            if poll_s and anyio.current_time() - began < PAUSE_S:
+                # A broker with too many requests that wait answers at once.
+                await anyio.sleep(min(PAUSE_S, left_s))
+            poll_s = POLL_S_MAX if len(brokers) == 1 else TURN_S
+
+    async def _ask(
+        self, brokers: list[tuple[str, str]], count_max: int, poll_s: float, deadline: float
+    ) -> list[HiddenMessage]:
+        """Ask brokers one after the other until one has messages. Raises `RequestRefused` if none of them answers."""
+        faults: list[Exception] = []
+        self._turn += 1
+        for number in range(len(brokers)):
+            broker, address = brokers[(self._turn + number) % len(brokers)]
+            try:
+                found = await self._pop(broker, address, count_max, min(poll_s, deadline - anyio.current_time()))
+            except FAULTS as fault:
+                faults.append(fault)
+                self._is_stale = True
+                continue
+            if found:
+                return found
+        if len(faults) == len(brokers):
+            raise RequestRefused(f"{self}: {words_of(faults[-1])}")
+        return []
+
+    async def _brokers(self) -> list[tuple[str, str]]:
+        """The brokers that have queues of the topic, and their addresses. Raises `RequestRefused`."""
+        route = self._cluster.known_route(self.topic)
+        if self._is_stale or not route.readable:
+            try:
+                route = await self._cluster.route(self.topic)
+            except FAULTS as fault:
+                raise RequestRefused(f"{self}: {words_of(fault)}") from None
+            self._is_stale = False
+        brokers = sorted({(queue.broker_name, queue.address) for queue in route.readable})
+        if not brokers:
+            raise RequestRefused(f"{self}: no broker has queues of the topic from which may be read")
+        return brokers
+
+    async def _pop(self, broker: str, address: str, count_max: int, poll_s: float) -> list[HiddenMessage]:
+        """Ask a broker for messages. Raises one of `FAULTS`."""
+        options, subscription = self._options, self._subscription
+        poll_ms = max(0, round(1000 * poll_s))
+        header = PopMessageRequest(
+            self.group,
+            self.topic,
+            -1,
+            count_max,
+            _milliseconds(options.hidden_s),
+            poll_ms,
+            time.time_ns() // 1_000_000,
+            _FROM_FIRST if options.from_start else _FROM_LAST,
+            subscription.expression_type,
+            subscription.sub_string,
+        )
+        link = await self._cluster.link_to(address)
+        answer = await link.call(RequestCode.POP_MESSAGE, _POP.write(header), poll_ms / 1000 + self._cluster.timeout_s)
+        if answer.code in _NOTHING:
+            return []
+        check_answer(f"no messages of topic {self.topic} from the broker at {address}", answer)
+        answered_at = anyio.current_time()
+        found = []
+        for popped in read_popped(broker, answer.ext_fields, answer.body):
+            message = HiddenMessage(self, popped, self.topic, broker, answered_at)
+            if await self._is_wanted(message):
+                found.append(message)
+        return found
+
+    async def _is_wanted(self, message: HiddenMessage) -> bool:
+        """Return False for a message that is not for the program, and settle it. Raises one of `FAULTS`."""
+        tags = self._subscription.tags_set
+        if tags and message.tag not in tags:
+            # The broker compares hashes only.
+            await self._acknowledge(message)
+            return False
+        if message.attempt > self._options.attempts_max:
+            await self._bury(message)
+            return False
+        return True
+
+    # What becomes of messages
+
+    async def acknowledge(self, message: HiddenMessage) -> None:
+        """Confirm a message; called by it."""
+        self._check(message)
+        try:
+            await self._acknowledge(message)
+        except FAULTS as fault:
+            raise RequestRefused(f"{self}: {words_of(fault)}") from None
+
+    async def hide(self, message: HiddenMessage, milliseconds: int) -> None:
+        """Hide a message for another time; called by it."""
+        self._check(message)
+        receipt = message.receipt
+        asked_at = anyio.current_time()
+        try:
+            header = ChangeInvisibleTimeRequest(
+                self.group, *self._place(receipt), str(receipt), receipt.queue_offset, milliseconds
+            )
+            answer = await self._call(
+                receipt, RequestCode.CHANGE_MESSAGE_INVISIBLETIME, _CHANGE.write(header), "is not hidden anew"
+            )
+            message.hidden_again(_CHANGED.read(answer.ext_fields or {}), asked_at)
+        except FAULTS as fault:
+            raise RequestRefused(f"{self}: {words_of(fault)}") from None
+
+    def _check(self, message: HiddenMessage) -> None:
+        if self._is_closed:
+            raise ConsumerClosed(f"the consumer in {self} is closed")
+        if message.left_s <= 0:
+            raise RequestRefused(
+                f"{self}: the time of message {message.message_id} is over, and the group gets it again: hide messages "
+                "for longer (hidden_s, or hide) or take fewer at a time"
+            )
+
+    async def _acknowledge(self, message: HiddenMessage) -> None:
+        receipt = message.receipt
+        header = AckMessageRequest(self.group, *self._place(receipt), str(receipt), receipt.queue_offset)
+        await self._call(receipt, RequestCode.ACK_MESSAGE, _ACK.write(header), "is not confirmed")
+
+    async def _bury(self, message: HiddenMessage) -> None:
+        """Have a message stored with the dead letters of the group, and confirm it then."""
+        topic, _ = self._place(message.receipt)
+        header = ConsumerSendMessageBackRequest(
+            message.record.physical_offset, self.group, _DEAD, message.message_id, topic, max_reconsume_times=0
+        )
+        await self._call(
+            message.receipt, RequestCode.CONSUMER_SEND_MSG_BACK, _BACK.write(header), "does not go to the dead letters"
+        )
+        await self._acknowledge(message)
+
+    def _place(self, receipt: Receipt) -> tuple[str, int]:
+        """The topic and the queue that a message is in, which may be those of the group's retries."""
+        return real_topic(self.topic, self.group, receipt.kind), receipt.queue_id
+
+    async def _call(self, receipt: Receipt, code: int, fields: Mapping[str, str], what: str) -> Frame:
+        address = self._cluster.address_of(self.topic, receipt.broker)
+        text = f"the message at {receipt.queue_offset} of queue {receipt.queue_id} of topic {self.topic} {what}"
+        return await self._cluster.call(address, code, fields, text)
+
+    # The life of the consumer
+
+    async def begin(self) -> None:
+        """Join the group. Raises `RequestRefused` or `OSError` if the topic is not known."""
+        await self._cluster.route(self.topic)
+        self._cluster.consumers[self.group] = ConsumerData(
+            self.group,
+            "CONSUME_ACTIVELY",
+            consume_from_where="CONSUME_FROM_FIRST_OFFSET" if self._options.from_start else "CONSUME_FROM_LAST_OFFSET",
+            subscription_data_set=[self._subscription],
+        )
+        try:
+            await self._cluster.beat()
+        except BaseException:
+            # Brokers may have heard of this member.
+            await self.close()
+            raise
+
+    def look_again(self) -> None:
+        """Ask for the brokers of the topic again before the next request."""
+        self._is_stale = True
+
+    async def close(self) -> None:
+        """Leave the group, within five seconds. A second call has no effect."""
+        if self._is_closed:
+            return
+        self._is_closed = True
+        self._cluster.consumers.pop(self.group, None)
+        with anyio.move_on_after(CLOSE_S, shield=True):
+            fields = _UNREGISTER.write(UnregisterClientRequest(self._cluster.client_id, consumer_group=self.group))
+            await self._cluster.unregister(fields)
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, fault: BaseException | None, where: TracebackType | None
+    ) -> None:
+        await self.close()
+
+
+def check_hidden_s(seconds: float) -> None:
+    """Raise `ValueError` for a time for which no message can be hidden."""
+    if not 0 <= seconds <= HIDDEN_S_MAX:
+        raise ValueError(f"a message is hidden for 0 to {HIDDEN_S_MAX:.0f} seconds")
+
+
+def _milliseconds(seconds: float) -> int:
+    check_hidden_s(seconds)
+    return round(1000 * seconds)
