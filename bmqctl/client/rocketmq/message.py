@@ -60,7 +60,12 @@ class Content:
 
     @property
     def payload(self) -> bytes:
-        """The payload, decompressed. Raises `ValueError` if it is malformed, or compressed with LZ4 or ZSTD."""
+        """The payload, decompressed.
+
+        Raises `ValueError` if it is not what was stored, by its checksum, or compressed with LZ4 or ZSTD.
+        """
+        if not self._record.is_body_sound:
+            raise ValueError(f"message {self.message_id}: the checksum of the payload differs")
         return bytes(read_body(self._record, PAYLOAD_SIZE_MAX))
 
     @property

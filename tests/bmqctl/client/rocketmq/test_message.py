@@ -1,0 +1,35 @@
+"""The content of messages that were received."""
+
+from __future__ import annotations
+
+import zlib
+
+import pytest
+
+from bmqctl.client.rocketmq.message import Content
+from formats.rocketmq.flags import SystemFlag
+from formats.rocketmq.record import Magic, Record, body_crc
+
+HOST = b"\x7f\0\0\1\0\0\0\0"
+
+
+def content(body: bytes, *, crc: int | None = None, flags: int = 0) -> Content:
+    found = body_crc(body) if crc is None else crc
+    properties = b"UNIQ_KEY\x01ID\x02a\x01b\x02TAGS\x01t\x02"
+    return Content(Record(Magic.V1, found, 0, 5, 9, 0, flags, 0, HOST, 0, HOST, 2, 0, body, "t", properties), "t", "b")
+
+
+def test_what_the_producer_gave_is_told_apart_from_what_rocketmq_adds() -> None:
+    found = content(b"body")
+    assert (found.payload, found.properties, found.tag, found.keys) == (b"body", {"a": "b"}, "t", [])
+    assert (found.message_id, found.offset, found.attempt) == ("ID", 9, 3)
+
+
+def test_a_payload_is_decompressed() -> None:
+    assert content(zlib.compress(b"x" * 1000), flags=SystemFlag.COMPRESSED).payload == b"x" * 1000
+
+
+@pytest.mark.parametrize("flags", [0, SystemFlag.COMPRESSED])
+def test_a_payload_that_is_not_what_was_stored_is_refused(flags: int) -> None:
+    with pytest.raises(ValueError, match="message ID: the checksum of the payload differs"):
+        _ = content(zlib.compress(b"body"), crc=1, flags=flags).payload
