@@ -19,8 +19,9 @@ import anyio.abc
 from bmqctl.client.events import Event
 from bmqctl.client.lifecycle import Session
 from bmqctl.client.machine import Machine
+from bmqctl.dialing import open_stream
 
-__all__ = ["SECOND_NS", "Carrier", "Endpoint", "dial", "now_ns"]
+__all__ = ["SECOND_NS", "Carrier", "Endpoint", "now_ns"]
 
 SECOND_NS: Final = 1_000_000_000
 READ_SIZE: Final = 262_144
@@ -43,21 +44,6 @@ class Endpoint(NamedTuple):
 def now_ns() -> int:
     """The clock of a carrier's machine."""
     return time.monotonic_ns()
-
-
-async def dial(endpoint: Endpoint, timeout_s: float) -> anyio.abc.ByteStream:
-    """Connect. Raises `OSError` if nobody listens, answers in time, or is trusted."""
-    try:
-        with anyio.fail_after(timeout_s):
-            if endpoint.tls is None:
-                return await anyio.connect_tcp(endpoint.host, endpoint.port)
-            return await anyio.connect_tcp(
-                endpoint.host, endpoint.port, ssl_context=endpoint.tls, tls_standard_compatible=False
-            )
-    except TimeoutError:
-        raise OSError("no answer in time") from None
-    except (anyio.BrokenResourceError, anyio.EndOfStream) as fault:
-        raise OSError(f"the TLS handshake failed: {fault.__cause__ or 'the connection was closed'}") from None
 
 
 class Carrier:
@@ -143,7 +129,9 @@ class Carrier:
             while self.machine.state is not Session.STOPPED:
                 await anyio.sleep(RECONNECT_S)
                 try:
-                    stream = await dial(self._endpoint, self._timeout_s)
+                    stream = await open_stream(
+                        self._endpoint.host, self._endpoint.port, self._timeout_s, self._endpoint.tls
+                    )
                 except OSError:
                     continue
                 await self._carry(stream)

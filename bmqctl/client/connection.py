@@ -27,7 +27,7 @@ import anyio
 
 from bmqctl.client.address import parse_address
 from bmqctl.client.authentication import Credentials
-from bmqctl.client.carrier import SECOND_NS, Carrier, Endpoint, dial, now_ns
+from bmqctl.client.carrier import SECOND_NS, Carrier, Endpoint, now_ns
 from bmqctl.client.errors import Ack, ConnectFailed, QueueClosed, RequestRefused, SessionEnded
 from bmqctl.client.events import (
     Acks,
@@ -52,6 +52,7 @@ from bmqctl.client.machine import Machine, MachineOptions, Unusable
 from bmqctl.client.queue import Queue, check_subscriptions
 from bmqctl.client.room import Room
 from bmqctl.client.tasks import open_task_group
+from bmqctl.dialing import open_stream
 from formats.bmq.control.messages import BrokerResponse
 
 __all__ = ["Change", "Session", "SessionOptions", "connect"]
@@ -162,7 +163,7 @@ async def connect(
     )
     session = Session(Endpoint(host, port, options.tls), options)
     try:
-        stream = await dial(session.endpoint, timeout_s)
+        stream = await open_stream(host, port, timeout_s, options.tls)
     except OSError as fault:
         raise ConnectFailed(f"no connection to {session.endpoint}: {fault}") from fault
     async with open_task_group() as group:

@@ -6,7 +6,6 @@ out in one piece.
 
 from __future__ import annotations
 
-import os
 import ssl
 import time
 from collections.abc import Callable, Mapping
@@ -16,6 +15,7 @@ import anyio
 import anyio.abc
 from anyio.lowlevel import checkpoint
 
+from bmqctl.dialing import open_stream
 from bmqctl.rocketmq_client.machine import Answered, Asked, Ended, Event, Machine, State, Unanswered
 from formats.rocketmq.frame import Frame
 from formats.rocketmq.signature import ACCESS_KEY, SIGNATURE, sign
@@ -203,14 +203,6 @@ def _signed(fields: Mapping[str, str] | None, body: Buffer, keys: AccessKeys) ->
     return {**whole, SIGNATURE: sign(whole, body, keys.secret)}
 
 
-def _reason(cause: OSError) -> str:
-    """Say for what reason there is no connection, without the words that each event loop has of its own for that."""
-    if cause.errno is not None and cause.errno > 0:
-        return os.strerror(cause.errno)
-    # The resolver's numbers are below 0.
-    return cause.strerror or str(cause)
-
-
 async def dial(
     host: str,
     port: int,
@@ -222,20 +214,8 @@ async def dial(
 ) -> RemotingLink:
     """Connect; the link is to be `run`. Raises `OSError` if nobody listens there, answers in time, or is trusted."""
     name = f"{host}:{port}"
-    stream: anyio.abc.ByteStream
     try:
-        with anyio.fail_after(timeout_s):
-            if tls is None:
-                stream = await anyio.connect_tcp(host, port)
-            else:
-                stream = await anyio.connect_tcp(host, port, ssl_context=tls, tls_standard_compatible=False)
-    except TimeoutError:
-        raise TimeoutError(f"no connection to {name} within {timeout_s:g} s") from None
-    except ssl.SSLError as fault:
-        raise OSError(f"no TLS with {name}: {fault}") from None
+        stream = await open_stream(host, port, timeout_s, tls)
     except OSError as fault:
-        cause = fault.__cause__ if isinstance(fault.__cause__, OSError) else fault
-        raise OSError(f"all attempts to connect to {name} failed: {_reason(cause)}") from cause
-    except (anyio.BrokenResourceError, anyio.EndOfStream) as fault:
-        raise OSError(f"no TLS with {name}: {fault.__cause__ or 'the connection was closed'}") from None
+        raise OSError(f"all attempts to connect to {name} failed: {fault}") from fault
     return RemotingLink(stream, name, keys, on_asked)

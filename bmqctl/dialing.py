@@ -1,0 +1,41 @@
+"""Connections over TCP and TLS under anyio, for the clients of both systems."""
+
+from __future__ import annotations
+
+import os
+import ssl
+
+import anyio
+import anyio.abc
+
+__all__ = ["open_stream"]
+
+
+async def open_stream(
+    host: str, port: int, timeout_s: float, tls: ssl.SSLContext | None = None
+) -> anyio.abc.ByteStream:
+    """Connect. Raises `OSError`, whose text is the reason, if nobody listens, answers in time, or is trusted."""
+    try:
+        with anyio.fail_after(timeout_s):
+            if tls is None:
+                return await anyio.connect_tcp(host, port)
+            return await anyio.connect_tcp(host, port, ssl_context=tls, tls_standard_compatible=False)
+    except TimeoutError:
+        raise TimeoutError(f"no answer within {timeout_s:g} s") from None
+    except ssl.SSLError as fault:
+        raise OSError(f"no TLS: {fault}") from None
+    except OSError as fault:
+        raise OSError(_reason(fault)) from fault
+    except (anyio.BrokenResourceError, anyio.EndOfStream) as fault:
+        raise OSError(f"no TLS: {fault.__cause__ or 'the connection was closed'}") from None
+
+
+def _reason(fault: BaseException) -> str:
+    """Say for what reason there is no connection, without the words that each event loop has of its own for that."""
+    if isinstance(fault, OSError) and fault.errno is not None:
+        # The resolver's numbers are below 0.
+        return os.strerror(fault.errno) if fault.errno > 0 else fault.strerror or str(fault)
+    if isinstance(fault, BaseExceptionGroup):
+        # A host with several addresses: each has its reason.
+        return _reason(fault.exceptions[0])
+    return str(fault) if fault.__cause__ is None else _reason(fault.__cause__)
