@@ -144,7 +144,7 @@ Delayed = Annotated[
     bool,
     _select_rocketmq(
         "--delayed",
-        help="Select also messages with a delay level whose time had not come. They are delayed anew, in full.",
+        help="Select also messages with a delay level whose time had not come. Their delays begin again.",
     ),
 ]
 

@@ -133,7 +133,7 @@ def sound_bodies(records: LogRecords) -> Bits:
 
 
 def read_columns(records: LogRecords, queue_keys: QueueKeys) -> Columns:
-    """Read the columns of records, whatever their bodies are."""
+    """Read the columns of records; the bodies are not read."""
     topics, topic_of = _topics(records)
     numbers = np.array([queue_keys.topic(name) for name in topics], np.int64)
     queues = numbers[topic_of] << _QUEUE_BITS | records.front("queue_id") & 0xFFFFFFFF

@@ -16,7 +16,7 @@ _QUEUES: Final = (
 _INDEX: Final = (
     "Messages may not be found by key; nothing else uses the index. bmqctl journal repair makes it again from the log."
 )
-_TAIL: Final = "Nothing to do: a stop amid a write leaves this, and opening the store cuts it off."
+_TAIL: Final = "Nothing to do: a crash during a write leaves this, and a broker that opens the store removes it."
 _BEHIND: Final = "Nothing to do: a broker enters what is missing, while it runs or when it starts."
 _CONFIG: Final = "Put the file of the same name with .bak in its place, or one from a replica or a backup."
 _OFFSET: Final = "A broker lets the group go on at the end of the queue. Find out whether messages have been lost."

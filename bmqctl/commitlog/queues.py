@@ -1,7 +1,7 @@
 """Consume queues of a RocketMQ store: where they begin and end, and the sizes, tags and times of what is in them.
 
-Entries are read a chunk at a time. A message's tag is in its record, the queue has but a hash of it: for each hash one
-record is read. What the log has but the queues do not, a broker that crashed had not got to.
+Entries are read a chunk at a time. A message's tag is in its record, and the queue has only a hash of it: for each hash
+one record is read. Records without an entry are those that a broker had not entered when it crashed.
 """
 
 from __future__ import annotations

@@ -39,7 +39,7 @@ class LogFault(NamedTuple):
 class LogChunk(NamedTuple):
     """Records of a log in its order, and the faults between and in front of them.
 
-    The records are valid until the next chunk is asked for. `end` is the offset up to which everything is told.
+    The records are valid until the next chunk is asked for. `end` is the offset up to which the log has been read.
     """
 
     records: LogRecords

@@ -1,4 +1,4 @@
-"""One run over what is left of a plan, whatever it posts to, and what came of it."""
+"""One run over what is left of a plan, to either system, and its results."""
 
 from __future__ import annotations
 

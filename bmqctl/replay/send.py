@@ -37,7 +37,7 @@ _PIECE_COUNT: Final = 64
 class SendOptions:
     """`speed` is a factor of the original pace, None as fast as possible. A run ends when patience does.
 
-    With `makes_topics` a topic that nobody knows is made, with as many queues as it had.
+    With `makes_topics` a topic that the nameserver does not know is made, with as many queues as it had.
     """
 
     end: RocketEnd
@@ -63,7 +63,7 @@ def _at_once(options: SendOptions, tell: Tell) -> TryAgain:
 
 
 def _new_queues(run: Run, options: SendOptions) -> dict[str, int]:
-    """The targets, with the number of queues that one gets if nobody knows it."""
+    """The targets, with the number of queues that one gets if the nameserver does not know it."""
     widths = dict.fromkeys(run.targets, 0)
     if options.makes_topics:
         for source, target in zip(run.plan.queues, run.targets, strict=True):

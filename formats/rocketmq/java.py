@@ -51,7 +51,7 @@ def string_hash(text: str) -> int:
     return number - (MASK + 1) if number & _SIGN else number
 
 
-# The same few names come with every message. Whoever sends others, long ones, is not to fill the memory with them.
+# The same few names come with every message. A peer that sends others, long ones, must not fill the memory with them.
 _name_hash = lru_cache(maxsize=512)(string_hash)
 
 

@@ -45,7 +45,7 @@ class PropertyColumns:
     def __init__(self, texts: Sequence[bytes]) -> None:
         import numpy as np
 
-        # A separator in front of each property and behind it, whatever record it is of, and room to look at a name.
+        # A separator in front of each property and behind it, in each record, and room to look at a name.
         self._text = b"".join((b"\2", b"\2".join(texts), b"\2", bytes(_NAME_BYTES)))
         self._units = np.frombuffer(self._text, np.uint8, len(self._text) - _NAME_BYTES)
         lengths = np.fromiter(map(len, texts), np.intp, len(texts))

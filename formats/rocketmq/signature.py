@@ -1,7 +1,7 @@
 """Signatures of requests (source: AclUtils, AclSigner, DefaultAuthenticationContextBuilder).
 
 Signed are the values of the header's fields in the order of their names, and the body. There is no time among them:
-whoever has heard a request can send it again.
+one who has recorded a request can send it again.
 """
 
 from __future__ import annotations

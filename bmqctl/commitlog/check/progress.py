@@ -53,7 +53,7 @@ def _read(path: Path, note: Note, code: str) -> bytes | None:
 
 
 def _ignore(found: Fault) -> None:
-    """Take a fault that is told elsewhere."""
+    """Drop a fault that is reported elsewhere."""
 
 
 def read_checkpoint(store: StoreFiles) -> StoreCheckpoint | None:

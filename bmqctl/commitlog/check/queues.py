@@ -187,7 +187,7 @@ class QueueCheck:
         wanted = times if is_delay else codes
         what = "time of" if is_delay else "tag"
         self._differing(entries, rows, codes_there, wrong, "entry-tag", what, wanted)
-        # The entries of which the record is not the one are told already.
+        # Entries that name another record have been reported already.
         queue.match(numbers)
 
     def _differing(

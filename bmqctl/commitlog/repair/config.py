@@ -137,7 +137,7 @@ def _set_back(
     changed = False
     for group, offsets in tables_of(table).items():
         for number, offset in offsets.items():
-            # What has no value is left out by brokers, whatever its name is.
+            # Brokers ignore an offset without a value, and do not read its name as a number.
             if not isinstance(offset, int):
                 continue
             end = end_of(group, number, ends)

@@ -1,4 +1,4 @@
-"""The parts of a repair: places of the log that are written anew, what was lost there, and the report."""
+"""The parts of a repair: places of the log that are rewritten, what was lost there, and the report."""
 
 from __future__ import annotations
 

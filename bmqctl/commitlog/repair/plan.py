@@ -41,7 +41,7 @@ class _Missing(NamedTuple):
 
 @dataclass
 class Plan:
-    """The places that are written anew, in their order, and where the log ends."""
+    """The places that are rewritten, in their order, and where the log ends."""
 
     areas: list[Area] = field(default_factory=list)
     patches: list[Patch] = field(default_factory=list)
@@ -53,7 +53,7 @@ class Plan:
 
 
 def _ignore(found: Fault) -> None:
-    """Take a fault, which the places without a record tell."""
+    """Drop a fault, which the places without a record show."""
 
 
 def make_plan(

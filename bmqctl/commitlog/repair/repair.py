@@ -34,11 +34,11 @@ _LEVELS_S: Final[tuple[int, ...]] = (1, 5, 10, 30, *(60 * minutes for minutes in
 
 
 def _ignore(found: Fault) -> None:
-    """Take a fault, which the report tells by what was left out."""
+    """Drop a fault, which the report names by what was left out."""
 
 
 def repair_log_store(path: Path, out: Path, sizes: StoreSizes | None, on_progress: Progress) -> RepairReport:
-    """Write what is sound in the store at `path` to `out`. `sizes` are those of its files, if they are told.
+    """Write what is sound in the store at `path` to `out`. `sizes` are those of its files, if they are given.
 
     Raises `NotAStoreFile`, `Refused` and `OSError`; nothing was changed in the damaged store then.
     """
@@ -89,7 +89,7 @@ def _check_unused(root: Path) -> None:
     try:
         descriptor = os.open(root / _LOCK, os.O_RDWR | os.O_CLOEXEC)
     except OSError:
-        # Nobody has it, or it cannot be known.
+        # No broker has it, or that cannot be determined.
         return
     try:
         fcntl.lockf(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB, 1)
