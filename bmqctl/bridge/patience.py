@@ -1,4 +1,4 @@
-"""The end of patience with a destination: nothing was taken for too long although messages wait."""
+"""The limit of the time in which a destination takes nothing although messages wait."""
 
 from __future__ import annotations
 

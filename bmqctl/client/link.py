@@ -32,14 +32,14 @@ def now_ns() -> int:
 
 
 def tls_context(authority: Path) -> ssl.SSLContext:
-    """Trust in the certificates of the file `authority`, in PEM; `OSError` if there are none."""
+    """Make a context that trusts the certificates of the file `authority`, in PEM. Raises `OSError` if it has none."""
     context = ssl.create_default_context(cafile=authority)
     context.minimum_version = ssl.TLSVersion.TLSv1_3
     return context
 
 
 async def dial(host: str, port: int, tls: ssl.SSLContext | None) -> trio.abc.Stream:
-    """A connection; `OSError` if nobody listens, or is not whom `tls` trusts."""
+    """Connect. Raises `OSError` if nobody listens, or its certificate is not trusted by `tls`."""
     stream = await trio.open_tcp_stream(host, port)
     if tls is None:
         return stream
@@ -53,7 +53,11 @@ async def dial(host: str, port: int, tls: ssl.SSLContext | None) -> trio.abc.Str
 
 
 class Link:
-    """`handle` is given what comes of reading and of time; after calls of the machine, `wake` or `feed` is due."""
+    """The I/O of one machine.
+
+    `handle` receives the events that result from reading and from the passing of time. After a call of the machine,
+    `wake` or `feed` is due.
+    """
 
     def __init__(
         self,
@@ -82,15 +86,15 @@ class Link:
         return self.machine.pending_size + self._sending
 
     async def drained(self) -> None:
-        """Wait until some have, or the link ends."""
+        """Wait until some of them have reached it, or the link ends."""
         await self._drained.wait()
 
     def wake(self) -> None:
-        """Look whether there is something to write."""
+        """Let the writer look for bytes to write."""
         self._wanted.set()
 
     def feed(self, events: list[Event]) -> None:
-        """Hand on what came of a call of the machine, and do what the machine's new state asks for."""
+        """Pass on the events of a call of the machine, and do what the machine's new state needs."""
         self._handle(events)
         self.wake()
         state = self.machine.state

@@ -110,7 +110,7 @@ class RemotingLink:
 
     @property
     def is_open(self) -> bool:
-        """Return whether requests can be sent."""
+        """True if requests can be sent."""
         return self._fault is None
 
     def check(self) -> None:

@@ -60,7 +60,7 @@ async def test_a_message_comes_with_all_that_it_had(node: RocketProcess, anyio_b
         producer = await session.producer(topic)
         sent = await producer.post(b"first", {"name": "näme"}, tag="A", keys=["k1", "k2"], sharding_key="s")
         await producer.post(b"second", tag="B")
-        at = datetime.now(UTC) + timedelta(seconds=2)
+        at = datetime.now(UTC) + timedelta(seconds=1)
         await producer.post(b"third", tag="A", deliver_at=at)
         consumer = await session.consume(topic, f"{topic}-group", tags="A || C", from_start=True)
         first, third = await take(consumer, 2)

@@ -93,7 +93,7 @@ def _system_properties(options: Options) -> dict[str, str]:
 
 
 class Item:
-    """A message that is not settled. `receiver` is whoever is to hear of its end."""
+    """A message that is not settled. `receiver` is told of its end."""
 
     __slots__ = (
         "may_be_stored",
