@@ -33,41 +33,56 @@ def python() -> Path:
         pytest.skip(str(reason))
 
 
-@pytest.fixture(params=["node", "proxy"])
-def served(tmp_path: Path, request: pytest.FixtureRequest) -> Iterator[RocketProcess | RocketProxyProcess]:
-    """A node, or a proxy before one that does not serve gRPC itself."""
-    config = tmp_path / "broker.conf"
-    config.write_text("transactionCheckInterval=3000\n")
-    is_alone = request.param == "node"
+class Runs:
+    """A node and a proxy before another one, each with all programs of the client, which wait most of the time."""
+
+    def __init__(self, stack: ExitStack, python: Path, folder: Path) -> None:
+        config = folder / "broker.conf"
+        config.write_text("transactionCheckInterval=3000\n")
+        node = stack.enter_context(RocketProcess(folder / "node", config_file=config))
+        other = stack.enter_context(RocketProcess(folder / "other", config_file=config, grpc_port=0))
+        proxy = stack.enter_context(RocketProxyProcess(folder / "proxy", [other.nameserver]))
+        for each in (node, other):
+            make_topics(each.port)
+        self.served: dict[str, RocketProcess | RocketProxyProcess] = {"node": node, "proxy": proxy}
+        self._running: dict[tuple[str, Path], subprocess.Popen[str]] = {}
+        for name, served in self.served.items():
+            for program in (PROGRAM, LITE_PROGRAM):
+                home = folder / f"{name}-{program.stem}"
+                home.mkdir()
+                running = subprocess.Popen(
+                    [str(python), str(program), served.endpoint],
+                    stdin=subprocess.DEVNULL,
+                    stdout=subprocess.PIPE,
+                    stderr=subprocess.PIPE,
+                    text=True,
+                    cwd=home,
+                    env={**os.environ, "HOME": str(home), "PYTHONPATH": ""},
+                )
+                stack.callback(running.wait)
+                stack.callback(running.kill)
+                self._running[name, program] = running
+
+    def seen(self, name: str, program: Path) -> dict[str, Any]:
+        """Wait for a program to end; what it has seen."""
+        running = self._running[name, program]
+        out, errors = running.communicate(timeout=280)
+        assert running.returncode == 0, errors
+        seen: dict[str, Any] = json.loads(out.splitlines()[-1])
+        return seen
+
+
+@pytest.fixture(scope="module")
+def runs(python: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Runs]:
     with ExitStack() as stack:
-        grpc_port = None if is_alone else 0
-        node = stack.enter_context(RocketProcess(tmp_path / "store", config_file=config, grpc_port=grpc_port))
-        make_topics(node.port)
-        yield node if is_alone else stack.enter_context(RocketProxyProcess(tmp_path / "proxy", [node.nameserver]))
-
-
-def run(python: Path, program: Path, served: RocketProcess | RocketProxyProcess, folder: Path) -> dict[str, Any]:
-    """Run a program of the client; what it has seen."""
-    done = subprocess.run(
-        [str(python), str(program), served.endpoint],
-        stdin=subprocess.DEVNULL,
-        capture_output=True,
-        text=True,
-        timeout=280,
-        cwd=folder,
-        env={**os.environ, "HOME": str(folder), "PYTHONPATH": ""},
-    )
-    assert done.returncode == 0, done.stderr
-    seen: dict[str, Any] = json.loads(done.stdout.splitlines()[-1])
-    return seen
+        yield Runs(stack, python, tmp_path_factory.mktemp("runs"))
 
 
 @pytest.mark.slow
 @pytest.mark.timeout(300)
-def test_python_client_sends_and_consumes(
-    served: RocketProcess | RocketProxyProcess, python: Path, tmp_path: Path
-) -> None:
-    seen = run(python, PROGRAM, served, tmp_path)
+@pytest.mark.parametrize("name", ["node", "proxy"])
+def test_python_client_sends_and_consumes(runs: Runs, name: str) -> None:
+    seen = runs.seen(name, PROGRAM)
     assert seen["received"] == [number for number in range(30) if number % 3 != 1]
     assert seen["ids"]
     assert seen["properties"]
@@ -83,16 +98,15 @@ def test_python_client_sends_and_consumes(
     assert seen["not recalled"] == 0
     assert seen["settled"] == ["commit", "orphan"]
     assert seen["unsettled"] == 0
-    assert "Traceback" not in served.output
-    assert "fault of this broker" not in served.output
+    assert "Traceback" not in runs.served[name].output
+    assert "fault of this broker" not in runs.served[name].output
 
 
 @pytest.mark.slow
 @pytest.mark.timeout(300)
-def test_python_client_consumes_lite_topics(
-    served: RocketProcess | RocketProxyProcess, python: Path, tmp_path: Path
-) -> None:
-    seen = run(python, LITE_PROGRAM, served, tmp_path)
+@pytest.mark.parametrize("name", ["node", "proxy"])
+def test_python_client_consumes_lite_topics(runs: Runs, name: str) -> None:
+    seen = runs.seen(name, LITE_PROGRAM)
     assert seen["a"] == [f"a{number}" for number in range(10)]
     assert seen["orders"] == [["o0", 1], ["again", 1], ["again", 1], ["o2", 1]]
     assert seen["offsets"] == list(range(10))
@@ -106,5 +120,5 @@ def test_python_client_consumes_lite_topics(
     assert "LITE" in refused["plain message"]
     assert refused["regular group"]
     assert refused["lite group"]
-    assert "Traceback" not in served.output
-    assert "fault of this broker" not in served.output
+    assert "Traceback" not in runs.served[name].output
+    assert "fault of this broker" not in runs.served[name].output
