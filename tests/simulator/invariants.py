@@ -15,6 +15,7 @@ from typing import Protocol
 
 from broker.bmq.node.node import Node
 from broker.bmq.queue.queue import Queue
+from broker.bmq.relay.relay import RelayQueue
 from formats.bmq.codes import AckStatus, PropertyType
 from formats.bmq.wire.properties import Property, encode_properties
 
@@ -294,7 +295,11 @@ def name_of(post: Post) -> str:
 
 
 def check_queue(queue: Queue) -> None:
-    """Check the invariant of `broker.bmq.queue.queue`: each kept message is in one place for each app that wants it."""
+    """Check the invariant of `broker.bmq.queue.queue`: each kept message is in one place for each app that wants it.
+
+    Messages that a relay is discarding, one by one, are in none.
+    """
+    discarded = queue.discarded_bits if isinstance(queue, RelayQueue) else ()
     for app in queue.apps.values():
         places: dict[bytes, int] = dict.fromkeys(app.aside, 1)
         for stream in app.streams:
@@ -306,7 +311,8 @@ def check_queue(queue: Queue) -> None:
                     places[message.guid] = places.get(message.guid, 0) + 1
         for guid, message in queue.messages.items():
             wanted = 1 if message.outstanding & app.bit and guid not in queue.awaiting else 0
-            if places.pop(guid, 0) != wanted:
+            found = places.pop(guid, 0)
+            if found != wanted and (found or app.bit not in discarded):
                 raise Violation(f"{queue.uri}: {guid.hex().upper()} is not in {wanted} place(s) of '{app.app_id}'")
         if places:
             raise Violation(f"{queue.uri}: '{app.app_id}' holds {next(iter(places)).hex().upper()}, which is gone")

@@ -129,9 +129,14 @@ class RelayQueue(Queue):
             app = self.apps[app_id] = App(app_id, b"", self.free_bit())
         return app
 
+    @property
+    def discarded_bits(self) -> Sequence[int]:
+        """The bits of apps whose waiting messages are being discarded, for the next upstream to send them again."""
+        return self._unsettled.forgetting.bits
+
     def free_bit(self) -> int:
         taken = 0
-        for bit in chain((app.bit for app in self.apps.values()), self.ghosts, self._unsettled.forgetting.bits):
+        for bit in chain((app.bit for app in self.apps.values()), self.ghosts, self.discarded_bits):
             taken |= bit
         return ~taken & (taken + 1)
 
