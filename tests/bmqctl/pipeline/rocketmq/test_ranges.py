@@ -73,17 +73,20 @@ MANY = [
 ]
 
 
+@pytest.fixture(scope="module")
+def many(tmp_path_factory: pytest.TempPathFactory) -> dict[bool, Written]:
+    """Two logs of the same messages, the latter with consume queues; only to be read."""
+    logs = {has_queues: write_log(tmp_path_factory.mktemp("log"), numbered(MANY)) for has_queues in (False, True)}
+    write_queues(logs[True].root, logs[True].records)
+    return logs
+
+
 @given(size=st.integers(1, 40), has_queues=st.booleans())
-def test_each_split_reads_its_own_records(
-    tmp_path_factory: pytest.TempPathFactory, size: int, has_queues: bool
-) -> None:
-    root = tmp_path_factory.mktemp("log")
-    written = write_log(root, numbered(MANY))
-    if has_queues:
-        write_queues(root, written.records)
+def test_each_split_reads_its_own_records(many: dict[bool, Written], size: int, has_queues: bool) -> None:
+    written = many[has_queues]
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr("bmqctl.pipeline.rocketmq.plan._SPLIT_BYTES_MIN", 1)
-        assert offsets(root, recordsPerPartition=str(size)) == written.offsets
+        assert offsets(written.root, recordsPerPartition=str(size)) == written.offsets
 
 
 def replicas(tmp_path: Path, messages: Sequence[Record] = MANY) -> tuple[Written, Written]:
@@ -218,7 +221,8 @@ def test_the_memory_of_a_split_does_not_grow_with_it(tmp_path: Path) -> None:
 
     body = bytes(60_000)
     small, large = (
-        write_log(tmp_path / str(count), [message(n, body=body) for n in range(count)]).root for count in (400, 1200)
+        write_log(tmp_path / str(count), [message(n, body=body) for n in range(count)], file_bytes=1 << 22).root
+        for count in (400, 1200)
     )
     assert peak(large) < 1.3 * peak(small)
 
