@@ -124,5 +124,5 @@ def batch_of_rows(rows: Iterable[Mapping[str, Any]], schema: pa.Schema) -> pa.Re
 
 
 def _storable(value: Any) -> Any:
-    """A value, if it is a text as valid UTF-8: names of files and texts in JSON may be none."""
+    """A value, if it is a text as valid UTF-8: names of files may be none."""
     return value.encode(errors="replace").decode() if isinstance(value, str) else value
