@@ -78,7 +78,6 @@ CATALOGUE: Final[dict[str, FaultKind]] = {
     "config-file": _error(_CONFIG),
     "offset-ahead": _warning(_OFFSET),
     "offset-invalid": _error(_CONFIG),
-    "topic-unknown": _warning("Clients cannot find the queue's messages until the topic is created again."),
     # any file
     "unreadable": _error("The disk is failing: copy the store to another one. " + _REPAIR),
 }
