@@ -112,13 +112,34 @@ def _of_bytes(array: pa.Array) -> NDArray[Any]:
     offsets = np.frombuffer(offsets_buffer, np.int32)[array.offset : array.offset + len(array) + 1].astype(np.int64)
     content = np.zeros(0, np.uint8) if values is None else np.frombuffer(values, np.uint8)
     lengths = np.diff(offsets)
+    found = np.unique(lengths)
+    if len(found) == 1:
+        rows = content[offsets[0] : offsets[-1]].reshape(len(array), int(found[0]))
+        return _of_rows(rows)
     hashes = np.empty(len(array), np.uint64)
-    for length in np.unique(lengths).tolist():
+    for length in found.tolist():
         at = np.flatnonzero(lengths == length)
-        padded = np.zeros((len(at), -(-length // _WORD) * _WORD), np.uint8)
-        padded[:, :length] = content[offsets[at][:, None] + np.arange(length)]
-        one = np.full(len(at), np.uint64(length))
-        for place in range(0, padded.shape[1], _WORD):
-            one = _mix(one ^ padded[:, place : place + _WORD].copy().view("<u8")[:, 0])
-        hashes[at] = one
+        hashes[at] = _of_rows(_gathered(content, offsets[at], length))
+    return hashes
+
+
+def _gathered(content: NDArray[np.uint8], at: NDArray[Any], length: int) -> NDArray[np.uint8]:
+    """The bytes of one length at some places, a row each."""
+    if not length:
+        return np.zeros((len(at), 0), np.uint8)
+    windows = np.ndarray((len(content) - length + 1,), f"V{length}", content, strides=(1,))
+    rows: NDArray[np.uint8] = windows[at].view(np.uint8).reshape(len(at), length)
+    return rows
+
+
+def _of_rows(rows: NDArray[np.uint8]) -> NDArray[Any]:
+    count, length = rows.shape
+    if length % _WORD:
+        padded = np.zeros((count, -(-length // _WORD) * _WORD), np.uint8)
+        padded[:, :length] = rows
+        rows = padded
+    words = np.ascontiguousarray(rows).view("<u8") if length else np.zeros((count, 0), "<u8")
+    hashes = np.full(count, np.uint64(length))
+    for place in range(words.shape[1]):
+        hashes = _mix(hashes ^ words[:, place])
     return hashes
