@@ -111,8 +111,7 @@ class _Reader:
         if "\\" in found[0] and has_half_pair(value):
             raise self.fault("is a string with half of a surrogate pair")
         self.at = found.end()
-        # Half of a surrogate pair, which only an escape can be, is no text: Java writes a question mark for it, too.
-        return value.encode(errors="replace").decode() if "\\u" in found[0] else value
+        return value
 
     def number(self) -> int | float:
         found = _NUMBER.match(self.text, self.at)

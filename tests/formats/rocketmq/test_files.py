@@ -288,10 +288,6 @@ def test_keys_of_objects_may_be_numbers_and_objects() -> None:
     assert fastjson.dumps(value) == text
 
 
-def test_half_of_a_surrogate_pair_is_a_question_mark() -> None:
-    assert fastjson.loads('{"\\ud800a":"\\ud83d\\ude00"}') == {"?a": "\U0001f600"}
-
-
 @pytest.mark.parametrize(
     ("text", "offset", "reason"),
     [
