@@ -95,6 +95,8 @@ class InSyncSet:
         # The members of all sets that were proposed and may have been taken, and whether an answer is expected.
         self._pending: frozenset[int] = frozenset()
         self._is_asking = False
+        # Those of them that were proposed before the last one.
+        self._unanswered: frozenset[int] = frozenset()
         # What was refused, and is not proposed again at once.
         self._refused: frozenset[int] | None = None
         self._owners: dict[int, object] = {}
@@ -118,7 +120,8 @@ class InSyncSet:
         """
         if epoch > self.epoch:
             self.members, self.epoch = members, epoch
-            self._proposed, self._refused, self._pending = None, None, frozenset()
+            self._proposed, self._refused = None, None
+            self._pending = self._unanswered = frozenset()
             self.advance()
             self._moved()
 
@@ -129,9 +132,12 @@ class InSyncSet:
         """
         self._is_asking = False
         if is_refused:
-            self._refused, self._proposed, self._pending = self._proposed, None, frozenset()
+            # That says nothing of earlier proposals without an answer: one that was taken has this one refused.
+            self._refused, self._proposed, self._pending = self._proposed, None, self._unanswered
             self.advance()
             self._moved()
+        else:
+            self._unanswered = self._pending
 
     # -- the slaves
 

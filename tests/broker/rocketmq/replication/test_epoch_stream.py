@@ -407,6 +407,23 @@ def test_older_connection_of_a_slave_does_not_count() -> None:
     assert 2 in master.in_sync.slaves
 
 
+def test_refusal_says_nothing_of_an_earlier_proposal_without_an_answer() -> None:
+    """The controller has taken the first one, whose answer is lost, and refuses the second for being no other set."""
+    master, slave = group()
+    master.lead(1)
+    join(master, slave)
+    master.in_sync.answered()
+    master.clock.ms += CHECK_MS
+    master.copies.tick()
+    assert [members for members, _ in master.proposals] == [frozenset({1, 2})] * 2
+    master.put(1)
+    master.in_sync.answered(is_refused=True)
+    assert master.in_sync.counted == {1, 2}
+    assert master.in_sync.confirmed == 0
+    master.agree({1}, 2)
+    assert master.in_sync.confirmed == master.store.log.end
+
+
 def test_set_that_was_refused_does_not_count() -> None:
     master, slave = group()
     master.lead(1)
