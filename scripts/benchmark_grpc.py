@@ -11,7 +11,6 @@ import argparse
 import contextlib
 import os
 import secrets
-import signal
 import subprocess
 import tempfile
 import time
@@ -27,6 +26,7 @@ import trio
 from bmqctl.node_process import RocketProcess
 from bmqctl.rocketmq_client.client import Client
 from scripts.benchmark_rocketmq import HOME, cpu_s, memory_mib
+from scripts.children import ending_with_children
 from scripts.client_environment import CannotInstall, client_python
 from scripts.conformance_grpc import make_topic
 from scripts.conformance_rocketmq import Unfit, build
@@ -299,7 +299,5 @@ def main() -> None:
 
 
 if __name__ == "__main__":
-    # Who is told to end first ends what it has started.
-    for number in (signal.SIGINT, signal.SIGTERM):
-        signal.signal(number, signal.default_int_handler)
-    main()
+    with ending_with_children():
+        main()

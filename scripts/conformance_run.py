@@ -40,6 +40,7 @@ from scripts import (
     conformance_pairs,
     conformance_rocketmq,
 )
+from scripts.children import ending_with_children
 from scripts.conformance_results import Results, failed_before, tell
 from scripts.rocketmq_reference import ReferenceProcess
 
@@ -494,7 +495,5 @@ def _reason(told: Any) -> str:
 
 
 if __name__ == "__main__":
-    # Even if the shell makes its background programs ignore SIGINT, which pytest would inherit.
-    for number in (signal.SIGINT, signal.SIGTERM):
-        signal.signal(number, signal.default_int_handler)
-    sys.exit(main())
+    with ending_with_children():
+        sys.exit(main())

@@ -12,6 +12,7 @@ from pathlib import Path
 import pytest
 
 from scripts.benchmark_grpc import CLIENT_PROCESSES, Load, figures_of, read_load
+from scripts.children import descendants, is_running
 from scripts.rocketmq_reference import ReferenceProcess
 
 JAVA = """#!/bin/sh
@@ -66,23 +67,6 @@ IDLE = """#!/bin/sh
 echo $$ >> {pids}
 exec sleep 600
 """
-
-
-def descendants(pid: int) -> list[int]:
-    """The processes that a process has started, and those that these have."""
-    found = []
-    for task in Path(f"/proc/{pid}/task").iterdir():
-        for child in (task / "children").read_text().split():
-            found += [int(child), *descendants(int(child))]
-    return found
-
-
-def is_running(pid: int) -> bool:
-    stat = Path(f"/proc/{pid}/stat")
-    try:
-        return stat.read_text().rpartition(")")[2].split()[0] != "Z"
-    except (FileNotFoundError, ProcessLookupError):
-        return False
 
 
 @pytest.mark.process
