@@ -18,20 +18,27 @@ __all__ = ["COMMANDS", "app", "main"]
 # To add a command: write bmqctl/commands/<name>.py, exposing a typer.Typer (sub-commands) or one function (options
 # and arguments), and enter it here.
 COMMANDS: dict[str, Entry] = {
-    "admin": Entry("bmqctl.commands.admin", "admin", "Administer a running broker."),
-    "bench": Entry("bmqctl.commands.bench", "bench", "Measure a broker: throughput, latency, losses."),
+    "admin": Entry("bmqctl.commands.admin", "admin", "Administer a running broker.", dials=True),
+    "bench": Entry("bmqctl.commands.bench", "bench", "Measure a broker: throughput, latency, losses.", dials=True),
     "bridge": Entry(
-        "bmqctl.commands.bridge", "bridge", "Carry messages between a BlazingMQ queue and a RocketMQ topic."
+        "bmqctl.commands.bridge",
+        "bridge",
+        "Carry messages between a BlazingMQ queue and a RocketMQ topic.",
+        dials=True,
     ),
     "cluster": Entry("bmqctl.commands.cluster", "app", "Show the state and the problems of a running cluster."),
+    "context": Entry("bmqctl.commands.context", "app", "Name brokers and clusters, and choose one for other commands."),
     "journal": Entry("bmqctl.commands.journal", "app", "Read and check the files of a store."),
-    "replay": Entry("bmqctl.commands.replay", "replay", "Post the messages of a store again."),
+    "replay": Entry("bmqctl.commands.replay", "replay", "Post the messages of a store again.", dials=True),
     "spark-export": Entry("bmqctl.commands.spark_export", "app", "Export a store to tables, with PySpark."),
     "spark-report": Entry("bmqctl.commands.spark_report", "app", "Report on the messages of a store, with PySpark."),
     "spark-verify": Entry("bmqctl.commands.spark_verify", "app", "Compare exported tables with their store."),
     "start": Entry("bmqctl.commands.start", "app", "Start a broker."),
     "tool": Entry(
-        "bmqctl.commands.tool", "tool", "Post, consume and inspect messages, interactively or from a script."
+        "bmqctl.commands.tool",
+        "tool",
+        "Post, consume and inspect messages, interactively or from a script.",
+        dials=True,
     ),
 }
 

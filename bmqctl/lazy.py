@@ -18,12 +18,14 @@ __all__ = ["Entry", "lazy_group"]
 class Entry(NamedTuple):
     """The location of a command: `attribute` of `module` is a `typer.Typer` or a function with Typer's annotations.
 
-    `summary` is its line in the help of the group, which imports no command.
+    `summary` is its line in the help of the group, which imports no command. A function that `dials` connects to a
+    broker, which a context may name.
     """
 
     module: str
     attribute: str
     summary: str
+    dials: bool = False
 
 
 def lazy_group(entries: Mapping[str, Entry]) -> type[TyperGroup]:
@@ -56,13 +58,19 @@ def _import(module: str) -> None:
             gc.enable()
 
 
+def _dialing_command() -> type[TyperCommand]:
+    from bmqctl.contexts.command import DialingCommand
+
+    return DialingCommand
+
+
 def _load(name: str, entry: Entry) -> Any:
     if entry.module not in sys.modules:
         _import(entry.module)
     found = getattr(sys.modules[entry.module], entry.attribute)
     if not isinstance(found, typer.Typer):
         single = typer.Typer(add_completion=False, rich_markup_mode="markdown")
-        single.command(name)(found)
+        single.command(name, cls=_dialing_command() if entry.dials else None)(found)
         found = single
     command = get_command(found)
     command.name = name

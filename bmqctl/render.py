@@ -5,6 +5,7 @@ Results go to standard output, everything else to standard error, so that a pipe
 
 from __future__ import annotations
 
+import csv
 import json
 import os
 import sys
@@ -14,7 +15,7 @@ from contextlib import contextmanager
 from enum import StrEnum
 from itertools import islice
 from types import TracebackType
-from typing import IO, Any, Literal, NamedTuple
+from typing import IO, Annotated, Any, Literal, NamedTuple
 
 import typer
 from rich.console import Console
@@ -30,13 +31,18 @@ __all__ = [
     "EXIT_USAGE",
     "Column",
     "LateProgress",
+    "Output",
     "OutputFormat",
     "ResultConsole",
     "TablePrinter",
     "aligned",
     "choose_format",
+    "parse_format",
+    "print_csv",
     "print_json_lines",
+    "print_rows",
     "print_table",
+    "print_values",
     "refuse",
     "until_reader_leaves",
 ]
@@ -51,17 +57,74 @@ LAST_WIDTH_FILE = 160
 
 
 class OutputFormat(StrEnum):
-    """Formats of results; `json-line` is one JSON object per line."""
+    """Formats of rows: a table for people, one JSON value, one JSON object per line, or CSV with a line of names."""
 
     TABLE = "table"
-    JSON_LINE = "json-line"
+    JSON = "json"
+    JSONL = "jsonl"
+    CSV = "csv"
+
+
+def parse_format(text: str) -> OutputFormat:
+    """Return the format of this name; `json-line` is the older name of `jsonl`."""
+    try:
+        return OutputFormat("jsonl" if text == "json-line" else text)
+    except ValueError:
+        raise typer.BadParameter(f"{text!r} is not one of {', '.join(OutputFormat)}.") from None
+
+
+Output = Annotated[
+    OutputFormat | None,
+    typer.Option(
+        "--output",
+        parser=parse_format,
+        metavar="|".join(OutputFormat),
+        help="Format of the output.",
+        envvar="BMQCTL_OUTPUT",
+        show_default=False,
+    ),
+]
+"""The option of each command that prints rows; the command says what is meant without it."""
 
 
 def choose_format(wanted: OutputFormat | None) -> OutputFormat:
     """Return the requested format or, by default, a table on a terminal and JSON lines elsewhere."""
     if wanted is not None:
         return wanted
-    return OutputFormat.TABLE if sys.stdout.isatty() else OutputFormat.JSON_LINE
+    return OutputFormat.TABLE if sys.stdout.isatty() else OutputFormat.JSONL
+
+
+def print_rows(rows: Iterable[Mapping[str, Any]], columns: list[Column], wanted: OutputFormat) -> None:
+    """Print rows, whose keys are those of the columns, in one of the formats."""
+    if wanted is OutputFormat.TABLE:
+        print_table(rows, columns)
+    else:
+        print_values(rows, [column.key for column in columns], wanted)
+
+
+def print_values(rows: Iterable[Mapping[str, Any]], keys: Iterable[str], wanted: OutputFormat) -> None:
+    """Print rows for programs; CSV has the columns `keys`."""
+    match wanted:
+        case OutputFormat.JSON:
+            print(json.dumps(list(rows), indent=4, default=_encodable))
+        case OutputFormat.CSV:
+            print_csv(rows, list(keys))
+        case _:
+            print_json_lines(rows)
+
+
+def print_csv(rows: Iterable[Mapping[str, Any]], keys: list[str], stream: IO[str] | None = None) -> None:
+    """Print a line with the keys, and each row at once; what is neither text nor a number is printed as JSON."""
+    writer = csv.writer(stream or sys.stdout, lineterminator="\n")
+    writer.writerow(keys)
+    for row in rows:
+        writer.writerow([_csv_cell(row.get(key)) for key in keys])
+
+
+def _csv_cell(value: object) -> object:
+    if value is None or (isinstance(value, str | int | float) and not isinstance(value, bool)):
+        return value
+    return _encodable(value) if isinstance(value, bytes) else json.dumps(value, default=_encodable)
 
 
 class ResultConsole(Console):

@@ -55,6 +55,16 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
             item.add_marker(kind)
 
 
+@pytest.fixture(scope="session", autouse=True)
+def no_contexts_of_the_user(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
+    """Let commands find none of the contexts of the person who runs the tests."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("XDG_CONFIG_HOME", str(tmp_path_factory.mktemp("config")))
+        for name in ("BMQCTL_CONTEXT", "BMQCTL_OUTPUT"):
+            patch.delenv(name, raising=False)
+        yield
+
+
 class _Watch:
     """Refuses processes to tests that are marked as starting none; an audit hook cannot be taken away again."""
 

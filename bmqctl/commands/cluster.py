@@ -21,6 +21,7 @@ from bmqctl.commands.cluster_rocketmq import (
     secret_of,
     show,
 )
+from bmqctl.contexts.command import DialingCommand
 from bmqctl.render import EXIT_FAULTS, aligned, refuse, until_reader_leaves
 
 __all__ = ["app"]
@@ -47,7 +48,7 @@ def root() -> None:
     """Show the state and the problems of a running cluster."""
 
 
-@app.command()
+@app.command(cls=DialingCommand)
 def status(
     broker: Broker = None,
     rocketmq: IsRocketmq = False,
@@ -93,7 +94,7 @@ def status(
         raise typer.Exit(EXIT_FAULTS)
 
 
-@app.command()
+@app.command(cls=DialingCommand)
 def explain(
     broker: Broker = None,
     rocketmq: IsRocketmq = False,

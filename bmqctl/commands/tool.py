@@ -206,7 +206,7 @@ def _refuse(reason: str) -> NoReturn:
 
 def _is_default(context: typer.Context, name: str) -> bool:
     source = context.get_parameter_source(name)
-    return source is None or source.name in ("DEFAULT", "DEFAULT_MAP")
+    return source is None or source.name == "DEFAULT"
 
 
 def _override(parameters: Parameters, given: dict[str, Any]) -> None:

@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import csv
 import io
 import json
 import os
@@ -16,7 +17,9 @@ from bmqctl.render import (
     OutputFormat,
     ResultConsole,
     choose_format,
+    parse_format,
     print_json_lines,
+    print_rows,
     print_table,
     refuse,
 )
@@ -86,7 +89,7 @@ def test_tables_are_printed_page_by_page() -> None:
 
 
 def test_the_format_follows_the_terminal(monkeypatch: pytest.MonkeyPatch) -> None:
-    for terminal, expected in ((True, OutputFormat.TABLE), (False, OutputFormat.JSON_LINE)):
+    for terminal, expected in ((True, OutputFormat.TABLE), (False, OutputFormat.JSONL)):
         monkeypatch.setattr("sys.stdout.isatty", lambda terminal=terminal: terminal)
         assert choose_format(None) is expected
         assert choose_format(OutputFormat.TABLE) is OutputFormat.TABLE
@@ -111,3 +114,36 @@ def test_progress_shows_late_and_on_terminals(
         for done in range(3):
             progress(done, 3)
     assert ("checking" in out.getvalue()) is shown
+
+
+ROWS: list[dict[str, Any]] = [
+    {"name": 'a "b", c\n', "key": b"\x0a", "count": 0},
+    {"name": "d", "key": None, "count": [1, {"x": True}]},
+]
+COLUMNS = [Column("name", "the name"), Column("key", "key"), Column("count", "count")]
+
+
+def test_rows_as_csv_can_be_read_again(capsys: pytest.CaptureFixture[str]) -> None:
+    print_rows(ROWS, COLUMNS, OutputFormat.CSV)
+    found = list(csv.reader(io.StringIO(capsys.readouterr().out)))
+    assert found == [["name", "key", "count"], ['a "b", c\n', "0A", "0"], ["d", "", '[1, {"x": true}]']]
+
+
+def test_rows_as_json_are_one_value_or_a_line_each(capsys: pytest.CaptureFixture[str]) -> None:
+    print_rows(ROWS, COLUMNS, OutputFormat.JSON)
+    one = json.loads(capsys.readouterr().out)
+    print_rows(ROWS, COLUMNS, OutputFormat.JSONL)
+    lines = [json.loads(line) for line in capsys.readouterr().out.splitlines()]
+    assert one == lines == [ROWS[0] | {"key": "0A"}, ROWS[1]]
+
+
+def test_formats_go_by_their_names_and_one_by_its_older_name() -> None:
+    assert [parse_format(each) for each in ("table", "json", "jsonl", "csv", "json-line")] == [
+        OutputFormat.TABLE,
+        OutputFormat.JSON,
+        OutputFormat.JSONL,
+        OutputFormat.CSV,
+        OutputFormat.JSONL,
+    ]
+    with pytest.raises(typer.BadParameter, match="'yaml' is not one of table, json, jsonl, csv"):
+        parse_format("yaml")

@@ -36,6 +36,8 @@ COMMAND_S_MAX = 120
 START_S_MAX = 120
 # Commands that take their broker by an option, which the pages leave at its default.
 WITH_BROKER = {"admin", "replay", "cluster", "bench", "bridge"}
+# The contexts of a page: from the first one on, commands take their broker from there.
+CONTEXTS = "config/bmqctl/contexts.json"
 START_ROCKETMQ = "bmqctl start rocketmq"
 NAMESERVER_PORT = "9876"
 
@@ -122,7 +124,8 @@ def run(command: Command, folder: Path, port: int) -> list[str]:
     """The lines that a command prints, to whichever stream."""
     program, *words = shlex.split(command.line.replace(DOCUMENTED_PORT, str(port)))
     if program == "bmqctl":
-        if words[0] in WITH_BROKER and not {"-b", "--broker", "--own-node"} & set(words):
+        has_context = (folder / CONTEXTS).exists()
+        if words[0] in WITH_BROKER and not has_context and not {"-b", "--broker", "--own-node"} & set(words):
             # Behind the subcommand, before the words of a command to the broker.
             at = 2 if words[0] == "cluster" else 1
             words[at:at] = ["--broker", f"tcp://127.0.0.1:{port}"]
@@ -160,7 +163,7 @@ def execute(words: list[str], stdin: str, folder: Path, environment: dict[str, s
         text=True,
         timeout=COMMAND_S_MAX,
         cwd=folder,
-        env={**os.environ, "COLUMNS": "400", **environment},
+        env={**os.environ, "COLUMNS": "400", "XDG_CONFIG_HOME": str(folder / "config"), **environment},
         check=False,
     )
     return done.stdout.splitlines()

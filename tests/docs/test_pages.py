@@ -30,7 +30,8 @@ def command_lines(page: str) -> Iterator[str]:
     for block in re.findall(r"^```\w*\n(.*?)^```", page, re.MULTILINE | re.DOTALL):
         for line in block.replace("\\\n", " ").splitlines():
             found = re.search(rf"(?:^|\| )\$? ?({PROGRAM} .*)", line)
-            if found and "..." not in found[1] and "[OPTIONS]" not in found[1]:
+            is_message = re.match(rf"{PROGRAM} [a-z -]+: ", line)
+            if found and not is_message and "..." not in found[1] and "[OPTIONS]" not in found[1]:
                 yield found[1]
 
 

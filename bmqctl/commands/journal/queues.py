@@ -16,10 +16,11 @@ from bmqctl.journal.summary.queues import find_queues
 from bmqctl.render import (
     Column,
     LateProgress,
+    Output,
     OutputFormat,
     choose_format,
-    print_json_lines,
     print_table,
+    print_values,
     refuse,
     until_reader_leaves,
 )
@@ -35,18 +36,14 @@ _COLUMNS = [
     Column("queue_uri", "queue", 56),
     Column("apps", "apps"),
 ]
+_KEYS = ("partition_id", "queue_key", "queue_uri", "state", "created", "deleted", "apps", "purges")
 
 
 def queues(
     path: Annotated[
         Path, typer.Argument(help="A store's directory, or a JOURNAL, QLIST or ledger file.", show_default=False)
     ],
-    output: Annotated[
-        OutputFormat | None,
-        typer.Option(
-            help="Output format; by default a table on a terminal, else one JSON object per line.", show_default=False
-        ),
-    ] = None,
+    output: Output = None,
     name: Annotated[
         str | None,
         typer.Option(help="Only queues whose URI or topic contains this, or with this key.", show_default=False),
@@ -61,13 +58,15 @@ def queues(
     RocketMQ, ours or Apache's: the queues of each topic with the offset of the first message that is left, that of the
     next, the number of messages, the size of their records, and their tags.
 
+    By default a table on a terminal, and one JSON object per line elsewhere.
+
     Examples:
 
         bmqctl journal queues store/
 
-        bmqctl journal queues --name orders --output json-line store/ | jq '.apps[].app_id'
+        bmqctl journal queues --name orders --output jsonl store/ | jq '.apps[].app_id'
 
-        bmqctl journal queues --name orders --output json-line rocketmq-store/ | jq .tags
+        bmqctl journal queues --name orders --output jsonl rocketmq-store/ | jq .tags
 
     Exit codes: 0; 2 if there is no store.
     """
@@ -84,10 +83,11 @@ def queues(
     if name is not None:
         found = [queue for queue in found if name in (queue.uri or "") or name.upper() == queue.queue_key]
     with until_reader_leaves():
-        if choose_format(output) is OutputFormat.JSON_LINE:
-            print_json_lines(_as_json(queue) for queue in found)
-        else:
+        chosen = choose_format(output)
+        if chosen is OutputFormat.TABLE:
             print_table(_rows(found), _COLUMNS)
+        else:
+            print_values(map(_as_json, found), _KEYS, chosen)
 
 
 def _as_json(queue: Queue) -> dict[str, Any]:

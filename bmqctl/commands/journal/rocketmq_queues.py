@@ -15,8 +15,8 @@ from bmqctl.render import (
     LateProgress,
     OutputFormat,
     choose_format,
-    print_json_lines,
     print_table,
+    print_values,
     until_reader_leaves,
 )
 
@@ -32,6 +32,10 @@ _COLUMNS = [
     Column("last", "last message", 24),
     Column("tags", "tags"),
 ]
+_KEYS = (
+    *("topic", "queue_id", "begin", "end", "messages", "size"),
+    *("first_ms", "first", "last_ms", "last", "tags", "tag_count"),
+)
 
 
 def list_queues(path: Path, output: OutputFormat | None, name: str | None) -> None:
@@ -39,10 +43,11 @@ def list_queues(path: Path, output: OutputFormat | None, name: str | None) -> No
     with stopped_by("journal queues", path), LateProgress("reading queues") as on_progress:
         found = read_queues(open_store(path), lambda topic: name is None or name in topic, on_progress)
     with until_reader_leaves():
-        if choose_format(output) is OutputFormat.JSON_LINE:
-            print_json_lines(map(queue_json, found))
-        else:
+        chosen = choose_format(output)
+        if chosen is OutputFormat.TABLE:
             print_table(_rows(found), _COLUMNS)
+        else:
+            print_values(map(queue_json, found), _KEYS, chosen)
 
 
 def queue_json(queue: QueueFigures) -> dict[str, Any]:

@@ -1,0 +1,134 @@
+"""Commands that connect to a broker, which take what their options leave open from a context."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping, Set
+from typing import Annotated, Any, Final
+
+import typer
+from typer.core import TyperCommand
+from typer.main import get_command
+
+from bmqctl.contexts.file import contexts_path, read_contexts, secret_of
+from bmqctl.contexts.model import BadContext, Context, System
+from bmqctl.refusal import refuse
+
+__all__ = ["VARIABLE", "DialingCommand", "context_defaults"]
+
+VARIABLE: Final = "BMQCTL_CONTEXT"
+
+# Options that name a broker, or say that the command connects to none or starts its own.
+_OWN_ADDRESS: Final = frozenset(
+    {"broker", "nameserver", "controller", "own_node", "profile", "dumpprofile", "dry_run", "help", "short_help"}
+)
+# The variable that names the broker of a command for which it is documented.
+_ADDRESS_VARIABLE: Final = {"tool": "BMQ_PORT"}
+
+
+class DialingCommand(TyperCommand):
+    """A command that connects to a broker: it has an option `--context`, and is given the defaults of a context.
+
+    They come after the options and their environment variables. If an option names the broker, the current context is
+    not used, so that its credentials reach no other broker.
+    """
+
+    def __init__(self, name: str | None, **settings: Any) -> None:
+        super().__init__(name, **settings)
+        self.params.append(_context_option())
+
+    def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
+        """Parse the words, with the context's values for options that are not given."""
+        if not ctx.resilient_parsing and (args or not self.no_args_is_help):
+            given, _, _ = self.make_parser(ctx).parse_args(args=list(args))
+            try:
+                defaults = self._defaults(given)
+            except BadContext as fault:
+                refuse(ctx.command_path.partition(" ")[2], str(fault))
+            ctx.default_map = {**(ctx.default_map or {}), **defaults}
+        return super().parse_args(ctx, args)
+
+    def _defaults(self, given: Mapping[str, Any]) -> dict[str, Any]:
+        name = given.get("context_name")
+        if name is None and (self._has_own_address(given) or "help" in given):
+            return {}
+        contexts = read_contexts(contexts_path())
+        name = name or os.environ.get(VARIABLE) or contexts.current
+        if name is None:
+            return {}
+        multiple = {each.name for each in self.params if getattr(each, "multiple", False)}
+        options = {str(each.name) for each in self.params}
+        taken = given.keys() | {str(each.name) for each in self.params if _is_in_environment(each)}
+        try:
+            return context_defaults(contexts.named(name), options, multiple, taken)
+        except BadContext as fault:
+            if name not in contexts.contexts:
+                raise
+            raise BadContext(f"context {name}: {fault}") from None
+
+    def _has_own_address(self, given: Mapping[str, Any]) -> bool:
+        if _OWN_ADDRESS & given.keys() or os.environ.get(_ADDRESS_VARIABLE.get(self.name or "", "")):
+            return True
+        return str(given.get("to")).startswith("rocketmq://") or given.get("mode") == "storage"
+
+
+def _is_in_environment(parameter: Any) -> bool:
+    variables = [parameter.envvar] if isinstance(parameter.envvar, str) else parameter.envvar or ()
+    return any(os.environ.get(each) for each in variables)
+
+
+def context_defaults(context: Context, options: Set[str], multiple: Set[str | None], given: Set[str]) -> dict[str, Any]:
+    """Return what a context means for a command with these options, of which some are given.
+
+    Raises `BadContext` if it does not fit.
+    """
+    if context.system is System.ROCKETMQ:
+        if "nameserver" not in options:
+            raise BadContext("is of RocketMQ, and this command needs a broker of BlazingMQ: give --broker or --context")
+        # Each nameserver knows the whole cluster.
+        nameservers: Any = list(context.nameservers) if "nameserver" in multiple else context.nameservers[0]
+        found: dict[str, Any] = {"rocketmq": True, "nameserver": nameservers}
+        if "controller" in options:
+            found["controller"] = list(context.controllers)
+    else:
+        if "rocketmq" in given:
+            raise BadContext("is of BlazingMQ, and --rocketmq is given: give --nameserver or --context")
+        found = {"broker": context.address}
+    secrets = {"tls_authority": context.tls_authority, "authn_mechanism": context.authn_mechanism}
+    if "authn_data" in options and "authn_data" not in given:
+        secrets["authn_data"] = secret_of(context)
+    elif context.secret is not None and "authn_data" not in options:
+        raise BadContext("has credentials, and this command cannot use any: give its broker by an option")
+    for option, value in secrets.items():
+        if value is None:
+            continue
+        if option not in options:
+            raise BadContext(f"has --{option.replace('_', '-')}, which this command has not")
+        found[option] = value
+    if context.output is not None and "output" in options:
+        found["output"] = context.output
+    return found
+
+
+def _context_option() -> Any:
+    """Make the option `--context` as Typer makes options."""
+
+    def declared(
+        context_name: Annotated[
+            str | None,
+            typer.Option(
+                "--context",
+                metavar="NAME",
+                help="The context to take the broker from, if no option names it; see `bmqctl context`.",
+                envvar=VARIABLE,
+                show_default=False,
+                expose_value=False,
+            ),
+        ] = None,
+    ) -> None:
+        pass
+
+    single = typer.Typer(add_completion=False, rich_markup_mode="markdown")
+    single.command()(declared)
+    command: Any = get_command(single)
+    return command.params[0]

@@ -1,0 +1,199 @@
+"""`bmqctl context`, and what commands that connect to a broker take from a context."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Annotated, Any
+
+import pytest
+import typer
+from typer.testing import CliRunner, Result
+
+from bmqctl.app import app
+from bmqctl.contexts.command import DialingCommand
+
+Run = Callable[..., Result]
+
+
+@pytest.fixture
+def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path))
+    return tmp_path / "bmqctl" / "contexts.json"
+
+
+@pytest.fixture
+def context(home: Path) -> Run:
+    return lambda *words: CliRunner().invoke(app, ["context", *words])
+
+
+dialing = typer.Typer(add_completion=False)
+ROCKETMQ_OPTIONS = {"rocketmq": False, "nameserver": None, "controller": None}
+
+
+@dialing.command(cls=DialingCommand)
+def both(
+    broker: str = "tcp://localhost:30114",
+    rocketmq: Annotated[bool, typer.Option("--rocketmq")] = False,
+    nameserver: list[str] | None = None,
+    controller: list[str] | None = None,
+    tls_authority: Path | None = None,
+    authn_mechanism: str | None = None,
+    authn_data: Annotated[str, typer.Option(envvar="BMQCTL_AUTHN_DATA")] = "",
+    output: Annotated[str, typer.Option(envvar="BMQCTL_OUTPUT")] = "table",
+) -> None:
+    """Print the options."""
+    print(json.dumps({name: str(value) if isinstance(value, Path) else value for name, value in locals().items()}))
+
+
+@dialing.command(cls=DialingCommand)
+def plain(broker: str = "tcp://localhost:30114") -> None:
+    """Print the options of a command without credentials."""
+    print(json.dumps({"broker": broker}))
+
+
+def options(*words: str, command: str = "both", **environment: str) -> dict[str, Any]:
+    result = CliRunner().invoke(dialing, [command, *words], env=environment)
+    assert result.exit_code == 0, result.output
+    found: dict[str, Any] = json.loads(result.stdout)
+    return found
+
+
+def refusal(*words: str, command: str = "both", **environment: str) -> str:
+    result = CliRunner().invoke(dialing, [command, *words], env=environment)
+    assert (result.exit_code, result.stdout) == (2, "")
+    assert result.stderr.startswith(f"bmqctl {command}: ")
+    assert result.stderr.count("\n") == 1
+    return result.stderr
+
+
+def add(context: Run, *words: str) -> None:
+    result = context("add", *words)
+    assert (result.exit_code, result.output) == (0, "")
+
+
+def test_options_go_before_the_environment_and_that_before_the_context(context: Run, tmp_path: Path) -> None:
+    assert options()["broker"] == "tcp://localhost:30114"
+    authority, secret = tmp_path / "ca.pem", tmp_path / "secret"
+    authority.touch()
+    secret.write_text("ops:from the file\n")
+    given = ("--tls-authority", str(authority), "--authn-mechanism", "BASIC", "--authn-data-file", str(secret))
+    add(context, "prod", "tcp://10.0.0.5:30114", *given, "--output", "csv", "--use")
+    assert options() == {
+        **ROCKETMQ_OPTIONS,
+        "broker": "tcp://10.0.0.5:30114",
+        "tls_authority": str(authority),
+        "authn_mechanism": "BASIC",
+        "authn_data": "ops:from the file",
+        "output": "csv",
+    }
+    inherited = options(BMQCTL_AUTHN_DATA="ops:x", BMQCTL_OUTPUT="json")
+    assert (inherited["authn_data"], inherited["output"]) == ("ops:x", "json")
+    assert options("--authn-data", "ops:y", BMQCTL_AUTHN_DATA="ops:x")["authn_data"] == "ops:y"
+    assert options("--output", "jsonl", BMQCTL_OUTPUT="json")["output"] == "jsonl"
+
+
+def test_credentials_of_the_current_context_go_to_no_other_broker(context: Run) -> None:
+    add(context, "prod", "tcp://10.0.0.5:30114", "--authn-mechanism", "BASIC", "--authn-data", "ops:x", "--use")
+    found = options("--broker", "tcp://other:1")
+    assert (found["broker"], found["authn_mechanism"], found["authn_data"]) == ("tcp://other:1", None, "")
+    found = options("--broker", "tcp://other:1", BMQCTL_CONTEXT="prod")
+    assert (found["authn_mechanism"], found["authn_data"]) == (None, "")
+    # Somebody who names both means both.
+    found = options("--broker", "tcp://other:1", "--context", "prod")
+    assert (found["broker"], found["authn_data"]) == ("tcp://other:1", "ops:x")
+
+
+def test_the_context_of_the_option_goes_before_the_variable_s_and_that_before_the_current(context: Run) -> None:
+    for name in ("a", "b", "c"):
+        add(context, name, f"tcp://{name}:1")
+    assert context("use", "a").exit_code == 0
+    assert options()["broker"] == "tcp://a:1"
+    assert options(BMQCTL_CONTEXT="b")["broker"] == "tcp://b:1"
+    assert options("--context", "c", BMQCTL_CONTEXT="b")["broker"] == "tcp://c:1"
+    assert "no context 'd'; there are: a, b, c" in refusal("--context", "d")
+    assert context("use", "--none").exit_code == 0
+    assert options()["broker"] == "tcp://localhost:30114"
+
+
+def test_a_context_of_rocketmq_names_the_system_too(context: Run) -> None:
+    add(context, "orders", "rocketmq://a:1;b:2", "--controller", "c:3", "--authn-data-env", "ORDERS", "--use")
+    found = options(ORDERS="user:password")
+    assert (found["rocketmq"], found["nameserver"], found["controller"]) == (True, ["a:1", "b:2"], ["c:3"])
+    assert (found["broker"], found["authn_data"]) == ("tcp://localhost:30114", "user:password")
+    assert "variable ORDERS, which is not set" in refusal()
+    assert options("--authn-data", "x:y")["authn_data"] == "x:y"
+    assert "context orders: is of RocketMQ" in refusal(command="plain")
+    assert options("--broker", "tcp://x:1", command="plain") == {"broker": "tcp://x:1"}
+
+
+def test_a_context_that_a_command_cannot_use_is_refused(context: Run, tmp_path: Path) -> None:
+    add(context, "secret", "tcp://a:1", "--authn-mechanism", "BASIC", "--authn-data", "ops:x")
+    assert "has credentials, and this command cannot use any" in refusal("--context", "secret", command="plain")
+    (tmp_path / "ca.pem").touch()
+    add(context, "tls", "tcp://a:1", "--tls-authority", str(tmp_path / "ca.pem"))
+    assert "has --tls-authority, which this command has not" in refusal("--context", "tls", command="plain")
+    assert "is of BlazingMQ, and --rocketmq is given" in refusal("--context", "tls", "--rocketmq")
+
+
+def test_a_damaged_file_is_refused_by_each_command_but_help_and_one_with_an_address(context: Run, home: Path) -> None:
+    home.parent.mkdir()
+    home.write_text('{"contexts": {"prod": 1}}')
+    reason = f"{home}: contexts.prod: the context: expected an object; move it away, or mend it\n"
+    assert refusal() == f"bmqctl both: {reason}"
+    for words in (("list",), ("show",), ("use", "prod"), ("remove", "prod"), ("add", "x", "tcp://a:1")):
+        result = context(*words)
+        assert (result.exit_code, result.stdout) == (2, "")
+        assert result.stderr == f"bmqctl context {words[0]}: {reason}"
+    assert home.read_text() == '{"contexts": {"prod": 1}}'
+    assert CliRunner().invoke(dialing, ["both", "--help"]).exit_code == 0
+    assert options("--broker", "tcp://x:1")["broker"] == "tcp://x:1"
+
+
+def test_contexts_are_listed_and_shown_without_their_secrets(context: Run) -> None:
+    add(context, "prod", "tcp://a:1", "--authn-mechanism", "BASIC", "--authn-data", "ops:hush", "--use")
+    add(context, "orders", "rocketmq://b:2", "--authn-data-env", "ORDERS")
+    listed = json.loads(context("list", "--output", "json").stdout)
+    assert [(each["current"], each["name"], each["credentials"]) for each in listed] == [
+        (False, "orders", "in $ORDERS"),
+        (True, "prod", "in the file of contexts"),
+    ]
+    for words in (("show",), ("show", "prod", "--output", "json"), ("list",), ("show", "prod", "--output", "csv")):
+        result = context(*words)
+        assert result.exit_code == 0
+        assert "tcp://a:1" in result.stdout
+        assert "hush" not in result.stdout
+    assert json.loads(context("show", "--output", "jsonl").stdout)["authnData"] == "(not shown)"
+
+
+@pytest.mark.parametrize(
+    ("words", "reason"),
+    [
+        (("add", "prod", "tcp://b:1"), "there is a context prod already"),
+        (("add", "x y", "tcp://b:1"), "a name is 1 to 64"),
+        (("add", "x", "localhost"), "expected tcp://HOST:PORT"),
+        (("add", "x", "tcp://b:1", "--tls-authority", "/nowhere"), "--tls-authority /nowhere: no such file"),
+        (("add", "x", "tcp://b:1", "--authn-data", "a", "--authn-data-env", "b"), "give one of"),
+        (("use",), "expected NAME, or --none"),
+        (("use", "x"), "no context 'x'; there are: prod"),
+        (("remove", "x"), "no context 'x'; there are: prod"),
+        (("show",), "no context is current"),
+        (("show", "x"), "no context 'x'"),
+    ],
+)
+def test_what_cannot_be_done_is_refused(context: Run, home: Path, words: tuple[str, ...], reason: str) -> None:
+    add(context, "prod", "tcp://a:1")
+    before = home.read_text()
+    result = context(*words)
+    assert (result.exit_code, result.stdout) == (2, "")
+    assert reason in result.stderr
+    assert home.read_text() == before
+
+
+def test_a_context_is_replaced_and_removed(context: Run) -> None:
+    add(context, "prod", "tcp://a:1", "--use")
+    add(context, "prod", "tcp://b:1", "--replace")
+    assert options()["broker"] == "tcp://b:1"
+    assert context("remove", "prod").exit_code == 0
+    assert options()["broker"] == "tcp://localhost:30114"

@@ -1,0 +1,94 @@
+"""The file of contexts on the disk: its place, its mode, its faults; and credentials that are elsewhere."""
+
+from __future__ import annotations
+
+import stat
+from pathlib import Path
+
+import pytest
+
+from bmqctl.contexts.file import contexts_path, read_contexts, secret_of, write_contexts
+from bmqctl.contexts.model import BadContext, Context, Contexts, SecretSource
+
+OPEN = Contexts().with_context("prod", Context("tcp://a:1"))
+SECRET = OPEN.with_context("orders", Context("rocketmq://a:1", secret_source=SecretSource.HERE, secret="user:password"))
+
+
+@pytest.fixture
+def path(tmp_path: Path) -> Path:
+    return tmp_path / "config" / "bmqctl" / "contexts.json"
+
+
+def test_the_place_is_that_of_the_xdg_specification() -> None:
+    assert contexts_path({"XDG_CONFIG_HOME": "/etc/x"}) == Path("/etc/x/bmqctl/contexts.json")
+    for relative in ({}, {"XDG_CONFIG_HOME": ""}, {"XDG_CONFIG_HOME": "x"}):
+        assert contexts_path(relative) == Path.home() / ".config" / "bmqctl" / "contexts.json"
+
+
+def test_the_file_is_the_owner_s_and_nothing_is_left_beside_it(path: Path) -> None:
+    assert read_contexts(path) == Contexts()
+    write_contexts(path, OPEN)
+    write_contexts(path, SECRET)
+    assert read_contexts(path) == SECRET
+    assert stat.S_IMODE(path.stat().st_mode) == 0o600
+    assert stat.S_IMODE(path.parent.stat().st_mode) == 0o700
+    assert list(path.parent.iterdir()) == [path]
+
+
+def test_a_file_with_secrets_that_others_may_read_is_refused(path: Path) -> None:
+    write_contexts(path, SECRET)
+    path.chmod(0o640)
+    with pytest.raises(BadContext, match="others may read it: chmod 600"):
+        read_contexts(path)
+    write_contexts(path, OPEN)
+    path.chmod(0o644)
+    assert read_contexts(path) == OPEN
+
+
+def test_a_link_to_the_file_stays_one(path: Path, tmp_path: Path) -> None:
+    kept = tmp_path / "dotfiles.json"
+    kept.write_text(OPEN.to_text())
+    path.parent.mkdir(parents=True)
+    path.symlink_to(kept)
+    write_contexts(path, SECRET)
+    assert path.is_symlink()
+    assert read_contexts(kept) == SECRET
+
+
+@pytest.mark.parametrize(("data", "reason"), [(b"\x7b\xff", "no UTF-8 at offset 1"), (b"{", "is no JSON")])
+def test_damage_names_the_file(path: Path, data: bytes, reason: str) -> None:
+    path.parent.mkdir(parents=True)
+    path.write_bytes(data)
+    with pytest.raises(BadContext) as caught:
+        read_contexts(path)
+    assert str(caught.value).startswith(f"{path}: {reason}")
+    assert str(caught.value).endswith("; move it away, or mend it")
+
+
+def test_what_is_no_file_is_refused_by_name(path: Path) -> None:
+    path.mkdir(parents=True)
+    with pytest.raises(BadContext, match="Is a directory"):
+        read_contexts(path)
+    with pytest.raises(BadContext, match="Is a directory"):
+        write_contexts(path, OPEN)
+    assert list(path.parent.iterdir()) == [path]
+
+
+def test_credentials_come_from_where_the_context_says(tmp_path: Path) -> None:
+    def context(source: SecretSource, text: str) -> Context:
+        return Context("rocketmq://a:1", secret_source=source, secret=text)
+
+    file = tmp_path / "secret"
+    file.write_text("user:from a file\n")
+    assert secret_of(Context("tcp://a:1")) is None
+    assert secret_of(context(SecretSource.FILE, str(file))) == "user:from a file"
+    assert secret_of(context(SecretSource.ENVIRONMENT, "X"), {"X": "user:x"}) == "user:x"
+    assert secret_of(context(SecretSource.HERE, "user:y")) == "user:y"
+    with pytest.raises(BadContext, match="variable X, which is not set"):
+        secret_of(context(SecretSource.ENVIRONMENT, "X"), {})
+    with pytest.raises(BadContext, match="No such file"):
+        secret_of(context(SecretSource.FILE, str(tmp_path / "none")))
+    for data in (b"", b"\n", b"a\nb\n", b"\xff", b"x" * (1 << 17)):
+        file.write_bytes(data)
+        with pytest.raises(BadContext, match="its credentials are in"):
+            secret_of(context(SecretSource.FILE, str(file)))
