@@ -29,6 +29,7 @@ COMMANDS: dict[str, Entry] = {
     "cluster": Entry("bmqctl.commands.cluster", "app", "Show the state and the problems of a running cluster."),
     "context": Entry("bmqctl.commands.context", "app", "Name brokers and clusters, and choose one for other commands."),
     "journal": Entry("bmqctl.commands.journal", "app", "Read and check the files of a store."),
+    "post": Entry("bmqctl.commands.post", "post", "Post messages to a queue or a topic.", dials=True),
     "replay": Entry("bmqctl.commands.replay", "replay", "Post the messages of a store again.", dials=True),
     "spark-export": Entry("bmqctl.commands.spark_export", "app", "Export a store to tables, with PySpark."),
     "spark-report": Entry("bmqctl.commands.spark_report", "app", "Report on the messages of a store, with PySpark."),

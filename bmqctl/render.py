@@ -37,6 +37,7 @@ __all__ = [
     "TablePrinter",
     "aligned",
     "choose_format",
+    "escaped",
     "parse_format",
     "print_csv",
     "print_json_lines",
@@ -137,7 +138,7 @@ class ResultConsole(Console):
         super().__init__(highlight=False, markup=False, **options)
 
     def render_str(self, text: str, **options: Any) -> Text:
-        return super().render_str(text.translate(_ESCAPES), **options)
+        return super().render_str(escaped(text), **options)
 
     def on_broken_pipe(self) -> None:
         raise BrokenPipeError
@@ -239,6 +240,11 @@ _ESCAPES = {
     **{code: f"\\u{code:04x}" for code in range(0xD800, 0xE000)},
     **{0xDC00 + byte: f"\\x{byte:02x}" for byte in range(0x80, 0x100)},
 }
+
+
+def escaped(text: str) -> str:
+    """Return text without control characters other than line feeds, and without what is no text."""
+    return text.translate(_ESCAPES)
 
 
 class LateProgress:

@@ -104,8 +104,10 @@ def is_topic_name(text: str) -> bool:
     return _NAME.fullmatch(text) is not None
 
 
-def parse_end(text: str, broker: str, *, may_lack_topic: bool = False) -> BlazingEnd | RocketEnd:
-    """Parse one end; `broker` is that of a BlazingMQ queue. Raises `BadBridge`."""
+def parse_end(
+    text: str, broker: str, *, may_lack_topic: bool = False, group: str = DEFAULT_GROUP
+) -> BlazingEnd | RocketEnd:
+    """Parse one end; `broker` is that of a BlazingMQ queue, `group` that of a topic without one. Raises `BadBridge`."""
     if text.startswith("bmq://"):
         try:
             host, port = parse_address(broker)
@@ -115,11 +117,11 @@ def parse_end(text: str, broker: str, *, may_lack_topic: bool = False) -> Blazin
         except BadAddress as fault:
             raise BadBridge(str(fault)) from None
     if text.startswith("rocketmq://"):
-        return _parse_rocketmq(text, may_lack_topic)
+        return _parse_rocketmq(text, may_lack_topic, group)
     raise BadBridge(f"{text}: expected bmq://DOMAIN/QUEUE or rocketmq://HOST:PORT/TOPIC")
 
 
-def _parse_rocketmq(text: str, may_lack_topic: bool) -> RocketEnd:
+def _parse_rocketmq(text: str, may_lack_topic: bool, default_group: str) -> RocketEnd:
     try:
         parts = urlsplit(text)
         host, port = parts.hostname, parts.port
@@ -135,14 +137,21 @@ def _parse_rocketmq(text: str, may_lack_topic: bool) -> RocketEnd:
         raise BadBridge(f"{text}: after ? there may be group=, queue= and key=, once each")
     if {"queue", "key"} <= query.keys():
         raise BadBridge(f"{text}: messages go to one queue or by a key, not both")
-    group = query.get("group", DEFAULT_GROUP)
+    group = query.get("group")
     queue = query.get("queue")
     is_queue = queue is None or (re.fullmatch("[0-9]{1,5}", queue) is not None and int(queue) <= _QUEUE_MAX)
-    if not _NAME.fullmatch(group) or not is_queue:
+    if (group is not None and not _NAME.fullmatch(group)) or not is_queue:
         raise BadBridge(f"{text}: a group is a name, and a queue a number from 0 to {_QUEUE_MAX}")
     if query.get("key") == "":
         raise BadBridge(f"{text}: the key is the name of a property")
-    return RocketEnd(host, port, topic, group, None if queue is None else int(queue), query.get("key", ""))
+    return RocketEnd(
+        host,
+        port,
+        topic,
+        default_group if group is None else group,
+        None if queue is None else int(queue),
+        query.get("key", ""),
+    )
 
 
 def make_bridge(

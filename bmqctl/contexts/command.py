@@ -22,6 +22,8 @@ VARIABLE: Final = "BMQCTL_CONTEXT"
 _OWN_ADDRESS: Final = frozenset(
     {"broker", "nameserver", "controller", "own_node", "profile", "dumpprofile", "dry_run", "help", "short_help"}
 )
+# Arguments and options that may name a topic with its nameserver.
+_ENDS: Final = ("to", "uri")
 # The variable that names the broker of a command for which it is documented.
 _ADDRESS_VARIABLE: Final = {"tool": "BMQ_PORT"}
 
@@ -69,7 +71,8 @@ class DialingCommand(TyperCommand):
     def _has_own_address(self, given: Mapping[str, Any]) -> bool:
         if _OWN_ADDRESS & given.keys() or os.environ.get(_ADDRESS_VARIABLE.get(self.name or "", "")):
             return True
-        return str(given.get("to")).startswith("rocketmq://") or given.get("mode") == "storage"
+        has_nameserver = any(str(given.get(each)).startswith("rocketmq://") for each in _ENDS)
+        return has_nameserver or given.get("mode") == "storage"
 
 
 def _is_in_environment(parameter: Any) -> bool:

@@ -74,6 +74,12 @@ class Posted:
         self._event: anyio.Event | None = None
         self._is_observed = False
 
+    @property
+    def answer(self) -> Sent | PostFailed | None:
+        """The answer, whichever it is; None while there is none."""
+        self._is_observed = True
+        return self._answer
+
     def __await__(self) -> Generator[Any, Any, Sent]:
         return self._wait().__await__()
 

@@ -1,0 +1,64 @@
+"""The options that the commands for messages share, and the ends of their runs."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Awaitable, Callable
+from pathlib import Path
+from typing import Annotated, TypeVar
+
+import trio
+import typer
+
+from bmqctl.messages.ends import CannotBegin, Reach
+from bmqctl.render import refuse
+
+__all__ = ["EXIT_INTERRUPTED", "AuthnData", "AuthnMechanism", "Broker", "TlsAuthority", "Uri", "reach_of", "run", "say"]
+
+EXIT_INTERRUPTED = 130
+
+T = TypeVar("T")
+
+Uri = Annotated[
+    str,
+    typer.Argument(
+        metavar="URI",
+        help="A queue, bmq://DOMAIN/QUEUE, or a topic, rocketmq://NAMESERVER:PORT/TOPIC.",
+        show_default=False,
+    ),
+]
+Broker = Annotated[str, typer.Option("--broker", "-b", help="The broker of BlazingMQ's queue, as tcp://HOST:PORT.")]
+TlsAuthority = Annotated[
+    Path | None,
+    typer.Option(help="Connect with TLS; trust the CA certificates in this PEM file.", show_default=False),
+]
+AuthnMechanism = Annotated[
+    str | None,
+    typer.Option(help="BlazingMQ's authentication mechanism, such as BASIC; by default none.", show_default=False),
+]
+AuthnData = Annotated[
+    str,
+    typer.Option(
+        help="Credentials, such as user:password; for a topic an access key and its secret.",
+        envvar="BMQCTL_AUTHN_DATA",
+        show_default=False,
+    ),
+]
+
+
+def reach_of(command: str, authority: Path | None, mechanism: str | None, data: str) -> Reach:
+    """Make the options by which brokers are reached."""
+    return Reach(f"bmqctl {command}", authority, mechanism, data)
+
+
+def run(command: str, work: Callable[[], Awaitable[T]]) -> T:
+    """Run a command's work; exit with code 2 if it cannot begin."""
+    try:
+        return trio.run(work)
+    except CannotBegin as fault:
+        refuse(command, str(fault))
+
+
+def say(command: str, text: str) -> None:
+    """Print a line on standard error."""
+    print(f"bmqctl {command}: {text}", file=sys.stderr, flush=True)

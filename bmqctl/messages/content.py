@@ -1,0 +1,195 @@
+"""Messages as lines of JSON: those that are to be posted, and those that were received.
+
+    {"payload": "order 1", "properties": {"customer": "Ada", "amount": 12}, "tag": "paid", "keys": ["o-1"]}
+
+A payload that is not UTF-8 is `payload_base64`. A property is a text, a whole number, true or false; those of other
+types are objects, {"type": "INT32", "value": 7} or {"type": "BINARY", "base64": "AAE="}.
+"""
+
+from __future__ import annotations
+
+import base64
+import json
+from collections.abc import Mapping, Sequence
+from typing import Any, Final, NamedTuple, NoReturn
+
+from formats.bmq.wire.properties import Property, PropertyType, PropertyValue
+
+__all__ = [
+    "PLACE_FIELDS",
+    "BadMessage",
+    "Outgoing",
+    "payload_row",
+    "property_of",
+    "property_rows",
+    "read_message",
+    "to_text_properties",
+]
+
+PLACE_FIELDS: Final = frozenset({"guid", "message_id", "topic", "broker", "queue", "offset", "attempt", "born_at"})
+"""Fields about where a message was, which lines of received messages have; who posts such a line again ignores them."""
+
+_FIELDS: Final = frozenset({"payload", "payload_base64", "properties", "tag", "keys", "sharding_key"})
+_PLAIN: Final = {bool: PropertyType.BOOL, int: PropertyType.INT64, str: PropertyType.STRING}
+_NUMBERS: Final = frozenset({PropertyType.SHORT, PropertyType.INT32, PropertyType.INT64})
+_RAW: Final = frozenset({PropertyType.BINARY, PropertyType.CHAR})
+_SHOWN: Final = 60
+
+
+class BadMessage(ValueError):
+    """Input that is no message; one line."""
+
+
+class Outgoing(NamedTuple):
+    """A message to be posted. Only messages of RocketMQ have a tag, keys and a sharding key."""
+
+    payload: bytes
+    properties: Sequence[Property] = ()
+    tag: str | None = None
+    keys: Sequence[str] = ()
+    sharding_key: str | None = None
+
+
+# To be posted
+
+
+def read_message(line: bytes) -> Outgoing:
+    """Read a line of JSON. Raises `BadMessage`."""
+    found = _parsed(line)
+    if not isinstance(found, dict):
+        raise BadMessage("expected a JSON object")
+    unknown = found.keys() - _FIELDS - PLACE_FIELDS
+    if unknown:
+        raise BadMessage(f"unknown field {_shown(min(unknown))}: expected {', '.join(sorted(_FIELDS))}")
+    properties = found.get("properties", {})
+    if not isinstance(properties, dict):
+        raise BadMessage("properties: expected an object")
+    keys = found.get("keys", [])
+    if not isinstance(keys, list) or not all(isinstance(key, str) for key in keys):
+        raise BadMessage("keys: expected a list of texts")
+    return Outgoing(
+        _payload(found),
+        [property_of(name, value) for name, value in properties.items()],
+        _optional_text(found, "tag"),
+        keys,
+        _optional_text(found, "sharding_key"),
+    )
+
+
+def property_of(name: str, value: object) -> Property:
+    """Make a property of a value of JSON. Raises `BadMessage`."""
+    kind = _PLAIN.get(type(value))
+    if kind is not None:
+        return Property(name, kind, value)  # type: ignore[arg-type] # its type is one of the keys
+    if isinstance(value, dict):
+        return _typed_property(name, value)
+    raise BadMessage(f"property {_shown(name)}: {_shown(value)} is no text, no whole number, and not true or false")
+
+
+def _parsed(line: bytes) -> Any:
+    try:
+        return json.loads(line.decode("utf-8"), object_pairs_hook=_once, parse_constant=_no_constant)
+    except UnicodeDecodeError:
+        raise BadMessage("is not UTF-8") from None
+    except json.JSONDecodeError as fault:
+        raise BadMessage(f"is not JSON: {fault.msg} at column {fault.colno}") from None
+    except BadMessage:
+        raise
+    except (ValueError, RecursionError):
+        raise BadMessage("is not JSON that can be read: a number is too long, or it is nested too deeply") from None
+
+
+def _once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    found = dict(pairs)
+    if len(found) != len(pairs):
+        names = [name for name, _ in pairs]
+        twice = next(name for name in names if names.count(name) > 1)
+        raise BadMessage(f"{_shown(twice)} comes twice")
+    return found
+
+
+def _no_constant(text: str) -> NoReturn:
+    raise BadMessage(f"is not JSON: {text}")
+
+
+def _payload(found: Mapping[str, Any]) -> bytes:
+    if "payload" in found and "payload_base64" in found:
+        raise BadMessage("a message has payload or payload_base64, not both")
+    if "payload_base64" in found:
+        return _from_base64("payload_base64", found["payload_base64"])
+    payload = found.get("payload", "")
+    if not isinstance(payload, str):
+        raise BadMessage("payload: expected a text; encode other JSON as one")
+    try:
+        return payload.encode()
+    except UnicodeEncodeError:
+        raise BadMessage("payload: has half of a surrogate pair, which is no text") from None
+
+
+def _optional_text(found: Mapping[str, Any], name: str) -> str | None:
+    value = found.get(name)
+    if value is not None and not isinstance(value, str):
+        raise BadMessage(f"{name}: expected a text")
+    return value
+
+
+def _typed_property(name: str, value: Mapping[str, Any]) -> Property:
+    where = f"property {_shown(name)}"
+    given = value.get("type")
+    kind = PropertyType.__members__.get(given) if isinstance(given, str) else None
+    content = "base64" if kind in _RAW else "value"
+    if kind is None or value.keys() != {"type", content}:
+        kinds = ", ".join(PropertyType.__members__)
+        raise BadMessage(f"{where}: expected type (one of {kinds}), and value; base64 for BINARY and CHAR")
+    if kind in _RAW:
+        return Property(name, kind, _from_base64(where, value[content]))
+    wanted = int if kind in _NUMBERS else bool if kind is PropertyType.BOOL else str
+    if type(value[content]) is not wanted:
+        raise BadMessage(f"{where}: {_shown(value[content])} is no {kind.name}")
+    return Property(name, kind, value[content])
+
+
+def _from_base64(where: str, text: object) -> bytes:
+    try:
+        if isinstance(text, str):
+            return base64.b64decode(text, validate=True)
+    except ValueError:
+        pass
+    raise BadMessage(f"{where}: is not base64")
+
+
+def _shown(value: object) -> str:
+    text = json.dumps(value, default=str)
+    return text if len(text) <= _SHOWN else f"{text[:_SHOWN]}..."
+
+
+def to_text_properties(properties: Sequence[Property]) -> dict[str, str]:
+    """Properties for RocketMQ, where all are texts. Raises `BadMessage` for bytes."""
+    found: dict[str, str] = {}
+    for name, kind, value in properties:
+        if isinstance(value, bytes):
+            raise BadMessage(f"property {_shown(name)}: RocketMQ has texts, and no {kind.name}")
+        found[name] = ("true" if value else "false") if isinstance(value, bool) else str(value)
+    return found
+
+
+# That were received
+
+
+def payload_row(payload: bytes) -> dict[str, str]:
+    """The field with a payload."""
+    try:
+        return {"payload": payload.decode("utf-8")}
+    except UnicodeDecodeError:
+        return {"payload_base64": base64.b64encode(payload).decode()}
+
+
+def property_rows(properties: Sequence[Property]) -> dict[str, object]:
+    """The field with properties; `property_of` makes the same properties of its values."""
+    return {each.name: _property_row(each.type, each.value) for each in properties}
+
+
+def _property_row(kind: PropertyType, value: PropertyValue) -> object:
+    if isinstance(value, bytes):
+        return {"type": kind.name, "base64": base64.b64encode(value).decode()}
+    return value if _PLAIN.get(type(value)) is kind else {"type": kind.name, "value": value}

@@ -1,0 +1,67 @@
+"""The commands for messages without a broker: what they refuse."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from typer.testing import CliRunner
+
+from bmqctl.app import app
+from bmqctl.testing import free_port
+
+QUEUE = "bmq://my.domain/orders"
+TOPIC = "rocketmq://127.0.0.1:PORT/orders"
+
+
+def check_refused(folder: Path, arguments: list[str], reason: str) -> None:
+    """Check that a command ends with one line; PORT is one that nobody listens on."""
+    port = str(free_port())
+    words = [each.replace("PORT", port).replace("FOLDER", str(folder)) for each in arguments]
+    (folder / "empty.pem").touch()
+    result = CliRunner().invoke(app, words, env={"COLUMNS": "200"})
+    if result.exception is not None and not isinstance(result.exception, SystemExit):
+        raise result.exception
+    assert (result.exit_code, result.stdout) == (2, "")
+    assert result.stderr.startswith(f"bmqctl {words[0]}: ")
+    assert reason in result.stderr
+    assert result.stderr.count("\n") == 1
+
+
+@pytest.mark.parametrize(
+    ("arguments", "reason"),
+    [
+        (["http://x/y", "x"], "expected bmq://DOMAIN/QUEUE or rocketmq://HOST:PORT/TOPIC"),
+        ([QUEUE, "x", "-b", "broker"], "'broker' is not the address of a broker"),
+        ([QUEUE, "x", "-b", "tcp://127.0.0.1:PORT"], "no connection to 127.0.0.1:PORT: Connection refused"),
+        ([TOPIC, "x"], "is it running there?"),
+        ([f"{QUEUE}?id=a", "x"], "not to an app of it"),
+        ([f"{TOPIC}?queue=1", "x"], "?key=NAME"),
+        ([TOPIC, "x", "--compress"], "--compress is for queues of BlazingMQ"),
+        ([TOPIC, "x", "--authn-data", "shop"], "expected KEY:SECRET"),
+        ([TOPIC, "x", "--authn-mechanism", "BASIC"], "is for BlazingMQ"),
+        ([QUEUE, "x", "--authn-data", "a:b"], "name its mechanism"),
+        ([QUEUE, "x", "--tls-authority", "FOLDER/none.pem"], "none.pem: No such file or directory"),
+        ([QUEUE, "x", "--tls-authority", "FOLDER/empty.pem"], "has no certificates in PEM"),
+        ([QUEUE, "--file", "FOLDER/none"], "none: No such file or directory"),
+        ([QUEUE, "--file", "FOLDER"], "is a directory"),
+        ([QUEUE, "x", "--lines"], "not both"),
+        ([QUEUE, "--lines", "--jsonl"], "--lines or --jsonl, not both"),
+        ([QUEUE, "x", "-p", "a"], "expected NAME=TEXT or NAME:=JSON"),
+        ([QUEUE, "x", "-p", "a=1", "-p", "a=2"], "a comes twice"),
+        ([QUEUE, "x", "-p", "a:=one"], "expected a whole number, true or false"),
+        ([QUEUE, "x", "-p", "a:=1.5"], "no whole number"),
+        ([QUEUE, "x", "-p", "a:=" + "[" * 100_000], "expected a whole number, true or false"),
+    ],
+)
+def test_what_cannot_be_posted_is_refused(tmp_path: Path, arguments: list[str], reason: str) -> None:
+    check_refused(tmp_path, ["post", *arguments], reason.removesuffix(":PORT: Connection refused"))
+
+
+def test_the_credentials_of_a_context_do_not_go_to_a_topic(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path))
+    words = ["add", "mine", "tcp://127.0.0.1:PORT", "--authn-mechanism", "BASIC", "--authn-data", "me:secret", "--use"]
+    result = CliRunner().invoke(app, ["context", *(each.replace("PORT", str(free_port())) for each in words)])
+    assert result.exit_code == 0, result.output
+    check_refused(tmp_path, ["post", QUEUE, "x"], "no connection to 127.0.0.1:")
+    check_refused(tmp_path, ["post", TOPIC, "x"], "is it running there?")
