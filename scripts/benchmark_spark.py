@@ -8,8 +8,8 @@ same lines. All three must agree, and both exports must have as many rows.
 The outcomes of the messages are queried twice in a session: first including the processes and code to be loaded
 for it, and again.
 
-Wall time depends on the machine's other load, so processor time is given too. Memory is that of the
-largest process of a kind, sampled twice a second; for Python's workers without mapped files.
+Wall time depends on the machine's other load, so processor time is given too. Memory is that of the largest process of
+a kind; for Python's workers without mapped files. Both are sampled twice a second.
 
 With `--rocketmq` the messages of RocketMQ stores are exported.
 """
@@ -26,6 +26,7 @@ import tempfile
 import threading
 import time
 from collections.abc import Iterator
+from contextlib import suppress
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -141,7 +142,8 @@ def use(command: list[str], into: Path | None = None) -> Usage:
         process = subprocess.Popen(command, stdout=output, stderr=subprocess.DEVNULL)
         peaks: dict[str, float] = {}
         ended = threading.Event()
-        watcher = threading.Thread(target=_watch, args=(process.pid, peaks, ended))
+        spent: dict[int, float] = {}
+        watcher = threading.Thread(target=_watch, args=(process.pid, peaks, spent, ended))
         watcher.start()
         said = process.stdout.read().decode() if process.stdout else ""
         _, status, used = os.wait4(process.pid, 0)
@@ -152,17 +154,22 @@ def use(command: list[str], into: Path | None = None) -> Usage:
         process.stdout.close()
     if process.returncode:
         raise SystemExit(f"benchmark-spark: {' '.join(command[3:])}: exit code {process.returncode}")
-    return Usage(time.perf_counter() - started, used.ru_utime + used.ru_stime, peaks, said)
+    # Python's workers are not waited for, so that the command's own account lacks them.
+    cpu_s = max(used.ru_utime + used.ru_stime, sum(spent.values()))
+    return Usage(time.perf_counter() - started, cpu_s, peaks, said)
 
 
-def _watch(root: int, peaks: dict[str, float], ended: threading.Event) -> None:
+def _watch(root: int, peaks: dict[str, float], spent: dict[int, float], ended: threading.Event) -> None:
     while not ended.wait(SAMPLE_S):
-        for name, mib in _memory(root):
+        for pid, name, mib in _memory(root):
             peaks[name] = max(mib, peaks.get(name, 0))
+            with suppress(OSError):
+                fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
+                spent[pid] = (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
 
 
-def _memory(root: int) -> Iterator[tuple[str, float]]:
-    """Yield (java or python, MiB in use) of `root` and all its descendants."""
+def _memory(root: int) -> Iterator[tuple[int, str, float]]:
+    """Yield (process id, java or python, MiB in use) of `root` and all its descendants."""
     status: dict[int, dict[str, str]] = {}
     for entry in Path("/proc").iterdir():
         if entry.name.isdecimal():
@@ -179,7 +186,7 @@ def _memory(root: int) -> Iterator[tuple[str, float]]:
             below.add(pid)
     for pid in below & status.keys():
         kind = "java" if status[pid]["Name"] == "java" else "python"
-        yield kind, int(status[pid].get("RssAnon", "0 kB").split()[0]) / 1024
+        yield pid, kind, int(status[pid].get("RssAnon", "0 kB").split()[0]) / 1024
 
 
 def make(directory: Path, records: int) -> LargeStore:

@@ -21,7 +21,6 @@ __all__ = ["AsJson", "Conf", "Cores", "Master", "Memory", "Ship", "check_spark",
 
 EXIT_FAILED = 1
 EXIT_INTERRUPTED = 130
-QUICK_RECORDS = 200_000
 Result = TypeVar("Result")
 
 Master = Annotated[
@@ -63,13 +62,10 @@ def check_spark(command: str, memory: str, conf: list[str] | None, master: str) 
         refuse(command, f"--master {master}: no master that Spark knows (local[N], spark://HOST:PORT, yarn, k8s://URL)")
 
 
-def where(
-    master: str, cores: int | None, memory: str, conf: list[str] | None, ship: bool, records: int | None = None
-) -> Where:
-    """Build the `Where` of a job. If `records`, their number, is known to be small, a JVM for short jobs is used."""
+def where(master: str, cores: int | None, memory: str, conf: list[str] | None, ship: bool, *, quick: bool) -> Where:
+    """Build the `Where` of a job; `quick` asks for a JVM that suits jobs with little work of its own."""
     from bmqctl.pipeline.spark.launch import Where
 
-    quick = records is not None and records < QUICK_RECORDS
     return Where(master, cores, memory, quick, ship, tuple(conf or ()))
 
 

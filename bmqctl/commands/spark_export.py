@@ -115,7 +115,7 @@ def spark_export(
         )
         try:
             plan = plan_export(request)
-            summary = run(plan, where(master, cores, memory, conf, ship, plan.record_count))
+            summary = run(plan, where(master, cores, memory, conf, ship, quick=True))
         except OutputExists as fault:
             refuse(COMMAND, f"{fault} exists; --overwrite replaces it, or choose another --out")
         except OtherExport as fault:

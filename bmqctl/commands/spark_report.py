@@ -20,6 +20,7 @@ if TYPE_CHECKING:
 __all__ = ["app"]
 
 COMMAND = "spark-report"
+SMALL_RECORDS = 200_000
 WIDTH_MIN = 130
 
 app = typer.Typer(add_completion=False, pretty_exceptions_enable=False, rich_markup_mode="markdown")
@@ -87,7 +88,7 @@ def spark_report(
         if export is not None:
             need_manifest(open_output(export))  # before Spark starts, which takes seconds
         request = ReportRequest((export,) if export is not None else tuple(storage or ()), export is not None, top)
-        place = where(master, cores, memory, conf, ship, _records(storage))
+        place = where(master, cores, memory, conf, ship, quick=_is_small(storage))
         try:
             if is_of_logs(request):
                 _report_logs(run(LogReportRequest(request), place), top, html, as_json=as_json)
@@ -106,14 +107,14 @@ def spark_report(
         typer.echo(f"bmqctl {COMMAND}: {html} written", err=True)
 
 
-def _records(storage: list[str] | None) -> int | None:
-    """Count the records to read. Raises StoreError if the store cannot be read."""
+def _is_small(storage: list[str] | None) -> bool:
+    """Return True if few records are to be read. Raises StoreError if the store cannot be read."""
     if not storage:
-        return None
+        return False
     from bmqctl.pipeline.export.export import table_options
     from bmqctl.pipeline.export.subjects import extents_of
 
-    return sum(partition.record_count for partition in extents_of(table_options(storage, "records")))
+    return sum(part.record_count for part in extents_of(table_options(storage, "records"))) < SMALL_RECORDS
 
 
 def _moment(at_s: int) -> str:

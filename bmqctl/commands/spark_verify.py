@@ -65,7 +65,10 @@ def spark_verify(
         from bmqctl.pipeline.export.verify import VerifyRequest
 
         need_manifest(open_output(export))  # before Spark starts, which takes seconds
-        verdict = run(VerifyRequest(export, tuple(store or ()), not no_store), where(master, cores, memory, conf, ship))
+        verdict = run(
+            VerifyRequest(export, tuple(store or ()), not no_store),
+            where(master, cores, memory, conf, ship, quick=True),
+        )
     with until_reader_leaves():
         if as_json:
             print(json.dumps({"same": not verdict.differences, **asdict(verdict)}, indent=2))

@@ -11,7 +11,7 @@ from uuid import uuid4
 
 import numpy as np
 from numpy.typing import NDArray
-from pyspark.sql import SparkSession
+from pyspark import SparkContext
 
 from bmqctl.pipeline.export.delta import log_entry, next_version
 from bmqctl.pipeline.export.manifest import (
@@ -99,9 +99,9 @@ class ExportPlan:
     earlier: Manifest | None
     file_sets: FileSets
 
-    def run(self, session: SparkSession, on_progress: OnProgress, /) -> Summary:
+    def run(self, context: SparkContext, on_progress: OnProgress, /) -> Summary:
         """Run the export as a job."""
-        return export_store(session, self, on_progress=on_progress)
+        return export_store(context, self, on_progress=on_progress)
 
     @property
     def after(self) -> dict[int, tuple[int, int]]:
@@ -228,7 +228,7 @@ def _check_place(request: ExportRequest, subject: Subject, output: Output, earli
             )
 
 
-def export_store(session: SparkSession, plan: ExportPlan, *, on_progress: OnProgress = quiet) -> Summary:
+def export_store(context: SparkContext, plan: ExportPlan, *, on_progress: OnProgress = quiet) -> Summary:
     """Carry out the plan. The tables change when everything is written; an interrupted run leaves no trace in them.
 
     A run that was interrupted while it changed them is finished first. Raises OutputBusy if another export writes.
@@ -244,14 +244,14 @@ def export_store(session: SparkSession, plan: ExportPlan, *, on_progress: OnProg
                 partition: max(at, earlier.positions.get(str(partition), at)) for partition, at in plan.last.items()
             }
             plan = replace(plan, earlier=earlier, last=last)
-        return _Export(session, plan, on_progress).run()
+        return _Export(context, plan, on_progress).run()
 
 
 class _Export:
     """One run."""
 
-    def __init__(self, session: SparkSession, plan: ExportPlan, on_progress: OnProgress) -> None:
-        self.session = session
+    def __init__(self, context: SparkContext, plan: ExportPlan, on_progress: OnProgress) -> None:
+        self.context = context
         self.plan = plan
         self.request = plan.request
         self.output = plan.output
@@ -265,9 +265,9 @@ class _Export:
     def run(self) -> Summary:
         pending = self._find_pending()
         tasks = [task for table in self._tables() for task in self._parts(table, pending)]
-        written = run_all(self.session, run_task, tasks, "writing", self.on_progress)
+        written = run_all(self.context, run_task, tasks, "writing", self.on_progress)
         rewrites = self._rewrites(written, pending)
-        rewritten = run_all(self.session, run_task, rewrites, "replacing changed rows", self.on_progress)
+        rewritten = run_all(self.context, run_task, rewrites, "replacing changed rows", self.on_progress)
         self.on_progress("committing", 0, 0)
         commit = self._commit(written, rewritten, frozenset(task.path for task in rewrites))
         unseen = commit.moves.keys() - self.output.sizes(self.staging).keys()
@@ -317,7 +317,7 @@ class _Export:
         files = [file.path for file in self.plan.earlier.tables[MESSAGES].files if file.pending]
         find = partial(find_pending, self._shape(MESSAGES))
         found = run_all(
-            self.session, find, [[path] for path in files], "reading rows that may change", self.on_progress
+            self.context, find, [[path] for path in files], "reading rows that may change", self.on_progress
         )
         return Pending.joined(found)
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from pyspark import SparkContext
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as f
 from pyspark.sql.pandas.types import from_arrow_schema
@@ -12,7 +13,7 @@ from bmqctl.pipeline.export.output import Output
 from bmqctl.pipeline.export.subjects import BlazingMQTables, RocketMQTables, Subject
 from bmqctl.pipeline.export.table_files import FileFormat
 
-__all__ = ["exported_table", "subject_of_export"]
+__all__ = ["count_exported", "exported_table", "subject_of_export"]
 
 
 def subject_of_export(manifest: Manifest) -> Subject:
@@ -35,6 +36,11 @@ def exported_table(session: SparkSession, output: Output, manifest: Manifest, ta
     frame = reader.schema(StructType([_as_text(each) for each in schema])).csv(paths, header=True, escape='"')
     lists = {each.name: each.dataType for each in schema if isinstance(each.dataType, (ArrayType, MapType))}
     return frame.withColumns({name: f.from_json(name, kind) for name, kind in lists.items()})
+
+
+def count_exported(context: SparkContext, output: Output, manifest: Manifest, table: str) -> int:
+    """Count the rows of an exported table as Spark reads it."""
+    return exported_table(SparkSession(context), output, manifest, table).count()
 
 
 def _as_text(column: StructField) -> StructField:

@@ -15,13 +15,13 @@ from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
-from pyspark.sql import SparkSession
+from pyspark import SparkContext
 
 from bmqctl.journal.read.files import NotAStoreFile
 from bmqctl.journal.read.source import FileSource
 from bmqctl.pipeline.export.delta import live_files
 from bmqctl.pipeline.export.export import table_options
-from bmqctl.pipeline.export.exported import exported_table, subject_of_export
+from bmqctl.pipeline.export.exported import count_exported, subject_of_export
 from bmqctl.pipeline.export.manifest import MANIFEST, Manifest, is_unsettled, need_manifest
 from bmqctl.pipeline.export.output import Output, open_output
 from bmqctl.pipeline.export.subjects import POSITION, extents_of, subject_of
@@ -96,27 +96,27 @@ class VerifyRequest:
     stores: tuple[str, ...] = ()
     against_store: bool = True
 
-    def run(self, session: SparkSession, on_progress: OnProgress, /) -> Verdict:
+    def run(self, context: SparkContext, on_progress: OnProgress, /) -> Verdict:
         """Verify as a job."""
-        return verify(session, self, on_progress)
+        return verify(context, self, on_progress)
 
 
-def verify(session: SparkSession, request: VerifyRequest, on_progress: OnProgress) -> Verdict:
+def verify(context: SparkContext, request: VerifyRequest, on_progress: OnProgress) -> Verdict:
     """Verify an export. Raises OutputError if there is no export, StoreError if the store cannot be read."""
     output = open_output(request.out)
-    return _Verification(session, request, output, need_manifest(output), on_progress).run()
+    return _Verification(context, request, output, need_manifest(output), on_progress).run()
 
 
 class _Verification:
     def __init__(
         self,
-        session: SparkSession,
+        context: SparkContext,
         request: VerifyRequest,
         output: Output,
         manifest: Manifest,
         on_progress: OnProgress,
     ) -> None:
-        self.session = session
+        self.context = context
         self.stores = request.stores or manifest.stores
         self.against_store = request.against_store
         self.output = output
@@ -157,7 +157,7 @@ class _Verification:
         tasks = [
             CheckFile(self._shape(name), file) for name, table in self.manifest.tables.items() for file in table.files
         ]
-        checks = run_all(self.session, check_file, tasks, "reading the export", self.on_progress)
+        checks = run_all(self.context, check_file, tasks, "reading the export", self.on_progress)
         for check in checks:
             if check.fault is not None:
                 self._differ(check.table, check.path, check.fault)
@@ -180,7 +180,7 @@ class _Verification:
     def _count(self, name: str) -> None:
         """Check that Spark reads the same number of rows."""
         self.on_progress(f"counting {name} with Spark", 0, 0)
-        rows = exported_table(self.session, self.output, self.manifest, name).count()
+        rows = count_exported(self.context, self.output, self.manifest, name)
         if rows != self.manifest.tables[name].rows:
             self._differ(
                 name, name, f"Spark reads {rows:,} rows, the manifest says {self.manifest.tables[name].rows:,}"
@@ -240,7 +240,7 @@ class _Verification:
             schema = subject.schema(name)
             reads = [partial(read_task, part, options, schema) for part in plan_tasks(options)]
             tasks += [ReadRows(name, schema, subject, read, tables[name]) for read in reads]
-        return run_all(self.session, read_rows, tasks, "reading the store", self.on_progress)
+        return run_all(self.context, read_rows, tasks, "reading the store", self.on_progress)
 
     def _compare_rows(
         self, name: str, unlike: frozenset[tuple[int, int, int]], floors: dict[int, tuple[int, int] | None]
@@ -257,7 +257,7 @@ class _Verification:
             for file in self.manifest.tables[name].files
         ]
         exported, their_hashes = joined(
-            run_all(self.session, read_rows, files, "looking for the rows that differ", self.on_progress)
+            run_all(self.context, read_rows, files, "looking for the rows that differ", self.on_progress)
         )
         stored, hashes = joined(self._read_store({name: unlike}))
         order, their_order = np.argsort(stored, order=POSITION.names), np.argsort(exported, order=POSITION.names)

@@ -10,6 +10,7 @@ from dataclasses import asdict, dataclass
 from itertools import accumulate
 from typing import Any, Final
 
+from pyspark import SparkContext
 from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as f
 
@@ -21,6 +22,7 @@ from bmqctl.pipeline.reading import is_rocketmq
 from bmqctl.pipeline.report.report import NothingToReport, ReportRequest
 from bmqctl.pipeline.report.report_model import TimeLine
 from bmqctl.pipeline.spark.run_tasks import OnProgress
+from bmqctl.pipeline.spark.session import open_session
 
 __all__ = ["GroupLag", "HotKey", "LogReport", "LogReportRequest", "Retries", "TopicTraffic", "is_of_logs"]
 
@@ -114,9 +116,9 @@ class LogReportRequest:
 
     request: ReportRequest
 
-    def run(self, session: SparkSession, on_progress: OnProgress, /) -> LogReport:
+    def run(self, context: SparkContext, on_progress: OnProgress, /) -> LogReport:
         """Make the report as a job."""
-        return _Making(session, self.request, on_progress).report()
+        return _Making(open_session(context), self.request, on_progress).report()
 
 
 def is_of_logs(request: ReportRequest) -> bool:

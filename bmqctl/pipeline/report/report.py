@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from pyspark import SparkContext
 from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as f
 
@@ -16,6 +17,7 @@ from bmqctl.pipeline.export.manifest import need_manifest
 from bmqctl.pipeline.export.output import open_output
 from bmqctl.pipeline.report.report_model import Confirms, Messages, Report, TimeLine, assemble
 from bmqctl.pipeline.spark.run_tasks import OnProgress
+from bmqctl.pipeline.spark.session import open_session
 
 __all__ = ["NothingToReport", "ReportRequest", "make_report"]
 
@@ -49,9 +51,9 @@ class ReportRequest:
     of_export: bool = False
     series_max: int = 8
 
-    def run(self, session: SparkSession, on_progress: OnProgress, /) -> Report:
+    def run(self, context: SparkContext, on_progress: OnProgress, /) -> Report:
         """Make the report as a job."""
-        return make_report(session, self, on_progress)
+        return make_report(open_session(context), self, on_progress)
 
 
 def make_report(session: SparkSession, request: ReportRequest, on_progress: OnProgress) -> Report:

@@ -27,12 +27,12 @@ from typing import IO, Protocol, TypeVar
 
 import pyspark
 from py4j.protocol import Py4JError
+from pyspark import SparkContext
 from pyspark.errors import PySparkException
-from pyspark.sql import SparkSession
 
 from bmqctl.pipeline.spark.java import find_java, write_java_home
 from bmqctl.pipeline.spark.run_tasks import OnProgress
-from bmqctl.pipeline.spark.session import local_session
+from bmqctl.pipeline.spark.session import local_context
 from bmqctl.pipeline.spark.work_directory import work_directory
 
 __all__ = ["Job", "SparkFailed", "Where", "is_local", "run_job", "run_submitted"]
@@ -56,7 +56,7 @@ class SparkFailed(Exception):
 class Job(Protocol[Result]):
     """A job: it, its result and its exceptions must be picklable."""
 
-    def run(self, session: SparkSession, on_progress: OnProgress, /) -> Result:
+    def run(self, context: SparkContext, on_progress: OnProgress, /) -> Result:
         """Run the job in the driver."""
 
 
@@ -87,8 +87,8 @@ def run_job(job: Job[Result], where: Where, on_progress: OnProgress) -> Result:
         return _submit(job, where, on_progress)
     try:
         on_progress("starting Spark", 0, 0)
-        with local_session(where.cores, where.memory, quick=where.quick, master=where.master) as session:
-            return job.run(session, on_progress)
+        with local_context(where.cores, where.memory, quick=where.quick, master=where.master) as context:
+            return job.run(context, on_progress)
     except (PySparkException, Py4JError) as fault:
         raise SparkFailed(first_line(fault)) from fault
 
@@ -242,16 +242,13 @@ def _end_without(job: Path) -> None:
 
 def run_submitted(job_path: str, result_path: str, say: Callable[[str], None]) -> None:
     """Run the job in the driver that `spark-submit` started, and write its result."""
-    from bmqctl.pipeline import register
-
     # The submitting process may be killed: then nobody waits for the result, and nothing would end this one.
     threading.Thread(target=_end_without, args=(Path(job_path),), daemon=True).start()
     job: Job[object] = pickle.loads(Path(job_path).read_bytes())
-    session = SparkSession.builder.getOrCreate()
+    context = SparkContext.getOrCreate()
     outcome: object
     try:
-        register(session)
-        outcome = job.run(session, lambda step, done, total: say(f"{step}\t{done}\t{total}\n"))
+        outcome = job.run(context, lambda step, done, total: say(f"{step}\t{done}\t{total}\n"))
     except (PySparkException, Py4JError) as fault:
         outcome = SparkFailed(first_line(fault))
     except Exception as fault:
@@ -259,4 +256,4 @@ def run_submitted(job_path: str, result_path: str, say: Callable[[str], None]) -
     unfinished = Path(f"{result_path}.new")
     unfinished.write_bytes(pickle.dumps(outcome))
     unfinished.replace(result_path)
-    session.stop()
+    context.stop()

@@ -6,8 +6,7 @@ import threading
 from collections.abc import Callable, Sequence
 from typing import Protocol, TypeVar
 
-from pyspark import InheritableThread
-from pyspark.sql import SparkSession
+from pyspark import InheritableThread, SparkContext
 
 __all__ = ["OnProgress", "quiet", "run_all"]
 
@@ -27,15 +26,14 @@ def quiet(step: str, done: int, total: int, /) -> None:
 
 
 def run_all(
-    session: SparkSession, run: Callable[[Item], Result], items: Sequence[Item], step: str, on_progress: OnProgress
+    context: SparkContext, run: Callable[[Item], Result], items: Sequence[Item], step: str, on_progress: OnProgress
 ) -> list[Result]:
     """`run` of every item, each in a task of its own, in the items' order; what a task raises comes as Spark's fault.
 
-    The job runs in a thread, so that an interrupt is served at once; whoever stops the session ends the job with it.
+    The job runs in a thread, so that an interrupt is served at once; whoever stops the context ends the job with it.
     """
     if not items:
         return []
-    context = session.sparkContext
     group = f"bmqctl-{id(items)}-{threading.get_ident()}"
     done: list[list[Result]] = []
     failed: list[BaseException] = []
@@ -47,7 +45,7 @@ def run_all(
         except BaseException as fault:  # to be raised where it is waited for
             failed.append(fault)
 
-    thread = InheritableThread(target=work, daemon=True, session=session)
+    thread = InheritableThread(target=work, daemon=True)
     thread.start()
     on_progress(step, 0, len(items))
     tracker = context.statusTracker()

@@ -1,4 +1,4 @@
-"""A local Spark session that prints nothing and leaves no files behind."""
+"""Spark on this machine, as a context for tasks or a session for tables, which prints nothing and leaves no files."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from pathlib import Path
 
 import pyspark
 from py4j.protocol import Py4JError
-from pyspark import SparkContext
+from pyspark import SparkConf, SparkContext
 from pyspark.logger import PySparkLogger
 from pyspark.sql import SparkSession
 
@@ -21,7 +21,7 @@ from bmqctl.pipeline import register
 from bmqctl.pipeline.spark.java import find_java, write_java_home
 from bmqctl.pipeline.spark.work_directory import work_directory
 
-__all__ = ["QUICK", "local_session"]
+__all__ = ["QUICK", "local_context", "local_session", "open_session"]
 
 STOP_TIMEOUT_S = 10
 
@@ -47,10 +47,30 @@ appender.stderr.layout.pattern = spark: %m%n
 def local_session(
     cores: int | None = None, memory: str = "2g", *, quick: bool = False, master: str = "local[*]"
 ) -> Iterator[SparkSession]:
-    """Open a session on this machine with the data source registered. Raises NoFitJava if Java is missing.
+    """Open a session in a local context."""
+    with local_context(cores, memory, quick=quick, master=master) as context:
+        yield open_session(context)
+
+
+def open_session(context: SparkContext) -> SparkSession:
+    """Open a session in a context, with the data source registered; it ends with the context.
+
+    This takes a few seconds, which jobs that only run tasks save.
+    """
+    with _interrupts_later():
+        session = SparkSession(context)
+        register(session)
+    return session
+
+
+@contextmanager
+def local_context(
+    cores: int | None = None, memory: str = "2g", *, quick: bool = False, master: str = "local[*]"
+) -> Iterator[SparkContext]:
+    """Start Spark on this machine. Raises NoFitJava if Java is missing.
 
     `cores` None uses those of `master`; `memory` is the JVM's heap, as Spark writes sizes; `quick` suits small
-    stores.
+    stores, and jobs whose work is done by Python's workers.
 
     SPARK_HOME, SPARK_CONF_DIR and JAVA_HOME in the environment are ignored: this is the installed
     pyspark, listening on the loopback address only. Its files are in a temporary directory, removed at the
@@ -70,20 +90,19 @@ def local_session(
             "PYSPARK_PYTHON": sys.executable,
             "PYSPARK_DRIVER_PYTHON": sys.executable,
         }
-        session = None
+        context = None
         with _environment(environment), _no_logging():
             try:
                 with _interrupts_later():
-                    session = _build(f"local[{cores}]" if cores else master, memory, work, QUICK if quick else "")
-                    register(session)
-                yield session
+                    context = _start(f"local[{cores}]" if cores else master, memory, work, QUICK if quick else "")
+                yield context
             finally:
-                if session is not None:
-                    _stop(session)
+                if context is not None:
+                    _stop(context)
                 _end_jvm()
 
 
-def _build(master: str, memory: str, work: Path, java_options: str) -> SparkSession:
+def _start(master: str, memory: str, work: Path, java_options: str) -> SparkContext:
     settings = {
         "spark.driver.memory": memory,
         # Spark's own temporary files: the JVM is ended before it would remove them.
@@ -96,10 +115,7 @@ def _build(master: str, memory: str, work: Path, java_options: str) -> SparkSess
         "spark.sql.warehouse.dir": str(work / "warehouse"),
         "spark.sql.session.timeZone": "UTC",
     }
-    builder = SparkSession.builder.master(master).appName("bmqctl")
-    for key, value in settings.items():
-        builder = builder.config(key, value)
-    return builder.getOrCreate()
+    return SparkContext(conf=SparkConf().setMaster(master).setAppName("bmqctl").setAll(list(settings.items())))
 
 
 @contextmanager
@@ -122,15 +138,16 @@ def _interrupts_later() -> Iterator[None]:
         raise KeyboardInterrupt
 
 
-def _stop(session: SparkSession) -> None:
-    """Stop the session from another thread, which has its own connection, on which nothing was interrupted.
+def _stop(context: SparkContext) -> None:
+    """Stop the context from another thread, which has its own connection, on which nothing was interrupted.
 
     Errors are ignored: the JVM ends next.
     """
 
     def stop() -> None:
         with suppress(Py4JError, OSError):
-            session.stop()
+            # A session stops its context, and is forgotten.
+            (SparkSession._instantiatedSession or context).stop()
 
     stopping = threading.Thread(target=stop, daemon=True)
     stopping.start()

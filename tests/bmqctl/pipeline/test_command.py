@@ -12,6 +12,7 @@ from importlib.machinery import ModuleSpec
 from pathlib import Path
 
 import pytest
+from pyspark import SparkContext
 from pyspark.errors import PySparkRuntimeError
 from pyspark.sql import SparkSession
 from typer.testing import CliRunner, Result
@@ -33,10 +34,10 @@ def this_session(spark: SparkSession, monkeypatch: pytest.MonkeyPatch) -> None:
     """Make the command use the existing session: one process cannot have two."""
 
     @contextmanager
-    def local_session(cores: int | None, memory: str, *, quick: bool, master: str) -> Iterator[SparkSession]:
-        yield spark
+    def local_context(cores: int | None, memory: str, *, quick: bool, master: str) -> Iterator[SparkContext]:
+        yield spark.sparkContext
 
-    monkeypatch.setattr(launch, "local_session", local_session)
+    monkeypatch.setattr(launch, "local_context", local_context)
 
 
 def test_a_store_is_exported_and_summed_up(this_session: None, golden: Callable[[str], Path], tmp_path: Path) -> None:
@@ -124,10 +125,10 @@ def test_damaged_records_are_pointed_out(this_session: None, tmp_path: Path) -> 
 
 
 def test_a_failure_of_spark_is_one_line(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    def fail(cores: int | None, memory: str, *, quick: bool, master: str) -> SparkSession:
+    def fail(cores: int | None, memory: str, *, quick: bool, master: str) -> SparkContext:
         raise PySparkRuntimeError("the first line\nand a trace")
 
-    monkeypatch.setattr(launch, "local_session", fail)
+    monkeypatch.setattr(launch, "local_context", fail)
     done = run(WrittenStore().save(tmp_path / "store"), "--out", tmp_path / "out")
     assert (done.exit_code, done.stderr) == (1, "bmqctl spark-export: Spark failed: the first line\n")
 
@@ -161,7 +162,7 @@ def test_what_cannot_be_done_is_refused_in_one_line(monkeypatch: pytest.MonkeyPa
     )
     assert refusal(tmp_path / "gone", command="spark-report") == f"{tmp_path}/gone: no such file or directory"
     with monkeypatch.context() as no_spark:
-        no_spark.setattr(launch, "local_session", None)
+        no_spark.setattr(launch, "local_context", None)
         no_export = f"{out}: not an export (_bmqctl/manifest.json is missing)"
         assert refusal("--export", out, command="spark-report") == no_export
         assert refusal(out, command="spark-verify") == no_export

@@ -36,7 +36,7 @@ ALL = ("records", "messages", "confirms")
 
 
 def export(spark: SparkSession, store: Path, out: Path, **options: Any) -> Summary:
-    return export_store(spark, plan_export(ExportRequest((str(store),), str(out), **options)))
+    return export_store(spark.sparkContext, plan_export(ExportRequest((str(store),), str(out), **options)))
 
 
 def read(spark: SparkSession, table: Path) -> list[Row]:
@@ -44,7 +44,7 @@ def read(spark: SparkSession, table: Path) -> list[Row]:
 
 
 def differences(spark: SparkSession, out: Path) -> list[str]:
-    verdict = verify(spark, VerifyRequest(str(out)), lambda step, done, total: None)
+    verdict = verify(spark.sparkContext, VerifyRequest(str(out)), lambda step, done, total: None)
     return [f"{each.table} {each.where} {each.what}" for each in verdict.differences]
 
 
@@ -275,7 +275,7 @@ def test_a_run_killed_at_any_step_is_undone_or_finished(
 
     monkeypatch.setattr(Commit, "write", write_and_die_soon)
     with pytest.raises(Killed):
-        export_store(spark, plan)
+        export_store(spark.sparkContext, plan)
     monkeypatch.undo()
     if step:
         assert any("interrupted" in each for each in differences(spark, out))
@@ -322,12 +322,12 @@ def test_a_plan_made_before_another_export_ended_takes_nothing_back(
     written.message(Q, guid(51))
     written.save(store)
     export(spark, store, out, tables=ALL, since_last=True)
-    late = export_store(spark, plan)
+    late = export_store(spark.sparkContext, plan)
     assert (late.records, late.run.added) == ({}, dict.fromkeys(ALL, 0))
     assert export(spark, store, out, tables=ALL, since_last=True).records == {}
     assert differences(spark, out) == []
     with pytest.raises(OutputExists):
-        export_store(spark, replace(plan, request=replace(request, since_last=False)))
+        export_store(spark.sparkContext, replace(plan, request=replace(request, since_last=False)))
 
 
 def test_files_that_the_driver_does_not_see_are_not_committed(

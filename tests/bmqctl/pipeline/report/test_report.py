@@ -44,7 +44,7 @@ def test_time_is_cut_into_few_round_buckets(last_s: int, width_s: int) -> None:
 
 def test_a_golden_store_is_summed_up(spark: SparkSession, golden: Callable[[str], Path], tmp_path: Path) -> None:
     store = golden("single-crash")
-    report = ReportRequest((str(store),)).run(spark, quiet)
+    report = ReportRequest((str(store),)).run(spark.sparkContext, quiet)
     posted = [message for message in truth("single") if "mem.broadcast" not in message["queue"]]
     assert report.messages == len(posted) == sum(report.series.arrivals)
     assert report.payload_bytes == sum(message["size"] for message in posted)
@@ -59,8 +59,8 @@ def test_a_golden_store_is_summed_up(spark: SparkSession, golden: Callable[[str]
 
     # An export of the store tells the same.
     request = ExportRequest((str(store),), str(tmp_path), tables=("records", "messages", "confirms"))
-    export_store(spark, plan_export(request))
-    again = ReportRequest((str(tmp_path),), of_export=True).run(spark, quiet)
+    export_store(spark.sparkContext, plan_export(request))
+    again = ReportRequest((str(tmp_path),), of_export=True).run(spark.sparkContext, quiet)
     assert {**again.as_json(), "sources": []} == {**report.as_json(), "sources": []}
 
 
@@ -75,7 +75,7 @@ def test_latency_is_of_each_app_and_backlog_of_each_moment(spark: SparkSession, 
     store.deletion(queue, bytes([1]) * 16)  # 8: bar's confirm, after 6 seconds
     store.confirm(queue, bytes([3]) * 16, bar, reason=1)  # 9: rejected
     store.deletion(queue, bytes([4]) * 16, flag=2)  # 10: expired
-    report = ReportRequest((str(store.save(tmp_path / "store")),)).run(spark, quiet)
+    report = ReportRequest((str(store.save(tmp_path / "store")),)).run(spark.sparkContext, quiet)
     assert (report.from_s, report.to_s, report.bucket_s) == (TIME + 2, TIME + 10, 1)
     assert report.series.arrivals == [1, 1, 1, 1, 0, 0, 0, 0, 0]
     assert report.series.removals == [0, 0, 0, 0, 0, 0, 1, 0, 1]
@@ -93,8 +93,8 @@ def test_nothing_is_refused(spark: SparkSession, tmp_path: Path) -> None:
     store = WrittenStore()
     store.sync_point()
     with pytest.raises(NothingToReport, match="no messages"):
-        ReportRequest((str(store.save(tmp_path / "store")),)).run(spark, quiet)
+        ReportRequest((str(store.save(tmp_path / "store")),)).run(spark.sparkContext, quiet)
     out = tmp_path / "out"
-    export_store(spark, plan_export(ExportRequest((str(tmp_path / "store"),), str(out))))
+    export_store(spark.sparkContext, plan_export(ExportRequest((str(tmp_path / "store"),), str(out))))
     with pytest.raises(NothingToReport, match="no table confirms"):
-        ReportRequest((str(out),), of_export=True).run(spark, quiet)
+        ReportRequest((str(out),), of_export=True).run(spark.sparkContext, quiet)

@@ -13,6 +13,7 @@ from unittest.mock import Mock
 
 import pyarrow as pa
 import pytest
+from pyspark import SparkContext
 from pyspark.sql import SparkSession
 
 from bmqctl.pipeline.export.export import ExportRequest, OtherExport, Summary, export_store, plan_export
@@ -48,21 +49,21 @@ def rows_of(output: Output, manifest: Manifest, table: str) -> list[dict[str, An
 def here(monkeypatch: pytest.MonkeyPatch) -> SparkSession:
     """A session for jobs whose tasks run in this process."""
 
-    def read(session: object, output: Output, manifest: Manifest, table: str) -> Mock:
-        return Mock(count=lambda: len(rows_of(output, manifest, table)))
+    def count(context: object, output: Output, manifest: Manifest, table: str) -> int:
+        return len(rows_of(output, manifest, table))
 
     for module in ("export", "verify"):
         monkeypatch.setattr(f"bmqctl.pipeline.export.{module}.run_all", in_order)
-    monkeypatch.setattr("bmqctl.pipeline.export.verify.exported_table", read)
-    return Mock(SparkSession)
+    monkeypatch.setattr("bmqctl.pipeline.export.verify.count_exported", count)
+    return Mock(SparkSession, sparkContext=Mock(SparkContext))
 
 
 def export(spark: SparkSession, stores: list[Path], out: Path, **options: Any) -> Summary:
-    return export_store(spark, plan_export(ExportRequest(tuple(map(str, stores)), str(out), **options)))
+    return export_store(spark.sparkContext, plan_export(ExportRequest(tuple(map(str, stores)), str(out), **options)))
 
 
 def verify(spark: SparkSession, out: Path, *stores: Path) -> Verdict:
-    return VerifyRequest(str(out), tuple(map(str, stores))).run(spark, quiet)
+    return VerifyRequest(str(out), tuple(map(str, stores))).run(spark.sparkContext, quiet)
 
 
 def exported(out: Path, table: str) -> list[dict[str, Any]]:

@@ -24,7 +24,7 @@ Java = Callable[[str], list[Path]]
 def report(spark: SparkSession, *sources: Path, of_export: bool = False, most: int = 100) -> LogReport:
     request = ReportRequest(tuple(map(str, sources)), of_export, most)
     assert is_of_logs(request)
-    return LogReportRequest(request).run(spark, quiet)
+    return LogReportRequest(request).run(spark.sparkContext, quiet)
 
 
 class Cells(HTMLParser):
@@ -80,7 +80,7 @@ def test_a_report_counts_what_is_in_the_rows(spark: SparkSession, java: Java, tm
     assert cells.texts >= {"GOne", "CG_retry", "%RETRY%CG_retry"}
 
     out = tmp_path / "out"
-    export_store(spark, plan_export(ExportRequest((str(store),), str(out))))
+    export_store(spark.sparkContext, plan_export(ExportRequest((str(store),), str(out))))
     again = report(spark, out, of_export=True)
     assert (again.topics, again.keys, again.retries) == (found.topics, found.keys, found.retries)
     assert again.groups == []

@@ -10,6 +10,7 @@ from pathlib import Path
 
 import pyspark
 import pytest
+from pyspark import SparkContext
 from pyspark.sql import SparkSession
 
 from bmqctl.pipeline.export.export import ExportRequest, plan_export
@@ -35,7 +36,7 @@ class ExportThere:
 
     request: ExportRequest
 
-    def run(self, session: SparkSession, on_progress: OnProgress, /) -> tuple[int, str, str]:
+    def run(self, context: SparkContext, on_progress: OnProgress, /) -> tuple[int, str, str]:
         def where_from(_: int) -> tuple[str, str]:
             import pyarrow
 
@@ -44,8 +45,8 @@ class ExportThere:
             return str(bmqctl.__file__), str(pyarrow.__file__)
 
         plan = plan_export(self.request)
-        summary = plan.run(session, on_progress)
-        (found,) = run_all(session, where_from, [0], "looking", quiet)
+        summary = plan.run(context, on_progress)
+        (found,) = run_all(context, where_from, [0], "looking", quiet)
         return sum(summary.records.values()), *found
 
 
@@ -53,7 +54,7 @@ class ExportThere:
 class Fail:
     """Runs in the driver."""
 
-    def run(self, session: SparkSession, on_progress: OnProgress, /) -> None:
+    def run(self, context: SparkContext, on_progress: OnProgress, /) -> None:
         raise OutputError("a place that cannot be used")
 
 
@@ -81,7 +82,7 @@ def test_executors_get_what_they_need(spark: SparkSession, tmp_path: Path, witho
     assert Path(arrow).parts[-3:] == ("bmqctl_packages", "pyarrow", "__init__.py")
     assert steps[:2] == ["packing dependencies for the executors", "submitting to Spark"]
     assert {"writing", "committing"} <= set(steps)
-    verdict = verify(spark, VerifyRequest(str(out)), quiet)
+    verdict = verify(spark.sparkContext, VerifyRequest(str(out)), quiet)
     assert verdict.differences == []
     assert verdict.tables["messages"].rows == len(said)
 
