@@ -145,7 +145,7 @@ def _run(config: RocketConfig, log_level: str) -> None:
         most = _connections_max(config, limit, files_max - store.queue_files.number)
         server = Server(node, listeners, connections_max=most, read_bytes=READ_BYTES)
         deferred.server = server
-        serve_pages(pages_socket, node, server, broker)
+        serve_pages(pages_socket, config, node, server, broker, wall_ms)
         if flusher is not None:
             server.watch(flusher)
         freeze_collector()

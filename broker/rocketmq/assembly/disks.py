@@ -6,7 +6,7 @@ import math
 import os
 from pathlib import Path
 
-__all__ = ["disk_used"]
+__all__ = ["disk_used", "disk_used_bytes"]
 
 
 def disk_used(folder: Path) -> float:
@@ -18,3 +18,12 @@ def disk_used(folder: Path) -> float:
     used = found.f_blocks - found.f_bfree
     usable = used + found.f_bavail
     return math.ceil(100 * used / usable) / 100 if usable else 0.0
+
+
+def disk_used_bytes(folder: Path) -> int | None:
+    """Return what is in use of a folder's disk, in bytes; None if the folder cannot be found."""
+    try:
+        found = os.statvfs(folder)
+    except OSError:
+        return None
+    return (found.f_blocks - found.f_bfree) * found.f_frsize

@@ -6,9 +6,12 @@ What serves them is imported if they are wanted: the others are ready the sooner
 from __future__ import annotations
 
 import socket
+from collections.abc import Callable
 from contextlib import ExitStack
+from functools import partial
 
 from broker.rocketmq.assembly.config import RocketConfig
+from broker.rocketmq.assembly.disks import disk_used_bytes
 from broker.rocketmq.core.broker import Broker
 from broker.rocketmq.node import Node
 from broker.shell.server import Server, listen
@@ -25,7 +28,14 @@ def listen_for_pages(config: RocketConfig, stack: ExitStack) -> socket.socket | 
     return sock
 
 
-def serve_pages(sock: socket.socket | None, node: Node, server: Server, broker: Broker) -> None:
+def serve_pages(
+    sock: socket.socket | None,
+    config: RocketConfig,
+    node: Node,
+    server: Server,
+    broker: Broker,
+    wall_ms: Callable[[], int],
+) -> None:
     """Serve the pages beside the node, if they are wanted."""
     if sock is None:
         return
@@ -33,7 +43,8 @@ def serve_pages(sock: socket.socket | None, node: Node, server: Server, broker: 
     from broker.shell.pages import Pages, standard_pages
 
     def lacks() -> str | None:
-        return "this broker is stopping" if server.is_retiring else None
+        return "this broker is stopping" if server.is_retiring else broker.lacks
 
-    makers = standard_pages(Metrics(broker.services).pieces, lacks)
+    metrics = Metrics(broker.services, wall_ms, partial(disk_used_bytes, config.store))
+    makers = standard_pages(metrics.pieces, lacks)
     server.serve_beside(Pages(sock, makers, node.faults, server.making_page).serve)

@@ -303,6 +303,13 @@ class Broker:
         """The parts of the broker, for those who show it."""
         return self._services
 
+    @property
+    def lacks(self) -> str | None:
+        """Return what keeps this broker from serving clients, in one line for people; None for nothing."""
+        if self._nameservers.is_silent:
+            return "this broker waits for its role, and no nameserver is told of it yet"
+        return self._role.lacks
+
     # -- the clock
 
     def start(self) -> None:

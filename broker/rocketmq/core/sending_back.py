@@ -97,7 +97,8 @@ class SendingBack:
             most = header.max_reconsume_times
         properties.setdefault("RETRY_TOPIC", record.topic)
         properties["WAIT"] = "false"
-        if record.reconsume_times >= most or header.delay_level < 0:
+        is_dead = record.reconsume_times >= most or header.delay_level < 0
+        if is_dead:
             name, queue_id = self._dead_letter(header.group, now_ms)
             properties["DELAY"] = "0"
         else:
@@ -120,6 +121,8 @@ class SendingBack:
             raise Refused(ResponseCode.SYSTEM_ERROR, "MESSAGE_ILLEGAL") from None
         except DiskFull:
             raise Refused(ResponseCode.SYSTEM_ERROR, "SERVICE_NOT_AVAILABLE") from None
+        if is_dead:
+            self._services.statistics.given_up(properties["RETRY_TOPIC"], header.group)
         return success()
 
     def _dead_letter(self, group: str, now_ms: int) -> DeadLetter:
@@ -141,6 +144,7 @@ class SendingBack:
         if version >= _TELLS_RETRIES and header.max_reconsume_times is not None:
             most = header.max_reconsume_times
         if (header.reconsume_times or 0) > most or self._locks.are_held(name, now_ms):
+            self._services.statistics.given_up(header.topic, name)
             return self._dead_letter(name, now_ms)
         return None
 

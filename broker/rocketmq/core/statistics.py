@@ -19,9 +19,11 @@ from formats.rocketmq.headers.administration import ViewBrokerStatsDataRequest
 from formats.rocketmq.headers.codec import HeaderCodec
 from formats.rocketmq.statistics_bodies import Span, write_broker_stats
 
-__all__ = ["Counter", "Morning", "Statistics"]
+__all__ = ["DEAD_LETTERS", "Counter", "Morning", "Statistics"]
 
 SAMPLE_MS: Final = 10_000
+# Not a name of the original's, which has this count among its metrics only.
+DEAD_LETTERS: Final = "DEAD_LETTERS"
 # By span (minute, hour and day): the interval of remembered samples, and their number.
 _STEPS: Final = ((1, 6), (60, 6), (360, 24))
 
@@ -104,6 +106,10 @@ class Statistics:
         self._add("GROUP_GET_NUMS", key, count)
         self._add("GROUP_GET_SIZE", key, size)
         self._add("BROKER_GET_NUMS", self._cluster, count)
+
+    def given_up(self, topic: str, group: str) -> None:
+        """Count a message of a topic that goes to the dead letters of a group."""
+        self._add(DEAD_LETTERS, f"{topic}@{group}", 1)
 
     def _add(self, name: str, key: str, count: int) -> None:
         counter = self._counters.get((name, key))

@@ -93,6 +93,13 @@ class BrokerRole:
         return self._waiting is None or not self._waiting.is_wanted
 
     @property
+    def lacks(self) -> str | None:
+        """Return what keeps a master from serving senders, in one line for people; None for nothing."""
+        if not self._is_short:
+            return None
+        return f"too few brokers are in sync for senders: {self._in_sync() if self._in_sync else 0}"
+
+    @property
     def _is_short(self) -> bool:
         """Return whether fewer brokers are in sync than there have to be."""
         options = self.options

@@ -90,8 +90,8 @@ class Rig:
         self.guard = Guard(self.access_options, access, self.options.cluster)
         changed = (self.settings, access, self.guard)
         kept = (self.topics, self.groups, self.offsets, orders, *changed, self.given())
-        state = State(self.options, self.store, *kept, self.times)
-        world = World(
+        self._state = State(self.options, self.store, *kept, self.times)
+        self._world = World(
             lambda: self.wall_ms,
             lambda below: below - 1,
             lambda: "MADE",
@@ -105,7 +105,11 @@ class Rig:
             lambda: 0.0,
         )
         self.role = BrokerRole(self.replication, self.options, lambda: self.store.log.end)
-        self.broker = Broker(state, world, self.faults, Nameservers(self.options, self.topics, ()), self.role)
+        self.broker = self.make_broker(Nameservers(self.options, self.topics, ()))
+
+    def make_broker(self, nameservers: Nameservers) -> Broker:
+        """Make a broker over the store and the tables."""
+        return Broker(self._state, self._world, self.faults, nameservers, self.role)
 
     def given(self) -> Given:
         """Read what a master goes on by."""

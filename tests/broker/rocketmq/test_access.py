@@ -94,7 +94,8 @@ def test_changed_request_is_not_signed(change: Any) -> None:
 def test_field_that_older_clients_add_late_is_not_signed() -> None:
     frame = signed(Frame(12, 1, ext_fields={"topic": "t"}), "ak", "s")
     late = {**(frame.ext_fields or {}), "_UNIQUE_KEY_QUERY": "true"}
-    assert is_signed_with(frame._replace(ext_fields=late, version=401), "s")
+    assert is_signed_with(frame._replace(ext_fields=late, version=399), "s")  # 4.9.3
+    assert not is_signed_with(frame._replace(ext_fields=late, version=401), "s")  # 4.9.4
     assert not is_signed_with(frame._replace(ext_fields=late, version=493), "s")
 
 
