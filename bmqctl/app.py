@@ -26,6 +26,7 @@ COMMANDS: dict[str, Entry] = {
         "Carry messages between a BlazingMQ queue and a RocketMQ topic.",
         dials=True,
     ),
+    "check": Entry("bmqctl.commands.check", "app", "Check queues, groups, clusters and disks for a monitoring system."),
     "cluster": Entry("bmqctl.commands.cluster", "app", "Show the state and the problems of a running cluster."),
     "context": Entry("bmqctl.commands.context", "app", "Name brokers and clusters, and choose one for other commands."),
     "journal": Entry("bmqctl.commands.journal", "app", "Read and check the files of a store."),

@@ -4,13 +4,12 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterable
-from pathlib import Path
-from typing import Annotated, Any, NamedTuple
+from typing import Annotated, Any
 
 import typer
 
-from bmqctl.client.admin import AdminClient, AdminLost
-from bmqctl.client.authentication import Credentials
+from bmqctl.blazingmq_status.asking import Asking, ask_all, problems_of, records_behind
+from bmqctl.client.admin import AdminLost
 from bmqctl.commands.admin import AuthnData, AuthnMechanism, TlsAuthority, credentials_of, endpoint_of
 from bmqctl.commands.cluster_rocketmq import (
     BrokerName,
@@ -84,13 +83,13 @@ def status(
         secret = secret_of(authn_data, tls_authority, authn_mechanism)
         show(places, timeout, secret, as_json=as_json, only_problems=False)
         return
-    views = _ask_all(broker, _Asking(timeout, tls_authority, credentials_of(authn_mechanism, authn_data)))
+    views = _views(broker, Asking(timeout, tls_authority, credentials_of(authn_mechanism, authn_data)))
     with until_reader_leaves():
         if as_json:
             print(json.dumps({"nodes": views}, indent=4))
         else:
             print("\n".join(_status(views)))
-    if _problems(views):
+    if problems_of(views):
         raise typer.Exit(EXIT_FAULTS)
 
 
@@ -121,8 +120,8 @@ def explain(
         secret = secret_of(authn_data, tls_authority, authn_mechanism)
         show(places, timeout, secret, as_json=False, only_problems=True)
         return
-    views = _ask_all(broker, _Asking(timeout, tls_authority, credentials_of(authn_mechanism, authn_data)))
-    problems = _problems(views)
+    views = _views(broker, Asking(timeout, tls_authority, credentials_of(authn_mechanism, authn_data)))
+    problems = problems_of(views)
     asked = len([view for view in views if "view" in view])
     with until_reader_leaves():
         if not problems:
@@ -133,53 +132,12 @@ def explain(
         raise typer.Exit(EXIT_FAULTS)
 
 
-# -- queries
-
-
-class _Asking(NamedTuple):
-    """The options common to the queries of all nodes."""
-
-    timeout_s: float
-    tls_authority: Path | None
-    credentials: Credentials | None
-
-
-def _ask_all(broker: str | None, asking: _Asking) -> list[dict[str, Any]]:
-    """Query all nodes and return their answers by id; a node that cannot be reached has an `error`."""
+def _views(broker: str | None, asking: Asking) -> list[dict[str, Any]]:
     host, port = endpoint_of("cluster", broker or DEFAULT_BROKER)
     try:
-        first = _ask(host, port, asking)
+        return ask_all(host, port, asking)
     except AdminLost as lost:
         refuse("cluster", str(lost))
-    found = []
-    for node in first["view"]["nodes"]:
-        if node["isSelf"]:
-            found.append(first)
-            continue
-        try:
-            found.append(_ask(*_place(node["endpoint"]), asking))
-        except AdminLost as lost:
-            found.append({"nodeId": node["nodeId"], "error": str(lost)})
-    return found
-
-
-def _place(endpoint: str) -> tuple[str, int]:
-    host, _, port = endpoint.rpartition(":")
-    return host.strip("[]"), int(port)
-
-
-def _ask(host: str, port: int, asking: _Asking) -> dict[str, Any]:
-    with AdminClient(host, port, *asking) as client:
-        clusters = json.loads(client.send("ENCODING JSON_COMPACT CLUSTERS LIST"))["clusterList"]["clusters"]
-        own = next((each["name"] for each in clusters if each["locality"] != "remote"), None)
-        if own is None:
-            others = ", ".join(each["name"] for each in clusters)
-            raise AdminLost(f"{host}:{port} is in no cluster; ask a node of {others}, to which it is a proxy")
-        answer = json.loads(client.send(f"ENCODING JSON_COMPACT CLUSTERS CLUSTER {own} HEALTH"))
-    health: dict[str, Any] | None = answer.get("clusterHealth")
-    if health is None:
-        raise AdminLost(f"{host}:{port} does not report its state: {answer}")
-    return {"nodeId": health["view"]["nodeId"], **health}
 
 
 # -- output
@@ -191,7 +149,7 @@ def _status(views: list[dict[str, Any]]) -> Iterable[str]:
     leader = newest.get("leaderNodeId")
     yield f"Cluster   {newest['name']}"
     yield f"Leader    {'none' if leader is None else f'node {leader}'}, term {newest['term']}"
-    yield f"Healthy   {'no: see `bmqctl cluster explain`' if _problems(views) else 'yes'}"
+    yield f"Healthy   {'no: see `bmqctl cluster explain`' if problems_of(views) else 'yes'}"
     yield ""
     yield from aligned(("NODE", "AT", "STATUS", "ROLE", "LEDGER"), _nodes(views, newest))
     yield ""
@@ -235,21 +193,8 @@ def _behind(primary: dict[str, Any], own: dict[str, Any] | None) -> str:
     """Return the number of records that a replica lacks, by its own answer: the primary is not told of each."""
     if own is None:
         return "unreachable"
-    if own["leaseId"] != primary["leaseId"]:
-        return f"at lease {own['leaseId']}"
-    # They were queried one after the other: a replica may have received more in the meantime.
-    return str(max(0, primary["sequenceNumber"] - own["sequenceNumber"]))
-
-
-def _problems(views: list[dict[str, Any]]) -> dict[str, list[int]]:
-    """Collect each problem with the nodes that see it."""
-    found: dict[str, list[int]] = {}
-    for each in views:
-        if "error" in each:
-            found.setdefault(f"node {each['nodeId']} cannot be asked: {each['error']}", [])
-        for problem in each.get("problems", []):
-            found.setdefault(problem, []).append(each["nodeId"])
-    return found
+    records = records_behind(primary, own)
+    return f"at lease {own['leaseId']}" if records is None else str(records)
 
 
 def _listed(witnesses: list[int]) -> str:

@@ -31,17 +31,20 @@ _ADDRESS_VARIABLE: Final = {"tool": "BMQ_PORT"}
 class DialingCommand(TyperCommand):
     """A command that connects to a broker: it has an option `--context`, and is given the defaults of a context.
 
-    They come after the options and their environment variables. If an option names the broker, the current context is
-    not used, so that its credentials reach no other broker.
+    One without an option that names a broker knows no contexts. They come after the options and their environment
+    variables. If an option names the broker, the current context is not used, so that its credentials reach no other
+    broker.
     """
 
     def __init__(self, name: str | None, **settings: Any) -> None:
         super().__init__(name, **settings)
-        self.params.append(_context_option())
+        self._dials = any(each.name in ("broker", "nameserver") for each in self.params)
+        if self._dials:
+            self.params.append(_context_option())
 
     def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
         """Parse the words, with the context's values for options that are not given."""
-        if not ctx.resilient_parsing and (args or not self.no_args_is_help):
+        if self._dials and not ctx.resilient_parsing and (args or not self.no_args_is_help):
             given, _, _ = self.make_parser(ctx).parse_args(args=list(args))
             try:
                 defaults = self._defaults(given)
@@ -94,6 +97,8 @@ def context_defaults(context: Context, options: Set[str], multiple: Set[str | No
         if "controller" in options:
             found["controller"] = list(context.controllers)
     else:
+        if "broker" not in options:
+            raise BadContext("is of BlazingMQ, and this command needs RocketMQ: give --nameserver or --context")
         if "rocketmq" in given:
             raise BadContext("is of BlazingMQ, and --rocketmq is given: give --nameserver or --context")
         found = {"broker": context.address}

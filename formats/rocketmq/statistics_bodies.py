@@ -7,15 +7,18 @@ from __future__ import annotations
 
 from typing import Annotated, Any, Final, NamedTuple
 
+from formats.errors import FormatError
 from formats.rocketmq import fastjson
 from formats.rocketmq.body_codec import BodyCodec
 from formats.rocketmq.client_bodies import MessageQueue
+from formats.schema import Buffer
 
 __all__ = [
     "GroupProgress",
     "QueueOffsets",
     "Span",
     "TopicProgress",
+    "read_consume_stats",
     "write_all_consume_stats",
     "write_broker_stats",
     "write_consume_stats",
@@ -77,6 +80,23 @@ def write_topic_stats(queues: dict[MessageQueue, QueueOffsets], per_second: floa
 def write_consume_stats(found: TopicProgress) -> bytes:
     """The body that answers GET_CONSUME_STATS."""
     return _dump(_consume_stats(found))
+
+
+def read_consume_stats(body: Buffer) -> dict[MessageQueue, GroupProgress]:
+    """Read the body that answers GET_CONSUME_STATS. Raises `FormatError` for what is none."""
+    try:
+        value = fastjson.loads(str(body, "utf-8"))
+    except UnicodeDecodeError as error:
+        raise FormatError("ConsumeStats", error.start, "is not UTF-8") from None
+    table = value.get("offsetTable") if isinstance(value, dict) else None
+    if not isinstance(table, dict):
+        raise FormatError("ConsumeStats.offsetTable", 0, "is missing, or no object")
+    found = {}
+    for key, each in table.items():
+        if not isinstance(key, fastjson.ObjectKey):
+            raise FormatError("ConsumeStats.offsetTable", 0, f"{str(key)[:40]!r} is no queue")
+        found[_QUEUE.read_value(dict(key))] = _PROGRESS.read_value(each)
+    return found
 
 
 def _consume_stats(found: TopicProgress) -> dict[str, Any]:

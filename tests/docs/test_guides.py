@@ -35,7 +35,8 @@ DOCUMENTED_PORT = "30114"
 COMMAND_S_MAX = 120
 START_S_MAX = 120
 # Commands that take their broker by an option, which the pages leave at its default.
-WITH_BROKER = {"admin", "replay", "cluster", "bench", "bridge", "post"}
+WITH_BROKER = {"admin", "replay", "cluster", "bench", "bridge", "post", "check"}
+OTHERWISE = {"-b", "--broker", "--own-node", "--rocketmq", "--nameserver", "disk", "group"}
 # The contexts of a page: from the first one on, commands take their broker from there.
 CONTEXTS = "config/bmqctl/contexts.json"
 START_ROCKETMQ = "bmqctl start rocketmq"
@@ -125,9 +126,9 @@ def run(command: Command, folder: Path, port: int) -> list[str]:
     program, *words = shlex.split(command.line.replace(DOCUMENTED_PORT, str(port)))
     if program == "bmqctl":
         has_context = (folder / CONTEXTS).exists()
-        if words[0] in WITH_BROKER and not has_context and not {"-b", "--broker", "--own-node"} & set(words):
+        if words[0] in WITH_BROKER and not has_context and not OTHERWISE & set(words):
             # Behind the subcommand, before the words of a command to the broker.
-            at = 2 if words[0] == "cluster" else 1
+            at = 2 if words[0] in ("cluster", "check") else 1
             words[at:at] = ["--broker", f"tcp://127.0.0.1:{port}"]
         start = [sys.executable, "-c", MAIN]
     else:
@@ -179,7 +180,12 @@ OF_ROCKETMQ = {
 OF_BOTH = [
     name
     for name, guide in RUNNABLE.items()
-    if any("rocketmq://" in text for text in (*(each.line for each in guide.commands), *guide.files.values()))
+    if name not in OF_ROCKETMQ
+    and any(
+        word in text
+        for text in (*(each.line for each in guide.commands), *guide.files.values())
+        for word in ("rocketmq://", "--nameserver")
+    )
 ]
 
 

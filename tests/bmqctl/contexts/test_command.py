@@ -53,6 +53,18 @@ def plain(broker: str = "tcp://localhost:30114") -> None:
     print(json.dumps({"broker": broker}))
 
 
+@dialing.command(cls=DialingCommand)
+def rocket(nameserver: list[str] | None = None) -> None:
+    """Print the options of a command for RocketMQ."""
+    print(json.dumps({"nameserver": nameserver}))
+
+
+@dialing.command(cls=DialingCommand)
+def local(folder: str = "here") -> None:
+    """Print the options of a command that connects to nobody."""
+    print(json.dumps({"folder": folder}))
+
+
 def options(*words: str, command: str = "both", **environment: str) -> dict[str, Any]:
     result = CliRunner().invoke(dialing, [command, *words], env=environment)
     assert result.exit_code == 0, result.output
@@ -135,6 +147,15 @@ def test_a_context_that_a_command_cannot_use_is_refused(context: Run, tmp_path: 
     add(context, "tls", "tcp://a:1", "--tls-authority", str(tmp_path / "ca.pem"))
     assert "has --tls-authority, which this command has not" in refusal("--context", "tls", command="plain")
     assert "is of BlazingMQ, and --rocketmq is given" in refusal("--context", "tls", "--rocketmq")
+
+
+def test_a_command_takes_only_contexts_of_its_system(context: Run, home: Path) -> None:
+    add(context, "prod", "tcp://a:1", "--use")
+    add(context, "orders", "rocketmq://a:1")
+    assert "is of BlazingMQ, and this command needs RocketMQ" in refusal(command="rocket")
+    assert options("--context", "orders", command="rocket") == {"nameserver": ["a:1"]}
+    home.write_text("damaged")
+    assert options(command="local") == {"folder": "here"}
 
 
 def test_a_damaged_file_is_refused_by_each_command_but_help_and_one_with_an_address(context: Run, home: Path) -> None:

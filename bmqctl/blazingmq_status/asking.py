@@ -1,0 +1,104 @@
+"""The questions to the nodes of a BlazingMQ cluster: to one that is named, and to those that it names."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from bmqctl.client.admin import AdminClient, AdminLost
+from bmqctl.client.authentication import Credentials
+
+__all__ = ["Asking", "Refused", "ask_all", "ask_for", "endpoint_parts", "own_cluster", "problems_of", "records_behind"]
+
+
+class Refused(Exception):
+    """The answer of a broker that does not do what it was asked; the text is its reason."""
+
+
+class Asking(NamedTuple):
+    """The options common to the queries of all nodes."""
+
+    timeout_s: float
+    tls_authority: Path | None
+    credentials: Credentials | None
+
+
+def ask_all(host: str, port: int, asking: Asking) -> list[dict[str, Any]]:
+    """Query all nodes and return their answers by id; a node that cannot be reached has an `error`.
+
+    Raises `AdminLost` if the first one does not answer.
+    """
+    first = _ask(host, port, asking)
+    found = []
+    for node in first["view"]["nodes"]:
+        if node["isSelf"]:
+            found.append(first)
+            continue
+        try:
+            found.append(_ask(*endpoint_parts(node["endpoint"]), asking))
+        except AdminLost as lost:
+            found.append({"nodeId": node["nodeId"], "error": str(lost)})
+    return found
+
+
+def endpoint_parts(endpoint: str) -> tuple[str, int]:
+    """Return host and port of an endpoint that a node names. Raises `AdminLost` if it is none."""
+    host, _, port = endpoint.rpartition(":")
+    if not host or not port.isascii() or not port.isdecimal() or len(port) > 5:
+        raise AdminLost(f"{endpoint!r} is no endpoint")
+    return host.removeprefix("tcp://").strip("[]"), int(port)
+
+
+def ask_for(client: AdminClient, command: str, field: str) -> dict[str, Any]:
+    """Send a command and return the answer under its name. Raises `Refused`, and `AdminLost` for what is no answer."""
+    text = client.send(f"ENCODING JSON_COMPACT {command}")
+    try:
+        answer = json.loads(text)
+    except (ValueError, RecursionError):
+        raise AdminLost(f"the broker answers {command.split()[0]} with no JSON: {text[:80]!r}") from None
+    if isinstance(answer, dict) and isinstance(answer.get("error"), dict):
+        raise Refused(str(answer["error"].get("message")))
+    if not isinstance(answer, dict) or not isinstance(answer.get(field), dict):
+        raise AdminLost(f"the broker answers {command.split()[0]} without {field}: {text[:80]!r}")
+    found: dict[str, Any] = answer[field]
+    return found
+
+
+def own_cluster(client: AdminClient, place: str) -> str:
+    """Return the name of the cluster that a node is in. Raises `AdminLost` if it is in none."""
+    clusters = ask_for(client, "CLUSTERS LIST", "clusterList")["clusters"]
+    own: str | None = next((each["name"] for each in clusters if each["locality"] != "remote"), None)
+    if own is None:
+        others = ", ".join(each["name"] for each in clusters)
+        raise AdminLost(f"{place} is in no cluster; ask a node of {others}, to which it is a proxy")
+    return own
+
+
+def _ask(host: str, port: int, asking: Asking) -> dict[str, Any]:
+    with AdminClient(host, port, *asking) as client:
+        own = own_cluster(client, f"{host}:{port}")
+        try:
+            health = ask_for(client, f"CLUSTERS CLUSTER {own} HEALTH", "clusterHealth")
+        except Refused as refusal:
+            raise AdminLost(f"{host}:{port} does not report its state: {refusal}") from None
+    return {"nodeId": health["view"]["nodeId"], **health}
+
+
+def problems_of(views: list[dict[str, Any]]) -> dict[str, list[int]]:
+    """Collect each problem with the nodes that see it."""
+    found: dict[str, list[int]] = {}
+    for each in views:
+        if "error" in each:
+            found.setdefault(f"node {each['nodeId']} cannot be asked: {each['error']}", [])
+        for problem in each.get("problems", []):
+            found.setdefault(problem, []).append(each["nodeId"])
+    return found
+
+
+def records_behind(primary: dict[str, Any], own: dict[str, Any]) -> int | None:
+    """Return the number of records that a replica lacks, by its own answer; None if it is at another lease."""
+    if own["leaseId"] != primary["leaseId"]:
+        return None
+    # They were queried one after the other: a replica may have received more in the meantime.
+    return max(0, int(primary["sequenceNumber"]) - int(own["sequenceNumber"]))

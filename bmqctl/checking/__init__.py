@@ -1,0 +1,1 @@
+"""Checks for monitoring systems: what is measured, the thresholds, and the verdict."""

@@ -1,0 +1,127 @@
+"""The progress of a consumer group in a topic, by the answers of the topic's brokers."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable, Sequence
+from typing import NamedTuple, TypeVar
+
+import trio
+
+from bmqctl.nurseries import open_nursery
+from bmqctl.rocketmq_client.faults import FAULTS, words_of
+from bmqctl.rocketmq_client.link import AccessKeys, RemotingLink, dial
+from bmqctl.rocketmq_client.refusals import RequestRefused
+from bmqctl.rocketmq_client.routes import Route, read_route
+from formats.rocketmq.codes import RequestCode, ResponseCode
+from formats.rocketmq.frame import Frame
+from formats.rocketmq.headers.administration import GetConsumeStatsRequest, QueryConsumeTimeSpanRequest
+from formats.rocketmq.headers.codec import HeaderCodec
+from formats.rocketmq.hosts import split_address
+from formats.rocketmq.inspection_bodies import TIME_SPANS
+from formats.rocketmq.statistics_bodies import read_consume_stats
+
+__all__ = ["GroupUnknown", "NobodyAnswers", "QueueLag", "group_lag"]
+
+_CONSUME_STATS = HeaderCodec(GetConsumeStatsRequest)
+_TIME_SPAN = HeaderCodec(QueryConsumeTimeSpanRequest)
+
+T = TypeVar("T")
+
+
+class NobodyAnswers(Exception):
+    """A nameserver or a broker that is needed does not answer; the text says which, and why."""
+
+
+class GroupUnknown(Exception):
+    """No such topic, or no such group in it; the text says which."""
+
+
+class QueueLag(NamedTuple):
+    """A queue, the messages in it that a group has not consumed, and the milliseconds since the first was stored."""
+
+    broker_name: str
+    queue_id: int
+    messages: int
+    oldest_ms: int
+
+
+async def group_lag(
+    nameservers: Sequence[str], topic: str, group: str, timeout_s: float, keys: AccessKeys | None
+) -> list[QueueLag]:
+    """Ask a nameserver, and then the masters that it names. Raises `NobodyAnswers` or `GroupUnknown`."""
+    ask = _Asker(timeout_s, keys)
+    route = await _route(nameservers, topic, ask)
+    found: list[QueueLag] = []
+    for address in route.addresses:
+        found += await ask.over(address, lambda link: _lag(link, topic, group, timeout_s))
+    if not found:
+        raise GroupUnknown(f"no broker knows a queue of topic {topic} for group {group}")
+    return sorted(found)
+
+
+class _Asker:
+    """Connects to addresses, each time anew."""
+
+    def __init__(self, timeout_s: float, keys: AccessKeys | None) -> None:
+        self.timeout_s = timeout_s
+        self._keys = keys
+
+    async def over(self, address: str, use: Callable[[RemotingLink], Awaitable[T]]) -> T:
+        """Use a connection. Raises `NobodyAnswers`, which names the address."""
+        place = split_address(address)
+        if place is None:
+            raise NobodyAnswers(f"{address[:80]!r} is no HOST:PORT")
+        try:
+            with trio.fail_after(self.timeout_s):
+                link = await dial(*place, self.timeout_s, keys=self._keys)
+                async with open_nursery() as nursery:
+                    nursery.start_soon(link.run)
+                    try:
+                        found = await use(link)
+                    finally:
+                        link.end("closed")
+                return found
+        except trio.TooSlowError:
+            raise NobodyAnswers(f"{address} does not answer within {self.timeout_s:g} s") from None
+        except FAULTS as fault:
+            raise NobodyAnswers(f"{address}: {words_of(fault)}") from None
+
+
+async def _route(nameservers: Sequence[str], topic: str, ask: _Asker) -> Route:
+    reasons = []
+    for address in nameservers:
+        try:
+            route = await ask.over(address, lambda link: _ask_route(link, topic, ask.timeout_s))
+        except NobodyAnswers as fault:
+            reasons.append(str(fault))
+            continue
+        if route is None:
+            raise GroupUnknown(f"nameserver {address} knows no topic {topic}")
+        return route
+    raise NobodyAnswers("; ".join(reasons))
+
+
+async def _ask_route(link: RemotingLink, topic: str, timeout_s: float) -> Route | None:
+    answer = await link.call(RequestCode.GET_ROUTEINFO_BY_TOPIC, {"topic": topic}, timeout_s)
+    return None if answer.code == ResponseCode.TOPIC_NOT_EXIST else read_route(topic, _body(answer))
+
+
+async def _lag(link: RemotingLink, topic: str, group: str, timeout_s: float) -> list[QueueLag]:
+    fields = _CONSUME_STATS.write(GetConsumeStatsRequest(group, topic))
+    stats = read_consume_stats(_body(await link.call(RequestCode.GET_CONSUME_STATS, fields, timeout_s)))
+    fields = _TIME_SPAN.write(QueryConsumeTimeSpanRequest(topic, group))
+    spans = TIME_SPANS.read(_body(await link.call(RequestCode.QUERY_CONSUME_TIME_SPAN, fields, timeout_s)))
+    delays = {each.message_queue: each.delay_ms for each in spans.consume_time_span_set}
+    found = []
+    for queue, progress in stats.items():
+        messages = max(0, progress.broker_offset - progress.consumer_offset)
+        # The brokers' clock counts: it is they who have noted the time of storing.
+        delay_ms = max(0, delays.get(queue, 0)) if messages else 0
+        found.append(QueueLag(queue.broker_name, queue.queue_id, messages, delay_ms))
+    return found
+
+
+def _body(answer: Frame) -> bytes:
+    if answer.code != ResponseCode.SUCCESS:
+        raise RequestRefused("the request", answer)
+    return bytes(answer.body)
