@@ -199,6 +199,7 @@ def test_the_commands_of_a_page_print_what_it_says(name: str, tmp_path: Path) ->
     guide = RUNNABLE[name]
     with NodeProcess(tmp_path / "bmq-data", timeout_s=START_S_MAX) as node:
         for file, text in guide.files.items():
+            (tmp_path / file).parent.mkdir(parents=True, exist_ok=True)
             (tmp_path / file).write_text(text.replace(DOCUMENTED_PORT, str(node.port)))
         for command in guide.commands:
             check(command, run(command, tmp_path, node.port))
@@ -212,6 +213,7 @@ def test_the_commands_of_a_page_on_both_systems_print_what_it_says(name: str, tm
         RocketProcess(tmp_path / "rocketmq-data", timeout_s=START_S_MAX) as rocket,
     ):
         for file, text in RUNNABLE[name].files.items():
+            (tmp_path / file).parent.mkdir(parents=True, exist_ok=True)
             (tmp_path / file).write_text(text.replace(NAMESERVER_PORT, str(rocket.nameserver_port)))
         for command in RUNNABLE[name].commands:
             line = command.line.replace(NAMESERVER_PORT, str(rocket.nameserver_port))

@@ -31,6 +31,7 @@ __all__ = [
     "ULong",
     "fault",
     "is_confidential",
+    "model_in",
 ]
 
 _INTEGER = re.compile(r"-?[0-9]{1,20}")
@@ -104,12 +105,12 @@ def is_confidential(model: type[Model], path: Iterable[int | str]) -> bool:
             return False
         if CONFIDENTIAL in field.metadata:
             return True
-        found = _model_in(field.annotation)
+        found = model_in(field.annotation)
     return False
 
 
-def _model_in(annotation: Any) -> type[Model] | None:
+def model_in(annotation: Any) -> type[Model] | None:
     """Return the model of a member, whether optional or repeated; None if it is not a model."""
     if isinstance(annotation, type) and issubclass(annotation, Model):
         return annotation
-    return next((found for each in get_args(annotation) if (found := _model_in(each)) is not None), None)
+    return next((found for each in get_args(annotation) if (found := model_in(each)) is not None), None)

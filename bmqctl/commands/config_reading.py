@@ -1,0 +1,168 @@
+"""Configurations of both systems, as the brokers' own readers understand them: their faults, and their settings."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from broker.bmq.config import ConfigError, NodeConfig, load_broker_config
+from broker.bmq.config.broker_schema import Configuration
+from broker.bmq.config.cluster_schema import ClustersDefinition
+from broker.bmq.config.domain_schema import DomainVariant
+from broker.bmq.config.dump import to_json
+from broker.bmq.config.model import Model
+from broker.bmq.config.unknown import unknown_members
+from broker.rocketmq.assembly.config import PropertyError, RocketConfig, load_rocketmq_config
+from formats.errors import FormatError
+from formats.rocketmq.property_text import read_properties
+
+__all__ = ["BadConfig", "Finding", "Setting", "findings_in", "settings_of", "summary_of"]
+
+_BROKER_FILE = "bmqbrkrcfg.json"
+_CLUSTERS_FILE = "clusters.json"
+
+
+class BadConfig(Exception):
+    """A configuration that cannot be read at all; the text is the reason."""
+
+
+class Finding(NamedTuple):
+    """A fault, with which a broker does not start or serve a domain, or a note about what has no effect."""
+
+    is_fault: bool
+    file: str
+    place: str
+    problem: str
+    remedy: str
+
+    @property
+    def line(self) -> str:
+        """The finding in one line."""
+        where = f"{self.file}: {self.place}" if self.place else self.file
+        return f"{'fault' if self.is_fault else 'note'}: {where}: {self.problem}; {self.remedy}"
+
+
+class Setting(NamedTuple):
+    """A setting in force, and whether a file or a default has it so."""
+
+    file: str
+    name: str
+    value: Any
+    source: str
+
+
+def findings_in(path: Path) -> list[Finding]:
+    """Return what is wrong with a folder of BlazingMQ's files, or with a file of RocketMQ's properties."""
+    return list(_blazingmq_findings(path) if path.is_dir() else _rocketmq_findings(path))
+
+
+def summary_of(path: Path) -> str:
+    """Say in a few words what a valid configuration is of. Raises `BadConfig` for one that is not."""
+    try:
+        if not path.is_dir():
+            config = load_rocketmq_config(path)
+            return f"RocketMQ, broker {config.options.name} of cluster {config.options.cluster}"
+        found = load_broker_config(path)
+    except (ConfigError, PropertyError) as fault:
+        raise BadConfig(str(fault)) from None
+    if found.cluster is None:
+        clusters = ", ".join(each.name for each in found.clusters.proxy_clusters) or "none"
+        return f"BlazingMQ, proxy to {clusters}, {len(found.domains.names())} domains"
+    nodes = len(found.cluster.nodes)
+    return f"BlazingMQ, node of cluster {found.cluster.name} with {nodes} nodes, {len(found.domains.names())} domains"
+
+
+def settings_of(path: Path) -> list[Setting]:
+    """Return all settings in force, without secrets. Raises `BadConfig`."""
+    try:
+        return list(_blazingmq_settings(load_broker_config(path)) if path.is_dir() else _rocketmq_settings(path))
+    except (ConfigError, PropertyError, FormatError) as fault:
+        raise BadConfig(str(fault)) from None
+
+
+# -- BlazingMQ
+
+
+def _blazingmq_findings(directory: Path) -> Iterator[Finding]:
+    try:
+        config = load_broker_config(directory)
+    except ConfigError as fault:
+        yield _fault(fault)
+        return
+    for name in config.domains.names():
+        try:
+            config.resolve_domain(name)
+        except ConfigError as fault:
+            yield _fault(fault)
+    for file, model, _ in _models(config):
+        for place in unknown_members(model, _raw(file)):
+            yield Finding(
+                False, str(file), place, "is not known here, and is skipped", "correct its name, or remove it"
+            )
+
+
+def _fault(fault: ConfigError) -> Finding:
+    return Finding(True, fault.file, fault.json_path, fault.reason, fault.remedy)
+
+
+def _models(config: NodeConfig) -> Iterator[tuple[Path, type[Model], Model]]:
+    """Yield the files that can be read, with their models and what they hold."""
+    assert config.directory is not None
+    yield config.directory / _BROKER_FILE, Configuration, config.broker
+    yield config.directory / _CLUSTERS_FILE, ClustersDefinition, config.clusters
+    for name in config.domains.names():
+        try:
+            found = config.domains.read(name)
+        except ConfigError:
+            continue
+        if found is not None:
+            yield Path(found[0]), DomainVariant, found[1]
+
+
+def _raw(file: Path) -> Any:
+    return json.loads(file.read_bytes())
+
+
+def _blazingmq_settings(config: NodeConfig) -> Iterator[Setting]:
+    for file, _, found in _models(config):
+        raw = _raw(file)
+        for name, value, given in _flattened("$", to_json(found), raw):
+            yield Setting(str(file), name, value, "file" if given else "default")
+
+
+def _flattened(path: str, value: Any, raw: Any) -> Iterator[tuple[str, Any, bool]]:
+    """Yield each value that has no parts with its JSON path, and whether the file has it, too."""
+    if isinstance(value, dict) and value:
+        for name, each in value.items():
+            inner = raw.get(name, ...) if isinstance(raw, dict) else ...
+            yield from _flattened(f"{path}.{name}", each, inner)
+    elif isinstance(value, list) and value:
+        for index, each in enumerate(value):
+            inner = raw[index] if isinstance(raw, list) and index < len(raw) else ...
+            yield from _flattened(f"{path}[{index}]", each, inner)
+    else:
+        yield path, value, raw is not ...
+
+
+# -- RocketMQ
+
+
+def _rocketmq_findings(file: Path) -> Iterator[Finding]:
+    try:
+        config = load_rocketmq_config(file)
+        _ = config.broker_options
+    except (PropertyError, FormatError) as fault:
+        text = str(fault).removeprefix(f"{file}: ")
+        yield Finding(True, str(file), "", text, "correct it")
+        return
+    for name in config.unused:
+        yield Finding(False, str(file), name, "has no effect here", "correct its name, or leave it for Apache's broker")
+
+
+def _rocketmq_settings(file: Path) -> Iterator[Setting]:
+    config: RocketConfig = load_rocketmq_config(file)
+    given = read_properties(file.read_text(encoding="utf-8"))
+    for name, value in sorted({**config.controller_properties, **config.properties}.items()):
+        yield Setting(str(file), name, value, "file" if name in given else "default")

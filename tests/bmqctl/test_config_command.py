@@ -1,0 +1,133 @@
+"""`bmqctl config`: faults and settings of configurations of both systems."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+from typer.testing import CliRunner, Result
+
+from bmqctl.app import app
+from tests.integration.config_files import spoil, write_config
+
+
+def run(*words: object) -> Result:
+    result = CliRunner().invoke(app, ["config", *map(str, words)])
+    if result.exception is not None and not isinstance(result.exception, SystemExit):
+        raise result.exception
+    return result
+
+
+def findings(path: Path, code: int) -> list[dict[str, Any]]:
+    result = run("validate", path, "--output", "json")
+    assert result.exit_code == code
+    found: list[dict[str, Any]] = json.loads(result.stdout)
+    return found
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    return write_config(tmp_path / "etc")
+
+
+@pytest.fixture
+def properties(tmp_path: Path) -> Path:
+    return tmp_path / "broker.conf"
+
+
+def test_a_configuration_of_blazingmq_is_valid_with_a_note(folder: Path) -> None:
+    result = run("validate", folder)
+    assert result.exit_code == 0
+    note, valid = result.stdout.splitlines()
+    assert note.startswith(f"note: {folder}/bmqbrkrcfg.json: $.appConfig.networkInterfaces.tcpInterface.someOption")
+    assert valid.startswith(f"{folder}: valid: BlazingMQ, node of cluster ")
+    assert run("validate", folder, "--strict").exit_code == 1
+
+
+def test_misspelt_members_are_found_at_any_depth(folder: Path) -> None:
+    spoil(folder, "clusters.json", "myClusters", 0, "nodes", 0, "tags", value=["x"])
+    spoil(folder, "clusters.json", "myclusters", value=[{"deep": {}}])
+    places = [each["place"] for each in findings(folder, 0) if each["file"].endswith("clusters.json")]
+    assert sorted(places) == ["$.myClusters[0].nodes[0].tags", "$.myclusters"]
+
+
+def test_the_faults_of_all_domains_are_told(folder: Path) -> None:
+    first, second = sorted((folder / "domains").glob("*.json"))[:2]
+    first.write_text("{")
+    second.write_text("{}")
+    (folder / "domains" / "sent.on.json").write_text('{"redirect": "nowhere"}')
+    found = [each for each in findings(folder, 1) if each["kind"] == "fault"]
+    assert [each["file"] for each in found] == [str(first), str(second)]
+    assert found[0]["place"] == "line 1, column 2"
+
+
+def test_a_fault_of_the_broker_s_own_files_is_told_alone(folder: Path) -> None:
+    (folder / "clusters.json").unlink()
+    result = run("validate", folder)
+    assert (result.exit_code, result.stdout.count("\n")) == (1, 1)
+    assert result.stdout.startswith(f"fault: {folder}/clusters.json: does not exist; ")
+
+
+@pytest.mark.parametrize(
+    ("text", "problem"),
+    [
+        (b"listenPort=x\n", "listenPort: 'x' is not a number between 1 and 65535"),
+        (b"brokerRole=SLAVE\n", "a slave needs an id"),
+        (b"bindAddress=0.0.0.0\n", "clients cannot connect to 0.0.0.0"),
+        (b"\xff", "is not UTF-8 (byte 0)"),
+    ],
+)
+def test_faults_of_rocketmq_s_properties(properties: Path, text: bytes, problem: str) -> None:
+    properties.write_bytes(text)
+    (found,) = findings(properties, 1)
+    assert (found["kind"], found["file"]) == ("fault", str(properties))
+    assert problem in found["problem"]
+    result = run("show", properties)
+    assert result.exit_code == (0 if "connect" in problem else 2)
+
+
+def test_a_property_without_effect_is_a_note(properties: Path) -> None:
+    properties.write_text("brokerName=orders\nflushDiskTyp=SYNC_FLUSH\n")
+    result = run("validate", properties)
+    assert result.exit_code == 0
+    assert result.stdout.splitlines() == [
+        f"note: {properties}: flushDiskTyp: has no effect here; correct its name, or leave it for Apache's broker",
+        f"{properties}: valid: RocketMQ, broker orders of cluster DefaultCluster",
+    ]
+
+
+def shown(path: Path, *words: str) -> dict[str, tuple[Any, str]]:
+    result = run("show", path, *words, "--output", "json")
+    assert result.exit_code == 0
+    return {each["name"]: (each["value"], each["source"]) for each in json.loads(result.stdout)}
+
+
+def test_settings_say_where_they_are_from(folder: Path, properties: Path) -> None:
+    found = shown(folder)
+    assert found["$.appConfig.hostName"] == ("localhost", "file")
+    assert "default" in {source for _, source in found.values()}
+    assert {source for _, source in shown(folder, "--changed").values()} == {"file"}
+    properties.write_text("brokerName=orders\n")
+    assert shown(properties)["brokerName"] == ("orders", "file")
+    assert shown(properties)["flushDiskType"] == ("ASYNC_FLUSH", "default")
+
+
+def test_secrets_are_not_shown(folder: Path, properties: Path) -> None:
+    setting = {"key": "ops", "value": {"stringVal": "hush"}}
+    authentication = {"authenticators": [{"name": "BasicAuthenticator", "settings": [setting]}]}
+    spoil(folder, "bmqbrkrcfg.json", "appConfig", "authentication", value=authentication)
+    properties.write_text('initAuthenticationUser={"username":"ops","password":"hush"}\n')
+    for path in (folder, properties):
+        for command in ("show", "validate"):
+            result = run(command, path)
+            assert result.exit_code == 0
+            assert "hush" not in result.output
+
+
+def test_what_is_not_there_is_refused(tmp_path: Path) -> None:
+    for command in ("show", "validate"):
+        result = run(command, tmp_path / "none")
+        assert (result.exit_code, result.stdout) == (2, "")
+        assert result.stderr == f"bmqctl config {command}: {tmp_path}/none: no such file or folder\n"
