@@ -51,6 +51,7 @@ from bmqctl.client.lifecycle import Session as SessionState
 from bmqctl.client.machine import Machine, MachineOptions, Unusable
 from bmqctl.client.queue import Queue, check_subscriptions
 from bmqctl.client.room import Room
+from bmqctl.client.spans import Spans
 from bmqctl.client.tasks import open_task_group
 from bmqctl.dialing import open_stream
 from formats.bmq.control.messages import BrokerResponse
@@ -83,6 +84,7 @@ class SessionOptions:
     tls: ssl.SSLContext | None = None
     reconnect: bool = True
     on_change: Callable[[Change], None] | None = None
+    tracing: Spans | None = None
 
 
 class _Waiter:
@@ -117,6 +119,7 @@ async def connect(
     reconnect: bool = True,
     on_change: Callable[[Change], None] | None = None,
     process_name: str = "",
+    tracing: Spans | None = None,
 ) -> AsyncIterator[Session]:
     """Begin a session with the broker at `uri`, `tcp://HOST:PORT`, which ends with the block.
 
@@ -126,7 +129,8 @@ async def connect(
     certificates, in PEM, of the authorities to trust, or a context; without it the connection is plain. `timeout_s` is
     for connecting and for each request. A post waits while `window` posts have no ack, or more than `buffer_size` bytes
     have not reached the socket. With `reconnect` False the session ends with its connection. `on_change` is called when
-    the connection is lost and when it is restored. `process_name` is shown in the broker's logs.
+    the connection is lost and when it is restored. `process_name` is shown in the broker's logs. `tracing`, a
+    `bmqctl.client.tracing.Tracing`, makes spans of posts and of the processing of messages.
 
     With a `uri` of RocketMQ, `rocketmq://HOST:PORT[,HOST:PORT...]`, the session is that of
     `bmqctl.client.rocketmq.connect`, which has its types.
@@ -145,6 +149,7 @@ async def connect(
             timeout_s=timeout_s,
             window=window,
             buffer_size=buffer_size,
+            tracing=tracing,
         ) as other:
             yield cast(Session, other)
         return
@@ -160,6 +165,7 @@ async def connect(
         tls=_context(tls),
         reconnect=reconnect,
         on_change=on_change,
+        tracing=tracing,
     )
     session = Session(Endpoint(host, port, options.tls), options)
     try:
@@ -186,6 +192,7 @@ class Session:
         self.room = Room(
             options.window, options.buffer_size, lambda: self.machine.unanswered, lambda: self.carrier.pending_size
         )
+        self.spans = options.tracing
         self._options = options
         self._queues: dict[QueueHandle, Queue] = {}
         self._requests: dict[QueueHandle, _Waiter] = {}

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import replace
 from types import TracebackType
-from typing import TYPE_CHECKING, Final, Protocol, Self
+from typing import TYPE_CHECKING, Final, Self
 
 import anyio
 from anyio.lowlevel import checkpoint
@@ -21,22 +22,19 @@ from bmqctl.client.message import Properties
 from bmqctl.client.receiving import Message
 from bmqctl.client.room import Room
 from bmqctl.client.sending import Batch, Posted
+from bmqctl.client.spans import Receiver, Span, TracedPost
+from bmqctl.client.traced_queue import begin_processing, trace_post
+from formats.errors import FormatError
 from formats.schema import Buffer
 
 if TYPE_CHECKING:
     from bmqctl.client.connection import Session
 
-__all__ = ["Queue", "Receiver", "check_subscriptions"]
+__all__ = ["Queue", "check_subscriptions"]
 
 # Messages yielded from the buffer before other tasks get their turns.
 _TURN: Final = 64
 _RETURNING: Final = (QueueState.PENDING, QueueState.REOPENING, QueueState.REOPENING_STREAM)
-
-
-class Receiver(Protocol):
-    """Takes the answer to a post."""
-
-    def answered(self, ack: Ack) -> None: ...
 
 
 class Queue:
@@ -129,7 +127,9 @@ class Queue:
         while room.left() <= 0 and not self._session.is_ended:
             await room.wait()
 
-    def hand_over(self, payload: Buffer, properties: Properties | None, compress: bool, receiver: Receiver) -> bytes:
+    def hand_over(
+        self, payload: Buffer, properties: Properties | None, compress: bool, receiver: Receiver[Ack]
+    ) -> bytes:
         """Pass a message to the machine and return its GUID; `receiver` takes the answer. `wake` is due then."""
         session = self._session
         try:
@@ -139,11 +139,15 @@ class Queue:
             data = payload if type(payload) is bytes else bytes(memoryview(payload))
             if not data and not properties:
                 raise ValueError("a message has a payload or properties")
+            if session.spans is not None:
+                properties, receiver = trace_post(session.spans, str(self), len(data), properties, receiver)
             guid = session.machine.post(
                 self._handle, data, properties, compress=compress, correlation=receiver, now_ns=now_ns()
             )
         except BaseException as fault:
             session.room.changed()
+            if isinstance(receiver, TracedPost):
+                receiver.failed(fault)
             if isinstance(fault, Unusable):
                 raise self._unusable("writing") from None
             raise
@@ -239,6 +243,18 @@ class Queue:
                 self._session.carrier.wake()
                 return
         self._owed.add(guid)
+
+    def begin_processing(self, message: Message) -> Span | None:
+        """Begin the span of a message's processing; None without tracing."""
+        if self._session.spans is None:
+            return None
+        properties: Mapping[str, object] = {}
+        size = 0
+        # Whoever processes the message is told that it is malformed.
+        with suppress(FormatError):
+            properties, size = message.properties, len(message.payload)
+        app_id = self._handle.uri.app_id or ""
+        return begin_processing(self._session.spans, str(self), app_id, message.guid, size, properties)
 
     def subscription_of(self, subscription_id: int) -> StreamSubscription | None:
         """Return the subscription with a number of the protocol."""

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Self
 
 from bmqctl.client.events import StreamSubscription
 from bmqctl.client.message import Message as Content
+from bmqctl.client.spans import Span
 from formats.bmq.wire.properties import Property, PropertyValue
 
 if TYPE_CHECKING:
@@ -22,7 +23,7 @@ class Message:
     properties are decoded on access, which raises `FormatError`, a `ValueError`, if the message is malformed.
     """
 
-    __slots__ = ("_content", "_queue", "generation", "guid", "is_settled")
+    __slots__ = ("_content", "_queue", "_span", "generation", "guid", "is_settled")
 
     guid: bytes
     """The 16 bytes that identify the message; a message that is delivered again has the same."""
@@ -36,6 +37,7 @@ class Message:
         self.generation = generation
         self.guid = content.guid
         self.is_settled = False
+        self._span: Span | None = None
 
     def __repr__(self) -> str:
         return f"<Message {self.guid.hex().upper()} of {self._queue}>"
@@ -80,11 +82,14 @@ class Message:
         self.is_settled = True
 
     async def __aenter__(self) -> Self:
+        self._span = self._queue.begin_processing(self)
         return self
 
     async def __aexit__(
         self, kind: type[BaseException] | None, fault: BaseException | None, where: TracebackType | None
     ) -> None:
+        if self._span is not None:
+            self._span.end(fault=fault)
         if self.is_settled:
             return
         if fault is None:

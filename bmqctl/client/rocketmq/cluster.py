@@ -11,6 +11,7 @@ import anyio
 import anyio.abc
 
 from bmqctl.client.rocketmq.errors import RequestRefused as NoRoute
+from bmqctl.client.spans import Spans
 from bmqctl.rocketmq_client.faults import FAULTS, words_of
 from bmqctl.rocketmq_client.identity import new_client_id
 from bmqctl.rocketmq_client.link import AccessKeys, LinkLost, RemotingLink, dial
@@ -38,6 +39,7 @@ class ClusterOptions(NamedTuple):
     timeout_s: float
     tls: ssl.SSLContext | None
     keys: AccessKeys | None
+    spans: Spans | None = None
 
 
 class Cluster:
@@ -49,6 +51,7 @@ class Cluster:
     def __init__(self, nameservers: Iterable[str], options: ClusterOptions, group: anyio.abc.TaskGroup) -> None:
         self.nameservers = tuple(nameservers)
         self.timeout_s = options.timeout_s
+        self.spans = options.spans
         self.client_id = new_client_id()
         self.changed: dict[str, Callable[[], None]] = {}
         self.consumers: dict[str, ConsumerData] = {}

@@ -3,31 +3,32 @@
 from __future__ import annotations
 
 import logging
-import time
 from collections import deque
 from types import TracebackType
-from typing import Final, NamedTuple, Self
+from typing import Final, Self
 
 import anyio
 import anyio.abc
 from anyio.lowlevel import checkpoint
 
 from bmqctl.client.rocketmq.cluster import Cluster
+from bmqctl.client.rocketmq.consumer_options import ConsumerOptions
 from bmqctl.client.rocketmq.errors import ConsumerClosed, RequestRefused
 from bmqctl.client.rocketmq.message import Content
 from bmqctl.client.rocketmq.progress import Progress
 from bmqctl.client.rocketmq.returning import PAUSE_S, Returns
+from bmqctl.client.spans import Spans
 from bmqctl.rocketmq_client.consuming import QueuePuller
 from bmqctl.rocketmq_client.faults import FAULTS, words_of
 from bmqctl.rocketmq_client.refusals import RequestRefused as Refused
 from bmqctl.rocketmq_client.sharing import Place, share_of
-from formats.rocketmq.client_bodies import ALL, CONSUMER_IDS, SQL92, ConsumerData, Subscription, make_subscription
+from formats.rocketmq.client_bodies import ALL, CONSUMER_IDS, ConsumerData, make_subscription
 from formats.rocketmq.codes import RequestCode, ResponseCode
 from formats.rocketmq.headers.codec import HeaderCodec
 from formats.rocketmq.headers.consuming import ConsumerSendMessageBackRequest, UnregisterClientRequest
 from formats.rocketmq.record import Record
 
-__all__ = ["Consumer", "ConsumerOptions", "Message"]
+__all__ = ["Consumer", "Message"]
 
 log = logging.getLogger("bmqctl.client")
 
@@ -47,27 +48,6 @@ _FATAL: Final = frozenset(
 )
 _BACK = HeaderCodec(ConsumerSendMessageBackRequest)
 _UNREGISTER = HeaderCodec(UnregisterClientRequest)
-
-
-class ConsumerOptions(NamedTuple):
-    """Options of a consumer; `Session.consume` explains them."""
-
-    topic: str
-    group: str
-    tags: str
-    sql: str | None
-    from_start: bool
-    broadcast: bool
-    messages_max: int
-    bytes_max: int
-
-    @property
-    def subscription(self) -> Subscription:
-        """The subscription to the topic, as brokers are told of it."""
-        version = time.time_ns() // 1_000_000
-        if self.sql is not None:
-            return Subscription(self.topic, self.sql, SQL92, version)
-        return make_subscription(self.topic, self.tags, version)
 
 
 class _Lane:
@@ -123,11 +103,13 @@ class Message(Content):
         return self._progress
 
     async def __aenter__(self) -> Self:
+        self.begin_processing(self._consumer.spans, self._consumer.group)
         return self
 
     async def __aexit__(
         self, kind: type[BaseException] | None, fault: BaseException | None, where: TracebackType | None
     ) -> None:
+        self.end_processing(fault)
         if fault is None:
             self.confirm()
         else:
@@ -164,6 +146,11 @@ class Consumer:
 
     def __repr__(self) -> str:
         return f"<Consumer in {self}>"
+
+    @property
+    def spans(self) -> Spans | None:
+        """The maker of the spans of messages; internal."""
+        return self._cluster.spans
 
     @property
     def is_closed(self) -> bool:

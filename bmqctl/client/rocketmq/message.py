@@ -7,6 +7,7 @@ from datetime import UTC, datetime
 from typing import Final
 
 from bmqctl.client.rocketmq.outgoing import SHARDING_KEY
+from bmqctl.client.spans import Place, Span, Spans
 from bmqctl.rocketmq_client.bodies import read_body
 from formats.rocketmq.hosts import Host
 from formats.rocketmq.message_ids import OffsetId
@@ -24,11 +25,12 @@ _SYSTEM_NAMES: Final = RESERVED_NAMES | {SHARDING_KEY}
 class Content:
     """The content of a message. It is decoded on access."""
 
-    __slots__ = ("_decoded", "_record", "broker", "topic")
+    __slots__ = ("_decoded", "_record", "_span", "broker", "topic")
 
     def __init__(self, record: Record, topic: str, broker: str) -> None:
         self._record = record
         self._decoded: dict[str, str] | None = None
+        self._span: Span | None = None
         self.topic = topic
         self.broker = broker
 
@@ -111,3 +113,14 @@ class Content:
     def system_property(self, name: str) -> str | None:
         """A property that has a meaning in RocketMQ; internal."""
         return self._all.get(name)
+
+    def begin_processing(self, spans: Spans | None, group: str) -> None:
+        """Begin the span of the message's processing, if there are spans; internal."""
+        if spans is not None:
+            place = Place("rocketmq", self.topic, group)
+            self._span = spans.begin_processing(place, self.message_id, len(self._record.body), self.properties)
+
+    def end_processing(self, fault: BaseException | None) -> None:
+        """End the span of the message's processing; internal."""
+        if self._span is not None:
+            self._span.end(fault=fault)

@@ -8,7 +8,7 @@ from collections.abc import Generator, Iterable, Mapping, Sequence
 from datetime import datetime
 from functools import partial
 from types import TracebackType
-from typing import Any, Final, NamedTuple, Protocol, Self
+from typing import Any, Final, NamedTuple, Self
 
 import anyio
 from anyio.lowlevel import checkpoint
@@ -28,6 +28,7 @@ from bmqctl.client.rocketmq.outgoing import (
     verdict_of,
 )
 from bmqctl.client.room import Room
+from bmqctl.client.spans import Place, Receiver, TracedPost
 from bmqctl.rocketmq_client.faults import FAULTS, words_of
 from bmqctl.rocketmq_client.link import RemotingLink
 from bmqctl.rocketmq_client.refusals import code_name
@@ -59,8 +60,7 @@ class Sent(NamedTuple):
     status: str = "SUCCESS"
 
 
-class _Receiver(Protocol):
-    def answered(self, answer: Sent | PostFailed) -> None: ...
+_Receiver = Receiver[Sent | PostFailed]
 
 
 class Posted:
@@ -236,6 +236,20 @@ class Producer:
 
     async def put(self, payload: Buffer, options: Options, receiver: _Receiver) -> str:
         """Hand over a message as soon as there is room, and return its id; `receiver` takes the answer."""
+        spans = self._cluster.spans
+        if spans is None:
+            return await self._put(payload, options, receiver)
+        span, carrier = spans.begin_post(Place("rocketmq", self.topic), memoryview(payload).nbytes)
+        traced = TracedPost(span, receiver, _read)
+        try:
+            return await self._put(
+                payload, options._replace(properties={**carrier, **(options.properties or {})}), traced
+            )
+        except BaseException as fault:
+            traced.failed(fault)
+            raise
+
+    async def _put(self, payload: Buffer, options: Options, receiver: _Receiver) -> str:
         message_id = self._ids.next()
         message = encode_message(payload, options, message_id)
         if self._room.is_contended:
@@ -349,6 +363,12 @@ class Producer:
                 item.receiver.answered(kind(f"message {item.message_id}: {reason}", item.message_id))
         self._answered.set()
         self._room.changed()
+
+
+def _read(answer: Sent | PostFailed) -> tuple[str, str]:
+    if isinstance(answer, PostFailed):
+        return "", type(answer).__name__
+    return answer.message_id, ""
 
 
 def _places(request: Request, answer: Frame) -> list[Sent]:

@@ -24,10 +24,12 @@ import anyio.abc
 from bmqctl.client.errors import ConnectFailed, SessionEnded
 from bmqctl.client.rocketmq.address import parse_nameservers
 from bmqctl.client.rocketmq.cluster import Cluster, ClusterOptions
-from bmqctl.client.rocketmq.consuming import Consumer, ConsumerOptions
+from bmqctl.client.rocketmq.consumer_options import ConsumerOptions
+from bmqctl.client.rocketmq.consuming import Consumer
 from bmqctl.client.rocketmq.errors import RequestRefused
 from bmqctl.client.rocketmq.producing import Producer
 from bmqctl.client.rocketmq.simple import SimpleConsumer, SimpleConsumerOptions, check_hidden_s
+from bmqctl.client.spans import Spans
 from bmqctl.client.tasks import open_task_group
 from bmqctl.rocketmq_client.faults import FAULTS, words_of
 from bmqctl.rocketmq_client.link import AccessKeys
@@ -57,6 +59,7 @@ async def connect(
     retry_s: float = 60.0,
     window: int = 4096,
     buffer_size: int = 4 << 20,
+    tracing: Spans | None = None,
 ) -> AsyncIterator[Session]:
     """Begin a session with the cluster of the nameservers of `uri`, which ends with the block.
 
@@ -66,7 +69,8 @@ async def connect(
     `credentials` are an access key and its secret, with which requests are signed. `tls` is a file with the
     certificates, in PEM, of the authorities to trust, or a context; without it the connections are plain. `timeout_s`
     is for connecting and for each request. A post that no broker takes is tried again for `retry_s`. A post waits while
-    `window` posts to its topic have no answer, or these have more than `buffer_size` bytes.
+    `window` posts to its topic have no answer, or these have more than `buffer_size` bytes. `tracing`, a
+    `bmqctl.client.tracing.Tracing`, makes spans of posts and of the processing of messages.
 
     Raises `ConnectFailed` if no nameserver can be reached, and `ValueError` for an invalid `uri`.
     """
@@ -74,7 +78,7 @@ async def connect(
     if window < 1 or buffer_size < 1:
         raise ValueError("window and buffer_size are at least 1")
     keys = None if credentials is None else AccessKeys(*credentials)
-    options = ClusterOptions(timeout_s, _context(tls), keys)
+    options = ClusterOptions(timeout_s, _context(tls), keys, tracing)
     async with open_task_group() as outer:
         # The session has to be ended on its connections: cancellation from outside does not reach its tasks.
         inner, scope = await outer.start(_run_tasks)

@@ -19,6 +19,7 @@ from bmqctl.client.errors import ClientError
 from bmqctl.client.rocketmq.cluster import Cluster
 from bmqctl.client.rocketmq.errors import ConsumerClosed, RequestRefused
 from bmqctl.client.rocketmq.message import Content
+from bmqctl.client.spans import Spans
 from bmqctl.rocketmq_client.faults import FAULTS, words_of
 from bmqctl.rocketmq_client.refusals import check_answer
 from formats.rocketmq.client_bodies import SQL92, ConsumerData, Subscription, make_subscription
@@ -134,11 +135,13 @@ class HiddenMessage(Content):
         self._until = asked_at + terms.invisible_ms / 1000
 
     async def __aenter__(self) -> Self:
+        self.begin_processing(self._consumer.spans, self._consumer.group)
         return self
 
     async def __aexit__(
         self, kind: type[BaseException] | None, fault: BaseException | None, where: TracebackType | None
     ) -> None:
+        self.end_processing(fault)
         if fault is None:
             await self.confirm()
             return
@@ -168,6 +171,11 @@ class SimpleConsumer:
 
     def __repr__(self) -> str:
         return f"<SimpleConsumer in {self}>"
+
+    @property
+    def spans(self) -> Spans | None:
+        """The maker of the spans of messages; internal."""
+        return self._cluster.spans
 
     @property
     def is_closed(self) -> bool:

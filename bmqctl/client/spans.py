@@ -1,0 +1,70 @@
+"""Spans of posts and of the processing of messages: where a session begins and ends them.
+
+What makes the spans is given to a session; `bmqctl.client.tracing` makes those of OpenTelemetry. The context of a
+post's span travels in the properties of its message, as text.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Generic, NamedTuple, Protocol, TypeVar
+
+__all__ = ["Place", "Span", "Spans", "TracedPost"]
+
+A = TypeVar("A")
+A_contra = TypeVar("A_contra", contravariant=True)
+
+
+class Place(NamedTuple):
+    """The place that messages are posted to or come from: a queue or a topic, of `system`, and the group, if any."""
+
+    system: str
+    destination: str
+    group: str = ""
+
+
+class Span(Protocol):
+    """A span that has begun. Only the first `end` counts."""
+
+    def end(self, message_id: str = "", refusal: str = "", fault: BaseException | None = None) -> None:
+        """End the span: well, with the broker's word for a `refusal`, or with a `fault`."""
+        ...
+
+
+class Spans(Protocol):
+    """Begins spans."""
+
+    def begin_post(self, place: Place, size: int) -> tuple[Span, Mapping[str, str]]:
+        """Begin the span of a post of `size` bytes, and return it with the properties that carry its context."""
+        ...
+
+    def begin_processing(self, place: Place, message_id: str, size: int, properties: Mapping[str, object]) -> Span:
+        """Begin the span of a message's processing, which is the current one until it ends."""
+        ...
+
+
+class Receiver(Protocol[A_contra]):
+    """Takes the answer to a post."""
+
+    def answered(self, answer: A_contra) -> None: ...
+
+
+class TracedPost(Generic[A]):
+    """The receiver of the answer to a post that has a span; `read` says what id and refusal an answer has."""
+
+    __slots__ = ("_read", "_receiver", "_span")
+
+    def __init__(self, span: Span, receiver: Receiver[A], read: Callable[[A], tuple[str, str]]) -> None:
+        self._span = span
+        self._receiver = receiver
+        self._read = read
+
+    def answered(self, answer: A) -> None:
+        """Take the answer; called by the session."""
+        message_id, refusal = self._read(answer)
+        self._span.end(message_id, refusal)
+        self._receiver.answered(answer)
+
+    def failed(self, fault: BaseException) -> None:
+        """End the span of a post that was not made."""
+        self._span.end(fault=fault)
