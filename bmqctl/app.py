@@ -38,6 +38,7 @@ COMMANDS: dict[str, Entry] = {
     "spark-report": Entry("bmqctl.commands.spark_report", "app", "Report on the messages of a store, with PySpark."),
     "spark-verify": Entry("bmqctl.commands.spark_verify", "app", "Compare exported tables with their store."),
     "start": Entry("bmqctl.commands.start", "app", "Start a broker."),
+    "tail": Entry("bmqctl.commands.tail", "tail", "Print the messages of a queue or a topic as they come.", dials=True),
     "tool": Entry(
         "bmqctl.commands.tool",
         "tool",

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import sys
 from collections.abc import Awaitable, Callable
 from pathlib import Path
@@ -52,11 +53,17 @@ def reach_of(command: str, authority: Path | None, mechanism: str | None, data: 
 
 
 def run(command: str, work: Callable[[], Awaitable[T]]) -> T:
-    """Run a command's work; exit with code 2 if it cannot begin."""
+    """Run a command's work, with the warnings of the library on standard error; exit with code 2 if it cannot begin."""
+    handler = logging.StreamHandler()
+    handler.setFormatter(logging.Formatter(f"bmqctl {command}: %(message)s"))
+    logger = logging.getLogger("bmqctl")
+    logger.addHandler(handler)
     try:
         return trio.run(work)
     except CannotBegin as fault:
         refuse(command, str(fault))
+    finally:
+        logger.removeHandler(handler)
 
 
 def say(command: str, text: str) -> None:

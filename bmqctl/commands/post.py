@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import os
-import sys
 import time
 from functools import partial
 from pathlib import Path
@@ -34,6 +33,7 @@ from formats.bmq.wire.properties import Property
 __all__ = ["post"]
 
 COMMAND = "post"
+STANDARD_INPUT = 0
 FAILURES_SHOWN = 10
 _USUAL = PostOptions()
 
@@ -156,7 +156,7 @@ def _input(payload: str | None, file: Path | None, lines: bool, jsonl: bool) -> 
         if file is not None or lines or jsonl:
             refuse(COMMAND, "a payload on the command line, or an input by --file, --lines or --jsonl, not both")
         return Input(Form.PAYLOAD, os.fsencode(payload))
-    descriptor = sys.stdin.fileno() if file is None else _opened(file)
+    descriptor = STANDARD_INPUT if file is None else _opened(file)
     if file is None and os.isatty(descriptor):
         say(COMMAND, "reading the standard input, up to Ctrl-D")
     return Input(Form.JSON if jsonl else Form.LINES if lines else Form.PAYLOAD, None, descriptor)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import ssl
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
@@ -9,12 +10,14 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from bmqctl.bridge.ends import BadBridge, BlazingEnd, RocketEnd, parse_end
-from bmqctl.client import Session
+from bmqctl.client import Change, Session
 from bmqctl.client import connect as connect_blazingmq
 from bmqctl.client.rocketmq import Session as RocketSession
 from bmqctl.client.rocketmq import connect as connect_rocketmq
 
 __all__ = ["BlazingEnd", "CannotBegin", "End", "Reach", "RocketEnd", "blazingmq_session", "parse", "rocketmq_session"]
+
+log = logging.getLogger("bmqctl.messages")
 
 End = BlazingEnd | RocketEnd
 
@@ -55,6 +58,7 @@ async def blazingmq_session(end: BlazingEnd, reach: Reach, **options: Any) -> As
         tls=_checked(reach.authority),
         timeout_s=reach.timeout_s,
         process_name=reach.name,
+        on_change=_note,
         **options,
     ) as session:
         yield session
@@ -76,6 +80,12 @@ async def rocketmq_session(end: RocketEnd, reach: Reach, **options: Any) -> Asyn
         **options,
     ) as session:
         yield session
+
+
+def _note(change: Change) -> None:
+    """Tell that a connection is restored; the library tells of its loss."""
+    if change is Change.RESTORED:
+        log.warning("the connection is restored")
 
 
 def _address(end: End) -> str:

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import subprocess
 import sys
-from typing import Any
+from collections.abc import Iterator
+from contextlib import contextmanager
 
 from tests.waiting import WAIT_S
 
-__all__ = ["COMMAND", "run", "start"]
+__all__ = ["COMMAND", "run", "started"]
 
 COMMAND = (sys.executable, "-c", "from bmqctl.app import main; main()")
 
@@ -22,12 +23,12 @@ def run(*words: object, stdin: bytes = b"", code: int = 0) -> tuple[str, str]:
     return output, errors
 
 
-def start(*words: object, **options: Any) -> subprocess.Popen[bytes]:
-    """Start a command, with pipes to all its streams."""
-    return subprocess.Popen(
-        [*COMMAND, *map(str, words)],
-        stdin=subprocess.PIPE,
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
-        **options,
-    )
+@contextmanager
+def started(*words: object) -> Iterator[subprocess.Popen[bytes]]:
+    """A command with pipes to all its streams, which ends with the block."""
+    pipe = subprocess.PIPE
+    with subprocess.Popen([*COMMAND, *map(str, words)], stdin=pipe, stdout=pipe, stderr=pipe) as process:
+        try:
+            yield process
+        finally:
+            process.kill()

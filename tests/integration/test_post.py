@@ -15,7 +15,7 @@ from bmqctl.client.rocketmq import Message as RocketMessage
 from bmqctl.client.rocketmq import connect as connect_rocketmq
 from bmqctl.testing import NodeProcess, RocketProcess
 from tests.integration.config_files import spoil, write_config
-from tests.integration.messages_at_hand import run, start
+from tests.integration.messages_at_hand import run, started
 from tests.waiting import WAIT_S, eventually_in_trio
 
 pytestmark = [pytest.mark.timeout(300)]
@@ -154,35 +154,29 @@ def test_wrong_credentials_are_refused(guarded_node: NodeProcess) -> None:
 @pytest.mark.trio
 async def test_a_signal_ends_the_input_and_not_the_wait_for_acknowledgments(node: NodeProcess) -> None:
     queue = f"{PRIORITY}/post-signal"
-    process = start("post", queue, "-b", node.uri, "--lines", "--json")
-    assert process.stdin is not None
-    process.stdin.write(b"one\ntwo\nthree")
-    process.stdin.flush()
-    try:
+    with started("post", queue, "-b", node.uri, "--lines", "--json") as process:
+        assert process.stdin is not None
+        process.stdin.write(b"one\ntwo\nthree")
+        process.stdin.flush()
         assert [payload for payload, _ in await taken(node, queue, 2)] == [b"one", b"two"]
         process.send_signal(signal.SIGINT)
         await eventually_in_trio(lambda: process.poll() is not None)
         assert process.stdout is not None
         account = json.loads(process.stdout.read())
-        assert process.returncode == 130
-        assert (account["posted"], account["acknowledged"], account["interrupted"]) == (2, 2, True)
-    finally:
-        process.kill()
-        process.communicate()
+    assert process.returncode == 130
+    assert (account["posted"], account["acknowledged"], account["interrupted"]) == (2, 2, True)
 
 
 def test_without_acknowledgments_the_run_gives_up(tmp_path: Path) -> None:
     with NodeProcess(tmp_path / "store") as node:
-        process = start("post", f"{PRIORITY}/q", "-b", node.uri, "--lines", "--json", "--patience", "1")
-        try:
+        words = ("post", f"{PRIORITY}/q", "-b", node.uri, "--lines", "--json", "--patience", "1")
+        with started(*words) as process:
             assert process.stdin is not None
             process.stdin.write(b"one\n")
             process.stdin.flush()
             trio.run(taken, node, f"{PRIORITY}/q", 1)
             node.kill()
             output, errors = process.communicate(b"two\n", timeout=WAIT_S)
-        finally:
-            process.kill()
     account = json.loads(output)
     assert process.returncode == 1
     assert account["ended_by"] == "no answer within 1 s"

@@ -58,6 +58,25 @@ def test_what_cannot_be_posted_is_refused(tmp_path: Path, arguments: list[str], 
     check_refused(tmp_path, ["post", *arguments], reason.removesuffix(":PORT: Connection refused"))
 
 
+@pytest.mark.parametrize(
+    ("arguments", "reason"),
+    [
+        (["queue"], "expected bmq://DOMAIN/QUEUE or rocketmq://HOST:PORT/TOPIC"),
+        ([QUEUE, "-b", "tcp://127.0.0.1:PORT"], "no connection to 127.0.0.1:"),
+        ([TOPIC], "is it running there?"),
+        ([QUEUE, "--tags", "a"], "--tags and --from-start are for topics"),
+        ([QUEUE, "--from-start"], "--tags and --from-start are for topics"),
+        ([f"{TOPIC}?queue=1"], "there may be group= only"),
+        ([f"{TOPIC}?key=a"], "there may be group= only"),
+        ([f"{TOPIC}?group=a b"], "a group is a name"),
+        ([TOPIC, "--tags", "a", "-e", "b > 1"], "--tags or --expression, not both"),
+        ([QUEUE, "--json", "--raw"], "--json or --raw, not both"),
+    ],
+)
+def test_what_cannot_be_followed_is_refused(tmp_path: Path, arguments: list[str], reason: str) -> None:
+    check_refused(tmp_path, ["tail", *arguments], reason)
+
+
 def test_the_credentials_of_a_context_do_not_go_to_a_topic(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path))
     words = ["add", "mine", "tcp://127.0.0.1:PORT", "--authn-mechanism", "BASIC", "--authn-data", "me:secret", "--use"]

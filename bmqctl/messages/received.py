@@ -1,0 +1,121 @@
+"""Received messages of either system, and how they are shown."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from typing import Final, NamedTuple
+
+from bmqctl.client import Message
+from bmqctl.client.rocketmq import Message as RocketMessage
+from bmqctl.messages.content import payload_row, property_rows
+from formats.bmq.guid import format_guid
+from formats.bmq.wire.properties import Property, PropertyType
+
+__all__ = ["Received", "Unreadable", "of_queue", "of_topic", "to_json", "to_raw", "to_text"]
+
+_SHOWN: Final = 1000
+# So that a message is one line, and does not control the terminal.
+_ESCAPES: Final = {
+    **{code: f"\\x{code:02x}" for code in [*range(32), *range(127, 160)]},
+    **{code: f"\\u{code:04x}" for code in range(0xD800, 0xE000)},
+    **{0xDC00 + byte: f"\\x{byte:02x}" for byte in range(0x80, 0x100)},
+    ord("\n"): "\\n",
+    ord("\t"): "\\t",
+    0x2028: "\\u2028",
+    0x2029: "\\u2029",
+}
+
+
+class Unreadable(ValueError):
+    """A message that cannot be decoded; one line."""
+
+
+class Received(NamedTuple):
+    """A received message. `place` says where it was; only messages of RocketMQ have a tag, keys and a sharding key."""
+
+    name: str
+    place: dict[str, object]
+    payload: bytes
+    properties: Sequence[Property]
+    tag: str | None = None
+    keys: Sequence[str] = ()
+    sharding_key: str | None = None
+
+
+def of_queue(message: Message) -> Received:
+    """Decode a message of BlazingMQ. Raises `Unreadable`."""
+    name = format_guid(message.guid)
+    try:
+        return Received(name, {"guid": name}, message.payload, message.typed_properties)
+    except ValueError as fault:
+        raise Unreadable(f"message {name}: {fault}") from None
+
+
+def of_topic(message: RocketMessage) -> Received:
+    """Decode a message of RocketMQ. Raises `Unreadable`."""
+    where = f"message {message.offset} of queue {message.queue_id} of {message.broker}"
+    try:
+        name = message.message_id
+        place = {
+            "message_id": name,
+            "topic": message.topic,
+            "broker": message.broker,
+            "queue": message.queue_id,
+            "offset": message.offset,
+            "attempt": message.attempt,
+            "born_at": message.born_at.isoformat(),
+        }
+        properties = [Property(given, PropertyType.STRING, value) for given, value in message.properties.items()]
+        return Received(name, place, message.payload, properties, message.tag, message.keys, message.sharding_key)
+    except (ValueError, OverflowError, OSError) as fault:
+        raise Unreadable(f"{where}: {fault}") from None
+
+
+def to_json(message: Received) -> bytes:
+    """A line of JSON, which `content.read_message` reads."""
+    row: dict[str, object] = {**message.place, **payload_row(message.payload)}
+    if message.properties:
+        row["properties"] = property_rows(message.properties)
+    if message.tag is not None:
+        row["tag"] = message.tag
+    if message.keys:
+        row["keys"] = list(message.keys)
+    if message.sharding_key is not None:
+        row["sharding_key"] = message.sharding_key
+    return json.dumps(row).encode() + b"\n"
+
+
+def to_text(message: Received) -> bytes:
+    """A line for people: the id, the tag, the properties, and the head of the payload."""
+    parts = [message.name]
+    if message.tag is not None:
+        parts.append(f"[{message.tag}]")
+    if message.properties:
+        parts.append(" ".join(f"{each.name}={_value(each)}" for each in message.properties))
+    parts.append(_payload_text(message.payload))
+    return "  ".join(parts).translate(_ESCAPES).encode() + b"\n"
+
+
+def to_raw(message: Received) -> bytes:
+    """The payload and a line feed."""
+    return message.payload + b"\n"
+
+
+def _value(each: Property) -> str:
+    if isinstance(each.value, bytes):
+        return f"0x{each.value.hex()}"
+    return ("true" if each.value else "false") if isinstance(each.value, bool) else str(each.value)
+
+
+def _payload_text(payload: bytes) -> str:
+    """The head of a payload: as text if it is UTF-8, else in hex."""
+    try:
+        text = payload.decode("utf-8")
+    except UnicodeDecodeError:
+        text = f"0x{payload[: _SHOWN // 2].hex()}"
+        is_cut = len(payload) > _SHOWN // 2
+    else:
+        is_cut = len(text) > _SHOWN
+        text = text[:_SHOWN]
+    return f"{text}... ({len(payload):,} bytes)" if is_cut else text

@@ -1,0 +1,36 @@
+"""The standard output, written by a thread, so that a slow reader does not hold up a session's heartbeats."""
+
+from __future__ import annotations
+
+import os
+import select
+from typing import Final
+
+import trio
+
+__all__ = ["Output"]
+
+_LOOK_S: Final = 0.2
+
+
+class Output:
+    """A descriptor that is written, maybe that of a pipe whose reader may leave."""
+
+    def __init__(self, descriptor: int) -> None:
+        self._descriptor = descriptor
+
+    async def write(self, data: bytes) -> None:
+        """Write all bytes. Raises `BrokenPipeError` if nobody reads them any more."""
+        await trio.to_thread.run_sync(self._write, data, abandon_on_cancel=True)
+
+    def _write(self, data: bytes) -> None:
+        left = memoryview(data)
+        while left:
+            left = left[os.write(self._descriptor, left) :]
+
+    async def until_left(self) -> None:
+        """Wait until the reader of the pipe has left: nothing is written to a pipe that nothing comes for."""
+        poll = select.poll()
+        poll.register(self._descriptor, 0)
+        while not any(event & select.POLLERR for _, event in poll.poll(0)):
+            await trio.sleep(_LOOK_S)

@@ -1,0 +1,49 @@
+"""Received messages as lines."""
+
+from __future__ import annotations
+
+import pytest
+
+from bmqctl.messages.content import Outgoing, read_message
+from bmqctl.messages.received import Received, to_json, to_raw, to_text
+from formats.bmq.wire.properties import Property, PropertyType
+
+PROPERTIES = [
+    Property("amount", PropertyType.INT32, 12),
+    Property("raw", PropertyType.BINARY, b"\0\xff"),
+    Property("text", PropertyType.STRING, "a\x1b[31m\ud800b\udcff"),
+    Property("urgent", PropertyType.BOOL, True),
+]
+
+
+def test_a_line_of_json_can_be_posted_again() -> None:
+    message = Received("40", {"guid": "40"}, b"\xff", PROPERTIES, "t", ["k", "l"], "s")
+    assert read_message(to_json(message)) == Outgoing(b"\xff", PROPERTIES, "t", ["k", "l"], "s")
+    assert to_json(Received("40", {"guid": "40"}, b"x", [])) == b'{"guid": "40", "payload": "x"}\n'
+
+
+def test_a_line_for_people_has_no_control_characters() -> None:
+    message = Received("40", {}, "ordér\n\x07\x9b2J\u2028\t1".encode(), PROPERTIES, "paid\r")
+    line = (
+        "40  [paid\\x0d]  amount=12 raw=0x00ff text=a\\x1b[31m\\ud800b\\xff urgent=true  "
+        "ordér\\n\\x07\\x9b2J\\u2028\\t1\n"
+    )
+    assert to_text(message) == line.encode()
+
+
+@pytest.mark.parametrize(
+    ("payload", "shown"),
+    [
+        (b"", ""),
+        (b"\xff\0", "0xff00"),
+        (b"x" * 1000, "x" * 1000),
+        (b"x" * 1001, "x" * 1000 + "... (1,001 bytes)"),
+        (b"\xff" * 501, "0x" + "ff" * 500 + "... (501 bytes)"),
+    ],
+)
+def test_a_large_payload_is_shown_in_part(payload: bytes, shown: str) -> None:
+    assert to_text(Received("40", {}, payload, [])).decode() == f"40  {shown}\n"
+
+
+def test_raw_payloads_are_as_they_are() -> None:
+    assert to_raw(Received("40", {}, b"\x1b\xff", PROPERTIES)) == b"\x1b\xff\n"

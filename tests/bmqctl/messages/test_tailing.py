@@ -1,0 +1,123 @@
+"""Runs of `bmqctl tail` over a feed of messages."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import pytest
+import trio
+import trio.testing
+
+from bmqctl.messages.received import Received, Unreadable, to_raw
+from bmqctl.messages.tailing import Outcome, Tail, TailOptions
+
+pytestmark = pytest.mark.trio
+
+USUAL = TailOptions(to_raw)
+
+
+class FakeMessage:
+    def __init__(self, payload: bytes) -> None:
+        self.payload = payload
+        self.is_rejected = False
+
+    def reject(self) -> None:
+        self.is_rejected = True
+
+
+class FakeFeed:
+    """Gives lists of messages, then none come."""
+
+    def __init__(self, *pieces: list[bytes]) -> None:
+        self.messages = [[FakeMessage(each) for each in piece] for piece in pieces]
+        self._pieces = [list(piece) for piece in self.messages]
+        self.confirmed: list[bytes] = []
+        self.asked: list[int] = []
+
+    async def receive(self, count_max: int) -> Sequence[FakeMessage]:
+        await trio.lowlevel.checkpoint()
+        self.asked.append(count_max)
+        if not self._pieces:
+            await trio.sleep_forever()
+        piece = self._pieces.pop(0)
+        if len(piece) > count_max:
+            self._pieces.insert(0, piece[count_max:])
+        return piece[:count_max]
+
+    def read(self, message: FakeMessage) -> Received:
+        if message.payload == b"damaged":
+            raise Unreadable("message 40: is damaged")
+        return Received("40", {}, message.payload, [])
+
+    def confirm(self, messages: Sequence[FakeMessage]) -> None:
+        self.confirmed += [each.payload for each in messages]
+
+
+class FakeOutput:
+    def __init__(self, left_after: int | None = None) -> None:
+        self.written = b""
+        self._left_after = left_after
+
+    async def write(self, data: bytes) -> None:
+        await trio.lowlevel.checkpoint()
+        if self._left_after == 0:
+            raise BrokenPipeError
+        if self._left_after is not None:
+            self._left_after -= 1
+        self.written += data
+
+    async def until_left(self) -> None:
+        await trio.sleep(50)
+
+
+async def run(feed: FakeFeed, output: FakeOutput, options: TailOptions) -> tuple[Outcome, list[str]]:
+    told: list[str] = []
+    tail = Tail(options, output, told.append)
+    with trio.fail_after(1000):
+        await tail.carry_out(feed)
+    return tail.outcome, told
+
+
+async def test_what_is_shown_is_confirmed_and_no_more_than_is_wanted() -> None:
+    feed, output = FakeFeed([b"a", b"b"], [b"c", b"d", b"e"]), FakeOutput()
+    outcome, _ = await run(feed, output, USUAL._replace(count_max=4))
+    assert output.written == b"a\nb\nc\nd\n"
+    assert feed.confirmed == [b"a", b"b", b"c", b"d"]
+    assert feed.asked == [4, 2]
+    assert outcome == Outcome(shown=4)
+
+
+async def test_a_run_ends_when_nothing_comes(autojump_clock: trio.testing.MockClock) -> None:
+    began = trio.current_time()
+    outcome, _ = await run(FakeFeed([b"a"]), FakeOutput(), USUAL._replace(idle_s=7))
+    assert trio.current_time() - began == 7
+    assert outcome == Outcome(shown=1)
+
+
+async def test_what_cannot_be_decoded_is_told_and_not_confirmed(autojump_clock: trio.testing.MockClock) -> None:
+    feed, output = FakeFeed([b"a", b"damaged", b"b"]), FakeOutput()
+    outcome, told = await run(feed, output, USUAL._replace(idle_s=1))
+    assert output.written == b"a\nb\n"
+    assert feed.confirmed == [b"a", b"b"]
+    assert [each.is_rejected for each in feed.messages[0]] == [False, True, False]
+    assert (outcome.shown, outcome.unreadable, told) == (2, 1, ["message 40: is damaged"])
+
+
+async def test_what_could_not_be_written_is_not_confirmed() -> None:
+    feed, output = FakeFeed([b"a"], [b"b"]), FakeOutput(left_after=1)
+    with pytest.raises(BrokenPipeError):
+        await run(feed, output, USUAL)
+    assert feed.confirmed == [b"a"]
+
+
+async def test_a_run_ends_when_its_reader_has_left_though_nothing_comes(
+    autojump_clock: trio.testing.MockClock,
+) -> None:
+    tail = Tail(USUAL, FakeOutput(), lambda text: None)
+    began = trio.current_time()
+    with trio.fail_after(1000):
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(tail.watch_reader)
+            await tail.carry_out(FakeFeed([b"a"]))
+    assert trio.current_time() - began == 50
+    assert tail.outcome == Outcome(shown=1, has_reader_left=True)
