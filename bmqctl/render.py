@@ -46,6 +46,7 @@ __all__ = [
     "print_values",
     "refuse",
     "until_reader_leaves",
+    "wanted_format",
 ]
 
 EXIT_FAULTS = 1
@@ -86,6 +87,11 @@ Output = Annotated[
     ),
 ]
 """The option of each command that prints rows; the command says what is meant without it."""
+
+
+def wanted_format(output: OutputFormat | None, as_json: bool) -> OutputFormat:
+    """Return the format for `--output` and the older `--json`, which is `--output json`; a table by default."""
+    return OutputFormat.JSON if as_json else output or OutputFormat.TABLE
 
 
 def choose_format(wanted: OutputFormat | None) -> OutputFormat:

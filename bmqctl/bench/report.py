@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import platform
+from collections.abc import Iterator
 from typing import Any
 
 from rich.console import Group, RenderableType
@@ -13,7 +14,7 @@ from rich.text import Text
 from bmqctl.bench.coordinator import Outcome
 from bmqctl.bench.histogram import Histogram
 
-__all__ = ["as_json", "as_tables"]
+__all__ = ["as_json", "as_row", "as_tables"]
 
 
 def as_json(outcome: Outcome) -> dict[str, Any]:
@@ -46,6 +47,20 @@ the last of its kind |
         "interrupted": outcome.interrupted,
         "clean": outcome.clean,
     }
+
+
+def as_row(outcome: Outcome) -> dict[str, Any]:
+    """Return the report as one row; its keys are the paths of the JSON report, with dots."""
+    return dict(_flattened("", as_json(outcome)))
+
+
+def _flattened(path: str, value: Any) -> Iterator[tuple[str, Any]]:
+    # The statuses of nacks differ from run to run, and are one column.
+    if isinstance(value, dict) and path != "nacks.":
+        for name, each in value.items():
+            yield from _flattened(f"{path}{name}.", each)
+    else:
+        yield path[:-1], value
 
 
 _COUNTS = (

@@ -21,10 +21,11 @@ from rich.status import Status
 from bmqctl.bench.coordinator import Outcome, Progress, run_bench
 from bmqctl.bench.engine_official import installed_version
 from bmqctl.bench.plan import CannotStart, Engine, Plan
-from bmqctl.bench.report import as_json, as_tables
+from bmqctl.bench.report import as_json, as_row, as_tables
 from bmqctl.bench.stamp import STAMP_SIZE
 from bmqctl.client.address import parse_address
 from bmqctl.node_process import NodeFailed, NodeProcess, RocketProcess
+from bmqctl.render import Output, OutputFormat, print_values, wanted_format
 from formats.bmq.uri import parse_uri
 from formats.errors import FormatError
 
@@ -130,13 +131,17 @@ def bench(
     quiet: Annotated[
         float, typer.Option(min=0.1, help="Seconds without progress after which missing messages count as lost.")
     ] = 10.0,
-    as_json_: Annotated[bool, typer.Option("--json", help="Print the report as JSON.")] = False,
+    output: Output = None,
+    as_json_: Annotated[bool, typer.Option("--json", help="The same as --output json.")] = False,
 ) -> None:
     """Measure a broker: throughput, latency, and whether every message came, once and in order.
 
     Latency is measured from the time at which a message was due, so that the backlog of a slow broker counts. Exits
     with 1 if a message was nacked, left unanswered or lost, or if the connection was lost; with 2 if the run could not
     begin.
+
+    With --output csv or jsonl the report is one row, whose columns are the paths of the JSON report, such as
+    `latency_us.ack.p99`.
 
     Examples:
 
@@ -175,10 +180,14 @@ def bench(
     )
     with _node_for(plan, own_node) as measured:
         outcome = _run(measured)
-    if as_json_:
-        print(json.dumps(as_json(outcome), indent=2))
-    else:
-        Console().print(as_tables(outcome))
+    match wanted := wanted_format(output, as_json_):
+        case OutputFormat.TABLE:
+            Console().print(as_tables(outcome))
+        case OutputFormat.JSON:
+            print(json.dumps(as_json(outcome), indent=2))
+        case _:
+            row = as_row(outcome)
+            print_values([row], row, wanted)
     if outcome.interrupted:
         raise typer.Exit(EXIT_INTERRUPTED)
     if not outcome.clean:

@@ -21,7 +21,16 @@ from bmqctl.bridge.metrics import metrics_text
 from bmqctl.bridge.run import CannotBegin, Outcome, Running, run_bridges
 from bmqctl.client.session import SessionOptions
 from bmqctl.commands.admin import AuthnData, AuthnMechanism, TlsAuthority, credentials_of
-from bmqctl.render import EXIT_FAULTS, ResultConsole, refuse, until_reader_leaves
+from bmqctl.render import (
+    EXIT_FAULTS,
+    Output,
+    OutputFormat,
+    ResultConsole,
+    print_values,
+    refuse,
+    until_reader_leaves,
+    wanted_format,
+)
 
 __all__ = ["bridge"]
 
@@ -76,7 +85,9 @@ def bridge(
     ] = 10.0,
     report: Annotated[
         float | None,
-        _seconds("Print the counts on stderr this often: a line for each bridge, as JSON with --json.", 0.1),
+        _seconds(
+            "Print the counts on stderr this often: a line for each bridge, as JSON if the account is not a table.", 0.1
+        ),
     ] = None,
     metrics: Annotated[
         Path | None,
@@ -86,7 +97,8 @@ def bridge(
             show_default=False,
         ),
     ] = None,
-    as_json: Annotated[bool, typer.Option("--json", help="Print the account as JSON.")] = False,
+    output: Output = None,
+    as_json: Annotated[bool, typer.Option("--json", help="The same as --output json.")] = False,
     tls_authority: TlsAuthority = None,
     authn_mechanism: AuthnMechanism = None,
     authn_data: AuthnData = "",
@@ -130,7 +142,8 @@ def bridge(
     flow = replace(_USUAL, window=window, batch_messages=batch, skip_refused=skip_refused)
     bridges = _bridges(config, source, destination, broker, flow, given)
     started = time.monotonic()
-    reporter = _Reporter(started, as_json, report is not None, metrics)
+    wanted = wanted_format(output, as_json)
+    reporter = _Reporter(started, wanted is not OutputFormat.TABLE, report is not None, metrics)
     interval_s = report or (None if metrics is None else METRICS_S)
     try:
         running = trio.run(run_bridges, bridges, _tell, interval_s, reporter.report)
@@ -138,7 +151,7 @@ def bridge(
         refuse(COMMAND, str(fault))
     reporter.write_metrics(running)
     with until_reader_leaves():
-        _print_accounts(running, time.monotonic() - started, as_json)
+        _print_accounts(running, time.monotonic() - started, wanted)
     faults = [each for each in running.outcomes if each.ended_by or each.account.refused]
     for outcome in faults:
         if outcome.ended_by:
@@ -226,8 +239,12 @@ def _counts(account: Account) -> str:
     return ", ".join(f"{facts[name]:,} {name.replace('_', ' ')}" for name in names)
 
 
-def _print_accounts(running: Running, elapsed_s: float, as_json: bool) -> None:
-    if as_json:
+def _print_accounts(running: Running, elapsed_s: float, wanted: OutputFormat) -> None:
+    if wanted in (OutputFormat.JSONL, OutputFormat.CSV):
+        rows = list(map(_facts, running.outcomes))
+        print_values(rows, list(rows[0]) if rows else [], wanted)
+        return
+    if wanted is OutputFormat.JSON:
         facts = {
             "interrupted": running.is_interrupted,
             "elapsed_s": round(elapsed_s, 3),

@@ -9,6 +9,7 @@ from typing import Annotated, Any
 import typer
 
 from bmqctl.blazingmq_status.asking import Asking, ask_all, problems_of, records_behind
+from bmqctl.blazingmq_status.rows import ROW_KEYS, best_view, cluster_rows
 from bmqctl.client.admin import AdminLost
 from bmqctl.commands.admin import AuthnData, AuthnMechanism, TlsAuthority, credentials_of, endpoint_of
 from bmqctl.commands.cluster_rocketmq import (
@@ -16,12 +17,22 @@ from bmqctl.commands.cluster_rocketmq import (
     Controller,
     IsRocketmq,
     Nameserver,
+    explain_rocketmq,
     places_of,
     secret_of,
     show,
 )
 from bmqctl.contexts.command import DialingCommand
-from bmqctl.render import EXIT_FAULTS, aligned, refuse, until_reader_leaves
+from bmqctl.render import (
+    EXIT_FAULTS,
+    Output,
+    OutputFormat,
+    aligned,
+    print_values,
+    refuse,
+    until_reader_leaves,
+    wanted_format,
+)
 
 __all__ = ["app"]
 
@@ -39,7 +50,7 @@ Broker = Annotated[
     ),
 ]
 Timeout = Annotated[float, typer.Option(min=0.1, help="Seconds to wait for each node.")]
-AsJson = Annotated[bool, typer.Option("--json", help="Print the report of each node, as JSON.")]
+AsJson = Annotated[bool, typer.Option("--json", help="The same as --output json.")]
 
 
 @app.callback()
@@ -55,6 +66,7 @@ def status(
     controller: Controller = None,
     broker_name: BrokerName = None,
     timeout: Timeout = 5,
+    output: Output = None,
     as_json: AsJson = False,
     tls_authority: TlsAuthority = None,
     authn_mechanism: AuthnMechanism = None,
@@ -67,6 +79,9 @@ def status(
     With --rocketmq, --nameserver or --controller: show RocketMQ's controllers and who leads them, and each name of
     brokers with its master, who is in sync, and how far behind each slave is. Those that are asked name others, who are
     asked, too.
+
+    With --output json, the whole report of each node is printed; the rows of jsonl and csv are the partitions at each
+    node, and for RocketMQ the brokers.
 
     Examples:
 
@@ -81,14 +96,17 @@ def status(
     if rocketmq or nameserver or controller or broker_name:
         places = places_of(broker, nameserver, controller, broker_name)
         secret = secret_of(authn_data, tls_authority, authn_mechanism)
-        show(places, timeout, secret, as_json=as_json, only_problems=False)
+        show(places, timeout, secret, wanted_format(output, as_json))
         return
     views = _views(broker, Asking(timeout, tls_authority, credentials_of(authn_mechanism, authn_data)))
     with until_reader_leaves():
-        if as_json:
-            print(json.dumps({"nodes": views}, indent=4))
-        else:
-            print("\n".join(_status(views)))
+        match wanted := wanted_format(output, as_json):
+            case OutputFormat.TABLE:
+                print("\n".join(_status(views)))
+            case OutputFormat.JSON:
+                print(json.dumps({"nodes": views}, indent=4))
+            case _:
+                print_values(cluster_rows(views), ROW_KEYS, wanted)
     if problems_of(views):
         raise typer.Exit(EXIT_FAULTS)
 
@@ -101,6 +119,7 @@ def explain(
     controller: Controller = None,
     broker_name: BrokerName = None,
     timeout: Timeout = 5,
+    output: Output = None,
     tls_authority: TlsAuthority = None,
     authn_mechanism: AuthnMechanism = None,
     authn_data: AuthnData = "",
@@ -118,16 +137,20 @@ def explain(
     if rocketmq or nameserver or controller or broker_name:
         places = places_of(broker, nameserver, controller, broker_name)
         secret = secret_of(authn_data, tls_authority, authn_mechanism)
-        show(places, timeout, secret, as_json=False, only_problems=True)
+        explain_rocketmq(places, timeout, secret, output or OutputFormat.TABLE)
         return
     views = _views(broker, Asking(timeout, tls_authority, credentials_of(authn_mechanism, authn_data)))
     problems = problems_of(views)
     asked = len([view for view in views if "view" in view])
     with until_reader_leaves():
-        if not problems:
+        if output not in (None, OutputFormat.TABLE):
+            rows = ({"problem": problem, "seen_by": witnesses} for problem, witnesses in problems.items())
+            print_values(rows, ("problem", "seen_by"), output)
+        elif not problems:
             print(f"No problems, according to {asked} of {len(views)} nodes.")
-        for problem, witnesses in problems.items():
-            print(f"{problem} [seen by {_listed(witnesses)}]")
+        else:
+            for problem, witnesses in problems.items():
+                print(f"{problem} [seen by {_listed(witnesses)}]")
     if problems:
         raise typer.Exit(EXIT_FAULTS)
 
@@ -172,10 +195,7 @@ def _nodes(views: list[dict[str, Any]], newest: dict[str, Any]) -> Iterable[tupl
 def _partitions(known: list[dict[str, Any]]) -> Iterable[tuple[str, ...]]:
     for number in range(len(known[0]["partitions"])):
         seen = {view["nodeId"]: view["partitions"][number] for view in known}
-        # The newest lease decides, and for it the primary's own answer: only the primary knows its replicas.
-        best = max(seen.items(), key=lambda item: (item[1]["primaryLeaseId"], item[0] == item[1].get("primaryNodeId")))[
-            1
-        ]
+        best = best_view(known, known[0]["partitions"][number]["partitionId"])
         primary = best.get("primaryNodeId")
         others = sorted({node["nodeId"] for view in known for node in view["nodes"]} - {primary})
         replicas = ", ".join(f"node {number} ({_behind(best, seen.get(number))})" for number in others)

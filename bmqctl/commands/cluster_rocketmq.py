@@ -13,13 +13,13 @@ import typer
 
 from bmqctl.client.address import BadAddress, parse_address
 from bmqctl.refusal import refuse
-from bmqctl.render import EXIT_FAULTS, until_reader_leaves
+from bmqctl.render import EXIT_FAULTS, OutputFormat, print_values, until_reader_leaves
 from bmqctl.rocketmq_status.asking import Places, Secret, hear
-from bmqctl.rocketmq_status.printing import explanation_lines, json_value, status_lines
+from bmqctl.rocketmq_status.printing import BROKER_KEYS, broker_rows, explanation_lines, json_value, status_lines
 from bmqctl.rocketmq_status.problems import problems_of
 from bmqctl.rocketmq_status.view import Unheard, View, view_of
 
-__all__ = ["BrokerName", "Controller", "IsRocketmq", "Nameserver", "places_of", "secret_of", "show"]
+__all__ = ["BrokerName", "Controller", "IsRocketmq", "Nameserver", "explain_rocketmq", "places_of", "secret_of", "show"]
 
 DEFAULT_NAMESERVER = "127.0.0.1:9876"
 
@@ -99,16 +99,31 @@ def ask(places: Places, timeout_s: float, secret: Secret | None) -> View:
     return view_of(heard)
 
 
-def show(places: Places, timeout_s: float, secret: Secret | None, *, as_json: bool, only_problems: bool) -> None:
-    """Print the state of a cluster, or its problems; exit with code 1 if there are any."""
+def show(places: Places, timeout_s: float, secret: Secret | None, wanted: OutputFormat) -> None:
+    """Print the state of a cluster; exit with code 1 if it has problems."""
     view = ask(places, timeout_s, secret)
     problems = problems_of(view)
     with until_reader_leaves():
-        if as_json:
-            print(json.dumps(json_value(view, problems), indent=4))
-        elif only_problems:
+        match wanted:
+            case OutputFormat.TABLE:
+                print("\n".join(status_lines(view, problems, time.time_ns() // 1_000_000)))
+            case OutputFormat.JSON:
+                print(json.dumps(json_value(view, problems), indent=4))
+            case _:
+                print_values(broker_rows(view), BROKER_KEYS, wanted)
+    if problems:
+        raise typer.Exit(EXIT_FAULTS)
+
+
+def explain_rocketmq(places: Places, timeout_s: float, secret: Secret | None, wanted: OutputFormat) -> None:
+    """Print the problems of a cluster; exit with code 1 if there are any."""
+    view = ask(places, timeout_s, secret)
+    problems = problems_of(view)
+    with until_reader_leaves():
+        if wanted is OutputFormat.TABLE:
             print("\n".join(explanation_lines(view, problems)))
         else:
-            print("\n".join(status_lines(view, problems, time.time_ns() // 1_000_000)))
+            rows = ({"problem": each.text, "remedy": each.remedy} for each in problems)
+            print_values(rows, ("problem", "remedy"), wanted)
     if problems:
         raise typer.Exit(EXIT_FAULTS)

@@ -9,10 +9,14 @@ from bmqctl.render import aligned
 from bmqctl.rocketmq_status.problems import Problem
 from bmqctl.rocketmq_status.view import Broker, Name, View
 
-__all__ = ["explanation_lines", "json_value", "status_lines"]
+__all__ = ["BROKER_KEYS", "broker_rows", "explanation_lines", "json_value", "status_lines"]
 
 UNREACHABLE = "UNREACHABLE"
 AVAILABLE = "AVAILABLE"
+BROKER_KEYS = (
+    *("cluster", "name", "id", "address", "role", "status", "in_sync"),
+    *("epoch", "log_end", "behind", "heard_ms"),
+)
 
 
 def status_lines(view: View, problems: Sequence[Problem], wall_ms: int) -> Iterator[str]:
@@ -29,6 +33,29 @@ def status_lines(view: View, problems: Sequence[Problem], wall_ms: int) -> Itera
         yield from _heading(name)
         heads = ("ID", "AT", "ROLE", "STATUS", "IN SYNC", "EPOCH", "LOG END", "BEHIND", "HEARD OF THE MASTER")
         yield from aligned(heads, (_broker(each, name, wall_ms) for each in name.brokers))
+
+
+def broker_rows(view: View) -> Iterator[dict[str, Any]]:
+    """Yield a row for each broker, with the keys `BROKER_KEYS`."""
+    for name in view.names:
+        for each in name.brokers:
+            yield {
+                "cluster": name.cluster,
+                "name": name.name,
+                "id": each.broker_id,
+                "address": each.address,
+                "role": "master" if each.is_master else "slave",
+                "status": _status(each),
+                "in_sync": each.is_in_sync,
+                "epoch": each.epoch,
+                "log_end": each.end,
+                "behind": each.behind,
+                "heard_ms": each.heard_ms,
+            }
+
+
+def _status(broker: Broker) -> str:
+    return "GONE" if broker.is_alive is False else AVAILABLE if broker.error is None else UNREACHABLE
 
 
 def _controllers(view: View) -> Iterator[tuple[str, ...]]:
@@ -52,13 +79,11 @@ def _heading(name: Name) -> Iterator[str]:
 
 
 def _broker(broker: Broker, name: Name, wall_ms: int) -> tuple[str, ...]:
-    is_gone = broker.is_alive is False
-    status = "GONE" if is_gone else AVAILABLE if broker.error is None else UNREACHABLE
     return (
         "" if broker.broker_id is None else str(broker.broker_id),
         broker.address,
         "master" if broker.is_master else "slave",
-        status,
+        _status(broker),
         {True: "yes", False: "no", None: ""}[broker.is_in_sync],
         "" if broker.epoch is None else str(broker.epoch),
         "" if broker.end is None else f"{broker.end:,}",

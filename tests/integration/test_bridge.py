@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import csv
+import io
 import json
 import os
 import signal
@@ -448,5 +450,9 @@ def test_messages_that_cannot_be_carried(tmp_path: Path) -> None:
         assert (account["taken"], account["delivered"], account["refused"], account["in_flight"]) == (4, 2, 2, 0)
         reasons = sorted(account["refused_by_reason"])
         assert reasons[0].startswith("properties of 40")
+        words[words.index("--json")] = "--output=csv"
+        third = subprocess.run([*COMMAND, *words], capture_output=True, text=True, timeout=WAIT_S, check=False)
+        (row,) = csv.DictReader(io.StringIO(third.stdout))
+        assert (row["from"], row["delivered"]) == (uri, "0")
         assert reasons[1].startswith("the message is illegal")
         assert trio.run(rocketmq_end, rocket) == 3

@@ -95,6 +95,11 @@ def test_a_group_that_falls_behind(tmp_path: Path) -> None:
         assert (answer["status"], answer["lag"], 0 < answer["oldest"] < 3600) == ("WARNING", 40, True)
         answer = found("cluster", *at)
         assert (answer["status"], answer["without_primary"], answer["in_sync"]) == ("OK", 0, 1)
+        result = CliRunner().invoke(app, ["cluster", "status", *at, "--output", "jsonl"])
+        (row,) = map(json.loads, result.stdout.splitlines())
+        assert (row["name"], row["role"], row["status"]) == ("broker-a", "master", "AVAILABLE")
+        result = CliRunner().invoke(app, ["cluster", "explain", *at, "--output", "json"])
+        assert (result.exit_code, json.loads(result.stdout)) == (0, [])
 
 
 def test_who_does_not_answer_is_critical() -> None:

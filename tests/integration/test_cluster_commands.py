@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import csv
+import io
 import json
 import os
 import signal
@@ -107,6 +109,13 @@ def test_status_and_explanation_of_a_cluster_that_is_not_well(tmp_path: Path) ->
         nodes = {node["nodeId"]: node for node in json.loads(text)["nodes"]}
         assert "error" in nodes[gone]
         assert nodes[asked]["isHealthy"] is False
+        code, text = run("cluster", "status", "--output", "csv", "-b", broker)
+        rows = list(csv.DictReader(io.StringIO(text)))
+        assert (code, [row["status"] for row in rows if row["node"] == str(gone)]) == (1, ["UNREACHABLE"])
+        primaries = {row["partition"]: row["node"] for row in rows if row["role"] == "primary"}
+        assert primaries == {str(number): str(leader) for number in range(4)}
+        code, text = run("cluster", "explain", "--output", "json", "-b", broker)
+        assert (code, {f"node {gone} cannot be asked"}) == (1, {each["problem"][:22] for each in json.loads(text)[:1]})
         assert any(problem.startswith(f"node {gone} is not connected") for problem in nodes[asked]["problems"])
 
         cluster.kill(leader)

@@ -44,6 +44,8 @@ PROGRESS_ROWS = 1000
 
 def choose_output(command: str, wanted: DumpFormat | None, out: Path | None) -> DumpFormat:
     """Choose the requested format or one that fits the output; exit with an error if they do not fit."""
+    if wanted is DumpFormat.JSONL:
+        wanted = DumpFormat.JSON_LINE
     chosen = wanted or (None if out is None else format_by_name(out))
     if chosen is None:
         if out is not None:

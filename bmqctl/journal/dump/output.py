@@ -51,10 +51,14 @@ T = TypeVar("T")
 
 
 class DumpFormat(StrEnum):
-    """Formats of a dump; `json-pretty` is that of the reference's storage tool, `arrow` an IPC stream."""
+    """Formats of a dump; `json-pretty` is that of the reference's storage tool, `arrow` an IPC stream.
+
+    `jsonl` is what other commands call `json-line`.
+    """
 
     TABLE = "table"
     JSON_LINE = "json-line"
+    JSONL = "jsonl"
     JSON_PRETTY = "json-pretty"
     CSV = "csv"
     PARQUET = "parquet"

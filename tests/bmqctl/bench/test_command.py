@@ -1,5 +1,7 @@
 from __future__ import annotations
 
+import csv
+import io
 import json
 from collections.abc import Callable
 from typing import Any
@@ -99,3 +101,14 @@ def test_a_count_needs_no_duration(bench: Runner, monkeypatch: pytest.MonkeyPatc
     assert report["counts"]["acked"] == 2
     assert report["throughput_per_s"]["posted"] == 2.0
     assert report["latency_us"]["ack"]["max"] == 500_000.0
+
+
+def test_a_report_is_one_row_for_spreadsheets(bench: Runner, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(command, "run_bench", lambda plan, _: outcome_of(plan, nacked=3))
+    result = bench("--count", "2", "--output", "csv")
+    assert result.exit_code == 1
+    (row,) = csv.DictReader(io.StringIO(result.stdout))
+    assert (row["counts.acked"], row["latency_us.ack.max"], row["plan.size"]) == ("2", "500000.0", "1024")
+    assert json.loads(row["nacks"]) == {"LIMIT_BYTES": 3}
+    result = bench("--count", "2", "--output", "jsonl")
+    assert json.loads(result.stdout)["counts.nacked"] == 3

@@ -217,6 +217,7 @@ def test_names_that_come_back_for_another_queue(run: Run, tmp_path: Path) -> Non
     (tmp_path / "bmq_0.20261121_051104.bmq_qlist").write_bytes(qlist)
     found = [json.loads(line)["queue_uri"] for line in run("dump", "--output", "json-line", file).out.splitlines()]
     assert found == [uris[0], uris[0], uris[1], uris[1]]
+    assert run("dump", "--output", "jsonl", file).out == run("dump", "--output", "json-line", file).out
     read = csv.DictReader(io.StringIO(run("dump", "--output", "csv", file).out))
     assert [row["queue_uri"] for row in read] == found
 
