@@ -20,6 +20,9 @@ __all__ = ["COMMANDS", "app", "main"]
 COMMANDS: dict[str, Entry] = {
     "admin": Entry("bmqctl.commands.admin", "admin", "Administer a running broker.", dials=True),
     "bench": Entry("bmqctl.commands.bench", "bench", "Measure a broker: throughput, latency, losses.", dials=True),
+    "browse": Entry(
+        "bmqctl.commands.browse", "browse", "Look at the messages of a queue or a topic, and consume none.", dials=True
+    ),
     "bridge": Entry(
         "bmqctl.commands.bridge",
         "bridge",

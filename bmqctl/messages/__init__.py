@@ -1,1 +1,1 @@
-"""Messages of queues and topics at hand: post, follow."""
+"""Messages of queues and topics at hand: post, follow, browse."""

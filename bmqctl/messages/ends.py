@@ -10,12 +10,23 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from bmqctl.bridge.ends import BadBridge, BlazingEnd, RocketEnd, parse_end
-from bmqctl.client import Change, Session
+from bmqctl.client import Change, Credentials, Session
 from bmqctl.client import connect as connect_blazingmq
 from bmqctl.client.rocketmq import Session as RocketSession
 from bmqctl.client.rocketmq import connect as connect_rocketmq
 
-__all__ = ["BlazingEnd", "CannotBegin", "End", "Reach", "RocketEnd", "blazingmq_session", "parse", "rocketmq_session"]
+__all__ = [
+    "BlazingEnd",
+    "CannotBegin",
+    "End",
+    "Reach",
+    "RocketEnd",
+    "blazingmq_credentials",
+    "blazingmq_session",
+    "check_authority",
+    "parse",
+    "rocketmq_session",
+]
 
 log = logging.getLogger("bmqctl.messages")
 
@@ -47,15 +58,10 @@ def parse(text: str, broker: str, group: str) -> End:
 @asynccontextmanager
 async def blazingmq_session(end: BlazingEnd, reach: Reach, **options: Any) -> AsyncIterator[Session]:
     """Begin a session with the broker of a queue; `options` are those of the library's `connect`."""
-    credentials = None
-    if reach.mechanism is not None:
-        credentials = (reach.mechanism, reach.data.encode(errors="surrogateescape"))
-    elif reach.data:
-        raise CannotBegin("--authn-data: name its mechanism, too, such as --authn-mechanism BASIC")
     async with connect_blazingmq(
         f"tcp://{_address(end)}",
-        credentials=credentials,
-        tls=_checked(reach.authority),
+        credentials=blazingmq_credentials(reach),
+        tls=check_authority(reach.authority),
         timeout_s=reach.timeout_s,
         process_name=reach.name,
         on_change=_note,
@@ -75,7 +81,7 @@ async def rocketmq_session(end: RocketEnd, reach: Reach, **options: Any) -> Asyn
     async with connect_rocketmq(
         f"rocketmq://{_address(end)}",
         credentials=(key, secret) if reach.data else None,
-        tls=_checked(reach.authority),
+        tls=check_authority(reach.authority),
         timeout_s=reach.timeout_s,
         **options,
     ) as session:
@@ -92,7 +98,16 @@ def _address(end: End) -> str:
     return f"[{end.host}]:{end.port}" if ":" in end.host else f"{end.host}:{end.port}"
 
 
-def _checked(authority: Path | None) -> Path | None:
+def blazingmq_credentials(reach: Reach) -> Credentials | None:
+    """Make the credentials for a broker of BlazingMQ. Raises `CannotBegin`."""
+    if reach.mechanism is not None:
+        return Credentials(reach.mechanism, reach.data.encode(errors="surrogateescape"))
+    if reach.data:
+        raise CannotBegin("--authn-data: name its mechanism, too, such as --authn-mechanism BASIC")
+    return None
+
+
+def check_authority(authority: Path | None) -> Path | None:
     """Return a file of certificates that can be trusted. Raises `CannotBegin`."""
     if authority is None:
         return None

@@ -7,12 +7,12 @@ from collections.abc import Sequence
 from typing import Final, NamedTuple
 
 from bmqctl.client import Message
-from bmqctl.client.rocketmq import Message as RocketMessage
+from bmqctl.client.rocketmq import Content
 from bmqctl.messages.content import payload_row, property_rows
 from formats.bmq.guid import format_guid
 from formats.bmq.wire.properties import Property, PropertyType
 
-__all__ = ["Received", "Unreadable", "of_queue", "of_topic", "to_json", "to_raw", "to_text"]
+__all__ = ["Received", "Unreadable", "of_queue", "of_topic", "to_json", "to_placed_text", "to_raw", "to_text"]
 
 _SHOWN: Final = 1000
 # So that a message is one line, and does not control the terminal.
@@ -52,7 +52,7 @@ def of_queue(message: Message) -> Received:
         raise Unreadable(f"message {name}: {fault}") from None
 
 
-def of_topic(message: RocketMessage) -> Received:
+def of_topic(message: Content) -> Received:
     """Decode a message of RocketMQ. Raises `Unreadable`."""
     where = f"message {message.offset} of queue {message.queue_id} of {message.broker}"
     try:
@@ -95,6 +95,13 @@ def to_text(message: Received) -> bytes:
         parts.append(" ".join(f"{each.name}={_value(each)}" for each in message.properties))
     parts.append(_payload_text(message.payload))
     return "  ".join(parts).translate(_ESCAPES).encode() + b"\n"
+
+
+def to_placed_text(message: Received) -> bytes:
+    """A line for people about a message of a topic: its broker, queue and offset, and what `to_text` has."""
+    place = message.place
+    text = f"{place['broker']}/{place['queue']} {place['offset']}  ".translate(_ESCAPES)
+    return text.encode() + to_text(message)
 
 
 def to_raw(message: Received) -> bytes:

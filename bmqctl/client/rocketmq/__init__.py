@@ -12,6 +12,7 @@ The names in `__all__` are the public, stable interface, and docs/use/client-lib
 from __future__ import annotations
 
 from bmqctl.client.errors import ClientError, ConnectFailed, SessionEnded
+from bmqctl.client.rocketmq.browsing import StoredQueue
 from bmqctl.client.rocketmq.consuming import Consumer, Message
 from bmqctl.client.rocketmq.errors import (
     BatchFailed,
@@ -21,6 +22,7 @@ from bmqctl.client.rocketmq.errors import (
     PostUncertain,
     RequestRefused,
 )
+from bmqctl.client.rocketmq.message import Content
 from bmqctl.client.rocketmq.producing import Batch, Posted, Producer, Sent
 from bmqctl.client.rocketmq.session import Session, connect
 from bmqctl.client.rocketmq.simple import HiddenMessage, SimpleConsumer
@@ -32,6 +34,7 @@ __all__ = [
     "ConnectFailed",
     "Consumer",
     "ConsumerClosed",
+    "Content",
     "HiddenMessage",
     "Message",
     "PostFailed",
@@ -44,5 +47,6 @@ __all__ = [
     "Session",
     "SessionEnded",
     "SimpleConsumer",
+    "StoredQueue",
     "connect",
 ]

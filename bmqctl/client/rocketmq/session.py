@@ -23,6 +23,7 @@ import anyio.abc
 
 from bmqctl.client.errors import ConnectFailed, SessionEnded
 from bmqctl.client.rocketmq.address import parse_nameservers
+from bmqctl.client.rocketmq.browsing import StoredQueue, stored_queues
 from bmqctl.client.rocketmq.cluster import Cluster, ClusterOptions
 from bmqctl.client.rocketmq.consumer_options import ConsumerOptions
 from bmqctl.client.rocketmq.consuming import Consumer
@@ -218,6 +219,15 @@ class Session:
         )
         await self._join(group, consumer)
         return consumer
+
+    async def stored_queues(self, topic: str) -> list[StoredQueue]:
+        """Look at the queues of a topic, whose messages can be read by their offsets.
+
+        No group gets the messages, and nothing is committed. Raises `RequestRefused` if the topic is not known, or a
+        broker does not answer.
+        """
+        self._check(topic, topic)
+        return await stored_queues(self._cluster, topic)
 
     async def flush(self) -> None:
         """Wait until every post has an answer."""

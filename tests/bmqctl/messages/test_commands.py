@@ -77,6 +77,24 @@ def test_what_cannot_be_followed_is_refused(tmp_path: Path, arguments: list[str]
     check_refused(tmp_path, ["tail", *arguments], reason)
 
 
+@pytest.mark.parametrize(
+    ("arguments", "reason"),
+    [
+        (["queue"], "expected bmq://DOMAIN/QUEUE or rocketmq://HOST:PORT/TOPIC"),
+        ([QUEUE, "-b", "tcp://127.0.0.1:PORT"], "no broker at 127.0.0.1:"),
+        ([TOPIC], "is it running there?"),
+        ([QUEUE, "--raw"], "--raw is for topics"),
+        ([TOPIC, "--json", "--raw"], "--json or --raw, not both"),
+        ([f"{TOPIC}?group=a"], "there may be queue= only"),
+        ([f"{TOPIC}?key=a"], "there may be queue= only"),
+        ([QUEUE, "--authn-data", "a:b"], "name its mechanism"),
+        ([QUEUE, "--tls-authority", "FOLDER/empty.pem"], "has no certificates in PEM"),
+    ],
+)
+def test_what_cannot_be_browsed_is_refused(tmp_path: Path, arguments: list[str], reason: str) -> None:
+    check_refused(tmp_path, ["browse", *arguments], reason)
+
+
 def test_the_credentials_of_a_context_do_not_go_to_a_topic(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path))
     words = ["add", "mine", "tcp://127.0.0.1:PORT", "--authn-mechanism", "BASIC", "--authn-data", "me:secret", "--use"]

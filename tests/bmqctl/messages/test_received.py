@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from bmqctl.messages.content import Outgoing, read_message
-from bmqctl.messages.received import Received, to_json, to_raw, to_text
+from bmqctl.messages.received import Received, to_json, to_placed_text, to_raw, to_text
 from formats.bmq.wire.properties import Property, PropertyType
 
 PROPERTIES = [
@@ -47,3 +47,8 @@ def test_a_large_payload_is_shown_in_part(payload: bytes, shown: str) -> None:
 
 def test_raw_payloads_are_as_they_are() -> None:
     assert to_raw(Received("40", {}, b"\x1b\xff", PROPERTIES)) == b"\x1b\xff\n"
+
+
+def test_the_place_of_a_message_is_before_it() -> None:
+    message = Received("7F", {"broker": "a\x1b", "queue": 2, "offset": 7}, b"x", [])
+    assert to_placed_text(message) == b"a\\x1b/2 7  7F  x\n"

@@ -1,0 +1,133 @@
+"""`bmqctl browse`: the messages that a queue or a topic holds, without consuming them."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from functools import partial
+from typing import Annotated
+
+import typer
+
+from bmqctl.commands.message_options import (
+    AuthnData,
+    AuthnMechanism,
+    Broker,
+    TlsAuthority,
+    Uri,
+    reach_of,
+    run,
+    say,
+)
+from bmqctl.messages.browsing import browse_topic
+from bmqctl.messages.ends import BlazingEnd, CannotBegin, Reach, RocketEnd, parse
+from bmqctl.messages.listing import list_messages
+from bmqctl.messages.received import Received, to_json, to_placed_text, to_raw
+from bmqctl.messages.writing import Output
+from bmqctl.render import EXIT_FAULTS, EXIT_READER_LEFT, aligned, refuse, until_reader_leaves
+
+__all__ = ["browse"]
+
+Form = Callable[[Received], bytes]
+
+COMMAND = "browse"
+STANDARD_OUTPUT = 1
+OFFSET_MAX = 1 << 62
+
+
+def browse(
+    uri: Uri,
+    offset: Annotated[
+        int | None,
+        typer.Option(
+            min=-OFFSET_MAX,
+            max=OFFSET_MAX,
+            help="Begin at this message of a queue, or at this offset of each queue of a topic; a negative number "
+            "counts from the end. By default the oldest.",
+            show_default=False,
+        ),
+    ] = None,
+    count: Annotated[
+        int, typer.Option("--count", "-n", min=1, max=1 << 30, help="Messages to show, of each queue of a topic.")
+    ] = 20,
+    as_json: Annotated[bool, typer.Option("--json", help="Print messages as lines of JSON.")] = False,
+    raw: Annotated[
+        bool, typer.Option("--raw", help="Print payloads of a topic only, as they are, and a line feed behind each.")
+    ] = False,
+    broker: Broker = "tcp://localhost:30114",
+    tls_authority: TlsAuthority = None,
+    authn_mechanism: AuthnMechanism = None,
+    authn_data: AuthnData = "",
+) -> None:
+    """Look at the messages that a queue of BlazingMQ or a topic of RocketMQ holds. None is consumed or committed.
+
+    Messages of a queue are listed by the broker's administration: GUID, size and time, not the payload, which a broker
+    of BlazingMQ gives to consumers only. With `?id=APP` behind it they are those that the app has yet to confirm.
+
+    Messages of a topic are shown whole, by queue and offset. With `?queue=NUMBER` they are those of the queues with
+    this number. The dead letters of a group are the topic %DLQ%GROUP, whose % is %25 in a URI.
+
+    Examples:
+
+        bmqctl browse bmq://my.domain/orders
+
+        bmqctl browse 'bmq://my.domain/orders?id=audit' --offset -10 --json
+
+        bmqctl browse 'rocketmq://127.0.0.1:9876/orders?queue=2' --offset 1000 --count 50
+
+        bmqctl browse rocketmq://127.0.0.1:9876/%25DLQ%25billing --json
+
+    Exit codes: 0; 1 a message could not be decoded; 2 there is no broker, no such queue or topic, or an option is
+    invalid.
+    """
+    reach = reach_of(COMMAND, tls_authority, authn_mechanism, authn_data)
+    if as_json and raw:
+        refuse(COMMAND, "--json or --raw, not both")
+    try:
+        end = parse(uri, broker, "")
+        if isinstance(end, BlazingEnd):
+            if raw:
+                refuse(COMMAND, "--raw is for topics: a broker of BlazingMQ lists messages without their payloads")
+            _list(end, reach, offset, count, as_json)
+        else:
+            _browse(end, reach, offset, count, to_json if as_json else to_raw if raw else to_placed_text)
+    except CannotBegin as fault:
+        refuse(COMMAND, str(fault))
+
+
+def _list(end: BlazingEnd, reach: Reach, offset: int | None, count: int, as_json: bool) -> None:
+    """Print messages of a queue."""
+    listing = list_messages(end, reach, offset or 0, count)
+    with until_reader_leaves():
+        if as_json:
+            for each in listing.messages:
+                print(json.dumps(each._asdict()))
+        else:
+            rows = (
+                (str(number), each.guid, f"{each.size:,}", each.arrived_at)
+                for number, each in enumerate(listing.messages, listing.offset)
+            )
+            for line in aligned(("", "GUID", "bytes", "stored"), rows):
+                print(line)
+    _tell_rest(len(listing.messages), listing.total)
+
+
+def _browse(end: RocketEnd, reach: Reach, offset: int | None, count: int, form: Form) -> None:
+    """Print messages of a topic."""
+    output = Output(STANDARD_OUTPUT)
+
+    async def show(messages: list[Received]) -> None:
+        await output.write(b"".join(map(form, messages)))
+
+    try:
+        browsed = run(COMMAND, partial(browse_topic, end, reach, offset, count, show, partial(say, COMMAND)))
+    except BrokenPipeError:
+        raise typer.Exit(EXIT_READER_LEFT) from None
+    _tell_rest(browsed.shown + browsed.unreadable, browsed.held)
+    if browsed.unreadable:
+        raise typer.Exit(EXIT_FAULTS)
+
+
+def _tell_rest(shown: int, held: int) -> None:
+    if shown < held:
+        say(COMMAND, f"{shown:,} of {held:,} messages: --offset and --count choose others")
