@@ -384,8 +384,12 @@ def pages_of_metrics() -> list[Figure]:
 
 def _waits(what: str, waits_ms: list[float]) -> list[Figure]:
     ordered = sorted(waits_ms)
-    p99 = ordered[len(ordered) * 99 // 100]
-    return [Figure(f"{what}, p99", p99, "ms"), Figure(f"{what}, longest of {len(ordered):,}", ordered[-1], "ms")]
+    p50, p99 = (ordered[len(ordered) * percent // 100] for percent in (50, 99))
+    return [
+        Figure(f"{what}, p50", p50, "ms"),
+        Figure(f"{what}, p99", p99, "ms"),
+        Figure(f"{what}, longest of {len(ordered):,}", ordered[-1], "ms"),
+    ]
 
 
 CASES: dict[str, Callable[[], list[Figure]]] = {

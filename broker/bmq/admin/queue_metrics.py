@@ -14,7 +14,7 @@ from broker.bmq.core.config import DomainConfig, Mode
 from broker.bmq.core.statistics import Kept
 from broker.bmq.node.node import Node
 from broker.bmq.queue.queue import App, Queue
-from broker.common.exposition import LINES_MAX, Series, label_text, metric_pieces
+from broker.common.exposition import LINES_MAX, Labels, Series, label_text, metric_pieces
 from formats.bmq.uri import parse_uri
 
 __all__ = ["HOST_DATA", "QueueMetrics", "shows_apps"]
@@ -25,7 +25,7 @@ HOST_DATA = "host-data"
 PRIMARY, REPLICA, PROXY = "PRIMARY", "REPLICA", "PROXY"
 
 # Queues that are read in one piece of work: it takes about a millisecond.
-QUEUES_PER_PIECE = 100
+QUEUES_PER_PIECE = 200
 
 # A row has the fields of `Kept` as they are, the same as counted in the last minute, and these.
 _FIELDS = Kept._fields
@@ -89,11 +89,11 @@ _ANSWERS, _ANSWERS_MS, _ANSWER_MAX = (_FIELDS.index(name) for name in ("answers"
 class Measured(NamedTuple):
     """Rows of the same kind, with the labels of each."""
 
-    labels: list[str]
+    labels: Labels
     rows: list[Row]
 
     def add(self, labels: str, row: Row) -> None:
-        self.labels.append(labels)
+        self.labels.add(labels)
         self.rows.append(row)
 
     def series(self, key: str) -> Series:
@@ -133,7 +133,7 @@ class QueueMetrics:
 
     def pieces(self) -> Iterator[bytes]:
         """Make the text, in pieces."""
-        read = Read(*(Measured([], []) for _ in Read._fields))
+        read = Read(*(Measured(Labels(), []) for _ in Read._fields))
         queues = list(self._node.queues.values())
         if len(self._labels) > 2 * len(queues) + LINES_MAX:
             self._labels.clear()

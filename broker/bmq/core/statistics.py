@@ -125,11 +125,12 @@ class QueueStatistics:
         self.observe(messages, size)
         now: tuple[int, ...] = _read(self)
         kept = self._kept
-        if len(kept) == SNAPSHOTS_KEPT and kept[0] is kept[-1] and now == kept[0]:
+        reaches_back = len(kept) < SNAPSHOTS_KEPT  # to the beginning
+        began = _NOTHING if reaches_back else kept[0]
+        if now == began and (not kept or (kept[0] is kept[-1] and now == kept[0])):
             # Nothing has happened, as with most of very many queues.
             return now, [*_NOTHING_LATELY, *now[-_MAXIMA:]]
-        reaches_back = len(kept) < SNAPSHOTS_KEPT  # to the beginning
-        lately = list(map(sub, now, _NOTHING if reaches_back else kept[0]))
+        lately = list(map(sub, now, began))
         messages_max, bytes_max, wait_max, answer_max = now[-_MAXIMA:]
         # The maxima of the oldest are of the time before it.
         for each in islice(kept, not reaches_back, None):
