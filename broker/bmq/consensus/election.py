@@ -13,7 +13,9 @@ Departures from the reference, with which members of both kinds still work toget
   node that cannot store terms ignores messages with newer ones, except that it stops leading. It retries with each such
   message, and before it would scout or support a scout.
 - The wait is short where a long one has no purpose: all nodes are up and none leads; the leader's link has just broken,
-  or the leader has resigned; some nodes that answered had not noticed that yet.
+  or the leader has resigned; some nodes that answered had not noticed that yet. When all nodes are up, the wait is in
+  proportion to the part of it that is left, so that the node that was started first leads, as with the reference.
+- A scout asks the nodes that come up while it scouts, too.
 - A node supports one scout at a time: of two scouts the one of the higher term, which does not support the other, or of
   the lower id in the same term. So two nodes rarely propose themselves and split the votes.
 - A leader that follows a newer one supports it; two leaders in one term both resign.
@@ -115,7 +117,7 @@ class Election:
         self._supporters: set[int] = set()  # the nodes that voted for it, or follow it
         self._answers: dict[int, bool] = {}  # by node: it would vote for this one
         self._promise = (links.own_id, now.ms)  # the scout that it supports, and the end of that support
-        self._heard_ms = 0  # when the node of choice gave its last sign of life
+        self._heard_ms = 0  # when the node of choice gave its last sign of life, and before that, when the role began
         self._entered = 0  # counts the roles entered: timers of earlier ones are void
 
     # -- what happens
@@ -292,9 +294,29 @@ class Election:
                 self._send(None, LeadershipCessionNotification())
             case Act.LEAVE:
                 self._send(None, ElectorNodeStatus(is_available=False), 0)
+            case Act.ASK:
+                # Not if it has promised its own vote to another scout since.
+                if self._will_vote(self._links.own_id, self.term + 1):
+                    self._send(node_id, ScoutingRequest(), self.term + 1)
             case Act.HURRY:
-                self._entered += 1
-                self._schedule(self._random_below(self._times.max_random_wait_timeout_ms // HURRY + 1), Event.WAITED)
+                self._wait_again(self._random_below(self._times.max_random_wait_timeout_ms // HURRY + 1))
+            case Act.TAKE_TURN:
+                self._wait_again(self._turn_ms())
+
+    def _turn_ms(self) -> int:
+        """Return the wait of a node among nodes that are all up: nodes that were started one by one scout in turn."""
+        times = self._times
+        if not self._links.other_ids:
+            return 0
+        longest_ms = times.max_random_wait_timeout_ms // HURRY
+        left_ms = max(0, self._heard_ms + times.initial_wait_timeout_ms - self._now.ms)
+        # Nodes that were started together, as they are after a power cut, seldom scout at the same moment either.
+        jitter_ms = self._random_below(longest_ms // HURRY + 1)
+        return longest_ms * left_ms // max(1, times.initial_wait_timeout_ms) + jitter_ms
+
+    def _wait_again(self, delay_ms: int) -> None:
+        self._entered += 1
+        self._schedule(delay_ms, Event.WAITED)
 
     def _keep_newer(self, transition: Transition, term: int) -> bool:
         """Store the term of a transition; return True if it is stored, or not newer than the current one."""

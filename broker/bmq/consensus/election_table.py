@@ -62,6 +62,8 @@ class Act(Enum):
     CEDE = "tell all that it no longer leads"
     LEAVE = "tell all that it no longer takes part"
     HURRY = "wait for a short time only"
+    TAKE_TURN = "wait for a short time only, the shorter the longer it has waited"
+    ASK = "ask the node, too, whether it would vote"
 
 
 class Transition(NamedTuple):
@@ -97,11 +99,12 @@ TRANSITIONS: dict[tuple[ElectionRole, Event], Transition] = {
         )
     },
     (ElectionRole.WAITING, Event.WAITED): Transition(ElectionRole.SCOUTING, (Act.SCOUT,)),
-    (ElectionRole.WAITING, Event.ALL_THERE): Transition(ElectionRole.WAITING, (Act.HURRY,)),
+    (ElectionRole.WAITING, Event.ALL_THERE): Transition(ElectionRole.WAITING, (Act.TAKE_TURN,)),
     (ElectionRole.WAITING, Event.OTHER_HEARTBEAT): _FOLLOW,
     (ElectionRole.WAITING, Event.NEW_HEARTBEAT): _FOLLOW,
     (ElectionRole.WAITING, Event.NEW_PROPOSAL): _VOTE,
     (ElectionRole.SCOUTING, Event.SUPPORTED): Transition(ElectionRole.CANDIDATE, (Act.RAISE_TERM, Act.PROPOSE)),
+    (ElectionRole.SCOUTING, Event.NODE_THERE): Transition(ElectionRole.SCOUTING, (Act.ASK,)),
     (ElectionRole.SCOUTING, Event.OVERRULED): _WAIT,
     (ElectionRole.SCOUTING, Event.REFUSED): Transition(ElectionRole.WAITING, (Act.HURRY,)),
     (ElectionRole.SCOUTING, Event.UNSUPPORTED): _WAIT,

@@ -176,6 +176,7 @@ CHOICES = {
     Act.SUPPORT: ElectionResponse,
     Act.CONTRADICT: HeartbeatResponse,
     Act.SCOUT: ScoutingRequest,
+    Act.ASK: ScoutingRequest,
     Act.PROPOSE: ElectionProposal,
     Act.SHOW: LeaderHeartbeat,
     Act.SHOW_ALL: LeaderHeartbeat,
@@ -422,6 +423,43 @@ def test_nodes_that_start_together_have_a_leader_within_two_seconds(count: int, 
         world.start(node_id)
     world.run(2_000)
     assert world.leader in world.ids
+
+
+@pytest.mark.parametrize("seed", range(10))
+def test_of_nodes_that_start_one_by_one_the_first_leads(seed: int) -> None:
+    world = World(4, seed)
+    order = world.random.sample(world.ids, 4)
+    for node_id in order:
+        world.start(node_id)
+        world.run(700)
+    world.run(1_000)
+    assert world.leader == order[0]
+
+
+@pytest.mark.parametrize("seed", range(5))
+def test_a_scout_asks_the_nodes_that_come_up_meanwhile(seed: int) -> None:
+    """Three of four nodes make the quorum, and the third comes up when the first has scouted already."""
+    world = World(4, seed)
+    for node_id, until_ms in ((2, 3_000), (1, 8_500), (4, 9_000)):
+        world.start(node_id)
+        world.run(until_ms - world.now.ms)
+    assert world.leader == 2
+
+
+@pytest.mark.parametrize("supports_another", [True, False])
+def test_a_scout_asks_nobody_else_once_it_supports_another(supports_another: bool) -> None:
+    one = One(own_id=3, nodes=4)
+    one.wires.up.clear()
+    one.election.start()
+    one.wires.up.update((1, 4))
+    one.wait(9_000)
+    assert one.election.role is ElectionRole.SCOUTING
+    one.wires.take()
+    if supports_another:
+        assert one.receive(4, 1, ScoutingRequest()) == [(4, 0, ScoutingResponse(will_vote=True))]
+    one.wires.up.add(2)
+    one.election.node_up(2)
+    assert one.wires.take() == ([] if supports_another else [(2, 1, ScoutingRequest())])
 
 
 @pytest.mark.parametrize(("count", "limit_ms"), [(3, 800), (5, 2_000)])
