@@ -15,7 +15,8 @@ younger than the newest record. The cases are distinguished as follows:
 |                                                       | time to live from then on                            |
 | the clock of another node agrees with this one's      | an alarm; nothing expires for `GRACE_MS`             |
 | nothing, as on a single node                          | an alarm; nothing expires for `GRACE_MS`             |
-| messages had expired when the newest record was made  | an alarm; nothing expires for `GRACE_MS`             |
+| messages had expired when the newest record was made: | an alarm; nothing expires for `GRACE_MS`             |
+| one for `TOLERANCE_S`, or more than half for `LAG_S`  |                                                      |
 
 Agreement of the nodes' clocks proves the present time, but not the time of the records: the clock of the former primary
 may have been set back. No message is held for longer than its time to live. During a hold the operator can correct the
@@ -39,6 +40,9 @@ __all__ = ["ExpiryHold", "Restored", "Restoring", "hold_expiry"]
 log = logging.getLogger("broker.queue")
 
 GRACE_MS = 300_000
+# A primary has removed most of what expired so long ago. One with a wrong clock that holds the expiry has not: its
+# records carry that clock's time, and the next primary's clock seems to agree with the newest of them.
+LAG_S = 10
 QUEUES_NAMED = 3
 
 
@@ -116,6 +120,7 @@ def hold_expiry(restored: Iterable[Restored], about: Restoring, now: Now, clocks
         text = f"The clock of this node is {span(about.newest_s - now.wall_s)} behind the newest record"
         alarm(log, ALARM, f"Partition [{about.partition_id}]: {text}. Messages expire later by as much")
     gap_ms = max(0, about.wall_s - about.newest_s) * 1000
+    is_gap = gap_ms > TOLERANCE_S * 1000 and not about.is_measured
     newest_ms = now.ms - gap_ms + TOLERANCE_S * 1000
     by_gap: list[Due] = []
     by_record: list[Due] = []
@@ -124,11 +129,15 @@ def hold_expiry(restored: Iterable[Restored], about: Restoring, now: Now, clocks
         if ttl_s is None or not queue.messages:
             continue
         before_ms = now.ms - ttl_s * 1000
-        if _count(arrivals, before_ms - gap_ms - TOLERANCE_S * 1000):
-            by_record.append(Due(queue, _count(arrivals, before_ms)))
-        elif (count := _count(arrivals, before_ms)) and (_is_most(queue, count) or max(arrivals) > newest_ms):
+        at_record_ms = before_ms - gap_ms
+        count = _count(arrivals, before_ms)
+        if _count(arrivals, at_record_ms - TOLERANCE_S * 1000):
+            by_record.append(Due(queue, count))
+        elif is_gap and count and (_is_most(queue, count) or max(arrivals) > newest_ms):
             by_gap.append(Due(queue, count))
-    if by_gap and gap_ms > TOLERANCE_S * 1000 and not about.is_measured:
+        elif _is_most(queue, _count(arrivals, at_record_ms - LAG_S * 1000)):
+            by_record.append(Due(queue, count))
+    if by_gap:
         _judge_gap(by_gap, about, now, clocks)
     if by_record:
         for queue, _ in by_record:

@@ -243,3 +243,35 @@ def test_few_messages_that_came_after_a_clock_was_set_back_do_not_expire(caplog:
     assert held(rig) == [guid(4)]
     rig.wait(3000)
     assert held(rig) == []
+
+
+@pytest.mark.parametrize("beyond_s", [30, HOUR_S])
+def test_a_hold_outlives_its_process(beyond_s: int, caplog: pytest.LogCaptureFixture) -> None:
+    """The newest record is then one that was written during the hold, by the clock that is wrong."""
+    rig = begin()
+    post(rig, 1, 2, 3)
+    rig = restart(rig, later_s=TTL_S + beyond_s)
+    assert len(alarms(caplog)) == 1
+    rig.wait(5_000)
+    rig = restart(rig, later_s=0)
+    (line,) = alarms(caplog)
+    assert "3 of 3 messages of 'bmq://priority/q' have outlived their time to live by their records' times" in line
+    rig.wait(GRACE_MS - 2000)
+    assert held(rig) == [guid(1), guid(2), guid(3)]
+    rig.wait(3000)
+    assert held(rig) == []
+
+
+def test_a_process_that_ends_before_it_has_removed_what_expired_needs_no_alarm(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    rig = begin(ttl_s=100)
+    post(rig, 1, 2, 3)
+    rig.now.ms += 105_000
+    rig.now.wall_s += 105
+    post(rig, 4)
+    assert held(rig) == [guid(1), guid(2), guid(3), guid(4)]
+    rig = restart(rig, later_s=0)
+    assert alarms(caplog) == []
+    rig.wait(1_000)
+    assert held(rig) == [guid(4)]
