@@ -11,12 +11,12 @@ from bmqctl.blazingmq_status.asking import (
     Refused,
     ask_for,
     endpoint_parts,
-    own_cluster,
     problems_of,
     records_behind,
 )
+from bmqctl.blazingmq_status.queues import primary_of, stored_messages
 from bmqctl.checking.verdict import Measured, Measurement
-from bmqctl.client.admin import AdminClient, AdminLost
+from bmqctl.client.admin import AdminClient
 from formats.bmq.uri import QueueUri
 
 __all__ = ["CLUSTER_VALUES", "QUEUE_VALUES", "measure_cluster", "measure_queue"]
@@ -31,28 +31,12 @@ def measure_queue(host: str, port: int, asking: Asking, queue: QueueUri) -> Meas
     Raises `AdminLost` if a broker is not reached, and `Refused` if there is no such queue.
     """
     with AdminClient(host, port, *asking) as client:
-        primary = _primary_of(client, f"{host}:{port}", queue)
+        primary = primary_of(client, f"{host}:{port}", queue)
         if primary is None:
             return _measured(client, queue)
     host, port = endpoint_parts(primary)
     with AdminClient(host, port, *asking) as client:
         return _measured(client, queue)
-
-
-def _primary_of(client: AdminClient, place: str, queue: QueueUri) -> str | None:
-    """Return the endpoint of the queue's primary; None if it is the broker that was asked."""
-    cluster = own_cluster(client, place)
-    known = ask_for(client, f"CLUSTERS CLUSTER {cluster} QUEUEHELPER", "clusterQueueHelper")
-    name = queue._replace(app_id="").canonical
-    partition = next((each["partitionId"] for each in known.get("queues", []) if each["uri"] == name), None)
-    if partition is None:
-        raise Refused(f"there is no queue {name}")
-    view = ask_for(client, f"CLUSTERS CLUSTER {cluster} HEALTH", "clusterHealth")["view"]
-    primary = next((each.get("primaryNodeId") for each in view["partitions"] if each["partitionId"] == partition), None)
-    node = next((each for each in view["nodes"] if each["nodeId"] == primary), None)
-    if node is None:
-        raise AdminLost(f"partition {partition}, in which {name} is, has no primary")
-    return None if node["isSelf"] else str(node["endpoint"])
 
 
 def _measured(client: AdminClient, queue: QueueUri) -> Measured:
@@ -76,9 +60,7 @@ def _measured(client: AdminClient, queue: QueueUri) -> Measured:
 
 def _unopened(info: dict[str, Any], queue: QueueUri) -> Measured:
     """Measure a queue that nobody has opened since the broker started, whose messages cannot be listed."""
-    name = queue._replace(app_id="").canonical
-    storages = info.get("storageContent", {}).get("storages", [])
-    total = next((int(each["numMessages"]) for each in storages if each["queueUri"] == name), 0)
+    total = stored_messages(info, queue)
     # The broker has not counted those of its apps yet.
     messages = None if total and queue.app_id else total
     summary = f"{queue}: {total:,} messages of the queue, which nobody has opened since the broker started"

@@ -138,7 +138,7 @@ def group(
 
     from bmqctl.checking.rocketmq import GROUP_VALUES, measure_group
     from bmqctl.rocketmq_client.link import AccessKeys
-    from bmqctl.rocketmq_status.group import group_lag
+    from bmqctl.rocketmq_status.group import group_state
 
     thresholds = _thresholds("GROUP", warning, critical, GROUP_VALUES)
     with _Unknown():
@@ -147,7 +147,8 @@ def group(
     keys = None if secret is None else AccessKeys(*secret)
 
     def measure() -> Measured:
-        return measure_group(topic, name, trio.run(group_lag, nameservers, topic, name, timeout, keys))
+        state = trio.run(group_state, nameservers, topic, name, timeout, keys)
+        return measure_group(topic, name, state.queues)
 
     _report("GROUP", measure, thresholds, output)
 

@@ -12,17 +12,20 @@ from bmqctl.rocketmq_client.faults import FAULTS, words_of
 from bmqctl.rocketmq_client.link import AccessKeys, RemotingLink, dial
 from bmqctl.rocketmq_client.refusals import RequestRefused
 from bmqctl.rocketmq_client.routes import Route, read_route
+from formats.rocketmq.client_bodies import CONSUMER_IDS
 from formats.rocketmq.codes import RequestCode, ResponseCode
 from formats.rocketmq.frame import Frame
 from formats.rocketmq.headers.administration import GetConsumeStatsRequest, QueryConsumeTimeSpanRequest
 from formats.rocketmq.headers.codec import HeaderCodec
+from formats.rocketmq.headers.consuming import GetConsumerListByGroupRequest
 from formats.rocketmq.hosts import split_address
 from formats.rocketmq.inspection_bodies import TIME_SPANS
 from formats.rocketmq.statistics_bodies import read_consume_stats
 
-__all__ = ["GroupUnknown", "NobodyAnswers", "QueueLag", "group_lag"]
+__all__ = ["GroupState", "GroupUnknown", "NobodyAnswers", "QueueLag", "group_state"]
 
 _CONSUME_STATS = HeaderCodec(GetConsumeStatsRequest)
+_CONSUMER_LIST = HeaderCodec(GetConsumerListByGroupRequest)
 _TIME_SPAN = HeaderCodec(QueryConsumeTimeSpanRequest)
 
 T = TypeVar("T")
@@ -45,18 +48,27 @@ class QueueLag(NamedTuple):
     oldest_ms: int
 
 
-async def group_lag(
+class GroupState(NamedTuple):
+    """The progress of a group in the queues of a topic, and the ids of its consumers that are connected."""
+
+    queues: list[QueueLag]
+    consumers: frozenset[str]
+
+
+async def group_state(
     nameservers: Sequence[str], topic: str, group: str, timeout_s: float, keys: AccessKeys | None
-) -> list[QueueLag]:
+) -> GroupState:
     """Ask a nameserver, and then the masters that it names. Raises `NobodyAnswers` or `GroupUnknown`."""
     ask = _Asker(timeout_s, keys)
     route = await _route(nameservers, topic, ask)
-    found: list[QueueLag] = []
+    queues: list[QueueLag] = []
+    consumers: set[str] = set()
     for address in route.addresses:
-        found += await ask.over(address, lambda link: _lag(link, topic, group, timeout_s))
-    if not found:
+        queues += await ask.over(address, lambda link: _lag(link, topic, group, timeout_s))
+        consumers |= set(await ask.over(address, lambda link: _consumers(link, group, timeout_s)))
+    if not queues:
         raise GroupUnknown(f"no broker knows a queue of topic {topic} for group {group}")
-    return sorted(found)
+    return GroupState(sorted(queues), frozenset(consumers))
 
 
 class _Asker:
@@ -119,6 +131,13 @@ async def _lag(link: RemotingLink, topic: str, group: str, timeout_s: float) -> 
         delay_ms = max(0, delays.get(queue, 0)) if messages else 0
         found.append(QueueLag(queue.broker_name, queue.queue_id, messages, delay_ms))
     return found
+
+
+async def _consumers(link: RemotingLink, group: str, timeout_s: float) -> list[str]:
+    """Return the ids of the consumers that a broker knows; none if it does not know the group."""
+    fields = _CONSUMER_LIST.write(GetConsumerListByGroupRequest(group))
+    answer = await link.call(RequestCode.GET_CONSUMER_LIST_BY_GROUP, fields, timeout_s)
+    return [] if answer.code != ResponseCode.SUCCESS else CONSUMER_IDS.read(answer.body).consumer_id_list
 
 
 def _body(answer: Frame) -> bytes:

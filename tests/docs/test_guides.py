@@ -35,7 +35,7 @@ DOCUMENTED_PORT = "30114"
 COMMAND_S_MAX = 120
 START_S_MAX = 120
 # Commands that take their broker by an option, which the pages leave at its default.
-WITH_BROKER = {"admin", "replay", "cluster", "bench", "bridge", "post", "tail", "browse", "check"}
+WITH_BROKER = {"admin", "replay", "cluster", "bench", "bridge", "post", "tail", "browse", "check", "queue"}
 OTHERWISE = {"-b", "--broker", "--own-node", "--rocketmq", "--nameserver", "disk", "group"}
 # The contexts of a page: from the first one on, commands take their broker from there.
 CONTEXTS = "config/bmqctl/contexts.json"
@@ -128,7 +128,7 @@ def run(command: Command, folder: Path, port: int) -> list[str]:
         has_context = (folder / CONTEXTS).exists()
         if words[0] in WITH_BROKER and not has_context and not OTHERWISE & set(words):
             # Behind the subcommand, before the words of a command to the broker.
-            at = 2 if words[0] in ("cluster", "check") else 1
+            at = 2 if words[0] in ("cluster", "check", "queue") else 1
             words[at:at] = ["--broker", f"tcp://127.0.0.1:{port}"]
         start = [sys.executable, "-c", MAIN]
     else:
