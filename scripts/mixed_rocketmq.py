@@ -30,6 +30,7 @@ from scripts.mixed_rocketmq_acting import ACTING, run_acting
 from scripts.mixed_rocketmq_controlled import GROUPS, run_controlled
 from scripts.mixed_rocketmq_controller import Controlled, last, play
 from scripts.mixed_rocketmq_keys import compare_proxies
+from scripts.mixed_rocketmq_repaired import REPAIRED, run_repaired
 from scripts.mixed_rocketmq_turns import Differs, Turns
 from scripts.rocketmq_reference import ReferenceProcess
 from tests.integration.remoting import Remote
@@ -260,7 +261,7 @@ def main() -> None:
     parser.add_argument("--messages", type=int, default=1000, help="sent while both run (%(default)s)")
     parser.add_argument("--seed", type=int, default=1, help="of the sizes and bodies (%(default)s)")
     parser.add_argument("--keep", type=Path, metavar="FOLDER", help="keep stores and logs here")
-    names = [*CASES, "turns", CONTROLLERS, *GROUPS, *ACTING, KEYS]
+    names = [*CASES, "turns", *REPAIRED, CONTROLLERS, *GROUPS, *ACTING, KEYS]
     parser.add_argument("cases", nargs="*", metavar="CASE", help=f"all, or of: {', '.join(names)}")
     arguments = parser.parse_args()
     if unknown := [name for name in arguments.cases if name not in names]:
@@ -281,6 +282,12 @@ def main() -> None:
                     compare_proxies(class_path, build(PROXY_HOME, PROXY_SOURCE), kept / name)
                 elif name == "turns":
                     take_turns(class_path, kept / name, arguments.messages, arguments.seed)
+                elif name in REPAIRED:
+                    makers = {
+                        "ours": lambda folder: _ours(folder, _properties(brokerName="broker-a")),
+                        "theirs": lambda folder: _theirs(class_path, folder, _properties()),
+                    }
+                    run_repaired(name, makers, kept / name, arguments.messages, arguments.seed)
                 elif name in ACTING:
                     run_acting(name, class_path, kept / name, arguments.messages // 10)
                 elif name in GROUPS:

@@ -16,7 +16,7 @@ from formats.rocketmq.record import Record, decode_record
 from formats.schema import Buffer
 from tests.integration.remoting import Remote
 
-__all__ = ["Broker", "Differs", "Turns"]
+__all__ = ["Broker", "Differs", "Sent", "Turns", "records_of", "send", "served"]
 
 TOPIC: Final = "turns"
 # The group of `Remote.pull`, which makes it.
@@ -93,27 +93,22 @@ class Turns:
             size = self._random.choice((0, 10, 100, 1000, 5000))
             key, body = f"k{self.count}", b"%d " % self.count + self._random.randbytes(size)
             queue_id = self._random.randrange(QUEUES)
-            answer = remote.send_message(TOPIC, body, queue_id, f"KEYS\x01{key}\x02TAGS\x01t{self.count % 3}\x02")
-            self._expect(answer, ResponseCode.SUCCESS, f"sending {key}")
-            queue, fields = self._queues[queue_id], _fields(answer)
-            if int(fields["queueOffset"]) != len(queue):
-                raise Differs(f"{key} of queue {queue_id} is told offset {fields['queueOffset']}, not {len(queue)}")
-            # The id is the host's address and port and the place in the log, in hexadecimal.
-            queue.append(Sent(key, body, int(fields["msgId"][-16:], 16)))
+            queue = self._queues[queue_id]
+            queue.append(send(remote, TOPIC, key, body, queue_id, len(queue)))
             self.count += 1
 
     def _commit(self, remote: Remote) -> None:
         for queue_id, queue in enumerate(self._queues):
             offset = self._random.randrange(len(queue) + 1)
             answer = remote.commit(TOPIC, queue_id, offset)
-            self._expect(answer, ResponseCode.SUCCESS, f"committing {offset} of queue {queue_id}")
+            _expect(answer, ResponseCode.SUCCESS, f"committing {offset} of queue {queue_id}")
             self._committed[queue_id] = offset
 
     # -- what is there
 
     def _check(self, remote: Remote) -> None:
         for queue_id, queue in enumerate(self._queues):
-            found = list(_served(remote, queue_id, len(queue)))
+            found = list(served(remote, TOPIC, queue_id, len(queue)))
             for offset, (sent, record) in enumerate(zip(queue, found, strict=False)):
                 told = (record.queue_offset, record.physical_offset, bytes(record.body))
                 if told != (offset, sent.physical_offset, sent.body):
@@ -131,20 +126,32 @@ class Turns:
         answer = remote.call(
             RequestCode.QUERY_MESSAGE, topic=TOPIC, key=sent.key, maxNum=4, beginTimestamp=0, endTimestamp=1 << 61
         )
-        self._expect(answer, ResponseCode.SUCCESS, f"asking for {sent.key}")
-        if [bytes(record.body) for record in _records(answer.body)] != [sent.body]:
+        _expect(answer, ResponseCode.SUCCESS, f"asking for {sent.key}")
+        if [bytes(record.body) for record in records_of(answer.body)] != [sent.body]:
             raise Differs(f"the key {sent.key} leads to another message")
 
     def _check_committed(self, remote: Remote) -> None:
         for queue_id, offset in self._committed.items():
             answer = remote.call(RequestCode.QUERY_CONSUMER_OFFSET, consumerGroup=GROUP, topic=TOPIC, queueId=queue_id)
-            self._expect(answer, ResponseCode.SUCCESS, f"asking for the offset of queue {queue_id}")
+            _expect(answer, ResponseCode.SUCCESS, f"asking for the offset of queue {queue_id}")
             if int(_fields(answer)["offset"]) != offset:
                 raise Differs(f"queue {queue_id} is at {_fields(answer)['offset']}, and {offset} was committed")
 
-    def _expect(self, answer: Frame, code: ResponseCode, what: str) -> None:
-        if answer.code != code:
-            raise Differs(f"{what}: code {answer.code}, {answer.remark}")
+
+def send(remote: Remote, topic: str, key: str, body: bytes, queue_id: int, offset: int) -> Sent:
+    """Send a message, which must be told that offset of its queue. Raises `Differs`."""
+    answer = remote.send_message(topic, body, queue_id, f"KEYS\x01{key}\x02TAGS\x01t{len(body) % 3}\x02")
+    _expect(answer, ResponseCode.SUCCESS, f"sending {key}")
+    fields = _fields(answer)
+    if int(fields["queueOffset"]) != offset:
+        raise Differs(f"{key} of queue {queue_id} is told offset {fields['queueOffset']}, not {offset}")
+    # The id is the host's address and port and the place in the log, in hexadecimal.
+    return Sent(key, body, int(fields["msgId"][-16:], 16))
+
+
+def _expect(answer: Frame, code: ResponseCode, what: str) -> None:
+    if answer.code != code:
+        raise Differs(f"{what}: code {answer.code}, {answer.remark}")
 
 
 def _fields(answer: Frame) -> dict[str, str]:
@@ -153,18 +160,19 @@ def _fields(answer: Frame) -> dict[str, str]:
     return answer.ext_fields
 
 
-def _served(remote: Remote, queue_id: int, count: int) -> Iterator[Record]:
+def served(remote: Remote, topic: str, queue_id: int, count: int) -> Iterator[Record]:
     """Yield the records of a queue, as a consumer gets them; wait for the last of `count`."""
     offset = 0
     while True:
-        answer = remote.answer(remote.pull(TOPIC, offset, queue_id, wait_ms=5000 if offset < count else 0))
+        answer = remote.answer(remote.pull(topic, offset, queue_id, wait_ms=5000 if offset < count else 0))
         if answer.code != ResponseCode.SUCCESS:
             return
-        yield from _records(answer.body)
+        yield from records_of(answer.body)
         offset = int(_fields(answer)["nextBeginOffset"])
 
 
-def _records(body: Buffer) -> Iterator[Record]:
+def records_of(body: Buffer) -> Iterator[Record]:
+    """Yield the records of an answer."""
     at = 0
     while at < len(body):
         record = decode_record(body, at)

@@ -20,7 +20,7 @@ _WORD = 8
 _MASK = (1 << 64) - 1
 _NULL = np.uint64(0x9E37_79B9_7F4A_7C15)
 _SEED = np.uint64(0x2545_F491_4F6C_DD1D)
-_LONG_CHARACTERS = 16  # longer strings (GUIDs) rarely repeat, so that a dictionary of them would not pay
+_LENGTHS_MAX = 32  # strings of more lengths are hashed by a dictionary, which takes more time for each of them
 
 
 def add_checksums(*parts: int) -> int:
@@ -47,9 +47,14 @@ def _one_array(column: pa.Array | pa.ChunkedArray) -> pa.Array:
 
 def _mix(values: NDArray[Any]) -> NDArray[Any]:
     """The finalizer of splitmix64."""
-    values = (values ^ values >> np.uint64(30)) * np.uint64(0xBF58_476D_1CE4_E5B9)
-    values = (values ^ values >> np.uint64(27)) * np.uint64(0x94D0_49BB_1331_11EB)
-    mixed: NDArray[Any] = values ^ values >> np.uint64(31)
+    mixed: NDArray[Any] = values >> np.uint64(30)
+    mixed ^= values
+    mixed *= np.uint64(0xBF58_476D_1CE4_E5B9)
+    shifted = mixed >> np.uint64(27)
+    mixed ^= shifted
+    mixed *= np.uint64(0x94D0_49BB_1331_11EB)
+    np.right_shift(mixed, np.uint64(31), out=shifted)
+    mixed ^= shifted
     return mixed
 
 
@@ -98,25 +103,37 @@ def _of_lists(array: pa.Array) -> NDArray[Any]:
 
 
 def _of_strings(array: pa.Array) -> NDArray[Any]:
-    lengths = pc.binary_length(array).to_numpy().astype(np.int64)
-    if int(lengths.max()) <= _LONG_CHARACTERS or int(lengths.min()) != int(lengths.max()):
-        encoded = array.dictionary_encode()
-        values: NDArray[Any] = _of_bytes(encoded.dictionary)[encoded.indices.to_numpy()]
-        return values
-    return _of_bytes(array)
-
-
-def _of_bytes(array: pa.Array) -> NDArray[Any]:
-    """Word by word, the last one filled up with zeros: strings of one length at a time."""
     _, offsets_buffer, values = array.buffers()
-    offsets = np.frombuffer(offsets_buffer, np.int32)[array.offset : array.offset + len(array) + 1].astype(np.int64)
+    offsets = np.frombuffer(offsets_buffer, np.int32)[array.offset : array.offset + len(array) + 1]
     content = np.zeros(0, np.uint8) if values is None else np.frombuffer(values, np.uint8)
     lengths = np.diff(offsets)
-    found = np.unique(lengths)
+    found = _distinct(lengths)
+    if len(found) > _LENGTHS_MAX:
+        encoded = array.dictionary_encode()
+        if len(encoded.dictionary) < len(array):
+            hashes: NDArray[Any] = _of_strings(encoded.dictionary)[encoded.indices.to_numpy()]
+            return hashes
+    return _of_bytes(content, offsets.astype(np.int64), lengths, found)
+
+
+def _distinct(lengths: NDArray[Any]) -> NDArray[Any]:
+    """The lengths that there are, ascending."""
+    first, last = int(lengths.min()), int(lengths.max())
+    if first == last:
+        return lengths[:1]
+    if last > len(lengths):
+        return np.unique(lengths)
+    return np.flatnonzero(np.bincount(lengths))
+
+
+def _of_bytes(
+    content: NDArray[np.uint8], offsets: NDArray[Any], lengths: NDArray[Any], found: NDArray[Any]
+) -> NDArray[Any]:
+    """Word by word, the last one filled up with zeros: strings of one length at a time."""
     if len(found) == 1:
-        rows = content[offsets[0] : offsets[-1]].reshape(len(array), int(found[0]))
+        rows = content[offsets[0] : offsets[-1]].reshape(len(lengths), int(found[0]))
         return _of_rows(rows)
-    hashes = np.empty(len(array), np.uint64)
+    hashes = np.empty(len(lengths), np.uint64)
     for length in found.tolist():
         at = np.flatnonzero(lengths == length)
         hashes[at] = _of_rows(_gathered(content, offsets[at], length))
