@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import logging
+import os
 import sys
 from collections.abc import Iterator
 from pathlib import Path
@@ -53,6 +54,27 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
                 (kind for place, kind in KIND_OF.items() if path == place or path.startswith(f"{place}/")), "unit"
             )
             item.add_marker(kind)
+    if "PYTEST_XDIST_WORKER" in os.environ:
+        items[:] = _spread(items)
+
+
+def _spread(items: list[pytest.Item]) -> list[pytest.Item]:
+    """Order the files so that those with processes, which mostly wait, run beside those that compute, to the end.
+
+    Of either kind those with most tests come first. Every worker must find the same order.
+    """
+    files: dict[Path, list[pytest.Item]] = {}
+    for item in items:
+        files.setdefault(item.path, []).append(item)
+    kinds: dict[bool, list[list[pytest.Item]]] = {True: [], False: []}
+    for tests in files.values():
+        kinds[any(item.get_closest_marker(kind) for item in tests for kind in ("process", "spark"))].append(tests)
+    spread = [
+        ((number + 0.5) / len(group), tests)
+        for group in kinds.values()
+        for number, tests in enumerate(sorted(group, key=len, reverse=True))
+    ]
+    return [item for _, tests in sorted(spread, key=lambda place: place[0]) for item in tests]
 
 
 @pytest.fixture(scope="session", autouse=True)
