@@ -152,8 +152,8 @@ ROCKETMQ = (
         "no-dead-letters",
         "A message is retried for ever.",
         "core.sending_back",
-        "        if record.reconsume_times >= most or header.delay_level < 0:\n",
-        "        if header.delay_level < 0:\n",
+        "        is_dead = record.reconsume_times >= most or header.delay_level < 0\n",
+        "        is_dead = header.delay_level < 0\n",
     ),
     _mutant(
         "pop-without-checkpoint",
