@@ -71,7 +71,7 @@ def root(
             "--version",
             callback=_print_version,
             is_eager=True,
-            help="Print the version and the commit, and exit.",
+            help="Print the version, the commit, and compiled or interpreted, and exit.",
         ),
     ] = False,
 ) -> None:

@@ -1,28 +1,39 @@
-"""The version of this program, the commit that it was made of, and the versions of the originals that it follows."""
+"""The version of this program, its commit, compiled or not, and the versions of the originals that it follows."""
 
 from __future__ import annotations
 
+import importlib.util
 import subprocess
+from importlib.machinery import EXTENSION_SUFFIXES
 from importlib.metadata import version
 from pathlib import Path
 
-__all__ = ["BLAZINGMQ", "ROCKETMQ", "version_text"]
+__all__ = ["BLAZINGMQ", "ROCKETMQ", "is_compiled", "version_text"]
 
 BLAZINGMQ = "main a5b313cb"
 ROCKETMQ = "5.4.0"
 
 GIT_TIMEOUT_S = 5.0
+# One of the modules that packaging/compiled.toml lists: they are compiled together or not at all.
+_COMPILED = "formats.bmq.padding"
 
 
 def version_text(package: Path = Path(__file__).parent) -> str:
     """Return the text of `bmqctl --version`: two lines without a newline at the end."""
     commit = _commit(package)
-    own = f"bmqctl {version('bmqctl')}" + (f" (commit {commit})" if commit else "")
+    kind = "compiled" if is_compiled() else "interpreted"
+    own = f"bmqctl {version('bmqctl')}" + (f" (commit {commit}), {kind}" if commit else f", {kind}")
     return f"{own}\nBlazingMQ {BLAZINGMQ}, RocketMQ {ROCKETMQ}"
 
 
+def is_compiled() -> bool:
+    """True if the modules that can be compiled are (packaging/build_hook.py, scripts/compile)."""
+    spec = importlib.util.find_spec(_COMPILED)
+    return spec is not None and spec.origin is not None and spec.origin.endswith(tuple(EXTENSION_SUFFIXES))
+
+
 def _commit(package: Path) -> str:
-    """Return the commit, empty if it is unknown. Wheels and binaries have it in a file (packaging/commit_hook.py)."""
+    """Return the commit, empty if it is unknown. Wheels and binaries have it in a file (packaging/build_hook.py)."""
     noted = package / "commit.txt"
     if noted.is_file():
         return noted.read_text().strip()

@@ -1,0 +1,110 @@
+"""Compiles modules of a copy of the tree with mypyc, as packaging/compiled.toml lists them.
+
+    python scripts/compiling.py FOLDER
+
+FOLDER is a copy of the tree. Each module's extension gets its place beside the source, which Python then no longer
+imports but shows in tracebacks; what all of them share is one extension in FOLDER. C sources and objects are in
+FOLDER/build, from which a second run takes what has not changed. It needs mypy, setuptools and a C compiler.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+import sys
+import sysconfig
+import tomllib
+from collections.abc import Iterator
+from pathlib import Path
+from typing import NamedTuple
+
+LIST = "packaging/compiled.toml"
+BUILD = "build/mypyc"
+# Types are the business of scripts/check, which knows all libraries; here some may be missing.
+MYPY_OPTIONS = ("--config-file=", "--explicit-package-bases", "--ignore-missing-imports", "--no-error-summary")
+
+
+class Modules(NamedTuple):
+    """The modules without I/O: those that are compiled, and for each of the others the reason why it is not."""
+
+    compiled: list[str]
+    interpreted: dict[str, str]
+
+
+class Unfit(Exception):
+    """The list cannot be read, or does not fit the tree."""
+
+
+def modules(root: Path) -> Modules:
+    """Read the list of `root`. Unfit if it names files that are not there, leaves one out, or names one twice."""
+    try:
+        listed = tomllib.loads((root / LIST).read_text())
+        compiled: list[str] = listed["compiled"]
+        given = [(path, str(entry["reason"])) for entry in listed["interpreted"] for path in entry["modules"]]
+        considered = set(_files(root, listed["considered"]))
+    except (OSError, tomllib.TOMLDecodeError, KeyError, TypeError) as error:
+        raise Unfit(f"{root / LIST}: {error}") from None
+    reasons = {file: reason for path, reason in given for file in _files(root, [path])}
+    faults = [
+        *(f"{path} is not there" for path in [*compiled, *(path for path, _ in given)] if not (root / path).exists()),
+        *(f"{path} is in both lists" for path in compiled if path in reasons),
+        *(f"{path} is in neither list" for path in sorted(considered.difference(compiled, reasons))),
+        *(f"{path} is listed, but not considered" for path in sorted({*compiled, *reasons} - considered)),
+    ]
+    if len(set(compiled)) < len(compiled):
+        faults.append("a module is listed twice")
+    if faults:
+        raise Unfit(f"{root / LIST}: {'; '.join(faults)}")
+    return Modules(compiled, reasons)
+
+
+def _files(root: Path, paths: list[str]) -> Iterator[str]:
+    """Yield the modules that `paths` name, each a module or a folder: packages' own modules hold no code."""
+    for path in paths:
+        for file in sorted((root / path).rglob("*.py")) if path.endswith("/") else [root / path]:
+            if file.name != "__init__.py":
+                yield file.relative_to(root).as_posix()
+
+
+def compiler() -> str | None:
+    """Find the C compiler that extensions of this Python are built with, or None."""
+    command = (os.environ.get("CC") or sysconfig.get_config_var("CC") or "cc").split()
+    return shutil.which(command[0]) if command else None
+
+
+def compile_tree(folder: Path) -> None:
+    """Compile the listed modules of `folder`, which becomes the working directory."""
+    from mypyc.build import mypycify
+    from setuptools import Distribution
+    from setuptools.command.build_ext import build_ext
+
+    os.chdir(folder)
+    extensions = mypycify([*MYPY_OPTIONS, *modules(Path()).compiled], opt_level="2", debug_level="0", target_dir=BUILD)
+    # Not setup(), which would read this project's own pyproject.toml.
+    command = build_ext(Distribution({"name": "bmqctl", "packages": [], "ext_modules": extensions}))
+    command.inplace = True
+    command.build_temp = BUILD
+    command.ensure_finalized()
+    command.run()
+
+
+def extensions_of(folder: Path) -> list[Path]:
+    """List the extensions that `compile_tree` has made."""
+    suffix = sysconfig.get_config_var("EXT_SUFFIX")
+    packages = [folder / name for name in ("formats", "broker", "bmqctl")]
+    return sorted([*folder.glob(f"*{suffix}"), *(each for place in packages for each in place.rglob(f"*{suffix}"))])
+
+
+def main() -> None:
+    if len(sys.argv) != 2:
+        sys.exit("usage: python scripts/compiling.py FOLDER")
+    if compiler() is None:
+        sys.exit("compiling: no C compiler found; install one (Debian: apt-get install gcc) or name it in CC")
+    try:
+        compile_tree(Path(sys.argv[1]).resolve())
+    except Unfit as error:
+        sys.exit(f"compiling: {error}")
+
+
+if __name__ == "__main__":
+    main()

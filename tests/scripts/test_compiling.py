@@ -1,0 +1,109 @@
+"""The list of the modules that are compiled, and the tree that `scripts/compile` makes."""
+
+from __future__ import annotations
+
+import importlib
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from scripts import compiled_tree, compiling
+
+ROOT = Path(__file__).parents[2]
+LIST = """
+considered = ["formats/", "broker/one.py"]
+compiled = ["formats/fast.py"]
+[[interpreted]]
+reason = "It is slow."
+modules = ["broker/one.py"]
+"""
+
+
+@pytest.fixture
+def tree(tmp_path: Path) -> Path:
+    for path in ("formats/__init__.py", "formats/fast.py", "broker/one.py"):
+        (tmp_path / path).parent.mkdir(exist_ok=True)
+        (tmp_path / path).write_text("def twice(number: int) -> int:\n    return number * 2\n")
+    relist(tmp_path, LIST)
+    return tmp_path
+
+
+def relist(tree: Path, text: str) -> None:
+    path = tree / compiling.LIST
+    path.parent.mkdir(exist_ok=True)
+    path.write_text(text)
+
+
+def test_each_module_of_the_list_is_there_and_can_be_imported() -> None:
+    found = compiling.modules(ROOT)
+    assert "broker/bmq/partition/stored_partition.py" in found.compiled
+    for path in [*found.compiled, *found.interpreted]:
+        importlib.import_module(path.removesuffix(".py").replace("/", "."))
+    assert all(found.interpreted.values())
+
+
+def test_each_module_that_is_considered_is_in_one_of_the_lists(tree: Path) -> None:
+    assert compiling.modules(tree) == (["formats/fast.py"], {"broker/one.py": "It is slow."})
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "fault"),
+    [
+        ('["formats/fast.py"]', "[]", "formats/fast.py is in neither list"),
+        ('["formats/fast.py"]', '["formats/fast.py", "formats/gone.py"]', "formats/gone.py is not there"),
+        ('["formats/fast.py"]', '["formats/fast.py", "broker/one.py"]', "broker/one.py is in both lists"),
+        ('["formats/fast.py"]', '["formats/fast.py", "formats/fast.py"]', "a module is listed twice"),
+        (', "broker/one.py"]', "]", "broker/one.py is listed, but not considered"),
+        ('reason = "It is slow."', "", "'reason'"),
+        ('"formats/"', '"formats', "compiled.toml: "),
+    ],
+)
+def test_a_list_that_does_not_fit_is_refused(tree: Path, old: str, new: str, fault: str) -> None:
+    relist(tree, LIST.replace(old, new, 1))
+    with pytest.raises(compiling.Unfit, match=fault):
+        compiling.modules(tree)
+
+
+@pytest.mark.process
+@pytest.mark.slow
+def test_a_listed_module_is_compiled_beside_its_source(tree: Path) -> None:
+    if compiling.compiler() is None:
+        pytest.skip("no C compiler")
+    script = ROOT / "scripts/compiling.py"
+    subprocess.run([sys.executable, str(script), str(tree)], check=True, capture_output=True)
+    made = [path.relative_to(tree).as_posix().split(".")[0] for path in compiling.extensions_of(tree)]
+    assert sorted(each for each in made if not each.endswith("__mypyc")) == ["formats/fast"]
+    command = [sys.executable, "-c", "import formats.fast as f; print(f.__file__, f.twice(21))"]
+    said = subprocess.run(command, cwd=tree, check=True, capture_output=True, text=True).stdout.split()
+    assert said == [str(next(tree.glob("formats/fast.*.so"))), "42"]
+
+
+def test_a_copy_gets_what_is_new_and_loses_what_is_gone(tree: Path, tmp_path_factory: pytest.TempPathFactory) -> None:
+    folder = tmp_path_factory.mktemp("copy") / "compiled"
+    compiled_tree.copy(tree, folder, ["formats/fast.py", "broker/one.py"])
+    (folder / "formats/fast.so").touch()
+    (tree / "formats/fast.py").write_text("other")
+    compiled_tree.copy(tree, folder, ["formats/fast.py"])
+    files = {path.relative_to(folder).as_posix() for path in folder.rglob("*") if path.is_file()}
+    assert files == {compiled_tree.MARKER, "formats/fast.py", "formats/fast.so"}
+    assert (folder / "formats/fast.py").read_text() == "other"
+
+
+def test_a_folder_of_something_else_is_left_alone(tree: Path, tmp_path_factory: pytest.TempPathFactory) -> None:
+    folder = tmp_path_factory.mktemp("other")
+    (folder / "precious").write_text("content")
+    with pytest.raises(compiling.Unfit, match="no compiled tree"):
+        compiled_tree.copy(tree, folder, ["formats/fast.py"])
+    assert [path.name for path in folder.iterdir()] == ["precious"]
+
+
+def test_the_digest_is_that_of_sources_and_list(tree: Path) -> None:
+    files = ["formats/fast.py", "broker/one.py"]
+    before = compiled_tree.digest_of(tree, files)
+    assert compiled_tree.digest_of(tree, files) == before
+    (tree / "broker/one.py").write_text("other")
+    after = compiled_tree.digest_of(tree, files)
+    relist(tree, LIST + "\n")
+    assert len({before, after, compiled_tree.digest_of(tree, files)}) == 3
