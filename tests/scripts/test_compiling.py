@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import ast
 import importlib
+import re
 import subprocess
 import sys
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -42,6 +45,31 @@ def test_each_module_of_the_list_is_there_and_can_be_imported() -> None:
     for path in [*found.compiled, *found.interpreted]:
         importlib.import_module(path.removesuffix(".py").replace("/", "."))
     assert all(found.interpreted.values())
+
+
+def heirs(root: Path, modules: set[str]) -> Iterator[str]:
+    """Yield the classes elsewhere that inherit from one of `modules`, protocols aside."""
+    files = [path for folder in ("bmqctl", "broker", "formats", "tests") for path in (root / folder).rglob("*.py")]
+    for file in sorted(files):
+        path = file.relative_to(root).as_posix()
+        text = file.read_text()
+        imported = re.compile(rf"^from ({'|'.join(map(re.escape, modules))}) import", re.MULTILINE)
+        if path.removesuffix(".py").replace("/", ".") in modules or not imported.search(text):
+            continue
+        nodes = list(ast.walk(ast.parse(text)))
+        imports = [node for node in nodes if isinstance(node, ast.ImportFrom) and node.module in modules]
+        names = {alias.asname or alias.name for node in imports for alias in node.names}
+        for node in nodes:
+            bases = {ast.unparse(base).partition("[")[0] for base in getattr(node, "bases", [])}
+            if isinstance(node, ast.ClassDef) and bases & names and "Protocol" not in bases:
+                yield f"{path}: {node.name}"
+
+
+def test_no_interpreted_class_inherits_from_a_compiled_one() -> None:
+    # Compiled modules may inherit from each other. HeldRecords is interpreted for its heir, which must be found.
+    compiled = [*compiling.modules(ROOT).compiled, "broker/bmq/partition/held_records.py"]
+    modules = {path.removesuffix(".py").replace("/", ".") for path in compiled}
+    assert list(heirs(ROOT, modules)) == ["broker/bmq/partition/tight.py: _Woken"]
 
 
 def test_each_module_that_is_considered_is_in_one_of_the_lists(tree: Path) -> None:
