@@ -29,6 +29,9 @@ COMMANDS: dict[str, Entry] = {
         "Carry messages between a BlazingMQ queue and a RocketMQ topic.",
         dials=True,
     ),
+    "bundle": Entry(
+        "bmqctl.commands.bundle", "bundle", "Write an archive for somebody who helps, without secrets.", dials=True
+    ),
     "check": Entry("bmqctl.commands.check", "app", "Check queues, groups, clusters and disks for a monitoring system."),
     "cluster": Entry("bmqctl.commands.cluster", "app", "Show the state and the problems of a running cluster."),
     "config": Entry("bmqctl.commands.config", "app", "Check and show the configuration of a broker."),

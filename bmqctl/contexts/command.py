@@ -10,6 +10,7 @@ import typer
 from typer.core import TyperCommand
 from typer.main import get_command
 
+from bmqctl.contexts.completing import context_names
 from bmqctl.contexts.file import contexts_path, read_contexts, secret_of
 from bmqctl.contexts.model import BadContext, Context, System
 from bmqctl.refusal import refuse
@@ -20,7 +21,18 @@ VARIABLE: Final = "BMQCTL_CONTEXT"
 
 # Options that name a broker, or say that the command connects to none or starts its own.
 _OWN_ADDRESS: Final = frozenset(
-    {"broker", "nameserver", "controller", "own_node", "profile", "dumpprofile", "dry_run", "help", "short_help"}
+    {
+        "broker",
+        "nameserver",
+        "controller",
+        "own_node",
+        "profile",
+        "dumpprofile",
+        "dry_run",
+        "offline",
+        "help",
+        "short_help",
+    }
 )
 # Arguments and options that may name a topic with its nameserver.
 _ENDS: Final = ("to", "uri")
@@ -131,6 +143,7 @@ def _context_option() -> Any:
                 envvar=VARIABLE,
                 show_default=False,
                 expose_value=False,
+                autocompletion=context_names,
             ),
         ] = None,
     ) -> None:

@@ -2,23 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Sequence
-from typing import NamedTuple, TypeVar
+from collections.abc import Sequence
+from typing import NamedTuple
 
-import trio
-
-from bmqctl.nurseries import open_nursery
-from bmqctl.rocketmq_client.faults import FAULTS, words_of
-from bmqctl.rocketmq_client.link import AccessKeys, RemotingLink, dial
-from bmqctl.rocketmq_client.refusals import RequestRefused
+from bmqctl.rocketmq_client.link import AccessKeys, RemotingLink
 from bmqctl.rocketmq_client.routes import Route, read_route
+from bmqctl.rocketmq_status.asker import Asker, NobodyAnswers, body_of
 from formats.rocketmq.client_bodies import CONSUMER_IDS
 from formats.rocketmq.codes import RequestCode, ResponseCode
-from formats.rocketmq.frame import Frame
 from formats.rocketmq.headers.administration import GetConsumeStatsRequest, QueryConsumeTimeSpanRequest
 from formats.rocketmq.headers.codec import HeaderCodec
 from formats.rocketmq.headers.consuming import GetConsumerListByGroupRequest
-from formats.rocketmq.hosts import split_address
 from formats.rocketmq.inspection_bodies import TIME_SPANS
 from formats.rocketmq.statistics_bodies import read_consume_stats
 
@@ -27,12 +21,6 @@ __all__ = ["GroupState", "GroupUnknown", "NobodyAnswers", "QueueLag", "group_sta
 _CONSUME_STATS = HeaderCodec(GetConsumeStatsRequest)
 _CONSUMER_LIST = HeaderCodec(GetConsumerListByGroupRequest)
 _TIME_SPAN = HeaderCodec(QueryConsumeTimeSpanRequest)
-
-T = TypeVar("T")
-
-
-class NobodyAnswers(Exception):
-    """A nameserver or a broker that is needed does not answer; the text says which, and why."""
 
 
 class GroupUnknown(Exception):
@@ -59,7 +47,7 @@ async def group_state(
     nameservers: Sequence[str], topic: str, group: str, timeout_s: float, keys: AccessKeys | None
 ) -> GroupState:
     """Ask a nameserver, and then the masters that it names. Raises `NobodyAnswers` or `GroupUnknown`."""
-    ask = _Asker(timeout_s, keys)
+    ask = Asker(timeout_s, keys)
     route = await _route(nameservers, topic, ask)
     queues: list[QueueLag] = []
     consumers: set[str] = set()
@@ -71,35 +59,7 @@ async def group_state(
     return GroupState(sorted(queues), frozenset(consumers))
 
 
-class _Asker:
-    """Connects to addresses, each time anew."""
-
-    def __init__(self, timeout_s: float, keys: AccessKeys | None) -> None:
-        self.timeout_s = timeout_s
-        self._keys = keys
-
-    async def over(self, address: str, use: Callable[[RemotingLink], Awaitable[T]]) -> T:
-        """Use a connection. Raises `NobodyAnswers`, which names the address."""
-        place = split_address(address)
-        if place is None:
-            raise NobodyAnswers(f"{address[:80]!r} is no HOST:PORT")
-        try:
-            with trio.fail_after(self.timeout_s):
-                link = await dial(*place, self.timeout_s, keys=self._keys)
-                async with open_nursery() as nursery:
-                    nursery.start_soon(link.run)
-                    try:
-                        found = await use(link)
-                    finally:
-                        link.end("closed")
-                return found
-        except trio.TooSlowError:
-            raise NobodyAnswers(f"{address} does not answer within {self.timeout_s:g} s") from None
-        except FAULTS as fault:
-            raise NobodyAnswers(f"{address}: {words_of(fault)}") from None
-
-
-async def _route(nameservers: Sequence[str], topic: str, ask: _Asker) -> Route:
+async def _route(nameservers: Sequence[str], topic: str, ask: Asker) -> Route:
     reasons = []
     for address in nameservers:
         try:
@@ -115,14 +75,14 @@ async def _route(nameservers: Sequence[str], topic: str, ask: _Asker) -> Route:
 
 async def _ask_route(link: RemotingLink, topic: str, timeout_s: float) -> Route | None:
     answer = await link.call(RequestCode.GET_ROUTEINFO_BY_TOPIC, {"topic": topic}, timeout_s)
-    return None if answer.code == ResponseCode.TOPIC_NOT_EXIST else read_route(topic, _body(answer))
+    return None if answer.code == ResponseCode.TOPIC_NOT_EXIST else read_route(topic, body_of(answer))
 
 
 async def _lag(link: RemotingLink, topic: str, group: str, timeout_s: float) -> list[QueueLag]:
     fields = _CONSUME_STATS.write(GetConsumeStatsRequest(group, topic))
-    stats = read_consume_stats(_body(await link.call(RequestCode.GET_CONSUME_STATS, fields, timeout_s)))
+    stats = read_consume_stats(body_of(await link.call(RequestCode.GET_CONSUME_STATS, fields, timeout_s)))
     fields = _TIME_SPAN.write(QueryConsumeTimeSpanRequest(topic, group))
-    spans = TIME_SPANS.read(_body(await link.call(RequestCode.QUERY_CONSUME_TIME_SPAN, fields, timeout_s)))
+    spans = TIME_SPANS.read(body_of(await link.call(RequestCode.QUERY_CONSUME_TIME_SPAN, fields, timeout_s)))
     delays = {each.message_queue: each.delay_ms for each in spans.consume_time_span_set}
     found = []
     for queue, progress in stats.items():
@@ -138,9 +98,3 @@ async def _consumers(link: RemotingLink, group: str, timeout_s: float) -> list[s
     fields = _CONSUMER_LIST.write(GetConsumerListByGroupRequest(group))
     answer = await link.call(RequestCode.GET_CONSUMER_LIST_BY_GROUP, fields, timeout_s)
     return [] if answer.code != ResponseCode.SUCCESS else CONSUMER_IDS.read(answer.body).consumer_id_list
-
-
-def _body(answer: Frame) -> bytes:
-    if answer.code != ResponseCode.SUCCESS:
-        raise RequestRefused("the request", answer)
-    return bytes(answer.body)
