@@ -55,7 +55,7 @@ COMMANDS: dict[str, Entry] = {
 }
 
 
-app = typer.Typer(cls=lazy_group(COMMANDS), no_args_is_help=True, pretty_exceptions_enable=False)
+app = typer.Typer(cls=lazy_group(COMMANDS), no_args_is_help=True, pretty_exceptions_enable=False, rich_markup_mode=None)
 
 
 def _print_version(wanted: bool) -> None:

@@ -35,7 +35,7 @@ def lazy_group(entries: Mapping[str, Entry]) -> type[TyperGroup]:
         def __init__(self, **settings: Any) -> None:
             super().__init__(**settings)
             for name, entry in entries.items():
-                self.commands[name] = TyperCommand(name, help=entry.summary)
+                self.commands[name] = TyperCommand(name, help=entry.summary, short_help=entry.summary)
 
         def resolve_command(self, ctx: Any, args: list[str]) -> tuple[str | None, Any, list[str]]:
             name, found, rest = super().resolve_command(ctx, args)

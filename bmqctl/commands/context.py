@@ -10,6 +10,7 @@ from typing import Annotated, Any, NoReturn
 import typer
 
 from bmqctl.contexts.command import VARIABLE
+from bmqctl.contexts.completing import context_names
 from bmqctl.contexts.file import contexts_path, read_contexts, write_contexts
 from bmqctl.contexts.model import BadContext, Context, Contexts, SecretSource
 from bmqctl.render import Column, Output, OutputFormat, print_rows, refuse, until_reader_leaves
@@ -27,7 +28,7 @@ _COLUMNS = [
 ]
 _FIELDS = [Column("field", "field"), Column("value", "value")]
 
-Name = Annotated[str, typer.Argument(help="Name of the context.", show_default=False)]
+Name = Annotated[str, typer.Argument(help="Name of the context.", show_default=False, autocompletion=context_names)]
 Credential = Annotated[
     str | None,
     typer.Option(help="Keep these credentials, such as user:password, in the file itself.", show_default=False),
@@ -131,7 +132,9 @@ def add(
 
 @app.command("use")
 def use_(
-    name: Annotated[str | None, typer.Argument(help="Name of the context.", show_default=False)] = None,
+    name: Annotated[
+        str | None, typer.Argument(help="Name of the context.", show_default=False, autocompletion=context_names)
+    ] = None,
     none: Annotated[bool, typer.Option("--none", help="Let no context be current.")] = False,
 ) -> None:
     """Make a context the current one.
@@ -169,7 +172,12 @@ def list_(output: Output = None) -> None:
 @app.command()
 def show(
     name: Annotated[
-        str | None, typer.Argument(help="Name of the context; by default the one that is used.", show_default=False)
+        str | None,
+        typer.Argument(
+            help="Name of the context; by default the one that is used.",
+            show_default=False,
+            autocompletion=context_names,
+        ),
     ] = None,
     output: Output = None,
 ) -> None:

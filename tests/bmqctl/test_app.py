@@ -33,7 +33,7 @@ result = CliRunner().invoke(app, ["--help"])
 assert result.exit_code == 0, result.output
 missing = [name for name in COMMANDS if name not in result.output]
 loaded = [entry.module for entry in COMMANDS.values() if entry.module in sys.modules]
-heavy = [name for name in ("trio", "pydantic", "pyspark", "numpy") if name in sys.modules]
+heavy = [name for name in ("trio", "pydantic", "pyspark", "numpy", "rich.markdown", "pygments") if name in sys.modules]
 assert (missing, loaded, heavy) == ([], [], []), (missing, loaded, heavy)
 """
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
