@@ -52,6 +52,7 @@ COMMANDS: dict[str, Entry] = {
         "Post, consume and inspect messages, interactively or from a script.",
         dials=True,
     ),
+    "top": Entry("bmqctl.commands.top", "top", "Watch queues, topics and nodes: rates, backlog, lag.", dials=True),
 }
 
 

@@ -5,6 +5,7 @@ Source: TopicStatsTable, ConsumeStats, ConsumeStatsList, BrokerStatsData.
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import Annotated, Any, Final, NamedTuple
 
 from formats.errors import FormatError
@@ -19,6 +20,7 @@ __all__ = [
     "Span",
     "TopicProgress",
     "read_consume_stats",
+    "read_topic_stats",
     "write_all_consume_stats",
     "write_broker_stats",
     "write_consume_stats",
@@ -82,21 +84,28 @@ def write_consume_stats(found: TopicProgress) -> bytes:
     return _dump(_consume_stats(found))
 
 
+def read_topic_stats(body: Buffer) -> dict[MessageQueue, QueueOffsets]:
+    """Read the body that answers GET_TOPIC_STATS_INFO. Raises `FormatError` for what is none."""
+    return {queue: _OFFSETS.read_value(each) for queue, each in _offset_table("TopicStatsTable", body)}
+
+
 def read_consume_stats(body: Buffer) -> dict[MessageQueue, GroupProgress]:
     """Read the body that answers GET_CONSUME_STATS. Raises `FormatError` for what is none."""
+    return {queue: _PROGRESS.read_value(each) for queue, each in _offset_table("ConsumeStats", body)}
+
+
+def _offset_table(name: str, body: Buffer) -> Iterator[tuple[MessageQueue, Any]]:
     try:
         value = fastjson.loads(str(body, "utf-8"))
     except UnicodeDecodeError as error:
-        raise FormatError("ConsumeStats", error.start, "is not UTF-8") from None
+        raise FormatError(name, error.start, "is not UTF-8") from None
     table = value.get("offsetTable") if isinstance(value, dict) else None
     if not isinstance(table, dict):
-        raise FormatError("ConsumeStats.offsetTable", 0, "is missing, or no object")
-    found = {}
+        raise FormatError(f"{name}.offsetTable", 0, "is missing, or no object")
     for key, each in table.items():
         if not isinstance(key, fastjson.ObjectKey):
-            raise FormatError("ConsumeStats.offsetTable", 0, f"{str(key)[:40]!r} is no queue")
-        found[_QUEUE.read_value(dict(key))] = _PROGRESS.read_value(each)
-    return found
+            raise FormatError(f"{name}.offsetTable", 0, f"{str(key)[:40]!r} is no queue")
+        yield _QUEUE.read_value(dict(key)), each
 
 
 def _consume_stats(found: TopicProgress) -> dict[str, Any]:

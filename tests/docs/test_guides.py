@@ -35,7 +35,20 @@ DOCUMENTED_PORT = "30114"
 COMMAND_S_MAX = 120
 START_S_MAX = 120
 # Commands that take their broker by an option, which the pages leave at its default.
-WITH_BROKER = {"admin", "bundle", "replay", "cluster", "bench", "bridge", "post", "tail", "browse", "check", "queue"}
+WITH_BROKER = {
+    "admin",
+    "bundle",
+    "replay",
+    "cluster",
+    "bench",
+    "bridge",
+    "post",
+    "tail",
+    "browse",
+    "check",
+    "queue",
+    "top",
+}
 OTHERWISE = {"-b", "--broker", "--own-node", "--rocketmq", "--nameserver", "disk", "group"}
 # The contexts of a page: from the first one on, commands take their broker from there.
 CONTEXTS = "config/bmqctl/contexts.json"

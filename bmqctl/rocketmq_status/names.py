@@ -1,0 +1,35 @@
+"""The topics and groups that are the brokers' own, or that come of others (source: TopicValidator, MixAll)."""
+
+from __future__ import annotations
+
+from typing import Final
+
+__all__ = ["is_own_group", "is_own_topic"]
+
+_TOPICS: Final = frozenset(
+    {
+        *("TBW102", "BenchmarkTest", "SELF_TEST_TOPIC", "OFFSET_MOVED_EVENT", "CHECKPOINT_TOPIC"),
+        *("SCHEDULE_TOPIC_XXXX", "TRANS_CHECK_MAX_TIME_TOPIC"),
+    }
+)
+_PREFIXES: Final = ("rmq_sys_", "RMQ_SYS_", "%RETRY%")
+_GROUPS: Final = frozenset(
+    {
+        *("DEFAULT_PRODUCER", "DEFAULT_CONSUMER", "TOOLS_CONSUMER", "SCHEDULE_CONSUMER", "FILTERSRV_CONSUMER"),
+        *("__MONITOR_CONSUMER", "CLIENT_INNER_PRODUCER", "SELF_TEST_P_GROUP", "SELF_TEST_C_GROUP"),
+        *("CID_ONS-HTTP-PROXY", "CID_ONSAPI_PERMISSION", "CID_ONSAPI_OWNER", "CID_ONSAPI_PULL"),
+    }
+)
+
+
+def is_own_topic(topic: str, brokers: frozenset[str]) -> bool:
+    """Return whether a topic is a broker's own, or that of a group's retries.
+
+    `brokers` are the names of brokers and of their cluster, each of which is also a topic.
+    """
+    return topic in _TOPICS or topic.startswith(_PREFIXES) or topic in brokers or topic.endswith("_REPLY_TOPIC")
+
+
+def is_own_group(group: str) -> bool:
+    """Return whether a group is a broker's own."""
+    return group in _GROUPS or group.startswith("CID_RMQ_SYS_")
