@@ -298,10 +298,16 @@ class World:
             if faults:
                 raise Violation(f"the store of {host.name} is not sound: {faults[0]}")
             left[host.name] = host.left()
+            self._digest_files(host)
         (first_name, first), *others = left.items()
         for name, other in others:
             if other != first:
                 raise Violation(f"{name} and {first_name} keep different messages: {sorted(other ^ first)}")
+
+    def _digest_files(self, host: Host) -> None:
+        """Add all bytes of a node's files to the digest: worlds of one digest have written the same."""
+        for name, content in sorted(host.directory.files.items()):
+            self.digest = crc32(content.data, crc32(name.encode(), self.digest))
 
     def unrest_at_end(self) -> str:
         """Describe unfinished work like `unrest`, without confirms."""

@@ -138,10 +138,10 @@ def _check(message: object, looked_at: tuple[Looked, ...]) -> None:
                 _check_all(value, nested)
             else:
                 _check(value, nested.get(type(value), ()))
-        except FormatError as fault:
+        except FormatError as error:
             cls = type(value).__name__
             selected = f".{cls[0].lower()}{cls[1:]}" if is_choice else ""
-            raise FormatError(f".{name}{selected}{fault.path}", fault.offset, fault.reason) from None
+            raise FormatError(f".{name}{selected}{error.path}", error.offset, error.reason) from None
 
 
 def _check_all(messages: tuple[object, ...], nested: dict[type[Any], tuple[Looked, ...]]) -> None:

@@ -99,9 +99,13 @@ class Consumers:
         self, stream: Stream, unwanted: dict[bytes, tuple[Message, Subscription]], wanted: Wanted | None
     ) -> None:
         # A stream that was removed or purged has given back everything.
-        lot = {guid: held for guid, held in unwanted.items() if stream.unconfirmed.take(guid) is held}
-        for message, subscription in lot.values():
-            release(subscription, message)
+        lot: dict[bytes, tuple[Message, Subscription]] = {}
+        for guid, held in unwanted.items():
+            taken = stream.unconfirmed.take(guid)
+            # Not the tuples: where this is compiled, they have no identity.
+            if taken is not None and taken[0] is held[0] and taken[1] is held[1]:
+                lot[guid] = held
+                release(held[1], held[0])
         if lot:
             stream.app.give_back([lot], wanted)
 

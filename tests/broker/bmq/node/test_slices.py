@@ -12,6 +12,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from bmqctl.version import is_compiled
 from broker.bmq.core.messages import Content, Message
 from broker.bmq.core.redelivery import MOVES_PER_UNIT, Lot, Returning
 from broker.bmq.core.work import Work
@@ -43,6 +44,8 @@ def slicing(rig: Rig) -> Rig:
 @pytest.fixture
 def looks(monkeypatch: pytest.MonkeyPatch) -> Callable[[], int]:
     """Count the messages offered or sent since the last call."""
+    if is_compiled():
+        pytest.skip("compiled code does not look up the methods that are replaced here")
     counted = 0
 
     def counting(name: str) -> None:
