@@ -24,6 +24,8 @@ from tests.simulator.rotting import Written
 __all__ = ["CAPACITY", "Disk"]
 
 CAPACITY = 1 << 40
+# Disk that a file takes at a time: all limits are met exactly. Events are taken at once only if it is more.
+DISK_CHUNK = 1
 SECTOR_BYTES = 512
 ROT_TRIES_MAX = 30
 RUNNING_TRIES_MAX = 8
@@ -34,7 +36,7 @@ class Disk:
     """`directory` is what the running process has open, and what the platter has of it."""
 
     random: Random
-    directory: MemoryDirectory = field(default_factory=MemoryDirectory)
+    directory: MemoryDirectory = field(default_factory=lambda: MemoryDirectory(chunk=DISK_CHUNK))
     term: int = 0  # the election's, in a file that is flushed before anybody hears of it
     rotten: tuple[str, int, int] | None = None
     # Bits that have rotted under a running process: file, offset, the byte since then, and the bit.
@@ -106,7 +108,7 @@ class Disk:
 
     def wipe(self) -> None:
         """A new disk."""
-        self.directory = MemoryDirectory()
+        self.directory = MemoryDirectory(chunk=DISK_CHUNK)
         self.rotten = None
         self.ended = {}
         self.is_unsure = False

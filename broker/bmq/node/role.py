@@ -51,7 +51,7 @@ class Role(Door, Protocol):
 
     @property
     def bulk(self) -> Bulk | None:
-        """Takes whole events for queues whose primary is elsewhere; None if there are no such queues."""
+        """Takes whole events, for queues here and for those whose primary is elsewhere."""
         ...
 
     # -- queues

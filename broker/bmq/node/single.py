@@ -13,6 +13,7 @@ from broker.bmq.queue.domains import Domain
 from broker.bmq.queue.queue import Queue
 from broker.bmq.queue.queue_requests import Opened
 from broker.bmq.session.session_ports import Bulk
+from broker.bmq.session.stored_events import StoredEvents
 from formats.bmq.control.messages import QueueHandleParameters
 
 __all__ = ["SingleNode"]
@@ -22,9 +23,9 @@ class SingleNode:
     """See `Role`. `door` admits brokers below this one, if any."""
 
     is_proxy = False
-    bulk: Bulk | None = None
 
     def __init__(self, node: Node, door: Door) -> None:
+        self.bulk: Bulk | None = StoredEvents()
         self._node = node
         self.admit = door.admit
         self.retire = door.retire

@@ -41,6 +41,30 @@ class FileLog:
     def append(self, message: Message, content: Content, ref_count: int, auto_confirms: Sequence[bytes] = ()) -> None:
         self._partition.append_message(self._key, message, content, ref_count, auto_confirms)
 
+    def has_room_for(self, messages: Sequence[Message], ref_count: int) -> bool:
+        """Return True if `append_all` may be used: for messages without options, if nothing has to make room."""
+        return self._partition.has_room_for(messages, ref_count)
+
+    def append_all(self, messages: Sequence[Message], payloads: Sequence[Buffer], ref_count: int) -> None:
+        """Store messages like `append`, with one write to each file."""
+        self._partition.append_messages(self._key, messages, payloads, ref_count)
+
+    @property
+    def takes_removals(self) -> bool:
+        """True if `remove_all` may be used."""
+        return self._partition.takes_removals
+
+    def remove_all(self, messages: Sequence[Message], app_key: bytes) -> None:
+        """Record an app's confirms of messages, like `confirm` or, of those that no app wants any more, `remove`."""
+        self._partition.append_removals(self._key, app_key, messages)
+
+    def when_all_copied(self, messages: Sequence[Message], action: Callable[[Message], None]) -> None:
+        """Call `action` like `when_copied` for each message of the last `append_all`."""
+        kept = self._partition.kept
+        first = self._partition.sequence_number - len(messages) + 1
+        for number, message in enumerate(messages, first):
+            kept.await_copies(number, message, action)
+
     def confirm(self, message: Message, app_key: bytes, reason: ConfirmReason = ConfirmReason.CONFIRMED) -> None:
         self._partition.append_confirm(self._key, message, app_key, reason)
 

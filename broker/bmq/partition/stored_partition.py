@@ -35,16 +35,25 @@ from broker.common.faults import Change, Inconsistent
 from formats.bmq.disk.data import (
     HEADER_WORDS_SHIFT,
     OPTIONS_WORDS_SHIFT,
+    data_record_parts,
     data_record_size,
     unpack_sizes,
     write_data_record,
 )
 from formats.bmq.disk.files import JOURNAL_RECORD_SIZE
 from formats.bmq.disk.journal import ANY_RECORD, ConfirmReason, DeletionRecordFlag, QueueOpType, SyncPointType
-from formats.bmq.disk.journal_packing import pack_confirm, pack_deletion, pack_message, pack_queue_op, pack_sync_point
+from formats.bmq.disk.journal_packing import (
+    message_record,
+    pack_confirm,
+    pack_deletion,
+    pack_message,
+    pack_queue_op,
+    pack_sync_point,
+)
 from formats.bmq.disk.keys import NULL_KEY
 from formats.bmq.disk.padding import DWORD, WORD
 from formats.bmq.disk.qlist import build_queue_record
+from formats.schema import Buffer
 
 __all__ = ["PartitionState", "StoredPartition"]
 
@@ -452,6 +461,80 @@ class StoredPartition:
             message.offset = self.offsets_from + offset
         except Exception as error:
             raise Inconsistent(f"writing a message to partition {self.partition_id}", error) from error
+
+    def has_room_for(self, messages: Sequence[Message], ref_count: int) -> bool:
+        """Return True if messages without options, that `ref_count` apps want, have reserved room already."""
+        size = sum([data_record_size(0, message.size) for message in messages])
+        records = self.due + len(messages) * (ref_count + 1) + self._spare_records
+        return (
+            self.files.data_end + size <= self._data_granted
+            and self.files.journal_end + records * JOURNAL_RECORD_SIZE <= self._journal_granted
+        )
+
+    def append_messages(
+        self, queue_key: bytes, messages: Sequence[Message], payloads: Sequence[Buffer], ref_count: int
+    ) -> None:
+        """Keep messages like `append_message`, with one write to each file; call this only if `has_room_for` them."""
+        files = self.files
+        start, journal_end = files.data_end, files.journal_end
+        try:
+            parts: list[Buffer] = []
+            records: list[bytes] = []
+            offset, number = start, self.sequence_number
+            lease_id, timestamp, offsets_from = self.primary_lease_id, self.now.wall_s, self.offsets_from
+            for message, payload in zip(messages, payloads, strict=True):
+                number += 1
+                head, _, padding = data_record_parts(payload, 1 if message.has_properties else 0, message.schema_id)
+                parts += (head, payload, padding)
+                records.append(
+                    message_record(
+                        lease_id,
+                        number,
+                        timestamp,
+                        ref_count,
+                        message.compression,
+                        queue_key,
+                        offset // DWORD,
+                        message.guid,
+                        message.checksum,
+                    )
+                )
+                message.offset = offsets_from + offset
+                offset += len(head) + len(payload) + len(padding)
+            end = journal_end + len(records) * JOURNAL_RECORD_SIZE
+            # DATA first: a record in the journal must find its message there.
+            files.data.buffer[start:offset] = b"".join(parts)
+            files.data_end = offset
+            files.journal.buffer[journal_end:end] = b"".join(records)
+            files.journal_end = end
+            self.sequence_number = number
+            self.due += len(messages) * ref_count
+        except Exception as error:
+            raise Inconsistent(f"writing messages to partition {self.partition_id}", error) from error
+
+    @property
+    def takes_removals(self) -> bool:
+        """True if `append_removals` may be used: records go to the files, and no rollover has to know of them."""
+        return self._rolling is None and self._out is self.files
+
+    def append_removals(self, queue_key: bytes, app_key: bytes, messages: Sequence[Message]) -> None:
+        """Record an app's confirms, with one write: as deletions of the messages that no app wants any more."""
+        files = self.files
+        lease_id, timestamp, number = self.primary_lease_id, self.now.wall_s, self.sequence_number
+        records = bytearray(len(messages) * JOURNAL_RECORD_SIZE)
+        for at, message in zip(range(0, len(records), JOURNAL_RECORD_SIZE), messages, strict=True):
+            number += 1
+            if message.outstanding:
+                reason = ConfirmReason.CONFIRMED
+                pack_confirm(records, at, lease_id, number, timestamp, reason, queue_key, app_key, message.guid)
+            else:
+                flag = DeletionRecordFlag.NONE
+                pack_deletion(records, at, lease_id, number, timestamp, flag, queue_key, message.guid)
+        end = files.journal_end + len(records)
+        files.journal.buffer[files.journal_end : end] = records
+        files.journal_end = end
+        self.sequence_number = number
+        self.due -= len(messages)
 
     def append_confirm(
         self, queue_key: bytes, message: Message, app_key: bytes, reason: ConfirmReason = ConfirmReason.CONFIRMED

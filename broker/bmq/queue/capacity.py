@@ -167,6 +167,15 @@ class Usage:
                 usage._update()
             usage = usage.parent
 
+    def has_ease(self, messages: int, size: int) -> bool:
+        """Return True if so many more messages, of `size` bytes together, change no state of this or the parent."""
+        usage: Usage | None = self
+        while usage is not None:
+            if usage.messages + messages >= usage.messages_rise_at or usage.bytes + size >= usage.bytes_rise_at:
+                return False
+            usage = usage.parent
+        return True
+
     def restore(self, size: int) -> None:
         """Count a restored message of `size` bytes, without an alarm."""
         usage: Usage | None = self

@@ -317,6 +317,75 @@ class Queue:
             raise Inconsistent(f"taking a message into queue '{self.uri}'", error) from error
         return KEPT
 
+    @property
+    def takes_events(self) -> bool:
+        """True if `post` does no more with any message than store it for all apps and deliver it."""
+        return (
+            bool(self._all_apps)
+            and not self.broadcast
+            and not self._has_app_subscriptions
+            and self.unknown_confirms is None
+        )
+
+    def takes_all(self, guids: Sequence[Guid], size: int) -> bool:
+        """Return True if `keep_all` may be used for posts of these GUIDs, all of them new.
+
+        They are of `size` bytes together, and the queue `takes_events`.
+        """
+        newest, older = self.messages.newest, self.messages.older
+        usage = self.usage
+        if (
+            usage.at_limit
+            or self.domain_usage.at_limit
+            or not usage.has_ease(len(guids), size)
+            or len(newest) + len(guids) >= FULL
+        ):
+            return False
+        fresh = set(guids)
+        if len(fresh) < len(guids) or not newest.keys().isdisjoint(fresh):
+            return False
+        if older and any(guid in self.messages for guid in guids):
+            return False
+        # What is asked of the history may be asked again.
+        return all(map(self.history.is_new, guids))
+
+    def make_message(self, guid: Guid, size: int, content: Content) -> Message:
+        """Return a message for all apps."""
+        return Message(guid, size, content, self._all_apps, self.now.ms)
+
+    def keep_all(self, messages: Sequence[Message], size: int) -> bool:
+        """Take messages that the log has just stored; return True if they wait for copies, else they are delivered."""
+        statistics, count = self.statistics, len(messages)
+        statistics.puts += count
+        statistics.put_bytes += size
+        self.messages.newest.update([(message.guid, message) for message in messages])
+        self.usage.add_many(size, count)
+        if self.consumption.max_idle_ms:
+            self.consumption.on_post()
+        for app in self.apps.values():
+            app.messages += count
+            app.bytes += size
+        awaiting = self.awaiting
+        return self._awaits_copies or bool(awaiting.newest or awaiting.older)
+
+    def await_all(self, messages: Sequence[Message], posters: tuple[Poster, int, int]) -> Callable[[Message], None]:
+        """Let messages wait for copies; return what is to be called for each that has them."""
+        for message in messages:
+            self.awaiting.add(message.guid, [posters])
+        return self._copied
+
+    def hand_out(self, message: Message, data: Buffer) -> None:
+        """Deliver a message that was stored just now to all apps, like `post`."""
+        for app in self.apps.values():
+            if app.pending or app.redelivery or app.is_behind:
+                app.pending.append(message)
+                continue
+            only = app.only
+            if only is not None and (subscription := only.choose()) is not None:
+                self.delivery.send(subscription, message, data)
+            else:
+                self._offer(app, message, data)
+
     def _leave_out(self, app_ids: Sequence[str], message: Message) -> None:
         """Let apps have been done with a message before it came."""
         for app_id in app_ids:
@@ -463,6 +532,39 @@ class Queue:
         except Exception as error:
             raise Inconsistent(f"the confirmation of a message of queue '{self.uri}'", error) from error
         return True
+
+    def confirm_all(self, stream: Stream, held: Sequence[tuple[Message, Subscription]], size: int) -> None:
+        """Apply confirms of messages that a consumer holds, like `confirm`, before they are recorded.
+
+        They are of `size` bytes together, and nothing waits that their confirms could let through.
+        """
+        app, now_ms, count = stream.app, self.now.ms, len(held)
+        app.statistics.observe(app.messages, app.bytes)
+        not_bit, answered = ~app.bit, app.statistics.answered
+        for message, subscription in held:
+            release(subscription, message)
+            answered(now_ms - message.sent_ms)
+            message.outstanding &= not_bit
+        app.messages -= count
+        app.bytes -= size
+        self.statistics.confirms += count
+
+    def gone_all(self, messages: Sequence[Message]) -> None:
+        """Finish messages like `gone`, of those that were delivered the ones that no app wants any more."""
+        statistics, usage, held, history = self.statistics, self.usage, self.messages, self.history
+        statistics.observe(usage.messages, usage.bytes)
+        newest, now_ms = held.newest, self.now.ms
+        size = count = 0
+        for message in messages:
+            if message.outstanding:
+                continue
+            if newest.pop(message.guid, None) is None:
+                del held[message.guid]
+            size += message.size
+            count += 1
+            history.add(message.guid, now_ms)
+        if count:
+            usage.remove(size, count)
 
     def _keep_unknown(self, app: App, guid: Guid) -> None:
         """Keep a confirm that another primary may need."""

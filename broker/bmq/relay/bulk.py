@@ -18,6 +18,7 @@ from broker.bmq.relay.posts import Unacknowledged
 from broker.bmq.relay.relay import RelayQueue
 from broker.bmq.relay.upstream import UpstreamState
 from broker.bmq.session.session import Session
+from broker.bmq.session.stored_events import StoredEvents
 from broker.bmq.store.chunked import FULL
 from broker.common.faults import Inconsistent
 from formats.bmq.codes import CompressionAlgorithm, EventType, OptionType
@@ -62,7 +63,13 @@ _new = tuple.__new__
 
 
 class WholeEvents:
-    """Events of posts and confirms for one queue whose root is elsewhere; see `broker.bmq.node.role.Role.bulk`."""
+    """Events of posts and confirms for one queue; see `broker.bmq.node.role.Role.bulk`.
+
+    Those for queues whose root is here are left to `StoredEvents`.
+    """
+
+    def __init__(self) -> None:
+        self._stored = StoredEvents()
 
     def puts(self, poster: Poster, number: int, handles: Mapping[int, Handle], data: memoryview, frame: Frame) -> bool:
         """Forward posts to the upstream, unchanged except for the queue id.
@@ -79,12 +86,9 @@ class WholeEvents:
         if handle is None or not handle.writes:
             return False
         relay = handle.queue
-        if (
-            not isinstance(relay, RelayQueue)
-            or relay.broadcast
-            or relay.opens.state is not _OPEN
-            or relay.posts.is_waiting
-        ):
+        if not isinstance(relay, RelayQueue):
+            return self._stored.puts(poster, number, handles, data, frame)
+        if relay.broadcast or relay.opens.state is not _OPEN or relay.posts.is_waiting:
             return False
         event = bytearray(data[start:end])
         known, now_ms, up_id = relay.unacknowledged, relay.now.ms, relay.queue_id
@@ -155,9 +159,10 @@ class WholeEvents:
         if handle is None or stream is None:
             return False
         relay, app = handle.queue, stream.app
+        if not isinstance(relay, RelayQueue):
+            return self._stored.confirms(handles, data, frame)
         if (
-            not isinstance(relay, RelayQueue)
-            or relay.broadcast
+            relay.broadcast
             or app.attempts
             or app.delayed_until_ms != NEVER_MS
             or relay.opens.state is not _OPEN

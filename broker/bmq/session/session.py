@@ -519,7 +519,7 @@ class Session:
             self.ready = self.has_room = False
         self.host.dirty.add(self)
 
-    def push_packed(self, messages: bytes) -> None:
+    def push_packed(self, messages: bytes | bytearray) -> None:
         """Push messages in the form of `push`, without schemas of properties."""
         out = self.out.event(_PUSH)
         out += messages

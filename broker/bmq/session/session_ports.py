@@ -52,7 +52,7 @@ class BrokerPeer(Protocol):
 
 
 class Bulk(Protocol):
-    """Takes whole events at relays; returns False, without effect, for events to be taken message by message."""
+    """Takes whole events; returns False, without effect, for events to be taken message by message."""
 
     def puts(
         self, poster: Poster, number: int, handles: Mapping[int, Handle], data: memoryview, frame: Frame

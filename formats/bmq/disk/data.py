@@ -27,6 +27,7 @@ __all__ = [
     "DataHeaderFlags",
     "DataRecord",
     "data_extent",
+    "data_record_parts",
     "data_record_size",
     "parse_data_record",
     "unpack_sizes",
@@ -164,4 +165,12 @@ def write_data_record(
     return end
 
 
+def data_record_parts(app_data: Buffer, flags: int, schema_id: int) -> tuple[bytes, Buffer, bytes]:
+    """Return the parts of a record without options, in their order: together `write_data_record` writes the same."""
+    size = HEADER_SIZE + len(app_data)
+    pad = DWORD - size % DWORD
+    return _header((HEADER_SIZE // WORD) << 29 | (size + pad) // WORD, flags, schema_id, b""), app_data, PADDING[pad]
+
+
 _pack_header = DATA_HEADER.words.pack_into
+_header = DATA_HEADER.words.pack
