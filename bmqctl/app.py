@@ -36,6 +36,9 @@ COMMANDS: dict[str, Entry] = {
     "cluster": Entry("bmqctl.commands.cluster", "app", "Show the state and the problems of a running cluster."),
     "config": Entry("bmqctl.commands.config", "app", "Check and show the configuration of a broker."),
     "context": Entry("bmqctl.commands.context", "app", "Name brokers and clusters, and choose one for other commands."),
+    "definitions": Entry(
+        "bmqctl.commands.definitions", "app", "Export, compare and apply domains, topics and groups as a file."
+    ),
     "doctor": Entry("bmqctl.commands.doctor", "doctor", "Examine the host that a broker runs on."),
     "journal": Entry("bmqctl.commands.journal", "app", "Read and check the files of a store."),
     "post": Entry("bmqctl.commands.post", "post", "Post messages to a queue or a topic.", dials=True),

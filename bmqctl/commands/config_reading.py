@@ -12,13 +12,14 @@ from broker.bmq.config.broker_schema import Configuration
 from broker.bmq.config.cluster_schema import ClustersDefinition
 from broker.bmq.config.domain_schema import DomainVariant
 from broker.bmq.config.dump import to_json
+from broker.bmq.config.load import parse
 from broker.bmq.config.model import Model
 from broker.bmq.config.unknown import unknown_members
 from broker.rocketmq.assembly.config import PropertyError, RocketConfig, load_rocketmq_config
 from formats.errors import FormatError
 from formats.rocketmq.property_text import read_properties
 
-__all__ = ["BadConfig", "Finding", "Setting", "findings_in", "settings_of", "summary_of"]
+__all__ = ["BadConfig", "Finding", "Setting", "fault_of_domain", "findings_in", "settings_of", "summary_of"]
 
 _BROKER_FILE = "bmqbrkrcfg.json"
 _CLUSTERS_FILE = "clusters.json"
@@ -144,6 +145,17 @@ def _flattened(path: str, value: Any, raw: Any) -> Iterator[tuple[str, Any, bool
             yield from _flattened(f"{path}[{index}]", each, inner)
     else:
         yield path, value, raw is not ...
+
+
+def fault_of_domain(name: str, text: bytes) -> str | None:
+    """Return what is wrong with the contents of a domain's file; None if nothing is."""
+    try:
+        found = parse(DomainVariant, text, f"{name}.json")
+    except ConfigError as fault:
+        return f"{fault.json_path}: {fault.reason}; {fault.remedy}"
+    if found.definition is not None and found.definition.parameters.name not in ("", name):
+        return f"$.definition.parameters.name: is {found.definition.parameters.name!r}"
+    return None
 
 
 # -- RocketMQ

@@ -30,6 +30,7 @@ _OWN_ADDRESS: Final = frozenset(
         "dumpprofile",
         "dry_run",
         "offline",
+        "config_dir",
         "help",
         "short_help",
     }

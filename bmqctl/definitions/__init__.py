@@ -1,0 +1,1 @@
+"""Domains, topics and groups as a file: `bmqctl definitions`."""

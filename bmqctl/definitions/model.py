@@ -1,0 +1,125 @@
+"""Definitions as values: read from JSON, compared, and written: pure."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Mapping
+from enum import StrEnum
+from typing import Any, Final, NamedTuple
+
+__all__ = [
+    "KINDS",
+    "Action",
+    "BadDefinitions",
+    "Change",
+    "Definitions",
+    "changes_between",
+    "parse_definitions",
+    "whole_changes",
+]
+
+NAMES_MAX: Final = 100_000
+KINDS: Final = {"BlazingMQ": ("domains",), "RocketMQ": ("topics", "groups")}
+
+# By kind and name, the fields of the definition.
+Tables = Mapping[str, Mapping[str, Mapping[str, Any]]]
+
+
+class BadDefinitions(Exception):
+    """A file that has no definitions, or definitions that cannot be; the text says where, and why."""
+
+
+class Definitions(NamedTuple):
+    """The definitions of a system; a kind that is absent is not spoken of."""
+
+    system: str
+    tables: Tables
+
+    def to_text(self) -> str:
+        """Return the file."""
+        return json.dumps({"system": self.system, **self.tables}, indent=4, sort_keys=True) + "\n"
+
+
+class Action(StrEnum):
+    """A kind of change."""
+
+    CREATE = "create"
+    CHANGE = "change"
+    DELETE = "delete"
+
+
+class Change(NamedTuple):
+    """A difference: of a whole definition, or of one field, by the value that there is and the one that is wanted."""
+
+    action: Action
+    kind: str
+    name: str
+    field: str
+    found: Any
+    wanted: Any
+
+
+def parse_definitions(text: str) -> Definitions:
+    """Parse a file. Raises `BadDefinitions`, which names the place."""
+    try:
+        found = json.loads(text, object_pairs_hook=_without_twins)
+    except (ValueError, RecursionError) as fault:
+        raise BadDefinitions(f"is no JSON: {fault}") from None
+    if not isinstance(found, dict) or found.get("system") not in KINDS:
+        raise BadDefinitions(f'system: expected one of {", ".join(KINDS)}, as in {{"system": "RocketMQ"}}')
+    system = str(found["system"])
+    tables = {}
+    for kind, table in found.items():
+        if kind == "system":
+            continue
+        if kind not in KINDS[system]:
+            raise BadDefinitions(f"{kind}: {system} has {' and '.join(KINDS[system])}")
+        if not isinstance(table, dict) or not all(isinstance(each, dict) for each in table.values()):
+            raise BadDefinitions(f"{kind}: expected an object of objects by their names")
+        if len(table) > NAMES_MAX:
+            raise BadDefinitions(f"{kind}: there are more than {NAMES_MAX:,}")
+        tables[kind] = table
+    return Definitions(system, tables)
+
+
+def _without_twins(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    found = dict(pairs)
+    if len(found) != len(pairs):
+        names = [name for name, _ in pairs]
+        twin = next(name for name in names if names.count(name) > 1)
+        raise ValueError(f"{twin!r} is there twice in an object")
+    return found
+
+
+def changes_between(found: Definitions, wanted: Definitions) -> Iterator[Change]:
+    """Yield what makes `found` the same as `wanted`, in the kinds that `wanted` speaks of."""
+    for kind in KINDS[wanted.system]:
+        if kind not in wanted.tables:
+            continue
+        there, table = found.tables.get(kind, {}), wanted.tables[kind]
+        for name in sorted(there.keys() | table.keys()):
+            if name not in table:
+                yield Change(Action.DELETE, kind, name, "", there[name], None)
+            elif name not in there:
+                yield Change(Action.CREATE, kind, name, "", None, table[name])
+            else:
+                for field, old, new in _differences("", there[name], table[name]):
+                    yield Change(Action.CHANGE, kind, name, field, old, new)
+
+
+def whole_changes(found: Definitions, wanted: Definitions) -> list[Change]:
+    """Return one change for each definition that differs, with all its fields."""
+    names = dict.fromkeys((each.action, each.kind, each.name) for each in changes_between(found, wanted))
+    return [
+        Change(action, kind, name, "", found.tables.get(kind, {}).get(name), wanted.tables[kind].get(name))
+        for action, kind, name in names
+    ]
+
+
+def _differences(path: str, old: Any, new: Any) -> Iterator[tuple[str, Any, Any]]:
+    if isinstance(old, dict) and isinstance(new, dict):
+        for name in sorted(old.keys() | new.keys()):
+            yield from _differences(f"{path}.{name}" if path else name, old.get(name), new.get(name))
+    # JSON's true is not 1.
+    elif old != new or isinstance(old, bool) != isinstance(new, bool):
+        yield path, old, new
