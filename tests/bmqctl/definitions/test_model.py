@@ -16,7 +16,7 @@ from bmqctl.definitions.model import (
     parse_definitions,
     whole_changes,
 )
-from bmqctl.definitions.rocketmq import checked
+from bmqctl.definitions.rocketmq import Master, checked, one_of
 
 
 def definitions(**topics: dict[str, Any]) -> Definitions:
@@ -77,3 +77,11 @@ def test_changes() -> None:
         (Action.CREATE, "d"),
     ]
     assert list(changes_between(found, Definitions("RocketMQ", {"groups": {}}))) == []
+
+
+def test_brokers_that_have_not_the_same_are_named() -> None:
+    masters = [Master("a", "h:1", definitions(t={"perm": 6})), Master("b", "h:2", definitions(t={"perm": 6}))]
+    assert one_of(masters) is masters[0].definitions
+    masters.append(Master("c", "h:3", definitions(t={"perm": 4})))
+    with pytest.raises(BadDefinitions, match="topics t is not the same on brokers a and c; name one of them"):
+        one_of(masters)
