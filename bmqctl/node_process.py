@@ -2,13 +2,9 @@
 
 from __future__ import annotations
 
-import errno
 import os
-import random
-import re
 import selectors
 import signal
-import socket
 import subprocess
 import sys
 import threading
@@ -18,6 +14,8 @@ from pathlib import Path
 from types import TracebackType
 from typing import Self
 
+from bmqctl.ports import free_port
+
 __all__ = [
     "ControllerProcess",
     "NodeFailed",
@@ -25,7 +23,6 @@ __all__ = [
     "ProxyProcess",
     "RocketProcess",
     "RocketProxyProcess",
-    "free_port",
 ]
 
 HOST = "127.0.0.1"
@@ -40,55 +37,7 @@ COMMAND = (
     else (sys.executable, "-c", "from bmqctl.app import main; main()")
 )
 
-_FIRST_PORT = 10_240
-_PORT_RANGE = Path("/proc/sys/net/ipv4/ip_local_port_range")
-_GENERATOR = random.SystemRandom()
-# The ports that this process has not tried yet, or not since it had tried all of them.
-_LEFT: list[int] = []
 _UTIME, _STIME = 13, 14
-
-
-def free_port(host: str = HOST) -> int:
-    """Return a TCP port of `host` that was free a moment ago.
-
-    It is below the range from which the kernel takes ports for outgoing connections. Within that range a client
-    that keeps trying the port of a node that is down can be given that very port, and connect to itself. A process is
-    given no port again before all others, and each worker of pytest-xdist has a part of the range for itself.
-    Raises `OSError` if none is free.
-    """
-    for _ in range(2):
-        while _LEFT:
-            # A test may have seeded the generator of `random`.
-            port = _LEFT.pop(_GENERATOR.randrange(len(_LEFT)))
-            if _is_free(host, port):
-                return port
-        _LEFT.extend(_port_range())
-    _LEFT.clear()
-    raise OSError(errno.EADDRINUSE, f"{host} has no free port")
-
-
-def _port_range() -> range:
-    """Return the ports for this process: all, or as a worker of pytest-xdist its part of them."""
-    end = int(_PORT_RANGE.read_text().split()[0]) if _PORT_RANGE.exists() else 32_768
-    if end <= _FIRST_PORT:
-        end = 65_535
-    worker = re.fullmatch("gw([0-9]+)", os.environ.get("PYTEST_XDIST_WORKER", ""))
-    count = re.fullmatch("[1-9][0-9]*", os.environ.get("PYTEST_XDIST_WORKER_COUNT", ""))
-    if worker is None or count is None:
-        return range(_FIRST_PORT, end)
-    part = max(1, (end - _FIRST_PORT) // int(count[0]))
-    # The worker in the place of one that crashed has a number beyond the count.
-    first = _FIRST_PORT + int(worker[1]) % int(count[0]) * part
-    return range(first, first + part)
-
-
-def _is_free(host: str, port: int) -> bool:
-    with socket.socket() as probe:
-        try:
-            probe.bind((host, port))
-        except OSError:
-            return False
-    return True
 
 
 class NodeFailed(Exception):

@@ -18,7 +18,8 @@ from pathlib import Path
 
 import pytest
 
-from bmqctl.node_process import NodeFailed, NodeProcess, ProxyProcess, RocketProcess, RocketProxyProcess, free_port
+from bmqctl.node_process import NodeFailed, NodeProcess, ProxyProcess, RocketProcess, RocketProxyProcess
+from bmqctl.ports import free_port
 
 __all__ = [
     "NodeFailed",

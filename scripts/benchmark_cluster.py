@@ -25,7 +25,8 @@ from typing import Any
 import numpy as np
 
 from bmqctl.bench.plan import Plan, monotonic_ns
-from bmqctl.node_process import HOST, NodeProcess, free_port
+from bmqctl.node_process import HOST, NodeProcess
+from bmqctl.ports import free_port
 from scripts.cluster_load import SECOND_NS, STRONG, Stream, wait_healed
 from scripts.figures import MIB, Figure, fresh_queue, plan_for, print_figures, run
 from tests.integration.cluster_processes import ClusterProcesses

@@ -15,7 +15,8 @@ from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import Final, NamedTuple
 
-from bmqctl.node_process import HOST, ControllerProcess, RocketProcess, free_port
+from bmqctl.node_process import HOST, ControllerProcess, RocketProcess
+from bmqctl.ports import free_port
 from formats.rocketmq.codes import RequestCode, ResponseCode
 from formats.rocketmq.ha_bodies import HA_RUNTIME, HaRuntime
 from scripts.figures import MIB, Figure

@@ -27,7 +27,8 @@ import trio
 import yaml
 
 import bmqctl.client.rocketmq as rocketmq
-from bmqctl.node_process import HOST, free_port
+from bmqctl.node_process import HOST
+from bmqctl.ports import free_port
 from scripts.dashboards import DASHBOARDS, FOLDER
 from scripts.watched_brokers import GROUP, TOPIC, Watched, use, watched_brokers
 

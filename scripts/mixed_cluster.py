@@ -15,12 +15,12 @@ from pathlib import Path
 from types import TracebackType
 
 from bmqctl.client.admin import AdminClient, AdminLost
-from bmqctl.node_process import HOST, NodeFailed, NodeProcess, free_port
+from bmqctl.node_process import HOST, NodeFailed, NodeProcess
+from bmqctl.ports import free_port, free_ports
 from broker.bmq.config.local_cluster import write_local_cluster
 from scripts.cluster_load import wait_until
 from scripts.mixed_config import adapt, write_proxy
 from scripts.reference_process import ReferenceProcess, Running
-from tests.integration.cluster_processes import free_ports
 
 __all__ = ["MixedCluster"]
 

@@ -17,7 +17,8 @@ from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import Final, NamedTuple, Protocol
 
-from bmqctl.node_process import RocketProcess, free_port
+from bmqctl.node_process import RocketProcess
+from bmqctl.ports import free_port
 from formats.rocketmq.codes import RequestCode, ResponseCode
 from formats.rocketmq.ha_bodies import HA_RUNTIME
 from formats.rocketmq.names import offset_of_name

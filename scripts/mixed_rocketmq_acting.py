@@ -12,7 +12,8 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Final, NamedTuple, Protocol
 
-from bmqctl.node_process import RocketProcess, free_port
+from bmqctl.node_process import RocketProcess
+from bmqctl.ports import free_port
 from formats.rocketmq.codes import RequestCode, ResponseCode
 from formats.rocketmq.route_bodies import TOPIC_ROUTE
 from scripts.mixed_rocketmq_turns import Differs

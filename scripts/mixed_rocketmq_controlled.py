@@ -15,7 +15,8 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Final, NamedTuple, Protocol
 
-from bmqctl.node_process import HOST, RocketProcess, free_port
+from bmqctl.node_process import HOST, RocketProcess
+from bmqctl.ports import free_port
 from formats.rocketmq.codes import RequestCode, ResponseCode
 from formats.rocketmq.ha_bodies import EPOCH_CACHE, EpochCache
 from formats.rocketmq.names import offset_of_name

@@ -14,7 +14,8 @@ from functools import partial
 from pathlib import Path
 from typing import Final
 
-from bmqctl.node_process import HOST, ControllerProcess, RocketProcess, free_port
+from bmqctl.node_process import HOST, ControllerProcess, RocketProcess
+from bmqctl.ports import free_port
 from formats.rocketmq.codes import RequestCode
 from formats.rocketmq.controller_bodies import BROKER_REPLICAS, Replicas
 from formats.rocketmq.headers import replicating as headers

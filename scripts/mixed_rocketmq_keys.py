@@ -17,7 +17,8 @@ from contextlib import ExitStack, closing, contextmanager
 from pathlib import Path
 from typing import Any, Final
 
-from bmqctl.node_process import HOST, RocketProcess, RocketProxyProcess, free_port
+from bmqctl.node_process import HOST, RocketProcess, RocketProxyProcess
+from bmqctl.ports import free_port
 from formats.rocketmq.client_bodies import GROUP_CONFIG, GroupConfig
 from formats.rocketmq.codes import RequestCode
 from formats.rocketmq.frame import Frame

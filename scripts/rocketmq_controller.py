@@ -9,7 +9,8 @@ import time
 from pathlib import Path
 from typing import Any, Final, NamedTuple
 
-from bmqctl.node_process import HOST, free_port
+from bmqctl.node_process import HOST
+from bmqctl.ports import free_port
 from formats.rocketmq.codes import RequestCode, ResponseCode
 from formats.rocketmq.controller_bodies import BROKER_REPLICAS, Replicas
 from formats.rocketmq.headers.codec import HeaderCodec

@@ -11,7 +11,8 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Final, NamedTuple
 
-from bmqctl.node_process import HOST, RocketProcess, free_port
+from bmqctl.node_process import HOST, RocketProcess
+from bmqctl.ports import free_port
 from scripts.mixed_cluster import MixedCluster
 from scripts.mixed_config import EVENTUAL
 from scripts.rocketmq_reference import ReferenceProcess

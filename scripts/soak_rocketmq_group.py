@@ -11,7 +11,8 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any, Final, TypeVar
 
-from bmqctl.node_process import HOST, RocketProcess, free_port
+from bmqctl.node_process import HOST, RocketProcess
+from bmqctl.ports import free_port
 from formats.errors import FormatError
 from formats.rocketmq.codes import RequestCode, ResponseCode
 from formats.rocketmq.controller_bodies import BROKER_REPLICAS, Replicas

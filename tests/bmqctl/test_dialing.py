@@ -10,7 +10,8 @@ import anyio.abc
 import pytest
 
 from bmqctl.dialing import open_stream
-from bmqctl.node_process import HOST, free_port
+from bmqctl.node_process import HOST
+from bmqctl.ports import free_port
 
 pytestmark = pytest.mark.anyio
 

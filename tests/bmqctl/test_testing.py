@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from bmqctl import node_process
+from bmqctl import ports
 from bmqctl.testing import NodeFailed, NodeProcess, free_port
 
 SUITE = """
@@ -64,12 +64,12 @@ def test_a_program_that_never_says_that_it_is_ready_is_ended(tmp_path: Path) -> 
 def few_ports(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> set[int]:
     """Leave a process six ports, and workers a part of them."""
     limits = tmp_path / "ip_local_port_range"
-    limits.write_text(f"{node_process._FIRST_PORT + 6}\t60999\n")
-    monkeypatch.setattr(node_process, "_PORT_RANGE", limits)
-    monkeypatch.setattr(node_process, "_LEFT", [])
-    monkeypatch.setattr(node_process, "_is_free", lambda host, port: True)
+    limits.write_text(f"{ports._FIRST_PORT + 6}\t60999\n")
+    monkeypatch.setattr(ports, "_PORT_RANGE", limits)
+    monkeypatch.setattr(ports, "_LEFT", [])
+    monkeypatch.setattr(ports, "_reserve", lambda host, some: True)
     monkeypatch.delenv("PYTEST_XDIST_WORKER", raising=False)
-    return set(range(node_process._FIRST_PORT, node_process._FIRST_PORT + 6))
+    return set(range(ports._FIRST_PORT, ports._FIRST_PORT + 6))
 
 
 def test_no_port_is_given_again_before_all_others(few_ports: set[int]) -> None:
@@ -79,9 +79,9 @@ def test_no_port_is_given_again_before_all_others(few_ports: set[int]) -> None:
 
 def test_ports_in_use_are_passed_over(few_ports: set[int], monkeypatch: pytest.MonkeyPatch) -> None:
     last = max(few_ports)
-    monkeypatch.setattr(node_process, "_is_free", lambda host, port: port == last)
+    monkeypatch.setattr(ports, "_reserve", lambda host, some: some[0] == last)
     assert [free_port() for _ in range(3)] == [last] * 3
-    monkeypatch.setattr(node_process, "_is_free", lambda host, port: False)
+    monkeypatch.setattr(ports, "_reserve", lambda host, some: False)
     with pytest.raises(OSError, match=r"127\.0\.0\.1 has no free port"):
         free_port()
 

@@ -3,15 +3,15 @@
 from __future__ import annotations
 
 import re
-import socket
 from pathlib import Path
 from types import TracebackType
 
-from bmqctl.node_process import HOST, NodeProcess, free_port
+from bmqctl.node_process import HOST, NodeProcess
+from bmqctl.ports import free_ports
 from broker.bmq.config.local_cluster import write_local_cluster
 from tests.waiting import WAIT_S, eventually
 
-__all__ = ["ClusterProcesses", "free_ports"]
+__all__ = ["ClusterProcesses"]
 
 _LEADER = re.compile(r"node (\d+) is (\w+) \[term: (\d+), leader: (\w+)\]")
 
@@ -83,21 +83,3 @@ class ClusterProcesses:
             return int(leader)
 
         return eventually(agreed, timeout_s, state=lambda: {number: self.role(number) for number in self.running})
-
-
-def free_ports(count: int) -> int:
-    """The first of `count` ports in a row."""
-    while True:
-        first = free_port()
-        sockets = []
-        try:
-            for port in range(first, first + count):
-                sock = socket.socket()
-                sockets.append(sock)
-                sock.bind((HOST, port))
-        except OSError:
-            continue
-        finally:
-            for sock in sockets:
-                sock.close()
-        return first

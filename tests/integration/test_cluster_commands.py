@@ -16,7 +16,8 @@ from typer.testing import CliRunner
 
 from bmqctl.app import app
 from bmqctl.node_process import PID_NAME
-from tests.integration.cluster_processes import ClusterProcesses, free_ports
+from bmqctl.ports import free_ports
+from tests.integration.cluster_processes import ClusterProcesses
 from tests.integration.official import Client, queue_name
 from tests.waiting import eventually
 

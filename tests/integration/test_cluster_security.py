@@ -18,7 +18,8 @@ import trio
 import trustme
 
 from bmqctl.client.session import Session, SessionOptions
-from bmqctl.node_process import HOST, NodeProcess, free_port
+from bmqctl.node_process import HOST, NodeProcess
+from bmqctl.ports import free_port
 from formats.bmq.codes import EventType
 from formats.bmq.control import ber
 from formats.bmq.control.messages import (

@@ -13,7 +13,8 @@ from typing import Any
 
 import pytest
 
-from bmqctl.node_process import HOST, ControllerProcess, NodeFailed, RocketProcess, free_port
+from bmqctl.node_process import HOST, ControllerProcess, NodeFailed, RocketProcess
+from bmqctl.ports import free_port
 from formats.rocketmq.codes import RequestCode, ResponseCode
 from formats.rocketmq.controller_bodies import BROKER_REPLICAS, Replicas
 from formats.rocketmq.ha_bodies import EPOCH_CACHE, HA_RUNTIME, EpochCache

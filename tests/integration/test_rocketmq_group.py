@@ -17,7 +17,8 @@ import pytest
 from typer.testing import CliRunner
 
 from bmqctl.app import app
-from bmqctl.node_process import HOST, free_port
+from bmqctl.node_process import HOST
+from bmqctl.ports import free_port
 from formats.rocketmq.codes import RequestCode, ResponseCode
 from formats.rocketmq.grpc.codes import Code
 from formats.rocketmq.grpc.messages import duration_of_ms, make

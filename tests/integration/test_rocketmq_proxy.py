@@ -14,7 +14,8 @@ import trustme
 from typer.testing import CliRunner
 
 from bmqctl.app import app
-from bmqctl.node_process import HOST, NodeFailed, RocketProcess, RocketProxyProcess, free_port
+from bmqctl.node_process import HOST, NodeFailed, RocketProcess, RocketProxyProcess
+from bmqctl.ports import free_port
 from broker.rocketmq.assembly import proxy as module
 from broker.rocketmq.assembly.proxy import ProxyConfig, listen_for_remoting
 from broker.shell.server import ListenError

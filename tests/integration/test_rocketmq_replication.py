@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from bmqctl.node_process import free_port
+from bmqctl.ports import free_port
 from bmqctl.testing import RocketProcess
 from formats.rocketmq.client_bodies import GROUPS
 from formats.rocketmq.codes import RequestCode, ResponseCode

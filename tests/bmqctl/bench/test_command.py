@@ -14,7 +14,7 @@ from bmqctl.bench.coordinator import Outcome
 from bmqctl.bench.plan import Plan
 from bmqctl.bench.tally import ProducerTally, settle
 from bmqctl.commands import bench as command
-from bmqctl.node_process import free_port
+from bmqctl.ports import free_port
 
 Runner = Callable[..., Any]
 

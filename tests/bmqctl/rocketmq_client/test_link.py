@@ -5,7 +5,8 @@ from __future__ import annotations
 import anyio
 import pytest
 
-from bmqctl.node_process import HOST, free_port
+from bmqctl.node_process import HOST
+from bmqctl.ports import free_port
 from bmqctl.rocketmq_client.link import dial
 
 

@@ -12,7 +12,8 @@ from pathlib import Path
 
 import pytest
 
-from bmqctl.node_process import NodeProcess, free_port
+from bmqctl.node_process import NodeProcess
+from bmqctl.ports import free_port
 from tests.integration.config_files import spoil, write_config
 
 TOOL = [sys.executable, "-c", "from bmqctl.app import main; main()", "tool"]

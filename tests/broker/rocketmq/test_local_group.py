@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from bmqctl.node_process import free_port
+from bmqctl.ports import free_port
 from broker.rocketmq.assembly.config import load_rocketmq_config
 from broker.rocketmq.assembly.controller_config import with_controller
 from broker.rocketmq.assembly.local_group import (

@@ -1,0 +1,88 @@
+"""Free TCP ports for the processes that a test or a script starts."""
+
+from __future__ import annotations
+
+import errno
+import os
+import random
+import re
+import socket
+import sys
+from collections import deque
+from contextlib import ExitStack
+from pathlib import Path
+from typing import Final
+
+__all__ = ["free_port", "free_ports"]
+
+_HOST: Final = "127.0.0.1"
+_FIRST_PORT = 10_240
+_PORT_RANGE = Path("/proc/sys/net/ipv4/ip_local_port_range")
+_GENERATOR = random.SystemRandom()
+# The ports that this process has not tried yet, or not since it had tried all of them.
+_LEFT: list[int] = []
+# The sockets that keep the ports returned last for whoever asked for them.
+_RESERVED: deque[socket.socket] = deque(maxlen=256)
+
+
+def free_port(host: str = _HOST) -> int:
+    """Return a TCP port of `host` that nobody uses; as `free_ports` for one."""
+    return free_ports(1, host)
+
+
+def free_ports(count: int, host: str = _HOST) -> int:
+    """Return the first of `count` consecutive TCP ports of `host` that nobody uses.
+
+    They are below the range from which the kernel takes ports for outgoing connections. Within that range a client
+    that keeps trying the port of a node that is down can be given that very port, and connect to itself. A process
+    tries all other ports before it tries one again, and each worker of pytest-xdist has a part of the range for itself.
+    On Linux the ports returned last stay reserved: another process that looks for a free port is not given them, while
+    a server with SO_REUSEADDR, as all brokers are, can listen there. Raises `OSError` if there are none.
+    """
+    for _ in range(2):
+        while _LEFT:
+            # A test may have seeded the generator of `random`.
+            first = _LEFT.pop(_GENERATOR.randrange(len(_LEFT)))
+            if _reserve(host, range(first, first + count)):
+                return first
+        _LEFT.extend(_port_range())
+    _LEFT.clear()
+    raise OSError(errno.EADDRINUSE, f"{host} has no free port")
+
+
+def _port_range() -> range:
+    """Return the ports for this process: all, or as a worker of pytest-xdist its part of them."""
+    end = int(_PORT_RANGE.read_text().split()[0]) if _PORT_RANGE.exists() else 32_768
+    if end <= _FIRST_PORT:
+        end = 65_535
+    worker = re.fullmatch("gw([0-9]+)", os.environ.get("PYTEST_XDIST_WORKER", ""))
+    count = re.fullmatch("[1-9][0-9]*", os.environ.get("PYTEST_XDIST_WORKER_COUNT", ""))
+    if worker is None or count is None:
+        return range(_FIRST_PORT, end)
+    part = max(1, (end - _FIRST_PORT) // int(count[0]))
+    # The worker in the place of one that crashed has a number beyond the count.
+    first = _FIRST_PORT + int(worker[1]) % int(count[0]) * part
+    return range(first, first + part)
+
+
+def _reserve(host: str, ports: range) -> bool:
+    """Reserve all of `ports`; return False, and reserve none, unless all are free."""
+    with ExitStack() as bound:
+        sockets = []
+        for port in ports:
+            sockets.append(bound.enter_context(socket.socket()))
+            try:
+                sockets[-1].bind((host, port))
+            except OSError:
+                return False
+        # Elsewhere two sockets cannot be bound to the same port, even where only one listens.
+        if sys.platform == "linux":
+            for sock in sockets:
+                # Only from now on: a bind with the option would also succeed where another one is reserved.
+                sock.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+            for sock in sockets:
+                if len(_RESERVED) == _RESERVED.maxlen:
+                    _RESERVED.popleft().close()
+                _RESERVED.append(sock)
+            bound.pop_all()
+    return True
