@@ -161,7 +161,8 @@ class MemoryLog:
         assert message.payload is not None
         return message.payload
 
-    read_sound = read
+    def read_sound(self, message: Message) -> Buffer | None:
+        return self.read(message)
 
     def awaits_payload(self, message: Message) -> bool:
         return False

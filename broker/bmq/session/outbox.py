@@ -10,6 +10,7 @@ Invariant: `data[start:]` is the event that is still open (`kind` is not UNDEFIN
 from __future__ import annotations
 
 import struct
+from typing import Final
 
 from formats.bmq.wire.event import EventType, build_event
 from formats.schema import Buffer
@@ -17,11 +18,13 @@ from formats.schema import Buffer
 __all__ = ["Outbox"]
 
 # An open event of this size is closed, so that the peer can start on it (the reference's Nagle size).
-EVENT_BYTES_SOFT = 1 << 20
+EVENT_BYTES_SOFT: Final = 1 << 20
 
-_LENGTH = struct.Struct(">I")
-_NONE, _ACK, _CONFIRM = EventType.UNDEFINED, EventType.ACK, EventType.CONFIRM
-_HEADS: dict[EventType, bytes] = {kind: build_event(kind, b"") for kind in EventType}
+_LENGTH: Final = struct.Struct(">I")
+_NONE: Final = EventType.UNDEFINED
+_ACK: Final = EventType.ACK
+_CONFIRM: Final = EventType.CONFIRM
+_HEADS: Final[dict[EventType, bytes]] = {kind: build_event(kind, b"") for kind in EventType}
 
 
 class Outbox:

@@ -42,8 +42,8 @@ _PROPERTIES: Final = int(PutFlag.MESSAGE_PROPERTIES)
 _PUSH_PROPERTIES: Final = int(PushFlag.MESSAGE_PROPERTIES)
 _UNSET_GUID: Final = bytes(16)
 
-_put = PUT_HEADER.words.unpack_from
-_new = tuple.__new__
+_put: Final = PUT_HEADER.words.unpack_from
+_new: Final = tuple.__new__
 
 
 class Posts(NamedTuple):

@@ -10,12 +10,13 @@ Current clients make the GUID. Others write a correlation id in its place: a zer
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import NamedTuple
+from typing import Final
 
 from formats.bmq.codes import CompressionAlgorithm, PutFlag
 from formats.bmq.padding import PADDING, WORD
+from formats.bmq.wire.put_layout import PUT_HEADER, Put, PutHeader
 from formats.errors import FormatError
-from formats.schema import Annotated, Buffer, Layout, bits, i32, raw, u16, u32, zeros
+from formats.schema import Buffer
 
 __all__ = [
     "PUT_HEADER",
@@ -30,61 +31,17 @@ __all__ = [
 ]
 
 
-class PutHeader(NamedTuple):
-    """The header of a message; `message_words` is the size of the whole message.
-
-    bmqp::PutHeader, 36 bytes:
-
-         0 | flags 4 | message_words 28                        |
-         4 | options_words 24 | compression 3 | header_words 5 |
-         8 | queue_id 32                                       |
-        12 | guid 128                                          |
-        28 | crc32c 32                                         |
-        32 | schema_id 16 | reserved 16                        |
-    """
-
-    flags: Annotated[int, bits(4), "PutFlag."]
-    message_words: Annotated[int, bits(28), "Words of the whole message: header, options, data and padding."]
-    options_words: Annotated[int, bits(24), "Words of the options that follow the header."]
-    compression: Annotated[int, bits(3), "A CompressionAlgorithm."]
-    header_words: Annotated[int, bits(5), "Words of this header."]
-    queue_id: Annotated[int, i32, "The id that the opener of the queue chose for it on this connection."]
-    guid: Annotated[bytes, raw(16), "The message's GUID."]
-    crc32c: Annotated[int, u32, "CRC32-C of properties and payload as they are sent, without padding."]
-    schema_id: Annotated[
-        int, u16, "The properties' encoding: 0 for the older one, else the wire form of the schema's id."
-    ]
-    reserved: Annotated[bytes, zeros(2), "Reserved; written as zero."]
-
-
-PUT_HEADER = Layout(PutHeader, size=36, upstream="bmqp::PutHeader")
-_HEADER_SIZE = PUT_HEADER.size
-_HEADER_WORDS_MIN = 8  # without the schema id
-_NO_OPTIONS = memoryview(b"")
-_HAS_PROPERTIES = int(PutFlag.MESSAGE_PROPERTIES) << 28
+_HEADER_SIZE: Final = PUT_HEADER.size
+_HEADER_WORDS_MIN: Final = 8  # without the schema id
+_NO_OPTIONS: Final = memoryview(b"")
+_HAS_PROPERTIES: Final = int(PutFlag.MESSAGE_PROPERTIES) << 28
 
 # The word of sizes of nearly every message, except the bit for zlib: no options, the current header.
-_PLAIN = _HEADER_SIZE // WORD
-_ZLIB = int(CompressionAlgorithm.ZLIB) << 5
+_PLAIN: Final = _HEADER_SIZE // WORD
+_ZLIB: Final = int(CompressionAlgorithm.ZLIB) << 5
 
-_words = PUT_HEADER.words.unpack_from
-_pack = PUT_HEADER.words.pack
-
-
-class Put(NamedTuple):
-    """One message. `data` is properties and payload without padding; both views are into the event's buffer.
-
-    With `schema_id` 0 and the flag for properties, they are in the older encoding and compressed with the payload.
-    """
-
-    flags: int
-    queue_id: int
-    guid: bytes
-    crc32c: int
-    compression: int
-    schema_id: int
-    options: memoryview
-    data: memoryview
+_words: Final = PUT_HEADER.words.unpack_from
+_pack: Final = PUT_HEADER.words.pack
 
 
 PutFields = tuple[int, int, bytes, int, int, int, memoryview, memoryview]
