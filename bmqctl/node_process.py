@@ -14,9 +14,10 @@ from pathlib import Path
 from types import TracebackType
 from typing import Self
 
-from bmqctl.ports import free_port
+from bmqctl.ports import free_port, free_ports
 
 __all__ = [
+    "ClusterProcess",
     "ControllerProcess",
     "NodeFailed",
     "NodeProcess",
@@ -228,6 +229,26 @@ class NodeProcess:
         process.stdout.close()
         self._process = None
         return process.returncode
+
+
+class ClusterProcess(NodeProcess):
+    """`bmqctl start cluster` with `count` nodes in `data_dir`, which listen on `port` and those after it.
+
+    Otherwise like a node; each node's log is in its own folder.
+    """
+
+    def __init__(self, data_dir: Path, count: int = 3, *, timeout_s: float = 60.0, options: Sequence[str] = ()) -> None:
+        super().__init__(data_dir, port=free_ports(count), timeout_s=timeout_s, options=options)
+        self.count = count
+
+    @property
+    def addresses(self) -> list[str]:
+        """The nodes' addresses for other brokers, HOST:PORT."""
+        return [f"{HOST}:{self.port + number}" for number in range(self.count)]
+
+    def _words(self) -> list[str]:
+        where = ["--dir", str(self.data_dir), "--port", str(self.port)]
+        return ["start", "cluster", "--nodes", str(self.count), *where]
 
 
 class ProxyProcess(NodeProcess):

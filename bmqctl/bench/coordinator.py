@@ -5,9 +5,10 @@ from __future__ import annotations
 import multiprocessing
 import socket
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from multiprocessing.connection import Connection, wait
+from multiprocessing.context import SpawnContext
 from multiprocessing.process import BaseProcess
 from typing import Any
 
@@ -62,6 +63,7 @@ class _Worker:
     role: Role
     process: BaseProcess
     pipe: Connection
+    indexes: range
     client: str | None = None
     finished: Finished | None = None
 
@@ -75,23 +77,28 @@ class _Run:
     def __init__(self, plan: Plan) -> None:
         context = multiprocessing.get_context("spawn")
         self.plan = plan
-        self.board = Board.make(context, plan.producers + plan.consumers)
+        self.board = Board.make(context, plan.all_producers + plan.all_consumers)
         self.faults: list[str] = []
         self.interrupted = False
         self.workers: list[_Worker] = []
-        roles: list[tuple[Role, int]] = [("consumer", i) for i in range(plan.consumers)]
-        roles += [("producer", i) for i in range(plan.producers)]
-        for number, (role, index) in enumerate(roles):
+        self._start(context, "consumer", plan.all_consumers, 0)
+        self._start(context, "producer", plan.all_producers, plan.all_consumers)
+
+    def _start(self, context: SpawnContext, role: Role, count: int, first_row: int) -> None:
+        """Start the processes of `count` producers or consumers, whose rows of the board begin at `first_row`."""
+        processes = min(self.plan.shape.processes or count, count)
+        for number in range(processes):
+            indexes = range(number, count, processes)
             ours, theirs = context.Pipe()
             process = context.Process(
                 target=work,
-                args=(plan, role, index, number, self.board, theirs),
-                name=f"bmqctl bench {role} {index}",
+                args=(self.plan, role, indexes, first_row, self.board, theirs),
+                name=f"bmqctl bench {role} {number}",
                 daemon=True,
             )
             process.start()
             theirs.close()
-            self.workers.append(_Worker(role, process, ours))
+            self.workers.append(_Worker(role, process, ours, indexes))
 
     def listen(self, timeout_s: float) -> None:
         """Process the workers' messages. Raises `CannotStart` if one could not begin."""
@@ -105,8 +112,7 @@ class _Run:
                 reason = f"a {worker.role} process ended with status {worker.process.exitcode}"
                 if worker.client is None:
                     raise CannotStart(reason) from None
-                empty = ProducerTally(-1) if worker.role == "producer" else ConsumerTally(self.plan.run)
-                said = Finished(empty, reason)
+                said = Finished(self._nothing_of(worker), reason)
             match said:
                 case Ready(client):
                     worker.client = client
@@ -117,9 +123,16 @@ class _Run:
                     if said.fault and said.fault not in self.faults:
                         self.faults.append(said.fault)
 
+    def _nothing_of(self, worker: _Worker) -> tuple[ProducerTally | ConsumerTally, ...]:
+        """Make the tallies of a process that reported none."""
+        plan = self.plan
+        if worker.role == "producer":
+            return (ProducerTally(-1),)
+        return tuple(ConsumerTally(plan.run, plan.source(index)) for index in worker.indexes)
+
     def await_ready(self) -> None:
         # Each worker starts an interpreter, connects, opens and configures.
-        timeout_s = self.plan.connect_timeout_s * 3 + len(self.workers)
+        timeout_s = self.plan.connect_timeout_s * 3 + self.plan.all_producers + self.plan.all_consumers
         deadline = time.monotonic() + timeout_s
         while any(w.client is None for w in self.workers):
             self.listen(POLL_S)
@@ -147,8 +160,8 @@ class _Run:
         self.drain(show)
 
     def drain(self, show: Callable[[Progress], None]) -> None:
-        """Wait until the consumers have every acked message, or receive nothing more."""
-        acked = sum(tally.acked for tally in self.producer_tallies())
+        """Wait until the consumers have all copies of every acked message, or receive nothing more."""
+        due = sum(tally.acked for tally in self.producer_tallies()) * self.plan.copies
         seen, since = -1, time.monotonic()
         while self.busy("consumer") and not self.faults:
             self.listen(POLL_S)
@@ -156,7 +169,7 @@ class _Run:
             show(progress)
             if progress.delivered != seen:
                 seen, since = progress.delivered, time.monotonic()
-            elif time.monotonic() - since > (SETTLE_S if seen >= acked else self.plan.quiet_s):
+            elif time.monotonic() - since > (SETTLE_S if seen >= due else self.plan.quiet_s):
                 break
 
     def finish(self) -> None:
@@ -179,12 +192,15 @@ class _Run:
             worker.pipe.close()
 
     def producer_tallies(self) -> list[ProducerTally]:
-        tallies = (w.finished.tally for w in self.workers if w.finished)
-        return [tally for tally in tallies if isinstance(tally, ProducerTally)]
+        return [tally for tally in self._tallies() if isinstance(tally, ProducerTally)]
 
     def consumer_tallies(self) -> list[ConsumerTally]:
-        tallies = (w.finished.tally for w in self.workers if w.finished)
-        return [tally for tally in tallies if isinstance(tally, ConsumerTally)]
+        return [tally for tally in self._tallies() if isinstance(tally, ConsumerTally)]
+
+    def _tallies(self) -> Iterator[ProducerTally | ConsumerTally]:
+        for worker in self.workers:
+            if worker.finished:
+                yield from worker.finished.tallies
 
     def outcome(self) -> Outcome:
         account = settle(self.producer_tallies(), self.consumer_tallies())

@@ -138,7 +138,7 @@ def _on_message(tally: ConsumerTally, seat: Seat, message: blazingmq.Message, ha
 
 def consume(plan: Plan, seat: Seat) -> tuple[ConsumerTally, str | None]:
     """Run one consumer until the coordinator stops the run; `CannotStart` if it never began."""
-    tally = ConsumerTally(plan.run)
+    tally = ConsumerTally(plan.run, plan.source(seat.index))
     link = _Link(plan, threading.Event(), partial(_on_message, tally, seat))
     link.open(seat)
     while not seat.stopped and not link.broken.wait(POLL_S):

@@ -81,7 +81,7 @@ def consume(plan: Plan, seat: Seat) -> tuple[ConsumerTally, str | None]:
     """Run one consumer until the coordinator stops the run. Raises `CannotStart` if it never began."""
     link = _connect(plan, seat, CONSUMER)
     frame = frame_size(plan.size)
-    tally = ConsumerTally(plan.run)
+    tally = ConsumerTally(plan.run, plan.source(seat.index))
     ended = threading.Event()
 
     def read() -> None:

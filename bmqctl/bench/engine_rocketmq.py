@@ -179,7 +179,7 @@ class _Consuming:
     """One consumer: it pulls from all its queues at the same time."""
 
     def __init__(self, plan: Plan, seat: Seat) -> None:
-        self.tally = ConsumerTally(plan.run)
+        self.tally = ConsumerTally(plan.run, plan.source(seat.index))
         self._plan = plan
         self._seat = seat
         self._pullers: list[QueuePuller] = []

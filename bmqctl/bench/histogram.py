@@ -11,12 +11,12 @@ so that a reported value is at most 1/`SUB` (0.8 %) above the true one:
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
-__all__ = ["Histogram"]
+__all__ = ["BUCKETS", "SUB", "VALUE_BITS_MAX", "Histogram", "Occupied", "highest_in", "middle_of"]
 
 SUB_BITS = 7
 SUB = 1 << SUB_BITS
@@ -34,12 +34,30 @@ def _bucket_of(values: NDArray[np.int64]) -> NDArray[np.int64]:
     return bucket
 
 
-def _highest_in(bucket: int) -> int:
+def highest_in(bucket: int) -> int:
     """The largest value that falls in `bucket`."""
     if bucket < 2 * SUB:
         return bucket
     shift = bucket // SUB - 1
     return ((bucket - shift * SUB + 1) << shift) - 1
+
+
+def middle_of(buckets: NDArray[np.int64]) -> NDArray[np.float64]:
+    """Return the middle of the values that fall in each of the buckets."""
+    shift = np.maximum(buckets // SUB - 1, 0)
+    lowest = (buckets - shift * SUB) << shift
+    middle: NDArray[np.float64] = lowest + ((1 << shift) - 1) / 2
+    return middle
+
+
+class Occupied(NamedTuple):
+    """The buckets of a histogram that are not empty, with their counts, and what else it knows."""
+
+    buckets: NDArray[np.int64]
+    counts: NDArray[np.int64]
+    min_ns: int
+    max_ns: int
+    total_ns: int
 
 
 class Histogram:
@@ -52,6 +70,19 @@ class Histogram:
         self.max_ns = 0
         self.min_ns = 0
         self.total_ns = 0
+
+    @classmethod
+    def of(cls, occupied: Occupied) -> Histogram:
+        """Make the histogram that has these buckets."""
+        histogram = cls()
+        histogram.counts[occupied.buckets] = occupied.counts
+        histogram.min_ns, histogram.max_ns, histogram.total_ns = occupied[2:]
+        return histogram
+
+    def occupied(self) -> Occupied:
+        """Return the buckets that are not empty."""
+        buckets = np.flatnonzero(self.counts)
+        return Occupied(buckets, self.counts[buckets], self.min_ns, self.max_ns, self.total_ns)
 
     def __len__(self) -> int:
         return int(self.counts.sum())
@@ -85,12 +116,20 @@ class Histogram:
             return 0
         rank = min(max(int(np.ceil(total * percent / 100)), 1), total)
         bucket = int(np.searchsorted(cumulated, rank))
-        return min(_highest_in(bucket), self.max_ns)
+        return min(highest_in(bucket), self.max_ns)
 
     @property
     def mean_ns(self) -> float:
         count = len(self)
         return self.total_ns / count if count else 0.0
+
+    @property
+    def deviation_ns(self) -> float:
+        """The standard deviation, each duration taken as the middle of its bucket."""
+        buckets, counts = self.occupied()[:2]
+        if not len(buckets):
+            return 0.0
+        return float(np.sqrt(np.average((middle_of(buckets) - self.mean_ns) ** 2, weights=counts)))
 
     def summary_us(self) -> dict[str, float | int]:
         """Count and the usual percentiles in microseconds, as `bmqctl bench --json` prints them."""

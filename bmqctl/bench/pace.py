@@ -36,7 +36,7 @@ class Pacer:
         """`post(payload, sequence, due_ns)` hands one message to the client, and `flush` sends what was handed over."""
         self.plan = plan
         self.seat = seat
-        self.tally = ProducerTally(seat.index)
+        self.tally = ProducerTally(seat.index, plan.producer_queue(seat.index))
         self._post = post
         self._flush = flush
         self._rest = filler(plan.size)
@@ -72,7 +72,7 @@ class Pacer:
                     if count <= 0:
                         await self._wait(POLL_S)
                         continue
-                    if self.plan.consumers and self.seat.backlog() >= self.plan.window:
+                    if self.seat.is_behind(self.plan):
                         await timer.until(now + BACKLOG_POLL_NS)
                         continue
                 for _ in range(count):

@@ -29,7 +29,7 @@ class ThreadPacer:
         """`post(payload, sequence, due_ns)` hands one message to the client, and `flush` sends what was handed over."""
         self.plan = plan
         self.seat = seat
-        self.tally = ProducerTally(seat.index)
+        self.tally = ProducerTally(seat.index, plan.producer_queue(seat.index))
         self.broken = threading.Event()
         self._post = post
         self._flush = flush
@@ -77,7 +77,7 @@ class ThreadPacer:
 
     def _room_for(self, schedule: Schedule) -> int:
         """Return the number of messages that may be sent at once; wait briefly if there is no room."""
-        if self.plan.consumers and self.seat.backlog() >= self.plan.window:
+        if self.seat.is_behind(self.plan):
             time.sleep(BACKLOG_POLL_S)
             return 0
         self._room.clear()

@@ -11,7 +11,7 @@ from multiprocessing.context import SpawnContext
 from typing import Any, Literal
 
 from bmqctl.bench.schedule import SECOND_NS, Schedule
-from bmqctl.bench.tally import ConsumerTally, ProducerTally
+from bmqctl.bench.tally import ConsumerTally, ProducerTally, Source
 
 __all__ = [
     "Board",
@@ -25,6 +25,7 @@ __all__ = [
     "Ready",
     "Role",
     "Seat",
+    "Shape",
     "monotonic_ns",
 ]
 
@@ -38,13 +39,29 @@ Engine = Literal["own", "official", "relay", "rocketmq"]
 
 
 @dataclass(frozen=True, slots=True)
+class Shape:
+    """The arrangement of a run's queues and workers.
+
+    Each of the `queues` has all producers and consumers of the plan. With `apps`, each app of a queue has all consumers
+    and is given every message; in a `broadcast` queue each consumer is. The producers share `processes` processes, and
+    so do the consumers; None is a process for each.
+    """
+
+    queues: int = 1
+    apps: tuple[str, ...] = ()
+    broadcast: bool = False
+    processes: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
 class Plan:
     """Parameters of a run. `count`, `rate` (messages/s, 0 for unlimited) and `window` hold for all producers together.
 
     Without a rate, `window` limits both the messages posted but not answered, and those posted but not yet
     delivered to a consumer, since a queue that fills up says nothing about speed. With a rate there is no
     limit. `quiet_s` is the time without progress after which messages missing at the end are given up.
-    With the engine `rocketmq`, `host` and `port` are a nameserver's, and `queue` is a topic.
+    With the engine `rocketmq`, `host` and `port` are a nameserver's, and `queue` is a topic. `producers` and
+    `consumers` are those of each queue, and of each of its apps.
     """
 
     run: int
@@ -64,22 +81,61 @@ class Plan:
     max_unconfirmed_bytes: int
     connect_timeout_s: float
     quiet_s: float
+    shape: Shape = Shape()
 
     def as_json(self) -> dict[str, Any]:
         return asdict(self)
+
+    @property
+    def all_producers(self) -> int:
+        """The number of producers of all queues."""
+        return self.producers * self.shape.queues
+
+    @property
+    def all_consumers(self) -> int:
+        """The number of consumers of all queues and apps."""
+        return self.consumers * self.shape.queues * max(len(self.shape.apps), 1)
+
+    @property
+    def copies(self) -> int:
+        """The number of times that each message is to be delivered."""
+        if not self.consumers:
+            return 0
+        return self.consumers if self.shape.broadcast else max(len(self.shape.apps), 1)
+
+    def producer_uri(self, index: int) -> str:
+        """Return the queue of producer `index`."""
+        return self._uri(self.producer_queue(index))
+
+    def producer_queue(self, index: int) -> int:
+        return index % self.shape.queues
+
+    def consumer_uri(self, index: int) -> str:
+        """Return the queue of consumer `index`, with its app."""
+        source = self.source(index)
+        app = f"?id={self.shape.apps[source.group]}" if self.shape.apps else ""
+        return self._uri(source.queue) + app
+
+    def source(self, index: int) -> Source:
+        """Return what consumer `index` reads."""
+        queue, turn = index % self.shape.queues, index // self.shape.queues
+        return Source(queue, turn % self.copies if self.copies else 0)
+
+    def _uri(self, queue: int) -> str:
+        return self.queue if self.shape.queues == 1 else f"{self.queue}-{queue}"
 
     def share(self, index: int) -> int | None:
         """Return producer `index`'s share of `count` messages."""
         if self.count is None:
             return None
-        return self.count // self.producers + (index < self.count % self.producers)
+        return self.count // self.all_producers + (index < self.count % self.all_producers)
 
     def window_share(self) -> int:
-        return max(self.window // self.producers, 1)
+        return max(self.window // self.all_producers, 1)
 
     def schedule(self, index: int, start_ns: int) -> Schedule:
         """Return producer `index`'s schedule. In an open loop the producers take turns."""
-        rate = self.rate / self.producers
+        rate = self.rate / self.all_producers
         offset_ns = int(index * self.batch * SECOND_NS / self.rate) if self.rate else 0
         duration_ns = None if self.duration_s is None else int(self.duration_s * SECOND_NS)
         return Schedule(start_ns + offset_ns, rate, self.batch, self.share(index), duration_ns)
@@ -104,7 +160,7 @@ class Counter(IntEnum):
 
 
 class Board:
-    """Counters in memory shared by all processes: the phase, the start, and one row for each worker.
+    """Counters in memory shared by all processes: the phase, the start, and one row for each seat.
 
     Each word has one writer and is read without locks. They serve for progress and for waiting; the account is made
     from the workers' results.
@@ -116,8 +172,8 @@ class Board:
         self.words = words
 
     @classmethod
-    def make(cls, context: SpawnContext, workers: int) -> Board:
-        return cls(context.RawArray(c_uint64, 2 + workers * len(Counter)))
+    def make(cls, context: SpawnContext, seats: int) -> Board:
+        return cls(context.RawArray(c_uint64, 2 + seats * len(Counter)))
 
     @property
     def phase(self) -> Phase:
@@ -139,25 +195,25 @@ class Board:
         self.words[0] = Phase.STOP
 
     def total(self, counter: Counter) -> int:
-        """The sum of one counter over all workers."""
+        """The sum of one counter over all seats."""
         return int(sum(self.words[2 + counter :: len(Counter)]))
 
-    def show(self, worker: int, counter: Counter, value: int) -> None:
-        self.words[2 + worker * len(Counter) + counter] = value
+    def show(self, row: int, counter: Counter, value: int) -> None:
+        self.words[2 + row * len(Counter) + counter] = value
 
 
 @dataclass(frozen=True, slots=True)
 class Ready:
-    """Report of a worker that has opened its queue."""
+    """Report of a worker that has opened its queues."""
 
     client: str  # name and version of the library
 
 
 @dataclass(frozen=True, slots=True)
 class Finished:
-    """Report of a worker's counts; `fault` is the reason if it ended early."""
+    """Report of a worker's counts, one for each seat; `fault` is the reason if one ended early."""
 
-    tally: ProducerTally | ConsumerTally
+    tallies: tuple[ProducerTally | ConsumerTally, ...]
     fault: str | None
 
 
@@ -170,20 +226,21 @@ class Failed:
 
 @dataclass(frozen=True, slots=True)
 class Seat:
-    """A worker's place in the run: its index, its row of counters, and its channel to the coordinator."""
+    """A producer's or consumer's place in the run: its index, its row of counters, and how it reports readiness."""
 
     role: Role
-    index: int  # among the workers of its role
-    worker: int  # among all workers
+    index: int  # among those of its role
+    row: int  # among all
     board: Board
     ready: Callable[[str], None]
 
     def show(self, counter: Counter, value: int) -> None:
-        self.board.show(self.worker, counter, value)
+        self.board.show(self.row, counter, value)
 
-    def backlog(self) -> int:
-        """Return the number of messages that no consumer has received yet, according to the counters."""
-        return self.board.total(Counter.POSTED) - self.board.total(Counter.DELIVERED)
+    def is_behind(self, plan: Plan) -> bool:
+        """Return True if consumers have yet to receive a whole window of messages, according to the counters."""
+        due = self.board.total(Counter.POSTED) * plan.copies - self.board.total(Counter.DELIVERED)
+        return plan.copies > 0 and due >= plan.window * plan.copies
 
     @property
     def enough(self) -> bool:

@@ -14,7 +14,7 @@ from rich.text import Text
 from bmqctl.bench.coordinator import Outcome
 from bmqctl.bench.histogram import Histogram
 
-__all__ = ["as_json", "as_row", "as_tables"]
+__all__ = ["as_json", "as_tables", "flattened"]
 
 
 def as_json(outcome: Outcome) -> dict[str, Any]:
@@ -49,9 +49,9 @@ the last of its kind |
     }
 
 
-def as_row(outcome: Outcome) -> dict[str, Any]:
-    """Return the report as one row; its keys are the paths of the JSON report, with dots."""
-    return dict(_flattened("", as_json(outcome)))
+def flattened(report: dict[str, Any]) -> dict[str, Any]:
+    """Return a report as one row; its keys are the paths of the JSON report, with dots."""
+    return dict(_flattened("", report))
 
 
 def _flattened(path: str, value: Any) -> Iterator[tuple[str, Any]]:
@@ -99,7 +99,7 @@ def as_tables(outcome: Outcome) -> RenderableType:
     account, plan = outcome.account, outcome.plan
     pace = f"{plan.rate:,.0f} msg/s, open loop" if plan.rate else "as fast as possible"
     heading = (
-        f"{plan.queue}\n{_plural(plan.producers, 'producer')}, {_plural(plan.consumers, 'consumer')}, "
+        f"{plan.queue}\n{_plural(plan.all_producers, 'producer')}, {_plural(plan.all_consumers, 'consumer')}, "
         f"{plan.size:,} bytes, batch {plan.batch}, {pace}, {outcome.client}"
     )
     counts = Table()

@@ -10,33 +10,49 @@ from array import array
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
 from bmqctl.bench.histogram import Histogram
+from bmqctl.bench.intervals import Intervals
+from bmqctl.bench.schedule import SECOND_NS
 from bmqctl.bench.stamp import MAGIC, STAMP, STAMP_SIZE
 from formats.schema import Buffer
 
-__all__ = ["Account", "ConsumerTally", "ProducerTally", "settle"]
+__all__ = ["Account", "ConsumerTally", "ProducerTally", "Source", "settle"]
 
 FLUSH_AT = 8192
 DELIVERIES_MAX = 255
 _UNPACK = STAMP.words.unpack_from
 
 
+class Source(NamedTuple):
+    """The place from which a consumer reads: a queue, by its number, and a group, which gets each message once."""
+
+    queue: int
+    group: int
+
+
+ONLY_SOURCE = Source(0, 0)
+
+
 @dataclass(slots=True)
 class ProducerTally:
-    """One producer's side: `accepted[i]` is 1 once message i was acked with success."""
+    """One producer's side: `accepted[i]` is 1 once message i of queue number `queue` was acked with success."""
 
     producer: int
+    queue: int = 0
     posted: int = 0
     acked: int = 0
     nacks: Counter[str] = field(default_factory=Counter)
     accepted: bytearray = field(default_factory=bytearray)
     ack_latency: Histogram = field(default_factory=Histogram)
+    ack_intervals: Intervals = field(default_factory=Intervals)
     last_post_ns: int = 0
     last_ack_ns: int = 0
+    _second: int = 0
     _pending: array[int] = field(default_factory=lambda: array("q"))
 
     def post(self, count: int, now_ns: int) -> None:
@@ -50,9 +66,10 @@ class ProducerTally:
         self.accepted[sequence] = 1
         self.acked += 1
         self.last_ack_ns = now_ns
-        self._pending.append(now_ns - due_ns)
-        if len(self._pending) >= FLUSH_AT:
+        if now_ns // SECOND_NS != self._second or len(self._pending) >= FLUSH_AT:
             self.flush()
+            self._second = now_ns // SECOND_NS
+        self._pending.append(now_ns - due_ns)
 
     def nack(self, status: str, now_ns: int) -> None:
         """Record that the broker refused a message; `status` is the name of the ack's status."""
@@ -65,6 +82,7 @@ class ProducerTally:
 
     def flush(self) -> None:
         self.ack_latency.record(self._pending)
+        self.ack_intervals.record(self._second, self._pending)
         self._pending = array("q")
 
 
@@ -73,13 +91,16 @@ class ConsumerTally:
     """One consumer's side: `deliveries[p][i]` is the number of deliveries of producer p's message i, at most 255."""
 
     run: int
+    source: Source = ONLY_SOURCE
     delivered: int = 0
     confirmed: int = 0
     foreign: int = 0
     reordered: int = 0
     deliveries: dict[int, bytearray] = field(default_factory=dict)
     latency: Histogram = field(default_factory=Histogram)
+    intervals: Intervals = field(default_factory=Intervals)
     last_delivery_ns: int = 0
+    _second: int = 0
     _newest: dict[int, int] = field(default_factory=dict)
     _pending: array[int] = field(default_factory=lambda: array("q"))
 
@@ -108,13 +129,15 @@ class ConsumerTally:
             seen[sequence] += 1
         self.delivered += 1
         self.last_delivery_ns = now_ns
-        self._pending.append(now_ns - due_ns)
-        if len(self._pending) >= FLUSH_AT:
+        if now_ns // SECOND_NS != self._second or len(self._pending) >= FLUSH_AT:
             self.flush()
+            self._second = now_ns // SECOND_NS
+        self._pending.append(now_ns - due_ns)
         return True
 
     def flush(self) -> None:
         self.latency.record(self._pending)
+        self.intervals.record(self._second, self._pending)
         self._pending = array("q")
 
 
@@ -122,8 +145,9 @@ class ConsumerTally:
 class Account:
     """The outcome of all messages of a run.
 
-    `lost`: acked with success but not delivered. `unanswered`: posted, neither acked nor nacked.
-    `duplicated`: deliveries after a message's first. `reordered`: first deliveries to a consumer after
+    `lost`: acked with success but not delivered, once for each app or broadcast consumer that lacks it.
+    `unanswered`: posted, neither acked nor nacked. `duplicated`: deliveries after a message's first to an app or
+    broadcast consumer. `reordered`: first deliveries to a consumer after
     that of a later message of the same producer. `foreign`: other messages in the queue, left unconfirmed.
     """
 
@@ -140,6 +164,8 @@ class Account:
     nacks: dict[str, int]
     ack_latency: Histogram
     latency: Histogram
+    ack_intervals: Intervals
+    intervals: Intervals
     last_post_ns: int
     last_ack_ns: int
     last_delivery_ns: int
@@ -161,20 +187,27 @@ def _times_delivered(consumers: Sequence[ConsumerTally], producer: int, size: in
 def settle(producers: Sequence[ProducerTally], consumers: Sequence[ConsumerTally]) -> Account:
     """Add up the workers' counts; without consumers no message counts as lost."""
     latency, ack_latency = Histogram(), Histogram()
+    intervals, ack_intervals = Intervals(), Intervals()
     nacks: Counter[str] = Counter()
     lost = duplicated = 0
-    for producer in producers:
-        producer.flush()
-        ack_latency.merge(producer.ack_latency)
-        nacks.update(producer.nacks)
-        accepted = np.frombuffer(producer.accepted, np.uint8)
-        times = _times_delivered(consumers, producer.producer, len(accepted))
-        duplicated += int(np.maximum(times - 1, 0).sum())
-        if consumers:
-            lost += int(((times == 0) & (accepted == 1)).sum())
+    readers: dict[Source, list[ConsumerTally]] = {}
     for consumer in consumers:
         consumer.flush()
         latency.merge(consumer.latency)
+        intervals.merge(consumer.intervals)
+        readers.setdefault(consumer.source, []).append(consumer)
+    for producer in producers:
+        producer.flush()
+        ack_latency.merge(producer.ack_latency)
+        ack_intervals.merge(producer.ack_intervals)
+        nacks.update(producer.nacks)
+        accepted = np.frombuffer(producer.accepted, np.uint8)
+        for source, sharing in readers.items():
+            if source.queue != producer.queue:
+                continue
+            times = _times_delivered(sharing, producer.producer, len(accepted))
+            duplicated += int(np.maximum(times - 1, 0).sum())
+            lost += int(((times == 0) & (accepted == 1)).sum())
     posted = sum(p.posted for p in producers)
     acked = sum(p.acked for p in producers)
     return Account(
@@ -191,6 +224,8 @@ def settle(producers: Sequence[ProducerTally], consumers: Sequence[ConsumerTally
         nacks=dict(sorted(nacks.items())),
         ack_latency=ack_latency,
         latency=latency,
+        ack_intervals=ack_intervals,
+        intervals=intervals,
         last_post_ns=max((p.last_post_ns for p in producers), default=0),
         last_ack_ns=max((p.last_ack_ns for p in producers), default=0),
         last_delivery_ns=max((c.last_delivery_ns for c in consumers), default=0),

@@ -1,4 +1,4 @@
-"""The body of a worker process: a producer or a consumer, with either client."""
+"""The body of a worker process: producers or consumers, with one of the clients."""
 
 from __future__ import annotations
 
@@ -10,6 +10,7 @@ import threading
 from collections.abc import Callable
 from importlib import import_module
 from multiprocessing.connection import Connection, wait
+from typing import TypeVar
 
 from bmqctl.bench.plan import Board, CannotStart, Failed, Finished, Plan, Ready, Role, Seat
 from bmqctl.bench.tally import ConsumerTally, ProducerTally
@@ -18,6 +19,8 @@ __all__ = ["work"]
 
 
 GC_THRESHOLD = 100_000
+
+T = TypeVar("T", bound=ProducerTally | ConsumerTally)
 
 
 def _die_with_parent() -> None:
@@ -28,24 +31,42 @@ def _die_with_parent() -> None:
         os._exit(1)
 
 
-def work(plan: Plan, role: Role, index: int, worker: int, board: Board, pipe: Connection) -> None:
-    """Run one worker: it sends `Ready` and then `Finished`, or `Failed` alone."""
+def work(plan: Plan, role: Role, indexes: range, first_row: int, board: Board, pipe: Connection) -> None:
+    """Run a worker process with a seat for each of `indexes`: it sends `Ready` and then `Finished`, or `Failed` alone.
+
+    Only our own client of BlazingMQ runs several seats in a process. The seats' rows of the board begin at `first_row`.
+    """
     # Ctrl-C reaches the whole process group; the coordinator alone decides what it means.
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     threading.Thread(target=_die_with_parent, daemon=True).start()
-    seat = Seat(role, index, worker, board, lambda client: pipe.send(Ready(client)))
+    waiting = len(indexes)
+
+    def ready(client: str) -> None:
+        nonlocal waiting
+        waiting -= 1
+        if not waiting:
+            pipe.send(Ready(client))
+
+    seats = [Seat(role, index, first_row + index, board, ready) for index in indexes]
     engine = import_module(f"bmqctl.bench.engine_{plan.client}")
     # What exists now lives as long as the process, and what a run makes dies young: to look for more would only show
     # as latency.
     gc.freeze()
     gc.set_threshold(GC_THRESHOLD)
-    run: Callable[[Plan, Seat], tuple[ProducerTally | ConsumerTally, str | None]] = (
-        engine.produce if role == "producer" else engine.consume
-    )
+    run = engine.produce if role == "producer" else engine.consume
     try:
-        tally, fault = run(plan, seat)
+        tallies, fault = run(plan, seats) if plan.client == "own" else _alone(run, plan, seats)
     except CannotStart as reason:
         pipe.send(Failed(str(reason)))
     else:
-        tally.flush()
-        pipe.send(Finished(tally, fault))
+        for tally in tallies:
+            tally.flush()
+        pipe.send(Finished(tuple(tallies), fault))
+
+
+def _alone(
+    run: Callable[[Plan, Seat], tuple[T, str | None]], plan: Plan, seats: list[Seat]
+) -> tuple[list[T], str | None]:
+    (seat,) = seats
+    tally, fault = run(plan, seat)
+    return [tally], fault

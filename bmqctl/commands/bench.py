@@ -2,57 +2,46 @@
 
 from __future__ import annotations
 
-import json
 import re
 import secrets
-import sys
-import tempfile
-from collections.abc import Iterator
-from contextlib import AbstractContextManager, closing, contextmanager, nullcontext
-from dataclasses import replace
+from collections.abc import Sequence
 from pathlib import Path
-from typing import Annotated, NoReturn
+from typing import Annotated, NamedTuple
 from urllib.parse import urlsplit
 
 import typer
-from rich.console import Console
-from rich.status import Status
 
-from bmqctl.bench.coordinator import Outcome, Progress, run_bench
+from bmqctl.bench.brokers import CLUSTER_NAME, Address, write_domains
 from bmqctl.bench.engine_official import installed_version
-from bmqctl.bench.plan import CannotStart, Engine, Plan
-from bmqctl.bench.report import as_json, as_row, as_tables
+from bmqctl.bench.plan import Engine, Plan
+from bmqctl.bench.scenarios import SCENARIOS, Scenario, UnknownScenario, matching
 from bmqctl.bench.stamp import STAMP_SIZE
 from bmqctl.client.address import parse_address
-from bmqctl.node_process import NodeFailed, NodeProcess, RocketProcess
-from bmqctl.render import Output, OutputFormat, print_values, wanted_format
+from bmqctl.commands.bench_report import Files, check_files, print_report, print_scenarios, refuse_bench
+from bmqctl.commands.bench_runs import Bench, run_series
+from bmqctl.render import Output, wanted_format
 from formats.bmq.uri import parse_uri
 from formats.errors import FormatError
 
 __all__ = ["bench"]
 
 EXIT_UNCLEAN = 1
-EXIT_USAGE = 2
 EXIT_INTERRUPTED = 130
 DEFAULT_DURATION_S = 10.0
 DEFAULT_PORT = 30114
+ROUNDS_VERSUS = 3
 NAMESERVER_PORT = 9876
 # What Apache RocketMQ takes in a topic's name.
 TOPIC = re.compile(r"[%|a-zA-Z0-9_-]{1,127}")
 
 
-def _refuse(reason: str) -> NoReturn:
-    typer.echo(f"bmqctl bench: {reason}", err=True)
-    raise typer.Exit(EXIT_USAGE)
-
-
-def _endpoint(option: str, given: str, default_port: int) -> tuple[str, int]:
+def _endpoint(option: str, given: str, default_port: int) -> Address:
     address = given if "://" in given else f"tcp://{given}"
     try:
         has_port = urlsplit(address).port is not None
-        return parse_address(address if has_port else f"{address.rstrip('/')}:{default_port}")
+        return Address(*parse_address(address if has_port else f"{address.rstrip('/')}:{default_port}"))
     except ValueError:
-        _refuse(f"{option} {given}: expected {'tcp://' if option == '--broker' else ''}HOST:PORT")
+        refuse_bench(f"{option} {given}: expected {'' if option == '--nameserver' else 'tcp://'}HOST:PORT")
 
 
 def _queue(given: str | None) -> str:
@@ -60,14 +49,14 @@ def _queue(given: str | None) -> str:
     try:
         parse_uri(queue)
     except FormatError as fault:
-        _refuse(f"--queue {queue}: {fault.reason}")
+        refuse_bench(f"--queue {queue}: {fault.reason}")
     return queue
 
 
 def _topic(given: str | None) -> str:
     topic = given or f"bench-{secrets.token_hex(4)}"
     if not TOPIC.fullmatch(topic):
-        _refuse(f"--topic {topic}: a topic's name is 1 to 127 of a-z, A-Z, 0-9, %, |, _ and -")
+        refuse_bench(f"--topic {topic}: a topic's name is 1 to 127 of a-z, A-Z, 0-9, %, |, _ and -")
     return topic
 
 
@@ -75,9 +64,9 @@ def _engine(client: str) -> Engine:
     if client == "own":
         return "own"
     if client != "official":
-        _refuse(f"--client {client}: expected own or official")
+        refuse_bench(f"--client {client}: expected own or official")
     if installed_version() is None:
-        _refuse("--client official: the package is not installed; pip install 'bmqctl[official]'")
+        refuse_bench("--client official: the package is not installed; pip install 'bmqctl[official]'")
     return "official"
 
 
@@ -107,6 +96,55 @@ def bench(
         str,
         typer.Option(help="`own`, or `official`: the PyPI package blazingmq, for comparison.", metavar="own|official"),
     ] = "own",
+    scenario: Annotated[
+        list[str] | None,
+        typer.Option(
+            help="Run a scenario: its name, the beginning of the name, or a pattern with *. May be given several times."
+        ),
+    ] = None,
+    list_scenarios: Annotated[bool, typer.Option("--list-scenarios", help="List the scenarios, and end.")] = False,
+    published_rate: Annotated[
+        bool, typer.Option("--published-rate", help="Post at the rate of the published run of the scenario.")
+    ] = False,
+    nodes: Annotated[
+        int, typer.Option(min=3, max=7, help="Nodes of the cluster that is started for a scenario without --broker.")
+    ] = 3,
+    write_domains_to: Annotated[
+        Path | None,
+        typer.Option(
+            "--write-domains", metavar="FOLDER", help="Write the definitions of the scenarios' domains, and end."
+        ),
+    ] = None,
+    cluster_name: Annotated[
+        str, typer.Option("--cluster", help="Name of the cluster in the definitions of --write-domains.")
+    ] = CLUSTER_NAME,
+    versus: Annotated[
+        str | None,
+        typer.Option(help="Measure this broker alternately with the other one, as tcp://HOST:PORT, and compare."),
+    ] = None,
+    rounds: Annotated[
+        int | None,
+        typer.Option(
+            min=1, help="Runs of each scenario and broker; by default 1, and 3 with --versus.", show_default=False
+        ),
+    ] = None,
+    histograms: Annotated[
+        Path | None,
+        typer.Option(
+            metavar="FOLDER",
+            help="Write each run's latencies as files of HdrHistogram: interval log and percentiles.",
+        ),
+    ] = None,
+    plot: Annotated[
+        bool, typer.Option("--plot", help="Plot latency by percentile in the terminal; needs the extra `plots`.")
+    ] = False,
+    plot_out: Annotated[
+        Path | None,
+        typer.Option(
+            metavar="FILE",
+            help="Save plots of latency by percentile and over time as PNG or SVG; needs the extra `plots`.",
+        ),
+    ] = None,
     producers: Annotated[int, typer.Option(min=1, help="Producer processes.")] = 1,
     consumers: Annotated[int, typer.Option(min=0, help="Consumer processes.")] = 1,
     size: Annotated[int, typer.Option(min=STAMP_SIZE, help="Payload size in bytes.")] = 1024,
@@ -140,8 +178,12 @@ def bench(
     with 1 if a message was nacked, left unanswered or lost, or if the connection was lost; with 2 if the run could not
     begin.
 
-    With --output csv or jsonl the report is one row, whose columns are the paths of the JSON report, such as
-    `latency_us.ack.p99`.
+    With --output csv or jsonl the report is one row for each run, whose columns are the paths of the JSON report, such
+    as `latency_us.ack.p99`.
+
+    A scenario has queues, producers and consumers as BlazingMQ's published benchmarks have them. Without --broker a
+    cluster is started for each, and stopped afterwards; a given broker must have the domains of --write-domains. If the
+    name ends in `proxy`, the clients use a proxy that is started for the run.
 
     Examples:
 
@@ -149,20 +191,30 @@ def bench(
 
         bmqctl bench --broker tcp://10.0.0.5:30114 --producers 2 --consumers 2 --batch 64 --json
 
+        bmqctl bench --scenario fanout-5c --scenario 'priority-*q-strong-direct' --count 100000
+
+        bmqctl bench --broker tcp://10.0.0.5:30114 --versus tcp://10.0.0.6:30114 --rounds 5 --plot-out both.png
+
         bmqctl bench --rocketmq --own-node --count 20000
 
         bmqctl bench --rocketmq --nameserver 10.0.0.5:9876 --topic load --rate 5000 --duration 60
     """
-    _check_options(rocketmq, broker, queue, client, nameserver, topic, own_node)
-    host, port = (
-        _endpoint("--nameserver", nameserver or "127.0.0.1", NAMESERVER_PORT)
-        if rocketmq
-        else _endpoint("--broker", broker or "127.0.0.1", DEFAULT_PORT)
-    )
+    if list_scenarios:
+        print_scenarios(SCENARIOS.values(), wanted_format(output, as_json_))
+        return
+    if write_domains_to is not None:
+        _write_domains(write_domains_to, cluster_name)
+        return
+    given = _Given(broker, queue, client, nameserver, topic, scenario, published_rate, versus, own_node)
+    _check_options(rocketmq, given)
+    address = _address(rocketmq, given)
+    other = _endpoint("--versus", versus, DEFAULT_PORT) if versus else None
+    files = Files(histograms, plot, plot_out)
+    check_files(files)
     plan = Plan(
         run=secrets.randbits(32),
-        host=host,
-        port=port,
+        host=address.host,
+        port=address.port,
         queue=_topic(topic) if rocketmq else _queue(queue),
         client="rocketmq" if rocketmq else _engine(client),
         producers=producers,
@@ -178,83 +230,80 @@ def bench(
         connect_timeout_s=timeout,
         quiet_s=quiet,
     )
-    with _node_for(plan, own_node) as measured:
-        outcome = _run(measured)
-    match wanted := wanted_format(output, as_json_):
-        case OutputFormat.TABLE:
-            Console().print(as_tables(outcome))
-        case OutputFormat.JSON:
-            print(json.dumps(as_json(outcome), indent=2))
-        case _:
-            row = as_row(outcome)
-            print_values([row], row, wanted)
-    if outcome.interrupted:
+    bench_ = Bench(
+        scenarios=_scenarios(scenario),
+        broker=address if broker else None,
+        own_node=own_node,
+        versus=other,
+        rounds=rounds or (ROUNDS_VERSUS if versus else 1),
+        nodes=nodes,
+        published_rate=published_rate,
+    )
+    runs = run_series(bench_, plan)
+    print_report(runs, wanted_format(output, as_json_), files, is_series=bool(scenario or versus or bench_.rounds > 1))
+    if any(run.outcome.interrupted for run in runs):
         raise typer.Exit(EXIT_INTERRUPTED)
-    if not outcome.clean:
+    if not all(run.outcome.clean for run in runs):
         raise typer.Exit(EXIT_UNCLEAN)
 
 
-def _check_options(
-    rocketmq: bool,
-    broker: str | None,
-    queue: str | None,
-    client: str,
-    nameserver: str | None,
-    topic: str | None,
-    own_node: bool,
-) -> None:
-    """Refuse options that say nothing about the system that is measured, or two addresses."""
-    of_blazingmq = {"--broker": broker, "--queue": queue, "--client": None if client == "own" else client}
-    of_rocketmq = {"--nameserver": nameserver, "--topic": topic}
-    for option, value in (of_blazingmq if rocketmq else of_rocketmq).items():
-        if value is not None:
-            _refuse(f"{option} cannot be given {'with' if rocketmq else 'without'} --rocketmq")
-    if own_node and (broker or nameserver):
-        _refuse("--own-node cannot be given with an address")
+class _Given(NamedTuple):
+    """The options that cannot be given with all others."""
+
+    broker: str | None
+    queue: str | None
+    client: str
+    nameserver: str | None
+    topic: str | None
+    scenarios: Sequence[str] | None
+    published_rate: bool
+    versus: str | None
+    own_node: bool
 
 
-@contextmanager
-def _node_for(plan: Plan, own_node: bool) -> Iterator[Plan]:
-    """Start a node if one is wanted, and stop it afterwards; the plan with its address."""
-    if not own_node:
-        yield plan
-        return
-    with tempfile.TemporaryDirectory(prefix="bmqctl-bench-") as folder:
-        kind = RocketProcess if plan.client == "rocketmq" else NodeProcess
-        node = kind(Path(folder) / "store")
-        try:
-            node.start()
-        except NodeFailed as fault:
-            _refuse(f"no node: {fault}")
-        with closing(node):
-            port = node.nameserver_port if isinstance(node, RocketProcess) else node.port
-            yield replace(plan, host="127.0.0.1", port=port)
+def _check_options(is_rocketmq: bool, given: _Given) -> None:
+    """Refuse options that say nothing about what is measured, or two addresses."""
+    of_blazingmq: dict[str, object] = {
+        "--broker": given.broker,
+        "--queue": given.queue,
+        "--client": None if given.client == "own" else given.client,
+        "--scenario": given.scenarios,
+        "--versus": given.versus,
+    }
+    of_rocketmq: dict[str, object] = {"--nameserver": given.nameserver, "--topic": given.topic}
+    for option, value in (of_blazingmq if is_rocketmq else of_rocketmq).items():
+        if value:
+            refuse_bench(f"{option} cannot be given {'with' if is_rocketmq else 'without'} --rocketmq")
+    if given.own_node and (given.broker or given.nameserver):
+        refuse_bench("--own-node cannot be given with an address")
+    if given.published_rate and not given.scenarios:
+        refuse_bench("--published-rate needs --scenario")
+    for option, value in {
+        "--own-node": given.own_node,
+        "--queue": given.queue,
+        "--client": given.client != "own",
+    }.items():
+        if value and given.scenarios:
+            refuse_bench(f"{option} cannot be given with --scenario")
 
 
-def _run(plan: Plan) -> Outcome:
-    console = Console(stderr=True)
-    live: AbstractContextManager[Status | None] = (
-        console.status("starting the workers") if sys.stderr.isatty() else nullcontext()
-    )
+def _address(is_rocketmq: bool, given: _Given) -> Address:
+    if is_rocketmq:
+        return _endpoint("--nameserver", given.nameserver or "127.0.0.1", NAMESERVER_PORT)
+    return _endpoint("--broker", given.broker or "127.0.0.1", DEFAULT_PORT)
+
+
+def _scenarios(patterns: Sequence[str] | None) -> list[Scenario]:
     try:
-        with live as status:
+        return matching(patterns or ())
+    except UnknownScenario as fault:
+        refuse_bench(f"--scenario {fault}: there is none; bmqctl bench --list-scenarios lists them")
 
-            def show(progress: Progress) -> None:
-                if status is not None:
-                    status.update(_line(progress))
 
-            return run_bench(plan, show)
+def _write_domains(folder: Path, cluster: str) -> None:
+    try:
+        files = write_domains(folder, cluster)
     except OSError as fault:
-        peer = "nameserver" if plan.client == "rocketmq" else "broker"
-        _refuse(f"no {peer} at {plan.host}:{plan.port}: {fault.strerror or fault}")
-    except CannotStart as fault:
-        _refuse(str(fault))
-    except KeyboardInterrupt:
-        raise typer.Exit(EXIT_INTERRUPTED) from None
-
-
-def _line(progress: Progress) -> str:
-    return (
-        f"{progress.elapsed_s:6.1f} s   posted {progress.posted:,}   answered {progress.answered:,}   "
-        f"delivered {progress.delivered:,}   confirmed {progress.confirmed:,}"
-    )
+        refuse_bench(f"--write-domains {folder}: {fault.strerror or fault}")
+    for file in files:
+        typer.echo(str(file))

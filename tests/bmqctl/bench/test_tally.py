@@ -3,7 +3,7 @@ from __future__ import annotations
 import pickle
 
 from bmqctl.bench.stamp import MAGIC, STAMP, STAMP_SIZE, Stamp, filler
-from bmqctl.bench.tally import FLUSH_AT, Account, ConsumerTally, ProducerTally, settle
+from bmqctl.bench.tally import FLUSH_AT, Account, ConsumerTally, ProducerTally, Source, settle
 
 RUN = 77
 
@@ -122,3 +122,38 @@ def test_counts_go_on_past_a_flush_and_through_a_pipe() -> None:
 def test_one_message_delivered_often_is_counted_as_often_as_it_came() -> None:
     settled = account([producer_of(1, [0])], [consumer_of(*[0] * 300)])
     assert settled.delivered == 300
+
+
+def test_each_app_has_to_be_given_each_message() -> None:
+    def app(group: int, *sequences: int) -> ConsumerTally:
+        tally = consumer_of(*sequences)
+        tally.source = Source(0, group)
+        return tally
+
+    producers = [producer_of(3, [0, 1, 2])]
+    settled = account(producers, [app(0, 0, 1, 2), app(1, 0, 1, 2)])
+    assert settled.clean
+    assert (settled.delivered, settled.duplicated) == (6, 0)
+    settled = account([producer_of(3, [0, 1, 2])], [app(0, 0, 1, 2), app(1, 0, 0)])
+    assert (settled.delivered, settled.lost, settled.duplicated) == (5, 2, 1)
+    # Two consumers of one app share its messages.
+    assert account([producer_of(3, [0, 1, 2])], [app(0, 0, 2), app(0, 1)]).clean
+
+
+def test_a_message_is_due_in_its_own_queue_only() -> None:
+    other = producer_of(1, [0], producer=1)
+    other.queue = 1
+    ours, theirs = consumer_of(0), consumer_of(producer=1)
+    theirs.source = Source(1, 0)
+    settled = account([producer_of(1, [0]), other], [ours, theirs])
+    assert (settled.delivered, settled.lost) == (1, 1)
+
+
+def test_latencies_are_kept_by_second_too() -> None:
+    tally = ConsumerTally(RUN)
+    for sequence, now_ns in enumerate((1_999_999_999, 2_000_000_000, 2_500_000_000, 4_000_000_001)):
+        assert tally.deliver(payload(sequence, due_ns=now_ns - 10), now_ns)
+    settled = account([producer_of(4, [0, 1, 2, 3])], [tally])
+    assert [(second, len(histogram)) for second, histogram in settled.intervals] == [(1, 1), (2, 2), (4, 1)]
+    assert [(second, len(histogram)) for second, histogram in settled.ack_intervals] == [(0, 4)]
+    assert len(settled.latency) == 4
