@@ -36,11 +36,13 @@ COMMANDS: dict[str, Entry] = {
     "cluster": Entry("bmqctl.commands.cluster", "app", "Show the state and the problems of a running cluster."),
     "config": Entry("bmqctl.commands.config", "app", "Check and show the configuration of a broker."),
     "context": Entry("bmqctl.commands.context", "app", "Name brokers and clusters, and choose one for other commands."),
+    "copy": Entry("bmqctl.commands.carry", "copy", "Copy messages of a queue or a topic to another.", dials=True),
     "definitions": Entry(
         "bmqctl.commands.definitions", "app", "Export, compare and apply domains, topics and groups as a file."
     ),
     "doctor": Entry("bmqctl.commands.doctor", "doctor", "Examine the host that a broker runs on."),
     "journal": Entry("bmqctl.commands.journal", "app", "Read and check the files of a store."),
+    "move": Entry("bmqctl.commands.carry", "move", "Move messages of a queue or a topic to another.", dials=True),
     "post": Entry("bmqctl.commands.post", "post", "Post messages to a queue or a topic.", dials=True),
     "queue": Entry("bmqctl.commands.queue", "app", "Explain why a queue or a group does not proceed."),
     "replay": Entry("bmqctl.commands.replay", "replay", "Post the messages of a store again.", dials=True),

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import zlib
+from collections.abc import Callable
 from contextlib import suppress
 from itertools import groupby
 from operator import attrgetter
-from typing import Final, NamedTuple
+from typing import Any, Final, NamedTuple, Protocol
 
 import trio
 
@@ -14,7 +15,7 @@ from bmqctl.bridge.carrying import Bridge, Tell, TryAgain
 from bmqctl.bridge.encoding import Encoded
 from bmqctl.bridge.ends import BlazingEnd
 from bmqctl.bridge.flow import AGAIN, TAKEN, Answer, AnswerKind, Item, Send
-from bmqctl.bridge.mapping import Unfit, posted_guid, to_rocketmq
+from bmqctl.bridge.mapping import Unfit, to_rocketmq
 from bmqctl.client.control import Unusable
 from bmqctl.client.events import Ack, StreamOptions
 from bmqctl.client.message import Message
@@ -25,9 +26,18 @@ from formats.bmq.control.messages import StatusCategory
 from formats.bmq.wire.ack import AckStatus
 from formats.bmq.wire.properties import Property
 from formats.errors import FormatError
-from formats.rocketmq.record import Record
 
-__all__ = ["BlazingDestination", "BlazingSource", "ToPost", "lane_of"]
+__all__ = [
+    "BlazingDestination",
+    "BlazingSource",
+    "Confirming",
+    "Keeping",
+    "Made",
+    "Make",
+    "ToPost",
+    "for_topic",
+    "lane_of",
+]
 
 FAULTS: Final = (OSError, SessionLost, RequestFailed, Unusable)
 _PASSING: Final = frozenset(
@@ -36,11 +46,71 @@ _PASSING: Final = frozenset(
 
 
 class ToPost(NamedTuple):
-    """A message to be posted, and the record of RocketMQ that it was."""
+    """A message to be posted, and its GUID by the number of its renewals: another for each."""
 
     encoded: Encoded
-    record: Record
-    broker_name: str
+    guid: Callable[[int], bytes]
+
+
+class Made(NamedTuple):
+    """A message for the destination, and its size."""
+
+    message: Any
+    size: int
+
+
+Make = Callable[[Message, list[Property]], Made]
+"""Makes a message for the destination of one from a queue, and its properties. Raises `Unfit`, and `FormatError`."""
+
+
+def for_topic() -> Make:
+    """Make the maker of messages for a topic, each with an id of its own."""
+    ids = UniqueIds()
+
+    def make(message: Message, properties: list[Property]) -> Made:
+        made = to_rocketmq(message.payload, properties, message.guid, ids.next())
+        return Made(made, len(made.body) + len(made.properties))
+
+    return make
+
+
+class Keeping(Protocol):
+    """The treatment of messages at their queue."""
+
+    @property
+    def options(self) -> StreamOptions:
+        """The options of the consumer, at the time when it opens the queue."""
+        ...
+
+    def wanted(self, messages: list[Message]) -> list[Message]:
+        """The messages, of those that were delivered, that are to be carried."""
+        ...
+
+    def settle(self, queue: Queue, messages: list[Message]) -> None:
+        """Let the queue forget messages that the destination has. Raises `SessionLost` or `Unusable`."""
+        ...
+
+    async def attend(self, queue: Queue) -> None:
+        """Do what is to be done beside the consumption of an open queue; it is cancelled at the end of that."""
+        ...
+
+
+class Confirming:
+    """Messages are confirmed, so that their queue is rid of them."""
+
+    def __init__(self, options: StreamOptions) -> None:
+        self.options = options
+
+    def wanted(self, messages: list[Message]) -> list[Message]:
+        """All of them."""
+        return messages
+
+    def settle(self, queue: Queue, messages: list[Message]) -> None:
+        """Confirm messages."""
+        queue.confirm_all(messages)
+
+    async def attend(self, queue: Queue) -> None:
+        """Do nothing."""
 
 
 class _Token(NamedTuple):
@@ -62,17 +132,24 @@ def lane_of(properties: list[Property], key: str, lanes: int) -> int:
 
 
 class BlazingSource:
-    """A consumer of a queue. The broker delivers no more than `window` messages that are not confirmed."""
+    """A consumer of a queue. The broker delivers no more unconfirmed messages than the options of `keeping` allow."""
 
     def __init__(
-        self, end: BlazingEnd, session: SessionOptions, window: int, lanes: int, key: str, trying: TryAgain
+        self,
+        end: BlazingEnd,
+        session: SessionOptions,
+        keeping: Keeping,
+        make: Make,
+        lanes: int,
+        key: str,
+        trying: TryAgain,
     ) -> None:
         self.lanes = lanes
         self._end = end
         self._session = session
-        self._options = StreamOptions(max_unconfirmed_messages=window)
+        self._keeping = keeping
+        self._make = make
         self._key = key
-        self._ids = UniqueIds()
         self._trying = trying
 
     async def run(self, bridge: Bridge, task_status: trio.TaskStatus[None]) -> None:
@@ -81,13 +158,15 @@ class BlazingSource:
             reason, is_final = "the queue was closed", False
             try:
                 async with Session.connect(self._end.host, self._end.port, self._session) as session:
-                    queue = await session.open_queue(self._end.uri, read=True, options=self._options)
+                    queue = await session.open_queue(self._end.uri, read=True, options=self._keeping.options)
                     self._trying.connected(task_status)
+                    bridge.is_source_away = False
                     await self._consume(queue, bridge)
                     if bridge.ended.is_set():
                         return
             except FAULTS as fault:
                 reason, is_final = words_of(fault), _is_final(fault)
+            bridge.is_source_away = True
             bridge.source_lost()
             await self._trying.failed(reason, is_final=is_final)
 
@@ -95,7 +174,7 @@ class BlazingSource:
         """Confirm messages. Those of a session that is over are delivered again."""
         for queue, group in groupby((item.token for item in items), _queue_of):
             with suppress(SessionLost, Unusable):
-                queue.confirm_all([token.message for token in group])
+                self._keeping.settle(queue, [token.message for token in group])
 
     async def _consume(self, queue: Queue, bridge: Bridge) -> None:
         """Take messages until the queue is closed, or the bridge has ended."""
@@ -106,9 +185,10 @@ class BlazingSource:
                 nursery.cancel_scope.cancel()
 
             nursery.start_soon(watch)
+            nursery.start_soon(self._keeping.attend, queue)
             with suppress(SessionLost):
                 while messages := await queue.receive():
-                    self._take(queue, messages, bridge)
+                    self._take(queue, self._keeping.wanted(messages), bridge)
             nursery.cancel_scope.cancel()
         if not bridge.ended.is_set():
             # The reason, if the session has ended.
@@ -128,10 +208,10 @@ class BlazingSource:
         try:
             properties = message.typed_properties
             lane = lane_of(properties, self._key, self.lanes) if self._key else 0
-            made = to_rocketmq(message.payload, properties, message.guid, self._ids.next())
+            made, size = self._make(message, properties)
         except (Unfit, FormatError) as fault:
             return lane, Item(token, None, 0, str(fault))
-        return lane, Item(token, made, len(made.body) + len(made.properties))
+        return lane, Item(token, made, size)
 
 
 class BlazingDestination:
@@ -173,8 +253,8 @@ class BlazingDestination:
         if self._queue is None:
             return  # it is answered when the connection's end is noticed
         for at, item in enumerate(send.items):
-            (payload, area), record, broker_name = item.message
-            guid = posted_guid(record, broker_name, item.renewals)
+            (payload, area), guid_of = item.message
+            guid = guid_of(item.renewals)
             try:
                 self._queue.post_nowait(payload, area, correlation=(send.lane, send.batch, at), guid=guid)
             except ValueError as fault:

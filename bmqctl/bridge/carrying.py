@@ -48,17 +48,32 @@ class Destination(Protocol):
 
 
 class Bridge:
-    """One bridge at work. The ends call it; `changed` is set, and another, whenever something happened."""
+    """One bridge at work. The ends call it; `changed` is set, and another, whenever something happened.
 
-    def __init__(self, source: Source, destination: Destination, options: FlowOptions, tell: Tell) -> None:
+    With `count_max` it ends when so many messages have come to an end.
+    """
+
+    def __init__(
+        self,
+        source: Source,
+        destination: Destination,
+        options: FlowOptions,
+        tell: Tell,
+        count_max: int | None = None,
+    ) -> None:
         self.tell = tell
         self.flow = Flow(options, source.lanes)
         self.changed = trio.Event()
         self.stopped = trio.Event()
         self.ended = trio.Event()
         self.last_taken_s = trio.current_time()
+        # True while the source is not connected: that nothing comes means nothing then.
+        self.is_source_away = False
         self._source = source
         self._destination = destination
+        self._count_max = count_max
+        # True once messages of the source were left out: those behind them must be, too.
+        self._is_cut = False
         self._actions: deque[Action] = deque()
         self._is_acting = False
         self._beginning = trio.CancelScope()
@@ -73,7 +88,7 @@ class Bridge:
     def take(self, lane: int, items: Sequence[Item]) -> None:
         """Take messages of the source."""
         self.last_taken_s = trio.current_time()
-        self._do(self.flow.take(lane, items))
+        self._do(self.flow.take(lane, self._portion(items)))
 
     def add_lane(self) -> int:
         """Make one more lane for the source; its number."""
@@ -87,6 +102,7 @@ class Bridge:
     def source_lost(self) -> None:
         """Expect the source to deliver again what was not settled."""
         self.flow.source_lost()
+        self._is_cut = False
         self._do([])
 
     def destination_up(self) -> None:
@@ -162,8 +178,27 @@ class Bridge:
             before_s = self.last_taken_s
             step_s = min(TICK_S, idle_s)
             await trio.sleep(step_s)
-            quiet_s = 0.0 if self.flow.held or self.last_taken_s != before_s else quiet_s + step_s
+            is_busy = self.flow.held or self.is_source_away or self.last_taken_s != before_s
+            quiet_s = 0.0 if is_busy else quiet_s + step_s
         self.stop()
+
+    def _portion(self, items: Sequence[Item]) -> Sequence[Item]:
+        """The messages that the bridge may still take."""
+        if self._count_max is None:
+            return items
+        left = 0 if self._is_cut else max(0, self._count_max - self._ended - self.flow.held)
+        self._is_cut = self._is_cut or len(items) > left
+        return items[:left]
+
+    @property
+    def _ended(self) -> int:
+        return self.account.delivered + self.account.refused.total()
+
+    def _is_enough(self) -> bool:
+        """Return True if the bridge has carried what it was to."""
+        if self._count_max is None or self.flow.held:
+            return False
+        return self._is_cut or self._ended >= self._count_max
 
     def _do(self, actions: Sequence[Action]) -> None:
         """Carry out actions; those that come of them follow in their turn."""
@@ -180,6 +215,8 @@ class Bridge:
                     self._source.settle(action.lane, action.items)
         finally:
             self._is_acting = False
+        if self._is_enough():
+            self.flow.stop()
         self.changed.set()
         self.changed = trio.Event()
         if self.flow.is_stopped:

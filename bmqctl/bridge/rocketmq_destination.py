@@ -12,7 +12,7 @@ import trio
 from bmqctl.bridge.carrying import Bridge, CannotBegin, Tell, TryAgain
 from bmqctl.bridge.ends import RocketEnd
 from bmqctl.bridge.flow import AGAIN, TAKEN, Answer, AnswerKind, Send
-from bmqctl.rocketmq_client.client import Client, Queue, RequestRefused
+from bmqctl.rocketmq_client.client import PLAIN, Client, Queue, RequestRefused, Security
 from bmqctl.rocketmq_client.faults import FAULTS, words_of
 from bmqctl.rocketmq_client.link import LinkLost, RemotingLink
 from bmqctl.rocketmq_client.sending import Sender
@@ -27,10 +27,11 @@ __all__ = ["NEW_QUEUES", "RocketDestination", "find_places", "find_topics"]
 NEW_QUEUES: Final = 4
 
 
-async def find_places(end: RocketEnd, timeout_s: float, trying: TryAgain) -> list[Place]:
+async def find_places(end: RocketEnd, timeout_s: float, trying: TryAgain, security: Security = PLAIN) -> list[Place]:
     """Find the queues that messages go to; the topic is made if nobody knows it. Raises `CannotBegin`."""
     wanted = end.queue or 0
-    places = (await find_topics(end, {end.topic: max(NEW_QUEUES, wanted + 1)}, timeout_s, trying))[end.topic]
+    topics = await find_topics(end, {end.topic: max(NEW_QUEUES, wanted + 1)}, timeout_s, trying, security)
+    places = topics[end.topic]
     if end.key:
         return places
     if wanted >= len(places):
@@ -39,7 +40,7 @@ async def find_places(end: RocketEnd, timeout_s: float, trying: TryAgain) -> lis
 
 
 async def find_topics(
-    end: RocketEnd, topics: Mapping[str, int], timeout_s: float, trying: TryAgain
+    end: RocketEnd, topics: Mapping[str, int], timeout_s: float, trying: TryAgain, security: Security = PLAIN
 ) -> dict[str, list[Place]]:
     """Find the queues of topics, given by name with the number of queues that one gets if nobody knows it.
 
@@ -48,7 +49,7 @@ async def find_topics(
     places: dict[str, list[Place]] = {}
     while len(places) < len(topics):
         try:
-            async with Client.connect(end.host, end.port, timeout_s) as client:
+            async with Client.connect(end.host, end.port, timeout_s, security) as client:
                 for topic, new_queues in topics.items():
                     found = await client.queues(topic, Permission.WRITE)
                     if not found and new_queues:
@@ -78,14 +79,23 @@ async def _links(client: Client, places: Sequence[Place]) -> list[RemotingLink]:
 
 
 class RocketDestination:
-    """A producer to queues of topics, one for each lane."""
+    """A producer to queues of topics, one for each lane; more lanes than there are queues go to them in turn."""
 
-    def __init__(self, end: RocketEnd, places: Sequence[Place], timeout_s: float, trying: TryAgain, tell: Tell) -> None:
+    def __init__(
+        self,
+        end: RocketEnd,
+        places: Sequence[Place],
+        timeout_s: float,
+        trying: TryAgain,
+        tell: Tell,
+        security: Security = PLAIN,
+    ) -> None:
         self._end = end
         self._places = places
         self._timeout_s = timeout_s
         self._tell = tell
         self._trying = trying
+        self._security = security
         self._senders = {topic: Sender(end.group, topic) for topic in {place.topic for place in places}}
         self._links: list[RemotingLink] = []
         self._bridge: Bridge | None = None
@@ -98,7 +108,7 @@ class RocketDestination:
         while True:
             reason = "disconnected"
             try:
-                async with Client.connect(end.host, end.port, self._timeout_s) as client:
+                async with Client.connect(end.host, end.port, self._timeout_s, self._security) as client:
                     self._links = await _links(client, self._places)
                     client.keep_alive(end.group, end.topic, consumer=False)
                     self._trying.connected(task_status)
@@ -114,7 +124,8 @@ class RocketDestination:
     def send(self, send: Send) -> None:
         """Send a batch in one request."""
         messages = [item.message for item in send.items]
-        topic, _, queue_id = self._places[send.lane]
+        at = send.lane % len(self._places)
+        topic, _, queue_id = self._places[at]
         sender = self._senders[topic]
         born_ms = time.time_ns() // 1_000_000
         if len(messages) == 1:
@@ -124,7 +135,7 @@ class RocketDestination:
             fields, body = sender.encoded_batch(queue_id, born_ms, messages)
             code = RequestCode.SEND_BATCH_MESSAGE
         try:
-            self._links[send.lane].ask(code, fields, partial(self._take, send), self._timeout_s, body)
+            self._links[at].ask(code, fields, partial(self._take, send), self._timeout_s, body)
         except (LinkLost, IndexError):
             return  # it is answered when the connection's end is noticed
 

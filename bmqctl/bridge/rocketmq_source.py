@@ -12,14 +12,14 @@ from typing import Final, NamedTuple
 
 import trio
 
-from bmqctl.bridge.blazingmq_ends import ToPost
+from bmqctl.bridge.blazingmq_ends import Made, ToPost
 from bmqctl.bridge.carrying import Bridge, Tell, TryAgain
 from bmqctl.bridge.encoding import encode_for_blazingmq
 from bmqctl.bridge.ends import RocketEnd
 from bmqctl.bridge.flow import Item
-from bmqctl.bridge.mapping import Unfit
+from bmqctl.bridge.mapping import Unfit, posted_guid
 from bmqctl.rocketmq_client.ahead import PullsAhead
-from bmqctl.rocketmq_client.client import Client
+from bmqctl.rocketmq_client.client import PLAIN, Client, Security
 from bmqctl.rocketmq_client.consuming import QueuePuller
 from bmqctl.rocketmq_client.faults import FAULTS, words_of
 from bmqctl.rocketmq_client.link import LinkLost
@@ -27,7 +27,7 @@ from bmqctl.rocketmq_client.sharing import Place, share_of
 from formats.rocketmq.record import Record
 from formats.rocketmq.route_bodies import Permission
 
-__all__ = ["RocketSource"]
+__all__ = ["MakeOfRecord", "RocketSource", "for_queue", "item_of"]
 
 PULLED_MAX: Final = 1024
 # Pulls of a queue whose messages wait to be taken, beyond what the flow's window allows.
@@ -48,6 +48,16 @@ class _Pulled(NamedTuple):
 
 Guarded = Callable[[Callable[[], Awaitable[None]]], Awaitable[None]]
 
+MakeOfRecord = Callable[[Record, str], Made]
+"""Makes a message for the destination of a record, and the name of the broker that has it. Raises `Unfit`."""
+
+
+def for_queue(record: Record, broker_name: str) -> Made:
+    """Make a message for a queue, with the same GUID whenever it is carried. Raises `Unfit`."""
+    encoded = encode_for_blazingmq(record, broker_name)
+    made = ToPost(encoded, partial(posted_guid, record, broker_name))
+    return Made(made, len(encoded.payload) + len(record.properties))
+
 
 class RocketSource:
     """A consumer that pulls its share of a topic's queues, and commits how far it has come.
@@ -57,7 +67,14 @@ class RocketSource:
     """
 
     def __init__(
-        self, end: RocketEnd, timeout_s: float, trying: TryAgain, tell: Tell, share_s: float = SHARE_S
+        self,
+        end: RocketEnd,
+        timeout_s: float,
+        trying: TryAgain,
+        tell: Tell,
+        share_s: float = SHARE_S,
+        make: MakeOfRecord = for_queue,
+        security: Security = PLAIN,
     ) -> None:
         self.lanes = 0
         self._end = end
@@ -65,6 +82,8 @@ class RocketSource:
         self._trying = trying
         self._tell = tell
         self._share_s = share_s
+        self._make = make
+        self._security = security
         self._lane_of: dict[Place, int] = {}
         # By lane: the offset of the next message, for the queues that are the bridge's.
         self._positions: dict[int, int] = {}
@@ -80,7 +99,8 @@ class RocketSource:
         while True:
             reason = "disconnected"
             try:
-                async with Client.connect(self._end.host, self._end.port, self._timeout_s) as client:
+                host, port = self._end.host, self._end.port
+                async with Client.connect(host, port, self._timeout_s, self._security) as client:
                     await self._work(client, bridge, task_status)
             except FAULTS as fault:
                 reason = words_of(fault)
@@ -88,7 +108,10 @@ class RocketSource:
                 self._carried.clear()
                 self._pullers.clear()
             if bridge.ended.is_set() and not self._to_commit:
+                # It may have ended before its share of the queues was known.
+                self._trying.connected(task_status)
                 return
+            bridge.is_source_away = True
             await self._trying.failed(reason)
 
     def settle(self, lane: int, items: list[Item]) -> None:
@@ -126,6 +149,7 @@ class RocketSource:
                     is_known = await self._share(client, bridge, guarded, nursery)
                     if is_known:
                         self._trying.connected(task_status)
+                        bridge.is_source_away = False
                     await trio.sleep(self._share_s if is_known else JOIN_S)
 
             nursery.start_soon(guarded, share)
@@ -230,7 +254,7 @@ class RocketSource:
             # The request for the next messages goes first.
             await trio.lowlevel.checkpoint()
             if records:
-                bridge.take(lane, [_item(record, broker_name) for record in records])
+                bridge.take(lane, [item_of(record, broker_name, self._make) for record in records])
             self._positions[lane] = offset
 
     async def _commit_all(self, client: Client, bridge: Bridge) -> None:
@@ -267,12 +291,12 @@ class RocketSource:
         return QueuePuller(link, self._end.group, self._end.topic, place.queue_id, self._timeout_s)
 
 
-def _item(record: Record, broker_name: str) -> Item:
+def item_of(record: Record, broker_name: str, make: MakeOfRecord) -> Item:
+    """Make the message on its way of a record; its token is the offset."""
     try:
         if not record.is_body_sound:
             raise Unfit("the body's checksum differs")
-        encoded = encode_for_blazingmq(record, broker_name)
+        made, size = make(record, broker_name)
     except Unfit as fault:
         return Item(record.queue_offset, None, 0, str(fault))
-    size = len(encoded.payload) + len(record.properties)
-    return Item(record.queue_offset, ToPost(encoded, record, broker_name), size)
+    return Item(record.queue_offset, made, size)

@@ -9,11 +9,12 @@ from dataclasses import dataclass, field
 import trio
 
 from bmqctl.bridge.account import Account
-from bmqctl.bridge.blazingmq_ends import BlazingDestination, BlazingSource
+from bmqctl.bridge.blazingmq_ends import BlazingDestination, BlazingSource, Confirming, for_topic
 from bmqctl.bridge.carrying import Bridge, CannotBegin, TryAgain
 from bmqctl.bridge.ends import BlazingEnd, BridgeOptions, RocketEnd
 from bmqctl.bridge.rocketmq_destination import RocketDestination, find_places
 from bmqctl.bridge.rocketmq_source import RocketSource
+from bmqctl.client.events import StreamOptions
 
 __all__ = ["CannotBegin", "Outcome", "Running", "run_bridges"]
 
@@ -113,9 +114,16 @@ class _Life:
     async def _to_rocketmq(self, source: BlazingEnd, destination: RocketEnd) -> Bridge:
         options = self._options
         places = await find_places(destination, options.timeout_s, self._trying(destination))
+        keeping = Confirming(StreamOptions(max_unconfirmed_messages=options.flow.window))
         return Bridge(
             BlazingSource(
-                source, options.session, options.flow.window, len(places), destination.key, self._trying(source)
+                source,
+                options.session,
+                keeping,
+                for_topic(),
+                len(places),
+                destination.key,
+                self._trying(source),
             ),
             RocketDestination(destination, places, options.timeout_s, self._trying(destination), self._tell),
             options.flow,

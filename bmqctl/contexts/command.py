@@ -77,8 +77,13 @@ class DialingCommand(TyperCommand):
         multiple = {each.name for each in self.params if getattr(each, "multiple", False)}
         options = {str(each.name) for each in self.params}
         taken = given.keys() | {str(each.name) for each in self.params if _is_in_environment(each)}
+        # With a topic as the source the broker is that of the destination.
+        is_of_destination = "to_broker" in options and _is_topic(given.get("source"))
+        if is_of_destination:
+            taken = {each.removeprefix("to_") for each in taken if each.startswith("to_")}
         try:
-            return context_defaults(contexts.named(name), options, multiple, taken)
+            found = context_defaults(contexts.named(name), options, multiple, taken)
+            return {f"to_{each}": value for each, value in found.items()} if is_of_destination else found
         except BadContext as fault:
             if name not in contexts.contexts:
                 raise
@@ -87,8 +92,13 @@ class DialingCommand(TyperCommand):
     def _has_own_address(self, given: Mapping[str, Any]) -> bool:
         if _OWN_ADDRESS & given.keys() or os.environ.get(_ADDRESS_VARIABLE.get(self.name or "", "")):
             return True
-        has_nameserver = any(str(given.get(each)).startswith("rocketmq://") for each in _ENDS)
-        return has_nameserver or given.get("mode") == "storage"
+        if any(_is_topic(given.get(each)) for each in _ENDS) or given.get("mode") == "storage":
+            return True
+        return _is_topic(given.get("source")) and (_is_topic(given.get("destination")) or "to_broker" in given)
+
+
+def _is_topic(text: Any) -> bool:
+    return str(text).startswith("rocketmq://")
 
 
 def _is_in_environment(parameter: Any) -> bool:

@@ -8,15 +8,16 @@ async with Client.connect("127.0.0.1", 9876) as client:
 
 from __future__ import annotations
 
+import ssl
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
-from typing import Final, Self
+from typing import Final, NamedTuple, Self
 
 import trio
 
 from bmqctl.nurseries import open_nursery
 from bmqctl.rocketmq_client.identity import new_client_id
-from bmqctl.rocketmq_client.link import RemotingLink, dial
+from bmqctl.rocketmq_client.link import AccessKeys, RemotingLink, dial
 from bmqctl.rocketmq_client.refusals import RequestRefused, check_answer
 from bmqctl.rocketmq_client.routes import QUEUES_MAX, Queue, read_route
 from formats.errors import FormatError
@@ -29,7 +30,7 @@ from formats.rocketmq.headers.consuming import GetConsumerListByGroupRequest
 from formats.rocketmq.hosts import split_address
 from formats.rocketmq.route_bodies import CLUSTER_INFO, MASTER_ID, Permission
 
-__all__ = ["QUEUES_MAX", "Client", "Queue", "RequestRefused"]
+__all__ = ["PLAIN", "QUEUES_MAX", "Client", "Queue", "RequestRefused", "Security"]
 
 HEARTBEAT_INTERVAL_S = 30.0
 # How often the nameserver is asked for a topic that was just made.
@@ -42,29 +43,44 @@ _CONSUMER_LIST = HeaderCodec(GetConsumerListByGroupRequest)
 _BOTH: Final = Permission.READ | Permission.WRITE
 
 
+class Security(NamedTuple):
+    """Security of connections: TLS, and the keys that requests are signed with."""
+
+    tls: ssl.SSLContext | None = None
+    keys: AccessKeys | None = None
+
+
+PLAIN: Final = Security()
+
+
 class Client:
     """A connection to the nameserver, and one to each broker that was asked for; `connect` makes it."""
 
-    def __init__(self, nameserver: RemotingLink, timeout_s: float, nursery: trio.Nursery) -> None:
+    def __init__(
+        self, nameserver: RemotingLink, timeout_s: float, nursery: trio.Nursery, security: Security = PLAIN
+    ) -> None:
         # Members of a group are told apart by it.
         self.client_id = new_client_id()
         self.timeout_s = timeout_s
         self._nameserver = nameserver
         self._nursery = nursery
+        self._security = security
         self._links: dict[str, RemotingLink] = {}
         self._heartbeat = b""
 
     @classmethod
     @asynccontextmanager
-    async def connect(cls, host: str, port: int, timeout_s: float = 10.0) -> AsyncIterator[Self]:
+    async def connect(
+        cls, host: str, port: int, timeout_s: float = 10.0, security: Security = PLAIN
+    ) -> AsyncIterator[Self]:
         """Connect to a nameserver; close all connections at the end of the block.
 
-        Raises `OSError` if nobody listens there.
+        Raises `OSError` if nobody listens there, or is trusted.
         """
-        nameserver = await dial(host, port, timeout_s)
+        nameserver = await dial(host, port, timeout_s, tls=security.tls, keys=security.keys)
         async with open_nursery() as nursery:
             nursery.start_soon(nameserver.run)
-            client = cls(nameserver, timeout_s, nursery)
+            client = cls(nameserver, timeout_s, nursery, security)
             try:
                 yield client
             finally:
@@ -81,7 +97,7 @@ class Client:
             place = split_address(address)
             if place is None:
                 raise FormatError("BrokerData.brokerAddrs", 0, f"{address[:80]!r} is no HOST:PORT")
-            link = await dial(*place, self.timeout_s)
+            link = await dial(*place, self.timeout_s, tls=self._security.tls, keys=self._security.keys)
             if address in self._links and self._links[address].is_open:
                 link.end("not needed")  # another task was faster
             else:

@@ -45,6 +45,8 @@ WITH_BROKER = {
     "post",
     "tail",
     "browse",
+    "copy",
+    "move",
     "check",
     "queue",
     "top",

@@ -11,6 +11,7 @@ import trio.testing
 
 from bmqctl.bridge.carrying import BACKOFF_MIN_S, Bridge, CannotBegin, TryAgain
 from bmqctl.bridge.flow import TAKEN, Answer, AnswerKind, FlowOptions, Item, Send
+from bmqctl.bridge.patience import Patience
 
 
 class FakeSource:
@@ -67,7 +68,7 @@ def run_bridge(
     source = FakeSource()
 
     async def run() -> Bridge:
-        bridge = Bridge(source, destination, FlowOptions(), lambda text: None)
+        bridge = Bridge(source, destination, FlowOptions(), lambda text: None, options.get("count_max"))
         if isinstance(destination, Refusing):
             destination.bridge = bridge
         async with trio.open_nursery() as nursery:
@@ -123,6 +124,64 @@ def test_an_idle_bridge_ends_when_nothing_is_in_flight() -> None:
     bridge, source = run_bridge(destination, story, idle_s=2.0)
     assert source.settled == [1]
     assert bridge.flow.ended_by == ""
+
+
+def test_a_bridge_whose_source_is_away_is_not_idle() -> None:
+    async def story(bridge: Bridge, source: FakeSource) -> None:
+        bridge.is_source_away = True
+        await trio.sleep(10)
+        assert not bridge.stopped.is_set()
+        bridge.is_source_away = False
+        await bridge.ended.wait()
+
+    run_bridge(FakeDestination(), story, idle_s=2.0)
+
+
+def test_patience_has_an_end_with_a_source_that_is_away() -> None:
+    patience = Patience(3.0)
+
+    async def story(bridge: Bridge, source: FakeSource) -> None:
+        patience.tell("the source is gone")
+        bridge.is_source_away = True
+        await patience.watch(bridge, lambda: 0)
+
+    run_bridge(FakeDestination(), story, idle_s=2.0)
+    assert patience.ended_by == "the source is gone, for 3 s"
+
+
+def test_a_bridge_ends_after_so_many_messages_and_leaves_the_rest() -> None:
+    destination = FakeDestination()
+
+    async def story(bridge: Bridge, source: FakeSource) -> None:
+        bridge.take(0, items(1, 2))
+        bridge.take(0, items(3, 4))
+        # Behind what was left out nothing may be settled.
+        bridge.take(0, items(5))
+        bridge.answered(0, destination.sends[0].batch, [TAKEN, TAKEN])
+        assert not bridge.stopped.is_set()
+        bridge.answered(0, destination.sends[1].batch, [TAKEN])
+        await bridge.ended.wait()
+
+    bridge, source = run_bridge(destination, story, count_max=3)
+    assert (source.settled, bridge.account.delivered, bridge.flow.ended_by) == ([1, 2, 3], 3, "")
+
+
+def test_what_a_lost_source_delivers_again_counts_once() -> None:
+    destination = FakeDestination()
+
+    async def story(bridge: Bridge, source: FakeSource) -> None:
+        bridge.take(0, items(1))
+        bridge.take(0, items(2, 3))
+        bridge.answered(0, destination.sends[0].batch, [TAKEN])
+        bridge.source_lost()
+        bridge.answered(0, destination.sends[1].batch, [Answer(AnswerKind.AGAIN)])
+        bridge.take(0, items(2, 3))
+        await trio.sleep(1)
+        bridge.answered(0, destination.sends[2].batch, [TAKEN])
+        await bridge.ended.wait()
+
+    bridge, source = run_bridge(destination, story, count_max=2)
+    assert (source.settled, bridge.account.delivered) == ([1, 2], 2)
 
 
 def test_time_in_which_the_process_does_not_run_is_not_idle() -> None:

@@ -48,6 +48,22 @@ def both(
 
 
 @dialing.command(cls=DialingCommand)
+def between(
+    source: str,
+    destination: str,
+    broker: str = "tcp://localhost:30114",
+    to_broker: str | None = None,
+    authn_mechanism: str | None = None,
+    authn_data: str = "",
+    to_authn_mechanism: str | None = None,
+    to_authn_data: str = "",
+) -> None:
+    """Print the options of a command with two ends, of which one may be a topic."""
+    given = locals()
+    print(json.dumps({name: value for name, value in given.items() if name not in ("source", "destination") and value}))
+
+
+@dialing.command(cls=DialingCommand)
 def plain(broker: str = "tcp://localhost:30114") -> None:
     """Print the options of a command without credentials."""
     print(json.dumps({"broker": broker}))
@@ -115,6 +131,22 @@ def test_credentials_of_the_current_context_go_to_no_other_broker(context: Run) 
     # Somebody who names both means both.
     found = options("--broker", "tcp://other:1", "--context", "prod")
     assert (found["broker"], found["authn_data"]) == ("tcp://other:1", "ops:x")
+
+
+def test_credentials_go_to_the_end_whose_broker_the_context_is(context: Run) -> None:
+    add(context, "prod", "tcp://10.0.0.5:30114", "--authn-mechanism", "BASIC", "--authn-data", "ops:x", "--use")
+    queue, topic, usual = "bmq://my.domain/q", "rocketmq://mq:9876/t", "tcp://localhost:30114"
+    own = {"authn_mechanism": "BASIC", "authn_data": "ops:x"}
+    of_destination = {f"to_{name}": value for name, value in own.items()}
+    for destination in (queue, topic):
+        assert options(queue, destination, command="between") == {"broker": "tcp://10.0.0.5:30114", **own}
+    found = options(topic, queue, command="between")
+    assert found == {"broker": usual, "to_broker": "tcp://10.0.0.5:30114", **of_destination}
+    assert options(topic, topic, command="between") == {"broker": usual}
+    found = options(topic, queue, "--to-broker", "tcp://other:1", command="between")
+    assert found == {"broker": usual, "to_broker": "tcp://other:1"}
+    found = options(queue, queue, "--to-broker", "tcp://other:1", command="between")
+    assert found == {"broker": "tcp://10.0.0.5:30114", "to_broker": "tcp://other:1", **own}
 
 
 def test_the_context_of_the_option_goes_before_the_variable_s_and_that_before_the_current(context: Run) -> None:

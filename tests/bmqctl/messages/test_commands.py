@@ -95,6 +95,40 @@ def test_what_cannot_be_browsed_is_refused(tmp_path: Path, arguments: list[str],
     check_refused(tmp_path, ["browse", *arguments], reason)
 
 
+@pytest.mark.parametrize(
+    ("arguments", "reason"),
+    [
+        (["copy", QUEUE, "queue"], "expected bmq://DOMAIN/QUEUE or rocketmq://HOST:PORT/TOPIC"),
+        (["copy", QUEUE, f"{QUEUE}-2", "-b", "tcp://127.0.0.1:PORT"], "all attempts to connect to 127.0.0.1:"),
+        (["copy", TOPIC, f"{TOPIC}-2"], "Connection refused"),
+        (["copy", QUEUE, QUEUE], "is both"),
+        (["copy", f"{QUEUE}?id=a", QUEUE], "is both"),
+        (["copy", TOPIC, TOPIC], "is both"),
+        (["copy", QUEUE, f"{QUEUE}-2?id=a"], "not to an app of it"),
+        (["copy", QUEUE, f"{QUEUE}-2", "-e", "amount >"], "--expression: "),
+        (["copy", QUEUE, f"{QUEUE}-2", "--tags", "a"], "--tags is for topics of RocketMQ"),
+        (["copy", TOPIC, QUEUE, "--tags", "a", "-e", "b > 1"], "--tags or --expression, not both"),
+        (["copy", f"{TOPIC}?group=a", QUEUE], "no group gets what is copied"),
+        (["copy", f"{TOPIC}?key=a", QUEUE], "?key= is for the topic that messages go to"),
+        (["copy", TOPIC, f"{TOPIC}-2?key=a"], "leave out key="),
+        (["copy", TOPIC, f"{TOPIC}-2", "--to-broker", "tcp://127.0.0.1:PORT"], "--to-broker is for a queue"),
+        (["copy", TOPIC, QUEUE, "--authn-data", "me"], "expected KEY:SECRET"),
+        (["copy", TOPIC, QUEUE, "--authn-mechanism", "BASIC"], "is BlazingMQ's"),
+        (["copy", QUEUE, f"{QUEUE}-2", "--authn-data", "a:b"], "name its mechanism"),
+        (["copy", QUEUE, f"{QUEUE}-2", "--tls-authority", "FOLDER/empty.pem"], "has no certificates in PEM"),
+        (["copy", QUEUE, f"{QUEUE}-2", "--dry-run", "-b", "tcp://127.0.0.1:PORT"], "no broker at 127.0.0.1:"),
+        (["copy", TOPIC, QUEUE, "--dry-run"], "Connection refused"),
+        (["move", QUEUE, QUEUE, "--yes"], "is both"),
+        (["move", TOPIC, QUEUE, "--yes"], "name the group that is to have consumed them, ?group=GROUP"),
+        (["move", f"{TOPIC}?group=a&queue=1", QUEUE, "--yes"], "leave out queue="),
+        (["move", f"{TOPIC}?group=a", QUEUE, "-e", "b > 1", "--yes"], "use copy, which leaves it alone"),
+        (["move", QUEUE, f"{QUEUE}-2", "-b", "tcp://127.0.0.1:PORT"], "give --yes, or --dry-run"),
+    ],
+)
+def test_what_cannot_be_copied_or_moved_is_refused(tmp_path: Path, arguments: list[str], reason: str) -> None:
+    check_refused(tmp_path, arguments, reason)
+
+
 def test_the_credentials_of_a_context_do_not_go_to_a_topic(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path))
     words = ["add", "mine", "tcp://127.0.0.1:PORT", "--authn-mechanism", "BASIC", "--authn-data", "me:secret", "--use"]

@@ -1,0 +1,78 @@
+"""The messages of a queue or a topic as they go to another queue or topic of the same system; between the systems they
+are mapped as by a bridge.
+
+A message keeps its payload and properties. In a topic it keeps its unique id, by which a repeated message is known. In
+a queue its GUID is another, made of what the message was at its source, so that the broker leaves out a repeated one
+for its domain's `deduplicationTimeMs`. With a salt such GUIDs are those of one run: a second copy is a second message.
+"""
+
+from __future__ import annotations
+
+from functools import partial
+from hashlib import blake2b
+from typing import Final
+
+from bmqctl.bridge.blazingmq_ends import Made, Make, ToPost
+from bmqctl.bridge.encoding import Encoded
+from bmqctl.bridge.mapping import ROCKETMQ_PROPERTIES_SIZE_MAX, Unfit, body_of
+from bmqctl.bridge.names import UNIQUE_KEY, is_system_name
+from bmqctl.bridge.rocketmq_source import MakeOfRecord, for_queue
+from bmqctl.client.message import Message
+from bmqctl.rocketmq_client.sending import UniqueIds
+from formats.bmq.guid import GUID_VERSION
+from formats.bmq.wire.properties import Property, encode_properties
+from formats.rocketmq.batch import BatchMessage
+from formats.rocketmq.properties import decode_properties
+from formats.rocketmq.record import Record
+
+__all__ = ["for_other_queue", "for_other_topic", "for_queue_of_run"]
+
+_NEWER_ENCODING: Final = 1
+
+
+def for_other_queue(uri: str, salt: bytes = b"") -> Make:
+    """Make the maker of messages, of the queue `uri`, for another queue."""
+
+    def make(message: Message, properties: list[Property]) -> Made:
+        payload = message.payload
+        try:
+            area = encode_properties(properties, _NEWER_ENCODING) if properties else b""
+        except ValueError as fault:
+            raise Unfit(str(fault)) from None
+        guid_of = partial(_guid, salt, uri.encode() + message.guid)
+        return Made(ToPost(Encoded(payload, area), guid_of), len(payload) + len(area))
+
+    return make
+
+
+def for_queue_of_run(salt: bytes) -> MakeOfRecord:
+    """Make the maker of messages, of a topic, for a queue, to which no message of another run is a repetition."""
+
+    def make(record: Record, broker_name: str) -> Made:
+        (encoded, guid_of), size = for_queue(record, broker_name)
+        return Made(ToPost(encoded, lambda renewals: _guid(salt, guid_of(renewals), 0)), size)
+
+    return make
+
+
+def for_other_topic() -> MakeOfRecord:
+    """Make the maker of messages, of a topic, for another topic."""
+    ids = UniqueIds()
+
+    def make(record: Record, broker_name: str) -> Made:
+        found = decode_properties(record.properties)
+        kept = {name: text for name, text in found.items() if name and text and not is_system_name(name)}
+        properties = {UNIQUE_KEY: found.get(UNIQUE_KEY) or ids.next(), **kept}
+        # Texts that were decoded have no separator, except 0x01 in values, which the original takes as it is.
+        encoded = "".join(f"{name}\x01{text}\x02" for name, text in properties.items()).encode()
+        if len(encoded) > ROCKETMQ_PROPERTIES_SIZE_MAX:
+            raise Unfit(f"properties of {len(encoded)} bytes: RocketMQ takes {ROCKETMQ_PROPERTIES_SIZE_MAX}")
+        body = body_of(record)
+        return Made(BatchMessage(record.flag, body, encoded), len(body) + len(encoded))
+
+    return make
+
+
+def _guid(salt: bytes, origin: bytes, renewals: int) -> bytes:
+    made = blake2b(origin + renewals.to_bytes(8), digest_size=16, key=salt).digest()
+    return bytes((GUID_VERSION << 6 | made[0] & 0x3F,)) + made[1:]
