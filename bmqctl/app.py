@@ -34,6 +34,7 @@ COMMANDS: dict[str, Entry] = {
     ),
     "check": Entry("bmqctl.commands.check", "app", "Check queues, groups, clusters and disks for a monitoring system."),
     "cluster": Entry("bmqctl.commands.cluster", "app", "Show the state and the problems of a running cluster."),
+    "console": Entry("bmqctl.commands.console", "console", "Serve pages that show a cluster to a browser.", dials=True),
     "config": Entry("bmqctl.commands.config", "app", "Check and show the configuration of a broker."),
     "context": Entry("bmqctl.commands.context", "app", "Name brokers and clusters, and choose one for other commands."),
     "copy": Entry("bmqctl.commands.carry", "copy", "Copy messages of a queue or a topic to another.", dials=True),

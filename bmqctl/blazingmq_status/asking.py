@@ -3,17 +3,35 @@
 from __future__ import annotations
 
 import json
+from contextlib import AbstractContextManager
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, Protocol
 
 from bmqctl.client.admin import AdminClient, AdminLost
 from bmqctl.client.authentication import Credentials
 
-__all__ = ["Asking", "Refused", "ask_all", "ask_for", "endpoint_parts", "own_cluster", "problems_of", "records_behind"]
+__all__ = [
+    "Asking",
+    "Connects",
+    "Refused",
+    "ask_all",
+    "ask_for",
+    "endpoint_parts",
+    "own_cluster",
+    "problems_of",
+    "records_behind",
+]
 
 
 class Refused(Exception):
     """The answer of a broker that does not do what it was asked; the text is its reason."""
+
+
+class Connects(Protocol):
+    """A source of connections to nodes."""
+
+    def client(self, host: str, port: int) -> AbstractContextManager[AdminClient]:
+        """Return a connection to use in a `with` statement. Raises `AdminLost` here or at its beginning."""
 
 
 class Asking(NamedTuple):
@@ -23,8 +41,12 @@ class Asking(NamedTuple):
     tls_authority: Path | None
     credentials: Credentials | None
 
+    def client(self, host: str, port: int) -> AdminClient:
+        """Connect to a node. Raises `AdminLost`."""
+        return AdminClient(host, port, *self)
 
-def ask_all(host: str, port: int, asking: Asking) -> list[dict[str, Any]]:
+
+def ask_all(host: str, port: int, asking: Connects) -> list[dict[str, Any]]:
     """Query all nodes and return their answers by id; a node that cannot be reached has an `error`.
 
     Raises `AdminLost` if the first one does not answer.
@@ -75,8 +97,8 @@ def own_cluster(client: AdminClient, place: str) -> str:
     return own
 
 
-def _ask(host: str, port: int, asking: Asking) -> dict[str, Any]:
-    with AdminClient(host, port, *asking) as client:
+def _ask(host: str, port: int, asking: Connects) -> dict[str, Any]:
+    with asking.client(host, port) as client:
         own = own_cluster(client, f"{host}:{port}")
         try:
             health = ask_for(client, f"CLUSTERS CLUSTER {own} HEALTH", "clusterHealth")

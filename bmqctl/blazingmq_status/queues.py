@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any, NamedTuple
 
-from bmqctl.blazingmq_status.asking import Asking, Refused, ask_for, endpoint_parts, own_cluster
+from bmqctl.blazingmq_status.asking import Connects, Refused, ask_for, endpoint_parts, own_cluster
 from bmqctl.client.admin import AdminClient, AdminLost
 from formats.bmq.uri import QueueUri
 
@@ -19,14 +19,14 @@ class QueueAnswers(NamedTuple):
     messages: int
 
 
-def ask_about_queue(host: str, port: int, asking: Asking, queue: QueueUri) -> QueueAnswers:
+def ask_about_queue(host: str, port: int, asking: Connects, queue: QueueUri) -> QueueAnswers:
     """Ask the primary of a queue. Raises `AdminLost` if a broker is not reached, `Refused` without such a queue."""
-    with AdminClient(host, port, *asking) as client:
+    with asking.client(host, port) as client:
         primary = primary_of(client, f"{host}:{port}", queue)
         if primary is None:
             return _answers(client, f"{host}:{port}", queue)
     host, port = endpoint_parts(primary)
-    with AdminClient(host, port, *asking) as client:
+    with asking.client(host, port) as client:
         return _answers(client, primary, queue)
 
 

@@ -48,7 +48,7 @@ def _add_node(archive: Archive, host: str, port: int, asking: Asking) -> list[st
     """Add the answers of a node, as far as they come; return the endpoints of the others."""
     folder = f"nodes/{host}_{port}"
     try:
-        with AdminClient(host, port, *asking) as client:
+        with asking.client(host, port) as client:
             return _add_answers(archive, folder, client)
     except AdminLost as fault:
         archive.lack(folder, str(fault))

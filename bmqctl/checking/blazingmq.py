@@ -30,12 +30,12 @@ def measure_queue(host: str, port: int, asking: Asking, queue: QueueUri) -> Meas
 
     Raises `AdminLost` if a broker is not reached, and `Refused` if there is no such queue.
     """
-    with AdminClient(host, port, *asking) as client:
+    with asking.client(host, port) as client:
         primary = primary_of(client, f"{host}:{port}", queue)
         if primary is None:
             return _measured(client, queue)
     host, port = endpoint_parts(primary)
-    with AdminClient(host, port, *asking) as client:
+    with asking.client(host, port) as client:
         return _measured(client, queue)
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import select
 import socket
 import ssl
 import sys
@@ -34,7 +35,7 @@ from formats.bmq.wire.event import (
 )
 from formats.errors import FormatError
 
-__all__ = ["AdminClient", "AdminLost"]
+__all__ = ["AdminClient", "AdminLost", "NotAdmitted"]
 
 T = TypeVar("T")
 
@@ -45,6 +46,10 @@ READ_BYTES = 64 << 10
 
 class AdminLost(Exception):
     """The broker cannot be reached, or did not keep to the protocol; the text says which."""
+
+
+class NotAdmitted(AdminLost):
+    """The broker refuses who asks: the credentials are not valid, or their owner may not administer."""
 
 
 class AdminClient:
@@ -92,6 +97,10 @@ class AdminClient:
             if answer.r_id == self._requests and isinstance(answer.choice, AdminCommandResponse):
                 return answer.choice.text
 
+    def is_quiet(self) -> bool:
+        """Return True if the broker has sent nothing since its last answer: neither a heartbeat nor an end."""
+        return not self._received and not select.select([self._sock], [], [], 0)[0]
+
     def close(self) -> None:
         """Close the connection. The reference takes a Disconnect on an administrator's session for a fault."""
         self._sock.close()
@@ -112,7 +121,7 @@ class AdminClient:
         try:
             self._authentication.answered(body, time.monotonic_ns())
         except NotAuthenticated as fault:
-            raise AdminLost(f"the broker refused the credentials: {fault}") from None
+            raise NotAdmitted(f"the broker refused the credentials: {fault}") from None
         except FormatError as error:
             raise AdminLost(f"the broker sent a malformed message: {error}") from None
 
@@ -125,7 +134,7 @@ class AdminClient:
         if not isinstance(answer, BrokerResponse):
             raise AdminLost("the broker did not answer with its identity")
         if answer.result.code != 0:
-            raise AdminLost(f"the broker refused: {answer.result.message}")
+            raise NotAdmitted(f"the broker refused: {answer.result.message}")
 
     def _write(self, message: ControlMessage | NegotiationMessage) -> None:
         self._write_bytes(build_schema_event(ber.encode(message)))

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from enum import Enum
 from pathlib import Path
 from typing import Annotated
@@ -100,6 +100,19 @@ MetricsHost = Annotated[
     str | None,
     typer.Option(help="Address of these pages, instead of the configured one or 127.0.0.1.", show_default=False),
 ]
+ConsolePort = Annotated[
+    int | None,
+    typer.Option(
+        min=1,
+        max=65535,
+        help="Port of the console, pages for a browser, in a process of its own; without it, there is none. Needs the "
+        "extra `console`.",
+        show_default=False,
+    ),
+]
+ConsoleHost = Annotated[
+    str, typer.Option(help="Address of the console; others than those of the loopback interface let others in.")
+]
 
 
 @node_app.command()
@@ -125,6 +138,8 @@ def node(
     fsync: Fsync = "never",
     metrics_port: MetricsPort = None,
     metrics_host: MetricsHost = None,
+    console_port: ConsolePort = None,
+    console_host: ConsoleHost = "127.0.0.1",
 ) -> None:
     """Start a node of a cluster, and run it until SIGINT or SIGTERM. A broker that is in no cluster is run as a proxy.
 
@@ -145,7 +160,27 @@ def node(
             metrics_host=metrics_host,
             metrics_port=metrics_port,
         )
-    raise typer.Exit(run_node(config, policy))
+    with _console(config, console_host, console_port):
+        code = run_node(config, policy)
+    raise typer.Exit(code)
+
+
+def _console(config: NodeConfig, host: str, port: int | None) -> AbstractContextManager[None]:
+    """Return what runs the console beside a node, if there is to be one; exit with code 2 if it cannot."""
+    if port is None:
+        return nullcontext()
+    # Whoever starts a node without one is not to wait for what it needs.
+    from bmqctl.commands.console import console_beside
+
+    plain = next((each for each in config.listeners if not each.tls), None)
+    if plain is None:
+        refuse(
+            "start node",
+            "--console-port: all listeners speak TLS; run `bmqctl console` with --tls-authority beside the node",
+        )
+    at = plain.address if plain.address not in ("", "0.0.0.0", "::") else "127.0.0.1"
+    place = f"tcp://[{at}]:{plain.port}" if ":" in at else f"tcp://{at}:{plain.port}"
+    return console_beside("start node", host, port, ("--broker", place))
 
 
 @proxy_app.command()

@@ -6,15 +6,15 @@ import json
 import time
 from collections.abc import Iterator, Mapping
 from datetime import UTC, datetime
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
-from bmqctl.blazingmq_status.asking import Asking, Refused, ask_all, ask_for, endpoint_parts, records_behind
+from bmqctl.blazingmq_status.asking import Connects, Refused, ask_all, ask_for, endpoint_parts, records_behind
 from bmqctl.blazingmq_status.rows import best_view
 from bmqctl.client.admin import AdminClient, AdminLost
 from bmqctl.watching.model import Counted, NodeState, Sample
 from formats.bmq.uri import parse_uri
 
-__all__ = ["purge", "take_sample"]
+__all__ = ["Look", "purge", "take_look", "take_sample"]
 
 SYSTEM: Final = "BlazingMQ"
 # Queues of which the oldest message is asked for: those with the most messages.
@@ -22,8 +22,20 @@ OLDEST_MAX: Final = 100
 UNREACHABLE: Final = "UNREACHABLE"
 
 
-def take_sample(host: str, port: int, asking: Asking) -> Sample:
+class Look(NamedTuple):
+    """The answers of all nodes about their cluster, as `ask_all` returns them, and the sample taken with them."""
+
+    views: list[dict[str, Any]]
+    sample: Sample
+
+
+def take_sample(host: str, port: int, asking: Connects) -> Sample:
     """Ask all nodes of a cluster. Raises `AdminLost` if the first one does not answer."""
+    return take_look(host, port, asking).sample
+
+
+def take_look(host: str, port: int, asking: Connects) -> Look:
+    """Take a sample, and keep the views that it was made with. Raises `AdminLost` if the first node does not answer."""
     views = ask_all(host, port, asking)
     known = [each["view"] for each in views if "view" in each]
     newest = max(known, key=lambda view: (view["term"], "leaderNodeId" in view))
@@ -34,11 +46,12 @@ def take_sample(host: str, port: int, asking: Asking) -> Sample:
     for number in sorted({view["nodeId"] for view in known}):
         own_host, own_port = endpoint_parts(places[number]) if len(known) > 1 else (host, port)
         try:
-            with AdminClient(own_host, own_port, *asking) as client:
+            with asking.client(own_host, own_port) as client:
                 counted += _counted(client, newest["name"], number, lags)
         except (AdminLost, Refused) as fault:
             faults.append(f"node {number}: {fault}")
-    return Sample(time.monotonic(), SYSTEM, tuple(counted), tuple(_nodes(views, newest, known)), tuple(faults))
+    sample = Sample(time.monotonic(), SYSTEM, tuple(counted), tuple(_nodes(views, newest, known)), tuple(faults))
+    return Look(views, sample)
 
 
 def _lags(known: list[dict[str, Any]]) -> dict[int, tuple[int | None, int | None]]:
@@ -142,7 +155,7 @@ def _oldest_s(client: AdminClient, counted: Counted) -> float | None:
     return round(max(0.0, (datetime.now(UTC) - arrived).total_seconds()), 3)
 
 
-def purge(host: str, port: int, asking: Asking, uri: str, app: str) -> str:
+def purge(host: str, port: int, asking: Connects, uri: str, app: str) -> str:
     """Remove all messages of a queue, or those of one app, at its primary; return what was done.
 
     Raises `AdminLost` if a broker is not reached, `Refused` if it does not do it.
@@ -150,12 +163,12 @@ def purge(host: str, port: int, asking: Asking, uri: str, app: str) -> str:
     from bmqctl.blazingmq_status.queues import primary_of
 
     queue = parse_uri(uri)
-    with AdminClient(host, port, *asking) as client:
+    with asking.client(host, port) as client:
         primary = primary_of(client, f"{host}:{port}", queue)
     if primary is not None:
         host, port = endpoint_parts(primary)
     command = f"DOMAINS DOMAIN {queue.qualified_domain} QUEUE {queue.queue} PURGE {app or '*'}"
-    with AdminClient(host, port, *asking) as client:
+    with asking.client(host, port) as client:
         found = ask_for(client, command, "purgedQueues")
     done = found["queues"][0]
     purged = done.get("queue")

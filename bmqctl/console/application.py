@@ -1,0 +1,267 @@
+"""The console's server side: an ASGI application over one cluster.
+
+`/` and `/assets/` are the pages, the same for everybody. `/api/` answers with JSON, and knows who asks by a cookie:
+each browser has a session, at first without a login. What a person sees and does, the cluster is asked for with the
+credentials of that login, or with none.
+"""
+
+from __future__ import annotations
+
+import json
+import time
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import asynccontextmanager
+from http import HTTPStatus
+from importlib import resources
+from pathlib import Path
+from typing import Any, Final, NamedTuple
+
+import trio
+from starlette.applications import Starlette
+from starlette.middleware import Middleware
+from starlette.requests import Request
+from starlette.responses import FileResponse, Response
+from starlette.routing import Mount, Route
+from starlette.staticfiles import StaticFiles
+
+from bmqctl.console.cluster import ClusterFault, Connector, Login, NotAdmitted
+from bmqctl.console.guarding import Guard
+from bmqctl.console.observer import COLUMNS, TOTAL, Observer, Overview
+from bmqctl.console.sessions import Session, Sessions
+
+__all__ = ["Settings", "make_application"]
+
+BODY_BYTES_MAX: Final = 4 << 20
+# Time after a refused login until the next one is passed on.
+REFUSED_LOGIN_S: Final = 1.0
+TOKEN_HEADER: Final = "x-console-token"
+
+Answer = Callable[["Request", "Session[Observer]"], Awaitable[Any]]
+
+
+class Settings(NamedTuple):
+    """The place of the cluster for people, its system, and how it is looked at. `is_secure` means HTTPS.
+
+    `hosts` are the names that the console is known by, beside those of the loopback interface.
+    """
+
+    place: str
+    system: str
+    interval_s: float
+    is_secure: bool
+    hosts: tuple[str, ...]
+
+
+class _BadRequest(Exception):
+    """A request that the console's own pages do not make."""
+
+
+def make_application(connect: Connector, settings: Settings) -> Starlette:
+    """Make the application."""
+    return _Console(connect, settings).application()
+
+
+class _Console:
+    """The routes, and what they share."""
+
+    def __init__(self, connect: Connector, settings: Settings) -> None:
+        self._connect = connect
+        self._settings = settings
+        self._sessions: Sessions[Observer] = Sessions(time.monotonic, self._end)
+        self._login_turn = trio.Lock()
+        # Those without a login see the same.
+        self._nobody = Observer(connect(None), settings.interval_s)
+        self._cookie = "bmqctl_console"
+
+    def application(self) -> Starlette:
+        assets = Path(str(resources.files("bmqctl.console") / "assets"))
+
+        async def index(request: Request) -> Response:
+            return FileResponse(assets / "index.html", headers={"Cache-Control": "no-cache"})
+
+        return Starlette(
+            routes=[
+                Route("/", index),
+                Mount("/assets", StaticFiles(directory=assets)),
+                Route("/api/session", self._session),
+                Route("/api/login", self._login, methods=["POST"]),
+                Route("/api/logout", self._logout, methods=["POST"]),
+                Route("/api/overview", self._asked(self._overview)),
+                Route("/api/detail", self._asked(self._detail)),
+                Route("/api/domain", self._asked(self._domain)),
+            ],
+            middleware=[Middleware(Guard, hosts=self._settings.hosts)],
+            lifespan=self._lifespan,
+        )
+
+    @asynccontextmanager
+    async def _lifespan(self, application: Starlette) -> AsyncIterator[None]:
+        yield
+        self._sessions.end_all()
+        self._nobody.close()
+
+    def _end(self, observer: Observer) -> None:
+        if observer is not self._nobody:
+            observer.close()
+
+    # -- sessions
+
+    async def _session(self, request: Request) -> Response:
+        """Answer with the session of a browser, which begins by this if there is none."""
+        session = self._session_of(request)
+        if session is None:
+            session = self._sessions.begin(None, self._nobody)
+        return self._with_cookie(session)
+
+    def _session_of(self, request: Request) -> Session[Observer] | None:
+        return self._sessions.find(request.cookies.get(self._cookie))
+
+    def _with_cookie(self, session: Session[Observer]) -> Response:
+        answer = _json(
+            {
+                "system": self._settings.system,
+                "place": self._settings.place,
+                "user": session.user,
+                "token": session.token,
+            }
+        )
+        answer.set_cookie(
+            self._cookie, session.key, secure=self._settings.is_secure, httponly=True, samesite="strict", path="/"
+        )
+        return answer
+
+    async def _login(self, request: Request) -> Response:
+        """Begin a session with a login that the cluster accepts, instead of the browser's earlier one."""
+        try:
+            earlier = self._checked(request)
+            given = await _body(request)
+            login = Login(_text(given, "user"), _text(given, "password"))
+        except _BadRequest as fault:
+            return _fault(HTTPStatus.BAD_REQUEST, str(fault))
+        if earlier is None:
+            return _fault(HTTPStatus.FORBIDDEN, "the session is over: load the page again")
+        observer = Observer(self._connect(login), self._settings.interval_s)
+        async with self._login_turn:
+            try:
+                await observer.overview(0)
+            except ClusterFault as fault:
+                observer.close()
+                await trio.sleep(REFUSED_LOGIN_S)
+                return _fault(HTTPStatus.UNAUTHORIZED, str(fault))
+        self._sessions.end(earlier)
+        return self._with_cookie(self._sessions.begin(login.user, observer))
+
+    async def _logout(self, request: Request) -> Response:
+        session = self._checked(request)
+        if session is None:
+            return _fault(HTTPStatus.FORBIDDEN, "the session is over: load the page again")
+        self._sessions.end(session)
+        return self._with_cookie(self._sessions.begin(None, self._nobody))
+
+    def _checked(self, request: Request) -> Session[Observer] | None:
+        """Return the session of a request that changes something, if the request has its token."""
+        session = self._session_of(request)
+        if session is None or not session.is_token(request.headers.get(TOKEN_HEADER, "")):
+            return None
+        return session
+
+    def _asked(self, answer: Answer) -> Callable[[Request], Awaitable[Response]]:
+        """Make a route for a question in a session."""
+
+        async def respond(request: Request) -> Response:
+            session = self._session_of(request) if request.method == "GET" else self._checked(request)
+            if session is None:
+                return _fault(HTTPStatus.FORBIDDEN, "the session is over: load the page again")
+            try:
+                return _json(await answer(request, session))
+            except _BadRequest as fault:
+                return _fault(HTTPStatus.BAD_REQUEST, str(fault))
+            except NotAdmitted as fault:
+                return _fault(HTTPStatus.UNAUTHORIZED, str(fault))
+            except ClusterFault as fault:
+                return _fault(HTTPStatus.BAD_GATEWAY, str(fault))
+
+        return respond
+
+    # -- questions
+
+    async def _overview(self, request: Request, session: Session[Observer]) -> Any:
+        text = request.query_params.get("after", "0")
+        if not text.isascii() or not text.isdecimal() or len(text) > 15:
+            raise _BadRequest("after: expected a number")
+        observer = session.shown
+        return _overview_value(await observer.overview(int(text)), observer)
+
+    async def _detail(self, request: Request, session: Session[Observer]) -> Any:
+        name = _parameter(request, "name")
+        observer = session.shown
+        overview = observer.latest()
+        rows = [] if overview is None else [each for each in overview.rows if each.name == name]
+        parts = [] if overview is None else overview.parts.get(name, [])
+        return {
+            "row": next(map(_rounded, rows), None),
+            "parts": [_rounded(each) for each in parts],
+            "history": observer.history.points(name),
+            **await observer.ask(observer.cluster.detail, name),
+        }
+
+    async def _domain(self, request: Request, session: Session[Observer]) -> Any:
+        return await session.shown.ask(session.shown.cluster.domain, _parameter(request, "name"))
+
+
+def _overview_value(overview: Overview, observer: Observer) -> dict[str, Any]:
+    return {
+        "number": overview.number,
+        "at": overview.at_s,
+        "interval": observer.interval_s,
+        "map": overview.map,
+        "columns": COLUMNS,
+        "rows": [_rounded(each) for each in overview.rows],
+        "total": _rounded(overview.total),
+        "history": observer.history.points(TOTAL),
+        "faults": overview.sample.faults,
+    }
+
+
+def _rounded(row: tuple[Any, ...]) -> list[Any]:
+    return [round(value, 2) if isinstance(value, float) else value for value in row]
+
+
+def _json(value: object) -> Response:
+    return Response(json.dumps(value, separators=(",", ":")), media_type="application/json")
+
+
+def _fault(status: HTTPStatus, text: str) -> Response:
+    return Response(json.dumps({"fault": text}), status, media_type="application/json")
+
+
+def _parameter(request: Request, name: str) -> str:
+    found = request.query_params.get(name)
+    if found is None or len(found) > 4096:
+        raise _BadRequest(f"{name}: is missing, or too long")
+    return found
+
+
+async def _body(request: Request) -> dict[str, Any]:
+    """Read a JSON object, whose type must be named: a form of another page cannot send it."""
+    if request.headers.get("content-type", "").partition(";")[0] != "application/json":
+        raise _BadRequest("expected JSON")
+    body = bytearray()
+    async for piece in request.stream():
+        body += piece
+        if len(body) > BODY_BYTES_MAX:
+            raise _BadRequest(f"more than {BODY_BYTES_MAX:,} bytes")
+    try:
+        found = json.loads(body)
+    except (ValueError, RecursionError):
+        raise _BadRequest("expected JSON") from None
+    if not isinstance(found, dict):
+        raise _BadRequest("expected a JSON object")
+    return found
+
+
+def _text(given: dict[str, Any], name: str) -> str:
+    found = given.get(name)
+    if not isinstance(found, str) or len(found) > 4096:
+        raise _BadRequest(f"{name}: expected a text")
+    return found

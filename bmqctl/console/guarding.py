@@ -1,0 +1,102 @@
+"""The guard before the console's application: what a hostile page in the person's browser could do is refused.
+
+- A request must name a host that the console is known by: a foreign name that resolves to this machine does not reach
+  it (DNS rebinding).
+- A request that changes something must come from the console's own pages: by `Sec-Fetch-Site` or `Origin`, and with
+  the session's token in a header, which `application` checks.
+- Pages may load and ask for what the console itself serves only, run no script that stands in a page, and are in no
+  frame of another.
+"""
+
+from __future__ import annotations
+
+import ipaddress
+from collections.abc import Iterable, MutableMapping
+from http import HTTPStatus
+from typing import Any, Final
+
+from starlette.datastructures import Headers, MutableHeaders
+from starlette.responses import PlainTextResponse
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
+
+__all__ = ["HEADERS", "Guard", "host_of", "is_loopback"]
+
+HEADERS: Final = {
+    "Content-Security-Policy": (
+        "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self'; connect-src 'self'; "
+        "form-action 'none'; base-uri 'none'; frame-ancestors 'none'"
+    ),
+    "Cross-Origin-Opener-Policy": "same-origin",
+    "Cross-Origin-Resource-Policy": "same-origin",
+    "Referrer-Policy": "no-referrer",
+    "X-Content-Type-Options": "nosniff",
+    "X-Frame-Options": "DENY",
+}
+_SAFE: Final = frozenset({"GET", "HEAD"})
+_LOOPBACK_NAMES: Final = frozenset({"localhost", "127.0.0.1", "::1"})
+
+
+def is_loopback(host: str) -> bool:
+    """Return True for an address that only this machine reaches."""
+    try:
+        return ipaddress.ip_address(host).is_loopback
+    except ValueError:
+        return host == "localhost"
+
+
+def host_of(header: str) -> str:
+    """Return the name in a `Host` header, or after `//` in an origin, without its port."""
+    if header.startswith("["):
+        return header[1:].partition("]")[0].lower()
+    return header.partition(":")[0].lower()
+
+
+class Guard:
+    """Passes on what the console's own pages ask for. `hosts` are names beside those of the loopback interface."""
+
+    def __init__(self, application: ASGIApp, hosts: Iterable[str]) -> None:
+        self._application = application
+        self._hosts = _LOOPBACK_NAMES | {each.lower().strip("[]") for each in hosts}
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Serve a request as ASGI has it."""
+        if scope["type"] == "lifespan":
+            await self._application(scope, receive, send)
+            return
+        if scope["type"] != "http":
+            return
+        application = self._refusal(scope["method"], Headers(scope=scope)) or self._application
+
+        async def send_guarded(message: Message) -> None:
+            if message["type"] == "http.response.start":
+                _add_headers(message)
+            await send(message)
+
+        await application(scope, receive, send_guarded)
+
+    def _refusal(self, method: str, headers: Headers) -> ASGIApp | None:
+        host = headers.get("host", "")
+        if host_of(host) not in self._hosts:
+            return PlainTextResponse(
+                f"This console is not known as {host[:100]!r}: start it with --allow-host to add a name.\n",
+                HTTPStatus.MISDIRECTED_REQUEST,
+            )
+        if method not in _SAFE and not _is_own(headers, host):
+            return PlainTextResponse("The request comes from another page.\n", HTTPStatus.FORBIDDEN)
+        return None
+
+
+def _is_own(headers: Headers, host: str) -> bool:
+    """Return True if a browser says that a page of the console's own origin asks, or nothing that denies it."""
+    site = headers.get("sec-fetch-site")
+    if site is not None and site != "same-origin":
+        return False
+    origin = headers.get("origin")
+    return origin is None or origin.partition("://")[2] == host
+
+
+def _add_headers(message: MutableMapping[str, Any]) -> None:
+    headers = MutableHeaders(raw=message["headers"])
+    for name, value in HEADERS.items():
+        headers[name] = value
+    headers.setdefault("Cache-Control", "no-store")

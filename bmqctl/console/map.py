@@ -1,0 +1,97 @@
+"""The map of a cluster, ready for JSON: its nodes, its shards with their copies, and its problems. Pure.
+
+A shard is a partition of BlazingMQ, or the brokers of one name of RocketMQ. Each copy is in one of the map's columns.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import Any, Final
+
+from bmqctl.blazingmq_status.asking import problems_of, records_behind
+from bmqctl.blazingmq_status.rows import best_view
+
+__all__ = ["blazingmq_map"]
+
+_UNREACHABLE: Final = "UNREACHABLE"
+
+
+def blazingmq_map(views: Sequence[dict[str, Any]]) -> dict[str, Any]:
+    """Make the map of the answers that `ask_all` returns."""
+    known = [each["view"] for each in views if "view" in each]
+    newest = max(known, key=lambda view: (view["term"], "leaderNodeId" in view))
+    by_node = {view["nodeId"]: view for view in known}
+    numbers = sorted(int(each["nodeId"]) for each in newest["nodes"])
+    problems = [
+        {"text": text, "remedy": "", "by": [f"node {number}" for number in seen_by]}
+        for text, seen_by in problems_of(list(views)).items()
+    ]
+    return {
+        "name": newest["name"],
+        "facts": [
+            {"name": "Leader", "value": f"node {newest['leaderNodeId']}" if "leaderNodeId" in newest else "none"},
+            {"name": "Term", "value": str(newest["term"])},
+            {"name": "Quorum", "value": f"{newest['quorum']} of {len(numbers)}"},
+        ],
+        "nodes": list(_nodes(views, newest, by_node)),
+        "shard_word": "Partition",
+        "unit": "records",
+        "columns": [f"node {number}" for number in numbers],
+        "shards": [
+            _shard(known, by_node, numbers, number)
+            for number in sorted({each["partitionId"] for view in known for each in view["partitions"]})
+        ],
+        "problems": problems,
+    }
+
+
+def _nodes(
+    views: Sequence[dict[str, Any]], newest: dict[str, Any], by_node: dict[int, dict[str, Any]]
+) -> Iterator[dict[str, Any]]:
+    places = {each["nodeId"]: each for each in newest["nodes"]}
+    errors = {each["nodeId"]: each["error"] for each in views if "error" in each}
+    for number in sorted(places):
+        view = by_node.get(number)
+        is_leader = number == newest.get("leaderNodeId")
+        yield {
+            "name": f"node {number}",
+            "address": str(places[number]["endpoint"]),
+            "role": "leader" if is_leader else "" if view is None else "follower",
+            "state": _UNREACHABLE if view is None else str(view["status"]),
+            "is_well": view is not None and view["status"] == "AVAILABLE",
+            "text": str(errors.get(number, "")),
+        }
+
+
+def _shard(
+    known: Sequence[dict[str, Any]], by_node: dict[int, dict[str, Any]], numbers: Sequence[int], number: int
+) -> dict[str, Any]:
+    best = best_view(known, number)
+    primary = best.get("primaryNodeId")
+    return {
+        "name": str(number),
+        "primary": None if primary is None else f"node {primary}",
+        "is_well": primary is not None and bool(best["isActive"]),
+        "text": f"{'active' if best['isActive'] else 'not active'}, lease {best['primaryLeaseId']}"
+        + ("" if not best.get("waiting") else f", {best['waiting']:,} messages without enough copies"),
+        "copies": [_copy(best, by_node.get(node), node == primary, number) for node in numbers],
+    }
+
+
+def _copy(best: dict[str, Any], view: dict[str, Any] | None, is_primary: bool, number: int) -> dict[str, Any]:
+    own = None if view is None else next((each for each in view["partitions"] if each["partitionId"] == number), None)
+    behind = None if own is None or is_primary else records_behind(best, own)
+    if own is None:
+        role, state = "gone", "does not answer"
+    elif is_primary:
+        role, state = "primary", "active" if best["isActive"] else "not active yet"
+    elif behind is None:
+        role, state = "replica", "not at the primary's lease"
+    else:
+        role, state = "replica", "in sync" if behind == 0 else f"{behind:,} records behind"
+    return {
+        "role": role,
+        "state": state,
+        "behind": behind,
+        "is_well": own is not None and (bool(best["isActive"]) if is_primary else behind is not None),
+    }

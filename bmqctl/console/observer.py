@@ -1,0 +1,107 @@
+"""A cluster that is looked at while somebody wants to see it, at most once in an interval."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterable
+from functools import partial
+from typing import Any, Final, NamedTuple, TypeVar
+
+import trio
+
+from bmqctl.console.cluster import Cluster, ClusterFault, Seen
+from bmqctl.console.history import History
+from bmqctl.watching.model import Row, Sample, Selection, rows_of, selected, whole
+
+__all__ = ["COLUMNS", "Observer", "Overview"]
+
+T = TypeVar("T")
+
+COLUMNS: Final = Row._fields
+TOTAL: Final = "\0"
+# The second sample comes early, so that there are rates.
+SECOND_S: Final = 0.5
+
+
+class Overview(NamedTuple):
+    """A look at a cluster, by its number and its time in seconds since 1970; rows are wholes, `parts` their parts."""
+
+    number: int
+    at_s: float
+    map: dict[str, Any]
+    sample: Sample
+    rows: list[Row]
+    parts: dict[str, list[Row]]
+    total: Row
+
+
+class Observer:
+    """Looks at a cluster, in a thread, and keeps the past for charts.
+
+    Several pages of a person share the looks. `clock_s` is a time of day.
+    """
+
+    def __init__(self, cluster: Cluster, interval_s: float, clock_s: Callable[[], float] = time.time) -> None:
+        self.cluster = cluster
+        self.interval_s = interval_s
+        self.history = History()
+        self._clock_s = clock_s
+        self._turn = trio.Lock()
+        self._latest: Overview | None = None
+        self._before: Sample | None = None
+        self._looked_at_s = -1e9
+
+    async def overview(self, after: int) -> Overview:
+        """Return a look after number `after`: the last one, or a new one when it is time. Raises `ClusterFault`."""
+        async with self._turn:
+            latest = self._latest
+            if latest is not None and latest.number > after and trio.current_time() - self._looked_at_s < self._pause_s:
+                return latest
+            await trio.sleep_until(self._looked_at_s + self._pause_s)
+            try:
+                seen = await self.ask(self.cluster.look)
+            finally:
+                self._looked_at_s = trio.current_time()
+            self._latest = self._overview(seen)
+            return self._latest
+
+    @property
+    def _pause_s(self) -> float:
+        return SECOND_S if self._latest is not None and self._latest.number == 1 else self.interval_s
+
+    async def ask(self, question: Callable[..., T], *words: Any) -> T:
+        """Call a method of the cluster in a thread. Raises `ClusterFault`, also for what is not understood."""
+        try:
+            return await trio.to_thread.run_sync(partial(question, *words))
+        except (LookupError, TypeError, ValueError, AttributeError) as fault:
+            raise ClusterFault(f"the answer of a broker is not understood: {type(fault).__name__}: {fault}") from fault
+
+    def latest(self) -> Overview | None:
+        """Return the last look."""
+        return self._latest
+
+    def close(self) -> None:
+        """Close the cluster's connections."""
+        self.cluster.close()
+
+    def _overview(self, seen: Seen) -> Overview:
+        all_rows = rows_of(self._before, seen.sample)
+        self._before = seen.sample
+        rows = selected(all_rows, Selection("name", is_descending=False))
+        parts: dict[str, list[Row]] = {}
+        for each in _parts(all_rows):
+            parts.setdefault(each.name, []).append(each)
+        total = whole(TOTAL, rows) if rows else Row(TOTAL, "", "", 0.0, 0.0, 0, None, 0, None)
+        at_s = self._clock_s()
+        self.history.add(at_s, [total, *rows, *(each for of_one in parts.values() for each in of_one)])
+        number = 1 if self._latest is None else self._latest.number + 1
+        return Overview(number, at_s, seen.map, seen.sample, rows, parts, total)
+
+
+def _parts(rows: Iterable[Row]) -> list[Row]:
+    """Sum the apps or groups of each queue or topic over nodes."""
+    grouped: dict[tuple[str, str], list[Row]] = {}
+    for each in rows:
+        if each.part:
+            grouped.setdefault((each.name, each.part), []).append(each)
+    return [whole(name, grouped[name, part]) for name, part in sorted(grouped)]

@@ -1,0 +1,67 @@
+"""The console's server: Hypercorn under trio, on a socket that is given to it."""
+
+from __future__ import annotations
+
+import signal
+import socket
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import trio
+from hypercorn.config import Config
+from hypercorn.trio import serve
+from starlette.types import ASGIApp
+
+__all__ = ["Certificate", "serve_console"]
+
+# Time for answers that are under way when the console ends.
+GRACEFUL_S = 1.0
+
+
+class Certificate(NamedTuple):
+    """The files of a certificate and its key, in PEM."""
+
+    certificate: Path
+    key: Path
+
+
+def serve_console(
+    application: ASGIApp, sock: socket.socket, certificate: Certificate | None, *, until_input_ends: bool
+) -> None:
+    """Serve until SIGINT or SIGTERM, or with `until_input_ends` until standard input does: its parent is gone then."""
+    config = Config()
+    config.bind = [f"fd://{sock.detach()}"]
+    config.accesslog = None
+    config.errorlog = "-"
+    config.loglevel = "WARNING"
+    config.include_server_header = False
+    config.graceful_timeout = GRACEFUL_S
+    if certificate is not None:
+        config.certfile = str(certificate.certificate)
+        config.keyfile = str(certificate.key)
+    trio.run(_serve, application, config, until_input_ends)
+
+
+async def _serve(application: ASGIApp, config: Config, until_input_ends: bool) -> None:
+    ended = trio.Event()
+    async with trio.open_nursery() as nursery:
+        with trio.open_signal_receiver(signal.SIGINT, signal.SIGTERM) as signals:
+
+            async def watch_signals() -> None:
+                async for _ in signals:
+                    ended.set()
+
+            nursery.start_soon(watch_signals)
+            if until_input_ends:
+                nursery.start_soon(_watch_input, ended)
+            # The two packages have types of their own for the same protocol.
+            served: Any = application
+            await serve(served, config, shutdown_trigger=ended.wait)
+        nursery.cancel_scope.cancel()
+
+
+async def _watch_input(ended: trio.Event) -> None:
+    async with trio.lowlevel.FdStream(0) as stream:
+        while await stream.receive_some(4096):
+            pass
+    ended.set()

@@ -1,0 +1,79 @@
+"""The sessions of persons at the console: a secret in a cookie, a token against forged requests. Pure but for secrets.
+
+A session ends after `IDLE_S` without a request. There are at most `SESSIONS_MAX`: the one that was idle for longest
+gives way to a new one.
+"""
+
+from __future__ import annotations
+
+import hmac
+import secrets
+from collections.abc import Callable
+from typing import Final, Generic, TypeVar
+
+__all__ = ["IDLE_S", "SESSIONS_MAX", "Session", "Sessions"]
+
+IDLE_S: Final = 1800.0
+SESSIONS_MAX: Final = 64
+_TOKEN_BYTES: Final = 32
+
+T = TypeVar("T")
+
+
+class Session(Generic[T]):
+    """One browser: who is logged in there, None for nobody, and what the console shows to it."""
+
+    def __init__(self, user: str | None, shown: T, now_s: float) -> None:
+        self.user = user
+        self.shown = shown
+        self.key = secrets.token_urlsafe(_TOKEN_BYTES)
+        self.token = secrets.token_urlsafe(_TOKEN_BYTES)
+        self.used_at_s = now_s
+
+    def is_token(self, given: str) -> bool:
+        """Return True if a request brings the session's token."""
+        return hmac.compare_digest(self.token.encode(), given.encode())
+
+
+class Sessions(Generic[T]):
+    """All sessions by their keys. `end` is given what an ended one has shown."""
+
+    def __init__(self, clock_s: Callable[[], float], end: Callable[[T], None]) -> None:
+        self._clock_s = clock_s
+        self._end = end
+        self._sessions: dict[str, Session[T]] = {}
+
+    def __len__(self) -> int:
+        return len(self._sessions)
+
+    def begin(self, user: str | None, shown: T) -> Session[T]:
+        """Begin a session."""
+        self._end_idle()
+        while len(self._sessions) >= SESSIONS_MAX:
+            self.end(min(self._sessions.values(), key=lambda each: each.used_at_s))
+        session = Session(user, shown, self._clock_s())
+        self._sessions[session.key] = session
+        return session
+
+    def find(self, key: str | None) -> Session[T] | None:
+        """Return the session of a cookie, which is in use by this; None if there is none."""
+        self._end_idle()
+        found = None if key is None else self._sessions.get(key)
+        if found is not None:
+            found.used_at_s = self._clock_s()
+        return found
+
+    def end(self, session: Session[T]) -> None:
+        """End a session."""
+        if self._sessions.pop(session.key, None) is not None:
+            self._end(session.shown)
+
+    def end_all(self) -> None:
+        """End all sessions."""
+        for each in list(self._sessions.values()):
+            self.end(each)
+
+    def _end_idle(self) -> None:
+        oldest_s = self._clock_s() - IDLE_S
+        for each in [each for each in self._sessions.values() if each.used_at_s < oldest_s]:
+            self.end(each)

@@ -1,0 +1,56 @@
+"""A cluster in memory, for the console: three messages more in each look."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from bmqctl.console.cluster import ClusterFault, Login, NotAdmitted, Seen
+from bmqctl.watching.model import Counted, Sample
+
+__all__ = ["QUEUE", "MemoryCluster", "MemoryClusters"]
+
+QUEUE = "bmq://shop/orders"
+
+
+class MemoryCluster:
+    """A cluster as one person sees it."""
+
+    def __init__(self, login: Login | None) -> None:
+        self.login = login
+        self.looks = 0
+        self.fault: Exception | None = None
+        self.is_closed = False
+
+    def look(self) -> Seen:
+        if self.fault is not None:
+            raise self.fault
+        self.looks += 1
+        put = 3 * self.looks
+        counted = (Counted(QUEUE, "", "node 1", put, 0, put, 1.5, 1, 0), Counted(QUEUE, "audit", "node 1", put, 0, put))
+        return Seen({"name": "east", "problems": []}, Sample(float(self.looks), "BlazingMQ", counted))
+
+    def detail(self, name: str) -> dict[str, Any]:
+        if name != QUEUE:
+            raise ClusterFault(f"there is no queue {name}")
+        return {"causes": [], "facts": [], "consumers": []}
+
+    def domain(self, name: str) -> dict[str, Any]:
+        return {"config": "{}", "room": {}}
+
+    def close(self) -> None:
+        self.is_closed = True
+
+
+class MemoryClusters:
+    """Makes clusters; with `users`, by name and password, nobody else is admitted."""
+
+    def __init__(self, users: dict[str, str] | None = None) -> None:
+        self._users = users
+        self.made: list[MemoryCluster] = []
+
+    def __call__(self, login: Login | None) -> MemoryCluster:
+        cluster = MemoryCluster(login)
+        if self._users is not None and (login is None or self._users.get(login.user) != login.password):
+            cluster.fault = NotAdmitted("the broker refused: Connection not authorized")
+        self.made.append(cluster)
+        return cluster

@@ -1,0 +1,167 @@
+"""The console's application: sessions, logins, what it answers, and what it refuses."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable
+
+import pytest
+import trio
+import trio.testing
+
+from bmqctl.console.application import Settings, make_application
+from bmqctl.console.cluster import ClusterFault
+from bmqctl.console.guarding import HEADERS
+from tests.bmqctl.console.asgi import Browser
+from tests.bmqctl.console.clusters import QUEUE, MemoryClusters
+
+Script = Callable[[Browser, MemoryClusters], Awaitable[None]]
+
+
+def play(script: Script, users: dict[str, str] | None = None, hosts: tuple[str, ...] = ()) -> None:
+    """Run a script with a browser; time passes as soon as all tasks wait."""
+    clusters = MemoryClusters(users)
+    application = make_application(clusters, Settings("tcp://h:1", "BlazingMQ", 2.0, False, hosts))
+
+    async def run() -> None:
+        await script(Browser(application), clusters)
+
+    trio.run(run, clock=trio.testing.MockClock(autojump_threshold=0.05))
+
+
+def test_an_overview_has_rates_from_the_second_look_on() -> None:
+    async def script(browser: Browser, clusters: MemoryClusters) -> None:
+        assert (await browser.get("/api/overview")).status == 403
+        session = await browser.begin()
+        assert (session["system"], session["place"], session["user"]) == ("BlazingMQ", "tcp://h:1", None)
+        first = (await browser.get("/api/overview?after=0")).value
+        assert (first["number"], first["map"]["name"]) == (1, "east")
+        assert first["rows"] == [[QUEUE, "", "node 1", None, None, 3, 1.5, 1, 0]]
+        began_s = trio.current_time()
+        second = (await browser.get("/api/overview?after=1")).value
+        third = (await browser.get("/api/overview?after=2")).value
+        assert trio.current_time() - began_s == pytest.approx(2.5, abs=0.1)
+        assert (second["number"], second["rows"][0][3], third["number"]) == (2, 3.0, 3)
+        assert third["history"]["backlog"] == [3, 6, 9]
+        # Whoever has seen less is not made to wait, and nobody is asked.
+        again = (await browser.get("/api/overview?after=1")).value
+        assert (again["number"], clusters.made[0].looks) == (3, 3)
+
+    play(script)
+
+
+def test_a_detail_has_rows_parts_and_the_past() -> None:
+    async def script(browser: Browser, clusters: MemoryClusters) -> None:
+        await browser.begin()
+        await browser.get("/api/overview")
+        found = (await browser.get(f"/api/detail?name={QUEUE}")).value
+        assert found["row"][0] == QUEUE
+        assert [each[1] for each in found["parts"]] == ["audit"]
+        assert found["history"]["backlog"] == [3]
+        missing = await browser.get("/api/detail?name=bmq://shop/none")
+        assert (missing.status, missing.value) == (502, {"fault": "there is no queue bmq://shop/none"})
+        assert (await browser.get("/api/detail")).status == 400
+        assert (await browser.get("/api/overview?after=x")).status == 400
+
+    play(script)
+
+
+def test_faults_of_brokers_are_told_and_the_next_look_is_another() -> None:
+    async def script(browser: Browser, clusters: MemoryClusters) -> None:
+        await browser.begin()
+        clusters.made[0].fault = ClusterFault("no broker at h:1")
+        answer = await browser.get("/api/overview")
+        assert (answer.status, answer.value) == (502, {"fault": "no broker at h:1"})
+        clusters.made[0].fault = KeyError("view")
+        assert "not understood: KeyError" in (await browser.get("/api/overview")).value["fault"]
+        clusters.made[0].fault = None
+        assert (await browser.get("/api/overview")).status == 200
+
+    play(script)
+
+
+def test_the_cluster_decides_who_is_admitted() -> None:
+    async def script(browser: Browser, clusters: MemoryClusters) -> None:
+        await browser.begin()
+        nobody = dict(browser.cookies)
+        refused = await browser.get("/api/overview")
+        assert (refused.status, refused.value["fault"]) == (401, "the broker refused: Connection not authorized")
+        began_s = trio.current_time()
+        assert (await browser.post("/api/login", {"user": "ops", "password": "wrong"})).status == 401
+        assert trio.current_time() - began_s >= 1
+        assert clusters.made[-1].is_closed
+        entered = await browser.post("/api/login", {"user": "ops", "password": "x"})
+        assert (entered.status, entered.value["user"]) == (200, "ops")
+        # The session of nobody is no longer one: a cookie that was known before the login leads nowhere.
+        assert browser.cookies != nobody
+        assert (await browser.get("/api/overview")).status == 200
+        own, browser.cookies = browser.cookies, nobody
+        assert (await browser.get("/api/overview")).status == 403
+        browser.cookies, browser.token = own, entered.value["token"]
+        left = await browser.post("/api/logout", {})
+        assert (left.status, left.value["user"]) == (200, None)
+        assert clusters.made[-1].is_closed
+        assert (await browser.get("/api/overview")).status == 401
+
+    play(script, {"ops": "x"})
+
+
+def test_what_forged_requests_lack() -> None:
+    async def script(browser: Browser, clusters: MemoryClusters) -> None:
+        await browser.begin()
+        words = {"user": "ops", "password": "x"}
+        for headers in (
+            {"x_console_token": ""},
+            {"x_console_token": "guessed"},
+            {"sec_fetch_site": "cross-site"},
+            {"sec_fetch_site": "same-site"},
+            {"origin": "http://evil.example"},
+            {"origin": "null"},
+            {"origin": "http://127.0.0.1:8000"},
+            {"cookie": ""},
+        ):
+            assert (await browser.post("/api/login", words, **headers)).status == 403, headers
+        assert (await browser.post("/api/login", words, content_type="text/plain")).status == 400
+        assert (await browser.post("/api/login", ["ops"])).status == 400
+        assert (await browser.post("/api/login", {"user": "ops", "password": 1})).status == 400
+        assert (await browser.get("/api/login")).status == 405
+        assert [each.login for each in clusters.made] == [None]
+        own = {"origin": f"http://{browser.host}"}
+        assert (await browser.post("/api/login", words, **own)).status == 200
+
+    play(script)
+
+
+@pytest.mark.parametrize(
+    ("host", "status"),
+    [
+        ("127.0.0.1:30180", 200),
+        ("localhost", 200),
+        ("[::1]:30180", 200),
+        ("ops.example.com", 200),
+        ("OPS.example.com:443", 200),
+        ("evil.example:30180", 421),
+        ("127.0.0.1.evil.example", 421),
+        ("", 421),
+    ],
+)
+def test_names_that_the_console_is_known_by(host: str, status: int) -> None:
+    async def script(browser: Browser, clusters: MemoryClusters) -> None:
+        browser.host = host
+        for path in ("/", "/api/session", "/assets/main.js"):
+            assert (await browser.get(path)).status == status
+
+    play(script, hosts=("ops.example.com",))
+
+
+def test_each_answer_forbids_what_a_hostile_page_needs() -> None:
+    async def script(browser: Browser, clusters: MemoryClusters) -> None:
+        for path in ("/", "/api/session", "/assets/main.js", "/assets/views/queue.js", "/none", "/assets/../app.py"):
+            answer = await browser.get(path)
+            assert {name: answer.headers.get(name.lower()) for name in HEADERS} == HEADERS
+        cookie = (await browser.get("/api/session")).headers["set-cookie"]
+        assert "HttpOnly" in cookie
+        assert "SameSite=strict" in cookie
+        assert (await browser.get("/assets/../application.py")).status == 404
+        assert (await browser.get("/api/session")).headers["cache-control"] == "no-store"
+
+    play(script)

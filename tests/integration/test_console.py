@@ -1,0 +1,192 @@
+"""The console of nodes that run, asked over HTTP and shown in Chromium."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+from pathlib import Path
+
+import pytest
+
+from bmqctl.node_process import COMMAND
+from bmqctl.testing import NodeFailed, NodeProcess, free_port
+from tests.integration.cluster_processes import ClusterProcesses
+from tests.integration.config_files import spoil, write_config
+from tests.integration.console_pages import Pages, console, play
+from tests.integration.official import Client, queue_name
+from tests.waiting import eventually
+
+AUTHENTICATION = {
+    "authenticators": [
+        {"name": "BasicAuthenticator", "settings": [{"key": "ops", "value": {"stringVal": "x"}}]},
+        {"name": "AnonAuthenticator"},
+    ],
+    "anonymousCredential": {"credential": {"mechanism": "ANONYMOUS", "identity": ""}},
+}
+AUTHORIZATION = {"rules": [{"principals": ["BASIC_USER-ops"], "actions": ["administer"]}]}
+
+
+def test_queues_of_a_node(node: NodeProcess) -> None:
+    uri = queue_name("bmq.test.persistent.fanout")
+    with Client(node.uri) as client, console("--broker", node.uri, "--interval", "0.5") as pages:
+        client.open(uri, write=True)
+        client.post_all(uri, [b"x"] * 4)
+        overview = pages.get("/api/overview").value
+        rows = {row[0]: row for row in overview["rows"]}
+        assert rows[uri][5] == 4
+        assert overview["map"]["name"] == "local"
+        client.post_all(uri, [b"x"] * 2)
+        overview = pages.get(f"/api/overview?after={overview['number']}").value
+        rows = {row[0]: row for row in overview["rows"]}
+        assert rows[uri][5] == 6
+        assert rows[uri][3] > 0
+        detail = pages.get(f"/api/detail?name={uri}").value
+        assert [part[1] for part in detail["parts"]] == ["bar", "baz", "foo"]
+        assert [cause["cause"] for cause in detail["causes"]] == ["no consumer"] * 3
+        assert detail["history"]["backlog"] == [4, 6]
+        assert detail["facts"][1]["used"] == 6
+        client.open(f"{uri}?id=foo", read=True, max_unconfirmed_messages=5)
+        client.wait_for_messages(5)
+        consumers = pages.get(f"/api/detail?name={uri}").value["consumers"]
+        assert [(each["app"], each["unconfirmed"], each["is_full"]) for each in consumers] == [("foo", 5, True)]
+        domain = pages.get("/api/domain?name=bmq.test.persistent.fanout").value
+        assert '"fanout"' in domain["config"]
+        assert pages.get("/api/domain?name=x%20PURGE").status == 502
+        assert pages.get("/api/detail?name=bmq://bmq.test.mem.priority/none").status == 502
+
+
+def test_a_console_of_a_broker_that_comes_and_goes(tmp_path: Path) -> None:
+    node = NodeProcess(tmp_path / "store")
+    with console("--broker", node.uri, "--interval", "0.5") as pages:
+        gone = pages.get("/api/overview")
+        assert gone.status == 502
+        assert gone.value["fault"].startswith(f"no broker at 127.0.0.1:{node.port}")
+        with node:
+            assert pages.get("/api/overview").status == 200
+        assert pages.get("/api/overview?after=1").status == 502
+        with node:
+            assert pages.get("/api/overview?after=1").value["number"] == 2
+
+
+def test_a_cluster_with_a_node_that_is_down(tmp_path: Path) -> None:
+    with ClusterProcesses(tmp_path) as cluster:
+        cluster.wait_available()
+        leader = cluster.leader()
+        gone = next(number for number in cluster.nodes if number != leader)
+        with console("--broker", cluster.nodes[leader].uri, "--interval", "0.5") as pages:
+
+            def copies() -> list[list[str]]:
+                shards = pages.look()["map"]["shards"]
+                return [[copy["state"] for copy in shard["copies"]] for shard in shards]
+
+            eventually(lambda: all(sorted(each) == ["active", "in sync", "in sync"] for each in copies()))
+            cluster.kill(gone)
+            assert all(each[gone - 1] == "does not answer" for each in copies())
+            found = pages.look()
+            assert any(f"node {gone} cannot be asked" in each["text"] for each in found["map"]["problems"])
+
+
+def test_a_node_with_a_console_which_ends_with_it(tmp_path: Path) -> None:
+    port = free_port()
+    options = ("--console-port", str(port))
+
+    def is_over() -> bool:
+        try:
+            Pages(port).get("/api/session")
+        except OSError:
+            return True
+        return False
+
+    with NodeProcess(tmp_path / "store", options=options) as node:
+        pages = Pages(port)
+        assert pages.begin()["place"] == node.uri
+        assert pages.get("/api/overview").status == 200
+        with pytest.raises(NodeFailed, match=f"bmqctl start node: the console cannot listen on 127.0.0.1:{port}"):
+            NodeProcess(tmp_path / "other", options=options).start()
+        assert node.stop() == 0
+        assert is_over()
+        node.start()
+        Pages(port).begin()
+        node.kill()
+        eventually(is_over)
+
+
+def test_a_console_that_fails_is_started_again(tmp_path: Path) -> None:
+    port = free_port()
+    with NodeProcess(tmp_path / "store", options=("--console-port", str(port))) as node:
+        Pages(port).begin()
+        children = Path(f"/proc/{node.pid}/task/{node.pid}/children")
+        tasks = Path(f"/proc/{node.pid}/task").iterdir()
+        if not children.exists():
+            pytest.skip("this system does not list children")
+        (child,) = {int(word) for task in tasks for word in (task / "children").read_text().split()}
+        os.kill(child, signal.SIGKILL)
+        eventually(lambda: "the console ended with -9; it is started again in 1 s" in node.output)
+        Pages(port).begin()
+
+
+def test_who_logs_in_is_who_asks(tmp_path: Path) -> None:
+    config = write_config(tmp_path / "etc")
+    spoil(config, "bmqbrkrcfg.json", "appConfig", "authentication", value=AUTHENTICATION)
+    spoil(config, "bmqbrkrcfg.json", "appConfig", "authorization", value=AUTHORIZATION)
+    with NodeProcess(tmp_path / "store", config_dir=config) as node, console("--broker", node.uri) as pages:
+        refused = pages.get("/api/overview")
+        assert (refused.status, refused.value["fault"]) == (401, "the broker refused: Connection not authorized")
+        wrong = pages.post("/api/login", {"user": "ops", "password": "TOPSECRET"})
+        assert wrong.status == 401
+        assert wrong.value["fault"].startswith("the broker refused the credentials")
+        assert pages.post("/api/login", {"user": "ops", "password": "x"}).value["user"] == "ops"
+        assert pages.get("/api/overview").status == 200
+        assert "BASIC_USER-ops" in node.log
+        assert pages.post("/api/logout", {}).status == 200
+        assert pages.get("/api/overview").status == 401
+        assert "TOPSECRET" not in node.log
+
+
+def test_a_cluster_in_a_browser(node: NodeProcess, tmp_path: Path) -> None:
+    uris = [queue_name("bmq.test.persistent.priority") for _ in range(3)]
+    with Client(node.uri) as client, console("--broker", node.uri, "--interval", "0.5") as pages:
+        for number, uri in enumerate(uris):
+            client.open(uri, write=True)
+            client.post_all(uri, [b"x"] * (number + 1))
+        name = uris[2].removeprefix("bmq://")
+        found = play(
+            [
+                ["open", pages.url],
+                ["wait", "document.querySelector('h1').textContent === 'Cluster local'"],
+                ["wait", "document.querySelector('#health').textContent.length > 0"],
+                ["run", "[...document.querySelectorAll('table.map tbody th')].map(each => each.textContent)"],
+                ["wait", "document.querySelectorAll('path.line').length === 3"],
+                ["key", "/"],
+                ["wait", "document.activeElement.id === 'search'"],
+                *[["key", letter] for letter in name[-6:]],
+                ["wait", "document.querySelectorAll('tbody tr').length === 1"],
+                ["run", "document.querySelector('tbody tr').innerText.split('\\t')"],
+                ["run", "document.querySelector('tbody a').click()"],
+                ["wait", f"document.querySelector('h1').textContent === '{name}'"],
+                ["wait", "document.querySelector('.causes li b')?.textContent === 'no consumer'"],
+                ["run", "document.activeElement === document.querySelector('h1')"],
+                ["shot", str(tmp_path / "queue.png")],
+            ]
+        )
+        assert found["results"][0] == ["0"]
+        assert found["results"][1][0] == name
+        assert found["results"][1][4] == "3"
+        assert found["results"][3] is True
+        assert all(url.startswith(pages.url) for url in found["urls"])
+        assert (tmp_path / "queue.png").stat().st_size > 10_000
+
+
+@pytest.mark.parametrize(
+    ("words", "reason"),
+    [
+        (("--broker", "nowhere"), "--broker nowhere: expected tcp://HOST:PORT"),
+        (("--certificate", "a.pem"), "--certificate and --key go together"),
+        (("--host", "192.0.2.1"), "the console cannot listen on 192.0.2.1:30180: "),
+    ],
+)
+def test_refusals(words: tuple[str, ...], reason: str) -> None:
+    done = subprocess.run([*COMMAND, "console", *words], capture_output=True, text=True, timeout=60, check=False)
+    assert (done.returncode, done.stdout, done.stderr.count("\n")) == (2, "", 1)
+    assert f"bmqctl console: {reason}" in done.stderr
