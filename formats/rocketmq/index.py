@@ -9,15 +9,11 @@ from __future__ import annotations
 
 import struct
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from typing import TYPE_CHECKING, NamedTuple
+from typing import Final
 
 from formats.errors import FormatError
-from formats.rocketmq.java import index_hash, index_hashes
-from formats.schema import Annotated, Layout, i32, i64, u32
-
-if TYPE_CHECKING:
-    import numpy as np
-    from numpy.typing import NDArray
+from formats.rocketmq.index_layout import INDEX_ENTRY, INDEX_HEADER, IndexEntry, IndexHeader, IndexKeys
+from formats.rocketmq.java import index_hash
 
 __all__ = [
     "INDEX_ENTRY",
@@ -32,78 +28,18 @@ __all__ = [
     "tag_index_key",
 ]
 
-SLOT_BYTES = 4
-_SECONDS_MAX = 0x7FFFFFFF
+SLOT_BYTES: Final = 4
+_SECONDS_MAX: Final = 0x7FFFFFFF
 
-
-class IndexHeader(NamedTuple):
-    """The span of a file. `slot_count` is the number of slots in use; `index_count` is the number of the next entry.
-
-    rocketmq::IndexHeader, 40 bytes:
-
-         0 | begin_ms 64     |
-         8 | end_ms 64       |
-        16 | begin_offset 64 |
-        24 | end_offset 64   |
-        32 | slot_count 32   |
-        36 | index_count 32  |
-    """
-
-    begin_ms: Annotated[int, i64, "When the file's first message was stored."]
-    end_ms: Annotated[int, i64, "When its last message was stored."]
-    begin_offset: Annotated[int, i64, "Where the first message begins in the commit log."]
-    end_offset: Annotated[int, i64, "Where the last one begins."]
-    slot_count: Annotated[int, i32, "How many slots are in use."]
-    index_count: Annotated[int, i32, "The number of the next entry."]
-
-
-class IndexEntry(NamedTuple):
-    """One key of one message.
-
-    `seconds` is the time from the file's first message to this one, `previous` the number of the next entry to look at.
-
-    rocketmq::IndexFile, 20 bytes:
-
-         0 | key_hash 32        |
-         4 | physical_offset 64 |
-        12 | seconds 32         |
-        16 | previous 32        |
-    """
-
-    key_hash: Annotated[int, u32, "Hash of topic and key."]
-    physical_offset: Annotated[int, i64, "Where the message's record begins in the commit log."]
-    seconds: Annotated[int, i32, "How long after the file's first message it was stored."]
-    previous: Annotated[int, i32, "The number of the entry before it in the same slot; 0 for none."]
-
-
-class IndexKeys(NamedTuple):
-    """Keys of messages, in columns: `java.index_hash` of each, the message's offset, and its storing time."""
-
-    hashes: NDArray[np.uint32]
-    offsets: NDArray[np.int64]
-    times: NDArray[np.int64]
-
-    @classmethod
-    def of(cls, keys: Sequence[bytes], offsets: Sequence[int], times: Sequence[int]) -> IndexKeys:
-        """Make them of the texts that are hashed, in UTF-8, none of which is empty."""
-        import numpy as np
-
-        return cls(index_hashes(keys), np.array(offsets, np.int64), np.array(times, np.int64))
-
-    def part(self, begin: int, end: int) -> IndexKeys:
-        """Some of the keys."""
-        return IndexKeys(self.hashes[begin:end], self.offsets[begin:end], self.times[begin:end])
-
-
-INDEX_HEADER = Layout(IndexHeader, size=40, upstream="rocketmq::IndexHeader")
-INDEX_ENTRY = Layout(IndexEntry, size=20, upstream="rocketmq::IndexFile")
 
 # Writers of the fields of a header and of an entry, in their order, into a buffer.
-_write_header = INDEX_HEADER.words.pack_into
-_write_entry = INDEX_ENTRY.words.pack_into
-_ENTRY_BYTES = INDEX_ENTRY.size
-_SLOTS_AT = INDEX_HEADER.size
-_SLOT = struct.Struct(">i")
+_write_header: Final = INDEX_HEADER.words.pack_into
+_write_entry: Final = INDEX_ENTRY.words.pack_into
+_ENTRY_BYTES: Final = INDEX_ENTRY.size
+_SLOTS_AT: Final = INDEX_HEADER.size
+_SLOT: Final = struct.Struct(">i")
+_read_slot: Final = _SLOT.unpack_from
+_write_slot: Final = _SLOT.pack_into
 
 
 def index_key(topic: str, key: str) -> str:
@@ -144,6 +80,7 @@ class IndexFile:
     def _set(self, header: IndexHeader) -> None:
         """Cache the fields of the header that each entry needs."""
         self._begin_ms, self._begin_offset = header.begin_ms, header.begin_offset
+        self._end_ms, self._end_offset = header.end_ms, header.end_offset
         self._slots_used, self.next_entry = header.slot_count, header.index_count
 
     @staticmethod
@@ -187,24 +124,46 @@ class IndexFile:
 
     def put_hash(self, key_hash: int, offset: int, stored_ms: int) -> None:
         """Add the message at `offset` by its key's `index_hash`, to a file that must not be full."""
+        self._add(key_hash, offset, stored_ms)
+        self._write_header()
+
+    def add_all(self, keys: Sequence[tuple[int, int]], stored_ms: int) -> None:
+        """Add messages like `put_hash`, for which there has to be room: for each key its hash and the offset."""
+        for key_hash, offset in keys:
+            self._add(key_hash, offset, stored_ms)
+        self._write_header()
+
+    def _add(self, key_hash: int, offset: int, stored_ms: int) -> None:
         number = self.next_entry
         buffer = self._buffer
         slot_at = _SLOTS_AT + key_hash % self.slots * SLOT_BYTES
-        (previous,) = _SLOT.unpack_from(buffer, slot_at)
+        (previous,) = _read_slot(buffer, slot_at)
         if not 0 < previous <= number:
             previous = 0
             self._slots_used += 1
         # Before the first entry the header has the end of the previous file, if any, and entries count from that.
         begin_ms = self._begin_ms
         seconds = (stored_ms - begin_ms) // 1000 if 0 < begin_ms < stored_ms else 0
-        entry = key_hash, offset, min(seconds, _SECONDS_MAX), previous
-        _write_entry(buffer, self._entries_at + number * _ENTRY_BYTES, *entry)
-        _SLOT.pack_into(buffer, slot_at, number)
+        at = self._entries_at + number * _ENTRY_BYTES
+        _write_entry(buffer, at, key_hash, offset, min(seconds, _SECONDS_MAX), previous)
+        _write_slot(buffer, slot_at, number)
         if number == 1:
             self._begin_ms, self._begin_offset = stored_ms, offset
+        self._end_ms, self._end_offset = stored_ms, offset
         self.next_entry = number + 1
-        header = self._begin_ms, stored_ms, self._begin_offset, offset, self._slots_used, number + 1
-        _write_header(buffer, 0, *header)
+
+    def _write_header(self) -> None:
+        """Write what the header says of the messages that were added."""
+        _write_header(
+            self._buffer,
+            0,
+            self._begin_ms,
+            self._end_ms,
+            self._begin_offset,
+            self._end_offset,
+            self._slots_used,
+            self.next_entry,
+        )
 
     def put_hashes(self, keys: IndexKeys) -> None:
         """Add many messages like `put_hash`, to a file that has entries and room for them."""
@@ -235,8 +194,8 @@ class IndexFile:
         self._buffer[at : at + count * _ENTRY_BYTES] = entries.tobytes()
         self.next_entry = first + count
         self._slots_used += int(np.count_nonzero(is_new))
-        end = int(times[-1]), self._begin_offset, int(offsets[-1])
-        _write_header(self._buffer, 0, begin_ms, *end, self._slots_used, self.next_entry)
+        self._end_ms, self._end_offset = int(times[-1]), int(offsets[-1])
+        self._write_header()
 
     def entries_before(self, data_end: int) -> int:
         """Return the greatest possible number of entries if all bytes from `data_end` on are zero."""

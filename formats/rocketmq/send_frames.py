@@ -24,11 +24,14 @@ from formats.rocketmq.message_ids import OffsetId
 from formats.rocketmq.versions import VERSION
 
 __all__ = [
+    "JSON_PARTS",
+    "JSON_SEPARATORS",
     "AnswerMaker",
     "Posted",
     "PostedRest",
     "answer_fields",
     "answer_maker",
+    "json_place",
     "offset_id_front",
     "posted_of",
     "read_posted",
@@ -62,7 +65,11 @@ class Posted(NamedTuple):
 # -- patterns
 
 _LENGTHS: Final = struct.Struct(">II")
-_pack_size = struct.Struct(">I").pack
+_unpack_lengths: Final = _LENGTHS.unpack_from
+_LENGTHS_BYTES: Final = 8
+_JSON: Final = int(HeaderEncoding.JSON)
+_BINARY: Final = int(HeaderEncoding.BINARY)
+_pack_size: Final = struct.Struct(">I").pack
 _LENGTH_BYTES: Final = 4
 _HEADER_BYTES_MAX: Final = 0xFFFFFF
 
@@ -78,7 +85,9 @@ def _joined(field_pattern: Callable[[int, HeaderField], bytes]) -> bytes:
 # Printable ASCII without characters that need escapes, except the separators of properties.
 _JSON_TEXT: Final = rb"[ !#-\[\]-~]"
 _JSON_PROPERTIES: Final = rb"(?:%b+\\u0001%b+\\u0002)+" % (_JSON_TEXT, _JSON_TEXT)
-_JSON_SEPARATORS: Final = rb"\u0001", rb"\u0002"
+JSON_SEPARATORS: Final = (rb"\u0001", rb"\u0002")
+# What all requests of a kind have in common is in so many parts, between those that differ.
+JSON_PARTS: Final = 5
 # Numbers that fit an int, in their only spelling.
 _OPAQUE: Final = rb"(?:0|-?(?:[1-9]\d{0,8}|1\d{9}|20\d{8}|21[0-3]\d{7}))"
 
@@ -121,29 +130,47 @@ def _binary_pattern() -> re.Pattern[bytes]:
     return re.compile(begin + _joined(_binary_field) + b")", re.DOTALL)
 
 
-_match_json = _json_pattern().fullmatch
-_match_binary = _binary_pattern().fullmatch
+_match_json: Final = _json_pattern().fullmatch
+_match_binary: Final = _binary_pattern().fullmatch
 # Bytes that the length of a binary header's fields does not count.
 _BINARY_BYTES: Final = BINARY_FRONT.size + 2 * _LENGTH_BYTES
 
 
-def read_posted(data: memoryview, at: int, end: int) -> Posted | None:
-    """Read the request at `at`; None if it is incomplete, is another request, or is not of the common form."""
-    header_at = at + _LENGTHS.size
+def _place(data: memoryview, at: int, end: int) -> tuple[int, int, int] | None:
+    """The encoding of the frame at `at`, and where its body begins and ends; None if it is incomplete or invalid."""
+    header_at = at + _LENGTHS_BYTES
     if end < header_at:
         return None
-    length, word = _LENGTHS.unpack_from(data, at)
+    length, word = _unpack_lengths(data, at)
     frame_end = at + _LENGTH_BYTES + length
     body_at = header_at + (word & _HEADER_BYTES_MAX)
     if frame_end > end or body_at > frame_end or length > FRAME_BYTES_MAX:
         return None
-    if word > _HEADER_BYTES_MAX:
-        return _read_binary(data, header_at, body_at, frame_end) if word >> 24 == HeaderEncoding.BINARY else None
+    return word >> 24, body_at, frame_end
+
+
+def json_place(data: memoryview, at: int, end: int) -> tuple[bytes, int, int] | None:
+    """The header of the frame at `at`, and where its body begins and ends; None unless it is whole, and in JSON."""
+    place = _place(data, at, end)
+    if place is None or place[0] != _JSON:
+        return None
+    return bytes(data[at + _LENGTHS_BYTES : place[1]]), place[1], place[2]
+
+
+def read_posted(data: memoryview, at: int, end: int) -> Posted | None:
+    """Read the request at `at`; None if it is incomplete, is another request, or is not of the common form."""
+    place = _place(data, at, end)
+    if place is None:
+        return None
+    encoding, body_at, frame_end = place
+    header_at = at + _LENGTHS_BYTES
+    if encoding != _JSON:
+        return _read_binary(data, header_at, body_at, frame_end) if encoding == _BINARY else None
     found = _match_json(data, header_at, body_at)
     if found is None:
         return None
     first, queue, second, born, third, text, fourth, opaque, last = found.groups()
-    name_end, value_end = _JSON_SEPARATORS
+    name_end, value_end = JSON_SEPARATORS
     properties = text.replace(value_end, name_end).split(name_end)
     return Posted((first, second, third, fourth, last), int(queue), int(born), properties, opaque, body_at, frame_end)
 
@@ -176,7 +203,7 @@ _QUEUE_NAME, _BORN_NAME, _PROPERTIES_NAME = (_WIRE_NAMES[name] for name in ("que
 _REST_NAMES: Final = tuple(
     name for name in _WIRE_NAMES.values() if name not in (_QUEUE_NAME, _BORN_NAME, _PROPERTIES_NAME)
 )
-_match_properties = re.compile(_BINARY_PROPERTIES).fullmatch
+_match_properties: Final = re.compile(_BINARY_PROPERTIES).fullmatch
 _QUEUE_DIGITS_MAX, _BORN_DIGITS_MAX = 9, 18
 
 

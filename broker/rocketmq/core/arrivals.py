@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 
 from broker.common.faults import Inconsistent
 from broker.rocketmq.core.pulling import Puller
 from broker.rocketmq.core.statistics import Statistics
+from broker.rocketmq.store.batches import Batches, Placed, PlainMessage
 from broker.rocketmq.store.commit_log import Message
 from broker.rocketmq.store.errors import DiskFull, TooLarge
 from broker.rocketmq.store.message_store import MessageStore, Stored
@@ -20,6 +21,7 @@ class Arrivals:
 
     def __init__(self, store: MessageStore, puller: Puller, statistics: Statistics) -> None:
         self._store = store
+        self._batches = Batches(store)
         self._puller = puller
         self._others: list[Callable[[str, int, int], None]] = []
         self._statistics = statistics
@@ -48,16 +50,15 @@ class Arrivals:
             self._lite[stored.lite_queue, QUEUE_ID] = None
         return stored
 
-    def put_plain(self, message: Message, now_ms: int, key_hashes: Iterable[int], tags_code: int) -> Stored:
-        """Store a message; see `MessageStore.put_plain`. Raises `DiskFull` and `TooLarge`; it is not stored then."""
+    def put_all(self, messages: Sequence[PlainMessage], now_ms: int) -> list[Placed]:
+        """Store messages; see `Batches.put`."""
         try:
-            stored = self._store.put_plain(message, now_ms, key_hashes, tags_code)
-        except (DiskFull, TooLarge):
-            raise
+            places = self._batches.put(messages, now_ms)
         except Exception as error:
-            raise Inconsistent("storing a message", error) from error
-        self._count(message.topic, message.queue_id, stored.size)
-        return stored
+            raise Inconsistent("storing messages", error) from error
+        for place, plain in zip(places, messages, strict=False):
+            self._count(plain[0].topic, plain[1], place[1])
+        return places
 
     def copied(self, topic: str, queue_id: int, messages: int, size: int) -> None:
         """Count messages copied from the master: who waits for them is answered when the step is over."""

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable
-from dataclasses import dataclass
 from enum import IntFlag
 from typing import Final, NamedTuple
 
@@ -121,14 +120,18 @@ _CODES: Final = {
 }
 
 
-@dataclass(frozen=True, slots=True, eq=False)
 class _Held:
     """A request that waits for messages."""
 
-    header: PullMessageRequest
-    connection: object
-    until_ms: int
-    answer: Callable[[Frame], None]
+    __slots__ = ("answer", "connection", "header", "until_ms")
+
+    def __init__(
+        self, header: PullMessageRequest, connection: object, until_ms: int, answer: Callable[[Frame], None]
+    ) -> None:
+        self.header = header
+        self.connection = connection
+        self.until_ms = until_ms
+        self.answer = answer
 
 
 class Puller:

@@ -30,14 +30,17 @@ __all__ = ["CommitLog", "Found", "Message"]
 
 log = logging.getLogger("broker.rocketmq.store")
 
-_V6_MASK = int(SystemFlag.BORN_HOST_V6 | SystemFlag.STORE_HOST_V6)
-_V1_TOPIC_BYTES_MAX = 0x7F
+V6_MASK: Final = int(SystemFlag.BORN_HOST_V6 | SystemFlag.STORE_HOST_V6)
+_V1_TOPIC_BYTES_MAX: Final = 0x7F
 # A disk writes so much or nothing.
 SECTOR_BYTES: Final = 512
 LONG_BYTES: Final = 32 << 10
 PROPERTY_END: Final = b"\2"
 # By the two bits that say IPv6: the size of a front, and what writes its fields, in their order, into a buffer.
 _WRITERS: Final = {flags: (front.size, front.words.pack_into) for flags, front in FRONTS.items()}
+CRC_MASK: Final = 0x7FFFFFFF
+# What makes the bytes of a front of its fields.
+FRONT_PACKERS: Final = {flags: (front.size, front.words.pack) for flags, front in FRONTS.items()}
 
 
 class Message(NamedTuple):
@@ -90,10 +93,10 @@ class CommitLog:
             if len(properties) >= PROPERTIES_BYTES_MAX:
                 raise TooLarge(f"{len(properties)} bytes of properties have no room for the separator behind them")
             properties += PROPERTY_END
-        version, topic_field = _topic_field(topic)
-        front_size, write_front = _WRITERS[system_flags & _V6_MASK]
+        version, field = topic_field(topic)
+        front_size, write_front = _WRITERS[system_flags & V6_MASK]
         body_size, properties_size = len(body), len(properties)
-        size = front_size + body_size + len(topic_field) + 2 + properties_size
+        size = front_size + body_size + len(field) + 2 + properties_size
         # Behind each record there is room for a blank one.
         if size + BLANK_BYTES_MIN > self.files.file_size:
             raise TooLarge(f"a record of {size} bytes does not fit into a file of {self.files.file_size}")
@@ -109,7 +112,7 @@ class CommitLog:
         at = place + front_size
         end = at + body_size
         room[at:end] = body
-        room[end : place + size] = b"%b%b%b" % (topic_field, properties_size.to_bytes(2, "big"), properties)
+        room[end : place + size] = b"%b%b%b" % (field, properties_size.to_bytes(2, "big"), properties)
         # The front last: a record whose writing was cut short has no size, and so it is none.
         write_front(
             room,
@@ -139,6 +142,15 @@ class CommitLog:
         That is the end of this log, unless nothing was ever written to it. They are in one file. Raises `DiskFull`;
         nothing is written then.
         """
+        self._write_all(offset, data)
+
+    def append_all(self, data: memoryview) -> None:
+        """Write records that were made for the end of the log. They are in one file. Raises `DiskFull`; nothing is
+        written then.
+        """
+        self._write_all(self.end, data)
+
+    def _write_all(self, offset: int, data: memoryview) -> None:
         if len(data) >= LONG_BYTES:
             # What is written when the process is killed ends with a page: like what a loss of power leaves.
             self.files.write(offset, data)
@@ -361,7 +373,7 @@ def _ends_in_zeros(found: Found, place: int) -> bool:
 
 
 @lru_cache(maxsize=1024)
-def _topic_field(topic: str) -> tuple[Magic, bytes]:
+def topic_field(topic: str) -> tuple[Magic, bytes]:
     """The version of the records of a topic, and the field that has its name."""
     data = topic.encode()
     if len(data) <= _V1_TOPIC_BYTES_MAX:

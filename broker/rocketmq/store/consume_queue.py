@@ -4,19 +4,21 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
 from itertools import starmap
+from typing import Final
 
 from broker.common.files import Directory, StoreFile
 from broker.rocketmq.store.files import FileRow
 from formats.rocketmq.consume_queue import CONSUME_QUEUE_ENTRY, FILLER, ConsumeQueueEntry
 
-__all__ = ["ConsumeQueue"]
+__all__ = ["ConsumeQueue", "pack_entry"]
 
-_SIZE = CONSUME_QUEUE_ENTRY.size
+_SIZE: Final = CONSUME_QUEUE_ENTRY.size
 # Writes the fields of an entry, in their order, into a buffer.
-_write = CONSUME_QUEUE_ENTRY.words.pack_into
-_pack = CONSUME_QUEUE_ENTRY.words.pack
+_write: Final = CONSUME_QUEUE_ENTRY.words.pack_into
+# Makes the bytes of an entry of its fields.
+pack_entry: Final = CONSUME_QUEUE_ENTRY.words.pack
 # Reads the fields of all entries of a buffer.
-_read_all = CONSUME_QUEUE_ENTRY.words.iter_unpack
+_read_all: Final = CONSUME_QUEUE_ENTRY.words.iter_unpack
 
 
 class ConsumeQueue:
@@ -84,7 +86,7 @@ class ConsumeQueue:
 
     def add_all(self, entries: Iterable[tuple[int, int, int]]) -> None:
         """Enter the next messages like `add`: offset, size and tags code of each. All of them are in one file."""
-        self.add_packed(b"".join(starmap(_pack, entries)))
+        self.add_packed(b"".join(starmap(pack_entry, entries)))
 
     def add_packed(self, data: bytes) -> None:
         """Enter the next messages like `add_all`, by the bytes of their entries."""

@@ -13,7 +13,7 @@ from formats.rocketmq.java import index_hash
 
 __all__ = ["IndexFiles"]
 
-NAME_DIGITS = 17
+NAME_DIGITS: Final = 17
 # From so many keys on it pays to add them together.
 MANY: Final = 24
 
@@ -84,6 +84,17 @@ class IndexFiles:
         if index is None or index.next_entry >= self._room_end:
             index = self._extend(stored_ms)
         index.put_hash(key_hash, offset, stored_ms)
+
+    def put_all(self, keys: Sequence[tuple[int, int]], stored_ms: int) -> None:
+        """Add messages like `put_hash`: for each key its hash and the message's offset. Raises `DiskFull`."""
+        at = 0
+        while at < len(keys):
+            index = self._last
+            if index is None or index.next_entry >= self._room_end:
+                index = self._extend(stored_ms)
+            end = at + self._room_end - index.next_entry
+            index.add_all(keys[at:end], stored_ms)
+            at = end
 
     def put_keys(self, keys: Sequence[bytes], offsets: Sequence[int], times: Sequence[int]) -> None:
         """Add messages by their keys like `put`: for each key the text that is hashed, in UTF-8, the offset, the time.

@@ -10,7 +10,7 @@ import logging
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from functools import lru_cache
 
-from broker.common.files import Directory, StoreFile
+from broker.common.files import StoreFile
 from broker.rocketmq.store.branches import Branches
 from broker.rocketmq.store.commit_log import CommitLog, Found, Message
 from broker.rocketmq.store.consume_queue import ConsumeQueue
@@ -43,7 +43,6 @@ INDEX = "index"
 # Messages of these types are kept elsewhere until they may be consumed, or are dropped: no consume queue has them.
 _NOT_CONSUMED = (int(Transaction.PREPARED), int(Transaction.ROLLBACK))
 _ROLLBACK = int(Transaction.ROLLBACK)
-
 
 # Messages share the same few tags.
 _tag_hash = lru_cache(maxsize=512)(string_hash)
@@ -115,6 +114,11 @@ class MessageStore:
         if transaction != _ROLLBACK:
             self._put_hashes(key_hashes, offset, now_ms)
         return Stored(offset, size, queue_offset)
+
+    def note_entered(self, queues: Iterable[ConsumeQueue], now_ms: int) -> None:
+        """Note that queues have got entries of messages stored now."""
+        self._unflushed_queues.update(dict.fromkeys(queues))
+        self._stored_ms = now_ms
 
     def _put_hashes(self, key_hashes: Iterable[int], offset: int, stored_ms: int) -> None:
         try:
@@ -363,16 +367,15 @@ class MessageStore:
         """Return the files to flush, or None if everything is on the disk. The caller then calls `end_flush`."""
         if self.log.end == self.flushed and not self._unflushed_queues:
             return None
-        ends = (self.log.end, self.readable_end)
+        log_files, ends = self.log.files, (self.log.end, self.readable_end)
         times = (self._stored_ms, self.index.full_ms)
-        flush = Flush(self._unflushed_log(), *ends, *times, self.log.files.changes, self._cuts)
+        flush = Flush(log_files.unflushed(self.flushed, self.log.end), *ends, *times, log_files.changes, self._cuts)
         for queue in self._unflushed_queues:
             flush.files.extend(queue.unflushed())
         self._unflushed_queues.clear()
         if self._has_changed_folders:
             self._has_changed_folders = False
-            topics = dict.fromkeys(topic for topic, _ in self.queues)
-            flush.files.extend(self._queue_folder.folder(topic) for topic in topics)
+            flush.files.extend({topic: self._queue_folder.folder(topic) for topic, _ in self.queues}.values())
             flush.files.append(self._queue_folder)
         flush.files.extend(self.index.unflushed())
         if self._mark is None:
@@ -396,9 +399,6 @@ class MessageStore:
             if self._mark is not None:
                 write_mark(self._mark, ms, flush.queues_end)
 
-    def _unflushed_log(self) -> list[StoreFile | Directory]:
-        return self.log.files.unflushed(self.flushed, self.log.end)
-
     @property
     def log_end(self) -> int:
         """Return the offset behind the last record of the log."""
@@ -409,7 +409,8 @@ class MessageStore:
 
         Everything else can be derived from the log.
         """
-        files, end, changes, cuts = self._unflushed_log(), self.log.end, self.log.files.changes, self._cuts
+        end, changes, cuts = self.log.end, self.log.files.changes, self._cuts
+        files = self.log.files.unflushed(self.flushed, end)
 
         def wait() -> None:
             for file in files:
@@ -470,8 +471,7 @@ class MessageStore:
 
         The last file is always kept.
         """
-        files = self.log.files
-        removed = 0
+        files, removed = self.log.files, 0
         while len(files.files) > 1 and files.begin + files.file_size <= before:
             files.drop_first()
             removed += 1

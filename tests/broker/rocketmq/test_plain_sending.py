@@ -9,7 +9,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from broker.rocketmq.core.plain_sending import WAYS_MAX
+from broker.rocketmq.core.plain_sending import FORMS_MAX, WAYS_MAX
 from broker.rocketmq.store.message_store import StoreOptions
 from formats.rocketmq.codes import RequestCode, ResponseCode
 from formats.rocketmq.frame import Frame, FrameFlag, HeaderEncoding, encode_frame, next_frame
@@ -211,10 +211,10 @@ def test_those_who_have_very_many_ways_are_served() -> None:
     (long,) = way.answers(frame(WAYS_MAX + 3, a="p" * 10_000, properties=f"UNIQ_KEY\1x\2{'n' * 2_000}\1v\2"))
     assert long.code == ResponseCode.SUCCESS
     plain: Any = way.rig.broker
-    assert max(len(part) for rest in plain._plain._ways[way.session] for part in rest) < 10_000
-    assert sum(map(len, plain._plain._ways.values())) <= WAYS_MAX
+    assert max(len(part) for rest in plain._plain._known[way.session].ways for part in rest) < 10_000
+    assert sum(len(known.ways) for known in plain._plain._known.values()) <= WAYS_MAX
     way.rig.broker.disconnected(way.session)
-    assert not plain._plain._ways
+    assert not plain._plain._known
 
 
 def test_consumers_get_plain_messages() -> None:
@@ -227,3 +227,49 @@ def test_consumers_get_plain_messages() -> None:
     assert answer is not None
     assert answer.code == ResponseCode.SUCCESS
     assert [bytes(record.body) for record in records_of(answer)] == [b"body", b"body"]
+
+
+def alike(number: int, **changes: Any) -> Frame:
+    """A message that differs from others in its unique id, its queue and its body only."""
+    text = f"KEYS\1k\2UNIQ_KEY\1ID{number:08d}\2TAGS\1even\2"
+    return frame(number, **{"e": str(number % 3), "properties": text, "body": b"%d" % number, **changes})
+
+
+def test_outcome_of_messages_that_are_alike_is_that_of_the_general_way() -> None:
+    plain, framed, general = Way(topics=TOPICS), Way(fast=False, topics=TOPICS), Way(plain=False, topics=TOPICS)
+    ways = (plain, framed, general)
+    forms: Any = plain.rig.broker
+    numbers = iter(range(1_000))
+    for changes in (
+        {},
+        {"body": b"x" * 65},
+        {"e": "3"},
+        {"flag": FrameFlag.ONE_WAY},
+        {"b": "u", "e": "0"},
+        {"encoding": HeaderEncoding.BINARY},
+        {"properties": "UNIQ_KEY\1ID\2DELAY\0011\2"},
+    ):
+        frames = [alike(next(numbers)) for _ in range(5)]
+        frames += [alike(next(numbers), **changes), *(alike(next(numbers)) for _ in range(3))]
+        first, *others = [way.send(*frames) for way in ways]
+        assert others == [first, first]
+        (known,) = forms._plain._known.values()
+        assert 0 < len(known.forms) <= FORMS_MAX
+    for way in ways:
+        way.rig.topics.put(TopicConfig("t", 1, 1), way.rig.wall_ms)
+    frames = [alike(next(numbers)) for _ in range(9)]
+    assert len({way.send(*frames) for way in ways}) == 1
+    assert plain.stored == framed.stored == general.stored
+
+
+def test_full_disk_is_told_of_messages_that_are_alike() -> None:
+    way = Way()
+    way.send(*(alike(number, e="0") for number in range(3)))
+    for folder in (way.rig.folder, *way.rig.folder.inside.values()):
+        folder.free = 0
+    stored = len(way.rig.messages("t"))
+    codes = [each.code for each in way.answers(*(alike(number + 3, e="0") for number in range(60)))]
+    refused = codes.count(ResponseCode.SERVICE_NOT_AVAILABLE)
+    assert 0 < refused < 60
+    assert codes == [0] * (60 - refused) + [ResponseCode.SERVICE_NOT_AVAILABLE] * refused
+    assert len(way.rig.messages("t")) == stored + 60 - refused

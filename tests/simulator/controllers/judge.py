@@ -100,12 +100,20 @@ class Judge:
 
     def _watch(self, machine: Machine, store: MessageStore) -> None:
         log = store.log
-        append, append_copy, truncate = log.append, log.append_copy, store.truncate
+        append, append_all, append_copy, truncate = log.append, log.append_all, log.append_copy, store.truncate
 
         def written(message: Message, queue_offset: int, stored_ms: int) -> tuple[int, int]:
             offset, size = append(message, queue_offset, stored_ms)
             self._wrote(machine, offset, crc32(log.data(offset, size)))
             return offset, size
+
+        def all_written(data: memoryview) -> None:
+            offset, at = log.end, 0
+            append_all(data)
+            while at < len(data):
+                end = at + int.from_bytes(data[at : at + 4], "big")
+                self._wrote(machine, offset + at, crc32(data[at:end]))
+                at = end
 
         def copied(offset: int, data: memoryview) -> None:
             append_copy(offset, data)
@@ -120,7 +128,8 @@ class Judge:
             self._cuts(machine, store, offset)
             truncate(offset)
 
-        vars(log)["append"], vars(log)["append_copy"], vars(store)["truncate"] = written, copied, cut
+        vars(log).update(append=written, append_all=all_written, append_copy=copied)
+        vars(store)["truncate"] = cut
 
     def _wrote(self, machine: Machine, offset: int, crc: int) -> None:
         assert machine.process is not None

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from enum import Enum
 from random import Random
 
@@ -35,7 +35,7 @@ from formats.rocketmq.delay_bodies import DELAY_OFFSETS, DelayOffsets
 from formats.rocketmq.flags import SystemFlag
 from formats.rocketmq.hosts import Host
 from formats.rocketmq.names import offset_name
-from formats.rocketmq.record import FRONTS
+from formats.rocketmq.record import FRONTS, Record, decode_record
 from formats.rocketmq.route_bodies import TopicConfig
 from tests.broker.fakes import Crash
 from tests.simulator.invariants import Violation
@@ -61,6 +61,7 @@ STORE = StoreOptions(16 << 10, 100 * ENTRY_BYTES, 40, 150)
 TIMES = TransactionTimes(check_interval_ms=4_000, timeout_ms=2_000, checks_max=1_000)
 FLUSH_MS = 500
 SYNC_FLUSH_MS = 5_000
+_SIZE_BYTES = 4
 Keeper = Callable[[str], Callable[[bytes], None]]
 _V6_MASK = int(SystemFlag.BORN_HOST_V6 | SystemFlag.STORE_HOST_V6)
 
@@ -243,8 +244,8 @@ class Process:
 
     def tear(self, where: Tear, messages: int) -> None:
         """Have the process killed while it writes a message, when it has written some before."""
-        log, index = self.store.log, self.store.index
-        append = log.append
+        log = self.store.log
+        append, append_all = log.append, log.append_all
         left = messages
 
         def torn(message: Message, queue_offset: int, stored_ms: int) -> tuple[int, int]:
@@ -257,28 +258,47 @@ class Process:
                 front = FRONTS[message.system_flags & _V6_MASK].size
                 _unwrite(log, *place, front, self._random.randrange(place[1]))
             elif where is Tear.ENTRY:
-                self._tear_entry(message, place)
+                self._tear_entry(message.topic, message.queue_id, place)
             else:
-                vars(index)["put_hash"] = _crash
+                vars(self.store.index)["put_hash"] = _crash
                 return place
             raise Crash
 
-        vars(log)["append"] = torn
+        def torn_together(data: memoryview) -> None:
+            nonlocal left
+            begin = log.end
+            records = list(_records(data))
+            left -= len(records)
+            append_all(data)
+            if left >= 0:
+                return
+            if where is Tear.RECORD:
+                _unwrite(log, begin, len(data), _SIZE_BYTES, self._random.randrange(len(data)))
+            elif where is Tear.ENTRY:
+                first = records[0]
+                self._tear_entry(first.topic, first.queue_id, (begin, int.from_bytes(data[:_SIZE_BYTES], "big")))
+            else:
+                vars(self.store.index)["put_all"] = _crash
+                return
+            raise Crash
+
+        vars(log).update(append=torn, append_all=torn_together)
 
     def spare(self) -> None:
         """Let the process live on: what `tear` has planned, and has not come, comes no more."""
-        vars(self.store.log).pop("append", None)
-        vars(self.store.index).pop("put_hash", None)
+        for part, names in ((self.store.log, ("append", "append_all")), (self.store.index, ("put_hash", "put_all"))):
+            for name in names:
+                vars(part).pop(name, None)
 
-    def _tear_entry(self, message: Message, place: tuple[int, int]) -> None:
+    def _tear_entry(self, topic: str, queue_id: int, place: tuple[int, int]) -> None:
         """Write a part of the entry that a message has in its queue: its size at most."""
-        queue = self.store.queues.get((message.topic, message.queue_id))
+        queue = self.store.queues.get((topic, queue_id))
         if queue is None:
             return
         number = queue.end
         queue.add(*place, 0)
         start, at = divmod(number * ENTRY_BYTES, STORE.consume_queue_file_bytes)
-        folder = self._disk.root.folder("consumequeue").folder(message.topic).folder(str(message.queue_id))
+        folder = self._disk.root.folder("consumequeue").folder(topic).folder(str(queue_id))
         data = folder.files[offset_name(start * STORE.consume_queue_file_bytes)].data
         kept = self._random.randrange(ENTRY_BYTES - 7)
         data[at + kept : at + ENTRY_BYTES] = bytes(ENTRY_BYTES - kept)
@@ -286,6 +306,16 @@ class Process:
 
 def _crash(*_: object) -> None:
     raise Crash
+
+
+def _records(data: memoryview) -> Iterator[Record]:
+    """Yield the records of a piece of a log."""
+    at = 0
+    while at < len(data):
+        record = decode_record(data, at)
+        assert isinstance(record, Record)
+        yield record
+        at += int.from_bytes(data[at : at + _SIZE_BYTES], "big")
 
 
 def _unwrite(log: CommitLog, offset: int, size: int, front: int, kept: int) -> None:

@@ -112,7 +112,7 @@ def test_a_change_that_is_cut_short_ends_the_process(served: Served, monkeypatch
         raise OSError("the log")
 
     monkeypatch.setattr(served.rig.store, "put", fail)
-    monkeypatch.setattr(served.rig.store, "put_plain", fail)
+    monkeypatch.setattr(served.rig.store.log, "append_all", fail)
     with pytest.raises(Inconsistent):
         served.begin("SendMessage", make("SendMessageRequest", messages=[message()]))
 
