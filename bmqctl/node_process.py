@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import selectors
 import signal
 import subprocess
@@ -15,6 +14,7 @@ from types import TracebackType
 from typing import Self
 
 from bmqctl.ports import free_port, free_ports
+from broker.shell import host
 
 __all__ = [
     "ClusterProcess",
@@ -37,8 +37,6 @@ COMMAND = (
     if getattr(sys, "frozen", False)
     else (sys.executable, "-c", "from bmqctl.app import main; main()")
 )
-
-_UTIME, _STIME = 13, 14
 
 
 class NodeFailed(Exception):
@@ -181,22 +179,15 @@ class NodeProcess:
 
     def rss_bytes(self) -> int:
         """The anonymous memory of the process, without its mapped files."""
-        for line in Path(f"/proc/{self.pid}/status").read_text().splitlines():
-            if line.startswith("RssAnon:"):
-                return int(line.split()[1]) * 1024
-        raise RuntimeError("no RssAnon in the status of the process")
+        return host.HOST.anonymous_memory(self.pid)
 
     def cpu_s(self) -> float:
         """The user and system time of all its threads up to this moment, in seconds."""
-        stat = Path(f"/proc/{self.pid}/stat").read_text()
-        # The second field is the program's name in parentheses, and may hold anything.
-        fields = stat[stat.rindex(")") + 2 :].split()
-        ticks = int(fields[_UTIME - 2]) + int(fields[_STIME - 2])
-        return ticks / os.sysconf("SC_CLK_TCK")
+        return host.HOST.cpu_s(self.pid)
 
     def open_files(self) -> int:
         """The number of the process's open descriptors."""
-        return sum(1 for _ in Path(f"/proc/{self.pid}/fd").iterdir())
+        return host.HOST.open_files(self.pid)
 
     def __enter__(self) -> Self:
         return self.start()

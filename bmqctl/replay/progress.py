@@ -27,6 +27,7 @@ from typing import Any, NamedTuple, Self
 import numpy as np
 from numpy.typing import NDArray
 
+from broker.shell.host import HOST
 from formats.bmq.guid import CLIENT_ID_SIZE, GUID, GUID_VERSION, GuidFields
 from formats.rocketmq.message_ids import UniqueId
 
@@ -196,7 +197,7 @@ def _create(path: Path, head: Head) -> None:
     try:
         content = head.encode()
         os.pwrite(descriptor, content, 0)
-        os.posix_fallocate(descriptor, 0, len(content) + head.messages)
+        HOST.allocate(descriptor, 0, len(content) + head.messages)
         os.fsync(descriptor)
         made.rename(path)
     except BaseException:

@@ -6,6 +6,7 @@ import os
 from pathlib import Path
 
 from broker.shell.folders import flush_folder
+from broker.shell.host import HOST
 
 __all__ = ["AppendedFile"]
 
@@ -58,7 +59,7 @@ class AppendedFile:
             os.ftruncate(self._fd, self._end)
             self._is_sound = True
             raise
-        os.fdatasync(self._fd)
+        HOST.flush_data(self._fd)
         self._end += len(data)
         self._is_sound = True
 
@@ -71,7 +72,7 @@ class AppendedFile:
         fd = os.open(fresh, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o644)
         try:
             _write_all(fd, data, 0)
-            os.fdatasync(fd)
+            HOST.flush_data(fd)
             fresh.replace(self._path)
         except OSError:
             os.close(fd)

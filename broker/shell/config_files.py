@@ -7,6 +7,7 @@ from contextlib import suppress
 from pathlib import Path
 
 from broker.shell.folders import flush_folder
+from broker.shell.host import HOST
 
 __all__ = ["ConfigFile"]
 
@@ -52,7 +53,7 @@ class ConfigFile:
                 os.fchmod(descriptor, self._mode)
             file.write(data)
             file.flush()
-            os.fdatasync(descriptor)
+            HOST.flush_data(descriptor)
         self._backup.unlink(missing_ok=True)
         if self._path.exists():
             os.link(self._path, self._backup)

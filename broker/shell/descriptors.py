@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import logging
 import resource
+from contextlib import suppress
 from pathlib import Path
 
 __all__ = [
@@ -37,6 +38,9 @@ MAPPINGS_RESERVE = 4096
 # The kernel's own default.
 _MAPPINGS = 65_530
 
+# What macOS lets a process have where its hard limit is none (source: sys/syslimits.h).
+OPEN_MAX = 10_240
+
 PAUSE_MS = 1_000
 
 
@@ -48,6 +52,10 @@ def raise_limit() -> int:
     try:
         resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
     except (OSError, ValueError) as error:
+        if 0 <= soft < OPEN_MAX < hard or hard < 0 <= soft < OPEN_MAX:
+            with suppress(OSError, ValueError):
+                resource.setrlimit(resource.RLIMIT_NOFILE, (OPEN_MAX, hard))
+                return OPEN_MAX
         log.warning("the limit of %d file descriptors cannot be raised to %d: %s", soft, hard, error)
         return soft
     return hard
@@ -55,7 +63,7 @@ def raise_limit() -> int:
 
 def descriptors_in_use() -> int:
     """Return the number of descriptors that this process has open."""
-    return sum(1 for _ in Path("/proc/self/fd").iterdir())
+    return sum(1 for _ in Path("/dev/fd").iterdir())
 
 
 def connections_max(configured: int, limit: int, in_use: int, partitions: int, peers: int) -> int:

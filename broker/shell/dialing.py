@@ -1,6 +1,6 @@
 """Outgoing connections: the host is resolved, the socket connected, and TLS negotiated if configured.
 
-Nothing here blocks: names are resolved in threads, and the rest is done when epoll reports readiness. There is a
+Nothing here blocks: names are resolved in threads, and the rest is done when the poller reports readiness. There is a
 time limit for all of it, since a host that is down does not answer: its peer's kernel would retry for minutes.
 """
 
@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import errno
 import os
-import select
 import socket
 import ssl
 import time
@@ -16,6 +15,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, NamedTuple, Protocol, TypeVar
 
+from broker.shell.host import READABLE, WRITABLE, Poller
 from broker.shell.system import MadeSession
 from broker.shell.tls import TlsStream, tls_error
 
@@ -86,9 +86,9 @@ class Dials:
     """All connection attempts. `attach` connects a stream with the session that `connected` makes."""
 
     def __init__(
-        self, epoll: select.epoll, in_thread: InThread, attach: Callable[[socket.socket | TlsStream, str, Dialed], None]
+        self, poller: Poller, in_thread: InThread, attach: Callable[[socket.socket | TlsStream, str, Dialed], None]
     ) -> None:
-        self._epoll = epoll
+        self._poller = poller
         self._in_thread = in_thread
         self._attach = attach
         self._dialing: dict[int, _Dialing] = {}
@@ -117,7 +117,7 @@ class Dials:
             dialed.failed(os.strerror(error_code))
             return
         self._dialing[sock.fileno()] = _Dialing(sock, place, dialed, time.monotonic() + DIAL_S)
-        self._epoll.register(sock.fileno(), select.EPOLLOUT)
+        self._poller.register(sock.fileno(), WRITABLE)
 
     def on_ready(self, fd: int) -> None:
         """Continue the attempt of this descriptor."""
@@ -149,9 +149,9 @@ class Dials:
         try:
             secured.do_handshake()
         except ssl.SSLWantReadError:
-            self._epoll.modify(fd, select.EPOLLIN)
+            self._poller.modify(fd, READABLE)
         except ssl.SSLWantWriteError:
-            self._epoll.modify(fd, select.EPOLLOUT)
+            self._poller.modify(fd, WRITABLE)
         except ssl.SSLError as error:
             self._fail(fd, tls_error(error))
         except OSError as error:
@@ -169,7 +169,7 @@ class Dials:
         dialing.dialed.failed(reason)
 
     def _forget(self, fd: int) -> _Dialing:
-        self._epoll.unregister(fd)
+        self._poller.unregister(fd)
         return self._dialing.pop(fd)
 
     def expire(self) -> None:

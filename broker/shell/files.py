@@ -14,9 +14,9 @@ import mmap
 import os
 import shutil
 import threading
-from contextlib import suppress
 from pathlib import Path
 
+from broker.shell.host import HOST
 from formats.schema import Buffer
 
 __all__ = ["DataDirectory", "DirectoryInUse", "MappedFile", "delete", "set_aside"]
@@ -27,8 +27,6 @@ CHUNK_BYTES = 8 << 20
 # Mapped at once ahead of writes: page by page, at first touch, this takes four times as long;
 # much more would delay other work.
 AHEAD_BYTES = 256 << 10
-# In the kernel since 5.14; Python's mmap has no name for it.
-MADV_POPULATE_WRITE = 23
 
 
 class MappedFile:
@@ -98,7 +96,7 @@ class MappedFile:
         # On a nearly full disk the whole chunk may not fit where the required part does.
         for stop in (wanted, end):
             try:
-                os.posix_fallocate(self._fd, start, stop - start)
+                HOST.allocate(self._fd, start, stop - start)
             except OSError:
                 continue
             self._allocated = stop
@@ -106,20 +104,14 @@ class MappedFile:
         return False
 
     def _map_ahead(self, start: int, end: int) -> None:
-        """Map pages that are about to be written, without read-ahead.
-
-        The kernel would clear as much as it reads ahead at the first touch, 8 MiB on some machines, which takes 20 ms.
-        """
         start -= start % mmap.PAGESIZE
-        self._map.madvise(mmap.MADV_RANDOM, start, end - start)
-        with suppress(OSError):  # an older kernel: each page is mapped when it is touched
-            self._map.madvise(MADV_POPULATE_WRITE, start, end - start)
+        HOST.map_ahead(self._map, start, end - start)
 
     def flush(self) -> None:
         # Writes through the mapping are already in the kernel's file cache; the interpreter continues meanwhile.
         with self._closing:
             if not self._closed:
-                os.fdatasync(self._fd)
+                HOST.flush_data(self._fd)
 
     def close(self, size: int | None = None) -> None:
         with self._closing:
@@ -227,7 +219,7 @@ class DataDirectory:
         return set_aside(self._path, name)
 
     def flush(self) -> None:
-        os.fsync(self._folder)
+        HOST.flush(self._folder)
 
     def close(self) -> None:
         """Release the folder for other nodes."""

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-import os
 import queue
 import threading
 from collections.abc import Callable
+
+from broker.shell.host import HOST
 
 __all__ = ["FlushThread"]
 
@@ -19,7 +20,7 @@ class FlushThread:
     work = "the end of a flush"
 
     def __init__(self) -> None:
-        self._fd = os.eventfd(0, os.EFD_NONBLOCK | os.EFD_CLOEXEC)
+        self._wakener = HOST.wakener()
         self._work: queue.SimpleQueue[Callable[[], None]] = queue.SimpleQueue()
         self._ended = threading.Event()
         self._error: Exception | None = None
@@ -41,11 +42,11 @@ class FlushThread:
 
     def fileno(self) -> int:
         """The descriptor that becomes readable."""
-        return self._fd
+        return self._wakener.fileno()
 
     def on_readable(self) -> None:
         """Call `done`, unless `wait` has."""
-        os.eventfd_read(self._fd)
+        self._wakener.clear()
         if self._ended.is_set():
             self._finish()
 
@@ -64,4 +65,4 @@ class FlushThread:
             except Exception as error:
                 self._error = error
             self._ended.set()
-            os.eventfd_write(self._fd, 1)
+            self._wakener.set()

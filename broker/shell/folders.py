@@ -8,6 +8,7 @@ from contextlib import suppress
 from pathlib import Path
 
 from broker.shell.files import MappedFile, set_aside
+from broker.shell.host import HOST
 
 __all__ = ["FileFolder", "flush_folder"]
 
@@ -57,6 +58,6 @@ def flush_folder(path: Path) -> None:
     """Wait until it is on the disk what is in a folder, by name."""
     folder = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
     try:
-        os.fsync(folder)
+        HOST.flush(folder)
     finally:
         os.close(folder)

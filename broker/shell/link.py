@@ -9,18 +9,13 @@ from __future__ import annotations
 import socket
 from typing import Protocol
 
+from broker.shell.host import HOST, KEEP_ALIVE
+
 __all__ = ["READ_BYTES", "Link", "Machine"]
 
 READ_BYTES = 256 << 10
 
-# Not every peer supports heartbeats: the kernel detects after two minutes that a silent peer's machine is down.
-_OPTIONS = (
-    (socket.IPPROTO_TCP, socket.TCP_NODELAY, 1),
-    (socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1),
-    (socket.IPPROTO_TCP, socket.TCP_KEEPIDLE, 60),
-    (socket.IPPROTO_TCP, socket.TCP_KEEPINTVL, 10),
-    (socket.IPPROTO_TCP, socket.TCP_KEEPCNT, 6),
-)
+_OPTIONS = ((socket.IPPROTO_TCP, socket.TCP_NODELAY, 1), *KEEP_ALIVE)
 
 
 class Machine(Protocol):
@@ -139,7 +134,7 @@ class Link:
             self._hold(view, used, end)
             # A peer that collects small segments (Nagle's algorithm, as in the official client) holds back the rest of
             # an event until its data is acknowledged, and the kernel would delay that by 40 ms to piggyback on data.
-            self.sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_QUICKACK, 1)
+            HOST.acknowledge_at_once(self.sock)
         else:
             self._held, self._long = b"", None
         self._stalled = self.machine.paused

@@ -12,11 +12,12 @@ from __future__ import annotations
 
 import base64
 import hashlib
-import os
 import secrets
 import ssl
 import time
 from typing import NamedTuple
+
+from broker.shell.host import HOST
 
 __all__ = ["SelfSigned", "load_self_signed", "make_self_signed"]
 
@@ -69,15 +70,9 @@ def make_self_signed(name: str, now_s: int) -> SelfSigned:
 
 
 def load_self_signed(context: ssl.SSLContext, name: str) -> None:
-    """Give a context a certificate of its own. Raises `OSError` where `/proc` cannot be read."""
+    """Give a context a certificate of its own. Raises `OSError` where OpenSSL cannot be given a file."""
     made = make_self_signed(name, int(time.time()))
-    # OpenSSL reads files only. This one is in memory, and nobody else's.
-    descriptor = os.memfd_create("certificate")
-    try:
-        os.write(descriptor, (made.certificate + made.key).encode())
-        context.load_cert_chain(f"/proc/self/fd/{descriptor}")
-    finally:
-        os.close(descriptor)
+    HOST.load_certificate(context, (made.certificate + made.key).encode())
 
 
 # -- the curve; points in Jacobian coordinates, of which the one at infinity has z = 0

@@ -1,6 +1,6 @@
 """The loop around a node, which is any `System`: listeners, links, the clock, and the signals that end it.
 
-All sockets are in one epoll of our own, and trio waits for that: a task and a re-armed wait for every read cost
+All sockets are in one poller of our own, and trio waits for that: a task and a re-armed wait for every read cost
 more than the messages in it. Trio handles the signals, the clock's tick and the shutdown.
 
 Unexpected exceptions of steps end here: one in a session's step ends that session (`broker.common.faults`), and
@@ -10,7 +10,6 @@ only `Inconsistent` ends `Server.run`.
 from __future__ import annotations
 
 import logging
-import select
 import signal
 import socket
 import ssl
@@ -24,6 +23,7 @@ import trio
 from broker.common.faults import Change, Inconsistent
 from broker.shell.descriptors import Refusals
 from broker.shell.dialing import Connected, Dialed, Dials, Endpoint
+from broker.shell.host import HOST, READABLE, WRITABLE
 from broker.shell.link import READ_BYTES, Link
 from broker.shell.listening import ListenError, listen
 from broker.shell.system import MadeSession, System
@@ -58,10 +58,10 @@ RETIRE_CHECK_S = 0.02
 # Rounds of ready sockets before trio's other tasks get their turn.
 ROUNDS_MAX = 64
 
-_IN, _OUT = select.EPOLLIN, select.EPOLLOUT
+_IN, _OUT = READABLE, WRITABLE
 
-# After a round, the next one is awaited in epoll itself for this time: returning to trio for every read costs more than
-# the read. Trio's tasks (a tick a second, signals) can wait a millisecond.
+# After a round, the next one is awaited in the poller itself for this time: returning to trio for every read costs
+# more than the read. Trio's tasks (a tick a second, signals) can wait a millisecond.
 LINGER_S = 0.001
 
 T = TypeVar("T")
@@ -104,7 +104,7 @@ class Server:
         read_bytes: int = READ_BYTES,
     ) -> None:
         self._node = node
-        self._epoll = select.epoll()
+        self._poller = HOST.poller()
         self._sources: dict[int, EventSource] = {}
         self._waker = Waker()
         self.watch(self._waker)
@@ -122,7 +122,7 @@ class Server:
         self._resolvers = trio.CapacityLimiter(LOOKUPS_MAX)
         self._workers = trio.CapacityLimiter(WORKERS_MAX)
         self._listeners = {listener.sock.fileno(): listener for listener in listeners}
-        self._dials = Dials(self._epoll, self.look_up, self._on_dialed)
+        self._dials = Dials(self._poller, self.look_up, self._on_dialed)
         self._links: dict[int, Link] = {}
         self._by_session: dict[MadeSession, Link] = {}
         self._masks: dict[int, int] = {}
@@ -131,7 +131,7 @@ class Server:
     async def run(self, on_ready: Callable[[], None]) -> None:
         """Serve until SIGTERM, SIGINT or `stop`. Raises `Inconsistent` if the node cannot continue."""
         for fd in self._listeners:
-            self._epoll.register(fd, select.EPOLLIN)
+            self._poller.register(fd, READABLE)
         with trio.open_signal_receiver(signal.SIGTERM, signal.SIGINT) as signals, self._stop:
             async with trio.open_nursery() as nursery:
                 self._nursery = nursery
@@ -194,7 +194,7 @@ class Server:
     def watch(self, source: EventSource) -> None:
         """Read `source` in the same loop; its effects on the node are sent as after any step."""
         self._sources[source.fileno()] = source
-        self._epoll.register(source.fileno(), select.EPOLLIN)
+        self._poller.register(source.fileno(), READABLE)
 
     def serve_beside(self, work: Callable[[], Awaitable[None]]) -> None:
         """Run a task of trio's beside the node, from the start of `run` to its end."""
@@ -216,7 +216,7 @@ class Server:
     def _say_farewell(self) -> None:
         """Process data that peers have already sent, and send the node's last output."""
         for _ in range(LAST_ROUNDS):
-            ready = self._epoll.poll(0)
+            ready = self._poller.poll(0)
             if not ready:
                 break
             self._set_clock()
@@ -238,13 +238,14 @@ class Server:
         for listener in self._listeners.values():
             listener.sock.close()
         self._waker.close()
-        self._epoll.close()
+        self._poller.close()
 
     async def _serve(self) -> None:
-        poll = self._epoll.poll
+        poll = self._poller.poll
         with self._boundary("a step of the loop"):
             while True:
-                await trio.lowlevel.wait_readable(self._epoll.fileno())
+                self._poller.arm()
+                await trio.lowlevel.wait_readable(self._poller.fileno())
                 for _ in range(ROUNDS_MAX):
                     ready = poll(LINGER_S)
                     if not ready:
@@ -305,7 +306,7 @@ class Server:
             # Most likely out of descriptors: existing connections must not suffer. The new connection
             # stays in the backlog, so the listener would be ready again at once; it waits for the next tick.
             self._refusals.add(f"cannot accept a connection: {error.strerror}", self._node.now.ms)
-            self._epoll.modify(listener.sock.fileno(), 0)
+            self._poller.modify(listener.sock.fileno(), 0)
             return
         name = f"{address[0]}:{address[1]}"
         if len(self._links) >= self._connections_max:
@@ -363,22 +364,22 @@ class Server:
         fd = link.fd
         self._links[fd] = self._by_session[session] = link
         self._masks[fd] = _IN
-        self._epoll.register(fd, _IN)
+        self._poller.register(fd, _IN)
 
     def _watch(self, fd: int, link: Link) -> None:
-        """Register the link's current interest with epoll, or end the link."""
+        """Register the link's current interest with the poller, or end the link."""
         if link.ended is not None:
             self._end(link, link.ended)
             return
         mask = (_IN if link.wants_read else 0) | (_OUT if link.wants_write else 0)
         if self._masks[fd] != mask:
             self._masks[fd] = mask
-            self._epoll.modify(fd, mask)
+            self._poller.modify(fd, mask)
 
     def _end(self, link: Link, reason: str) -> None:
         fd = link.fd
         del self._links[fd], self._masks[fd]
-        self._epoll.unregister(fd)
+        self._poller.unregister(fd)
         link.sock.close()
         session = cast(MadeSession, link.machine)
         del self._by_session[session]
@@ -467,4 +468,4 @@ class Server:
                 self._dials.expire()
                 self._flush()
                 for fd in self._listeners:
-                    self._epoll.modify(fd, select.EPOLLIN)
+                    self._poller.modify(fd, READABLE)

@@ -1,6 +1,6 @@
 """TLS on a link: the kernel's socket carries ciphertext, and OpenSSL holds up to a record of plain bytes.
 
-Because of those plain bytes a link over TLS needs extra care: epoll does not know of them. The handshake of an
+Because of those plain bytes a link over TLS needs extra care: the poller does not know of them. The handshake of an
 accepted connection is made by the first reads, so a peer that never finishes it is treated like one that
 never negotiates. That of an outgoing connection is complete before there is a link: see
 `broker.shell.dialing`.

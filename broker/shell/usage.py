@@ -2,20 +2,18 @@
 
 from __future__ import annotations
 
-import os
 import resource
 import time
 from collections import deque
-from pathlib import Path
 from typing import NamedTuple
+
+from broker.shell.host import HOST
 
 __all__ = ["SAMPLE_MS", "ProcessUsage"]
 
 SAMPLE_MS = 10_000
 # The window is the minute that other statistics cover.
 SAMPLES_KEPT = 7
-
-STATM = Path("/proc/self/statm")
 
 
 class Sample(NamedTuple):
@@ -66,7 +64,7 @@ class ProcessUsage:
 
 def _sample() -> Sample:
     used = resource.getrusage(resource.RUSAGE_SELF)
-    virtual, resident = _memory(used.ru_maxrss << 10)
+    virtual, resident = HOST.memory()
     return Sample(
         time.monotonic(),
         used.ru_stime,
@@ -79,13 +77,3 @@ def _sample() -> Sample:
         used.ru_nvcsw,
         used.ru_nivcsw,
     )
-
-
-def _memory(most_resident: int) -> tuple[int, int]:
-    """Return virtual and resident memory, in bytes; without Linux's /proc, the most that was ever resident."""
-    try:
-        virtual, resident, *_ = STATM.read_text().split()
-    except OSError:
-        return most_resident, most_resident
-    page = os.sysconf("SC_PAGESIZE")
-    return int(virtual) * page, int(resident) * page

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import os
+from broker.shell.host import HOST
 
 __all__ = ["Waker"]
 
@@ -13,16 +13,16 @@ class Waker:
     work = "waking the loop"
 
     def __init__(self) -> None:
-        self._fd = os.eventfd(0, os.EFD_NONBLOCK | os.EFD_CLOEXEC)
+        self._wakener = HOST.wakener()
 
     def fileno(self) -> int:
-        return self._fd
+        return self._wakener.fileno()
 
     def wake(self) -> None:
-        os.eventfd_write(self._fd, 1)
+        self._wakener.set()
 
     def on_readable(self) -> None:
-        os.eventfd_read(self._fd)
+        self._wakener.clear()
 
     def close(self) -> None:
-        os.close(self._fd)
+        self._wakener.close()

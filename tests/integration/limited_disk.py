@@ -11,23 +11,25 @@ import os
 import sys
 from pathlib import Path
 
+from broker.shell.host import HOST
+
 __all__: list[str] = []
 
 
 def main() -> None:
     quota, folder = Path(sys.argv[1]), Path(sys.argv[2])
-    allocate = os.posix_fallocate
+    allocate = HOST.allocate
 
-    def limited(fd: int, offset: int, size: int, /) -> None:
+    def limited(fd: int, start: int, size: int) -> None:
         status = os.fstat(fd)
         # What the range has already is no more to pay for; it begins where the allocated part ends.
-        wanted = size - max(0, min(status.st_blocks * 512, offset + size) - offset)
+        wanted = size - max(0, min(status.st_blocks * 512, start + size) - start)
         occupied = sum(path.stat().st_blocks * 512 for path in folder.iterdir() if path.is_file())
         if wanted and occupied + wanted > int(quota.read_text()):
             raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
-        allocate(fd, offset, size)
+        allocate(fd, start, size)
 
-    os.posix_fallocate = limited
+    HOST.allocate = limited  # type: ignore[method-assign]
     sys.argv[:3] = ["bmqctl"]
     from bmqctl.app import main as bmqctl
 

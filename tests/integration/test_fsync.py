@@ -17,12 +17,13 @@ MESSAGES = 300
 # Counts in the node itself: a tracer is not on every machine.
 COUNTING = """
 import os
-real = os.fdatasync
+from broker.shell.host import HOST
+real = HOST.flush_data
 def count(fd):
     real(fd)
     with open(os.environ["SYNCS"], "a") as out:
         out.write(os.readlink(f"/proc/self/fd/{fd}").rpartition(".")[2] + "\\n")
-os.fdatasync = count
+HOST.flush_data = count
 from bmqctl.app import main
 main()
 """

@@ -6,9 +6,10 @@ import random
 import resource
 import socket
 import struct
+import sys
 import threading
 from collections.abc import Iterator
-from contextlib import suppress
+from contextlib import contextmanager, suppress
 
 import pytest
 from blazingmq import AckStatus
@@ -289,11 +290,20 @@ def test_a_peer_that_asks_and_never_reads_the_answers(node: NodeProcess, witness
     witness.check()
 
 
+@contextmanager
+def limit_of_descriptors(pid: int, limit: int) -> Iterator[None]:
+    """Let a process have so many descriptors, and at last as many as before."""
+    if sys.platform == "linux":
+        old = resource.prlimit(pid, resource.RLIMIT_NOFILE)
+        resource.prlimit(pid, resource.RLIMIT_NOFILE, (limit, old[1]))
+        yield
+        resource.prlimit(pid, resource.RLIMIT_NOFILE, old)
+    else:
+        pytest.skip("only Linux limits other processes")
+
+
 def test_no_descriptors_left(bmq_node: NodeProcess) -> None:
-    with Witness(bmq_node) as witness:
-        limit = bmq_node.open_files() + 20
-        old = resource.prlimit(bmq_node.pid, resource.RLIMIT_NOFILE)
-        resource.prlimit(bmq_node.pid, resource.RLIMIT_NOFILE, (limit, old[1]))
+    with Witness(bmq_node) as witness, limit_of_descriptors(bmq_node.pid, bmq_node.open_files() + 20):
         links = [Raw(bmq_node, identified=False) for _ in range(60)]
         bmq_node.wait_for("cannot accept a connection: Too many open files")
         witness.check()
@@ -304,4 +314,3 @@ def test_no_descriptors_left(bmq_node: NodeProcess) -> None:
             raw.sock.close()
         with Raw(bmq_node):  # negotiates: there is room again
             pass
-        resource.prlimit(bmq_node.pid, resource.RLIMIT_NOFILE, old)

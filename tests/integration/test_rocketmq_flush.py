@@ -16,12 +16,13 @@ from tests.integration.remoting import Remote
 # While the file is there, the disk does not complete a flush; tracers are not on every machine.
 HANGING = """
 import os, time
-real = os.fdatasync
+from broker.shell.host import HOST
+real = HOST.flush_data
 def flush(fd):
     while os.path.exists(os.environ["HANGS"]):
         time.sleep(0.01)
     real(fd)
-os.fdatasync = flush
+HOST.flush_data = flush
 from bmqctl.app import main
 main()
 """

@@ -56,11 +56,11 @@ from broker.common.files import Directory, StoreFile
 from broker.shell.control_pipe import PipeInUse
 from broker.shell.descriptors import raise_limit
 from broker.shell.files import DataDirectory, DirectoryInUse
+from broker.shell.host import HOST, LONG_SLICE_NS
 from broker.shell.logs import start_logging
 from broker.shell.os_errors import os_error_line
 from broker.shell.process_end import Ends, run_to_end
 from broker.shell.runtime import freeze_collector, start_clock
-from broker.shell.scheduling import LONG_SLICE_NS, set_slice
 from broker.shell.server import ListenError, Server
 
 if TYPE_CHECKING:
@@ -187,7 +187,7 @@ def _run(config: NodeConfig, fsync: FsyncPolicy) -> None:
             _flush_regularly(node, server, durability, fsync.interval_ms)
         if membership is not None:
             # Until it has healed others have more to do than it has.
-            set_slice(LONG_SLICE_NS)
+            HOST.set_slice(LONG_SLICE_NS)
             membership.connect(config, outgoing, server)
         try:
             trio.run(server.run, _ready(config, node))
@@ -255,7 +255,7 @@ def _ready(config: NodeConfig, node: Node) -> Callable[[], None]:
 
 
 def _available() -> None:
-    set_slice(0)
+    HOST.set_slice(0)
     announce_available()
 
 

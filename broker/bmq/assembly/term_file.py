@@ -14,6 +14,7 @@ from crc32c import crc32c
 
 from broker.bmq.consensus.election import TERM_MAX
 from broker.shell.folders import flush_folder
+from broker.shell.host import HOST
 
 __all__ = ["TermFile", "TermUnreadable"]
 
@@ -57,7 +58,7 @@ class TermFile:
         data = _packed(term)
         if os.pwrite(self._fd, data, 0) < len(data):
             raise OSError(0, "the term was only partly written", str(self._path))
-        os.fdatasync(self._fd)
+        HOST.flush_data(self._fd)
         self._term = term
 
     def close(self) -> None:
@@ -69,7 +70,7 @@ class TermFile:
         with new.open("wb") as file:
             file.write(_packed(self._term))
             file.flush()
-            os.fsync(file.fileno())
+            HOST.flush(file.fileno())
         new.rename(self._path)
         flush_folder(self._path.parent)
 

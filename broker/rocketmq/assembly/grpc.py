@@ -84,7 +84,7 @@ def _context() -> ssl.SSLContext:
 
 
 def _own_tls() -> ssl.SSLContext | None:
-    """Make TLS for clients that use it without asking who they speak to; None where there is no `/proc`."""
+    """Make TLS for clients that use it without asking who they speak to; None where it cannot be had."""
     context = _context()
     try:
         load_self_signed(context, "localhost")

@@ -6,7 +6,6 @@ again and again, each time with an exception at another call that the broker's c
 
 from __future__ import annotations
 
-import select
 import socket
 import sys
 from collections import Counter
@@ -20,6 +19,7 @@ from typing import Any, cast
 
 from broker.bmq.queue.queue import App, Queue
 from broker.bmq.session.session import Session
+from broker.shell.host import READABLE
 from broker.shell.server import Server
 from tests.broker.bmq.rig import Client, Rig
 
@@ -163,7 +163,7 @@ def _step(story: Story, injector: Injector) -> Ended:
             if story.act is not None:
                 story.act(server)
             else:
-                server._on_ready(fd, select.EPOLLIN)
+                server._on_ready(fd, READABLE)
             server._flush()
         failure = server._failure
         server._close()

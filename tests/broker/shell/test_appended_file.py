@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 
 from broker.shell.appended_file import AppendedFile
+from broker.shell.host import HOST
 
 
 def test_pieces_follow_each_other(tmp_path: Path) -> None:
@@ -56,7 +57,7 @@ def test_file_is_not_sound_after_a_flush_that_failed(tmp_path: Path, monkeypatch
     def fail(fd: int) -> None:
         raise OSError(errno.EIO, os.strerror(errno.EIO))
 
-    monkeypatch.setattr(os, "fdatasync", fail)
+    monkeypatch.setattr(HOST, "flush_data", fail)
     sound = [file.is_sound]
     with pytest.raises(OSError, match="Input/output"):
         file.append(b"two")
@@ -72,13 +73,13 @@ def test_file_is_not_sound_after_a_flush_that_failed(tmp_path: Path, monkeypatch
 
 def test_every_piece_is_flushed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     flushed: list[int] = []
-    fdatasync = os.fdatasync
+    flush_data = HOST.flush_data
 
     def count(fd: int) -> None:
         flushed.append(os.fstat(fd).st_size)
-        fdatasync(fd)
+        flush_data(fd)
 
-    monkeypatch.setattr(os, "fdatasync", count)
+    monkeypatch.setattr(HOST, "flush_data", count)
     file = AppendedFile(tmp_path / "log")
     file.replace(b"one")
     file.append(b"two")

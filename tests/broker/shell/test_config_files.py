@@ -8,21 +8,22 @@ from pathlib import Path
 import pytest
 
 from broker.shell.config_files import ConfigFile
+from broker.shell.host import HOST
 
 
 @pytest.fixture
 def flushed(monkeypatch: pytest.MonkeyPatch) -> list[tuple[Path, list[bytes]]]:
     """Note the folders that are flushed, and what is in their files then."""
     noted: list[tuple[Path, list[bytes]]] = []
-    fsync = os.fsync
+    flush = HOST.flush
 
     def noting(descriptor: int) -> None:
         path = Path(f"/proc/self/fd/{descriptor}").readlink()
         if path.is_dir():
             noted.append((path, [each.read_bytes() for each in sorted(path.iterdir()) if each.is_file()]))
-        fsync(descriptor)
+        flush(descriptor)
 
-    monkeypatch.setattr(os, "fsync", noting)
+    monkeypatch.setattr(HOST, "flush", noting)
     return noted
 
 

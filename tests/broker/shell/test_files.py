@@ -12,6 +12,7 @@ from pathlib import Path
 import pytest
 
 from broker.shell.files import AHEAD_BYTES, CHUNK_BYTES, DataDirectory, DirectoryInUse, MappedFile
+from broker.shell.host import HOST
 
 
 def folder(tmp_path: Path, kept: int = 0) -> DataDirectory:
@@ -159,6 +160,7 @@ def advised_bytes(path: Path) -> int:
     return of_mapping(path, "Size", "rr")
 
 
+@pytest.mark.skipif(HOST.name != "Linux", reason="only Linux is told what will be written")
 def test_nothing_is_read_ahead_where_a_file_is_about_to_be_written(tmp_path: Path) -> None:
     path = tmp_path / "store"
     file = MappedFile(path, 4 * CHUNK_BYTES)
@@ -175,6 +177,7 @@ def test_nothing_is_read_ahead_where_a_file_is_about_to_be_written(tmp_path: Pat
     file.close()
 
 
+@pytest.mark.skipif(HOST.name != "Linux", reason="only Linux is told what will be written")
 def test_what_is_about_to_be_written_is_mapped_at_once(tmp_path: Path) -> None:
     path = tmp_path / "store"
     file = MappedFile(path, 4 * CHUNK_BYTES)

@@ -11,6 +11,7 @@ import pytest
 
 from broker.common.files import Directory
 from broker.shell.files import CHUNK_BYTES, DataDirectory
+from broker.shell.host import HOST
 from tests.broker.fakes import MemoryDirectory
 
 SIZE = 1 << 16
@@ -19,7 +20,7 @@ Fill = Callable[[int], None]
 
 
 class Limited:
-    """Stands in for `posix_fallocate` on a disk with `free` bytes left."""
+    """Stands in for `Host.allocate` on a disk with `free` bytes left."""
 
     def __init__(self) -> None:
         self.free = 1 << 40
@@ -40,7 +41,7 @@ def place(
         yield memory, lambda free: setattr(memory, "free", free)
         return
     disk = Limited()
-    monkeypatch.setattr(os, "posix_fallocate", disk)
+    monkeypatch.setattr(HOST, "allocate", disk)
     directory = DataDirectory(tmp_path / "store", tmp_path / "archive", archived_file_sets_max=1)
     yield directory, lambda free: setattr(disk, "free", free)
     directory.close()

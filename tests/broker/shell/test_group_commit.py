@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import select
 import selectors
 import socket
 from collections.abc import Iterator
@@ -10,6 +9,7 @@ from collections.abc import Iterator
 import pytest
 
 from broker.bmq.node.services import ProcessServices
+from broker.shell.host import READABLE, WRITABLE
 from broker.shell.server import Server
 from tests.broker.bmq.rig import WRITE, guid, put_event, start
 
@@ -56,7 +56,7 @@ def test_acks_leave_once_their_messages_are_synced(ends: tuple[socket.socket, so
     server._attach(theirs, client.session)
     ours.sendall(b"".join(put_event(1, guid(number), b"payload") for number in range(MESSAGES)))
     assert arrived(theirs)
-    server._on_ready(theirs.fileno(), select.EPOLLIN)
+    server._on_ready(theirs.fileno(), READABLE)
     assert not pending(ours)
     server._flush()
     assert seen == [(MESSAGES, False)]
@@ -76,6 +76,6 @@ def test_a_link_that_can_take_more_does_not_get_ahead_of_the_sync(ends: tuple[so
     server = Server(rig.node, [])
     server._attach(theirs, client.session)
     client.send(put_event(1, guid(1), b"payload"))
-    server._on_ready(theirs.fileno(), select.EPOLLOUT)
+    server._on_ready(theirs.fileno(), WRITABLE)
     assert order == ["synced"]
     assert arrived(ours)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import errno
 import os
 import socket
+import sys
 from typing import cast
 
 import pytest
@@ -114,7 +115,11 @@ def test_small_events_go_out_at_once_and_a_machine_that_is_gone_is_noticed() -> 
     Link(cast(socket.socket, sock), Words(), memoryview(bytearray(READ_BYTES)))
     assert sock.options[socket.IPPROTO_TCP, socket.TCP_NODELAY] == 1
     assert sock.options[socket.SOL_SOCKET, socket.SO_KEEPALIVE] == 1
-    tcp = (socket.TCP_KEEPIDLE, socket.TCP_KEEPINTVL, socket.TCP_KEEPCNT)
+    if sys.platform == "darwin":
+        idle = socket.TCP_KEEPALIVE
+    else:
+        idle = socket.TCP_KEEPIDLE
+    tcp = (idle, socket.TCP_KEEPINTVL, socket.TCP_KEEPCNT)
     assert [sock.options[socket.IPPROTO_TCP, option] for option in tcp] == [60, 10, 6]
 
 

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import os
 from pathlib import Path
 
 import pytest
 
 from broker.bmq.assembly.term_file import NAME, TermFile, TermUnreadable
 from broker.bmq.consensus.election import TERM_MAX
+from broker.shell.host import HOST
 
 
 def test_a_term_is_there_again(tmp_path: Path) -> None:
@@ -88,8 +88,8 @@ def test_a_term_is_on_the_disk_before_it_counts(tmp_path: Path, monkeypatch: pyt
     def note(fd: int) -> None:
         synced.append(Path(f"/proc/self/fd/{fd}").readlink().name)
 
-    monkeypatch.setattr(os, "fsync", note)
-    monkeypatch.setattr(os, "fdatasync", note)
+    monkeypatch.setattr(HOST, "flush", note)
+    monkeypatch.setattr(HOST, "flush_data", note)
     file = TermFile(tmp_path)
     assert synced == [f"{NAME.removesuffix('.term')}.new", tmp_path.name]
     file.write(1)
@@ -104,7 +104,7 @@ def test_a_term_that_is_not_synced_is_not_kept(tmp_path: Path, monkeypatch: pyte
         raise OSError(5, "Input/output error")
 
     with monkeypatch.context() as broken:
-        broken.setattr(os, "fdatasync", fail)
+        broken.setattr(HOST, "flush_data", fail)
         with pytest.raises(OSError, match="Input/output"):
             file.write(1)
     assert file.read() == 0
