@@ -7,6 +7,7 @@ out in one piece. A lost connection is replaced for as long as the machine wants
 
 from __future__ import annotations
 
+import asyncio
 import socket
 import ssl
 import time
@@ -146,7 +147,12 @@ class Carrier:
             async with anyio.create_task_group() as group:
                 self._carrying = group.cancel_scope
                 group.start_soon(self._write, stream)
-                await self._read(stream)
+                if self._direct is None:
+                    await self._read(stream)
+                elif anyio.get_cancelled_exc_class() is asyncio.CancelledError:
+                    await self._read_by_callback(self._direct)
+                else:
+                    await self._read_directly(self._direct)
                 group.cancel_scope.cancel()
         finally:
             self._carrying = None
@@ -159,18 +165,66 @@ class Carrier:
             await anyio.aclose_forcefully(stream)
         self._written()
 
+    @property
+    def _is_carrying(self) -> bool:
+        return self.machine.state not in (Session.STOPPED, Session.RECONNECTING)
+
     async def _read(self, stream: anyio.abc.ByteStream) -> None:
-        machine = self.machine
-        while machine.state not in (Session.STOPPED, Session.RECONNECTING):
+        while self._is_carrying:
             try:
-                data = await stream.receive(READ_SIZE)
+                self._take(await stream.receive(READ_SIZE))
             except anyio.EndOfStream:
-                self.feed(machine.lost("the broker closed the connection"))
-                return
+                self._take(b"")
             except (anyio.BrokenResourceError, anyio.ClosedResourceError) as fault:
-                self.feed(machine.lost(f"connection lost: {fault.__cause__ or type(fault).__name__}"))
-                return
-            self.feed(machine.receive(data, now_ns()))
+                self._cut(fault.__cause__ or fault)
+
+    async def _read_directly(self, direct: socket.socket) -> None:
+        while self._is_carrying:
+            await anyio.wait_readable(direct)
+            self._take_from(direct)
+
+    async def _read_by_callback(self, direct: socket.socket) -> None:
+        # A task that waits for the socket again and again is resumed a turn of the loop later than a callback is
+        # called, and each time the socket is registered anew: for one post and its ack that is a third of the time.
+        loop = asyncio.get_running_loop()
+        ended = loop.create_future()
+
+        def readable() -> None:
+            try:
+                self._take_from(direct)
+            except BaseException as fault:
+                loop.remove_reader(direct)
+                if not ended.done():
+                    ended.set_exception(fault)
+            else:
+                if not self._is_carrying and not ended.done():
+                    loop.remove_reader(direct)
+                    ended.set_result(None)
+
+        loop.add_reader(direct, readable)
+        try:
+            await ended
+        finally:
+            loop.remove_reader(direct)
+
+    def _take_from(self, direct: socket.socket) -> None:
+        try:
+            data = direct.recv(READ_SIZE)
+        except (BlockingIOError, InterruptedError):
+            return
+        except OSError as fault:
+            self._cut(fault)
+        else:
+            self._take(data)
+
+    def _take(self, data: bytes) -> None:
+        if data:
+            self.feed(self.machine.receive(data, now_ns()))
+        else:
+            self.feed(self.machine.lost("the broker closed the connection"))
+
+    def _cut(self, fault: BaseException) -> None:
+        self.feed(self.machine.lost(f"connection lost: {str(fault) or type(fault).__name__}"))
 
     async def _write(self, stream: anyio.abc.ByteStream) -> None:
         while True:

@@ -55,11 +55,12 @@ from formats.bmq.wire.event import (
     HEARTBEAT_RESPONSE,
     EncodingType,
     EventType,
+    Frame,
     build_schema_event,
     next_frame,
     schema_encoding,
 )
-from formats.bmq.wire.push import iter_pushes
+from formats.bmq.wire.push import iter_pushes, pushes_to_one
 from formats.bmq.wire.put import PutFlag, append_put
 from formats.errors import FormatError
 from formats.schema import Buffer
@@ -337,19 +338,18 @@ class Machine:
             frame = next_frame(view, at, size, EVENT_SIZE_MAX)
             if frame is None:
                 break
-            self._take(view, frame.type, frame.type_specific, frame.body, frame.end, now_ns, events)
+            self._take(data, view, frame, now_ns, events)
             at = frame.end
         # Until the length of the next event is known, only its header is needed.
         header_known = size - at >= EVENT_HEADER_SIZE
         self._needed = EVENT_HEADER.unpack(view, at).length if header_known else EVENT_HEADER_SIZE
         return at
 
-    def _take(
-        self, view: memoryview, kind: int, type_specific: int, body: int, end: int, now_ns: int, events: list[Event]
-    ) -> None:
+    def _take(self, data: bytes, view: memoryview, frame: Frame, now_ns: int, events: list[Event]) -> None:
+        kind, type_specific, body, end = frame
         match kind:
             case EventType.PUSH if self.state is not Session.NEGOTIATING:
-                self._take_pushes(view, body, end, events)
+                self._take_pushes(data, body, end, events)
             case EventType.ACK if self.state is not Session.NEGOTIATING:
                 self._take_acks(view, body, end, events)
             case EventType.CONTROL:
@@ -375,26 +375,30 @@ class Machine:
             case _:
                 raise ProtocolFault(f"an event of type {EventType(kind).name} in state {self.state.name}")
 
-    def _take_pushes(self, view: memoryview, body: int, end: int, events: list[Event]) -> None:
+    def _take_pushes(self, data: bytes, start: int, end: int, events: list[Event]) -> None:
         subscriptions = self._requests.subscriptions
         batches: dict[QueueHandle, list[Message]] = {}
-        # Most messages of an event are for one subscription, with the options of the message before.
-        batch: list[Message] = []
-        last_options: memoryview | None = None
-        last_id = 0
-        for push in iter_pushes(view, body, end):
-            if push.options == last_options:
-                batch.append(Message(push, last_id))
-                continue
-            ids = subscription_ids(push.options)
-            for subscription_id in ids:
-                queue = subscriptions.get(subscription_id)
-                # A message may cross the client's close request.
-                if queue is not None:
-                    batch = batches.setdefault(queue, [])
-                    batch.append(Message(push, subscription_id))
-                    last_options, last_id = (push.options if len(ids) == 1 else None), subscription_id
+        while start < end:
+            # Nearly all messages of an event are for one subscription.
+            messages, start = pushes_to_one(data, start, end, Message)
+            if not messages:
+                self._take_other_pushes(memoryview(data), start, end, batches)
+                break
+            queue = subscriptions.get(messages[0].subscription_id)
+            # A message may cross the client's close request.
+            if queue is not None:
+                batches.setdefault(queue, []).extend(messages)
         events += [Pushes(queue, messages) for queue, messages in batches.items()]
+
+    def _take_other_pushes(
+        self, view: memoryview, start: int, end: int, batches: dict[QueueHandle, list[Message]]
+    ) -> None:
+        """Add to `batches` messages of whatever form."""
+        for push in iter_pushes(view, start, end):
+            for subscription_id in subscription_ids(push.options):
+                queue = self._requests.subscriptions.get(subscription_id)
+                if queue is not None:
+                    batches.setdefault(queue, []).append(Message.of(push, subscription_id))
 
     def _take_acks(self, view: memoryview, body: int, end: int, events: list[Event]) -> None:
         posted = self._posted

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import struct
 from collections.abc import Mapping, Sequence
-from typing import Final
+from typing import Final, NamedTuple
 
 from formats.bmq.codes import CompressionAlgorithm
 from formats.bmq.padding import WORD
@@ -35,40 +35,55 @@ _TYPES: Final = {
 }
 
 
-class Message:
-    """One received message. Contents are decoded on access, which is when `FormatError` may be raised."""
+class _Fields(NamedTuple):
+    """A message as it came. `data` is properties and payload without padding; `options_size` is in bytes."""
 
-    __slots__ = ("_parts_found", "_push", "subscription_id")
+    flags: int
+    guid: bytes
+    compression: int
+    schema_id: int
+    subscription_id: int
+    options_size: int
+    data: bytes
 
-    def __init__(self, push: Push, subscription_id: int = 0) -> None:
-        """`subscription_id` is the subscription of its queue that the message is for."""
-        self._push = push
-        self._parts_found: ApplicationData | None = None
-        self.subscription_id = subscription_id
 
-    @property
-    def guid(self) -> bytes:
-        """16 bytes, the same for every app of a fan-out queue."""
-        return self._push.guid
+class Message(_Fields):
+    """One received message, for one subscription of its queue. `guid` is the same for every app of a fan-out queue.
+
+    `compression` is that of the payload in transit: a `CompressionAlgorithm`, or the broker's number if unknown.
+    Contents are decoded on each access, which is when `FormatError` may be raised.
+    """
+
+    # A tuple, as a consumer makes a great many of them: nothing is made faster.
+    __slots__ = ()
+
+    @classmethod
+    def of(cls, push: Push, subscription_id: int = 0) -> Message:
+        """Make a message of one that an event holds, with a copy of its data."""
+        return cls(
+            push.flags,
+            push.guid,
+            push.compression,
+            push.schema_id,
+            subscription_id,
+            len(push.options),
+            bytes(push.data),
+        )
 
     @property
     def wire_size(self) -> int:
         """Size of the message in its event, in bytes."""
-        push = self._push
-        return PUSH_HEADER.size + len(push.options) + (len(push.data) // WORD + 1) * WORD
+        return PUSH_HEADER.size + self.options_size + (len(self.data) // WORD + 1) * WORD
 
     @property
-    def compression(self) -> int:
-        """Compression of the payload in transit: a `CompressionAlgorithm`, or the broker's number if unknown."""
-        return self._push.compression
+    def is_plain(self) -> bool:
+        """True if the payload is all of `data`."""
+        return not self.compression and not self.flags & _HAS_PROPERTIES
 
     @property
     def payload(self) -> bytes:
         """The payload, decompressed."""
-        push = self._push
-        if not push.compression and not push.flags & _HAS_PROPERTIES:
-            return bytes(push.data)
-        return bytes(self._parts.payload)
+        return self.data if self.is_plain else bytes(self.split().payload)
 
     @property
     def properties(self) -> dict[str, PropertyValue]:
@@ -78,16 +93,16 @@ class Message:
     @property
     def typed_properties(self) -> list[Property]:
         """The properties with the types that they were posted with."""
-        area = self._parts.properties
-        return decode_properties(area, self._push.schema_id) if area else []
+        return self.properties_of(self.split())
 
-    @property
-    def _parts(self) -> ApplicationData:
-        if self._parts_found is None:
-            push = self._push
-            has_properties = bool(push.flags & _HAS_PROPERTIES)
-            self._parts_found = split_application_data(push.data, has_properties, push.schema_id, push.compression)
-        return self._parts_found
+    def split(self) -> ApplicationData:
+        """Separate the encoded properties from the payload, which is decompressed."""
+        has_properties = bool(self.flags & _HAS_PROPERTIES)
+        return split_application_data(memoryview(self.data), has_properties, self.schema_id, self.compression)
+
+    def properties_of(self, parts: ApplicationData) -> list[Property]:
+        """Decode the properties of what `split` returned."""
+        return decode_properties(memoryview(parts.properties), self.schema_id) if parts.properties else []
 
 
 def encode_data(payload: Buffer, properties: Properties | None, *, compress: bool) -> tuple[Buffer, int, int, int]:

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Self
 from bmqctl.client.events import StreamSubscription
 from bmqctl.client.message import Message as Content
 from bmqctl.client.spans import Span
+from formats.bmq.wire.application_data import ApplicationData
 from formats.bmq.wire.properties import Property, PropertyValue
 
 if TYPE_CHECKING:
@@ -23,7 +24,7 @@ class Message:
     properties are decoded on access, which raises `FormatError`, a `ValueError`, if the message is malformed.
     """
 
-    __slots__ = ("_content", "_queue", "_span", "generation", "guid", "is_settled")
+    __slots__ = ("_content", "_parts_found", "_queue", "_span", "generation", "guid", "is_settled")
 
     guid: bytes
     """The 16 bytes that identify the message; a message that is delivered again has the same."""
@@ -37,6 +38,7 @@ class Message:
         self.generation = generation
         self.guid = content.guid
         self.is_settled = False
+        self._parts_found: ApplicationData | None = None
         self._span: Span | None = None
 
     def __repr__(self) -> str:
@@ -50,17 +52,24 @@ class Message:
     @property
     def payload(self) -> bytes:
         """The payload, decompressed."""
-        return self._content.payload
+        content = self._content
+        return content.data if content.is_plain else bytes(self._parts.payload)
 
     @property
     def properties(self) -> dict[str, PropertyValue]:
         """The properties by name."""
-        return self._content.properties
+        return {each.name: each.value for each in self.typed_properties}
 
     @property
     def typed_properties(self) -> list[Property]:
         """The properties with the types with which they were posted."""
-        return self._content.typed_properties
+        return self._content.properties_of(self._parts)
+
+    @property
+    def _parts(self) -> ApplicationData:
+        if self._parts_found is None:
+            self._parts_found = self._content.split()
+        return self._parts_found
 
     @property
     def subscription(self) -> StreamSubscription | None:

@@ -11,7 +11,7 @@ use SUB_QUEUE_INFOS, which has the remaining delivery attempts as well.
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import Final
+from typing import Final, TypeVar
 
 from formats.bmq.codes import CompressionAlgorithm, OptionType, PushFlag
 from formats.bmq.padding import PADDING, WORD
@@ -29,10 +29,16 @@ __all__ = [
     "append_push",
     "append_push_with_options",
     "iter_pushes",
+    "pushes_to_one",
 ]
 
 
+T = TypeVar("T", bound=tuple[object, ...])
+
 _HEADER_SIZE: Final = PUSH_HEADER.size
+_TO_ONE_SIZE: Final = PUSH_TO_ONE.size
+# The word of sizes of a message for one subscription with the current header, except the bit for zlib.
+_TO_ONE_SIZES: Final = 2 << 8 | _HEADER_SIZE // WORD
 _HEADER_WORDS_MIN: Final = 7  # without the schema id
 _ONE_ID_OPTION: Final = OptionType.SUB_QUEUE_IDS_OLD << 26 | 2
 _EMPTY: Final = memoryview(b"")
@@ -44,6 +50,7 @@ _PLAIN: Final = _HEADER_SIZE // WORD
 _pack: Final = PUSH_HEADER.words.pack
 _pack_to_one: Final = PUSH_TO_ONE.words.pack
 _words: Final = PUSH_HEADER.words.unpack_from
+_words_to_one: Final = PUSH_TO_ONE.words.unpack_from
 _new: Final = tuple.__new__
 
 
@@ -130,6 +137,34 @@ def iter_pushes(buffer: memoryview, start: int, end: int) -> Iterator[Push]:
             (words >> 28, queue_id, guid, sizes >> 5 & 7, schema_id, buffer[options:data], data_view),
         )
         start = message_end
+
+
+def pushes_to_one(buffer: bytes, start: int, end: int, make: type[T]) -> tuple[list[T], int]:
+    """Read the first messages of `buffer[start:end]`, as long as they are for one and the same subscription.
+
+    Each is a `make` of flags, GUID, compression, schema id, subscription id, size of the options, and data: a copy, as
+    a client keeps it longer than the event. The offset of the first other message comes with them, which may have
+    another subscription, several or none, another header, no payload, or be malformed: that is for `iter_pushes`.
+    """
+    found: list[T] = []
+    add = found.append
+    wanted = -1
+    while end - start > _TO_ONE_SIZE:
+        words, sizes, _, guid, schema_id, _, option, subscription_id = _words_to_one(buffer, start)
+        if subscription_id != wanted:
+            if found:
+                break
+            wanted = subscription_id
+        message_end = start + (words & 0xFFF_FFFF) * WORD
+        if sizes & ~0x20 != _TO_ONE_SIZES or option != _ONE_ID_OPTION or words & _IMPLICIT_PAYLOAD or message_end > end:
+            break
+        padding = buffer[message_end - 1]
+        data, data_end = start + _TO_ONE_SIZE, message_end - padding
+        if not 1 <= padding <= WORD or data_end <= data:
+            break
+        add(_new(make, (words >> 28, guid, sizes >> 5 & 7, schema_id, subscription_id, 8, buffer[data:data_end])))
+        start = message_end
+    return found, start
 
 
 def _check_sizes(start: int, sizes: int) -> None:

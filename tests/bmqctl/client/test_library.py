@@ -430,6 +430,26 @@ async def test_what_had_no_ack_is_sent_again_on_the_next_connection() -> None:
         assert changes == [Change.LOST, Change.RECONNECTED, Change.RESTORED]
 
 
+async def test_what_on_change_raises_ends_the_session() -> None:
+    def refuse(change: Change) -> None:
+        raise RuntimeError(f"mine: {change.name}")
+
+    async with serving() as server:
+
+        async def hold_a_session() -> None:
+            async with connect(server.uri, on_change=refuse) as session:
+                await session.open(URI, write=True)
+                await server.cut()
+                await anyio.sleep_forever()
+
+        with pytest.raises(ExceptionGroup) as caught:
+            await hold_a_session()
+    fault: BaseException = caught.value
+    while isinstance(fault, BaseExceptionGroup):
+        (fault,) = fault.exceptions
+    assert (type(fault), str(fault)) == (RuntimeError, "mine: LOST")
+
+
 async def test_without_reconnecting_the_session_ends_with_its_connection() -> None:
     broker = FakeBroker(mute_puts=True)
     async with serving(broker) as server:

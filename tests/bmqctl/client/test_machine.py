@@ -9,6 +9,8 @@ from bmqctl.client.machine import Machine, MachineOptions, Unusable
 from formats.bmq.control.messages import OpenQueue, Status, StatusCategory
 from formats.bmq.wire.ack import AckStatus
 from formats.bmq.wire.event import HEARTBEAT_REQUEST, HEARTBEAT_RESPONSE, EventType, build_event
+from formats.bmq.wire.options import SubQueueInfo, pack_sub_queue_ids, pack_sub_queue_infos
+from formats.bmq.wire.push import append_push_with_options
 from tests.bmqctl.client.fakes import FEATURES, FakeBroker
 
 URI = "bmq://bmq.test.mem.priority/orders"
@@ -266,3 +268,27 @@ def test_what_cannot_be_done(link: Link) -> None:
         link.machine.open_queue(URI, read=True, write=False, options=StreamOptions(), now_ns=0)
     with pytest.raises(Impossible):
         link.machine.disconnect(0)
+
+
+def test_messages_of_an_event_go_to_their_subscriptions_in_their_order(link: Link) -> None:
+    queue = link.open()
+    (mine,) = queue.subscriptions
+    other = mine + 100
+    body = bytearray()
+
+    def push(options: bytes, data: bytes) -> None:
+        append_push_with_options(body, queue.queue_id, b"g" * 16, options, data, 0, 0, 0)
+
+    push(pack_sub_queue_ids([mine]), b"1")
+    push(pack_sub_queue_ids([mine]), b"2")
+    push(pack_sub_queue_ids([other]), b"-")
+    push(pack_sub_queue_ids([mine]), b"3")
+    push(pack_sub_queue_ids([other, mine]), b"4")
+    push(pack_sub_queue_infos([SubQueueInfo(mine, 1)]), b"5")
+    push(pack_sub_queue_ids([mine]), b"6")
+    (pushes,) = link.machine.receive(build_event(EventType.PUSH, body), 0)
+    assert isinstance(pushes, Pushes)
+    assert pushes.queue is queue
+    assert [message.payload for message in pushes.messages] == [b"1", b"2", b"3", b"4", b"5", b"6"]
+    assert {message.subscription_id for message in pushes.messages} == {mine}
+    assert sum(message.wire_size for message in pushes.messages) == len(body) - 44

@@ -14,7 +14,7 @@ LARGE = b"again and " * 500
 
 def round_trip(payload: bytes, properties: Properties | None = None, *, compress: bool = False) -> Message:
     data, flags, compression, schema_id = encode_data(payload, properties, compress=compress)
-    return Message(Push(flags & 2, 0, b"g" * 16, compression, schema_id, memoryview(b""), memoryview(data)))
+    return Message.of(Push(flags & 2, 0, b"g" * 16, compression, schema_id, memoryview(b""), memoryview(data)))
 
 
 @pytest.mark.parametrize("compress", [False, True])
@@ -55,7 +55,7 @@ def test_what_no_property_holds() -> None:
 
 
 def test_a_damaged_message_is_found_when_it_is_read() -> None:
-    message = Message(Push(0, 0, b"g" * 16, 1, 0, memoryview(b""), memoryview(b"no zlib")))
+    message = Message.of(Push(0, 0, b"g" * 16, 1, 0, memoryview(b""), memoryview(b"no zlib")))
     assert message.guid == b"g" * 16
     with pytest.raises(FormatError):
         _ = message.payload

@@ -221,7 +221,7 @@ def test_a_producer_posts_as_the_official_client_did(number: str) -> None:
 
 def received(put: Put) -> Message:
     """Convert a posted message to the one that a consumer receives."""
-    return Message(Push(put.flags, put.queue_id, put.guid, put.compression, put.schema_id, put.options, put.data))
+    return Message.of(Push(put.flags, put.queue_id, put.guid, put.compression, put.schema_id, put.options, put.data))
 
 
 def without_schema_id(frame: Frame) -> Put:

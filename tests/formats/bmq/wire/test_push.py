@@ -1,6 +1,6 @@
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, NamedTuple
 
 import pytest
 from hypothesis import given
@@ -15,6 +15,7 @@ from formats.bmq.wire.push import (
     append_push,
     append_push_with_options,
     iter_pushes,
+    pushes_to_one,
 )
 from formats.bmq.wire.rda import UNLIMITED
 from formats.errors import FormatError
@@ -131,3 +132,70 @@ def test_impossible_padding_is_refused(last: int) -> None:
 def test_a_cut_header_is_refused() -> None:
     with pytest.raises(FormatError, match="needs 32 bytes"):
         list(iter_pushes(memoryview(body(ONE)), 0, 31))
+
+
+class ToOne(NamedTuple):
+    flags: int
+    guid: bytes
+    compression: int
+    schema_id: int
+    subscription_id: int
+    options_size: int
+    data: bytes
+
+
+to_some = st.builds(
+    Push,
+    st.sampled_from([0, 1, 2, 3]),
+    st.integers(0, 9),
+    st.binary(min_size=16, max_size=16),
+    st.sampled_from(CompressionAlgorithm),
+    st.integers(0, 0xFFFF),
+    st.one_of(
+        st.sampled_from([pack_sub_queue_ids([5]), pack_sub_queue_ids([5]), pack_sub_queue_ids([6])]),
+        infos.map(pack_sub_queue_infos),
+        st.sampled_from([b"", pack_sub_queue_ids([5, 6])]),
+    ).map(memoryview),
+    st.binary(min_size=1, max_size=9).map(memoryview),
+)
+
+
+@given(st.lists(to_some, max_size=6))
+def test_the_first_messages_for_one_subscription_are_those_of_all(messages: list[Push]) -> None:
+    messages = [each._replace(data=EMPTY) if each.flags & PushFlag.IMPLICIT_PAYLOAD else each for each in messages]
+    data = bytes(body(*messages))
+    found, end = pushes_to_one(data, 0, len(data), ToOne)
+    whole = parsed(data)
+    for one, push in zip(found, whole, strict=False):
+        assert one[:4] == (push.flags, push.guid, push.compression, push.schema_id)
+        assert bytes(push.options) == pack_sub_queue_ids([one.subscription_id])
+        assert (one.options_size, one.data) == (len(push.options), bytes(push.data))
+    rest = list(iter_pushes(memoryview(data), end, len(data)))
+    assert len(found) + len(rest) == len(whole)
+    assert len({one.subscription_id for one in found}) <= 1
+    if rest and not rest[0].flags & PushFlag.IMPLICIT_PAYLOAD:
+        first = found[0].subscription_id if found else 5
+        assert bytes(rest[0].options) != pack_sub_queue_ids([first])
+
+
+@given(st.lists(st.just(ONE), max_size=3), st.data())
+def test_what_is_malformed_is_left(messages: list[Push], draw: st.DataObject) -> None:
+    data = body(*messages, ONE)
+    at = draw.draw(st.integers(0, len(data) - 1))
+    data[at] ^= 1 << draw.draw(st.integers(0, 7))
+    found, end = pushes_to_one(bytes(data), 0, len(data), ToOne)
+    assert end <= len(data)
+    try:
+        whole = parsed(data)
+    except FormatError:
+        with pytest.raises(FormatError):
+            list(iter_pushes(memoryview(data), end, len(data)))
+    else:
+        assert [one.data for one in found] == [bytes(push.data) for push in whole[: len(found)]]
+
+
+def test_a_word_of_an_event_is_no_message() -> None:
+    data = bytes(body(ONE, ONE))
+    for end in range(len(data)):
+        found, at = pushes_to_one(data, 0, end, ToOne)
+        assert (len(found), at) == (end // (len(data) // 2), end // (len(data) // 2) * (len(data) // 2))
