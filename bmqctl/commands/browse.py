@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable
 from functools import partial
 from typing import Annotated
 
@@ -13,8 +12,13 @@ from bmqctl.commands.message_options import (
     AuthnData,
     AuthnMechanism,
     Broker,
+    DecodeAs,
+    Descriptor,
+    MessageName,
+    Schema,
     TlsAuthority,
     Uri,
+    decoder_of,
     reach_of,
     run,
     say,
@@ -22,13 +26,11 @@ from bmqctl.commands.message_options import (
 from bmqctl.messages.browsing import browse_topic
 from bmqctl.messages.ends import BlazingEnd, CannotBegin, Reach, RocketEnd, parse
 from bmqctl.messages.listing import list_messages
-from bmqctl.messages.received import Received, to_json, to_placed_text, to_raw
+from bmqctl.messages.received import Form, Received, Undecodable, json_form, text_form, to_raw
 from bmqctl.messages.writing import Output
 from bmqctl.render import EXIT_FAULTS, EXIT_READER_LEFT, aligned, refuse, until_reader_leaves
 
 __all__ = ["browse"]
-
-Form = Callable[[Received], bytes]
 
 COMMAND = "browse"
 STANDARD_OUTPUT = 1
@@ -54,6 +56,10 @@ def browse(
     raw: Annotated[
         bool, typer.Option("--raw", help="Print payloads of a topic only, as they are, and a line feed behind each.")
     ] = False,
+    decode: DecodeAs = None,
+    schema: Schema = None,
+    descriptor: Descriptor = None,
+    message: MessageName = None,
     broker: Broker = "tcp://localhost:30114",
     tls_authority: TlsAuthority = None,
     authn_mechanism: AuthnMechanism = None,
@@ -77,20 +83,28 @@ def browse(
 
         bmqctl browse rocketmq://127.0.0.1:9876/%25DLQ%25billing --json
 
-    Exit codes: 0; 1 a message could not be decoded; 2 there is no broker, no such queue or topic, or an option is
-    invalid.
+        bmqctl browse rocketmq://127.0.0.1:9876/orders --decode protobuf --descriptor shop.desc --message shop.Order
+
+    Exit codes: 0; 1 a message, or its payload, could not be decoded; 2 there is no broker, no such queue or topic, or
+    an option is invalid.
     """
     reach = reach_of(COMMAND, tls_authority, authn_mechanism, authn_data)
     if as_json and raw:
         refuse(COMMAND, "--json or --raw, not both")
+    if decode is not None and raw:
+        refuse(COMMAND, "--raw prints payloads as they are: leave out --decode")
+    decoder = decoder_of(COMMAND, decode, schema, descriptor, message)
     try:
         end = parse(uri, broker, "")
         if isinstance(end, BlazingEnd):
             if raw:
                 refuse(COMMAND, "--raw is for topics: a broker of BlazingMQ lists messages without their payloads")
+            if decoder is not None:
+                refuse(COMMAND, "--decode is for topics: a broker of BlazingMQ lists messages without their payloads")
             _list(end, reach, offset, count, as_json)
         else:
-            _browse(end, reach, offset, count, to_json if as_json else to_raw if raw else to_placed_text)
+            form = json_form(decoder) if as_json else to_raw if raw else text_form(decoder, is_placed=True)
+            _browse(end, reach, offset, count, form)
     except CannotBegin as fault:
         refuse(COMMAND, str(fault))
 
@@ -116,15 +130,25 @@ def _browse(end: RocketEnd, reach: Reach, offset: int | None, count: int, form: 
     """Print messages of a topic."""
     output = Output(STANDARD_OUTPUT)
 
+    undecoded = 0
+
     async def show(messages: list[Received]) -> None:
-        await output.write(b"".join(map(form, messages)))
+        nonlocal undecoded
+        lines = []
+        for message in messages:
+            try:
+                lines.append(form(message))
+            except Undecodable as fault:
+                undecoded += 1
+                say(COMMAND, f"{fault} ({message.place['broker']}/{message.place['queue']} {message.place['offset']})")
+        await output.write(b"".join(lines))
 
     try:
         browsed = run(COMMAND, partial(browse_topic, end, reach, offset, count, show, partial(say, COMMAND)))
     except BrokenPipeError:
         raise typer.Exit(EXIT_READER_LEFT) from None
     _tell_rest(browsed.shown + browsed.unreadable, browsed.held)
-    if browsed.unreadable:
+    if browsed.unreadable or undecoded:
         raise typer.Exit(EXIT_FAULTS)
 
 

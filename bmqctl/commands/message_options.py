@@ -11,10 +11,26 @@ from typing import Annotated, TypeVar
 import trio
 import typer
 
+from bmqctl.decoding.decoder import CannotDecode, Decode, Format, Wanted, make_decoder
 from bmqctl.messages.ends import CannotBegin, Reach
 from bmqctl.render import refuse
 
-__all__ = ["EXIT_INTERRUPTED", "AuthnData", "AuthnMechanism", "Broker", "TlsAuthority", "Uri", "reach_of", "run", "say"]
+__all__ = [
+    "EXIT_INTERRUPTED",
+    "AuthnData",
+    "AuthnMechanism",
+    "Broker",
+    "DecodeAs",
+    "Descriptor",
+    "MessageName",
+    "Schema",
+    "TlsAuthority",
+    "Uri",
+    "decoder_of",
+    "reach_of",
+    "run",
+    "say",
+]
 
 EXIT_INTERRUPTED = 130
 
@@ -45,6 +61,44 @@ AuthnData = Annotated[
         show_default=False,
     ),
 ]
+
+
+DecodeAs = Annotated[
+    Format | None,
+    typer.Option("--decode", help="Show payloads decoded: what is not of this encoding is told.", show_default=False),
+]
+Schema = Annotated[
+    Path | None,
+    typer.Option(
+        help="For avro: the schema of the records, an .avsc file; object containers bring their own.",
+        show_default=False,
+    ),
+]
+Descriptor = Annotated[
+    Path | None,
+    typer.Option(
+        help="For protobuf: descriptors, by protoc --include_imports --descriptor_set_out=FILE.", show_default=False
+    ),
+]
+MessageName = Annotated[
+    str | None,
+    typer.Option("--message", help="For protobuf: the full name of the message's type.", show_default=False),
+]
+
+
+def decoder_of(
+    command: str, form: Format | None, schema: Path | None, descriptor: Path | None, message: str | None
+) -> Decode | None:
+    """Make what decodes payloads; exit with code 2 for options that do not go together, or lack what they need."""
+    if form is None:
+        for option, value in (("schema", schema), ("descriptor", descriptor), ("message", message)):
+            if value is not None:
+                refuse(command, f"--{option} is for --decode")
+        return None
+    try:
+        return make_decoder(Wanted(form, schema, descriptor, message))
+    except CannotDecode as fault:
+        refuse(command, str(fault))
 
 
 def reach_of(command: str, authority: Path | None, mechanism: str | None, data: str) -> Reach:

@@ -12,14 +12,19 @@ from bmqctl.commands.message_options import (
     AuthnData,
     AuthnMechanism,
     Broker,
+    DecodeAs,
+    Descriptor,
+    MessageName,
+    Schema,
     TlsAuthority,
     Uri,
+    decoder_of,
     reach_of,
     run,
     say,
 )
 from bmqctl.messages.ends import CannotBegin, parse
-from bmqctl.messages.received import to_json, to_raw, to_text
+from bmqctl.messages.received import json_form, text_form, to_raw
 from bmqctl.messages.tailing import Outcome, TailOptions
 from bmqctl.messages.tailing import tail as tail_all
 from bmqctl.messages.writing import Output
@@ -70,6 +75,10 @@ def tail(
     raw: Annotated[
         bool, typer.Option("--raw", help="Print payloads only, as they are, and a line feed behind each.")
     ] = False,
+    decode: DecodeAs = None,
+    schema: Schema = None,
+    descriptor: Descriptor = None,
+    message: MessageName = None,
     broker: Broker = "tcp://localhost:30114",
     tls_authority: TlsAuthority = None,
     authn_mechanism: AuthnMechanism = None,
@@ -91,15 +100,20 @@ def tail(
 
         bmqctl tail 'rocketmq://127.0.0.1:9876/orders?group=billing' --count 10 --until-idle 5
 
+        bmqctl tail bmq://my.domain/orders --decode avro --schema order.avsc
+
     Messages that were received and not printed stay in the queue. One that cannot be decoded is told on standard error
-    and not confirmed.
+    and not confirmed; nor is one whose payload is not what --decode says.
 
     Exit codes: 0 it was stopped, idle, or --count messages were printed; 1 a message could not be decoded, the session
     ended, or fewer than --count messages came; 2 it cannot begin; 130 it was stopped before --count messages.
     """
     if as_json and raw:
         refuse(COMMAND, "--json or --raw, not both")
-    form = to_json if as_json else to_raw if raw else to_text
+    if decode is not None and raw:
+        refuse(COMMAND, "--raw prints payloads as they are: leave out --decode")
+    decoder = decoder_of(COMMAND, decode, schema, descriptor, message)
+    form = json_form(decoder) if as_json else to_raw if raw else text_form(decoder)
     options = TailOptions(form, expression, tags, from_start, count, until_idle)
     reach = reach_of(COMMAND, tls_authority, authn_mechanism, authn_data)
     try:

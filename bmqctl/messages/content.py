@@ -26,8 +26,13 @@ __all__ = [
     "to_text_properties",
 ]
 
-PLACE_FIELDS: Final = frozenset({"guid", "message_id", "topic", "broker", "queue", "offset", "attempt", "born_at"})
-"""Fields about where a message was, which lines of received messages have; who posts such a line again ignores them."""
+PLACE_FIELDS: Final = frozenset(
+    {"guid", "message_id", "topic", "broker", "queue", "offset", "attempt", "born_at", "decoded"}
+)
+"""Fields about where a message was, and its decoded payload, which lines of received messages have.
+
+Who posts such a line again ignores them.
+"""
 
 _FIELDS: Final = frozenset({"payload", "payload_base64", "properties", "tag", "keys", "sharding_key"})
 _PLAIN: Final = {bool: PropertyType.BOOL, int: PropertyType.INT64, str: PropertyType.STRING}

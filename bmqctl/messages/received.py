@@ -3,16 +3,30 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Final, NamedTuple
 
 from bmqctl.client import Message
 from bmqctl.client.rocketmq import Content
+from bmqctl.decoding.decoder import BadPayload, Decode
 from bmqctl.messages.content import payload_row, property_rows
 from formats.bmq.guid import format_guid
 from formats.bmq.wire.properties import Property, PropertyType
 
-__all__ = ["Received", "Unreadable", "of_queue", "of_topic", "to_json", "to_placed_text", "to_raw", "to_text"]
+__all__ = [
+    "Form",
+    "Received",
+    "Undecodable",
+    "Unreadable",
+    "json_form",
+    "of_queue",
+    "of_topic",
+    "text_form",
+    "to_json",
+    "to_placed_text",
+    "to_raw",
+    "to_text",
+]
 
 _SHOWN: Final = 1000
 # So that a message is one line, and does not control the terminal.
@@ -29,6 +43,10 @@ _ESCAPES: Final = {
 
 class Unreadable(ValueError):
     """A message that cannot be decoded; one line."""
+
+
+class Undecodable(Unreadable):
+    """A message whose payload is not of the encoding that was named; one line."""
 
 
 class Received(NamedTuple):
@@ -72,9 +90,42 @@ def of_topic(message: Content) -> Received:
         raise Unreadable(f"{where}: {fault}") from None
 
 
+Form = Callable[[Received], bytes]
+"""Makes the bytes that show a message. Raises `Undecodable` if it decodes payloads."""
+
+
+def json_form(decode: Decode | None) -> Form:
+    """Make the maker of lines of JSON, with the decoded payload beside the payload."""
+    return to_json if decode is None else lambda message: _to_json(message, {"decoded": _decoded(message, decode)})
+
+
+def text_form(decode: Decode | None, is_placed: bool = False) -> Form:
+    """Make the maker of lines for people, with the decoded payload instead of the payload."""
+    if decode is None:
+        return to_placed_text if is_placed else to_text
+
+    def form(message: Received) -> bytes:
+        value = _decoded(message, decode)
+        text = _text(message, value if isinstance(value, str) else json.dumps(value, ensure_ascii=False))
+        return _place_text(message) + text if is_placed else text
+
+    return form
+
+
+def _decoded(message: Received, decode: Decode) -> object:
+    try:
+        return decode(message.payload)
+    except BadPayload as fault:
+        raise Undecodable(f"message {message.name}: {fault}") from None
+
+
 def to_json(message: Received) -> bytes:
     """A line of JSON, which `content.read_message` reads."""
-    row: dict[str, object] = {**message.place, **payload_row(message.payload)}
+    return _to_json(message, {})
+
+
+def _to_json(message: Received, more: Mapping[str, object]) -> bytes:
+    row: dict[str, object] = {**message.place, **payload_row(message.payload), **more}
     if message.properties:
         row["properties"] = property_rows(message.properties)
     if message.tag is not None:
@@ -88,20 +139,27 @@ def to_json(message: Received) -> bytes:
 
 def to_text(message: Received) -> bytes:
     """A line for people: the id, the tag, the properties, and the head of the payload."""
+    return _text(message, _payload_text(message.payload))
+
+
+def _text(message: Received, payload: str) -> bytes:
     parts = [message.name]
     if message.tag is not None:
         parts.append(f"[{message.tag}]")
     if message.properties:
         parts.append(" ".join(f"{each.name}={_value(each)}" for each in message.properties))
-    parts.append(_payload_text(message.payload))
+    parts.append(payload)
     return "  ".join(parts).translate(_ESCAPES).encode() + b"\n"
 
 
 def to_placed_text(message: Received) -> bytes:
     """A line for people about a message of a topic: its broker, queue and offset, and what `to_text` has."""
+    return _place_text(message) + to_text(message)
+
+
+def _place_text(message: Received) -> bytes:
     place = message.place
-    text = f"{place['broker']}/{place['queue']} {place['offset']}  ".translate(_ESCAPES)
-    return text.encode() + to_text(message)
+    return f"{place['broker']}/{place['queue']} {place['offset']}  ".translate(_ESCAPES).encode()
 
 
 def to_raw(message: Received) -> bytes:

@@ -14,7 +14,7 @@ from bmqctl.client import ClientError, Message, Queue, Subscription
 from bmqctl.client.rocketmq import Consumer
 from bmqctl.client.rocketmq import Message as RocketMessage
 from bmqctl.messages.ends import BlazingEnd, CannotBegin, End, Reach, blazingmq_session, rocketmq_session
-from bmqctl.messages.received import Received, Unreadable, of_queue, of_topic
+from bmqctl.messages.received import Form, Received, Undecodable, Unreadable, of_queue, of_topic
 from bmqctl.nurseries import open_nursery
 
 __all__ = ["Feed", "Outcome", "Sink", "Tail", "TailOptions", "tail"]
@@ -34,7 +34,7 @@ class TailOptions(NamedTuple):
     `count_max` is the number of messages to show, None for all that come; the run ends when none has come for `idle_s`.
     """
 
-    form: Callable[[Received], bytes]
+    form: Form
     expression: str | None = None
     tags: str | None = None
     from_start: bool = False
@@ -68,6 +68,10 @@ class Feed(Protocol):
         """Confirm messages that were shown."""
         ...
 
+    def leave(self, message: Any) -> bool:
+        """Leave a message that was not shown where it is; return True if it stays among the unconfirmed ones."""
+        ...
+
 
 class _QueueFeed:
     """A queue of BlazingMQ."""
@@ -82,12 +86,16 @@ class _QueueFeed:
     def confirm(self, messages: Sequence[Message]) -> None:
         self._queue.confirm_all(messages)
 
+    def leave(self, message: Message) -> bool:
+        return True
+
 
 class _TopicFeed:
     """A topic of RocketMQ."""
 
-    def __init__(self, consumer: Consumer) -> None:
+    def __init__(self, consumer: Consumer, commits: bool) -> None:
         self._consumer = consumer
+        self._commits = commits
         self.read = of_topic
 
     async def receive(self, count_max: int) -> Sequence[RocketMessage]:
@@ -96,6 +104,11 @@ class _TopicFeed:
     def confirm(self, messages: Sequence[RocketMessage]) -> None:
         for message in messages:
             message.confirm()
+
+    def leave(self, message: RocketMessage) -> bool:
+        if not self._commits:
+            message.confirm()
+        return self._commits
 
 
 def _check(end: End, options: TailOptions) -> None:
@@ -109,11 +122,16 @@ def _check(end: End, options: TailOptions) -> None:
         raise CannotBegin("--tags or --expression, not both")
 
 
+def _unconfirmed_max(options: TailOptions) -> int:
+    """The number of messages that may be unconfirmed; few are wanted if few are to be shown."""
+    return min(_UNCONFIRMED_MAX, options.count_max or _UNCONFIRMED_MAX)
+
+
 @asynccontextmanager
 async def _open(end: End, reach: Reach, options: TailOptions) -> AsyncIterator[Feed]:
     """Open a queue or a topic for consuming. Raises `CannotBegin`."""
     has_begun = False
-    unconfirmed_max = min(_UNCONFIRMED_MAX, options.count_max or _UNCONFIRMED_MAX)
+    unconfirmed_max = _unconfirmed_max(options)
     try:
         if isinstance(end, BlazingEnd):
             async with blazingmq_session(end, reach) as session:
@@ -135,7 +153,7 @@ async def _open(end: End, reach: Reach, options: TailOptions) -> AsyncIterator[F
                     max_unconfirmed_messages=unconfirmed_max,
                 )
                 has_begun = True
-                yield _TopicFeed(consumer)
+                yield _TopicFeed(consumer, bool(end.group))
     except (ClientError, ValueError) as fault:
         if has_begun:
             raise
@@ -187,6 +205,7 @@ class Tail:
         self._output = output
         self._tell = tell
         self._has_begun = False
+        self._left_room = _unconfirmed_max(options)
         self._waiting = trio.CancelScope()
 
     async def watch_signals(self) -> None:
@@ -209,6 +228,9 @@ class Tail:
         self._has_begun = True
         while (left := self._left()) and (messages := await self._next(feed, left)):
             await self._show(feed, messages)
+            if not self._left_room:
+                self.outcome.ended_by = "no more come: as many as may be unconfirmed have payloads that are not decoded"
+                return
 
     def _left(self) -> int:
         """The number of messages to ask for; 0 if the run is over."""
@@ -229,6 +251,11 @@ class Tail:
         for message in messages:
             try:
                 lines.append(self._options.form(feed.read(message)))
+            except Undecodable as fault:
+                # It may be as good as any, and what was asked for wrong: nobody is to get it later, or less often.
+                self._left_room -= feed.leave(message)
+                self.outcome.unreadable += 1
+                self._tell(str(fault))
             except Unreadable as fault:
                 message.reject()
                 self.outcome.unreadable += 1

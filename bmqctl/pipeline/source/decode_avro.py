@@ -2,15 +2,12 @@
 
 from __future__ import annotations
 
-import io
-import json
 from collections.abc import Callable
-from pathlib import Path
 from typing import Any
 
-import fastavro
 import pyarrow as pa
-from fastavro.schema import SchemaParseException, UnknownType
+
+from bmqctl.decoding.avro import parse_avro_schema, read_record, record_reader
 
 __all__ = ["avro_codec"]
 
@@ -35,25 +32,16 @@ _LOGICAL = {
 
 def avro_codec(schema: str) -> tuple[pa.StructType, Callable[[bytes], Any]]:
     """`schema` is JSON, or the path of an .avsc file; ValueError for one that is none, or not of a record."""
-    text = schema if schema.lstrip().startswith("{") else Path(schema).read_text()
-    try:
-        parsed = fastavro.parse_schema(json.loads(text))
-    except (SchemaParseException, UnknownType, KeyError, TypeError, RecursionError) as error:
-        raise ValueError(f"not an Avro schema: {error}") from None
+    parsed = parse_avro_schema(schema)
     names: dict[str, Any] = {}
     kind = _type_of(parsed, names, ())
     if not pa.types.is_struct(kind):
         raise ValueError("the Avro schema is not of a record")
 
+    read = record_reader(parsed)
+
     def decode(payload: bytes) -> Any:
-        stream = io.BytesIO(payload)
-        try:
-            value = fastavro.schemaless_reader(stream, parsed, None)
-        except (EOFError, IndexError, KeyError, AssertionError) as error:
-            raise ValueError(f"the record is truncated, or of another schema: {error}") from None
-        if stream.tell() != len(payload):
-            raise ValueError(f"{len(payload) - stream.tell()} bytes follow the record")
-        return _shaped(value, kind)
+        return _shaped(read_record(parsed, payload, read), kind)
 
     return kind, decode
 

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
-from google.protobuf import descriptor_pb2, descriptor_pool, message_factory
 from google.protobuf.descriptor import Descriptor, FieldDescriptor
-from google.protobuf.message import DecodeError, Message
+from google.protobuf.message import Message
+
+from bmqctl.decoding.protobuf import find_message_type
 
 __all__ = ["protobuf_codec"]
 
@@ -27,29 +27,8 @@ _SIMPLE = {
 
 def protobuf_codec(descriptors: str, name: str) -> tuple[pa.StructType, Callable[[bytes], Any]]:
     """Make the Arrow type and the decoder of message type `name`, in the FileDescriptorSet at path `descriptors`."""
-    descriptor_set = descriptor_pb2.FileDescriptorSet()
-    pool = descriptor_pool.DescriptorPool()
-    try:
-        descriptor_set.ParseFromString(Path(descriptors).read_bytes())
-        for file in descriptor_set.file:
-            pool.Add(file)
-        descriptor = pool.FindMessageTypeByName(name)
-    except (DecodeError, TypeError) as error:
-        raise ValueError(f"{descriptors} is not a FileDescriptorSet: {error}") from None
-    except KeyError:
-        raise ValueError(f"{descriptors} does not describe a message {name}") from None
-    kind = _struct_of(descriptor, ())
-    make: type[Message] = message_factory.GetMessageClass(descriptor)
-
-    def decode(payload: bytes) -> Any:
-        message = make()
-        try:
-            message.ParseFromString(payload)
-        except DecodeError as error:
-            raise ValueError(str(error)) from None
-        return _value_of(message)
-
-    return kind, decode
+    found = find_message_type(descriptors, name)
+    return _struct_of(found.descriptor, ()), lambda payload: _value_of(found.parse(payload))
 
 
 def _struct_of(descriptor: Descriptor, within: tuple[str, ...]) -> pa.StructType:

@@ -2,10 +2,22 @@
 
 from __future__ import annotations
 
+import json
+
 import pytest
 
+from bmqctl.decoding.decoder import Format, Wanted, make_decoder
 from bmqctl.messages.content import Outgoing, read_message
-from bmqctl.messages.received import Received, to_json, to_placed_text, to_raw, to_text
+from bmqctl.messages.received import (
+    Received,
+    Undecodable,
+    json_form,
+    text_form,
+    to_json,
+    to_placed_text,
+    to_raw,
+    to_text,
+)
 from formats.bmq.wire.properties import Property, PropertyType
 
 PROPERTIES = [
@@ -20,6 +32,23 @@ def test_a_line_of_json_can_be_posted_again() -> None:
     message = Received("40", {"guid": "40"}, b"\xff", PROPERTIES, "t", ["k", "l"], "s")
     assert read_message(to_json(message)) == Outgoing(b"\xff", PROPERTIES, "t", ["k", "l"], "s")
     assert to_json(Received("40", {"guid": "40"}, b"x", [])) == b'{"guid": "40", "payload": "x"}\n'
+
+
+def test_a_decoded_payload_is_beside_the_payload_or_instead_of_it() -> None:
+    message = Received("40", {"guid": "40", "broker": "b", "queue": 1, "offset": 2}, b'{"a": "\\u001b"}', [])
+    decode = make_decoder(Wanted(Format.JSON))
+    row = json.loads(json_form(decode)(message))
+    assert (row["payload"], row["decoded"]) == ('{"a": "\\u001b"}', {"a": "\x1b"})
+    assert read_message(json_form(decode)(message)).payload == message.payload
+    assert text_form(decode)(message) == b'40  {"a": "\\u001b"}\n'
+    assert text_form(decode, is_placed=True)(message) == b'b/1 2  40  {"a": "\\u001b"}\n'
+    assert text_form(make_decoder(Wanted(Format.HEX)))(message._replace(payload=b"\xff")) == b"40  ff\n"
+    # A decoded text may have characters that the terminal would obey.
+    assert text_form(decode)(message._replace(payload=b'"\\u001b[2J"')) == b"40  \\x1b[2J\n"
+    for form in (json_form(decode), text_form(decode)):
+        with pytest.raises(Undecodable, match="message 40: the payload is not json"):
+            form(message._replace(payload=b"{"))
+    assert (json_form(None), text_form(None), text_form(None, is_placed=True)) == (to_json, to_text, to_placed_text)
 
 
 def test_a_line_for_people_has_no_control_characters() -> None:

@@ -8,7 +8,7 @@ import pytest
 import trio
 import trio.testing
 
-from bmqctl.messages.received import Received, Unreadable, to_raw
+from bmqctl.messages.received import Received, Undecodable, Unreadable, to_raw
 from bmqctl.messages.tailing import Outcome, Tail, TailOptions
 
 pytestmark = pytest.mark.trio
@@ -33,6 +33,8 @@ class FakeFeed:
         self._pieces = [list(piece) for piece in self.messages]
         self.confirmed: list[bytes] = []
         self.asked: list[int] = []
+        self.left: list[bytes] = []
+        self.keeps = True
 
     async def receive(self, count_max: int) -> Sequence[FakeMessage]:
         await trio.lowlevel.checkpoint()
@@ -51,6 +53,10 @@ class FakeFeed:
 
     def confirm(self, messages: Sequence[FakeMessage]) -> None:
         self.confirmed += [each.payload for each in messages]
+
+    def leave(self, message: FakeMessage) -> bool:
+        self.left.append(message.payload)
+        return self.keeps
 
 
 class FakeOutput:
@@ -101,6 +107,30 @@ async def test_what_cannot_be_decoded_is_told_and_not_confirmed(autojump_clock: 
     assert feed.confirmed == [b"a", b"b"]
     assert [each.is_rejected for each in feed.messages[0]] == [False, True, False]
     assert (outcome.shown, outcome.unreadable, told) == (2, 1, ["message 40: is damaged"])
+
+
+def decoding(message: Received) -> bytes:
+    """Show messages, as if their payloads were decoded."""
+    if message.payload == b"odd":
+        raise Undecodable("message 40: is odd")
+    return to_raw(message)
+
+
+async def test_a_payload_that_is_not_decoded_is_told_and_left(autojump_clock: trio.testing.MockClock) -> None:
+    feed, output = FakeFeed([b"a", b"odd", b"b"]), FakeOutput()
+    outcome, told = await run(feed, output, TailOptions(decoding, idle_s=1))
+    assert (output.written, feed.confirmed, feed.left) == (b"a\nb\n", [b"a", b"b"], [b"odd"])
+    assert not any(each.is_rejected for each in feed.messages[0])
+    assert (outcome.shown, outcome.unreadable, outcome.ended_by, told) == (2, 1, "", ["message 40: is odd"])
+
+
+@pytest.mark.parametrize("keeps", [True, False])
+async def test_a_run_ends_when_no_more_can_come(autojump_clock: trio.testing.MockClock, keeps: bool) -> None:
+    feed, output = FakeFeed([b"odd"], [b"odd", b"a"], [b"b", b"c"]), FakeOutput()
+    feed.keeps = keeps
+    outcome, _ = await run(feed, output, TailOptions(decoding, count_max=2, idle_s=1))
+    assert output.written == (b"a\n" if keeps else b"a\nb\n")
+    assert ("as many as may be unconfirmed" in outcome.ended_by) is keeps
 
 
 async def test_what_could_not_be_written_is_not_confirmed() -> None:
