@@ -45,7 +45,7 @@ COMMANDS: dict[str, Entry] = {
     "journal": Entry("bmqctl.commands.journal", "app", "Read and check the files of a store."),
     "move": Entry("bmqctl.commands.carry", "move", "Move messages of a queue or a topic to another.", dials=True),
     "post": Entry("bmqctl.commands.post", "post", "Post messages to a queue or a topic.", dials=True),
-    "queue": Entry("bmqctl.commands.queue", "app", "Explain why a queue or a group does not proceed."),
+    "queue": Entry("bmqctl.commands.queue", "app", "Explain why a queue or a group does not proceed; purge a queue."),
     "replay": Entry("bmqctl.commands.replay", "replay", "Post the messages of a store again.", dials=True),
     "spark-export": Entry("bmqctl.commands.spark_export", "app", "Export a store to tables, with PySpark."),
     "spark-report": Entry("bmqctl.commands.spark_report", "app", "Report on the messages of a store, with PySpark."),

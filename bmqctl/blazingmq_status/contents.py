@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from typing import Any, Final, NamedTuple
 
-from bmqctl.blazingmq_status.asking import Asking, Refused, ask_for, endpoint_parts
+from bmqctl.blazingmq_status.asking import Connects, Refused, ask_for, endpoint_parts
 from bmqctl.blazingmq_status.queues import primary_of
 from bmqctl.client.admin import AdminClient, AdminLost
 from formats.bmq.uri import QueueUri
@@ -38,37 +38,37 @@ def list_prefix(queue: QueueUri) -> str:
     return f"DOMAINS DOMAIN {queue.qualified_domain} QUEUE {queue.queue}"
 
 
-def contents_of(host: str, port: int, asking: Asking, queue: QueueUri) -> QueueContents:
+def contents_of(host: str, port: int, asking: Connects, queue: QueueUri) -> QueueContents:
     """Ask the primary of a queue for all that it holds, or that an app has yet to confirm.
 
     A queue that no client has opened since its broker began is not listed: the age is unknown, and the messages of an
     app are, which is refused. Raises `AdminLost` if a broker is not reached, and `Refused`.
     """
     host, port = _primary(host, port, asking, queue)
-    with AdminClient(host, port, *asking) as client:
+    with asking.client(host, port) as client:
         try:
             return _listed(client, queue)
         except Refused as refusal:
             return _unopened(client, queue, refusal)
 
 
-def waiting_of(host: str, port: int, asking: Asking, queue: QueueUri) -> int:
+def waiting_of(host: str, port: int, asking: Connects, queue: QueueUri) -> int:
     """Ask for the number of messages alone. Raises `AdminLost` and `Refused` as `contents_of` does."""
     host, port = _primary(host, port, asking, queue)
-    with AdminClient(host, port, *asking) as client:
+    with asking.client(host, port) as client:
         try:
             return _page(client, queue, 0, 1)[1]
         except Refused as refusal:
             return _unopened(client, queue, refusal).messages
 
 
-def purge(host: str, port: int, asking: Asking, queue: QueueUri) -> Purged:
+def purge(host: str, port: int, asking: Connects, queue: QueueUri) -> Purged:
     """Remove all messages of a queue, or those of one app, at its primary.
 
     Raises `AdminLost` if a broker is not reached, `Refused` if it does not do it.
     """
     host, port = _primary(host, port, asking, queue)
-    with AdminClient(host, port, *asking) as client:
+    with asking.client(host, port) as client:
         found = ask_for(client, f"{list_prefix(queue)} PURGE {queue.app_id or '*'}", "purgedQueues")
     try:
         done = found["queues"][0]
@@ -80,8 +80,8 @@ def purge(host: str, port: int, asking: Asking, queue: QueueUri) -> Purged:
         raise AdminLost(f"{host}:{port}: the answer to PURGE is not understood: {json.dumps(found)[:80]}") from None
 
 
-def _primary(host: str, port: int, asking: Asking, queue: QueueUri) -> tuple[str, int]:
-    with AdminClient(host, port, *asking) as client:
+def _primary(host: str, port: int, asking: Connects, queue: QueueUri) -> tuple[str, int]:
+    with asking.client(host, port) as client:
         primary = primary_of(client, f"{host}:{port}", queue)
     return (host, port) if primary is None else endpoint_parts(primary)
 
@@ -91,7 +91,7 @@ def _unopened(client: AdminClient, queue: QueueUri, refusal: Refused) -> QueueCo
     if _NOT_OPENED not in str(refusal):
         raise refusal
     if queue.app_id:
-        raise Refused(f"no client has opened {queue.canonical} since its broker began, so that its apps are not told")
+        raise Refused(f"no client has opened {queue} since its broker began, so that its apps are not told")
     info = ask_for(client, f"DOMAINS DOMAIN {queue.qualified_domain} INFOS", "domainInfo")
     try:
         storages = info["storageContent"]["storages"]

@@ -1,4 +1,4 @@
-"""`bmqctl queue`: why a queue, or a group, does not proceed."""
+"""`bmqctl queue`: why a queue, or a group, does not proceed, and the purge of a queue."""
 
 from __future__ import annotations
 
@@ -14,6 +14,7 @@ from bmqctl.bridge.ends import BadBridge, RocketEnd, parse_end
 from bmqctl.client.admin import AdminLost
 from bmqctl.commands.admin import AuthnData, AuthnMechanism, TlsAuthority, credentials_of, endpoint_of
 from bmqctl.commands.cluster_rocketmq import secret_of
+from bmqctl.commands.purge import purge_queue
 from bmqctl.contexts.command import DialingCommand
 from bmqctl.explaining.blazingmq import UnknownApp, causes_of_queue, causes_of_unopened
 from bmqctl.explaining.cause import Cause
@@ -32,7 +33,10 @@ COMMAND = "queue explain"
 
 @app.callback()
 def root() -> None:
-    """Explain why a queue of BlazingMQ, or a group of RocketMQ, does not proceed."""
+    """Explain why a queue of BlazingMQ, or a group of RocketMQ, does not proceed; purge a queue."""
+
+
+app.command("purge", cls=DialingCommand)(purge_queue)
 
 
 @app.command(cls=DialingCommand)

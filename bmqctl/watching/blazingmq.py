@@ -9,6 +9,7 @@ from datetime import UTC, datetime
 from typing import Any, Final, NamedTuple
 
 from bmqctl.blazingmq_status.asking import Connects, Refused, ask_all, ask_for, endpoint_parts, records_behind
+from bmqctl.blazingmq_status.contents import purge as purge_queue
 from bmqctl.blazingmq_status.rows import best_view
 from bmqctl.client.admin import AdminClient, AdminLost
 from bmqctl.watching.model import Counted, NodeState, Sample
@@ -160,19 +161,5 @@ def purge(host: str, port: int, asking: Connects, uri: str, app: str) -> str:
 
     Raises `AdminLost` if a broker is not reached, `Refused` if it does not do it.
     """
-    from bmqctl.blazingmq_status.queues import primary_of
-
-    queue = parse_uri(uri)
-    with asking.client(host, port) as client:
-        primary = primary_of(client, f"{host}:{port}", queue)
-    if primary is not None:
-        host, port = endpoint_parts(primary)
-    command = f"DOMAINS DOMAIN {queue.qualified_domain} QUEUE {queue.queue} PURGE {app or '*'}"
-    with asking.client(host, port) as client:
-        found = ask_for(client, command, "purgedQueues")
-    done = found["queues"][0]
-    purged = done.get("queue")
-    if purged is None:
-        raise Refused(str(done.get("error", done))[:200])
-    messages = int(purged["numMessagesPurged"])
-    return f"{messages:,} messages removed from {uri}" + (f" for app {app}" if app else "")
+    removed = purge_queue(host, port, asking, parse_uri(uri)._replace(app_id=app))
+    return f"{removed.messages:,} messages removed from {uri}" + (f" for app {app}" if app else "")
