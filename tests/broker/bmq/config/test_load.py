@@ -191,6 +191,17 @@ def test_listeners_replace_the_port(directory: Path) -> None:
     assert config.self_node.id == 3
 
 
+def test_name_of_the_host_goes_before_what_names_resolve_to(directory: Path) -> None:
+    clusters = copy.deepcopy(CLUSTERS)
+    nodes = clusters["myClusters"][0]["nodes"]
+    for node, host in zip(nodes, ("localhost", "pod-1.pods", "pod-2.pods"), strict=True):
+        node["transport"]["tcp"]["endpoint"] = f"tcp://{host}:30201"
+    write(directory, "clusters.json", clusters)
+    config = load_broker_config(directory)
+    found = [config.changed(host_name=name).self_node for name in ("elsewhere", "pod-1.pods", "pod-2.pods")]
+    assert [node and node.id for node in found] == [1, 2, 3]
+
+
 def test_the_command_line_replaces_what_the_files_say(directory: Path) -> None:
     config = load_broker_config(directory).changed(
         host="127.0.0.1", port=30200, data_dir=Path("/data"), instance_id="second", log_level="WARN"
