@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from bmqctl.commands.admin import TlsAuthority, endpoint_of
+from bmqctl.commands.cluster_rocketmq import Controller, IsRocketmq, Nameserver, places_of
 from bmqctl.render import refuse
 
 if TYPE_CHECKING:
@@ -37,6 +38,9 @@ def console(
             show_default=False,
         ),
     ] = None,
+    rocketmq: IsRocketmq = False,
+    nameserver: Nameserver = None,
+    controller: Controller = None,
     host: Annotated[
         str, typer.Option(help="Address to listen on; others than those of the loopback interface let others in.")
     ] = "127.0.0.1",
@@ -61,15 +65,18 @@ def console(
     ] = "BASIC",
     listen_fd: Annotated[int | None, typer.Option(hidden=True)] = None,
     until_input_ends: Annotated[bool, typer.Option("--until-input-ends", hidden=True)] = False,
+    decodes_avro: Annotated[bool, typer.Option("--decode-avro", hidden=True)] = False,
 ) -> None:
     """Serve pages that show a cluster to a browser, until SIGINT or SIGTERM.
 
-    Shown are the cluster's map with its nodes, partitions, primaries and lag; queues with live charts; domains. The
-    cluster is asked only while somebody looks, and each person's questions carry that person's own credentials: the
-    nodes decide who may see and do what. Whoever does not log in is asked for as nobody, which nodes without
-    authentication accept.
+    Shown are the cluster's map with its nodes, partitions, primaries and lag; queues or topics with live charts, and
+    their messages; domains. Queues and apps can be purged, domains configured anew, and offsets of groups reset, behind
+    a confirmation that says what will happen. The cluster is asked only while somebody looks, and each person's
+    requests carry that person's own credentials: the nodes decide who may see and do what. Whoever does not log in is
+    nobody, which nodes without authentication accept.
 
-    It needs the extra `console`. `bmqctl start node --console-port PORT` starts one beside a node.
+    It needs the extra `console`. `bmqctl start node --console-port PORT` starts one beside a node, and `start rocketmq`
+    has that option, too.
 
     Examples:
 
@@ -77,24 +84,44 @@ def console(
 
         bmqctl console --broker tcp://10.0.0.5:30114 --port 8080
 
+        bmqctl console --nameserver "10.0.0.5:9876;10.0.0.6:9876"
+
         bmqctl console --host 0.0.0.0 --allow-host ops.example.com --certificate ops.pem --key ops.key
 
     Exit codes: 0; 2 if it cannot listen, an option is not valid, or the extra is not installed.
     """
+    if decodes_avro:
+        from bmqctl.console.avro import decode_input
+
+        decode_input()
+        return
     try:
         from bmqctl.console.serving import Certificate
     except ImportError:
         refuse(COMMAND, _EXTRA)
     from bmqctl.console.application import Settings
-    from bmqctl.console.blazingmq import SYSTEM, connector
 
     if (certificate is None) is not (key is None):
         refuse(COMMAND, "--certificate and --key go together")
     files = None if certificate is None or key is None else Certificate(certificate, key)
-    place = broker or DEFAULT_BROKER
-    connect = connector(*endpoint_of(COMMAND, place), timeout, tls_authority, authn_mechanism)
+    connect: Connector
+    if rocketmq or nameserver or controller:
+        from bmqctl.console.rocketmq import SYSTEM as ROCKETMQ
+        from bmqctl.console.rocketmq import connector as rocketmq_connector
+
+        if broker is not None or tls_authority is not None:
+            refuse(COMMAND, "--broker and --tls-authority are for BlazingMQ")
+        places = places_of(None, nameserver, controller, None)
+        system, place = ROCKETMQ, ", ".join(places.nameservers or places.controllers)
+        connect = rocketmq_connector(places, timeout)
+    else:
+        from bmqctl.console.blazingmq import SYSTEM as BLAZINGMQ
+        from bmqctl.console.blazingmq import connector
+
+        system, place = BLAZINGMQ, broker or DEFAULT_BROKER
+        connect = connector(*endpoint_of(COMMAND, place), timeout, tls_authority, authn_mechanism)
     hosts = (*(allow_host or ()), *(() if host in ("0.0.0.0", "::") else (host,)))
-    settings = Settings(place, SYSTEM, interval, files is not None, hosts)
+    settings = Settings(place, system, interval, files is not None, hosts)
     sock = _listening(COMMAND, host, port) if listen_fd is None else socket.socket(fileno=listen_fd)
     _serve(connect, settings, sock, files, until_input_ends)
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextlib import AbstractContextManager, nullcontext
 from enum import Enum
 from pathlib import Path
 from typing import Annotated
@@ -158,6 +159,19 @@ def rocketmq(
             help="Address of these pages (metricsPromExporterHost); by default 127.0.0.1.", show_default=False
         ),
     ] = None,
+    console_port: Annotated[
+        int | None,
+        typer.Option(
+            min=1,
+            max=65535,
+            help="Port of the console, pages for a browser, in a process of its own; without it, there is none. Needs "
+            "the extra `console`.",
+            show_default=False,
+        ),
+    ] = None,
+    console_host: Annotated[
+        str, typer.Option(help="Address of the console; others than those of the loopback interface let others in.")
+    ] = "127.0.0.1",
     log_level: Annotated[
         str | None,
         typer.Option(
@@ -198,7 +212,12 @@ def rocketmq(
         refuse_config("--remoting-port and --no-remoting contradict each other; leave one out")
     if nodes is not None:
         of_one = {"config": config_file, "nameserver": nameserver, "role": role, "broker-id": broker_id}
-        for option, value in {**of_one, "ha-port": ha_port, "metrics-port": metrics_port}.items():
+        for option, value in {
+            **of_one,
+            "ha-port": ha_port,
+            "metrics-port": metrics_port,
+            "console-port": console_port,
+        }.items():
             if value:
                 refuse_config(f"--{option} is for one node; with --nodes leave it out")
         # Whoever starts one node is not to wait for what a group needs.
@@ -237,4 +256,18 @@ def rocketmq(
         config = with_controller(config, controller_port)
     except PropertyError as fault:
         refuse_config(fault)
-    raise typer.Exit(run_rocketmq(config, (log_level or "WARN").upper()))
+    with _console(config, console_host, console_port):
+        code = run_rocketmq(config, (log_level or "WARN").upper())
+    raise typer.Exit(code)
+
+
+def _console(config: RocketConfig, host: str, port: int | None) -> AbstractContextManager[None]:
+    """Return what runs the console beside a node, if there is to be one; exit with code 2 if it cannot."""
+    if port is None:
+        return nullcontext()
+    # Whoever starts a node without one is not to wait for what it needs.
+    from bmqctl.commands.console import console_beside
+
+    at = "127.0.0.1" if config.bind_address in ("", "0.0.0.0", "::") else config.bind_address
+    own = f"[{at}]:{config.nameserver_port}" if ":" in at else f"{at}:{config.nameserver_port}"
+    return console_beside("start rocketmq", host, port, ("--nameserver", own))

@@ -7,7 +7,9 @@ credentials of that login, or with none.
 
 from __future__ import annotations
 
+import base64
 import json
+import logging
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
@@ -24,16 +26,21 @@ from starlette.responses import FileResponse, Response
 from starlette.routing import Mount, Route
 from starlette.staticfiles import StaticFiles
 
-from bmqctl.console.cluster import ClusterFault, Connector, Login, NotAdmitted
+from bmqctl.console.avro import decode_avro
+from bmqctl.console.cluster import ClusterFault, Connector, Login, NotAdmitted, Plan
 from bmqctl.console.guarding import Guard
 from bmqctl.console.observer import COLUMNS, TOTAL, Observer, Overview
 from bmqctl.console.sessions import Session, Sessions
 
 __all__ = ["Settings", "make_application"]
 
+log = logging.getLogger("bmqctl.console")
+
 BODY_BYTES_MAX: Final = 4 << 20
 # Time after a refused login until the next one is passed on.
 REFUSED_LOGIN_S: Final = 1.0
+# Payloads that are decoded at a time, each in a process of its own.
+DECODERS_MAX: Final = 2
 TOKEN_HEADER: Final = "x-console-token"
 
 Answer = Callable[["Request", "Session[Observer]"], Awaitable[Any]]
@@ -71,6 +78,7 @@ class _Console:
         self._login_turn = trio.Lock()
         # Those without a login see the same.
         self._nobody = Observer(connect(None), settings.interval_s)
+        self._decoders = trio.Semaphore(DECODERS_MAX)
         self._cookie = "bmqctl_console"
 
     def application(self) -> Starlette:
@@ -88,7 +96,10 @@ class _Console:
                 Route("/api/logout", self._logout, methods=["POST"]),
                 Route("/api/overview", self._asked(self._overview)),
                 Route("/api/detail", self._asked(self._detail)),
-                Route("/api/domain", self._asked(self._domain)),
+                Route("/api/ask/{question}", self._asked(self._question)),
+                Route("/api/plan/{action}", self._asked(self._plan), methods=["POST"]),
+                Route("/api/act/{action}", self._asked(self._act), methods=["POST"]),
+                Route("/api/decode", self._asked(self._decode), methods=["POST"]),
             ],
             middleware=[Middleware(Guard, hosts=self._settings.hosts)],
             lifespan=self._lifespan,
@@ -202,11 +213,39 @@ class _Console:
             "row": next(map(_rounded, rows), None),
             "parts": [_rounded(each) for each in parts],
             "history": observer.history.points(name),
-            **await observer.ask(observer.cluster.detail, name),
+            **await observer.ask(
+                observer.cluster.ask, "detail", {"name": name, "parts": "\n".join(each.part for each in parts)}
+            ),
         }
 
-    async def _domain(self, request: Request, session: Session[Observer]) -> Any:
-        return await session.shown.ask(session.shown.cluster.domain, _parameter(request, "name"))
+    async def _question(self, request: Request, session: Session[Observer]) -> Any:
+        words = _checked_words(dict(request.query_params))
+        return await session.shown.ask(session.shown.cluster.ask, request.path_params["question"], words)
+
+    async def _plan(self, request: Request, session: Session[Observer]) -> Any:
+        words = _checked_words(await _body(request))
+        plan: Plan = await session.shown.ask(session.shown.cluster.plan, request.path_params["action"], words)
+        return plan._asdict()
+
+    async def _act(self, request: Request, session: Session[Observer]) -> Any:
+        words = _checked_words(await _body(request))
+        action = request.path_params["action"]
+        done = await session.shown.ask(session.shown.cluster.act, action, words)
+        log.info("%s: %s %s: %s", session.user or "nobody", action, words, done)
+        return {"done": done}
+
+    async def _decode(self, request: Request, session: Session[Observer]) -> Any:
+        """Decode a payload in Avro, which a browser sends with its schema."""
+        given = await _body(request)
+        schema, encoded = given.get("schema"), given.get("payload")
+        if not isinstance(schema, str) or not isinstance(encoded, str):
+            raise _BadRequest("schema and payload: expected texts")
+        try:
+            payload = base64.b64decode(encoded, validate=True)
+        except ValueError:
+            raise _BadRequest("payload: is not base64") from None
+        async with self._decoders:
+            return {"text": await session.shown.ask(decode_avro, payload, schema)}
 
 
 def _overview_value(overview: Overview, observer: Observer) -> dict[str, Any]:
@@ -258,6 +297,11 @@ async def _body(request: Request) -> dict[str, Any]:
     if not isinstance(found, dict):
         raise _BadRequest("expected a JSON object")
     return found
+
+
+def _checked_words(given: dict[str, Any]) -> dict[str, str]:
+    """Return the words of a question or an action."""
+    return {name: _text(given, name) for name in given}
 
 
 def _text(given: dict[str, Any], name: str) -> str:

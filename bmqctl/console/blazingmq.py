@@ -2,27 +2,36 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, Final
 
-from bmqctl.blazingmq_status.asking import Asking, Refused, ask_for
-from bmqctl.blazingmq_status.queues import ask_about_queue
-from bmqctl.client.admin import AdminLost
+from bmqctl.blazingmq_status.asking import Asking, Refused, ask_for, endpoint_parts, own_cluster
+from bmqctl.blazingmq_status.queues import ask_about_queue, primary_of
+from bmqctl.client.admin import AdminClient, AdminLost
 from bmqctl.client.admin import NotAdmitted as BrokerRefuses
 from bmqctl.client.authentication import Credentials
-from bmqctl.console.cluster import ClusterFault, Login, NotAdmitted, Seen
+from bmqctl.console.cluster import ClusterFault, Login, NotAdmitted, Plan, Seen, Words
 from bmqctl.console.connections import KeptConnections
+from bmqctl.console.contents import contents_value, read_contents
 from bmqctl.console.map import blazingmq_map
 from bmqctl.explaining.blazingmq import causes_of_queue, causes_of_unopened
-from bmqctl.watching.blazingmq import take_look
+from bmqctl.messages.ends import CannotBegin
+from bmqctl.messages.listing import list_command, read_listing
+from bmqctl.watching.blazingmq import purge, take_look
+from bmqctl.watching.model import Row
+from bmqctl.watching.watcher import purge_text
+from formats.bmq.codes import CompressionAlgorithm
 from formats.bmq.uri import QueueUri, parse_uri
 from formats.errors import FormatError
 
 __all__ = ["BlazingmqCluster", "connector"]
 
 SYSTEM: Final = "BlazingMQ"
+_GUID: Final = re.compile(r"[0-9A-F]{32}", re.ASCII)
+_COMPRESSIONS: Final = {int(CompressionAlgorithm.NONE): "none", int(CompressionAlgorithm.ZLIB): "zlib"}
 
 
 def connector(
@@ -51,11 +60,50 @@ class BlazingmqCluster:
             found = take_look(self._host, self._port, self._connections)
         return Seen(blazingmq_map(found.views), found.sample)
 
-    def detail(self, name: str) -> dict[str, Any]:
-        """Return a queue's capacity, consumers and causes to wait, as its primary has them. Raises `ClusterFault`."""
-        queue = queue_of(name)
+    def ask(self, question: str, words: Words) -> dict[str, Any]:
+        """Answer a question. Raises `ClusterFault`."""
         with _for_people():
-            answers = ask_about_queue(self._host, self._port, self._connections, queue)
+            match question:
+                case "detail":
+                    return self._detail(queue_of(words["name"]))
+                case "domain":
+                    return self._domain(domain_of(words["name"]))
+                case "messages":
+                    offset, count = number_of(words, "offset"), number_of(words, "count")
+                    return self._messages(words["name"], words.get("part", ""), offset, count)
+                case "message":
+                    return self._message(queue_of(words["name"]), words["id"])
+        raise ClusterFault(f"BlazingMQ has no {question[:40]}")
+
+    def plan(self, action: str, words: Words) -> Plan:
+        """Say what an action would do. Raises `ClusterFault`."""
+        with _for_people():
+            match action:
+                case "purge":
+                    return self._plan_purge(words["name"], words.get("part", ""))
+                case "reconfigure":
+                    return self._plan_reconfiguration(domain_of(words["name"]))
+        raise ClusterFault(f"BlazingMQ has no action {action[:40]}")
+
+    def act(self, action: str, words: Words) -> str:
+        """Carry out an action. Raises `ClusterFault`."""
+        with _for_people():
+            match action:
+                case "purge":
+                    queue_of(words["name"])
+                    part = app_of(words.get("part", ""))
+                    return purge(self._host, self._port, self._connections, words["name"], part)
+                case "reconfigure":
+                    return self._reconfigure(domain_of(words["name"]))
+        raise ClusterFault(f"BlazingMQ has no action {action[:40]}")
+
+    def close(self) -> None:
+        """Close the connections."""
+        self._connections.close()
+
+    def _detail(self, queue: QueueUri) -> dict[str, Any]:
+        """Return a queue's capacity, consumers and causes to wait, as its primary has them."""
+        answers = ask_about_queue(self._host, self._port, self._connections, queue)
         internals = answers.internals
         if internals is None:
             causes = causes_of_unopened(answers.messages)
@@ -67,15 +115,102 @@ class BlazingmqCluster:
             "consumers": list(_consumers(internals["state"])),
         }
 
-    def domain(self, name: str) -> dict[str, Any]:
-        """Return a domain's configuration and how full it is, as the first node has it. Raises `ClusterFault`."""
-        with _for_people(), self._connections.client(self._host, self._port) as client:
-            info = ask_for(client, f"DOMAINS DOMAIN {domain_of(name)} INFOS", "domainInfo")
+    def _domain(self, name: str) -> dict[str, Any]:
+        """Return a domain's configuration and how full it is, as the first node has it."""
+        with self._connections.client(self._host, self._port) as client:
+            info = ask_for(client, f"DOMAINS DOMAIN {name} INFOS", "domainInfo")
         return {"config": str(info["configJson"]), "room": _room(info["capacityMeter"])}
 
-    def close(self) -> None:
-        """Close the connections."""
-        self._connections.close()
+    def _messages(self, name: str, part: str, offset: int, count: int) -> dict[str, Any]:
+        """List messages of a queue, or those that an app has yet to confirm, oldest first."""
+        queue = queue_of(name)._replace(app_id=app_of(part))
+        with self._at_primary(queue) as client:
+            answer = client.send(list_command(str(queue), offset, max(1, count)))
+        try:
+            listing = read_listing(name, answer)
+        except CannotBegin as fault:
+            raise ClusterFault(_of_unopened(str(fault))) from None
+        rows = [
+            {"id": each.guid, "size": each.size, "stored_at": each.arrived_at, "where": str(number)}
+            for number, each in enumerate(listing.messages, listing.offset)
+        ]
+        return {"messages": rows, "offset": listing.offset, "total": listing.total}
+
+    def _message(self, queue: QueueUri, guid: str) -> dict[str, Any]:
+        """Return a message with its contents."""
+        if not _GUID.fullmatch(guid):
+            raise ClusterFault(f"{guid[:40]!r} is no GUID of a message")
+        command = f"DOMAINS DOMAIN {queue.qualified_domain} QUEUE {queue.queue} MESSAGE {guid}"
+        with self._at_primary(queue) as client:
+            found = ask_for(client, command, "messageContents")
+        apps = [str(each) for each in found.get("apps", [])]
+        facts = [
+            {"name": "Stored", "value": str(found["arrivalTimestamp"])},
+            {"name": "Size", "value": f"{int(found['sizeBytes']):,} B"},
+            {"name": "Compression", "value": _COMPRESSIONS.get(int(found["compression"]), str(found["compression"]))},
+        ]
+        if apps and apps != ["__default"]:
+            facts.append({"name": "Not confirmed by", "value": ", ".join(apps)})
+        return {"facts": facts, **contents_value(read_contents(found))}
+
+    def _plan_purge(self, name: str, part: str) -> Plan:
+        queue = queue_of(name)._replace(app_id=app_of(part))
+        with self._at_primary(queue) as client:
+            answer = client.send(list_command(str(queue), 0, 1))
+        try:
+            total: int | None = read_listing(name, answer).total
+        except CannotBegin:
+            total = None
+        row = Row(name, part, "", None, None, total, None, None, None)
+        what = f"app {part} of {name}" if part else name
+        return Plan(f"Purge {what}?", purge_text(row), "Purge" if total is None else f"Purge {total:,} messages")
+
+    def _plan_reconfiguration(self, name: str) -> Plan:
+        places = self._places()
+        return Plan(
+            f"Reconfigure domain {name}?",
+            f"Each of the {len(places)} nodes reads the file of {name} again, as it is on its own disk, and applies it "
+            "to all queues of the domain that exist: limits, time to live, apps. An app that the file has no longer is "
+            "removed from fan-out queues, with the messages that only it had yet to confirm.",
+            f"Reconfigure {name}",
+        )
+
+    def _reconfigure(self, name: str) -> str:
+        done, faults = [], []
+        for node, host, port in self._places():
+            try:
+                with self._connections.client(host, port) as client:
+                    ask_for(client, f"DOMAINS RECONFIGURE {name}", "success")
+                done.append(node)
+            except BrokerRefuses:
+                raise
+            except (AdminLost, Refused) as fault:
+                faults.append(f"{node}: {fault}")
+        if faults:
+            reached = f" Done at {', '.join(done)}." if done else ""
+            raise ClusterFault(f"{name} is not reconfigured at {'; '.join(faults)}.{reached}")
+        return f"{name} is reconfigured at {', '.join(done)}"
+
+    def _places(self) -> list[tuple[str, str, int]]:
+        """Return all nodes by name, host and port."""
+        with self._connections.client(self._host, self._port) as client:
+            cluster = own_cluster(client, f"{self._host}:{self._port}")
+            view = ask_for(client, f"CLUSTERS CLUSTER {cluster} HEALTH", "clusterHealth")["view"]
+        return [
+            (f"node {each['nodeId']}", self._host, self._port)
+            if each["isSelf"]
+            else (f"node {each['nodeId']}", *endpoint_parts(each["endpoint"]))
+            for each in view["nodes"]
+        ]
+
+    @contextmanager
+    def _at_primary(self, queue: QueueUri) -> Iterator[AdminClient]:
+        """Use a connection to the primary of a queue."""
+        with self._connections.client(self._host, self._port) as client:
+            primary = primary_of(client, f"{self._host}:{self._port}", queue)
+        host, port = (self._host, self._port) if primary is None else endpoint_parts(primary)
+        with self._connections.client(host, port) as client:
+            yield client
 
 
 def queue_of(name: str) -> QueueUri:
@@ -89,6 +224,25 @@ def queue_of(name: str) -> QueueUri:
 def domain_of(name: str) -> str:
     """Check a domain's name, which becomes a word of a command. Raises `ClusterFault`."""
     return queue_of(f"bmq://{name}/q").qualified_domain
+
+
+def app_of(text: str) -> str:
+    """Check an app's id, which becomes a word of a command; empty for none. Raises `ClusterFault`."""
+    return queue_of(f"bmq://d/q?id={text}").app_id if text else ""
+
+
+def number_of(words: Words, name: str) -> int:
+    """Return a number that a browser has sent. Raises `ClusterFault`."""
+    text = words.get(name, "0")
+    if not re.fullmatch(r"-?[0-9]{1,9}", text, re.ASCII):
+        raise ClusterFault(f"{name}: {text[:40]!r} is no number")
+    return int(text)
+
+
+def _of_unopened(reason: str) -> str:
+    if "was not found on domain" not in reason:
+        return reason
+    return "Nobody has opened the queue since its primary started: its messages can be listed once somebody has."
 
 
 @contextmanager

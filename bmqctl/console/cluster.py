@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any, NamedTuple, Protocol
 
 from bmqctl.watching.model import Sample
 
-__all__ = ["Cluster", "ClusterFault", "Connector", "Login", "NotAdmitted", "Seen"]
+__all__ = ["Cluster", "ClusterFault", "Connector", "Login", "NotAdmitted", "Plan", "Seen", "Words"]
 
 
 class ClusterFault(Exception):
@@ -35,17 +35,32 @@ class Seen(NamedTuple):
     sample: Sample
 
 
+class Plan(NamedTuple):
+    """An action that a person has to confirm: its title, what will happen, and the label of the button that does it."""
+
+    title: str
+    text: str
+    label: str
+
+
+# What a question or an action is about, by names: texts that a browser has sent.
+Words = Mapping[str, str]
+
+
 class Cluster(Protocol):
-    """A cluster, asked as one person. All methods block, and raise `ClusterFault` if there is no answer."""
+    """A cluster, asked as one person. All methods block, and raise `ClusterFault` if it does not answer, or refuses."""
 
     def look(self) -> Seen:
         """Ask all nodes for their state and counters."""
 
-    def detail(self, name: str) -> dict[str, Any]:
-        """Return what there is to say of a queue or a topic beside its counters."""
+    def ask(self, question: str, words: Words) -> dict[str, Any]:
+        """Answer a question about a part of it: what there is depends on the system."""
 
-    def domain(self, name: str) -> dict[str, Any]:
-        """Return the configuration of a domain, and how full it is."""
+    def plan(self, action: str, words: Words) -> Plan:
+        """Say what an action would do now; nothing is changed."""
+
+    def act(self, action: str, words: Words) -> str:
+        """Carry out an action; return what was done."""
 
     def close(self) -> None:
         """Close what is open."""

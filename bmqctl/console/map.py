@@ -10,8 +10,10 @@ from typing import Any, Final
 
 from bmqctl.blazingmq_status.asking import problems_of, records_behind
 from bmqctl.blazingmq_status.rows import best_view
+from bmqctl.rocketmq_status.problems import problems_of as rocketmq_problems_of
+from bmqctl.rocketmq_status.view import Broker, Name, View
 
-__all__ = ["blazingmq_map"]
+__all__ = ["blazingmq_map", "rocketmq_map"]
 
 _UNREACHABLE: Final = "UNREACHABLE"
 
@@ -95,3 +97,74 @@ def _copy(best: dict[str, Any], view: dict[str, Any] | None, is_primary: bool, n
         "behind": behind,
         "is_well": own is not None and (bool(best["isActive"]) if is_primary else behind is not None),
     }
+
+
+def rocketmq_map(view: View) -> dict[str, Any]:
+    """Make the map of a RocketMQ cluster: its shards are the names of brokers, each a master with its slaves."""
+    slaves_max = max((len(each.brokers) - (each.master is not None) for each in view.names), default=0)
+    clusters = sorted({each.cluster for each in view.names if each.cluster})
+    brokers = sum(len(each.brokers) for each in view.names)
+    facts = [("Nameservers", str(len(view.nameservers))), ("Brokers", str(brokers))]
+    if view.controllers:
+        facts.append(("Leading controller", view.leader or "none"))
+    return {
+        "name": ", ".join(clusters),
+        "facts": [{"name": name, "value": value} for name, value in facts],
+        "nodes": list(_rocketmq_nodes(view)),
+        "shard_word": "Broker name",
+        "unit": "bytes",
+        "columns": ["master", *(f"slave {number}" for number in range(1, slaves_max + 1))],
+        "shards": [_rocketmq_shard(each, slaves_max) for each in view.names],
+        "problems": [{"text": each.text, "remedy": each.remedy, "by": []} for each in rocketmq_problems_of(view)],
+    }
+
+
+def _rocketmq_nodes(view: View) -> Iterator[dict[str, Any]]:
+    for server in view.nameservers:
+        yield _node("nameserver", server.address, "nameserver", server.error)
+    for controller in view.controllers:
+        role = "leading controller" if controller.is_leader else "controller"
+        yield _node("controller", controller.address, role, controller.error)
+    for name in view.names:
+        for broker in name.brokers:
+            yield _node(name.name, broker.address, "master" if broker.is_master else "slave", broker.error)
+
+
+def _node(name: str, address: str, role: str, error: str | None) -> dict[str, Any]:
+    state = "AVAILABLE" if error is None else _UNREACHABLE
+    return {
+        "name": name,
+        "address": address,
+        "role": role,
+        "state": state,
+        "is_well": error is None,
+        "text": error or "",
+    }
+
+
+def _rocketmq_shard(name: Name, slaves_max: int) -> dict[str, Any]:
+    master = name.master
+    slaves = [each for each in name.brokers if not each.is_master]
+    copies = [_rocketmq_copy(each) for each in (master, *slaves)]
+    copies += [_rocketmq_copy(None)] * (slaves_max - len(slaves))
+    if master is None:
+        copies[0] = {"role": "gone", "state": "there is none", "behind": None, "is_well": False}
+    return {
+        "name": name.name,
+        "primary": None if master is None else master.address,
+        "is_well": master is not None and master.error is None,
+        "text": "no master" if master is None else "active" if master.error is None else "does not answer",
+        "copies": copies,
+    }
+
+
+def _rocketmq_copy(broker: Broker | None) -> dict[str, Any]:
+    if broker is None:
+        return {"role": "", "state": "", "behind": None, "is_well": True}
+    if broker.error is not None or broker.is_alive is False:
+        return {"role": "gone", "state": f"{broker.address} does not answer", "behind": None, "is_well": False}
+    if broker.is_master:
+        return {"role": "primary", "state": broker.address, "behind": None, "is_well": True}
+    behind = broker.behind
+    lag = "lag unknown" if behind is None else "in sync" if behind == 0 else f"{behind:,} bytes behind"
+    return {"role": "replica", "state": f"{broker.address}, {lag}", "behind": behind, "is_well": behind is not None}

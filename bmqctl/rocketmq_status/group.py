@@ -16,7 +16,7 @@ from formats.rocketmq.headers.consuming import GetConsumerListByGroupRequest
 from formats.rocketmq.inspection_bodies import TIME_SPANS
 from formats.rocketmq.statistics_bodies import read_consume_stats
 
-__all__ = ["GroupState", "GroupUnknown", "NobodyAnswers", "QueueLag", "group_state"]
+__all__ = ["GroupState", "GroupUnknown", "NobodyAnswers", "QueueLag", "group_state", "masters_of_topic"]
 
 _CONSUME_STATS = HeaderCodec(GetConsumeStatsRequest)
 _CONSUMER_LIST = HeaderCodec(GetConsumerListByGroupRequest)
@@ -57,6 +57,14 @@ async def group_state(
     if not queues:
         raise GroupUnknown(f"no broker knows a queue of topic {topic} for group {group}")
     return GroupState(sorted(queues), frozenset(consumers))
+
+
+async def masters_of_topic(nameservers: Sequence[str], topic: str, ask: Asker) -> list[str]:
+    """Return the addresses of the masters that have queues of a topic. Raises `NobodyAnswers` or `GroupUnknown`."""
+    found = (await _route(nameservers, topic, ask)).addresses
+    if not found:
+        raise GroupUnknown(f"no broker with a master has topic {topic}")
+    return found
 
 
 async def _route(nameservers: Sequence[str], topic: str, ask: Asker) -> Route:

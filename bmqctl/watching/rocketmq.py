@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterator, Mapping
-from typing import Final
+from typing import Final, NamedTuple
 
 import trio
 
@@ -12,7 +12,7 @@ from bmqctl.rocketmq_client.link import AccessKeys, RemotingLink
 from bmqctl.rocketmq_status.asker import Asker, NobodyAnswers, body_of
 from bmqctl.rocketmq_status.asking import Places, Secret, hear
 from bmqctl.rocketmq_status.names import is_own_group, is_own_topic
-from bmqctl.rocketmq_status.view import Name, Unheard, view_of
+from bmqctl.rocketmq_status.view import Heard, Name, Unheard, View, view_of
 from bmqctl.watching.model import Counted, NodeState, Sample
 from formats.rocketmq.client_bodies import CONSUMER_IDS, CONSUMER_OFFSETS
 from formats.rocketmq.codes import RequestCode, ResponseCode
@@ -23,7 +23,7 @@ from formats.rocketmq.inspection_bodies import TIME_SPANS
 from formats.rocketmq.route_bodies import TOPIC_CONFIGS
 from formats.rocketmq.statistics_bodies import read_topic_stats
 
-__all__ = ["take_sample"]
+__all__ = ["Look", "take_look", "take_sample"]
 
 SYSTEM: Final = "RocketMQ"
 # Topics of a broker that are asked for, and groups of which the oldest message is.
@@ -35,12 +35,25 @@ _CONSUMER_LIST: Final = HeaderCodec(GetConsumerListByGroupRequest)
 _TIME_SPAN: Final = HeaderCodec(QueryConsumeTimeSpanRequest)
 
 
+class Look(NamedTuple):
+    """The view of a cluster, what its brokers have answered, and the sample taken with them."""
+
+    view: View
+    heard: Heard
+    sample: Sample
+
+
 def take_sample(places: Places, timeout_s: float, secret: Secret | None) -> Sample:
     """Ask all that are named, and those that they name. Raises `NobodyAnswers` if nobody does."""
-    return trio.run(_take_sample, places, timeout_s, secret)
+    return take_look(places, timeout_s, secret).sample
 
 
-async def _take_sample(places: Places, timeout_s: float, secret: Secret | None) -> Sample:
+def take_look(places: Places, timeout_s: float, secret: Secret | None) -> Look:
+    """Take a sample, and keep the view that it was made with. Raises `NobodyAnswers` if nobody does."""
+    return trio.run(_take_look, places, timeout_s, secret)
+
+
+async def _take_look(places: Places, timeout_s: float, secret: Secret | None) -> Look:
     heard = await hear(places, timeout_s, secret)
     answers = [*heard.nameservers.items(), *heard.controllers.items(), *heard.brokers.items()]
     silent = [f"{address}: {answer.reason}" for address, answer in answers if isinstance(answer, Unheard)]
@@ -59,7 +72,8 @@ async def _take_sample(places: Places, timeout_s: float, secret: Secret | None) 
             counted += await ask.over(master.address, broker.counted)
         except NobodyAnswers as fault:
             silent.append(str(fault))
-    return Sample(time.monotonic(), SYSTEM, tuple(counted), tuple(_nodes(view.names)), tuple(silent))
+    sample = Sample(time.monotonic(), SYSTEM, tuple(counted), tuple(_nodes(view.names)), tuple(silent))
+    return Look(view, heard, sample)
 
 
 def _lag(name: Name) -> int | None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import signal
 import subprocess
@@ -9,12 +10,14 @@ from pathlib import Path
 
 import pytest
 
+from bmqctl.client.admin import AdminClient
+from bmqctl.client.authentication import Credentials
 from bmqctl.node_process import COMMAND
 from bmqctl.testing import NodeFailed, NodeProcess, free_port
 from tests.integration.cluster_processes import ClusterProcesses
 from tests.integration.config_files import spoil, write_config
 from tests.integration.console_pages import Pages, console, play
-from tests.integration.official import Client, queue_name
+from tests.integration.official import Client, confirm, queue_name
 from tests.waiting import eventually
 
 AUTHENTICATION = {
@@ -24,6 +27,7 @@ AUTHENTICATION = {
     ],
     "anonymousCredential": {"credential": {"mechanism": "ANONYMOUS", "identity": ""}},
 }
+ORDERS = "bmq://shop.orders/q"
 AUTHORIZATION = {"rules": [{"principals": ["BASIC_USER-ops"], "actions": ["administer"]}]}
 
 
@@ -50,10 +54,79 @@ def test_queues_of_a_node(node: NodeProcess) -> None:
         client.wait_for_messages(5)
         consumers = pages.get(f"/api/detail?name={uri}").value["consumers"]
         assert [(each["app"], each["unconfirmed"], each["is_full"]) for each in consumers] == [("foo", 5, True)]
-        domain = pages.get("/api/domain?name=bmq.test.persistent.fanout").value
+        domain = pages.get("/api/ask/domain?name=bmq.test.persistent.fanout").value
         assert '"fanout"' in domain["config"]
-        assert pages.get("/api/domain?name=x%20PURGE").status == 502
+        assert pages.get("/api/ask/domain?name=x%20PURGE").status == 502
         assert pages.get("/api/detail?name=bmq://bmq.test.mem.priority/none").status == 502
+
+
+def test_messages_of_a_queue(node: NodeProcess) -> None:
+    uri = queue_name("bmq.test.persistent.fanout")
+    with Client(node.uri) as client, console("--broker", node.uri) as pages:
+        client.open(uri, write=True)
+        client.post_all(uri, [b'{"n": 1}', b"\xff" * 3, b"x" * 4])
+        client.open(f"{uri}?id=foo", read=True)
+        confirm(client.wait_for_messages(3))
+        eventually(lambda: pages.get(f"/api/ask/messages?name={uri}&part=foo&count=9").value["total"] == 0)
+        listed = pages.get(f"/api/ask/messages?name={uri}&part=bar&offset=1&count=9").value
+        assert (listed["total"], listed["offset"]) == (3, 1)
+        assert [(each["size"], each["where"]) for each in listed["messages"]] == [(3, "1"), (4, "2")]
+        first = pages.get(f"/api/ask/messages?name={uri}&count=1").value["messages"][0]["id"]
+        opened = pages.get(f"/api/ask/message?name={uri}&id={first}").value
+        assert opened["forms"][0] == {"name": "JSON", "text": '{\n  "n": 1\n}', "is_cut": False}
+        assert {"name": "Not confirmed by", "value": "bar, baz"} in opened["facts"]
+        for words in (f"id={'0' * 32}", "id=x", "id=0%20PURGE", "nothing=1"):
+            assert pages.get(f"/api/ask/message?name={uri}&{words}").status == 502
+        assert pages.get(f"/api/ask/messages?name={uri}&part=foo%20bar&count=9").status == 502
+        assert pages.get(f"/api/ask/messages?name={uri}&count=many").status == 502
+
+
+def test_a_purge_says_what_it_does_and_does_it(tmp_path: Path) -> None:
+    uri = queue_name("bmq.test.persistent.fanout")
+    with ClusterProcesses(tmp_path) as cluster:
+        cluster.wait_available()
+        # Whichever node is asked, the primary does it.
+        leader = cluster.leader()
+        follower, other = (number for number in cluster.nodes if number != leader)
+        broker = cluster.nodes[follower].uri
+        with Client(broker) as client, console("--broker", broker) as pages:
+            client.open(uri, write=True)
+            client.post_all(uri, [b"x"] * 4)
+            words = {"name": uri, "part": "foo"}
+            plan = pages.post("/api/plan/purge", words).value
+            assert plan["label"] == "Purge 4 messages"
+            assert "the 4 messages that it has not confirmed" in plan["text"]
+            assert pages.get(f"/api/ask/messages?name={uri}&part=foo&count=1").value["total"] == 4
+            done = pages.post("/api/act/purge", words)
+            assert done.value == {"done": f"4 messages removed from {uri} for app foo"}
+            assert pages.get(f"/api/ask/messages?name={uri}&part=foo&count=1").value["total"] == 0
+            assert (
+                pages.post("/api/act/purge", {"name": uri, "part": ""}).value["done"].startswith("4 messages removed")
+            )
+            assert pages.post("/api/act/purge", {"name": uri, "part": "x y"}).status == 502
+            assert pages.post("/api/act/drop", words).status == 502
+            domain = {"name": "bmq.test.persistent.fanout"}
+            assert "Each of the 3 nodes reads" in pages.post("/api/plan/reconfigure", domain).value["text"]
+            done = pages.post("/api/act/reconfigure", domain)
+            assert done.value == {"done": "bmq.test.persistent.fanout is reconfigured at node 1, node 2, node 3"}
+            cluster.kill(other)
+            failed = pages.post("/api/act/reconfigure", domain)
+            assert failed.status == 502
+            assert f"is not reconfigured at node {other}: no broker at" in failed.value["fault"]
+            assert "Done at node" in failed.value["fault"]
+
+
+def test_a_domain_is_read_again(tmp_path: Path) -> None:
+    config = write_config(tmp_path / "etc")
+    with NodeProcess(tmp_path / "store", config_dir=config) as node, console("--broker", node.uri) as pages:
+        name = json.loads(next((config / "domains").glob("*.json")).read_text())["definition"]["parameters"]["name"]
+        before = pages.get(f"/api/ask/domain?name={name}").value["room"]["messages"]["limit"]
+        spoil(
+            config, f"domains/{name}.json", "definition", "parameters", "storage", "domainLimits", "messages", value=777
+        )
+        assert pages.get(f"/api/ask/domain?name={name}").value["room"]["messages"]["limit"] == before != 777
+        assert pages.post("/api/act/reconfigure", {"name": name}).status == 200
+        assert pages.get(f"/api/ask/domain?name={name}").value["room"]["messages"]["limit"] == 777
 
 
 def test_a_console_of_a_broker_that_comes_and_goes(tmp_path: Path) -> None:
@@ -139,6 +212,10 @@ def test_who_logs_in_is_who_asks(tmp_path: Path) -> None:
         assert pages.post("/api/login", {"user": "ops", "password": "x"}).value["user"] == "ops"
         assert pages.get("/api/overview").status == 200
         assert "BASIC_USER-ops" in node.log
+        # Whoever may administer, and not read, is not shown what was posted.
+        with AdminClient("127.0.0.1", node.port, credentials=Credentials("BASIC", b"ops:x")) as admin:
+            command = f"DOMAINS DOMAIN shop.orders QUEUE q MESSAGE {'0' * 32}"
+            assert admin.send(command) == f"Not authorized to read from queue '{ORDERS}'"
         assert pages.post("/api/logout", {}).status == 200
         assert pages.get("/api/overview").status == 401
         assert "TOPSECRET" not in node.log

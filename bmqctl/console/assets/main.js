@@ -5,6 +5,7 @@ import { h, announce, plural } from "./dom.js";
 import { ClusterView } from "./views/cluster.js";
 import { DomainView, DomainsView } from "./views/domains.js";
 import { LoginView } from "./views/login.js";
+import { MessageView } from "./views/message.js";
 import { QueueView } from "./views/queue.js";
 import { QueuesView } from "./views/queues.js";
 
@@ -14,9 +15,9 @@ const SECTIONS = {
   BlazingMQ: [["cluster", "Cluster"], ["queues", "Queues"], ["domains", "Domains"]],
   RocketMQ: [["cluster", "Cluster"], ["queues", "Topics"]],
 };
-const VIEWS = { cluster: ClusterView, queues: QueuesView, queue: QueueView, domains: DomainsView, domain: DomainView };
+const VIEWS = { cluster: ClusterView, queues: QueuesView, queue: QueueView, domains: DomainsView, domain: DomainView, message: MessageView };
 // The section that a view belongs to.
-const WITHIN = { queue: "queues", domain: "domains" };
+const WITHIN = { queue: "queues", message: "queues", domain: "domains" };
 
 const byId = (id) => document.getElementById(id);
 
@@ -70,7 +71,7 @@ class Console {
       return;
     }
     const View = VIEWS[name] ?? ClusterView;
-    this.put(new View(this.session, parameters, decodeURIComponent(rest.join("/"))), isMoved);
+    this.put(new View(this.session, parameters, name === "message" ? rest.join("/") : decodeURIComponent(rest.join("/"))), isMoved);
     for (const each of byId("nav").children) {
       if (each.id === `nav-${WITHIN[name] ?? name}`) each.setAttribute("aria-current", "page");
       else each.removeAttribute("aria-current");

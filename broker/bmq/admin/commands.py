@@ -29,6 +29,7 @@ __all__ = [
     "PartitionSummary",
     "QueueInternals",
     "QueueList",
+    "QueueMessage",
     "QueuePurge",
     "ReplicationGet",
     "ReplicationList",
@@ -100,6 +101,15 @@ class QueueList:
     offset: int
     count: int
     app_id: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class QueueMessage:
+    """One message with its contents, by its GUID in hex."""
+
+    domain: str
+    queue: str
+    guid: str
 
 
 @dataclass(frozen=True, slots=True)
@@ -255,6 +265,7 @@ Command = (
     | QueuePurge
     | QueueInternals
     | QueueList
+    | QueueMessage
     | DomainReconfigure
     | DomainRemove
     | ClearResolverCache

@@ -2,17 +2,19 @@
 
 from __future__ import annotations
 
+from base64 import b64encode
 from collections.abc import Iterable
 from datetime import UTC, datetime
 from itertools import islice
 
-from broker.bmq.admin.commands import QueueList
+from broker.bmq.admin.commands import QueueList, QueueMessage
 from broker.bmq.admin.environment import Context, Failed
 from broker.bmq.admin.json_form import dumped
 from broker.bmq.admin.queues import domain_meter, queue_internals, queue_uri
 from broker.bmq.admin.results import (
     DomainInfo,
     ListedMessage,
+    MessageContents,
     Problem,
     PurgedQueue,
     PurgedQueues,
@@ -45,9 +47,13 @@ __all__ = [
     "purge_queue",
     "reconfigure",
     "remove",
+    "show_message",
 ]
 
 ALL_APPS = "*"
+# Larger messages are not shown, as the answer is made in one step.
+SHOWN_BYTES_MAX = 1 << 20
+GUID_HEX = 32
 
 
 def find_domain(context: Context, name: str) -> Domain:
@@ -153,6 +159,43 @@ def _list_copied(context: Context, info: QueueInfo, command: QueueList) -> Queue
         for guid, size, arrived_s in copied
     )
     return QueueContents(listed, offset, total)
+
+
+def show_message(context: Context, command: QueueMessage) -> MessageContents:
+    """A message of a queue that this node serves, with its contents."""
+    domain = find_domain(context, command.domain)
+    uri = queue_uri(domain, command.queue)
+    elsewhere = _served_elsewhere(context, domain).get(uri)
+    if elsewhere is not None:
+        raise Failed(elsewhere.message.replace("Not purging", "Not showing messages of", 1))
+    queue = context.node.queues.get(uri)
+    if queue is None or not queue.is_root:
+        raise Failed(f"Queue '{command.queue}' was not found on domain '{domain.config.name}'")
+    message = queue.messages.get(_guid(command.guid))
+    if message is None:
+        raise Failed(f"Queue '{uri}' has no message {command.guid[:GUID_HEX]}")
+    if message.size > SHOWN_BYTES_MAX:
+        raise Failed(f"The message has {message.size} bytes, and at most {SHOWN_BYTES_MAX} are shown: consume it")
+    data = queue.log.read_sound(message)
+    if data is None:
+        raise Failed("The message does not have its checksum: its payload is corrupted")
+    return MessageContents(
+        message.guid.hex().upper(),
+        message.size,
+        arrival_time(message, context.node.now),
+        message.compression,
+        message.has_properties,
+        message.schema_id,
+        tuple(app.app_id for app in queue.apps.values() if message.outstanding & app.bit),
+        b64encode(data).decode("ascii"),
+    )
+
+
+def _guid(text: str) -> bytes:
+    try:
+        return bytes.fromhex(text) if len(text) == GUID_HEX else b""
+    except ValueError:
+        return b""
 
 
 def purge_domain(context: Context, name: str) -> PurgedQueues:

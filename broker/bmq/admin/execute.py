@@ -34,6 +34,7 @@ from broker.bmq.admin.commands import (
     PartitionSummary,
     QueueInternals,
     QueueList,
+    QueueMessage,
     QueuePurge,
     ReplicationGet,
     ReplicationList,
@@ -55,6 +56,7 @@ from broker.bmq.admin.domains import (
     purge_queue,
     reconfigure,
     remove,
+    show_message,
 )
 from broker.bmq.admin.environment import Context, Failed
 from broker.bmq.admin.json_form import dumped
@@ -110,7 +112,7 @@ def _execute(context: Context, command: Command, encoding: Encoding) -> Result:
             return list_intervals()
         case ClearResolverCache(domain) | ClearConfigCache(domain):
             return clear_cache(context, domain)
-        case DomainPurge() | DomainInfos() | QueuePurge() | QueueInternals() | QueueList():
+        case DomainPurge() | DomainInfos() | QueuePurge() | QueueInternals() | QueueList() | QueueMessage():
             return _on_domain(context, command)
         case DomainReconfigure(domain):
             return reconfigure(context, domain)
@@ -122,7 +124,7 @@ def _execute(context: Context, command: Command, encoding: Encoding) -> Result:
 
 
 def _on_domain(
-    context: Context, command: DomainPurge | DomainInfos | QueuePurge | QueueInternals | QueueList
+    context: Context, command: DomainPurge | DomainInfos | QueuePurge | QueueInternals | QueueList | QueueMessage
 ) -> Result:
     match command:
         case DomainPurge(domain):
@@ -135,6 +137,8 @@ def _on_domain(
             return internals(context, domain, queue)
         case QueueList():
             return list_messages(context, command)
+        case QueueMessage():
+            return show_message(context, command)
 
 
 _ClusterCommand = (

@@ -32,6 +32,7 @@ __all__ = [
     "FileStore",
     "HelpResult",
     "ListedMessage",
+    "MessageContents",
     "PartitionInfo",
     "Problem",
     "PurgedQueue",
@@ -142,6 +143,23 @@ class QueueContents:
     messages: tuple[ListedMessage, ...]
     offset: int
     total_queue_messages: int
+
+
+@dataclass(frozen=True, slots=True)
+class MessageContents:
+    """A stored message. `apps` have yet to confirm it; `data` is properties and payload as posted, in base64.
+
+    `compression` is the number and `schema_id` the form of the wire. Both say, with `has_properties`, how to read it.
+    """
+
+    guid: str
+    size_bytes: int
+    arrival_timestamp: datetime
+    compression: int
+    has_properties: bool
+    schema_id: int
+    apps: tuple[str, ...]
+    data: str
 
 
 # Storage
@@ -379,6 +397,7 @@ Result = (
     | TunableConfirmation
     | PurgedQueues
     | QueueContents
+    | MessageContents
     | StorageContent
     | ClusterStorageSummary
     | DomainInfo

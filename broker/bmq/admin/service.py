@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import logging
+from collections.abc import Callable
 
-from broker.bmq.admin.commands import Encoding
+from broker.bmq.admin.commands import Command, Encoding, QueueMessage
 from broker.bmq.admin.environment import Context
 from broker.bmq.admin.execute import execute
 from broker.bmq.admin.json_form import to_json
@@ -26,22 +27,38 @@ NOT_A_COMMAND = -31
 SHOWN_MAX = 1000
 
 
+def _may_read_all(uri: str) -> bool:
+    """Permit every queue, as to whoever writes to the control pipe."""
+    return True
+
+
 class Admin:
     """Administers one node."""
 
     def __init__(self, context: Context) -> None:
         self._context = context
 
-    def run(self, line: str, source: str) -> tuple[int, str]:
-        """Carry out the command in `line`, which came from `source`; a status (0: it was done) and the answer."""
+    def run(self, line: str, source: str, may_read: Callable[[str], bool] = _may_read_all) -> tuple[int, str]:
+        """Carry out the command in `line`, which came from `source`; a status (0: it was done) and the answer.
+
+        `may_read` tells whether the source is permitted to read a queue, whose contents a command may show.
+        """
         shown = line if len(line) <= SHOWN_MAX else f"{line[:SHOWN_MAX]}..."
         log.info("Received command '%s' [source: %s]", shown, source)
         try:
             command, encoding = parse(line)
         except CommandError as error:
             return NOT_A_COMMAND, f"Unable to decode command (rc: -1, error: '{error}')"
-        result = execute(self._context, command, encoding)
+        result = _unreadable(command, may_read) or execute(self._context, command, encoding)
         status = FAILED if isinstance(result, Problem) else OK
         if encoding is Encoding.TEXT:
             return status, to_text(result)
         return status, to_json(result, pretty=encoding is Encoding.JSON_PRETTY)
+
+
+def _unreadable(command: Command, may_read: Callable[[str], bool]) -> Problem | None:
+    """Refuse to show a message of a queue that the source may not read."""
+    if not isinstance(command, QueueMessage):
+        return None
+    uri = f"bmq://{command.domain}/{command.queue}"
+    return None if may_read(uri) else Problem(f"Not authorized to read from queue '{uri}'")

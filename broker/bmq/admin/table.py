@@ -37,6 +37,7 @@ from broker.bmq.admin.commands import (
     PartitionSummary,
     QueueInternals,
     QueueList,
+    QueueMessage,
     QueuePurge,
     ReplicationGet,
     ReplicationList,
@@ -110,6 +111,13 @@ TABLE: tuple[CommandRow, ...] = (
         (_QUEUE + "messages appId=app_id? offset=offset count=count",),
         "List messages of a queue, or those that one app has yet to confirm. A negative offset counts from the "
         "end; a negative count lists the messages before the offset; UNLIMITED lists all after it.",
+    ),
+    CommandRow(
+        "DOMAINS DOMAIN <name> QUEUE <queue_name> MESSAGE <guid>",
+        QueueMessage,
+        "domain queue guid",
+        (_QUEUE + "message guid=guid",),
+        "Show a message with its contents, as it was posted; who asks must be permitted to read the queue.",
     ),
     CommandRow(
         "DOMAINS RECONFIGURE <domain>",

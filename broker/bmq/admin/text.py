@@ -18,6 +18,7 @@ from broker.bmq.admin.results import (
     FileInfo,
     FileStore,
     HelpResult,
+    MessageContents,
     PartitionInfo,
     Problem,
     PurgedQueue,
@@ -66,6 +67,8 @@ def to_text(result: Result) -> str:
             return _purged(result)
         case QueueContents():
             return _contents(result)
+        case MessageContents():
+            return _message(result)
         case StorageContent():
             return "\n".join(_storages(result, 0))
         case ClusterStorageSummary():
@@ -142,6 +145,19 @@ def _contents(result: QueueContents) -> str:
         f"{number:>5}: {each.guid:>32}  {pretty_bytes(each.size_bytes):>10}  "
         f"{each.arrival_timestamp:%d%b%Y_%H:%M:%S.%f%z}".upper()
         for number, each in enumerate(result.messages, result.offset)
+    ]
+    return "\n".join(lines) + "\n"
+
+
+def _message(result: MessageContents) -> str:
+    lines = [
+        f"Message {result.guid}",
+        f"    Size.............: {pretty_bytes(result.size_bytes)}",
+        f"    Timestamp (UTC)..: {result.arrival_timestamp:%d%b%Y_%H:%M:%S.%f%z}",
+        f"    Compression......: {result.compression}",
+        f"    Has properties...: {yes_no(result.has_properties)}",
+        f"    Not confirmed by.: {', '.join(result.apps)}",
+        f"    Data (base64)....: {result.data}",
     ]
     return "\n".join(lines) + "\n"
 

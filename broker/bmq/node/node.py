@@ -72,7 +72,7 @@ _MODE_FLAGS = {
 
 def unadministered(node: Node) -> RunCommand:
     """Make the refusal of all admin commands."""
-    return lambda command, source: (-1, "This node does not accept commands")
+    return lambda command, source, may_read=None: (-1, "This node does not accept commands")
 
 
 @dataclass(frozen=True, slots=True)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from typing import Protocol
 
 from broker.bmq.core.config import MessageThrottle, ReopenPace
 from broker.bmq.session.authentication import Authentications
@@ -16,8 +17,12 @@ KEEPALIVE_MS = 1_800_000
 OPEN_TIMEOUT_MS = 300_000
 SHUTDOWN_TIMEOUT_MS = 20_000
 
-# Executes an admin command, given its source; returns its status, 0 for success, and its answer.
-RunCommand = Callable[[str, str], tuple[int, str]]
+
+class RunCommand(Protocol):
+    """Executes an admin command."""
+
+    def __call__(self, line: str, source: str, may_read: Callable[[str], bool] = ..., /) -> tuple[int, str]:
+        """Return its status, 0 for success, and its answer. `may_read` tells which queues the source may read."""
 
 
 @dataclass(frozen=True, slots=True)

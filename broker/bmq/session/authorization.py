@@ -255,6 +255,9 @@ class Rights:
     def may_execute(self, command: str) -> bool:
         return self._may(ExecuteAdminCommand(command))
 
+    def may_read(self, uri: str) -> bool:
+        return self._may(QueueRead(uri))
+
     def check_open(self, parameters: QueueHandleParameters) -> None:
         """Raise `Refusal` if the peer may not open the queue as it asks to, whether there is such a queue or not."""
         uri = parameters.uri

@@ -134,8 +134,11 @@ class SessionHost(QueueHost, Protocol):
         ...
 
     @property
-    def run_command(self) -> Callable[[str, str], tuple[int, str]]:
-        """Executes an admin command, given its line and source; returns a status, and the answer."""
+    def run_command(self) -> Callable[[str, str, Callable[[str], bool]], tuple[int, str]]:
+        """Executes an admin command, given its line, its source, and which queues that may read.
+
+        Returns a status, and the answer.
+        """
         ...
 
 
@@ -549,7 +552,7 @@ class Session:
                     log.warning("%s: refused a command: not authorized", self.description)
                     self.reply(message, AdminCommandResponse(text=NOT_AUTHORIZED))
                     return
-                status, text = self.host.run_command(command, self.description)
+                status, text = self.host.run_command(command, self.description, self._rights.may_read)
                 log.info("%s: Send response message of %d characters, status %d", self.description, len(text), status)
                 self.reply(message, AdminCommandResponse(text=text))
             case Disconnect():

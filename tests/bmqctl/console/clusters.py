@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from bmqctl.console.cluster import ClusterFault, Login, NotAdmitted, Seen
+from bmqctl.console.cluster import ClusterFault, Login, NotAdmitted, Plan, Seen, Words
 from bmqctl.watching.model import Counted, Sample
 
 __all__ = ["QUEUE", "MemoryCluster", "MemoryClusters"]
@@ -20,6 +20,7 @@ class MemoryCluster:
         self.looks = 0
         self.fault: Exception | None = None
         self.is_closed = False
+        self.acted: list[tuple[str, dict[str, str]]] = []
 
     def look(self) -> Seen:
         if self.fault is not None:
@@ -29,13 +30,17 @@ class MemoryCluster:
         counted = (Counted(QUEUE, "", "node 1", put, 0, put, 1.5, 1, 0), Counted(QUEUE, "audit", "node 1", put, 0, put))
         return Seen({"name": "east", "problems": []}, Sample(float(self.looks), "BlazingMQ", counted))
 
-    def detail(self, name: str) -> dict[str, Any]:
-        if name != QUEUE:
-            raise ClusterFault(f"there is no queue {name}")
-        return {"causes": [], "facts": [], "consumers": []}
+    def ask(self, question: str, words: Words) -> dict[str, Any]:
+        if words["name"] != QUEUE:
+            raise ClusterFault(f"there is no queue {words['name']}")
+        return {"causes": [], "asked": question} if question == "detail" else {"asked": question, **words}
 
-    def domain(self, name: str) -> dict[str, Any]:
-        return {"config": "{}", "room": {}}
+    def plan(self, action: str, words: Words) -> Plan:
+        return Plan(f"{action}?", f"{words['name']} will be gone", "Do it")
+
+    def act(self, action: str, words: Words) -> str:
+        self.acted.append((action, dict(words)))
+        return "done"
 
     def close(self) -> None:
         self.is_closed = True

@@ -105,6 +105,28 @@ def test_the_cluster_decides_who_is_admitted() -> None:
     play(script, {"ops": "x"})
 
 
+def test_actions_are_planned_and_then_done() -> None:
+    async def script(browser: Browser, clusters: MemoryClusters) -> None:
+        await browser.begin()
+        words = {"name": QUEUE, "part": ""}
+        asked = await browser.get(f"/api/ask/messages?name={QUEUE}&count=5")
+        assert asked.value == {"asked": "messages", "name": QUEUE, "count": "5"}
+        plan = await browser.post("/api/plan/purge", words)
+        assert plan.value == {"title": "purge?", "text": f"{QUEUE} will be gone", "label": "Do it"}
+        assert clusters.made[0].acted == []
+        assert (await browser.post("/api/act/purge", words)).value == {"done": "done"}
+        assert clusters.made[0].acted == [("purge", words)]
+        for forged in ({"x_console_token": "x"}, {"origin": "http://evil.example"}, {"sec_fetch_site": "same-site"}):
+            assert (await browser.post("/api/act/purge", words, **forged)).status == 403
+        assert (await browser.get(f"/api/act/purge?name={QUEUE}")).status == 405
+        assert (await browser.post("/api/act/purge", {"name": 1})).status == 400
+        assert (await browser.post("/api/act/purge", words, content_type="text/plain")).status == 400
+        assert len(clusters.made[0].acted) == 1
+        assert (await browser.post("/api/decode", {"schema": "", "payload": "?"})).status == 400
+
+    play(script)
+
+
 def test_what_forged_requests_lack() -> None:
     async def script(browser: Browser, clusters: MemoryClusters) -> None:
         await browser.begin()

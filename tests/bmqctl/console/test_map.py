@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
-from bmqctl.console.map import blazingmq_map
+from bmqctl.console.map import blazingmq_map, rocketmq_map
+from bmqctl.rocketmq_status.view import Broker, Name, Nameserver, View
 
 
 def view(
@@ -72,3 +73,22 @@ def test_problems_name_those_who_see_them() -> None:
     seen["problems"] = ["partition 0 has no quorum"]
     found = blazingmq_map([view(1), seen, view(3)])
     assert found["problems"] == [{"text": "partition 0 has no quorum", "remedy": "", "by": ["node 2"]}]
+
+
+def test_brokers_of_rocketmq() -> None:
+    master = Broker("h:1", 0, True, end=500)
+    slaves = [Broker("h:2", 1, False, end=500, behind=0), Broker("h:3", 2, False, end=300, behind=200)]
+    gone = Broker("h:5", 1, False, error="no answer")
+    names = [
+        Name("broker-a", "east", None, None, 1, 1 << 20, 2, [master, *slaves]),
+        Name("broker-b", "east", None, None, 1, 1 << 20, None, [gone]),
+    ]
+    found = rocketmq_map(View([Nameserver("h:9", None, {"broker-a": "h:1"})], [], names))
+    assert (found["name"], found["columns"]) == ("east", ["master", "slave 1", "slave 2"])
+    assert [[each["state"] for each in shard["copies"]] for shard in found["shards"]] == [
+        ["h:1", "h:2, in sync", "h:3, 200 bytes behind"],
+        ["there is none", "h:5 does not answer", ""],
+    ]
+    assert [(each["primary"], each["is_well"]) for each in found["shards"]] == [("h:1", True), (None, False)]
+    assert [each["role"] for each in found["nodes"]] == ["nameserver", "master", "slave", "slave", "slave"]
+    assert any("broker-b" in each["text"] for each in found["problems"])

@@ -3,6 +3,7 @@
 import { get } from "../api.js";
 import { h, age, bytes, count, rate, used } from "../dom.js";
 import { LAG, NAME, NODE, NUMBERS, rowsOf } from "../rows.js";
+import { confirmAndAct } from "../dialogs.js";
 import { Table } from "../table.js";
 
 function domainOf(name) {
@@ -60,14 +61,15 @@ export class DomainView {
       columns: [NAME, NODE, ...NUMBERS, LAG],
       empty: "The domain has no queues.",
     });
-    this.element = h("div", { class: "view" }, this.path, this.title, this.fault, this.facts, h("h2", {}, "Queues"), this.table.element,
+    this.reconfigure = h("button", { type: "button", onclick: () => this.askToReconfigure() }, "Reconfigure…");
+    this.element = h("div", { class: "view" }, this.path, h("div", { class: "head-line" }, this.title, this.reconfigure), this.fault, this.facts, h("h2", {}, "Queues"), this.table.element,
       h("h2", {}, "Configuration in force"), h("div", { class: "card pad" }, this.config));
     this.load();
   }
 
   async load() {
     try {
-      const found = await get("/api/domain", { name: this.name });
+      const found = await get("/api/ask/domain", { name: this.name });
       this.config.textContent = found.config;
       const facts = [["Messages", found.room.messages, count], ["Bytes", found.room.bytes, bytes]];
       this.facts.replaceChildren(...facts.map(([name, room, write]) => h("div", {}, h("dt", {}, name), h("dd", {}, used(room, write)))));
@@ -75,6 +77,10 @@ export class DomainView {
     } catch (fault) {
       this.fault.textContent = fault.message;
     }
+  }
+
+  async askToReconfigure() {
+    if (await confirmAndAct("reconfigure", { name: this.name })) await this.load();
   }
 
   update(overview) {

@@ -4,15 +4,19 @@ import { get } from "../api.js";
 import { Chart } from "../chart.js";
 import { h, bytes, count, rate, used } from "../dom.js";
 import { LAG, NUMBERS, rowOf, shown } from "../rows.js";
+import { confirmAndAct, resetOffsets } from "../dialogs.js";
 import { Table } from "../table.js";
+import { Messages } from "./messages.js";
 
 export class QueueView {
   constructor(session, parameters, name) {
     this.name = name;
+    const isRocketmq = session.system === "RocketMQ";
+    const part = isRocketmq ? "Group" : "App";
     this.isAsking = false;
     this.title = h("h1", { tabindex: "-1" }, shown(name));
     const domain = /^bmq:\/\/([^/]+)\//.exec(name);
-    this.path = h("p", { class: "path" }, h("a", { href: "#/queues" }, "Queues"), domain ? [" / ", h("a", { href: `#/domain/${encodeURIComponent(domain[1])}` }, domain[1])] : null);
+    this.path = h("p", { class: "path" }, h("a", { href: "#/queues" }, isRocketmq ? "Topics" : "Queues"), domain ? [" / ", h("a", { href: `#/domain/${encodeURIComponent(domain[1])}` }, domain[1])] : null);
     this.fault = h("p", { class: "fault-line", role: "status" });
     this.facts = h("dl", { class: "facts card" });
     this.flow = new Chart("Messages per second", [
@@ -22,26 +26,42 @@ export class QueueView {
     this.backlog = new Chart("Backlog", [{ key: "backlog", label: "messages", class: "third" }], count);
     this.causes = h("section", { class: "card pad", "aria-labelledby": "causes" });
     this.parts = new Table({
-      caption: "Apps",
+      caption: `${part}s`,
       sort: "part",
       key: (row) => row.part,
-      columns: [{ key: "part", label: "App", text: (row) => row.part }, ...NUMBERS.filter((each) => each.key !== "consumers"), LAG],
+      columns: [{ key: "part", label: part, text: (row) => row.part }, ...NUMBERS.filter((each) => isRocketmq || each.key !== "consumers"), LAG, isRocketmq
+        ? { key: "reset", label: "Offsets", text: () => "Reset…", cell: (row) => h("button", { type: "button", class: "quiet", "aria-label": `Reset the offsets of group ${row.part}`, onclick: () => this.askToReset(row.part) }, "Reset…") }
+        : { key: "purge", label: "Purge", text: () => "Purge…", cell: (row) => h("button", { type: "button", class: "quiet", "aria-label": `Purge app ${row.part}`, onclick: () => this.askToPurge(row.part) }, "Purge…") }],
     });
-    this.partsSection = h("section", { hidden: true }, h("h2", {}, "Apps"), this.parts.element);
+    this.partsSection = h("section", { hidden: true }, h("h2", {}, `${part}s`), this.parts.element);
     this.consumers = new Table({
       caption: "Consumers",
       key: (row) => `${row.client} ${row.app}`,
-      empty: "Nobody consumes this queue.",
+      empty: isRocketmq ? "No consumer is connected." : "Nobody consumes this queue.",
       columns: [
         { key: "client", label: "Client", text: (row) => row.client },
-        { key: "app", label: "App", text: (row) => row.app },
-        { key: "unconfirmed", label: "Unconfirmed", isNumber: true, text: (row) => `${count(row.unconfirmed)} of ${count(row.limit)}`, tone: (row) => (row.is_full ? "warn" : "") },
+        { key: "app", label: part, text: (row) => row.app },
+        { key: "unconfirmed", label: isRocketmq ? "Lag of the group" : "Unconfirmed", isNumber: true, text: (row) => (row.limit === null ? count(row.unconfirmed) : `${count(row.unconfirmed)} of ${count(row.limit)}`), tone: (row) => (row.is_full ? "warn" : "") },
       ],
     });
     this.consumersSection = h("section", {}, h("h2", {}, "Consumers"), this.consumers.element);
-    this.element = h("div", { class: "view" }, this.path, this.title, this.fault, this.facts,
+    this.messages = new Messages(name, isRocketmq);
+    this.isRocketmq = isRocketmq;
+    this.purge = h("button", { type: "button", class: "danger-line", hidden: isRocketmq, onclick: () => this.askToPurge("") }, "Purge…");
+    this.element = h("div", { class: "view" }, this.path, h("div", { class: "head-line" }, this.title, this.purge), this.fault, this.facts,
       h("div", { class: "charts" }, this.flow.element, this.backlog.element),
-      this.causes, this.partsSection, this.consumersSection);
+      this.causes, this.partsSection, this.consumersSection, this.messages.element);
+  }
+
+  async askToReset(group) {
+    if (await resetOffsets(this.name, group)) await this.update();
+  }
+
+  async askToPurge(part) {
+    if (await confirmAndAct("purge", { name: this.name, part })) {
+      await this.messages.move(0);
+      await this.update();
+    }
   }
 
   async update() {
@@ -61,7 +81,7 @@ export class QueueView {
     const columns = ["name", "part", "node", "rate_in", "rate_out", "backlog", "oldest_s", "consumers", "lag"];
     const row = detail.row ? rowOf(columns, detail.row) : null;
     const facts = [
-      ...(row ? [{ name: "Primary", value: row.node }] : []),
+      ...(row ? [{ name: this.isRocketmq ? "Broker" : "Primary", value: row.node }] : []),
       ...detail.facts.map((each) => ({ name: each.name, value: each.value ?? used(each, each.name.startsWith("Bytes") ? bytes : count) })),
     ];
     this.facts.hidden = facts.length === 0;
@@ -72,6 +92,7 @@ export class QueueView {
     const parts = detail.parts.map((each) => rowOf(columns, each));
     this.partsSection.hidden = parts.length === 0;
     this.parts.update(parts);
+    if (!this.isRocketmq) this.messages.apps(parts.map((each) => each.part));
     this.consumers.update(detail.consumers);
   }
 

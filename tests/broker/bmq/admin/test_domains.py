@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import json
 import re
+from base64 import b64encode
 
 import pytest
 
+from broker.bmq.admin import domains
 from broker.bmq.core.config import DomainConfig, Mode
 from formats.bmq.codes import AckStatus
 from formats.bmq.control.messages import Status
@@ -18,7 +20,7 @@ FANOUT = "bmq://fanout/q"
 LIST = "DOMAINS DOMAIN fanout QUEUE q LIST"
 
 
-# -- lists
+# -- lists and messages
 
 
 @pytest.fixture
@@ -67,6 +69,63 @@ def test_a_list_as_json(listed: Administered) -> None:
         "offset": 1,
         "totalQueueMessages": 3,
     }
+
+
+def test_a_message_with_its_contents(listed: Administered) -> None:
+    command = f"DOMAINS DOMAIN fanout QUEUE q MESSAGE {guid(1).hex()}"
+    assert listed.json(command) == {
+        "messageContents": {
+            "guid": guid(1).hex().upper(),
+            "sizeBytes": 20,
+            "arrivalTimestamp": "2026-11-21T05:11:04.000+00:00",
+            "compression": 0,
+            "hasProperties": False,
+            "schemaId": 0,
+            "apps": ["foo", "baz"],
+            "data": b64encode(b"x" * 20).decode(),
+        }
+    }
+    assert listed.ask(command).splitlines() == [
+        f"Message {guid(1).hex().upper()}",
+        "    Size.............: 20  B",
+        "    Timestamp (UTC)..: 21Nov2026_05:11:04.000000+0000",
+        "    Compression......: 0",
+        "    Has properties...: false",
+        "    Not confirmed by.: foo, baz",
+        "    Data (base64)....: eHh4eHh4eHh4eHh4eHh4eHh4eHg=",
+    ]
+    # A queue that nobody has opened since the start has its messages, too.
+    assert listed.restart().json(command)["messageContents"]["sizeBytes"] == 20
+
+
+def test_messages_that_are_not_shown(listed: Administered) -> None:
+    prefix = "DOMAINS DOMAIN fanout QUEUE q MESSAGE"
+    assert listed.ask(f"{prefix} {guid(9).hex()}", -2) == f"Queue '{FANOUT}' has no message {guid(9).hex()}"
+    for text in ("x" * 32, "00", "zz" * 1000):
+        assert listed.ask(f"{prefix} {text}", -2) == f"Queue '{FANOUT}' has no message {text[:32]}"
+    assert "'r' was not found" in listed.ask(f"DOMAINS DOMAIN fanout QUEUE r MESSAGE {guid(1).hex()}", -2)
+    asked: list[str] = []
+
+    def refuses(uri: str) -> bool:
+        asked.append(uri)
+        return False
+
+    command = f"{prefix} {guid(1).hex()}"
+    assert listed.admin.run(command, "test", refuses) == (-2, f"Not authorized to read from queue '{FANOUT}'")
+    assert listed.admin.run("DOMAINS DOMAIN fanout QUEUE q LIST 0 1", "test", refuses)[0] == 0
+    assert asked == [FANOUT]
+
+
+def test_a_message_that_is_large_or_corrupted(node: Administered, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(domains, "SHOWN_BYTES_MAX", 100)
+    node.producer(PRIORITY, [100, 101])
+    prefix = "DOMAINS DOMAIN priority QUEUE q MESSAGE"
+    assert node.ask(f"{prefix} {guid(1).hex()}", -2) == (
+        "The message has 101 bytes, and at most 100 are shown: consume it"
+    )
+    message = node.rig.node.queues[PRIORITY].messages[guid(0)]
+    message.checksum ^= 1
+    assert "corrupted" in node.ask(f"{prefix} {guid(0).hex()}", -2)
 
 
 def test_lists_that_cannot_be(listed: Administered) -> None:

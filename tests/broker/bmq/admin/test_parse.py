@@ -34,6 +34,7 @@ from broker.bmq.admin.commands import (
     PartitionSummary,
     QueueInternals,
     QueueList,
+    QueueMessage,
     QueuePurge,
     ReplicationGet,
     ReplicationList,
@@ -88,6 +89,11 @@ CASES: list[tuple[str, Any, Command]] = [
         "DOMAINS DOMAIN foo QUEUE bar LIST 30 UNLIMITED",
         queue({"messages": {"offset": 30, "count": 0}}),
         QueueList("foo", "bar", 30, 0),
+    ),
+    (
+        "DOMAINS DOMAIN foo QUEUE bar MESSAGE 00AB",
+        queue({"message": {"guid": "00AB"}}),
+        QueueMessage("foo", "bar", "00AB"),
     ),
     ("DOMAINS RECONFIGURE foo", {"domains": {"reconfigure": {"domain": "foo"}}}, DomainReconfigure("foo")),
     (

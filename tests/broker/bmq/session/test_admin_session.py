@@ -20,7 +20,7 @@ from tests.broker.bmq.rig import WRITE, Client, Rig, handle, identity, start
 
 @pytest.fixture
 def rig() -> Rig:
-    return start(administer=lambda node: lambda command, source: (0, f"{command} from {source}"))
+    return start(administer=lambda node: lambda command, source, may_read=None: (0, f"{command} from {source}"))
 
 
 def administrator(rig: Rig, encoding: EncodingType = EncodingType.BER) -> Client:

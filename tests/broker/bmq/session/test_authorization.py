@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import replace
 
 import pytest
@@ -249,7 +250,9 @@ def test_each_command_of_an_administrator_may_be_refused() -> None:
 
     commands: list[str] = []
 
-    def run(command: str, source: str) -> tuple[int, str]:
+    def run(command: str, source: str, may_read: Callable[[str], bool] | None = None, /) -> tuple[int, str]:
+        assert may_read is not None
+        assert not may_read("bmq://priority/q")
         commands.append(command)
         return 0, "done"
 

@@ -1,0 +1,89 @@
+"""Payloads in Avro, decoded in a process of its own with bounds on memory and time.
+
+A payload comes from a stranger: few bytes may stand for very many items, or for items within items without end.
+"""
+
+from __future__ import annotations
+
+import base64
+import io
+import json
+import resource
+import subprocess
+import sys
+from collections.abc import Sequence
+from contextlib import suppress
+from typing import Any, Final
+
+from bmqctl.console.cluster import ClusterFault
+from bmqctl.node_process import COMMAND
+
+__all__ = ["decode_avro", "decode_input"]
+
+_MEMORY_BYTES: Final = 1 << 30
+_CPU_S: Final = 5
+_WAIT_S: Final = 20.0
+_RECORDS_MAX: Final = 1000
+_OUTPUT_BYTES_MAX: Final = 4 << 20
+
+
+def decode_avro(payload: bytes, schema: str, command: Sequence[str] = COMMAND) -> str:
+    """Return a payload as JSON with indentation. Blocks. Raises `ClusterFault` if it cannot be decoded.
+
+    `schema` is the writer's, as JSON, of a single datum without a header. Without one the payload is an object
+    container file, which has its own.
+    """
+    given = json.dumps({"payload": base64.b64encode(payload).decode("ascii"), "schema": schema})
+    try:
+        words = [*command, "console", "--decode-avro"]
+        done = subprocess.run(words, input=given.encode(), capture_output=True, timeout=_WAIT_S, check=False)
+    except subprocess.TimeoutExpired:
+        raise ClusterFault("the payload cannot be decoded in time") from None
+    if done.returncode:
+        raise ClusterFault("the payload takes more memory or time to decode than there is for it")
+    found = json.loads(done.stdout)
+    if "fault" in found:
+        raise ClusterFault(str(found["fault"]))
+    return str(found["text"])
+
+
+def decode_input() -> None:
+    """Decode what standard input has, and write the answer to standard output: the other process's part."""
+    for limit, most in ((resource.RLIMIT_AS, _MEMORY_BYTES), (resource.RLIMIT_CPU, _CPU_S)):
+        # Not every system bounds the address space.
+        with suppress(ValueError, OSError):
+            resource.setrlimit(limit, (most, most))
+    given = json.load(sys.stdin)
+    try:
+        text = _decoded(base64.b64decode(given["payload"]), given["schema"])
+    except Exception as fault:
+        # A stranger's payload, and a schema of anybody: the library has no common base for what it raises.
+        print(json.dumps({"fault": f"{type(fault).__name__}: {fault}"[:500]}))
+        return
+    print(json.dumps({"text": text[:_OUTPUT_BYTES_MAX]}))
+
+
+def _decoded(payload: bytes, schema: str) -> str:
+    import fastavro
+
+    stream = io.BytesIO(payload)
+    if not schema.strip():
+        records: list[object] = []
+        for record in fastavro.reader(stream):
+            if len(records) == _RECORDS_MAX:
+                raise ValueError(f"the file has more than {_RECORDS_MAX} records")
+            records.append(record)
+        return _shown(records)
+    found = fastavro.schemaless_reader(stream, fastavro.parse_schema(json.loads(schema)), None)
+    rest = len(payload) - stream.tell()
+    if rest:
+        raise ValueError(f"{rest} bytes follow the datum: the schema is another one")
+    return _shown(found)
+
+
+def _shown(value: object) -> str:
+    return json.dumps(value, indent=2, ensure_ascii=False, default=_encodable)
+
+
+def _encodable(value: Any) -> str:
+    return f"0x{value.hex()}" if isinstance(value, bytes) else str(value)

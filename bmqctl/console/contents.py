@@ -1,0 +1,115 @@
+"""The contents of messages for people, ready for JSON: properties, and the payload in the forms that it has. Pure.
+
+Everything here comes from whoever posted the message: sizes are bounded, and what cannot be read is said to be so.
+"""
+
+from __future__ import annotations
+
+import base64
+import json
+from collections.abc import Iterable, Sequence
+from typing import Any, Final, NamedTuple
+
+from formats.bmq.wire.application_data import split_application_data
+from formats.bmq.wire.properties import Property, decode_properties
+from formats.errors import FormatError
+
+__all__ = ["Contents", "contents_value", "hex_lines", "read_contents"]
+
+# A payload that inflates to more is not shown, and what is longer is shown as far as this.
+INFLATED_BYTES_MAX: Final = 4 << 20
+TEXT_CHARACTERS_MAX: Final = 256 << 10
+HEX_BYTES_MAX: Final = 16 << 10
+_LINE: Final = 16
+# The first bytes of an object container file of Avro.
+_AVRO_FILE: Final = b"Obj\x01"
+
+
+class Contents(NamedTuple):
+    """A message as it was posted. `fault` says what of it cannot be read; then it is missing here."""
+
+    payload: bytes
+    properties: Sequence[Property]
+    fault: str | None = None
+
+
+def read_contents(answer: dict[str, Any]) -> Contents:
+    """Read the contents in a broker's answer to the command MESSAGE. Raises `ValueError` for what is none."""
+    data = memoryview(base64.b64decode(answer["data"], validate=True))
+    schema_id = int(answer["schemaId"])
+    try:
+        parts = split_application_data(
+            data, bool(answer["hasProperties"]), schema_id, int(answer["compression"]), INFLATED_BYTES_MAX
+        )
+    except FormatError as fault:
+        return Contents(bytes(data), [], f"the message cannot be decompressed, or taken apart: {fault}")
+    payload = bytes(parts.payload)
+    try:
+        return Contents(payload, decode_properties(parts.properties, schema_id) if parts.properties else [])
+    except FormatError as fault:
+        return Contents(payload, [], f"the properties cannot be read: {fault}")
+
+
+def contents_value(contents: Contents) -> dict[str, Any]:
+    """Return the properties, and the payload in each form that it has."""
+    payload = contents.payload
+    return {
+        "fault": contents.fault,
+        "properties": [
+            {"name": each.name, "type": each.type.name, "value": _property_text(each)} for each in contents.properties
+        ],
+        "size": len(payload),
+        "base64": base64.b64encode(payload).decode("ascii"),
+        "forms": list(_forms(payload)),
+    }
+
+
+def hex_lines(data: bytes) -> str:
+    """Return the head of data in lines of an offset, 16 bytes in hex, and the same as ASCII."""
+    lines = []
+    for at in range(0, min(len(data), HEX_BYTES_MAX), _LINE):
+        part = data[at : at + _LINE]
+        shown = "".join(chr(byte) if 32 <= byte < 127 else "." for byte in part)
+        lines.append(f"{at:08x}  {part.hex(' '):<47}  {shown}")
+    return "\n".join(lines)
+
+
+def _forms(payload: bytes) -> Iterable[dict[str, Any]]:
+    """Yield the forms, the one that says most first."""
+    text = _text(payload)
+    if text is not None and (pretty := _json(text)) is not None:
+        yield _form("JSON", pretty, TEXT_CHARACTERS_MAX)
+    if payload.startswith(_AVRO_FILE):
+        # It is decoded on request, as it names a schema of its own.
+        yield {"name": "Avro", "text": None, "is_cut": False}
+    if text is not None:
+        yield _form("Text", text, TEXT_CHARACTERS_MAX)
+    yield {"name": "Hex", "text": hex_lines(payload), "is_cut": len(payload) > HEX_BYTES_MAX}
+
+
+def _form(name: str, text: str, most: int) -> dict[str, Any]:
+    return {"name": name, "text": text[:most], "is_cut": len(text) > most}
+
+
+def _text(payload: bytes) -> str | None:
+    try:
+        return payload.decode("utf-8")
+    except UnicodeDecodeError:
+        return None
+
+
+def _json(text: str) -> str | None:
+    """Return an object or a list of JSON with indentation; None if it is neither."""
+    try:
+        found = json.loads(text)
+        if not isinstance(found, dict | list):
+            return None
+        return json.dumps(found, indent=2, ensure_ascii=False)
+    except (ValueError, RecursionError):
+        return None
+
+
+def _property_text(each: Property) -> str:
+    if isinstance(each.value, bytes):
+        return f"0x{each.value.hex()}"
+    return ("true" if each.value else "false") if isinstance(each.value, bool) else str(each.value)

@@ -1,0 +1,68 @@
+"""Payloads in Avro, decoded in a process of its own, whatever strangers have made of them."""
+
+from __future__ import annotations
+
+import io
+import json
+import sys
+
+import fastavro
+import pytest
+
+from bmqctl.console.avro import decode_avro
+from bmqctl.console.cluster import ClusterFault
+
+pytestmark = pytest.mark.process
+
+ORDER = {
+    "type": "record",
+    "name": "Order",
+    "fields": [{"name": "id", "type": "long"}, {"name": "token", "type": "bytes"}],
+}
+SCHEMA = json.dumps(ORDER)
+
+
+def datum(value: object, schema: object = ORDER) -> bytes:
+    stream = io.BytesIO()
+    fastavro.schemaless_writer(stream, fastavro.parse_schema(schema), value)  # type: ignore[arg-type]
+    return stream.getvalue()
+
+
+def test_a_datum_by_its_schema_and_a_file_by_its_own() -> None:
+    order = {"id": 7, "token": b"\x00\xff"}
+    assert json.loads(decode_avro(datum(order), SCHEMA)) == {"id": 7, "token": "0x00ff"}
+    stream = io.BytesIO()
+    fastavro.writer(stream, fastavro.parse_schema(ORDER), [order, order])
+    assert json.loads(decode_avro(stream.getvalue(), "")) == [{"id": 7, "token": "0x00ff"}] * 2
+
+
+@pytest.mark.parametrize(
+    ("payload", "schema", "reason"),
+    [
+        (b"\x0e", SCHEMA, "EOFError"),
+        (datum({"id": 7, "token": b""}) + b"more", SCHEMA, "4 bytes follow the datum"),
+        (b"", '{"type": "recrod"}', "recrod"),
+        (b"", "{", "JSONDecodeError"),
+        (b"no file", "", "ValueError"),
+    ],
+)
+def test_what_is_no_avro(payload: bytes, schema: str, reason: str) -> None:
+    with pytest.raises(ClusterFault, match=reason):
+        decode_avro(payload, schema)
+
+
+def test_few_bytes_for_very_many_items() -> None:
+    bomb = b"\xfe\xff\xff\xff\xff\xff\xff\xff\x7f"
+    with pytest.raises(ClusterFault, match=r"more memory or time|MemoryError"):
+        decode_avro(bomb, '{"type": "array", "items": "null"}')
+
+
+def test_items_within_items_without_end() -> None:
+    schema = {"type": "record", "name": "R", "fields": [{"name": "r", "type": ["null", "R"]}]}
+    with pytest.raises(ClusterFault):
+        decode_avro(b"\x02" * 1_000_000 + b"\x00", json.dumps(schema))
+
+
+def test_a_process_that_fails() -> None:
+    with pytest.raises(ClusterFault, match="more memory or time"):
+        decode_avro(b"", SCHEMA, (sys.executable, "-c", "raise SystemExit(9)"))
