@@ -14,20 +14,18 @@ import time
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
 from http import HTTPStatus
-from importlib import resources
-from pathlib import Path
 from typing import Any, Final, NamedTuple
 
 import trio
 from starlette.applications import Starlette
 from starlette.middleware import Middleware
 from starlette.requests import Request
-from starlette.responses import FileResponse, Response
-from starlette.routing import Mount, Route
-from starlette.staticfiles import StaticFiles
+from starlette.responses import Response
+from starlette.routing import Route
 
 from bmqctl.console.avro import decode_avro
 from bmqctl.console.cluster import ClusterFault, Connector, Login, NotAdmitted, Plan
+from bmqctl.console.files import Files
 from bmqctl.console.guarding import Guard
 from bmqctl.console.observer import COLUMNS, TOTAL, Observer, Overview
 from bmqctl.console.sessions import Session, Sessions
@@ -82,15 +80,11 @@ class _Console:
         self._cookie = "bmqctl_console"
 
     def application(self) -> Starlette:
-        assets = Path(str(resources.files("bmqctl.console") / "assets"))
-
-        async def index(request: Request) -> Response:
-            return FileResponse(assets / "index.html", headers={"Cache-Control": "no-cache"})
-
+        files = Files()
         return Starlette(
             routes=[
-                Route("/", index),
-                Mount("/assets", StaticFiles(directory=assets)),
+                Route("/", files.index),
+                Route("/assets/{path:path}", files.asset),
                 Route("/api/session", self._session),
                 Route("/api/login", self._login, methods=["POST"]),
                 Route("/api/logout", self._logout, methods=["POST"]),

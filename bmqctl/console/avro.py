@@ -21,7 +21,7 @@ from bmqctl.node_process import COMMAND
 __all__ = ["decode_avro", "decode_input"]
 
 _MEMORY_BYTES: Final = 1 << 30
-_CPU_S: Final = 5
+_CPU_S: Final = 3
 _WAIT_S: Final = 20.0
 _RECORDS_MAX: Final = 1000
 _OUTPUT_BYTES_MAX: Final = 4 << 20

@@ -20,7 +20,7 @@ from bmqctl.console.map import blazingmq_map
 from bmqctl.explaining.blazingmq import causes_of_queue, causes_of_unopened
 from bmqctl.messages.ends import CannotBegin
 from bmqctl.messages.listing import list_command, read_listing
-from bmqctl.watching.blazingmq import purge, take_look
+from bmqctl.watching.blazingmq import OLDEST_MAX, purge, take_look
 from bmqctl.watching.model import Row
 from bmqctl.watching.watcher import purge_text
 from formats.bmq.codes import CompressionAlgorithm
@@ -53,11 +53,14 @@ class BlazingmqCluster:
         self._host = host
         self._port = port
         self._connections = KeptConnections(asking.client)
+        self._has_looked = False
 
     def look(self) -> Seen:
         """Ask all nodes. Raises `ClusterFault`."""
         with _for_people():
-            found = take_look(self._host, self._port, self._connections)
+            # The first look is the sooner there without a question for each queue.
+            found = take_look(self._host, self._port, self._connections, OLDEST_MAX if self._has_looked else 0)
+        self._has_looked = True
         return Seen(blazingmq_map(found.views), found.sample)
 
     def ask(self, question: str, words: Words) -> dict[str, Any]:

@@ -21,6 +21,8 @@ COLUMNS: Final = Row._fields
 TOTAL: Final = "\0"
 # The second sample comes early, so that there are rates.
 SECOND_S: Final = 0.5
+# A look that takes long costs the nodes much: the pause after it is so many times longer.
+PAUSE_LOOKS: Final = 4
 
 
 class Overview(NamedTuple):
@@ -50,6 +52,7 @@ class Observer:
         self._latest: Overview | None = None
         self._before: Sample | None = None
         self._looked_at_s = -1e9
+        self._took_s = 0.0
 
     async def overview(self, after: int) -> Overview:
         """Return a look after number `after`: the last one, or a new one when it is time. Raises `ClusterFault`."""
@@ -58,16 +61,19 @@ class Observer:
             if latest is not None and latest.number > after and trio.current_time() - self._looked_at_s < self._pause_s:
                 return latest
             await trio.sleep_until(self._looked_at_s + self._pause_s)
+            began_s = trio.current_time()
             try:
                 seen = await self.ask(self.cluster.look)
             finally:
                 self._looked_at_s = trio.current_time()
+                self._took_s = self._looked_at_s - began_s
             self._latest = self._overview(seen)
             return self._latest
 
     @property
     def _pause_s(self) -> float:
-        return SECOND_S if self._latest is not None and self._latest.number == 1 else self.interval_s
+        wanted_s = SECOND_S if self._latest is not None and self._latest.number == 1 else self.interval_s
+        return max(wanted_s, PAUSE_LOOKS * self._took_s)
 
     async def ask(self, question: Callable[..., T], *words: Any) -> T:
         """Call a method of the cluster in a thread. Raises `ClusterFault`, also for what is not understood."""

@@ -15,7 +15,7 @@ from bmqctl.client.admin import AdminClient, AdminLost
 from bmqctl.watching.model import Counted, NodeState, Sample
 from formats.bmq.uri import parse_uri
 
-__all__ = ["Look", "purge", "take_look", "take_sample"]
+__all__ = ["OLDEST_MAX", "Look", "purge", "take_look", "take_sample"]
 
 SYSTEM: Final = "BlazingMQ"
 # Queues of which the oldest message is asked for: those with the most messages.
@@ -35,8 +35,11 @@ def take_sample(host: str, port: int, asking: Connects) -> Sample:
     return take_look(host, port, asking).sample
 
 
-def take_look(host: str, port: int, asking: Connects) -> Look:
-    """Take a sample, and keep the views that it was made with. Raises `AdminLost` if the first node does not answer."""
+def take_look(host: str, port: int, asking: Connects, oldest_max: int = OLDEST_MAX) -> Look:
+    """Take a sample, and keep the views that it was made with. Raises `AdminLost` if the first node does not answer.
+
+    At each node, `oldest_max` queues are asked for their oldest message.
+    """
     views = ask_all(host, port, asking)
     known = [each["view"] for each in views if "view" in each]
     newest = max(known, key=lambda view: (view["term"], "leaderNodeId" in view))
@@ -48,7 +51,7 @@ def take_look(host: str, port: int, asking: Connects) -> Look:
         own_host, own_port = endpoint_parts(places[number]) if len(known) > 1 else (host, port)
         try:
             with asking.client(own_host, own_port) as client:
-                counted += _counted(client, newest["name"], number, lags)
+                counted += _with_oldest(client, _counted(client, newest["name"], number, lags), oldest_max)
         except (AdminLost, Refused) as fault:
             faults.append(f"node {number}: {fault}")
     sample = Sample(time.monotonic(), SYSTEM, tuple(counted), tuple(_nodes(views, newest, known)), tuple(faults))
@@ -103,7 +106,7 @@ def _counted(
     unseen = own.keys() - {each.name for each in found}
     # Nobody has opened these since the node started: it has no statistics of them.
     found += [Counted(uri, "", f"node {number}", None, None, None, lag=own[uri]) for uri in sorted(unseen)]
-    return _with_oldest(client, found)
+    return found
 
 
 def _statistics(text: str) -> dict[str, dict[str, Any]]:
@@ -136,9 +139,9 @@ def _of_queue(uri: str, queue: dict[str, Any], node: str, lag: int | None) -> It
         yield Counted(uri, app, node, put, int(own["queue_push_msgs_abs"]), backlog, lag=lag)
 
 
-def _with_oldest(client: AdminClient, counted: list[Counted]) -> list[Counted]:
+def _with_oldest(client: AdminClient, counted: list[Counted], oldest_max: int) -> list[Counted]:
     waiting = sorted((each for each in counted if each.backlog), key=lambda each: -(each.backlog or 0))
-    ages = {each[:2]: _oldest_s(client, each) for each in waiting[:OLDEST_MAX]}
+    ages = {each[:2]: _oldest_s(client, each) for each in waiting[:oldest_max]}
     return [each._replace(oldest_s=ages.get(each[:2])) for each in counted]
 
 

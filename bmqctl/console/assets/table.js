@@ -3,10 +3,13 @@
 import { h, count, announce } from "./dom.js";
 
 export const ROWS_MAX = 2000;
+// Rows of a long table that are laid out together.
+const GROUP = 50;
 
 export class Table {
   // `columns` are [{ key, label, isNumber, text(row), cell(row) }]; `key` tells rows apart. Without `sort` the order stays.
-  constructor({ caption, columns, key, sort = null, isDescending = false, empty = "Nothing to show." }) {
+  // With `isLong`, groups of rows out of sight are not laid out: they are boxes of a grid then, and roles say what they are.
+  constructor({ caption, columns, key, sort = null, isDescending = false, empty = "Nothing to show.", isLong = false }) {
     this.columns = columns;
     this.key = key;
     this.sort = sort;
@@ -14,11 +17,23 @@ export class Table {
     this.rows = [];
     this.known = new Map();
     this.heads = columns.map((column) => this.head(column));
-    this.body = h("tbody");
+    this.bodies = [h("tbody")];
+    this.group = isLong ? GROUP : ROWS_MAX;
+    // Rows are copies of it: with many rows that is faster than making each cell.
+    this.pattern = h("tr", {}, columns.map((column, index) => h(index === 0 ? "th" : "td", { scope: index === 0 ? "row" : null, class: column.isNumber ? "number" : null })));
     this.rest = h("p", { class: "muted rest", hidden: true });
     this.empty = h("p", { class: "muted rest", hidden: true }, empty);
     this.caption = caption;
-    const table = h("table", {}, h("caption", { class: "offscreen" }, caption), h("thead", {}, h("tr", {}, this.heads)), this.body);
+    const table = h("table", {}, h("caption", { class: "offscreen" }, caption), h("thead", {}, h("tr", {}, this.heads)), this.bodies);
+    this.table = table;
+    if (isLong) {
+      table.className = "long";
+      table.style.setProperty("--columns", columns.map((column) => column.width ?? "minmax(76px, 1fr)").join(" "));
+      const roles = { table: "table", thead: "rowgroup", tbody: "rowgroup", tr: "row" };
+      for (const each of [table, ...table.querySelectorAll("thead, tbody, tr"), this.pattern]) each.setAttribute("role", roles[each.localName]);
+      for (const each of this.heads) each.setAttribute("role", "columnheader");
+      for (const each of this.pattern.children) each.setAttribute("role", each.localName === "th" ? "rowheader" : "cell");
+    }
     this.element = h("div", { class: "table-card card" }, table, this.empty, this.rest);
   }
 
@@ -47,11 +62,9 @@ export class Table {
   draw() {
     const sorted = this.sorted();
     const shown = sorted.slice(0, ROWS_MAX);
-    const focused = this.body.contains(document.activeElement) ? document.activeElement : null;
+    const focused = this.table.contains(document.activeElement) ? document.activeElement : null;
     const order = shown.map((row) => this.line(row));
-    if (order.length !== this.body.childElementCount || order.some((line, index) => this.body.children[index] !== line)) {
-      this.body.replaceChildren(...order);
-    }
+    this.place(order);
     if (this.known.size > 2 * order.length + 100) {
       const keys = new Set(shown.map(this.key));
       for (const key of this.known.keys()) if (!keys.has(key)) this.known.delete(key);
@@ -67,6 +80,25 @@ export class Table {
       const arrow = this.heads[index].querySelector(".arrow");
       if (arrow) arrow.textContent = isOwn ? (this.isDescending ? "▼" : "▲") : "";
     });
+  }
+
+  // Put rows into their groups; groups that have the same as before are left alone.
+  place(order) {
+    for (let at = 0; at < Math.max(order.length, 1) || at / this.group < this.bodies.length; at += this.group) {
+      const index = at / this.group;
+      const lines = order.slice(at, at + this.group);
+      if (index > 0 && lines.length === 0) {
+        for (const body of this.bodies.splice(index)) body.remove();
+        return;
+      }
+      if (index === this.bodies.length) {
+        const body = this.bodies[0].cloneNode(false);
+        this.bodies.push(body);
+        this.table.append(body);
+      }
+      const body = this.bodies[index];
+      if (lines.length !== body.childElementCount || lines.some((line, place) => body.children[place] !== line)) body.replaceChildren(...lines);
+    }
   }
 
   sorted() {
@@ -87,8 +119,8 @@ export class Table {
     const key = this.key(row);
     let line = this.known.get(key);
     if (!line) {
-      const cells = this.columns.map((column, index) => h(index === 0 ? "th" : "td", { scope: index === 0 ? "row" : null, class: column.isNumber ? "number" : null }));
-      line = { element: h("tr", {}, cells), cells, texts: [] };
+      const element = this.pattern.cloneNode(true);
+      line = { element, cells: [...element.children], texts: [], tones: [] };
       this.known.set(key, line);
     }
     this.columns.forEach((column, index) => {
@@ -97,7 +129,10 @@ export class Table {
       line.texts[index] = text;
       if (column.cell) line.cells[index].replaceChildren(column.cell(row));
       else line.cells[index].textContent = text;
-      if (column.tone) line.cells[index].className = [column.isNumber ? "number" : "", column.tone(row)].join(" ").trim();
+      const tone = column.tone ? column.tone(row) : "";
+      if (tone === (line.tones[index] ?? "")) return;
+      line.tones[index] = tone;
+      line.cells[index].className = [column.isNumber ? "number" : "", tone].join(" ").trim();
     });
     return line.element;
   }

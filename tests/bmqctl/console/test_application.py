@@ -180,6 +180,9 @@ def test_each_answer_forbids_what_a_hostile_page_needs() -> None:
         for path in ("/", "/api/session", "/assets/main.js", "/assets/views/queue.js", "/none", "/assets/../app.py"):
             answer = await browser.get(path)
             assert {name: answer.headers.get(name.lower()) for name in HEADERS} == HEADERS
+        page = await browser.get("/assets/main.js")
+        again = await browser.get("/assets/main.js", if_none_match=page.headers["etag"])
+        assert (page.headers["content-type"], again.status, again.body) == ("text/javascript; charset=utf-8", 304, b"")
         cookie = (await browser.get("/api/session")).headers["set-cookie"]
         assert "HttpOnly" in cookie
         assert "SameSite=strict" in cookie

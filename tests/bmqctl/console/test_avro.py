@@ -53,7 +53,7 @@ def test_what_is_no_avro(payload: bytes, schema: str, reason: str) -> None:
 
 def test_few_bytes_for_very_many_items() -> None:
     bomb = b"\xfe\xff\xff\xff\xff\xff\xff\xff\x7f"
-    with pytest.raises(ClusterFault, match=r"more memory or time|MemoryError"):
+    with pytest.raises(ClusterFault, match=r"memory|time"):
         decode_avro(bomb, '{"type": "array", "items": "null"}')
 
 

@@ -55,6 +55,7 @@ export class DomainView {
     this.config = h("pre", { class: "code", tabindex: "0", "aria-label": "Configuration in force" });
     this.table = new Table({
       caption: "Queues of the domain",
+      isLong: true,
       sort: "backlog",
       isDescending: true,
       key: (row) => row.name,

@@ -16,6 +16,7 @@ export class QueuesView {
     this.table = new Table({
       caption: title,
       sort: "backlog",
+      isLong: true,
       isDescending: true,
       key: (row) => row.name,
       columns: [{ ...NAME, label: this.word === "topic" ? "Topic" : "Queue" }, NODE, ...NUMBERS, LAG],
