@@ -22,7 +22,8 @@ __all__ = ["decode_avro", "decode_input"]
 
 _MEMORY_BYTES: Final = 1 << 30
 _CPU_S: Final = 3
-_WAIT_S: Final = 20.0
+# The processor time is the bound; this is for a machine that gives it none.
+_WAIT_S: Final = 60.0
 _RECORDS_MAX: Final = 1000
 _OUTPUT_BYTES_MAX: Final = 4 << 20
 

@@ -239,7 +239,7 @@ def test_a_cluster_in_a_browser(node: NodeProcess, tmp_path: Path) -> None:
                 ["wait", "document.activeElement.id === 'search'"],
                 *[["key", letter] for letter in name[-6:]],
                 ["wait", "document.querySelectorAll('tbody tr').length === 1"],
-                ["run", "document.querySelector('tbody tr').innerText.split('\\t')"],
+                ["run", "[...document.querySelector('tbody tr').children].map(each => each.textContent)"],
                 ["run", "document.querySelector('tbody a').click()"],
                 ["wait", f"document.querySelector('h1').textContent === '{name}'"],
                 ["wait", "document.querySelector('.causes li b')?.textContent === 'no consumer'"],
