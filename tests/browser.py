@@ -7,6 +7,7 @@ Standard input is a JSON list of steps, each a list of a name and words:
     ["open", URL]         load a page
     ["wait", EXPRESSION]  wait until an expression of JavaScript is true
     ["run", EXPRESSION]   evaluate one, also a promise; its value, which JSON can have, is a result
+    ["script", TEXT]      run a script
     ["key", NAME]         press a key, such as Tab, Return, Escape or a character
     ["size", W, H]        resize the window
     ["shot", PATH]        write a screenshot
@@ -103,6 +104,7 @@ class Player(QObject):
             "open": self._open,
             "wait": self._wait,
             "run": self._run,
+            "script": self._script,
             "key": self._key,
             "size": self._size,
             "shot": self._shot,
@@ -167,6 +169,9 @@ class Player(QObject):
             self._page.runJavaScript("globalThis.__ran", 0, take)
 
         self._page.runJavaScript(started, 0, lambda _: look())
+
+    def _script(self, text: str) -> None:
+        self._page.runJavaScript(text, 0, lambda _: self._next())
 
     def _key(self, name: str) -> None:
         target = self.view.focusProxy() or self.view

@@ -28,7 +28,7 @@ export class Chart {
     this.drawing.addEventListener("pointerleave", () => this.read(null));
     this.drawing.addEventListener("keydown", (event) => this.step(event));
     this.drawing.addEventListener("blur", () => this.read(null));
-    this.element = h("figure", { class: "card chart" }, h("figcaption", {}, h("h3", {}, title), this.values), this.drawing);
+    this.element = h("figure", { class: "card chart" }, h("figcaption", {}, h("h2", {}, title), this.values), this.drawing);
   }
 
   update(points) {
