@@ -6,7 +6,6 @@ A payload comes from a stranger: few bytes may stand for very many items, or for
 from __future__ import annotations
 
 import base64
-import io
 import json
 import resource
 import subprocess
@@ -65,21 +64,16 @@ def decode_input() -> None:
 
 
 def _decoded(payload: bytes, schema: str) -> str:
-    import fastavro
+    from bmqctl.decoding.avro import parse_avro_schema, read_container, read_record
 
-    stream = io.BytesIO(payload)
     if not schema.strip():
-        records: list[object] = []
-        for record in fastavro.reader(stream):
-            if len(records) == _RECORDS_MAX:
-                raise ValueError(f"the file has more than {_RECORDS_MAX} records")
-            records.append(record)
-        return _shown(records)
-    found = fastavro.schemaless_reader(stream, fastavro.parse_schema(json.loads(schema)), None)
-    rest = len(payload) - stream.tell()
-    if rest:
-        raise ValueError(f"{rest} bytes follow the datum: the schema is another one")
-    return _shown(found)
+        return _shown(read_container(payload)[:_RECORDS_MAX])
+    found = json.loads(schema)
+    # A schema that is one word would be taken for the path of a file.
+    text = json.dumps({"type": found} if isinstance(found, str) else found)
+    if not isinstance(found, str | dict | list):
+        raise ValueError("a schema is an object, a list or a text")
+    return _shown(read_record(parse_avro_schema(text), payload))
 
 
 def _shown(value: object) -> str:

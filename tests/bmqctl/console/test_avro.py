@@ -31,6 +31,7 @@ def datum(value: object, schema: object = ORDER) -> bytes:
 def test_a_datum_by_its_schema_and_a_file_by_its_own() -> None:
     order = {"id": 7, "token": b"\x00\xff"}
     assert json.loads(decode_avro(datum(order), SCHEMA)) == {"id": 7, "token": "0x00ff"}
+    assert json.loads(decode_avro(datum(7, "long"), '"long"')) == 7
     stream = io.BytesIO()
     fastavro.writer(stream, fastavro.parse_schema(ORDER), [order, order])
     assert json.loads(decode_avro(stream.getvalue(), "")) == [{"id": 7, "token": "0x00ff"}] * 2
@@ -39,11 +40,14 @@ def test_a_datum_by_its_schema_and_a_file_by_its_own() -> None:
 @pytest.mark.parametrize(
     ("payload", "schema", "reason"),
     [
-        (b"\x0e", SCHEMA, "EOFError"),
-        (datum({"id": 7, "token": b""}) + b"more", SCHEMA, "4 bytes follow the datum"),
-        (b"", '{"type": "recrod"}', "recrod"),
+        (b"\x0e", SCHEMA, "the record is truncated"),
+        (datum({"id": 7, "token": b""}) + b"more", SCHEMA, "4 bytes follow the record"),
+        (b"", '{"type": "recrod"}', "not an Avro schema"),
+        (b"", '"/etc/passwd"', "not an Avro schema"),
+        (b"", "/etc/passwd", "JSONDecodeError"),
+        (b"", "7", "a schema is an object"),
         (b"", "{", "JSONDecodeError"),
-        (b"no file", "", "ValueError"),
+        (b"no file", "", "no header"),
     ],
 )
 def test_what_is_no_avro(payload: bytes, schema: str, reason: str) -> None:
