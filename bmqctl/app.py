@@ -38,6 +38,9 @@ COMMANDS: dict[str, Entry] = {
     "config": Entry("bmqctl.commands.config", "app", "Check and show the configuration of a broker."),
     "context": Entry("bmqctl.commands.context", "app", "Name brokers and clusters, and choose one for other commands."),
     "copy": Entry("bmqctl.commands.carry", "copy", "Copy messages of a queue or a topic to another.", dials=True),
+    "dead-letters": Entry(
+        "bmqctl.commands.dead_letters", "app", "List, show and send again the dead letters of RocketMQ's groups."
+    ),
     "definitions": Entry(
         "bmqctl.commands.definitions", "app", "Export, compare and apply domains, topics and groups as a file."
     ),

@@ -27,7 +27,10 @@ __all__ = [
 ]
 
 PLACE_FIELDS: Final = frozenset(
-    {"guid", "message_id", "topic", "broker", "queue", "offset", "attempt", "born_at", "decoded"}
+    {
+        *("guid", "message_id", "topic", "broker", "queue", "offset", "attempt", "born_at", "decoded"),
+        *("original_topic", "dead_since", "sent_again"),
+    }
 )
 """Fields about where a message was, and its decoded payload, which lines of received messages have.
 

@@ -8,8 +8,10 @@ for its domain's `deduplicationTimeMs`. With a salt such GUIDs are those of one 
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from functools import partial
 from hashlib import blake2b
+from types import MappingProxyType
 from typing import Final
 
 from bmqctl.bridge.blazingmq_ends import Made, Make, ToPost
@@ -55,14 +57,14 @@ def for_queue_of_run(salt: bytes) -> MakeOfRecord:
     return make
 
 
-def for_other_topic() -> MakeOfRecord:
-    """Make the maker of messages, of a topic, for another topic."""
+def for_other_topic(more: Mapping[str, str] = MappingProxyType({})) -> MakeOfRecord:
+    """Make the maker of messages, of a topic, for another topic; they get the properties `more`, too."""
     ids = UniqueIds()
 
     def make(record: Record, broker_name: str) -> Made:
         found = decode_properties(record.properties)
         kept = {name: text for name, text in found.items() if name and text and not is_system_name(name)}
-        properties = {UNIQUE_KEY: found.get(UNIQUE_KEY) or ids.next(), **kept}
+        properties = {UNIQUE_KEY: found.get(UNIQUE_KEY) or ids.next(), **kept, **more}
         # Texts that were decoded have no separator, except 0x01 in values, which the original takes as it is.
         encoded = "".join(f"{name}\x01{text}\x02" for name, text in properties.items()).encode()
         if len(encoded) > ROCKETMQ_PROPERTIES_SIZE_MAX:

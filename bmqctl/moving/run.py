@@ -48,7 +48,7 @@ from bmqctl.rocketmq_client.sharing import Place
 from formats.bmq.uri import parse_uri
 from formats.rocketmq.record import Record
 
-__all__ = ["At", "Carried", "CarryOptions", "Contents", "carry", "check", "rehearse", "waiting"]
+__all__ = ["At", "Carried", "CarryOptions", "Contents", "carry", "check", "rehearse", "security_of", "waiting"]
 
 _SALT_SIZE: Final = 16
 _REPORT_S: Final = 0.2
@@ -235,7 +235,7 @@ async def _make(source: At, destination: At, options: CarryOptions, tell: Tell) 
 
 async def _places(at: At, end: RocketEnd, has_queues: bool, tell: Tell) -> list[Place]:
     """The queues that messages go to: of a topic to all in turn, of a queue to one, or by a key."""
-    trying, security = TryAgain(str(end), tell, 0.0), _security(at.reach)
+    trying, security = TryAgain(str(end), tell, 0.0), security_of(at.reach)
     if has_queues and end.queue is None:
         return (await find_topics(end, {end.topic: NEW_QUEUES}, at.reach.timeout_s, trying, security))[end.topic]
     return await find_places(end, at.reach.timeout_s, trying, security)
@@ -250,7 +250,7 @@ def _source(at: At, to: End, options: CarryOptions, places: int, flow: FlowOptio
         keeping = _keeping(options, flow, tell)
         return BlazingSource(at.end, _session(at.reach), keeping, make, max(1, places), key, trying)
     make_record = _record_maker(to, salt)
-    timeout_s, security = at.reach.timeout_s, _security(at.reach)
+    timeout_s, security = at.reach.timeout_s, security_of(at.reach)
     if options.moves:
         return RocketSource(at.end, timeout_s, trying, tell, make=make_record, security=security)
     return StoredSource(at.end, select(options.tags, options.expression), make_record, timeout_s, trying, security)
@@ -273,7 +273,7 @@ def _keeping(options: CarryOptions, flow: FlowOptions, tell: Tell) -> Keeping:
 def _destination(at: At, places: Sequence[Place], tell: Tell) -> Destination:
     trying = TryAgain(str(at.end), tell, 0.0)
     if isinstance(at.end, RocketEnd):
-        return RocketDestination(at.end, places, at.reach.timeout_s, trying, tell, _security(at.reach))
+        return RocketDestination(at.end, places, at.reach.timeout_s, trying, tell, security_of(at.reach))
     return BlazingDestination(at.end, _session(at.reach), trying, tell)
 
 
@@ -287,7 +287,7 @@ def _session(reach: Reach) -> SessionOptions:
     )
 
 
-def _security(reach: Reach) -> Security:
+def security_of(reach: Reach) -> Security:
     """The security of connections of RocketMQ. Raises `CannotBegin`."""
     if reach.mechanism is not None:
         raise CannotBegin("an authentication mechanism is BlazingMQ's: a topic's brokers need KEY:SECRET only")
@@ -315,7 +315,7 @@ async def waiting(source: At, options: CarryOptions) -> int | None:
         if isinstance(end, BlazingEnd):
             asking, queue = _asking(reach), parse_uri(end.uri)
             return await trio.to_thread.run_sync(partial(waiting_of, end.host, end.port, asking, queue))
-        async with Client.connect(end.host, end.port, reach.timeout_s, _security(reach)) as client:
+        async with Client.connect(end.host, end.port, reach.timeout_s, security_of(reach)) as client:
             parts = await find_parts(client, end, reach.timeout_s, end.group if options.moves else "")
         return sum(part.end - part.offset for part in parts)
     except (AdminLost, Refused, BridgeCannotBegin, *FAULTS):
@@ -357,7 +357,7 @@ async def _read_through(source: At, end: RocketEnd, to: End, options: CarryOptio
         noted,
         reach.timeout_s,
         TryAgain(str(end), faults.append, 0.0),
-        _security(reach),
+        security_of(reach),
         end.group if options.moves else "",
     )
     bridge = Bridge(reading, _Nowhere(), FlowOptions(skip_refused=True), faults.append, options.count_max)

@@ -28,7 +28,7 @@ from formats.rocketmq.headers.administration import CreateTopicRequest
 from formats.rocketmq.headers.codec import HeaderCodec
 from formats.rocketmq.headers.consuming import GetConsumerListByGroupRequest
 from formats.rocketmq.hosts import split_address
-from formats.rocketmq.route_bodies import CLUSTER_INFO, MASTER_ID, Permission
+from formats.rocketmq.route_bodies import CLUSTER_INFO, MASTER_ID, TOPIC_LIST, Permission
 
 __all__ = ["PLAIN", "QUEUES_MAX", "Client", "Queue", "RequestRefused", "Security"]
 
@@ -112,6 +112,12 @@ class Client:
         check_answer("no brokers", answer)
         brokers = CLUSTER_INFO.read(answer.body).broker_addr_table.values()
         return sorted(broker.broker_addrs[MASTER_ID] for broker in brokers if MASTER_ID in broker.broker_addrs)
+
+    async def topics(self) -> list[str]:
+        """The names of all topics that the nameserver knows."""
+        answer = await self._nameserver.call(RequestCode.GET_ALL_TOPIC_LIST_FROM_NAMESERVER, {}, self.timeout_s)
+        check_answer("no list of topics", answer)
+        return TOPIC_LIST.read(answer.body).topic_list
 
     async def queues(self, topic: str, needed: Permission = _BOTH) -> list[Queue]:
         """The queues of a topic that can be written and read; none if the nameserver does not know the topic.
