@@ -5,9 +5,12 @@ import os
 import sys
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 from hypothesis import HealthCheck, settings
+
+from scripts.compiled_tree import MARKER
 
 # The same examples in every run; and no deadline, as the first example may unpack a capture on a busy machine.
 settings.register_profile("steady", derandomize=True, deadline=None, suppress_health_check=[HealthCheck.too_slow])
@@ -85,6 +88,23 @@ def no_contexts_of_the_user(tmp_path_factory: pytest.TempPathFactory) -> Iterato
         for name in ("BMQCTL_CONTEXT", "BMQCTL_OUTPUT"):
             patch.delenv(name, raising=False)
         yield
+
+
+_set_attribute = pytest.MonkeyPatch.setattr
+
+
+def _set_unless_compiled(self: pytest.MonkeyPatch, target: object, *given: Any, **options: Any) -> None:
+    """Skip a test that replaces something of a compiled module, where it would have no effect on compiled code."""
+    path = target if isinstance(target, str) else getattr(target, "__module__", getattr(target, "__name__", ""))
+    while path and path not in sys.modules:
+        path = path.rpartition(".")[0]
+    if path and str(getattr(sys.modules[path], "__file__", "")).endswith(".so"):
+        pytest.skip(f"{path} is compiled: what this test replaces cannot be replaced")
+    _set_attribute(self, target, *given, **options)
+
+
+if (Path(__file__).parents[1] / MARKER).exists():
+    pytest.MonkeyPatch.setattr = _set_unless_compiled  # type: ignore[method-assign]
 
 
 class _Watch:

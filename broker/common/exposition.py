@@ -8,19 +8,19 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from itertools import islice
-from typing import NamedTuple
+from typing import Final, NamedTuple
 
 __all__ = ["CONTENT_TYPE", "LINES_MAX", "Labels", "Series", "label_text", "metric_pieces"]
 
-CONTENT_TYPE = "text/plain; version=0.0.4; charset=utf-8"
+CONTENT_TYPE: Final = "text/plain; version=0.0.4; charset=utf-8"
 
 # Lines of a piece; they take about half a millisecond.
-LINES_MAX = 4000
+LINES_MAX: Final = 4000
 
 # A byte that no text in UTF-8 has.
-NAME = b"\xff"
+NAME: Final = b"\xff"
 
-_ESCAPES = str.maketrans({"\\": "\\\\", '"': '\\"', "\n": "\\n"})
+_ESCAPES: Final = str.maketrans({"\\": "\\\\", '"': '\\"', "\n": "\\n"})
 
 
 class Labels:

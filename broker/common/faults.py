@@ -9,17 +9,17 @@ from __future__ import annotations
 
 import logging
 from types import TracebackType
-from typing import Protocol
+from typing import Final, Protocol
 
 from broker.common.clock import Now
 
 __all__ = ["Change", "Failing", "Faults", "Inconsistent", "describe"]
 
-log = logging.getLogger("broker.faults")
+log: Final = logging.getLogger("broker.faults")
 
 # Faults that are logged with their tracebacks in one window of time, whichever sessions they are of.
-TOLD_MAX = 10
-WINDOW_MS = 60_000
+TOLD_MAX: Final = 10
+WINDOW_MS: Final = 60_000
 
 
 class Inconsistent(BaseException):

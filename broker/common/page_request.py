@@ -8,13 +8,13 @@ from __future__ import annotations
 
 from enum import Enum
 from http import HTTPStatus
-from typing import NamedTuple
+from typing import Final, NamedTuple
 
 import h11
 
 __all__ = ["HEAD_BYTES_MAX", "Asked", "Incomplete", "PageConnection", "Refused"]
 
-HEAD_BYTES_MAX = 8 << 10
+HEAD_BYTES_MAX: Final = 8 << 10
 
 
 class Incomplete(Enum):

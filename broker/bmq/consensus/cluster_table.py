@@ -9,7 +9,7 @@ Source: mqbc::ClusterStateTable. Pairs that are not in `TRANSITIONS` change noth
 from __future__ import annotations
 
 from enum import Enum
-from typing import NamedTuple
+from typing import Final, NamedTuple
 
 __all__ = ["FOLLOWING", "HEALED", "LEADING", "TRANSITIONS", "Action", "Event", "State", "Transition"]
 
@@ -28,9 +28,9 @@ class State(Enum):
     STOPPED = "stopped"
 
 
-LEADING = frozenset({State.LDR_HEALING_STG1, State.LDR_HEALING_STG2, State.LDR_HEALING_STG3, State.LDR_HEALED})
-FOLLOWING = frozenset({State.FOL_WAITING, State.FOL_HEALING, State.FOL_HEALED})
-HEALED = frozenset({State.FOL_HEALED, State.LDR_HEALED})
+LEADING: Final = frozenset({State.LDR_HEALING_STG1, State.LDR_HEALING_STG2, State.LDR_HEALING_STG3, State.LDR_HEALED})
+FOLLOWING: Final = frozenset({State.FOL_WAITING, State.FOL_HEALING, State.FOL_HEALED})
+HEALED: Final = frozenset({State.FOL_HEALED, State.LDR_HEALED})
 
 
 class Event(Enum):
@@ -102,15 +102,15 @@ class Transition(NamedTuple):
 
 _A, _E, _S = Action, Event, State
 
-_QUIT_FOLLOWING = (_A.STOP_WATCHDOG, _A.CANCEL_REQUESTS)
-_QUIT_LEADING = (_A.STOP_WATCHDOG, _A.CLEANUP_LSNS, _A.CANCEL_REQUESTS)
-_SEND_LSN_REQUESTS = (
+_QUIT_FOLLOWING: Final = (_A.STOP_WATCHDOG, _A.CANCEL_REQUESTS)
+_QUIT_LEADING: Final = (_A.STOP_WATCHDOG, _A.CLEANUP_LSNS, _A.CANCEL_REQUESTS)
+_SEND_LSN_REQUESTS: Final = (
     _A.START_WATCHDOG,
     _A.STORE_SELF_LSN,
     _A.SEND_FOLLOWER_LSN_REQUESTS,
     _A.CHECK_LSN_QUORUM,
 )
-_REGISTER = (_A.START_WATCHDOG, _A.SEND_REGISTRATION_REQUEST)
+_REGISTER: Final = (_A.START_WATCHDOG, _A.SEND_REGISTRATION_REQUEST)
 
 
 def _rows() -> dict[tuple[State, Event], Transition]:
@@ -232,4 +232,4 @@ def _rows() -> dict[tuple[State, Event], Transition]:
     return rows
 
 
-TRANSITIONS = _rows()
+TRANSITIONS: Final = _rows()

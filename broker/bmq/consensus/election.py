@@ -26,6 +26,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable
 from dataclasses import dataclass
+from typing import Final
 
 from broker.bmq.consensus.election_table import TRANSITIONS, Act, ElectionRole, Event, Transition
 from broker.bmq.core.alarms import alarm
@@ -49,17 +50,17 @@ from formats.errors import FormatError
 
 __all__ = ["TERM_JUMP_MAX", "TERM_MAX", "Election", "ElectionTimes"]
 
-log = logging.getLogger("broker.election")
+log: Final = logging.getLogger("broker.election")
 
 # Elections increment the term by one. A message with a term further ahead is not from an election, and would exhaust
 # the range of terms.
-TERM_JUMP_MAX = 1 << 32
-TERM_MAX = (1 << 63) - 1
+TERM_JUMP_MAX: Final = 1 << 32
+TERM_MAX: Final = (1 << 63) - 1
 
 # Divisor of the random wait when there is certainly no leader.
-HURRY = 8
+HURRY: Final = 8
 # Divisor of the wait for the time in which a node supports one scout only.
-PROMISE = 20
+PROMISE: Final = 20
 
 
 @dataclass(frozen=True, slots=True)

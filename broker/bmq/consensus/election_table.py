@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from enum import Enum
-from typing import NamedTuple
+from typing import Final, NamedTuple
 
 __all__ = ["TRANSITIONS", "Act", "ElectionRole", "Event", "Transition"]
 
@@ -71,11 +71,11 @@ class Transition(NamedTuple):
     acts: tuple[Act, ...] = ()
 
 
-_WAIT = Transition(ElectionRole.WAITING)
-_FOLLOW = Transition(ElectionRole.FOLLOWING, (Act.TAKE_TERM, Act.CHOOSE, Act.SUPPORT))
-_VOTE = Transition(ElectionRole.SUPPORTING, (Act.TAKE_TERM, Act.CHOOSE, Act.SUPPORT))
-_CEDE = Transition(ElectionRole.WAITING, (Act.CEDE,))
-_LEAVERS = (
+_WAIT: Final = Transition(ElectionRole.WAITING)
+_FOLLOW: Final = Transition(ElectionRole.FOLLOWING, (Act.TAKE_TERM, Act.CHOOSE, Act.SUPPORT))
+_VOTE: Final = Transition(ElectionRole.SUPPORTING, (Act.TAKE_TERM, Act.CHOOSE, Act.SUPPORT))
+_CEDE: Final = Transition(ElectionRole.WAITING, (Act.CEDE,))
+_LEAVERS: Final = (
     ElectionRole.WAITING,
     ElectionRole.SCOUTING,
     ElectionRole.SUPPORTING,

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import Final
 
 from broker.bmq.links.requests import Requests
 from formats.bmq.control.messages import (
@@ -22,7 +23,7 @@ from formats.bmq.control.messages import (
 
 __all__ = ["Exchange", "Response"]
 
-REQUEST_TIMEOUT_MS = 10_000
+REQUEST_TIMEOUT_MS: Final = 10_000
 
 Request = FollowerLSNRequest | FollowerClusterStateRequest | RegistrationRequest
 Response = FollowerLSNResponse | FollowerClusterStateResponse | RegistrationResponse

@@ -11,6 +11,7 @@ from __future__ import annotations
 import logging
 from collections import deque
 from collections.abc import Callable, Iterable, Mapping
+from typing import Final
 
 from broker.bmq.consensus.cluster_table import FOLLOWING, HEALED, LEADING, TRANSITIONS, Action, Event, State
 from broker.bmq.consensus.exchange import Exchange
@@ -51,9 +52,9 @@ from formats.errors import FormatError
 
 __all__ = ["Metadata", "QueueChange"]
 
-log = logging.getLogger("broker.cluster")
+log: Final = logging.getLogger("broker.cluster")
 
-WATCHDOG_MS = 10_000
+WATCHDOG_MS: Final = 10_000
 
 
 class Metadata(StateExchange):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Iterable, Mapping
+from typing import Final
 
 from broker.bmq.consensus.assigning import assign_primaries
 from broker.bmq.core.ledger import ClusterState
@@ -12,13 +13,13 @@ from formats.bmq.control.messages import LeaderAdvisory, NodeStatus, PartitionPr
 
 __all__ = ["LEASE_TOLD_MAX", "Primaries", "Told"]
 
-log = logging.getLogger("broker.cluster")
+log: Final = logging.getLogger("broker.cluster")
 
 # Leases are numbered consecutively. One further ahead than this is not from a leader, and would exhaust the numbers.
-LEASE_JUMP_MAX = 1 << 24
+LEASE_JUMP_MAX: Final = 1 << 24
 # A node's claim of records under an unknown lease is believed up to this lease id, however often it is made: leases
 # lost with the ledger are found again, and enough higher ones remain for a node that knows none.
-LEASE_TOLD_MAX = LEASE_JUMP_MAX >> 1
+LEASE_TOLD_MAX: Final = LEASE_JUMP_MAX >> 1
 
 # Called with a partition, its primary (None when it is lost) and the lease id.
 Told = Callable[[int, int | None, int], None]

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Iterable
-from typing import NamedTuple
+from typing import Final, NamedTuple
 
 from broker.bmq.consensus.assigning import new_app_infos, place
 from broker.bmq.consensus.replicated import ReplicatedLedger
@@ -43,10 +43,10 @@ from formats.errors import FormatError
 
 __all__ = ["Assigned", "Changed", "QueueChanges"]
 
-log = logging.getLogger("broker.cluster")
+log: Final = logging.getLogger("broker.cluster")
 
-ASSIGNMENT_TIMEOUT_MS = 15_000
-RETRY_MS = 500
+ASSIGNMENT_TIMEOUT_MS: Final = 15_000
+RETRY_MS: Final = 500
 
 # Callback with a queue, or the reason why there is none.
 Assigned = Callable[[QueueInfo | Refusal], None]
@@ -55,7 +55,7 @@ Changed = Callable[[Refusal | None], None]
 
 
 # Errors with which the leader will never assign the queue.
-FINAL = frozenset({ClusterError.LIMIT, ClusterError.CSL_FAILURE, ClusterError.UNKNOWN})
+FINAL: Final = frozenset({ClusterError.LIMIT, ClusterError.CSL_FAILURE, ClusterError.UNKNOWN})
 
 
 class Waiter(NamedTuple):
@@ -287,7 +287,7 @@ class QueueChanges:
             uri=info.uri,
             key=info.key,
             partition_id=info.partition_id,
-            added_app_ids=new_app_infos(new, self._salt(), (app.app_key for app in info.app_ids)),
+            added_app_ids=new_app_infos(new, self._salt(), [app.app_key for app in info.app_ids]),
             removed_app_ids=gone,
             domain=domain,
         )

@@ -13,6 +13,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable
 from enum import Enum
+from typing import Final
 
 from broker.bmq.core.ledger import Advisory, Ledger, Make
 from broker.bmq.core.messages import Full
@@ -39,12 +40,12 @@ from formats.errors import FormatError
 
 __all__ = ["LedgerRole", "ReplicatedLedger"]
 
-log = logging.getLogger("broker.cluster.ledger")
+log: Final = logging.getLogger("broker.cluster.ledger")
 
 # A leader numbers its advisories consecutively: one further ahead than this is not from a leader.
-NUMBER_JUMP_MAX = 1 << 32
+NUMBER_JUMP_MAX: Final = 1 << 32
 
-ADVISORIES = (
+ADVISORIES: Final = (
     LeaderAdvisory,
     PartitionPrimaryAdvisory,
     QueueAssignmentAdvisory,

@@ -8,7 +8,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable
 from functools import partial
-from typing import NamedTuple
+from typing import Final, NamedTuple
 
 from broker.bmq.consensus.cluster_table import Event, State
 from broker.bmq.consensus.coverage import covers
@@ -35,7 +35,7 @@ from formats.errors import FormatError
 
 __all__ = ["NOBODY", "Cause", "StateExchange", "number_of", "sequence_of"]
 
-log = logging.getLogger("broker.cluster")
+log: Final = logging.getLogger("broker.cluster")
 
 
 class Cause(NamedTuple):
@@ -48,7 +48,7 @@ class Cause(NamedTuple):
     partition_ids: tuple[int, ...] = ()
 
 
-NOBODY = Cause()
+NOBODY: Final = Cause()
 
 
 class StateExchange:

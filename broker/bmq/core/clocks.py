@@ -7,19 +7,19 @@ monotonic clock is used for everything that this process has seen itself.
 from __future__ import annotations
 
 import logging
-from typing import NamedTuple
+from typing import Final, NamedTuple
 
 from broker.bmq.core.alarms import alarm
 from broker.common.clock import Now
 
 __all__ = ["ALARM", "TOLERANCE_S", "Clocks", "Heard", "span"]
 
-log = logging.getLogger("broker.node")
+log: Final = logging.getLogger("broker.node")
 
-ALARM = "CLOCK"
+ALARM: Final = "CLOCK"
 
 # A difference of clocks that are certainly not synchronised.
-TOLERANCE_S = 60
+TOLERANCE_S: Final = 60
 
 
 class Heard(NamedTuple):

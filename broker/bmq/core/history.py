@@ -9,7 +9,8 @@ one is taken for an old one.
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Container, Iterable
+from collections.abc import Container, Iterable, Sequence
+from typing import Final
 
 import numpy as np
 from numpy.typing import NDArray
@@ -19,9 +20,9 @@ from formats.bmq.guid import CLIENT_ID_SIZE, GUID_SIZE
 
 __all__ = ["History"]
 
-CHUNK_BYTES = GUID_SIZE << 17
+CHUNK_BYTES: Final = GUID_SIZE << 17
 # The list since the last index is searched linearly up to this size.
-TAIL_BYTES = GUID_SIZE << 12
+TAIL_BYTES: Final = GUID_SIZE << 12
 
 
 class GuidChunk:
@@ -92,6 +93,28 @@ class History:
         self._latest.setdefault(producer, latest)
         return not any(chunk.has(guid) for chunk in self._chunks) and not any(guid in each for each in self._buried)
 
+    def are_new(self, guids: Sequence[bytes]) -> bool:
+        """Note GUIDs as seen and return True if each is later than all before it of its producer.
+
+        Otherwise some may have been seen: then nothing is noted, and `is_new` tells.
+        """
+        found: dict[bytes, bytes] = {}
+        producer, latest = b"", b""
+        for guid in guids:
+            if guid[10:] != producer:
+                if producer:
+                    found[producer] = latest
+                producer = guid[10:]
+                latest = found.get(producer) or self._latest.get(producer) or self._latest_before.get(producer, b"")
+            ticks = guid[3:10]
+            if ticks <= latest:
+                return False
+            latest = ticks
+        if producer:
+            found[producer] = latest
+        self._latest.update(found)
+        return True
+
     def add(self, guid: bytes, now_ms: int) -> None:
         """Add the GUID of a removed message."""
         data = self._data
@@ -100,6 +123,15 @@ class History:
         elif self.window_ms:
             self._open_chunk(now_ms)
             self.add(guid, now_ms)
+
+    def add_all(self, guids: Sequence[bytes], now_ms: int) -> None:
+        """Add the GUIDs of removed messages."""
+        data = self._data
+        if data is not None and len(data) + GUID_SIZE * len(guids) <= CHUNK_BYTES:
+            data += b"".join(guids)
+        else:
+            for guid in guids:
+                self.add(guid, now_ms)
 
     def bury(self, guids: Container[bytes]) -> None:
         """Note very many removed messages, which are `add`ed as they are taken from the container."""

@@ -10,7 +10,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from typing import NamedTuple
+from typing import Final, NamedTuple
 
 from broker.bmq.core.messages import Full
 from broker.bmq.store.damage import LEDGER_NOTE, Damage
@@ -54,9 +54,9 @@ from formats.errors import FormatError
 
 __all__ = ["Advisory", "ClusterState", "Ledger", "Make", "app_infos"]
 
-log = logging.getLogger("broker.ledger")
+log: Final = logging.getLogger("broker.ledger")
 
-NO_ROOM = "no room for the cluster-state ledger"
+NO_ROOM: Final = "no room for the cluster-state ledger"
 
 # The messages that change the state. A snapshot is a `LeaderAdvisory`.
 Advisory = (
@@ -70,11 +70,11 @@ Advisory = (
 Make = Callable[[LeaderMessageSequence], Advisory]
 
 # Room for the commit of each advisory, in bytes: the size of its record with the highest numbers.
-COMMIT_SIZE_MAX = 104
+COMMIT_SIZE_MAX: Final = 104
 
 
 # The part of a record's header that holds the sizes of header and record.
-LENGTHS_SIZE = 8
+LENGTHS_SIZE: Final = 8
 
 
 class Uncommitted(NamedTuple):
@@ -306,7 +306,7 @@ class Ledger:
         if self.file is not None:
             number = LeaderMessageSequence(elector_term=self.state.term, sequence_number=self.sequence_number)
             head = self._record(LedgerRecordType.SNAPSHOT, number, self._snapshot(number))
-            head += b"".join(uncommitted.record for uncommitted in self.uncommitted.values())
+            head += b"".join([uncommitted.record for uncommitted in self.uncommitted.values()])
         self._begin(head, room)
 
     # -- files

@@ -23,6 +23,7 @@ __all__ = [
     "Posted",
     "Poster",
     "Sink",
+    "message_of",
 ]
 
 Buffer = bytes | memoryview
@@ -68,18 +69,42 @@ class Message:
         "size",
     )
 
-    def __init__(self, guid: bytes, size: int, content: Content, outstanding: int, arrived_ms: int = 0) -> None:
+    def __init__(
+        self,
+        guid: bytes,
+        size: int,
+        checksum: int,
+        compression: int,
+        has_properties: bool,
+        schema_id: int,
+        outstanding: int,
+        arrived_ms: int = 0,
+    ) -> None:
         self.guid = guid
         self.size = size
-        self.checksum = content.crc32c
-        self.compression = content.compression
-        self.has_properties = content.has_properties
-        self.schema_id = content.schema_id
+        self.checksum = checksum
+        self.compression = compression
+        self.has_properties = has_properties
+        self.schema_id = schema_id
         self.outstanding = outstanding  # bits of the apps that have yet to confirm
         self.arrived_ms = arrived_ms
         self.sent_ms = arrived_ms  # time at which it last went to a consumer
         self.offset = 0
         self.payload: bytes | None = None  # only where the log keeps no bytes itself
+
+
+def message_of(guid: bytes, size: int, content: Content, outstanding: int, arrived_ms: int = 0) -> Message:
+    """Return the message of a post's content; `size` is that of its data, which `content` may lack."""
+    return Message(
+        guid,
+        size,
+        content.crc32c,
+        content.compression,
+        content.has_properties,
+        content.schema_id,
+        outstanding,
+        arrived_ms,
+    )
 
 
 class Full(Exception):

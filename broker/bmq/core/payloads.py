@@ -9,14 +9,14 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Iterator, Mapping
-from typing import NamedTuple
+from typing import Final, NamedTuple
 
 from broker.bmq.core.alarms import alarm
 from broker.bmq.core.messages import Message
 
 __all__ = ["Payloads", "Unsound"]
 
-log = logging.getLogger("broker.partition")
+log: Final = logging.getLogger("broker.partition")
 
 
 class Unsound(NamedTuple):

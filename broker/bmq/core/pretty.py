@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+from typing import Final
+
 from formats.bmq.control.messages import ControlMessage
 
 __all__ = ["Shown", "pretty_bytes", "pretty_interval", "pretty_number"]
 
 # Limits of the encoded size and of the text of a shown message; the text may be many times as long as the message.
-SHOWN_BYTES_MAX = 2 << 10
-SHOWN_CHARACTERS_MAX = 8 << 10
+SHOWN_BYTES_MAX: Final = 2 << 10
+SHOWN_CHARACTERS_MAX: Final = 8 << 10
 
 
 class Shown:
@@ -30,8 +32,8 @@ class Shown:
         return text if len(text) <= SHOWN_CHARACTERS_MAX else f"{text[:SHOWN_CHARACTERS_MAX]}..."
 
 
-_UNITS = (" B", "KB", "MB", "GB", "TB", "PB")
-_INTERVALS_NS = (
+_UNITS: Final = (" B", "KB", "MB", "GB", "TB", "PB")
+_INTERVALS_NS: Final = (
     ("w", 604_800_000_000_000),
     ("d", 86_400_000_000_000),
     ("h", 3_600_000_000_000),

@@ -11,7 +11,7 @@ and numbers of the ledger that may not be far ahead (`consensus.election`, `cons
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any, NamedTuple, TypeVar
+from typing import Any, Final, NamedTuple, TypeVar
 
 from formats.bmq.codes import EncodingType
 from formats.bmq.control import codec
@@ -34,14 +34,14 @@ __all__ = ["CHECKS", "NUMBER_MAX", "check", "received"]
 
 T = TypeVar("T")
 
-INT_MAX = (1 << 31) - 1
-LONG_MAX = (1 << 63) - 1
+INT_MAX: Final = (1 << 31) - 1
+LONG_MAX: Final = (1 << 63) - 1
 # A partition's id is 16 bits wide in STORAGE events, its records' sequence numbers 48 bits in the journal.
-PARTITION_ID_MAX = 0xFFFF
-NUMBER_MAX = (1 << 48) - 1
+PARTITION_ID_MAX: Final = 0xFFFF
+NUMBER_MAX: Final = (1 << 48) - 1
 # No file of a domain has a longer name; and what a QLIST record holds of an app's: 16 bits count its words.
-URI_CHARACTERS_MAX = 1024
-APP_ID_BYTES_MAX = 0xFFFF * 4 - 4
+URI_CHARACTERS_MAX: Final = 1024
+APP_ID_BYTES_MAX: Final = 0xFFFF * 4 - 4
 
 # Returns the fault of a value, or None.
 Check = Callable[[Any], str | None]
@@ -82,9 +82,9 @@ def _app_id(text: str) -> str | None:
     return None if 0 < size <= APP_ID_BYTES_MAX else f"{size} bytes, expected 1 to {APP_ID_BYTES_MAX}"
 
 
-_COUNT = _within(0, INT_MAX)
-_AMOUNT = _within(0, LONG_MAX)
-_PARTITION = _within(0, PARTITION_ID_MAX)
+_COUNT: Final = _within(0, INT_MAX)
+_AMOUNT: Final = _within(0, LONG_MAX)
+_PARTITION: Final = _within(0, PARTITION_ID_MAX)
 
 CHECKS: dict[type[Any], dict[str, Check]] = {
     AppIdInfo: {"app_id": _app_id, "app_key": _key},

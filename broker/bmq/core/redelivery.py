@@ -16,14 +16,14 @@ from collections import deque
 from collections.abc import Callable, Iterator
 from itertools import chain
 from operator import attrgetter
-from typing import Any
+from typing import Any, Final
 
 from broker.bmq.core.messages import Message
 from broker.bmq.core.work import Work
 
 __all__ = ["Lot", "Returning", "Wanted"]
 
-_order = attrgetter("offset")
+_order: Final = attrgetter("offset")
 
 # Oldest first: messages, or messages by GUID, or pairs of message and a stream's data by GUID.
 Lot = deque[Message] | dict[bytes, Message] | dict[bytes, tuple[Message, Any]]
@@ -32,7 +32,7 @@ Lot = deque[Message] | dict[bytes, Message] | dict[bytes, tuple[Message, Any]]
 Wanted = Callable[[Message], bool]
 
 # Number of messages sorted or moved in a unit of work.
-MOVES_PER_UNIT = 8
+MOVES_PER_UNIT: Final = 8
 
 
 def _message_of(held: Message | tuple[Message, Any]) -> Message:
@@ -59,8 +59,8 @@ class Returning:
 
     def sift(self, wanted: Wanted) -> None:
         """Keep only messages that are also `wanted`."""
-        self._lots = deque((lot, _both(before, wanted)) for lot, before in self._lots)
-        self._lots.extend((run, wanted) for run in self._runs)
+        self._lots = deque([(lot, _both(before, wanted)) for lot, before in self._lots])
+        self._lots.extend([(run, wanted) for run in self._runs])
         self._runs = []
 
     def __iter__(self) -> Iterator[Message]:
@@ -72,7 +72,7 @@ class Returning:
     @property
     def lots(self) -> list[Lot]:
         """Return all lots, to be taken over by the caller."""
-        return [*(lot for lot, _ in self._lots), *self._runs]
+        return [*[lot for lot, _ in self._lots], *self._runs]
 
     def settle(self, waiting: deque[Message], work: Work) -> bool:
         """Merge messages into the ordered waiting ones, as far as the step allows; return True when done."""

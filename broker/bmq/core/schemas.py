@@ -8,11 +8,12 @@ the same numbers for different shapes, so a queue gives each (producer, id) a nu
 from __future__ import annotations
 
 from collections import OrderedDict
+from typing import Final
 
 __all__ = ["SchemaMultiplexer"]
 
 # The largest id that 15 bits carry (bmqp::MessagePropertiesInfo::k_MAX_SCHEMA).
-SCHEMA_ID_MAX = 0x7FFF
+SCHEMA_ID_MAX: Final = 0x7FFF
 
 
 class SchemaMultiplexer:

@@ -10,13 +10,13 @@ from __future__ import annotations
 from collections import deque
 from itertools import islice
 from operator import attrgetter, sub
-from typing import NamedTuple
+from typing import Final, NamedTuple
 
 __all__ = ["SNAPSHOT_MS", "Kept", "QueueStatistics", "Recently"]
 
-SNAPSHOT_MS = 10_000
+SNAPSHOT_MS: Final = 10_000
 # The snapshots cover the minute that the reference prints by default.
-SNAPSHOTS_KEPT = 7
+SNAPSHOTS_KEPT: Final = 7
 
 
 class Kept(NamedTuple):
@@ -49,10 +49,10 @@ class Recently(NamedTuple):
     answer_ms: int
 
 
-_MAXIMA = 4  # the last fields of `Kept`
-_NOTHING = Kept(*[0] * len(Kept._fields))
-_NOTHING_LATELY = _NOTHING[:-_MAXIMA]
-_read = attrgetter(*Kept._fields)
+_MAXIMA: Final = 4  # the last fields of `Kept`
+_NOTHING: Final = Kept(*[0] * len(Kept._fields))
+_NOTHING_LATELY: Final = _NOTHING[:-_MAXIMA]
+_read: Final = attrgetter(*Kept._fields)
 
 
 class QueueStatistics:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import MutableMapping
-from typing import Any
+from typing import Any, Final
 
 from broker.bmq.core.redelivery import Returning
 from broker.bmq.core.work import Task, Work
@@ -12,7 +12,7 @@ from broker.bmq.core.work import Task, Work
 __all__ = ["THROWN_PER_UNIT", "Discarded", "throw_away"]
 
 # Number of objects freed in a unit of work.
-THROWN_PER_UNIT = 8
+THROWN_PER_UNIT: Final = 8
 
 Discarded = MutableMapping[Any, Any] | deque[Any] | Returning
 

@@ -8,16 +8,17 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Iterator
+from typing import Final
 
 from broker.common.clock import Now
 
 __all__ = ["SLICE", "UNIT_BYTES_BITS", "Task", "Work"]
 
 # The units of a slice. At 5 to 20 us each it takes a few milliseconds.
-SLICE = 1000
+SLICE: Final = 1000
 
 # A message is a unit of work, plus one for each block of bytes of this size (as a shift).
-UNIT_BYTES_BITS = 13
+UNIT_BYTES_BITS: Final = 13
 
 Task = Iterator[None]
 

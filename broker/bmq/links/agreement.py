@@ -6,17 +6,18 @@ The settings are in the features of a node's identity, in a field of their own; 
 from __future__ import annotations
 
 from collections.abc import Mapping
+from typing import Final
 
 __all__ = ["disagreement", "to_features"]
 
-FIELD = "CLUSTER_DEFINITION"
+FIELD: Final = "CLUSTER_DEFINITION"
 
 # Separators of fields and values, which must not occur in values.
-_SEPARATORS = str.maketrans(";:,", "|~+")
+_SEPARATORS: Final = str.maketrans(";:,", "|~+")
 
 # Nodes that differ in these would damage each other's partitions, or elect separately. Other settings may be missing
 # from a node of an older release.
-_ALWAYS_TOLD = (
+_ALWAYS_TOLD: Final = (
     "nodes",
     "partitionConfig.numPartitions",
     "partitionConfig.maxDataFileSize",
@@ -56,6 +57,6 @@ def _definition(features: str) -> dict[str, str] | None:
     for field in features.split(";"):
         name, _, values = field.partition(":")
         if name == FIELD:
-            pairs = (value.partition("=") for value in values.split(","))
+            pairs = [value.partition("=") for value in values.split(",")]
             return {name: value for name, _, value in pairs}
     return None

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable
-from typing import Protocol
+from typing import Final, Protocol
 
 from broker.bmq.core.received import received
 from broker.bmq.session.authentication import AssumedCredential
@@ -25,12 +25,12 @@ from formats.errors import FormatError
 
 __all__ = ["AuthenticationClient"]
 
-log = logging.getLogger("broker.authentication")
+log: Final = logging.getLogger("broker.authentication")
 
 # A session authenticates again after this share of its lifetime, and at least this long before the end: it checks once
 # a second.
-RENEWED_AT = 0.8
-SPARE_MS = 2_500
+RENEWED_AT: Final = 0.8
+SPARE_MS: Final = 2_500
 
 
 class OutgoingSession(Protocol):

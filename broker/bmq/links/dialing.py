@@ -7,7 +7,7 @@ identity, or refuses.
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Protocol
+from typing import Final, Protocol
 
 from broker.bmq.core.received import received
 from broker.bmq.links.authentication_client import AuthenticationClient
@@ -26,10 +26,10 @@ from formats.errors import FormatError
 __all__ = ["REDIAL_MS", "REDIAL_MS_MAX", "REFUSED_MS", "DialedSession", "Dialer", "Redialer"]
 
 # Time after a failure until a broker is dialed again: at first, and after repeated failures.
-REDIAL_MS = 100
-REDIAL_MS_MAX = 1_000
+REDIAL_MS: Final = 100
+REDIAL_MS_MAX: Final = 1_000
 # Time after a refusal by the other side, which will not change soon.
-REFUSED_MS = 5_000
+REFUSED_MS: Final = 5_000
 
 
 class Dialer(Protocol):

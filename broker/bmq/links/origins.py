@@ -9,15 +9,16 @@ from __future__ import annotations
 import ipaddress
 import logging
 from collections.abc import Callable, Mapping
+from typing import Final
 
 from broker.common.clock import Now
 
 __all__ = ["LOOK_UP_MS", "LookUp", "Origins", "address_of"]
 
-log = logging.getLogger("broker.peers")
+log: Final = logging.getLogger("broker.peers")
 
 # Minimum interval between lookups of a host: strangers must not cause endless lookups.
-LOOK_UP_MS = 5_000
+LOOK_UP_MS: Final = 5_000
 
 # Finds the addresses of a host; passes them on, or the reason why there are none, at once or later.
 LookUp = Callable[[str, Callable[[frozenset[str] | str], None]], None]

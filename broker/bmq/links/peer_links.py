@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
-from typing import Protocol
+from typing import Final, Protocol
 
 from broker.bmq.session.negotiation import EARLY_FEATURE, REMOVALS_FEATURE
 from broker.bmq.session.outbox import Outbox
@@ -12,6 +12,9 @@ from formats.bmq.wire.event import Frame
 from formats.schema import Buffer
 
 __all__ = ["LinkOwner", "Peer", "PeerLink", "PeerLinks"]
+
+CONTROL_BYTES_MAX: Final = 64 << 20
+BACKLOG_BYTES_MAX: Final = 512 << 20
 
 
 class Peer(Protocol):
@@ -101,9 +104,6 @@ class PeerLink:
     broker (256 MiB at most), records for a replica that falls behind (64 MiB), and what heals it: less than the bound.
     """
 
-    control_bytes_max = 64 << 20
-    backlog_bytes_max = 512 << 20
-
     def __init__(
         self,
         owner: LinkOwner,
@@ -115,6 +115,8 @@ class PeerLink:
     ) -> None:
         self.node_id = node_id
         self.session = session
+        self.control_bytes_max = CONTROL_BYTES_MAX
+        self.backlog_bytes_max = BACKLOG_BYTES_MAX
         self.heartbeats_missed_max = heartbeats_missed_max
         self.takes_removals = REMOVALS_FEATURE in features.split(";")
         self.takes_early = EARLY_FEATURE in features.split(";")

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import NamedTuple
+from typing import Final, NamedTuple
 
 from broker.bmq.links.links import Links
 from broker.common.clock import Now
@@ -34,12 +34,12 @@ from formats.bmq.wire.event import build_schema_event
 
 __all__ = ["REQUEST_TIMEOUT_MS", "Answered", "Requests"]
 
-REQUEST_TIMEOUT_MS = 60_000
+REQUEST_TIMEOUT_MS: Final = 60_000
 
 # Maximum of `ControlMessage.r_id`, after which the numbers start over.
-NUMBER_MAX = (1 << 31) - 1
+NUMBER_MAX: Final = (1 << 31) - 1
 
-ANSWERS = (
+ANSWERS: Final = (
     Status,
     AdminCommandResponse,
     CloseQueueResponse,

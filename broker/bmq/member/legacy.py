@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable
+from typing import Final
 
 from broker.bmq.core.alarms import alarm
 from broker.bmq.core.cluster_errors import ClusterError
@@ -12,9 +13,9 @@ from formats.bmq.control.messages import ControlMessage, Status, StatusCategory
 
 __all__ = ["LegacyWorkflow"]
 
-log = logging.getLogger("broker.cluster")
+log: Final = logging.getLogger("broker.cluster")
 
-REMEDY = 'set "isCSLModeEnabled" and "isFSMWorkflow" in the clusterAttributes of all nodes'
+REMEDY: Final = 'set "isCSLModeEnabled" and "isFSMWorkflow" in the clusterAttributes of all nodes'
 
 
 class LegacyWorkflow:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable, Container, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from typing import Final
 
 from broker.bmq.consensus.election import Election, ElectionTimes
 from broker.bmq.consensus.metadata import Metadata, QueueChange
@@ -56,7 +57,7 @@ from formats.errors import FormatError
 
 __all__ = ["Member", "MemberConfig"]
 
-log = logging.getLogger("broker.cluster")
+log: Final = logging.getLogger("broker.cluster")
 
 
 @dataclass(frozen=True, slots=True)

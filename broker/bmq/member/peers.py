@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable
+from typing import Final
 
 from broker.bmq.links.admission import Admission
 from broker.bmq.links.agreement import disagreement
@@ -24,13 +25,13 @@ from formats.bmq.control.messages import BrokerResponse, ClientIdentity
 
 __all__ = ["Peers"]
 
-log = logging.getLogger("broker.peers")
+log: Final = logging.getLogger("broker.peers")
 
-TICK_MS = 1_000
+TICK_MS: Final = 1_000
 
 # Minimum times before the same refusal is logged again, and before another one is: strangers must not fill the log.
-TOLD_MS = 60_000
-TOLD_MS_MIN = 1_000
+TOLD_MS: Final = 60_000
+TOLD_MS_MIN: Final = 1_000
 
 
 class Peers:

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable
-from typing import NamedTuple, Protocol
+from typing import Final, NamedTuple, Protocol
 
 from broker.bmq.core.cluster_errors import ClusterError
 from broker.bmq.core.config import Mode
@@ -22,10 +22,10 @@ from formats.bmq.control.messages import QueueHandleParameters, StatusCategory
 
 __all__ = ["HELD_MAX", "MemberHost", "PrimaryOpens"]
 
-log = logging.getLogger("broker.cluster")
+log: Final = logging.getLogger("broker.cluster")
 
 # The opens of all members that wait, at most: others are carried out at once.
-HELD_MAX = 1 << 16
+HELD_MAX: Final = 1 << 16
 
 
 class Served(Protocol):

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable
+from typing import Final
 
 from broker.bmq.consensus.metadata import Metadata, QueueChange
 from broker.bmq.core.alarms import alarm
@@ -29,11 +30,11 @@ from formats.bmq.uri import parse_uri
 
 __all__ = ["QueueUpkeep"]
 
-log = logging.getLogger("broker.cluster")
+log: Final = logging.getLogger("broker.cluster")
 
 # Number of domains compared at once by a node that does not lead, and the interval.
-COMPARED_AT_ONCE = 8
-COMPARE_INTERVAL_MS = 50
+COMPARED_AT_ONCE: Final = 8
+COMPARE_INTERVAL_MS: Final = 50
 
 
 class QueueUpkeep:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Container, Iterable, Mapping, Sequence
+from typing import Final
 
 from broker.bmq.core.messages import Content
 from broker.bmq.core.payloads import Payloads
@@ -33,13 +34,13 @@ from formats.bmq.wire.event import Frame
 
 __all__ = ["NO_ROOM_MS", "ClusterQueues"]
 
-log = logging.getLogger("broker.cluster")
+log: Final = logging.getLogger("broker.cluster")
 
 # Time until a retry after there was no room in a journal, or for a queue in the cluster.
-NO_ROOM_MS = 1000
+NO_ROOM_MS: Final = 1000
 
 # Time until a relay reopens its queue after a push of a missing message.
-OUT_OF_STEP_MS = 100
+OUT_OF_STEP_MS: Final = 100
 
 
 class _Restoration(Restoration):
@@ -340,7 +341,7 @@ class ClusterQueues:
             self._begin_to_serve(relay, handles[id(relay)])
         for uri in self._relay_links.left.uris:
             if self.serves(uri) and uri in self.node.queues:
-                confirm_all(self.node.queues[uri], ((guid, app) for _, guid, app in self._relay_links.left.take(uri)))
+                confirm_all(self.node.queues[uri], [(guid, app) for _, guid, app in self._relay_links.left.take(uri)])
 
     def _begin_to_serve(self, relay: RelayQueue, handles: Sequence[Handle]) -> None:
         """Turn a relay into a root; if there is no room for that, the relay waits and retries."""

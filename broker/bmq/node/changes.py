@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Collection, Iterable, Mapping, Sequence
-from typing import Protocol
+from typing import Final, Protocol
 
 from broker.bmq.core.alarms import alarm, panic, printable
 from broker.bmq.core.config import DomainConfig, Mode
@@ -43,13 +43,13 @@ __all__ = [
     "sync_apps_at_start",
 ]
 
-log = logging.getLogger("broker.node")
+log: Final = logging.getLogger("broker.node")
 
-QUEUES_WATERMARK = 0.8
+QUEUES_WATERMARK: Final = 0.8
 
 # Alarm that a domain's apps differ from those of its queues.
-APPS_DIFFER = "FANOUT_APPIDS_DIFFER"
-REMEDY = (
+APPS_DIFFER: Final = "FANOUT_APPIDS_DIFFER"
+REMEDY: Final = (
     "They are kept, and messages are stored for them: to remove them and their messages, send DOMAINS RECONFIGURE {} "
     "to {}; to keep them, name them in the domain's configuration."
 )
@@ -81,7 +81,7 @@ def reconfigure(holder: QueueHolder, domain: Domain, config: DomainConfig) -> No
             f"(was '[ {old.mode.value} = [ ] ]', changed to '[ {config.mode.value} = [ ] ]')"
         )
     if config.persistent != old.persistent:
-        was, now = (_storage(each) for each in (old, config))
+        was, now = _storage(old), _storage(config)
         raise ValueError(f"Reconfiguration of storage type is not allowed (was '{was}', changed to '{now})")
     queues = [queue for queue in holder.queues.values() if queue.config.name == config.name and queue.is_root]
     log.info("Reconfiguring %d queues from domain %s", len(queues), config.name)

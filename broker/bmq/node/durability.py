@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from enum import Enum
-from typing import NamedTuple
+from typing import Final, NamedTuple
 
 from broker.bmq.core.ledger import Ledger
 from broker.bmq.partition.stored_partition import StoredPartition
@@ -18,7 +18,7 @@ from broker.common.files import Directory, StoreFile
 
 __all__ = ["NEVER", "Durability", "FsyncMode", "FsyncPolicy", "parse_fsync"]
 
-INTERVAL_MS_MAX = 3_600_000
+INTERVAL_MS_MAX: Final = 3_600_000
 
 
 class FsyncMode(Enum):
@@ -34,7 +34,7 @@ class FsyncPolicy(NamedTuple):
     interval_ms: int = 0
 
 
-NEVER = FsyncPolicy(FsyncMode.NEVER)
+NEVER: Final = FsyncPolicy(FsyncMode.NEVER)
 
 
 def parse_fsync(text: str) -> FsyncPolicy:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
+from typing import Final
 
 from broker.bmq.core.clocks import Clocks
 from broker.bmq.core.cluster_errors import ClusterError
@@ -47,16 +48,16 @@ from formats.errors import FormatError
 
 __all__ = ["Basis", "Domain", "DomainResolver", "Node", "unadministered"]
 
-log = logging.getLogger("broker.node")
+log: Final = logging.getLogger("broker.node")
 
 # Resolves the name of a domain to its configuration, or None; raises ValueError for a faulty one.
 DomainResolver = Callable[[str], DomainConfig | None]
 
-SECOND_MS = 1000
+SECOND_MS: Final = 1000
 # Interval at which journals are read for removals.
-READ_MS = 250
+READ_MS: Final = 250
 
-_MODE_FLAGS = {
+_MODE_FLAGS: Final = {
     Mode.PRIORITY: (RoutingConfigurationFlags.DELIVER_CONSUMER_PRIORITY,),
     Mode.FANOUT: (
         RoutingConfigurationFlags.DELIVER_CONSUMER_PRIORITY,

@@ -5,11 +5,11 @@ from __future__ import annotations
 import logging
 from collections import Counter, defaultdict
 from collections.abc import Mapping
-from typing import Protocol
+from typing import Final, Protocol
 
 from broker.bmq.core.clocks import Clocks
 from broker.bmq.core.config import DomainConfig, Mode
-from broker.bmq.core.messages import Content, Message
+from broker.bmq.core.messages import Content, message_of
 from broker.bmq.partition.stored_partition import StoredPartition
 from broker.bmq.queue.domains import Domain
 from broker.bmq.queue.expiry_hold import Restored, Restoring, hold_expiry
@@ -23,7 +23,7 @@ from formats.bmq.uri import parse_uri
 
 __all__ = ["Restoration", "RestoringNode"]
 
-log = logging.getLogger("broker.node")
+log: Final = logging.getLogger("broker.node")
 
 
 class RestoringNode(Protocol):
@@ -136,7 +136,7 @@ class Restoration:
                 if not outstanding & app.bit:
                     app.statistics.waited(max(0, self._since_ms - arrived_ms))
         self._arrived[key][arrived_ms] += 1
-        message = Message(guid, size, content, outstanding, arrived_ms)
+        message = message_of(guid, size, content, outstanding, arrived_ms)
         message.offset = offset
         self._partition.adopt(outstanding.bit_count())
         queue.restore(message)

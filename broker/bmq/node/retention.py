@@ -6,7 +6,7 @@ A replica has not read the domains of the queues that it replicates. Their files
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from typing import Protocol
+from typing import Final, Protocol
 
 from broker.bmq.core.config import DomainConfig
 from broker.bmq.core.ledger import Ledger
@@ -18,10 +18,10 @@ from formats.bmq.uri import parse_uri
 __all__ = ["Retention"]
 
 # Window for an unreadable domain; the reference's default for a readable one.
-WINDOW_MS = 300_000
+WINDOW_MS: Final = 300_000
 # Interval at which the domains are read, and the number read at once.
-INTERVAL_MS = 60_000
-DOMAINS_AT_ONCE = 8
+INTERVAL_MS: Final = 60_000
+DOMAINS_AT_ONCE: Final = 8
 
 
 class DomainHolder(Protocol):

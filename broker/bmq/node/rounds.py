@@ -6,7 +6,7 @@ It expires messages and remembered GUIDs, takes snapshots of statistics, and rem
 from __future__ import annotations
 
 import logging
-from typing import Protocol
+from typing import Final, Protocol
 
 from broker.bmq.core.messages import Full
 from broker.bmq.core.statistics import SNAPSHOT_MS
@@ -19,14 +19,14 @@ from broker.common.clock import Now
 
 __all__ = ["Rounds"]
 
-log = logging.getLogger("broker.node")
+log: Final = logging.getLogger("broker.node")
 
 # Interval between the beginnings of rounds; a round that takes longer delays the next.
-ROUND_MS = 100
-SECOND_MS = 1000
+ROUND_MS: Final = 100
+SECOND_MS: Final = 1000
 
 # Number of queues examined in a unit of work.
-QUEUES_PER_UNIT = 8
+QUEUES_PER_UNIT: Final = 8
 
 
 class RoundsNode(Protocol):

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from typing import Protocol
+from typing import Final, Protocol
 
 from broker.bmq.core.config import MessageThrottle, ReopenPace
 from broker.bmq.session.authentication import Authentications
@@ -13,9 +13,9 @@ from broker.bmq.session.authorization import Authorizations
 __all__ = ["ProcessServices", "QueueSettings", "RunCommand"]
 
 # Time for which an unused queue is kept (mqbcfg::QueueOperationsConfig).
-KEEPALIVE_MS = 1_800_000
-OPEN_TIMEOUT_MS = 300_000
-SHUTDOWN_TIMEOUT_MS = 20_000
+KEEPALIVE_MS: Final = 1_800_000
+OPEN_TIMEOUT_MS: Final = 300_000
+SHUTDOWN_TIMEOUT_MS: Final = 20_000
 
 
 class RunCommand(Protocol):

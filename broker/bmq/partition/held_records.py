@@ -8,6 +8,8 @@ it had been killed earlier.
 
 from __future__ import annotations
 
+from typing import Final
+
 import numpy as np
 
 from broker.bmq.store.partition_files import PartitionFiles
@@ -18,8 +20,8 @@ from formats.bmq.disk.padding import WORD
 
 __all__ = ["HeldRecords"]
 
-_WORD_NAME = ANY_RECORD.dtype.names[0]  # type: ignore[index]  # type, flags and sequence number
-_NUMBER_MASK = np.uint64(SEQUENCE_NUMBER_MASK)
+_WORD_NAME: Final = ANY_RECORD.dtype.names[0]  # type: ignore[index]  # type, flags and sequence number
+_NUMBER_MASK: Final = np.uint64(SEQUENCE_NUMBER_MASK)
 
 
 class _Memory:

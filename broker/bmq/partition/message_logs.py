@@ -41,13 +41,16 @@ class FileLog:
     def append(self, message: Message, content: Content, ref_count: int, auto_confirms: Sequence[bytes] = ()) -> None:
         self._partition.append_message(self._key, message, content, ref_count, auto_confirms)
 
-    def has_room_for(self, messages: Sequence[Message], ref_count: int) -> bool:
-        """Return True if `append_all` may be used: for messages without options, if nothing has to make room."""
-        return self._partition.has_room_for(messages, ref_count)
+    def has_room_for(self, count: int, size: int, ref_count: int) -> bool:
+        """Return True if `append_all` may be used: for messages without options, if nothing has to make room.
 
-    def append_all(self, messages: Sequence[Message], payloads: Sequence[Buffer], ref_count: int) -> None:
-        """Store messages like `append`, with one write to each file."""
-        self._partition.append_messages(self._key, messages, payloads, ref_count)
+        Their records are of `size` bytes together.
+        """
+        return self._partition.has_room_for(count, size, ref_count)
+
+    def append_all(self, messages: Sequence[Message], payloads: Sequence[Buffer], ref_count: int) -> bool:
+        """Store messages like `append`, with one write to each file; False, without effect, if the disk is full."""
+        return self._partition.append_messages(self._key, messages, payloads, ref_count)
 
     @property
     def takes_removals(self) -> bool:

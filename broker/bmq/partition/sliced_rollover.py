@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Iterator
-from typing import NamedTuple
+from typing import Final, NamedTuple
 
 from broker.bmq.core.messages import Full, Message
 from broker.bmq.core.work import Task, Work
@@ -24,21 +24,21 @@ from formats.bmq.disk.keys import KEY_SIZE
 
 __all__ = ["SYNC_POINTS", "SYNC_POINTS_KEPT", "SlicedRollover", "Wanted"]
 
-log = logging.getLogger("broker.partition")
+log: Final = logging.getLogger("broker.partition")
 
 # Numbers of records examined and bytes copied in a unit of work.
-ROWS_PER_UNIT = 3
-BYTES_PER_UNIT = 4096
-PLACED_PER_UNIT = 8
+ROWS_PER_UNIT: Final = 3
+BYTES_PER_UNIT: Final = 4096
+PLACED_PER_UNIT: Final = 8
 
 # Number of the last records, which are processed together with the change of files.
-LAST_ROWS = 2
+LAST_ROWS: Final = 2
 
 
 # Carried-over records are followed by the old files' last sync point, and by one of the new files' own.
-SYNC_POINTS = 2
+SYNC_POINTS: Final = 2
 # Two always have room: a next primary's first, and the one that ends the files.
-SYNC_POINTS_KEPT = 2
+SYNC_POINTS_KEPT: Final = 2
 
 
 class Wanted(NamedTuple):

@@ -12,7 +12,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable, Container, Iterable, Mapping, Sequence
 from contextlib import suppress
-from typing import NamedTuple
+from typing import Final, NamedTuple
 
 from broker.bmq.core.clocks import Heard
 from broker.bmq.core.messages import Content, Full, Held, Message
@@ -57,31 +57,34 @@ from formats.schema import Buffer
 
 __all__ = ["PartitionState", "StoredPartition"]
 
-log = logging.getLogger("broker.partition")
+log: Final = logging.getLogger("broker.partition")
 
 # Room for sync points and queue operations beyond what is due.
-SPARE_RECORDS_MAX = 64
-SPARE_PART_MAX = 1 / 16  # of a small journal
+SPARE_RECORDS_MAX: Final = 64
+SPARE_PART_MAX: Final = 1 / 16  # of a small journal
 
 # The reference's primary rolls over when a journal has no room for this many records: one, its two sync points, and 16
 # purges (mqbs::FileStore, k_REQUESTED_JOURNAL_SPACE). This exceeds the spare room in very small journals only.
-RECORDS_LEFT_MIN = 19
+RECORDS_LEFT_MIN: Final = 19
 
 # A rollover must free at least this part of a file to be worthwhile (mqbs::FileStore, 20 percent).
-FREED_PART_MIN = 0.2
+FREED_PART_MIN: Final = 0.2
 
 # Used part of a file at which a rollover begins if there are very many messages, since it takes long.
-EARLY_PART = 7 / 8
+EARLY_PART: Final = 7 / 8
+# From this size on, a write to the file costs less than one to its mapping, whose pages the kernel clears first.
+WRITTEN_BYTES_MIN: Final = 8 << 10
+
 # Time from a failed rollover to the next attempt.
-RETRY_MS = 1000
+RETRY_MS: Final = 1000
 
 # Maximum number of operations on queues held back during a rollover.
-HELD_OPERATIONS_MAX = 1 << 16
+HELD_OPERATIONS_MAX: Final = 1 << 16
 
 # Maximum size of the headers at the start of a file.
-FILE_HEADERS_SIZE_MAX = 64
+FILE_HEADERS_SIZE_MAX: Final = 64
 
-_NOTHING_WANTED = Wanted()
+_NOTHING_WANTED: Final = Wanted()
 
 
 class PartitionState(NamedTuple):
@@ -462,19 +465,50 @@ class StoredPartition:
         except Exception as error:
             raise Inconsistent(f"writing a message to partition {self.partition_id}", error) from error
 
-    def has_room_for(self, messages: Sequence[Message], ref_count: int) -> bool:
-        """Return True if messages without options, that `ref_count` apps want, have reserved room already."""
-        size = sum([data_record_size(0, message.size) for message in messages])
-        records = self.due + len(messages) * (ref_count + 1) + self._spare_records
-        return (
-            self.files.data_end + size <= self._data_granted
-            and self.files.journal_end + records * JOURNAL_RECORD_SIZE <= self._journal_granted
+    def has_room_for(self, count: int, size: int, ref_count: int) -> bool:
+        """Return True if `count` messages without options, that `ref_count` apps want, have room, reserved if need be.
+
+        Their records in DATA are of `size` bytes together. False if room has to be made by a rollover, or might be.
+        """
+        files, limits = self.files, self.limits
+        records = self.due + count * (ref_count + 1) + self._spare_records
+        data_end = files.data_end + size
+        journal_end = files.journal_end + records * JOURNAL_RECORD_SIZE
+        if data_end <= self._data_granted and journal_end <= self._journal_granted:
+            return True
+        if (
+            not self.available
+            or self.tight is not None
+            or self.is_closed_to_posts
+            or self._closed
+            or self._waiting
+            or data_end > limits.data * EARLY_PART
+            or journal_end > min(limits.journal * EARLY_PART, self._journal_late)
+        ):
+            return False
+        if journal_end <= self._journal_granted:
+            if size < WRITTEN_BYTES_MIN:
+                if not files.data.reserve(data_end):
+                    return False
+                self._data_granted = files.data.granted
+            return True
+        if size < WRITTEN_BYTES_MIN and data_end > self._data_granted:
+            # On a nearly full disk it matters which of the files gets the last of it, and for which message.
+            return False
+        if not files.journal.reserve(journal_end):
+            return False
+        self._journal_granted = min(
+            files.journal.granted, self._journal_late + self._spare_records * JOURNAL_RECORD_SIZE
         )
+        return True
 
     def append_messages(
         self, queue_key: bytes, messages: Sequence[Message], payloads: Sequence[Buffer], ref_count: int
-    ) -> None:
-        """Keep messages like `append_message`, with one write to each file; call this only if `has_room_for` them."""
+    ) -> bool:
+        """Keep messages like `append_message`, with one write to each file; call this only if `has_room_for` them.
+
+        Returns False, having written nothing, if the disk is full.
+        """
         files = self.files
         start, journal_end = files.data_end, files.journal_end
         try:
@@ -503,12 +537,16 @@ class StoredPartition:
                 offset += len(head) + len(payload) + len(padding)
             end = journal_end + len(records) * JOURNAL_RECORD_SIZE
             # DATA first: a record in the journal must find its message there.
-            files.data.buffer[start:offset] = b"".join(parts)
+            if offset - start < WRITTEN_BYTES_MIN:
+                files.data.buffer[start:offset] = b"".join(parts)
+            elif not files.data.write(start, b"".join(parts)):
+                return False
             files.data_end = offset
             files.journal.buffer[journal_end:end] = b"".join(records)
             files.journal_end = end
             self.sequence_number = number
             self.due += len(messages) * ref_count
+            return True
         except Exception as error:
             raise Inconsistent(f"writing messages to partition {self.partition_id}", error) from error
 

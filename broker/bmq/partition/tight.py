@@ -14,7 +14,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable
-from typing import Protocol
+from typing import Final, Protocol
 
 import numpy as np
 
@@ -33,15 +33,15 @@ from formats.bmq.disk.keys import KEY_SIZE
 
 __all__ = ["Tight", "removing_first"]
 
-log = logging.getLogger("broker.partition")
+log: Final = logging.getLogger("broker.partition")
 
 # Minimum number of messages that a rollover must remove, unless it removes all; and no fewer than it carries over.
-REMOVED_MIN = 16
+REMOVED_MIN: Final = 16
 # If it may be the last one, it must remove at least one message for this many that it carries over.
-ENDING_PART = 8
+ENDING_PART: Final = 8
 
 # Number of records written at a time.
-RECORDS_MAX = 1 << 12
+RECORDS_MAX: Final = 1 << 12
 
 
 class _Woken(HeldRecords):

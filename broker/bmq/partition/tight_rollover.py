@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Generator, Iterator
+from typing import Final
 
 from broker.bmq.core.messages import Message
 from broker.bmq.core.work import Task, Work
@@ -22,15 +23,15 @@ from formats.bmq.disk.keys import KEY_SIZE
 
 __all__ = ["TightRollover"]
 
-log = logging.getLogger("broker.partition")
+log: Final = logging.getLogger("broker.partition")
 
 # Numbers of records examined, bytes copied, and messages updated in a unit of work.
-ROWS_PER_UNIT = 3
-BYTES_PER_UNIT = 4096
-PLACED_PER_UNIT = 4
+ROWS_PER_UNIT: Final = 3
+BYTES_PER_UNIT: Final = 4096
+PLACED_PER_UNIT: Final = 4
 
 # Amount done at once when no clients are served meanwhile.
-ALL = 1 << 40
+ALL: Final = 1 << 40
 
 
 class _Place:

@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Container, Iterable
 from itertools import islice, takewhile
-from typing import NamedTuple
+from typing import Final, NamedTuple
 
 from broker.bmq.store.partition_files import PartitionFiles
 from formats.bmq.disk.files import JOURNAL_RECORD_SIZE, FileType, open_file
@@ -27,12 +27,12 @@ from formats.bmq.disk.keys import NULL_KEY
 __all__ = ["UnkeptPurge", "UnkeptPurges", "unkept_confirms", "unkept_records"]
 
 # Number of last records that are examined: those of a second or two of a busy partition.
-RECORDS_MAX = 1 << 14
+RECORDS_MAX: Final = 1 << 14
 
 # Number of purges that are remembered.
-PURGES_MAX = 64
+PURGES_MAX: Final = 64
 # Number of messages that are remembered of each purge: the oldest, as those are held by consumers.
-PURGED_MAX = 1 << 14
+PURGED_MAX: Final = 1 << 14
 
 
 class UnkeptPurge(NamedTuple):

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable
-from typing import Protocol
+from typing import Final, Protocol
 
 from broker.bmq.core.messages import Full
 from broker.bmq.core.work import Task, Work
@@ -12,7 +12,7 @@ from broker.bmq.core.work import Task, Work
 __all__ = ["WAITING_BYTES_MAX", "WaitingPosts"]
 
 # Size limit of the posts that wait for a rollover, in bytes; further ones are refused.
-WAITING_BYTES_MAX = 64 << 20
+WAITING_BYTES_MAX: Final = 64 << 20
 
 
 class Rolling(Protocol):

@@ -10,14 +10,14 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from enum import Enum
-from typing import NamedTuple
+from typing import Final, NamedTuple
 
 from formats.bmq.control.messages import NodeStatus
 
 __all__ = ["TRANSITIONS", "ActiveNode", "ActiveNodeTrigger", "ActiveState", "UpstreamNode"]
 
 # Data centres of a proxy for which all nodes are near.
-ANYWHERE = ("", "UNSPECIFIED")
+ANYWHERE: Final = ("", "UNSPECIFIED")
 
 
 class UpstreamNode(NamedTuple):

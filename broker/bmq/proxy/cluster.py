@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Iterable
-from typing import NamedTuple
+from typing import Final, NamedTuple
 
 from broker.bmq.core.cluster_view import ProxyView
 from broker.bmq.core.received import received
@@ -38,13 +38,13 @@ from formats.errors import FormatError
 
 __all__ = ["ProxyCluster", "UpstreamCluster"]
 
-log = logging.getLogger("broker.proxy")
+log: Final = logging.getLogger("broker.proxy")
 
 # Time for which only nodes of the proxy's own data centre are used.
-NEAR_WAIT_MS = 10_000
+NEAR_WAIT_MS: Final = 10_000
 
 # Time that consumers have to confirm messages from a node that is stopping.
-LEAVE_MS = 3_000
+LEAVE_MS: Final = 3_000
 
 
 class UpstreamCluster(NamedTuple):
@@ -95,7 +95,7 @@ class ProxyCluster:
         on_available: Callable[[], None],
     ) -> None:
         self.name = config.name
-        self.links = PeerLinks(NO_NODE_ID, (each.id for each in config.nodes))
+        self.links = PeerLinks(NO_NODE_ID, [each.id for each in config.nodes])
         self.active = ActiveNode(config.nodes, data_center, random_below, self._on_active)
         self._on_available = on_available
         self._node = node
@@ -215,7 +215,7 @@ class ProxyCluster:
         elif self._leaving is None:
             self._leaving = leaving = Leaving(node_id, self._node.now.ms + LEAVE_MS, done)
             leaving.later = [relay for relay in self.queues if relay.broadcast]
-            leaving.ask(relay for relay in self.queues if not relay.broadcast)
+            leaving.ask([relay for relay in self.queues if not relay.broadcast])
             self._node.timers.at(leaving.until_ms, self._go_on_leaving)
             self._go_on_leaving()
         else:
@@ -228,7 +228,7 @@ class ProxyCluster:
             return
         if leaving.later and self._is_clear(leaving):
             later, leaving.later = leaving.later, []
-            leaving.ask(relay for relay in later if relay in self.queues)
+            leaving.ask([relay for relay in later if relay in self.queues])
         is_clear = self._is_clear(leaving)
         if is_clear or self._node.now.ms >= leaving.until_ms:
             self._leaving = None

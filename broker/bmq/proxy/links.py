@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Container, Iterable, Mapping
-from typing import Protocol
+from typing import Final, Protocol
 
 from broker.bmq.links.dialing import REDIAL_MS_MAX, DialedSession, Redialer
 from broker.bmq.links.peer_links import PeerLink
@@ -25,17 +25,17 @@ from formats.bmq.wire.event import Frame
 
 __all__ = ["LINKS_WANTED", "PENDING_MS", "Hub", "UpstreamLinks"]
 
-log = logging.getLogger("broker.peers")
+log: Final = logging.getLogger("broker.peers")
 
-TICK_MS = 1_000
+TICK_MS: Final = 1_000
 
 # One in use, and one in reserve.
-LINKS_WANTED = 2
+LINKS_WANTED: Final = 2
 
 # Time that a dialed node has to become available before others are dialed in its place.
-PENDING_MS = 1_000
+PENDING_MS: Final = 1_000
 
-_CONTROL = int(EventType.CONTROL)
+_CONTROL: Final = int(EventType.CONTROL)
 
 
 class Hub(Protocol):

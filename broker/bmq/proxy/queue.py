@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import replace
+from typing import Final
 
 from broker.bmq.core.config import DomainConfig, Mode
 from broker.bmq.core.messages import Content
@@ -16,7 +17,7 @@ from formats.bmq.disk.keys import DEFAULT_APP_KEY, NULL_KEY
 
 __all__ = ["ProxyQueue"]
 
-UNCONFIRMED_BYTES_MAX = 256 << 20
+UNCONFIRMED_BYTES_MAX: Final = 256 << 20
 
 
 class ProxyQueue(RelayQueue):
@@ -24,8 +25,6 @@ class ProxyQueue(RelayQueue):
 
     Consumers may leave very many messages unconfirmed. A proxy keeps those in memory and so has its own limit.
     """
-
-    asked_bytes_max = UNCONFIRMED_BYTES_MAX
 
     def __init__(
         self,
@@ -37,6 +36,10 @@ class ProxyQueue(RelayQueue):
         room: PutRoom,
     ) -> None:
         super().__init__(uri, NULL_KEY, config, (), around, queue_id, _nothing, unused, None, _no_store, room)
+
+    @property
+    def asked_bytes_max(self) -> int:
+        return UNCONFIRMED_BYTES_MAX
 
     def learn(self, response: OpenQueueResponse) -> None:
         mode = _mode(response.routing_configuration.flags)

@@ -14,6 +14,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable
 from enum import IntEnum
+from typing import Final
 
 from broker.bmq.core.alarms import alarm
 from broker.bmq.core.messages import Full
@@ -21,14 +22,14 @@ from broker.bmq.core.pretty import pretty_bytes, pretty_number
 
 __all__ = ["Fullness", "Usage"]
 
-log = logging.getLogger("broker.capacity")
+log: Final = logging.getLogger("broker.capacity")
 
-WATERMARK_RATIO = 0.8
-LOW_PART_OF_HIGH = 0.5
+WATERMARK_RATIO: Final = 0.8
+LOW_PART_OF_HIGH: Final = 0.5
 
 # Bounds that no value reaches; integers, since comparing them is faster.
-NEVER_RISES = 1 << 62
-NEVER_FALLS = -1
+NEVER_RISES: Final = 1 << 62
+NEVER_FALLS: Final = -1
 
 
 class Fullness(IntEnum):

@@ -6,7 +6,7 @@ import logging
 from collections.abc import Iterable
 from contextlib import suppress
 from itertools import islice
-from typing import Protocol
+from typing import Final, Protocol
 
 from broker.bmq.core.messages import Log, Message
 from broker.bmq.core.redelivery import Wanted
@@ -20,7 +20,7 @@ from formats.bmq.expressions import ExpressionError, compile_expression
 
 __all__ = ["Consumers"]
 
-log = logging.getLogger("broker.queue")
+log: Final = logging.getLogger("broker.queue")
 
 
 class ConsumedQueue(Protocol):

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Mapping
-from typing import Protocol
+from typing import Final, Protocol
 
 from broker.bmq.core.alarms import alarm
 from broker.bmq.core.messages import Message
@@ -19,9 +19,9 @@ from broker.common.timers import Timers
 
 __all__ = ["ConsumptionMonitor"]
 
-log = logging.getLogger("broker.queue")
+log: Final = logging.getLogger("broker.queue")
 
-IDLE_CHECK_MS_MAX = 30_000
+IDLE_CHECK_MS_MAX: Final = 30_000
 
 
 class Watched(Reported, Protocol):

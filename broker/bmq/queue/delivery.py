@@ -18,7 +18,7 @@ import zlib
 from collections import deque
 from collections.abc import Iterable
 from enum import Enum
-from typing import Protocol
+from typing import Final, Protocol
 
 from broker.bmq.core.config import DomainConfig, MessageThrottle
 from broker.bmq.core.messages import Buffer, Log, Message
@@ -38,11 +38,11 @@ from formats.bmq.wire.properties import PROPERTIES_HEADER
 
 __all__ = ["ASIDE", "SENT", "STOP", "Delivery", "Outcome", "release"]
 
-log = logging.getLogger("broker.queue")
+log: Final = logging.getLogger("broker.queue")
 
 # Limit of log lines about deliveries that end for lack of room, by app and time.
-EXIT_LINES_MAX = 32
-EXIT_LINES_MS = 5000
+EXIT_LINES_MAX: Final = 32
+EXIT_LINES_MS: Final = 5000
 
 
 class Outcome(Enum):

@@ -28,7 +28,7 @@ from __future__ import annotations
 import logging
 from collections import Counter
 from collections.abc import Iterable
-from typing import NamedTuple
+from typing import Final, NamedTuple
 
 from broker.bmq.core.alarms import alarm
 from broker.bmq.core.clocks import ALARM, TOLERANCE_S, Clocks, Heard, span
@@ -37,13 +37,13 @@ from broker.common.clock import Now
 
 __all__ = ["ExpiryHold", "Restored", "Restoring", "hold_expiry"]
 
-log = logging.getLogger("broker.queue")
+log: Final = logging.getLogger("broker.queue")
 
-GRACE_MS = 300_000
+GRACE_MS: Final = 300_000
 # A primary has removed most of what expired so long ago. One with a wrong clock that holds the expiry has not: its
 # records carry that clock's time, and the next primary's clock seems to agree with the newest of them.
-LAG_S = 10
-QUEUES_NAMED = 3
+LAG_S: Final = 10
+QUEUES_NAMED: Final = 3
 
 
 class Restoring(NamedTuple):

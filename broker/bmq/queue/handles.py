@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Final
+
 from broker.bmq.core.messages import Sink
 from broker.bmq.queue.queue import Queue
 from broker.bmq.queue.routing import Stream
@@ -13,7 +15,7 @@ __all__ = ["Handle", "Refusal", "app_id_of", "check_limits", "check_open", "give
 
 
 # Ids from here on are the reference's own (bmqp::QueueId::k_RESERVED_QUEUE_ID).
-RESERVED_QUEUE_ID = 0xFFFF_FFFE - 9
+RESERVED_QUEUE_ID: Final = 0xFFFF_FFFE - 9
 
 
 def wire_id(number: int) -> int:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable
-from typing import Protocol
+from typing import Final, Protocol
 
 from broker.bmq.core.alarms import alarm
 from broker.bmq.core.messages import Log, Message
@@ -15,10 +15,10 @@ from formats.errors import FormatError
 
 __all__ = ["PoisonAlarm", "Removing"]
 
-log = logging.getLogger("broker.queue")
+log: Final = logging.getLogger("broker.queue")
 
 # Minimum time between two alarms of a queue; further poison messages are removed without an alarm or a file.
-PAUSE_MS = 15_000
+PAUSE_MS: Final = 15_000
 
 
 class Removing(Protocol):

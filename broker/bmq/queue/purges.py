@@ -8,9 +8,9 @@ the bit that the app had is nobody else's (`Queue.ghosts`).
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Container, Iterable, Iterator
+from collections.abc import Container, Iterator
 from itertools import chain, islice
-from typing import Any
+from typing import Any, Final
 
 from broker.bmq.core.messages import Full, Message
 from broker.bmq.core.redelivery import Returning
@@ -25,7 +25,7 @@ from formats.bmq.codes import AckStatus
 __all__ = ["abandon", "first_of", "purge", "purge_app", "strip", "take_all", "throw_away"]
 
 # A record of an app's purge names a message before which the app has none. The search for it is limited to this number.
-FIRST_SEARCHED_MAX = 10_000
+FIRST_SEARCHED_MAX: Final = 10_000
 
 
 def purge(queue: Queue) -> tuple[int, int]:
@@ -190,11 +190,7 @@ def _take_out(container: Discarded) -> Iterator[Message | None]:
     if isinstance(container, Returning):
         yield from container
         return
-    values: Iterable[Any]
-    if isinstance(container, deque):
-        values = (container.popleft() for _ in range(len(container)))
-    else:
-        values = (container.popitem()[1] for _ in range(len(container)))
-    for value in values:
+    for _ in range(len(container)):
+        value: Any = container.popleft() if isinstance(container, deque) else container.popitem()[1]
         message = value[0] if isinstance(value, tuple) else value
         yield message if isinstance(message, Message) else None

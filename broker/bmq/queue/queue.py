@@ -17,7 +17,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable, Iterable, Sequence
 from itertools import chain
-from typing import NamedTuple
+from typing import Final, NamedTuple
 
 from broker.bmq.core.alarms import alarm
 from broker.bmq.core.config import DomainConfig, Mode
@@ -35,6 +35,7 @@ from broker.bmq.core.messages import (
     Posted,
     Poster,
     Sink,
+    message_of,
 )
 from broker.bmq.core.redelivery import Wanted
 from broker.bmq.core.schemas import SchemaMultiplexer
@@ -71,17 +72,17 @@ __all__ = [
     "recall",
 ]
 
-log = logging.getLogger("broker.queue")
+log: Final = logging.getLogger("broker.queue")
 
 Guid = bytes
 # The posters to be told the result of a post, each with its queue id and correlation id.
 Waiting = list[tuple[Poster, int, int]]
 
 # A payload that has waited for replicas for longer is compared with its checksum before delivery.
-COMPARED_AFTER_MS = 100
+COMPARED_AFTER_MS: Final = 100
 
 # Memory of a held post besides its bytes.
-HELD_SIZE = 512
+HELD_SIZE: Final = 512
 
 
 class HeldPost(NamedTuple):
@@ -217,7 +218,7 @@ class Queue:
     def free_bit(self) -> int:
         """Return a bit of `Message.outstanding` that no app has, or had lately."""
         taken = 0
-        for bit in chain((app.bit for app in self.apps.values()), self.ghosts):
+        for bit in chain([app.bit for app in self.apps.values()], self.ghosts):
             taken |= bit
         return ~taken & (taken + 1)
 
@@ -254,7 +255,7 @@ class Queue:
             return PENDING if guid in self.awaiting else DUPLICATE
         data = content.data
         size = len(data)
-        message = Message(guid, size, content, self._all_apps, self.now.ms)
+        message = message_of(guid, size, content, self._all_apps, self.now.ms)
         if self._has_app_subscriptions:
             self._select_apps(message, data)
         if self.unknown_confirms is not None:
@@ -332,26 +333,23 @@ class Queue:
 
         They are of `size` bytes together, and the queue `takes_events`.
         """
-        newest, older = self.messages.newest, self.messages.older
         usage = self.usage
         if (
             usage.at_limit
             or self.domain_usage.at_limit
             or not usage.has_ease(len(guids), size)
-            or len(newest) + len(guids) >= FULL
+            or len(self.messages.newest) + len(guids) >= FULL
         ):
             return False
-        fresh = set(guids)
-        if len(fresh) < len(guids) or not newest.keys().isdisjoint(fresh):
-            return False
-        if older and any(guid in self.messages for guid in guids):
-            return False
-        # What is asked of the history may be asked again.
-        return all(map(self.history.is_new, guids))
+        for chunk in self.messages.chunks:
+            if not chunk.keys().isdisjoint(guids):
+                return False
+        return self.history.are_new(guids)
 
-    def make_message(self, guid: Guid, size: int, content: Content) -> Message:
-        """Return a message for all apps."""
-        return Message(guid, size, content, self._all_apps, self.now.ms)
+    @property
+    def all_apps(self) -> int:
+        """The bits of all apps."""
+        return self._all_apps
 
     def keep_all(self, messages: Sequence[Message], size: int) -> bool:
         """Take messages that the log has just stored; return True if they wait for copies, else they are delivered."""
@@ -539,11 +537,11 @@ class Queue:
         They are of `size` bytes together, and nothing waits that their confirms could let through.
         """
         app, now_ms, count = stream.app, self.now.ms, len(held)
-        app.statistics.observe(app.messages, app.bytes)
-        not_bit, answered = ~app.bit, app.statistics.answered
+        statistics, not_bit = app.statistics, ~app.bit
+        statistics.observe(app.messages, app.bytes)
         for message, subscription in held:
             release(subscription, message)
-            answered(now_ms - message.sent_ms)
+            statistics.answered(now_ms - message.sent_ms)
             message.outstanding &= not_bit
         app.messages -= count
         app.bytes -= size
@@ -553,18 +551,20 @@ class Queue:
         """Finish messages like `gone`, of those that were delivered the ones that no app wants any more."""
         statistics, usage, held, history = self.statistics, self.usage, self.messages, self.history
         statistics.observe(usage.messages, usage.bytes)
-        newest, now_ms = held.newest, self.now.ms
-        size = count = 0
+        newest = held.newest
+        size = 0
+        guids: list[bytes] = []
         for message in messages:
             if message.outstanding:
                 continue
-            if newest.pop(message.guid, None) is None:
-                del held[message.guid]
+            guid = message.guid
+            if newest.pop(guid, None) is None:
+                del held[guid]
             size += message.size
-            count += 1
-            history.add(message.guid, now_ms)
-        if count:
-            usage.remove(size, count)
+            guids.append(guid)
+        if guids:
+            history.add_all(guids, self.now.ms)
+            usage.remove(size, len(guids))
 
     def _keep_unknown(self, app: App, guid: Guid) -> None:
         """Keep a confirm that another primary may need."""

@@ -9,7 +9,7 @@ from __future__ import annotations
 import logging
 from collections import deque
 from collections.abc import Callable
-from typing import Protocol
+from typing import Final, Protocol
 
 from broker.bmq.queue.handles import Handle, Refusal, app_id_of, give_back, wire_id
 from broker.bmq.queue.queue import Queue, Sink
@@ -32,7 +32,7 @@ from formats.bmq.control.messages import (
 
 __all__ = ["Opened", "QueueHost", "QueueRequests"]
 
-log = logging.getLogger("broker.session")
+log: Final = logging.getLogger("broker.session")
 
 # Callback with the result of an open request.
 Opened = Callable[[Queue | Refusal], None]

@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable
 from itertools import islice
-from typing import Protocol
+from typing import Final, Protocol
 
 from broker.bmq.core.config import DomainConfig
 from broker.bmq.core.messages import Message
@@ -19,10 +19,10 @@ from formats.bmq.disk.journal import ConfirmReason
 
 __all__ = ["REJECT_LINES_MAX", "Rejects", "note_attempts"]
 
-log = logging.getLogger("broker.queue")
+log: Final = logging.getLogger("broker.queue")
 
 # Maximum number of log lines about the messages of a lost client.
-REJECT_LINES_MAX = 10
+REJECT_LINES_MAX: Final = 10
 
 
 def note_attempts(uri: str, stream: Stream, guid: bytes, left: int, give_up: Callable[[Message], None]) -> None:

@@ -5,10 +5,10 @@ Source: mqbblp::RootQueueEngine, mqbcmd::HumanPrinter, bmqp::MessageProperties.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from datetime import UTC, datetime, timedelta
 from itertools import islice
-from typing import Protocol
+from typing import Final, Protocol
 
 from broker.bmq.core.alarms import printable
 from broker.bmq.core.messages import Log, Message
@@ -24,10 +24,10 @@ from formats.errors import FormatError
 
 __all__ = ["Reported", "app_report", "arrival_time", "hex_dump", "properties_text", "rejected_text", "stuck_report"]
 
-EXPRESSIONS_SHOWN = 10
-MESSAGES_SHOWN = 10
-BINARY_SHOWN_MAX = 256
-DUMP_BYTES_MAX = 1 << 20
+EXPRESSIONS_SHOWN: Final = 10
+MESSAGES_SHOWN: Final = 10
+BINARY_SHOWN_MAX: Final = 256
+DUMP_BYTES_MAX: Final = 1 << 20
 
 
 class Reported(Protocol):
@@ -79,10 +79,11 @@ def stuck_report(queue: Reported, app: App, oldest: Message, max_idle_ms: int) -
         f"\n    Number of unconfirmed messages .....: {len(stream.unconfirmed)}"
         for number, stream in enumerate(app.streams, 1)
     ]
-    wanted = (message for message in queue.messages.values() if message.outstanding & app.bit)
     listing = "\n".join(
-        f"{number:5}: {_message_line(message, queue.now)}"
-        for number, message in enumerate(islice(wanted, MESSAGES_SHOWN))
+        [
+            f"{number:5}: {_message_line(message, queue.now)}"
+            for number, message in enumerate(islice(_wanted_by(app, queue), MESSAGES_SHOWN))
+        ]
     )
     return (
         f"Queue '{name}' {queue.usage.summary()}, max idle time {pretty_interval(max_idle_ms * 1_000_000)} appears to "
@@ -90,6 +91,13 @@ def stuck_report(queue: Reported, app: App, oldest: Message, max_idle_ms: int) -
         f"\n{MESSAGES_SHOWN} oldest messages in the queue:\n{listing}\n"
         f"\nCurrent head of the queue:\n{_one_message(oldest, queue.now)}\n"
     )
+
+
+def _wanted_by(app: App, queue: Reported) -> Iterator[Message]:
+    """Yield the messages that an app wants, oldest first."""
+    for message in queue.messages.values():
+        if message.outstanding & app.bit:
+            yield message
 
 
 def _one_message(message: Message, now: Now) -> str:

@@ -11,6 +11,7 @@ from collections import deque
 from collections.abc import Iterator, Sequence
 from itertools import chain, groupby
 from operator import attrgetter
+from typing import Final
 
 from broker.bmq.core.messages import Message, Sink
 from broker.bmq.core.redelivery import Lot, Returning, Wanted
@@ -21,10 +22,10 @@ from formats.bmq.expressions import Expression, ExpressionError, Values, compile
 __all__ = ["LOW_DIVISOR", "App", "Group", "Stream", "Subscription"]
 
 # A client's full subscription gets more when this part of its limit is left: what ceil(0.8 * limit) leaves.
-LOW_DIVISOR = 5
+LOW_DIVISOR: Final = 5
 
 # The time of a stream's last message if there was none, or if the next may be sent at once.
-NEVER_MS = -(1 << 62)
+NEVER_MS: Final = -(1 << 62)
 
 
 class Subscription:

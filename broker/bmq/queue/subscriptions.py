@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Final
+
 from broker.bmq.queue.handles import Refusal
 from broker.bmq.queue.routing import Stream, Subscription
 from formats.bmq.control.messages import (
@@ -17,8 +19,8 @@ from formats.bmq.control.messages import Subscription as SubscriptionInfo
 __all__ = ["make_subscriptions", "modern_parameters"]
 
 # bmqp::Protocol::k_CONSUMER_PRIORITY_INVALID
-PRIORITY_INVALID = -(1 << 31)
-INVALID_PRIORITY = "Attempting to configure stream with invalid priority."
+PRIORITY_INVALID: Final = -(1 << 31)
+INVALID_PRIORITY: Final = "Attempting to configure stream with invalid priority."
 
 
 def modern_parameters(old: QueueStreamParameters) -> StreamParameters:

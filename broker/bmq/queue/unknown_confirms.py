@@ -14,6 +14,7 @@ from collections import OrderedDict
 from collections.abc import Sequence
 from itertools import islice
 from operator import itemgetter
+from typing import Final
 
 from broker.common.clock import Now
 
@@ -21,18 +22,18 @@ __all__ = ["CONFIRMS_KEPT_MAX", "CONFIRMS_KEPT_MS", "NODE_CONFIRMS_MAX", "KeptCo
 
 # Limits of the number and the age of a queue's confirms that are sent to another primary. The age exceeds the time
 # after which a silent broker's connection is closed.
-CONFIRMS_KEPT_MAX = 1 << 16
-CONFIRMS_KEPT_MS = 40_000
+CONFIRMS_KEPT_MAX: Final = 1 << 16
+CONFIRMS_KEPT_MS: Final = 40_000
 
 # Limit of the number that all queues of a node keep: about 30 MB.
-NODE_CONFIRMS_MAX = 1 << 17
+NODE_CONFIRMS_MAX: Final = 1 << 17
 
 # Number of old confirms that are dropped at once, number of apps that are looked at for any, and interval between that.
-FORGOTTEN_AT_ONCE = 1 << 12
-APPS_AT_ONCE = 1 << 10
-FORGET_MS = 200
+FORGOTTEN_AT_ONCE: Final = 1 << 12
+APPS_AT_ONCE: Final = 1 << 10
+FORGET_MS: Final = 200
 
-_NEVER_MS = -(1 << 62)
+_NEVER_MS: Final = -(1 << 62)
 
 
 class AppConfirms:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 from datetime import UTC, datetime
 from itertools import islice, takewhile
+from typing import Final
 
 from broker.bmq.core.messages import Message
 from broker.bmq.core.work import Task
@@ -16,7 +17,7 @@ from formats.bmq.disk.journal import DeletionRecordFlag
 
 __all__ = ["add_app", "expire", "remove_app"]
 
-log = logging.getLogger("broker.queue")
+log: Final = logging.getLogger("broker.queue")
 
 
 def expire(queue: Queue) -> None:

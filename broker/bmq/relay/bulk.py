@@ -7,10 +7,12 @@ are left to the code for single messages, so these functions return how far they
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from itertools import accumulate
+from typing import Final
 
 from crc32c import crc32c
 
-from broker.bmq.core.messages import Content, Message, Poster
+from broker.bmq.core.messages import Content, Message, Poster, message_of
 from broker.bmq.queue.delivery import release
 from broker.bmq.queue.handles import Handle
 from broker.bmq.queue.routing import NEVER_MS, App, Group, Stream, Subscription
@@ -33,33 +35,33 @@ from formats.errors import FormatError
 __all__ = ["WholeEvents", "acknowledge", "hand_out"]
 
 # Maximum size of an event that is sent up unchanged.
-EVENT_BYTES_MAX = 1 << 20
+EVENT_BYTES_MAX: Final = 1 << 20
 
 # Equal in both headers, as the size of the message and the queue id are.
-_WORDS_MASK = PUT_HEADER.mask("message_words")
-_ZLIB = int(CompressionAlgorithm.ZLIB) << 5
-_PUT_SIZE = PUT_HEADER.size
-_PUSH_SIZE = PUSH_HEADER.size
-_PUT_PLAIN = _PUT_SIZE // WORD
-_PUSH_PLAIN = _PUSH_SIZE // WORD
-_ACK_REQUESTED = int(PutFlag.ACK_REQUESTED)
-_PUT_PROPERTIES = int(PutFlag.MESSAGE_PROPERTIES)
-_PUSH_PROPERTIES = int(PushFlag.MESSAGE_PROPERTIES)
-_PUSH_TO_ONE_SIZE = PUSH_TO_ONE.size
-_ONE_ID_OPTION = OptionType.SUB_QUEUE_IDS_OLD << 26 | 2
-_QUEUE_ID_AT = PUT_HEADER.offset("queue_id")
-_SCHEMA_ID_AT = PUT_HEADER.offset("schema_id")
-_UNSET_GUID = bytes(16)
-_OPEN = UpstreamState.OPEN
+_WORDS_MASK: Final = PUT_HEADER.mask("message_words")
+_ZLIB: Final = int(CompressionAlgorithm.ZLIB) << 5
+_PUT_SIZE: Final = PUT_HEADER.size
+_PUSH_SIZE: Final = PUSH_HEADER.size
+_PUT_PLAIN: Final = _PUT_SIZE // WORD
+_PUSH_PLAIN: Final = _PUSH_SIZE // WORD
+_ACK_REQUESTED: Final = int(PutFlag.ACK_REQUESTED)
+_PUT_PROPERTIES: Final = int(PutFlag.MESSAGE_PROPERTIES)
+_PUSH_PROPERTIES: Final = int(PushFlag.MESSAGE_PROPERTIES)
+_PUSH_TO_ONE_SIZE: Final = PUSH_TO_ONE.size
+_ONE_ID_OPTION: Final = OptionType.SUB_QUEUE_IDS_OLD << 26 | 2
+_QUEUE_ID_AT: Final = PUT_HEADER.offset("queue_id")
+_SCHEMA_ID_AT: Final = PUT_HEADER.offset("schema_id")
+_UNSET_GUID: Final = bytes(16)
+_OPEN: Final = UpstreamState.OPEN
 
-_put = PUT_HEADER.words.unpack_from
-_push = PUSH_HEADER.words.unpack_from
-_pack_push = PUSH_TO_ONE.words.pack
-_queue_id_word = PUT_HEADER.word("queue_id")
-_queue_id = _queue_id_word.unpack_from
-_set_queue_id = _queue_id_word.pack_into
-_set_schema_id = PUT_HEADER.word("schema_id").pack_into
-_new = tuple.__new__
+_put: Final = PUT_HEADER.words.unpack_from
+_push: Final = PUSH_HEADER.words.unpack_from
+_pack_push: Final = PUSH_TO_ONE.words.pack
+_queue_id_word: Final = PUT_HEADER.word("queue_id")
+_queue_id: Final = _queue_id_word.unpack_from
+_set_queue_id: Final = _queue_id_word.pack_into
+_set_schema_id: Final = PUT_HEADER.word("schema_id").pack_into
+_new: Final = tuple.__new__
 
 
 class WholeEvents:
@@ -71,13 +73,15 @@ class WholeEvents:
     def __init__(self) -> None:
         self._stored = StoredEvents()
 
-    def puts(self, poster: Poster, number: int, handles: Mapping[int, Handle], data: memoryview, frame: Frame) -> bool:
+    def puts(
+        self, poster: Poster, number: int, handles: Mapping[int, Handle], data: memoryview, frames: Sequence[Frame]
+    ) -> bool:
         """Forward posts to the upstream, unchanged except for the queue id.
 
         Returns False, without effect, if they need more than that. `number` is the poster's, for the schemas of its
         properties.
         """
-        start, end = frame.body, frame.end
+        start, end = frames[0].body, frames[-1].end
         length = end - start
         if not _PUT_SIZE < length <= EVENT_BYTES_MAX:
             return False
@@ -87,10 +91,14 @@ class WholeEvents:
             return False
         relay = handle.queue
         if not isinstance(relay, RelayQueue):
-            return self._stored.puts(poster, number, handles, data, frame)
+            return self._stored.puts(poster, number, handles, data, frames)
         if relay.broadcast or relay.opens.state is not _OPEN or relay.posts.is_waiting:
             return False
-        event = bytearray(data[start:end])
+        event = bytearray(b"".join([data[frame.body : frame.end] for frame in frames]))
+        view = memoryview(event)
+        length = len(event)
+        ends = list(accumulate([frame.end - frame.body for frame in frames]))
+        ends.reverse()
         known, now_ms, up_id = relay.unacknowledged, relay.now.ms, relay.queue_id
         posters = ((poster, queue_id, 0),)
         found: dict[bytes, Unacknowledged] = {}
@@ -101,8 +109,10 @@ class WholeEvents:
             words, sizes, for_id, guid, checksum, schema_id, reserved = _put(event, at)
             message_end = at + (words & _WORDS_MASK) * WORD
             body = at + _PUT_SIZE
-            if message_end > length or message_end <= body:
+            if message_end > ends[-1] or message_end <= body:
                 return False
+            if message_end == ends[-1]:
+                ends.pop()
             padding = event[message_end - 1]
             body_end = message_end - padding
             if (
@@ -114,7 +124,7 @@ class WholeEvents:
                 or guid in known
                 or guid == _UNSET_GUID
                 or reserved != b"\0\0"
-                or crc32c(data[start + body : start + body_end]) != checksum
+                or crc32c(view[body:body_end]) != checksum
             ):
                 return False
             if schema_id:
@@ -123,7 +133,7 @@ class WholeEvents:
                 if schema_id > 1:
                     _set_schema_id(event, at + _SCHEMA_ID_AT, relay.schemas.translate(number, schema_id))
             _set_queue_id(event, at + _QUEUE_ID_AT, up_id)
-            message = bytes(event) if message_end - at == length else bytes(memoryview(event)[at:message_end])
+            message = bytes(event) if message_end - at == length else bytes(view[at:message_end])
             found[guid] = _new(Unacknowledged, (message, body_end - body, now_ms, posters))
             size += body_end - body
             count += 1
@@ -148,9 +158,11 @@ class WholeEvents:
             upstream.fail(error)
         return True
 
-    def confirms(self, handles: Mapping[int, Handle], data: memoryview, frame: Frame) -> bool:
+    def confirms(self, handles: Mapping[int, Handle], data: memoryview, frames: Sequence[Frame]) -> bool:
         """Take confirms of one consumer. Returns False, without effect, if more than that is needed."""
-        rows = list(iter_confirms(data, frame.body, frame.end))
+        rows: list[tuple[int, bytes, int]] = []
+        for frame in frames:
+            rows += iter_confirms(data, frame.body, frame.end)
         if not rows:
             return True
         queue_id, _, sub_queue_id = rows[0]
@@ -160,7 +172,7 @@ class WholeEvents:
             return False
         relay, app = handle.queue, stream.app
         if not isinstance(relay, RelayQueue):
-            return self._stored.confirms(handles, data, frame)
+            return self._stored.confirms(handles, data, frames)
         if (
             relay.broadcast
             or app.attempts
@@ -342,7 +354,7 @@ def hand_out(
             if form != last_form:
                 last_form = form
                 content = Content(b"", 0, sizes >> 5 & 7, words >> 28 != 0, schema_id)
-            message = newest[guid] = Message(guid, body_end - body, content, bit, now_ms)
+            message = newest[guid] = message_of(guid, body_end - body, content, bit, now_ms)
             message.offset = number = number + 1
             message.payload = bytes(data[body:body_end])
             size += message.size

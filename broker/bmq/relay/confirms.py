@@ -10,6 +10,7 @@ from collections import deque
 from collections.abc import Iterable, Sequence
 from itertools import groupby
 from operator import itemgetter
+from typing import Final
 
 from broker.bmq.queue.unknown_confirms import CONFIRMS_KEPT_MAX, CONFIRMS_KEPT_MS
 from broker.bmq.relay.opens import Opens
@@ -22,22 +23,22 @@ from formats.bmq.wire.event import EventType
 __all__ = ["UNSENT_CONFIRMS_MAX", "Confirms", "Given", "LeftConfirms"]
 
 # An upstream may be lost before it has processed its input: recent confirms up to this number are sent again.
-SENT_CONFIRMS_MAX = CONFIRMS_KEPT_MAX
-SENT_CONFIRMS_MS = CONFIRMS_KEPT_MS
+SENT_CONFIRMS_MAX: Final = CONFIRMS_KEPT_MAX
+SENT_CONFIRMS_MS: Final = CONFIRMS_KEPT_MS
 
 # Number of confirms sent again in a unit of work.
-SENT_PER_UNIT = 16
+SENT_PER_UNIT: Final = 16
 
 # Minimum interval between searches for old confirms.
-FORGET_MS = 200
+FORGET_MS: Final = 200
 
 # Number of confirms of unknown messages that are kept at least while the upstream is not open.
-UNKNOWN_CONFIRMS_MAX = 1 << 16
+UNKNOWN_CONFIRMS_MAX: Final = 1 << 16
 
 # Recent confirms that are to be resent are kept in addition.
-UNSENT_CONFIRMS_MAX = UNKNOWN_CONFIRMS_MAX + SENT_CONFIRMS_MAX
+UNSENT_CONFIRMS_MAX: Final = UNKNOWN_CONFIRMS_MAX + SENT_CONFIRMS_MAX
 
-_OPEN = UpstreamState.OPEN
+_OPEN: Final = UpstreamState.OPEN
 
 # When a consumer gave a confirm, the message's GUID, and the app.
 Given = tuple[int, bytes, str]
@@ -95,7 +96,7 @@ class Confirms:
         Call `send_some` until none are left; confirms that come until the queue is open again are included.
         """
         since_ms = self._now.ms - SENT_CONFIRMS_MS
-        self._unsent.extendleft(each for each in reversed(self._sent) if each[0] >= since_ms)
+        self._unsent.extendleft([each for each in reversed(self._sent) if each[0] >= since_ms])
         self._sent.clear()
         self._untold.clear()
 
@@ -116,7 +117,7 @@ class Confirms:
         if app_id in self._untold:
             self._untold.discard(app_id)
             guids = [guid for guid, of_app in self._recent() if of_app == app_id]
-            self._sent = deque((each for each in self._sent if each[2] != app_id), maxlen=SENT_CONFIRMS_MAX)
+            self._sent = deque([each for each in self._sent if each[2] != app_id], maxlen=SENT_CONFIRMS_MAX)
             self.send(app_id, guids)
 
     def _recent(self) -> list[tuple[bytes, str]]:

@@ -6,10 +6,12 @@ the format's maximum; a close is reported once the sum falls below the reported 
 
 from __future__ import annotations
 
+from typing import Final
+
 __all__ = ["COUNT_MAX", "Count"]
 
 # Maximum count in `QueueHandleParameters` and `ConsumerInfo`.
-COUNT_MAX = (1 << 31) - 1
+COUNT_MAX: Final = (1 << 31) - 1
 
 
 class Count:

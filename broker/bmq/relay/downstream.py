@@ -11,6 +11,7 @@ import logging
 import struct
 from collections.abc import Callable, Iterable, Sequence
 from functools import lru_cache
+from typing import Final
 
 from crc32c import crc32c
 
@@ -34,22 +35,22 @@ from formats.bmq.wire.reject import iter_rejects
 
 __all__ = ["Downstream"]
 
-log = logging.getLogger("broker.downstream")
+log: Final = logging.getLogger("broker.downstream")
 
 # A broker with this much unsent output gets no more messages until the output is sent.
-PUSH_BYTES_HIGH = 4 << 20
+PUSH_BYTES_HIGH: Final = 4 << 20
 
-UNSET_GUID = bytes(16)
+UNSET_GUID: Final = bytes(16)
 
-_ACK = EventType.ACK
-_PUSH = EventType.PUSH
-_ACK_REQUESTED = int(PutFlag.ACK_REQUESTED)
-_HAS_PROPERTIES = int(PutFlag.MESSAGE_PROPERTIES)
-_PUSH_PROPERTIES = int(PushFlag.MESSAGE_PROPERTIES)
-_IMPLICIT_PAYLOAD = int(PushFlag.IMPLICIT_PAYLOAD)
-_OUT_OF_ORDER = int(PushFlag.OUT_OF_ORDER)
-_SIZES = struct.Struct(">II")
-_INFO_WORDS = SUB_QUEUE_INFO.size // 4
+_ACK: Final = EventType.ACK
+_PUSH: Final = EventType.PUSH
+_ACK_REQUESTED: Final = int(PutFlag.ACK_REQUESTED)
+_HAS_PROPERTIES: Final = int(PutFlag.MESSAGE_PROPERTIES)
+_PUSH_PROPERTIES: Final = int(PushFlag.MESSAGE_PROPERTIES)
+_IMPLICIT_PAYLOAD: Final = int(PushFlag.IMPLICIT_PAYLOAD)
+_OUT_OF_ORDER: Final = int(PushFlag.OUT_OF_ORDER)
+_SIZES: Final = struct.Struct(">II")
+_INFO_WORDS: Final = SUB_QUEUE_INFO.size // 4
 
 
 class Last:
@@ -161,7 +162,7 @@ class Downstream:
     def on_put(self, data: memoryview, frame: Frame) -> None:
         """Handle posts of the broker's clients. Raises FormatError if they are malformed."""
         handles = self.handles
-        if self.bulk is not None and self.bulk.puts(self, self.number, handles, data, frame):
+        if self.bulk is not None and self.bulk.puts(self, self.number, handles, data, [frame]):
             return
         for flags, queue_id, guid, checksum, compression, schema_id, options, content in iter_put_fields(
             data, frame.body, frame.end
@@ -215,7 +216,7 @@ class Downstream:
 
     def on_confirm(self, data: memoryview, frame: Frame) -> None:
         """Handle confirms of the broker's consumers. Raises FormatError if they are malformed."""
-        if self.bulk is not None and self.bulk.confirms(self.handles, data, frame):
+        if self.bulk is not None and self.bulk.confirms(self.handles, data, [frame]):
             return
         for queue_id, guid, sub_queue_id in iter_confirms(data, frame.body, frame.end):
             handle = self.handles.get(queue_id)

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable
+from typing import Final
 
 from broker.bmq.core.cluster_errors import ClusterError
 from broker.bmq.core.pretty import Shown
@@ -34,31 +35,35 @@ from formats.errors import FormatError
 
 __all__ = ["Guest", "Guests"]
 
-log = logging.getLogger("broker.downstream")
+log: Final = logging.getLogger("broker.downstream")
 
 # Their numbers are below those of a cluster's nodes.
-FIRST_NUMBER = -(1 << 32)
+FIRST_NUMBER: Final = -(1 << 32)
 
 # bmqp::HighAvailabilityFeatures: brokers that answer a StopRequest of this version when they hold their posts back.
-STOP_FEATURE = "GRACEFUL_SHUTDOWN_V2"
-STOP_VERSION = 2
+STOP_FEATURE: Final = "GRACEFUL_SHUTDOWN_V2"
+STOP_VERSION: Final = 2
 # The only request that a proxy is sent.
-STOP_REQUEST_ID = 1
+STOP_REQUEST_ID: Final = 1
+
+# A proxy's requests are for all of its clients together.
+CONTROL_BYTES_MAX: Final = 4 << 20
+# It is pushed no more than it accepts: other pending output is acknowledgments and answers.
+BACKLOG_BYTES_MAX: Final = 64 << 20
 
 # A proxy that gets this retries: elsewhere, or here if the node stays after all.
-IS_STOPPING = Status(category=StatusCategory.REFUSED, code=ClusterError.STOPPING, message="this node is stopping")
+IS_STOPPING: Final = Status(
+    category=StatusCategory.REFUSED, code=ClusterError.STOPPING, message="this node is stopping"
+)
 
 
 class Guest:
     """The handler of one proxy's session; see `broker.bmq.session.session.BrokerPeer`."""
 
-    # Its requests are for all of its clients together.
-    control_bytes_max = 4 << 20
-    # It is pushed no more than it accepts: other pending output is acknowledgments and answers.
-    backlog_bytes_max = 64 << 20
-
     def __init__(self, guests: Guests, session: Session, node: Node, features: str = "") -> None:
         self.session = session
+        self.control_bytes_max = CONTROL_BYTES_MAX
+        self.backlog_bytes_max = BACKLOG_BYTES_MAX
         self.has_answered = False  # that it is ready for this node's stop
         self._cluster_name = node.identity.cluster_name
         self._answers_stop = STOP_FEATURE in features

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Iterable, Iterator, Sequence
+from typing import Final
 
 from crc32c import crc32c
 
@@ -23,10 +24,10 @@ from formats.bmq.codes import AckStatus
 
 __all__ = ["confirm_all", "retire", "to_relay", "to_root"]
 
-log = logging.getLogger("broker.queue")
+log: Final = logging.getLogger("broker.queue")
 
 # The poster's number for schemas of properties in posts that are handed over: different from all clients and brokers.
-HANDED_OVER = -(1 << 31)
+HANDED_OVER: Final = -(1 << 31)
 
 
 class Nobody:

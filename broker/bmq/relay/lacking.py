@@ -41,7 +41,7 @@ class LackingPushes:
     def forget(self, guids: Sequence[Container[bytes]]) -> None:
         """Drop the pushes of messages that are removed."""
         if self.waiting:
-            self.waiting = deque(each for each in self.waiting if not any(each[0].guid in some for some in guids))
+            self.waiting = deque([each for each in self.waiting if not any(each[0].guid in some for some in guids)])
 
     def clear(self) -> None:
         """Drop all pushes."""

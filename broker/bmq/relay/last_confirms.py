@@ -10,16 +10,16 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable, Iterable, Mapping
 from itertools import chain
-from typing import Protocol
+from typing import Final, Protocol
 
 from broker.bmq.node.node import Node
 from broker.bmq.queue.handles import Handle
 
 __all__ = ["LastConfirms", "MessageHolder"]
 
-log = logging.getLogger("broker.cluster")
+log: Final = logging.getLogger("broker.cluster")
 
-SAY_AGAIN_MS = 1000
+SAY_AGAIN_MS: Final = 1000
 
 
 class MessageHolder(Protocol):

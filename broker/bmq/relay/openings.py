@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable
-from typing import Protocol
+from typing import Final, Protocol
 
 from broker.bmq.core.config import ReopenPace
 from broker.bmq.queue.handles import Refusal, app_id_of
@@ -33,10 +33,10 @@ from formats.bmq.control.messages import (
 
 __all__ = ["Opening", "Openings", "OpeningsListener"]
 
-log = logging.getLogger("broker.relay")
+log: Final = logging.getLogger("broker.relay")
 
 # Rounds in which an upstream is told of all subscriptions: a consumer may go on changing its own for ever.
-CONFIGURE_ROUNDS = 2
+CONFIGURE_ROUNDS: Final = 2
 
 # Callback with the result of an open request: None if it is open.
 Answered = Callable[[Refusal | None], None]

@@ -8,7 +8,7 @@ from __future__ import annotations
 import logging
 from collections import deque
 from itertools import islice
-from typing import NamedTuple
+from typing import Final, NamedTuple
 
 from broker.bmq.core.messages import KEPT, PENDING, Content, Posted, Poster
 from broker.bmq.core.thrown import THROWN_PER_UNIT
@@ -24,20 +24,20 @@ from formats.bmq.wire.put import PutFlag, append_put, iter_puts
 
 __all__ = ["Posts", "Unacknowledged"]
 
-log = logging.getLogger("broker.relay")
+log: Final = logging.getLogger("broker.relay")
 
 # Time until a post is repeated to a root that was not ready for it.
-RETRY_MS = 200
+RETRY_MS: Final = 200
 
 # Number of posts sent again in a unit of work.
-SENT_PER_UNIT = 8
+SENT_PER_UNIT: Final = 8
 
 # Number of posts given up at a time.
-EXPIRED_MAX = 1 << 12
+EXPIRED_MAX: Final = 1 << 12
 
-_OPEN = UpstreamState.OPEN
-_ACK_REQUESTED = int(PutFlag.ACK_REQUESTED)
-_PUT_PROPERTIES = int(PutFlag.MESSAGE_PROPERTIES)
+_OPEN: Final = UpstreamState.OPEN
+_ACK_REQUESTED: Final = int(PutFlag.ACK_REQUESTED)
+_PUT_PROPERTIES: Final = int(PutFlag.MESSAGE_PROPERTIES)
 
 
 class Unacknowledged(NamedTuple):

@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+from typing import Final
+
 from broker.bmq.core.messages import Full
 
 __all__ = ["PutRoom"]
 
 # Default limit of the unacknowledged posts of a queue, in bytes.
-PUT_BYTES_MAX = 256 << 20
+PUT_BYTES_MAX: Final = 256 << 20
 # Default limit of the number of unacknowledged posts of a queue.
-PUTS_MAX = 1 << 20
+PUTS_MAX: Final = 1 << 20
 
 
 class PutRoom:

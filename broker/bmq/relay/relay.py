@@ -16,9 +16,10 @@ import logging
 from collections.abc import Callable, Container, Iterable, Sequence
 from contextlib import suppress
 from itertools import chain, islice
+from typing import Final
 
 from broker.bmq.core.config import DomainConfig
-from broker.bmq.core.messages import NO_PLACE, Buffer, Content, Message, Posted, Poster
+from broker.bmq.core.messages import NO_PLACE, Buffer, Content, Message, Posted, Poster, message_of
 from broker.bmq.core.redelivery import Wanted
 from broker.bmq.core.work import UNIT_BYTES_BITS, Task
 from broker.bmq.queue.capacity import Usage
@@ -59,15 +60,15 @@ from formats.bmq.wire.reject import REJECT_HEADER_BYTES, pack_reject
 
 __all__ = ["RelayQueue", "StoreReader"]
 
-log = logging.getLogger("broker.relay")
+log: Final = logging.getLogger("broker.relay")
 
-_OPEN = UpstreamState.OPEN
-_PUSH_PROPERTIES = int(PushFlag.MESSAGE_PROPERTIES)
-_IMPLICIT_PAYLOAD = int(PushFlag.IMPLICIT_PAYLOAD)
-_OUT_OF_ORDER = int(PushFlag.OUT_OF_ORDER)
-POISONOUS = RDA_INFO.pack(RdaInfo(0, 1, 0))[0]
-INT64_MAX = (1 << 63) - 1
-DEFAULT_INFO = SubQueueInfo(DEFAULT_SUBSCRIPTION_ID, UNLIMITED)
+_OPEN: Final = UpstreamState.OPEN
+_PUSH_PROPERTIES: Final = int(PushFlag.MESSAGE_PROPERTIES)
+_IMPLICIT_PAYLOAD: Final = int(PushFlag.IMPLICIT_PAYLOAD)
+_OUT_OF_ORDER: Final = int(PushFlag.OUT_OF_ORDER)
+POISONOUS: Final = RDA_INFO.pack(RdaInfo(0, 1, 0))[0]
+INT64_MAX: Final = (1 << 63) - 1
+DEFAULT_INFO: Final = SubQueueInfo(DEFAULT_SUBSCRIPTION_ID, UNLIMITED)
 
 # Reads the message of a GUID in this node's own store, or None.
 StoreReader = Callable[[bytes], Content | None]
@@ -83,8 +84,6 @@ class RelayQueue(Queue):
     """
 
     is_root = False
-    # Limit of unconfirmed bytes in a subscription upstream.
-    asked_bytes_max = INT64_MAX
 
     def __init__(
         self,
@@ -122,6 +121,11 @@ class RelayQueue(Queue):
         self._root: Queue | None = None
         self._unsettled = Unsettled(self, self.hold, self.found)
 
+    @property
+    def asked_bytes_max(self) -> int:
+        """Limit of unconfirmed bytes in a subscription upstream."""
+        return INT64_MAX
+
     def app(self, app_id: str) -> App:
         """Return the app of that name; the root checks that the domain names it."""
         app = self.apps.get(app_id)
@@ -136,7 +140,7 @@ class RelayQueue(Queue):
 
     def free_bit(self) -> int:
         taken = 0
-        for bit in chain((app.bit for app in self.apps.values()), self.ghosts, self.discarded_bits):
+        for bit in chain([app.bit for app in self.apps.values()], self.ghosts, self.discarded_bits):
             taken |= bit
         return ~taken & (taken + 1)
 
@@ -607,7 +611,7 @@ class RelayQueue(Queue):
         content = self._content(push)
         if content is None:
             return None
-        message = Message(push.guid, len(content.data), content, 0, self.now.ms)
+        message = message_of(push.guid, len(content.data), content, 0, self.now.ms)
         # From this node's own store, too: the root may remove the message while a consumer here has it.
         message.payload = bytes(content.data)
         self.pushed += 1

@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable
 from functools import lru_cache
+from typing import Final
 
 from broker.bmq.links.links import OwnLinks
 from broker.bmq.links.requests import REQUEST_TIMEOUT_MS, Answered, Requests
@@ -21,15 +22,15 @@ from formats.bmq.wire.push import PUSH_HEADER, iter_pushes
 
 __all__ = ["PeerUpstream", "RelayLinks"]
 
-log = logging.getLogger("broker.relay")
+log: Final = logging.getLogger("broker.relay")
 
-OPTIONS_BYTES_SHORT = 64
+OPTIONS_BYTES_SHORT: Final = 64
 
-QUEUE_ID_MAX = (1 << 31) - 1
+QUEUE_ID_MAX: Final = (1 << 31) - 1
 
 # The queue id in a push.
-QUEUE_ID = PUSH_HEADER.span("queue_id")
-_queue_id = PUSH_HEADER.word("queue_id").unpack_from
+QUEUE_ID: Final = PUSH_HEADER.span("queue_id")
+_queue_id: Final = PUSH_HEADER.word("queue_id").unpack_from
 
 
 @lru_cache(maxsize=1024)

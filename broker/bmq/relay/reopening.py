@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable
-from typing import NamedTuple, Protocol
+from typing import Final, NamedTuple, Protocol
 
 from broker.bmq.core.alarms import alarm
 from broker.bmq.core.cluster_errors import ClusterError
@@ -32,19 +32,19 @@ from formats.bmq.control.printed import printed
 
 __all__ = ["RETRY_MS", "Reopening", "ReopeningListener", "may_pass"]
 
-log = logging.getLogger("broker.relay")
+log: Final = logging.getLogger("broker.relay")
 
-RETRY_MS = 200
+RETRY_MS: Final = 200
 
 # Failures after which a request may succeed when repeated, here or at another node.
-PASSING = {
+PASSING: Final = {
     StatusCategory.TIMEOUT,
     StatusCategory.NOT_CONNECTED,
     StatusCategory.CANCELED,
     StatusCategory.NOT_READY,
 }
 # Codes of refusals that likewise end when the partition has its next primary, or that one has heard of the queue.
-PASSING_CODES = {ClusterError.STOPPING, ClusterError.NOT_PRIMARY, ClusterError.UNKNOWN_QUEUE}
+PASSING_CODES: Final = {ClusterError.STOPPING, ClusterError.NOT_PRIMARY, ClusterError.UNKNOWN_QUEUE}
 
 
 class Part(NamedTuple):

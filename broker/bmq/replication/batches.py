@@ -8,7 +8,7 @@ left to the code for single records.
 from __future__ import annotations
 
 from collections.abc import Container
-from typing import Any, NamedTuple
+from typing import Any, Final, NamedTuple
 
 import numpy as np
 from crc32c import crc32c
@@ -27,16 +27,16 @@ from formats.schema import columns_dtype
 __all__ = ["RECORDS_MIN", "Batch", "pack_batch", "parse_batch"]
 
 # Fewer are faster one by one; more at once would delay other work.
-RECORDS_MIN = 16
-RECORDS_MAX = 512
+RECORDS_MIN: Final = 16
+RECORDS_MAX: Final = 512
 
-_HEADER_SIZE = STORAGE_HEADER.size
-_HEAD_SIZE = _HEADER_SIZE + JOURNAL_RECORD_SIZE
-_FORM = STORAGE_PROTOCOL_VERSION << 4 | _HEADER_SIZE // WORD
+_HEADER_SIZE: Final = STORAGE_HEADER.size
+_HEAD_SIZE: Final = _HEADER_SIZE + JOURNAL_RECORD_SIZE
+_FORM: Final = STORAGE_PROTOCOL_VERSION << 4 | _HEADER_SIZE // WORD
 _MESSAGE, _CONFIRM, _DELETION = int(RecordType.MESSAGE), int(RecordType.CONFIRM), int(RecordType.DELETION)
-_JOURNAL_OP = int(RecordType.JOURNAL_OP)
+_JOURNAL_OP: Final = int(RecordType.JOURNAL_OP)
 # The type of the storage message by that of the record; 0 for those not handled here.
-_PACKED_TYPES = np.zeros(16, np.uint8)
+_PACKED_TYPES: Final = np.zeros(16, np.uint8)
 _PACKED_TYPES[[_MESSAGE, _CONFIRM, _DELETION, _JOURNAL_OP]] = (
     StorageMessageType.DATA,
     StorageMessageType.CONFIRM,
@@ -44,22 +44,22 @@ _PACKED_TYPES[[_MESSAGE, _CONFIRM, _DELETION, _JOURNAL_OP]] = (
     StorageMessageType.JOURNAL_OP,
 )
 # A sync point may begin a rollover: it is processed singly.
-_PARSED_TYPES = _PACKED_TYPES.copy()
+_PARSED_TYPES: Final = _PACKED_TYPES.copy()
 _PARSED_TYPES[_JOURNAL_OP] = 0
 
-_RECEIPT_REQUESTED = int(StorageFlag.RECEIPT_REQUESTED)
-_FLAGS_SHIFT = STORAGE_HEADER.bit["flags"].shift
-_WORDS_MASK = STORAGE_HEADER.mask("message_words")
-_storage_size = STORAGE_HEADER.partial("message_words").unpack_from
-_NUMBER_MASK = np.uint64(SEQUENCE_NUMBER_MASK)
-_FRONT_SIZE = _HEAD_SIZE + 2 * WORD
-_NO_DATA = bytes(2 * WORD)
-_COMPRESSION_MASK = MESSAGE_RECORD.mask("compression")
+_RECEIPT_REQUESTED: Final = int(StorageFlag.RECEIPT_REQUESTED)
+_FLAGS_SHIFT: Final = STORAGE_HEADER.bit["flags"].shift
+_WORDS_MASK: Final = STORAGE_HEADER.mask("message_words")
+_storage_size: Final = STORAGE_HEADER.partial("message_words").unpack_from
+_NUMBER_MASK: Final = np.uint64(SEQUENCE_NUMBER_MASK)
+_FRONT_SIZE: Final = _HEAD_SIZE + 2 * WORD
+_NO_DATA: Final = bytes(2 * WORD)
+_COMPRESSION_MASK: Final = MESSAGE_RECORD.mask("compression")
 
 
 # A storage header and the journal's record after it: the first byte of a record has its type; `place` is a message's in
 # DATA.
-_HEAD_FIELDS = {
+_HEAD_FIELDS: Final = {
     **STORAGE_HEADER.places(
         words="message_words",
         form="header_words",
@@ -78,9 +78,9 @@ _HEAD_FIELDS = {
         magic="magic",
     ),
 }
-_HEAD = columns_dtype(_HEAD_FIELDS, _HEAD_SIZE)
+_HEAD: Final = columns_dtype(_HEAD_FIELDS, _HEAD_SIZE)
 # On arrival also a message's compression, queue key and GUID, and the front of its DATA record.
-_ARRIVED = columns_dtype(
+_ARRIVED: Final = columns_dtype(
     _HEAD_FIELDS
     | MESSAGE_RECORD.places(_HEADER_SIZE, compression="compression", key="queue_key", guid="guid")
     | DATA_HEADER.places(_HEAD_SIZE, length="message_words", options="options_words"),

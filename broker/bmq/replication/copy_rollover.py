@@ -11,6 +11,7 @@ primary.
 from __future__ import annotations
 
 from collections.abc import Iterator
+from typing import Final
 
 from broker.bmq.store.chunked import Chunked
 from broker.bmq.store.moving import Moving, confirms_ahead
@@ -25,9 +26,9 @@ from formats.schema import Buffer
 __all__ = ["PLACED_PER_UNIT", "ROWS_PER_UNIT", "AliveMessage", "CopyRollover"]
 
 # Number of records examined, and of bytes moved, for a unit of work.
-ROWS_PER_UNIT = 3
-BYTES_PER_UNIT = 4096
-PLACED_PER_UNIT = 4
+ROWS_PER_UNIT: Final = 3
+BYTES_PER_UNIT: Final = 4096
+PLACED_PER_UNIT: Final = 4
 
 
 class AliveMessage:

@@ -9,7 +9,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable, Container, Sequence
 from itertools import islice
-from typing import Any, NamedTuple
+from typing import Any, Final, NamedTuple
 
 import numpy as np
 from crc32c import crc32c
@@ -70,10 +70,10 @@ from formats.errors import FormatError
 
 __all__ = ["Copy", "OutOfStep", "TooSmall", "Written", "payload_size"]
 
-log = logging.getLogger("broker.partition")
+log: Final = logging.getLogger("broker.partition")
 
 # The journal's record types by storage message types. Plain integers: this is on the path of every message.
-_RECORD_TYPE = {
+_RECORD_TYPE: Final = {
     int(message_type): int(record_type)
     for message_type, record_type in (
         (StorageMessageType.DATA, RecordType.MESSAGE),
@@ -86,30 +86,30 @@ _RECORD_TYPE = {
 }
 _MESSAGE, _QUEUE_OP = int(RecordType.MESSAGE), int(RecordType.QUEUE_OP)
 _DELETION, _JOURNAL_OP = int(RecordType.DELETION), int(RecordType.JOURNAL_OP)
-_MAKING = (QueueOpType.CREATION, QueueOpType.ADDITION)
+_MAKING: Final = (QueueOpType.CREATION, QueueOpType.ADDITION)
 
-_new = tuple.__new__
+_new: Final = tuple.__new__
 # The words of records that are looked at: the first has type and number, another the compression beside other bits.
-_any_record = ANY_RECORD.partial("sequence_number", "primary_lease_id", "magic").unpack_from
-_message_record = MESSAGE_RECORD.partial(
+_any_record: Final = ANY_RECORD.partial("sequence_number", "primary_lease_id", "magic").unpack_from
+_message_record: Final = MESSAGE_RECORD.partial(
     "compression", "queue_key", "message_offset_dwords", "guid", "crc32c"
 ).unpack_from
-_deletion_record = DELETION_RECORD.partial("queue_key", "guid").unpack_from
-_queue_op_record = QUEUE_OP_RECORD.partial(
+_deletion_record: Final = DELETION_RECORD.partial("queue_key", "guid").unpack_from
+_queue_op_record: Final = QUEUE_OP_RECORD.partial(
     "queue_key", "app_key", "queue_op_type", "queue_uri_record_offset_words"
 ).unpack_from
-_SYNC_POINT_TYPE = JOURNAL_OP_RECORD.offset("sync_point_type")
-_COMPRESSION_MASK = MESSAGE_RECORD.mask("compression")
-HEADER_WORDS = DATA_HEADER.size // WORD
-_RECEIPT_REQUESTED = int(StorageFlag.RECEIPT_REQUESTED)
+_SYNC_POINT_TYPE: Final = JOURNAL_OP_RECORD.offset("sync_point_type")
+_COMPRESSION_MASK: Final = MESSAGE_RECORD.mask("compression")
+HEADER_WORDS: Final = DATA_HEADER.size // WORD
+_RECEIPT_REQUESTED: Final = int(StorageFlag.RECEIPT_REQUESTED)
 # Minimum size of a batch.
-BATCH_BYTES_MIN = RECORDS_MIN * (STORAGE_HEADER.size + JOURNAL_RECORD_SIZE)
+BATCH_BYTES_MIN: Final = RECORDS_MIN * (STORAGE_HEADER.size + JOURNAL_RECORD_SIZE)
 
 
 # More is not cleared in one step: the partition is fetched again, in slices.
-CUT_BYTES_MAX = 128 << 20
-LEASE_ID_MAX = 0xFFFF_FFFF
-NO_BOUND = 1 << 62
+CUT_BYTES_MAX: Final = 128 << 20
+LEASE_ID_MAX: Final = 0xFFFF_FFFF
+NO_BOUND: Final = 1 << 62
 
 
 class OutOfStep(Exception):

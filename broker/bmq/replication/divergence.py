@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from enum import Enum
-from typing import NamedTuple
+from typing import Final, NamedTuple
 
 from broker.bmq.replication.positions import NOWHERE
 from formats.bmq.disk.numbers import RecordNumber
@@ -87,7 +87,7 @@ def _older(logs: LogComparison) -> RecordNumber:
     return logs.older
 
 
-CASES = (
+CASES: Final = (
     Case("empty", lambda k: k.position == NOWHERE, SyncAction.SEND, _nowhere),
     Case("missed a rollover", lambda k: k.sync_point != k.own_sync_point, SyncAction.RESET, _nowhere),
     Case("equal", lambda k: k.position == k.newest, SyncAction.SEND, _here),

@@ -6,6 +6,7 @@ All partitions of a node share one pace, since each delays the producers of the 
 from __future__ import annotations
 
 from math import ceil
+from typing import Final
 
 from broker.common.clock import Now
 from broker.common.timers import Timers
@@ -13,13 +14,13 @@ from broker.common.timers import Timers
 __all__ = ["HealingPace"]
 
 # The rate under traffic: writing costs the receiving machine more than sending, and it may run other processes.
-BYTES_PER_MS = 116 << 10
+BYTES_PER_MS: Final = 116 << 10
 # Arrears of this time are caught up,
-ARREARS_MS = 20
+ARREARS_MS: Final = 20
 # and after this time a slice is sent even though other work waits.
-PATIENCE_MS = 8
+PATIENCE_MS: Final = 8
 # Time without writes after which there is no traffic, and no limit.
-QUIET_MS = 100
+QUIET_MS: Final = 100
 
 
 def _only_a_step() -> None:

@@ -7,6 +7,7 @@ answer it is skipped; the reference's does not while it is healed.
 from __future__ import annotations
 
 from collections.abc import Callable, Collection
+from typing import Final
 
 from broker.bmq.core.messages import Message
 from broker.bmq.core.payloads import Unsound
@@ -24,14 +25,14 @@ from formats.bmq.wire.storage import iter_storage
 __all__ = ["RETRY_MS", "Mending", "record_before"]
 
 # Delay before a payload that no replica could supply is requested again.
-RETRY_MS = 10_000
+RETRY_MS: Final = 10_000
 
 # Ask a node for the record at a position, which has another before it; called when the node has answered.
 Ask = Callable[[int, RecordNumber, RecordNumber, Callable[[], None]], None]
 
-_KIND = int(RecordType.MESSAGE)
+_KIND: Final = int(RecordType.MESSAGE)
 # The fields of a message's record that are equal in all copies: queue key, GUID, and the payload's checksum.
-_message_record = MESSAGE_RECORD.partial("queue_key", "message_offset_dwords", "guid", "crc32c").unpack_from
+_message_record: Final = MESSAGE_RECORD.partial("queue_key", "message_offset_dwords", "guid", "crc32c").unpack_from
 
 
 class Mending:

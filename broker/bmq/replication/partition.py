@@ -11,7 +11,7 @@ import logging
 from collections import deque
 from functools import partial
 from itertools import islice
-from typing import NamedTuple
+from typing import Final, NamedTuple
 
 from broker.bmq.core.alarms import alarm
 from broker.bmq.core.cluster_errors import ClusterError
@@ -54,10 +54,10 @@ from formats.schema import Buffer
 
 __all__ = ["PartitionReport", "ReplicatedPartition", "named"]
 
-log = logging.getLogger("broker.partition")
+log: Final = logging.getLogger("broker.partition")
 
 
-_DATA_EVENTS = {
+_DATA_EVENTS: Final = {
     ReplicaDataType.PULL: Event.REPLICA_DATA_RQST_PULL,
     ReplicaDataType.PUSH: Event.REPLICA_DATA_RQST_PUSH,
     ReplicaDataType.DROP: Event.REPLICA_DATA_RQST_DROP,
@@ -65,7 +65,7 @@ _DATA_EVENTS = {
 
 
 # Events processed while a replica rolls over or indexes its files; all others wait.
-_WHILE_BUSY = (Event.LIVE_DATA, Event.REPLICA_DATA_RQST_PULL, Event.STOP_NODE)
+_WHILE_BUSY: Final = (Event.LIVE_DATA, Event.REPLICA_DATA_RQST_PULL, Event.STOP_NODE)
 
 
 class FollowerReport(NamedTuple):

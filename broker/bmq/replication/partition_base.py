@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 from collections import deque
 from collections.abc import Callable, Container, Sequence
-from typing import NamedTuple, Protocol, TypeVar
+from typing import Final, NamedTuple, Protocol, TypeVar
 
 from broker.bmq.core.alarms import alarm
 from broker.bmq.core.cluster_errors import ClusterError
@@ -50,12 +50,12 @@ __all__ = [
     "ignore",
 ]
 
-log = logging.getLogger("broker.partition")
+log: Final = logging.getLogger("broker.partition")
 
-STATE_TIMEOUT_MS = 10_000
+STATE_TIMEOUT_MS: Final = 10_000
 # Time limit of a replica's healing; a lost link ends it at once.
-DATA_TIMEOUT_MS = 600_000
-RETRY_MS = 500
+DATA_TIMEOUT_MS: Final = 600_000
+RETRY_MS: Final = 500
 
 StateMessage = TypeVar(
     "StateMessage", PrimaryStateRequest, PrimaryStateResponse, ReplicaStateRequest, ReplicaStateResponse
@@ -90,7 +90,7 @@ class Fact(NamedTuple):
     lease_id: int = 0
 
 
-NO_FACT = Fact()
+NO_FACT: Final = Fact()
 
 
 class ReplicaProgress(NamedTuple):

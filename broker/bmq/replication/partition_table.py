@@ -9,7 +9,7 @@ its primary heals it as if it had no records.
 from __future__ import annotations
 
 from enum import Enum
-from typing import NamedTuple
+from typing import Final, NamedTuple
 
 __all__ = ["TABLE", "Event", "Row", "State"]
 
@@ -76,11 +76,11 @@ class Row(NamedTuple):
 
 
 _S, _E = State, Event
-_LET_GO = ("clean_up", "clear_primary", "stop_watchdog", "cancel_requests")
-_AGAIN = ("clean_up", "cancel_requests", "reapply_event")
-_ANEW = (*_LET_GO, "reapply_event")
+_LET_GO: Final = ("clean_up", "clear_primary", "stop_watchdog", "cancel_requests")
+_AGAIN: Final = ("clean_up", "cancel_requests", "reapply_event")
+_ANEW: Final = (*_LET_GO, "reapply_event")
 
-_HEALED_AS_PRIMARY = (
+_HEALED_AS_PRIMARY: Final = (
     "begin_lease",
     "open",
     "store_own",

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Container, Iterable, Sequence
 from itertools import islice
-from typing import NamedTuple
+from typing import Final, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -31,20 +31,20 @@ from formats.schema import Buffer
 __all__ = ["Place", "Places"]
 
 # Number of records examined in a unit of work.
-ROWS_PER_UNIT = 3
+ROWS_PER_UNIT: Final = 3
 
 # From the lowest bit: compression, in the bits that are zero in a multiple of a DWORD; the offset of the DATA record;
 # the number of the set of files; the size of the payload.
-_COMPRESSION_BITS = 3
-_OFFSET_BITS = 35
-_SET_BITS = 2
-_COMPRESSION_MASK = (1 << _COMPRESSION_BITS) - 1
-_SIZE_SHIFT = _OFFSET_BITS + _SET_BITS
-_WHERE_MASK = (1 << _SIZE_SHIFT) - 1 - _COMPRESSION_MASK
-_SETS = 1 << _SET_BITS
+_COMPRESSION_BITS: Final = 3
+_OFFSET_BITS: Final = 35
+_SET_BITS: Final = 2
+_COMPRESSION_MASK: Final = (1 << _COMPRESSION_BITS) - 1
+_SIZE_SHIFT: Final = _OFFSET_BITS + _SET_BITS
+_WHERE_MASK: Final = (1 << _SIZE_SHIFT) - 1 - _COMPRESSION_MASK
+_SETS: Final = 1 << _SET_BITS
 # Larger sizes are read from the DATA record. With more bits each number would take more memory.
-SIZE_KNOWN_MAX = (1 << 60 - _SIZE_SHIFT) - 2
-_SIZE_ASKED = SIZE_KNOWN_MAX + 1
+SIZE_KNOWN_MAX: Final = (1 << 60 - _SIZE_SHIFT) - 2
+_SIZE_ASKED: Final = SIZE_KNOWN_MAX + 1
 
 
 class Place(NamedTuple):

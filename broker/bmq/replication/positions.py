@@ -7,6 +7,7 @@ file every record of a lease is present, up to the last that its primary sent to
 from __future__ import annotations
 
 from bisect import bisect_left
+from typing import Final
 
 from broker.bmq.store.partition_files import PartitionFiles
 from formats.bmq.control.messages import PartitionSequenceNumber
@@ -31,11 +32,11 @@ __all__ = [
 ]
 
 # Offset of the first record of a journal.
-JOURNAL_START = len(initial_bytes(FileType.JOURNAL, 0))
+JOURNAL_START: Final = len(initial_bytes(FileType.JOURNAL, 0))
 
-_number = ANY_RECORD.partial("sequence_number", "primary_lease_id").unpack_from
+_number: Final = ANY_RECORD.partial("sequence_number", "primary_lease_id").unpack_from
 # The records that the reference's nodes find by their positions.
-_FOUND_BY_POSITION = (RecordType.MESSAGE, RecordType.CONFIRM, RecordType.QUEUE_OP)
+_FOUND_BY_POSITION: Final = (RecordType.MESSAGE, RecordType.CONFIRM, RecordType.QUEUE_OP)
 
 
 def on_wire(number: RecordNumber) -> PartitionSequenceNumber:
@@ -44,7 +45,7 @@ def on_wire(number: RecordNumber) -> PartitionSequenceNumber:
 
 
 # Before all records.
-NOWHERE = RecordNumber(0, 0)
+NOWHERE: Final = RecordNumber(0, 0)
 
 
 def position_at(buffer: Buffer, offset: int = 0) -> RecordNumber:

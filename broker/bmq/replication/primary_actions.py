@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable
+from typing import Final
 
 from broker.bmq.consensus.coverage import covers
 from broker.bmq.consensus.primaries import LEASE_TOLD_MAX
@@ -53,10 +54,10 @@ from formats.errors import FormatError
 
 __all__ = ["PrimaryActions"]
 
-log = logging.getLogger("broker.partition")
+log: Final = logging.getLogger("broker.partition")
 
 # No lease begins with more sync points than these.
-MIRRORED_MAX = 4096
+MIRRORED_MAX: Final = 4096
 
 
 class PrimaryActions(PartitionBase):

@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import struct
 from collections.abc import Iterator
+from typing import Final
 
 from broker.bmq.partition.stored_partition import StoredPartition
 from broker.bmq.store.removals import Told
@@ -23,8 +24,8 @@ from formats.errors import FormatError
 
 __all__ = ["removals_events", "take_removals"]
 
-_HEAD = struct.Struct("<qqI")
-_AGE_MS_MAX = 1 << 40
+_HEAD: Final = struct.Struct("<qqI")
+_AGE_MS_MAX: Final = 1 << 40
 
 
 def removals_events(stored: StoredPartition, newest_s: int) -> Iterator[bytes]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+from typing import Final
 
 from broker.bmq.core.cluster_errors import ClusterError
 from broker.bmq.core.work import Task, Work
@@ -34,13 +35,13 @@ from formats.errors import FormatError
 
 __all__ = ["ReplicaActions"]
 
-log = logging.getLogger("broker.partition")
+log: Final = logging.getLogger("broker.partition")
 
 # Bytes of waiting records written in a unit of work.
-BYTES_PER_UNIT = 256
+BYTES_PER_UNIT: Final = 256
 # Maximum size of records set aside by a replica that is busy with a rollover.
-BUFFERED_MAX = 64 << 20
-NO_BODY = memoryview(b"")
+BUFFERED_MAX: Final = 64 << 20
+NO_BODY: Final = memoryview(b"")
 
 
 class ReplicaActions(PartitionBase):

@@ -12,7 +12,7 @@ messages that wait for copies request one (source: mqbs::FileStore::processRecei
 from __future__ import annotations
 
 from collections.abc import Callable, Container, Iterator
-from itertools import takewhile
+from typing import Final
 
 from broker.bmq.links.links import HealingLinks
 from broker.bmq.partition.stored_partition import StoredPartition
@@ -41,27 +41,27 @@ from formats.bmq.wire.storage import append_storage
 __all__ = ["EVENT_BYTES_MAX", "SLICE_BYTES", "Follower", "ReplicationStream", "Transfer", "pack_records"]
 
 # Approximate maximum size of an event (mqbcfg::StorageSyncConfig::partitionSyncEventSize is 4 MiB).
-EVENT_BYTES_MAX = 4 << 20
+EVENT_BYTES_MAX: Final = 4 << 20
 
 # A healing follower gets slices of this size, one in each step, so that others need not wait long;
-SLICE_BYTES = 224 << 10
+SLICE_BYTES: Final = 224 << 10
 # the next one when less than this waits on its link.
-HEALING_BACKLOG_MAX = 2 << 20
+HEALING_BACKLOG_MAX: Final = 2 << 20
 
 # With more than this waiting on its link, a follower no longer gets each record at once.
-BACKLOG_MAX = 64 << 20
+BACKLOG_MAX: Final = 64 << 20
 
-_MESSAGE_TYPE = {
+_MESSAGE_TYPE: Final = {
     RecordType.CONFIRM: StorageMessageType.CONFIRM,
     RecordType.DELETION: StorageMessageType.DELETION,
     RecordType.JOURNAL_OP: StorageMessageType.JOURNAL_OP,
 }
-_MAKING = (QueueOpType.CREATION, QueueOpType.ADDITION)
+_MAKING: Final = (QueueOpType.CREATION, QueueOpType.ADDITION)
 _DATA, _RECEIPT_REQUESTED = int(StorageMessageType.DATA), int(StorageFlag.RECEIPT_REQUESTED)
-_MESSAGE = int(RecordType.MESSAGE)
+_MESSAGE: Final = int(RecordType.MESSAGE)
 
-_message_record = MESSAGE_RECORD.partial("sequence_number", "message_offset_dwords").unpack_from
-_queue_op_record = QUEUE_OP_RECORD.partial("queue_op_type", "queue_uri_record_offset_words").unpack_from
+_message_record: Final = MESSAGE_RECORD.partial("sequence_number", "message_offset_dwords").unpack_from
+_queue_op_record: Final = QUEUE_OP_RECORD.partial("queue_op_type", "queue_uri_record_offset_words").unpack_from
 
 
 def pack_records(
@@ -259,8 +259,12 @@ class ReplicationStream:
 
     def _awaited(self, behind: int) -> set[int]:
         """Return the sequence numbers, after `behind`, of messages that wait for copies."""
-        numbers = (waiting.sequence_number for waiting in reversed(self._partition.kept.awaiting))
-        return set(takewhile(lambda number: number > behind, numbers))
+        numbers: set[int] = set()
+        for waiting in reversed(self._partition.kept.awaiting):
+            if waiting.sequence_number <= behind:
+                break
+            numbers.add(waiting.sequence_number)
+        return numbers
 
     def _send_slice(self, follower: Follower) -> None:
         stored, links = self._partition, self._links

@@ -7,7 +7,7 @@ healed. If another node becomes primary, or this one under another lease, the ta
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from typing import Protocol
+from typing import Final, Protocol
 
 from broker.bmq.core.work import Task, Work
 from broker.bmq.partition.stored_partition import StoredPartition
@@ -20,8 +20,8 @@ from formats.errors import FormatError
 __all__ = ["Restoring", "TakeOver"]
 
 # Number of records examined, and of messages restored, for a unit of work.
-ROWS_PER_UNIT = 2
-MESSAGES_PER_UNIT = 1
+ROWS_PER_UNIT: Final = 2
+MESSAGES_PER_UNIT: Final = 1
 
 
 class Restoring(Protocol):

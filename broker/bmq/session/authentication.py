@@ -11,7 +11,7 @@ import logging
 import traceback
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
-from typing import Protocol
+from typing import Final, Protocol
 
 __all__ = [
     "ANONYMOUS",
@@ -29,17 +29,17 @@ __all__ = [
     "basic_principal",
 ]
 
-log = logging.getLogger("broker.authentication")
+log: Final = logging.getLogger("broker.authentication")
 
-ANONYMOUS = "ANONYMOUS"
+ANONYMOUS: Final = "ANONYMOUS"
 
 # Time after which a principal of the built-in mechanisms must re-authenticate.
-LIFETIME_MS = 600_000
+LIFETIME_MS: Final = 600_000
 
-HIDDEN = "********"
+HIDDEN: Final = "********"
 
-CODE_NOT_SUPPORTED = -2
-CODE_DENIED = -11
+CODE_NOT_SUPPORTED: Final = -2
+CODE_DENIED: Final = -11
 
 
 @dataclass(frozen=True, slots=True)
@@ -106,10 +106,10 @@ class BasicAuthenticator:
 class AnonymousAuthenticator:
     """ANONYMOUS: accepts everybody, or nobody (source: mqbauthn::AnonAuthenticator)."""
 
-    mechanism = ANONYMOUS
     blocking = False
 
     def __init__(self, *, should_pass: bool = True) -> None:
+        self.mechanism = ANONYMOUS
         self._should_pass = should_pass
 
     def authenticate(self, data: bytes, peer: str) -> Granted:

@@ -13,7 +13,7 @@ import re
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from enum import Enum
-from typing import Protocol
+from typing import Final, Protocol
 
 from broker.bmq.queue.handles import Refusal
 from broker.bmq.session.authentication import AuthState
@@ -43,12 +43,12 @@ __all__ = [
     "connection_action",
 ]
 
-log = logging.getLogger("broker.authorization")
+log: Final = logging.getLogger("broker.authorization")
 
-CODE_REFUSED = -1
+CODE_REFUSED: Final = -1
 
 # The mechanism of peers identified by their certificates.
-TLS = "TLS"
+TLS: Final = "TLS"
 
 
 @dataclass(frozen=True, slots=True)

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable
-from typing import Protocol
+from typing import Final, Protocol
 
 from broker.bmq.session.authentication import AssumedCredential
 
 __all__ = ["BasicCredentials", "CredentialProvider", "Credentials", "NoCredential"]
 
-log = logging.getLogger("broker.authentication")
+log: Final = logging.getLogger("broker.authentication")
 
 Found = AssumedCredential | str
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable
 from functools import partial
-from typing import Protocol
+from typing import Final, Protocol
 
 from broker.bmq.core.received import received
 from broker.bmq.session.authentication import ANONYMOUS, Authentications, AuthState, Denied, Outcome
@@ -28,7 +28,7 @@ from formats.errors import FormatError
 
 __all__ = ["Entrance", "uncertified"]
 
-log = logging.getLogger("broker.authentication")
+log: Final = logging.getLogger("broker.authentication")
 
 
 class EntranceHost(Protocol):

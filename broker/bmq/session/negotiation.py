@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Final
+
 from broker.bmq.core.config import NodeIdentity
 from formats.bmq.control.messages import (
     BrokerResponse,
@@ -28,28 +30,28 @@ __all__ = [
 ]
 
 # A broker's features. One that is in a cluster in name only does not report its status to proxies.
-FEATURES = (
+FEATURES: Final = (
     "PROTOCOL_ENCODING:BER,JSON;HA:GRACEFUL_SHUTDOWN,GRACEFUL_SHUTDOWN_V2{status};"
     "MPS:MESSAGE_PROPERTIES_EX;SUBSCRIPTIONS:CONFIGURE_STREAM"
 )
-STATUS_FEATURE = "BROADCAST_TO_PROXIES"
+STATUS_FEATURE: Final = "BROADCAST_TO_PROXIES"
 
 # Feature of our nodes: they accept another's removals when they receive a partition from scratch. It is a field of
 # its own, since the reference skips unknown fields.
-REMOVALS_FEATURE = "BMQCTL:REMOVALS"
+REMOVALS_FEATURE: Final = "BMQCTL:REMOVALS"
 
 # Feature of our brokers: once they have answered the opens of a queue, they take its posts and confirms, though its
 # subscriptions are yet to come. One of the reference discards them (mqbblp::RemoteQueue::postMessage, confirmMessage).
-EARLY_FEATURE = "BMQCTL_QUEUES:EARLY_POSTS"
+EARLY_FEATURE: Final = "BMQCTL_QUEUES:EARLY_POSTS"
 
 # Without it, a client reads only the older encoding of message properties (bmqp::MessagePropertiesFeatures).
-SCHEMA_FEATURE = "MPS:MESSAGE_PROPERTIES_EX"
+SCHEMA_FEATURE: Final = "MPS:MESSAGE_PROPERTIES_EX"
 
 # Limit of `ClientIdentity.session_id`: after very many sessions numbers are reused.
-SESSION_ID_MAX = (1 << 31) - 1
+SESSION_ID_MAX: Final = (1 << 31) - 1
 
 # mqbnet::Cluster::k_INVALID_NODE_ID
-NO_NODE_ID = -1
+NO_NODE_ID: Final = -1
 
 
 def own_identity(me: NodeIdentity, session_id: int, cluster_name: str = "") -> ClientIdentity:

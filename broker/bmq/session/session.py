@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Sequence
-from typing import Protocol
+from typing import Final, Protocol
 
 from crc32c import crc32c
 
@@ -38,7 +38,7 @@ from formats.bmq.control.messages import (
     DisconnectResponse,
     NegotiationMessage,
 )
-from formats.bmq.wire.ack import ACK_HEADER_BYTES, AckStatus, pack_ack
+from formats.bmq.wire.ack import ACK_HEADER_BYTES, AckStatus, pack_ack, pack_acks
 from formats.bmq.wire.application_data import to_older_application_data
 from formats.bmq.wire.confirm import iter_confirms
 from formats.bmq.wire.event import (
@@ -57,40 +57,42 @@ from formats.errors import FormatError
 
 __all__ = ["Session", "SessionHost"]
 
-log = logging.getLogger("broker.session")
+log: Final = logging.getLogger("broker.session")
 
 
-EVENT_TYPES = len(EventType)
+EVENT_TYPES: Final = len(EventType)
 
-NOT_AUTHORIZED = "Not authorized to execute this command"
+NOT_AUTHORIZED: Final = "Not authorized to execute this command"
 
-UNSET_GUID = bytes(16)
+UNSET_GUID: Final = bytes(16)
 
 # Maximum size of an event before negotiation.
-NEGOTIATION_BYTES_MAX = 64 << 10
+NEGOTIATION_BYTES_MAX: Final = 64 << 10
 # bmqp::EventHeader::k_MAX_SIZE_SOFT
-EVENT_BYTES_MAX = 512 << 20
+EVENT_BYTES_MAX: Final = 512 << 20
 # Maximum size of a client's requests, which are short: a subscription takes a few hundred bytes.
-CONTROL_BYTES_MAX = 1 << 20
+CONTROL_BYTES_MAX: Final = 1 << 20
 
-NEGOTIATION_TIMEOUT_MS = 60_000
+NEGOTIATION_TIMEOUT_MS: Final = 60_000
 
 # A client with this much unsent output is not read from until it has taken some.
-CLIENT_BACKLOG_BYTES_MAX = 4 << 20
+CLIENT_BACKLOG_BYTES_MAX: Final = 4 << 20
 # A broker is always read from: two might wait for each other.
-READ_ALWAYS = 1 << 62
+READ_ALWAYS: Final = 1 << 62
 
 # A consumer with this much unsent output gets no more until it has taken it.
-PUSH_BYTES_HIGH = 4 << 20
+PUSH_BYTES_HIGH: Final = 4 << 20
 
 
 # Plain integers for the hot paths: arithmetic on enumerations costs more than the message.
-_ACK_REQUESTED = int(PutFlag.ACK_REQUESTED)
-_MESSAGE_PROPERTIES = int(PutFlag.MESSAGE_PROPERTIES)
-_PUSH_PROPERTIES = int(PushFlag.MESSAGE_PROPERTIES)
-_new = tuple.__new__
-_ACK = EventType.ACK
-_PUSH = EventType.PUSH
+_ACK_REQUESTED: Final = int(PutFlag.ACK_REQUESTED)
+_MESSAGE_PROPERTIES: Final = int(PutFlag.MESSAGE_PROPERTIES)
+_PUSH_PROPERTIES: Final = int(PushFlag.MESSAGE_PROPERTIES)
+_new: Final = tuple.__new__
+_ACK: Final = EventType.ACK
+_PUSH: Final = EventType.PUSH
+_PUT: Final = int(EventType.PUT)
+_CONFIRM: Final = int(EventType.CONFIRM)
 
 
 class SessionHost(QueueHost, Protocol):
@@ -189,8 +191,11 @@ class Session:
                 frame = next_frame(data, at, available, self.event_bytes_max, self._control_bytes_max)
                 if frame is None:
                     break
-                self._on_event[frame.type](data, frame)
-                at = frame.end
+                if self._takes_runs and (frame.type == _PUT or frame.type == _CONFIRM):
+                    at = self._on_run(data, frame, available)
+                else:
+                    self._on_event[frame.type](data, frame)
+                    at = frame.end
         except FormatError as error:
             self.end(f"sent bytes that are not a valid event: {error}")
             return available
@@ -199,6 +204,38 @@ class Session:
         if broker is not None and self.backlog > broker.backlog_bytes_max:
             self._judge_backlog(broker)
         return at
+
+    def _on_run(self, data: memoryview, first: Frame, available: int) -> int:
+        """Handle posts or confirms, and all such events that follow at once; return the end of the last."""
+        kind, at = first.type, first.end
+        frames = [first]
+        failure: FormatError | None = None
+        try:
+            while at < available:
+                frame = next_frame(data, at, available, self.event_bytes_max, self._control_bytes_max)
+                if frame is None or frame.type != kind:
+                    break
+                frames.append(frame)
+                at = frame.end
+        except FormatError as error:
+            # What comes before is valid.
+            failure = error
+        if len(frames) == 1 or not self._take_run(data, frames):
+            handle = self._on_event[kind]
+            for frame in frames:
+                handle(data, frame)
+        if failure is not None:
+            raise failure
+        return at
+
+    def _take_run(self, data: memoryview, frames: list[Frame]) -> bool:
+        """Take several events of one kind at once; return False, without effect, if that is not possible."""
+        bulk = self.host.bulk
+        if bulk is None:
+            return False
+        if frames[0].type == _CONFIRM:
+            return bulk.confirms(self.handles, data, frames)
+        return self._generates_guids and bulk.puts(self, self.session_id, self.handles, data, frames)
 
     def _judge_backlog(self, broker: BrokerPeer) -> None:
         """End the session with a broker whose output has grown too large."""
@@ -212,6 +249,7 @@ class Session:
         """Enter a state, with its event handlers and maximum size of events."""
         self.state = state
         self.finished = state is SessionState.CLOSED
+        self._takes_runs = self.is_client
         # With more than this waiting, its peer is not read from; a broker always: two might wait for each other.
         self.backlog_bytes_max = CLIENT_BACKLOG_BYTES_MAX if self._broker is None else READ_ALWAYS
         if state is SessionState.NEGOTIATING:
@@ -392,7 +430,7 @@ class Session:
     def _on_put(self, data: memoryview, frame: Frame) -> None:
         handles = self.handles
         bulk = self.host.bulk
-        if bulk is not None and self._generates_guids and bulk.puts(self, self.session_id, handles, data, frame):
+        if bulk is not None and self._generates_guids and bulk.puts(self, self.session_id, handles, data, [frame]):
             return
         for flags, queue_id, guid, checksum, compression, schema_id, options, content in iter_put_fields(
             data, frame.body, frame.end
@@ -445,8 +483,7 @@ class Session:
         """See `broker.bmq.core.messages.Poster`."""
         if queue_id in self.handles:
             out = self.out.event(_ACK, ACK_HEADER_BYTES)
-            for guid in guids:
-                out += pack_ack(0, correlation_id, guid, queue_id)
+            out += pack_acks(0, correlation_id, guids, queue_id)
             self.host.dirty.add(self)
 
     def _log_duplicate(self, queue: Queue, guid: bytes) -> None:
@@ -476,7 +513,7 @@ class Session:
     def _on_confirm(self, data: memoryview, frame: Frame) -> None:
         handles = self.handles
         bulk = self.host.bulk
-        if bulk is not None and bulk.confirms(handles, data, frame):
+        if bulk is not None and bulk.confirms(handles, data, [frame]):
             return
         for queue_id, guid, sub_queue_id in iter_confirms(data, frame.body, frame.end):
             handle = handles.get(queue_id)
@@ -522,13 +559,24 @@ class Session:
             self.ready = self.has_room = False
         self.host.dirty.add(self)
 
-    def push_packed(self, messages: bytes | bytearray) -> None:
-        """Push messages in the form of `push`, without schemas of properties."""
-        out = self.out.event(_PUSH)
-        out += messages
-        if len(out) > PUSH_BYTES_HIGH:
+    def begin_pushes(self) -> bytearray:
+        """Return the output to append messages to in the form of `push`, without schemas of properties.
+
+        `end_pushes` follows.
+        """
+        return self.out.event(_PUSH)
+
+    def end_pushes(self) -> None:
+        """Note that messages were appended."""
+        if len(self.out.data) > PUSH_BYTES_HIGH:
             self.ready = self.has_room = False
         self.host.dirty.add(self)
+
+    def push_packed(self, messages: bytes | bytearray) -> None:
+        """Push messages in the form of `push`, without schemas of properties."""
+        out = self.begin_pushes()
+        out += messages
+        self.end_pushes()
 
     # -- requests
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Protocol
 
 from broker.bmq.core.messages import Poster
@@ -52,9 +52,11 @@ class BrokerPeer(Protocol):
 
 
 class Bulk(Protocol):
-    """Takes whole events; returns False, without effect, for events to be taken message by message."""
+    """Takes whole events of one kind, one after the other; returns False, without effect, for those to be taken message
+    by message.
+    """
 
     def puts(
-        self, poster: Poster, number: int, handles: Mapping[int, Handle], data: memoryview, frame: Frame
+        self, poster: Poster, number: int, handles: Mapping[int, Handle], data: memoryview, frames: Sequence[Frame]
     ) -> bool: ...
-    def confirms(self, handles: Mapping[int, Handle], data: memoryview, frame: Frame) -> bool: ...
+    def confirms(self, handles: Mapping[int, Handle], data: memoryview, frames: Sequence[Frame]) -> bool: ...

@@ -2,7 +2,7 @@
 
 The files and the messages sent are the same, byte for byte, as if each message were taken by itself; only where
 `EVENT_BYTES_SOFT` of acknowledgments wait to be sent, these may be divided into events elsewhere. All checks come
-before the first write; an event with a rare or irregular message is left to the code for single messages.
+before the first write; events with a rare or irregular message are left to the code for single messages.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from typing import Final, NamedTuple
 
 from crc32c import crc32c
 
-from broker.bmq.core.messages import Content, Message, Poster
+from broker.bmq.core.messages import Message, Poster
 from broker.bmq.partition.message_logs import FileLog
 from broker.bmq.queue.handles import Handle
 from broker.bmq.queue.queue import Queue
@@ -22,6 +22,7 @@ from broker.bmq.session.session import Session
 from broker.bmq.store.chunked import FULL
 from broker.common.faults import Inconsistent
 from formats.bmq.codes import CompressionAlgorithm
+from formats.bmq.disk.data import data_record_size
 from formats.bmq.padding import WORD
 from formats.bmq.wire.confirm import CONFIRM_MESSAGE, iter_confirms
 from formats.bmq.wire.event import Frame
@@ -30,78 +31,85 @@ from formats.bmq.wire.put import PUT_HEADER, PutFlag
 
 __all__ = ["StoredEvents"]
 
-# Maximum size of an event taken at once: its pushes fit one event.
+# Maximum size of events taken at once: their pushes fit one event.
 EVENT_BYTES_MAX: Final = 1 << 18
 
 _PUT_SIZE: Final = PUT_HEADER.size
 _PUT_PLAIN: Final = _PUT_SIZE // WORD
 _ZLIB: Final = int(CompressionAlgorithm.ZLIB) << 5
+_PLAIN_OR_ZLIB: Final = (_PUT_PLAIN, _PUT_PLAIN | _ZLIB)
 _WORDS_MASK: Final = PUT_HEADER.mask("message_words")
 _ACK_REQUESTED: Final = int(PutFlag.ACK_REQUESTED)
 _PROPERTIES: Final = int(PutFlag.MESSAGE_PROPERTIES)
 _PUSH_PROPERTIES: Final = int(PushFlag.MESSAGE_PROPERTIES)
+_CONFIRM_SIZE: Final = CONFIRM_MESSAGE.size
 _UNSET_GUID: Final = bytes(16)
 
 _put: Final = PUT_HEADER.words.unpack_from
-_new: Final = tuple.__new__
 
 
 class Posts(NamedTuple):
-    """The posts of an event, all of one queue; `size` is that of their data together."""
+    """The posts of events, all of one queue: `size` is that of their data together, `stored_size` of their records."""
 
-    guids: list[bytes]
-    contents: list[Content]
+    messages: list[Message]
+    payloads: list[memoryview]
     size: int
+    stored_size: int
 
 
 class StoredEvents:
     """Events of posts or confirms for one queue whose root is here; see `broker.bmq.node.role.Role.bulk`."""
 
-    def puts(self, poster: Poster, number: int, handles: Mapping[int, Handle], data: memoryview, frame: Frame) -> bool:
+    def puts(
+        self, poster: Poster, number: int, handles: Mapping[int, Handle], data: memoryview, frames: Sequence[Frame]
+    ) -> bool:
         """Store posts, then deliver and acknowledge them. Returns False, without effect, if they need more than that.
 
         `number` is the poster's, for the schemas of its properties.
         """
-        at, length = frame.body, frame.end - frame.body
-        if not 2 * _PUT_SIZE < length <= EVENT_BYTES_MAX:
+        at, end = frames[0].body, frames[-1].end
+        if not 2 * _PUT_SIZE < end - at <= EVENT_BYTES_MAX:
             return False
-        words, _, queue_id, *_ = _put(data, at)
+        words: int
+        queue_id: int
+        words, _, queue_id, _, _, _, _ = _put(data, at)
         handle = handles.get(queue_id)
-        if (words & _WORDS_MASK) * WORD == length or handle is None or not handle.writes:
+        if (words & _WORDS_MASK) * WORD == end - at or handle is None or not handle.writes:
             return False
         queue, log = handle.queue, handle.queue.log
         if not isinstance(log, FileLog) or not queue.takes_events:
             return False
-        posts = _posts(data, at, frame.end, queue_id)
-        if posts is None or not queue.takes_all(posts.guids, posts.size):
+        posts = _posts(data, frames, queue_id, queue.all_apps, queue.now.ms)
+        if posts is None:
             return False
-        guids, contents, size = posts
-        make_message = queue.make_message
-        messages = [
-            make_message(guid, len(content.data), content) for guid, content in zip(guids, contents, strict=True)
-        ]
-        if not log.has_room_for(messages, len(queue.apps)):
+        messages, payloads, size, stored_size = posts
+        guids = [message.guid for message in messages]
+        ref_count = len(queue.apps)
+        if not log.has_room_for(len(messages), stored_size, ref_count) or not queue.takes_all(guids, size):
             return False
         try:
             for message in messages:
                 if message.schema_id > 1:
                     message.schema_id = queue.schemas.translate(number, message.schema_id)
-            log.append_all(messages, [content.data for content in contents], len(queue.apps))
+            if not log.append_all(messages, payloads, ref_count):
+                return False
             if queue.keep_all(messages, size):
                 log.when_all_copied(messages, queue.await_all(messages, (poster, queue_id, 0)))
                 return True
-            _hand_out(queue, messages, contents, size)
+            _hand_out(queue, messages, payloads, size)
             queue.statistics.acks += len(guids)
         except Exception as error:
             raise Inconsistent(f"taking messages into queue '{queue.uri}'", error) from error
         poster.acknowledge_kept(queue_id, 0, guids)
         return True
 
-    def confirms(self, handles: Mapping[int, Handle], data: memoryview, frame: Frame) -> bool:
+    def confirms(self, handles: Mapping[int, Handle], data: memoryview, frames: Sequence[Frame]) -> bool:
         """Take confirms of one consumer. Returns False, without effect, if more than that is needed."""
-        if frame.end - frame.body < 2 * CONFIRM_MESSAGE.size:
+        if frames[-1].end - frames[0].body < 2 * _CONFIRM_SIZE:
             return False
-        rows = list(iter_confirms(data, frame.body, frame.end))
+        rows: list[tuple[int, bytes, int]] = []
+        for frame in frames:
+            rows += iter_confirms(data, frame.body, frame.end)
         if len(rows) < 2:
             return False
         queue_id, _, sub_queue_id = rows[0]
@@ -110,22 +118,23 @@ class StoredEvents:
         if handle is None or stream is None:
             return False
         queue, log = handle.queue, handle.queue.log
-        if (
-            not isinstance(log, FileLog)
-            or queue.broadcast
-            or not log.takes_removals
-            or not _is_at_rest(stream.app)
-            or any(row[0] != queue_id or row[2] != sub_queue_id for row in rows)
-        ):
+        if not isinstance(log, FileLog) or queue.broadcast or not log.takes_removals or not _is_at_rest(stream.app):
             return False
         newest = stream.unconfirmed.newest
-        guids = {row[1] for row in rows}
-        if len(guids) < len(rows) or not guids <= newest.keys():
+        guids: list[bytes] = []
+        for each_id, guid, each_sub_id in rows:
+            if each_id != queue_id or each_sub_id != sub_queue_id or guid not in newest:
+                return False
+            guids.append(guid)
+        if len(set(guids)) < len(guids):
             return False
         try:
-            held = [newest.pop(row[1]) for row in rows]
+            held = [newest.pop(guid) for guid in guids]
             messages = [message for message, _ in held]
-            queue.confirm_all(stream, held, sum([message.size for message in messages]))
+            size = 0
+            for message in messages:
+                size += message.size
+            queue.confirm_all(stream, held, size)
             log.remove_all(messages, stream.app.key)
             queue.gone_all(messages)
         except Exception as error:
@@ -142,63 +151,76 @@ def _is_at_rest(app: App) -> bool:
     )
 
 
-def _posts(data: memoryview, at: int, end: int, queue_id: int) -> Posts | None:
-    """Return the posts in `data[at:end]`; None if one of them is malformed, more than plain, or of another queue."""
-    guids: list[bytes] = []
-    contents: list[Content] = []
-    size = 0
-    while at < end:
-        if end - at <= _PUT_SIZE:
-            return None
-        words, sizes, for_id, guid, checksum, schema_id, _ = _put(data, at)
-        flags = words >> 28
-        body = at + _PUT_SIZE
-        message_end = at + (words & _WORDS_MASK) * WORD
-        if message_end > end or message_end <= body:
-            return None
-        padding = data[message_end - 1]
-        body_end = message_end - padding
-        content = data[body:body_end]
-        if (
-            for_id != queue_id
-            or sizes & ~_ZLIB != _PUT_PLAIN
-            or flags & ~_PROPERTIES != _ACK_REQUESTED
-            or (schema_id and not flags & _PROPERTIES)
-            or not 1 <= padding <= WORD
-            or body_end <= body
-            or guid == _UNSET_GUID
-            or crc32c(content) != checksum
-        ):
-            return None
-        guids.append(guid)
-        contents.append(_new(Content, (content, checksum, sizes >> 5 & 7, flags & _PROPERTIES != 0, schema_id, b"")))
-        size += body_end - body
-        at = message_end
-    return Posts(guids, contents, size)
+def _posts(data: memoryview, frames: Sequence[Frame], queue_id: int, outstanding: int, now_ms: int) -> Posts | None:
+    """Return the posts in `frames`; None if one of them is malformed, more than plain, or of another queue."""
+    messages: list[Message] = []
+    payloads: list[memoryview] = []
+    total = stored_size = 0
+    for frame in frames:
+        at, end = frame.body, frame.end
+        while at < end:
+            if end - at <= _PUT_SIZE:
+                return None
+            words: int
+            sizes: int
+            for_id: int
+            guid: bytes
+            checksum: int
+            schema_id: int
+            words, sizes, for_id, guid, checksum, schema_id, _ = _put(data, at)
+            flags = words >> 28
+            body = at + _PUT_SIZE
+            message_end = at + (words & _WORDS_MASK) * WORD
+            if message_end > end or message_end <= body:
+                return None
+            padding = data[message_end - 1]
+            size = message_end - padding - body
+            if (
+                for_id != queue_id
+                or sizes not in _PLAIN_OR_ZLIB
+                or flags & ~_PROPERTIES != _ACK_REQUESTED
+                or (schema_id != 0 and flags & _PROPERTIES == 0)
+                or not 1 <= padding <= WORD
+                or size <= 0
+                or guid == _UNSET_GUID
+            ):
+                return None
+            payload = data[body : body + size]
+            if crc32c(payload) != checksum:
+                return None
+            has_properties = flags & _PROPERTIES != 0
+            messages.append(Message(guid, size, checksum, sizes >> 5, has_properties, schema_id, outstanding, now_ms))
+            payloads.append(payload)
+            total += size
+            stored_size += data_record_size(0, size)
+            at = message_end
+    return Posts(messages, payloads, total, stored_size)
 
 
-def _hand_out(queue: Queue, messages: Sequence[Message], contents: Sequence[Content], size: int) -> None:
+def _hand_out(queue: Queue, messages: Sequence[Message], payloads: Sequence[memoryview], size: int) -> None:
     """Deliver messages that were stored just now, in their order."""
     found = _only_consumer(queue, messages, size)
     if found is None:
-        for message, content in zip(messages, contents, strict=True):
-            queue.hand_out(message, content.data)
+        for message, payload in zip(messages, payloads, strict=True):
+            queue.hand_out(message, payload)
         return
     subscription, session = found
     stream, statistics = subscription.stream, queue.statistics
     queue_id, subscription_id = stream.queue_id, subscription.subscription_id
-    stream.unconfirmed.newest.update([(message.guid, (message, subscription)) for message in messages])
+    newest = stream.unconfirmed.newest
+    for message in messages:
+        newest[message.guid] = (message, subscription)
     subscription.messages_left -= len(messages)
     subscription.bytes_left -= size
     stream.app.statistics.waits += len(messages)
     statistics.pushes += len(messages)
     statistics.push_bytes += size
     try:
-        packed = bytearray()
-        for message, content in zip(messages, contents, strict=True):
+        out = session.begin_pushes()
+        for message, payload in zip(messages, payloads, strict=True):
             flags = _PUSH_PROPERTIES if message.has_properties else 0
-            append_push(packed, queue_id, message.guid, content.data, subscription_id, flags, message.compression, 0)
-        session.push_packed(packed)
+            append_push(out, queue_id, message.guid, payload, subscription_id, flags, message.compression, 0)
+        session.end_pushes()
     except Exception as error:
         session.fail(error)
 

@@ -5,6 +5,8 @@ Mostly its record is just behind that of the last one that was asked for.
 
 from __future__ import annotations
 
+from typing import Final
+
 from broker.bmq.store.finding import find_row, journal_start
 from broker.bmq.store.partition_files import PartitionFiles
 from formats.bmq.disk.files import JOURNAL_RECORD_SIZE
@@ -14,12 +16,12 @@ from formats.bmq.disk.padding import DWORD
 __all__ = ["Checksums"]
 
 # Number of records after the last one that are examined first.
-NEAR_RECORDS = 32
+NEAR_RECORDS: Final = 32
 
-_MESSAGE = int(RecordType.MESSAGE)
+_MESSAGE: Final = int(RecordType.MESSAGE)
 _PLACE_AT, _CHECKSUM_AT = MESSAGE_RECORD.offset("message_offset_dwords"), MESSAGE_RECORD.offset("crc32c")
-_place = MESSAGE_RECORD.word("message_offset_dwords").unpack_from
-_checksum = MESSAGE_RECORD.word("crc32c").unpack_from
+_place: Final = MESSAGE_RECORD.word("message_offset_dwords").unpack_from
+_checksum: Final = MESSAGE_RECORD.word("crc32c").unpack_from
 
 
 class Checksums:

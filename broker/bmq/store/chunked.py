@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, ItemsView, Iterable, Iterator, Mapping, ValuesView
 from itertools import chain
-from typing import TypeVar, overload
+from typing import Final, TypeVar, overload
 
 __all__ = ["FULL", "Chunked"]
 
@@ -16,7 +16,7 @@ T = TypeVar("T")
 V = TypeVar("V")
 
 # As many as a table of 2**18 places takes: with one more it would grow.
-FULL = (1 << 18) * 2 // 3
+FULL: Final = (1 << 18) * 2 // 3
 
 
 class Chunked(Mapping[bytes, V]):
@@ -155,7 +155,7 @@ class _Values(ValuesView[V]):
     _mapping: Chunked[V]
 
     def __iter__(self) -> Iterator[V]:
-        return chain.from_iterable(each.values() for each in self._mapping.chunks)
+        return chain.from_iterable([each.values() for each in self._mapping.chunks])
 
 
 class _Items(ItemsView[bytes, V]):
@@ -164,4 +164,4 @@ class _Items(ItemsView[bytes, V]):
     _mapping: Chunked[V]
 
     def __iter__(self) -> Iterator[tuple[bytes, V]]:
-        return chain.from_iterable(each.items() for each in self._mapping.chunks)
+        return chain.from_iterable([each.items() for each in self._mapping.chunks])

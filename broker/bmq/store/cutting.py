@@ -7,6 +7,7 @@ ends later.
 from __future__ import annotations
 
 from collections.abc import Iterator
+from typing import Final
 
 import numpy as np
 
@@ -21,8 +22,8 @@ from formats.schema import Buffer
 __all__ = ["clear_order", "clear_records", "ends_at", "set_ends"]
 
 # Number of records examined or cleared in one operation.
-PART_RECORDS = 1 << 16
-_MAKING = (QueueOpType.CREATION, QueueOpType.ADDITION)
+PART_RECORDS: Final = 1 << 16
+_MAKING: Final = (QueueOpType.CREATION, QueueOpType.ADDITION)
 
 
 def ends_at(files: PartitionFiles, journal_end: int) -> Ends:

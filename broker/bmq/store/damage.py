@@ -7,13 +7,14 @@ any longer. The note says so to every process that starts on the folder, however
 from __future__ import annotations
 
 from collections.abc import Iterable
+from typing import Final
 
 from broker.common.files import Directory
 
 __all__ = ["LEDGER_NOTE", "Damage", "partition_note"]
 
-LEDGER_NOTE = "bmq_csl.damaged"
-TEXT_SIZE_MAX = 16 << 10
+LEDGER_NOTE: Final = "bmq_csl.damaged"
+TEXT_SIZE_MAX: Final = 16 << 10
 
 
 def partition_note(partition_id: int) -> str:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Final
+
 import numpy as np
 
 from broker.bmq.store.partition_files import PartitionFiles
@@ -13,9 +15,9 @@ from formats.errors import FormatError
 __all__ = ["find_message", "find_row", "journal_start"]
 
 # Number of records examined at once.
-ROWS = 4096
+ROWS: Final = 4096
 
-_START_OF_OURS = len(initial_bytes(FileType.JOURNAL, 0))
+_START_OF_OURS: Final = len(initial_bytes(FileType.JOURNAL, 0))
 
 
 def journal_start(files: PartitionFiles) -> int:

@@ -17,7 +17,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence, Set
 from dataclasses import dataclass, field
-from typing import NamedTuple
+from typing import Final, NamedTuple
 
 from formats.bmq.codes import DEFAULT_APP_ID
 from formats.bmq.control import ber
@@ -56,7 +56,7 @@ Apps = tuple[tuple[str, bytes], ...]
 DEFAULT_APPS: Apps = ((DEFAULT_APP_ID, DEFAULT_APP_KEY),)
 
 # Maximum number of steps of the search for a reading of a queue's history.
-READINGS_MAX = 1 << 14
+READINGS_MAX: Final = 1 << 14
 
 
 class NotTold(Exception):
@@ -179,7 +179,7 @@ def _texts(
         read = _read_history([_Step(ops[n], entries.get(n)) for n in numbers], key, known, is_followed=key in followed)
         if read is None:
             raise NotTold(f"the ledger does not say which apps queue '{known.uri}' had")
-        texts.update(zip((n for n in numbers if n in entries), read, strict=True))
+        texts.update(zip([n for n in numbers if n in entries], read, strict=True))
     return texts
 
 
@@ -214,7 +214,7 @@ def _read_history(steps: Sequence[_Step], key: bytes, known: LedgerNames, *, is_
     """
     first = known.states[0] if known.states else ()
     # The ledger may begin with what came of apps that were added one by one.
-    states = [*(first[:count] for count in range(len(first))), *known.states] or [()]
+    states = [*[first[:count] for count in range(len(first))], *known.states] or [()]
     wanted = {frozenset(state) for state in known.states}
     best: tuple[int, bool, _Reading] | None = None
     guesses: set[Apps] = set()

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from datetime import UTC, datetime, timedelta
+from typing import Final
 
 from formats.bmq.disk.files import format_timestamp
 
 __all__ = ["next_timestamp"]
 
-_SIZE = len("YYYYMMDD_HHMMSS")
+_SIZE: Final = len("YYYYMMDD_HHMMSS")
 
 
 def next_timestamp(prefix: str, names: Iterable[str], now: datetime) -> str:

@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Iterator
-from typing import NamedTuple
+from typing import Final, NamedTuple
 
 import numpy as np
 
@@ -22,9 +22,9 @@ from formats.bmq.disk.files import FileSet, FileType, StoreFileName, initial_byt
 
 __all__ = ["Ends", "PartitionFiles", "PartitionLimits", "readable", "written_end", "zero_from"]
 
-log = logging.getLogger("broker.store")
+log: Final = logging.getLogger("broker.store")
 
-SCAN_BYTES = 1 << 20
+SCAN_BYTES: Final = 1 << 20
 
 
 class PartitionLimits:

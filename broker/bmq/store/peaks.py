@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from bisect import bisect_left
 from collections.abc import Iterator, Mapping
-from typing import NamedTuple
+from typing import Final, NamedTuple
 
 import numpy as np
 
@@ -33,11 +33,11 @@ from formats.bmq.disk.padding import DWORD
 __all__ = ["Peak", "Peaks"]
 
 # The minute that statistics cover by default, and the number of records that are looked at in it at most.
-WINDOW_S = 60
-RECORDS_MAX = 1 << 14
+WINDOW_S: Final = 60
+RECORDS_MAX: Final = 1 << 14
 
 _MESSAGE, _CONFIRM, _DELETION = int(RecordType.MESSAGE), int(RecordType.CONFIRM), int(RecordType.DELETION)
-_QUEUE_OP = int(RecordType.QUEUE_OP)
+_QUEUE_OP: Final = int(RecordType.QUEUE_OP)
 
 
 class Peak(NamedTuple):
@@ -132,7 +132,7 @@ class Peaks:
         found, _ = select(records, RecordType.DELETION)
         deletions = iter(record_keys(found))
         found, _ = select(records, RecordType.QUEUE_OP)
-        ops = (QUEUE_OP_RECORD.unpack(raw.tobytes()) for raw in found)
+        ops = iter([QUEUE_OP_RECORD.unpack(raw.tobytes()) for raw in found])
         for row, kind in enumerate(ANY_RECORD.column(records, "type").tolist(), start):
             if kind == _MESSAGE:
                 self._arrive(*next(messages), row)

@@ -66,7 +66,7 @@ class PurgeWalk:
         if self._refused:
             refused = self._refused
             keys = zip(record_keys(found), at.tolist(), strict=True)
-            kept = np.fromiter((row > refused.get(key, -1) for key, row in keys), bool, len(found))
+            kept = np.fromiter([row > refused.get(key, -1) for key, row in keys], bool, len(found))
             found, at = found[kept], at[kept]
         gone = {key: guids_by_queue(found[at < row]).get(key, b"") for key, row in self._purges.items()}
         return {key: guids for key, guids in gone.items() if guids}

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from itertools import repeat
-from typing import NamedTuple
+from typing import Final, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -41,7 +41,7 @@ from formats.errors import FormatError
 _NOBODY: frozenset[bytes] = frozenset()
 
 # A type that keeps zeros at the end of bytes in numpy.
-_MESSAGE_KEY = np.dtype(f"V{KEY_SIZE + GUID_SIZE}")
+_MESSAGE_KEY: Final = np.dtype(f"V{KEY_SIZE + GUID_SIZE}")
 
 __all__ = [
     "Recovered",
@@ -226,7 +226,7 @@ def refused_by_purges(
     """Mark the messages that these purges refused; `at` are their indexes in the journal."""
     refused = np.zeros(len(found), bool)
     keys = found["queue_key"].reshape(-1, 1).view(np.uint8)
-    leases, numbers = (MESSAGE_RECORD.column(found, name) for name in ("primary_lease_id", "sequence_number"))
+    leases, numbers = [MESSAGE_RECORD.column(found, name) for name in ("primary_lease_id", "sequence_number")]
     for purge in refusing:
         is_its_own = (keys == np.frombuffer(purge.queue_key, np.uint8)).all(axis=1) & (at < purge.row)
         is_later = (leases == purge.primary_lease_id) & (numbers >= purge.sequence_number)

@@ -26,7 +26,7 @@ import logging
 import struct
 from collections import deque
 from collections.abc import Callable, Iterator
-from typing import NamedTuple
+from typing import Final, NamedTuple
 
 import numpy as np
 from crc32c import crc32c
@@ -46,35 +46,35 @@ from formats.schema import Buffer
 
 __all__ = ["PRODUCER_SIZE", "RETENTION_MS", "Removals", "Removed", "Told", "Unreadable", "hashes_of", "latest_of"]
 
-log = logging.getLogger("broker.partition")
+log: Final = logging.getLogger("broker.partition")
 
-FILE_MAGIC = b"bmqctl removed 2"
+FILE_MAGIC: Final = b"bmqctl removed 2"
 # Limits of a file's size: a part of a journal's, but no more than is easily mapped.
-FILE_PART = 4
-FILE_BYTES_MAX = 32 << 20
-SUFFIX = ".removed"
+FILE_PART: Final = 4
+FILE_BYTES_MAX: Final = 32 << 20
+SUFFIX: Final = ".removed"
 
 # Number of records read, or GUIDs packed, at once.
-SLICE_RECORDS = 1 << 16
+SLICE_RECORDS: Final = 1 << 16
 # Removals in a journal in use wait in memory up to this size.
-PENDING_BYTES_MAX = 1 << 20
+PENDING_BYTES_MAX: Final = 1 << 20
 # Minimum time for which files are kept.
-RETENTION_MS = 900_000
+RETENTION_MS: Final = 900_000
 # A file is closed after this part of that time, so that it can be removed in time.
-AGE_PART_MAX = 4
+AGE_PART_MAX: Final = 4
 
 # The journal's name in a block from another node.
-NO_JOURNAL = bytes(16)
+NO_JOURNAL: Final = bytes(16)
 
-_BLOCK_MAGIC = 0x52_4D_56_44
-_HEAD = struct.Struct("<IIqq16sI")
-_QUEUE = struct.Struct(f"<{KEY_SIZE}s3xII")
-PRODUCER_SIZE = 13
+_BLOCK_MAGIC: Final = 0x52_4D_56_44
+_HEAD: Final = struct.Struct("<IIqq16sI")
+_QUEUE: Final = struct.Struct(f"<{KEY_SIZE}s3xII")
+PRODUCER_SIZE: Final = 13
 
-_MIX = np.uint64(0x9E37_79B9_7F4A_7C15)
+_MIX: Final = np.uint64(0x9E37_79B9_7F4A_7C15)
 
 # Errors of a temporary shortage in the process or its machine: the file itself is intact.
-_LACKING = (errno.EMFILE, errno.ENFILE, errno.ENOMEM)
+_LACKING: Final = (errno.EMFILE, errno.ENFILE, errno.ENOMEM)
 
 
 class Unreadable(OSError):
@@ -414,7 +414,7 @@ def _blocks(name: str, content: bytes) -> Iterator[Block]:
     """Yield the complete blocks at the front of a file."""
     data = memoryview(content)
     at = len(FILE_MAGIC)
-    if len(data) >= at and data[:at] != FILE_MAGIC:
+    if len(data) >= at and not content.startswith(FILE_MAGIC):
         log.warning("%s: not a file of removed messages; ignored", name)
         return
     while at + _HEAD.size <= len(data):

@@ -13,7 +13,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from itertools import pairwise
-from typing import Protocol
+from typing import Final, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
@@ -60,7 +60,7 @@ __all__ = [
 ]
 
 # Operations that have a record in QLIST.
-MAKING = (QueueOpType.CREATION, QueueOpType.ADDITION)
+MAKING: Final = (QueueOpType.CREATION, QueueOpType.ADDITION)
 
 
 class Located(Protocol):

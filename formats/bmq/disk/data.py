@@ -9,14 +9,14 @@ CRC32-C covers the application's data, without the padding.
 
 from __future__ import annotations
 
-from enum import IntFlag
-from typing import NamedTuple
+from typing import Final, NamedTuple
 
 from crc32c import crc32c
 
+from formats.bmq.disk.data_layout import DATA_HEADER, DataHeader, DataHeaderFlags
 from formats.bmq.disk.padding import DWORD, PADDING, WORD, unpadded_size
 from formats.errors import FormatError
-from formats.schema import Annotated, Buffer, Layout, bits, u16, zeros
+from formats.schema import Buffer
 
 __all__ = [
     "DATA_HEADER",
@@ -35,42 +35,13 @@ __all__ = [
 ]
 
 
-class DataHeaderFlags(IntFlag):
-    """mqbs::DataHeaderFlags; the other bits are unused."""
-
-    MESSAGE_PROPERTIES = 1
-
-
-class DataHeader(NamedTuple):
-    """The header of a record; `message_words` is the size of the whole record, padding included.
-
-    `schema_id` is the wire value, 0 for properties without a schema.
-
-    mqbs::DataHeader, 12 bytes:
-
-        0 | header_words 3 | message_words 29 |
-        4 | options_words 24 | flags 8        |
-        8 | schema_id 16 | reserved 16        |
-    """
-
-    header_words: Annotated[int, bits(3), "Words of this header."]
-    message_words: Annotated[int, bits(29), "Words of the whole record: header, options, data and padding."]
-    options_words: Annotated[int, bits(24), "Words of the options that follow the header."]
-    flags: Annotated[int, bits(8), "DataHeaderFlags."]
-    schema_id: Annotated[
-        int, u16, "The properties' encoding: 0 for the older one, else the wire form of the schema's id."
-    ]
-    reserved: Annotated[bytes, zeros(2), "Reserved; written as zero."]
-
-
-DATA_HEADER = Layout(DataHeader, size=12, upstream="mqbs::DataHeader")
-HEADER_SIZE = DATA_HEADER.size
+HEADER_SIZE: Final = DATA_HEADER.size
 
 # The sizes in a header's first two words, for code that reads very many; `unpack_sizes` returns these words.
-HEADER_WORDS_SHIFT = DATA_HEADER.bit["header_words"].shift
-MESSAGE_WORDS_MASK = DATA_HEADER.mask("message_words")
-OPTIONS_WORDS_SHIFT = DATA_HEADER.bit["options_words"].shift
-unpack_sizes = DATA_HEADER.partial("message_words", "options_words").unpack_from
+HEADER_WORDS_SHIFT: Final = DATA_HEADER.bit["header_words"].shift
+MESSAGE_WORDS_MASK: Final = DATA_HEADER.mask("message_words")
+OPTIONS_WORDS_SHIFT: Final = DATA_HEADER.bit["options_words"].shift
+unpack_sizes: Final = DATA_HEADER.partial("message_words", "options_words").unpack_from
 
 
 class DataRecord(NamedTuple):
@@ -172,5 +143,5 @@ def data_record_parts(app_data: Buffer, flags: int, schema_id: int) -> tuple[byt
     return _header((HEADER_SIZE // WORD) << 29 | (size + pad) // WORD, flags, schema_id, b""), app_data, PADDING[pad]
 
 
-_pack_header = DATA_HEADER.words.pack_into
-_header = DATA_HEADER.words.pack
+_pack_header: Final = DATA_HEADER.words.pack_into
+_header: Final = DATA_HEADER.words.pack

@@ -5,6 +5,8 @@ They are called for each message, so they take no record object.
 
 from __future__ import annotations
 
+from typing import Final
+
 from formats.bmq.disk.journal import (
     CONFIRM_RECORD,
     DELETION_RECORD,
@@ -18,20 +20,20 @@ from formats.bmq.disk.journal import (
 )
 from formats.bmq.disk.keys import NULL_KEY
 
-__all__ = ["message_record", "pack_confirm", "pack_deletion", "pack_message", "pack_queue_op", "pack_sync_point"]
+__all__: Final = ["message_record", "pack_confirm", "pack_deletion", "pack_message", "pack_queue_op", "pack_sync_point"]
 
-_pack_message = MESSAGE_RECORD.words.pack_into
-_message = MESSAGE_RECORD.words.pack
-_pack_confirm = CONFIRM_RECORD.words.pack_into
-_pack_deletion = DELETION_RECORD.words.pack_into
-_pack_queue_op = QUEUE_OP_RECORD.words.pack_into
-_pack_journal_op = JOURNAL_OP_RECORD.words.pack_into
+_pack_message: Final = MESSAGE_RECORD.words.pack_into
+_message: Final = MESSAGE_RECORD.words.pack
+_pack_confirm: Final = CONFIRM_RECORD.words.pack_into
+_pack_deletion: Final = DELETION_RECORD.words.pack_into
+_pack_queue_op: Final = QUEUE_OP_RECORD.words.pack_into
+_pack_journal_op: Final = JOURNAL_OP_RECORD.words.pack_into
 
-_MESSAGE_WORD = RecordType.MESSAGE << TYPE_SHIFT
-_CONFIRM_WORD = RecordType.CONFIRM << TYPE_SHIFT
-_DELETION_WORD = RecordType.DELETION << TYPE_SHIFT
-_QUEUE_OP_WORD = RecordType.QUEUE_OP << TYPE_SHIFT
-_JOURNAL_OP_WORD = RecordType.JOURNAL_OP << TYPE_SHIFT
+_MESSAGE_WORD: Final = RecordType.MESSAGE << TYPE_SHIFT
+_CONFIRM_WORD: Final = RecordType.CONFIRM << TYPE_SHIFT
+_DELETION_WORD: Final = RecordType.DELETION << TYPE_SHIFT
+_QUEUE_OP_WORD: Final = RecordType.QUEUE_OP << TYPE_SHIFT
+_JOURNAL_OP_WORD: Final = RecordType.JOURNAL_OP << TYPE_SHIFT
 
 
 # The builders trust their caller: sequence numbers are below 1 << 48, flags below 1 << 12. They are on the path of

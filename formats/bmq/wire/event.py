@@ -6,12 +6,13 @@ An `EventHeader`, then what its type says. A schema message is padded to words. 
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import NamedTuple
+from typing import Final, NamedTuple
 
 from formats.bmq.codes import PROTOCOL_VERSION, EncodingType, EventType
 from formats.bmq.padding import WORD, padding, unpadded_end
+from formats.bmq.wire.event_layout import EVENT_HEADER, EVENT_HEADER_SIZE, EventHeader
 from formats.errors import FormatError
-from formats.schema import Annotated, Buffer, Layout, bits, u8, zeros
+from formats.schema import Buffer
 
 __all__ = [
     "EVENT_HEADER",
@@ -32,43 +33,19 @@ __all__ = [
 ]
 
 
-class EventHeader(NamedTuple):
-    """The header of an event; `length` counts bytes, header included.
-
-    `type_specific` of events that carry schema messages: the top three bits say the encoding, 0 for BER and 1 for JSON.
-
-    bmqp::EventHeader, 8 bytes:
-
-        0 | fragment 1 | length 31                                                      |
-        4 | protocol_version 2 | type 6 | header_words 8 | type_specific 8 | reserved 8 |
-    """
-
-    fragment: Annotated[int, bits(1), "Always 0: events are not split."]
-    length: Annotated[int, bits(31), "Bytes of the event, this header included."]
-    protocol_version: Annotated[int, bits(2), "Version of the protocol: 1."]
-    type: Annotated[int, bits(6), "An EventType."]
-    header_words: Annotated[int, u8, "Words of this header."]
-    type_specific: Annotated[
-        int, u8, "For schema messages: the encoding (EncodingType) in the top three bits. Otherwise 0."
-    ]
-    reserved: Annotated[bytes, zeros(1), "Reserved; written as zero."]
-
-
-EVENT_HEADER = Layout(EventHeader, size=8, upstream="bmqp::EventHeader")
-EVENT_HEADER_SIZE = EVENT_HEADER.size
-
-_words = EVENT_HEADER.words.unpack_from
-_pack = EVENT_HEADER.words.pack
+_words: Final = EVENT_HEADER.words.unpack_from
+_pack: Final = EVENT_HEADER.words.pack
 
 # Version and type share a byte: the type for each value of that, as a plain integer; 0 for those that cannot be.
-_FIRST, _LAST = int(EventType.CONTROL), int(EventType.AUTHENTICATION)
-_KINDS = tuple(
+_FIRST: Final = int(EventType.CONTROL)
+_LAST: Final = int(EventType.AUTHENTICATION)
+_KINDS: Final = tuple(
     byte & 0x3F if byte >> 6 == PROTOCOL_VERSION and _FIRST <= byte & 0x3F <= _LAST else 0 for byte in range(256)
 )
-_SCHEMA_TYPES = frozenset(map(int, (EventType.CONTROL, EventType.AUTHENTICATION, EventType.ELECTOR)))
+_SCHEMA_TYPES: Final = frozenset(map(int, (EventType.CONTROL, EventType.AUTHENTICATION, EventType.ELECTOR)))
 # No event is longer: its length has 31 bits.
-LENGTH_MAX = (1 << 31) - 1
-_new = tuple.__new__
+LENGTH_MAX: Final = (1 << 31) - 1
+_new: Final = tuple.__new__
 
 
 class Frame(NamedTuple):
@@ -90,13 +67,16 @@ def next_frame(
     """
     if offset + 8 > available:
         return None
+    length: int
+    version_and_type: int
+    header_words: int
     length, version_and_type, header_words, type_specific, _ = _words(buffer, offset)
     # The fragment bit, always zero, is the top bit of the length's word: set, the length is far above any limit.
     if length > length_max:
         raise FormatError("EventHeader.length", offset, f"{length} bytes, the limit is {length_max}")
     if length > schema_length_max and version_and_type & 0x3F in _SCHEMA_TYPES:
-        kind = EventType(version_and_type & 0x3F).name
-        raise FormatError("EventHeader.length", offset, f"{length} bytes of {kind}, the limit is {schema_length_max}")
+        name = EventType(version_and_type & 0x3F).name
+        raise FormatError("EventHeader.length", offset, f"{length} bytes of {name}, the limit is {schema_length_max}")
     kind = _KINDS[version_and_type]
     if not kind:
         if version_and_type >> 6 != PROTOCOL_VERSION:
@@ -144,5 +124,5 @@ def schema_message(buffer: memoryview, start: int, end: int) -> memoryview:
     return buffer[start : unpadded_end(buffer, start, end, "SchemaEvent.padding")]
 
 
-HEARTBEAT_REQUEST = build_event(EventType.HEARTBEAT_REQ, b"")
-HEARTBEAT_RESPONSE = build_event(EventType.HEARTBEAT_RSP, b"")
+HEARTBEAT_REQUEST: Final = build_event(EventType.HEARTBEAT_REQ, b"")
+HEARTBEAT_RESPONSE: Final = build_event(EventType.HEARTBEAT_RSP, b"")

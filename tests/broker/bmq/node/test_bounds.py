@@ -8,7 +8,8 @@ from dataclasses import replace
 import pytest
 
 from broker.bmq.core.pretty import SHOWN_BYTES_MAX, SHOWN_CHARACTERS_MAX, Shown
-from broker.bmq.relay.guests import Guest, Guests
+from broker.bmq.relay.guests import CONTROL_BYTES_MAX as OF_PROXIES_MAX
+from broker.bmq.relay.guests import Guests
 from broker.bmq.session.session import CONTROL_BYTES_MAX, EVENT_BYTES_MAX
 from formats.bmq.codes import EventType
 from formats.bmq.control.messages import (
@@ -75,10 +76,10 @@ def test_messages_may_be_as_long_as_ever(rig: Rig, kind: EventType) -> None:
 
 def test_a_proxy_may_ask_for_more_at_once(rig: Rig) -> None:
     client = proxy(rig)
-    client.send(head(EventType.CONTROL, Guest.control_bytes_max))
+    client.send(head(EventType.CONTROL, OF_PROXIES_MAX))
     assert not client.session.finished
     other = proxy(rig)
-    other.send(head(EventType.CONTROL, Guest.control_bytes_max + 1))
+    other.send(head(EventType.CONTROL, OF_PROXIES_MAX + 1))
     assert other.session.finished
 
 
@@ -110,7 +111,7 @@ def test_small_messages_whose_text_is_long_are_cut() -> None:
 def test_a_broker_that_takes_nothing_is_ended(
     rig: Rig, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    monkeypatch.setattr(Guest, "backlog_bytes_max", 10_000)
+    monkeypatch.setattr("broker.bmq.relay.guests.BACKLOG_BYTES_MAX", 10_000)
     client = proxy(rig)
     opening = client._schema_event(ControlMessage(r_id=1, choice=OpenQueue(handle_parameters=handle(1, QUEUE, WRITE))))
     for _ in range(1000):
@@ -123,7 +124,7 @@ def test_a_broker_that_takes_nothing_is_ended(
 
 
 def test_a_broker_that_is_silent_and_takes_nothing_is_ended(rig: Rig, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(Guest, "backlog_bytes_max", 10_000)
+    monkeypatch.setattr("broker.bmq.relay.guests.BACKLOG_BYTES_MAX", 10_000)
     client = proxy(rig)
     client.session.send_event(bytes(10_001))
     rig.wait(1000)

@@ -13,7 +13,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from bmqctl.version import is_compiled
-from broker.bmq.core.messages import Content, Message
+from broker.bmq.core.messages import Content, Message, message_of
 from broker.bmq.core.redelivery import MOVES_PER_UNIT, Lot, Returning
 from broker.bmq.core.work import Work
 from broker.bmq.queue import delivery
@@ -361,7 +361,7 @@ def test_all_comes_back_in_order(lots: list[list[int]], waiting: list[int], done
 
 
 def _message(number: int) -> Message:
-    message = Message(guid(number), number, Content(b"", 0, 0, False, 0), 1)
+    message = message_of(guid(number), number, Content(b"", 0, 0, False, 0), 1)
     message.offset = number
     return message
 

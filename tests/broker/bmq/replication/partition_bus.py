@@ -14,7 +14,7 @@ from crc32c import crc32c
 
 from broker.bmq.assembly.opening import open_partitions
 from broker.bmq.core.history import History
-from broker.bmq.core.messages import Content, Full, Held, Message
+from broker.bmq.core.messages import Content, Full, Held, Message, message_of
 from broker.bmq.core.work import Work
 from broker.bmq.links.requests import Requests
 from broker.bmq.replication.healing_pace import HealingPace
@@ -150,7 +150,7 @@ class Node:
 
     def take(self, found: RecoveredMessage) -> None:
         content = Content(b"", 0, found.compression, found.has_properties, found.schema_id)
-        message = self.restored[found.guid] = Message(found.guid, found.size, content, 1)
+        message = self.restored[found.guid] = message_of(found.guid, found.size, content, 1)
         message.offset = found.offset
         self.stored.adopt(1)
 
@@ -193,7 +193,7 @@ class Node:
         for number in numbers:
             data = payload(number)
             content = Content(data, crc32c(data), 0, False, 0)
-            message = Message(guid(number), len(data), content, 1)
+            message = message_of(guid(number), len(data), content, 1)
             try:
                 self.stored.append_message(KEY, message, content, 1)
             except Held:
