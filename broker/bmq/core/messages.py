@@ -169,8 +169,11 @@ class Log(Protocol):
         """True if the other members of a cluster have the messages in their own stores."""
         ...
 
-    def when_copied(self, message: Message, action: Callable[[Message], None]) -> None:
-        """Call `action` once enough nodes have the message, which was appended just now; in the order of the calls."""
+    def when_copied(self, message: Message, action: Callable[[Sequence[Message]], None]) -> None:
+        """Call `action` once enough nodes have the message, which was appended just now; in the order of the calls.
+
+        Messages in a row with the same action, the very same object, may be given to it together.
+        """
         ...
 
     def append(self, message: Message, content: Content, ref_count: int, auto_confirms: Sequence[bytes] = ()) -> None:
@@ -248,6 +251,16 @@ class Sink(Protocol):
         ...
 
     def push(self, queue_id: int, message: Message, data: Buffer, subscription_id: int, schema_id: int) -> None: ...
+
+    def takes_run(self, size: int) -> bool:
+        """Return True if `push_run` may be used now for messages of `size` bytes together."""
+        ...
+
+    def push_run(
+        self, queue_id: int, messages: Sequence[Message], payloads: Sequence[Buffer], subscription_id: int
+    ) -> None:
+        """Push several messages like `push`, all of them without schemas of properties."""
+        ...
 
     def fail(self, error: Exception) -> None:
         """Report a failed push: its session ends after the current step, and its messages go to others."""

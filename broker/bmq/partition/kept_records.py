@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
 from broker.bmq.core.messages import Message
@@ -21,7 +21,7 @@ class Awaiting(NamedTuple):
 
     sequence_number: int
     message: Message
-    action: Callable[[Message], None]
+    action: Callable[[Sequence[Message]], None]
 
 
 class KeptRecords:
@@ -67,8 +67,11 @@ class KeptRecords:
         self.unkept_before = b""
         self.purges.clear()
 
-    def await_copies(self, sequence_number: int, message: Message, action: Callable[[Message], None]) -> None:
-        """Call `action` when enough nodes have the last record, `sequence_number`, which is the message's."""
+    def await_copies(self, sequence_number: int, message: Message, action: Callable[[Sequence[Message]], None]) -> None:
+        """Call `action` when enough nodes have the last record, `sequence_number`, which is the message's.
+
+        Messages in a row with the same action are given to it together.
+        """
         self.awaiting.append(Awaiting(sequence_number, message, action))
         if self.copies_wanted <= 1:
             # It only follows those before it, of which more copies were wanted: no receipt is needed for its turn.
@@ -103,7 +106,17 @@ class KeptRecords:
                     continue
                 _, message, action = awaiting.popleft()
                 work.left -= 1 + (message.size >> UNIT_BYTES_BITS)
-                action(message)
+                run = [message]
+                while (
+                    work.left > 0
+                    and awaiting
+                    and awaiting[0].action is action
+                    and awaiting[0].sequence_number <= self.copied_number
+                ):
+                    message = awaiting.popleft().message
+                    work.left -= 1 + (message.size >> UNIT_BYTES_BITS)
+                    run.append(message)
+                action(run)
         except Exception as error:
             raise Inconsistent(
                 f"the actions after the replication of messages of partition {self._partition_id}", error

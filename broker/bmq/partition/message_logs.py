@@ -35,7 +35,7 @@ class FileLog:
     def is_replicated(self) -> bool:
         return True
 
-    def when_copied(self, message: Message, action: Callable[[Message], None]) -> None:
+    def when_copied(self, message: Message, action: Callable[[Sequence[Message]], None]) -> None:
         self._partition.kept.await_copies(self._partition.sequence_number, message, action)
 
     def append(self, message: Message, content: Content, ref_count: int, auto_confirms: Sequence[bytes] = ()) -> None:
@@ -61,8 +61,8 @@ class FileLog:
         """Record an app's confirms of messages, like `confirm` or, of those that no app wants any more, `remove`."""
         self._partition.append_removals(self._key, app_key, messages)
 
-    def when_all_copied(self, messages: Sequence[Message], action: Callable[[Message], None]) -> None:
-        """Call `action` like `when_copied` for each message of the last `append_all`."""
+    def when_all_copied(self, messages: Sequence[Message], action: Callable[[Sequence[Message]], None]) -> None:
+        """Call `action` like `when_copied` for the messages of the last `append_all`."""
         kept = self._partition.kept
         first = self._partition.sequence_number - len(messages) + 1
         for number, message in enumerate(messages, first):
@@ -127,7 +127,7 @@ class MemoryLog:
     def is_replicated(self) -> bool:
         return False
 
-    def when_copied(self, message: Message, action: Callable[[Message], None]) -> None:
+    def when_copied(self, message: Message, action: Callable[[Sequence[Message]], None]) -> None:
         raise AssertionError("what is kept in memory has no copies")
 
     def append(self, message: Message, content: Content, ref_count: int, auto_confirms: Sequence[bytes] = ()) -> None:

@@ -105,6 +105,7 @@ class Queue:
         "_consumers",
         "_has_app_subscriptions",
         "_kept_confirms",
+        "_on_copied",
         "_rejects",
         "apps",
         "awaiting",
@@ -183,6 +184,7 @@ class Queue:
         self._consumers = Consumers(self)
         self.delivery = Delivery(self)
         self._all_apps = 0
+        self._on_copied = self._all_copied
         self.configure_domain(config)
 
     def configure_domain(self, config: DomainConfig) -> None:
@@ -312,7 +314,7 @@ class Queue:
                     self._offer(app, message, data)
             if awaits:
                 awaiting.add(guid, [])
-                self.log.when_copied(message, self._copied)
+                self.log.when_copied(message, self._on_copied)
                 return PENDING
         except Exception as error:
             raise Inconsistent(f"taking a message into queue '{self.uri}'", error) from error
@@ -344,7 +346,8 @@ class Queue:
         for chunk in self.messages.chunks:
             if not chunk.keys().isdisjoint(guids):
                 return False
-        return self.history.are_new(guids)
+        # What is asked of the history may be asked again.
+        return self.history.are_new(guids) or (len(set(guids)) == len(guids) and all(map(self.history.is_new, guids)))
 
     @property
     def all_apps(self) -> int:
@@ -366,14 +369,21 @@ class Queue:
         awaiting = self.awaiting
         return self._awaits_copies or bool(awaiting.newest or awaiting.older)
 
-    def await_all(self, messages: Sequence[Message], posters: tuple[Poster, int, int]) -> Callable[[Message], None]:
-        """Let messages wait for copies; return what is to be called for each that has them."""
+    def await_all(
+        self, messages: Sequence[Message], posters: tuple[Poster, int, int]
+    ) -> Callable[[Sequence[Message]], None]:
+        """Let messages wait for copies; return what is to be called with those that have them."""
         for message in messages:
             self.awaiting.add(message.guid, [posters])
-        return self._copied
+        return self._on_copied
 
-    def hand_out(self, message: Message, data: Buffer) -> None:
-        """Deliver a message that was stored just now to all apps, like `post`."""
+    def hand_out(self, messages: Sequence[Message], payloads: Sequence[Buffer], size: int) -> None:
+        """Deliver messages, of `size` bytes together, that were stored just now to all apps, like `post`."""
+        if not self.delivery.send_run(messages, payloads, size):
+            for message, payload in zip(messages, payloads, strict=True):
+                self._hand_to_all(message, payload)
+
+    def _hand_to_all(self, message: Message, data: Buffer) -> None:
         for app in self.apps.values():
             if app.pending or app.redelivery or app.is_behind:
                 app.pending.append(message)
@@ -427,6 +437,52 @@ class Queue:
                 self.acknowledge_later(guid, poster, queue_id, correlation_id)
         else:
             self.answer(held.posters, guid, AckStatus.SUCCESS)
+
+    def _all_copied(self, messages: Sequence[Message]) -> None:
+        """Acknowledge and deliver messages that enough nodes have."""
+        if len(messages) == 1 or not self._copied_at_once(messages):
+            for message in messages:
+                self._copied(message)
+
+    def _copied_at_once(self, messages: Sequence[Message]) -> bool:
+        """Do what `_copied` does for messages that one consumer gets now; otherwise return False without effect."""
+        newest, all_apps, oldest_ms = self.messages.newest, self._all_apps, self.now.ms - COMPARED_AFTER_MS
+        size = 0
+        for message in messages:
+            if (
+                newest.get(message.guid) is not message
+                or message.outstanding != all_apps
+                or message.arrived_ms < oldest_ms
+            ):
+                return False
+            size += message.size
+        if self.ghosts or not self.delivery.send_run(messages, [self.log.read(each) for each in messages], size):
+            return False
+        run: list[Guid] = []
+        shared: tuple[Poster, int, int] | None = None
+        for message in messages:
+            posters = self.awaiting.take(message.guid)
+            assert posters is not None, "it waits"
+            if len(posters) != 1:
+                self.answer(posters, message.guid, AckStatus.SUCCESS)
+                continue
+            if posters[0] != shared:
+                self._answer_run(shared, run)
+                shared, run = posters[0], []
+            run.append(message.guid)
+        self._answer_run(shared, run)
+        return True
+
+    def _answer_run(self, waiting: tuple[Poster, int, int] | None, guids: Sequence[Guid]) -> None:
+        """Tell a poster that messages are kept."""
+        if waiting is None:
+            return
+        poster, queue_id, correlation_id = waiting
+        self.statistics.acks += len(guids)
+        try:
+            poster.acknowledge_kept(queue_id, correlation_id, guids)
+        except Exception as error:
+            poster.fail(error)
 
     def _copied(self, message: Message) -> None:
         """Acknowledge and deliver a message that enough nodes have, unless it was removed in the meantime."""

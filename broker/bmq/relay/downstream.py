@@ -235,6 +235,15 @@ class Downstream:
 
     # -- messages out
 
+    def takes_run(self, size: int) -> bool:
+        return False
+
+    def push_run(
+        self, queue_id: int, messages: Sequence[Message], payloads: Sequence[Buffer], subscription_id: int
+    ) -> None:
+        for message, payload in zip(messages, payloads, strict=True):
+            self.push(queue_id, message, payload, subscription_id, 0)
+
     def push(self, queue_id: int, message: Message, data: Buffer, subscription_id: int, schema_id: int) -> None:
         handle = self.handles[queue_id]
         info = SubQueueInfo(subscription_id, self._rda(handle, message, subscription_id))

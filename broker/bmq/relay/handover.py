@@ -41,6 +41,14 @@ class Nobody:
     def push(self, queue_id: int, message: Message, data: Buffer, subscription_id: int, schema_id: int) -> None:
         """Send nothing."""
 
+    def takes_run(self, size: int) -> bool:
+        return False
+
+    def push_run(
+        self, queue_id: int, messages: Sequence[Message], payloads: Sequence[Buffer], subscription_id: int
+    ) -> None:
+        """Send nothing."""
+
     def fail(self, error: Exception) -> None:
         """End nothing."""
 

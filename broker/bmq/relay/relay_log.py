@@ -58,7 +58,7 @@ class RelayLog:
     def append(self, message: Message, content: Content, ref_count: int, auto_confirms: Sequence[bytes] = ()) -> None:
         raise AssertionError("a relay takes no messages from clients")
 
-    def when_copied(self, message: Message, action: Callable[[Message], None]) -> None:
+    def when_copied(self, message: Message, action: Callable[[Sequence[Message]], None]) -> None:
         raise AssertionError("a relay has no copies")
 
     def confirm(self, message: Message, app_key: bytes, reason: ConfirmReason = ConfirmReason.CONFIRMED) -> None:

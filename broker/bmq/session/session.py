@@ -22,7 +22,7 @@ from broker.bmq.session.authentication import Authentications
 from broker.bmq.session.authorization import Authorizations, Rights
 from broker.bmq.session.entrance import Entrance, uncertified
 from broker.bmq.session.negotiation import SCHEMA_FEATURE, answer_identity, knows_heartbeats, refuse_connection
-from broker.bmq.session.outbox import Outbox
+from broker.bmq.session.outbox import EVENT_BYTES_SOFT, Outbox
 from broker.bmq.session.session_ports import BrokerPeer, Bulk
 from broker.bmq.session.session_table import TRANSITIONS, SessionState, SessionTrigger
 from broker.common.clock import Now
@@ -72,6 +72,9 @@ NEGOTIATION_BYTES_MAX: Final = 64 << 10
 EVENT_BYTES_MAX: Final = 512 << 20
 # Maximum size of a client's requests, which are short: a subscription takes a few hundred bytes.
 CONTROL_BYTES_MAX: Final = 1 << 20
+
+# Maximum size of messages pushed at once.
+RUN_BYTES_MAX: Final = 1 << 18
 
 NEGOTIATION_TIMEOUT_MS: Final = 60_000
 
@@ -559,24 +562,28 @@ class Session:
             self.ready = self.has_room = False
         self.host.dirty.add(self)
 
-    def begin_pushes(self) -> bytearray:
-        """Return the output to append messages to in the form of `push`, without schemas of properties.
+    def takes_run(self, size: int) -> bool:
+        """See `broker.bmq.core.messages.Sink`; the messages do not begin another event."""
+        return self.ready and size <= RUN_BYTES_MAX and self.output_size() + 2 * RUN_BYTES_MAX < EVENT_BYTES_SOFT
 
-        `end_pushes` follows.
-        """
-        return self.out.event(_PUSH)
-
-    def end_pushes(self) -> None:
-        """Note that messages were appended."""
-        if len(self.out.data) > PUSH_BYTES_HIGH:
+    def push_run(
+        self, queue_id: int, messages: Sequence[Message], payloads: Sequence[Buffer], subscription_id: int
+    ) -> None:
+        out = self.out.event(_PUSH)
+        for message, payload in zip(messages, payloads, strict=True):
+            flags = _PUSH_PROPERTIES if message.has_properties else 0
+            append_push(out, queue_id, message.guid, payload, subscription_id, flags, message.compression, 0)
+        if len(out) > PUSH_BYTES_HIGH:
             self.ready = self.has_room = False
         self.host.dirty.add(self)
 
     def push_packed(self, messages: bytes | bytearray) -> None:
         """Push messages in the form of `push`, without schemas of properties."""
-        out = self.begin_pushes()
+        out = self.out.event(_PUSH)
         out += messages
-        self.end_pushes()
+        if len(out) > PUSH_BYTES_HIGH:
+            self.ready = self.has_room = False
+        self.host.dirty.add(self)
 
     # -- requests
 

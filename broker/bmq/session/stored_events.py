@@ -15,24 +15,20 @@ from crc32c import crc32c
 from broker.bmq.core.messages import Message, Poster
 from broker.bmq.partition.message_logs import FileLog
 from broker.bmq.queue.handles import Handle
-from broker.bmq.queue.queue import Queue
-from broker.bmq.queue.routing import NEVER_MS, App, Subscription
-from broker.bmq.session.outbox import EVENT_BYTES_SOFT
-from broker.bmq.session.session import Session
-from broker.bmq.store.chunked import FULL
+from broker.bmq.queue.routing import NEVER_MS, App
+from broker.bmq.session.session import RUN_BYTES_MAX
 from broker.common.faults import Inconsistent
 from formats.bmq.codes import CompressionAlgorithm
 from formats.bmq.disk.data import data_record_size
 from formats.bmq.padding import WORD
 from formats.bmq.wire.confirm import CONFIRM_MESSAGE, iter_confirms
 from formats.bmq.wire.event import Frame
-from formats.bmq.wire.push import PushFlag, append_push
 from formats.bmq.wire.put import PUT_HEADER, PutFlag
 
 __all__ = ["StoredEvents"]
 
-# Maximum size of events taken at once: their pushes fit one event.
-EVENT_BYTES_MAX: Final = 1 << 18
+# Maximum size of events taken at once: their pushes are a run.
+EVENT_BYTES_MAX: Final = RUN_BYTES_MAX
 
 _PUT_SIZE: Final = PUT_HEADER.size
 _PUT_PLAIN: Final = _PUT_SIZE // WORD
@@ -41,7 +37,6 @@ _PLAIN_OR_ZLIB: Final = (_PUT_PLAIN, _PUT_PLAIN | _ZLIB)
 _WORDS_MASK: Final = PUT_HEADER.mask("message_words")
 _ACK_REQUESTED: Final = int(PutFlag.ACK_REQUESTED)
 _PROPERTIES: Final = int(PutFlag.MESSAGE_PROPERTIES)
-_PUSH_PROPERTIES: Final = int(PushFlag.MESSAGE_PROPERTIES)
 _CONFIRM_SIZE: Final = CONFIRM_MESSAGE.size
 _UNSET_GUID: Final = bytes(16)
 
@@ -96,7 +91,7 @@ class StoredEvents:
             if queue.keep_all(messages, size):
                 log.when_all_copied(messages, queue.await_all(messages, (poster, queue_id, 0)))
                 return True
-            _hand_out(queue, messages, payloads, size)
+            queue.hand_out(messages, payloads, size)
             queue.statistics.acks += len(guids)
         except Exception as error:
             raise Inconsistent(f"taking messages into queue '{queue.uri}'", error) from error
@@ -195,54 +190,3 @@ def _posts(data: memoryview, frames: Sequence[Frame], queue_id: int, outstanding
             stored_size += data_record_size(0, size)
             at = message_end
     return Posts(messages, payloads, total, stored_size)
-
-
-def _hand_out(queue: Queue, messages: Sequence[Message], payloads: Sequence[memoryview], size: int) -> None:
-    """Deliver messages that were stored just now, in their order."""
-    found = _only_consumer(queue, messages, size)
-    if found is None:
-        for message, payload in zip(messages, payloads, strict=True):
-            queue.hand_out(message, payload)
-        return
-    subscription, session = found
-    stream, statistics = subscription.stream, queue.statistics
-    queue_id, subscription_id = stream.queue_id, subscription.subscription_id
-    newest = stream.unconfirmed.newest
-    for message in messages:
-        newest[message.guid] = (message, subscription)
-    subscription.messages_left -= len(messages)
-    subscription.bytes_left -= size
-    stream.app.statistics.waits += len(messages)
-    statistics.pushes += len(messages)
-    statistics.push_bytes += size
-    try:
-        out = session.begin_pushes()
-        for message, payload in zip(messages, payloads, strict=True):
-            flags = _PUSH_PROPERTIES if message.has_properties else 0
-            append_push(out, queue_id, message.guid, payload, subscription_id, flags, message.compression, 0)
-        session.end_pushes()
-    except Exception as error:
-        session.fail(error)
-
-
-def _only_consumer(queue: Queue, messages: Sequence[Message], size: int) -> tuple[Subscription, Session] | None:
-    """Return the consumer that gets all these messages now, in one event; None if there may be others."""
-    if len(queue.apps) != 1:
-        return None
-    (app,) = queue.apps.values()
-    group = app.only
-    if group is None or len(group.subscriptions) != 1 or app.pending or app.redelivery or app.is_behind:
-        return None
-    subscription = group.subscriptions[0]
-    session = subscription.stream.sink
-    if (
-        not isinstance(session, Session)
-        or not session.ready
-        or subscription.messages_left < len(messages)
-        or subscription.bytes_left < size
-        or len(subscription.stream.unconfirmed.newest) + len(messages) >= FULL
-        or session.output_size() + 2 * EVENT_BYTES_MAX >= EVENT_BYTES_SOFT
-        or any(message.schema_id for message in messages)
-    ):
-        return None
-    return subscription, session

@@ -83,6 +83,11 @@ class Play:
         return client
 
     def put(self) -> None:
+        """Post one event, or some in one go."""
+        events = b"".join([self._posts() for _ in range(self.random.choice((1, 1, 2, 5)))])
+        self.random.choice(self.producers).send(events)
+
+    def _posts(self) -> bytes:
         rng, body = self.random, bytearray()
         home = rng.randrange(len(NAMES))
         odd = rng.random() < 0.3
@@ -100,7 +105,7 @@ class Play:
             queue_id = rng.choice((home, home, 9, 1)) if odd and rng.random() < 0.2 else home
             checksum = crc32c(data) ^ (odd and rng.random() < 0.05)
             append_put(body, queue_id, each, data, checksum, flags, rng.choice((0, 1)), schema_id)
-        rng.choice(self.producers).send(build_event(EventType.PUT, bytes(body)))
+        return build_event(EventType.PUT, bytes(body))
 
     def confirm(self) -> None:
         rng = self.random
@@ -119,7 +124,9 @@ class Play:
         if rng.random() < 0.1:
             chosen += [rng.choice(chosen), (chosen[0][0], rng.choice(self.used), chosen[0][2])][: rng.choice((1, 2))]
         if self.consumers[index].session.is_client:
-            self.consumers[index].send(build_confirm_event(chosen))
+            size = rng.choice((1, 7, 100))
+            parts = [chosen[at : at + size] for at in range(0, len(chosen), size)]
+            self.consumers[index].send(b"".join(map(build_confirm_event, parts)))
 
     def join(self) -> None:
         rng = self.random
