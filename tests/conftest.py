@@ -25,6 +25,9 @@ settings.register_profile(
     suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large, HealthCheck.filter_too_much],
 )
 
+# In the tree that scripts/compile makes.
+IS_COMPILED = (Path(__file__).parents[1] / MARKER).exists()
+
 KINDS = frozenset({"unit", "process", "spark"})
 # Folders and modules, most particular first; a test's own marker goes before these.
 KIND_OF = {
@@ -57,6 +60,8 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
                 (kind for place, kind in KIND_OF.items() if path == place or path.startswith(f"{place}/")), "unit"
             )
             item.add_marker(kind)
+        if IS_COMPILED and item.get_closest_marker("interpreted"):
+            item.add_marker(pytest.mark.skip(reason="modules are compiled here"))
     if "PYTEST_XDIST_WORKER" in os.environ:
         items[:] = _spread(items)
 
@@ -103,7 +108,7 @@ def _set_unless_compiled(self: pytest.MonkeyPatch, target: object, *given: Any, 
     _set_attribute(self, target, *given, **options)
 
 
-if (Path(__file__).parents[1] / MARKER).exists():
+if IS_COMPILED:
     pytest.MonkeyPatch.setattr = _set_unless_compiled  # type: ignore[method-assign]
 
 

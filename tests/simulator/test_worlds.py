@@ -241,6 +241,7 @@ def test_a_broken_core_is_noticed(name: str, nodes: int) -> None:
     simulate(seed, nodes=nodes)
 
 
+@pytest.mark.interpreted
 def test_a_failure_names_its_seed(capsys: pytest.CaptureFixture[str]) -> None:
     with mutated("a message is not written"):
         assert main(["--seed", "1", "--nodes", "1", "--trace"]) == 1
@@ -250,6 +251,7 @@ def test_a_failure_names_its_seed(capsys: pytest.CaptureFixture[str]) -> None:
     assert lines[-2] == "its story: scripts/simulate --nodes 1 --seed 1 --trace"
 
 
+@pytest.mark.interpreted
 def test_a_failure_in_the_mix_is_told_by_the_command_below_it(capsys: pytest.CaptureFixture[str]) -> None:
     """The command makes the same world, and it fails alike."""
     with mutated("a deletion is not written"):

@@ -29,6 +29,9 @@ from tests.broker.bmq.relay.hop_rig import HopClient, World
 from tests.broker.bmq.rig import ACK, WRITE, guid, put_event
 from tests.families import mostly_slow
 
+# Faults are injected into calls, of which compiled ones are not seen.
+pytestmark = pytest.mark.interpreted
+
 URI = "bmq://priority/q"
 
 

@@ -19,6 +19,9 @@ from tests.broker.bmq.proxy.tree import Below, Link, Tree, TreeClient
 from tests.broker.bmq.rig import ACK, DOMAINS, WRITE, Client, guid, identity, put_event
 from tests.families import mostly_slow
 
+# Faults are injected into calls, of which compiled ones are not seen.
+pytestmark = pytest.mark.interpreted
+
 URI = "bmq://priority/q"
 
 
