@@ -5,7 +5,6 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable, Container, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Final
 
 from broker.bmq.consensus.election import Election, ElectionTimes
 from broker.bmq.consensus.metadata import Metadata, QueueChange
@@ -57,7 +56,7 @@ from formats.errors import FormatError
 
 __all__ = ["Member", "MemberConfig"]
 
-log: Final = logging.getLogger("broker.cluster")
+log = logging.getLogger("broker.cluster")
 
 
 @dataclass(frozen=True, slots=True)

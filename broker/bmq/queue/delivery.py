@@ -14,7 +14,6 @@ waited just before; until there is one, the app waits (source: mqbblp::QueueEngi
 from __future__ import annotations
 
 import logging
-import zlib
 from collections import deque
 from collections.abc import Iterable, Sequence
 from enum import Enum
@@ -26,15 +25,14 @@ from broker.bmq.core.redelivery import Returning
 from broker.bmq.core.statistics import QueueStatistics
 from broker.bmq.core.work import UNIT_BYTES_BITS, Task, Work
 from broker.bmq.queue.consumption import ConsumptionMonitor
+from broker.bmq.queue.message_values import message_values
 from broker.bmq.queue.routing import NEVER_MS, App, Group, Stream, Subscription
 from broker.bmq.store.chunked import FULL, Chunked
 from broker.common.clock import Now
 from broker.common.faults import Change, Faults, Inconsistent
 from broker.common.timers import Timers
 from formats.bmq.codes import DEFAULT_SUBSCRIPTION_ID
-from formats.bmq.expressions import Values, property_values
-from formats.bmq.padding import WORD
-from formats.bmq.wire.properties import PROPERTIES_HEADER
+from formats.bmq.expressions import Values
 
 __all__ = ["ASIDE", "SENT", "STOP", "Delivery", "Outcome", "release"]
 
@@ -282,7 +280,7 @@ class Delivery:
         """Return a message's properties for expressions; cached for the next caller."""
         if self._values_of is not message:
             try:
-                values = _message_values(message, memoryview(data))
+                values = message_values(message, memoryview(data))
             except Exception as error:
                 self._source.faults.note(f"reading the properties of a message of queue '{self._source.uri}'", error)
                 values = {}
@@ -475,30 +473,6 @@ def release(subscription: Subscription, message: Message) -> None:
             subscription.group.blocked = False
     else:
         subscription.regain(message.size)
-
-
-def _message_values(message: Message, data: memoryview) -> Values:
-    if not message.has_properties:
-        return {}
-    if message.compression and not message.schema_id:
-        return property_values(memoryview(_inflated_properties(data)), True, 0)
-    return property_values(data, True, message.schema_id)
-
-
-def _inflated_properties(data: memoryview) -> bytes:
-    """Decompress the properties' area at the head of data compressed with the payload; it may be shorter.
-
-    A small input may decompress to a large output: only as much is decompressed as the area may have.
-    """
-    stream = zlib.decompressobj()
-    try:
-        head = stream.decompress(data, PROPERTIES_HEADER.size)
-        if len(head) < PROPERTIES_HEADER.size:
-            return b""
-        size = PROPERTIES_HEADER.unpack(head).area_words * WORD
-        return head + stream.decompress(stream.unconsumed_tail, max(1, size - len(head)))
-    except zlib.error:
-        return b""
 
 
 def _announced(stream: Stream, schema_id: int) -> int:
