@@ -72,7 +72,19 @@ class LinkSocket(Protocol):
 class Link:
     """A connected socket, its descriptor `fd`, and its machine. `ended` is the reason for the link's end, once over."""
 
-    __slots__ = ("_filled", "_held", "_long", "_scratch", "_stalled", "_unsent", "ended", "fd", "machine", "sock")
+    __slots__ = (
+        "_filled",
+        "_held",
+        "_long",
+        "_scratch",
+        "_stalled",
+        "_unsent",
+        "ended",
+        "fd",
+        "machine",
+        "owes_acknowledgment",
+        "sock",
+    )
 
     def __init__(self, sock: LinkSocket, machine: Machine, scratch: memoryview) -> None:
         sock.setblocking(False)
@@ -82,6 +94,7 @@ class Link:
         self.fd = sock.fileno()
         self.machine = machine
         self.ended: str | None = None
+        self.owes_acknowledgment = False
         self._scratch = scratch
         self._held = b""  # the front of an incomplete event, or
         self._long: memoryview | None = None  # the buffer whose first `_filled` bytes are that
@@ -132,12 +145,20 @@ class Link:
         used = self.machine.receive(view[:end])
         if used < end:
             self._hold(view, used, end)
-            # A peer that collects small segments (Nagle's algorithm, as in the official client) holds back the rest of
-            # an event until its data is acknowledged, and the kernel would delay that by 40 ms to piggyback on data.
-            HOST.acknowledge_at_once(self.sock)
+            self.owes_acknowledgment = True
         else:
             self._held, self._long = b"", None
         self._stalled = self.machine.paused
+
+    def acknowledge(self) -> None:
+        """Acknowledge the segments of an incomplete event now, unless data was sent since, which does so, too.
+
+        A peer that collects small segments (Nagle's algorithm, as in the official client) holds back the rest of an
+        event until its data is acknowledged, and the kernel would delay that by 40 ms to piggyback on data.
+        """
+        if self.owes_acknowledgment and self.ended is None:
+            self.owes_acknowledgment = False
+            HOST.acknowledge_at_once(self.sock)
 
     def _hold(self, view: memoryview, used: int, end: int) -> None:
         """Keep the front of an event, `view[used:end]`, until more of it arrives.
@@ -175,6 +196,7 @@ class Link:
             self._stalled = False
             view = memoryview(self._held) if self._long is None else self._long
             self._give(view, len(self._held) if self._long is None else self._filled)
+            self.acknowledge()
         return not self._unsent and self.ended is None
 
     def on_writable(self) -> None:
@@ -187,7 +209,10 @@ class Link:
 
     def _send(self, data: bytearray | memoryview) -> int:
         try:
-            return self.sock.send(data)
+            sent = self.sock.send(data)
+            if sent:
+                self.owes_acknowledgment = False
+            return sent
         except BlockingIOError:
             return 0
         except OSError as error:

@@ -113,6 +113,7 @@ class Server:
         self.is_retiring = False
         self._beside: list[Callable[[], Awaitable[None]]] = []
         self._making = 0
+        self._owing: list[Link] = []  # those that have read the front of an event
         self._failure: Inconsistent | None = None
         self._connections_max = connections_max
         self._refusals = Refusals()
@@ -253,7 +254,11 @@ class Server:
                     self._set_clock()
                     for fd, mask in ready:
                         self._on_ready(fd, mask)
-                    if self._flush() or self._making:
+                    is_long = self._flush()
+                    # Nearly always the output of the steps has acknowledged what they left.
+                    while self._owing:
+                        self._acknowledge(self._owing.pop())
+                    if is_long or self._making:
                         # A slice took long, and the clock's tasks are waiting, or a page does.
                         break
 
@@ -271,8 +276,16 @@ class Server:
                 self._watch(fd, link)
             if mask & ~_OUT and link.ended is None:
                 link.on_readable()
+                if link.owes_acknowledgment:
+                    self._owing.append(link)
                 if link.ended is not None or not link.wants_read:
                     self._watch(fd, link)
+        except Exception as error:
+            self._fail(link, error)
+
+    def _acknowledge(self, link: Link) -> None:
+        try:
+            link.acknowledge()
         except Exception as error:
             self._fail(link, error)
 

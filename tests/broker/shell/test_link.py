@@ -268,3 +268,24 @@ def test_what_comes_while_the_machine_is_paused_is_given_later(event: bytes, lon
     sock.incoming.append(b"\1c" if long else b"c")
     found.on_readable()
     assert machine.events[3:] == [b"c"]
+
+
+QUICK = (socket.IPPROTO_TCP, getattr(socket, "TCP_QUICKACK", -1))
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="only Linux delays acknowledgments until it is told")
+@pytest.mark.parametrize(
+    ("echo", "acknowledges"), [(0, True), (1, False)], ids=["without output", "output acknowledges"]
+)
+def test_the_front_of_an_event_is_acknowledged_at_the_end_of_the_step(echo: int, acknowledges: bool) -> None:
+    """A peer that collects small segments sends the rest only then."""
+    sock = Socket(b"\x01a\x05bc")
+    waiting = link(sock, Words(echo))
+    waiting.on_readable()
+    assert QUICK not in sock.options
+    waiting.flush()
+    waiting.acknowledge()
+    assert (QUICK in sock.options) == acknowledges
+    sock.options.clear()
+    waiting.acknowledge()
+    assert QUICK not in sock.options
