@@ -43,7 +43,7 @@ from PySide6.QtWidgets import QApplication
 RULES = "--host-resolver-rules=MAP * ~NOTFOUND, EXCLUDE 127.0.0.1, EXCLUDE localhost"
 STEP_S = 45.0
 POLL_MS = 20
-PAINT_MS = 250
+PAINT_MS = 700
 
 KEYS = {
     "Tab": Qt.Key.Key_Tab,

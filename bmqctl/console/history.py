@@ -12,6 +12,8 @@ from bmqctl.watching.model import Row
 __all__ = ["POINTS_MAX", "History"]
 
 POINTS_MAX: Final = 180
+# After such a time without a sample the line is broken: nobody has looked.
+GAP_S: Final = 60.0
 # Rows of which there is a past: what comes first is kept.
 ROWS_MAX: Final = 20_000
 
@@ -43,6 +45,11 @@ class History:
 
     def add(self, at_s: float, rows: Iterable[Row]) -> None:
         """Add a sample. A row that it does not have is forgotten once nothing of it is left."""
+        if self._times and at_s - self._times[-1] > GAP_S:
+            self._add(self._times[-1] + GAP_S / 2, ())
+        self._add(at_s, rows)
+
+    def _add(self, at_s: float, rows: Iterable[Row]) -> None:
         self._times.append(at_s)
         if len(self._times) > POINTS_MAX:
             del self._times[0]

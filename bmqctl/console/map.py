@@ -90,7 +90,7 @@ def _copy(best: dict[str, Any], view: dict[str, Any] | None, is_primary: bool, n
     elif behind is None:
         role, state = "replica", "not at the primary's lease"
     else:
-        role, state = "replica", "in sync" if behind == 0 else f"{behind:,} records behind"
+        role, state = "replica", "in sync" if behind == 0 else f"{behind:,} record{'' if behind == 1 else 's'} behind"
     return {
         "role": role,
         "state": state,

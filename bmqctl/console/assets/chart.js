@@ -8,6 +8,8 @@ const LEFT = 46;
 const RIGHT = 10;
 const TOP = 10;
 const BOTTOM = 24;
+// What is older is not shown.
+const SHOWN_S = 900;
 
 export class Chart {
   // `series` are [{ key, label, class }]; `format` writes a value for people.
@@ -32,7 +34,7 @@ export class Chart {
   }
 
   update(points) {
-    this.points = points;
+    this.points = recent(points, this.series);
     this.draw();
   }
 
@@ -116,6 +118,15 @@ export class Chart {
     this.at = index;
     if (this.points) this.draw();
   }
+}
+
+function recent(points, series) {
+  const last = points.at[points.at.length - 1];
+  const first = points.at.findIndex((time) => time >= last - SHOWN_S);
+  if (first <= 0) return points;
+  const found = { at: points.at.slice(first) };
+  for (const { key } of series) found[key] = points[key].slice(first);
+  return found;
 }
 
 function scale(highest) {

@@ -23,11 +23,11 @@ export const NUMBERS = [
   { key: "rate_in", label: "In/s", isNumber: true, text: (row) => rate(row.rate_in) },
   { key: "rate_out", label: "Out/s", isNumber: true, text: (row) => rate(row.rate_out) },
   { key: "backlog", label: "Backlog", isNumber: true, text: (row) => count(row.backlog), tone: (row) => (row.backlog ? "strong" : "") },
-  { key: "oldest_s", label: "Oldest", isNumber: true, width: "minmax(100px, 1fr)", text: (row) => age(row.oldest_s) },
-  { key: "consumers", label: "Consumers", isNumber: true, width: "minmax(104px, 1fr)", text: (row) => count(row.consumers), tone: (row) => (row.consumers === 0 && row.backlog ? "warn" : "") },
+  { key: "oldest_s", label: "Oldest", isNumber: true, width: "minmax(112px, 1fr)", text: (row) => age(row.oldest_s) },
+  { key: "consumers", label: "Consumers", isNumber: true, width: "minmax(118px, 1fr)", text: (row) => count(row.consumers), tone: (row) => (row.consumers === 0 && row.backlog ? "warn" : "") },
 ];
 
-export const LAG = { key: "lag", label: "Replicas behind", isNumber: true, width: "minmax(126px, 1fr)", text: (row) => count(row.lag), tone: (row) => (row.lag ? "warn" : "") };
+export const LAG = { key: "lag", label: "Replicas behind", isNumber: true, width: "minmax(166px, 1fr)", text: (row) => count(row.lag), tone: (row) => (row.lag ? "warn" : "") };
 
 export const NAME = {
   key: "name",

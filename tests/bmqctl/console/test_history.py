@@ -25,6 +25,14 @@ def test_points_are_those_since_a_row_is_known() -> None:
     assert history.points("c") == {"at": [], "rate_in": [], "rate_out": [], "backlog": []}
 
 
+def test_a_line_is_broken_where_nobody_looked() -> None:
+    history = History()
+    for at_s in (0.0, 2.0, 500.0):
+        history.add(at_s, [row("a", 1)])
+    assert history.points("a")["at"] == [0.0, 2.0, 32.0, 500.0]
+    assert history.points("a")["backlog"] == [1, 1, None, 1]
+
+
 def test_the_oldest_points_and_rows_that_are_gone_are_forgotten() -> None:
     history = History()
     history.add(0.0, [row("a", 1), row("gone", 7)])
