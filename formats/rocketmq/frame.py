@@ -17,12 +17,12 @@ from typing import Any, Final, NamedTuple
 
 from formats.errors import FormatError
 from formats.rocketmq import fastjson
-from formats.schema import Annotated, Buffer, Layout, i8, i16, i32
+from formats.rocketmq.frame_layout import BINARY_FRONT, BinaryFront
+from formats.schema import Buffer
 
 __all__ = [
     "FRAME_BYTES_MAX",
     "HEADER_BYTES_MAX",
-    "BinaryFront",
     "Frame",
     "FrameFlag",
     "HeaderEncoding",
@@ -36,8 +36,8 @@ FRAME_BYTES_MAX: Final = 16 << 20
 # The original takes headers of any size. What waits is kept with its header, and no request needs as much as this.
 HEADER_BYTES_MAX: Final = 1 << 20
 
-_LENGTHS = struct.Struct(">II")
-_LENGTH = struct.Struct(">I")
+_LENGTHS: Final = struct.Struct(">II")
+_LENGTH: Final = struct.Struct(">I")
 _LENGTH_BYTES: Final = 4
 _JSON: Final = 0
 _BINARY: Final = 1
@@ -86,24 +86,6 @@ _LANGUAGES_BY_NAME: Final = dict(LanguageCode.__members__)
 _LANGUAGE_NAMES: Final = {language: language.name for language in LanguageCode}
 
 
-class BinaryFront(NamedTuple):
-    """The fixed part of a binary header; the length of the remark follows.
-
-    rocketmq::RocketMQSerializable, 13 bytes:
-
-        0 | code 16 | language 8 | version 16 | opaque 32 | flag 32 |
-    """
-
-    code: Annotated[int, i16, "A RequestCode, or the ResponseCode of an answer."]
-    language: Annotated[int, i8, "A LanguageCode."]
-    version: Annotated[int, i16, "The sender's version, as a number."]
-    opaque: Annotated[int, i32, "Chosen by who asks, repeated in the answer."]
-    flag: Annotated[int, i32, "FrameFlag."]
-
-
-BINARY_FRONT = Layout(BinaryFront, size=13, upstream="rocketmq::RocketMQSerializable")
-
-
 class Frame(NamedTuple):
     """A request or an answer. `ext_fields` are its header's own fields, as text whatever the sender made of them.
 
@@ -134,7 +116,7 @@ class Frame(NamedTuple):
     @property
     def bare(self) -> Frame:
         """The frame without fields and body: so much of a request is kept until it is answered."""
-        return self._replace(remark=None, ext_fields=None, body=b"")
+        return Frame(self.code, self.opaque, self.flag, None, None, b"", self.language, self.version, self.encoding)
 
 
 def next_frame(data: memoryview, at: int, end: int, bytes_max: int = FRAME_BYTES_MAX) -> tuple[Frame, int] | None:
@@ -191,9 +173,9 @@ def encode_frame(frame: Frame) -> bytes:
 _INT_MIN: Final = -(1 << 31)
 _INT_MAX: Final = (1 << 31) - 1
 
-_load = json.JSONDecoder().decode
-_dump = json.JSONEncoder(ensure_ascii=False, separators=(",", ":")).encode
-_quoted = json.encoder.encode_basestring
+_load: Final = json.JSONDecoder().decode
+_dump: Final = json.JSONEncoder(ensure_ascii=False, separators=(",", ":")).encode
+_quoted: Final = json.encoder.encode_basestring
 _TEXT: Final = {str}
 
 
@@ -297,8 +279,8 @@ def _to_json(frame: Frame) -> bytes:
 # -- binary
 
 _LANGUAGES: Final = {language.value: language for language in LanguageCode}
-_SHORT = struct.Struct(">H")
-_INT = struct.Struct(">i")
+_SHORT: Final = struct.Struct(">H")
+_INT: Final = struct.Struct(">i")
 
 
 def _take(header: memoryview, at: int, width: struct.Struct, what: str) -> tuple[memoryview, int]:

@@ -16,7 +16,8 @@ from collections.abc import Callable
 from typing import Final, NamedTuple
 
 from formats.rocketmq.codes import RequestCode, ResponseCode
-from formats.rocketmq.frame import BINARY_FRONT, FRAME_BYTES_MAX, Frame, FrameFlag, HeaderEncoding, encode_frame
+from formats.rocketmq.frame import FRAME_BYTES_MAX, Frame, FrameFlag, HeaderEncoding, encode_frame
+from formats.rocketmq.frame_layout import BINARY_FRONT
 from formats.rocketmq.headers.codec import HeaderCodec, HeaderField
 from formats.rocketmq.headers.sending import SendMessageRequestV2, SendMessageResponse
 from formats.rocketmq.hosts import Host

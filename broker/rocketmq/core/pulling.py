@@ -42,8 +42,8 @@ HOLD_MS_MAX: Final = 600_000
 # The requests that may wait; others are answered at once.
 HELD_MAX: Final = 100_000
 
-REQUEST = HeaderCodec(PullMessageRequest)
-RESPONSE = HeaderCodec(PullMessageResponse)
+REQUEST: Final = HeaderCodec(PullMessageRequest)
+RESPONSE: Final = HeaderCodec(PullMessageResponse)
 
 
 class PullFlag(IntFlag):
@@ -137,12 +137,16 @@ class _Held:
 class Puller:
     """Answers pull requests, at once or when there is something to say.
 
-    `failed` is told the connection of a request that waits no longer, as looking at it again failed.
+    `failed` is told the connection of a request that waits no longer, as looking at it again failed. No more than
+    `held_max` wait at a time.
     """
 
-    def __init__(self, services: Services, failed: Callable[[object, Exception], None]) -> None:
+    def __init__(
+        self, services: Services, failed: Callable[[object, Exception], None], held_max: int = HELD_MAX
+    ) -> None:
         self._services = services
         self._failed = failed
+        self._held_max = held_max
         self._held: dict[tuple[str, int], list[_Held]] = {}
         # The number of requests that wait.
         self.held = 0
@@ -152,7 +156,7 @@ class Puller:
         """Carry out PULL_MESSAGE or LITE_PULL_MESSAGE; `answer` is called with the answer, now or later."""
         header = REQUEST.read(fields)
         found = self._try(header, now_ms, commits=True)
-        may_wait = header.system_flags & _SUSPEND and self.held < HELD_MAX
+        may_wait = header.system_flags & _SUSPEND and self.held < self._held_max
         if found.code == ResponseCode.PULL_NOT_FOUND and may_wait:
             until_ms = now_ms + max(0, min(header.suspend_timeout_ms, HOLD_MS_MAX))
             held = _Held(header, connection, until_ms, answer)

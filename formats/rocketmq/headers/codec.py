@@ -34,7 +34,8 @@ Int = Annotated[int, Bounds(-(1 << 31), (1 << 31) - 1)]
 Long = Annotated[int, Bounds(-(1 << 63), (1 << 63) - 1)]
 
 H = TypeVar("H", bound=tuple[Any, ...])
-_INTEGER = re.compile(r"[-+]?[0-9]{1,20}")
+_DIGITS_MAX: Final = 20
+_INTEGER: Final = re.compile(rf"[-+]?[0-9]{{1,{_DIGITS_MAX}}}")
 _MISSING: Final = object()
 # Any type of number holds these.
 _SMALL_NUMBERS: Final = {str(number): number for number in range(256)}
@@ -143,7 +144,8 @@ def _read_text(text: str, field: HeaderField) -> str:
 
 
 def _read_integer(text: str, field: HeaderField) -> int:
-    if not _INTEGER.fullmatch(text):
+    is_usual = len(text) < _DIGITS_MAX and text.isdecimal() and text.isascii()
+    if not is_usual and not _INTEGER.fullmatch(text):
         raise ValueError(f"{text[:40]!r} is no integer")
     number = int(text)
     bounds = field.bounds

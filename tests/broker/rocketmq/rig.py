@@ -11,12 +11,14 @@ from broker.common.faults import Faults
 from broker.rocketmq.access.guard import AccessOptions, Guard
 from broker.rocketmq.access.tables import AccessTables
 from broker.rocketmq.assembly.config import BROKER_READERS, LOCKED
+from broker.rocketmq.core.arrivals import Arrivals
 from broker.rocketmq.core.broker import Broker, Given, State, World
 from broker.rocketmq.core.delays import make_due_time
 from broker.rocketmq.core.groups import Groups
 from broker.rocketmq.core.offsets import Offsets
 from broker.rocketmq.core.options import DELAY_LEVELS, BrokerOptions, parse_delay_levels
 from broker.rocketmq.core.pop.order import Orders
+from broker.rocketmq.core.pulling import Puller
 from broker.rocketmq.core.registration import Nameservers
 from broker.rocketmq.core.topics import Topics
 from broker.rocketmq.core.transactions import TransactionTimes
@@ -110,6 +112,11 @@ class Rig:
     def make_broker(self, nameservers: Nameservers) -> Broker:
         """Make a broker over the store and the tables."""
         return Broker(self._state, self._world, self.faults, nameservers, self.role)
+
+    def make_arrivals(self, store: MessageStore) -> Arrivals:
+        """Make the way of messages into another store, for which nobody waits."""
+        services = self.broker.services
+        return Arrivals(store, Puller(services, lambda connection, error: None), services.statistics)
 
     def given(self) -> Given:
         """Read what a master goes on by."""

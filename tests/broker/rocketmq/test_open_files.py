@@ -10,12 +10,11 @@ from pathlib import Path
 
 import pytest
 
-from broker.rocketmq.core.arrivals import Arrivals
-from broker.rocketmq.core.statistics import Statistics
 from broker.rocketmq.store.errors import DiskFull
 from broker.rocketmq.store.opening import open_store
 from broker.shell.folders import FileFolder
 from tests.broker.rocketmq.folders import MemoryFolder
+from tests.broker.rocketmq.rig import Rig
 from tests.broker.rocketmq.test_message_store import SMALL, bodies, make_message, open_small
 
 
@@ -40,7 +39,7 @@ def descriptors_left(number: int) -> Iterator[None]:
 
 def test_message_for_a_queue_that_cannot_be_made_is_refused_and_changes_nothing(tmp_path: Path) -> None:
     store = open_store(FileFolder(tmp_path), SMALL, lambda ms: f"{ms:017d}")
-    arrivals = Arrivals(store, None, Statistics("cluster", 0))  # type: ignore[arg-type]
+    arrivals = Rig().make_arrivals(store)
     arrivals.put(make_message(0), 1_000_000)
     end = store.log.end
     # Without any, the folder cannot be looked into; the file itself needs two.

@@ -21,6 +21,16 @@ SMALL = replace(OPTIONS, message_bytes_max=64, region="100%")
 STORE = StoreOptions(commit_log_file_bytes=4096, consume_queue_file_bytes=400, index_slots=7, index_entries=20)
 
 
+class NoWay:
+    """Leaves all messages to the general way, instead of `PlainSender`."""
+
+    def send(self, *_: object) -> None:
+        return None
+
+    def disconnected(self, _: object) -> None:
+        pass
+
+
 class Way:
     """A broker and one producer. Without `fast`, requests are taken as frames; without `plain`, by the general way.
 
@@ -37,7 +47,7 @@ class Way:
         if not (fast and plain):
             broker.take = lambda data, at, end, session: at
         if not plain:
-            broker._plain.send = lambda request, peer, now_ms: None
+            broker._plain = NoWay()
         send = broker._sender.send
 
         def check(*words: Any) -> Frame:

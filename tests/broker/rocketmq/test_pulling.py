@@ -12,7 +12,7 @@ from broker.rocketmq.core.clients import EXPIRED_MS, Clients, ConsumerGroup
 from broker.rocketmq.core.groups import Groups
 from broker.rocketmq.core.offsets import Offsets
 from broker.rocketmq.core.options import BrokerOptions
-from broker.rocketmq.core.pulling import RESPONSE, Puller, PullFlag
+from broker.rocketmq.core.pulling import HELD_MAX, RESPONSE, Puller, PullFlag
 from broker.rocketmq.core.services import Services
 from broker.rocketmq.core.statistics import Statistics
 from broker.rocketmq.core.topics import Topics
@@ -41,7 +41,12 @@ class Consumers:
     """A puller over a store, and somebody who asks it."""
 
     def __init__(
-        self, store: MessageStore | None = None, *, options: BrokerOptions = OPTIONS, auto_create: bool = True
+        self,
+        store: MessageStore | None = None,
+        *,
+        options: BrokerOptions = OPTIONS,
+        auto_create: bool = True,
+        held_max: int = HELD_MAX,
     ) -> None:
         self.store = store or open_store(MemoryFolder(), StoreOptions(1 << 20, 2000, 50, 400), lambda ms: f"{ms:017d}")
         self.topics = Topics(options, b"", lambda _: None)
@@ -52,7 +57,7 @@ class Consumers:
         services = Services(
             options, self.topics, self.groups, self.offsets, self.clients, self.store, Statistics("c", 0)
         )
-        self.puller = Puller(services, self.failed)
+        self.puller = Puller(services, self.failed, held_max)
         self.failures: list[object] = []
         self.answers: list[Frame] = []
 
@@ -220,9 +225,8 @@ def test_request_is_held_until_a_message_comes() -> None:
     assert consumers.puller.held == 0
 
 
-def test_there_is_a_bound_on_requests_that_are_held(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("broker.rocketmq.core.pulling.HELD_MAX", 2)
-    consumers = Consumers()
+def test_there_is_a_bound_on_requests_that_are_held() -> None:
+    consumers = Consumers(held_max=2)
     consumers.put(0)
     waiting = {"sysFlag": LONG, "queueOffset": 1}
     assert consumers.pull(**waiting, subscription="none") is None

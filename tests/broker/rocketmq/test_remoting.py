@@ -13,6 +13,7 @@ from broker.common.faults import Faults, Inconsistent
 from broker.common.timers import Timers
 from broker.rocketmq.node import Node
 from broker.rocketmq.remoting.session import IDLE_MS, OUTPUT_BYTES_MAX, Session
+from formats.rocketmq.client_bodies import GroupConfig
 from formats.rocketmq.codes import RequestCode, ResponseCode
 from formats.rocketmq.frame import Frame, FrameFlag, HeaderEncoding, encode_frame, next_frame
 from tests.broker.rocketmq.rig import Rig
@@ -169,14 +170,14 @@ def test_fault_over_a_held_request_ends_its_connection_only(monkeypatch: pytest.
     one.pull(offset=1, sysFlag=6)
     waiting = two.pull(offset=1, sysFlag=6)
     looked = iter([ValueError("a fault")])
-    try_again = rig.broker._puller._try
+    find = rig.groups.find
 
-    def fail_once(*arguments: Any, **options: Any) -> Frame:
+    def fail_once(group: str, now_ms: int) -> GroupConfig | None:
         for fault in looked:
             raise fault
-        return try_again(*arguments, **options)
+        return find(group, now_ms)
 
-    monkeypatch.setattr(rig.broker._puller, "_try", fail_once)
+    monkeypatch.setattr(rig.groups, "find", fail_once)
     sender.send(b"second")
     assert rig.faults.of_sessions == 1
     failed = rig.faults.next_failed()

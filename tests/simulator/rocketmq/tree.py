@@ -36,6 +36,14 @@ class Tree(MemoryDirectory):
     inside: dict[str, Tree] = field(default_factory=dict)
     made: list[str] = field(default_factory=list)
 
+    def contents(self) -> Iterator[tuple[str, bytes]]:
+        """Yield the path and the bytes of every file in the tree, by name."""
+        for name, content in sorted(self.files.items()):
+            yield name, bytes(content.data)
+        for name, folder in sorted(self.inside.items()):
+            for path, data in folder.contents():
+                yield f"{name}/{path}", data
+
     def folders(self) -> list[str]:
         return sorted(self.inside)
 
