@@ -41,6 +41,7 @@ __all__ = [
     "parse_format",
     "print_csv",
     "print_json_lines",
+    "print_report",
     "print_rows",
     "print_table",
     "print_values",
@@ -118,6 +119,16 @@ def print_values(rows: Iterable[Mapping[str, Any]], keys: Iterable[str], wanted:
             print_csv(rows, list(keys))
         case _:
             print_json_lines(rows)
+
+
+def print_report(
+    report: Mapping[str, Any], rows: Iterable[Mapping[str, Any]], keys: Iterable[str], wanted: OutputFormat
+) -> None:
+    """Print a report for programs: as JSON all of it on one line, and else those of its parts that are rows."""
+    if wanted is OutputFormat.JSON:
+        print(json.dumps(report, default=_encodable))
+    else:
+        print_values(rows, keys, wanted)
 
 
 def print_csv(rows: Iterable[Mapping[str, Any]], keys: list[str], stream: IO[str] | None = None) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import sys
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Annotated, Any, NoReturn
@@ -209,13 +210,38 @@ def show(
 
 
 @app.command()
-def remove(name: Name) -> None:
+def remove(
+    name: Name,
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="Only say what would be removed.")] = False,
+    yes: Annotated[bool, typer.Option("--yes", "-y", help="Do not ask, also where credentials would be lost.")] = False,
+) -> None:
     """Remove a context. If it is the current one, none is current afterwards.
 
-    Example:
+    Asks first if the file of contexts has the only copy of its credentials.
+
+    Examples:
 
         bmqctl context remove prod
+
+        bmqctl context remove prod --yes
+
+    Exit codes: 0; 2 if there is no such context, or you do not say yes.
     """
+    contexts, _ = _read("remove")
+    try:
+        removed = contexts.named(name)
+    except BadContext as fault:
+        _refuse("remove", str(fault))
+    keeps_secret = removed.secret_source is SecretSource.HERE
+    if dry_run:
+        loss = ", with the credentials that it keeps" if keeps_secret else ""
+        print(f"would remove context {name} ({removed.address}){loss}")
+        return
+    if keeps_secret and not yes:
+        if not sys.stdin.isatty():
+            _refuse("remove", f"the credentials of {name} are kept nowhere else; give --yes, or --dry-run")
+        if not typer.confirm(f"Remove {name} with its credentials, which are kept nowhere else?", err=True):
+            _refuse("remove", "nothing is removed")
     _change("remove", lambda contexts: contexts.without(name))
 
 

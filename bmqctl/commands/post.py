@@ -27,7 +27,16 @@ from bmqctl.messages.ends import CannotBegin, parse
 from bmqctl.messages.posting import DEFAULT_GROUP, Account, PostOptions
 from bmqctl.messages.posting import post as post_all
 from bmqctl.messages.sources import Form, Input, make_source
-from bmqctl.render import EXIT_FAULTS, LateProgress, refuse, until_reader_leaves
+from bmqctl.render import (
+    EXIT_FAULTS,
+    LateProgress,
+    Output,
+    OutputFormat,
+    print_values,
+    refuse,
+    until_reader_leaves,
+    wanted_format,
+)
 from formats.bmq.wire.properties import Property
 
 __all__ = ["post"]
@@ -84,7 +93,8 @@ def post(
         float, typer.Option(min=0.1, help="Give up when no acknowledgment has come for so many seconds.")
     ] = _USUAL.patience_s,
     broker: Broker = "tcp://localhost:30114",
-    as_json: Annotated[bool, typer.Option("--json", help="Print the account as JSON.")] = False,
+    output: Output = None,
+    as_json: Annotated[bool, typer.Option("--json", help="The same as --output json: the account.")] = False,
     tls_authority: TlsAuthority = None,
     authn_mechanism: AuthnMechanism = None,
     authn_data: AuthnData = "",
@@ -126,7 +136,7 @@ def post(
     with LateProgress("posting messages") as progress:
         shown = (lambda done: progress(done, count)) if count is not None else (lambda done: None)
         account = run(COMMAND, partial(post_all, end, reach, options, make_source(given, usual, count), shown))
-    _tell(account, time.monotonic() - started, as_json)
+    _tell(account, time.monotonic() - started, wanted_format(output, as_json))
 
 
 def _properties(texts: list[str]) -> list[Property]:
@@ -173,7 +183,7 @@ def _opened(file: Path) -> int:
     return descriptor
 
 
-def _tell(account: Account, elapsed_s: float, as_json: bool) -> None:
+def _tell(account: Account, elapsed_s: float, wanted: OutputFormat) -> None:
     """Print the account, and end with the exit code that it deserves."""
     for failure in account.failures[:FAILURES_SHOWN]:
         say(COMMAND, f"{failure.unit} {failure.number}: {failure.reason}")
@@ -182,8 +192,11 @@ def _tell(account: Account, elapsed_s: float, as_json: bool) -> None:
     if account.ended_by and not account.failures:
         say(COMMAND, account.ended_by)
     with until_reader_leaves():
-        if as_json:
+        if wanted is OutputFormat.JSON:
             print(json.dumps(_facts(account, elapsed_s), indent=2))
+        elif wanted is not OutputFormat.TABLE:
+            facts = _facts(account, elapsed_s)
+            print_values([facts], facts, wanted)
         else:
             size = f"{account.payload_bytes:,} bytes of payload"
             print(f"{account.acknowledged:,} of {account.posted:,} messages acknowledged, {size}, in {elapsed_s:.1f} s")

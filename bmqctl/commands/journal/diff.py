@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -17,10 +16,14 @@ from bmqctl.render import (
     EXIT_FAULTS,
     Column,
     LateProgress,
+    Output,
+    OutputFormat,
     ResultConsole,
+    print_report,
     print_table,
     refuse,
     until_reader_leaves,
+    wanted_format,
 )
 from formats.bmq.disk.journal import JournalOpRecord, QueueOpRecord, QueueOpType, Record, RecordType
 from formats.bmq.disk.numbers import RecordNumber
@@ -45,7 +48,8 @@ def diff(
             help="The store or JOURNAL file of another node of the same cluster, or a copy.", show_default=False
         ),
     ],
-    as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object instead of tables.")] = False,
+    output: Output = None,
+    as_json: Annotated[bool, typer.Option("--json", help="The same as --output json: one object.")] = False,
     limit: Annotated[
         int, typer.Option(min=0, help="Show at most this many records beyond the last common one, for each side.")
     ] = 10,
@@ -59,6 +63,8 @@ def diff(
     Stores of RocketMQ, two replicas of a broker or a broker and its copy, are compared by the bytes at the offsets of
     their commit logs; files that one of them has deleted already are not a difference. Their epochs, consume queues and
     the progress of groups are compared, too.
+
+    With --output jsonl or csv each partition is a row, of RocketMQ the whole report.
 
     Examples:
 
@@ -74,16 +80,18 @@ def diff(
     record; 2 if one of them is not a store.
     """
     if _is_of_rocketmq(a, b):
-        rocketmq_diff.diff(a, b, as_json, limit)
+        rocketmq_diff.diff(a, b, wanted_format(output, as_json), limit)
         return
     found = _compare(a, b, limit)
     equal = all(each.status is Status.EQUAL for each in found)
     damaged = [replica for each in found for replica in each.replicas if replica is not None and replica.unreadable]
     with until_reader_leaves():
-        if as_json:
-            print(json.dumps({"equal": equal, "partitions": [_as_json(each) for each in found]}))
-        else:
+        wanted = wanted_format(output, as_json)
+        if wanted is OutputFormat.TABLE:
             _print(found)
+        else:
+            rows = [_as_json(each) for each in found]
+            print_report({"equal": equal, "partitions": rows}, rows, _KEYS, wanted)
     for replica in damaged:
         typer.echo(
             f"bmqctl journal diff: {replica.path}: {replica.unreadable} slots hold no record and were skipped; "
@@ -189,6 +197,7 @@ def _row(replica: Replica, offset: int, record: Record) -> dict[str, Any]:
     return row
 
 
+_KEYS = ("partition_id", "status", "common_records", "last_common", "a", "b")
 _COLUMNS = [
     Column("side", "side", 4),
     Column("offset", "offset", 12, right=True),

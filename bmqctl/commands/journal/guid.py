@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from datetime import UTC, datetime, timedelta
 from enum import StrEnum
 from typing import Annotated, Any
@@ -10,7 +9,7 @@ from typing import Annotated, Any
 import typer
 
 from bmqctl.commitlog.ids import has_offset, is_unique_id, offset_id_parts, unique_id_parts, version_1_parts
-from bmqctl.render import refuse
+from bmqctl.render import Output, OutputFormat, print_report, refuse, wanted_format
 from formats.bmq.guid import GUID, GUID_VERSION, parse_guid, timer_tick_ns
 from formats.errors import FormatError
 
@@ -36,7 +35,8 @@ def guid(
             metavar="GUID", help="32 hexadecimal digits; an id of RocketMQ also 34 or 56.", show_default=False
         ),
     ],
-    as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object.")] = False,
+    output: Output = None,
+    as_json: Annotated[bool, typer.Option("--json", help="The same as --output json: one object.")] = False,
     started: Annotated[
         datetime | None,
         typer.Option(
@@ -80,10 +80,11 @@ def guid(
         found = _parts(digits, kind, month)
     except FormatError as error:
         refuse(COMMAND, f"{text}: {error.reason}")
-    if as_json:
-        print(json.dumps(found))
-        return
-    _print(found)
+    wanted = wanted_format(output, as_json)
+    if wanted is OutputFormat.TABLE:
+        _print(found)
+    else:
+        print_report(found, [found], found, wanted)
 
 
 def _parts(digits: str, kind: IdKind | None, month: datetime | None) -> dict[str, Any]:

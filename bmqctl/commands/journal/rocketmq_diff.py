@@ -16,7 +16,16 @@ from bmqctl.commitlog.log_diff import Beyond, Difference, Replica, Status
 from bmqctl.commitlog.queue_diff import QueueDiff, QueueSide
 from bmqctl.commitlog.rows import TABLE, shown_row
 from bmqctl.journal.read.columns import Row
-from bmqctl.render import EXIT_FAULTS, Column, LateProgress, ResultConsole, print_table, until_reader_leaves
+from bmqctl.render import (
+    EXIT_FAULTS,
+    Column,
+    LateProgress,
+    OutputFormat,
+    ResultConsole,
+    print_report,
+    print_table,
+    until_reader_leaves,
+)
 from formats.rocketmq.epochs import EpochEntry
 
 __all__ = ["diff"]
@@ -41,7 +50,7 @@ class _Side(NamedTuple):
     epochs: list[EpochEntry] | None
 
 
-def diff(a: Path, b: Path, as_json: bool, limit: int) -> None:
+def diff(a: Path, b: Path, wanted: OutputFormat, limit: int) -> None:
     """Compare the stores that the paths are, or are in; end the program with 1 if they differ."""
     with stopped_by(COMMAND, a):
         stores = open_store(a), open_store(b)
@@ -49,10 +58,11 @@ def diff(a: Path, b: Path, as_json: bool, limit: int) -> None:
             found = compare_stores(*stores, limit, on_progress)
     sides = _sides(stores, found)
     with until_reader_leaves():
-        if as_json:
-            print(json.dumps(_as_json(found, sides)))
-        else:
+        if wanted is OutputFormat.TABLE:
             _print(found, sides, limit)
+        else:
+            report = _as_json(found, sides)
+            print_report(report, [report], report, wanted)
     for side in sides:
         if side.replica.faults:
             say(

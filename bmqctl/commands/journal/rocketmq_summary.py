@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
 from typing import Any, Final
 
@@ -13,7 +12,17 @@ from bmqctl.commands.journal.rocketmq_queues import queue_json, shown_ms
 from bmqctl.commitlog.files import open_store
 from bmqctl.commitlog.summary import GroupFigures, LogSummary, TopicFigures, summarize_log
 from bmqctl.commitlog.topics import TopicKind
-from bmqctl.render import EXIT_FAULTS, Column, LateProgress, ResultConsole, print_table, refuse, until_reader_leaves
+from bmqctl.render import (
+    EXIT_FAULTS,
+    Column,
+    LateProgress,
+    OutputFormat,
+    ResultConsole,
+    print_report,
+    print_table,
+    refuse,
+    until_reader_leaves,
+)
 
 __all__ = ["OWN_OPTIONS", "print_summary"]
 
@@ -22,6 +31,7 @@ OWN_OPTIONS: Final = frozenset({"topic"})
 _FOREIGN_OPTIONS: Final = frozenset({"queue", "sort", "payload_bytes", "plot", "plot_out"})
 _TOP_IN_TABLE: Final = 40
 
+_TOPIC_KEYS = ("topic", "messages", "size", "per_s", "first_ms", "first", "last_ms", "last", "kind", "queues")
 _TOPIC_COLUMNS = [
     Column("topic", "topic", 36),
     Column("kind", "kind", 12),
@@ -41,7 +51,7 @@ _GROUP_COLUMNS = [
 ]
 
 
-def print_summary(context: typer.Context, path: Path) -> None:
+def print_summary(context: typer.Context, path: Path, wanted: OutputFormat) -> None:
     """Print the summary that the options ask for; end the program with 1 if a part of the store cannot be read."""
     for option in given_options(context, _FOREIGN_OPTIONS):
         refuse(COMMAND, f"{path} is a store of RocketMQ, and {option} is for those of BlazingMQ")
@@ -52,10 +62,11 @@ def print_summary(context: typer.Context, path: Path) -> None:
         refuse(COMMAND, f"--topic {topic}: no topic in {path} has this in its name")
     topics = sorted(found.topics, key=lambda each: (list(TopicKind).index(each.kind), -each.messages, each.topic))
     with until_reader_leaves():
-        if context.params["as_json"]:
-            print(json.dumps(_as_json(found, topics[:top])))
-        else:
+        if wanted is OutputFormat.TABLE:
             _print_tables(found, topics, _TOP_IN_TABLE if top is None else top)
+        else:
+            report = _as_json(found, topics[:top])
+            print_report(report, report["topics"], _TOPIC_KEYS, wanted)
     if found.log.faults:
         say(COMMAND, f"{path}: {found.log.faults} places of the commit log hold no record: see bmqctl journal dump")
     for fault in found.faults:

@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-import json
 import sys
 from collections.abc import Callable, Iterator
-from dataclasses import asdict
+from dataclasses import asdict, fields
 from enum import StrEnum
 from importlib import import_module
 from pathlib import Path
@@ -19,7 +18,19 @@ from bmqctl.commitlog.files import is_store
 from bmqctl.journal.read.files import NotAStoreFile
 from bmqctl.journal.read.times import shown_time
 from bmqctl.journal.summary.summary import AppSummary, PartitionSummary, QueueSummary, StoreSummary, summarize
-from bmqctl.render import EXIT_FAULTS, Column, LateProgress, ResultConsole, print_table, refuse, until_reader_leaves
+from bmqctl.render import (
+    EXIT_FAULTS,
+    Column,
+    LateProgress,
+    Output,
+    OutputFormat,
+    ResultConsole,
+    print_report,
+    print_table,
+    refuse,
+    until_reader_leaves,
+    wanted_format,
+)
 
 __all__ = ["summary"]
 
@@ -50,7 +61,8 @@ _KEYS: dict[Order, Callable[[QueueSummary], Any]] = {
 def summary(
     context: typer.Context,
     path: Annotated[Path, typer.Argument(help="A store's directory, or a JOURNAL file.", show_default=False)],
-    as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object instead of tables.")] = False,
+    output: Output = None,
+    as_json: Annotated[bool, typer.Option("--json", help="The same as --output json: one object.")] = False,
     queue: Annotated[
         str | None, typer.Option(help="Only queues whose URI contains this, or with this key.", show_default=False)
     ] = None,
@@ -94,6 +106,8 @@ def summary(
     A store of RocketMQ, ours or Apache's: by topic, and by group its lag in each topic, retries and dead letters,
     delayed and half messages, and where the commit log ends.
 
+    With --output jsonl or csv each queue is a row, of RocketMQ each topic; --output json has all the rest, too.
+
     Examples:
 
         bmqctl journal summary store/
@@ -107,7 +121,7 @@ def summary(
     Exit codes: 0; 1 if records cannot be read or contradict each other; 2 if there is no store.
     """
     if is_store(path):
-        rocketmq_summary.print_summary(context, path)
+        rocketmq_summary.print_summary(context, path, wanted_format(output, as_json))
         return
     for option in given_options(context, rocketmq_summary.OWN_OPTIONS):
         refuse("journal summary", f"{path} is no store of RocketMQ, and {option} is for these")
@@ -123,10 +137,12 @@ def summary(
         refuse("journal summary", f"--queue {queue}: no queue in {path} has this in its URI, or as its key")
     queues = sorted(found.queues, key=_KEYS[sort])
     with until_reader_leaves():
-        if as_json:
-            print(json.dumps(_as_json(found, queues[:top])))
-        else:
+        wanted = wanted_format(output, as_json)
+        if wanted is OutputFormat.TABLE:
             _print_tables(found, queues[: TOP_IN_TABLE if top is None else top])
+        else:
+            report = _as_json(found, queues[:top])
+            print_report(report, report["queues"], _QUEUE_KEYS, wanted)
         if plot:
             _draw(found)
     if plot_out is not None:
@@ -244,6 +260,7 @@ def _totals(found: StoreSummary) -> dict[str, Any]:
     return out
 
 
+_QUEUE_KEYS = [field.name for field in fields(QueueSummary)]
 _PARTITION_COLUMNS = [
     Column("partition_id", "partition", 9, right=True),
     Column("count", "records", 11, right=True),

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-import json
-from dataclasses import asdict
+from dataclasses import asdict, fields
 from pathlib import Path
 from typing import Annotated
 
@@ -19,18 +18,24 @@ from bmqctl.render import (
     EXIT_FAULTS,
     Column,
     LateProgress,
+    Output,
+    OutputFormat,
     ResultConsole,
+    print_report,
     print_table,
     refuse,
     until_reader_leaves,
+    wanted_format,
 )
+from formats.bmq.stores.faults import Fault
 
 __all__ = ["validate"]
 
 
 def validate(
     path: Annotated[Path, typer.Argument(help="A store's directory, or one of its files.", show_default=False)],
-    as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object instead of tables.")] = False,
+    output: Output = None,
+    as_json: Annotated[bool, typer.Option("--json", help="The same as --output json: one object.")] = False,
     limit: Annotated[int, typer.Option(min=0, help="Print at most this many faults; all are counted.")] = 100,
     strict: Annotated[bool, typer.Option("--strict", help="Exit with 1 for warnings too.")] = False,
 ) -> None:
@@ -48,6 +53,8 @@ def validate(
 
     `bmqctl journal repair` makes an intact store of the undamaged part of a damaged one. Payloads and the ledger have
     checksums, the rest has none: formats/bmq/disk/CHECKSUMS.md lists the faults that can be detected.
+
+    With --output jsonl or csv each fault is a row; --output json has the counts, too.
 
     Examples:
 
@@ -67,10 +74,11 @@ def validate(
     except NotAStoreFile as error:
         refuse("journal validate", str(error))
     with until_reader_leaves():
-        if as_json:
-            print(json.dumps(_as_json(report)))
-        else:
+        wanted = wanted_format(output, as_json)
+        if wanted is OutputFormat.TABLE:
             _print_report(report)
+        else:
+            print_report(_as_json(report), [asdict(found) for found in report.faults], _FAULT_KEYS, wanted)
     if report.errors or (strict and report.warnings):
         raise typer.Exit(EXIT_FAULTS)
 
@@ -86,6 +94,7 @@ def _as_json(report: Report) -> dict[str, object]:
     }
 
 
+_FAULT_KEYS = [field.name for field in fields(Fault)]
 _FAULT_COLUMNS = [
     Column("severity", "severity", 8),
     Column("offset", "offset", 12, right=True),

@@ -74,7 +74,7 @@ def save_plot(series: Series, path: Path, title: str) -> None:
     rates.plot(times, series.arrivals / series.step_s, label="arrivals", drawstyle="steps-post")
     rates.plot(times, series.removals / series.step_s, label="removals", drawstyle="steps-post")
     rates.set_ylabel("messages/s")
-    rates.legend(frameon=False)
+    rates.legend(frameon=False, loc="upper right")
     backlog.plot(times, series.backlog, label="backlog", color="tab:red", drawstyle="steps-post")
     backlog.set_ylabel("backlog, messages")
     for axes in (rates, backlog):

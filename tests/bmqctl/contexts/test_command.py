@@ -250,3 +250,22 @@ def test_a_context_is_replaced_and_removed(context: Run) -> None:
     assert options()["broker"] == "tcp://b:1"
     assert context("remove", "prod").exit_code == 0
     assert options()["broker"] == "tcp://localhost:30114"
+
+
+def test_credentials_are_not_removed_without_a_yes(context: Run, home: Path) -> None:
+    add(context, "prod", "tcp://a:1", "--authn-mechanism", "BASIC", "--authn-data", "me:hush")
+    add(context, "other", "tcp://b:1", "--authn-mechanism", "BASIC", "--authn-data-env", "HUSH")
+    before = home.read_text()
+    result = context("remove", "prod")
+    assert result.exit_code == 2
+    assert "the credentials of prod are kept nowhere else; give --yes, or --dry-run" in result.stderr
+    result = context("remove", "prod", "--dry-run")
+    assert (result.exit_code, result.stdout) == (
+        0,
+        "would remove context prod (tcp://a:1), with the credentials that it keeps\n",
+    )
+    assert context("remove", "other", "--dry-run").stdout == "would remove context other (tcp://b:1)\n"
+    assert home.read_text() == before
+    assert context("remove", "prod", "--yes").exit_code == 0
+    assert context("remove", "other").exit_code == 0
+    assert json.loads(context("list", "--output", "json").stdout) == []

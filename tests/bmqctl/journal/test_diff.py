@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import csv
+import io
 import json
 import shutil
 from pathlib import Path
@@ -207,3 +209,14 @@ def test_what_is_no_journal_is_refused_in_a_line(tmp_path: Path) -> None:
         result = run(*args)
         assert (result.exit_code, result.stderr.count("\n")) == (2, 1), result.output
         assert reason in result.stderr
+
+
+def test_partitions_are_rows_for_spreadsheets(tmp_path: Path) -> None:
+    a, b = build(tmp_path / "a", *COMMON), build(tmp_path / "b", *COMMON[:3])
+    whole = json.loads(run("--json", a, b).stdout)
+    result = run("--output", "jsonl", a, b)
+    assert result.exit_code == 1
+    assert [json.loads(line) for line in result.stdout.splitlines()] == whole["partitions"]
+    (row,) = csv.DictReader(io.StringIO(run("--output", "csv", a, b).stdout))
+    assert (row["partition_id"], row["status"]) == ("0", "a-ahead")
+    assert json.loads(row["a"])["beyond"]["records"] == 2

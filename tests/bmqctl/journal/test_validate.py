@@ -1,7 +1,10 @@
 from __future__ import annotations
 
+import csv
+import io
 import json
 import os
+import shutil
 from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar
@@ -227,3 +230,24 @@ def test_a_preallocated_store_is_not_read_where_nothing_is(run: Run, copy: Path)
         os.truncate(only(copy, extension), size)
     outcome = run("validate", "--strict", copy)
     assert (outcome.code, outcome.out) == (0, "0 errors and 0 warnings in 4 files with 604 journal records\n")
+
+
+def test_faults_are_rows_for_spreadsheets(run: Run, golden: Golden, tmp_path: Path) -> None:
+    store = Path(shutil.copytree(golden("single-clean"), tmp_path / "store"))
+    with next(store.glob("*.bmq_data")).open("r+b") as file:
+        file.write(b"?")
+    whole = report(run("validate", "--json", store))
+    assert whole["faults"]
+    assert report(run("validate", "--output", "json", store)) == whole
+    outcome = run("validate", "--output", "jsonl", store)
+    assert outcome.code == 1
+    assert [json.loads(line) for line in outcome.out.splitlines()] == whole["faults"]
+    rows = list(csv.DictReader(io.StringIO(run("validate", "--output", "csv", store).out)))
+    assert [row["code"] for row in rows] == [fault["code"] for fault in whole["faults"]]
+
+
+def test_a_sound_store_has_a_line_of_names_only(run: Run, golden: Golden) -> None:
+    outcome = run("validate", "--output", "csv", golden("single-clean"))
+    assert outcome.code == 0
+    (names,) = outcome.out.splitlines()
+    assert {"severity", "file", "offset", "code", "reason"} <= set(names.split(","))

@@ -220,3 +220,12 @@ def test_queues_are_chosen_by_name_and_printed(run: Run, store: Written) -> None
 )
 def test_kinds_of_topics(topic: str, kind: TopicKind) -> None:
     assert kind_of(topic) is kind
+
+
+def test_topics_are_rows_for_spreadsheets(run: Run, golden_store: Path) -> None:
+    whole = summary(run, golden_store)
+    lines = run("summary", "--output", "jsonl", golden_store).out.splitlines()
+    assert [json.loads(line) for line in lines] == whole["topics"]
+    names, *rows = run("summary", "--output", "csv", golden_store).out.splitlines()
+    assert names.split(",") == list(whole["topics"][0])
+    assert len(rows) == len(whole["topics"])

@@ -3,6 +3,8 @@ none of its."""
 
 from __future__ import annotations
 
+import csv
+import io
 import json
 import os
 import struct
@@ -138,6 +140,17 @@ def test_all_partitions_of_a_store(run: Run, tmp_path: Path) -> None:
     assert series["start"]["timestamp"] == START_S
     assert series["backlog"][5:11] == [2, 3, 3, 3, 3, 4]
     assert series["backlog"][-1] == 4
+
+
+def test_queues_are_rows_for_spreadsheets(run: Run, tmp_path: Path) -> None:
+    store = two_queues(tmp_path / "store")
+    whole = json.loads(run("summary", "--json", store).out)
+    assert json.loads(run("summary", "--output", "json", store).out) == whole
+    lines = run("summary", "--output", "jsonl", "--top", 1, store).out.splitlines()
+    assert [json.loads(line) for line in lines] == whole["queues"][:1]
+    rows = list(csv.DictReader(io.StringIO(run("summary", "--output", "csv", store).out)))
+    assert [(row["queue_uri"], row["messages"]) for row in rows] == [(FANOUT, "3"), (PRIORITY, "2")]
+    assert list(rows[0]) == list(whole["queues"][0])
 
 
 def test_one_journal_of_a_store(run: Run, tmp_path: Path) -> None:
