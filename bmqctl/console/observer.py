@@ -56,9 +56,11 @@ class Observer:
 
     async def overview(self, after: int) -> Overview:
         """Return a look after number `after`: the last one, or a new one when it is time. Raises `ClusterFault`."""
+        if (latest := self._recent(after)) is not None:
+            # Another page may be waiting for the next look.
+            return latest
         async with self._turn:
-            latest = self._latest
-            if latest is not None and latest.number > after and trio.current_time() - self._looked_at_s < self._pause_s:
+            if (latest := self._recent(after)) is not None:
                 return latest
             await trio.sleep_until(self._looked_at_s + self._pause_s)
             began_s = trio.current_time()
@@ -69,6 +71,14 @@ class Observer:
                 self._took_s = self._looked_at_s - began_s
             self._latest = self._overview(seen)
             return self._latest
+
+    def _recent(self, after: int) -> Overview | None:
+        """Return the last look if it is after that number, and the next one is not due."""
+        latest = self._latest
+        if latest is None or latest.number <= after:
+            return None
+        age_s = trio.current_time() - self._looked_at_s
+        return latest if age_s < self._pause_s + self._took_s else None
 
     @property
     def _pause_s(self) -> float:

@@ -49,6 +49,21 @@ def test_an_overview_has_rates_from_the_second_look_on() -> None:
     play(script)
 
 
+def test_a_page_that_opens_does_not_wait_for_the_next_look_of_another() -> None:
+    async def script(browser: Browser, clusters: MemoryClusters) -> None:
+        await browser.begin()
+        await browser.get("/api/overview")
+        await browser.get("/api/overview?after=1")
+        began_s = trio.current_time()
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(browser.get, "/api/overview?after=2")
+            await trio.sleep(0.5)
+            assert (await browser.get("/api/overview")).value["number"] == 2
+            assert trio.current_time() - began_s < 1
+
+    play(script)
+
+
 def test_a_detail_has_rows_parts_and_the_past() -> None:
     async def script(browser: Browser, clusters: MemoryClusters) -> None:
         await browser.begin()
