@@ -79,11 +79,18 @@ def compile_tree(folder: Path) -> None:
     from setuptools.command.build_ext import build_ext
 
     os.chdir(folder)
-    extensions = mypycify([*MYPY_OPTIONS, *modules(Path()).compiled], opt_level="2", debug_level="0", target_dir=BUILD)
+    extensions = mypycify(
+        [*MYPY_OPTIONS, *modules(Path()).compiled],
+        opt_level="2",
+        debug_level="0",
+        target_dir=BUILD,
+        multi_file=True,  # so that all processors compile
+    )
     # Not setup(), which would read this project's own pyproject.toml.
     command = build_ext(Distribution({"name": "bmqctl", "packages": [], "ext_modules": extensions}))
     command.inplace = True
     command.build_temp = BUILD
+    command.parallel = os.cpu_count()
     command.ensure_finalized()
     command.run()
 

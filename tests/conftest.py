@@ -50,6 +50,12 @@ KIND_OF = {
 }
 
 
+def pytest_configure(config: pytest.Config) -> None:
+    if IS_COMPILED:
+        # A test that is skipped midway leaves open what it has opened.
+        config.addinivalue_line("filterwarnings", "ignore::pytest.PytestUnraisableExceptionWarning")
+
+
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """Give each test that has no marker of its kind the one of its folder."""
     root = Path(__file__).parent
