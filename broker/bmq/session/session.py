@@ -212,7 +212,6 @@ class Session:
         """Handle posts or confirms, and all such events that follow at once; return the end of the last."""
         kind, at = first.type, first.end
         frames = [first]
-        failure: FormatError | None = None
         try:
             while at < available:
                 frame = next_frame(data, at, available, self.event_bytes_max, self._control_bytes_max)
@@ -220,15 +219,13 @@ class Session:
                     break
                 frames.append(frame)
                 at = frame.end
-        except FormatError as error:
-            # What comes before is valid.
-            failure = error
+        except FormatError:
+            # What comes before is valid; `receive` comes to this next.
+            pass
         if len(frames) == 1 or not self._take_run(data, frames):
             handle = self._on_event[kind]
             for frame in frames:
                 handle(data, frame)
-        if failure is not None:
-            raise failure
         return at
 
     def _take_run(self, data: memoryview, frames: list[Frame]) -> bool:
