@@ -79,12 +79,13 @@ def compile_tree(folder: Path) -> None:
     from setuptools.command.build_ext import build_ext
 
     os.chdir(folder)
+    paths = modules(Path()).compiled
     extensions = mypycify(
-        [*MYPY_OPTIONS, *modules(Path()).compiled],
+        [*MYPY_OPTIONS, *paths],
         opt_level="2",
         debug_level="0",
         target_dir=BUILD,
-        multi_file=True,  # so that all processors compile
+        multi_file=len(paths) > 1,  # so that all processors compile; mypyc's C of a single file does not
     )
     # Not setup(), which would read this project's own pyproject.toml.
     command = build_ext(Distribution({"name": "bmqctl", "packages": [], "ext_modules": extensions}))

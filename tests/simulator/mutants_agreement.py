@@ -118,7 +118,7 @@ AGREEMENT = (
         "ledger",
         "A rollover of the ledger leaves out what is not committed.",
         "broker.bmq.core.ledger",
-        (('head += b"".join(uncommitted.record for uncommitted in self.uncommitted.values())', 'head += b""'),),
+        (('head += b"".join([uncommitted.record for uncommitted in self.uncommitted.values()])', 'head += b""'),),
     ),
     Mutant(
         "leases-not-spent",
