@@ -14,8 +14,7 @@ __all__ = ["CONTENT_TYPE", "LINES_MAX", "Labels", "Series", "label_text", "metri
 
 CONTENT_TYPE: Final = "text/plain; version=0.0.4; charset=utf-8"
 
-# Lines of a piece. It is made in less than 3 ms, and both its lines and their labels stay in the cache of a processor:
-# with four times as many, a page takes at least a third more time.
+# Lines of a piece: other work waits until it is made. With 10,000 queues that are made up, one takes less than 3 ms.
 LINES_MAX: Final = 1000
 
 # A byte that no text in UTF-8 has.
