@@ -223,9 +223,8 @@ class Session:
             # What comes before is valid; `receive` comes to this next.
             pass
         if len(frames) == 1 or not self._take_run(data, frames):
-            handle = self._on_event[kind]
             for frame in frames:
-                handle(data, frame)
+                self._on_event[kind](data, frame)
         return at
 
     def _take_run(self, data: memoryview, frames: list[Frame]) -> bool:
@@ -234,7 +233,11 @@ class Session:
         if bulk is None:
             return False
         if frames[0].type == _CONFIRM:
-            return bulk.confirms(self.handles, data, frames)
+            try:
+                return bulk.confirms(self.handles, data, frames)
+            except FormatError:
+                # Those before the malformed one are taken first.
+                return False
         return self._generates_guids and bulk.puts(self, self.session_id, self.handles, data, frames)
 
     def _judge_backlog(self, broker: BrokerPeer) -> None:

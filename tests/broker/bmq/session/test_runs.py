@@ -55,6 +55,17 @@ def test_what_comes_before_bytes_that_are_no_event_is_taken(sides: tuple[Client,
     assert [push.payload for push in consumer.pushes()] == [b"message 1", b"message 2"]
 
 
+def test_confirms_before_a_malformed_event_are_taken(sides: tuple[Client, Client]) -> None:
+    producer, consumer = sides
+    producer.send(posts(1, 2))
+    assert len(consumer.pushes()) == 2
+    malformed = bytearray(build_confirm_event([(1, guid(2), 0)]))
+    malformed[EVENT_HEADER_SIZE] = 0xFF
+    consumer.send(build_confirm_event([(1, guid(1), 0)]) + bytes(malformed))
+    assert consumer.session.finished
+    assert list(consumer.node.queues[QUEUE].messages) == [guid(2)]
+
+
 def test_no_message_reaches_into_the_next_event(sides: tuple[Client, Client]) -> None:
     """The next event would begin with a word that belongs to no message: the one before it is malformed."""
     producer, consumer = sides
