@@ -13,7 +13,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import Self
 
-from bmqctl.ports import free_port, free_ports
+from bmqctl.ports import free_port, free_ports, free_rocketmq_port
 from broker.shell import host
 
 __all__ = [
@@ -285,6 +285,7 @@ class RocketProcess(NodeProcess):
         command: Sequence[str] = COMMAND,
         options: Sequence[str] = (),
     ) -> None:
+        port = free_rocketmq_port() if port is None else port
         super().__init__(data_dir, port=port, timeout_s=timeout_s, command=command, options=options)
         self.config_file = config_file
         self.nameserver_port = free_port() if nameserver_port is None else nameserver_port

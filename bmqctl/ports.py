@@ -13,7 +13,7 @@ from contextlib import ExitStack
 from pathlib import Path
 from typing import Final
 
-__all__ = ["free_port", "free_ports"]
+__all__ = ["free_port", "free_ports", "free_rocketmq_port"]
 
 _HOST: Final = "127.0.0.1"
 _FIRST_PORT = 10_240
@@ -48,6 +48,11 @@ def free_ports(count: int, host: str = _HOST) -> int:
         _LEFT.extend(_port_range())
     _LEFT.clear()
     raise OSError(errno.EADDRINUSE, f"{host} has no free port")
+
+
+def free_rocketmq_port(host: str = _HOST) -> int:
+    """Return a TCP port of `host` for a broker of RocketMQ, which may also listen 2 below and 1 above it."""
+    return free_ports(4, host) + 2
 
 
 def _port_range() -> range:

@@ -7,7 +7,7 @@ from typing import Final
 
 import pytest
 
-from bmqctl.ports import free_port, free_ports
+from bmqctl.ports import free_port, free_ports, free_rocketmq_port
 
 HOST: Final = "127.0.0.1"
 
@@ -46,3 +46,10 @@ def test_no_descriptor_is_kept_for_a_port_that_was_returned_long_ago() -> None:
     ports = [free_port() for _ in range(257)]
     with socket.socket() as other:
         other.bind((HOST, ports[0]))
+
+
+@pytest.mark.parametrize("beside", [-2, 1])
+def test_ports_that_a_broker_takes_beside_its_own_are_kept_too(beside: int) -> None:
+    port = free_rocketmq_port()
+    with socket.socket() as other, pytest.raises(OSError, match="Address already in use"):
+        other.bind((HOST, port + beside))

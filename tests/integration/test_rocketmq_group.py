@@ -18,7 +18,7 @@ from typer.testing import CliRunner
 
 from bmqctl.app import app
 from bmqctl.node_process import HOST
-from bmqctl.ports import free_port
+from bmqctl.ports import free_ports
 from formats.rocketmq.codes import RequestCode, ResponseCode
 from formats.rocketmq.grpc.codes import Code
 from formats.rocketmq.grpc.messages import duration_of_ms, make
@@ -42,7 +42,7 @@ class Group:
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
-        self.first = free_port()
+        self.first = free_ports(1 + max(OFFSETS.values()) + 10 * (NODES - 1))
         self.process: subprocess.Popen[str] | None = None
 
     @property

@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from bmqctl.ports import free_port
+from bmqctl.ports import free_port, free_rocketmq_port
 from bmqctl.testing import RocketProcess
 from formats.rocketmq.client_bodies import GROUPS
 from formats.rocketmq.codes import RequestCode, ResponseCode
@@ -28,7 +28,7 @@ FILE_BYTES = 65_536
 def start(folder: Path, role: str, *options: str, **properties: Any) -> RocketProcess:
     """Start a broker of a group. Its configuration goes beside its store."""
     folder.mkdir(parents=True, exist_ok=True)
-    port, config = free_port(), folder / "broker.conf"
+    port, config = free_rocketmq_port(), folder / "broker.conf"
     properties = {"mappedFileSizeCommitLog": FILE_BYTES, "maxHashSlotNum": 50, "maxIndexNum": 200, **properties}
     config.write_text("".join(f"{name}={value}\n" for name, value in properties.items()))
     ports = ["--role", role, "--ha-port", str(free_port())] if role != "slave" else ["--role", role]
