@@ -4,6 +4,7 @@
 
 Standard input is a JSON list of steps, each a list of a name and words:
 
+    ["before", TEXT]      run a script in each page that is loaded from now on, before the page's own
     ["open", URL]         load a page
     ["wait", EXPRESSION]  wait until an expression of JavaScript is true
     ["run", EXPRESSION]   evaluate one, also a promise; its value, which JSON can have, is a result
@@ -34,6 +35,7 @@ from PySide6.QtGui import QKeyEvent
 from PySide6.QtWebEngineCore import (
     QWebEnginePage,
     QWebEngineProfile,
+    QWebEngineScript,
     QWebEngineUrlRequestInfo,
     QWebEngineUrlRequestInterceptor,
 )
@@ -101,6 +103,7 @@ class Player(QObject):
         name, *words = self._steps[self._place]
         self._until_s = time.monotonic() + STEP_S
         actions: dict[str, Callable[..., None]] = {
+            "before": self._before,
             "open": self._open,
             "wait": self._wait,
             "run": self._run,
@@ -124,6 +127,14 @@ class Player(QObject):
 
     def _fail(self, why: str) -> None:
         self._end([*self._steps[self._place], why])
+
+    def _before(self, text: str) -> None:
+        script = QWebEngineScript()
+        script.setInjectionPoint(QWebEngineScript.InjectionPoint.DocumentCreation)
+        script.setWorldId(QWebEngineScript.ScriptWorldId.MainWorld)
+        script.setSourceCode(text)
+        self._page.scripts().insert(script)
+        self._next()
 
     def _open(self, url: str) -> None:
         self._page.load(QUrl(url))

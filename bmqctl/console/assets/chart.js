@@ -1,6 +1,6 @@
 // Line charts of the last minutes, as SVG. A chart can be read by the pointer, and by the arrow keys once it has the focus.
 
-import { h, svg, short } from "./dom.js";
+import { h, svg, short, NOT_YET } from "./dom.js";
 
 const WIDTH = 560;
 const HEIGHT = 190;
@@ -25,6 +25,7 @@ export class Chart {
       class: "chart-drawing",
       role: "img",
       tabindex: "0",
+      "aria-label": `${title}: ${NOT_YET}`,
     });
     this.drawing.addEventListener("pointermove", (event) => this.point(event));
     this.drawing.addEventListener("pointerleave", () => this.read(null));

@@ -25,6 +25,8 @@ const grouped = new Intl.NumberFormat("en-US", { maximumFractionDigits: 0 });
 const precise = new Intl.NumberFormat("en-US", { minimumFractionDigits: 1, maximumFractionDigits: 1 });
 
 export const UNKNOWN = "–";
+// What stands where an answer is still awaited, or did not come.
+export const NOT_YET = "nothing is known yet.";
 
 export function count(value) {
   return value === null || value === undefined ? UNKNOWN : grouped.format(value);

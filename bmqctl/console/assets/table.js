@@ -1,6 +1,6 @@
 // Tables that are sorted by their heads and brought up to date in place, so that the focus and the place stay.
 
-import { h, count, announce } from "./dom.js";
+import { h, count, announce, NOT_YET } from "./dom.js";
 
 export const ROWS_MAX = 2000;
 // Rows of a long table that are laid out together.
@@ -14,7 +14,8 @@ export class Table {
     this.key = key;
     this.sort = sort;
     this.isDescending = isDescending;
-    this.rows = [];
+    // None until the first answer.
+    this.rows = null;
     this.known = new Map();
     this.heads = columns.map((column) => this.head(column));
     this.bodies = [h("tbody")];
@@ -22,7 +23,8 @@ export class Table {
     // Rows are copies of it: with many rows that is faster than making each cell.
     this.pattern = h("tr", {}, columns.map((column, index) => h(index === 0 ? "th" : "td", { scope: index === 0 ? "row" : null, class: column.isNumber ? "number" : null })));
     this.rest = h("p", { class: "muted rest", hidden: true });
-    this.empty = h("p", { class: "muted rest", hidden: true }, empty);
+    this.empty = empty;
+    this.note = h("p", { class: "muted rest" }, `${caption}: ${NOT_YET}`);
     this.caption = caption;
     const table = h("table", {}, h("caption", { class: "offscreen" }, caption), h("thead", {}, h("tr", {}, this.heads)), this.bodies);
     this.table = table;
@@ -34,7 +36,7 @@ export class Table {
       for (const each of this.heads) each.setAttribute("role", "columnheader");
       for (const each of this.pattern.children) each.setAttribute("role", each.localName === "th" ? "rowheader" : "cell");
     }
-    this.element = h("div", { class: "table-card card" }, table, this.empty, this.rest);
+    this.element = h("div", { class: "table-card card" }, table, this.note, this.rest);
   }
 
   head(column) {
@@ -70,7 +72,8 @@ export class Table {
       for (const key of this.known.keys()) if (!keys.has(key)) this.known.delete(key);
     }
     if (focused && focused.isConnected && document.activeElement !== focused) focused.focus({ preventScroll: true });
-    this.empty.hidden = sorted.length > 0;
+    this.note.hidden = sorted.length > 0;
+    if (this.rows) this.note.textContent = this.empty;
     this.rest.hidden = sorted.length <= ROWS_MAX;
     this.rest.textContent = `${count(sorted.length - ROWS_MAX)} more: narrow them down by the filter.`;
     this.columns.forEach((column, index) => {
@@ -102,6 +105,7 @@ export class Table {
   }
 
   sorted() {
+    if (!this.rows) return [];
     const column = this.columns.find((each) => each.key === this.sort);
     if (!column) return this.rows;
     const turn = this.isDescending ? -1 : 1;

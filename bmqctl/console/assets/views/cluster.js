@@ -1,15 +1,15 @@
 // The map of the cluster: problems, totals, nodes, and the shards with their copies.
 
 import { Chart } from "../chart.js";
-import { h, count, plural, rate } from "../dom.js";
+import { h, count, plural, rate, NOT_YET } from "../dom.js";
 import { rowOf } from "../rows.js";
 import { Table } from "../table.js";
 
 export class ClusterView {
   constructor() {
     this.title = h("h1", { tabindex: "-1" }, "Cluster");
-    this.problems = h("section", { class: "problems", "aria-label": "Problems" });
-    this.facts = h("dl", { class: "facts card" });
+    this.problems = h("section", { class: "problems", "aria-label": "Problems", hidden: true });
+    this.facts = h("dl", { class: "facts card", hidden: true });
     this.flow = new Chart("Messages per second", [
       { key: "rate_in", label: "in", class: "first" },
       { key: "rate_out", label: "out", class: "second" },
@@ -25,7 +25,7 @@ export class ClusterView {
         { key: "state", label: "State", text: (row) => `${row.state}${row.text ? `: ${row.text}` : ""}`, cell: (row) => state(row.is_well, row.text ? `${row.state}: ${row.text}` : row.state) },
       ],
     });
-    this.map = h("div", { class: "table-card card" });
+    this.map = h("div", { class: "table-card card" }, h("p", { class: "muted rest" }, `Map: ${NOT_YET}`));
     this.mapHead = h("h2", {}, "Map");
     this.element = h("div", { class: "view" }, this.title, this.problems, this.facts,
       h("div", { class: "charts" }, this.flow.element, this.backlog.element),
@@ -45,6 +45,7 @@ export class ClusterView {
       { name: "In per second", value: rate(total.rate_in) },
       { name: "Out per second", value: rate(total.rate_out) },
     ];
+    this.facts.hidden = false;
     this.facts.replaceChildren(...facts.map((each) => h("div", {}, h("dt", {}, each.name), h("dd", {}, each.value))));
     this.flow.update(overview.history);
     this.backlog.update(overview.history);

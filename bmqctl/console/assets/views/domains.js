@@ -1,7 +1,7 @@
 // The domains of the queues, and one domain.
 
 import { get } from "../api.js";
-import { h, age, bytes, count, rate, used } from "../dom.js";
+import { h, age, bytes, count, rate, used, NOT_YET } from "../dom.js";
 import { LAG, NAME, NODE, NUMBERS, rowsOf } from "../rows.js";
 import { confirmAndAct } from "../dialogs.js";
 import { Table } from "../table.js";
@@ -51,8 +51,9 @@ export class DomainView {
     this.path = h("p", { class: "path" }, h("a", { href: "#/domains" }, "Domains"));
     this.title = h("h1", { tabindex: "-1" }, name);
     this.fault = h("p", { class: "fault-line", role: "status" });
-    this.facts = h("dl", { class: "facts card" });
-    this.config = h("pre", { class: "code", tabindex: "0", "aria-label": "Configuration in force" });
+    this.facts = h("dl", { class: "facts card", hidden: true });
+    this.config = h("pre", { class: "code", tabindex: "0", role: "group", "aria-label": "Configuration in force" });
+    this.configCard = h("div", { class: "card pad" }, h("p", { class: "muted rest" }, `Configuration: ${NOT_YET}`));
     this.table = new Table({
       caption: "Queues of the domain",
       isLong: true,
@@ -64,7 +65,7 @@ export class DomainView {
     });
     this.reconfigure = h("button", { type: "button", onclick: () => this.askToReconfigure() }, "Reconfigure…");
     this.element = h("div", { class: "view" }, this.path, h("div", { class: "head-line" }, this.title, this.reconfigure), this.fault, this.facts, h("h2", {}, "Queues"), this.table.element,
-      h("h2", {}, "Configuration in force"), h("div", { class: "card pad" }, this.config));
+      h("h2", {}, "Configuration in force"), this.configCard);
     this.load();
   }
 
@@ -72,7 +73,9 @@ export class DomainView {
     try {
       const found = await get("/api/ask/domain", { name: this.name });
       this.config.textContent = found.config;
+      if (!this.config.isConnected) this.configCard.replaceChildren(this.config);
       const facts = [["Messages", found.room.messages, count], ["Bytes", found.room.bytes, bytes]];
+      this.facts.hidden = false;
       this.facts.replaceChildren(...facts.map(([name, room, write]) => h("div", {}, h("dt", {}, name), h("dd", {}, used(room, write)))));
       this.fault.textContent = "";
     } catch (fault) {

@@ -26,7 +26,7 @@ export class MessageView {
         { key: "value", label: "Value", text: (row) => row.value },
       ],
     });
-    this.payload = h("section", { class: "card pad", "aria-labelledby": "payload" });
+    this.payload = h("section", { class: "card pad", "aria-labelledby": "payload", hidden: true });
     this.element = h("div", { class: "view" }, this.path, this.title, this.fault, this.facts, this.payload, h("h2", {}, "Properties"), this.properties.element);
     this.load();
   }
@@ -64,6 +64,7 @@ export class MessageView {
       radio.checked = index === 0;
       return h("span", { class: "choice" }, radio, h("label", { for: `form-${index}` }, form.name));
     });
+    this.payload.hidden = false;
     this.payload.replaceChildren(
       h("div", { class: "head-line" }, h("h2", { id: "payload" }, `Payload, ${bytes(found.size)}`),
         h("fieldset", { class: "choices" }, h("legend", { class: "offscreen" }, "Form of the payload"), choices)),

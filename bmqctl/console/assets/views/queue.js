@@ -18,13 +18,13 @@ export class QueueView {
     const domain = /^bmq:\/\/([^/]+)\//.exec(name);
     this.path = h("p", { class: "path" }, h("a", { href: "#/queues" }, isRocketmq ? "Topics" : "Queues"), domain ? [" / ", h("a", { href: `#/domain/${encodeURIComponent(domain[1])}` }, domain[1])] : null);
     this.fault = h("p", { class: "fault-line", role: "status" });
-    this.facts = h("dl", { class: "facts card" });
+    this.facts = h("dl", { class: "facts card", hidden: true });
     this.flow = new Chart("Messages per second", [
       { key: "rate_in", label: "in", class: "first" },
       { key: "rate_out", label: "out", class: "second" },
     ], rate);
     this.backlog = new Chart("Backlog", [{ key: "backlog", label: "messages", class: "third" }], count);
-    this.causes = h("section", { class: "card pad", "aria-labelledby": "causes" });
+    this.causes = h("section", { class: "card pad", "aria-labelledby": "causes", hidden: true });
     this.parts = new Table({
       caption: `${part}s`,
       sort: "part",
@@ -100,6 +100,7 @@ export class QueueView {
     const key = JSON.stringify(causes);
     if (key === this.known) return;
     this.known = key;
+    this.causes.hidden = false;
     this.causes.replaceChildren(
       h("h2", { id: "causes" }, causes.length ? "Why messages wait" : "No message waits"),
       causes.length

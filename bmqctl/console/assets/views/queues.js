@@ -22,7 +22,7 @@ export class QueuesView {
       columns: [{ ...NAME, label: this.word === "topic" ? "Topic" : "Queue" }, NODE, ...NUMBERS, LAG],
       empty: `There is no such ${this.word}.`,
     });
-    this.rows = [];
+    this.rows = null;
     this.element = h("div", { class: "view" }, this.title,
       h("div", { class: "tools", role: "search" },
         h("label", { for: "search" }, "Filter"), this.search,
@@ -41,6 +41,7 @@ export class QueuesView {
   }
 
   draw() {
+    if (!this.rows) return;
     const text = this.search.value.trim().toLowerCase();
     const rows = this.rows.filter((row) => row.name.toLowerCase().includes(text) && (!this.busy.checked || row.backlog));
     this.table.update(rows);
