@@ -13,6 +13,7 @@ import time
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from enum import StrEnum
+from io import StringIO
 from itertools import islice
 from types import TracebackType
 from typing import IO, Annotated, Any, Literal, NamedTuple
@@ -37,6 +38,7 @@ __all__ = [
     "TablePrinter",
     "aligned",
     "choose_format",
+    "csv_line",
     "escaped",
     "parse_format",
     "print_csv",
@@ -133,10 +135,18 @@ def print_report(
 
 def print_csv(rows: Iterable[Mapping[str, Any]], keys: list[str], stream: IO[str] | None = None) -> None:
     """Print a line with the keys, and each row at once; what is neither text nor a number is printed as JSON."""
-    writer = csv.writer(stream or sys.stdout, lineterminator="\n")
-    writer.writerow(keys)
+    write = (stream or sys.stdout).write
+    write(csv_line(keys))
     for row in rows:
-        writer.writerow([_csv_cell(row.get(key)) for key in keys])
+        write(csv_line(row.get(key) for key in keys))
+
+
+def csv_line(cells: Iterable[object]) -> str:
+    """Return a line of CSV; what is neither text nor a number is JSON."""
+    text = StringIO()
+    # With a line feed alone as what ends a line, a carriage return in a cell would not be quoted.
+    csv.writer(text, lineterminator="\r\n").writerow(map(_csv_cell, cells))
+    return text.getvalue().removesuffix("\r\n") + "\n"
 
 
 def _csv_cell(value: object) -> object:

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import json
 from functools import partial
 from typing import Annotated
 
 import typer
 
+from bmqctl.commands.message_formats import TOPIC_PLACE, AsLines, choose_format, frame_of
 from bmqctl.commands.message_options import (
     AuthnData,
     AuthnMechanism,
@@ -23,12 +23,22 @@ from bmqctl.commands.message_options import (
     run,
     say,
 )
-from bmqctl.messages.browsing import browse_topic
+from bmqctl.messages.browsing import Browsed, browse_topic
 from bmqctl.messages.ends import BlazingEnd, CannotBegin, Reach, RocketEnd, parse
-from bmqctl.messages.listing import list_messages
-from bmqctl.messages.received import Form, Received, Undecodable, json_form, text_form, to_raw
-from bmqctl.messages.writing import Output
-from bmqctl.render import EXIT_FAULTS, EXIT_READER_LEFT, aligned, refuse, until_reader_leaves
+from bmqctl.messages.framing import Frame, Framer
+from bmqctl.messages.listing import Listed, list_messages
+from bmqctl.messages.received import Received, Undecodable, text_form
+from bmqctl.messages.writing import Writer
+from bmqctl.render import (
+    EXIT_FAULTS,
+    EXIT_READER_LEFT,
+    Output,
+    OutputFormat,
+    aligned,
+    print_values,
+    refuse,
+    until_reader_leaves,
+)
 
 __all__ = ["browse"]
 
@@ -38,6 +48,7 @@ OFFSET_MAX = 1 << 62
 
 
 def browse(
+    context: typer.Context,
     uri: Uri,
     offset: Annotated[
         int | None,
@@ -52,7 +63,8 @@ def browse(
     count: Annotated[
         int, typer.Option("--count", "-n", min=1, max=1 << 30, help="Messages to show, of each queue of a topic.")
     ] = 20,
-    as_json: Annotated[bool, typer.Option("--json", help="Print messages as lines of JSON.")] = False,
+    output: Output = None,
+    as_lines: AsLines = False,
     raw: Annotated[
         bool, typer.Option("--raw", help="Print payloads of a topic only, as they are, and a line feed behind each.")
     ] = False,
@@ -77,45 +89,44 @@ def browse(
 
         bmqctl browse bmq://my.domain/orders
 
-        bmqctl browse 'bmq://my.domain/orders?id=audit' --offset -10 --json
+        bmqctl browse 'bmq://my.domain/orders?id=audit' --offset -10 --output csv
 
         bmqctl browse 'rocketmq://127.0.0.1:9876/orders?queue=2' --offset 1000 --count 50
 
-        bmqctl browse rocketmq://127.0.0.1:9876/%25DLQ%25billing --json
+        bmqctl browse rocketmq://127.0.0.1:9876/%25DLQ%25billing --output jsonl
 
         bmqctl browse rocketmq://127.0.0.1:9876/orders --decode protobuf --descriptor shop.desc --message shop.Order
+
+    With --output jsonl or csv each message is a line, with json an element of a list; lines of jsonl of a topic are
+    input of post --jsonl.
 
     Exit codes: 0; 1 a message, or its payload, could not be decoded; 2 there is no broker, no such queue or topic, or
     an option is invalid.
     """
     reach = reach_of(COMMAND, tls_authority, authn_mechanism, authn_data)
-    if as_json and raw:
-        refuse(COMMAND, "--json or --raw, not both")
-    if decode is not None and raw:
-        refuse(COMMAND, "--raw prints payloads as they are: leave out --decode")
+    wanted = choose_format(COMMAND, context, as_lines=as_lines, raw=raw, decode=decode)
     decoder = decoder_of(COMMAND, decode, schema, descriptor, message)
     try:
         end = parse(uri, broker, "")
         if isinstance(end, BlazingEnd):
-            if raw:
+            if wanted is None:
                 refuse(COMMAND, "--raw is for topics: a broker of BlazingMQ lists messages without their payloads")
             if decoder is not None:
                 refuse(COMMAND, "--decode is for topics: a broker of BlazingMQ lists messages without their payloads")
-            _list(end, reach, offset, count, as_json)
+            _list(end, reach, offset, count, wanted)
         else:
-            form = json_form(decoder) if as_json else to_raw if raw else text_form(decoder, is_placed=True)
-            _browse(end, reach, offset, count, form)
+            frame = frame_of(wanted, text_form(decoder, is_placed=True), TOPIC_PLACE, decoder)
+            _browse(end, reach, offset, count, frame)
     except CannotBegin as fault:
         refuse(COMMAND, str(fault))
 
 
-def _list(end: BlazingEnd, reach: Reach, offset: int | None, count: int, as_json: bool) -> None:
+def _list(end: BlazingEnd, reach: Reach, offset: int | None, count: int, wanted: OutputFormat) -> None:
     """Print messages of a queue."""
     listing = list_messages(end, reach, offset or 0, count)
     with until_reader_leaves():
-        if as_json:
-            for each in listing.messages:
-                print(json.dumps(each._asdict()))
+        if wanted is not OutputFormat.TABLE:
+            print_values((each._asdict() for each in listing.messages), Listed._fields, wanted)
         else:
             rows = (
                 (str(number), each.guid, f"{each.size:,}", each.arrived_at)
@@ -126,10 +137,9 @@ def _list(end: BlazingEnd, reach: Reach, offset: int | None, count: int, as_json
     _tell_rest(len(listing.messages), listing.total)
 
 
-def _browse(end: RocketEnd, reach: Reach, offset: int | None, count: int, form: Form) -> None:
+def _browse(end: RocketEnd, reach: Reach, offset: int | None, count: int, frame: Frame) -> None:
     """Print messages of a topic."""
-    output = Output(STANDARD_OUTPUT)
-
+    writer, framer = Writer(STANDARD_OUTPUT), Framer(frame)
     undecoded = 0
 
     async def show(messages: list[Received]) -> None:
@@ -137,14 +147,20 @@ def _browse(end: RocketEnd, reach: Reach, offset: int | None, count: int, form: 
         lines = []
         for message in messages:
             try:
-                lines.append(form(message))
+                lines.append(frame.form(message))
             except Undecodable as fault:
                 undecoded += 1
                 say(COMMAND, f"{fault} ({message.place['broker']}/{message.place['queue']} {message.place['offset']})")
-        await output.write(b"".join(lines))
+        await writer.write(framer.join(lines))
+
+    async def framed() -> Browsed:
+        await writer.write(framer.begin())
+        browsed = await browse_topic(end, reach, offset, count, show, partial(say, COMMAND))
+        await writer.write(framer.end())
+        return browsed
 
     try:
-        browsed = run(COMMAND, partial(browse_topic, end, reach, offset, count, show, partial(say, COMMAND)))
+        browsed = run(COMMAND, framed)
     except BrokenPipeError:
         raise typer.Exit(EXIT_READER_LEFT) from None
     _tell_rest(browsed.shown + browsed.unreadable, browsed.held)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import sys
 import time
 from collections.abc import Mapping
 from functools import partial
@@ -12,6 +11,7 @@ from typing import Annotated, Any, Final, NamedTuple
 
 import typer
 
+from bmqctl.commands.asking import ask
 from bmqctl.commands.message_options import (
     EXIT_INTERRUPTED,
     AuthnData,
@@ -259,10 +259,7 @@ def _ask(command: str, total: int | None, expression: str | None, names: Mapping
     if expression is not None:
         what = f"those that match {expression!r} of {what}"
     question = f"{command.capitalize()} {what} from {names['from']} to {names['to']}?"
-    if not sys.stdin.isatty():
-        refuse(command, f"{question} There is nobody to ask; give --yes, or --dry-run")
-    if not typer.confirm(question, err=True):
-        refuse(command, "nothing is changed")
+    ask(command, question, "nothing is changed")
 
 
 def _counted(count: int) -> str:

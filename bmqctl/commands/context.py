@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import os
-import sys
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Annotated, Any, NoReturn
 
 import typer
 
+from bmqctl.commands.asking import ask
 from bmqctl.contexts.command import VARIABLE
 from bmqctl.contexts.completing import context_names
 from bmqctl.contexts.file import contexts_path, read_contexts, write_contexts
@@ -238,10 +238,8 @@ def remove(
         print(f"would remove context {name} ({removed.address}){loss}")
         return
     if keeps_secret and not yes:
-        if not sys.stdin.isatty():
-            _refuse("remove", f"the credentials of {name} are kept nowhere else; give --yes, or --dry-run")
-        if not typer.confirm(f"Remove {name} with its credentials, which are kept nowhere else?", err=True):
-            _refuse("remove", "nothing is removed")
+        question = f"Remove {name} with its credentials, which are kept nowhere else?"
+        ask("context remove", question, "nothing is removed")
     _change("remove", lambda contexts: contexts.without(name))
 
 

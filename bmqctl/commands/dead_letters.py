@@ -7,11 +7,13 @@ import sys
 from collections.abc import Awaitable, Callable
 from contextlib import aclosing
 from pathlib import Path
-from typing import Annotated, Any, Final, NoReturn, TypeVar
+from typing import Annotated, Any, Final, TypeVar
 
 import typer
 
 from bmqctl.client.rocketmq import Content
+from bmqctl.commands.asking import ask
+from bmqctl.commands.message_formats import LETTER_PLACE, AsLines, Raw, choose_format, frame_of
 from bmqctl.commands.message_options import (
     DecodeAs,
     Descriptor,
@@ -27,15 +29,18 @@ from bmqctl.contexts.command import DialingCommand
 from bmqctl.dead_letters.cluster import Group, Letters, Resent, Target, Wanted, open_letters
 from bmqctl.dead_letters.letters import DEAD_LETTER_PREFIX, Letter, Mark
 from bmqctl.messages.ends import Reach
-from bmqctl.messages.received import Form, Received, Unreadable, json_form, of_topic, text_form, to_raw
+from bmqctl.messages.framing import Frame, Framer
+from bmqctl.messages.received import Form, Received, Unreadable, of_topic, text_form
 from bmqctl.render import (
     EXIT_FAULTS,
     Column,
     Output,
     OutputFormat,
     print_rows,
+    print_values,
     refuse,
     until_reader_leaves,
+    wanted_format,
 )
 from formats.rocketmq.hosts import split_address
 
@@ -102,11 +107,13 @@ def list_groups(
 
 @app.command(cls=DialingCommand)
 def show(
+    context: typer.Context,
     group: GroupName,
     ids: Ids = None,
     count: Annotated[int, typer.Option("--count", "-n", min=1, help="Letters to show, from the oldest on.")] = 20,
-    as_json: Annotated[bool, typer.Option("--json", help="Print letters as lines of JSON.")] = False,
-    raw: Annotated[bool, typer.Option("--raw", help="Print payloads only, and a line feed behind each.")] = False,
+    output: Output = None,
+    as_lines: AsLines = False,
+    raw: Raw = False,
     decode: DecodeAs = None,
     schema: Schema = None,
     descriptor: Descriptor = None,
@@ -121,19 +128,18 @@ def show(
 
         bmqctl dead-letters show billing --nameserver 127.0.0.1:9876
 
-        bmqctl dead-letters show billing --id 7F0000012EA82B4DEEA980BBA6F80001 --json --decode json
+        bmqctl dead-letters show billing --id 7F0000012EA82B4DEEA980BBA6F80001 --output jsonl --decode json
+
+    With --output jsonl or csv each letter is a line, with json an element of a list.
 
     Exit codes: 0; 1 a letter could not be decoded, or there is none with that id; 2 nobody answers, or the group has
     no dead letters.
     """
     command = "dead-letters show"
-    if as_json and raw:
-        refuse(command, "--json or --raw, not both")
-    if decode is not None and raw:
-        refuse(command, "--raw prints payloads as they are: leave out --decode")
+    wanted = choose_format(command, context, as_lines=as_lines, raw=raw, decode=decode)
     decoder = decoder_of(command, decode, schema, descriptor, message)
-    form = json_form(decoder) if as_json else to_raw if raw else _line_form(text_form(decoder))
-    shown = _Shown(form, frozenset(ids or ()), count, command)
+    frame = frame_of(wanted, _line_form(text_form(decoder)), LETTER_PLACE, decoder)
+    shown = _Shown(frame, frozenset(ids or ()), count, command)
     with until_reader_leaves():
         _run(
             command, nameserver, _reach(command, tls_authority, authn_data), lambda letters: shown.show(letters, group)
@@ -168,7 +174,8 @@ def resend(
     # Not called dry_run: commands with an option of that name connect to nobody, and take no cluster from a context.
     only_list: Annotated[bool, typer.Option("--dry-run", help="Only say what would be sent.")] = False,
     yes: Annotated[bool, typer.Option("--yes", "-y", help="Do not ask.")] = False,
-    as_json: Annotated[bool, typer.Option("--json", help="Print the account as JSON.")] = False,
+    output: Output = None,
+    as_json: Annotated[bool, typer.Option("--json", help="The same as --output json: the account.")] = False,
     nameserver: Nameserver = None,
     tls_authority: TlsAuthority = None,
     authn_data: AuthnData = "",
@@ -208,8 +215,8 @@ def resend(
     if not (yes or only_list):
         found = work(is_dry=True)
         if found.sent:
-            _ask(command, _counted(told))
-    _show_resent(command, group, work(is_dry=only_list), told, is_dry=only_list, as_json=as_json)
+            ask(command, f"Send {_counted(told)}?", "nothing is sent")
+    _show_resent(command, group, work(is_dry=only_list), told, is_dry=only_list, wanted=wanted_format(output, as_json))
 
 
 def _reach(command: str, authority: Path | None, data: str) -> Reach:
@@ -234,11 +241,12 @@ def _run(command: str, nameserver: str | None, reach: Reach, work: Callable[[Let
 class _Shown:
     """The printing of letters."""
 
-    def __init__(self, form: Form, ids: frozenset[str], count: int, command: str) -> None:
+    def __init__(self, frame: Frame, ids: frozenset[str], count: int, command: str) -> None:
         self.missing = set(ids)
         self.unreadable = 0
         self.is_cut = False
-        self._form = form
+        self._form = frame.form
+        self._framer = Framer(frame)
         self._ids = ids
         self._count = count
         self._command = command
@@ -247,6 +255,7 @@ class _Shown:
         """Print the letters of a group."""
         marks = await letters.marks()
         shown = 0
+        sys.stdout.buffer.write(self._framer.begin())
         async with aclosing(letters.letters(group)) as found:
             async for letter in found:
                 if self._ids and letter.message_id not in self._ids:
@@ -257,6 +266,7 @@ class _Shown:
                     break
                 shown += 1
                 self._show(letter, marks.get(letter.key, []))
+        sys.stdout.buffer.write(self._framer.end())
         sys.stdout.buffer.flush()
 
     def _show(self, letter: Letter, marks: list[Mark]) -> None:
@@ -266,7 +276,7 @@ class _Shown:
             self.unreadable += 1
             say(self._command, str(fault))
         else:
-            sys.stdout.buffer.write(line)
+            sys.stdout.buffer.write(self._framer.join([line]))
 
 
 def _received(letter: Letter, marks: list[Mark]) -> Received:
@@ -288,25 +298,15 @@ def _line_form(form: Form) -> Form:
     return line
 
 
-def _ask(command: str, what: str) -> None:
-    question = f"Send {what}?"
-    if not sys.stdin.isatty():
-        _unsure(command, f"{question} There is nobody to ask; give --yes, or --dry-run")
-    if not typer.confirm(question, err=True):
-        _unsure(command, "nothing is sent")
-
-
-def _unsure(command: str, reason: str) -> NoReturn:
-    refuse(command, reason)
-
-
 def _counted(told: dict[str, int]) -> str:
     if not told:
         return "no letters"
     return ", ".join(f"{count:,} {'letter' if count == 1 else 'letters'} to {topic}" for topic, count in told.items())
 
 
-def _show_resent(command: str, group: str, done: Resent, told: dict[str, int], *, is_dry: bool, as_json: bool) -> None:
+def _show_resent(
+    command: str, group: str, done: Resent, told: dict[str, int], *, is_dry: bool, wanted: OutputFormat
+) -> None:
     for each in done.missing:
         say(command, f"group {group} has no dead letter with the id {each}")
     for failure in done.failures:
@@ -314,7 +314,7 @@ def _show_resent(command: str, group: str, done: Resent, told: dict[str, int], *
     if done.ended_by:
         say(command, done.ended_by)
     with until_reader_leaves():
-        if as_json:
+        if wanted is not OutputFormat.TABLE:
             facts = {
                 "group": group,
                 "dry_run": is_dry,
@@ -325,7 +325,10 @@ def _show_resent(command: str, group: str, done: Resent, told: dict[str, int], *
                 "missing": done.missing,
                 "ended_by": done.ended_by or None,
             }
-            print(json.dumps(facts, indent=2))
+            if wanted is OutputFormat.JSON:
+                print(json.dumps(facts, indent=2))
+            else:
+                print_values([facts], facts, wanted)
         else:
             print(f"{_counted(told)}{' would be sent' if is_dry else ' sent'}")
             if done.skipped:

@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+import json
 import sys
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from pathlib import Path
-from typing import Annotated, NamedTuple, NoReturn
+from typing import Annotated, Any, NamedTuple
 
 import typer
 
 from bmqctl.commands.admin import AuthnData
+from bmqctl.commands.asking import ask
 from bmqctl.commands.cluster_rocketmq import IsRocketmq, Nameserver, places_of, secret_of
 from bmqctl.contexts.command import DialingCommand
 from bmqctl.definitions import blazingmq
@@ -25,7 +27,7 @@ from bmqctl.definitions.model import (
 from bmqctl.definitions.rocketmq import Master, apply_changes, masters_of, one_of
 from bmqctl.definitions.rocketmq import checked as checked_rocketmq
 from bmqctl.refusal import refuse
-from bmqctl.render import EXIT_FAULTS, Column, Output, OutputFormat, print_rows, until_reader_leaves
+from bmqctl.render import EXIT_FAULTS, Column, Output, OutputFormat, parse_format, print_rows, until_reader_leaves
 from bmqctl.rocketmq_status.asker import NobodyAnswers
 from bmqctl.rocketmq_status.asking import Secret
 
@@ -59,6 +61,9 @@ _COLUMNS = [
 ]
 
 
+_DEFINITION_COLUMNS = [Column("kind", "kind"), Column("name", "name"), Column("definition", "definition")]
+
+
 class _Place(NamedTuple):
     """A holder of definitions: a folder of BlazingMQ's configuration, or a master of RocketMQ's."""
 
@@ -85,6 +90,15 @@ def export(
     file: Annotated[
         Path | None, typer.Option("--file", "-f", help="Write to this new file instead.", show_default=False)
     ] = None,
+    form: Annotated[
+        OutputFormat,
+        typer.Option(
+            "--output",
+            parser=parse_format,
+            metavar="|".join(OutputFormat),
+            help="json is the file. Neither a context nor the environment changes it.",
+        ),
+    ] = OutputFormat.JSON,
     timeout: Timeout = 5,
     authn_data: AuthnData = "",
 ) -> None:
@@ -96,8 +110,14 @@ def export(
 
         bmqctl definitions export --nameserver 127.0.0.1:9876 --file topics.json
 
+        bmqctl definitions export --nameserver 127.0.0.1:9876 --output csv
+
+    Without --output it is the file that `diff` and `apply` read. The other formats have a row for each definition.
+
     Exit codes: 0; 2 if brokers do not answer, or have not the same.
     """
+    if file is not None and form is not OutputFormat.JSON:
+        refuse("definitions export", f"--output {form}: the file of --file is JSON")
     places = _places("export", config_dir, nameserver, broker_name, timeout, _secret(authn_data))
     masters = [each.master for each in places if each.master is not None]
     try:
@@ -106,7 +126,10 @@ def export(
         refuse("definitions export", str(fault))
     if file is None:
         with until_reader_leaves():
-            print(found.to_text(), end="")
+            if form is OutputFormat.JSON:
+                print(found.to_text(), end="")
+            else:
+                print_rows(_definition_rows(found, form), _DEFINITION_COLUMNS, form)
         return
     try:
         with file.open("x", encoding="utf-8") as stream:
@@ -186,7 +209,12 @@ def apply(
     if only_list or not any(changes for _, changes in found):
         return
     if not yes:
-        _ask(sum(len(changes) for _, changes in found))
+        count = sum(len(changes) for _, changes in found)
+        ask(
+            "definitions apply",
+            f"Make {'this change' if count == 1 else f'these {count} changes'}?",
+            "nothing is changed",
+        )
     for place, changes in found:
         try:
             if place.master is None:
@@ -198,6 +226,13 @@ def apply(
             refuse("definitions apply", f"{place.name}: {fault}; what is listed before it is done")
         except OSError as fault:
             refuse("definitions apply", f"{fault.filename}: {fault.strerror}")
+
+
+def _definition_rows(found: Definitions, form: OutputFormat) -> Iterator[dict[str, Any]]:
+    for kind, table in found.tables.items():
+        for name, definition in sorted(table.items()):
+            shown = json.dumps(definition, sort_keys=True) if form is OutputFormat.TABLE else definition
+            yield {"kind": kind, "name": name, "definition": shown}
 
 
 def _to_do(changes: Iterable[Change], prune: bool) -> list[Change]:
@@ -263,14 +298,3 @@ def _print(found: list[tuple[_Place, list[Change]]], output: OutputFormat | None
             print_rows(rows, _COLUMNS, output or OutputFormat.TABLE)
         else:
             print("Nothing differs.")
-
-
-def _ask(count: int) -> None:
-    if not sys.stdin.isatty():
-        _unsure("there is nobody to ask; give --yes, or --dry-run")
-    if not typer.confirm(f"Make these {count} changes?", err=True):
-        _unsure("nothing is changed")
-
-
-def _unsure(reason: str) -> NoReturn:
-    refuse("definitions apply", reason)

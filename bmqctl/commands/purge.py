@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import json
-import sys
-from typing import Annotated, Any, NoReturn
+from typing import Annotated, Any
 
 import typer
 
@@ -12,6 +11,7 @@ from bmqctl.blazingmq_status.asking import Asking, Refused
 from bmqctl.blazingmq_status.contents import QueueContents, contents_of, purge
 from bmqctl.client.admin import AdminLost
 from bmqctl.commands.admin import AuthnData, AuthnMechanism, TlsAuthority, credentials_of, endpoint_of
+from bmqctl.commands.asking import ask
 from bmqctl.render import Output, OutputFormat, print_values, refuse, until_reader_leaves
 from formats.bmq.uri import QueueUri, parse_uri
 from formats.errors import FormatError
@@ -65,7 +65,7 @@ def purge_queue(
             _show(queue, found, output, is_dry=True)
             return
         if not yes:
-            _ask(queue, found)
+            ask(COMMAND, f"Remove {_text(found)}, from {queue}?", "nothing is removed")
         removed = purge(host, port, asking, queue)
     except (AdminLost, Refused) as fault:
         refuse(COMMAND, str(fault))
@@ -83,18 +83,6 @@ def _text(found: QueueContents) -> str:
     count = "1 message" if found.messages == 1 else f"{found.messages:,} messages"
     oldest = f", the oldest of {found.oldest_at}" if found.oldest_at else ""
     return f"{count}, {found.size_bytes:,} bytes{oldest}"
-
-
-def _ask(queue: QueueUri, found: QueueContents) -> None:
-    question = f"Remove {_text(found)}, from {queue}?"
-    if not sys.stdin.isatty():
-        _unsure(f"{question} There is nobody to ask; give --yes, or --dry-run")
-    if not typer.confirm(question, err=True):
-        _unsure("nothing is removed")
-
-
-def _unsure(reason: str) -> NoReturn:
-    refuse(COMMAND, reason)
 
 
 def _show(queue: QueueUri, found: QueueContents, output: OutputFormat | None, *, is_dry: bool) -> None:

@@ -17,13 +17,14 @@ from bmqctl.client.posting import PostingOptions
 from bmqctl.client.session import SessionOptions
 from bmqctl.commands import replay_options as options
 from bmqctl.commands.admin import endpoint_of
-from bmqctl.commands.journal.printing import given_options, say, stopped_by
+from bmqctl.commands.given import given_options
+from bmqctl.commands.journal.printing import say, stopped_by
 from bmqctl.commands.replay_job import COMMAND, Job, missing_guids
 from bmqctl.commitlog.files import LOG_FOLDER, is_store, open_store
 from bmqctl.commitlog.filters import LogFilters, parse_time_ms
 from bmqctl.journal.read.files import FileKind, NotAStoreFile, find_files, identify, recovery_sets
 from bmqctl.journal.read.filters import BadFilter, parse_time
-from bmqctl.render import LateProgress, refuse
+from bmqctl.render import LateProgress, Output, refuse, wanted_format
 from bmqctl.replay.account import count_steps
 from bmqctl.replay.log_plan import LogSelection, make_log_plan
 from bmqctl.replay.names import BadRename, Renames, check_queue, check_topic
@@ -75,6 +76,7 @@ def replay(
     state: options.State = None,
     window: options.Window = 4096,
     patience: options.Patience = 30.0,
+    output: Output = None,
     as_json: options.Json = False,
     tls_authority: options.TlsAuthority = None,
     authn_mechanism: options.AuthnMechanism = None,
@@ -142,7 +144,7 @@ def replay(
                 process_name="bmqctl replay", resume=True, credentials=credentials, tls_authority=tls_authority
             )
             account = job.post(PostOptions(end.host, end.port, session, speed, PostingOptions(window, patience)))
-    job.tell(account, dry_run, as_json)
+    job.tell(account, dry_run, wanted_format(output, as_json))
 
 
 def _end(to: str | None, broker: str) -> End:

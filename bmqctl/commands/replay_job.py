@@ -17,8 +17,16 @@ from rich.table import Table
 
 from bmqctl.client.session import RequestFailed, SessionLost
 from bmqctl.commands.journal.printing import missing, say
-from bmqctl.render import EXIT_FAULTS, LateProgress, ResultConsole, refuse, until_reader_leaves
-from bmqctl.replay.account import Account, make_account
+from bmqctl.render import (
+    EXIT_FAULTS,
+    LateProgress,
+    OutputFormat,
+    ResultConsole,
+    print_values,
+    refuse,
+    until_reader_leaves,
+)
+from bmqctl.replay.account import QUEUE_KEYS, Account, make_account
 from bmqctl.replay.messages import MessageSource, Stored
 from bmqctl.replay.outgoing import for_blazingmq, for_rocketmq
 from bmqctl.replay.plan import Plan
@@ -132,11 +140,13 @@ class Job:
         elif self.faults == FAULTS_SHOWN + 1:
             say(COMMAND, "and more")
 
-    def tell(self, account: Account, dry_run: bool, as_json: bool) -> None:
+    def tell(self, account: Account, dry_run: bool, wanted: OutputFormat) -> None:
         """Print the account, and end with the exit code that it deserves."""
         run = self.run
         with until_reader_leaves():
-            if as_json:
+            if wanted is OutputFormat.TABLE:
+                _print_account(account, run, dry_run, time.monotonic() - self.started)
+            elif wanted is OutputFormat.JSON:
                 facts = {
                     **account.as_json(run.plan, run.targets),
                     "dry_run": dry_run,
@@ -146,7 +156,7 @@ class Job:
                 }
                 print(json.dumps(facts, indent=2))
             else:
-                _print_account(account, run, dry_run, time.monotonic() - self.started)
+                print_values(account.rows(run.plan, run.targets), QUEUE_KEYS, wanted)
         if run.ended_by is not None:
             say(COMMAND, run.ended_by)
         if account.damaged:

@@ -102,7 +102,7 @@ State = Annotated[
 ]
 Window = Annotated[int, typer.Option(min=1, help="Maximum number of unacknowledged messages.")]
 Patience = Annotated[float, typer.Option(min=0.1, help="Give up after this many seconds without progress.")]
-Json = Annotated[bool, typer.Option("--json", help="Print the result as JSON.")]
+Json = Annotated[bool, typer.Option("--json", help="The same as --output json: the account.")]
 
 Since = Annotated[str | None, _select(help="Select messages stored from this time on: ISO 8601 (UTC), or seconds.")]
 Until = Annotated[str | None, _select(help="Select messages stored before this time.")]

@@ -7,6 +7,7 @@ from typing import Annotated
 
 import typer
 
+from bmqctl.commands.message_formats import QUEUE_PLACE, TOPIC_PLACE, AsLines, Raw, choose_format, frame_of
 from bmqctl.commands.message_options import (
     EXIT_INTERRUPTED,
     AuthnData,
@@ -23,12 +24,12 @@ from bmqctl.commands.message_options import (
     run,
     say,
 )
-from bmqctl.messages.ends import CannotBegin, parse
-from bmqctl.messages.received import json_form, text_form, to_raw
+from bmqctl.messages.ends import BlazingEnd, CannotBegin, parse
+from bmqctl.messages.received import text_form
 from bmqctl.messages.tailing import Outcome, TailOptions
 from bmqctl.messages.tailing import tail as tail_all
-from bmqctl.messages.writing import Output
-from bmqctl.render import EXIT_FAULTS, EXIT_READER_LEFT, refuse
+from bmqctl.messages.writing import Writer
+from bmqctl.render import EXIT_FAULTS, EXIT_READER_LEFT, Output, refuse
 
 __all__ = ["tail"]
 
@@ -37,6 +38,7 @@ STANDARD_OUTPUT = 1
 
 
 def tail(
+    context: typer.Context,
     uri: Uri,
     expression: Annotated[
         str | None,
@@ -69,12 +71,9 @@ def tail(
             show_default=False,
         ),
     ] = None,
-    as_json: Annotated[
-        bool, typer.Option("--json", help="Print messages as lines of JSON, which post --jsonl posts again.")
-    ] = False,
-    raw: Annotated[
-        bool, typer.Option("--raw", help="Print payloads only, as they are, and a line feed behind each.")
-    ] = False,
+    output: Output = None,
+    as_lines: AsLines = False,
+    raw: Raw = False,
     decode: DecodeAs = None,
     schema: Schema = None,
     descriptor: Descriptor = None,
@@ -94,7 +93,7 @@ def tail(
 
         bmqctl tail bmq://my.domain/orders
 
-        bmqctl tail 'bmq://my.domain/orders?id=audit' -e 'amount > 100' --json
+        bmqctl tail 'bmq://my.domain/orders?id=audit' -e 'amount > 100' --output jsonl
 
         bmqctl tail rocketmq://127.0.0.1:9876/orders --tags 'paid || free'
 
@@ -102,26 +101,29 @@ def tail(
 
         bmqctl tail bmq://my.domain/orders --decode avro --schema order.avsc
 
+        bmqctl tail bmq://my.domain/orders --until-idle 5 --output csv
+
+    With --output jsonl or csv each message is a line, with json an element of a list, all written as they come; lines
+    of jsonl are input of post --jsonl. Without it they are lines for people.
+
     Messages that were received and not printed stay in the queue. One that cannot be decoded is told on standard error
     and not confirmed; nor is one whose payload is not what --decode says.
 
     Exit codes: 0 it was stopped, idle, or --count messages were printed; 1 a message could not be decoded, the session
     ended, or fewer than --count messages came; 2 it cannot begin; 130 it was stopped before --count messages.
     """
-    if as_json and raw:
-        refuse(COMMAND, "--json or --raw, not both")
-    if decode is not None and raw:
-        refuse(COMMAND, "--raw prints payloads as they are: leave out --decode")
+    wanted = choose_format(COMMAND, context, as_lines=as_lines, raw=raw, decode=decode)
     decoder = decoder_of(COMMAND, decode, schema, descriptor, message)
-    form = json_form(decoder) if as_json else to_raw if raw else text_form(decoder)
-    options = TailOptions(form, expression, tags, from_start, count, until_idle)
     reach = reach_of(COMMAND, tls_authority, authn_mechanism, authn_data)
     try:
         end = parse(uri, broker, "")
     except CannotBegin as fault:
         refuse(COMMAND, str(fault))
-    output = Output(STANDARD_OUTPUT)
-    _end(run(COMMAND, partial(tail_all, end, reach, options, output, partial(say, COMMAND))), count)
+    place = QUEUE_PLACE if isinstance(end, BlazingEnd) else TOPIC_PLACE
+    frame = frame_of(wanted, text_form(decoder), place, decoder)
+    options = TailOptions(frame, expression, tags, from_start, count, until_idle)
+    writer = Writer(STANDARD_OUTPUT)
+    _end(run(COMMAND, partial(tail_all, end, reach, options, writer, partial(say, COMMAND))), count)
 
 
 def _end(outcome: Outcome, count: int | None) -> None:

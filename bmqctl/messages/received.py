@@ -18,9 +18,11 @@ __all__ = [
     "Received",
     "Undecodable",
     "Unreadable",
+    "decoded",
     "json_form",
     "of_queue",
     "of_topic",
+    "row_of",
     "text_form",
     "to_json",
     "to_placed_text",
@@ -96,7 +98,7 @@ Form = Callable[[Received], bytes]
 
 def json_form(decode: Decode | None) -> Form:
     """Make the maker of lines of JSON, with the decoded payload beside the payload."""
-    return to_json if decode is None else lambda message: _to_json(message, {"decoded": _decoded(message, decode)})
+    return to_json if decode is None else lambda message: _to_json(message, {"decoded": decoded(message, decode)})
 
 
 def text_form(decode: Decode | None, is_placed: bool = False) -> Form:
@@ -105,14 +107,15 @@ def text_form(decode: Decode | None, is_placed: bool = False) -> Form:
         return to_placed_text if is_placed else to_text
 
     def form(message: Received) -> bytes:
-        value = _decoded(message, decode)
+        value = decoded(message, decode)
         text = _text(message, value if isinstance(value, str) else json.dumps(value, ensure_ascii=False))
         return _place_text(message) + text if is_placed else text
 
     return form
 
 
-def _decoded(message: Received, decode: Decode) -> object:
+def decoded(message: Received, decode: Decode) -> object:
+    """Decode a payload. Raises `Undecodable`."""
     try:
         return decode(message.payload)
     except BadPayload as fault:
@@ -125,6 +128,11 @@ def to_json(message: Received) -> bytes:
 
 
 def _to_json(message: Received, more: Mapping[str, object]) -> bytes:
+    return json.dumps(row_of(message, more)).encode() + b"\n"
+
+
+def row_of(message: Received, more: Mapping[str, object]) -> dict[str, object]:
+    """The fields of a message that it has, with `more` behind the payload."""
     row: dict[str, object] = {**message.place, **payload_row(message.payload), **more}
     if message.properties:
         row["properties"] = property_rows(message.properties)
@@ -134,7 +142,7 @@ def _to_json(message: Received, more: Mapping[str, object]) -> bytes:
         row["keys"] = list(message.keys)
     if message.sharding_key is not None:
         row["sharding_key"] = message.sharding_key
-    return json.dumps(row).encode() + b"\n"
+    return row
 
 
 def to_text(message: Received) -> bytes:

@@ -14,7 +14,8 @@ from bmqctl.client import ClientError, Message, Queue, Subscription
 from bmqctl.client.rocketmq import Consumer
 from bmqctl.client.rocketmq import Message as RocketMessage
 from bmqctl.messages.ends import BlazingEnd, CannotBegin, End, Reach, blazingmq_session, rocketmq_session
-from bmqctl.messages.received import Form, Received, Undecodable, Unreadable, of_queue, of_topic
+from bmqctl.messages.framing import Frame, Framer
+from bmqctl.messages.received import Received, Undecodable, Unreadable, of_queue, of_topic
 from bmqctl.nurseries import open_nursery
 
 __all__ = ["Feed", "Outcome", "Sink", "Tail", "TailOptions", "tail"]
@@ -34,7 +35,7 @@ class TailOptions(NamedTuple):
     `count_max` is the number of messages to show, None for all that come; the run ends when none has come for `idle_s`.
     """
 
-    form: Form
+    frame: Frame
     expression: str | None = None
     tags: str | None = None
     from_start: bool = False
@@ -204,6 +205,7 @@ class Tail:
         self._options = options
         self._output = output
         self._tell = tell
+        self._framer = Framer(options.frame)
         self._has_begun = False
         self._left_room = _unconfirmed_max(options)
         self._waiting = trio.CancelScope()
@@ -226,11 +228,24 @@ class Tail:
     async def carry_out(self, feed: Feed) -> None:
         """Show and confirm messages."""
         self._has_begun = True
-        while (left := self._left()) and (messages := await self._next(feed, left)):
-            await self._show(feed, messages)
-            if not self._left_room:
-                self.outcome.ended_by = "no more come: as many as may be unconfirmed have payloads that are not decoded"
-                return
+        await self._write(self._framer.begin())
+        try:
+            while (left := self._left()) and (messages := await self._next(feed, left)):
+                await self._show(feed, messages)
+                if not self._left_room:
+                    self.outcome.ended_by = (
+                        "no more come: as many as may be unconfirmed have payloads that are not decoded"
+                    )
+                    break
+        except ClientError:
+            await self._write(self._framer.end())
+            raise
+        if not self.outcome.has_reader_left:
+            await self._write(self._framer.end())
+
+    async def _write(self, data: bytes) -> None:
+        if data:
+            await self._output.write(data)
 
     def _left(self) -> int:
         """The number of messages to ask for; 0 if the run is over."""
@@ -250,7 +265,7 @@ class Tail:
         shown: list[Any] = []
         for message in messages:
             try:
-                lines.append(self._options.form(feed.read(message)))
+                lines.append(self._options.frame.form(feed.read(message)))
             except Undecodable as fault:
                 # It may be as good as any, and what was asked for wrong: nobody is to get it later, or less often.
                 self._left_room -= feed.leave(message)
@@ -262,6 +277,6 @@ class Tail:
                 self._tell(str(fault))
             else:
                 shown.append(message)
-        await self._output.write(b"".join(lines))
+        await self._write(self._framer.join(lines))
         feed.confirm(shown)
         self.outcome.shown += len(shown)

@@ -8,12 +8,12 @@ from typing import Final
 
 import trio
 
-__all__ = ["Output"]
+__all__ = ["Writer"]
 
 _LOOK_S: Final = 0.2
 
 
-class Output:
+class Writer:
     """A descriptor that is written, maybe that of a pipe whose reader may leave."""
 
     def __init__(self, descriptor: int) -> None:

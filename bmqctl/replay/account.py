@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from typing import Any, NamedTuple
+from typing import Any, Final, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -12,7 +12,7 @@ from bmqctl.replay.plan import Plan
 from bmqctl.replay.progress import Step
 from bmqctl.replay.run import Run
 
-__all__ = ["Account", "Counts", "count_steps", "make_account"]
+__all__ = ["QUEUE_KEYS", "Account", "Counts", "count_steps", "make_account"]
 
 
 class Counts(NamedTuple):
@@ -30,6 +30,9 @@ class Counts(NamedTuple):
     @property
     def is_complete(self) -> bool:
         return self.before + self.posted == self.selected
+
+
+QUEUE_KEYS: Final = ("from", "to", *Counts._fields, "payload_bytes")
 
 
 class Account(NamedTuple):
@@ -52,13 +55,15 @@ class Account(NamedTuple):
             "refused_by_status": self.refused,
             "payload_bytes": sum(self.payload_bytes),
             "damaged_places": self.damaged,
-            "queues": [
-                {"from": source, "to": target, **counts._asdict(), "payload_bytes": size}
-                for source, target, counts, size in zip(
-                    plan.queues, targets, self.queues, self.payload_bytes, strict=True
-                )
-            ],
+            "queues": self.rows(plan, targets),
         }
+
+    def rows(self, plan: Plan, targets: list[str]) -> list[dict[str, Any]]:
+        """The counts of each queue by the names `QUEUE_KEYS`."""
+        return [
+            dict(zip(QUEUE_KEYS, (source, target, *counts, size), strict=True))
+            for source, target, counts, size in zip(plan.queues, targets, self.queues, self.payload_bytes, strict=True)
+        ]
 
 
 def count_steps(plan: Plan, steps: NDArray[np.uint8]) -> NDArray[np.int64]:

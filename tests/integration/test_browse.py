@@ -35,6 +35,10 @@ def test_a_queue_is_listed_and_keeps_its_messages(node: NodeProcess) -> None:
     output, errors = run("browse", *at, "--offset", "-2")
     assert [line.split()[0] for line in output.splitlines()[1:]] == ["1", "2"]
     assert row["guid"] in output.splitlines()[1]
+    output, _ = run("browse", *at, "--output", "json")
+    assert json.loads(output)[1]["guid"] == row["guid"]
+    output, _ = run("browse", *at, "--output", "csv", "--offset", "-1")
+    assert output.splitlines()[0] == ",".join(row)
     # All three are there for consumers.
     output, _ = run("tail", *at, "--json", "--count", "3")
     found = [json.loads(line) for line in output.splitlines()]
@@ -62,6 +66,10 @@ def test_a_topic_is_shown_by_its_queues_and_nothing_is_committed(rocket: RocketP
     assert errors == "bmqctl browse: 2 of 600 messages: --offset and --count choose others\n"
     output, _ = run("browse", f"{topic}?queue={queue}", "--offset", "40", "--count", "3", "--raw")
     assert output == "x\nx\nx\n"
+    for form, count in (("csv", 1 + 2), ("json", 1 + 2 + 1)):
+        output, _ = run("browse", f"{topic}?queue={queue}", "--count", "2", "--output", form)
+        assert len(output.splitlines()) == count
+    assert [row["offset"] for row in json.loads(output)] == [0, 1]
     # A group begins where it would have begun.
     output, _ = run("tail", f"{topic}?group=behind", "--from-start", "--count", "600", "--raw")
     assert output == "x\n" * 600

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import csv
+import io
 import json
 import re
 import subprocess
@@ -94,6 +96,11 @@ def test_letters_are_listed_shown_and_sent_again_once(rocket: RocketProcess) -> 
     one = by_number["1"]["message_id"]
     output, _ = run("dead-letters", "show", "billing", *at, "--id", one, "--decode", "json")
     assert "  letters  not sent again  " in output
+    decoded, _ = run("dead-letters", "show", "billing", *at, "--id", one, "--decode", "json", "--output", "json")
+    assert {json.dumps(row["decoded"]) for row in json.loads(decoded)} == {'{"n": 1}'}
+    table, _ = run("dead-letters", "show", "billing", *at, "--id", one, "--output", "csv")
+    (row, *_) = csv.DictReader(io.StringIO(table))
+    assert (row["original_topic"], row["sent_again"], row["keys"]) == ("letters", "[]", '["k-1"]')
     assert output.splitlines()[0].endswith('  [paid]  n=1  {"n": 1}')
 
     words = ("dead-letters", "resend", "billing", "--to", "topic", *at)
@@ -105,6 +112,9 @@ def test_letters_are_listed_shown_and_sent_again_once(rocket: RocketProcess) -> 
     output, _ = run(*words, "--dry-run", "--json")
     assert (json.loads(output)["sent"], json.loads(output)["to"]) == (count, {"letters": count})
     assert len(stored(rocket, "letters")) == 3
+    output, _ = run(*words, "--dry-run", "--output", "csv")
+    assert output.splitlines()[0] == "group,dry_run,sent,to,sent_before,failures,missing,ended_by"
+    assert output.splitlines()[1].startswith(f"billing,true,{count},")
     output, _ = run(*words, "--yes", "--id", one)
     times = sum(row["message_id"] == one for row in letters)
     assert output.startswith(f"{times} letter")

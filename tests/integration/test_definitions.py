@@ -50,7 +50,7 @@ def test_topics_and_groups(tmp_path: Path) -> None:
         assert (result.exit_code, "billing" in result.stdout) == (0, True)
         code, out = run("apply", file, *at)
         assert code == 2
-        assert "there is nobody to ask; give --yes, or --dry-run" in out
+        assert "There is nobody to ask; give --yes, or --dry-run" in out
         assert run("diff", file, *at)[0] == 1
         assert run("apply", file, *at, "--yes")[0] == 0
         assert run("diff", file, *at) == (0, "Nothing differs.\n")
@@ -61,6 +61,14 @@ def test_topics_and_groups(tmp_path: Path) -> None:
         assert found["topics"]["orders"]["attributes"] == {"message.type": "FIFO"}
         assert (list(found["topics"]), found["groups"]["billing"]["retryMaxTimes"]) == (["orders"], 5)
         assert run("diff", str(exported), *at) == (0, "Nothing differs.\n")
+        # What is applied again is not changed by a context or the environment.
+        printed = CliRunner().invoke(app, ["definitions", "export", *at], env={"BMQCTL_OUTPUT": "csv"}).stdout
+        assert json.loads(printed) == found
+        rows = map(json.loads, run("export", *at, "--output", "jsonl")[1].splitlines())
+        assert {(row["kind"], row["name"]): row["definition"] for row in rows} == {
+            (kind, name): definition for kind in ("topics", "groups") for name, definition in found[kind].items()
+        }
+        assert "the file of --file is JSON" in run("export", *at, "--output", "csv", "--file", str(tmp_path / "x"))[1]
 
         # A group that the file leaves out stays, unless it is pruned.
         other = write(tmp_path / "other.json", system="RocketMQ", topics={"orders": {"perm": 4}}, groups={})

@@ -48,6 +48,12 @@ def test_a_queue_is_shown_and_confirmed(node: NodeProcess) -> None:
     assert row["payload_base64"] == "/w=="
     output, _ = run("tail", *at, *IDLE)
     assert output == ""
+    run("post", *at, "--lines", stdin=b"four\nfive\n")
+    output, _ = run("tail", *at, "--output", "csv", "--count", "1")
+    assert output.splitlines()[0] == "guid,payload,payload_base64,properties"
+    assert output.splitlines()[1].endswith(",four,,")
+    output, _ = run("tail", *at, *IDLE, "--output", "json")
+    assert [row["payload"] for row in json.loads(output)] == ["five"]
     run("tail", *at, *IDLE, "--count", "1", code=1)
 
 

@@ -10,12 +10,12 @@ from typing import IO, Annotated
 
 import typer
 
+from bmqctl.commands.given import given_options
 from bmqctl.commands.journal import dump_options as options
 from bmqctl.commands.journal import rocketmq_dump
 from bmqctl.commands.journal.ledger_printing import dump_ledger, ledger_types
 from bmqctl.commands.journal.printing import (
     choose_output,
-    given_options,
     has_left,
     missing,
     open_stream,

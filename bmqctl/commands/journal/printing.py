@@ -8,7 +8,7 @@ import select
 import signal
 import socket
 import sys
-from collections.abc import Callable, Container, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import IO
@@ -26,7 +26,6 @@ from formats.errors import FormatError
 
 __all__ = [
     "choose_output",
-    "given_options",
     "has_left",
     "missing",
     "open_stream",
@@ -63,15 +62,6 @@ def choose_output(command: str, wanted: DumpFormat | None, out: Path | None) -> 
         except NoArrow as error:
             refuse(command, f"--output {chosen}: {error}")
     return chosen
-
-
-def given_options(context: typer.Context, names: Container[str]) -> Iterator[str]:
-    """Yield the options, of the parameters with these names, that are on the command line."""
-    for parameter in context.command.params:
-        name = parameter.name or ""
-        source = context.get_parameter_source(name)
-        if name in names and source is not None and source.name == "COMMANDLINE":
-            yield parameter.opts[0]
 
 
 def quiet_on_terminal(on_progress: Callable[[int, int], None], out: Path | None) -> Callable[[int, int], None]:

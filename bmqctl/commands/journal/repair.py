@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterable
 from dataclasses import asdict
 from pathlib import Path
@@ -10,7 +9,8 @@ from typing import Annotated
 
 import typer
 
-from bmqctl.commands.journal.printing import given_options
+from bmqctl.commands.given import given_options
+from bmqctl.commands.journal.notes import note_keys, note_rows
 from bmqctl.commands.journal.rocketmq_repair import repair_log
 from bmqctl.commitlog.files import is_store
 from bmqctl.journal.read.files import NotAStoreFile
@@ -20,10 +20,14 @@ from bmqctl.render import (
     EXIT_FAULTS,
     Column,
     LateProgress,
+    Output,
+    OutputFormat,
     ResultConsole,
+    print_report,
     print_table,
     refuse,
     until_reader_leaves,
+    wanted_format,
 )
 
 __all__ = ["repair"]
@@ -43,7 +47,8 @@ def repair(
             show_default=False,
         ),
     ] = None,
-    as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object instead of tables.")] = False,
+    output: Output = None,
+    as_json: Annotated[bool, typer.Option("--json", help="The same as --output json: the report.")] = False,
     limit: Annotated[int, typer.Option(min=0, help="Print at most this many lines of each table.")] = 100,
     config: Annotated[
         Path | None,
@@ -82,14 +87,19 @@ def repair(
 
         bmqctl journal repair store/ --out repaired/ --json | jq -r '.partitions[].left_out[] | [.guid, .reason] | @tsv'
 
+        bmqctl journal repair store/ --out repaired/ --output csv > left-out.csv
+
         bmqctl journal repair rocketmq-data --out repaired
+
+    With --output json the report is one JSON value; with jsonl or csv each thing that was left out, or restored, is a
+    line.
 
     Exit codes: 0 if nothing was left out; 1 if something was; 2 if nothing could be done.
     """
     if is_store(path):
         for option in given_options(context, ("replica",)):
             refuse("journal repair", f"{path} is a store of RocketMQ, and {option} is for those of BlazingMQ")
-        repair_log(path, out, config, as_json=as_json, limit=limit)
+        repair_log(path, out, config, wanted_format(output, as_json), limit)
         return
     for option in given_options(context, ("config",)):
         refuse("journal repair", f"{path} is no store of RocketMQ, and {option} is for those")
@@ -113,10 +123,12 @@ def repair(
         for bar in bars.values():
             bar.__exit__(None, None, None)
     with until_reader_leaves():
-        if as_json:
-            print(json.dumps(report.as_json()))
-        else:
+        wanted = wanted_format(output, as_json)
+        if wanted is OutputFormat.TABLE:
             _print_report(report, limit)
+        else:
+            rows = note_rows(report.all_left_out(), report.all_restored())
+            print_report(report.as_json(), rows, note_keys(Note), wanted)
     if report.errors or any(True for _ in report.all_left_out()):
         raise typer.Exit(EXIT_FAULTS)
 
@@ -155,4 +167,4 @@ def _print_notes(console: ResultConsole, title: str, notes: list[Note], limit: i
         print_table(rows, _NOTE_COLUMNS, console, f"{title}: {file}")
         console.print()
     if len(notes) > limit:
-        console.print(f"{len(notes) - limit} more lines are not shown (--limit, --json)")
+        console.print(f"{len(notes) - limit} more lines are not shown (--limit, --output json)")

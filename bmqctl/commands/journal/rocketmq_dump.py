@@ -7,9 +7,9 @@ from typing import Any, Final
 
 import typer
 
+from bmqctl.commands.given import given_options
 from bmqctl.commands.journal.printing import (
     choose_output,
-    given_options,
     has_left,
     open_stream,
     quiet_on_terminal,

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import json
 from dataclasses import asdict
 from pathlib import Path
 from typing import Final
 
 import typer
 
+from bmqctl.commands.journal.notes import note_keys, note_rows
 from bmqctl.commands.journal.printing import size_text
 from bmqctl.commitlog.build import read_build_options
 from bmqctl.commitlog.build_files import StoreSizes
@@ -16,7 +16,17 @@ from bmqctl.commitlog.lines import BadMessage
 from bmqctl.commitlog.repair.parts import Note, Refused, RepairReport
 from bmqctl.commitlog.repair.repair import repair_log_store
 from bmqctl.journal.read.files import NotAStoreFile
-from bmqctl.render import EXIT_FAULTS, Column, LateProgress, ResultConsole, print_table, refuse, until_reader_leaves
+from bmqctl.render import (
+    EXIT_FAULTS,
+    Column,
+    LateProgress,
+    OutputFormat,
+    ResultConsole,
+    print_report,
+    print_table,
+    refuse,
+    until_reader_leaves,
+)
 
 __all__ = ["repair_log"]
 
@@ -33,7 +43,7 @@ _COLUMNS: Final = [
 ]
 
 
-def repair_log(path: Path, out: Path, config: Path | None, *, as_json: bool, limit: int) -> None:
+def repair_log(path: Path, out: Path, config: Path | None, wanted: OutputFormat, limit: int) -> None:
     """Repair a store, and print the account; end the program with 1 if something was left out."""
     bars: dict[str, LateProgress] = {}
 
@@ -54,10 +64,10 @@ def repair_log(path: Path, out: Path, config: Path | None, *, as_json: bool, lim
         for bar in bars.values():
             bar.__exit__(None, None, None)
     with until_reader_leaves():
-        if as_json:
-            print(json.dumps(report.as_json()))
-        else:
+        if wanted is OutputFormat.TABLE:
             _print(report, limit)
+        else:
+            print_report(report.as_json(), note_rows(report.left_out, report.restored), note_keys(Note), wanted)
     if report.errors or report.left_out:
         raise typer.Exit(EXIT_FAULTS)
 
@@ -80,7 +90,7 @@ def _print(report: RepairReport, limit: int) -> None:
             print_table(map(_row, notes[:limit]), _COLUMNS, console, title)
             console.print()
         if len(notes) > limit:
-            console.print(f"{len(notes) - limit} more lines are not shown (--limit, --json)")
+            console.print(f"{len(notes) - limit} more lines are not shown (--limit, --output json)")
     console.print(
         f"commit log: {size_text(report.end - report.begin)}, offsets {report.begin} to {report.end}, "
         f"{report.records} records; {report.queues} queues and {report.index_files} index files made again"

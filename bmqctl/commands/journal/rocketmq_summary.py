@@ -7,7 +7,8 @@ from typing import Any, Final
 
 import typer
 
-from bmqctl.commands.journal.printing import given_options, rate_text, say, size_text, stopped_by
+from bmqctl.commands.given import given_options
+from bmqctl.commands.journal.printing import rate_text, say, size_text, stopped_by
 from bmqctl.commands.journal.rocketmq_queues import queue_json, shown_ms
 from bmqctl.commitlog.files import open_store
 from bmqctl.commitlog.summary import GroupFigures, LogSummary, TopicFigures, summarize_log

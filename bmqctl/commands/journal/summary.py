@@ -12,8 +12,9 @@ from typing import Annotated, Any
 
 import typer
 
+from bmqctl.commands.given import given_options
 from bmqctl.commands.journal import rocketmq_summary
-from bmqctl.commands.journal.printing import given_options, rate_text, size_text
+from bmqctl.commands.journal.printing import rate_text, size_text
 from bmqctl.commitlog.files import is_store
 from bmqctl.journal.read.files import NotAStoreFile
 from bmqctl.journal.read.times import shown_time

@@ -258,7 +258,7 @@ def test_credentials_are_not_removed_without_a_yes(context: Run, home: Path) -> 
     before = home.read_text()
     result = context("remove", "prod")
     assert result.exit_code == 2
-    assert "the credentials of prod are kept nowhere else; give --yes, or --dry-run" in result.stderr
+    assert "which are kept nowhere else? There is nobody to ask; give --yes, or --dry-run" in result.stderr
     result = context("remove", "prod", "--dry-run")
     assert (result.exit_code, result.stdout) == (
         0,

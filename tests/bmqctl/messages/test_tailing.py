@@ -8,12 +8,15 @@ import pytest
 import trio
 import trio.testing
 
+from bmqctl.client import ClientError
+from bmqctl.messages.framing import Frame
 from bmqctl.messages.received import Received, Undecodable, Unreadable, to_raw
 from bmqctl.messages.tailing import Outcome, Tail, TailOptions
 
 pytestmark = pytest.mark.trio
 
-USUAL = TailOptions(to_raw)
+USUAL = TailOptions(Frame(to_raw))
+LIST = Frame(to_raw, b"[", b",", b"\n]\n")
 
 
 class FakeMessage:
@@ -35,11 +38,14 @@ class FakeFeed:
         self.asked: list[int] = []
         self.left: list[bytes] = []
         self.keeps = True
+        self.fault: ClientError | None = None
 
     async def receive(self, count_max: int) -> Sequence[FakeMessage]:
         await trio.lowlevel.checkpoint()
         self.asked.append(count_max)
         if not self._pieces:
+            if self.fault is not None:
+                raise self.fault
             await trio.sleep_forever()
         piece = self._pieces.pop(0)
         if len(piece) > count_max:
@@ -118,7 +124,7 @@ def decoding(message: Received) -> bytes:
 
 async def test_a_payload_that_is_not_decoded_is_told_and_left(autojump_clock: trio.testing.MockClock) -> None:
     feed, output = FakeFeed([b"a", b"odd", b"b"]), FakeOutput()
-    outcome, told = await run(feed, output, TailOptions(decoding, idle_s=1))
+    outcome, told = await run(feed, output, TailOptions(Frame(decoding), idle_s=1))
     assert (output.written, feed.confirmed, feed.left) == (b"a\nb\n", [b"a", b"b"], [b"odd"])
     assert not any(each.is_rejected for each in feed.messages[0])
     assert (outcome.shown, outcome.unreadable, outcome.ended_by, told) == (2, 1, "", ["message 40: is odd"])
@@ -128,9 +134,27 @@ async def test_a_payload_that_is_not_decoded_is_told_and_left(autojump_clock: tr
 async def test_a_run_ends_when_no_more_can_come(autojump_clock: trio.testing.MockClock, keeps: bool) -> None:
     feed, output = FakeFeed([b"odd"], [b"odd", b"a"], [b"b", b"c"]), FakeOutput()
     feed.keeps = keeps
-    outcome, _ = await run(feed, output, TailOptions(decoding, count_max=2, idle_s=1))
+    outcome, _ = await run(feed, output, TailOptions(Frame(decoding), count_max=2, idle_s=1))
     assert output.written == (b"a\n" if keeps else b"a\nb\n")
     assert ("as many as may be unconfirmed" in outcome.ended_by) is keeps
+
+
+async def test_a_list_is_closed_however_it_ends(autojump_clock: trio.testing.MockClock) -> None:
+    options = USUAL._replace(frame=LIST)
+    output = FakeOutput()
+    await run(FakeFeed([b"1"], [b"2", b"3"]), output, options._replace(idle_s=1))
+    assert output.written == b"[\n1,\n2,\n3\n]\n"
+    output = FakeOutput()
+    await run(FakeFeed([b"1", b"2"]), output, options._replace(count_max=1))
+    assert output.written == b"[\n1\n]\n"
+    output = FakeOutput()
+    await run(FakeFeed(), output, options._replace(idle_s=1))
+    assert output.written == b"[\n]\n"
+    feed, output = FakeFeed([b"1"]), FakeOutput()
+    feed.fault = ClientError("the session ended")
+    with pytest.raises(ClientError, match="the session ended"):
+        await run(feed, output, options)
+    assert output.written == b"[\n1\n]\n"
 
 
 async def test_what_could_not_be_written_is_not_confirmed() -> None:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import csv
+import io
 import json
 from collections import Counter
 from contextlib import ExitStack
@@ -53,6 +55,15 @@ def test_a_dry_run_reads_all_and_says_what_would_go_where(store: Path) -> None:
     assert rows[2][:4] == [PRIORITY, "bmq://bmq.test.mem.priority/replayed", "5", "5"]
     assert rows[3] == ["in", "all", "11", "11", f"{6 * 9 + 4 * 10 + 3300:,}"]
     assert result.stdout.splitlines()[4].startswith("11 of 11 messages could be posted; nothing was posted, in ")
+
+
+def test_the_queues_are_rows_for_programs(store: Path) -> None:
+    queues = account(run("--dry-run", "--output", "json", store))["queues"]
+    lines = run("--dry-run", "--output", "jsonl", store).stdout.splitlines()
+    assert list(map(json.loads, lines)) == queues
+    rows = list(csv.DictReader(io.StringIO(run("--dry-run", "--output", "csv", store).stdout)))
+    assert rows == [{name: str(value) for name, value in queue.items()} for queue in queues]
+    assert [row["from"] for row in rows] == [FANOUT, PRIORITY]
 
 
 def test_damaged_messages_are_counted_and_told(store: Path) -> None:

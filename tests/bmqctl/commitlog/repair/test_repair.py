@@ -281,6 +281,12 @@ def test_command_tells_what_was_lost(tmp_path: Path, run: Callable[..., Outcome]
     found = json.loads(outcome.out)
     assert {note["what"] for note in found["left_out"]} == {"bytes", "message"}
     assert found["errors"] == 0
+    lines = run("repair", root, "--out", tmp_path / "lines", "--output", "jsonl").out.splitlines()
+    notes = [("left_out", note) for note in found["left_out"]] + [("restored", note) for note in found["restored"]]
+    assert list(map(json.loads, lines)) == [{"outcome": outcome, **note} for outcome, note in notes]
+    lines = run("repair", root, "--out", tmp_path / "csv", "--output", "csv").out.splitlines()
+    assert lines[0] == "outcome,offset,size,what,reason,topic,queue_id,number"
+    assert len(lines) == len(notes) + 1
     outcome = run("repair", "--replica", root, "--out", tmp_path / "other")
     assert (outcome.code, "for those of BlazingMQ" in outcome.err) == (2, True)
     assert run("validate", "--strict", tmp_path / "out").code == 0

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import csv
+import io
 import json
 import signal
 import subprocess
@@ -285,6 +287,19 @@ def test_without_data_no_message_is_left(run: Run, store: Path, out: Path) -> No
     assert len([note for note in left_out(report) if note["what"] == "MESSAGE"]) == len(guids(store))
     assert guids(out) == []
     assert [type(record) for _, record in records(out)][-1] is JournalOpRecord
+
+
+def test_notes_are_rows_for_programs(run: Run, store: Path, tmp_path: Path) -> None:
+    only(store, DATA).unlink()
+    report = json.loads(run("repair", store, "--out", tmp_path / "one", "--output", "json").out)
+    notes = [{"outcome": "left_out", **note} for note in left_out(report)]
+    notes += [{"outcome": "restored", **note} for note in restored(report)]
+    assert len(notes) > 1
+    outcome = run("repair", store, "--out", tmp_path / "two", "--output", "jsonl")
+    assert (outcome.code, list(map(json.loads, outcome.out.splitlines()))) == (1, notes)
+    outcome = run("repair", store, "--out", tmp_path / "three", "--output", "csv")
+    rows = list(csv.DictReader(io.StringIO(outcome.out)))
+    assert rows == [{name: "" if value is None else str(value) for name, value in note.items()} for note in notes]
 
 
 def test_without_a_journal_nothing_is_left(run: Run, store: Path, out: Path) -> None:

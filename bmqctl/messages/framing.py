@@ -1,0 +1,51 @@
+"""Messages as parts of an output: lines one after the other, a list in JSON, or CSV with its line of names.
+
+Each part can be written when it comes, so that a stream without an end can be read while it runs.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import NamedTuple
+
+from bmqctl.messages.received import Form
+
+__all__ = ["Frame", "Framer"]
+
+
+class Frame(NamedTuple):
+    """The maker of the line of each message, and the bytes before, between and behind all of them.
+
+    With `between` a line begins with the line feed, rather than end with it.
+    """
+
+    form: Form
+    head: bytes = b""
+    between: bytes = b""
+    end: bytes = b""
+
+
+class Framer:
+    """The bytes of one output, in their order: `begin`, any number of `join`, `end`."""
+
+    def __init__(self, frame: Frame) -> None:
+        self._frame = frame
+        self._is_first = True
+
+    def begin(self) -> bytes:
+        """Return what is before the first message, whenever that comes."""
+        return self._frame.head
+
+    def join(self, lines: Iterable[bytes]) -> bytes:
+        """Return the lines of messages, with what is between them and those before."""
+        if not self._frame.between:
+            return b"".join(lines)
+        parts = []
+        for line in lines:
+            parts += [b"" if self._is_first else self._frame.between, b"\n", line.removesuffix(b"\n")]
+            self._is_first = False
+        return b"".join(parts)
+
+    def end(self) -> bytes:
+        """Return what is behind the last message."""
+        return self._frame.end

@@ -1,0 +1,94 @@
+"""Messages in the formats of `--output`."""
+
+from __future__ import annotations
+
+import csv
+import io
+import json
+
+import pytest
+
+from bmqctl.commands.message_formats import LETTER_PLACE, QUEUE_PLACE, TOPIC_PLACE, frame_of
+from bmqctl.decoding.decoder import Format, Wanted, make_decoder
+from bmqctl.messages.content import read_message
+from bmqctl.messages.framing import Frame, Framer
+from bmqctl.messages.received import Received, Undecodable, to_text
+from bmqctl.render import OutputFormat
+from formats.bmq.wire.properties import Property, PropertyType
+
+OF_QUEUE = Received("40", {"guid": "40"}, b'{"a": 1}', [Property("n", PropertyType.INT32, 3)])
+OF_TOPIC = Received(
+    "7F",
+    {
+        "message_id": "7F",
+        "topic": "t",
+        "broker": "b",
+        "queue": 1,
+        "offset": 2,
+        "attempt": 1,
+        "born_at": "2026-11-26",
+        "original_topic": "o",
+        "dead_since": "2026-11-27",
+        "sent_again": [{"to": "o", "at": "2026-11-28"}],
+    },
+    b"one\r\ntwo,\xc3\xa4",
+    [],
+    "paid",
+    ["k-1", "k-2"],
+)
+
+
+def output(frame: Frame, *pieces: list[Received]) -> str:
+    """Print messages that come in pieces, as a command does."""
+    framer = Framer(frame)
+    parts = [framer.begin(), *(framer.join(map(frame.form, piece)) for piece in pieces), framer.end()]
+    return b"".join(parts).decode()
+
+
+def rows_of(text: str) -> list[dict[str, str]]:
+    return list(csv.DictReader(io.StringIO(text, newline="")))
+
+
+@pytest.mark.parametrize("pieces", [[], [[OF_QUEUE]], [[OF_QUEUE, OF_QUEUE], [], [OF_QUEUE]]])
+def test_json_is_one_list_of_what_the_lines_are(pieces: list[list[Received]]) -> None:
+    count = sum(map(len, pieces))
+    lines = output(frame_of(OutputFormat.JSONL, to_text, QUEUE_PLACE, None), *pieces)
+    assert [read_message(line).payload for line in lines.encode().splitlines()] == [OF_QUEUE.payload] * count
+    found = output(frame_of(OutputFormat.JSON, to_text, QUEUE_PLACE, None), *pieces)
+    assert json.loads(found) == [json.loads(line) for line in lines.splitlines()]
+    # A line is whole when its message has come, so that a reader has it before the next one.
+    assert len(found.splitlines()) == count + 2
+    assert found.endswith("\n]\n")
+
+
+def test_csv_has_a_column_for_each_field_that_may_be() -> None:
+    text = output(frame_of(OutputFormat.CSV, to_text, QUEUE_PLACE, None), [OF_QUEUE._replace(payload=b"\xff")])
+    (row,) = rows_of(text)
+    assert row == {
+        "guid": "40",
+        "payload": "",
+        "payload_base64": "/w==",
+        "properties": '{"n": {"type": "INT32", "value": 3}}',
+    }
+    (row,) = rows_of(output(frame_of(OutputFormat.CSV, to_text, TOPIC_PLACE, None), [OF_TOPIC]))
+    assert (row["payload"], row["payload_base64"]) == ("one\r\ntwo,ä", "")
+    assert (row["tag"], row["keys"], row["sharding_key"]) == ("paid", '["k-1", "k-2"]', "")
+    assert "sent_again" not in row
+    text = output(frame_of(OutputFormat.CSV, to_text, LETTER_PLACE, None), [], [OF_TOPIC], [OF_TOPIC])
+    assert [json.loads(row["sent_again"])[0]["at"] for row in rows_of(text)] == ["2026-11-28"] * 2
+    assert output(frame_of(OutputFormat.CSV, to_text, QUEUE_PLACE, None)) == "guid,payload,payload_base64,properties\n"
+
+
+def test_csv_has_the_decoded_payload() -> None:
+    frame = frame_of(OutputFormat.CSV, to_text, QUEUE_PLACE, make_decoder(Wanted(Format.JSON)))
+    (row,) = rows_of(output(frame, [OF_QUEUE]))
+    assert (row["payload"], json.loads(row["decoded"])) == ('{"a": 1}', {"a": 1})
+    with pytest.raises(Undecodable):
+        frame.form(OF_TOPIC)
+    frame = frame_of(OutputFormat.CSV, to_text, QUEUE_PLACE, make_decoder(Wanted(Format.HEX)))
+    assert rows_of(output(frame, [OF_QUEUE]))[0]["decoded"] == OF_QUEUE.payload.hex()
+
+
+def test_csv_has_names_that_are_no_text_escaped() -> None:
+    row = output(frame_of(OutputFormat.CSV, to_text, TOPIC_PLACE, None), [OF_TOPIC._replace(tag="a\ud800")])
+    assert "a\\ud800" in row
