@@ -43,7 +43,7 @@ Ship = Annotated[
         help="With other masters: send numpy, pyarrow and what else executors need along, not bmqctl's code alone.",
     ),
 ]
-AsJson = Annotated[bool, typer.Option("--json", help="Print the result as JSON.")]
+AsJson = Annotated[bool, typer.Option("--json", help="The same as --output json.")]
 
 
 def check_spark(command: str, memory: str, conf: list[str] | None, master: str) -> None:

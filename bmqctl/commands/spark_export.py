@@ -11,7 +11,16 @@ import typer
 from rich.table import Table
 
 from bmqctl.commands.spark_common import AsJson, Conf, Cores, Master, Memory, Ship, check_spark, refusing, run, where
-from bmqctl.render import ResultConsole, refuse, until_reader_leaves
+from bmqctl.commands.spark_plan import ask_to_replace, show_plan
+from bmqctl.render import (
+    Output,
+    OutputFormat,
+    ResultConsole,
+    print_values,
+    refuse,
+    until_reader_leaves,
+    wanted_format,
+)
 
 if TYPE_CHECKING:
     from bmqctl.pipeline.export.export import ExportPlan, Summary
@@ -19,6 +28,7 @@ if TYPE_CHECKING:
 __all__ = ["app"]
 
 COMMAND = "spark-export"
+_TABLE_KEYS = ("table", "path", "rows", "added", "files", "bytes", "checksum")
 WIDTH_MIN = 120  # what the table needs; on a narrower terminal its lines wrap
 
 
@@ -42,11 +52,13 @@ Examples:
 
 `bmqctl spark-export storage --out s3://bucket/bmq --master spark://host:7077`
 
-`bmqctl spark-export storage --out export --overwrite --json | jq .messages`
+`bmqctl spark-export storage --out export --overwrite --yes --json | jq .messages`
+
+`bmqctl spark-export storage --out export --overwrite --dry-run`
 
 `pyspark> spark.read.parquet("export/messages").where("outcome = 'outstanding'").groupBy("queue_uri").count()`
 
-Exit codes: 0 done, 1 Spark failed, 2 invalid request.
+Exit codes: 0 done, 1 Spark failed, 2 invalid request, or you do not say yes.
 """
 
 
@@ -75,6 +87,9 @@ def spark_export(
         bool, typer.Option("--since-last", help="Add the records since the previous export; the first exports all.")
     ] = False,
     overwrite: Annotated[bool, typer.Option("--overwrite", help="Replace the tables of an earlier export.")] = False,
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="Only say what would be written and replaced.")] = False,
+    yes: Annotated[bool, typer.Option("--yes", "-y", help="Do not ask before tables are replaced.")] = False,
+    output: Output = None,
     as_json: AsJson = False,
     master: Master = "local[*]",
     cores: Cores = None,
@@ -94,9 +109,13 @@ def spark_export(
     With --since-last, new records are added, and messages that changed replace their rows; a message that left the
     store between two exports is `removed`. A run that is killed is undone or finished by the next one. Java need not be
     installed.
+
+    With --overwrite the command asks before it deletes tables that are there. With --output json the account is one
+    JSON value; with jsonl or csv each table is a line.
     """
     check_spark(COMMAND, memory, conf, master)
     wanted = tuple(name.strip() for name in tables.split(",")) if tables is not None else ()
+    chosen = wanted_format(output, as_json)
     if overwrite and since_last:
         refuse(COMMAND, "--overwrite and --since-last contradict each other")
     from bmqctl.pipeline.export.export import ExportRequest, OtherExport, OutputExists, plan_export
@@ -115,16 +134,24 @@ def spark_export(
         )
         try:
             plan = plan_export(request)
+            if dry_run:
+                show_plan(plan, chosen)
+                return
+            if not yes:
+                ask_to_replace(COMMAND, plan)
             summary = run(plan, where(master, cores, memory, conf, ship, quick=True))
         except OutputExists as fault:
             refuse(COMMAND, f"{fault} exists; --overwrite replaces it, or choose another --out")
         except OtherExport as fault:
             refuse(COMMAND, str(fault))
     with until_reader_leaves():
-        if as_json:
+        if chosen is OutputFormat.TABLE:
+            _print_tables(plan, summary)
+        elif chosen is OutputFormat.JSON:
             print(json.dumps(_as_json(plan, summary, monotonic() - started), indent=2))
         else:
-            _print_tables(plan, summary)
+            rows = [{"table": name, **facts} for name, facts in _table_facts(plan, summary).items()]
+            print_values(rows, _TABLE_KEYS, chosen)
     if summary.unsound:
         typer.echo(
             f"bmqctl {COMMAND}: {summary.unsound} records are damaged and were left out; "
@@ -152,23 +179,12 @@ def _as_json(plan: ExportPlan, summary: Summary, elapsed_s: float) -> dict[str, 
     for queue in summary.queues:
         for outcome, count in queue.outcomes.items():
             outcomes[outcome] = outcomes.get(outcome, 0) + count
-    tables = {
-        name: {
-            "path": plan.output.url(name),
-            "rows": table.rows,
-            "added": summary.run.added[name],
-            "files": len(table.files),
-            "bytes": table.bytes,
-            "checksum": f"{table.checksum:016x}",
-        }
-        for name, table in summary.manifest.tables.items()
-    }
     return {
         "storage": list(plan.request.stores),
         "format": summary.manifest.format,
         "run": summary.run.number,
         "journals": list(plan.journals.values()),
-        "tables": tables,
+        "tables": _table_facts(plan, summary),
         "records": summary.records,
         "messages": outcomes,
         "replaced": summary.run.replaced,
@@ -179,6 +195,20 @@ def _as_json(plan: ExportPlan, summary: Summary, elapsed_s: float) -> dict[str, 
             for queue in summary.queues
         ],
         "elapsed_s": round(elapsed_s, 3),
+    }
+
+
+def _table_facts(plan: ExportPlan, summary: Summary) -> dict[str, dict[str, object]]:
+    return {
+        name: {
+            "path": plan.output.url(name),
+            "rows": table.rows,
+            "added": summary.run.added[name],
+            "files": len(table.files),
+            "bytes": table.bytes,
+            "checksum": f"{table.checksum:016x}",
+        }
+        for name, table in summary.manifest.tables.items()
     }
 
 

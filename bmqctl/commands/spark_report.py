@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import fields
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -11,7 +12,15 @@ import typer
 from rich.table import Table
 
 from bmqctl.commands.spark_common import AsJson, Conf, Cores, Master, Memory, Ship, check_spark, refusing, run, where
-from bmqctl.render import ResultConsole, refuse, until_reader_leaves
+from bmqctl.render import (
+    Output,
+    OutputFormat,
+    ResultConsole,
+    print_values,
+    refuse,
+    until_reader_leaves,
+    wanted_format,
+)
 
 if TYPE_CHECKING:
     from bmqctl.pipeline.report.log_report import LogReport
@@ -56,6 +65,7 @@ def spark_report(
         Path | None, typer.Option("--html", help="Also write the report to this HTML file.", show_default=False)
     ] = None,
     top: Annotated[int, typer.Option(min=1, help="Number of queues and apps to show.")] = 10,
+    output: Output = None,
     as_json: AsJson = False,
     master: Master = "local[*]",
     cores: Cores = None,
@@ -69,8 +79,11 @@ def spark_report(
 
     Messages are joined with the confirms of each app; percentiles are exact, to the second that the files record. The
     HTML page contains its plots: it can be sent by mail, and opened without a network.
+
+    With --output json the report is one JSON value; with jsonl or csv each queue, or topic, is a line.
     """
     check_spark(COMMAND, memory, conf, master)
+    wanted = wanted_format(output, as_json)
     if bool(storage) == (export is not None):
         refuse(COMMAND, "name either directories of a store, or --export DIRECTORY")
     if html is not None and not html.absolute().parent.is_dir():
@@ -91,7 +104,7 @@ def spark_report(
         place = where(master, cores, memory, conf, ship, quick=_is_small(storage))
         try:
             if is_of_logs(request):
-                _report_logs(run(LogReportRequest(request), place), top, html, as_json=as_json)
+                _report_logs(run(LogReportRequest(request), place), top, html, wanted)
                 return
             report = run(request, place)
         except NothingToReport as fault:
@@ -99,10 +112,10 @@ def spark_report(
         if html is not None:
             html.write_text(report_page(report))
     with until_reader_leaves():
-        if as_json:
-            print(json.dumps(report.as_json(), indent=2))
-        else:
+        if wanted is OutputFormat.TABLE:
             _print(report, top)
+        else:
+            _print_values(report, wanted)
     if html is not None:
         typer.echo(f"bmqctl {COMMAND}: {html} written", err=True)
 
@@ -134,17 +147,29 @@ def _table(title: str, *columns: str) -> Table:
     return table
 
 
-def _report_logs(report: LogReport, top: int, html: Path | None, *, as_json: bool) -> None:
+def _print_values(report: Report | LogReport, wanted: OutputFormat) -> None:
+    from bmqctl.pipeline.report.log_report import LogReport, TopicTraffic
+    from bmqctl.pipeline.report.report_model import QueueReport
+
+    if wanted is OutputFormat.JSON:
+        print(json.dumps(report.as_json(), indent=2))
+        return
+    is_of_logs = isinstance(report, LogReport)
+    rows = report.as_json()["topics" if is_of_logs else "queues"]
+    print_values(rows, [field.name for field in fields(TopicTraffic if is_of_logs else QueueReport)], wanted)
+
+
+def _report_logs(report: LogReport, top: int, html: Path | None, wanted: OutputFormat) -> None:
     """Print a report on RocketMQ's stores, and write its page."""
     if html is not None:
         from bmqctl.pipeline.report.log_report_page import log_report_page  # needs a library, which nothing else does
 
         html.write_text(log_report_page(report))
     with until_reader_leaves():
-        if as_json:
-            print(json.dumps(report.as_json(), indent=2))
-        else:
+        if wanted is OutputFormat.TABLE:
             _print_logs(report, top)
+        else:
+            _print_values(report, wanted)
     if html is not None:
         typer.echo(f"bmqctl {COMMAND}: {html} written", err=True)
 

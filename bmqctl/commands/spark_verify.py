@@ -10,7 +10,16 @@ import typer
 from rich.table import Table
 
 from bmqctl.commands.spark_common import AsJson, Conf, Cores, Master, Memory, Ship, check_spark, refusing, run, where
-from bmqctl.render import EXIT_FAULTS, ResultConsole, refuse, until_reader_leaves
+from bmqctl.render import (
+    EXIT_FAULTS,
+    Output,
+    OutputFormat,
+    ResultConsole,
+    print_values,
+    refuse,
+    until_reader_leaves,
+    wanted_format,
+)
 
 if TYPE_CHECKING:
     from bmqctl.pipeline.export.verify import Verdict
@@ -43,6 +52,7 @@ def spark_verify(
         typer.Option("--store", help="The store's current directory, if it has moved; repeatable.", show_default=False),
     ] = None,
     no_store: Annotated[bool, typer.Option("--no-store", help="Check the export only, without the store.")] = False,
+    output: Output = None,
     as_json: AsJson = False,
     master: Master = "local[*]",
     cores: Cores = None,
@@ -55,10 +65,13 @@ def spark_verify(
     Every file must have the bytes (SHA-256) and the rows that were written, and Spark must read as many rows. The
     store, up to the last exported record, must have the same rows: each missing, added or different row is printed.
     Records that a rollover has since removed from the store are counted, but are not a difference.
+
+    With --output json the result is one JSON value; with jsonl or csv each difference is a line.
     """
     check_spark(COMMAND, memory, conf, master)
     if store and no_store:
         refuse(COMMAND, "--store and --no-store contradict each other")
+    wanted = wanted_format(output, as_json)
     with refusing(COMMAND):
         from bmqctl.pipeline.export.manifest import need_manifest
         from bmqctl.pipeline.export.output import open_output
@@ -70,10 +83,12 @@ def spark_verify(
             where(master, cores, memory, conf, ship, quick=True),
         )
     with until_reader_leaves():
-        if as_json:
+        if wanted is OutputFormat.TABLE:
+            _print(verdict, export)
+        elif wanted is OutputFormat.JSON:
             print(json.dumps({"same": not verdict.differences, **asdict(verdict)}, indent=2))
         else:
-            _print(verdict, export)
+            print_values(map(asdict, verdict.differences), ("table", "where", "what"), wanted)
     if verdict.differences:
         raise typer.Exit(EXIT_FAULTS)
 

@@ -103,6 +103,13 @@ class ExportPlan:
         """Run the export as a job."""
         return export_store(context, self, on_progress=on_progress)
 
+    def replaced(self) -> dict[str, dict[str, int]]:
+        """Return the files of an earlier export that this one deletes, with their bytes, by table."""
+        if self.request.since_last:
+            return {}
+        found = {table: self.output.sizes(table) for table in _EVERY_TABLE}
+        return {table: files for table, files in found.items() if files}
+
     @property
     def after(self) -> dict[int, tuple[int, int]]:
         """The last record exported before, by partition id."""

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import csv
 import importlib.util
+import io
 import json
 import subprocess
 import sys
@@ -79,7 +81,27 @@ def test_a_store_is_exported_and_summed_up(this_session: None, golden: Callable[
     )
     assert again.stdout == ""
 
-    over = run(store, "--out", out, "--overwrite")
+    manifest = (out / "_bmqctl" / "manifest.json").read_bytes()
+    file_count = len(list((out / "records").rglob("*.parquet"))) + len(list((out / "messages").rglob("*.parquet")))
+    dry = run(store, "--out", out, "--overwrite", "--dry-run")
+    first, second = dry.stdout.splitlines()
+    assert (dry.exit_code, first) == (0, f"records, messages of 604 records would be written to {out}")
+    assert second.startswith(f"records and messages in {out}, {file_count} files, ")
+    assert second.endswith(" bytes, would be replaced")
+    # Only what is written is named; what is replaced is each table that is there.
+    dry = run(store, "--out", out, "--overwrite", "--dry-run", "--tables", "messages", "--output", "jsonl")
+    tables = {row["table"]: row for row in map(json.loads, dry.stdout.splitlines())}
+    assert {name: row["written"] for name, row in tables.items()} == {"messages": True, "records": False}
+    assert tables["records"]["replaced_files"] + tables["messages"]["replaced_files"] == file_count
+    assert json.loads(run(store, "--out", tmp_path / "new", "--dry-run", "--json").stdout)["records_in_store"] == 604
+    assert not (tmp_path / "new").exists()
+    unsure = run(store, "--out", out, "--overwrite")
+    assert (unsure.exit_code, unsure.stdout) == (2, "")
+    assert f"bmqctl spark-export: Replace records and messages in {out}, {file_count} files" in unsure.stderr
+    assert unsure.stderr.endswith("There is nobody to ask; give --yes, or --dry-run\n")
+    assert (out / "_bmqctl" / "manifest.json").read_bytes() == manifest
+
+    over = run(store, "--out", out, "--overwrite", "--yes")
     assert over.exit_code == 0
     lines = [" ".join(line.split()) for line in over.stdout.splitlines()]
     assert lines[0] == "queue messages outstanding partially confirmed confirmed expired payload bytes"
@@ -91,7 +113,10 @@ def test_a_store_is_exported_and_summed_up(this_session: None, golden: Callable[
     verdict = json.loads(same.stdout)
     assert (verdict["same"], verdict["differences"], verdict["gone_on"]) == (True, [], [])
     assert verdict["tables"]["messages"]["in_store"] == 297
+    assert run(out, "--output", "csv", command="spark-verify").stdout == "table,where,what\n"
     (out / "messages" / "date=2026-11-21").rename(tmp_path / "elsewhere")
+    lines = run(out, "--no-store", "--output", "jsonl", command="spark-verify").stdout.splitlines()
+    assert [json.loads(line)["what"] for line in lines] == ["is missing"] * 3
     other = run(out, "--no-store", command="spark-verify")
     assert other.exit_code == 1
     assert other.stdout.count(" is missing\n") == 3
@@ -109,6 +134,8 @@ def test_a_store_is_reported_on(this_session: None, golden: Callable[[str], Path
     assert '"messages":297' in page.read_text()
     as_json = json.loads(run(store, "--json", command="spark-report").stdout)
     assert as_json["outcomes"]["confirmed"] == 140
+    table = run(store, "--output", "csv", command="spark-report").stdout
+    assert [row["queue"] for row in csv.DictReader(io.StringIO(table))] == [each["queue"] for each in as_json["queues"]]
 
 
 def test_damaged_records_are_pointed_out(this_session: None, tmp_path: Path) -> None:
