@@ -2,6 +2,8 @@
 
 The text is made in pieces of at most `LINES_MAX` lines, since the pages of nodes with very many queues are long: the
 caller does other work between two pieces. Prometheus wants all lines of a metric together.
+
+`prometheus_client`, which reads the pages in the tests, takes seconds to write that of 10,000 queues, all in one piece.
 """
 
 from __future__ import annotations
