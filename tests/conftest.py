@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 from hypothesis import HealthCheck, settings
+from xdist.scheduler import LoadFileScheduling
 
 from scripts.compiled_tree import MARKER
 
@@ -28,6 +29,7 @@ settings.register_profile(
 # In the tree that scripts/compile makes.
 IS_COMPILED = (Path(__file__).parents[1] / MARKER).exists()
 
+SPARK_TESTS = "tests/bmqctl/pipeline/"
 KINDS = frozenset({"unit", "process", "spark"})
 # Folders and modules, most particular first; a test's own marker goes before these.
 KIND_OF = {
@@ -89,6 +91,17 @@ def _spread(items: list[pytest.Item]) -> list[pytest.Item]:
         for number, tests in enumerate(sorted(group, key=len, reverse=True))
     ]
     return [item for _, tests in sorted(spread, key=lambda place: place[0]) for item in tests]
+
+
+class _OneSpark(LoadFileScheduling):  # type: ignore[misc]
+    """Files go to workers one by one, and those with Spark together to one: each session of Spark is a JVM to warm."""
+
+    def _split_scope(self, nodeid: str) -> str:
+        return SPARK_TESTS if nodeid.startswith(SPARK_TESTS) else str(super()._split_scope(nodeid))
+
+
+def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> LoadFileScheduling | None:
+    return _OneSpark(config, log) if config.getvalue("dist") == "loadfile" else None
 
 
 @pytest.fixture(scope="session", autouse=True)
