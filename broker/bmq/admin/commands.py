@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from enum import Enum
+
+from formats.record import record
 
 __all__ = [
     "BrokerConfigDump",
@@ -55,29 +56,29 @@ class Encoding(Enum):
     JSON_PRETTY = "JSON_PRETTY"
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class Help:
     """The command HELP; with `plumbing`, one line for each command."""
 
     plumbing: bool = False
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class BrokerConfigDump:
     pass
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class DomainPurge:
     domain: str
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class DomainInfos:
     domain: str
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class QueuePurge:
     """Purge of a queue; `app_id` is `*` for the whole queue."""
 
@@ -86,13 +87,13 @@ class QueuePurge:
     app_id: str
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class QueueInternals:
     domain: str
     queue: str
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class QueueList:
     """List of messages. A negative `offset` counts from the end, a negative `count` lists those before it; 0 is all."""
 
@@ -103,7 +104,7 @@ class QueueList:
     app_id: str | None = None
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class QueueMessage:
     """One message with its contents, by its GUID in hex."""
 
@@ -112,96 +113,96 @@ class QueueMessage:
     guid: str
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class DomainReconfigure:
     domain: str
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class DomainRemove:
     domain: str
     finalize: bool = False
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class ClearResolverCache:
     """`domain` is None for all of them."""
 
     domain: str | None = None
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class ClearConfigCache:
     """`domain` is None for all of them."""
 
     domain: str | None = None
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class StatShow:
     pass
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class StatSet:
     name: str
     value: Value
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class StatGet:
     name: str
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class StatList:
     pass
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class Clusters:
     pass
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class ClusterStatus:
     cluster: str
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class ClusterHealth:
     cluster: str
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class ClusterQueueHelper:
     cluster: str
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class ForceGcQueues:
     cluster: str
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class StorageSummary:
     cluster: str
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class PartitionAvailability:
     cluster: str
     partition_id: int
     available: bool
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class PartitionSummary:
     cluster: str
     partition_id: int
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class PartitionRollover:
     """Rollover of a partition; `partition_id` is -1 for all."""
 
@@ -209,13 +210,13 @@ class PartitionRollover:
     partition_id: int
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class StorageQueueStatus:
     cluster: str
     domain: str
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class ReplicationSet:
     """Change of a replication setting; `everywhere` is for all nodes of the cluster."""
 
@@ -225,19 +226,19 @@ class ReplicationSet:
     everywhere: bool = False
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class ReplicationGet:
     cluster: str
     name: str
     everywhere: bool = False
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class ReplicationList:
     cluster: str
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class ElectorSet:
     cluster: str
     name: str
@@ -245,14 +246,14 @@ class ElectorSet:
     everywhere: bool = False
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class ElectorGet:
     cluster: str
     name: str
     everywhere: bool = False
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class ElectorList:
     cluster: str
 

@@ -6,12 +6,12 @@ are None or empty arrays. Sizes are in bytes.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from datetime import datetime
 
 from broker.bmq.admin.commands import Value
 from broker.bmq.admin.results_queue import CapacityMeter, QueueInternalsResult
 from broker.bmq.core.cluster_view import ClusterView
+from formats.record import record
 
 __all__ = [
     "BrokerConfig",
@@ -51,57 +51,57 @@ __all__ = [
 ]
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class Problem:
     """Failure of a command."""
 
     message: str
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class Success:
     pass
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class CommandSpec:
     command: str
     description: str
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class HelpResult:
     commands: tuple[CommandSpec, ...]
     is_plumbing: bool
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class BrokerConfig:
     """The configuration, as a text in JSON."""
 
     as_json: str
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class Stats:
     """A table, or a text in JSON."""
 
     text: str
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class Tunable:
     name: str
     value: Value
     description: str = ""
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class Tunables:
     tunables: tuple[Tunable, ...]
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class TunableConfirmation:
     name: str
     old_value: Value
@@ -111,7 +111,7 @@ class TunableConfirmation:
 # Purges and lists
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class PurgedQueue:
     """A purged queue. `app_id` is empty and `app_key` all zeros if the whole queue was purged."""
 
@@ -122,12 +122,12 @@ class PurgedQueue:
     num_bytes_purged: int
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class PurgedQueues:
     queues: tuple[PurgedQueue | Problem, ...]
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class ListedMessage:
     """A listed message; `arrival_timestamp` is in UTC."""
 
@@ -136,7 +136,7 @@ class ListedMessage:
     arrival_timestamp: datetime
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class QueueContents:
     """Listed messages of a queue; `offset` is the first one's index among `total_queue_messages`."""
 
@@ -145,7 +145,7 @@ class QueueContents:
     total_queue_messages: int
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class MessageContents:
     """A stored message. `apps` have yet to confirm it; `data` is properties and payload as posted, in base64.
 
@@ -165,7 +165,7 @@ class MessageContents:
 # Storage
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class StorageQueueInfo:
     queue_uri: str
     queue_key: str
@@ -176,12 +176,12 @@ class StorageQueueInfo:
     internal_queue_id: int = 0
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class StorageContent:
     storages: tuple[StorageQueueInfo, ...]
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class FileInfo:
     """The usage of a file. Of `position_bytes`, `outstanding_bytes` are still needed; `size_bytes` is the limit."""
 
@@ -190,20 +190,20 @@ class FileInfo:
     outstanding_bytes: int
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class FileSetInfo:
     data_file_name: str
     aliased_blob_buffer_count: int
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class ActiveFileSet:
     data_file: FileInfo
     journal_file: FileInfo
     qlist_file: FileInfo
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class FileStoreSummary:
     primary_node_description: str
     primary_lease_id: int
@@ -218,7 +218,7 @@ class FileStoreSummary:
     storage_content: StorageContent
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class FileStore:
     """The files of a partition; `state` is open, closed or stopping."""
 
@@ -227,7 +227,7 @@ class FileStore:
     summary: FileStoreSummary
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class ClusterStorageSummary:
     cluster_file_store_location: str
     file_stores: tuple[FileStore, ...]
@@ -236,7 +236,7 @@ class ClusterStorageSummary:
 # Domains
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class DomainInfo:
     """A domain. `config_json` is a JSON text; `queue_uris` are the queues in use."""
 
@@ -251,14 +251,14 @@ class DomainInfo:
 # Clusters
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class ClusterNode:
     host_name: str
     node_id: int
     data_center: str
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class ClusterInfo:
     """A cluster; `locality` is remote, local (one node) or member."""
 
@@ -267,12 +267,12 @@ class ClusterInfo:
     nodes: tuple[ClusterNode, ...]
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class ClusterList:
     clusters: tuple[ClusterInfo, ...]
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class ClusterNodeInfo:
     """A node of a cluster; `is_available` is None for the node that answers."""
 
@@ -282,18 +282,18 @@ class ClusterNodeInfo:
     primary_for_partition_ids: tuple[int, ...]
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class NodeStatuses:
     nodes: tuple[ClusterNodeInfo, ...]
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class LeaderMessageSequence:
     elector_term: int
     sequence_number: int
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class ElectorInfo:
     elector_state: str
     leader_node: str
@@ -301,7 +301,7 @@ class ElectorInfo:
     leader_status: str
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class PartitionInfo:
     num_queues_mapped: int
     num_active_queues: int
@@ -310,12 +310,12 @@ class PartitionInfo:
     primary_status: str
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class PartitionsInfo:
     partitions: tuple[PartitionInfo, ...]
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class ClusterStatusResult:
     name: str
     description: str
@@ -328,7 +328,7 @@ class ClusterStatusResult:
     cluster_storage_summary: ClusterStorageSummary
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class ClusterProxyStatusResult:
     """A cluster as a proxy to it sees it (mqbcmd::ClusterProxyStatus)."""
 
@@ -339,7 +339,7 @@ class ClusterProxyStatusResult:
     queues_info: StorageContent
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class ClusterHealthResult:
     """A node's view of its cluster, with its problems; not in the reference."""
 
@@ -348,20 +348,20 @@ class ClusterHealthResult:
     view: ClusterView
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class ClusterDomain:
     name: str
     num_assigned_queues: int
     loaded: bool
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class SubId:
     sub_id: int
     app_id: str
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class ClusterQueue:
     uri: str
     num_in_flight_contexts: int
@@ -375,7 +375,7 @@ class ClusterQueue:
     is_created: bool
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class QueueHelperResult:
     cluster_name: str
     locality: str

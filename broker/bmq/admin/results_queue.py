@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import field
+
+from formats.record import record
 
 __all__ = [
     "AppState",
@@ -27,7 +29,7 @@ __all__ = [
 ]
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class CapacityMeter:
     name: str
     is_disabled: bool
@@ -40,7 +42,7 @@ class CapacityMeter:
     parent: CapacityMeter | None = None
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class UsageMonitor:
     """States are STATE_NORMAL, STATE_HIGH_WATERMARK and STATE_FULL.
 
@@ -60,7 +62,7 @@ class UsageMonitor:
     bytes_capacity: int
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class QueueHandleSubStream:
     """A sub-stream of a handle; `parameters_json` is the reference's print of the parameters."""
 
@@ -71,7 +73,7 @@ class QueueHandleSubStream:
     num_unconfirmed_messages: int | None
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class QueueHandle:
     client_description: str
     parameters_json: str
@@ -79,21 +81,21 @@ class QueueHandle:
     sub_streams: tuple[QueueHandleSubStream, ...]
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class VirtualStorage:
     app_id: str
     app_key: str
     num_messages: int
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class QueueStorage:
     num_messages: int
     num_bytes: int
     virtual_storages: tuple[VirtualStorage, ...]
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class QueueState:
     uri: str
     handle_parameters_json: str
@@ -106,7 +108,7 @@ class QueueState:
     handles: tuple[QueueHandle, ...]
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class RouterConsumer:
     priority: int
     queue_handle: QueueHandle
@@ -114,12 +116,12 @@ class RouterConsumer:
     expression: str
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class RoundRobinRouter:
     consumers: tuple[RouterConsumer, ...]
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class AppState:
     app_id: str
     num_consumers: int
@@ -127,7 +129,7 @@ class AppState:
     round_robin_router: RoundRobinRouter
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class ConsumerState:
     """An app's consumers. `status` is alive, registered (no consumer), or unauthorized (not an app of the domain)."""
 
@@ -137,7 +139,7 @@ class ConsumerState:
     app_state: AppState
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class ConsumerLimits:
     max_unconfirmed_messages: int
     max_unconfirmed_bytes: int
@@ -145,25 +147,25 @@ class ConsumerLimits:
     consumer_priority_count: int
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class Subscriber:
     downstream_sub_queue_id: int
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class SubscriptionInfo:
     downstream_subscription_id: int
     consumer: ConsumerLimits
     subscriber: Subscriber
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class PriorityGroup:
     id: int
     highest_subscriptions: tuple[SubscriptionInfo, ...]
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class SubscriptionGroup:
     id: int
     expression: str
@@ -171,12 +173,12 @@ class SubscriptionGroup:
     priority_group: PriorityGroup | None = None
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class Routing:
     subscription_groups: tuple[SubscriptionGroup, ...]
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class QueueEngine:
     """A queue's engine. The reference has one for all modes, with the name of one of them."""
 
@@ -186,7 +188,7 @@ class QueueEngine:
     routing: Routing = field(metadata={"json": "Routing"})
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class QueueInternalsResult:
     state: QueueState
     engine: QueueEngine

@@ -65,7 +65,7 @@ CONFIDENTIAL = "confidential"
 class Model(BaseModel):
     """A `complexType` of the reference's schemas."""
 
-    model_config = ConfigDict(alias_generator=to_camel, extra="ignore", frozen=True, strict=True)
+    model_config = ConfigDict(alias_generator=to_camel, extra="ignore", frozen=True, strict=True, defer_build=True)
 
 
 class Choice(Model):

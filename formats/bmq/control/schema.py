@@ -35,6 +35,8 @@ from enum import IntEnum
 from functools import cached_property
 from typing import Annotated, Any, TypeVar, Union, dataclass_transform, get_args, get_origin, get_type_hints
 
+from formats.record import keyword_record
+
 __all__ = [
     "Alternative",
     "Boolean",
@@ -186,8 +188,8 @@ def alternatives(*tags: int) -> _Alternatives:
 
 @dataclass_transform(frozen_default=True, kw_only_default=True, field_specifiers=(field,))
 def sequence(cls: type[T]) -> type[T]:
-    """Declare a message: an immutable dataclass with keyword arguments only."""
-    return dataclass(frozen=True, slots=True, kw_only=True)(cls)
+    """Declare a message: immutable, made of keyword arguments only."""
+    return keyword_record(cls)
 
 
 def _camel(name: str) -> str:
