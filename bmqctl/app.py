@@ -6,6 +6,7 @@ pydantic or Spark.
 
 from __future__ import annotations
 
+import os
 from typing import Annotated
 
 import typer
@@ -93,4 +94,6 @@ def root(
 
 def main() -> None:
     """The console script."""
+    # Typer imports pydantic, which would look for plug-ins in all installed packages: at each start, for nothing.
+    os.environ.setdefault("PYDANTIC_DISABLE_PLUGINS", "1")
     app(prog_name="bmqctl")

@@ -15,6 +15,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Mapping
+from functools import cached_property
 from types import NoneType
 from typing import Annotated, Any, Final, Generic, NamedTuple, TypeVar, get_args, get_origin, get_type_hints
 
@@ -57,18 +58,31 @@ class HeaderField(NamedTuple):
 
 
 class HeaderCodec(Generic[H]):
-    """Reads and writes the headers of one declaration."""
+    """Reads and writes the headers of one declaration.
+
+    Its code is generated when it is first used: most processes use few of all codecs.
+    """
 
     def __init__(self, cls: type[H]) -> None:
         self.cls = cls
         self.name = cls.__name__
-        defaults: Mapping[str, Any] = getattr(cls, "_field_defaults", {})
-        self.fields = tuple(
-            _field(name, hint, defaults.get(name, _MISSING))
-            for name, hint in get_type_hints(cls, include_extras=True).items()
-        )
+        self._read_fields: Callable[[Mapping[str, str]], H] = self._read_first
+        self._write_fields: Callable[[H], dict[str, str]] = self._write_first
+
+    @cached_property
+    def fields(self) -> tuple[HeaderField, ...]:
+        """The fields in their order. Raises `TypeError` for a declaration with another type."""
+        defaults: Mapping[str, Any] = getattr(self.cls, "_field_defaults", {})
+        hints = get_type_hints(self.cls, include_extras=True)
+        return tuple(_field(name, hint, defaults.get(name, _MISSING)) for name, hint in hints.items())
+
+    def _read_first(self, given: Mapping[str, str]) -> H:
         self._read_fields = self._generate_read()
+        return self._read_fields(given)
+
+    def _write_first(self, header: H) -> dict[str, str]:
         self._write_fields = self._generate_write()
+        return self._write_fields(header)
 
     def _generate_read(self) -> Callable[[Mapping[str, str]], H]:
         """Write and compile what `read` does: straight-line code, no loop over fields.

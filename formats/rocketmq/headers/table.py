@@ -28,7 +28,9 @@ def _codec(cls: type[Any] | None) -> HeaderCodec[Any] | None:
     """One codec for each declaration, however many requests share it."""
     if cls is None:
         return None
-    return _codecs.setdefault(cls, HeaderCodec(cls))
+    if cls not in _codecs:
+        _codecs[cls] = HeaderCodec(cls)
+    return _codecs[cls]
 
 
 _TABLE: Final[dict[RequestCode, tuple[type[Any] | None, type[Any] | None]]] = {
