@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import gc
 import logging
 import os
 import sys
@@ -50,6 +51,15 @@ KIND_OF = {
     "scripts/test_tcp_relay.py": "process",
     "simulator/test_mutate.py": "process",
 }
+
+
+# Nearly all that is made while tests are collected stays: to look through it again and again takes ten seconds.
+gc.disable()
+
+
+def pytest_collection_finish() -> None:
+    gc.freeze()
+    gc.enable()
 
 
 def pytest_configure(config: pytest.Config) -> None:
