@@ -28,6 +28,7 @@ from bmqctl.node_process import NodeProcess, RocketProcess
 from broker.bmq.config.domain_schema import DomainVariant
 from broker.bmq.config.load import parse
 from scripts.cpp_client import CannotInstall, cpp_python
+from tests.integration.library_broker import REFERENCE, library_broker
 
 DOCS = Path(__file__).resolve().parents[2] / "docs"
 MAIN = "from bmqctl.app import main; main()"
@@ -211,13 +212,25 @@ def test_there_are_commands_to_run() -> None:
 @pytest.mark.parametrize("name", sorted(RUNNABLE.keys() - OF_ROCKETMQ.keys() - set(OF_BOTH)))
 @pytest.mark.timeout(600)
 def test_the_commands_of_a_page_print_what_it_says(name: str, tmp_path: Path) -> None:
-    guide = RUNNABLE[name]
     with NodeProcess(tmp_path / "bmq-data", timeout_s=START_S_MAX) as node:
-        for file, text in guide.files.items():
-            (tmp_path / file).parent.mkdir(parents=True, exist_ok=True)
-            (tmp_path / file).write_text(text.replace(DOCUMENTED_PORT, str(node.port)))
-        for command in guide.commands:
-            check(command, run(command, tmp_path, node.port))
+        follow(RUNNABLE[name], tmp_path, node.port)
+
+
+@pytest.mark.skipif(REFERENCE is None, reason="scripts/conformance-client names a C++ broker")
+def test_the_programs_of_the_client_library_print_what_their_page_says_with_the_c_plus_plus_broker(
+    tmp_path: Path,
+) -> None:
+    with library_broker(tmp_path / "broker") as node:
+        follow(RUNNABLE["use/client-library.md"], tmp_path, node.port)
+
+
+def follow(guide: Guide, folder: Path, port: int) -> None:
+    """Write the files of a page, run its commands, and compare what they print."""
+    for file, text in guide.files.items():
+        (folder / file).parent.mkdir(parents=True, exist_ok=True)
+        (folder / file).write_text(text.replace(DOCUMENTED_PORT, str(port)))
+    for command in guide.commands:
+        check(command, run(command, folder, port))
 
 
 @pytest.mark.parametrize("name", OF_BOTH)

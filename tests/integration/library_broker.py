@@ -1,0 +1,55 @@
+"""The broker that judges the client library: a node of ours, or BlazingMQ's own where the environment names one.
+
+Both read the same files of configuration. `scripts/conformance-client` sets the variable.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Iterator
+from contextlib import closing, contextmanager
+from pathlib import Path
+
+from bmqctl.node_process import HOST, NodeProcess
+from bmqctl.ports import free_port
+from broker.bmq.config.local_cluster import write_local_cluster
+from scripts.mixed_config import adapt, write_domain
+from scripts.reference_process import ReferenceProcess, Running
+
+__all__ = ["ORDERS", "ORDERS_MAX", "REFERENCE", "library_broker"]
+
+REFERENCE = os.environ.get("BMQCTL_REFERENCE_BROKER")
+
+# A domain of which a queue takes few messages.
+ORDERS = "shop.orders"
+ORDERS_MAX = 10
+START_S = 120.0
+_MIB = 1 << 20
+_SIZES = {"maxDataFileSize": 64 * _MIB, "maxJournalFileSize": 16 * _MIB, "maxQlistFileSize": 4 * _MIB}
+
+
+@contextmanager
+def library_broker(folder: Path, *, password: str | None = None) -> Iterator[Running]:
+    """Run a broker with the sample domains and `ORDERS`; with a password, sessions that authenticate are `shop`'s."""
+    port = free_port()
+    (made,) = write_local_cluster(folder, 1, HOST, port)
+    adapt(made, made.name, _SIZES, partitions=2)
+    limits = {"messages": 1000, "messagesWatermarkRatio": 0.8, "bytes": 4 * _MIB, "bytesWatermarkRatio": 0.8}
+    queue_limits = limits | {"messages": ORDERS_MAX}
+    storage = {"domainLimits": limits, "queueLimits": queue_limits, "config": {"fileBacked": {}}}
+    write_domain(made, ORDERS, storage=storage)
+    if password is not None:
+        file = made / "bmqbrkrcfg.json"
+        config = json.loads(file.read_text())
+        users = {"name": "BasicAuthenticator", "settings": [{"key": "shop", "value": {"stringVal": password}}]}
+        config["appConfig"]["authentication"] = {"authenticators": [users]}
+        file.write_text(json.dumps(config, indent=2))
+    node: Running
+    if REFERENCE is None:
+        node = NodeProcess(made / "storage", config_dir=made, port=port, timeout_s=START_S)
+    else:
+        node = ReferenceProcess(Path(REFERENCE), made, port, START_S)
+    with closing(node):
+        node.start()
+        yield node
