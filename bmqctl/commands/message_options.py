@@ -40,7 +40,8 @@ Uri = Annotated[
     str,
     typer.Argument(
         metavar="URI",
-        help="A queue, bmq://DOMAIN/QUEUE, or a topic, rocketmq://NAMESERVER:PORT/TOPIC.",
+        help="A queue, bmq://DOMAIN/QUEUE, or a topic, rocketmq://NAMESERVER:PORT/TOPIC, or in the context's cluster "
+        "rocketmq:///TOPIC.",
         show_default=False,
     ),
 ]

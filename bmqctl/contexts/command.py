@@ -37,6 +37,9 @@ _OWN_ADDRESS: Final = frozenset(
 )
 # Arguments and options that may name a topic with its nameserver.
 _ENDS: Final = ("to", "uri")
+# Of these the arguments whose nameserver a context may say: `rocketmq:///TOPIC` names none.
+_TOPICS: Final = ("uri", "source", "destination")
+_TOPIC: Final = "rocketmq://"
 # The variable that names the broker of a command for which it is documented.
 _ADDRESS_VARIABLE: Final = {"tool": "BMQ_PORT"}
 
@@ -60,34 +63,58 @@ class DialingCommand(TyperCommand):
         if self._dials and not ctx.resilient_parsing and (args or not self.no_args_is_help):
             given, _, _ = self.make_parser(ctx).parse_args(args=list(args))
             try:
-                defaults = self._defaults(given)
+                defaults, nameserver = self._defaults(given)
             except BadContext as fault:
                 refuse(ctx.command_path.partition(" ")[2], str(fault))
             ctx.default_map = {**(ctx.default_map or {}), **defaults}
+            rest = super().parse_args(ctx, args)
+            for each in _lacking(ctx.params) if nameserver else ():
+                ctx.params[each] = f"{_TOPIC}{nameserver}{ctx.params[each].removeprefix(_TOPIC)}"
+            return rest
         return super().parse_args(ctx, args)
 
-    def _defaults(self, given: Mapping[str, Any]) -> dict[str, Any]:
-        name = given.get("context_name")
-        if name is None and (self._has_own_address(given) or "help" in given):
-            return {}
+    def _defaults(self, given: Mapping[str, Any]) -> tuple[dict[str, Any], str]:
+        """The defaults of options, and the nameserver of topics that name none."""
+        name, lacking = given.get("context_name"), _lacking(given)
+        if "help" in given or (name is None and not lacking and self._has_own_address(given)):
+            return {}, ""
         contexts = read_contexts(contexts_path())
         name = name or os.environ.get(VARIABLE) or contexts.current
         if name is None:
-            return {}
-        multiple = {each.name for each in self.params if getattr(each, "multiple", False)}
+            if lacking:
+                raise BadContext(_no_nameserver(given[lacking[0]]))
+            return {}, ""
+        context = contexts.named(name)
         options = {str(each.name) for each in self.params}
+        try:
+            if lacking and context.system is not System.ROCKETMQ:
+                raise BadContext(f"is of BlazingMQ, and {_no_nameserver(given[lacking[0]])}")
+            if context.system is System.ROCKETMQ and "nameserver" not in options and _topics(given):
+                return self._topic_defaults(context, options, given), context.nameservers[0]
+            return self._broker_defaults(context, options, given), ""
+        except BadContext as fault:
+            raise BadContext(f"context {name}: {fault}") from None
+
+    def _topic_defaults(self, context: Context, options: Set[str], given: Mapping[str, Any]) -> dict[str, Any]:
+        """The defaults for the ends that are topics of the context's cluster. Raises `BadContext`."""
+        taken = given.keys() | {str(each.name) for each in self.params if _is_in_environment(each)}
+        ends = _lacking(given) or _topics(given)
+        found = _output_of(context, options)
+        # TO has what FROM has, if both are in the same cluster.
+        if ends[0] == "destination":
+            own = {each.removeprefix("to_") for each in taken if each.startswith("to_")}
+            return found | {f"to_{each}": value for each, value in _secrets(context, options, own).items()}
+        return found | _secrets(context, options, taken)
+
+    def _broker_defaults(self, context: Context, options: Set[str], given: Mapping[str, Any]) -> dict[str, Any]:
+        multiple = {each.name for each in self.params if getattr(each, "multiple", False)}
         taken = given.keys() | {str(each.name) for each in self.params if _is_in_environment(each)}
         # With a topic as the source the broker is that of the destination.
         is_of_destination = "to_broker" in options and _is_topic(given.get("source"))
         if is_of_destination:
             taken = {each.removeprefix("to_") for each in taken if each.startswith("to_")}
-        try:
-            found = context_defaults(contexts.named(name), options, multiple, taken)
-            return {f"to_{each}": value for each, value in found.items()} if is_of_destination else found
-        except BadContext as fault:
-            if name not in contexts.contexts:
-                raise
-            raise BadContext(f"context {name}: {fault}") from None
+        found = context_defaults(context, options, multiple, taken)
+        return {f"to_{each}": value for each, value in found.items()} if is_of_destination else found
 
     def _has_own_address(self, given: Mapping[str, Any]) -> bool:
         if _OWN_ADDRESS & given.keys() or os.environ.get(_ADDRESS_VARIABLE.get(self.name or "", "")):
@@ -98,7 +125,20 @@ class DialingCommand(TyperCommand):
 
 
 def _is_topic(text: Any) -> bool:
-    return str(text).startswith("rocketmq://")
+    return str(text).startswith(_TOPIC)
+
+
+def _topics(given: Mapping[str, Any]) -> list[str]:
+    return [each for each in _TOPICS if _is_topic(given.get(each))]
+
+
+def _lacking(given: Mapping[str, Any]) -> list[str]:
+    """The arguments that are topics without a nameserver."""
+    return [each for each in _topics(given) if str(given[each]).startswith(f"{_TOPIC}/")]
+
+
+def _no_nameserver(uri: str) -> str:
+    return f"{uri} names no nameserver: give {_TOPIC}HOST:PORT/TOPIC, or a context of RocketMQ"
 
 
 def _is_in_environment(parameter: Any) -> bool:
@@ -125,7 +165,13 @@ def context_defaults(context: Context, options: Set[str], multiple: Set[str | No
         if "rocketmq" in given:
             raise BadContext("is of BlazingMQ, and --rocketmq is given: give --nameserver or --context")
         found = {"broker": context.address}
-    secrets = {"tls_authority": context.tls_authority, "authn_mechanism": context.authn_mechanism}
+    return found | _secrets(context, options, given) | _output_of(context, options)
+
+
+def _secrets(context: Context, options: Set[str], given: Set[str]) -> dict[str, Any]:
+    """Return the options by which a context's brokers are trusted, and trust. Raises `BadContext`."""
+    found: dict[str, Any] = {}
+    secrets: dict[str, Any] = {"tls_authority": context.tls_authority, "authn_mechanism": context.authn_mechanism}
     if "authn_data" in options and "authn_data" not in given:
         secrets["authn_data"] = secret_of(context)
     elif context.secret is not None and "authn_data" not in options:
@@ -136,9 +182,11 @@ def context_defaults(context: Context, options: Set[str], multiple: Set[str | No
         if option not in options:
             raise BadContext(f"has --{option.replace('_', '-')}, which this command has not")
         found[option] = value
-    if context.output is not None and "output" in options:
-        found["output"] = context.output
     return found
+
+
+def _output_of(context: Context, options: Set[str]) -> dict[str, Any]:
+    return {"output": context.output} if context.output is not None and "output" in options else {}
 
 
 def _context_option() -> Any:

@@ -64,6 +64,23 @@ def between(
 
 
 @dialing.command(cls=DialingCommand)
+def of_uri(
+    uri: str,
+    broker: str = "tcp://localhost:30114",
+    authn_data: Annotated[str, typer.Option(envvar="BMQCTL_AUTHN_DATA")] = "",
+    output: str = "table",
+) -> None:
+    """Print the options of a command for a queue or a topic."""
+    print(json.dumps([uri, broker, authn_data, output]))
+
+
+@dialing.command(cls=DialingCommand)
+def ends(source: str, destination: str, broker: str = "", to_broker: str = "", authn_data: str = "") -> None:
+    """Print the ends of a command."""
+    print(json.dumps([source, destination]))
+
+
+@dialing.command(cls=DialingCommand)
 def plain(broker: str = "tcp://localhost:30114") -> None:
     """Print the options of a command without credentials."""
     print(json.dumps({"broker": broker}))
@@ -81,11 +98,10 @@ def local(folder: str = "here") -> None:
     print(json.dumps({"folder": folder}))
 
 
-def options(*words: str, command: str = "both", **environment: str) -> dict[str, Any]:
+def options(*words: str, command: str = "both", **environment: str) -> Any:
     result = CliRunner().invoke(dialing, [command, *words], env=environment)
     assert result.exit_code == 0, result.output
-    found: dict[str, Any] = json.loads(result.stdout)
-    return found
+    return json.loads(result.stdout)
 
 
 def refusal(*words: str, command: str = "both", **environment: str) -> str:
@@ -147,6 +163,44 @@ def test_credentials_go_to_the_end_whose_broker_the_context_is(context: Run) -> 
     assert found == {"broker": usual, "to_broker": "tcp://other:1"}
     found = options(queue, queue, "--to-broker", "tcp://other:1", command="between")
     assert found == {"broker": "tcp://10.0.0.5:30114", "to_broker": "tcp://other:1", **own}
+
+
+def test_a_topic_without_a_nameserver_has_the_context_s(context: Run) -> None:
+    usual, bare, whole = "tcp://localhost:30114", "rocketmq:///t?group=g", "rocketmq://other:9/t"
+    assert "rocketmq:///t?group=g names no nameserver" in refusal(bare, command="of-uri")
+    add(context, "prod", "tcp://a:1", "--authn-mechanism", "BASIC", "--authn-data", "ops:x", "--use")
+    reason = "context prod: is of BlazingMQ, and rocketmq:///t?group=g names no nameserver: give rocketmq://HOST:PORT/"
+    assert reason in refusal(bare, command="of-uri")
+    assert reason in refusal(bare, "--broker", "tcp://b:1", command="of-uri")
+    add(context, "orders", "rocketmq://mq:9876;b:2", "--authn-data", "key:secret", "--output", "csv", "--use")
+    assert options(bare, command="of-uri") == ["rocketmq://mq:9876/t?group=g", usual, "key:secret", "csv"]
+    found = options(bare, "--authn-data", "my:own", "--output", "json", command="of-uri")
+    assert found == ["rocketmq://mq:9876/t?group=g", usual, "my:own", "json"]
+    assert options(bare, command="of-uri", BMQCTL_AUTHN_DATA="my:own")[2:] == ["my:own", "csv"]
+    # A topic that names its nameserver has nothing of the current context, and all of one that is named with it.
+    assert options(whole, command="of-uri") == [whole, usual, "", "table"]
+    assert options(whole, "--context", "orders", command="of-uri") == [whole, usual, "key:secret", "csv"]
+    assert "context orders: is of RocketMQ, and this command needs a broker" in refusal("bmq://a/b", command="of-uri")
+
+
+def test_credentials_go_to_the_ends_that_are_in_the_context_s_cluster(context: Run) -> None:
+    add(context, "orders", "rocketmq://mq:9876", "--authn-data", "key:secret", "--use")
+    queue, bare, whole = "bmq://my.domain/q", "rocketmq:///t", "rocketmq://other:9/t"
+    of_source, of_destination = {"authn_data": "key:secret"}, {"to_authn_data": "key:secret"}
+    usual = {"broker": "tcp://localhost:30114"}
+    for source, destination, own in (
+        (bare, queue, of_source),
+        (bare, whole, of_source),
+        (bare, bare, of_source),
+        (queue, bare, of_destination),
+        (whole, bare, of_destination),
+        (whole, whole, {}),
+    ):
+        assert options(source, destination, command="between") == usual | own, (source, destination)
+    found = options(queue, bare, "--to-authn-data", "my:own", command="between")
+    assert found == usual | {"to_authn_data": "my:own"}
+    assert options(whole, bare, command="ends") == [whole, "rocketmq://mq:9876/t"]
+    assert options(bare, bare, command="ends") == ["rocketmq://mq:9876/t"] * 2
 
 
 def test_the_context_of_the_option_goes_before_the_variable_s_and_that_before_the_current(context: Run) -> None:
