@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import base64
 import csv
 import io
 import json
@@ -15,6 +16,7 @@ from typing import Any
 
 import pytest
 import trio
+from google.protobuf import descriptor_pb2
 
 from bmqctl.client.rocketmq import connect
 from bmqctl.testing import NodeProcess, RocketProcess
@@ -175,6 +177,39 @@ def test_what_cannot_be_sent_is_told(rocket: RocketProcess) -> None:
     assert "expected HOST:PORT" in errors
 
 
+def order_descriptor() -> bytes:
+    """Descriptors with a message shop.Order that has one number."""
+    file = descriptor_pb2.FileDescriptorProto(name="shop.proto", package="shop", syntax="proto3")
+    field = file.message_type.add(name="Order").field.add(name="id", number=1)
+    field.type, field.label = field.TYPE_INT64, field.LABEL_OPTIONAL
+    data: bytes = descriptor_pb2.FileDescriptorSet(file=[file]).SerializeToString()
+    return data
+
+
+def test_letters_are_decoded(rocket: RocketProcess, tmp_path: Path) -> None:
+    at = ("--nameserver", rocket.nameserver)
+    schema = tmp_path / "order.avsc"
+    schema.write_text(json.dumps({"type": "record", "name": "Order", "fields": [{"name": "id", "type": "long"}]}))
+    (tmp_path / "order.desc").write_bytes(order_descriptor())
+    payloads = {"msgpack": b"\x81\xa2id\x07", "avro": b"\x0e", "protobuf": b"\x08\x07"}
+    rows = [{"payload_base64": base64.b64encode(each).decode(), "keys": [name]} for name, each in payloads.items()]
+    run("post", f"rocketmq://{rocket.nameserver}/coded", "--jsonl", stdin="\n".join(map(json.dumps, rows)).encode())
+    assert len(trio.run(consume, rocket, "coded", "decoders", 3, -1)) == 3
+    eventually(lambda: len(shown(rocket, "decoders")) >= 3)
+    ids = {row["keys"][0]: row["message_id"] for row in shown(rocket, "decoders")}
+    options = {
+        "msgpack": (),
+        "avro": ("--schema", schema),
+        "protobuf": ("--descriptor", tmp_path / "order.desc", "--message", "shop.Order"),
+    }
+    for name, more in options.items():
+        words = ("dead-letters", "show", "decoders", *at, "--id", ids[name], "--decode")
+        found = json.loads(run(*words, name, *more, "--output", "json")[0])
+        # Protobuf's JSON has numbers of 64 bits as texts.
+        assert {str(row["decoded"]["id"]) for row in found} == {"7"}
+        assert run(*words, "hex")[0].splitlines()[0].endswith(f"  {payloads[name].hex()}")
+
+
 DIE = """
 import os, sys, trio
 from bmqctl.client import connect
@@ -203,6 +238,8 @@ def test_a_poison_message_of_a_queue_is_sent_again_from_the_store(tmp_path: Path
         assert "poison" in kept.read_text()
         kept.unlink()
         assert run("browse", "bmq://fragile/q", "-b", node.uri, "--json")[0] == ""
+        (row,) = rows_of(run("journal", "rejected", tmp_path / "store")[0])
+        assert (row["guid"], row["is_stored"], row["attempts"]) == (found[1], True, 1)
         run("replay", tmp_path / "store", "--guid", found[1], "-b", node.uri)
         (row,) = rows_of(run("tail", "bmq://fragile/q", "-b", node.uri, "--count", "1", "--json")[0])
     assert (row["payload"], row["properties"]["n"], row["properties"]["replay_guid"]) == ("poison", 1, found[1])

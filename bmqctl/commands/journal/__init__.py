@@ -16,6 +16,7 @@ COMMANDS: dict[str, Entry] = {
     "guid": Entry("bmqctl.commands.journal.guid", "guid", "Decode a message's GUID or id."),
     "ledger": Entry("bmqctl.commands.journal.ledger", "app", "Print the records of a cluster-state ledger."),
     "queues": Entry("bmqctl.commands.journal.queues", "queues", "List the queues of a store."),
+    "rejected": Entry("bmqctl.commands.journal.rejected", "rejected", "List poison messages: those that apps gave up."),
     "repair": Entry(
         "bmqctl.commands.journal.repair", "repair", "Copy the undamaged part of a store to a new directory."
     ),
