@@ -62,8 +62,8 @@ def explain(
 
     For a queue of BlazingMQ, whose primary is asked: no consumer; flow control, when each consumer has as many
     unconfirmed messages as it allows; messages that are with consumers and unconfirmed; messages put aside, which no
-    expression matches; a quota; and messages without enough replicas. For a group of RocketMQ: its lag in a topic, and
-    whether consumers are connected.
+    expression matches; poison, on which consumers fail again and again; a quota; and messages without enough replicas.
+    For a group of RocketMQ: its lag in a topic, and whether consumers are connected.
 
     Examples:
 

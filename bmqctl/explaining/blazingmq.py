@@ -122,6 +122,7 @@ def _of_app(state: dict[str, Any], messages: int, consumers: list[_Consumer]) ->
             "add it to the domain's file and send DOMAINS RECONFIGURE, or end its consumers",
         )
         return
+    yield from _of_failing(state["appState"].get("failing"), app, of)
     if not consumers:
         yield Cause(
             "no consumer",
@@ -140,6 +141,26 @@ def _of_app(state: dict[str, Any], messages: int, consumers: list[_Consumer]) ->
     waiting = messages - held
     if free and waiting > 0:
         yield _of_waiting(state, app, of, waiting, len(free))
+
+
+def _of_failing(failing: dict[str, Any] | None, app: str, of: str) -> Iterator[Cause]:
+    """Yield messages that came back more than once, or go out for the last time; C++ brokers tell nothing of them."""
+    if failing is None:
+        return
+    messages, left = int(failing["numMessages"]), int(failing["attemptsLeft"])
+    attempts_max = int(failing["maxDeliveryAttempts"])
+    failed = attempts_max - left
+    if failed < 2 and left > 1:
+        return
+    yield Cause(
+        "poison",
+        app,
+        messages,
+        f"{counted(messages)} of {of} came back from consumers that were lost or rejected them; {failing['guid']} has "
+        f"had {failed:,} of {attempts_max:,} attempts",
+        "see the logs of its consumers, and the message by `bmqctl journal dump STORE --payload auto --guid ...`; "
+        "purge the queue or the app, or let it be removed after the last attempt",
+    )
 
 
 def _of_unconfirmed(app: str, of: str, held: int, messages: int, consumers: list[_Consumer]) -> Iterator[Cause]:

@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
+from itertools import islice
+from operator import itemgetter
+from typing import Final
 
 from broker.bmq.admin.environment import Context, Failed
 from broker.bmq.admin.results_queue import (
@@ -10,6 +13,7 @@ from broker.bmq.admin.results_queue import (
     CapacityMeter,
     ConsumerLimits,
     ConsumerState,
+    FailingMessages,
     PriorityGroup,
     QueueEngine,
     QueueHandle,
@@ -54,6 +58,9 @@ PRIMARY_QUEUE_ID = 0xFFFF_FFFE
 
 # Of a limit of unconfirmed messages or bytes, the lowest first.
 STATES = ("STATE_NORMAL", "STATE_HIGH_WATERMARK", "STATE_FULL")
+
+# Of the messages that came back, the oldest, of which one with fewest attempts left is told: there may be very many.
+FAILING_SEEN_MAX: Final = 1000
 
 Held = tuple[Session, Handle]
 
@@ -232,8 +239,9 @@ def _state(left: int, limit: int) -> str:
 
 
 def _engine(queue: Queue) -> QueueEngine:
-    states = [_consumer_state(app, known=True) for app in queue.apps.values()]
-    states += [_consumer_state(app, known=False) for app in queue.unregistered.values()]
+    attempts_max = queue.config.delivery_attempts_max
+    states = [_consumer_state(app, attempts_max, known=True) for app in queue.apps.values()]
+    states += [_consumer_state(app, attempts_max, known=False) for app in queue.unregistered.values()]
     groups = [_group(number, group) for number, app in enumerate(queue.apps.values()) for group in app.groups.values()]
     return QueueEngine(
         max_consumers=queue.config.consumers_max,
@@ -243,7 +251,7 @@ def _engine(queue: Queue) -> QueueEngine:
     )
 
 
-def _consumer_state(app: App, *, known: bool) -> ConsumerState:
+def _consumer_state(app: App, attempts_max: int, *, known: bool) -> ConsumerState:
     consumers = tuple(
         RouterConsumer(each.priority, _client(each), each.count, printable(each.text))
         for stream in app.streams
@@ -255,8 +263,22 @@ def _consumer_state(app: App, *, known: bool) -> ConsumerState:
         app_id=app_id,
         status="unauthorized" if not known else "alive" if app.streams else "registered",
         is_at_end_of_storage=at_end if known else None,
-        app_state=AppState(app_id, len(app.streams), len(app.redelivery), RoundRobinRouter(consumers)),
+        app_state=AppState(
+            app_id,
+            len(app.streams),
+            len(app.redelivery),
+            RoundRobinRouter(consumers),
+            _failing(app, attempts_max),
+        ),
     )
+
+
+def _failing(app: App, attempts_max: int) -> FailingMessages | None:
+    """Return what is known of messages that came back; None if there are none, or their attempts do not count."""
+    if not app.attempts or not attempts_max:
+        return None
+    guid, left = min(islice(app.attempts.items(), FAILING_SEEN_MAX), key=itemgetter(1))
+    return FailingMessages(len(app.attempts), attempts_max, guid.hex().upper(), left)
 
 
 def _client(subscription: Subscription) -> QueueHandle:

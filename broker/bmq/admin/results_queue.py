@@ -11,6 +11,7 @@ __all__ = [
     "CapacityMeter",
     "ConsumerLimits",
     "ConsumerState",
+    "FailingMessages",
     "PriorityGroup",
     "QueueEngine",
     "QueueHandle",
@@ -122,11 +123,24 @@ class RoundRobinRouter:
 
 
 @record
+class FailingMessages:
+    """Messages that came back from consumers, and one of them that has fewest attempts left among the oldest."""
+
+    num_messages: int
+    max_delivery_attempts: int
+    guid: str
+    attempts_left: int
+
+
+@record
 class AppState:
+    """The state of an app. `failing` is ours: the reference has no such element."""
+
     app_id: str
     num_consumers: int
     redelivery_list_length: int
     round_robin_router: RoundRobinRouter
+    failing: FailingMessages | None = None
 
 
 @record

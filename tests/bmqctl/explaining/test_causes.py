@@ -10,6 +10,9 @@ from bmqctl.explaining.blazingmq import UnknownApp, causes_of_queue, causes_of_u
 from bmqctl.explaining.cause import Cause
 from bmqctl.explaining.rocketmq import causes_of_group
 from bmqctl.rocketmq_status.group import GroupState, QueueLag
+from broker.bmq.core.config import DomainConfig, Mode
+from tests.broker.bmq.admin.conftest import start_with
+from tests.broker.bmq.rig import guid
 
 Told = dict[str, Any]
 
@@ -89,6 +92,31 @@ def test_messages_that_no_expression_matches() -> None:
     assert "(x > 3; y == 1)" in found.text
     # One who takes all is only slow.
     assert names(internals("foo", 8, handle("foo", 0, 10), expressions=("x > 3", ""))) == ["waiting"]
+
+
+@pytest.mark.parametrize(("times", "attempts_max", "found"), [(1, 3, []), (2, 4, ["poison"]), (1, 2, ["poison"])])
+def test_messages_on_which_consumers_fail(times: int, attempts_max: int, found: list[str]) -> None:
+    uri = "bmq://fragile/q"
+    node = start_with(DomainConfig("fragile", Mode.PRIORITY, delivery_attempts_max=attempts_max))
+    node.producer(uri, [10, 10])
+    for _ in range(times):
+        consumer = node.rig.connect()
+        consumer.read(1, uri, messages_max=1)
+        consumer.drop()
+    told = node.json("DOMAINS DOMAIN fragile QUEUE q INTERNALS")["queueInternals"]
+    causes = causes_of_queue(told, view())
+    assert [each.cause for each in causes] == [*found, "no consumer"]
+    if found:
+        assert (causes[0].app, causes[0].messages) == ("", 1)
+        assert causes[0].text == (
+            "1 message of the queue came back from consumers that were lost or rejected them; "
+            f"{guid(0).hex().upper()} has had {times} of {attempts_max} attempts"
+        )
+    survivor = node.rig.connect()
+    survivor.read(1, uri)
+    survivor.confirm(1, guid(0), guid(1))
+    told = node.json("DOMAINS DOMAIN fragile QUEUE q INTERNALS")["queueInternals"]
+    assert causes_of_queue(told, view()) == []
 
 
 def test_an_app_that_the_domain_does_not_have() -> None:
