@@ -24,6 +24,8 @@ from bmqctl.commitlog.files import LOG_FOLDER, is_store, open_store
 from bmqctl.commitlog.filters import LogFilters, parse_time_ms
 from bmqctl.journal.read.files import FileKind, NotAStoreFile, find_files, identify, recovery_sets
 from bmqctl.journal.read.filters import BadFilter, parse_time
+from bmqctl.messages.ends import CannotBegin, Reach
+from bmqctl.moving.security import security_of
 from bmqctl.render import LateProgress, Output, refuse, wanted_format
 from bmqctl.replay.account import count_steps
 from bmqctl.replay.log_plan import LogSelection, make_log_plan
@@ -34,6 +36,7 @@ from bmqctl.replay.post import PostOptions
 from bmqctl.replay.progress import Head, Progress, StateFault, open_state, read_head
 from bmqctl.replay.run import Run
 from bmqctl.replay.send import SendOptions
+from bmqctl.rocketmq_client.client import PLAIN, Security
 from formats.bmq.expressions import ExpressionError, compile_expression
 from formats.bmq.guid import GUID_SIZE, parse_guid
 from formats.bmq.stores.outcomes import MessageOutcome
@@ -115,6 +118,7 @@ def replay(
     begin: an invalid option, no such store, no broker, no such topic, or a --state of another replay.
     """
     end = _end(to, broker)
+    security = _security(end, Reach(f"bmqctl {COMMAND}", tls_authority, authn_mechanism, authn_data))
     speed = _speed(pace)
     with stopped_by(COMMAND, store), ExitStack() as stack:
         if is_store(store):
@@ -137,7 +141,7 @@ def replay(
         if dry_run:
             account = job.rehearse()
         elif isinstance(end, RocketEnd):
-            account = job.send(SendOptions(end, create_topics, speed, window, patience))
+            account = job.send(SendOptions(end, create_topics, speed, window, patience, security=security))
         else:
             credentials = Credentials(authn_mechanism, authn_data.encode()) if authn_mechanism else None
             session = SessionOptions(
@@ -158,6 +162,16 @@ def _end(to: str | None, broker: str) -> End:
     if isinstance(end, BlazingEnd) and parse_uri(end.uri).app_id:
         refuse(COMMAND, f"--to {to}: messages are posted to a queue, not to one of its apps")
     return end
+
+
+def _security(end: End, reach: Reach) -> Security:
+    """The security of the connections to RocketMQ; for BlazingMQ the session has its own."""
+    if isinstance(end, BlazingEnd):
+        return PLAIN
+    try:
+        return security_of(reach)
+    except CannotBegin as fault:
+        refuse(COMMAND, f"--to {end}: {fault}")
 
 
 def _refuse_foreign(context: typer.Context, names: frozenset[str], text: str) -> None:

@@ -54,7 +54,7 @@ _option: Final = partial(typer.Option, show_default=False)
 _select: Final = partial(_option, rich_help_panel="Selection of messages")
 _select_blazingmq: Final = partial(_option, rich_help_panel="Selection of messages of a BlazingMQ store")
 _select_rocketmq: Final = partial(_option, rich_help_panel="Selection of messages of a RocketMQ store")
-_reach: Final = partial(_option, rich_help_panel="Broker of BlazingMQ")
+_reach: Final = partial(_option, rich_help_panel="Connection")
 
 
 class OutcomeOption(StrEnum):
@@ -148,7 +148,17 @@ Delayed = Annotated[
     ),
 ]
 
-Broker = Annotated[str, _reach("--broker", "-b", help="The broker, as tcp://HOST:PORT.", show_default=True)]
+Broker = Annotated[
+    str, _reach("--broker", "-b", help="The broker of BlazingMQ, as tcp://HOST:PORT.", show_default=True)
+]
 TlsAuthority = Annotated[Path | None, _reach(help="Connect with TLS; trust the CA certificates in this PEM file.")]
-AuthnMechanism = Annotated[str | None, _reach(help="Authentication mechanism, such as BASIC; by default none.")]
-AuthnData = Annotated[str, _reach(help="Credentials, such as user:password.", envvar="BMQCTL_AUTHN_DATA")]
+AuthnMechanism = Annotated[
+    str | None, _reach(help="BlazingMQ's authentication mechanism, such as BASIC; by default none.")
+]
+AuthnData = Annotated[
+    str,
+    _reach(
+        help="Credentials, such as user:password; for RocketMQ an access key and its secret.",
+        envvar="BMQCTL_AUTHN_DATA",
+    ),
+]

@@ -37,8 +37,11 @@ _OWN_ADDRESS: Final = frozenset(
 )
 # Arguments and options that may name a topic with its nameserver.
 _ENDS: Final = ("to", "uri")
-# Of these the arguments whose nameserver a context may say: `rocketmq:///TOPIC` names none.
-_TOPICS: Final = ("uri", "source", "destination")
+# Those whose nameserver a context may say: `rocketmq:///TOPIC` names none. Of the commands with two ends they are those
+# that can sign for either.
+_TOPICS: Final = ("uri", "to")
+_TWO_TOPICS: Final = ("source", "destination")
+_SIGNS_FOR_EITHER: Final = "to_authn_data"
 _TOPIC: Final = "rocketmq://"
 # The variable that names the broker of a command for which it is documented.
 _ADDRESS_VARIABLE: Final = {"tool": "BMQ_PORT"}
@@ -68,14 +71,14 @@ class DialingCommand(TyperCommand):
                 refuse(ctx.command_path.partition(" ")[2], str(fault))
             ctx.default_map = {**(ctx.default_map or {}), **defaults}
             rest = super().parse_args(ctx, args)
-            for each in _lacking(ctx.params) if nameserver else ():
+            for each in self._lacking(ctx.params) if nameserver else ():
                 ctx.params[each] = f"{_TOPIC}{nameserver}{ctx.params[each].removeprefix(_TOPIC)}"
             return rest
         return super().parse_args(ctx, args)
 
     def _defaults(self, given: Mapping[str, Any]) -> tuple[dict[str, Any], str]:
         """The defaults of options, and the nameserver of topics that name none."""
-        name, lacking = given.get("context_name"), _lacking(given)
+        name, lacking = given.get("context_name"), self._lacking(given)
         if "help" in given or (name is None and not lacking and self._has_own_address(given)):
             return {}, ""
         contexts = read_contexts(contexts_path())
@@ -89,7 +92,7 @@ class DialingCommand(TyperCommand):
         try:
             if lacking and context.system is not System.ROCKETMQ:
                 raise BadContext(f"is of BlazingMQ, and {_no_nameserver(given[lacking[0]])}")
-            if context.system is System.ROCKETMQ and "nameserver" not in options and _topics(given):
+            if context.system is System.ROCKETMQ and "nameserver" not in options and self._topics(given):
                 return self._topic_defaults(context, options, given), context.nameservers[0]
             return self._broker_defaults(context, options, given), ""
         except BadContext as fault:
@@ -98,7 +101,7 @@ class DialingCommand(TyperCommand):
     def _topic_defaults(self, context: Context, options: Set[str], given: Mapping[str, Any]) -> dict[str, Any]:
         """The defaults for the ends that are topics of the context's cluster. Raises `BadContext`."""
         taken = given.keys() | {str(each.name) for each in self.params if _is_in_environment(each)}
-        ends = _lacking(given) or _topics(given)
+        ends = self._lacking(given) or self._topics(given)
         found = _output_of(context, options)
         # TO has what FROM has, if both are in the same cluster.
         if ends[0] == "destination":
@@ -116,6 +119,15 @@ class DialingCommand(TyperCommand):
         found = context_defaults(context, options, multiple, taken)
         return {f"to_{each}": value for each, value in found.items()} if is_of_destination else found
 
+    def _topics(self, given: Mapping[str, Any]) -> list[str]:
+        """The arguments that are topics."""
+        has_two = any(each.name == _SIGNS_FOR_EITHER for each in self.params)
+        return [each for each in (*_TOPICS, *(_TWO_TOPICS if has_two else ())) if _is_topic(given.get(each))]
+
+    def _lacking(self, given: Mapping[str, Any]) -> list[str]:
+        """The arguments that are topics without a nameserver."""
+        return [each for each in self._topics(given) if str(given[each]).startswith(f"{_TOPIC}/")]
+
     def _has_own_address(self, given: Mapping[str, Any]) -> bool:
         if _OWN_ADDRESS & given.keys() or os.environ.get(_ADDRESS_VARIABLE.get(self.name or "", "")):
             return True
@@ -126,15 +138,6 @@ class DialingCommand(TyperCommand):
 
 def _is_topic(text: Any) -> bool:
     return str(text).startswith(_TOPIC)
-
-
-def _topics(given: Mapping[str, Any]) -> list[str]:
-    return [each for each in _TOPICS if _is_topic(given.get(each))]
-
-
-def _lacking(given: Mapping[str, Any]) -> list[str]:
-    """The arguments that are topics without a nameserver."""
-    return [each for each in _topics(given) if str(given[each]).startswith(f"{_TOPIC}/")]
 
 
 def _no_nameserver(uri: str) -> str:

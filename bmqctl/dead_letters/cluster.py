@@ -26,7 +26,7 @@ from bmqctl.dead_letters.letters import (
     to_topic,
 )
 from bmqctl.messages.ends import CannotBegin, Reach
-from bmqctl.moving.run import security_of
+from bmqctl.moving.security import security_of
 from bmqctl.moving.stored import Part, find_parts
 from bmqctl.rocketmq_client.client import Client, Queue
 from bmqctl.rocketmq_client.consuming import QueuePuller

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import secrets
 import signal
-import ssl
 from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
@@ -39,16 +38,16 @@ from bmqctl.messages.ends import (
 )
 from bmqctl.moving.forms import for_other_queue, for_other_topic, for_queue_of_run
 from bmqctl.moving.holding import Holding
+from bmqctl.moving.security import security_of
 from bmqctl.moving.stored import StoredSource, find_parts, select
 from bmqctl.nurseries import open_nursery
-from bmqctl.rocketmq_client.client import Client, Security
+from bmqctl.rocketmq_client.client import Client
 from bmqctl.rocketmq_client.faults import FAULTS
-from bmqctl.rocketmq_client.link import AccessKeys
 from bmqctl.rocketmq_client.sharing import Place
 from formats.bmq.uri import parse_uri
 from formats.rocketmq.record import Record
 
-__all__ = ["At", "Carried", "CarryOptions", "Contents", "carry", "check", "rehearse", "security_of", "waiting"]
+__all__ = ["At", "Carried", "CarryOptions", "Contents", "carry", "check", "rehearse", "waiting"]
 
 _SALT_SIZE: Final = 16
 _REPORT_S: Final = 0.2
@@ -284,20 +283,6 @@ def _session(reach: Reach) -> SessionOptions:
         process_name=reach.name,
         credentials=blazingmq_credentials(reach),
         tls_authority=check_authority(reach.authority),
-    )
-
-
-def security_of(reach: Reach) -> Security:
-    """The security of connections of RocketMQ. Raises `CannotBegin`."""
-    if reach.mechanism is not None:
-        raise CannotBegin("an authentication mechanism is BlazingMQ's: a topic's brokers need KEY:SECRET only")
-    key, colon, secret = reach.data.partition(":")
-    if reach.data and not (key and colon and secret):
-        raise CannotBegin("expected KEY:SECRET, the access key and the secret of a user of RocketMQ")
-    authority = check_authority(reach.authority)
-    return Security(
-        None if authority is None else ssl.create_default_context(cafile=authority),
-        AccessKeys(key, secret) if reach.data else None,
     )
 
 

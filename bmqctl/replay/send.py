@@ -23,6 +23,7 @@ from bmqctl.replay.messages import Stored, StoredRecord
 from bmqctl.replay.outgoing import Unfit, for_rocketmq
 from bmqctl.replay.progress import Step, replay_unique_id
 from bmqctl.replay.run import Run, sync, watch_signals
+from bmqctl.rocketmq_client.client import PLAIN, Security
 from bmqctl.rocketmq_client.sharing import Place
 from formats.bmq.wire.properties import Property, PropertyType
 from formats.rocketmq.properties import decode_properties
@@ -46,6 +47,7 @@ class SendOptions:
     window: int = 4096
     patience_s: float = 30.0
     timeout_s: float = 10.0
+    security: Security = PLAIN
 
 
 async def send(run: Run, options: SendOptions) -> None:
@@ -53,7 +55,9 @@ async def send(run: Run, options: SendOptions) -> None:
     if not len(run.order):
         return
     trying = _at_once(options, lambda text: None)
-    lanes = _Lanes(options.end, await find_topics(options.end, _new_queues(run, options), options.timeout_s, trying))
+    wanted = _new_queues(run, options)
+    found = await find_topics(options.end, wanted, options.timeout_s, trying, options.security)
+    lanes = _Lanes(options.end, found)
     await _Sending(run, options, lanes).run()
 
 
@@ -114,7 +118,9 @@ class _Sending:
         self._patience = Patience(options.patience_s)
         self._source = _PlanSource(run, options, lanes)
         tell = self._patience.tell
-        inner = RocketDestination(options.end, lanes.places, options.timeout_s, _at_once(options, tell), tell)
+        inner = RocketDestination(
+            options.end, lanes.places, options.timeout_s, _at_once(options, tell), tell, options.security
+        )
         flow = FlowOptions(window=options.window, window_bytes=_WINDOW_BYTES, skip_refused=True)
         self._bridge = Bridge(self._source, _Noting(inner, run), flow, self._patience.tell)
 

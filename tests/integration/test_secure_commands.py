@@ -114,6 +114,11 @@ def test_topics_are_reached_with_a_user(home: Path, monkeypatch: pytest.MonkeyPa
         assert len(run("browse", one, "--context", "orders", "--raw")[0].split()) == 3
 
         trio.run(give_up, node.nameserver)
+        words = ("replay", node.data_dir, "--topic", "one", "--create-topics", "--to")
+        assert "3 of 3 messages posted" in run(*words, "rocketmq:///four")[0]
+        _, errors = run(*words, f"rocketmq://{node.nameserver}/five", "--authn-data", "root:guess", code=2)
+        assert "check signature failed" in errors
+
         # A message may be given up twice if the session ends meanwhile.
         eventually(lambda: [each for each in json.loads(run(*LIST)[0]) if each["letters"] >= 3])
         assert len(rows_of(run("dead-letters", "show", "billing", "--output", "jsonl")[0])) >= 3

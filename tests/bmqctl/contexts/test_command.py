@@ -75,9 +75,15 @@ def of_uri(
 
 
 @dialing.command(cls=DialingCommand)
-def ends(source: str, destination: str, broker: str = "", to_broker: str = "", authn_data: str = "") -> None:
+def ends(source: str, destination: str, broker: str = "", authn_data: str = "", to_authn_data: str = "") -> None:
     """Print the ends of a command."""
     print(json.dumps([source, destination]))
+
+
+@dialing.command(cls=DialingCommand)
+def bridged(source: str, destination: str, broker: str = "", authn_data: str = "") -> None:
+    """Print the ends and credentials of a command that signs for no topic."""
+    print(json.dumps([source, destination, authn_data]))
 
 
 @dialing.command(cls=DialingCommand)
@@ -201,6 +207,9 @@ def test_credentials_go_to_the_ends_that_are_in_the_context_s_cluster(context: R
     assert found == usual | {"to_authn_data": "my:own"}
     assert options(whole, bare, command="ends") == [whole, "rocketmq://mq:9876/t"]
     assert options(bare, bare, command="ends") == ["rocketmq://mq:9876/t"] * 2
+    # Credentials of a command that are for a broker of BlazingMQ are none of a topic's.
+    assert "is of RocketMQ, and this command needs a broker of BlazingMQ" in refusal(queue, bare, command="bridged")
+    assert "is of RocketMQ" in refusal(queue, whole, "--context", "orders", command="bridged")
 
 
 def test_the_context_of_the_option_goes_before_the_variable_s_and_that_before_the_current(context: Run) -> None:
