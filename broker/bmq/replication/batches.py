@@ -27,7 +27,7 @@ from formats.schema import columns_dtype
 __all__ = ["RECORDS_MIN", "Batch", "pack_batch", "parse_batch"]
 
 # Fewer are faster one by one; more at once would delay other work.
-RECORDS_MIN: Final = 16
+RECORDS_MIN: Final = 64
 RECORDS_MAX: Final = 512
 
 _HEADER_SIZE: Final = STORAGE_HEADER.size

@@ -31,6 +31,7 @@ from broker.bmq.replication.positions import (
     offset_of,
     position_until,
 )
+from broker.bmq.replication.record_runs import RecordRun, parse_run
 from broker.bmq.store.checksums import Checksums
 from broker.bmq.store.cutting import clear_records, ends_at, set_ends
 from broker.bmq.store.partition_files import PartitionFiles, PartitionLimits
@@ -105,6 +106,9 @@ _RECEIPT_REQUESTED: Final = int(StorageFlag.RECEIPT_REQUESTED)
 # Minimum size of a batch.
 BATCH_BYTES_MIN: Final = RECORDS_MIN * (STORAGE_HEADER.size + JOURNAL_RECORD_SIZE)
 
+
+# Minimum size of a run, of two records.
+RUN_BYTES_MIN: Final = 2 * (STORAGE_HEADER.size + JOURNAL_RECORD_SIZE)
 
 # More is not cleared in one step: the partition is fetched again, in slices.
 CUT_BYTES_MAX: Final = 128 << 20
@@ -243,6 +247,9 @@ class Copy:
             if batch is not None:
                 self._write_batch(batch)
                 asking, start = batch.asking or asking, batch.end
+            elif end - start >= RUN_BYTES_MIN and (run := self._run(data, start, end)) is not None:
+                self._write_run(run)
+                asking, start = run.asking or asking, run.end
             # The record that ended the batch, or a few, one by one: then it is tried again.
             for message in islice(iter_storage(data, start, end), RECORDS_MIN):
                 self.write(message, heals=heals)
@@ -262,6 +269,47 @@ class Copy:
             return None
         has_room = files.journal.reserve(files.journal_end + len(batch.records))
         return batch if has_room and files.data.reserve(files.data_end + len(batch.data)) else None
+
+    def _run(self, data: memoryview, start: int, end: int) -> RecordRun | None:
+        """Return a few records that can be written together, if there is room for them."""
+        if self._is_anew:
+            return None
+        files = self.files
+        append_point = AppendPoint(self.position, files.journal_end, files.data_end, False, self.lease_id_max)
+        run = parse_run(data, start, end, append_point)
+        if run is None:
+            return None
+        journal_end, data_end = files.journal_end + len(run.records), files.data_end + run.data_size
+        if journal_end > self._journal_granted:
+            if not files.journal.reserve(journal_end):
+                return None
+            self._journal_granted = files.journal.granted
+        if data_end > self._data_granted:
+            if not files.data.reserve(data_end):
+                return None
+            self._data_granted = files.data.granted
+        return run
+
+    def _write_run(self, run: RecordRun) -> None:
+        """Write a run like `write`, with all of DATA before the journal's records."""
+        files = self.files
+        buffer, at = files.data.buffer, files.data_end
+        for entry in run.entries:
+            end = at + len(entry)
+            buffer[at:end] = entry
+            at = end
+        files.data_end = at
+        end = files.journal_end + len(run.records)
+        files.journal.buffer[files.journal_end : end] = run.records
+        files.journal_end = end
+        self.position = run.last
+        places = self._places
+        for key, guid, offset, compression, size in run.changes:
+            if size < 0:
+                places.take(key, guid)
+                self.removed(key, guid)
+            else:
+                places.add(key, guid, offset, compression, size)
 
     def _write_batch(self, batch: Batch) -> None:
         """Write a batch like `write`, with all of DATA before the journal's records."""

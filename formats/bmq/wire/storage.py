@@ -8,13 +8,14 @@ RECEIPT_REQUESTED; while a node is catching up, the same messages come in PARTIT
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import NamedTuple
+from typing import Final
 
 from formats.bmq.codes import StorageFlag, StorageMessageType
 from formats.bmq.disk.files import JOURNAL_RECORD_SIZE
 from formats.bmq.padding import WORD
+from formats.bmq.wire.storage_layout import STORAGE_HEADER, StorageHeader, StorageMessage
 from formats.errors import FormatError
-from formats.schema import Annotated, Buffer, Layout, bits, u8, u16, u32
+from formats.schema import Buffer
 
 __all__ = [
     "STORAGE_HEADER",
@@ -28,51 +29,15 @@ __all__ = [
     "storage_size",
 ]
 
+STORAGE_PROTOCOL_VERSION: Final = 1
+_HEADER_SIZE: Final = STORAGE_HEADER.size
+_FLAGS_SHIFT: Final = STORAGE_HEADER.bit["flags"].shift
+_SIZE_MIN: Final = _HEADER_SIZE + JOURNAL_RECORD_SIZE
+_WORDS_MASK: Final = STORAGE_HEADER.mask("message_words")
 
-class StorageHeader(NamedTuple):
-    """The header of a message.
-
-    `journal_offset_words` is the record's offset in the sender's journal, in words: replicas check that they write the
-    same record at the same offset.
-
-    bmqp::StorageHeader, 12 bytes:
-
-        0 | flags 5 | message_words 27                                                                  |
-        4 | reserved 2 | storage_protocol_version 2 | header_words 4 | message_type 8 | partition_id 16 |
-        8 | journal_offset_words 32                                                                     |
-    """
-
-    flags: Annotated[int, bits(5), "StorageFlag."]
-    message_words: Annotated[int, bits(27), "Words of the whole message: header, journal record and what it points to."]
-    reserved: Annotated[int, bits(2), "Reserved; written as zero."]
-    storage_protocol_version: Annotated[int, bits(2), "Version of the file format: 1."]
-    header_words: Annotated[int, bits(4), "Words of this header."]
-    message_type: Annotated[int, u8, "A StorageMessageType."]
-    partition_id: Annotated[int, u16, "The partition's number."]
-    journal_offset_words: Annotated[int, u32, "Where the sender's journal has the record, in words."]
-
-
-STORAGE_HEADER = Layout(StorageHeader, size=12, upstream="bmqp::StorageHeader")
-STORAGE_PROTOCOL_VERSION = 1
-_HEADER_SIZE = STORAGE_HEADER.size
-_FLAGS_SHIFT = STORAGE_HEADER.bit["flags"].shift
-_SIZE_MIN = _HEADER_SIZE + JOURNAL_RECORD_SIZE
-_WORDS_MASK = STORAGE_HEADER.mask("message_words")
-
-_words = STORAGE_HEADER.words.unpack_from
-_pack = STORAGE_HEADER.words.pack
-_new = tuple.__new__
-
-
-class StorageMessage(NamedTuple):
-    """One record and its data, if the type has any; both are views into the event's buffer."""
-
-    flags: int
-    message_type: int
-    partition_id: int
-    journal_offset_words: int
-    record: memoryview
-    data: memoryview
+_words: Final = STORAGE_HEADER.words.unpack_from
+_pack: Final = STORAGE_HEADER.words.pack
+_new: Final = tuple.__new__
 
 
 def iter_storage(buffer: memoryview, start: int, end: int) -> Iterator[StorageMessage]:

@@ -125,6 +125,7 @@ def written(events: list[bytes], *, anew: bool = False) -> Outcome:
 def one_by_one(events: list[bytes], monkeypatch: pytest.MonkeyPatch, *, anew: bool = False) -> Outcome:
     with monkeypatch.context() as patch:
         patch.setattr(copying, "BATCH_BYTES_MIN", ONE_BY_ONE)
+        patch.setattr(copying, "RUN_BYTES_MIN", ONE_BY_ONE)
         return written(events, anew=anew)
 
 
