@@ -7,6 +7,7 @@ is left to the code for single records, as are faults.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from struct import Struct
 from typing import Final, NamedTuple
 
@@ -50,7 +51,7 @@ _COMPRESSION_MASK: Final = MESSAGE_RECORD.mask("compression")
 _DATA_HEADER_WORDS: Final = DATA_HEADER.size // WORD
 
 # A header, and the words that all records have.
-_head: Final = Struct(
+_head: Final[Callable[[memoryview, int], tuple[int, int, int, int, int, int, int, int]]] = Struct(
     STORAGE_HEADER.words.format + ANY_RECORD.partial("sequence_number", "primary_lease_id", "magic").format[1:]
 ).unpack_from
 _message: Final = MESSAGE_RECORD.partial(
@@ -101,13 +102,6 @@ def parse_run(data: memoryview, start: int, end: int, append_point: AppendPoint)
     asking = 0
     at = start
     while end - at >= _HEAD_SIZE and len(records) < RECORDS_MAX:
-        words: int
-        form: int
-        message_type: int
-        offset_words: int
-        word: int
-        record_lease_id: int
-        magic: int
         words, form, message_type, _, offset_words, word, record_lease_id, magic = _head(data, at)
         size = (words & _WORDS_MASK) * WORD
         if (
