@@ -43,7 +43,8 @@ def take_look(host: str, port: int, asking: Connects, oldest_max: int = OLDEST_M
     views = ask_all(host, port, asking)
     known = [each["view"] for each in views if "view" in each]
     newest = max(known, key=lambda view: (view["term"], "leaderNodeId" in view))
-    places = {int(node["nodeId"]): str(node["endpoint"]) for node in newest["nodes"]}
+    # A node that is alone names no endpoint.
+    places = {int(node["nodeId"]): str(node["endpoint"]) or f"{host}:{port}" for node in newest["nodes"]}
     faults = [f"node {each['nodeId']}: {each['error']}" for each in views if "error" in each]
     lags = _lags(known)
     counted: list[Counted] = []
@@ -54,7 +55,7 @@ def take_look(host: str, port: int, asking: Connects, oldest_max: int = OLDEST_M
                 counted += _with_oldest(client, _counted(client, newest["name"], number, lags), oldest_max)
         except (AdminLost, Refused) as fault:
             faults.append(f"node {number}: {fault}")
-    sample = Sample(time.monotonic(), SYSTEM, tuple(counted), tuple(_nodes(views, newest, known)), tuple(faults))
+    sample = Sample(time.monotonic(), SYSTEM, tuple(counted), tuple(_nodes(views, places, known)), tuple(faults))
     return Look(views, sample)
 
 
@@ -74,8 +75,7 @@ def _lags(known: list[dict[str, Any]]) -> dict[int, tuple[int | None, int | None
     return found
 
 
-def _nodes(views: list[dict[str, Any]], newest: dict[str, Any], known: list[dict[str, Any]]) -> Iterator[NodeState]:
-    places = {node["nodeId"]: node["endpoint"] for node in newest["nodes"]}
+def _nodes(views: list[dict[str, Any]], places: Mapping[int, str], known: list[dict[str, Any]]) -> Iterator[NodeState]:
     for each in views:
         number, view = each["nodeId"], each.get("view")
         if view is None:
@@ -141,11 +141,14 @@ def _of_queue(uri: str, queue: dict[str, Any], node: str, lag: int | None) -> It
 
 def _with_oldest(client: AdminClient, counted: list[Counted], oldest_max: int) -> list[Counted]:
     waiting = sorted((each for each in counted if each.backlog), key=lambda each: -(each.backlog or 0))
-    ages = {each[:2]: _oldest_s(client, each) for each in waiting[:oldest_max]}
+    # By one clock, so that rows that are sorted by age do not change places.
+    now = datetime.now(UTC)
+    arrivals: dict[str, str] = {}
+    ages = {each[:2]: _oldest_s(client, each, now, arrivals) for each in waiting[:oldest_max]}
     return [each._replace(oldest_s=ages.get(each[:2])) for each in counted]
 
 
-def _oldest_s(client: AdminClient, counted: Counted) -> float | None:
+def _oldest_s(client: AdminClient, counted: Counted, now: datetime, arrivals: dict[str, str]) -> float | None:
     queue = parse_uri(counted.name)
     app = f"{counted.part} " if counted.part else ""
     command = f"DOMAINS DOMAIN {queue.qualified_domain} QUEUE {queue.queue} LIST {app}0 1"
@@ -155,8 +158,9 @@ def _oldest_s(client: AdminClient, counted: Counted) -> float | None:
         return None
     if not messages:
         return 0.0
-    arrived = datetime.fromisoformat(messages[0]["arrivalTimestamp"])
-    return round(max(0.0, (datetime.now(UTC) - arrived).total_seconds()), 3)
+    # The oldest of several apps may be one message, of which brokers do not tell the same time to the millisecond.
+    arrived = datetime.fromisoformat(arrivals.setdefault(messages[0]["guid"], messages[0]["arrivalTimestamp"]))
+    return round(max(0.0, (now - arrived).total_seconds()), 3)
 
 
 def purge(host: str, port: int, asking: Connects, uri: str, app: str) -> str:

@@ -6,10 +6,14 @@ __all__ = ["Now"]
 
 
 class Now:
-    """The time of the current step: `wall_s` for records (seconds since the epoch), `ms` for durations (monotonic)."""
+    """The time of the current step: `wall_s` for records (seconds since the epoch), `ms` for durations (monotonic).
 
-    __slots__ = ("ms", "wall_s")
+    `part_ms` is how much of the second `wall_s` has gone, for times that people read.
+    """
 
-    def __init__(self, wall_s: int = 0, ms: int = 0) -> None:
+    __slots__ = ("ms", "part_ms", "wall_s")
+
+    def __init__(self, wall_s: int = 0, ms: int = 0, part_ms: int = 0) -> None:
         self.wall_s = wall_s
         self.ms = ms
+        self.part_ms = part_ms

@@ -12,7 +12,8 @@ __all__ = ["freeze_collector", "start_clock"]
 
 def start_clock() -> Now:
     """The time, as it is now."""
-    return Now(int(time.time()), time.monotonic_ns() // 1_000_000)
+    wall = time.time()
+    return Now(int(wall), time.monotonic_ns() // 1_000_000, int(wall % 1 * 1000))
 
 
 def freeze_collector() -> None:

@@ -400,7 +400,9 @@ class Server:
 
     def _set_clock(self) -> None:
         now = self._node.now
-        now.wall_s = int(time.time())
+        wall = time.time()
+        now.wall_s = int(wall)
+        now.part_ms = int(wall % 1 * 1000)
         now.ms = time.monotonic_ns() // 1_000_000
 
     def _flush(self) -> bool:

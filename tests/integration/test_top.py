@@ -53,11 +53,14 @@ def test_queues_and_apps_of_a_node(node: NodeProcess) -> None:
         assert row["oldest_s"] > 0
         apps = once("-b", node.uri, "--within", uri)
         assert {part: row["backlog"] for (_, part), row in apps.items()} == {"foo": 8, "bar": 8, "baz": 8}
+        # The same message is the oldest of each: rows that are sorted by age do not change places.
+        assert len({row["oldest_s"] for row in apps.values()}) == 1
         before = take_sample("127.0.0.1", node.port, ASKING)
         client.post_all(uri, [b"x"] * 4)
         after = take_sample("127.0.0.1", node.port, ASKING)
         puts = [each.put for sample in (before, after) for each in sample.counted if each[:2] == (uri, "")]
         assert puts == [8, 12]
+        assert [each.address for each in after.nodes] == [f"127.0.0.1:{node.port}"]
         code, out, _ = run("--once", "--interval", "0.5", "--filter", uri, "-b", node.uri)
         assert (code, out.splitlines()[0].split()[:4]) == (0, ["NAME", "NODE", "IN/S", "OUT/S"])
         assert uri in out

@@ -44,7 +44,8 @@ class Reported(Protocol):
 
 def arrival_time(message: Message, now: Now) -> datetime:
     """Return a message's time of arrival, to the second if that was before the node's start."""
-    return datetime.fromtimestamp(now.wall_s, UTC) - timedelta(milliseconds=now.ms - message.arrived_ms)
+    passed_ms = now.ms - message.arrived_ms
+    return datetime.fromtimestamp(now.wall_s, UTC) + timedelta(milliseconds=now.part_ms - passed_ms)
 
 
 def app_report(queue: Reported, app: App) -> str:

@@ -98,6 +98,21 @@ def test_a_message_with_its_contents(listed: Administered) -> None:
     assert listed.restart().json(command)["messageContents"]["sizeBytes"] == 20
 
 
+def test_the_time_of_a_message_is_the_same_whenever_it_is_asked_for(node: Administered) -> None:
+    now = node.rig.now
+    now.part_ms = 300
+    node.producer(PRIORITY, [10])
+
+    def told() -> str:
+        (message,) = node.json("DOMAINS DOMAIN priority QUEUE q LIST 0 1")["queueContents"]["messages"]
+        return str(message["arrivalTimestamp"])
+
+    first = told()
+    assert first.endswith(".300+00:00")
+    now.wall_s, now.ms, now.part_ms = now.wall_s + 1, now.ms + 900, 200
+    assert told() == first
+
+
 def test_messages_that_are_not_shown(listed: Administered) -> None:
     prefix = "DOMAINS DOMAIN fanout QUEUE q MESSAGE"
     assert listed.ask(f"{prefix} {guid(9).hex()}", -2) == f"Queue '{FANOUT}' has no message {guid(9).hex()}"
