@@ -1,7 +1,8 @@
 """A console as a process of its own, beside the node whose command starts it.
 
-It listens on a socket that the command has opened, so that a port in use is told of before the node starts. It ends
-when the command does, however that ends: its standard input is a pipe from it.
+It listens on a socket that the command has opened, so that a port in use is told of before the node starts. It is
+started once the node is ready, so that the two do not contend for processors; whoever connects earlier is served then.
+It ends when the command does, however that ends: its standard input is a pipe from it.
 """
 
 from __future__ import annotations
@@ -11,7 +12,7 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import Final
 
@@ -23,16 +24,22 @@ __all__ = ["run_console"]
 _AGAIN_S: Final = 1.0
 _AGAIN_MAX_S: Final = 60.0
 _END_S: Final = 5.0
+# A node that is not ready after so long is one that people want to look at.
+_PATIENCE_S: Final = 20.0
 
 
 @contextmanager
-def run_console(sock: socket.socket, words: Sequence[str]) -> Iterator[None]:
-    """Run `bmqctl console` with these words on a listening socket, for as long as the block runs."""
+def run_console(sock: socket.socket, words: Sequence[str]) -> Iterator[Callable[[], None]]:
+    """Run `bmqctl console` with these words on a listening socket, until the block ends.
+
+    The block is given what it calls, from any thread, once its node is ready. The console starts then, or after
+    `_PATIENCE_S`.
+    """
     console = _Console(sock, words)
     thread = threading.Thread(target=console.run, name="console", daemon=True)
     thread.start()
     try:
-        yield
+        yield console.begin
     finally:
         console.end()
         thread.join(_END_S)
@@ -46,10 +53,16 @@ class _Console:
         self._words = words
         self._lock = threading.Lock()
         self._process: subprocess.Popen[bytes] | None = None
+        self._may_begin = threading.Event()
         self._is_over = threading.Event()
 
+    def begin(self) -> None:
+        """Have it started, if it is not."""
+        self._may_begin.set()
+
     def run(self) -> None:
-        """Start it, and again whenever it has ended, until `end`."""
+        """Start it when it is time, and again whenever it has ended, until `end`."""
+        self._may_begin.wait(_PATIENCE_S)
         wait_s = _AGAIN_S
         while not self._is_over.is_set():
             started_s = time.monotonic()
@@ -57,6 +70,8 @@ class _Console:
             if process is None:
                 return
             code = process.wait()
+            if process.stdin is not None:
+                process.stdin.close()
             if self._is_over.is_set():
                 return
             if time.monotonic() - started_s > _AGAIN_MAX_S:
@@ -69,6 +84,7 @@ class _Console:
         """End the process, and start none again."""
         with self._lock:
             self._is_over.set()
+            self._may_begin.set()
             process = self._process
         if process is not None and process.stdin is not None:
             process.stdin.close()

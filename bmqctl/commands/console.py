@@ -3,9 +3,6 @@
 from __future__ import annotations
 
 import socket
-from collections.abc import Sequence
-from contextlib import AbstractContextManager
-from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -13,6 +10,7 @@ import typer
 
 from bmqctl.commands.admin import TlsAuthority, endpoint_of
 from bmqctl.commands.cluster_rocketmq import Controller, IsRocketmq, Nameserver, places_of
+from bmqctl.commands.console_beside import NEEDS_EXTRA, check_certificate, listen_for_console
 from bmqctl.render import refuse
 
 if TYPE_CHECKING:
@@ -20,21 +18,22 @@ if TYPE_CHECKING:
     from bmqctl.console.cluster import Connector
     from bmqctl.console.serving import Certificate
 
-__all__ = ["console", "console_beside"]
+__all__ = ["console"]
 
 COMMAND = "console"
 DEFAULT_BROKER = "tcp://localhost:30114"
 DEFAULT_PORT = 30180
-_EXTRA = "it needs Starlette and Hypercorn, of the extra `console`: pip install 'bmqctl[console]'"
 
 
 def console(
     broker: Annotated[
-        str | None,
+        list[str] | None,
         typer.Option(
             "--broker",
             "-b",
-            help=f"A node of BlazingMQ's cluster, as tcp://HOST:PORT; by default {DEFAULT_BROKER}.",
+            metavar="tcp://HOST:PORT",
+            help="A node of BlazingMQ's cluster, which tells of the others; repeatable, for where one of them is gone "
+            f"at the start; by default {DEFAULT_BROKER}.",
             show_default=False,
         ),
     ] = None,
@@ -75,14 +74,14 @@ def console(
     requests carry that person's own credentials: the nodes decide who may see and do what. Whoever does not log in is
     nobody, which nodes without authentication accept.
 
-    It needs the extra `console`. `bmqctl start node --console-port PORT` starts one beside a node, and `start rocketmq`
-    has that option, too.
+    It needs the extra `console`. Each command of `bmqctl start` that serves clients starts one beside it by
+    `--console-port PORT`.
 
     Examples:
 
         bmqctl console
 
-        bmqctl console --broker tcp://10.0.0.5:30114 --port 8080
+        bmqctl console --broker tcp://10.0.0.5:30114 --broker tcp://10.0.0.6:30114 --port 8080
 
         bmqctl console --nameserver "10.0.0.5:9876;10.0.0.6:9876"
 
@@ -98,18 +97,18 @@ def console(
     try:
         from bmqctl.console.serving import Certificate
     except ImportError:
-        refuse(COMMAND, _EXTRA)
+        refuse(COMMAND, NEEDS_EXTRA)
     from bmqctl.console.application import Settings
 
-    if (certificate is None) is not (key is None):
-        refuse(COMMAND, "--certificate and --key go together")
-    files = None if certificate is None or key is None else Certificate(certificate, key)
+    files = None
+    if certificate is not None or key is not None:
+        files = Certificate(*check_certificate(COMMAND, ("--certificate", "--key"), certificate, key))
     connect: Connector
     if rocketmq or nameserver or controller:
         from bmqctl.console.rocketmq import SYSTEM as ROCKETMQ
         from bmqctl.console.rocketmq import connector as rocketmq_connector
 
-        if broker is not None or tls_authority is not None:
+        if broker or tls_authority is not None:
             refuse(COMMAND, "--broker and --tls-authority are for BlazingMQ")
         places = places_of(None, nameserver, controller, None)
         system, place = ROCKETMQ, ", ".join(places.nameservers or places.controllers)
@@ -118,24 +117,13 @@ def console(
         from bmqctl.console.blazingmq import SYSTEM as BLAZINGMQ
         from bmqctl.console.blazingmq import connector
 
-        system, place = BLAZINGMQ, broker or DEFAULT_BROKER
-        connect = connector(*endpoint_of(COMMAND, place), timeout, tls_authority, authn_mechanism)
+        brokers = broker or [DEFAULT_BROKER]
+        system, place = BLAZINGMQ, ", ".join(brokers)
+        connect = connector([endpoint_of(COMMAND, each) for each in brokers], timeout, tls_authority, authn_mechanism)
     hosts = (*(allow_host or ()), *(() if host in ("0.0.0.0", "::") else (host,)))
-    settings = Settings(place, system, interval, files is not None, hosts)
-    sock = _listening(COMMAND, host, port) if listen_fd is None else socket.socket(fileno=listen_fd)
+    sock = listen_for_console(COMMAND, host, port) if listen_fd is None else socket.socket(fileno=listen_fd)
+    settings = Settings(place, system, interval, files is not None, hosts, sock.getsockname()[1])
     _serve(connect, settings, sock, files, until_input_ends)
-
-
-def console_beside(command: str, host: str, port: int, words: Sequence[str]) -> AbstractContextManager[None]:
-    """Return what runs a console beside the node that a command starts; exit with code 2 if it cannot listen.
-
-    `words` name the node.
-    """
-    from bmqctl.console_process import run_console
-
-    if find_spec("starlette") is None or find_spec("hypercorn") is None:
-        refuse(command, f"--console-port: {_EXTRA}")
-    return run_console(_listening(command, host, port), (*words, "--host", host))
 
 
 def _serve(
@@ -149,16 +137,4 @@ def _serve(
     shown = f"[{host}]" if ":" in host else host
     if not until_input_ends:
         print(f"bmqctl: console of {settings.place} on {scheme}://{shown}:{port}/", flush=True)
-    try:
-        serve_console(make_application(connect, settings), sock, files, until_input_ends=until_input_ends)
-    except OSError as fault:
-        refuse(COMMAND, f"--certificate and --key: {fault.strerror or fault}")
-
-
-def _listening(command: str, host: str, port: int) -> socket.socket:
-    """Open the socket to serve on; exit with code 2 if it is not to be had."""
-    try:
-        family = socket.AF_INET6 if ":" in host else socket.AF_INET
-        return socket.create_server((host, port), family=family)
-    except OSError as fault:
-        refuse(command, f"the console cannot listen on {host}:{port}: {fault.strerror or fault}")
+    serve_console(make_application(connect, settings), sock, files, until_input_ends=until_input_ends)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from contextlib import AbstractContextManager, contextmanager, nullcontext
+from contextlib import contextmanager
 from enum import Enum
 from pathlib import Path
 from typing import Annotated
@@ -12,6 +12,16 @@ import typer
 
 from bmqctl.client.address import BadAddress, parse_address
 from bmqctl.cluster_run import Member, run_members
+from bmqctl.commands.console_beside import (
+    Beside,
+    ConsoleAllowHost,
+    ConsoleCertificate,
+    ConsoleHost,
+    ConsoleKey,
+    ConsolePort,
+    console_beside,
+    reachable,
+)
 from bmqctl.refusal import refuse
 from broker.bmq.assembly.app import (
     BridgeLimits,
@@ -100,19 +110,6 @@ MetricsHost = Annotated[
     str | None,
     typer.Option(help="Address of these pages, instead of the configured one or 127.0.0.1.", show_default=False),
 ]
-ConsolePort = Annotated[
-    int | None,
-    typer.Option(
-        min=1,
-        max=65535,
-        help="Port of the console, pages for a browser, in a process of its own; without it, there is none. Needs the "
-        "extra `console`.",
-        show_default=False,
-    ),
-]
-ConsoleHost = Annotated[
-    str, typer.Option(help="Address of the console; others than those of the loopback interface let others in.")
-]
 
 
 @node_app.command()
@@ -140,6 +137,9 @@ def node(
     metrics_host: MetricsHost = None,
     console_port: ConsolePort = None,
     console_host: ConsoleHost = "127.0.0.1",
+    console_allow_host: ConsoleAllowHost = None,
+    console_certificate: ConsoleCertificate = None,
+    console_key: ConsoleKey = None,
 ) -> None:
     """Start a node of a cluster, and run it until SIGINT or SIGTERM. A broker that is in no cluster is run as a proxy.
 
@@ -160,27 +160,44 @@ def node(
             metrics_host=metrics_host,
             metrics_port=metrics_port,
         )
-    with _console(config, console_host, console_port):
-        code = run_node(config, policy)
+    beside = Beside(console_port, console_host, console_allow_host, console_certificate, console_key)
+    with console_beside("start node", beside, lambda: _words_for_console("start node", config)) as ready:
+        code = run_node(config, policy, ready)
     raise typer.Exit(code)
 
 
-def _console(config: NodeConfig, host: str, port: int | None) -> AbstractContextManager[None]:
-    """Return what runs the console beside a node, if there is to be one; exit with code 2 if it cannot."""
-    if port is None:
-        return nullcontext()
-    # Whoever starts a node without one is not to wait for what it needs.
-    from bmqctl.commands.console import console_beside
-
+def _words_for_console(command: str, config: NodeConfig) -> list[str]:
+    """Return the options of `bmqctl console` that name a broker's cluster; exit with code 2 if there is not one."""
+    me = config.self_node
+    if config.cluster is None or me is None:
+        return _words_for_upstream(command, config)
     plain = next((each for each in config.listeners if not each.tls), None)
-    if plain is None:
+    if plain is None or me.tls:
+        # As the other nodes dial it: its certificate is for that host.
+        return ["--broker", f"tcp://{reachable(me.host, me.port)}", *_authority(command, config)]
+    return ["--broker", f"tcp://{reachable(plain.address, plain.port)}"]
+
+
+def _words_for_upstream(command: str, config: NodeConfig) -> list[str]:
+    """Return the same for the cluster upstream of a proxy."""
+    clusters = config.clusters.proxy_clusters
+    if len(clusters) != 1:
+        known = ", ".join(each.name for each in clusters) or "none yet"
         refuse(
-            "start node",
-            "--console-port: all listeners speak TLS; run `bmqctl console` with --tls-authority beside the node",
+            command,
+            f"--console-port: a console shows one cluster, and those of this proxy are: {known}; run `bmqctl console "
+            "--broker` with a node of the one to show",
         )
-    at = plain.address if plain.address not in ("", "0.0.0.0", "::") else "127.0.0.1"
-    place = f"tcp://[{at}]:{plain.port}" if ":" in at else f"tcp://{at}:{plain.port}"
-    return console_beside("start node", host, port, ("--broker", place))
+    nodes = clusters[0].nodes
+    words = [word for node in nodes for word in ("--broker", f"tcp://{reachable(node.host, node.port)}")]
+    return words + (_authority(command, config) if any(node.tls for node in nodes) else [])
+
+
+def _authority(command: str, config: NodeConfig) -> list[str]:
+    tls = config.broker.app_config.tls_config
+    if tls is None:
+        refuse(command, "--console-port: the nodes speak TLS, and the configuration has no tlsConfig")
+    return ["--tls-authority", tls.certificate_authority]
 
 
 @proxy_app.command()
@@ -225,6 +242,11 @@ def proxy(
     log_level: Severity = None,
     metrics_port: MetricsPort = None,
     metrics_host: MetricsHost = None,
+    console_port: ConsolePort = None,
+    console_host: ConsoleHost = "127.0.0.1",
+    console_allow_host: ConsoleAllowHost = None,
+    console_certificate: ConsoleCertificate = None,
+    console_key: ConsoleKey = None,
 ) -> None:
     """Start a proxy, and run it until SIGINT or SIGTERM.
 
@@ -238,7 +260,7 @@ def proxy(
 
         bmqctl start proxy --upstream node1:30114,node2:30114,node3:30114
 
-        bmqctl start proxy /etc/bmq-proxy --port 30200
+        bmqctl start proxy /etc/bmq-proxy --port 30200 --console-port 30180
     """
     if (config_dir is None) is (upstream is None):
         refuse("start proxy", "name a directory or --upstream, and not both")
@@ -257,7 +279,10 @@ def proxy(
             metrics_host=metrics_host,
             metrics_port=metrics_port,
         )
-    raise typer.Exit(run_proxy(config, BridgeLimits(buffer_mib << 20, buffer_messages)))
+    beside = Beside(console_port, console_host, console_allow_host, console_certificate, console_key)
+    with console_beside("start proxy", beside, lambda: _words_for_upstream("start proxy", config)) as ready:
+        code = run_proxy(config, BridgeLimits(buffer_mib << 20, buffer_messages), ready)
+    raise typer.Exit(code)
 
 
 def _proxy_config(config_dir: Path | None, upstream: str, cluster_name: str | None) -> NodeConfig:
@@ -298,6 +323,11 @@ def cluster(
         LogLevel, typer.Option(case_sensitive=False, help="Lowest severity that the nodes log to the console.")
     ] = LogLevel.ERROR,
     fsync: Fsync = "never",
+    console_port: ConsolePort = None,
+    console_host: ConsoleHost = "127.0.0.1",
+    console_allow_host: ConsoleAllowHost = None,
+    console_certificate: ConsoleCertificate = None,
+    console_key: ConsoleKey = None,
 ) -> None:
     """Start a cluster on this host, a process per node, and run it until SIGINT or SIGTERM.
 
@@ -311,6 +341,8 @@ def cluster(
         bmqctl start cluster -n 3
 
         bmqctl start cluster -n 5 --dir /var/tmp/planets --port 31000
+
+        bmqctl start cluster --console-port 30180
     """
     _policy(fsync)
     try:
@@ -320,12 +352,18 @@ def cluster(
         typer.echo(f"bmqctl: {os_error_line(error, '--dir')}", err=True)
         raise typer.Exit(EXIT_CONFIG) from None
     where = ", ".join(f"{host}:{port + number}" for number in range(nodes))
-
-    def ready() -> None:
-        print(f"bmqctl: cluster of {nodes} ready on {where}", flush=True)
-
+    places = [reachable(host, port + number) for number in range(nodes)]
     members = [_member(folder, log_level.value, fsync) for folder in folders]
-    raise typer.Exit(run_members(members, AVAILABLE, ready))
+    beside = Beside(console_port, console_host, console_allow_host, console_certificate, console_key)
+    brokers = [word for place in places for word in ("--broker", f"tcp://{place}")]
+    with console_beside("start cluster", beside, lambda: brokers) as begin_console:
+
+        def ready() -> None:
+            print(f"bmqctl: cluster of {nodes} ready on {where}", flush=True)
+            begin_console()
+
+        code = run_members(members, AVAILABLE, ready)
+    raise typer.Exit(code)
 
 
 def _member(folder: Path, log_level: str, fsync: str) -> Member:

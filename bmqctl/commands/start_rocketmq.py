@@ -2,13 +2,22 @@
 
 from __future__ import annotations
 
-from contextlib import AbstractContextManager, nullcontext
 from enum import Enum
 from pathlib import Path
 from typing import Annotated
 
 import typer
 
+from bmqctl.commands.console_beside import (
+    Beside,
+    ConsoleAllowHost,
+    ConsoleCertificate,
+    ConsoleHost,
+    ConsoleKey,
+    ConsolePort,
+    console_beside,
+    reachable,
+)
 from bmqctl.commands.start_rocketmq_options import Address, ConfigFile, Host, refuse_config, split_addresses
 from broker.rocketmq.assembly.app import (
     PropertyError,
@@ -159,19 +168,11 @@ def rocketmq(
             help="Address of these pages (metricsPromExporterHost); by default 127.0.0.1.", show_default=False
         ),
     ] = None,
-    console_port: Annotated[
-        int | None,
-        typer.Option(
-            min=1,
-            max=65535,
-            help="Port of the console, pages for a browser, in a process of its own; without it, there is none. Needs "
-            "the extra `console`.",
-            show_default=False,
-        ),
-    ] = None,
-    console_host: Annotated[
-        str, typer.Option(help="Address of the console; others than those of the loopback interface let others in.")
-    ] = "127.0.0.1",
+    console_port: ConsolePort = None,
+    console_host: ConsoleHost = "127.0.0.1",
+    console_allow_host: ConsoleAllowHost = None,
+    console_certificate: ConsoleCertificate = None,
+    console_key: ConsoleKey = None,
     log_level: Annotated[
         str | None,
         typer.Option(
@@ -202,7 +203,7 @@ def rocketmq(
 
         bmqctl start rocketmq --config broker.conf --nameserver "ns1:9876;ns2:9876"
 
-        bmqctl start rocketmq -n 3
+        bmqctl start rocketmq -n 3 --console-port 30180
 
         bmqctl start rocketmq --role slave --broker-id 1 --nameserver 10.0.0.5:9876 --store /var/lib/rocketmq-copy
     """
@@ -210,14 +211,10 @@ def rocketmq(
         refuse_config("--grpc-port and --no-grpc contradict each other; leave one out")
     if no_remoting and remoting_port is not None:
         refuse_config("--remoting-port and --no-remoting contradict each other; leave one out")
+    beside = Beside(console_port, console_host, console_allow_host, console_certificate, console_key)
     if nodes is not None:
         of_one = {"config": config_file, "nameserver": nameserver, "role": role, "broker-id": broker_id}
-        for option, value in {
-            **of_one,
-            "ha-port": ha_port,
-            "metrics-port": metrics_port,
-            "console-port": console_port,
-        }.items():
+        for option, value in {**of_one, "ha-port": ha_port, "metrics-port": metrics_port}.items():
             if value:
                 refuse_config(f"--{option} is for one node; with --nodes leave it out")
         # Whoever starts one node is not to wait for what a group needs.
@@ -233,9 +230,8 @@ def rocketmq(
             0 if no_grpc else grpc_port,
             0 if no_remoting else remoting_port,
         )
-        start_group(
-            store or Path("rocketmq-group"), wanted, None if flush is None else flush.value, log_level or "ERROR"
-        )
+        more = None if flush is None else flush.value
+        start_group(store or Path("rocketmq-group"), wanted, more, log_level or "ERROR", beside)
     try:
         config = RocketConfig() if config_file is None else load_rocketmq_config(config_file)
         config = config.changed(
@@ -256,18 +252,7 @@ def rocketmq(
         config = with_controller(config, controller_port)
     except PropertyError as fault:
         refuse_config(fault)
-    with _console(config, console_host, console_port):
-        code = run_rocketmq(config, (log_level or "WARN").upper())
+    words = ("--nameserver", reachable(config.bind_address, config.nameserver_port))
+    with console_beside("start rocketmq", beside, lambda: words) as ready:
+        code = run_rocketmq(config, (log_level or "WARN").upper(), ready)
     raise typer.Exit(code)
-
-
-def _console(config: RocketConfig, host: str, port: int | None) -> AbstractContextManager[None]:
-    """Return what runs the console beside a node, if there is to be one; exit with code 2 if it cannot."""
-    if port is None:
-        return nullcontext()
-    # Whoever starts a node without one is not to wait for what it needs.
-    from bmqctl.commands.console import console_beside
-
-    at = "127.0.0.1" if config.bind_address in ("", "0.0.0.0", "::") else config.bind_address
-    own = f"[{at}]:{config.nameserver_port}" if ":" in at else f"{at}:{config.nameserver_port}"
-    return console_beside("start rocketmq", host, port, ("--nameserver", own))

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from functools import partial
 from pathlib import Path
 from typing import Any, NoReturn
@@ -12,6 +12,7 @@ import trio
 import typer
 
 from bmqctl.cluster_run import Member, run_members
+from bmqctl.commands.console_beside import Beside, console_beside
 from bmqctl.commands.start_rocketmq_options import refuse_config
 from bmqctl.rocketmq_status.asking import Places, hear
 from bmqctl.rocketmq_status.view import Name, View, view_of
@@ -35,7 +36,7 @@ ASK_S = 2.0
 PATIENCE_S = 30.0
 
 
-def start_group(directory: Path, options: GroupOptions, flush: str | None, log_level: str) -> NoReturn:
+def start_group(directory: Path, options: GroupOptions, flush: str | None, log_level: str, beside: Beside) -> NoReturn:
     """Run a group until SIGINT or SIGTERM, and exit as it does. Exits with 2 if it cannot be."""
     try:
         nodes = open_local_group(directory, options)
@@ -45,7 +46,11 @@ def start_group(directory: Path, options: GroupOptions, flush: str | None, log_l
         refuse_config(os_error_line(error, "--store"))
     more = ("--log-level", log_level, *(() if flush is None else ("--flush", flush)))
     members = [_member(node, folder, more) for node, folder in nodes]
-    raise typer.Exit(run_members(members, LISTENS, partial(_say_ready, [node for node, _ in nodes], directory)))
+    names = ";".join(str(node.nameserver) for node, _ in nodes)
+    with console_beside("start rocketmq", beside, lambda: ("--nameserver", names)) as begin_console:
+        ready = partial(_say_ready, [node for node, _ in nodes], directory, begin_console)
+        code = run_members(members, LISTENS, ready)
+    raise typer.Exit(code)
 
 
 def _member(node: GroupNode, folder: Path, more: tuple[str, ...]) -> Member:
@@ -54,10 +59,11 @@ def _member(node: GroupNode, folder: Path, more: tuple[str, ...]) -> Member:
     return Member(node.name, words + more, words)
 
 
-def _say_ready(nodes: Sequence[GroupNode], directory: Path) -> None:
+def _say_ready(nodes: Sequence[GroupNode], directory: Path, then: Callable[[], None]) -> None:
     """Wait until there is a master and all are in sync, and say what clients use."""
     master = trio.run(_wait_ready, nodes)
     print("\n".join(ready_lines(nodes, directory, master)), flush=True)
+    then()
 
 
 async def _wait_ready(nodes: Sequence[GroupNode]) -> str:

@@ -7,6 +7,15 @@ from typing import Annotated
 
 import typer
 
+from bmqctl.commands.console_beside import (
+    Beside,
+    ConsoleAllowHost,
+    ConsoleCertificate,
+    ConsoleHost,
+    ConsoleKey,
+    ConsolePort,
+    console_beside,
+)
 from bmqctl.commands.start_rocketmq_options import split_addresses
 from broker.rocketmq.assembly.proxy import PropertyError, ProxyConfig, ProxyKeys, load_proxy_keys, run_rocketmq_proxy
 
@@ -76,6 +85,11 @@ def rocketmq_proxy(
         ),
     ] = None,
     data_dir: Annotated[Path, typer.Option(help="Directory of the log.")] = Path("rocketmq-proxy-data"),
+    console_port: ConsolePort = None,
+    console_host: ConsoleHost = "127.0.0.1",
+    console_allow_host: ConsoleAllowHost = None,
+    console_certificate: ConsoleCertificate = None,
+    console_key: ConsoleKey = None,
     log_level: Annotated[str, typer.Option(help="Lowest severity that is logged to the console.")] = "WARN",
 ) -> None:
     """Start a RocketMQ proxy, which serves clients before brokers elsewhere, and run it until SIGINT or SIGTERM.
@@ -104,7 +118,7 @@ def rocketmq_proxy(
 
         bmqctl start rocketmq-proxy -n ns1:9876 -n ns2:9876 --tls-certificate proxy.pem --tls-key proxy-key.pem
 
-        bmqctl start rocketmq-proxy -n ns1:9876 --config proxy.conf
+        bmqctl start rocketmq-proxy -n ns1:9876 --config proxy.conf --console-port 30180
     """
     if no_remoting and remoting_port is not None:
         typer.echo("bmqctl: --remoting-port and --no-remoting contradict each other; leave one out", err=True)
@@ -117,4 +131,7 @@ def rocketmq_proxy(
     nameservers = split_addresses(nameserver)
     port = 0 if no_remoting else remoting_port
     config = ProxyConfig(nameservers, host, grpc_port, port, address, tls_certificate, tls_key, data_dir, keys)
-    raise typer.Exit(run_rocketmq_proxy(config, log_level.upper()))
+    beside = Beside(console_port, console_host, console_allow_host, console_certificate, console_key)
+    with console_beside("start rocketmq-proxy", beside, lambda: ("--nameserver", ";".join(nameservers))) as ready:
+        code = run_rocketmq_proxy(config, log_level.upper(), ready)
+    raise typer.Exit(code)

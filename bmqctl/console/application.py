@@ -47,7 +47,7 @@ Answer = Callable[["Request", "Session[Observer]"], Awaitable[Any]]
 class Settings(NamedTuple):
     """The place of the cluster for people, its system, and how it is looked at. `is_secure` means HTTPS.
 
-    `hosts` are the names that the console is known by, beside those of the loopback interface.
+    `hosts` are the names that the console is known by, beside those of the loopback interface; `port` is its port.
     """
 
     place: str
@@ -55,6 +55,7 @@ class Settings(NamedTuple):
     interval_s: float
     is_secure: bool
     hosts: tuple[str, ...]
+    port: int
 
 
 class _BadRequest(Exception):
@@ -77,7 +78,9 @@ class _Console:
         # Those without a login see the same.
         self._nobody = Observer(connect(None), settings.interval_s)
         self._decoders = trio.Semaphore(DECODERS_MAX)
-        self._cookie = "bmqctl_console"
+        # Browsers give cookies to all ports of a host: each console there has a name of its own. That with a prefix
+        # can be set by this host over HTTPS only, by no other of its domain.
+        self._cookie = f"{'__Host-' if settings.is_secure else ''}bmqctl_console_{settings.port}"
 
     def application(self) -> Starlette:
         files = Files()

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, Final
@@ -16,6 +16,7 @@ from bmqctl.client.authentication import Credentials
 from bmqctl.console.cluster import ClusterFault, Login, NotAdmitted, Plan, Seen, Words
 from bmqctl.console.connections import KeptConnections
 from bmqctl.console.contents import contents_value, read_contents
+from bmqctl.console.entries import Entries, Place
 from bmqctl.console.map import blazingmq_map
 from bmqctl.explaining.blazingmq import causes_of_queue, causes_of_unopened
 from bmqctl.messages.ends import CannotBegin
@@ -35,23 +36,23 @@ _COMPRESSIONS: Final = {int(CompressionAlgorithm.NONE): "none", int(CompressionA
 
 
 def connector(
-    host: str, port: int, timeout_s: float, tls_authority: Path | None, mechanism: str
+    places: Sequence[Place], timeout_s: float, tls_authority: Path | None, mechanism: str
 ) -> Callable[[Login | None], BlazingmqCluster]:
-    """Return what makes a cluster for a person, by a node of it; who logs in authenticates by `mechanism`."""
+    """Return what makes a cluster for a person, by nodes of it; who logs in authenticates by `mechanism`."""
+    entries = Entries(places)
 
     def connect(login: Login | None) -> BlazingmqCluster:
         credentials = None if login is None else Credentials(mechanism, f"{login.user}:{login.password}".encode())
-        return BlazingmqCluster(host, port, Asking(timeout_s, tls_authority, credentials))
+        return BlazingmqCluster(entries, Asking(timeout_s, tls_authority, credentials))
 
     return connect
 
 
 class BlazingmqCluster:
-    """A cluster of which one node is known, asked with one person's credentials."""
+    """A cluster of which some nodes are known, asked with one person's credentials."""
 
-    def __init__(self, host: str, port: int, asking: Asking) -> None:
-        self._host = host
-        self._port = port
+    def __init__(self, entries: Entries, asking: Asking) -> None:
+        self._entries = entries
         self._connections = KeptConnections(asking.client)
         self._has_looked = False
 
@@ -59,7 +60,8 @@ class BlazingmqCluster:
         """Ask all nodes. Raises `ClusterFault`."""
         with _for_people():
             # The first look is the sooner there without a question for each queue.
-            found = take_look(self._host, self._port, self._connections, OLDEST_MAX if self._has_looked else 0)
+            found = take_look(*self._entry(), self._connections, OLDEST_MAX if self._has_looked else 0)
+            self._learn(found.views)
         self._has_looked = True
         return Seen(blazingmq_map(found.views), found.sample)
 
@@ -95,7 +97,7 @@ class BlazingmqCluster:
                 case "purge":
                     queue_of(words["name"])
                     part = app_of(words.get("part", ""))
-                    return purge(self._host, self._port, self._connections, words["name"], part)
+                    return purge(*self._entry(), self._connections, words["name"], part)
                 case "reconfigure":
                     return self._reconfigure(domain_of(words["name"]))
         raise ClusterFault(f"BlazingMQ has no action {action[:40]}")
@@ -104,9 +106,34 @@ class BlazingmqCluster:
         """Close the connections."""
         self._connections.close()
 
+    def _entry(self) -> Place:
+        """Return a node that answers. Raises `AdminLost` if none does."""
+        places = self._entries.in_order()
+        if len(places) == 1:
+            return places[0]
+        faults = []
+        for host, port in places:
+            try:
+                with self._connections.client(host, port) as client:
+                    own_cluster(client, f"{host}:{port}")
+            except BrokerRefuses:
+                raise
+            except AdminLost as fault:
+                faults.append(str(fault))
+                continue
+            self._entries.answered((host, port))
+            return host, port
+        raise AdminLost("; ".join(faults))
+
+    def _learn(self, views: Sequence[dict[str, Any]]) -> None:
+        """Keep the nodes of the cluster, of which any answers for it."""
+        nodes = next(each["view"] for each in views if "view" in each)["nodes"]
+        if len(nodes) > 1:
+            self._entries.learn(endpoint_parts(node["endpoint"]) for node in nodes)
+
     def _detail(self, queue: QueueUri) -> dict[str, Any]:
         """Return a queue's capacity, consumers and causes to wait, as its primary has them."""
-        answers = ask_about_queue(self._host, self._port, self._connections, queue)
+        answers = ask_about_queue(*self._entry(), self._connections, queue)
         internals = answers.internals
         if internals is None:
             causes = causes_of_unopened(answers.messages)
@@ -119,8 +146,8 @@ class BlazingmqCluster:
         }
 
     def _domain(self, name: str) -> dict[str, Any]:
-        """Return a domain's configuration and how full it is, as the first node has it."""
-        with self._connections.client(self._host, self._port) as client:
+        """Return a domain's configuration and how full it is, as the node that answers has it."""
+        with self._connections.client(*self._entry()) as client:
             info = ask_for(client, f"DOMAINS DOMAIN {name} INFOS", "domainInfo")
         return {"config": str(info["configJson"]), "room": _room(info["capacityMeter"])}
 
@@ -196,11 +223,12 @@ class BlazingmqCluster:
 
     def _places(self) -> list[tuple[str, str, int]]:
         """Return all nodes by name, host and port."""
-        with self._connections.client(self._host, self._port) as client:
-            cluster = own_cluster(client, f"{self._host}:{self._port}")
+        host, port = self._entry()
+        with self._connections.client(host, port) as client:
+            cluster = own_cluster(client, f"{host}:{port}")
             view = ask_for(client, f"CLUSTERS CLUSTER {cluster} HEALTH", "clusterHealth")["view"]
         return [
-            (f"node {each['nodeId']}", self._host, self._port)
+            (f"node {each['nodeId']}", host, port)
             if each["isSelf"]
             else (f"node {each['nodeId']}", *endpoint_parts(each["endpoint"]))
             for each in view["nodes"]
@@ -209,9 +237,11 @@ class BlazingmqCluster:
     @contextmanager
     def _at_primary(self, queue: QueueUri) -> Iterator[AdminClient]:
         """Use a connection to the primary of a queue."""
-        with self._connections.client(self._host, self._port) as client:
-            primary = primary_of(client, f"{self._host}:{self._port}", queue)
-        host, port = (self._host, self._port) if primary is None else endpoint_parts(primary)
+        host, port = self._entry()
+        with self._connections.client(host, port) as client:
+            primary = primary_of(client, f"{host}:{port}", queue)
+        if primary is not None:
+            host, port = endpoint_parts(primary)
         with self._connections.client(host, port) as client:
             yield client
 

@@ -167,7 +167,7 @@ def context_defaults(context: Context, options: Set[str], multiple: Set[str | No
             raise BadContext("is of BlazingMQ, and this command needs RocketMQ: give --nameserver or --context")
         if "rocketmq" in given:
             raise BadContext("is of BlazingMQ, and --rocketmq is given: give --nameserver or --context")
-        found = {"broker": context.address}
+        found = {"broker": [context.address] if "broker" in multiple else context.address}
     return found | _secrets(context, options, given) | _output_of(context, options)
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -23,7 +24,7 @@ def started(monkeypatch: pytest.MonkeyPatch) -> list[NodeConfig]:
     """The configurations of the nodes that would have been run; each ends with exit code 7."""
     configs: list[NodeConfig] = []
 
-    def run_node(config: NodeConfig, fsync: FsyncPolicy) -> int:
+    def run_node(config: NodeConfig, fsync: FsyncPolicy, ready: Callable[[], None]) -> int:
         configs.append(config)
         return POLICIES.get(fsync, 7)
 
@@ -103,7 +104,7 @@ def proxies(monkeypatch: pytest.MonkeyPatch) -> list[tuple[NodeConfig, BridgeLim
     """Collect the arguments of started proxies; each ends with exit code 7."""
     found: list[tuple[NodeConfig, BridgeLimits]] = []
 
-    def run_proxy(config: NodeConfig, limits: BridgeLimits) -> int:
+    def run_proxy(config: NodeConfig, limits: BridgeLimits, ready: Callable[[], None]) -> int:
         found.append((config, limits))
         return 7
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import http.client
 import json
+import ssl
 import subprocess
 import sys
 import urllib.request
@@ -28,11 +29,15 @@ class Asked(NamedTuple):
 
 
 class Pages:
-    """A browser's session with a console on a port of this machine."""
+    """A browser's session with a console on a port of this machine; over HTTPS if it trusts somebody."""
 
-    def __init__(self, port: int) -> None:
-        self.url = f"http://127.0.0.1:{port}"
-        self._opener = urllib.request.build_opener(urllib.request.HTTPCookieProcessor(CookieJar()))
+    def __init__(self, port: int, trusted: ssl.SSLContext | None = None) -> None:
+        self.url = f"http://127.0.0.1:{port}" if trusted is None else f"https://127.0.0.1:{port}"
+        self.cookies = CookieJar()
+        handlers: list[urllib.request.BaseHandler] = [urllib.request.HTTPCookieProcessor(self.cookies)]
+        if trusted is not None:
+            handlers.append(urllib.request.HTTPSHandler(context=trusted))
+        self._opener = urllib.request.build_opener(*handlers)
         self._token = ""
         self._number = 0
 
@@ -48,6 +53,14 @@ class Pages:
         value = eventually(ask).value
         self._token = value["token"]
         return value
+
+    def is_over(self) -> bool:
+        """Return True if nobody listens there any more."""
+        try:
+            self.get("/api/session")
+        except OSError:
+            return True
+        return False
 
     def look(self) -> Any:
         """Return a look at the cluster that is later than the last one."""

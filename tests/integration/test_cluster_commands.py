@@ -7,17 +7,20 @@ import io
 import json
 import os
 import signal
+import ssl
 import subprocess
 import sys
 from pathlib import Path
 
 import pytest
+import trustme
 from typer.testing import CliRunner
 
 from bmqctl.app import app
 from bmqctl.node_process import PID_NAME
-from bmqctl.ports import free_ports
+from bmqctl.ports import free_port, free_ports
 from tests.integration.cluster_processes import ClusterProcesses
+from tests.integration.console_pages import Pages
 from tests.integration.official import Client, queue_name
 from tests.waiting import eventually
 
@@ -56,9 +59,22 @@ def test_one_command_starts_a_cluster_and_ends_it(tmp_path: Path) -> None:
     assert "start it with the number of nodes, host and port that it has" in refused.stderr
 
 
+def https(authority: trustme.CA, folder: Path) -> list[str]:
+    """Return options by which a console has a certificate of an authority."""
+    certificate, key = folder / "console.pem", folder / "console.key"
+    issued = authority.issue_cert("127.0.0.1")
+    issued.cert_chain_pems[0].write_to_path(certificate)
+    issued.private_key_pem.write_to_path(key)
+    return ["--console-certificate", str(certificate), "--console-key", str(key)]
+
+
 def test_a_node_of_it_that_dies_is_told_of(tmp_path: Path) -> None:
-    port = free_ports(3)
+    port, console_port = free_ports(3), free_port()
+    authority = trustme.CA()
+    trusted = ssl.create_default_context()
+    authority.configure_trust(trusted)
     command = [sys.executable, "-c", MAIN, "start", "cluster", "--dir", str(tmp_path), "--port", str(port)]
+    command += ["--console-port", str(console_port), *https(authority, tmp_path)]
     with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as process:
         try:
             assert process.stdout is not None
@@ -67,8 +83,18 @@ def test_a_node_of_it_that_dies_is_told_of(tmp_path: Path) -> None:
             os.kill(int((tmp_path / "node2" / "storage" / PID_NAME).read_text()), signal.SIGKILL)
             line = process.stderr.readline()
             assert line.startswith("bmqctl: node2 was killed by SIGKILL; to start it again: bmqctl start node ")
+            # Its console shows the others, also without the first one.
+            pages = Pages(console_port, trusted)
+            pages.begin()
+            assert [(each.name, each.secure) for each in pages.cookies] == [
+                (f"__Host-bmqctl_console_{console_port}", True)
+            ]
+            assert [each["is_well"] for each in pages.look()["map"]["nodes"]] == [True, False, True]
+            os.kill(int((tmp_path / "node1" / "storage" / PID_NAME).read_text()), signal.SIGKILL)
+            assert [each["is_well"] for each in pages.look()["map"]["nodes"]][:2] == [False, False]
             process.send_signal(signal.SIGTERM)
             assert process.wait(20) == 1
+            assert pages.is_over()
         finally:
             process.kill()
 

@@ -2,20 +2,19 @@
 
 from __future__ import annotations
 
-import json
 import os
 import signal
-import subprocess
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
 from bmqctl.client.admin import AdminClient
 from bmqctl.client.authentication import Credentials
-from bmqctl.node_process import COMMAND
-from bmqctl.testing import NodeFailed, NodeProcess, free_port
+from bmqctl.testing import NodeProcess, free_port
 from tests.integration.cluster_processes import ClusterProcesses
 from tests.integration.config_files import spoil, write_config
+from tests.integration.console_axe import ASKED, axe_steps
 from tests.integration.console_pages import Pages, console, play
 from tests.integration.official import Client, confirm, queue_name
 from tests.waiting import eventually
@@ -31,18 +30,24 @@ ORDERS = "bmq://shop.orders/q"
 AUTHORIZATION = {"rules": [{"principals": ["BASIC_USER-ops"], "actions": ["administer"]}]}
 
 
-def test_queues_of_a_node(node: NodeProcess) -> None:
+@pytest.fixture(scope="module")
+def pages(node: NodeProcess) -> Iterator[Pages]:
+    """The console of the node that the tests of this module share."""
+    with console("--broker", node.uri, "--interval", "0.5") as found:
+        yield found
+
+
+def test_queues_of_a_node(node: NodeProcess, pages: Pages) -> None:
     uri = queue_name("bmq.test.persistent.fanout")
-    with Client(node.uri) as client, console("--broker", node.uri, "--interval", "0.5") as pages:
+    with Client(node.uri) as client:
         client.open(uri, write=True)
         client.post_all(uri, [b"x"] * 4)
-        overview = pages.get("/api/overview").value
+        overview = pages.look()
         rows = {row[0]: row for row in overview["rows"]}
         assert rows[uri][5] == 4
         assert overview["map"]["name"] == "local"
         client.post_all(uri, [b"x"] * 2)
-        overview = pages.get(f"/api/overview?after={overview['number']}").value
-        rows = {row[0]: row for row in overview["rows"]}
+        rows = {row[0]: row for row in pages.look()["rows"]}
         assert rows[uri][5] == 6
         assert rows[uri][3] > 0
         detail = pages.get(f"/api/detail?name={uri}").value
@@ -60,9 +65,9 @@ def test_queues_of_a_node(node: NodeProcess) -> None:
         assert pages.get("/api/detail?name=bmq://bmq.test.mem.priority/none").status == 502
 
 
-def test_messages_of_a_queue(node: NodeProcess) -> None:
+def test_messages_of_a_queue(node: NodeProcess, pages: Pages) -> None:
     uri = queue_name("bmq.test.persistent.fanout")
-    with Client(node.uri) as client, console("--broker", node.uri) as pages:
+    with Client(node.uri) as client:
         client.open(uri, write=True)
         client.post_all(uri, [b'{"n": 1}', b"\xff" * 3, b"x" * 4])
         client.open(f"{uri}?id=foo", read=True)
@@ -81,149 +86,9 @@ def test_messages_of_a_queue(node: NodeProcess) -> None:
         assert pages.get(f"/api/ask/messages?name={uri}&count=many").status == 502
 
 
-def test_a_purge_says_what_it_does_and_does_it(tmp_path: Path) -> None:
-    uri = queue_name("bmq.test.persistent.fanout")
-    with ClusterProcesses(tmp_path) as cluster:
-        cluster.wait_available()
-        # Whichever node is asked, the primary does it.
-        leader = cluster.leader()
-        follower, other = (number for number in cluster.nodes if number != leader)
-        broker = cluster.nodes[follower].uri
-        with Client(broker) as client, console("--broker", broker) as pages:
-            client.open(uri, write=True)
-            client.post_all(uri, [b"x"] * 4)
-            words = {"name": uri, "part": "foo"}
-            plan = pages.post("/api/plan/purge", words).value
-            assert plan["label"] == "Purge 4 messages"
-            assert "the 4 messages that it has not confirmed" in plan["text"]
-            assert pages.get(f"/api/ask/messages?name={uri}&part=foo&count=1").value["total"] == 4
-            done = pages.post("/api/act/purge", words)
-            assert done.value == {"done": f"4 messages removed from {uri} for app foo"}
-            assert pages.get(f"/api/ask/messages?name={uri}&part=foo&count=1").value["total"] == 0
-            assert (
-                pages.post("/api/act/purge", {"name": uri, "part": ""}).value["done"].startswith("4 messages removed")
-            )
-            assert pages.post("/api/act/purge", {"name": uri, "part": "x y"}).status == 502
-            assert pages.post("/api/act/drop", words).status == 502
-            domain = {"name": "bmq.test.persistent.fanout"}
-            assert "Each of the 3 nodes reads" in pages.post("/api/plan/reconfigure", domain).value["text"]
-            done = pages.post("/api/act/reconfigure", domain)
-            assert done.value == {"done": "bmq.test.persistent.fanout is reconfigured at node 1, node 2, node 3"}
-            cluster.kill(other)
-            failed = pages.post("/api/act/reconfigure", domain)
-            assert failed.status == 502
-            assert f"is not reconfigured at node {other}: no broker at" in failed.value["fault"]
-            assert "Done at node" in failed.value["fault"]
-
-
-def test_a_domain_is_read_again(tmp_path: Path) -> None:
-    config = write_config(tmp_path / "etc")
-    with NodeProcess(tmp_path / "store", config_dir=config) as node, console("--broker", node.uri) as pages:
-        name = json.loads(next((config / "domains").glob("*.json")).read_text())["definition"]["parameters"]["name"]
-        before = pages.get(f"/api/ask/domain?name={name}").value["room"]["messages"]["limit"]
-        spoil(
-            config, f"domains/{name}.json", "definition", "parameters", "storage", "domainLimits", "messages", value=777
-        )
-        assert pages.get(f"/api/ask/domain?name={name}").value["room"]["messages"]["limit"] == before != 777
-        assert pages.post("/api/act/reconfigure", {"name": name}).status == 200
-        assert pages.get(f"/api/ask/domain?name={name}").value["room"]["messages"]["limit"] == 777
-
-
-def test_a_console_of_a_broker_that_comes_and_goes(tmp_path: Path) -> None:
-    node = NodeProcess(tmp_path / "store")
-    with console("--broker", node.uri, "--interval", "0.5") as pages:
-        gone = pages.get("/api/overview")
-        assert gone.status == 502
-        assert gone.value["fault"].startswith(f"no broker at 127.0.0.1:{node.port}")
-        with node:
-            assert pages.get("/api/overview").status == 200
-        assert pages.get("/api/overview?after=1").status == 502
-        with node:
-            assert pages.get("/api/overview?after=1").value["number"] == 2
-
-
-def test_a_cluster_with_a_node_that_is_down(tmp_path: Path) -> None:
-    with ClusterProcesses(tmp_path) as cluster:
-        cluster.wait_available()
-        leader = cluster.leader()
-        gone = next(number for number in cluster.nodes if number != leader)
-        with console("--broker", cluster.nodes[leader].uri, "--interval", "0.5") as pages:
-
-            def copies() -> list[list[str]]:
-                shards = pages.look()["map"]["shards"]
-                return [[copy["state"] for copy in shard["copies"]] for shard in shards]
-
-            eventually(lambda: all(sorted(each) == ["active", "in sync", "in sync"] for each in copies()))
-            cluster.kill(gone)
-            assert all(each[gone - 1] == "does not answer" for each in copies())
-            found = pages.look()
-            assert any(f"node {gone} cannot be asked" in each["text"] for each in found["map"]["problems"])
-
-
-def test_a_node_with_a_console_which_ends_with_it(tmp_path: Path) -> None:
-    port = free_port()
-    options = ("--console-port", str(port))
-
-    def is_over() -> bool:
-        try:
-            Pages(port).get("/api/session")
-        except OSError:
-            return True
-        return False
-
-    with NodeProcess(tmp_path / "store", options=options) as node:
-        pages = Pages(port)
-        assert pages.begin()["place"] == node.uri
-        assert pages.get("/api/overview").status == 200
-        with pytest.raises(NodeFailed, match=f"bmqctl start node: the console cannot listen on 127.0.0.1:{port}"):
-            NodeProcess(tmp_path / "other", options=options).start()
-        assert node.stop() == 0
-        assert is_over()
-        node.start()
-        Pages(port).begin()
-        node.kill()
-        eventually(is_over)
-
-
-def test_a_console_that_fails_is_started_again(tmp_path: Path) -> None:
-    port = free_port()
-    with NodeProcess(tmp_path / "store", options=("--console-port", str(port))) as node:
-        Pages(port).begin()
-        children = Path(f"/proc/{node.pid}/task/{node.pid}/children")
-        tasks = Path(f"/proc/{node.pid}/task").iterdir()
-        if not children.exists():
-            pytest.skip("this system does not list children")
-        (child,) = {int(word) for task in tasks for word in (task / "children").read_text().split()}
-        os.kill(child, signal.SIGKILL)
-        eventually(lambda: "the console ended with -9; it is started again in 1 s" in node.output)
-        Pages(port).begin()
-
-
-def test_who_logs_in_is_who_asks(tmp_path: Path) -> None:
-    config = write_config(tmp_path / "etc")
-    spoil(config, "bmqbrkrcfg.json", "appConfig", "authentication", value=AUTHENTICATION)
-    spoil(config, "bmqbrkrcfg.json", "appConfig", "authorization", value=AUTHORIZATION)
-    with NodeProcess(tmp_path / "store", config_dir=config) as node, console("--broker", node.uri) as pages:
-        refused = pages.get("/api/overview")
-        assert (refused.status, refused.value["fault"]) == (401, "the broker refused: Connection not authorized")
-        wrong = pages.post("/api/login", {"user": "ops", "password": "TOPSECRET"})
-        assert wrong.status == 401
-        assert wrong.value["fault"].startswith("the broker refused the credentials")
-        assert pages.post("/api/login", {"user": "ops", "password": "x"}).value["user"] == "ops"
-        assert pages.get("/api/overview").status == 200
-        assert "BASIC_USER-ops" in node.log
-        # Whoever may administer, and not read, is not shown what was posted.
-        with AdminClient("127.0.0.1", node.port, credentials=Credentials("BASIC", b"ops:x")) as admin:
-            command = f"DOMAINS DOMAIN shop.orders QUEUE q MESSAGE {'0' * 32}"
-            assert admin.send(command) == f"Not authorized to read from queue '{ORDERS}'"
-        assert pages.post("/api/logout", {}).status == 200
-        assert pages.get("/api/overview").status == 401
-        assert "TOPSECRET" not in node.log
-
-
-def test_a_cluster_in_a_browser(node: NodeProcess, tmp_path: Path) -> None:
+def test_a_cluster_in_a_browser(node: NodeProcess, pages: Pages, tmp_path: Path) -> None:
     uris = [queue_name("bmq.test.persistent.priority") for _ in range(3)]
-    with Client(node.uri) as client, console("--broker", node.uri, "--interval", "0.5") as pages:
+    with Client(node.uri) as client:
         for number, uri in enumerate(uris):
             client.open(uri, write=True)
             client.post_all(uri, [b"x"] * (number + 1))
@@ -255,15 +120,139 @@ def test_a_cluster_in_a_browser(node: NodeProcess, tmp_path: Path) -> None:
         assert (tmp_path / "queue.png").stat().st_size > 10_000
 
 
-@pytest.mark.parametrize(
-    ("words", "reason"),
-    [
-        (("--broker", "nowhere"), "--broker nowhere: expected tcp://HOST:PORT"),
-        (("--certificate", "a.pem"), "--certificate and --key go together"),
-        (("--host", "192.0.2.1"), "the console cannot listen on 192.0.2.1:30180: "),
-    ],
-)
-def test_refusals(words: tuple[str, ...], reason: str) -> None:
-    done = subprocess.run([*COMMAND, "console", *words], capture_output=True, text=True, timeout=60, check=False)
-    assert (done.returncode, done.stdout, done.stderr.count("\n")) == (2, "", 1)
-    assert f"bmqctl console: {reason}" in done.stderr
+def test_each_page_is_accessible_in_both_themes(node: NodeProcess, pages: Pages) -> None:
+    uri = queue_name("bmq.test.persistent.fanout")
+    with Client(node.uri) as client:
+        client.open(uri, write=True)
+        client.post_all(uri, [b'{"n": 1}'] * 3)
+        guid = pages.get(f"/api/ask/messages?name={uri}&count=1").value["messages"][0]["id"]
+        steps, judgements = axe_steps(pages.url, uri, guid)
+        results = play(steps)["results"]
+    assert [each for each in results if each in ("light", "dark")] == ["light", "dark"]
+    # Each page was judged before its data, too.
+    assert [set(each) for each in results if isinstance(each, list)] == [ASKED]
+    verdicts = [each for each in results if isinstance(each, dict)]
+    assert len(verdicts) == judgements
+    assert [each for each in verdicts if each["objections"]] == []
+
+
+def test_a_cluster_whose_nodes_go_one_by_one(tmp_path: Path) -> None:
+    uri = queue_name("bmq.test.persistent.fanout")
+    with ClusterProcesses(tmp_path) as cluster:
+        cluster.wait_available()
+        # Whichever node is asked, the primary does it.
+        leader = cluster.leader()
+        asked, other = (number for number in cluster.nodes if number != leader)
+        broker = cluster.nodes[asked].uri
+        with console("--broker", broker, "--interval", "0.5") as pages:
+
+            def copies() -> list[list[str]]:
+                shards = pages.look()["map"]["shards"]
+                return [[copy["state"] for copy in shard["copies"]] for shard in shards]
+
+            eventually(lambda: all(sorted(each) == ["active", "in sync", "in sync"] for each in copies()))
+            with Client(broker) as client:
+                client.open(uri, write=True)
+                client.post_all(uri, [b"x"] * 4)
+                purge(pages, uri)
+            reconfigure = ("/api/act/reconfigure", {"name": "bmq.test.persistent.fanout"})
+            done = pages.post(*reconfigure)
+            assert done.value == {"done": "bmq.test.persistent.fanout is reconfigured at node 1, node 2, node 3"}
+            cluster.kill(other)
+            failed = pages.post(*reconfigure)
+            assert failed.status == 502
+            assert f"is not reconfigured at node {other}: no broker at" in failed.value["fault"]
+            assert "Done at node" in failed.value["fault"]
+            assert all(each[other - 1] == "does not answer" for each in copies())
+            found = pages.look()
+            assert any(f"node {other} cannot be asked" in each["text"] for each in found["map"]["problems"])
+            # The node that was named goes, and another one of those that it told of answers.
+            cluster.kill(asked)
+            states = {each["name"]: each["is_well"] for each in pages.look()["map"]["nodes"]}
+            assert [states[f"node {number}"] for number in (other, asked)] == [False, False]
+            cluster.kill(leader)
+            gone = pages.get("/api/overview?after=99")
+            assert gone.status == 502
+            assert gone.value["fault"].count("no broker at 127.0.0.1:") == 3
+
+
+def purge(pages: Pages, uri: str) -> None:
+    """Purge an app of a queue with four messages, then all of them."""
+    words = {"name": uri, "part": "foo"}
+    plan = pages.post("/api/plan/purge", words).value
+    assert plan["label"] == "Purge 4 messages"
+    assert "the 4 messages that it has not confirmed" in plan["text"]
+    assert pages.get(f"/api/ask/messages?name={uri}&part=foo&count=1").value["total"] == 4
+    done = pages.post("/api/act/purge", words)
+    assert done.value == {"done": f"4 messages removed from {uri} for app foo"}
+    assert pages.get(f"/api/ask/messages?name={uri}&part=foo&count=1").value["total"] == 0
+    assert pages.post("/api/act/purge", {"name": uri, "part": ""}).value["done"].startswith("4 messages removed")
+    assert pages.post("/api/act/purge", {"name": uri, "part": "x y"}).status == 502
+    assert pages.post("/api/act/drop", words).status == 502
+    plan = pages.post("/api/plan/reconfigure", {"name": "bmq.test.persistent.fanout"}).value
+    assert "Each of the 3 nodes reads" in plan["text"]
+
+
+def test_who_logs_in_is_who_asks(tmp_path: Path) -> None:
+    config = write_config(tmp_path / "etc")
+    spoil(config, "bmqbrkrcfg.json", "appConfig", "authentication", value=AUTHENTICATION)
+    spoil(config, "bmqbrkrcfg.json", "appConfig", "authorization", value=AUTHORIZATION)
+    with NodeProcess(tmp_path / "store", config_dir=config) as node, console("--broker", node.uri) as pages:
+        refused = pages.get("/api/overview")
+        assert (refused.status, refused.value["fault"]) == (401, "the broker refused: Connection not authorized")
+        wrong = pages.post("/api/login", {"user": "ops", "password": "TOPSECRET"})
+        assert wrong.status == 401
+        assert wrong.value["fault"].startswith("the broker refused the credentials")
+        assert pages.post("/api/login", {"user": "ops", "password": "x"}).value["user"] == "ops"
+        assert pages.get("/api/overview").status == 200
+        assert "BASIC_USER-ops" in node.log
+        # Whoever may administer, and not read, is not shown what was posted.
+        with AdminClient("127.0.0.1", node.port, credentials=Credentials("BASIC", b"ops:x")) as admin:
+            command = f"DOMAINS DOMAIN shop.orders QUEUE q MESSAGE {'0' * 32}"
+            assert admin.send(command) == f"Not authorized to read from queue '{ORDERS}'"
+        have_read_again(pages, config, "shop.orders")
+        assert pages.post("/api/logout", {}).status == 200
+        assert pages.get("/api/overview").status == 401
+        assert "TOPSECRET" not in node.log
+
+
+def have_read_again(pages: Pages, config: Path, name: str) -> None:
+    """Change a domain's limit, and have its file read again."""
+    limit = ("definition", "parameters", "storage", "domainLimits", "messages")
+    before = pages.get(f"/api/ask/domain?name={name}").value["room"]["messages"]["limit"]
+    spoil(config, f"domains/{name}.json", *limit, value=777)
+    assert pages.get(f"/api/ask/domain?name={name}").value["room"]["messages"]["limit"] == before != 777
+    assert pages.post("/api/act/reconfigure", {"name": name}).status == 200
+    assert pages.get(f"/api/ask/domain?name={name}").value["room"]["messages"]["limit"] == 777
+
+
+def test_consoles_of_a_node_that_comes_and_goes(tmp_path: Path) -> None:
+    port = free_port()
+    node = NodeProcess(tmp_path / "store", options=("--console-port", str(port)))
+    with console("--broker", node.uri, "--interval", "0.5") as apart:
+        gone = apart.get("/api/overview")
+        assert gone.status == 502
+        assert gone.value["fault"].startswith(f"no broker at 127.0.0.1:{node.port}")
+        with node:
+            assert apart.get("/api/overview").status == 200
+            beside = Pages(port)
+            assert beside.begin()["place"] == node.uri
+            assert beside.get("/api/overview").status == 200
+            # A browser gives the cookies of one console to the other, too.
+            assert {each.name for each in beside.cookies}.isdisjoint(each.name for each in apart.cookies)
+            kill_console(node)
+            Pages(port).begin()
+            node.kill()
+            eventually(Pages(port).is_over)
+            assert apart.get("/api/overview?after=1").status == 502
+            node.options = ()
+            node.start()
+            assert apart.get("/api/overview?after=1").value["number"] == 2
+
+
+def kill_console(node: NodeProcess) -> None:
+    """Kill the console beside a node, which starts it again."""
+    tasks = Path(f"/proc/{node.pid}/task").iterdir()
+    (child,) = {int(word) for task in tasks for word in (task / "children").read_text().split()}
+    os.kill(child, signal.SIGKILL)
+    eventually(lambda: "the console ended with -9; it is started again in 1 s" in node.output)

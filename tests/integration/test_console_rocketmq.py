@@ -41,16 +41,19 @@ async def _fill(nameserver: str) -> None:
 
 @pytest.fixture(scope="module")
 def node(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RocketProcess]:
-    """A node with a topic and a group."""
-    with RocketProcess(tmp_path_factory.mktemp("rocketmq") / "store") as running:
+    """A node with a topic and a group, and with a console."""
+    options = ("--console-port", str(free_port()))
+    with RocketProcess(tmp_path_factory.mktemp("rocketmq") / "store", options=options) as running:
         trio.run(_fill, running.nameserver)
         yield running
 
 
-@pytest.fixture
-def pages(node: RocketProcess) -> Iterator[Pages]:
-    with console("--nameserver", node.nameserver, "--interval", "0.5") as found:
-        yield found
+@pytest.fixture(scope="module")
+def pages(node: RocketProcess) -> Pages:
+    """The console beside the node."""
+    found = Pages(int(node.options[1]))
+    assert found.begin()["place"] == node.nameserver
+    return found
 
 
 def backlog(pages: Pages) -> int | None:
@@ -146,11 +149,3 @@ def test_who_logs_in_signs(tmp_path: Path) -> None:
         assert pages.post("/api/login", {"user": "root", "password": "guess"}).status == 401
         assert pages.post("/api/login", {"user": "root", "password": "hush-root"}).value["user"] == "root"
         assert pages.get("/api/overview").value["map"]["name"] == "DefaultCluster"
-
-
-def test_a_node_with_a_console(tmp_path: Path) -> None:
-    port = free_port()
-    with RocketProcess(tmp_path / "store", options=("--console-port", str(port))) as node:
-        pages = Pages(port)
-        assert pages.begin()["place"] == node.nameserver
-        assert pages.look()["map"]["name"] == "DefaultCluster"

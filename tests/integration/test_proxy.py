@@ -12,8 +12,9 @@ import blazingmq
 import pytest
 from blazingmq.session_events import ConnectionLost
 
-from bmqctl.testing import NodeProcess, ProxyProcess
+from bmqctl.testing import NodeProcess, ProxyProcess, free_port
 from tests.integration.conftest import Connect
+from tests.integration.console_pages import Pages
 from tests.integration.official import Client, confirm, queue_name
 from tests.integration.raw import Raw
 
@@ -178,7 +179,9 @@ def test_a_domain_that_is_unknown_upstream_is_refused_with_its_words(proxy: Prox
 
 def test_a_stopped_proxy_leaves_nothing_behind(node: NodeProcess, tmp_path: Path, connect: Connect) -> None:
     uri = queue_name(PRIORITY)
-    with ProxyProcess(tmp_path / "proxy", [node.address]) as proxy:
+    console_port = free_port()
+    options = ("--console-port", str(console_port))
+    with ProxyProcess(tmp_path / "proxy", [node.address], options=options) as proxy:
         reads = connect(proxy)
         reads.open(uri, read=True)
         posts = connect(proxy)
@@ -186,11 +189,17 @@ def test_a_stopped_proxy_leaves_nothing_behind(node: NodeProcess, tmp_path: Path
         all_acked(posts, uri, numbered(0, 20))
         confirm(reads.wait_for_messages(20, uri)[:5])
         reads.barrier()
+        # Its console shows the cluster upstream.
+        pages = Pages(console_port)
+        assert pages.begin()["place"] == node.uri
+        assert uri in [row[0] for row in pages.look()["rows"]]
+        proxy.options = ()
         os.kill(proxy.pid, signal.SIGTERM)
         # It would wait some seconds for the confirms; told once more, it does not.
         proxy.wait_for("unconfirmed message")
         assert proxy.stop() == 0
         assert not proxy.pid_file.exists()
+        assert pages.is_over()
         reads.wait_for_event(ConnectionLost)
         # Those that were with its consumers go to others at once.
         other = connect(node)

@@ -18,10 +18,11 @@ from typer.testing import CliRunner
 
 from bmqctl.app import app
 from bmqctl.node_process import HOST
-from bmqctl.ports import free_ports
+from bmqctl.ports import free_port, free_ports
 from formats.rocketmq.codes import RequestCode, ResponseCode
 from formats.rocketmq.grpc.codes import Code
 from formats.rocketmq.grpc.messages import duration_of_ms, make
+from tests.integration.console_pages import Pages
 from tests.integration.grpc_calls import Caller, connect
 from tests.integration.grpc_topics import make_topics
 from tests.integration.remoting import Remote
@@ -42,13 +43,15 @@ class Group:
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
+        self.options: list[str] = []
         self.first = free_ports(1 + max(OFFSETS.values()) + 10 * (NODES - 1))
         self.process: subprocess.Popen[str] | None = None
 
     @property
     def command(self) -> list[str]:
         ports = [word for option, at in OFFSETS.items() for word in (option, str(self.first + at))]
-        return [sys.executable, "-c", MAIN, "start", "rocketmq", "-n", str(NODES), "--store", str(self.folder), *ports]
+        command = [sys.executable, "-c", MAIN, "start", "rocketmq", "-n", str(NODES), "--store", str(self.folder)]
+        return [*command, *ports, *self.options]
 
     @property
     def nameservers(self) -> str:
@@ -124,6 +127,8 @@ def node_at(address: str, group: Group) -> int:
 
 
 def test_one_command_starts_a_group_that_goes_on_without_one_and_starts_again(group: Group) -> None:
+    console_port = free_port()
+    group.options = ["--console-port", str(console_port)]
     lines = group.start()
     assert lines[0].startswith(f"bmqctl: rocketmq group of 3 ready [master: {HOST}:")
     assert lines[0].endswith(f", data: {group.folder}]")
@@ -171,6 +176,12 @@ def test_one_command_starts_a_group_that_goes_on_without_one_and_starts_again(gr
     texts = [each["text"] for each in view["problems"]]
     assert f"nameserver {HOST}:{group.first + 10 * (killed - 1)} cannot be asked: Connection refused" in texts
     assert f"controller {before['leader']} cannot be asked: Connection refused" in texts
+    # Its console shows the others.
+    pages = Pages(console_port)
+    pages.begin()
+    nodes = pages.look()["map"]["nodes"]
+    assert {"controller", "nameserver"} <= {each["role"] for each in nodes if not each["is_well"]}
+    group.options = []
     who = f"broker {own} at {HOST}:{leader} of broker-a"
     assert f"{who} is registered with the controller and not alive" in texts
     assert view["leader"] not in (None, before["leader"])

@@ -23,6 +23,7 @@ from formats.rocketmq.codes import RequestCode, ResponseCode
 from formats.rocketmq.grpc.codes import Code
 from formats.rocketmq.grpc.messages import Message, duration_of_ms, make
 from formats.rocketmq.route_bodies import TOPIC_ROUTE
+from tests.integration.console_pages import Pages
 from tests.integration.grpc_calls import TIMEOUT_S, Caller, ask_route, connect
 from tests.integration.grpc_topics import make_topics
 from tests.integration.remoting import Remote
@@ -120,11 +121,16 @@ def test_one_port_takes_plain_connections_and_tls(node: RocketProcess, tmp_path:
     chain, key = tmp_path / "chain.pem", tmp_path / "key.pem"
     chain.write_bytes(b"".join(each.bytes() for each in certificate.cert_chain_pems))
     key.write_bytes(certificate.private_key_pem.bytes())
-    options = ["--tls-certificate", str(chain), "--tls-key", str(key)]
+    console_port = free_port()
+    options = ["--tls-certificate", str(chain), "--tls-key", str(key), "--console-port", str(console_port)]
     with RocketProxyProcess(tmp_path / "proxy", [node.nameserver], options=options) as proxy:
         for trusted in (None, authority, None, authority):
             with closing(connect(proxy.port, trusted)) as sock:
                 assert ask_route(sock) == Code.OK
+        # Its console shows the cluster of its nameservers.
+        pages = Pages(console_port)
+        assert pages.begin()["place"] == node.nameserver
+        assert "Normal" in [row[0] for row in pages.look()["rows"]]
 
 
 def test_garbage_at_the_port_is_closed(proxy: RocketProxyProcess) -> None:

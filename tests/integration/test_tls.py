@@ -21,6 +21,7 @@ from formats.bmq.wire.event import HEARTBEAT_REQUEST, EventType
 from formats.bmq.wire.push import iter_pushes
 from tests.broker.bmq.rig import put_event
 from tests.integration.config_files import spoil, write_config
+from tests.integration.console_pages import Pages
 from tests.integration.raw import READ, WRITE, Raw, configure_request, identity, open_request
 
 TLS = Path(__file__).parent / "tls"
@@ -52,7 +53,8 @@ def configuration(folder: Path, *ports: int, **tls: str) -> Path:
 def node(tmp_path_factory: pytest.TempPathFactory) -> Iterator[NodeProcess]:
     folder = tmp_path_factory.mktemp("tls")
     port = free_port()
-    with NodeProcess(folder / "store", config_dir=configuration(folder, port), port=port) as running:
+    options = ("--console-port", str(free_port()))
+    with NodeProcess(folder / "store", config_dir=configuration(folder, port), port=port, options=options) as running:
         yield running
 
 
@@ -141,6 +143,12 @@ def test_administration(node: NodeProcess) -> None:
         AdminClient("localhost", node.port, 5.0)
     with pytest.raises(AdminLost, match="no TLS with localhost"):
         AdminClient("localhost", node.port, tls_authority=TLS / "broker.key")
+
+
+def test_the_console_beside_a_node_without_a_plain_port(node: NodeProcess) -> None:
+    pages = Pages(int(node.options[1]))
+    assert pages.begin()["place"] == f"tcp://localhost:{node.port}"
+    assert pages.look()["map"]["name"] == "mine"
 
 
 def test_one_port_with_and_one_without(tmp_path: Path) -> None:

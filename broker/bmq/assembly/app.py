@@ -99,26 +99,29 @@ _ENDS = Ends(
 )
 
 
-def run_node(config: NodeConfig, fsync: FsyncPolicy = NEVER) -> int:
+def run_node(config: NodeConfig, fsync: FsyncPolicy = NEVER, ready: Callable[[], None] = lambda: None) -> int:
     """Run a node until SIGTERM or SIGINT; the process's exit code. Faults are one line on stderr.
 
-    A broker that is in no cluster of its own is run as a proxy.
+    `ready` is called once clients are served; they wait until it returns. A broker that is in no cluster of its own is
+    run as a proxy.
     """
-    return run_to_end(lambda: _run(config, fsync) if config.cluster else _serve_proxy(config, BridgeLimits()), _ENDS)
+    return run_to_end(
+        lambda: _run(config, fsync, ready) if config.cluster else _serve_proxy(config, BridgeLimits(), ready), _ENDS
+    )
 
 
-def run_proxy(config: NodeConfig, limits: BridgeLimits) -> int:
+def run_proxy(config: NodeConfig, limits: BridgeLimits, ready: Callable[[], None] = lambda: None) -> int:
     """Run a proxy until SIGTERM or SIGINT; as `run_node`."""
-    return run_to_end(lambda: _serve_proxy(config, limits), _ENDS)
+    return run_to_end(lambda: _serve_proxy(config, limits, ready), _ENDS)
 
 
-def _serve_proxy(config: NodeConfig, limits: BridgeLimits) -> None:
+def _serve_proxy(config: NodeConfig, limits: BridgeLimits, ready: Callable[[], None]) -> None:
     from broker.bmq.assembly.proxying import serve_proxy
 
-    serve_proxy(config, limits)
+    serve_proxy(config, limits, ready)
 
 
-def _run(config: NodeConfig, fsync: FsyncPolicy) -> None:
+def _run(config: NodeConfig, fsync: FsyncPolicy, ready: Callable[[], None]) -> None:
     cluster, me = config.cluster, config.self_node
     assert cluster is not None
     assert me is not None
@@ -190,7 +193,7 @@ def _run(config: NodeConfig, fsync: FsyncPolicy) -> None:
             HOST.set_slice(LONG_SLICE_NS)
             membership.connect(config, outgoing, server)
         try:
-            trio.run(server.run, _ready(config, node))
+            trio.run(server.run, _ready(config, node, ready))
         except Inconsistent:
             _save(node, partitions)
             raise
@@ -238,7 +241,7 @@ def _flush_regularly(node: Node, server: Server, durability: Durability, interva
     again()
 
 
-def _ready(config: NodeConfig, node: Node) -> Callable[[], None]:
+def _ready(config: NodeConfig, node: Node, then: Callable[[], None]) -> Callable[[], None]:
     def announce() -> None:
         messages = sum(partition.state().messages for partition in node.partitions.values())
         log.info("BMQbrkr started successfully")
@@ -250,6 +253,7 @@ def _ready(config: NodeConfig, node: Node) -> Callable[[], None]:
             f"queues: {len(node.queues)}, messages: {messages}, pid: {os.getpid()}]",
             flush=True,
         )
+        then()
 
     return announce
 

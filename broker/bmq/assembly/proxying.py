@@ -52,8 +52,11 @@ __all__ = ["serve_proxy"]
 log = logging.getLogger("broker")
 
 
-def serve_proxy(config: NodeConfig, limits: BridgeLimits) -> None:
-    """Run a proxy until it is told to stop. `limits` bound what it keeps while there is nothing upstream."""
+def serve_proxy(config: NodeConfig, limits: BridgeLimits, ready: Callable[[], None]) -> None:
+    """Run a proxy until it is told to stop. `limits` bound what it keeps while there is nothing upstream.
+
+    `ready` is called once clients are served.
+    """
     clusters = config.clusters.proxy_clusters
     raise_limit()
     listeners = open_listeners(config)
@@ -81,7 +84,7 @@ def serve_proxy(config: NodeConfig, limits: BridgeLimits) -> None:
         serve_pages(pages, config, node, server, _watched(proxy))
         write_statistics(config, node)
         freeze_collector()
-        trio.run(server.run, _ready(config))
+        trio.run(server.run, _ready(config, ready))
 
 
 def _watched(proxy: Proxy) -> Watched:
@@ -190,7 +193,7 @@ def _environment(config: NodeConfig, clusters: Sequence[ClusterInfo], domains: P
     )
 
 
-def _ready(config: NodeConfig) -> Callable[[], None]:
+def _ready(config: NodeConfig, then: Callable[[], None]) -> Callable[[], None]:
     def announce() -> None:
         log.info("BMQbrkr started successfully")
         if not config.clusters.proxy_clusters:
@@ -200,5 +203,6 @@ def _ready(config: NodeConfig) -> Callable[[], None]:
             )
         names = ", ".join(cluster.name for cluster in config.clusters.proxy_clusters) or "none yet"
         print(f"bmqctl: proxy ready on {addresses(config)} [clusters: {names}, pid: {os.getpid()}]", flush=True)
+        then()
 
     return announce

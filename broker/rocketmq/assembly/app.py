@@ -8,7 +8,7 @@ import os
 import random
 import socket
 import time
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from contextlib import ExitStack
 from dataclasses import replace
 from datetime import datetime
@@ -91,12 +91,15 @@ log = logging.getLogger("broker.rocketmq")
 T = TypeVar("T")
 
 
-def run_rocketmq(config: RocketConfig, log_level: str = "WARN") -> int:
-    """Run a node until SIGTERM or SIGINT; the process's exit code. Faults are one line on stderr."""
-    return run_to_end(lambda: _run(config, log_level))
+def run_rocketmq(config: RocketConfig, log_level: str = "WARN", ready: Callable[[], None] = lambda: None) -> int:
+    """Run a node until SIGTERM or SIGINT; the process's exit code. Faults are one line on stderr.
+
+    `ready` is called once clients are served; they wait until it returns.
+    """
+    return run_to_end(lambda: _run(config, log_level, ready))
 
 
-def _run(config: RocketConfig, log_level: str) -> None:
+def _run(config: RocketConfig, log_level: str, ready: Callable[[], None]) -> None:
     limit = raise_limit()
     pair = (config.tls_certificate, config.tls_key)
     makes_own = config.tls_test_mode and config.grpc_listen_port is not None
@@ -152,7 +155,7 @@ def _run(config: RocketConfig, log_level: str) -> None:
         _flush_now_and_then(config, node, server, store)
         broker.start()
         served = _served_besides(config, grpc_socket, remoting_socket)
-        trio.run(server.run, partial(_announce, config, store, served))
+        trio.run(server.run, partial(_announce, config, store, served, ready))
         broker.close()
         store.close()
 
@@ -351,7 +354,7 @@ def _served_besides(
     return grpc + remoting
 
 
-def _announce(config: RocketConfig, store: MessageStore, served_besides: str) -> None:
+def _announce(config: RocketConfig, store: MessageStore, served_besides: str, then: Callable[[], None]) -> None:
     messages = sum(queue.end - queue.begin for queue in store.queues.values())
     log.info("ready: nameserver on port %d, broker on port %d", config.nameserver_port, config.port)
     print(
@@ -360,6 +363,7 @@ def _announce(config: RocketConfig, store: MessageStore, served_besides: str) ->
         f"broker: {config.options.name}, messages: {messages}, pid: {os.getpid()}]",
         flush=True,
     )
+    then()
 
 
 def _nothing_first() -> None:

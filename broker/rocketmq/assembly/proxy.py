@@ -70,12 +70,15 @@ class ProxyConfig:
         return str(Host(address, self.remoting_port or REMOTING_PORT))
 
 
-def run_rocketmq_proxy(config: ProxyConfig, log_level: str = "WARN") -> int:
-    """Run a proxy until SIGTERM or SIGINT; the process's exit code. Faults are one line on stderr."""
-    return run_to_end(lambda: _run(config, log_level))
+def run_rocketmq_proxy(config: ProxyConfig, log_level: str = "WARN", ready: Callable[[], None] = lambda: None) -> int:
+    """Run a proxy until SIGTERM or SIGINT; the process's exit code. Faults are one line on stderr.
+
+    `ready` is called once clients are served; they wait until it returns.
+    """
+    return run_to_end(lambda: _run(config, log_level, ready))
 
 
-def _run(config: ProxyConfig, log_level: str) -> None:
+def _run(config: ProxyConfig, log_level: str, ready: Callable[[], None]) -> None:
     limit = raise_limit()
     tls = tls_for_grpc(config.tls_certificate, config.tls_key, "--tls-certificate and --tls-key")
     if not config.nameservers:
@@ -116,7 +119,7 @@ def _run(config: ProxyConfig, log_level: str) -> None:
         server = Server(node, listeners, connections_max=most, read_bytes=READ_BYTES)
         deferred.server = server
         freeze_collector()
-        trio.run(server.run, partial(_announce, config, has_remoting=remoting is not None))
+        trio.run(server.run, partial(_announce, config, ready, has_remoting=remoting is not None))
 
 
 def listen_for_remoting(config: ProxyConfig) -> tuple[socket.socket | None, str]:
@@ -127,10 +130,11 @@ def listen_for_remoting(config: ProxyConfig) -> tuple[socket.socket | None, str]
     return listen_if_free(config.bind_address, port, "remoting", config.remoting_port is not None)
 
 
-def _announce(config: ProxyConfig, *, has_remoting: bool) -> None:
+def _announce(config: ProxyConfig, then: Callable[[], None], *, has_remoting: bool) -> None:
     where = f"{config.bind_address}:{config.grpc_port} (gRPC)"
     if has_remoting:
         where += f", {config.bind_address}:{config.remoting_port or REMOTING_PORT} (remoting)"
     names = ";".join(config.nameservers)
     log.info("ready: %s, for the brokers that %s know", where, names)
     print(f"bmqctl: rocketmq-proxy ready on {where} [nameservers: {names}, pid: {os.getpid()}]", flush=True)
+    then()

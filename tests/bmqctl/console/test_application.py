@@ -20,7 +20,7 @@ Script = Callable[[Browser, MemoryClusters], Awaitable[None]]
 def play(script: Script, users: dict[str, str] | None = None, hosts: tuple[str, ...] = ()) -> None:
     """Run a script with a browser; time passes as soon as all tasks wait."""
     clusters = MemoryClusters(users)
-    application = make_application(clusters, Settings("tcp://h:1", "BlazingMQ", 2.0, False, hosts))
+    application = make_application(clusters, Settings("tcp://h:1", "BlazingMQ", 2.0, False, hosts, 30180))
 
     async def run() -> None:
         await script(Browser(application), clusters)

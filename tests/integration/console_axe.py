@@ -9,9 +9,7 @@ from urllib.parse import quote
 
 import axe_core_python
 
-from bmqctl.testing import NodeProcess
-from tests.integration.console_pages import console, play
-from tests.integration.official import Client, queue_name
+__all__ = ["ASKED", "axe_steps"]
 
 AXE = Path(axe_core_python.__file__).with_name("axe.min.js")
 RULES = {"runOnly": {"type": "tag", "values": ["wcag2a", "wcag2aa", "wcag21a", "wcag21aa", "best-practice"]}}
@@ -78,37 +76,27 @@ def judged(pages: dict[str, str], queue: str) -> list[list[Any]]:
     ]
 
 
-def test_each_page_in_both_themes(node: NodeProcess) -> None:
-    uri = queue_name("bmq.test.persistent.fanout")
-    with Client(node.uri) as client, console("--broker", node.uri) as shown:
-        client.open(uri, write=True)
-        client.post_all(uri, [b'{"n": 1}'] * 3)
-        guid = shown.get(f"/api/ask/messages?name={uri}&count=1").value["messages"][0]["id"]
-        pages = pages_of(uri, guid)
-        queue = f"queue/{quote(uri, safe='')}"
-        waiting = [[*go(path), ["run", JUDGE]] for path in pages]
-        theme = [
-            ["run", "document.getElementById('theme').click()"],
-            ["run", "document.documentElement.dataset.theme"],
-        ]
-        found = play(
-            [
-                ["before", HOLD],
-                ["open", shown.url],
-                ["wait", "document.querySelector('.view')"],
-                ["script", AXE.read_text()],
-                *[step for steps in waiting for step in steps],
-                ["run", "[...heldBack]"],
-                ["run", "void letGo()"],
-                ["wait", "document.querySelector('#health').textContent.length > 0"],
-                *theme,
-                *judged(pages, queue),
-                *theme,
-                *judged(pages, queue),
-            ]
-        )
-    assert [each for each in found["results"] if each in ("light", "dark")] == ["light", "dark"]
-    assert [set(each) for each in found["results"] if isinstance(each, list)] == [ASKED]
-    verdicts = [each for each in found["results"] if isinstance(each, dict)]
-    assert len(verdicts) == len(pages) + 2 * (len(pages) + 1)
-    assert [each for each in verdicts if each["objections"]] == []
+def axe_steps(url: str, uri: str, guid: str) -> tuple[list[list[Any]], int]:
+    """Return steps that have each page of a console judged in light and dark, and the number of judgements.
+
+    Among the results are also what was held back, a list, and the two themes.
+    """
+    pages = pages_of(uri, guid)
+    queue = f"queue/{quote(uri, safe='')}"
+    waiting = [step for path in pages for step in [*go(path), ["run", JUDGE]]]
+    theme = [
+        ["run", "document.getElementById('theme').click()"],
+        ["run", "document.documentElement.dataset.theme"],
+    ]
+    steps: list[list[Any]] = [
+        ["before", HOLD],
+        ["open", url],
+        ["wait", "document.querySelector('.view')"],
+        ["script", AXE.read_text()],
+        *waiting,
+        ["run", "[...heldBack]"],
+        ["run", "void letGo()"],
+        ["wait", "document.querySelector('#health').textContent.length > 0"],
+        *(theme + judged(pages, queue)) * 2,
+    ]
+    return steps, len(pages) + 2 * (len(pages) + 1)
