@@ -154,7 +154,6 @@ def _browse(end: RocketEnd, reach: Reach, offset: int | None, count: int, frame:
         await writer.write(framer.join(lines))
 
     async def framed() -> Browsed:
-        await writer.write(framer.begin())
         browsed = await browse_topic(end, reach, offset, count, show, partial(say, COMMAND))
         await writer.write(framer.end())
         return browsed

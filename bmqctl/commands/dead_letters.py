@@ -255,7 +255,6 @@ class _Shown:
         """Print the letters of a group."""
         marks = await letters.marks()
         shown = 0
-        sys.stdout.buffer.write(self._framer.begin())
         async with aclosing(letters.letters(group)) as found:
             async for letter in found:
                 if self._ids and letter.message_id not in self._ids:

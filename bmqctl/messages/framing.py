@@ -26,21 +26,29 @@ class Frame(NamedTuple):
 
 
 class Framer:
-    """The bytes of one output, in their order: `begin`, any number of `join`, `end`."""
+    """The bytes of one output, in their order: any number of `join`, then `end`; `begin` before them is for a stream.
+
+    Without it nothing is printed before there is a first message, or none at all.
+    """
 
     def __init__(self, frame: Frame) -> None:
         self._frame = frame
+        self._head = frame.head
         self._is_first = True
 
     def begin(self) -> bytes:
-        """Return what is before the first message, whenever that comes."""
-        return self._frame.head
+        """Return what is before the first message, if it has not been returned yet."""
+        head, self._head = self._head, b""
+        return head
 
     def join(self, lines: Iterable[bytes]) -> bytes:
         """Return the lines of messages, with what is between them and those before."""
+        lines = list(lines)
+        if not lines:
+            return b""
+        parts = [self.begin()]
         if not self._frame.between:
-            return b"".join(lines)
-        parts = []
+            return b"".join([*parts, *lines])
         for line in lines:
             parts += [b"" if self._is_first else self._frame.between, b"\n", line.removesuffix(b"\n")]
             self._is_first = False
@@ -48,4 +56,4 @@ class Framer:
 
     def end(self) -> bytes:
         """Return what is behind the last message."""
-        return self._frame.end
+        return self.begin() + self._frame.end

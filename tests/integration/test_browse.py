@@ -75,7 +75,8 @@ def test_a_topic_is_shown_by_its_queues_and_nothing_is_committed(rocket: RocketP
     assert output == "x\n" * 600
     _, errors = run("browse", f"{topic}?queue=999", code=2)
     assert "has no queue 999" in errors
-    _, errors = run("browse", f"{topic}-none", code=2)
+    output, errors = run("browse", f"{topic}-none", "--output", "json", code=2)
+    assert output == ""
     assert "knows no topic browse-none" in errors
 
 

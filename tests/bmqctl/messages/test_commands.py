@@ -83,6 +83,12 @@ def test_what_cannot_be_followed_is_refused(tmp_path: Path, arguments: list[str]
     check_refused(tmp_path, ["tail", *arguments], reason)
 
 
+def test_a_format_of_the_environment_does_not_contradict_raw() -> None:
+    words = ["tail", QUEUE, "--raw", "-b", f"tcp://127.0.0.1:{free_port()}"]
+    result = CliRunner().invoke(app, words, env={"BMQCTL_OUTPUT": "csv", "COLUMNS": "200"})
+    assert (result.exit_code, "no connection to 127.0.0.1:" in result.stderr) == (2, True)
+
+
 @pytest.mark.parametrize(
     ("arguments", "reason"),
     [

@@ -49,6 +49,13 @@ def rows_of(text: str) -> list[dict[str, str]]:
     return list(csv.DictReader(io.StringIO(text, newline="")))
 
 
+def test_nothing_is_printed_before_the_first_message_unless_it_is_asked_for() -> None:
+    frame = Frame(to_text, b"[", b",", b"\n]\n")
+    assert [Framer(frame).join([]), Framer(frame).join([b"1\n"]), Framer(frame).end()] == [b"", b"[\n1", b"[\n]\n"]
+    framer = Framer(frame)
+    assert [framer.begin(), framer.begin(), framer.join([b"1\n"]), framer.end()] == [b"[", b"", b"\n1", b"\n]\n"]
+
+
 @pytest.mark.parametrize("pieces", [[], [[OF_QUEUE]], [[OF_QUEUE, OF_QUEUE], [], [OF_QUEUE]]])
 def test_json_is_one_list_of_what_the_lines_are(pieces: list[list[Received]]) -> None:
     count = sum(map(len, pieces))
