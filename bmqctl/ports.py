@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import atexit
 import errno
 import os
 import random
@@ -68,6 +69,12 @@ def _port_range() -> range:
     # The worker in the place of one that crashed has a number beyond the count.
     first = _FIRST_PORT + int(worker[1]) % int(count[0]) * part
     return range(first, first + part)
+
+
+@atexit.register
+def _release() -> None:
+    while _RESERVED:
+        _RESERVED.popleft().close()
 
 
 def _reserve(host: str, ports: range) -> bool:
