@@ -31,6 +31,7 @@ settings.register_profile(
 IS_COMPILED = (Path(__file__).parents[1] / MARKER).exists()
 
 SPARK_TESTS = "tests/bmqctl/pipeline/"
+LONGEST = Path(__file__).with_name("docs") / "test_guides.py"
 KINDS = frozenset({"unit", "process", "spark"})
 # Folders and modules, most particular first; a test's own marker goes before these.
 KIND_OF = {
@@ -87,7 +88,8 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 def _spread(items: list[pytest.Item]) -> list[pytest.Item]:
     """Order the files so that those with processes, which mostly wait, run beside those that compute, to the end.
 
-    Of either kind those with most tests come first. Every worker must find the same order.
+    Of either kind those with most tests come first, and before them the one that waits longest, which is not to be the
+    last to end. Every worker must find the same order.
     """
     files: dict[Path, list[pytest.Item]] = {}
     for item in items:
@@ -98,7 +100,7 @@ def _spread(items: list[pytest.Item]) -> list[pytest.Item]:
     spread = [
         ((number + 0.5) / len(group), tests)
         for group in kinds.values()
-        for number, tests in enumerate(sorted(group, key=len, reverse=True))
+        for number, tests in enumerate(sorted(group, key=lambda tests: (tests[0].path != LONGEST, -len(tests))))
     ]
     return [item for _, tests in sorted(spread, key=lambda place: place[0]) for item in tests]
 
