@@ -87,11 +87,15 @@ def settings_of(path: Path) -> list[Setting]:
 
 
 def _blazingmq_findings(directory: Path) -> Iterator[Finding]:
+    # What makes authorizers takes as long to import as all of this module.
+    from broker.bmq.assembly.checking import faults_at_start
+
     try:
         config = load_broker_config(directory)
     except ConfigError as fault:
         yield _fault(fault)
         return
+    yield from map(_fault, faults_at_start(config, str(directory / _BROKER_FILE)))
     for name in config.domains.names():
         try:
             config.resolve_domain(name)
@@ -165,12 +169,23 @@ def _rocketmq_findings(file: Path) -> Iterator[Finding]:
     try:
         config = load_rocketmq_config(file)
         _ = config.broker_options
+        _check_certificate(config)
     except (PropertyError, FormatError) as fault:
         text = str(fault).removeprefix(f"{file}: ")
         yield Finding(True, str(file), "", text, "correct it")
         return
     for name in config.unused:
         yield Finding(False, str(file), name, "has no effect here", "correct its name, or leave it for Apache's broker")
+
+
+def _check_certificate(config: RocketConfig) -> None:
+    """Raise `PropertyError` if the broker would not start with its certificate."""
+    if config.tls_certificate is None and config.tls_key is None:
+        return
+    # What serves gRPC takes half a second to import.
+    from broker.rocketmq.assembly.grpc import TLS_NAMES, tls_for_grpc
+
+    tls_for_grpc(config.tls_certificate, config.tls_key, TLS_NAMES, makes_own=False)
 
 
 def _rocketmq_settings(file: Path) -> Iterator[Setting]:

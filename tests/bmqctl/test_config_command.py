@@ -10,7 +10,7 @@ import pytest
 from typer.testing import CliRunner, Result
 
 from bmqctl.app import app
-from tests.integration.config_files import spoil, write_config
+from tests.integration.config_files import PORT, spoil, write_config
 
 
 def run(*words: object) -> Result:
@@ -63,6 +63,25 @@ def test_the_faults_of_all_domains_are_told(folder: Path) -> None:
     assert found[0]["place"] == "line 1, column 2"
 
 
+def test_what_else_a_broker_would_end_with_is_told(folder: Path) -> None:
+    config = "bmqbrkrcfg.json"
+    tls = {"certificateAuthority": "/nowhere.pem", "certificate": "/nowhere.pem", "key": "/nowhere.key"}
+    listener = {"name": "secure", "address": "127.0.0.1", "port": PORT, "tls": True}
+    authentication = {"authenticators": [{"name": "NoSuchAuthenticator"}]}
+    spoil(folder, config, "appConfig", "tlsConfig", value={**tls, "versions": "TLSv1.3"})
+    spoil(folder, config, "appConfig", "authentication", value=authentication)
+    # Nobody looks at the certificates of no listener and no node.
+    assert [each["place"] for each in findings(folder, 1) if each["kind"] == "fault"] == [
+        "$.appConfig.authentication.authenticators[0].name"
+    ]
+    spoil(folder, config, "appConfig", "networkInterfaces", "tcpInterface", "listeners", value=[listener])
+    _, found = (each for each in findings(folder, 1) if each["kind"] == "fault")
+    assert (found["place"], found["problem"]) == (
+        "$.appConfig.tlsConfig.certificateAuthority",
+        "/nowhere.pem: no such file or directory",
+    )
+
+
 def test_a_fault_of_the_broker_s_own_files_is_told_alone(folder: Path) -> None:
     (folder / "clusters.json").unlink()
     result = run("validate", folder)
@@ -77,6 +96,8 @@ def test_a_fault_of_the_broker_s_own_files_is_told_alone(folder: Path) -> None:
         (b"brokerRole=SLAVE\n", "a slave needs an id"),
         (b"bindAddress=0.0.0.0\n", "clients cannot connect to 0.0.0.0"),
         (b"\xff", "is not UTF-8 (byte 0)"),
+        (b"tlsCertPath=/nowhere.pem\n", "TLS needs both a certificate and its key: tlsCertPath and tlsKeyPath"),
+        (b"tlsCertPath=/nowhere.pem\ntlsKeyPath=/nowhere.key\n", "/nowhere.pem or /nowhere.key: No such file"),
     ],
 )
 def test_faults_of_rocketmq_s_properties(properties: Path, text: bytes, problem: str) -> None:
@@ -85,7 +106,7 @@ def test_faults_of_rocketmq_s_properties(properties: Path, text: bytes, problem:
     assert (found["kind"], found["file"]) == ("fault", str(properties))
     assert problem in found["problem"]
     result = run("show", properties)
-    assert result.exit_code == (0 if "connect" in problem else 2)
+    assert result.exit_code == (0 if "connect" in problem or "nowhere" in problem or "TLS" in problem else 2)
 
 
 def test_a_property_without_effect_is_a_note(properties: Path) -> None:

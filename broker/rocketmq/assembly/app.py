@@ -36,7 +36,7 @@ from broker.rocketmq.assembly.controller_config import with_controller
 from broker.rocketmq.assembly.disks import disk_used
 from broker.rocketmq.assembly.files import make_seal, open_access, read_file
 from broker.rocketmq.assembly.group import Group, place_of, replication_ports
-from broker.rocketmq.assembly.grpc import group_backend, grpc_connect, listen_for_grpc, tls_for_grpc
+from broker.rocketmq.assembly.grpc import TLS_NAMES, group_backend, grpc_connect, listen_for_grpc, tls_for_grpc
 from broker.rocketmq.assembly.identity import OpenFile, epoch_begins
 from broker.rocketmq.assembly.pages import listen_for_pages, serve_pages
 from broker.rocketmq.assembly.process import LOG_NAME, READ_BYTES, Deferred, Logging, run_to_end, wall_ms
@@ -103,7 +103,7 @@ def _run(config: RocketConfig, log_level: str, ready: Callable[[], None]) -> Non
     limit = raise_limit()
     pair = (config.tls_certificate, config.tls_key)
     makes_own = config.tls_test_mode and config.grpc_listen_port is not None
-    tls = tls_for_grpc(*pair, "tlsCertPath and tlsKeyPath", makes_own=makes_own)
+    tls = tls_for_grpc(*pair, TLS_NAMES, makes_own=makes_own)
     # First the sockets: a second node must not touch the files of the first.
     with ExitStack() as stack:
         sockets = []

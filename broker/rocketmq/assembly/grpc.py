@@ -27,7 +27,15 @@ if TYPE_CHECKING:
     from broker.rocketmq.grpc.backend import Backend
     from broker.rocketmq.grpc.service import GrpcService
 
-__all__ = ["dials_to", "group_backend", "grpc_connect", "listen_for_grpc", "listen_if_free", "tls_for_grpc"]
+__all__ = [
+    "TLS_NAMES",
+    "dials_to",
+    "group_backend",
+    "grpc_connect",
+    "listen_for_grpc",
+    "listen_if_free",
+    "tls_for_grpc",
+]
 
 log = logging.getLogger("broker.rocketmq")
 
@@ -52,6 +60,10 @@ def listen_if_free(host: str, port: int, name: str, was_asked_for: bool) -> tupl
         if was_asked_for:
             raise
         return None, f"{error}, or --no-{name}"
+
+
+# The settings of the certificate, as messages name them.
+TLS_NAMES = "tlsCertPath and tlsKeyPath"
 
 
 def tls_for_grpc(
