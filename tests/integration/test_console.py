@@ -110,12 +110,18 @@ def test_a_cluster_in_a_browser(node: NodeProcess, pages: Pages, tmp_path: Path)
                 ["wait", "document.querySelector('.causes li b')?.textContent === 'no consumer'"],
                 ["run", "document.activeElement === document.querySelector('h1')"],
                 ["shot", str(tmp_path / "queue.png")],
+                # On a narrow screen nothing is cut off, and the focus is seen.
+                ["size", 390, 860],
+                ["run", "document.documentElement.scrollWidth <= innerWidth"],
+                ["key", "Tab"],
+                ["wait", "document.activeElement.className === 'danger-line'"],
+                ["run", "getComputedStyle(document.activeElement).outlineStyle"],
             ]
         )
         assert found["results"][0] == ["0"]
         assert found["results"][1][0] == name
         assert found["results"][1][4] == "3"
-        assert found["results"][3] is True
+        assert found["results"][3:] == [True, True, "solid"]
         assert all(url.startswith(pages.url) for url in found["urls"])
         assert (tmp_path / "queue.png").stat().st_size > 10_000
 

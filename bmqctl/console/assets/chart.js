@@ -2,6 +2,7 @@
 
 import { h, svg, short, NOT_YET } from "./dom.js";
 
+// Until it is known how wide it is shown.
 const WIDTH = 560;
 const HEIGHT = 190;
 const LEFT = 46;
@@ -19,6 +20,7 @@ export class Chart {
     this.format = format;
     this.at = null;
     this.points = null;
+    this.width = WIDTH;
     this.values = h("div", { class: "chart-values" });
     this.drawing = svg("svg", {
       viewBox: `0 0 ${WIDTH} ${HEIGHT}`,
@@ -27,11 +29,20 @@ export class Chart {
       tabindex: "0",
       "aria-label": `${title}: ${NOT_YET}`,
     });
+    // One unit is one pixel at any width, so that the texts stay readable.
+    new ResizeObserver(([entry]) => this.resize(Math.round(entry.contentRect.width))).observe(this.drawing);
     this.drawing.addEventListener("pointermove", (event) => this.point(event));
     this.drawing.addEventListener("pointerleave", () => this.read(null));
     this.drawing.addEventListener("keydown", (event) => this.step(event));
     this.drawing.addEventListener("blur", () => this.read(null));
     this.element = h("figure", { class: "card chart" }, h("figcaption", {}, h("h2", {}, title), this.values), this.drawing);
+  }
+
+  resize(width) {
+    if (width < LEFT + RIGHT + 50 || width === this.width) return;
+    this.width = width;
+    this.drawing.setAttribute("viewBox", `0 0 ${width} ${HEIGHT}`);
+    if (this.points) this.draw();
   }
 
   update(points) {
@@ -41,7 +52,7 @@ export class Chart {
 
   draw() {
     const { at } = this.points;
-    const width = WIDTH - LEFT - RIGHT;
+    const width = this.width - LEFT - RIGHT;
     const height = HEIGHT - TOP - BOTTOM;
     const highest = Math.max(1, ...this.series.flatMap((each) => this.points[each.key]).filter((value) => value !== null));
     const { step, top } = scale(highest);
@@ -52,11 +63,11 @@ export class Chart {
     const y = (value) => TOP + height * (1 - value / top);
     const parts = [];
     for (let value = 0; value <= top + step / 2; value += step) {
-      parts.push(svg("line", { class: "grid", x1: LEFT, x2: WIDTH - RIGHT, y1: y(value), y2: y(value) }));
+      parts.push(svg("line", { class: "grid", x1: LEFT, x2: this.width - RIGHT, y1: y(value), y2: y(value) }));
       parts.push(svg("text", { class: "tick", x: LEFT - 6, y: y(value) + 4, "text-anchor": "end" }, short(value)));
     }
     parts.push(svg("text", { class: "tick", x: LEFT, y: HEIGHT - 7 }, ago(span)));
-    parts.push(svg("text", { class: "tick", x: WIDTH - RIGHT, y: HEIGHT - 7, "text-anchor": "end" }, "now"));
+    parts.push(svg("text", { class: "tick", x: this.width - RIGHT, y: HEIGHT - 7, "text-anchor": "end" }, "now"));
     for (const each of this.series) {
       const line = path(at, this.points[each.key], this.x, y);
       if (line.area) parts.push(svg("path", { class: `area ${each.class}`, d: closed(line, y(0)) }));
@@ -99,7 +110,7 @@ export class Chart {
   point(event) {
     if (!this.points || !this.points.at.length) return;
     const box = this.drawing.getBoundingClientRect();
-    const x = ((event.clientX - box.left) / box.width) * WIDTH;
+    const x = ((event.clientX - box.left) / box.width) * this.width;
     let best = 0;
     this.points.at.forEach((time, index) => {
       if (Math.abs(this.x(time) - x) < Math.abs(this.x(this.points.at[best]) - x)) best = index;

@@ -21,6 +21,23 @@ function fill(element, attributes, children) {
   return element;
 }
 
+// Have an element that does not show all of its width scrolled by the keyboard, too, for as long as that is so.
+export function scrollable(element, label) {
+  const observer = new ResizeObserver(() => {
+    const isCut = element.scrollWidth > element.clientWidth + 1;
+    if (isCut === element.hasAttribute("tabindex")) return;
+    const words = { tabindex: "0", role: "group", "aria-label": label };
+    for (const [name, value] of Object.entries(words)) {
+      if (isCut) element.setAttribute(name, value);
+      else element.removeAttribute(name);
+    }
+  });
+  const observe = () => [element, ...element.children].forEach((each) => observer.observe(each));
+  new MutationObserver(observe).observe(element, { childList: true });
+  observe();
+  return element;
+}
+
 const grouped = new Intl.NumberFormat("en-US", { maximumFractionDigits: 0 });
 const precise = new Intl.NumberFormat("en-US", { minimumFractionDigits: 1, maximumFractionDigits: 1 });
 

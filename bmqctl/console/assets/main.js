@@ -72,8 +72,12 @@ class Console {
     }
     const View = VIEWS[name] ?? ClusterView;
     this.put(new View(this.session, parameters, name === "message" ? rest.join("/") : decodeURIComponent(rest.join("/"))), isMoved);
+    this.mark(WITHIN[name] ?? name);
+  }
+
+  mark(section) {
     for (const each of byId("nav").children) {
-      if (each.id === `nav-${WITHIN[name] ?? name}`) each.setAttribute("aria-current", "page");
+      if (each.id === `nav-${section}`) each.setAttribute("aria-current", "page");
       else each.removeAttribute("aria-current");
     }
   }
@@ -81,7 +85,10 @@ class Console {
   put(view, isMoved) {
     this.view = view;
     byId("main").replaceChildren(view.element);
-    if (this.overview) view.update(this.overview, this.session);
+    if (this.overview) {
+      view.update(this.overview, this.session);
+      this.tellFaults();
+    }
     document.title = `${view.title.textContent} – bmqctl console`;
     window.scrollTo(0, 0);
     if (isMoved) view.title.focus({ preventScroll: true });
@@ -89,6 +96,7 @@ class Console {
 
   askForLogin(reason) {
     if (this.view instanceof LoginView) return;
+    this.mark(null);
     this.put(new LoginView(this.session, null, reason, (session) => {
       this.overview = null;
       this.entered(session);
@@ -121,9 +129,15 @@ class Console {
 
   take(overview) {
     this.overview = overview;
-    this.tell(overview.faults.join("\n"));
+    this.tellFaults();
     this.drawHealth(overview.map.problems.length);
     if (!(this.view instanceof LoginView)) this.view.update(overview, this.session);
+  }
+
+  // What nodes do not tell; the cluster's page has it among the problems.
+  tellFaults() {
+    const { faults, map } = this.overview;
+    this.tell(this.view instanceof ClusterView && map.problems.length ? "" : faults.join("\n"));
   }
 
   tell(text) {

@@ -19,6 +19,12 @@ export function shown(name) {
   return name.replace(/^bmq:\/\//, "");
 }
 
+// A name that may be broken between its parts.
+export function broken(name) {
+  if (name.length < 24) return name;
+  return name.split(/(?<=[./])/).flatMap((part, index) => (index === 0 ? [part] : [h("wbr"), part]));
+}
+
 export const NUMBERS = [
   { key: "rate_in", label: "In/s", isNumber: true, text: (row) => rate(row.rate_in) },
   { key: "rate_out", label: "Out/s", isNumber: true, text: (row) => rate(row.rate_out) },
@@ -32,9 +38,9 @@ export const LAG = { key: "lag", label: "Replicas behind", isNumber: true, width
 export const NAME = {
   key: "name",
   label: "Queue",
-  width: "minmax(240px, 3.6fr)",
+  width: "minmax(240px, 5fr)",
   text: (row) => row.name,
-  cell: (row) => h("a", { href: link(row.name) }, shown(row.name)),
+  cell: (row) => h("a", { href: link(row.name) }, broken(shown(row.name))),
 };
 
-export const NODE = { key: "node", label: "Node", text: (row) => row.node };
+export const NODE = { key: "node", label: "Node", isWhole: true, text: (row) => row.node };

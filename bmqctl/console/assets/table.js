@@ -1,10 +1,15 @@
 // Tables that are sorted by their heads and brought up to date in place, so that the focus and the place stay.
 
-import { h, count, announce, NOT_YET } from "./dom.js";
+import { h, count, announce, scrollable, NOT_YET } from "./dom.js";
 
 export const ROWS_MAX = 2000;
 // Rows of a long table that are laid out together.
 const GROUP = 50;
+
+function kindOf(column) {
+  if (column.isNumber) return "number";
+  return column.isWhole ? "whole" : "";
+}
 
 export class Table {
   // `columns` are [{ key, label, isNumber, text(row), cell(row) }]; `key` tells rows apart. Without `sort` the order stays.
@@ -21,7 +26,7 @@ export class Table {
     this.bodies = [h("tbody")];
     this.group = isLong ? GROUP : ROWS_MAX;
     // Rows are copies of it: with many rows that is faster than making each cell.
-    this.pattern = h("tr", {}, columns.map((column, index) => h(index === 0 ? "th" : "td", { scope: index === 0 ? "row" : null, class: column.isNumber ? "number" : null })));
+    this.pattern = h("tr", {}, columns.map((column, index) => h(index === 0 ? "th" : "td", { scope: index === 0 ? "row" : null, class: kindOf(column) || null })));
     this.rest = h("p", { class: "muted rest", hidden: true });
     this.empty = empty;
     this.note = h("p", { class: "muted rest" }, `${caption}: ${NOT_YET}`);
@@ -36,12 +41,12 @@ export class Table {
       for (const each of this.heads) each.setAttribute("role", "columnheader");
       for (const each of this.pattern.children) each.setAttribute("role", each.localName === "th" ? "rowheader" : "cell");
     }
-    this.element = h("div", { class: "table-card card" }, table, this.note, this.rest);
+    this.element = scrollable(h("div", { class: columns[0].key === "name" ? "table-card card named" : "table-card card" }, table, this.note, this.rest), caption);
   }
 
   head(column) {
     const kind = column.isNumber ? "number" : null;
-    if (this.sort === null) return h("th", { scope: "col", class: kind }, column.label);
+    if (this.sort === null || column.isAction) return h("th", { scope: "col", class: kind }, column.label);
     const arrow = h("span", { class: "arrow", "aria-hidden": "true" });
     const words = column.isNumber ? [arrow, column.label] : [column.label, arrow];
     const button = h("button", { type: "button", class: "sort", onclick: () => this.sortBy(column.key) }, words);
@@ -136,7 +141,7 @@ export class Table {
       const tone = column.tone ? column.tone(row) : "";
       if (tone === (line.tones[index] ?? "")) return;
       line.tones[index] = tone;
-      line.cells[index].className = [column.isNumber ? "number" : "", tone].join(" ").trim();
+      line.cells[index].className = `${kindOf(column)} ${tone}`.trim();
     });
     return line.element;
   }

@@ -1,7 +1,7 @@
 // The map of the cluster: problems, totals, nodes, and the shards with their copies.
 
 import { Chart } from "../chart.js";
-import { h, count, plural, rate, NOT_YET } from "../dom.js";
+import { h, count, plural, rate, scrollable, NOT_YET } from "../dom.js";
 import { rowOf } from "../rows.js";
 import { Table } from "../table.js";
 
@@ -20,12 +20,12 @@ export class ClusterView {
       key: (row) => `${row.name} ${row.address}`,
       columns: [
         { key: "name", label: "Node", text: (row) => row.name },
-        { key: "address", label: "Address", text: (row) => row.address },
-        { key: "role", label: "Role", text: (row) => row.role },
+        { key: "address", label: "Address", isWhole: true, text: (row) => row.address },
+        { key: "role", label: "Role", isWhole: true, text: (row) => row.role },
         { key: "state", label: "State", text: (row) => `${row.state}${row.text ? `: ${row.text}` : ""}`, cell: (row) => state(row.is_well, row.text ? `${row.state}: ${row.text}` : row.state) },
       ],
     });
-    this.map = h("div", { class: "table-card card" }, h("p", { class: "muted rest" }, `Map: ${NOT_YET}`));
+    this.map = scrollable(h("div", { class: "table-card card" }, h("p", { class: "muted rest" }, `Map: ${NOT_YET}`)), "Map of the cluster");
     this.mapHead = h("h2", {}, "Map");
     this.element = h("div", { class: "view" }, this.title, this.problems, this.facts,
       h("div", { class: "charts" }, this.flow.element, this.backlog.element),

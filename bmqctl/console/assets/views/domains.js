@@ -2,7 +2,7 @@
 
 import { get } from "../api.js";
 import { h, age, bytes, count, rate, used, NOT_YET } from "../dom.js";
-import { LAG, NAME, NODE, NUMBERS, rowsOf } from "../rows.js";
+import { LAG, NAME, NODE, NUMBERS, broken, rowsOf } from "../rows.js";
 import { confirmAndAct } from "../dialogs.js";
 import { Table } from "../table.js";
 
@@ -20,7 +20,7 @@ export class DomainsView {
       key: (row) => row.name,
       empty: "No domain has a queue yet.",
       columns: [
-        { key: "name", label: "Domain", text: (row) => row.name, cell: (row) => h("a", { href: `#/domain/${encodeURIComponent(row.name)}` }, row.name) },
+        { key: "name", label: "Domain", text: (row) => row.name, cell: (row) => h("a", { href: `#/domain/${encodeURIComponent(row.name)}` }, broken(row.name)) },
         { key: "queues", label: "Queues", isNumber: true, text: (row) => count(row.queues) },
         { key: "rate_in", label: "In/s", isNumber: true, text: (row) => rate(row.rate_in) },
         { key: "rate_out", label: "Out/s", isNumber: true, text: (row) => rate(row.rate_out) },
@@ -49,7 +49,7 @@ export class DomainView {
   constructor(session, parameters, name) {
     this.name = name;
     this.path = h("p", { class: "path" }, h("a", { href: "#/domains" }, "Domains"));
-    this.title = h("h1", { tabindex: "-1" }, name);
+    this.title = h("h1", { tabindex: "-1" }, broken(name));
     this.fault = h("p", { class: "fault-line", role: "status" });
     this.facts = h("dl", { class: "facts card", hidden: true });
     this.config = h("pre", { class: "code", tabindex: "0", role: "group", "aria-label": "Configuration in force" });

@@ -29,7 +29,7 @@ export class Messages {
       columns: [
         { key: "where", label: isRocketmq ? "Offset" : "Number", text: (row) => row.where },
         { key: "id", label: "Message", text: (row) => row.id, cell: (row) => h("a", { class: "mono", href: `#/message/${encodeURIComponent(name)}/${encodeURIComponent(row.id)}` }, row.id) },
-        { key: "stored_at", label: "Stored", text: (row) => time(row.stored_at) },
+        { key: "stored_at", label: "Stored", isWhole: true, text: (row) => time(row.stored_at) },
         { key: "size", label: "Size", isNumber: true, text: (row) => bytes(row.size) },
         ...(isRocketmq ? [{ key: "note", label: "Tag and keys", text: (row) => row.note }] : []),
       ],

@@ -3,7 +3,7 @@
 import { get } from "../api.js";
 import { Chart } from "../chart.js";
 import { h, bytes, count, rate, used } from "../dom.js";
-import { LAG, NUMBERS, rowOf, shown } from "../rows.js";
+import { LAG, NUMBERS, broken, rowOf, shown } from "../rows.js";
 import { confirmAndAct, resetOffsets } from "../dialogs.js";
 import { Table } from "../table.js";
 import { Messages } from "./messages.js";
@@ -14,7 +14,7 @@ export class QueueView {
     const isRocketmq = session.system === "RocketMQ";
     const part = isRocketmq ? "Group" : "App";
     this.isAsking = false;
-    this.title = h("h1", { tabindex: "-1" }, shown(name));
+    this.title = h("h1", { tabindex: "-1" }, broken(shown(name)));
     const domain = /^bmq:\/\/([^/]+)\//.exec(name);
     this.path = h("p", { class: "path" }, h("a", { href: "#/queues" }, isRocketmq ? "Topics" : "Queues"), domain ? [" / ", h("a", { href: `#/domain/${encodeURIComponent(domain[1])}` }, domain[1])] : null);
     this.fault = h("p", { class: "fault-line", role: "status" });
@@ -30,8 +30,8 @@ export class QueueView {
       sort: "part",
       key: (row) => row.part,
       columns: [{ key: "part", label: part, text: (row) => row.part }, ...NUMBERS.filter((each) => isRocketmq || each.key !== "consumers"), LAG, isRocketmq
-        ? { key: "reset", label: "Offsets", text: () => "Reset…", cell: (row) => h("button", { type: "button", class: "quiet", "aria-label": `Reset the offsets of group ${row.part}`, onclick: () => this.askToReset(row.part) }, "Reset…") }
-        : { key: "purge", label: "Purge", text: () => "Purge…", cell: (row) => h("button", { type: "button", class: "quiet", "aria-label": `Purge app ${row.part}`, onclick: () => this.askToPurge(row.part) }, "Purge…") }],
+        ? { key: "reset", label: "Offsets", isAction: true, text: () => "Reset…", cell: (row) => h("button", { type: "button", class: "quiet", "aria-label": `Reset the offsets of group ${row.part}`, onclick: () => this.askToReset(row.part) }, "Reset…") }
+        : { key: "purge", label: "Purge", isAction: true, text: () => "Purge…", cell: (row) => h("button", { type: "button", class: "quiet", "aria-label": `Purge app ${row.part}`, onclick: () => this.askToPurge(row.part) }, "Purge…") }],
     });
     this.partsSection = h("section", { hidden: true }, h("h2", {}, `${part}s`), this.parts.element);
     this.consumers = new Table({
