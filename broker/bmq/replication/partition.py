@@ -22,12 +22,12 @@ from broker.bmq.partition.stored_partition import StoredPartition
 from broker.bmq.replication.copying import Copy
 from broker.bmq.replication.healing_pace import HealingPace
 from broker.bmq.replication.mending import Mending
-from broker.bmq.replication.partition_base import NO_FACT, Asked, Fact, PartitionListener, Received
+from broker.bmq.replication.partition_base import PartitionListener
+from broker.bmq.replication.partition_facts import NO_FACT, Asked, Fact, Received
 from broker.bmq.replication.partition_table import TABLE, Event, State
 from broker.bmq.replication.positions import NOWHERE, position_at
 from broker.bmq.replication.primary_actions import PrimaryActions
 from broker.bmq.replication.removals import take_removals
-from broker.bmq.replication.replica_actions import ReplicaActions
 from broker.bmq.store.recovery import Recovered
 from broker.common.clock import Now
 from broker.common.faults import Inconsistent
@@ -95,7 +95,7 @@ def named(request: object) -> str:
     return f"{name}{request.replica_data_type.name.title()}" if isinstance(request, ReplicaDataRequest) else name
 
 
-class ReplicatedPartition(PrimaryActions, ReplicaActions):
+class ReplicatedPartition(PrimaryActions):
     """One partition at this node.
 
     When this node becomes the active primary, `listener` restores the queues and messages, the lease begins with a sync

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import logging
+from abc import ABC, abstractmethod
 from collections import deque
 from collections.abc import Callable, Container, Sequence
-from typing import Final, NamedTuple, Protocol, TypeVar
+from typing import Final, Protocol, TypeVar
 
 from broker.bmq.core.alarms import alarm
 from broker.bmq.core.cluster_errors import ClusterError
@@ -15,6 +16,7 @@ from broker.bmq.partition.stored_partition import StoredPartition
 from broker.bmq.replication.copying import Copy, OutOfStep
 from broker.bmq.replication.healing_pace import HealingPace
 from broker.bmq.replication.mending import Mending
+from broker.bmq.replication.partition_facts import NO_FACT, Asked, Fact, Receiving, ReplicaProgress
 from broker.bmq.replication.partition_table import Event, State
 from broker.bmq.replication.positions import NOWHERE, first_sync_point, last_position, on_wire
 from broker.bmq.replication.replication import ReplicationStream, Transfer
@@ -38,15 +40,9 @@ from formats.bmq.disk.numbers import RecordNumber
 
 __all__ = [
     "DATA_TIMEOUT_MS",
-    "NO_FACT",
     "RETRY_MS",
     "STATE_TIMEOUT_MS",
-    "Asked",
-    "Fact",
     "PartitionBase",
-    "Received",
-    "Receiving",
-    "ReplicaProgress",
     "ignore",
 ]
 
@@ -60,54 +56,6 @@ RETRY_MS: Final = 500
 StateMessage = TypeVar(
     "StateMessage", PrimaryStateRequest, PrimaryStateResponse, ReplicaStateRequest, ReplicaStateResponse
 )
-
-
-class Asked(NamedTuple):
-    """A request to be answered."""
-
-    node_id: int
-    message: ControlMessage
-
-
-class Received(NamedTuple):
-    """The messages of an event: `data[start:end]`."""
-
-    data: memoryview
-    start: int
-    end: int
-
-
-class Fact(NamedTuple):
-    """The data of an event of the table; fields that it lacks keep their defaults. `end` is also a node's position."""
-
-    node_id: int = -1
-    asked: Asked | None = None
-    begin: RecordNumber = NOWHERE
-    end: RecordNumber = NOWHERE
-    sync_point: RecordNumber = NOWHERE
-    received: Received | None = None
-    primary_id: int | None = None
-    lease_id: int = 0
-
-
-NO_FACT: Final = Fact()
-
-
-class ReplicaProgress(NamedTuple):
-    """A node's position, and the first sync point after its last rollover."""
-
-    position: RecordNumber
-    sync_point: RecordNumber
-
-
-class Receiving(NamedTuple):
-    """The records that a node will send; `asked` is the primary's request to receive them."""
-
-    node_id: int
-    begin: RecordNumber
-    end: RecordNumber
-    sync_point: RecordNumber
-    asked: Asked | None
 
 
 class PartitionListener(Protocol):
@@ -146,7 +94,7 @@ class PartitionListener(Protocol):
         ...
 
 
-class PartitionBase:
+class PartitionBase(ABC):
     """The partition's data, and the actions common to primary and replica.
 
     `standings` are those of the nodes that have reported their positions, including this one; `healed` are the nodes,
@@ -156,7 +104,6 @@ class PartitionBase:
     """
 
     state: State
-    fire: Callable[..., None]
     mending: Mending
 
     def __init__(
@@ -208,6 +155,10 @@ class PartitionBase:
         self._restored_s = 0  # the time of the last record before that
         self._generation = 0  # counts the attempts to heal
         self._watchdog_generation = 0
+
+    @abstractmethod
+    def fire(self, event: Event, fact: Fact = NO_FACT) -> None:
+        """Carry out the row of the table for an event; within one, once its actions are done."""
 
     @property
     def is_replica(self) -> bool:

@@ -12,17 +12,8 @@ from broker.bmq.core.cluster_errors import ClusterError
 from broker.bmq.core.messages import Full
 from broker.bmq.replication.copying import OutOfStep
 from broker.bmq.replication.divergence import LogComparison, SyncAction, plan_sync
-from broker.bmq.replication.partition_base import (
-    DATA_TIMEOUT_MS,
-    NO_FACT,
-    RETRY_MS,
-    STATE_TIMEOUT_MS,
-    Fact,
-    PartitionBase,
-    Receiving,
-    ReplicaProgress,
-    ignore,
-)
+from broker.bmq.replication.partition_base import DATA_TIMEOUT_MS, RETRY_MS, STATE_TIMEOUT_MS, ignore
+from broker.bmq.replication.partition_facts import NO_FACT, Fact, Receiving, ReplicaProgress
 from broker.bmq.replication.partition_table import Event
 from broker.bmq.replication.positions import (
     NOWHERE,
@@ -33,6 +24,7 @@ from broker.bmq.replication.positions import (
     offset_behind,
     on_wire,
 )
+from broker.bmq.replication.replica_actions import ReplicaActions
 from broker.bmq.replication.replication import ReplicationStream
 from broker.bmq.replication.take_over import Restoring, TakeOver
 from broker.bmq.store.removals import Unreadable
@@ -60,8 +52,11 @@ log: Final = logging.getLogger("broker.partition")
 MIRRORED_MAX: Final = 4096
 
 
-class PrimaryActions(PartitionBase):
-    """The primary's actions: it heals itself from a majority, then its replicas, and then serves the partition."""
+class PrimaryActions(ReplicaActions):
+    """The primary's actions: it heals itself from a majority, then its replicas, and then serves the partition.
+
+    Those of a replica are inherited, rather than a second base of the partition: mypyc compiles classes with one base.
+    """
 
     def store_replica(self, event: Event, fact: Fact) -> None:
         self.progress[fact.node_id] = ReplicaProgress(fact.end, fact.sync_point)

@@ -81,6 +81,7 @@ def recovery() -> Bus:
 
 
 @pytest.mark.slow
+@pytest.mark.interpreted
 @pytest.mark.parametrize("make", [message, messages, deletions, rollover, recovery])
 def test_every_call_of_a_replica(make: Callable[[], Bus]) -> None:
     bus = make()
