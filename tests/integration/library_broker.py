@@ -39,12 +39,14 @@ def library_broker(folder: Path, *, password: str | None = None) -> Iterator[Run
     queue_limits = limits | {"messages": ORDERS_MAX}
     storage = {"domainLimits": limits, "queueLimits": queue_limits, "config": {"fileBacked": {}}}
     write_domain(made, ORDERS, storage=storage)
+    file = made / "bmqbrkrcfg.json"
+    config = json.loads(file.read_text())
+    # Ours runs in the working directory of the tests.
+    config["appConfig"]["stats"]["printer"]["file"] = str(made / "logs" / "stat")
     if password is not None:
-        file = made / "bmqbrkrcfg.json"
-        config = json.loads(file.read_text())
         users = {"name": "BasicAuthenticator", "settings": [{"key": "shop", "value": {"stringVal": password}}]}
         config["appConfig"]["authentication"] = {"authenticators": [users]}
-        file.write_text(json.dumps(config, indent=2))
+    file.write_text(json.dumps(config, indent=2))
     node: Running
     if REFERENCE is None:
         node = NodeProcess(made / "storage", config_dir=made, port=port, timeout_s=START_S)
