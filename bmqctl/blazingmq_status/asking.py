@@ -22,6 +22,9 @@ __all__ = [
     "records_behind",
 ]
 
+# So begins the answer of the C++ broker to a command that it does not have, in whichever encoding.
+_NOT_KNOWN = "Unable to decode command"
+
 
 class Refused(Exception):
     """The answer of a broker that does not do what it was asked; the text is its reason."""
@@ -75,6 +78,8 @@ def endpoint_parts(endpoint: str) -> tuple[str, int]:
 def ask_for(client: AdminClient, command: str, field: str) -> dict[str, Any]:
     """Send a command and return the answer under its name. Raises `Refused`, and `AdminLost` for what is no answer."""
     text = client.send(f"ENCODING JSON_COMPACT {command}")
+    if text.startswith(_NOT_KNOWN):
+        raise Refused(f"the broker does not know {command}: it is BlazingMQ's own, or an older one of bmqctl")
     try:
         answer = json.loads(text)
     except (ValueError, RecursionError):

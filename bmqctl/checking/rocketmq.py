@@ -18,7 +18,8 @@ def measure_group(topic: str, group: str, queues: Sequence[QueueLag]) -> Measure
     """Measure a group by its progress in all queues of a topic."""
     lag = sum(each.messages for each in queues)
     oldest_s = max(each.oldest_ms for each in queues) / 1000
-    summary = f"group {group} of topic {topic}: {lag:,} messages behind in {len(queues)} queues"
+    where = f"{len(queues)} queue" + ("" if len(queues) == 1 else "s")
+    summary = f"group {group} of topic {topic}: {lag:,} messages behind in {where}"
     if lag:
         summary += f", the oldest {oldest_s:,.0f} s old"
     details = [f"{each.broker_name}/{each.queue_id}: {each.messages:,} messages" for each in queues if each.messages]

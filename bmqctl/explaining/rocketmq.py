@@ -22,6 +22,8 @@ def causes_of_group(group: str, topic: str, state: GroupState) -> list[Cause]:
         return [Cause("no consumer", group, lag, f"no consumer of group {group} is connected: {text}", "start one")]
     if len(behind) < len(state.queues):
         remedy = "see to the consumer that has these queues: it hangs, or fails with a message that comes again"
+    elif len(state.consumers) >= len(state.queues):
+        remedy = f"see that consumers do not hang or fail; more of them need more queues than {len(state.queues)}"
     else:
         remedy = f"start more consumers, up to {len(state.queues)}, one for each queue; see that they do not fail"
     return [

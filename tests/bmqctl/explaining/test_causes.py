@@ -168,5 +168,7 @@ def test_groups() -> None:
     (every,) = of_group(1, 1)
     assert one.remedy.startswith("see to the consumer that has these queues")
     assert every.remedy.startswith("start more consumers, up to 2")
+    (enough,) = of_group(1, 1, consumers=2)
+    assert enough.remedy == "see that consumers do not hang or fail; more of them need more queues than 2"
     (many,) = of_group(*([1] * 7))
     assert many.text.endswith(" and 2 more")

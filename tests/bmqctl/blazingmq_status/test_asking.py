@@ -1,0 +1,48 @@
+from __future__ import annotations
+
+from typing import cast
+
+import pytest
+
+from bmqctl.blazingmq_status.asking import Refused, ask_for
+from bmqctl.client.admin import AdminClient, AdminLost
+
+
+class _Answering:
+    """A connection to a broker that has one answer."""
+
+    def __init__(self, text: str) -> None:
+        self._text = text
+
+    def send(self, command: str) -> str:
+        assert command == "ENCODING JSON_COMPACT CLUSTERS LIST"
+        return self._text
+
+
+def ask(text: str) -> object:
+    return ask_for(cast("AdminClient", _Answering(text)), "CLUSTERS LIST", "clusterList")
+
+
+def test_an_answer_is_what_has_its_name() -> None:
+    assert ask('{"clusterList": {"clusters": []}}') == {"clusters": []}
+
+
+def test_a_broker_that_has_no_such_command_is_said_to_be_another_one() -> None:
+    # As the C++ broker answers CLUSTERS CLUSTER local HEALTH.
+    text = "Unable to decode command (rc: -1, error: 'Invalid subcommand after CLUSTERS CLUSTER local: HEALTH')"
+    with pytest.raises(Refused, match="does not know CLUSTERS LIST: it is BlazingMQ's own"):
+        ask(text)
+
+
+@pytest.mark.parametrize(
+    ("text", "reason"),
+    [("hello", "with no JSON: 'hello'"), ("[]", "without clusterList"), ('{"clusterList": 1}', "without clusterList")],
+)
+def test_what_is_no_answer(text: str, reason: str) -> None:
+    with pytest.raises(AdminLost, match=reason):
+        ask(text)
+
+
+def test_a_refusal_has_the_reason_of_the_broker() -> None:
+    with pytest.raises(Refused, match=r"^no such cluster$"):
+        ask('{"error": {"message": "no such cluster"}}')
