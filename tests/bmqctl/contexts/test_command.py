@@ -93,6 +93,12 @@ def plain(broker: str = "tcp://localhost:30114") -> None:
 
 
 @dialing.command(cls=DialingCommand)
+def several(broker: list[str] | None = None) -> None:
+    """Print the brokers."""
+    print(json.dumps({"broker": broker}))
+
+
+@dialing.command(cls=DialingCommand)
 def rocket(nameserver: list[str] | None = None) -> None:
     """Print the options of a command for RocketMQ."""
     print(json.dumps({"nameserver": nameserver}))
@@ -332,3 +338,11 @@ def test_credentials_are_not_removed_without_a_yes(context: Run, home: Path) -> 
     assert context("remove", "prod", "--yes").exit_code == 0
     assert context("remove", "other").exit_code == 0
     assert json.loads(context("list", "--output", "json").stdout) == []
+
+
+def test_a_command_to_which_several_brokers_may_be_named(context: Run) -> None:
+    add(context, "prod", "tcp://prod:1", "--use")
+    assert options(command="several") == {"broker": ["tcp://prod:1"]}
+    assert options("--broker", "tcp://a:1", "--broker", "tcp://b:2", command="several") == {
+        "broker": ["tcp://a:1", "tcp://b:2"]
+    }
