@@ -257,6 +257,8 @@ def print_table(
 def _cell(value: object) -> str:
     if value is None:
         return ""
+    if isinstance(value, dict):
+        return json.dumps(value, ensure_ascii=False)
     return value.hex().upper() if isinstance(value, bytes) else str(value)
 
 

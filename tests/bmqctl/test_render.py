@@ -54,6 +54,12 @@ def test_tables_print_markup_as_it_is() -> None:
     assert two.split() == ["AB"]
 
 
+def test_tables_print_values_with_parts_as_json() -> None:
+    out = io.StringIO()
+    print_table([{"a": {"é": [True, None]}}], [Column("a", "first")], ResultConsole(file=out, width=80))
+    assert out.getvalue().splitlines()[1].strip() == '{"é": [true, null]}'
+
+
 def test_tables_print_what_would_command_the_terminal_as_text() -> None:
     out = io.StringIO()
     console = ResultConsole(file=out, force_terminal=True, width=80)
