@@ -92,22 +92,42 @@ class DialingCommand(TyperCommand):
         try:
             if lacking and context.system is not System.ROCKETMQ:
                 raise BadContext(f"is of BlazingMQ, and {_no_nameserver(given[lacking[0]])}")
-            if context.system is System.ROCKETMQ and "nameserver" not in options and self._topics(given):
-                return self._topic_defaults(context, options, given), context.nameservers[0]
+            if context.system is System.ROCKETMQ and "nameserver" not in options:
+                end = self._end_of(context, given)
+                if end is not None:
+                    return self._topic_defaults(context, options, given, end), context.nameservers[0]
             return self._broker_defaults(context, options, given), ""
         except BadContext as fault:
             raise BadContext(f"context {name}: {fault}") from None
 
-    def _topic_defaults(self, context: Context, options: Set[str], given: Mapping[str, Any]) -> dict[str, Any]:
-        """The defaults for the ends that are topics of the context's cluster. Raises `BadContext`."""
+    def _topic_defaults(
+        self, context: Context, options: Set[str], given: Mapping[str, Any], end: str
+    ) -> dict[str, Any]:
+        """The defaults for an end that is a topic of the context's cluster. Raises `BadContext`."""
         taken = given.keys() | {str(each.name) for each in self.params if _is_in_environment(each)}
-        ends = self._lacking(given) or self._topics(given)
         found = _output_of(context, options)
         # TO has what FROM has, if both are in the same cluster.
-        if ends[0] == "destination":
+        if end == "destination":
             own = {each.removeprefix("to_") for each in taken if each.startswith("to_")}
             return found | {f"to_{each}": value for each, value in _secrets(context, options, own).items()}
         return found | _secrets(context, options, taken)
+
+    def _end_of(self, context: Context, given: Mapping[str, Any]) -> str | None:
+        """Return the first argument that is a topic of the context's cluster; None if there is none.
+
+        A topic that names its nameserver is one only where `--context` is given. Raises `BadContext` if it then could
+        be either of two.
+        """
+        if lacking := self._lacking(given):
+            return lacking[0]
+        topics = self._topics(given) if given.get("context_name") else []
+        if len(topics) < 2:
+            return topics[0] if topics else None
+        known = [each for each in topics if _nameserver(given[each]) in context.nameservers]
+        if not known:
+            places = " and ".join(given[each] for each in topics)
+            raise BadContext(f"names the nameserver of neither end: {places}")
+        return known[0]
 
     def _broker_defaults(self, context: Context, options: Set[str], given: Mapping[str, Any]) -> dict[str, Any]:
         multiple = {each.name for each in self.params if getattr(each, "multiple", False)}
@@ -138,6 +158,10 @@ class DialingCommand(TyperCommand):
 
 def _is_topic(text: Any) -> bool:
     return str(text).startswith(_TOPIC)
+
+
+def _nameserver(uri: str) -> str:
+    return uri.removeprefix(_TOPIC).partition("/")[0]
 
 
 def _no_nameserver(uri: str) -> str:

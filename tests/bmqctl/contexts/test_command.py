@@ -213,6 +213,18 @@ def test_credentials_go_to_the_ends_that_are_in_the_context_s_cluster(context: R
     assert found == usual | {"to_authn_data": "my:own"}
     assert options(whole, bare, command="ends") == [whole, "rocketmq://mq:9876/t"]
     assert options(bare, bare, command="ends") == ["rocketmq://mq:9876/t"] * 2
+    # One that names its nameserver has them only from a context that is named with it, even beside a queue.
+    for source, destination, own in ((queue, whole, of_destination), (whole, queue, of_source)):
+        assert "is of RocketMQ, and this command needs a broker" in refusal(source, destination, command="between")
+        assert "is of RocketMQ" in refusal(source, destination, command="between", BMQCTL_CONTEXT="orders")
+        assert options(source, destination, "--context", "orders", command="between") == usual | own
+    # Of two it is the one that the context names, too.
+    known = "rocketmq://mq:9876/t"
+    assert options(whole, known, "--context", "orders", command="between") == usual | of_destination
+    assert options(known, whole, "--context", "orders", command="between") == usual | of_source
+    assert "context orders: names the nameserver of neither" in refusal(
+        whole, whole, "--context", "orders", command="between"
+    )
     # Credentials of a command that are for a broker of BlazingMQ are none of a topic's.
     assert "is of RocketMQ, and this command needs a broker of BlazingMQ" in refusal(queue, bare, command="bridged")
     assert "is of RocketMQ" in refusal(queue, whole, "--context", "orders", command="bridged")
