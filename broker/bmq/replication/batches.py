@@ -272,7 +272,7 @@ def _payload_offsets(heads: NDArray[Any], sizes: NDArray[np.int64]) -> NDArray[n
     """Return the offsets of payloads in DATA records; 0 for an invalid record."""
     lengths, options = heads["length"].astype(np.int64), heads["options"].astype(np.int64)
     header_bytes = (lengths >> HEADER_WORDS_SHIFT) * WORD
-    is_sound = (sizes > DATA_HEADER.size) & ((lengths & MESSAGE_WORDS_MASK) * WORD == sizes)
+    is_sound = (sizes > DATA_HEADER.size) & (sizes % DWORD == 0) & ((lengths & MESSAGE_WORDS_MASK) * WORD == sizes)
     is_sound &= header_bytes >= DATA_HEADER.size
     begins: NDArray[np.int64] = np.where(is_sound, header_bytes + (options >> OPTIONS_WORDS_SHIFT) * WORD, 0)
     return begins

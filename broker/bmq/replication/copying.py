@@ -263,6 +263,8 @@ class Copy:
     def _batch(self, data: memoryview, start: int, end: int) -> Batch | None:
         """Return the records that can be written together, if they are many and there is room for them."""
         files = self.files
+        if not files.journal_end:
+            return None
         append_point = AppendPoint(self.position, files.journal_end, files.data_end, self.is_anew, self.lease_id_max)
         batch = parse_batch(data, start, end, append_point)
         if batch is None:
@@ -272,9 +274,9 @@ class Copy:
 
     def _run(self, data: memoryview, start: int, end: int) -> RecordRun | None:
         """Return a few records that can be written together, if there is room for them."""
-        if self._is_anew:
-            return None
         files = self.files
+        if self._is_anew or not files.journal_end:
+            return None
         append_point = AppendPoint(self.position, files.journal_end, files.data_end, False, self.lease_id_max)
         run = parse_run(data, start, end, append_point)
         if run is None:
@@ -347,7 +349,7 @@ class Copy:
         _, message_type, _, offset_words, record, data = message
         files = self.files
         at = files.journal_end
-        if offset_words * WORD != at:
+        if offset_words * WORD != at or not at:
             if self._rolling is None or self._rolling.begins is not None:
                 raise OutOfStep(f"a record for {offset_words * WORD}, the journal ends at {at}")
             self._begin_tail(self._rolling, record, offset_words * WORD)
@@ -470,7 +472,7 @@ class Copy:
             raise OutOfStep(f"no disk space for the files after {old.journal.name}")
         self._kept = self.position
         rolling = self._rolling = CopyRollover(old, fresh, stored.partition_id)
-        # No record is for 0. If the first record comes before the start of the tail is known here, it tells it.
+        # Its end is 0, where no record goes, until the start of the tail is known: here, or by the first record.
         self._attach(rolling.tail)
         self._places.go_on_in(rolling.tail)
         if work is not None:
@@ -768,6 +770,7 @@ def payload_size(data: memoryview, size: int, checksum: int) -> int | None:
     start, end = ((lengths >> HEADER_WORDS_SHIFT) + (options >> OPTIONS_WORDS_SHIFT)) * WORD, size - pad
     is_sound = (
         (lengths & MESSAGE_WORDS_MASK) * WORD == size
+        and size % DWORD == 0
         and lengths >> HEADER_WORDS_SHIFT >= HEADER_WORDS
         and 1 <= pad <= DWORD
         and start < end

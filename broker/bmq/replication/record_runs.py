@@ -155,7 +155,7 @@ def _arrival(data: memoryview, record: int, end: int, data_at: int) -> Change | 
     word, key, place, guid, checksum = _message(data, record)
     at = record + JOURNAL_RECORD_SIZE
     size = end - at
-    if place * DWORD != data_at or size <= DATA_HEADER.size:
+    if place * DWORD != data_at or size <= DATA_HEADER.size or size % DWORD:
         return None
     lengths: int
     options: int

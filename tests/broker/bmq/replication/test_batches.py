@@ -16,8 +16,11 @@ from broker.bmq.replication.positions import JOURNAL_START
 from broker.bmq.replication.replication import pack_records
 from broker.bmq.store.partition_files import PartitionFiles, PartitionLimits
 from broker.common.clock import Now
+from formats.bmq.codes import StorageMessageType
+from formats.bmq.disk.files import JOURNAL_RECORD_SIZE
 from formats.bmq.disk.journal import QueueOpType
 from formats.bmq.disk.numbers import RecordNumber
+from formats.bmq.wire.storage import append_storage
 from formats.errors import FormatError
 from tests.broker.bmq.rig import guid
 from tests.broker.bmq.store.writing import KEY, Partition
@@ -25,6 +28,7 @@ from tests.broker.fakes import MemoryDirectory
 from tests.families import mostly_slow
 
 ONE_BY_ONE = 1 << 30
+PADDED = 4
 OTHER = b"other"
 LIMITS = PartitionLimits(journal=128 << 10, data=2 << 20, qlist=4 << 10)
 
@@ -177,3 +181,25 @@ def test_gaps_are_taken_only_anew(monkeypatch: pytest.MonkeyPatch) -> None:
     assert anew == one_by_one(events, monkeypatch, anew=True)
     assert live.error.startswith("OutOfStep")
     assert live == one_by_one(events, monkeypatch)
+
+
+@pytest.mark.parametrize("before", [0, 1, 80])
+def test_a_message_that_fills_no_double_words_is_refused(before: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    """No reader of DATA would take it, and no message could follow it."""
+    partition = Partition(limits=LIMITS)
+    for number in range(before):
+        partition.post(number)
+    files = partition.files
+    sound = bytes(files.data.buffer[: files.data_end])
+    partition.post(before, payload=b"four")
+    entry = bytearray(files.data.buffer[len(sound) : files.data_end])
+    entry[:4] = (int.from_bytes(entry[:4], "big") - 1).to_bytes(4, "big")
+    entry[12 + len(b"four") :] = bytes([PADDED]) * PADDED
+    body = bytearray()
+    last = files.journal_end - JOURNAL_RECORD_SIZE
+    pack_records(body, files, 0, JOURNAL_START, last)
+    append_storage(body, StorageMessageType.DATA, 0, last // 4, files.journal.buffer[last : files.journal_end], entry)
+    outcome = written([bytes(body)])
+    assert "20 bytes are not a DATA record" in outcome.error
+    assert outcome.data == sound
+    assert outcome == one_by_one([bytes(body)], monkeypatch)

@@ -10,8 +10,16 @@ import pytest
 
 from broker.bmq.core.messages import Full
 from broker.bmq.partition import waiting_posts
+from broker.bmq.replication.copying import OutOfStep
 from broker.bmq.replication.partition_table import State
 from broker.bmq.store.partition_files import PartitionFiles, PartitionLimits
+from formats.bmq.codes import StorageMessageType
+from formats.bmq.disk import journal_packing
+from formats.bmq.disk.files import JOURNAL_RECORD_SIZE
+from formats.bmq.disk.journal import ConfirmReason
+from formats.bmq.disk.keys import NULL_KEY
+from formats.bmq.disk.numbers import RecordNumber
+from formats.bmq.wire.storage import append_storage
 from tests.broker.bmq.replication.partition_bus import KEY, Bus, Node
 from tests.broker.bmq.rig import guid
 from tests.broker.fakes import Crash, MemoryDirectory
@@ -246,6 +254,23 @@ def at_a_replica(amount: int = AMOUNT, *, outlives_power: bool = False) -> tuple
 def has(replica: Node, number: int) -> bool:
     content = replica.partition.read(KEY, guid(number))
     return content is not None and bytes(content.data).startswith(b"message %d " % number)
+
+
+@pytest.mark.parametrize("count", [1, 2, 64])
+def test_a_replica_takes_no_record_for_the_header_of_its_new_files(count: int) -> None:
+    """The header's place: the first record after a rollover tells where the records begin."""
+    _, replica = at_a_replica()
+    copy = replica.partition.copy
+    lease_id, number = copy.position
+    body = bytearray()
+    for each in range(count):
+        record = bytearray(JOURNAL_RECORD_SIZE)
+        head = record, 0, lease_id, number + 1 + each, 0
+        journal_packing.pack_confirm(*head, ConfirmReason.CONFIRMED, KEY, NULL_KEY, guid(each))
+        append_storage(body, StorageMessageType.CONFIRM, 0, each * JOURNAL_RECORD_SIZE // 4, record)
+    with pytest.raises(OutOfStep, match="a record for 0 cannot be the first after a rollover"):
+        copy.write_all(memoryview(body), 0, len(body))
+    assert copy.position == RecordNumber(lease_id, number)
 
 
 def test_a_replica_acknowledges_nothing_before_it_is_over() -> None:
