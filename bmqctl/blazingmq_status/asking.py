@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from contextlib import AbstractContextManager
 from pathlib import Path
-from typing import Any, NamedTuple, Protocol
+from typing import Any, Final, NamedTuple, Protocol
 
 from bmqctl.client.admin import AdminClient, AdminLost
 from bmqctl.client.authentication import Credentials
@@ -22,6 +22,7 @@ __all__ = [
     "records_behind",
 ]
 
+PORT_MAX: Final = 0xFFFF
 # So begins the answer of the C++ broker to a command that it does not have, in whichever encoding.
 _NOT_KNOWN = "Unable to decode command"
 
@@ -70,7 +71,7 @@ def ask_all(host: str, port: int, asking: Connects) -> list[dict[str, Any]]:
 def endpoint_parts(endpoint: str) -> tuple[str, int]:
     """Return host and port of an endpoint that a node names. Raises `AdminLost` if it is none."""
     host, _, port = endpoint.rpartition(":")
-    if not host or not port.isascii() or not port.isdecimal() or len(port) > 5:
+    if not host or not port.isascii() or not port.isdecimal() or len(port) > 5 or int(port) > PORT_MAX:
         raise AdminLost(f"{endpoint!r} is no endpoint")
     return host.removeprefix("tcp://").strip("[]"), int(port)
 

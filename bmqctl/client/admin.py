@@ -75,6 +75,8 @@ class AdminClient:
             self._sock = socket.create_connection((host, port), timeout_s)
         except OSError as error:
             raise AdminLost(f"no broker at {host}:{port}: {error.strerror or error}") from None
+        except UnicodeError:
+            raise AdminLost(f"no broker at {host!r}, port {port}: that cannot be the name of a host") from None
         if tls_authority is not None:
             self._sock = _secured(self._sock, host, tls_authority)
         try:

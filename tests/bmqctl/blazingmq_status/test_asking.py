@@ -4,7 +4,7 @@ from typing import cast
 
 import pytest
 
-from bmqctl.blazingmq_status.asking import Refused, ask_for
+from bmqctl.blazingmq_status.asking import Refused, ask_for, endpoint_parts
 from bmqctl.client.admin import AdminClient, AdminLost
 
 
@@ -46,3 +46,22 @@ def test_what_is_no_answer(text: str, reason: str) -> None:
 def test_a_refusal_has_the_reason_of_the_broker() -> None:
     with pytest.raises(Refused, match=r"^no such cluster$"):
         ask('{"error": {"message": "no such cluster"}}')
+
+
+def test_an_endpoint_has_a_host_and_a_port() -> None:
+    assert endpoint_parts("tcp://node:30114") == ("node", 30114)
+    assert endpoint_parts("tcp://[::1]:65535") == ("::1", 65535)
+
+
+@pytest.mark.parametrize(
+    "endpoint", ["", "node", ":1", "node:", "node:x", "node:-1", "node:65536", "node:99999", "n:²"]
+)
+def test_what_is_no_endpoint(endpoint: str) -> None:
+    with pytest.raises(AdminLost, match="is no endpoint"):
+        endpoint_parts(endpoint)
+
+
+@pytest.mark.parametrize("host", ["a..b", "a" * 64, "\ud800"])
+def test_a_name_that_no_host_can_have_is_no_broker(host: str) -> None:
+    with pytest.raises(AdminLost, match="cannot be the name of a host"):
+        AdminClient(host, 1)
