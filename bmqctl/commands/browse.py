@@ -154,7 +154,11 @@ def _browse(end: RocketEnd, reach: Reach, offset: int | None, count: int, frame:
         await writer.write(framer.join(lines))
 
     async def framed() -> Browsed:
-        browsed = await browse_topic(end, reach, offset, count, show, partial(say, COMMAND))
+        try:
+            browsed = await browse_topic(end, reach, offset, count, show, partial(say, COMMAND))
+        except CannotBegin:
+            await writer.write(framer.cut())
+            raise
         await writer.write(framer.end())
         return browsed
 

@@ -28,7 +28,7 @@ from bmqctl.commands.message_options import (
 from bmqctl.contexts.command import DialingCommand
 from bmqctl.dead_letters.cluster import Group, Letters, Resent, Target, Wanted, open_letters
 from bmqctl.dead_letters.letters import DEAD_LETTER_PREFIX, Letter, Mark
-from bmqctl.messages.ends import Reach
+from bmqctl.messages.ends import CannotBegin, Reach
 from bmqctl.messages.framing import Frame, Framer
 from bmqctl.messages.received import Form, Received, Unreadable, of_topic, text_form
 from bmqctl.render import (
@@ -252,7 +252,16 @@ class _Shown:
         self._command = command
 
     async def show(self, letters: Letters, group: str) -> None:
-        """Print the letters of a group."""
+        """Print the letters of a group. Raises `CannotBegin`, with an output that is complete as far as it goes."""
+        try:
+            await self._show_all(letters, group)
+        except CannotBegin:
+            sys.stdout.buffer.write(self._framer.cut())
+            raise
+        sys.stdout.buffer.write(self._framer.end())
+        sys.stdout.buffer.flush()
+
+    async def _show_all(self, letters: Letters, group: str) -> None:
         marks = await letters.marks()
         shown = 0
         async with aclosing(letters.letters(group)) as found:
@@ -265,8 +274,6 @@ class _Shown:
                     break
                 shown += 1
                 self._show(letter, marks.get(letter.key, []))
-        sys.stdout.buffer.write(self._framer.end())
-        sys.stdout.buffer.flush()
 
     def _show(self, letter: Letter, marks: list[Mark]) -> None:
         try:

@@ -26,9 +26,9 @@ class Frame(NamedTuple):
 
 
 class Framer:
-    """The bytes of one output, in their order: any number of `join`, then `end`; `begin` before them is for a stream.
+    """The bytes of one output, in their order: any number of `join`, then `end`, or `cut` where the run has failed.
 
-    Without it nothing is printed before there is a first message, or none at all.
+    `begin` before them is for a stream: without it, nothing is printed before the first message.
     """
 
     def __init__(self, frame: Frame) -> None:
@@ -57,3 +57,7 @@ class Framer:
     def end(self) -> bytes:
         """Return what is behind the last message."""
         return self.begin() + self._frame.end
+
+    def cut(self) -> bytes:
+        """Return what completes an output that ends early: nothing, if nothing of it has been returned."""
+        return b"" if self._head else self._frame.end

@@ -5,12 +5,16 @@ from __future__ import annotations
 import csv
 import io
 import json
+from typing import Any
 
 import pytest
+from typer.testing import CliRunner
 
+from bmqctl.app import app
 from bmqctl.commands.message_formats import LETTER_PLACE, QUEUE_PLACE, TOPIC_PLACE, frame_of
 from bmqctl.decoding.decoder import Format, Wanted, make_decoder
 from bmqctl.messages.content import read_message
+from bmqctl.messages.ends import CannotBegin
 from bmqctl.messages.framing import Frame, Framer
 from bmqctl.messages.received import Received, Undecodable, to_text
 from bmqctl.render import OutputFormat
@@ -54,6 +58,27 @@ def test_nothing_is_printed_before_the_first_message_unless_it_is_asked_for() ->
     assert [Framer(frame).join([]), Framer(frame).join([b"1\n"]), Framer(frame).end()] == [b"", b"[\n1", b"[\n]\n"]
     framer = Framer(frame)
     assert [framer.begin(), framer.begin(), framer.join([b"1\n"]), framer.end()] == [b"[", b"", b"\n1", b"\n]\n"]
+
+
+def test_an_output_that_ends_early_is_complete_as_far_as_it_goes() -> None:
+    framer = Framer(Frame(to_text, b"[", b",", b"\n]\n"))
+    assert framer.cut() == b""
+    assert json.loads(framer.join([b"1\n", b"2\n"]) + framer.cut()) == [1, 2]
+
+
+@pytest.mark.parametrize("count", [0, 2])
+def test_browse_completes_its_list_when_a_broker_is_lost(
+    count: int, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+) -> None:
+    async def lost(*words: Any) -> None:
+        await words[4]([OF_TOPIC] * count)
+        raise CannotBegin("the broker is gone")
+
+    monkeypatch.setattr("bmqctl.commands.browse.browse_topic", lost)
+    result = CliRunner().invoke(app, ["browse", "rocketmq://mq:9876/t", "--output", "json"])
+    assert (result.exit_code, result.stderr) == (2, "bmqctl browse: the broker is gone\n")
+    text = capfd.readouterr().out
+    assert [each["tag"] for each in json.loads(text or "[]")] == ["paid"] * count
 
 
 @pytest.mark.parametrize("pieces", [[], [[OF_QUEUE]], [[OF_QUEUE, OF_QUEUE], [], [OF_QUEUE]]])
