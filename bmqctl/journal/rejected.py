@@ -25,8 +25,8 @@ _WHERE: Final = r"GUID: '?(?P<guid>[0-9A-F]{32})'?, appId: (?P<app>[^,\]]{1,1000
 _ALARM: Final = re.compile(
     rf"purged from the queue (?P<queue>bmq://\S+) \[{_WHERE}"
     r"\. Message was transmitted a total of (?P<attempts>\d{1,9}) times"
-    r"(?:.*dumped in file at location \[(?P<kept>[^\]]+)\])?"
 )
+_KEPT_IN: Final = "dumped in file at location ["
 # The counter is the number of attempts that were left.
 _LAST_ATTEMPT: Final = re.compile(rf"Queue '(?P<queue>bmq://[^']+)' rejecting PUSH \[{_WHERE} with the counter: \[1\]")
 _TIME: Final = re.compile(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d\S{0,12}|\d\d[A-Za-z]{3}\d{4}_\d\d:\d\d:\d\d\.\d{3,6}")
@@ -70,8 +70,14 @@ def rejected_in_log(lines: Iterable[str]) -> Iterator[Rejected]:
             in_journal=False,
             in_log=True,
             is_stored=False,
-            kept_in=given.get("kept"),
+            kept_in=_kept_in(line[found.end() :]),
         )
+
+
+def _kept_in(text: str) -> str | None:
+    """The file that the rest of an alarm names; in time that grows with the line only, whoever has written it."""
+    file, bracket, _ = text.rpartition(_KEPT_IN)[2].partition("]")
+    return file if bracket and _KEPT_IN in text else None
 
 
 def _time_of(line: str) -> str | None:

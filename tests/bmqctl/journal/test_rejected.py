@@ -120,3 +120,11 @@ def rocketmq_store(folder: Path) -> Path:
     (folder / "commitlog").mkdir(parents=True)
     (folder / "commitlog" / f"{0:020}").write_bytes(bytes(1 << 12))
     return folder
+
+
+def test_a_line_of_any_length_is_read_in_time_that_grows_with_it() -> None:
+    tail = "dumped in file at location [" * 30_000
+    (found,) = rejected_in_log([told(ALARM, 1, tail=tail)])
+    assert found.kept_in is None
+    (found,) = rejected_in_log([told(ALARM, 1, tail=tail + "/tmp/x]")])
+    assert found.kept_in == "/tmp/x"
