@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import MISSING, FrozenInstanceError, dataclass, field, fields
 from operator import attrgetter
-from typing import Any, NoReturn, TypeVar, dataclass_transform
+from typing import Any, Final, NoReturn, TypeVar, dataclass_transform
 
 __all__ = ["keyword_record", "record"]
 
@@ -29,15 +29,37 @@ def keyword_record(cls: type[T]) -> type[T]:
     return _complete(cls, keywords_only=True)
 
 
+# What a record has in common with all others, or has not at all.
+_FOREIGN: Final = frozenset(
+    {"__delattr__", "__eq__", "__getstate__", "__hash__", "__init__", "__post_init__"}
+    | {"__repr__", "__setattr__", "__setstate__"}
+)
+
+
 def _complete(cls: type[T], *, keywords_only: bool) -> type[T]:
+    if own := _FOREIGN & vars(cls).keys():
+        raise TypeError(f"{cls.__name__}: a record has no {min(own)} of its own")
     # None of these has Python compile anything.
     found: Any = dataclass(init=False, repr=False, eq=False, slots=True, kw_only=keywords_only)(cls)
+    _check_fields(found, keywords_only=keywords_only)
     names = tuple(each.name for each in fields(found))
     found.__init__ = _initializer(found, 0 if keywords_only else len(names))
     found.__eq__, found.__hash__ = _comparison(names)
     for method in (__repr__, __setattr__, __delattr__, __getstate__, __setstate__):
         setattr(found, method.__name__, method)
     return found  # type: ignore[no-any-return]
+
+
+def _check_fields(cls: type[Any], *, keywords_only: bool) -> None:
+    """Raise `TypeError` for a field that would not be as in a dataclass."""
+    follows_default = False
+    for each in fields(cls):
+        if not each.init or not each.compare or each.hash is not None or (each.kw_only and not keywords_only):
+            raise TypeError(f"{cls.__name__}.{each.name}: a record's field may have a default, repr and metadata only")
+        has_default = each.default is not MISSING or each.default_factory is not MISSING
+        if follows_default and not has_default and not keywords_only:
+            raise TypeError(f"{cls.__name__}.{each.name}: a field without a default follows one with a default")
+        follows_default |= has_default
 
 
 def _initializer(cls: type[Any], positions: int) -> Callable[..., None]:

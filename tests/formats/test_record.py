@@ -110,3 +110,41 @@ def test_records_are_dataclasses() -> None:
 def test_copies_and_pickles_are_equal() -> None:
     found = Pair(1, more=[2])
     assert copy.copy(found) == copy.deepcopy(found) == pickle.loads(pickle.dumps(found)) == found
+
+
+class WithMethod:
+    first: int
+
+    def __post_init__(self) -> None: ...
+
+
+class NotCompared:
+    first: int = field(compare=False)
+
+
+class NotGiven:
+    first: int = field(init=False, default=1)
+
+
+class InNoOrder:
+    first: int = 1
+    second: int
+
+
+@pytest.mark.parametrize(
+    ("cls", "fault"),
+    [
+        (WithMethod, "WithMethod: a record has no __post_init__ of its own"),
+        (NotCompared, "NotCompared.first: a record's field may have a default, repr and metadata only"),
+        (NotGiven, "NotGiven.first: a record's field may"),
+        (InNoOrder, "InNoOrder.second: a field without a default follows one with a default"),
+    ],
+)
+def test_what_a_record_would_do_otherwise_than_a_dataclass_is_refused(cls: type[Any], fault: str) -> None:
+    with pytest.raises(TypeError, match=fault):
+        record(cls)
+
+
+def test_keywords_may_be_declared_in_any_order() -> None:
+    found: Any = keyword_record(InNoOrder)
+    assert repr(found(second=2)) == "InNoOrder(first=1, second=2)"
