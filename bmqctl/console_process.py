@@ -66,17 +66,22 @@ class _Console:
         wait_s = _AGAIN_S
         while not self._is_over.is_set():
             started_s = time.monotonic()
-            process = self._start()
-            if process is None:
-                return
-            code = process.wait()
-            if process.stdin is not None:
-                process.stdin.close()
+            try:
+                process = self._start()
+            except OSError as fault:
+                # There are too many processes, or too little memory, for now.
+                outcome = f"did not start: {fault.strerror or fault}"
+            else:
+                if process is None:
+                    return
+                outcome = f"ended with {process.wait()}"
+                if process.stdin is not None:
+                    process.stdin.close()
             if self._is_over.is_set():
                 return
             if time.monotonic() - started_s > _AGAIN_MAX_S:
                 wait_s = _AGAIN_S
-            print(f"bmqctl: the console ended with {code}; it is started again in {wait_s:g} s", file=sys.stderr)
+            print(f"bmqctl: the console {outcome}; it is started again in {wait_s:g} s", file=sys.stderr)
             self._is_over.wait(wait_s)
             wait_s = min(2 * wait_s, _AGAIN_MAX_S)
 

@@ -67,3 +67,17 @@ def test_it_is_started_again(
         "bmqctl: the console ended with 3; it is started again in 0.01 s",
         "bmqctl: the console ended with 3; it is started again in 0.02 s",
     ]
+
+
+def test_it_is_tried_again_where_no_process_is_to_be_had(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    file = tmp_path / "started"
+    sock = play(monkeypatch, PROGRAM)
+    monkeypatch.setattr(console_process, "COMMAND", (str(tmp_path / "none"),))
+    with run_console(sock, [str(file)]) as begin:
+        begin()
+        said = eventually(lambda: capfd.readouterr().err or None)
+        assert said.startswith("bmqctl: the console did not start: No such file or directory; it is started again in")
+        monkeypatch.setattr(console_process, "COMMAND", (sys.executable, "-S", "-c", PROGRAM))
+        eventually(lambda: lines(file) or None)
