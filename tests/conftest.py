@@ -54,13 +54,15 @@ KIND_OF = {
 }
 
 
-# Nearly all that is made while tests are collected stays: to look through it again and again takes ten seconds.
-gc.disable()
-
-
-def pytest_collection_finish() -> None:
-    gc.freeze()
-    gc.enable()
+@pytest.hookimpl(wrapper=True)
+def pytest_collection() -> Iterator[None]:
+    """Nearly all that is made while tests are collected stays: to look through it again and again takes ten seconds."""
+    gc.disable()
+    try:
+        return (yield)
+    finally:
+        gc.freeze()
+        gc.enable()
 
 
 def pytest_configure(config: pytest.Config) -> None:
@@ -112,6 +114,7 @@ class _OneSpark(LoadFileScheduling):  # type: ignore[misc]
         return SPARK_TESTS if nodeid.startswith(SPARK_TESTS) else str(super()._split_scope(nodeid))
 
 
+@pytest.hookimpl(optionalhook=True)
 def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> LoadFileScheduling | None:
     return _OneSpark(config, log) if config.getvalue("dist") == "loadfile" else None
 
