@@ -1,8 +1,8 @@
 """A console as a process of its own, beside the node whose command starts it.
 
-It listens on a socket that the command has opened, so that a port in use is told of before the node starts. It is
-started once the node is ready, so that the two do not contend for processors; whoever connects earlier is served then.
-It ends when the command does, however that ends: its standard input is a pipe from it.
+It listens on a socket that the command has opened, so that a port in use is reported before the node starts. It
+starts once the node is ready, so that the two do not contend for processors; whoever connects earlier is served then.
+It ends when the command does, even by a signal: its standard input is a pipe from the command.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ __all__ = ["run_console"]
 _AGAIN_S: Final = 1.0
 _AGAIN_MAX_S: Final = 60.0
 _END_S: Final = 5.0
-# A node that is not ready after so long is one that people want to look at.
+# A node that is not ready by then is one to look at.
 _PATIENCE_S: Final = 20.0
 
 
@@ -57,7 +57,7 @@ class _Console:
         self._is_over = threading.Event()
 
     def begin(self) -> None:
-        """Have it started, if it is not."""
+        """Let it start, if it has not."""
         self._may_begin.set()
 
     def run(self) -> None:

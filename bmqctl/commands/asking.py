@@ -14,7 +14,7 @@ __all__ = ["ask"]
 def ask(command: str, question: str, if_no: str) -> None:
     """Ask whoever is at the terminal; exit with code 2 unless the answer is yes, or if there is nobody to ask.
 
-    `if_no` says in one line what is so after a no.
+    `if_no` is the line that is printed after another answer.
     """
     if not sys.stdin.isatty():
         refuse(command, f"{question} There is nobody to ask; give --yes, or --dry-run")

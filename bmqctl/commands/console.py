@@ -32,8 +32,8 @@ def console(
             "--broker",
             "-b",
             metavar="tcp://HOST:PORT",
-            help="A node of BlazingMQ's cluster, which tells of the others; repeatable, for where one of them is gone "
-            f"at the start; by default {DEFAULT_BROKER}.",
+            help="A node of BlazingMQ's cluster, from which the others are learned; repeatable, in case one of them is "
+            f"down at the start; by default {DEFAULT_BROKER}.",
             show_default=False,
         ),
     ] = None,
@@ -41,7 +41,7 @@ def console(
     nameserver: Nameserver = None,
     controller: Controller = None,
     host: Annotated[
-        str, typer.Option(help="Address to listen on; others than those of the loopback interface let others in.")
+        str, typer.Option(help="Address to listen on; all but loopback addresses admit other machines.")
     ] = "127.0.0.1",
     port: Annotated[int, typer.Option("--port", "-p", min=0, max=65535, help="Port to listen on.")] = DEFAULT_PORT,
     allow_host: Annotated[

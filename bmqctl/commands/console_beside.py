@@ -43,7 +43,7 @@ ConsolePort = Annotated[
     ),
 ]
 ConsoleHost = Annotated[
-    str, typer.Option(help="Address of the console; others than those of the loopback interface let others in.")
+    str, typer.Option(help="Address of the console; all but loopback addresses admit other machines.")
 ]
 ConsoleAllowHost = Annotated[
     list[str] | None,
@@ -118,12 +118,15 @@ def check_certificate(
         ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER).load_cert_chain(certificate, key, password="")
     except ssl.SSLError as fault:
         reason = (fault.reason or "no PEM").replace("_", " ").lower()
-        refuse(command, f"{both}: {certificate} and {key} are no certificate and its key without a password: {reason}")
+        refuse(
+            command,
+            f"{both}: expected a certificate and its key, without a password, in {certificate} and {key}: {reason}",
+        )
     return certificate, key
 
 
 def listen_for_console(command: str, host: str, port: int) -> socket.socket:
-    """Open the socket of a console; exit with code 2 if it is not to be had."""
+    """Open the socket of a console; exit with code 2 if that fails."""
     try:
         family = socket.AF_INET6 if ":" in host else socket.AF_INET
         return socket.create_server((host, port), family=family)

@@ -1,4 +1,4 @@
-"""The options that stand on the command line, rather than in the environment, a context or nowhere."""
+"""The options given on the command line, rather than by the environment, a context or a default."""
 
 from __future__ import annotations
 

@@ -125,7 +125,10 @@ def test_refusals(consoles: list[list[str]], tmp_path: Path) -> None:
         (("--console-certificate", certificate), "--console-certificate and --console-key go together"),
         (("--console-certificate", "/nowhere", "--console-key", key), "--console-certificate: /nowhere: No such file"),
         (("--console-certificate", certificate, "--console-key", "/nowhere"), "--console-key: /nowhere: No such file"),
-        (("--console-certificate", str(no_pem), "--console-key", key), "are no certificate and its key"),
+        (
+            ("--console-certificate", str(no_pem), "--console-key", key),
+            "expected a certificate and its key, without a password, in",
+        ),
         (("--console-host", "192.0.2.1"), "the console cannot listen on 192.0.2.1:"),
     ):
         code, text = start("node", *words)
