@@ -252,7 +252,8 @@ def rocketmq(
         config = with_controller(config, controller_port)
     except PropertyError as fault:
         refuse_config(fault)
-    words = ("--nameserver", reachable(config.bind_address, config.nameserver_port))
-    with console_beside("start rocketmq", beside, lambda: words) as ready:
+    # Its own nameserver need not know the brokers that register with the others.
+    names = ";".join((reachable(config.bind_address, config.nameserver_port), *config.nameservers))
+    with console_beside("start rocketmq", beside, lambda: ("--nameserver", names)) as ready:
         code = run_rocketmq(config, (log_level or "WARN").upper(), ready)
     raise typer.Exit(code)

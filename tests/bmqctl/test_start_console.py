@@ -72,6 +72,10 @@ def test_the_cluster_of_each_command(consoles: list[list[str]], tmp_path: Path) 
         (cluster, brokers("127.0.0.1:4000", "127.0.0.1:4001", "127.0.0.1:4002")),
         (("rocketmq", "--host", "0.0.0.0", "--nameserver-port", "4"), ["--nameserver", "127.0.0.1:4"]),
         (
+            ("rocketmq", "--nameserver", "ns:1;other:2", "--nameserver-port", "4"),
+            ["--nameserver", "127.0.0.1:4;ns:1;other:2"],
+        ),
+        (
             ("rocketmq", "-n", "3", "--store", str(tmp_path / "group"), "--nameserver-port", "4000"),
             ["--nameserver", "127.0.0.1:4000;127.0.0.1:4010;127.0.0.1:4020"],
         ),
