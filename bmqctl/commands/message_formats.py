@@ -35,6 +35,9 @@ def choose_format(
     """
     output: OutputFormat | None = context.params["output"]
     if not raw:
+        if as_lines and output is not OutputFormat.JSONL:
+            for option in given_options(context, ("output",)):
+                refuse(command, f"--json or {option} {output}, not both")
         return OutputFormat.JSONL if as_lines else output or OutputFormat.TABLE
     for option in given_options(context, ("as_lines", "output")):
         refuse(command, f"{option} or --raw, not both")
