@@ -47,6 +47,8 @@ def draw_plot(series: Series, width: int, *, colours: bool) -> str:
 
 def _heights(highest: float) -> list[float]:
     """Round values from 0 to about `highest` for the marks of an axis."""
+    if highest <= 0:
+        return [0.0]
     step = 10.0 ** np.floor(np.log10(max(highest, 1)))
     while highest / step < 2:
         step /= 2

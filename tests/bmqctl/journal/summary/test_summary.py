@@ -379,6 +379,13 @@ class TestPlots:
         assert (result.code, result.err) == (0, "")
         assert result.out.count("backlog") == 1
 
+    def test_of_a_backlog_that_is_empty_all_the_time(self, run: Run, tmp_path: Path) -> None:
+        message = {"queue_uri": FANOUT, "guid": f"{1:032X}", "timestamp": START_S}
+        lines = [{**message, "type": "MESSAGE", "payload": "x"}, {**message, "type": "DELETION"}]
+        result = run("summary", "--plot", built(tmp_path / "store", lines))
+        assert (result.code, result.err) == (0, "")
+        assert "backlog, messages" in result.out
+
     def test_to_a_file_that_cannot_be(self, run: Run, tmp_path: Path) -> None:
         store = two_queues(tmp_path / "store")
         for name in ("plot.gif", "nowhere/plot.png"):
