@@ -1,0 +1,105 @@
+"""Packs packages for the single binary, which unpacks them when they are imported: see bmqctl/kept_packages.py.
+
+packaging/bmqctl.spec calls this. Of a package it takes what an import loads, and the libraries that this is linked to.
+"""
+
+from __future__ import annotations
+
+import json
+import py_compile
+import shutil
+import subprocess
+import sys
+import tempfile
+import zipfile
+from collections.abc import Iterable
+from importlib.machinery import EXTENSION_SUFFIXES
+from importlib.util import cache_from_source
+from io import BytesIO
+from pathlib import Path
+from typing import NamedTuple
+
+
+class Wanted(NamedTuple):
+    """The part of a package that is wanted: what its imports load, less modules that these try and do without."""
+
+    imports: str
+    unneeded: frozenset[str] = frozenset()
+    more: tuple[str, ...] = ()
+    """Files that no import names, from the package's folder."""
+
+
+KEPT: dict[str, Wanted] = {
+    "blazingmq": Wanted("import blazingmq"),
+    "plotext": Wanted("import plotext", more=("_kernel/cpp/kernel.so",)),
+    # Without the file systems of clouds, as Python writes the files. The cast of an array imports `compute`.
+    "pyarrow": Wanted(
+        "import pyarrow.compute, pyarrow.parquet",
+        frozenset({"pyarrow._azurefs", "pyarrow._gcsfs", "pyarrow._hdfs", "pyarrow._s3fs"}),
+    ),
+}
+_PROBE = """
+import json, sys
+before = set(sys.modules)
+{imports}
+real = {{name: module for name, module in sys.modules.items() if getattr(module, "__spec__", None) is not None}}
+print(json.dumps({{name: getattr(real[name], "__file__", None) for name in real if name not in before}}))
+"""
+
+
+class Found(NamedTuple):
+    """The files of a package that are wanted, the folder that it is in, and what its imports load of other packages."""
+
+    files: list[Path]
+    root: Path
+    others: list[str]
+
+
+def find(package: str, wanted: Wanted) -> Found:
+    """Import a package in a fresh interpreter, and see what that loads. CalledProcessError if it is not installed."""
+    probe = subprocess.run(
+        [sys.executable, "-c", _PROBE.format(imports=wanted.imports)], stdout=subprocess.PIPE, text=True, check=True
+    )
+    modules: dict[str, str | None] = json.loads(probe.stdout)
+    own = {name for name in modules if name.partition(".")[0] == package}
+    files = [Path(file) for name in sorted(own - wanted.unneeded) if (file := modules[name]) is not None]
+    folder = Path(modules[package] or "").parent
+    files += [*libraries_of(files, folder), *(folder / name for name in wanted.more)]
+    return Found(files, folder.parent, sorted(modules.keys() - own))
+
+
+def libraries_of(files: Iterable[Path], folder: Path) -> list[Path]:
+    """List the shared libraries in `folder` that extensions among `files` are linked to, and those that these are."""
+    from PyInstaller.depend.bindepend import get_imports
+
+    found: dict[Path, None] = {}
+    waiting = [file for file in files if file.name.endswith(tuple(EXTENSION_SUFFIXES))]
+    while waiting:
+        for _, path in sorted(get_imports(str(waiting.pop()))):
+            library = Path(path) if path else None
+            if library is not None and library.is_relative_to(folder) and library not in found:
+                found[library] = None
+                waiting.append(library)
+    return list(found)
+
+
+def pack(files: Iterable[Path], root: Path) -> bytes:
+    """Make a ZIP archive of files below `root`: Python with its bytecode, extensions and libraries stripped."""
+    archive = BytesIO()
+    # Not compressed: PyInstaller compresses the modules.
+    with zipfile.ZipFile(archive, "w") as packed, tempfile.TemporaryDirectory() as work:
+        made = Path(work) / "made"
+        for file in sorted(files):
+            name = file.relative_to(root).as_posix()
+            if file.suffix == ".py":
+                packed.write(file, name)
+                # Unchecked: the times of unpacked files are new.
+                mode = py_compile.PycInvalidationMode.UNCHECKED_HASH
+                py_compile.compile(str(file), str(made), dfile=name, doraise=True, invalidation_mode=mode)
+                packed.write(made, cache_from_source(name))
+            else:
+                shutil.copyfile(file, made)
+                if ".so" in file.suffixes and sys.platform == "linux" and (strip := shutil.which("strip")):
+                    subprocess.run([strip, "--strip-unneeded", str(made)], check=True)
+                packed.write(made, name)
+    return archive.getvalue()

@@ -1,0 +1,126 @@
+"""Packages that are unpacked when they are imported, as the single binary does, and the archives of them."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+import zipfile
+from collections.abc import Iterator
+from io import BytesIO
+from pathlib import Path
+from types import ModuleType
+
+import pytest
+
+from bmqctl.kept_packages import MODULE_PREFIX, KeptPackages
+from scripts import binary_packages
+
+NAME = "bmq_kept_for_a_test"
+
+
+@pytest.fixture
+def source(tmp_path: Path) -> Path:
+    """A folder with a package whose import loads one of its two further modules, and one of another package."""
+    package = tmp_path / "source" / NAME
+    package.mkdir(parents=True)
+    (package / "__init__.py").write_text("from . import used\nimport colorsys\n")
+    (package / "used.py").write_text("VALUE = 7\n")
+    (package / "unused.py").write_text("VALUE = 8\n")
+    (package / "data.txt").write_text("read by name")
+    return package.parent
+
+
+@pytest.fixture
+def kept(source: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
+    """The folder that the package would be unpacked into, where its import finds it."""
+    packed = ModuleType(MODULE_PREFIX + NAME)
+    files = [source / NAME / name for name in ("used.py", "__init__.py", "data.txt")]
+    packed.PACKED = binary_packages.pack(files, source)  # type: ignore[attr-defined]
+    monkeypatch.setitem(sys.modules, packed.__name__, packed)
+    folder = tmp_path / "kept"
+    monkeypatch.setattr(sys, "meta_path", [KeptPackages({NAME}, folder), *sys.meta_path])
+    yield folder
+    for name in [name for name in sys.modules if name.partition(".")[0] == NAME]:
+        del sys.modules[name]
+
+
+def test_the_import_of_a_package_unpacks_it(kept: Path) -> None:
+    assert not kept.exists()
+    package = __import__(NAME)
+    assert package.used.VALUE == 7
+    assert Path(str(package.__file__)).is_relative_to(kept)
+    names = {path.relative_to(kept / NAME).as_posix() for path in kept.rglob("*") if path.is_file()}
+    cached = {f"{NAME}/__pycache__/{name}.{sys.implementation.cache_tag}.pyc" for name in ("__init__", "used")}
+    assert names == {f"{NAME}/__init__.py", f"{NAME}/used.py", f"{NAME}/data.txt", *cached}
+    assert MODULE_PREFIX + NAME not in sys.modules, "the archive stays in memory"
+
+
+def test_a_package_that_another_process_unpacked_is_used(kept: Path) -> None:
+    other = kept / NAME / NAME
+    other.mkdir(parents=True)
+    (other / "__init__.py").write_text("VALUE = 9\n")
+    assert __import__(NAME).VALUE == 9
+
+
+def test_a_package_that_another_process_unpacks_meanwhile_is_used(kept: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    extract = zipfile.ZipFile.extractall
+
+    def extract_slowly(archive: zipfile.ZipFile, path: Path) -> None:
+        extract(archive, path)
+        extract(archive, kept / NAME)
+
+    monkeypatch.setattr(zipfile.ZipFile, "extractall", extract_slowly)
+    assert __import__(NAME).used.VALUE == 7
+    assert [path.name for path in kept.iterdir()] == [NAME], "something is left over"
+
+
+def test_a_folder_that_takes_no_package_ends_the_program(kept: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    kept.write_text("no folder")
+    with pytest.raises(SystemExit) as ended:
+        __import__(NAME)
+    assert ended.value.code == 2
+    assert capsys.readouterr().err == (
+        f"bmqctl: {NAME} cannot be unpacked into {kept}: File exists; TMPDIR names another folder\n"
+    )
+
+
+def test_other_packages_are_left_alone(tmp_path: Path) -> None:
+    assert KeptPackages({NAME}, tmp_path).find_spec("json", None) is None
+
+
+@pytest.mark.process
+def test_found_are_the_modules_that_an_import_loads(source: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("PYTHONPATH", str(source))
+    found = binary_packages.find(
+        NAME, binary_packages.Wanted(f"import {NAME}", frozenset({f"{NAME}.used"}), ("data.txt",))
+    )
+    assert found.files == [source / NAME / "__init__.py", source / NAME / "data.txt"]
+    assert found.root == source
+    assert "colorsys" in found.others
+
+
+@pytest.mark.process
+@pytest.mark.parametrize(
+    ("package", "work", "answer"),
+    [
+        ("blazingmq", "blazingmq.Session.__name__", "Session"),
+        ("plotext", "plotext.figure.build().string() != ''", True),
+        ("pyarrow", "pyarrow.array([1, 2]).cast(pyarrow.string()).to_pylist()", ["1", "2"]),
+    ],
+)
+def test_what_is_packed_of_a_package_is_enough(package: str, work: str, answer: object, tmp_path: Path) -> None:
+    pytest.importorskip("PyInstaller")
+    wanted = binary_packages.KEPT[package]
+    found = binary_packages.find(package, wanted)
+    zipfile.ZipFile(BytesIO(binary_packages.pack(found.files, found.root))).extractall(tmp_path)
+    code = f"""
+import json, sys
+sys.path.insert(0, {str(tmp_path)!r})
+{wanted.imports}
+print(json.dumps([{package}.__file__, {work}]))
+"""
+    ran = subprocess.run([sys.executable, "-c", code], stdout=subprocess.PIPE, check=True)
+    file, result = json.loads(ran.stdout)
+    assert Path(file).is_relative_to(tmp_path)
+    assert result == answer
