@@ -200,7 +200,8 @@ def test_mapped_files_take_what_is_counted_for_them(tmp_path: Path) -> None:
     for file in files:
         file.reserve(1 << 20)
     assert descriptors_in_use() - before == 20 * DESCRIPTORS_PER_FILE
-    assert mappings() - mapped <= 20 * MAPPINGS_PER_FILE
+    # The allocator may map memory meanwhile: fewer than one more for each file would show.
+    assert mappings() - mapped < 20 * MAPPINGS_PER_FILE + 20
     for file in files:
         file.close()
     assert mappings_max() >= mappings()
