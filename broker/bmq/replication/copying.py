@@ -269,8 +269,8 @@ class Copy:
         batch = parse_batch(data, start, end, append_point)
         if batch is None:
             return None
-        has_room = files.journal.reserve(files.journal_end + len(batch.records))
-        return batch if has_room and files.data.reserve(files.data_end + len(batch.data)) else None
+        has_room = self._has_room(files.journal_end + len(batch.records), files.data_end + len(batch.data))
+        return batch if has_room else None
 
     def _run(self, data: memoryview, start: int, end: int) -> RecordRun | None:
         """Return a few records that can be written together, if there is room for them."""
@@ -281,16 +281,21 @@ class Copy:
         run = parse_run(data, start, end, append_point)
         if run is None:
             return None
-        journal_end, data_end = files.journal_end + len(run.records), files.data_end + run.data_size
+        has_room = self._has_room(files.journal_end + len(run.records), files.data_end + run.data_size)
+        return run if has_room else None
+
+    def _has_room(self, journal_end: int, data_end: int) -> bool:
+        """Reserve room up to these ends; return False if there is none."""
+        files = self.files
         if journal_end > self._journal_granted:
             if not files.journal.reserve(journal_end):
-                return None
+                return False
             self._journal_granted = files.journal.granted
         if data_end > self._data_granted:
             if not files.data.reserve(data_end):
-                return None
+                return False
             self._data_granted = files.data.granted
-        return run
+        return True
 
     def _write_run(self, run: RecordRun) -> None:
         """Write a run like `write`, with all of DATA before the journal's records."""
