@@ -1,6 +1,6 @@
-"""Immutable classes of named fields, declared like dataclasses and made in a tenth of the time.
+"""Immutable classes of named fields, declared like dataclasses and made in a fifth of the time.
 
-For each frozen dataclass Python compiles the source of seven methods, which takes half a millisecond: with the hundreds
+For each frozen dataclass Python compiles the source of six methods, which takes half a millisecond: with the hundreds
 of messages and results that a command declares, a noticeable part of its start. Here all classes share the methods.
 Objects take longer to make than those of a dataclass: this is for declarations in great number, not for hot paths.
 """
