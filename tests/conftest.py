@@ -54,6 +54,22 @@ KIND_OF = {
 }
 
 
+def pytest_addoption(parser: pytest.Parser) -> None:
+    parser.addoption(
+        "--calls",
+        default="1/3",
+        metavar="K/N",
+        help="where tests fail every call of a step: the K-th and each N-th after it (1/1 for all; default: 1/3)",
+    )
+
+
+@pytest.fixture(scope="session")
+def calls(pytestconfig: pytest.Config) -> slice:
+    """The calls of a step at which faults are injected."""
+    first, _, step = str(pytestconfig.getoption("--calls")).partition("/")
+    return slice(int(first) - 1, None, int(step))
+
+
 @pytest.hookimpl(wrapper=True)
 def pytest_collection() -> Iterator[None]:
     """Nearly all that is made while tests are collected stays: to look through it again and again takes ten seconds."""

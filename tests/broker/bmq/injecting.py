@@ -198,9 +198,12 @@ def _expected(build: Callable[[], Story], applied: bool, ended: frozenset[str], 
 
 
 def inject_everywhere(
-    build: Callable[[], Story], check: Callable[[Story], None], partly: tuple[Callable[[], Story], ...] = ()
+    build: Callable[[], Story],
+    check: Callable[[Story], None],
+    part: slice,
+    partly: tuple[Callable[[], Story], ...] = (),
 ) -> Outcome:
-    """Fail at each call of the step in turn, and compare. `check` sees that others are served afterwards.
+    """Fail at each call of a part of the step's in turn, and compare. `check` sees that others are served afterwards.
 
     `partly` are stories in which only some of the event's messages come: it may have been cut between two of them.
     """
@@ -218,7 +221,7 @@ def inject_everywhere(
         return known[key]
 
     outcome = Outcome()
-    for at in one_of_a_kind(probe.sites):
+    for at in one_of_a_kind(probe.sites, part):
         injector = Injector(at)
         story = build()
         ended = _step(story, injector)
@@ -261,12 +264,12 @@ def inject_everywhere(
     return outcome
 
 
-def one_of_a_kind(sites: list[tuple[str, str, int]]) -> list[int]:
-    """The calls that are made, but of those in a loop only the first two and the last."""
+def one_of_a_kind(sites: list[tuple[str, str, int]], part: slice) -> list[int]:
+    """Return a part of the calls that are made; of those in a loop only the first two and the last count."""
     places: dict[tuple[str, str, int], list[int]] = {}
     for at, site in enumerate(sites):
         places.setdefault(site, []).append(at)
-    return sorted({at for found in places.values() for at in (*found[:2], found[-1])})
+    return sorted({at for found in places.values() for at in (*found[:2], found[-1])})[part]
 
 
 def _difference(found: Any, wanted: Any) -> str:

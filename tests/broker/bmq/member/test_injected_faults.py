@@ -170,7 +170,7 @@ def check(world: World) -> None:
 
 @pytest.mark.parametrize("bulk", mostly_slow([False, True], 1), ids=["singly", "whole events"])
 @pytest.mark.parametrize("make", [post, confirm, ack, push])
-def test_every_call_of_a_hop(make: Callable[..., Step], bulk: bool) -> None:
+def test_every_call_of_a_hop(make: Callable[..., Step], bulk: bool, calls: slice) -> None:
     step = make(bulk=bulk)
     before = state(step.world)
     probe = Injector()
@@ -179,7 +179,7 @@ def test_every_call_of_a_hop(make: Callable[..., Step], bulk: bool) -> None:
     after = state(step.world)
     assert before != after
     kinds = {"on purpose": 0, "the actor": 0, "others": 0}
-    for at in one_of_a_kind(probe.sites):
+    for at in one_of_a_kind(probe.sites, calls):
         step = make(bulk=bulk)
         hop = step.world.nodes[1]
         links_failed: list[tuple[int, Exception]] = []
@@ -220,7 +220,7 @@ def primary_state(world: World) -> Any:
 @pytest.mark.slow
 @pytest.mark.parametrize("bulk", [False, True], ids=["singly", "whole events"])
 @pytest.mark.parametrize("make", [primary_put, primary_confirm, primary_reject])
-def test_every_call_of_a_primary(make: Callable[..., Step], bulk: bool) -> None:
+def test_every_call_of_a_primary(make: Callable[..., Step], bulk: bool, calls: slice) -> None:
     step = make(bulk=bulk)
     states = [primary_state(step.world)]
     probe = Injector()
@@ -233,7 +233,7 @@ def test_every_call_of_a_primary(make: Callable[..., Step], bulk: bool) -> None:
         partly.take()
         states.append(primary_state(partly.world))
     kinds = {"on purpose": 0, "the hop": 0, "others": 0}
-    for at in one_of_a_kind(probe.sites):
+    for at in one_of_a_kind(probe.sites, calls):
         step = make(bulk=bulk)
         primary = step.world.nodes[0]
         links_failed: list[tuple[int, Exception]] = []

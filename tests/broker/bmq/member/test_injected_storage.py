@@ -83,7 +83,7 @@ def recovery() -> Bus:
 @pytest.mark.slow
 @pytest.mark.interpreted
 @pytest.mark.parametrize("make", [message, messages, deletions, rollover, recovery])
-def test_every_call_of_a_replica(make: Callable[[], Bus]) -> None:
+def test_every_call_of_a_replica(make: Callable[[], Bus], calls: slice) -> None:
     bus = make()
     bus.nodes[0].flush()
     replica = bus.nodes[REPLICA]
@@ -98,7 +98,7 @@ def test_every_call_of_a_replica(make: Callable[[], Bus]) -> None:
     states = [bus.nodes[REPLICA].files()]
     _take(bus, lambda: states.append(bus.nodes[REPLICA].files()))
     kinds = {"on purpose": 0, "the link": 0}
-    for at in one_of_a_kind(probe.sites):
+    for at in one_of_a_kind(probe.sites, calls):
         bus = make()
         bus.nodes[0].flush()
         injector = Injector(at)

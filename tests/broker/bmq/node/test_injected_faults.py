@@ -335,7 +335,7 @@ def _silent() -> Iterator[None]:
 
 @pytest.mark.slow
 @pytest.mark.parametrize("build", STORIES)
-def test_every_call(build: Callable[[], Story]) -> None:
+def test_every_call(build: Callable[[], Story], calls: slice) -> None:
     partly: tuple[Callable[[], Story], ...] = ()
     if build is posts:
         partly = (lambda: _posts(1), lambda: _posts(2))
@@ -343,7 +343,7 @@ def test_every_call(build: Callable[[], Story]) -> None:
         partly = (partial(_rejecting, *REJECTS[build], count=1),)
     elif build is post_that_rolls_over:
         partly = (_rollover_alone,)
-    outcome = inject_everywhere(build, is_served, partly)
+    outcome = inject_everywhere(build, is_served, calls, partly)
     check_kinds(outcome)
 
 

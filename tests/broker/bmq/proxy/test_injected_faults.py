@@ -155,7 +155,7 @@ def go_on(step: Step) -> None:
 
 @pytest.mark.parametrize("bulk", mostly_slow([False, True], 1), ids=["singly", "whole events"])
 @pytest.mark.parametrize("make", [put, confirm, push, ack])
-def test_every_call_of_a_proxy(make: Callable[..., Step], bulk: bool) -> None:
+def test_every_call_of_a_proxy(make: Callable[..., Step], bulk: bool, calls: slice) -> None:
     step = make(bulk=bulk)
     before = state(step)
     probe = Injector()
@@ -164,7 +164,7 @@ def test_every_call_of_a_proxy(make: Callable[..., Step], bulk: bool) -> None:
     after = state(step)
     assert before != after
     kinds = {"on purpose": 0, "a session": 0, "nothing": 0}
-    for at in one_of_a_kind(probe.sites):
+    for at in one_of_a_kind(probe.sites, calls):
         step = make(bulk=bulk)
         injector = Injector(at)
         raised: Inconsistent | Injected | None = None
