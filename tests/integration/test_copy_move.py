@@ -29,7 +29,7 @@ PRIORITY = "bmq://bmq.test.persistent.priority"
 FANOUT = "bmq://bmq.test.persistent.fanout"
 IDLE = ("--until-idle", "0.5")
 # So many that a move of them can be met on its way.
-COUNT = 30_000
+COUNT = 12_000
 TYPED = {"t": "ä", "big": {"type": "INT32", "value": 7}, "raw": {"type": "BINARY", "base64": "AAE="}}
 
 
