@@ -43,6 +43,8 @@ __all__ = ["post"]
 
 COMMAND = "post"
 STANDARD_INPUT = 0
+# The name of the standard input, as other commands have it.
+HYPHEN = "-"
 FAILURES_SHOWN = 10
 _USUAL = PostOptions()
 
@@ -51,7 +53,9 @@ def post(
     uri: Uri,
     payload: Annotated[
         str | None,
-        typer.Argument(help="The payload; without it, --file or the standard input has it.", show_default=False),
+        typer.Argument(
+            help="The payload; without it, or as a hyphen, --file or the standard input has it.", show_default=False
+        ),
     ] = None,
     file: Annotated[
         Path | None, typer.Option("--file", "-f", help="Read this file, not the standard input.", show_default=False)
@@ -162,6 +166,10 @@ def _properties(texts: list[str]) -> list[Property]:
 def _input(payload: str | None, file: Path | None, lines: bool, jsonl: bool) -> Input:
     if lines and jsonl:
         refuse(COMMAND, "--lines or --jsonl, not both")
+    if payload == HYPHEN:
+        payload = None
+    if file == Path(HYPHEN):
+        file = None
     if payload is not None:
         if file is not None or lines or jsonl:
             refuse(COMMAND, "a payload on the command line, or an input by --file, --lines or --jsonl, not both")
@@ -198,7 +206,7 @@ def _tell(account: Account, elapsed_s: float, wanted: OutputFormat) -> None:
             facts = _facts(account, elapsed_s)
             print_values([facts], facts, wanted)
         else:
-            size = f"{account.payload_bytes:,} bytes of payload"
+            size = f"{account.payload_bytes:,} byte" + ("" if account.payload_bytes == 1 else "s") + " of payload"
             print(f"{account.acknowledged:,} of {account.posted:,} messages acknowledged, {size}, in {elapsed_s:.1f} s")
     if account.ended_by or account.failures or account.acknowledged < account.posted:
         raise typer.Exit(EXIT_FAULTS)

@@ -75,7 +75,9 @@ async def test_a_queue_gets_what_is_posted(node: NodeProcess, tmp_path: Path) ->
     (tmp_path / "payload").write_bytes(b"\0\xff\n")
     output, _ = await in_thread("post", *to, "order 1", "-p", "customer=Ada", "-p", "amount:=12")
     assert output.startswith("1 of 1 messages acknowledged, 7 bytes of payload")
-    await in_thread("post", *to, stdin=b"order 2\n")
+    output, _ = await in_thread("post", *to, "-", stdin=b"2")
+    assert output.startswith("1 of 1 messages acknowledged, 1 byte of payload")
+    await in_thread("post", *to, "--file", "-", stdin=b"order 2\n")
     await in_thread("post", *to, "--file", tmp_path / "payload", "--compress")
     await in_thread("post", *to, "--lines", "--count", "2", stdin=b"order 4\norder 5\norder 6\n")
     row = {"payload": "order 7", "properties": {"id": {"type": "INT32", "value": 7}}}
@@ -92,8 +94,9 @@ async def test_a_queue_gets_what_is_posted(node: NodeProcess, tmp_path: Path) ->
         "ended_by": None,
         "interrupted": False,
     }
-    assert await taken(node, queue, 6) == [
+    assert await taken(node, queue, 7) == [
         (b"order 1", [Property("amount", PropertyType.INT64, 12), Property("customer", PropertyType.STRING, "Ada")]),
+        (b"2", []),
         (b"order 2\n", []),
         (b"\0\xff\n", []),
         (b"order 4", []),
