@@ -93,19 +93,24 @@ def _blazingmq_findings(directory: Path) -> Iterator[Finding]:
     try:
         config = load_broker_config(directory)
     except ConfigError as fault:
-        yield _fault(fault)
+        yield from _faults(fault)
         return
     yield from map(_fault, faults_at_start(config, str(directory / _BROKER_FILE)))
     for name in config.domains.names():
         try:
             config.resolve_domain(name)
         except ConfigError as fault:
-            yield _fault(fault)
+            yield from _faults(fault)
     for file, model, _ in _models(config):
         for place in unknown_members(model, _raw(file)):
             yield Finding(
                 False, str(file), place, "is not known here, and is skipped", "correct its name, or remove it"
             )
+
+
+def _faults(fault: ConfigError) -> Iterator[Finding]:
+    """Yield a fault and those behind it in its file."""
+    yield from map(_fault, (fault, *fault.others))
 
 
 def _fault(fault: ConfigError) -> Finding:

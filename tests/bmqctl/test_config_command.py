@@ -82,6 +82,17 @@ def test_what_else_a_broker_would_end_with_is_told(folder: Path) -> None:
     )
 
 
+def test_all_faults_of_one_file_are_told(folder: Path) -> None:
+    config = json.loads((folder / "bmqbrkrcfg.json").read_bytes())
+    config["taskConfig"] = {"allocatorType": "FAST"}
+    del config["appConfig"]["networkInterfaces"]["tcpInterface"]["port"]
+    (folder / "bmqbrkrcfg.json").write_text(json.dumps(config))
+    assert [each["place"] for each in findings(folder, 1)] == [
+        "$.taskConfig.allocatorType",
+        "$.appConfig.networkInterfaces.tcpInterface.port",
+    ]
+
+
 def test_a_fault_of_the_broker_s_own_files_is_told_alone(folder: Path) -> None:
     (folder / "clusters.json").unlink()
     result = run("validate", folder)

@@ -15,19 +15,23 @@ class ConfigError(ValueError):
 
     `file` is the path as it was given. `json_path` names the member (`$.myClusters[0].nodes[2].id`) or the place in the
     text (`line 3, column 7`); it is empty if the fault concerns the whole file. `reason` is a predicate of that member
-    ("is missing"), and `remedy` is an imperative ("add it").
+    ("is missing"), and `remedy` is an imperative ("add it"). `others` are the faults behind it in the same file.
     """
 
-    def __init__(self, file: str, json_path: str, reason: str, remedy: str) -> None:
+    def __init__(
+        self, file: str, json_path: str, reason: str, remedy: str, others: tuple[ConfigError, ...] = ()
+    ) -> None:
         super().__init__(file, json_path, reason, remedy)
         self.file = file
         self.json_path = json_path
         self.reason = reason
         self.remedy = remedy
+        self.others = others
 
     def __str__(self) -> str:
         where = f"{self.file}: {self.json_path}" if self.json_path else self.file
-        return f"{where}: {self.reason}; {self.remedy}"
+        more = f" ({len(self.others)} more after this)" if self.others else ""
+        return f"{where}: {self.reason}; {self.remedy}{more}"
 
 
 def shown(value: object) -> str:

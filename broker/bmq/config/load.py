@@ -185,16 +185,16 @@ _TYPES = {
 
 
 def _told(failure: ValidationError, file: str, model: type[Model]) -> ConfigError:
-    """Convert pydantic's first error; the value is quoted unless it might be a secret."""
-    errors = failure.errors(include_url=False)
-    first = errors[0]
-    path = "$" + "".join(f"[{part}]" if isinstance(part, int) else f".{part}" for part in first["loc"])
-    if is_confidential(model, first["loc"]) and first["type"] != "config":
-        first["input"] = HIDDEN
-    reason, remedy = _reason(first)
-    if len(errors) > 1:
-        remedy += f" ({len(errors) - 1} more after this)"
-    return ConfigError(file, path, reason, remedy)
+    """Convert pydantic's errors; a value is quoted unless it might be a secret."""
+    first, *others = (_fault(error, file, model) for error in failure.errors(include_url=False))
+    return ConfigError(file, first.json_path, first.reason, first.remedy, tuple(others))
+
+
+def _fault(error: ErrorDetails, file: str, model: type[Model]) -> ConfigError:
+    path = "$" + "".join(f"[{part}]" if isinstance(part, int) else f".{part}" for part in error["loc"])
+    if is_confidential(model, error["loc"]) and error["type"] != "config":
+        error["input"] = HIDDEN
+    return ConfigError(file, path, *_reason(error))
 
 
 def _reason(error: ErrorDetails) -> tuple[str, str]:

@@ -449,10 +449,17 @@ def test_integers_and_booleans_may_stand_in_quotes(directory: Path) -> None:
     assert broker.app_config.configure_stream is True
 
 
-def test_more_than_one_fault_is_counted(directory: Path) -> None:
+def test_more_than_one_fault_is_told(directory: Path) -> None:
     broker = changed(changed(BROKER, (*TCP, "port"), MISSING), ("taskConfig", "allocatorType"), "FAST")
     write(directory, "bmqbrkrcfg.json", broker)
-    assert "(1 more after this)" in fault(lambda: load_broker_config(directory)).remedy
+    found = fault(lambda: load_broker_config(directory))
+    assert str(found).endswith(f"; {found.remedy} (1 more after this)")
+    (other,) = found.others
+    assert {found.json_path, other.json_path} == {
+        "$.taskConfig.allocatorType",
+        "$.appConfig.networkInterfaces.tcpInterface.port",
+    }
+    assert str(other) == f"{other.file}: {other.json_path}: {other.reason}; {other.remedy}"
 
 
 def test_configurations_are_values(directory: Path) -> None:
