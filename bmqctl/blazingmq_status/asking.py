@@ -13,6 +13,7 @@ from bmqctl.client.authentication import Credentials
 __all__ = [
     "Asking",
     "Connects",
+    "NotReported",
     "Refused",
     "ask_all",
     "ask_for",
@@ -29,6 +30,10 @@ _NOT_KNOWN = "Unable to decode command"
 
 class Refused(Exception):
     """The answer of a broker that does not do what it was asked; the text is its reason."""
+
+
+class NotReported(AdminLost):
+    """A node that answers, but has no command that reports its state, as the C++ broker has none."""
 
 
 class Connects(Protocol):
@@ -109,7 +114,7 @@ def _ask(host: str, port: int, asking: Connects) -> dict[str, Any]:
         try:
             health = ask_for(client, f"CLUSTERS CLUSTER {own} HEALTH", "clusterHealth")
         except Refused as refusal:
-            raise AdminLost(f"{host}:{port} does not report its state: {refusal}") from None
+            raise NotReported(f"{host}:{port} does not report its state: {refusal}") from None
     return {"nodeId": health["view"]["nodeId"], **health}
 
 

@@ -10,7 +10,7 @@ from typing import Annotated, Any, NoReturn
 
 import typer
 
-from bmqctl.blazingmq_status.asking import Asking, Refused, ask_all
+from bmqctl.blazingmq_status.asking import Asking, NotReported, Refused, ask_all
 from bmqctl.checking.blazingmq import CLUSTER_VALUES, QUEUE_VALUES, measure_cluster, measure_queue
 from bmqctl.checking.verdict import BadThreshold, Finding, Measured, Measurement, Status, Thresholds, judge, parse_range
 from bmqctl.client.address import BadAddress, parse_address
@@ -280,10 +280,10 @@ def _report(title: str, measure: Callable[[], Measured], thresholds: Thresholds,
 
     try:
         measured = measure()
+    except (Refused, GroupUnknown, NotReported) as fault:
+        _end(title, Status.UNKNOWN, str(fault), output)
     except (AdminLost, NobodyAnswers) as fault:
         _end(title, Status.CRITICAL, str(fault), output)
-    except (Refused, GroupUnknown) as fault:
-        _end(title, Status.UNKNOWN, str(fault), output)
     except OSError as fault:
         _end(title, Status.UNKNOWN, f"{fault.filename}: {fault.strerror}", output)
     except (LookupError, TypeError, ValueError, AttributeError) as fault:

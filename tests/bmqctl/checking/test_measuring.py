@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+from contextlib import AbstractContextManager, nullcontext
 from typing import Any
 
 import pytest
+import typer
 
 from bmqctl.checking.blazingmq import measure_cluster
 from bmqctl.checking.rocketmq import measure_group, measure_view
-from bmqctl.checking.verdict import Measured
+from bmqctl.checking.verdict import Measured, Status
+from bmqctl.commands import check
 from bmqctl.rocketmq_status.group import QueueLag
 from bmqctl.rocketmq_status.view import Broker, Controller, Name, View
 from formats.errors import FormatError
@@ -32,6 +35,28 @@ def node(number: int, sequence: int, state: str = "REPLICA_HEALED", lease: int =
     }
     own = {"name": "c", "nodeId": number, "term": 3, "quorum": 2, "leaderNodeId": 1, "partitions": [partition]}
     return {"nodeId": number, "isHealthy": True, "view": {**own, **view}}
+
+
+class Foreign:
+    """A connection to a broker that knows a cluster, and no command for its state."""
+
+    def client(self, host: str, port: int) -> AbstractContextManager[Any]:
+        return nullcontext(self)
+
+    def send(self, command: str) -> str:
+        if command.endswith("CLUSTERS LIST"):
+            return '{"clusterList": {"clusters": [{"name": "c", "locality": "member"}]}}'
+        return f"Unable to decode command {command}"
+
+
+def test_a_cluster_whose_node_reports_no_state_is_unknown(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(check, "Asking", lambda *_: Foreign())
+    with pytest.raises(typer.Exit) as ended:
+        check.cluster(broker="tcp://node:30114")
+    assert ended.value.exit_code == Status.UNKNOWN
+    assert capsys.readouterr().out.startswith("CLUSTER UNKNOWN - node:30114 does not report its state: ")
 
 
 def test_a_cluster_that_is_well() -> None:
