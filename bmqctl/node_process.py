@@ -73,7 +73,7 @@ class NodeProcess:
         self.timeout_s = timeout_s
         self.ready_line = ""
         self.ready_s = 0.0
-        self._command = command
+        self.command = tuple(command)
         self.options = tuple(options)
         self._process: subprocess.Popen[str] | None = None
         self._console = _Console()
@@ -116,7 +116,7 @@ class NodeProcess:
         assert self._process is None, "the node is already running"
         started = time.monotonic()
         process = subprocess.Popen(
-            [*self._command, *self._words(), *self.options],
+            [*self.command, *self._words(), *self.options],
             stdin=subprocess.DEVNULL,
             stdout=subprocess.PIPE,
             stderr=subprocess.PIPE,

@@ -27,8 +27,10 @@ import numpy as np
 from bmqctl.bench.plan import Plan, monotonic_ns
 from bmqctl.node_process import HOST, NodeProcess
 from bmqctl.ports import free_port
+from formats.bmq.disk.data import data_record_size
 from scripts.cluster_load import SECOND_NS, STRONG, Stream, wait_healed
 from scripts.figures import MIB, Figure, fresh_queue, plan_for, print_figures, run
+from scripts.watched_loop import read_steps
 from tests.integration.cluster_processes import ClusterProcesses
 
 SIZE = 1024
@@ -41,6 +43,10 @@ HEALING_RATE = 500.0
 DURABLE_RATE = 500.0
 DURABLE_S = 4.0
 BEFORE_HEALING_S = 4.0
+AFTER_LOAD_BYTES = 256 * MIB
+AFTER_LOAD_S = 10.0
+AFTER_LOAD_ROLLS_S = 4.0
+LONG_MS = 1.0
 EVENTUAL = STRONG.removesuffix(".sc")
 READY_S = 60.0
 COMMAND = (sys.executable, "-c", "from bmqctl.app import main; main()")
@@ -214,6 +220,63 @@ def percentile(stream: Stream, from_ns: int, until_ns: int, part: float) -> floa
     return float(np.percentile(times, part)) / 1e6
 
 
+def after_load() -> list[Figure]:
+    """Measure acks at 3,000 messages/s right after full load, and the nodes' longest steps; the files roll over."""
+    with (
+        tempfile.TemporaryDirectory(prefix="bmqctl-steps-") as folder,
+        fresh_cluster(partial(watch, folder)) as cluster,
+    ):
+        leader = cluster.leader()
+        node = cluster.nodes[leader]
+        queue = fresh_queue(STRONG)
+        messages = AFTER_LOAD_BYTES // data_record_size(0, SIZE)
+        run(plan_for(node, queue, size=SIZE, count=messages - int(AFTER_LOAD_ROLLS_S * RATE)))
+        gc.disable()
+        stream = Stream(0, secrets.randbits(32), queue, node.uri, node.uri, rate=RATE, size=SIZE)
+        from_ns = monotonic_ns()
+        with stream:
+            time.sleep(AFTER_LOAD_S)
+            stream.finish()
+            stream.drain()
+        until_ns = monotonic_ns()
+        gc.enable()
+        replicas = [number for number in cluster.nodes if number != leader]
+        rolled = sum("ROLLOVER COMPLETE" in node.log for node in cluster.nodes.values())
+        for number in list(cluster.running):
+            cluster.stop(number)
+        steps = {
+            number: [each for each in read_steps(Path(folder, str(number))) if from_ns <= each.start_ns < until_ns]
+            for number in cluster.nodes
+        }
+    longest = {number: max((each.own for each in found), default=0.0) for number, found in steps.items()}
+    account = stream.account()
+    figures = [
+        Figure(f"{name} of acks", percentile(stream, from_ns, until_ns, part), "ms")
+        for name, part in (("p50", 50), ("p99", 99), ("longest time", 100))
+    ]
+    for who, numbers in (("the primary", [leader]), ("a replica", replicas)):
+        worst = max(longest[number] for number in numbers)
+        name = f"longest step of {who}, without waits for a processor"
+        figures.append(Figure(name, worst, "ms", "<= 10", worst <= 10))
+    return [
+        *figures,
+        Figure("nodes whose files rolled over", rolled, "", f"= {len(steps)}", rolled == len(steps)),
+        Figure("acked and not delivered", account.lost, "", "= 0", account.lost == 0),
+    ]
+
+
+def watch(folder: str, cluster: ClusterProcesses) -> None:
+    """Have the nodes write their long steps to files in a folder, and roll over after a while of load."""
+    for number, node in cluster.nodes.items():
+        node.command = (sys.executable, "-m", "scripts.watched_loop", str(Path(folder, str(number))), str(LONG_MS))
+        assert node.config_dir is not None
+        file = node.config_dir / "clusters.json"
+        clusters = json.loads(file.read_text())
+        sizes = {"maxDataFileSize": AFTER_LOAD_BYTES, "numPartitions": 1}
+        clusters["myClusters"][0]["partitionConfig"].update(sizes)
+        file.write_text(json.dumps(clusters))
+
+
 def healing(missing_mib: int, size: int) -> list[Figure]:
     """Measure the healing of a replica that missed many messages, under 500 messages/s."""
     missing = missing_mib * MIB
@@ -260,6 +323,7 @@ CASES: dict[str, Callable[[argparse.Namespace], list[Figure]]] = {
     "durability": lambda arguments: durability(),
     "fail-over": lambda arguments: fail_over(),
     "cold-start": lambda arguments: cold_start(),
+    "after-load": lambda arguments: after_load(),
     "healing": lambda arguments: healing(arguments.healing_mib, arguments.healing_size),
 }
 

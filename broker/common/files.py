@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable, Sequence
 from typing import Protocol
 
 from formats.schema import Buffer
 
-__all__ = ["Directory", "StoreFile"]
+__all__ = ["Directory", "StoreFile", "put_away"]
 
 
 class StoreFile(Protocol):
@@ -75,6 +75,13 @@ class Directory(Protocol):
         """Take a file out of service, and keep or drop it as configured."""
         ...
 
+    def put_away(self, files: Sequence[tuple[StoreFile, int]], failed: Callable[[Exception], None]) -> None:
+        """Close files that nobody uses any more, cut each to its size, and archive them, in this order.
+
+        That may go on in a thread after the call; `failed` is called there if it cannot be done.
+        """
+        ...
+
     def set_aside(self, name: str) -> str:
         """Take a damaged file out of service, and keep it for people; where it is now."""
         ...
@@ -82,3 +89,15 @@ class Directory(Protocol):
     def flush(self) -> None:
         """Wait until it is on the disk which files there are."""
         ...
+
+
+def put_away(directory: Directory, files: Sequence[tuple[StoreFile, int]], failed: Callable[[Exception], None]) -> None:
+    """Do `Directory.put_away` at once."""
+    names = [file.name for file, _ in files]
+    try:
+        for file, size in files:
+            file.close(size)
+        for name in names:
+            directory.archive(name)
+    except (OSError, BufferError) as error:
+        failed(error)

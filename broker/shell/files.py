@@ -3,6 +3,9 @@
 A store file is sparse: it has its maximum length from the start, and is allocated chunk by chunk. Writing a
 mapped page that the disk cannot hold kills the process (SIGBUS), so every chunk is allocated before its first
 byte is written, and a full disk becomes a result instead.
+
+What the kernel may make wait for the disk is done in threads, for as long as the caller need not wait for it: the next
+chunk is allocated while the one before is filled, and files that are out of use are closed, cut and deleted.
 """
 
 from __future__ import annotations
@@ -14,12 +17,16 @@ import mmap
 import os
 import shutil
 import threading
+import time
+from collections.abc import Callable, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
 from pathlib import Path
 
+from broker.common.files import StoreFile, put_away
 from broker.shell.host import HOST
 from formats.schema import Buffer
 
-__all__ = ["DataDirectory", "DirectoryInUse", "MappedFile", "delete", "set_aside"]
+__all__ = ["UNMAPPED_BYTES", "DataDirectory", "DirectoryInUse", "MappedFile", "delete", "set_aside"]
 
 # Small enough not to waste disk, large enough that allocating is rare at 100 MB/s.
 CHUNK_BYTES = 8 << 20
@@ -27,6 +34,14 @@ CHUNK_BYTES = 8 << 20
 # Mapped at once ahead of writes: page by page, at first touch, this takes four times as long;
 # much more would delay other work.
 AHEAD_BYTES = 256 << 10
+
+# The pages of a file that is closed are unmapped in parts of this size: memory that others ask the kernel for waits
+# until a part is done, and for a whole file of 1 GiB that would be long.
+UNMAPPED_BYTES = 4 << 20
+UNMAPPING_PAUSE_S = 0.0005
+
+# Allocates chunks ahead of their use.
+_ALLOCATING = ThreadPoolExecutor(1, "allocate")
 
 
 class MappedFile:
@@ -44,6 +59,8 @@ class MappedFile:
             raise
         self._size = size
         self._allocated = self._granted = 0
+        self._ahead: Future[int] | None = None  # the next chunk's allocation, which returns where that ends
+        self._is_advised = False
         # Held while another thread flushes the file.
         self._closing = threading.Lock()
         self._closed = False
@@ -77,6 +94,7 @@ class MappedFile:
         start = max(self._granted, end - AHEAD_BYTES)
         self._granted = min(self._allocated, -(-end // AHEAD_BYTES) * AHEAD_BYTES)
         self._map_ahead(start, self._granted)
+        self._allocate_ahead(end)
         return True
 
     def write(self, start: int, data: Buffer) -> bool:
@@ -88,9 +106,15 @@ class MappedFile:
             while start < end:
                 start += os.pwrite(self._fd, left[start - end :], start)
         self._granted = max(self._granted, end)
+        self._allocate_ahead(end)
         return True
 
     def _allocate(self, end: int) -> bool:
+        if self._ahead is not None:
+            self._allocated = max(self._allocated, self._ahead.result())
+            self._ahead = None
+            if end <= self._allocated:
+                return True
         start = self._allocated
         wanted = min(self._size, -(-end // CHUNK_BYTES) * CHUNK_BYTES)
         # On a nearly full disk the whole chunk may not fit where the required part does.
@@ -103,8 +127,20 @@ class MappedFile:
             return True
         return False
 
+    def _allocate_ahead(self, end: int) -> None:
+        """Begin to allocate the next chunk in a thread if half of the last one is in use."""
+        start = self._allocated
+        if self._ahead is None and start < self._size and start - end < CHUNK_BYTES // 2:
+            stop = min(self._size, start + CHUNK_BYTES)
+            self._ahead = _ALLOCATING.submit(_allocated_to, self._fd, start, stop)
+
     def _map_ahead(self, start: int, end: int) -> None:
         start -= start % mmap.PAGESIZE
+        # Once, and for all that is behind: a mapping is only divided when nobody walks through it, which the kernel
+        # does for as long as it writes the file's pages to the disk.
+        if not self._is_advised:
+            self._is_advised = True
+            HOST.read_nothing_ahead(self._map, start, self._size - start)
         HOST.map_ahead(self._map, start, end - start)
 
     def flush(self) -> None:
@@ -118,9 +154,28 @@ class MappedFile:
             self._closed = True
         self.buffer.release()
         self._map.close()
+        if self._ahead is not None:
+            self._ahead.result()
         if size is not None:
             os.truncate(self._fd, size)
         os.close(self._fd)
+
+    def unmap_slowly(self) -> None:
+        """Unmap its pages, before it is closed: in a thread beside which others go on."""
+        with self._closing:
+            self._closed = True
+        for start in range(0, self._size, UNMAPPED_BYTES):
+            HOST.unmap(self._map, start, min(UNMAPPED_BYTES, self._size - start))
+            time.sleep(UNMAPPING_PAUSE_S)
+
+
+def _allocated_to(fd: int, start: int, stop: int) -> int:
+    """Allocate a part of a file, if there is disk for it; return where what is allocated ends."""
+    try:
+        HOST.allocate(fd, start, stop - start)
+    except OSError:
+        return start
+    return stop
 
 
 # The subfolder of the store for damaged files.
@@ -186,6 +241,7 @@ class DataDirectory:
             raise DirectoryInUse(path, holder) from None
         os.truncate(self._lock, 0)
         os.write(self._lock, f"{os.getpid()}\n".encode())
+        self._away = ThreadPoolExecutor(1, "put away")
         # Kept open, so that the folder can be flushed even when no descriptor is free.
         self._folder = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
 
@@ -215,6 +271,16 @@ class DataDirectory:
         for old in kept[: -self._keep]:
             delete(old)
 
+    def put_away(self, files: Sequence[tuple[StoreFile, int]], failed: Callable[[Exception], None]) -> None:
+        def work() -> None:
+            for file, _ in files:
+                if isinstance(file, MappedFile):
+                    file.unmap_slowly()
+            put_away(self, files, failed)
+
+        # One thread, so that those put away before are away before.
+        self._away.submit(work)
+
     def set_aside(self, name: str) -> str:
         return set_aside(self._path, name)
 
@@ -222,6 +288,7 @@ class DataDirectory:
         HOST.flush(self._folder)
 
     def close(self) -> None:
-        """Release the folder for other nodes."""
+        """Release the folder for other nodes, when all is away that was put away."""
+        self._away.shutdown()
         os.close(self._folder)
         os.close(self._lock)

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import os
 import shutil
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 from pathlib import Path
 
+from broker.common.files import StoreFile, put_away
 from broker.shell.files import MappedFile, set_aside
 from broker.shell.host import HOST
 
@@ -41,6 +43,9 @@ class FileFolder:
 
     def archive(self, name: str) -> None:
         self.remove(name)
+
+    def put_away(self, files: Sequence[tuple[StoreFile, int]], failed: Callable[[Exception], None]) -> None:
+        put_away(self, files, failed)
 
     def set_aside(self, name: str) -> str:
         return set_aside(self._path, name)

@@ -112,8 +112,16 @@ class Host(Protocol):
         """Wait until a file or a folder is on the disk."""
         ...
 
+    def read_nothing_ahead(self, mapped: mmap.mmap, start: int, size: int) -> None:
+        """Have nothing read ahead in a part that is about to be written. `start` is the start of a page."""
+        ...
+
     def map_ahead(self, mapped: mmap.mmap, start: int, size: int) -> None:
-        """Map pages that are about to be written, without read-ahead. `start` is the start of a page."""
+        """Map pages that are about to be written. `start` is the start of a page."""
+        ...
+
+    def unmap(self, mapped: mmap.mmap, start: int, size: int) -> None:
+        """Unmap pages of a file that will not be used. `start` is the start of a page."""
         ...
 
     def acknowledge_at_once(self, sock: AnySocket) -> None:

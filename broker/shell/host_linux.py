@@ -63,11 +63,16 @@ class LinuxHost:
     def flush(self, fd: int) -> None:
         os.fsync(fd)
 
-    def map_ahead(self, mapped: mmap.mmap, start: int, size: int) -> None:
+    def read_nothing_ahead(self, mapped: mmap.mmap, start: int, size: int) -> None:
         # At the first touch the kernel would clear as much as it reads ahead, 8 MiB on some machines, in 20 ms.
         mapped.madvise(mmap.MADV_RANDOM, start, size)
+
+    def map_ahead(self, mapped: mmap.mmap, start: int, size: int) -> None:
         with suppress(OSError):  # an older kernel: each page is mapped when it is touched
             mapped.madvise(MADV_POPULATE_WRITE, start, size)
+
+    def unmap(self, mapped: mmap.mmap, start: int, size: int) -> None:
+        mapped.madvise(mmap.MADV_DONTNEED, start, size)
 
     def acknowledge_at_once(self, sock: Any) -> None:
         sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_QUICKACK, 1)

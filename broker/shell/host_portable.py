@@ -66,7 +66,13 @@ class PortableHost:
                 return
         os.fsync(fd)
 
+    def read_nothing_ahead(self, mapped: mmap.mmap, start: int, size: int) -> None:
+        pass
+
     def map_ahead(self, mapped: mmap.mmap, start: int, size: int) -> None:
+        pass
+
+    def unmap(self, mapped: mmap.mmap, start: int, size: int) -> None:
         pass
 
     def acknowledge_at_once(self, sock: Any) -> None:

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import errno
 import os
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
-from broker.common.files import Directory, StoreFile
+from broker.common.files import Directory, StoreFile, put_away
 from formats.bmq.disk.files import FileType, initial_bytes
 from formats.schema import Buffer
 
@@ -162,6 +163,9 @@ class MemoryDirectory:
         if not self.keeps_archive:
             self.take(-content.backed)
         self.archived[name] = bytes(content.data)
+
+    def put_away(self, files: Sequence[tuple[StoreFile, int]], failed: Callable[[Exception], None]) -> None:
+        put_away(self, files, failed)
 
     def set_aside(self, name: str) -> str:
         self.step()

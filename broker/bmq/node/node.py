@@ -234,6 +234,8 @@ class Node:
     def _keep_up(self) -> None:
         self._rounds.begin()
         self.kept_confirms.tick()
+        for partition in self.partitions.values():
+            partition.sift()
         if self.now.ms - self._read_ms >= READ_MS:
             self._read_ms = self.now.ms
             for partition in self.partitions.values():

@@ -9,6 +9,7 @@ from broker.bmq.core.messages import Message
 from broker.bmq.core.work import Task, Work
 from broker.bmq.store.partition_files import PartitionFiles, PartitionLimits
 from broker.bmq.store.removals import Removals
+from broker.bmq.store.sieve import JournalSieve
 from broker.common.clock import Now
 
 __all__ = ["RollingPartition"]
@@ -48,6 +49,9 @@ class RollingPartition(Protocol):
     def removals(self) -> Removals: ...
 
     @property
+    def sieve(self) -> JournalSieve: ...
+
+    @property
     def now(self) -> Now: ...
 
     @property
@@ -80,8 +84,8 @@ class RollingPartition(Protocol):
         """Write to new files from now on; `write_header` gets the offset of their first sync point."""
         ...
 
-    def note_not_retired(self, old: PartitionFiles, error: OSError) -> None:
-        """Note that old files cannot be archived."""
+    def retire(self, old: PartitionFiles) -> None:
+        """Take old files out of service."""
         ...
 
     def rollover_is_over(self) -> None:

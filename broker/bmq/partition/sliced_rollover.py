@@ -11,7 +11,6 @@ confirms and removals are held back (`broker.bmq.partition.held_records`). It be
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterator
 from typing import Final, NamedTuple
 
 from broker.bmq.core.messages import Full, Message
@@ -77,7 +76,6 @@ class SlicedRollover:
         self.is_declined = False  # because it would not be worth it
         self.is_changed = False  # the new files are in use; messages have yet to be told where they are in them
         self.is_over = False
-        self._retiring: Iterator[None] | None = None
         if not holds:
             self._begin_moving()
 
@@ -152,7 +150,8 @@ class SlicedRollover:
             store = stores.get(key[:KEY_SIZE])
             return store.get(key[KEY_SIZE:]) if store is not None else None
 
-        self._moving = Moving(self._old, self._fresh, find, stores, partition.offsets_from)
+        journal = partition.sieve.rows(self._old)
+        self._moving = Moving(self._old, self._fresh, find, stores, partition.offsets_from, journal=journal)
 
     def _do_slice(self, units: int) -> None:
         moving = self._moving
@@ -162,13 +161,7 @@ class SlicedRollover:
                 placed = moving.place(units * PLACED_PER_UNIT, self._partition.offsets_from)
                 self._work.left -= 1 + placed // PLACED_PER_UNIT
                 return
-            self._work.left = 0
-            self._retiring = self._retiring or self._old.retire_slowly()
-            try:
-                for _ in self._retiring:
-                    return
-            except OSError as error:
-                self._partition.note_not_retired(self._old, error)
+            self._partition.retire(self._old)
             self.is_over = True
             self._partition.rollover_is_over()
             return

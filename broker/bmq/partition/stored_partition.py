@@ -30,6 +30,7 @@ from broker.bmq.store.finding import find_message
 from broker.bmq.store.partition_files import PartitionFiles, PartitionLimits
 from broker.bmq.store.removals import Removals
 from broker.bmq.store.rollover import Rollover, copy_sync_point
+from broker.bmq.store.sieve import JournalSieve
 from broker.common.clock import Now
 from broker.common.faults import Change, Inconsistent
 from formats.bmq.disk.data import (
@@ -114,6 +115,7 @@ class StoredPartition:
         "_declined_at",
         "_full",
         "_held",
+        "_is_sifting",
         "_journal_granted",
         "_limits",
         "_not_before_ms",
@@ -145,6 +147,7 @@ class StoredPartition:
         "primary_lease_id",
         "removals",
         "sequence_number",
+        "sieve",
         "stores",
         "tight",
     )
@@ -170,6 +173,8 @@ class StoredPartition:
         self.make_timestamp = make_timestamp
         self.outlives_power = outlives_power
         self.removals = Removals(files.directory, partition_id, make_timestamp)
+        self.sieve = JournalSieve()
+        self._is_sifting = False  # in a task
         self.primary_lease_id = 0
         self.sequence_number = 0
         self.due = 0
@@ -892,6 +897,18 @@ class StoredPartition:
         """The long tasks of the node; None if everything is done at once."""
         return self._work
 
+    def sift(self) -> None:
+        """Look for what a rollover can leave out; called a few times a second, so that little is left at its start."""
+        if not self._is_sifting and self.sieve.advance(self.files) and self._work is not None:
+            self._is_sifting = True
+            self._work.add(self._sift(self._work))
+
+    def _sift(self, work: Work) -> Task:
+        while self.sieve.advance(self.files):
+            work.left = 0
+            yield
+        self._is_sifting = False
+
     @property
     def message_count(self) -> int:
         """Number of messages alive."""
@@ -1064,7 +1081,7 @@ class StoredPartition:
         for message in alive.values() if self.offsets_from else ():
             message.offset -= self.offsets_from
         self.offsets_from = 0
-        plan = Rollover(self.files, alive, set(self.stores))
+        plan = Rollover(self.files, alive, set(self.stores), self.sieve.rows(self.files))
         for name, kept, size, limit, kept_part_max in (
             (
                 "journal",
@@ -1089,14 +1106,17 @@ class StoredPartition:
         if fresh is None:
             raise Full("STORAGE_FAILURE", f"partition {self.partition_id}: no disk space for new files")
         self.change_files(fresh, lambda first_sync_point: plan.finish(fresh, first_sync_point), offsets_from=0)
-        try:
-            old.retire()
-        except OSError as error:
-            self.note_not_retired(old, error)
+        self.retire(old)
 
-    def note_not_retired(self, old: PartitionFiles, error: OSError) -> None:
-        """Note that old files cannot be archived. They are not needed: another process finds the newer ones whole."""
-        log.error("Partition [%d]: %s cannot be archived: %s", self.partition_id, old.journal.name, error.strerror)
+    def retire(self, old: PartitionFiles) -> None:
+        """Take old files out of service. They are not needed: another process finds the newer ones whole."""
+        name = old.journal.name
+
+        def note(error: Exception) -> None:
+            reason = error.strerror if isinstance(error, OSError) else error
+            log.error("Partition [%d]: %s cannot be archived: %s", self.partition_id, name, reason)
+
+        old.retire(note)
 
     def change_files(
         self, fresh: PartitionFiles, write_header: Callable[[int], None], offsets_from: int | None = None

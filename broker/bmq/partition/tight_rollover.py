@@ -153,7 +153,7 @@ class TightRollover:
         self._change(self._fresh, moving.finish)
         yield self._units
         yield from self._place(moving)
-        yield from self._retire()
+        self._partition.retire(self._old)
         self._end()
 
     def _find(self) -> Generator[int, None, Moving]:
@@ -199,10 +199,3 @@ class TightRollover:
                 if message is not None and message.offset < partition.offsets_from:
                     message.offset = partition.offsets_from + start
             yield self._units
-
-    def _retire(self) -> Iterator[int]:
-        try:
-            for _ in self._old.retire_slowly():
-                yield self._units
-        except OSError as error:
-            self._partition.note_not_retired(self._old, error)

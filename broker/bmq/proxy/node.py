@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 
 from broker.bmq.core.ledger import Ledger
 from broker.bmq.node.node import Basis, Node
@@ -46,6 +46,9 @@ class _NoDirectory:
         raise OSError("a proxy keeps no files")
 
     def archive(self, name: str) -> None:
+        raise OSError("a proxy keeps no files")
+
+    def put_away(self, files: Sequence[tuple[StoreFile, int]], failed: Callable[[Exception], None]) -> None:
         raise OSError("a proxy keeps no files")
 
     def set_aside(self, name: str) -> str:

@@ -17,6 +17,7 @@ from broker.bmq.store.chunked import Chunked
 from broker.bmq.store.moving import Moving, confirms_ahead
 from broker.bmq.store.partition_files import Ends, PartitionFiles
 from broker.bmq.store.rollover import clear_header, copy_sync_point, write_header
+from broker.bmq.store.sieve import JournalSieve
 from broker.bmq.store.sliced_recovery import SlicedRecovery
 from formats.bmq.disk.files import JOURNAL_RECORD_SIZE
 from formats.bmq.disk.journal import JOURNAL_OP_RECORD, SyncPointType
@@ -48,7 +49,9 @@ class CopyRollover:
     the reason why the rollover failed.
     """
 
-    def __init__(self, old: PartitionFiles, fresh: PartitionFiles, partition_id: int) -> None:
+    def __init__(
+        self, old: PartitionFiles, fresh: PartitionFiles, partition_id: int, sieve: JournalSieve | None = None
+    ) -> None:
         self.old = old
         self.fresh = fresh
         self._ended = bytes(old.journal.buffer[old.journal_end - JOURNAL_RECORD_SIZE : old.journal_end])
@@ -60,7 +63,10 @@ class CopyRollover:
         self.is_copied = False
         self.is_over = False
         self.fault = ""
-        self._recovery = SlicedRecovery(old)
+        self._ahead = confirms_ahead(old)
+        # The records at the end are looked at as they are.
+        self._journal = (sieve or JournalSieve()).rows(old, 1 + self._ahead)
+        self._recovery = SlicedRecovery(old, journal=self._journal)
         self._alive: Chunked[AliveMessage] = Chunked()  # by key
         self._moving: Moving | None = None
 
@@ -74,8 +80,7 @@ class CopyRollover:
             _, keys, _, offsets = recovery.alive(rows)
             self._alive.put(keys, map(AliveMessage, keys, offsets.tolist()))
         elif moving is None:
-            ahead = confirms_ahead(self.old)
-            self._moving = Moving(self.old, self.fresh, self._alive.get, recovery.queues, 0, ahead)
+            self._moving = Moving(self.old, self.fresh, self._alive.get, recovery.queues, 0, self._ahead, self._journal)
         elif moving.rows_left:
             before = self.fresh.data_end
             if not moving.advance(rows, max(1, units) * BYTES_PER_UNIT):

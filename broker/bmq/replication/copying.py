@@ -476,7 +476,7 @@ class Copy:
         if fresh is None:
             raise OutOfStep(f"no disk space for the files after {old.journal.name}")
         self._kept = self.position
-        rolling = self._rolling = CopyRollover(old, fresh, stored.partition_id)
+        rolling = self._rolling = CopyRollover(old, fresh, stored.partition_id, stored.sieve)
         # Its end is 0, where no record goes, until the start of the tail is known: here, or by the first record.
         self._attach(rolling.tail)
         self._places.go_on_in(rolling.tail)
@@ -584,19 +584,8 @@ class Copy:
                 if not places.is_given_up:
                     places.move(moved.key, (before, moved.offset), (now_in, start))
         places.let_go(before)
-        yield from self._retire(rolling.old)
+        self.stored.retire(rolling.old)
         self._finishing = None
-
-    def _retire(self, old: PartitionFiles) -> Task:
-        """Retire files in slices, since closing large ones takes long."""
-        work = self.stored.work
-        try:
-            for _ in old.retire_slowly():
-                if work is not None:
-                    work.left = 0
-                    yield
-        except OSError as error:
-            self.stored.note_not_retired(old, error)
 
     def settle(self) -> None:
         """Undo an unfinished rollover, since this primary sends no more."""
@@ -653,6 +642,7 @@ class Copy:
             files.journal.flush()
         set_ends(files, ends)
         self.stored.removals.cut(files)
+        self.stored.sieve.cut(files)
         self.position = last_position(files)
         self._find_places()
         self.end_event()
@@ -690,12 +680,7 @@ class Copy:
             self.is_rotten = False
             old.set_aside()
         elif old.journal_end > JOURNAL_START:
-            task = self._retire(old)
-            if stored.work is not None:
-                stored.work.start(task)
-            else:
-                for _ in task:
-                    """At once."""
+            stored.retire(old)
         else:
             old.remove()
 

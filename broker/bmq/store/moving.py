@@ -26,6 +26,7 @@ from broker.bmq.store.rollover import (
     is_kept_operation,
     write_first_sync_point,
 )
+from broker.bmq.store.sieve import JournalRows
 from formats.bmq.disk.data import MESSAGE_WORDS_MASK
 from formats.bmq.disk.files import JOURNAL_RECORD_SIZE, FileType, open_file
 from formats.bmq.disk.journal import (
@@ -62,6 +63,7 @@ class Moving:
     """Carries over from `files` to `fresh`. `find` gives a message if it is alive when it is called, by queue key and
     GUID; offsets of messages are `base` more than their places in DATA. `queue_keys` are the queues that there are.
     Confirms in the last `ahead` records but one are of a message that is about to be written to the fresh files.
+    `journal` are the records that matter, by default all.
     """
 
     def __init__(
@@ -72,13 +74,14 @@ class Moving:
         queue_keys: Container[bytes],
         base: int,
         ahead: int = 0,
+        journal: JournalRows | None = None,
     ) -> None:
         self.files = files
         self.fresh = fresh
         self._alive = find
         self._queue_keys = queue_keys
         self._base = base
-        self._first = open_file(files.journal.buffer, FileType.JOURNAL).first_record_offset
+        self._journal = journal or JournalRows(files)
         self._row = 0
         self._rows_before = self._rows  # those that were there when it began
         self._ahead_from = self._rows - 1 - ahead if ahead else sys.maxsize
@@ -90,7 +93,7 @@ class Moving:
 
     @property
     def _rows(self) -> int:
-        return (self.files.journal_end - self._first) // JOURNAL_RECORD_SIZE
+        return len(self._journal)
 
     @property
     def rows_left(self) -> int:
@@ -119,12 +122,12 @@ class Moving:
 
     def advance(self, rows: int, bytes_max: int) -> bool:
         """Look at so many of the next records, and carry over about so many bytes; False if there is no disk for it."""
-        records = scan(self.files.journal.buffer, self._first, self._rows)
+        journal, behind = self._journal, self._rows
         end = self._row + min(rows, self.rows_left)
-        while end < len(records) and _is_auto_confirm(records[end - 1 : end]):
+        while end < behind and _is_auto_confirm(journal.part(end - 1, end)):
             # It is said of the message behind it: both move, or none.
             end += 1
-        part = records[self._row : end]
+        part = journal.part(self._row, end)
         found = self._messages(part)
         sums = np.cumsum(found.sizes)
         count = max(1, int(np.searchsorted(sums, bytes_max, side="right")))

@@ -12,7 +12,7 @@ not whole, and a payload that does not match its checksum is found before the no
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterator
+from collections.abc import Callable
 from typing import Final, NamedTuple
 
 import numpy as np
@@ -129,21 +129,10 @@ class PartitionFiles:
             file.close()
             self.directory.set_aside(file.name)
 
-    def retire(self) -> None:
-        """Close the files and take them out of service."""
-        for _ in self.retire_slowly():
-            """At once."""
-
-    def retire_slowly(self) -> Iterator[None]:
-        """Retire like `retire`, file by file, since closing a large one takes long."""
+    def retire(self, failed: Callable[[Exception], None]) -> None:
+        """Close the files and take them out of service; see `Directory.put_away`."""
         files = ((self.journal, self.journal_end), (self.data, self.data_end), (self.qlist, self.qlist_end))
-        names = [file.name for file, _ in files]
-        for file, end in files:
-            file.close(end)
-            yield
-        for name in names:
-            self.directory.archive(name)
-            yield
+        self.directory.put_away(files, failed)
 
 
 def _remove(directory: Directory, opened: list[StoreFile]) -> None:

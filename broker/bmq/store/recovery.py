@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from itertools import repeat
-from typing import Final, NamedTuple
+from typing import Any, Final, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -52,6 +52,7 @@ __all__ = [
     "data_headers",
     "deleted_guids",
     "guids_by_queue",
+    "is_among",
     "is_refused",
     "judge",
     "last_purges",
@@ -242,11 +243,13 @@ def guids_by_queue(found: NDArray[np.void]) -> dict[bytes, bytes]:
     numbers = keys.view(np.uint64).reshape(-1)
     if len(numbers) and (numbers == numbers[0]).all():
         return {keys[0, :KEY_SIZE].tobytes(): found["guid"].tobytes()}
-    queues, which = np.unique(numbers, return_inverse=True)
-    order = np.argsort(which, kind="stable")
-    guids = found["guid"][order].tobytes()
-    ends = (np.searchsorted(which[order], np.arange(len(queues) + 1)) * GUID_SIZE).tolist()
-    names = queues.view(np.uint8).reshape(-1, 8)[:, :KEY_SIZE]
+    order = np.argsort(numbers, kind="stable")
+    guids, ordered = found["guid"][order].tobytes(), numbers[order]
+    is_first = np.ones(len(ordered), bool)
+    is_first[1:] = ordered[1:] != ordered[:-1]
+    starts = np.flatnonzero(is_first)
+    ends = [*(starts * GUID_SIZE).tolist(), len(guids)]
+    names = ordered[starts].view(np.uint8).reshape(-1, 8)[:, :KEY_SIZE]
     return {name.tobytes(): guids[start:end] for name, start, end in zip(names, ends, ends[1:], strict=False)}
 
 
@@ -280,7 +283,8 @@ def apply_queue_op(files: PartitionFiles, queues: dict[bytes, RecoveredQueue], o
 def _qlist_end(files: PartitionFiles, records: NDArray[np.void]) -> int:
     found, _ = select(records, RecordType.QUEUE_OP)
     # Only creating operations refer to QLIST, whatever the field holds in others.
-    making = np.isin(found["queue_op_type"], (QueueOpType.CREATION, QueueOpType.ADDITION))
+    kinds = found["queue_op_type"]
+    making = (kinds == QueueOpType.CREATION) | (kinds == QueueOpType.ADDITION)
     offsets = QUEUE_OP_RECORD.column(found[making], "queue_uri_record_offset_words")
     end = open_file(readable(files.qlist), FileType.QLIST).first_record_offset
     if offsets.size and int(offsets.max()):
@@ -465,6 +469,15 @@ def purges(records: NDArray[np.void], since: int = 0) -> dict[bytes, list[tuple[
         if op.queue_op_type in (QueueOpType.PURGE, QueueOpType.DELETION):
             out.setdefault(op.queue_key, []).append((op.app_key, since + index))
     return out
+
+
+def is_among(numbers: NDArray[Any], wanted: NDArray[Any]) -> NDArray[np.bool_]:
+    """Mark the numbers that are among others. numpy's own `isin` imports modules where it is first used, in 10 ms."""
+    ordered = np.sort(wanted)
+    at = np.searchsorted(ordered, numbers)
+    found: NDArray[np.bool_] = at < len(ordered)
+    found[found] = ordered[at[found]] == numbers[found]
+    return found
 
 
 def record_keys(found: NDArray[np.void]) -> list[bytes]:

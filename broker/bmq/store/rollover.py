@@ -19,7 +19,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from broker.bmq.store.partition_files import PartitionFiles, PartitionLimits
-from broker.bmq.store.recovery import last_purges, purges, record_keys
+from broker.bmq.store.recovery import is_among, last_purges, purges, record_keys
+from broker.bmq.store.sieve import JournalRows
 from formats.bmq.disk.data import MESSAGE_WORDS_MASK
 from formats.bmq.disk.files import (
     FILE_HEADER,
@@ -28,7 +29,6 @@ from formats.bmq.disk.files import (
     MAGIC_SIZE,
     FileType,
     initial_bytes,
-    open_file,
 )
 from formats.bmq.disk.journal import (
     ANY_RECORD,
@@ -39,7 +39,6 @@ from formats.bmq.disk.journal import (
     QueueOpType,
     RecordType,
     SyncPointType,
-    scan,
     select,
 )
 from formats.bmq.disk.journal_packing import pack_sync_point
@@ -70,14 +69,21 @@ class Located(Protocol):
 
 
 class Rollover:
-    """The plan of a rollover.
+    """The plan of a rollover, which looks at the records in `journal`, by default all.
 
     `journal_bytes`, `data_bytes` and `qlist_bytes` are the sizes to be copied, without headers of files; `copy` copies
     them. A million messages may be alive, so they are handled in columns.
     """
 
-    def __init__(self, files: PartitionFiles, alive: Mapping[bytes, Located], queue_keys: set[bytes]) -> None:
+    def __init__(
+        self,
+        files: PartitionFiles,
+        alive: Mapping[bytes, Located],
+        queue_keys: set[bytes],
+        journal: JournalRows | None = None,
+    ) -> None:
         self._files = files
+        self._journal = journal or JournalRows(files)
         self._alive = alive
         self._queue_keys = queue_keys
         self._moved: dict[int, int] = {}
@@ -89,10 +95,8 @@ class Rollover:
         self.data_bytes = int(self._sizes.sum())
 
     def _records(self) -> NDArray[np.void]:
-        """The journal's records, to be released soon: a file cannot be closed under a view."""
-        journal = self._files.journal.buffer
-        first = open_file(journal, FileType.JOURNAL).first_record_offset
-        return scan(journal, first, (self._files.journal_end - first) // JOURNAL_RECORD_SIZE)
+        """The records, to be released soon: a file cannot be closed under a view."""
+        return self._journal.part(0, len(self._journal))
 
     def _select(self) -> NDArray[np.int64]:
         """Select the indexes of the records to keep."""
@@ -100,7 +104,7 @@ class Rollover:
         messages, message_rows = select(records, RecordType.MESSAGE)
         offsets = MESSAGE_RECORD.column(messages, "message_offset_dwords").astype(np.int64) * DWORD
         # A message is at its record's offset; an earlier one with the same GUID was elsewhere.
-        is_alive = np.isin(offsets, np.fromiter((m.offset for m in self._alive.values()), np.int64, len(self._alive)))
+        is_alive = is_among(offsets, np.fromiter((m.offset for m in self._alive.values()), np.int64, len(self._alive)))
         self._offsets = offsets[is_alive]
         assert len(self._offsets) == len(self._alive), "every message alive has one record"
         rows = [message_rows[is_alive], np.array(self._confirms(records) + self._queue_ops(records), np.int64)]
@@ -129,7 +133,7 @@ class Rollover:
     ) -> Iterator[tuple[bytes, int]]:
         """Yield (queue key and GUID, index) of the records of a kind about messages alive."""
         found, rows = select(records, kind)
-        near = np.isin(_numbers(found["guid"].tobytes())[::2], halves)
+        near = is_among(_numbers(found["guid"].tobytes())[::2], halves)
         alive = self._alive
         for key, row in zip(record_keys(found[near]), rows[near].tolist(), strict=True):
             if key in alive:

@@ -31,7 +31,8 @@ from broker.bmq.store.recovery import (
     refused_by_purges,
     refusing_purges,
 )
-from formats.bmq.disk.files import JOURNAL_RECORD_SIZE, FileType, open_file
+from broker.bmq.store.sieve import JournalRows
+from formats.bmq.disk.files import JOURNAL_RECORD_SIZE
 from formats.bmq.disk.journal import (
     ANY_RECORD,
     CONFIRM_RECORD,
@@ -39,7 +40,6 @@ from formats.bmq.disk.journal import (
     QUEUE_OP_RECORD,
     ConfirmReason,
     RecordType,
-    scan,
     select,
 )
 from formats.bmq.disk.keys import KEY_SIZE
@@ -70,18 +70,19 @@ class Alive(NamedTuple):
 
 
 class SlicedRecovery:
-    """See the module. `queues` are whole once `advance` has come to the end.
+    """See the module. `queues` are whole once `advance` has come to the end. `journal` are the records that matter, by
+    default all.
 
     If it `remembers`, `gone` are queue keys and, one after the other, GUIDs of messages whose removal the journal tells
     of, as in `Recovered`; whoever wants them takes them out.
     """
 
-    def __init__(self, files: PartitionFiles, *, remembers: bool = False) -> None:
+    def __init__(self, files: PartitionFiles, *, remembers: bool = False, journal: JournalRows | None = None) -> None:
         self._files = files
         self._remembers = remembers
         self.gone: deque[tuple[bytes, bytes]] = deque()
-        self._first = open_file(files.journal.buffer, FileType.JOURNAL).first_record_offset
-        self._rows = (files.journal_end - self._first) // JOURNAL_RECORD_SIZE
+        self._journal = journal or JournalRows(files)
+        self._rows = len(self._journal)
         self._row = self._told = 0
         self.queues: dict[bytes, RecoveredQueue] = {}
         self._alive: Chunked[int] = Chunked()  # by queue key and GUID: the row of the newest message
@@ -96,12 +97,10 @@ class SlicedRecovery:
         """The last record's, in seconds since the epoch."""
         if not self._rows:
             return 0
-        end = self._first + self._rows * JOURNAL_RECORD_SIZE
-        return ANY_RECORD.unpack(self._files.journal.buffer, end - JOURNAL_RECORD_SIZE).timestamp
+        return int(ANY_RECORD.column(self._journal.part(self._rows - 1, self._rows), "timestamp")[0])
 
     def _part(self, start: int, rows: int) -> NDArray[np.void]:
-        count = min(rows, self._rows - start)
-        return scan(self._files.journal.buffer, self._first + start * JOURNAL_RECORD_SIZE, count)
+        return self._journal.part(start, min(start + rows, self._rows))
 
     # -- the first walk
 

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from broker.shell.files import AHEAD_BYTES, CHUNK_BYTES, DataDirectory, DirectoryInUse, MappedFile
+from broker.shell.files import AHEAD_BYTES, CHUNK_BYTES, UNMAPPED_BYTES, DataDirectory, DirectoryInUse, MappedFile
 from broker.shell.host import HOST
 
 
@@ -110,9 +110,10 @@ def test_disk_is_taken_chunk_by_chunk(tmp_path: Path) -> None:
     assert file.granted == AHEAD_BYTES
     chunk = path.stat().st_blocks - before
     assert chunk * 512 >= CHUNK_BYTES
+    assert file.reserve(CHUNK_BYTES // 2)
+    assert path.stat().st_blocks - before == chunk
     assert file.reserve(CHUNK_BYTES)
     assert file.granted == CHUNK_BYTES
-    assert path.stat().st_blocks - before == chunk
     assert file.reserve(CHUNK_BYTES + 1)
     assert file.granted == CHUNK_BYTES + AHEAD_BYTES
     assert path.stat().st_blocks - before > chunk
@@ -166,15 +167,107 @@ def test_nothing_is_read_ahead_where_a_file_is_about_to_be_written(tmp_path: Pat
     file = MappedFile(path, 4 * CHUNK_BYTES)
     assert advised_bytes(path) == 0
     assert file.reserve(1)
-    assert advised_bytes(path) == AHEAD_BYTES
-    assert file.reserve(AHEAD_BYTES + 1)
-    assert advised_bytes(path) == 2 * AHEAD_BYTES
+    assert advised_bytes(path) == 4 * CHUNK_BYTES
     file.close()
     # What an earlier process wrote may have to be read.
     file = MappedFile(path, 4 * CHUNK_BYTES)
     assert file.reserve(3 * AHEAD_BYTES - 1)
-    assert advised_bytes(path) == AHEAD_BYTES + mmap.PAGESIZE
+    assert advised_bytes(path) == 4 * CHUNK_BYTES - 2 * AHEAD_BYTES + mmap.PAGESIZE
     file.close()
+
+
+def test_a_mapping_is_advised_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    # Each time the kernel divides it, and waits for as long as it writes the file's pages to the disk.
+    advised: list[int] = []
+    monkeypatch.setattr(HOST, "read_nothing_ahead", lambda mapped, start, size: advised.append(start))
+    file = MappedFile(tmp_path / "store", 2 * CHUNK_BYTES)
+    for end in range(1, 2 * CHUNK_BYTES, AHEAD_BYTES):
+        assert file.reserve(end)
+    assert advised == [0]
+    file.close()
+
+
+class Threads:
+    """Notes in which thread each of some calls is made."""
+
+    def __init__(self) -> None:
+        self.of: dict[str, list[threading.Thread]] = {}
+
+    def note(self, monkeypatch: pytest.MonkeyPatch, owner: object, name: str) -> None:
+        call = getattr(owner, name)
+
+        def noted(*arguments: object, **options: object) -> object:
+            self.of.setdefault(name, []).append(threading.current_thread())
+            return call(*arguments, **options)
+
+        monkeypatch.setattr(owner, name, noted)
+
+
+@pytest.mark.parametrize("writes", [False, True])
+def test_only_the_first_chunk_is_allocated_while_the_caller_waits(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, writes: bool
+) -> None:
+    threads = Threads()
+    threads.note(monkeypatch, HOST, "allocate")
+    file = MappedFile(tmp_path / "store", 4 * CHUNK_BYTES)
+    step = AHEAD_BYTES // 2
+    for start in range(0, 4 * CHUNK_BYTES, step):
+        assert file.write(start, bytes(step)) if writes else file.reserve(start + step)
+    assert file.granted == 4 * CHUNK_BYTES
+    first, *others = threads.of["allocate"]
+    assert first is threading.main_thread()
+    assert len(others) == 3
+    assert threading.main_thread() not in others
+    file.close()
+
+
+def test_a_disk_that_is_full_ahead_is_an_answer_when_it_is_needed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    allocate = HOST.allocate
+    file = MappedFile(tmp_path / "store", 2 * CHUNK_BYTES)
+    assert file.reserve(1)
+
+    def refuse(fd: int, start: int, size: int) -> None:
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    monkeypatch.setattr(HOST, "allocate", refuse)
+    assert file.reserve(CHUNK_BYTES)
+    assert not file.reserve(CHUNK_BYTES + 1)
+    monkeypatch.setattr(HOST, "allocate", allocate)
+    assert file.reserve(CHUNK_BYTES + 1)
+    file.close()
+
+
+def test_files_are_put_away_in_a_thread(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    directory, threads, failures = folder(tmp_path), Threads(), list[Exception]()
+    names = [f"bmq_0.20261121_05110{n}.bmq_data" for n in range(2)]
+    files = [directory.open(name, UNMAPPED_BYTES + 100) for name in names]
+    for file in files:
+        assert file.reserve(10)
+    threads.note(monkeypatch, os, "truncate")
+    threads.note(monkeypatch, Path, "unlink")
+    threads.note(monkeypatch, HOST, "unmap")
+    directory.put_away([(file, 10) for file in files], failures.append)
+    directory.close()
+    assert not failures
+    assert not set(names) & set(folder_names(tmp_path / "store"))
+    assert {name: len(of) for name, of in threads.of.items()} == {"truncate": 2, "unlink": 2, "unmap": 4}
+    assert threading.main_thread() not in {thread for of in threads.of.values() for thread in of}
+
+
+def folder_names(path: Path) -> list[str]:
+    return [entry.name for entry in path.iterdir()]
+
+
+def test_files_that_cannot_be_put_away_are_told_of(tmp_path: Path) -> None:
+    directory, failures = folder(tmp_path), list[Exception]()
+    name = "bmq_0.20261121_051104.bmq_data"
+    file = directory.open(name, 100)
+    (tmp_path / "store" / name).unlink()
+    directory.put_away([(file, 10)], failures.append)
+    directory.close()
+    assert [type(failure) for failure in failures] == [FileNotFoundError]
 
 
 @pytest.mark.skipif(HOST.name != "Linux", reason="only Linux is told what will be written")

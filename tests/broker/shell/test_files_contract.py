@@ -13,6 +13,7 @@ from broker.common.files import Directory
 from broker.shell.files import CHUNK_BYTES, DataDirectory
 from broker.shell.host import HOST
 from tests.broker.fakes import MemoryDirectory
+from tests.waiting import eventually
 
 SIZE = 1 << 16
 
@@ -176,6 +177,24 @@ def test_removed_and_archived_files_are_out_of_service(directory: Directory) -> 
     file = directory.open("b", SIZE)
     assert bytes(file.buffer) == bytes(SIZE)
     file.close()
+
+
+def test_files_that_are_put_away_are_out_of_service(directory: Directory) -> None:
+    failures: list[Exception] = []
+    files = [(directory.open(name, SIZE), size) for name, size in (("a", 10), ("b", 20))]
+    directory.put_away(files, failures.append)
+    eventually(lambda: not {"a", "b"} & set(directory.names()))
+    assert not failures
+
+
+def test_files_that_are_still_read_are_not_put_away(directory: Directory) -> None:
+    failures: list[Exception] = []
+    file = directory.open("a", SIZE)
+    held = file.buffer[10:20]
+    directory.put_away([(file, 10)], failures.append)
+    assert isinstance(eventually(lambda: failures[0] if failures else None), BufferError)
+    assert "a" in directory.names()
+    held.release()
 
 
 def test_what_was_written_can_be_waited_for(directory: Directory) -> None:

@@ -28,7 +28,7 @@ from tests.simulator.disk import Disk
 LIMITS = PartitionLimits(journal=32 << 10, data=64 << 10, qlist=4 << 10)
 HEALED = [State.PRIMARY_HEALED, State.REPLICA_HEALED, State.REPLICA_HEALED]
 LIVE = range(60)
-AMOUNT = 4
+AMOUNT = 1
 SLICES_MAX = 2000
 
 

@@ -41,13 +41,17 @@ def plan(partition: Partition) -> tuple[Rollover, dict[bytes, Place]]:
     return Rollover(partition.files, alive, set(recovered.queues)), alive
 
 
+def raising(error: Exception) -> None:
+    raise error
+
+
 def rolled(partition: Partition) -> PartitionFiles:
     """The new files after a rollover, with the sync point that a partition writes."""
     rollover, alive = plan(partition)
     fresh = rollover.copy(0, f"20261121_{int(partition.files.timestamp[9:]) + 1:06}", LIMITS, records_due=1)
     assert fresh is not None
     first_sync_point = fresh.journal_end
-    partition.files.retire()
+    partition.files.retire(raising)
     partition.files = fresh
     partition.sync_point()
     rollover.finish(fresh, first_sync_point)
