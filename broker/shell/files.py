@@ -273,10 +273,13 @@ class DataDirectory:
 
     def put_away(self, files: Sequence[tuple[StoreFile, int]], failed: Callable[[Exception], None]) -> None:
         def work() -> None:
-            for file, _ in files:
-                if isinstance(file, MappedFile):
-                    file.unmap_slowly()
-            put_away(self, files, failed)
+            try:
+                for file, _ in files:
+                    if isinstance(file, MappedFile):
+                        file.unmap_slowly()
+                put_away(self, files, failed)
+            except Exception as error:
+                failed(error)
 
         # One thread, so that those put away before are away before.
         self._away.submit(work)
