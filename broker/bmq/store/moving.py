@@ -134,7 +134,7 @@ class Moving:
         if count < len(found.messages):
             part = part[: found.rows[count - 1] + 1]
             found = _Found(found.rows[:count], found.messages[:count], found.offsets[:count], found.sizes[:count])
-        kept = np.concatenate([found.rows, self._confirms(part, found), self._removals(part), self._queue_ops(part)])
+        kept = np.concatenate([found.rows, self._confirms(part), self._removals(part), self._queue_ops(part)])
         kept.sort()
         if not self._has_room(len(kept), int(found.sizes.sum())):
             return False
@@ -167,7 +167,7 @@ class Moving:
         sizes = (words[places // WORD].astype(np.int64) & MESSAGE_WORDS_MASK) * WORD
         return _Found(kept, messages, places, sizes)
 
-    def _confirms(self, part: NDArray[np.void], found: _Found) -> NDArray[np.int64]:
+    def _confirms(self, part: NDArray[np.void]) -> NDArray[np.int64]:
         """The confirms of messages alive: behind the message, or, of apps that never wanted it, right before it."""
         confirms, at = select(part, RecordType.CONFIRM)
         if not len(at):
@@ -176,7 +176,8 @@ class Moving:
         rows, offsets = _messages_of(part)
         # How far messages have come at each confirm.
         before = np.concatenate(([self._looked_to], offsets))[np.searchsorted(rows, at)].tolist()
-        next_kept = np.searchsorted(found.rows, at)
+        # The message that comes next, even if it is gone: it has the automatic confirms before it.
+        following = np.concatenate((offsets, [-1]))[np.searchsorted(rows, at)].tolist()
         kept = []
         for n, (key, is_auto, row) in enumerate(zip(record_keys(confirms), auto.tolist(), at.tolist(), strict=True)):
             if self._row + row >= self._ahead_from:
@@ -186,8 +187,7 @@ class Moving:
             if message is None:
                 continue
             if is_auto:
-                which = int(next_kept[n])
-                if which < len(found.messages) and found.messages[which] is message:
+                if message.offset - self._base == following[n]:
                     kept.append(row)
             elif message.offset - self._base <= before[n]:
                 kept.append(row)

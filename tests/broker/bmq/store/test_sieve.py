@@ -153,11 +153,22 @@ def test_with_too_much_outstanding_all_records_are_looked_at(monkeypatch: pytest
 
 
 def test_messages_with_the_same_hash_are_told_apart(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(sieve, "_hashes", lambda keys: np.zeros(len(keys), np.uint64))
+    monkeypatch.setattr(sieve._Keys, "hashes", lambda keys: np.zeros(len(keys.guids), np.uint64))
     partition = Partition().create().create(KEYS[1]).post(1).post(1, KEYS[1]).post(2).delete(1).delete(2).post(2)
     partition.confirm(2, "foo", KEY, ConfirmReason.CONFIRMED).operate(QueueOpType.PURGE)
     # Three operations, the message of the other queue, and the second of that GUID with its confirm.
     assert len(JournalSieve().rows(partition.files)) == 3 + 1 + 2
+
+
+@pytest.mark.parametrize("rows", range(1, 8))
+def test_a_confirm_of_itself_is_of_the_message_behind_it_and_of_no_later_one(rows: int) -> None:
+    partition = Partition(limits=LIMITS).create()
+    for _ in range(2):
+        partition.confirm(5, "foo", reason=ConfirmReason.AUTO_CONFIRMED).post(5).operate(QueueOpType.PURGE)
+    partition.post(5)
+    assert moved(partition, None, "20261121_051201", rows) == rolled(partition, None, "20261121_051202")
+    left = JournalSieve().rows(partition.files)
+    assert moved(partition, left, "20261121_051203", rows) == rolled(partition, left, "20261121_051204")
 
 
 def test_a_part_takes_as_long_however_long_the_journal_is() -> None:
