@@ -8,7 +8,7 @@ alive as the whole: the same messages, with the same confirms, in the same queue
 
 from __future__ import annotations
 
-from typing import Final
+from typing import Final, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -16,9 +16,8 @@ from numpy.typing import NDArray
 from broker.bmq.store.partition_files import PartitionFiles
 from broker.common.files import StoreFile
 from formats.bmq.disk.files import JOURNAL_RECORD_SIZE, FileType, open_file
-from formats.bmq.disk.journal import RecordType, scan, select
+from formats.bmq.disk.journal import ANY_RECORD, RecordType, scan, select
 from formats.bmq.disk.keys import KEY_SIZE
-from formats.bmq.guid import GUID_SIZE
 
 __all__ = ["CHUNKS_MAX", "CHUNK_ROWS", "PART_ROWS", "REST_ROWS", "JournalRows", "JournalSieve"]
 
@@ -31,12 +30,10 @@ CHUNK_ROWS: Final = 8192
 CHUNKS_MAX: Final = 16
 
 # Odd, and another in each process, so that nobody makes GUIDs of which many have the same hash.
-_SECRETS: Final = tuple(np.uint64(hash(f"sieve {n}") & ((1 << 64) - 1) | 1) for n in range(3))
+_SECRETS: Final = tuple(np.uint64(hash(f"sieve {n}") & ((1 << 64) - 1) | 1) for n in range(2))
 _WHOLE_RECORD: Final = f"V{JOURNAL_RECORD_SIZE}"
-_KEY: Final = KEY_SIZE + GUID_SIZE
 _NO_ROWS: Final = np.empty(0, np.int64)
 
-Keys = NDArray[np.uint8]
 Rows = NDArray[np.int64]
 Hashes = NDArray[np.uint64]
 
@@ -123,22 +120,24 @@ class JournalSieve:
     def _look_at(self, records: NDArray[np.void], end: int) -> None:
         start, self._row = self._row, end
         part = records[start:end]
+        counts = np.bincount(ANY_RECORD.column(part, "type"), minlength=len(RecordType) + 1)
         deletions, deleted_at = select(part, RecordType.DELETION)
-        deleted = _Deletions(_keys(deletions), deleted_at + start)
+        deleted = _Deletions(_Keys.of(deletions), deleted_at + start)
         rows, hashes = [_NO_ROWS], [np.empty(0, np.uint64)]
         for kind in (RecordType.MESSAGE, RecordType.CONFIRM):
-            found, at = select(part, kind)
-            keys = _keys(found)
-            of_kind = _hashes(keys)
-            is_kept = ~deleted.ends(of_kind, keys, at + start)
-            rows.append((at + start)[is_kept])
-            hashes.append(of_kind[is_kept])
-        _, operations = select(part, RecordType.QUEUE_OP)
-        if len(operations):
-            self._operations.append(operations + start)
-        for chunk in self._chunks:
-            chunk.drop(deleted, records)
-        self._chunks = [chunk for chunk in self._chunks if len(chunk.rows)]
+            if counts[kind]:
+                found, at = select(part, kind)
+                keys = _Keys.of(found)
+                of_kind = keys.hashes()
+                is_kept = ~deleted.ends(of_kind, keys, at + start)
+                rows.append((at + start)[is_kept])
+                hashes.append(of_kind[is_kept])
+        if counts[RecordType.QUEUE_OP]:
+            self._operations.append(select(part, RecordType.QUEUE_OP)[1] + start)
+        if len(deletions):
+            for chunk in self._chunks:
+                chunk.drop(deleted, records)
+            self._chunks = [chunk for chunk in self._chunks if len(chunk.rows)]
         self._add(_Chunk(np.concatenate(rows), np.concatenate(hashes)))
         if len(self._chunks) > CHUNKS_MAX:
             # Too much is outstanding: a rollover would be long because of that anyway.
@@ -157,26 +156,65 @@ class JournalSieve:
                 break
 
 
+class _Keys(NamedTuple):
+    """Queue keys and GUIDs of records: bytes, and pairs of numbers."""
+
+    queues: NDArray[np.uint8]
+    guids: NDArray[np.uint64]
+
+    @classmethod
+    def of(cls, found: NDArray[np.void]) -> _Keys:
+        """Return those of records of one kind."""
+        queues, guids = (found[name].reshape(-1, 1).view(np.uint8) for name in ("queue_key", "guid"))
+        return cls(queues, np.ascontiguousarray(guids).view(np.uint64))
+
+    @classmethod
+    def of_any(cls, records: NDArray[np.void]) -> _Keys:
+        """Return those of records of messages and confirms."""
+        keys = cls(np.zeros((len(records), KEY_SIZE), np.uint8), np.zeros((len(records), 2), np.uint64))
+        for kind in (RecordType.MESSAGE, RecordType.CONFIRM):
+            found, at = select(records, kind)
+            of_kind = cls.of(found)
+            keys.queues[at], keys.guids[at] = of_kind
+        return keys
+
+    def taken(self, which: Rows) -> _Keys:
+        return _Keys(self.queues[which], self.guids[which])
+
+    def hashes(self) -> Hashes:
+        mixed: Hashes = self.guids[:, 0] * _SECRETS[0]
+        mixed += self.guids[:, 1] * _SECRETS[1]
+        return mixed
+
+    def equal(self, other: _Keys) -> NDArray[np.bool_]:
+        """Mark those that are the same in both."""
+        same = self.guids == other.guids
+        marks: NDArray[np.bool_] = same[:, 0] & same[:, 1] & (self.queues == other.queues).all(axis=1)
+        return marks
+
+
 class _Deletions:
     """Deletions of messages: the last of each, in the order of the hashes of their keys."""
 
     __slots__ = ("hashes", "keys", "rows")
 
-    def __init__(self, keys: Keys, rows: Rows) -> None:
-        hashes = _hashes(keys)
-        order = np.argsort(hashes, kind="stable")
-        if (hashes[order][1:] == hashes[order][:-1]).any():
-            last = {key.tobytes(): n for n, key in enumerate(keys)}
+    def __init__(self, keys: _Keys, rows: Rows) -> None:
+        hashes = keys.hashes()
+        order = np.argsort(hashes)
+        ordered = hashes[order]
+        if (ordered[1:] == ordered[:-1]).any():
+            parts = zip(keys.queues, keys.guids, strict=True)
+            last = {(queue.tobytes(), guid.tobytes()): n for n, (queue, guid) in enumerate(parts)}
             kept = np.fromiter(last.values(), np.int64, len(last))
-            order = kept[np.argsort(hashes[kept], kind="stable")]
-        self.hashes, self.keys, self.rows = hashes[order], keys[order], rows[order]
+            order = kept[np.argsort(hashes[kept])]
+        self.hashes, self.keys, self.rows = hashes[order], keys.taken(order), rows[order]
 
-    def ends(self, hashes: Hashes, keys: Keys, rows: Rows) -> NDArray[np.bool_]:
+    def ends(self, hashes: Hashes, keys: _Keys, rows: Rows) -> NDArray[np.bool_]:
         """Mark the records that one of them comes after, given their keys and rows."""
         which, of = _pairs(hashes, self.hashes)
         ended = np.zeros(len(hashes), bool)
         if len(which):
-            is_so = (self.rows[of] > rows[which]) & (self.keys[of] == keys[which]).all(axis=1)
+            is_so = (self.rows[of] > rows[which]) & self.keys.taken(of).equal(keys.taken(which))
             ended[which[is_so]] = True
         return ended
 
@@ -187,7 +225,7 @@ class _Chunk:
     __slots__ = ("hashes", "rows")
 
     def __init__(self, rows: Rows, hashes: Hashes) -> None:
-        order = np.argsort(hashes, kind="stable")
+        order = np.argsort(hashes)
         self.rows: Rows = rows[order]
         self.hashes: Hashes = hashes[order]
 
@@ -196,7 +234,7 @@ class _Chunk:
         of, which = _pairs(deleted.hashes, self.hashes)
         if not len(which):
             return
-        is_so = (deleted.keys[of] == _keys_of_any(_taken(records, self.rows[which]))).all(axis=1)
+        is_so = deleted.keys.taken(of).equal(_Keys.of_any(_taken(records, self.rows[which])))
         is_kept = np.ones(len(self.rows), bool)
         is_kept[which[is_so]] = False
         self.rows, self.hashes = self.rows[is_kept], self.hashes[is_kept]
@@ -204,12 +242,18 @@ class _Chunk:
 
 def _pairs(some: Hashes, ordered: Hashes) -> tuple[Rows, Rows]:
     """Return the indexes of all pairs of equal hashes, of which the second are in order."""
-    first = np.searchsorted(ordered, some, "left")
-    counts = np.searchsorted(ordered, some, "right") - first
-    which = np.repeat(np.arange(len(some)), counts)
-    behind = np.cumsum(counts)
-    within = np.arange(len(which)) - np.repeat(behind - counts, counts)
-    return which, np.repeat(first, counts) + within
+    first = np.searchsorted(ordered, some)
+    which = np.flatnonzero(first < len(ordered))
+    which = which[ordered[first[which]] == some[which]]
+    first = first[which]
+    behind = first + 1
+    if not (ordered[behind[behind < len(ordered)]] == ordered[first[behind < len(ordered)]]).any():
+        # Nearly always each has one.
+        return which, first
+    counts = np.searchsorted(ordered, some[which], "right") - first
+    ends = np.cumsum(counts)
+    within = np.arange(int(ends[-1])) - np.repeat(ends - counts, counts)
+    return np.repeat(which, counts), np.repeat(first, counts) + within
 
 
 def _records(files: PartitionFiles) -> NDArray[np.void]:
@@ -222,29 +266,3 @@ def _taken(records: NDArray[np.void], rows: Rows) -> NDArray[np.void]:
     # numpy's take is ten times as fast on bytes without fields.
     taken: NDArray[np.void] = records.view(_WHOLE_RECORD).take(rows).view(records.dtype)
     return taken
-
-
-def _keys(found: NDArray[np.void]) -> Keys:
-    """Return queue key and GUID of records of one kind, a row of bytes for each."""
-    parts = [found[name].reshape(-1, 1).view(np.uint8) for name in ("queue_key", "guid")]
-    return np.concatenate(parts, axis=1)
-
-
-def _keys_of_any(records: NDArray[np.void]) -> Keys:
-    """Likewise, of records of messages and confirms."""
-    keys = np.zeros((len(records), _KEY), np.uint8)
-    for kind in (RecordType.MESSAGE, RecordType.CONFIRM):
-        found, at = select(records, kind)
-        keys[at] = _keys(found)
-    return keys
-
-
-def _hashes(keys: Keys) -> Hashes:
-    wide = np.zeros((len(keys), 3 * 8), np.uint8)
-    wide[:, :_KEY] = keys
-    words = wide.view(np.uint64)
-    mixed: Hashes = words[:, 0] * _SECRETS[0]
-    for column in (1, 2):
-        mixed ^= mixed >> np.uint64(31)
-        mixed = (mixed ^ words[:, column]) * _SECRETS[column]
-    return mixed ^ (mixed >> np.uint64(29))
