@@ -17,7 +17,7 @@ from broker.bmq.relay.opens import Opens
 from broker.bmq.relay.upstream import UpstreamState
 from broker.common.clock import Now
 from broker.common.timers import Timers
-from formats.bmq.wire.confirm import CONFIRM_HEADER_BYTES, pack_confirm
+from formats.bmq.wire.confirm import CONFIRM_HEADER_BYTES, pack_confirms
 from formats.bmq.wire.event import EventType
 
 __all__ = ["UNSENT_CONFIRMS_MAX", "Confirms", "Given", "LeftConfirms"]
@@ -64,6 +64,8 @@ class Confirms:
 
     def send(self, app_id: str, guids: Sequence[bytes]) -> None:
         """Send an app's confirms, at once or when that is possible."""
+        if not guids:
+            return
         if self._opens.state is not _OPEN:
             now_ms = self._now.ms
             self._unsent.extend([(now_ms, guid, app_id) for guid in guids])
@@ -78,8 +80,7 @@ class Confirms:
             sub_id = consumer.sub_id
             try:
                 out = upstream.event(EventType.CONFIRM, CONFIRM_HEADER_BYTES)
-                for guid in guids:
-                    out += pack_confirm(queue_id, guid, sub_id)
+                out += pack_confirms(queue_id, guids, sub_id)
             except Exception as error:
                 # The next upstream receives all recently sent ones.
                 upstream.fail(error)

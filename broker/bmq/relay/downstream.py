@@ -24,7 +24,7 @@ from broker.bmq.session.session_ports import Bulk
 from formats.bmq.codes import DEFAULT_SUBSCRIPTION_ID, RDA_COUNTER_MAX
 from formats.bmq.control import ber
 from formats.bmq.control.messages import ControlMessage, QueueHandleParameters
-from formats.bmq.wire.ack import ACK_HEADER_BYTES, AckStatus, pack_ack
+from formats.bmq.wire.ack import ACK_HEADER_BYTES, AckStatus, pack_ack, pack_acks
 from formats.bmq.wire.confirm import iter_confirms
 from formats.bmq.wire.event import EventType, Frame, build_schema_event
 from formats.bmq.wire.options import SUB_QUEUE_INFO, SubQueueInfo, pack_sub_queue_infos
@@ -206,8 +206,7 @@ class Downstream:
     def acknowledge_kept(self, queue_id: int, correlation_id: int, guids: Sequence[bytes]) -> None:
         """See `broker.bmq.core.messages.Poster`."""
         out = self._out.event(_ACK, ACK_HEADER_BYTES)
-        for guid in guids:
-            out += pack_ack(0, correlation_id, guid, queue_id)
+        out += pack_acks(0, correlation_id, guids, queue_id)
         self._wake()
 
     def _nack(self, status: AckStatus, guid: bytes, queue_id: int, reason: str) -> None:

@@ -8,7 +8,7 @@ from __future__ import annotations
 import logging
 from collections import deque
 from itertools import islice
-from typing import Final, NamedTuple
+from typing import Final
 
 from broker.bmq.core.messages import KEPT, PENDING, Content, Posted, Poster
 from broker.bmq.core.thrown import THROWN_PER_UNIT
@@ -40,16 +40,19 @@ _ACK_REQUESTED: Final = int(PutFlag.ACK_REQUESTED)
 _PUT_PROPERTIES: Final = int(PutFlag.MESSAGE_PROPERTIES)
 
 
-class Unacknowledged(NamedTuple):
+class Unacknowledged:
     """A post in flight, with `size` bytes of data, as it is forwarded.
 
     Its acknowledgment goes to `posters`, each with its queue id and correlation id.
     """
 
-    message: bytes
-    size: int
-    posted_ms: int
-    posters: tuple[tuple[Poster, int, int], ...]
+    __slots__ = ("message", "posted_ms", "posters", "size")
+
+    def __init__(self, message: bytes, size: int, posted_ms: int, posters: tuple[tuple[Poster, int, int], ...]) -> None:
+        self.message = message
+        self.size = size
+        self.posted_ms = posted_ms
+        self.posters = posters
 
     @property
     def content(self) -> Content:
@@ -120,7 +123,7 @@ class Posts:
     def acknowledge_later(self, guid: bytes, poster: Poster, queue_id: int, correlation_id: int) -> None:
         """See `broker.bmq.queue.queue.Queue`."""
         put = self.unacknowledged[guid]
-        self.unacknowledged[guid] = put._replace(posters=(*put.posters, (poster, queue_id, correlation_id)))
+        put.posters = (*put.posters, (poster, queue_id, correlation_id))
 
     def begin_resending(self) -> None:
         """Begin to resend the kept posts to an upstream that knows the opens.

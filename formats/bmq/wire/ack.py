@@ -24,7 +24,6 @@ __all__ = [
     "AckHeader",
     "AckStatus",
     "build_ack_event",
-    "iter_ack_words",
     "iter_acks",
     "pack_ack",
     "pack_acks",
@@ -36,7 +35,6 @@ ACK_HEADER_BYTES: Final = ACK_HEADER.pack(AckHeader(ACK_HEADER.size // 4, ACK_ME
 _pack: Final = ACK_MESSAGE.words.pack
 _WORD: Final = Struct(">I")
 _QUEUE_ID: Final = Struct(">i")
-_words: Final = ACK_MESSAGE.words.unpack_from
 
 
 def pack_ack(status: int, correlation_id: int, guid: bytes, queue_id: int) -> bytes:
@@ -59,11 +57,3 @@ def iter_acks(buffer: Buffer, start: int, end: int) -> Iterator[Ack]:
     """Iterate over the messages of an event's body, `buffer[start:end]`. FormatError at once if they do not fill it."""
     offsets = message_offsets(buffer, start, end, ACK_MESSAGE.size, "AckHeader")
     return map(partial(ACK_MESSAGE.unpack, buffer), offsets)
-
-
-def iter_ack_words(buffer: memoryview, start: int, end: int) -> Iterator[tuple[int, bytes, int]]:
-    """Iterate like `iter_acks` over (word of the fields before the GUID, GUID, queue id)."""
-    offsets = message_offsets(buffer, start, end, ACK_MESSAGE.size, "AckHeader")
-    if offsets.step == ACK_MESSAGE.size:
-        return ACK_MESSAGE.words.iter_unpack(buffer[offsets.start : end])
-    return iter([_words(buffer, at) for at in offsets])

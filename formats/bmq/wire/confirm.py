@@ -5,7 +5,8 @@ A `ConfirmHeader` once, then a `Confirm` for every message.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
+from struct import Struct
 from typing import Final
 
 from formats.bmq.codes import EventType
@@ -22,6 +23,7 @@ __all__ = [
     "build_confirm_event",
     "iter_confirms",
     "pack_confirm",
+    "pack_confirms",
 ]
 
 
@@ -31,10 +33,17 @@ pack_confirm: Final = CONFIRM_MESSAGE.words.pack
 """The bytes of one message, from queue id, GUID and sub-queue id; a body is `CONFIRM_HEADER_BYTES` and these."""
 
 _words: Final = CONFIRM_MESSAGE.words.unpack_from
+_ID: Final = Struct(">i")
 
 _HEADER_SIZE: Final = CONFIRM_HEADER.size
 _ONE_SIZE: Final = _HEADER_SIZE + CONFIRM_MESSAGE.size
 _PLAIN: Final = CONFIRM_HEADER_BYTES[0]  # the sizes that today's senders give
+
+
+def pack_confirms(queue_id: int, guids: Sequence[bytes], sub_queue_id: int) -> bytes:
+    """Encode messages like `pack_confirm`, one for each GUID."""
+    number, sub_number = _ID.pack(queue_id), _ID.pack(sub_queue_id)
+    return number + (sub_number + number).join(guids) + sub_number if guids else b""
 
 
 def build_confirm_event(confirms: Iterable[tuple[int, bytes, int]]) -> bytes:

@@ -112,9 +112,9 @@ class Tree:
     rigs: list[Rig] = field(default_factory=list)
     world: World | None = None
 
-    def root(self) -> Rig:
+    def root(self, **options: Any) -> Rig:
         """A cluster of one node."""
-        rig = start(domains=self.domains, make_door=Guests)
+        rig = start(domains=self.domains, make_door=Guests, **options)
         self.rigs.append(rig)
         return rig
 
