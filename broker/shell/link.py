@@ -201,7 +201,9 @@ class Link:
 
     def on_writable(self) -> None:
         """Send more of the waiting output."""
-        self._unsent = self._unsent[self._send(self._unsent) :]
+        # Not in one expression: mypyc would evaluate a call within a slice of a view twice.
+        sent = self._send(self._unsent)
+        self._unsent = self._unsent[sent:]
         if not self._unsent:
             self.flush()
             if not self._unsent:

@@ -16,16 +16,17 @@ import ssl
 import time
 from collections.abc import Awaitable, Callable, Iterable, Iterator
 from contextlib import contextmanager
-from typing import NamedTuple, Protocol, TypeVar, cast
+from typing import NamedTuple, Protocol, TypeVar
 
 import trio
 
 from broker.common.faults import Change, Inconsistent
 from broker.shell.descriptors import Refusals
 from broker.shell.dialing import Connected, Dialed, Dials, Endpoint
-from broker.shell.host import HOST, READABLE, WRITABLE
+from broker.shell.host import HOST, READABLE
 from broker.shell.link import READ_BYTES, Link
 from broker.shell.listening import ListenError, listen
+from broker.shell.rounds import Rounds, set_clock
 from broker.shell.system import MadeSession, System
 from broker.shell.tls import EitherStream, TlsLink, TlsStream, accept_tls
 from broker.shell.waker import Waker
@@ -57,8 +58,6 @@ RETIRE_CHECK_S = 0.02
 
 # Rounds of ready sockets before trio's other tasks get their turn.
 ROUNDS_MAX = 64
-
-_IN, _OUT = READABLE, WRITABLE
 
 # After a round, the next one is awaited in the poller itself for this time: returning to trio for every read costs
 # more than the read. Trio's tasks (a tick a second, signals) can wait a millisecond.
@@ -113,7 +112,6 @@ class Server:
         self.is_retiring = False
         self._beside: list[Callable[[], Awaitable[None]]] = []
         self._making = 0
-        self._owing: list[Link] = []  # those that have read the front of an event
         self._failure: Inconsistent | None = None
         self._connections_max = connections_max
         self._refusals = Refusals()
@@ -124,9 +122,7 @@ class Server:
         self._workers = trio.CapacityLimiter(WORKERS_MAX)
         self._listeners = {listener.sock.fileno(): listener for listener in listeners}
         self._dials = Dials(self._poller, self.look_up, self._on_dialed)
-        self._links: dict[int, Link] = {}
-        self._by_session: dict[MadeSession, Link] = {}
-        self._masks: dict[int, int] = {}
+        self._rounds = Rounds(node, self._poller, self._on_other, self._waker.wake)
         self._scratch = memoryview(bytearray(read_bytes))
 
     async def run(self, on_ready: Callable[[], None]) -> None:
@@ -216,24 +212,15 @@ class Server:
 
     def _say_farewell(self) -> None:
         """Process data that peers have already sent, and send the node's last output."""
-        for _ in range(LAST_ROUNDS):
-            ready = self._poller.poll(0)
-            if not ready:
-                break
-            self._set_clock()
-            for fd, mask in ready:
-                if fd in self._links:
-                    self._on_ready(fd, mask)
-            self._flush()
+        self._rounds.take_last(LAST_ROUNDS)
         self._set_clock()
         self._node.stopping = True
         self._node.leave()
         self._flush()
-        for link in list(self._links.values()):
-            self._end(link, "the node stops")
+        self._rounds.end_all("the node stops")
 
     def _close(self) -> None:
-        for link in self._links.values():
+        for link in self._rounds.links.values():
             link.sock.close()
         self._dials.close()
         for listener in self._listeners.values():
@@ -242,52 +229,18 @@ class Server:
         self._poller.close()
 
     async def _serve(self) -> None:
-        poll = self._poller.poll
+        take = self._rounds.take
         with self._boundary("a step of the loop"):
             while True:
                 self._poller.arm()
                 await trio.lowlevel.wait_readable(self._poller.fileno())
                 for _ in range(ROUNDS_MAX):
-                    ready = poll(LINGER_S)
-                    if not ready:
-                        break
-                    self._set_clock()
-                    for fd, mask in ready:
-                        self._on_ready(fd, mask)
-                    is_long = self._flush()
-                    # Nearly always the output of the steps has acknowledged what they left.
-                    while self._owing:
-                        self._acknowledge(self._owing.pop())
-                    if is_long or self._making:
-                        # A slice took long, and the clock's tasks are waiting, or a page does.
+                    # While a page is made, the task that makes it is waiting.
+                    if not take(LINGER_S) or self._making:
                         break
 
     def _on_ready(self, fd: int, mask: int) -> None:
-        link = self._links.get(fd)
-        if link is None:
-            self._on_other(fd)
-            return
-        if mask & _OUT:
-            # It may send the output of this round's steps.
-            self._node.before_sending()
-        try:
-            if mask & _OUT:
-                link.on_writable()
-                self._watch(fd, link)
-            if mask & ~_OUT and link.ended is None:
-                link.on_readable()
-                if link.owes_acknowledgment:
-                    self._owing.append(link)
-                if link.ended is not None or not link.wants_read:
-                    self._watch(fd, link)
-        except Exception as error:
-            self._fail(link, error)
-
-    def _acknowledge(self, link: Link) -> None:
-        try:
-            link.acknowledge()
-        except Exception as error:
-            self._fail(link, error)
+        self._rounds.on_ready(fd, mask)
 
     def _on_other(self, fd: int) -> None:
         """Handle a ready descriptor that is not a link's."""
@@ -302,14 +255,6 @@ class Server:
             except Exception as error:
                 self._node.faults.note(self._sources[fd].work, error)
 
-    def _fail(self, link: Link, error: Exception) -> None:
-        """End the session of a link whose work failed, and no other."""
-        session = cast(MadeSession, link.machine)
-        self._node.faults.end_session(session, error)
-        self._node.end_failed()
-        if self._links.get(link.fd) is link:
-            self._end(link, "a fault of this broker")
-
     def _accept(self, listener: Listener) -> None:
         try:
             sock, address = listener.sock.accept()
@@ -322,10 +267,11 @@ class Server:
             self._poller.modify(listener.sock.fileno(), 0)
             return
         name = f"{address[0]}:{address[1]}"
-        if len(self._links) >= self._connections_max:
+        count = len(self._rounds.links)
+        if count >= self._connections_max:
             sock.close()
             self._refusals.add(
-                f"{name}: {len(self._links)} connections are open, and no more are allowed (maxConnections, or the "
+                f"{name}: {count} connections are open, and no more are allowed (maxConnections, or the "
                 "limit of file descriptors)",
                 self._node.now.ms,
             )
@@ -374,66 +320,13 @@ class Server:
             stream.close()
             self._node.disconnect(session, f"the connection failed: {error.strerror}")
             return
-        fd = link.fd
-        self._links[fd] = self._by_session[session] = link
-        self._masks[fd] = _IN
-        self._poller.register(fd, _IN)
-
-    def _watch(self, fd: int, link: Link) -> None:
-        """Register the link's current interest with the poller, or end the link."""
-        if link.ended is not None:
-            self._end(link, link.ended)
-            return
-        mask = (_IN if link.wants_read else 0) | (_OUT if link.wants_write else 0)
-        if self._masks[fd] != mask:
-            self._masks[fd] = mask
-            self._poller.modify(fd, mask)
-
-    def _end(self, link: Link, reason: str) -> None:
-        fd = link.fd
-        del self._links[fd], self._masks[fd]
-        self._poller.unregister(fd)
-        link.sock.close()
-        session = cast(MadeSession, link.machine)
-        del self._by_session[session]
-        self._node.disconnect(session, reason)
+        self._rounds.add(link)
 
     def _set_clock(self) -> None:
-        now = self._node.now
-        wall = time.time()
-        now.wall_s = int(wall)
-        now.part_ms = int(wall % 1 * 1000)
-        now.ms = time.monotonic_ns() // 1_000_000
+        set_clock(self._node.now)
 
     def _flush(self) -> bool:
-        """Send the output of the last steps; return True if long work continues in slices."""
-        node = self._node
-        failed = node.faults.failed
-        if failed:
-            node.end_failed()
-        has_tasks, unfinished = node.end_step()
-        dirty = node.dirty
-        while dirty:
-            session = dirty.pop()
-            link = self._by_session.get(session)
-            if link is not None:
-                node.before_sending()
-                try:
-                    fd = link.fd
-                    if not link.flush() or self._masks[fd] != _IN:
-                        self._watch(fd, link)
-                except Exception as error:
-                    self._fail(link, error)
-            if failed:
-                node.end_failed()
-        if has_tasks or (unfinished and not self._waits_for_brokers()):
-            self._waker.wake()
-        return has_tasks
-
-    def _waits_for_brokers(self) -> bool:
-        """Return True if a link to a broker cannot take more for now: it becomes ready again by itself."""
-        clients = self._node.sessions
-        return any(link.wants_write and session.session_id not in clients for session, link in self._by_session.items())
+        return self._rounds.flush()
 
     def in_thread(self, work: Callable[[], T], done: Callable[[T], None]) -> None:
         """Run blocking `work` in a thread, and pass its result to `done` in the loop, if that still runs."""

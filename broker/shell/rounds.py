@@ -1,0 +1,171 @@
+"""The steps of the loop: what links have received goes to their sessions, and what the steps have to send is sent.
+
+Nothing here waits, so it can be compiled (see packaging/compiled.toml); `broker.shell.server` has what is asynchronous.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from typing import Final, cast
+
+from broker.common.clock import Now
+from broker.shell.host import READABLE, WRITABLE, Poller
+from broker.shell.link import Link
+from broker.shell.system import MadeSession, System
+
+__all__ = ["Rounds", "set_clock"]
+
+_IN: Final = int(READABLE)
+_OUT: Final = int(WRITABLE)
+
+
+def set_clock(now: Now) -> None:
+    """Set a system's time."""
+    wall = time.time()
+    seconds = int(wall)
+    now.wall_s = seconds
+    now.part_ms = int((wall - seconds) * 1000)
+    now.ms = time.monotonic_ns() // 1_000_000
+
+
+class Rounds:
+    """The links of a node, by descriptor, and the steps of their sessions.
+
+    `on_other` handles a ready descriptor that is not a link's, and `wake` has another step taken.
+    """
+
+    def __init__(self, node: System, poller: Poller, on_other: Callable[[int], None], wake: Callable[[], None]) -> None:
+        self.links: dict[int, Link] = {}
+        self._node = node
+        self._poller = poller
+        self._on_other = on_other
+        self._wake = wake
+        self._by_session: dict[MadeSession, Link] = {}
+        self._masks: dict[int, int] = {}
+        self._owing: list[Link] = []  # those that have read the front of an event
+
+    def take(self, timeout_s: float) -> bool:
+        """Take a round of steps as soon as a descriptor is ready. Returns False if none is in the time.
+
+        Returns False, too, after a slice that took long: the clock's tasks are waiting.
+        """
+        ready = self._poller.poll(timeout_s)
+        if not ready:
+            return False
+        set_clock(self._node.now)
+        for fd, mask in ready:
+            self.on_ready(fd, mask)
+        is_long = self.flush()
+        # Nearly always the output of the steps has acknowledged what they left.
+        while self._owing:
+            self._acknowledge(self._owing.pop())
+        return not is_long
+
+    def take_last(self, rounds: int) -> None:
+        """Process what peers have already sent, in so many rounds at most."""
+        for _ in range(rounds):
+            ready = self._poller.poll(0)
+            if not ready:
+                break
+            set_clock(self._node.now)
+            for fd, mask in ready:
+                if fd in self.links:
+                    self.on_ready(fd, mask)
+            self.flush()
+
+    def on_ready(self, fd: int, mask: int) -> None:
+        """Take the steps of a ready descriptor."""
+        link = self.links.get(fd)
+        if link is None:
+            self._on_other(fd)
+            return
+        if mask & _OUT:
+            # It may send the output of this round's steps.
+            self._node.before_sending()
+        try:
+            if mask & _OUT:
+                link.on_writable()
+                self._watch(fd, link)
+            if mask & ~_OUT and link.ended is None:
+                link.on_readable()
+                if link.owes_acknowledgment:
+                    self._owing.append(link)
+                if link.ended is not None or not link.wants_read:
+                    self._watch(fd, link)
+        except Exception as error:
+            self._fail(link, error)
+
+    def _acknowledge(self, link: Link) -> None:
+        try:
+            link.acknowledge()
+        except Exception as error:
+            self._fail(link, error)
+
+    def _fail(self, link: Link, error: Exception) -> None:
+        """End the session of a link whose work failed, and no other."""
+        session = cast(MadeSession, link.machine)
+        self._node.faults.end_session(session, error)
+        self._node.end_failed()
+        if self.links.get(link.fd) is link:
+            self._end(link, "a fault of this broker")
+
+    def add(self, link: Link) -> None:
+        """Begin to serve a link."""
+        fd = link.fd
+        self.links[fd] = self._by_session[cast(MadeSession, link.machine)] = link
+        self._masks[fd] = _IN
+        self._poller.register(fd, _IN)
+
+    def _watch(self, fd: int, link: Link) -> None:
+        """Register the link's current interest with the poller, or end the link."""
+        if link.ended is not None:
+            self._end(link, link.ended)
+            return
+        mask = (_IN if link.wants_read else 0) | (_OUT if link.wants_write else 0)
+        if self._masks[fd] != mask:
+            self._masks[fd] = mask
+            self._poller.modify(fd, mask)
+
+    def _end(self, link: Link, reason: str) -> None:
+        fd = link.fd
+        del self.links[fd], self._masks[fd]
+        self._poller.unregister(fd)
+        link.sock.close()
+        session = cast(MadeSession, link.machine)
+        del self._by_session[session]
+        self._node.disconnect(session, reason)
+
+    def end_all(self, reason: str) -> None:
+        """End all links."""
+        for link in list(self.links.values()):
+            self._end(link, reason)
+
+    def flush(self) -> bool:
+        """Send the output of the last steps; return True if long work continues in slices."""
+        node = self._node
+        failed = node.faults.failed
+        if failed:
+            node.end_failed()
+        has_tasks, unfinished = node.end_step()
+        dirty = node.dirty
+        while dirty:
+            link = self._by_session.get(dirty.pop())
+            if link is not None:
+                node.before_sending()
+                try:
+                    fd = link.fd
+                    if not link.flush() or self._masks[fd] != _IN:
+                        self._watch(fd, link)
+                except Exception as error:
+                    self._fail(link, error)
+            if failed:
+                node.end_failed()
+        if has_tasks or (unfinished and not self._waits_for_brokers()):
+            self._wake()
+        return has_tasks
+
+    def _waits_for_brokers(self) -> bool:
+        """Return True if a link to a broker cannot take more for now: it becomes ready again by itself."""
+        clients = self._node.sessions
+        return any(link.wants_write and session.session_id not in clients for session, link in self._by_session.items())
