@@ -11,7 +11,7 @@ import os
 import secrets
 import tempfile
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 from statistics import median
@@ -21,6 +21,9 @@ from bmqctl.node_process import NodeProcess, ProxyProcess
 from scripts.benchmark_cluster import EVENTUAL, RUN_S, SIZE
 from scripts.cluster_load import STRONG, Stream, wait_healed
 from scripts.figures import Figure, fresh_queue, plan_for, print_figures, run
+from scripts.mixed_cluster import MixedCluster
+from scripts.mixed_config import EVENTUAL as MIXED_EVENTUAL
+from scripts.reference_process import Running
 from tests.integration.cluster_processes import ClusterProcesses
 
 RATE = 3_000.0
@@ -29,6 +32,8 @@ ROUND_S = 5.0
 OUTAGE_RATE = 1_000.0
 OUTAGE_S = 60.0
 AROUND_S = 5.0
+# The files of a node that is measured beside another program's.
+SIZES = {"maxDataFileSize": 1 << 30, "maxJournalFileSize": 256 << 20, "maxQlistFileSize": 8 << 20}
 
 
 @contextmanager
@@ -124,21 +129,38 @@ def cluster_hop() -> list[Figure]:
 
 def throughput() -> list[Figure]:
     """Measure unlimited throughput, with producer and consumer behind no proxy, one, and three in a chain."""
-    figures = []
     with node_and_proxies(3) as (node, chain):
-        for what, broker in (("at the node", node), ("behind a proxy", chain[0]), ("behind three", chain[2])):
-            plan = plan_for(broker, fresh_queue(EVENTUAL), client="official", batch=1, duration_s=RUN_S, window=1024)
-            before = broker.cpu_s()
-            outcome = run(plan)
-            used_us = (broker.cpu_s() - before) / outcome.account.delivered * 1e6
-            rate = outcome.rate(outcome.account.delivered, outcome.account.last_delivery_ns)
-            figures.append(Figure(f"clients {what}", rate, "messages/s"))
-            figures.append(Figure("  processor time of that broker, a message", used_us, "us"))
-            if broker is node:
-                alone_us = used_us
-            else:
-                part = used_us / alone_us
-                figures.append(Figure("  as a part of the node's", 100 * part, "%", "<= 50", part <= 0.5))
+        return unlimited(EVENTUAL, {"at the node": node, "behind a proxy": chain[0], "behind three": chain[2]})
+
+
+def reference(program: Path) -> list[Figure]:
+    """Measure unlimited throughput of another program's node, and behind its proxy, with the same clients."""
+    with (
+        tempfile.TemporaryDirectory(prefix="bmqctl-proxy-") as directory,
+        MixedCluster(Path(directory), program, [1], count=1, sizes=SIZES, partitions=4, proxies=[True]) as cluster,
+    ):
+        cluster.wait_healed()
+        places = {"at the other program's node": cluster.nodes[1], "behind its proxy": cluster.proxies[0]}
+        return unlimited(MIXED_EVENTUAL, places)
+
+
+def unlimited(domain: str, places: Mapping[str, Running]) -> list[Figure]:
+    """Measure unlimited throughput at each of the brokers, the first of which is the node."""
+    figures: list[Figure] = []
+    alone_us = 0.0
+    for what, broker in places.items():
+        plan = plan_for(broker, fresh_queue(domain), client="official", batch=1, duration_s=RUN_S, window=1024)
+        before = broker.cpu_s()
+        outcome = run(plan)
+        used_us = (broker.cpu_s() - before) / outcome.account.delivered * 1e6
+        rate = outcome.rate(outcome.account.delivered, outcome.account.last_delivery_ns)
+        figures.append(Figure(f"clients {what}", rate, "messages/s"))
+        figures.append(Figure("  processor time of that broker, a message", used_us, "us"))
+        if alone_us:
+            part = used_us / alone_us
+            figures.append(Figure("  as a part of the node's", 100 * part, "%", "<= 50", part <= 0.5))
+            figures.append(Figure("  for each of the two times that a message passes it", 50 * part, "%"))
+        alone_us = alone_us or used_us
     return figures
 
 
@@ -194,6 +216,7 @@ CASES: dict[str, Callable[[argparse.Namespace], list[Figure]]] = {
     "hop": lambda arguments: hop(),
     "cluster-hop": lambda arguments: cluster_hop(),
     "throughput": lambda arguments: throughput(),
+    "reference": lambda arguments: reference(arguments.reference),
     "outage": lambda arguments: outage(arguments.outage_s),
 }
 
@@ -206,11 +229,18 @@ def main() -> None:
     parser.add_argument(
         "--outage-s", type=float, default=OUTAGE_S, help="seconds of the cluster's outage (%(default)s)"
     )
+    parser.add_argument(
+        "--reference", type=Path, metavar="PROGRAM", help="another broker's executable, as bmqbrkr, for that case"
+    )
     parser.add_argument("cases", nargs="*", metavar="CASE", help=f"what to measure (all): {', '.join(CASES)}")
     arguments = parser.parse_args()
     if unknown := [name for name in arguments.cases if name not in CASES]:
         parser.error(f"no such case: {', '.join(unknown)}; there are {', '.join(CASES)}")
-    for name in arguments.cases or CASES:
+    if arguments.reference is None and "reference" in arguments.cases:
+        parser.error("reference: name the other broker's executable with --reference PROGRAM")
+    if arguments.reference is not None and not os.access(arguments.reference, os.X_OK):
+        parser.error(f"--reference: {arguments.reference} is not an executable file")
+    for name in arguments.cases or [each for each in CASES if arguments.reference or each != "reference"]:
         before = os.getloadavg()[0]
         print_figures(name, CASES[name](arguments), before)
 
