@@ -87,14 +87,18 @@ class Rounds:
             if mask & _OUT:
                 link.on_writable()
                 self._watch(fd, link)
-            if mask & ~_OUT and link.ended is None:
-                link.on_readable()
-                if link.owes_acknowledgment:
-                    self._owing.append(link)
-                if link.ended is not None or not link.wants_read:
-                    self._watch(fd, link)
+            if mask & ~_OUT and not link.is_over:
+                self._read(fd, link)
         except Exception as error:
             self._fail(link, error)
+
+    def _read(self, fd: int, link: Link) -> None:
+        # Not where it is known that the link is not over: mypyc would take that for granted after the read, too.
+        link.on_readable()
+        if link.owes_acknowledgment:
+            self._owing.append(link)
+        if link.is_over or not link.wants_read:
+            self._watch(fd, link)
 
     def _acknowledge(self, link: Link) -> None:
         try:
