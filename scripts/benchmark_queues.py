@@ -302,7 +302,7 @@ def stored_messages() -> list[Figure]:
             before = node.rss_bytes()
             run(fill(count=STORED_MESSAGES))
             each = (node.rss_bytes() - before) / STORED_MESSAGES
-        figures.append(Figure(f"memory of a stored message, {kind}", each, "bytes", "<= 300", each <= 300))
+        figures.append(Figure(f"memory of a stored message, {kind}", each, "bytes", "<= 150", each <= 150))
     return figures
 
 

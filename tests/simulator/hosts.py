@@ -189,6 +189,7 @@ class Host:
         basis = Basis(self._identity(), now, self.domains.get, lambda: guids.make(now.ms), services)
         node = self._make_member(basis, store) if self.world.is_cluster else make_node(basis, store, None)
         node.work.amount = node.work.left = self.world.slice_units
+        node.work.part, node.work.packed_after_ms = self.world.part, self.world.packed_after_ms
         return node
 
     def _make_member(self, basis: Basis, store: Store) -> Node:

@@ -13,8 +13,10 @@ from enum import Enum
 from functools import cache
 from typing import Protocol
 
+from broker.bmq.core.messages import Message
 from broker.bmq.node.node import Node
-from broker.bmq.queue.queue import Queue
+from broker.bmq.queue.backlog import Part
+from broker.bmq.queue.queue import App, Queue
 from broker.bmq.relay.relay import RelayQueue
 from formats.bmq.codes import AckStatus, PropertyType
 from formats.bmq.wire.properties import Property, encode_properties
@@ -261,16 +263,17 @@ class Records:
         for uri in self.views if uris is None else uris:
             views = self.views[uri]
             queue = node.queues.get(uri)
+            kept = {} if queue is None else {message.guid: message for message in queue.messages.peek()}
             for app_id, view in views.items():
                 app = queue.apps.get(app_id) if queue is not None else None
                 for post in self.missing(view):
-                    message = queue.messages.get(post.guid) if queue is not None else None
+                    message = kept.get(post.guid)
                     if message is None or app is None or not message.outstanding & app.bit:
                         raise Violation(f"{name_of(post)} was acked and is lost to '{app_id}'")
                 if queue is None or app is None:
                     continue
-                for guid in view.confirmed.keys() & queue.messages.keys():
-                    wanted = queue.messages[guid].outstanding & app.bit
+                for guid in view.confirmed.keys() & kept.keys():
+                    wanted = kept[guid].outstanding & app.bit
                     post = self.posts[guid]
                     if wanted and not self._may_be_new(post, view):
                         raise Violation(f"{name_of(post)} is there again for '{app_id}', which confirmed it")
@@ -300,19 +303,38 @@ def check_queue(queue: Queue) -> None:
     Messages that a relay is discarding, one by one, are in none.
     """
     discarded = queue.discarded_bits if isinstance(queue, RelayQueue) else ()
+    # Packed messages are looked at as they are: unpacked, they would all be objects after each check.
+    kept = {message.guid: message for message in queue.messages.peek()}
+    if len(kept) != len(queue.messages) or list(kept) != list(queue.messages):
+        raise Violation(f"{queue.uri}: its messages are not those that it lists")
     for app in queue.apps.values():
         places: dict[bytes, int] = dict.fromkeys(app.aside, 1)
         for stream in app.streams:
             for guid in stream.unconfirmed:
                 places[guid] = places.get(guid, 0) + 1
-        for waiting in (app.redelivery, app.returning or (), app.pending):
+        for waiting in (app.redelivery, app.returning or (), _waiting_by_themselves(queue, app)):
             for message in waiting:
-                if message.outstanding & app.bit and queue.messages.get(message.guid) is message:
+                if message.outstanding & app.bit and kept.get(message.guid) is message:
                     places[message.guid] = places.get(message.guid, 0) + 1
-        for guid, message in queue.messages.items():
+        for part in app.pending:
+            for message in part.peek() if isinstance(part, Part) else ():
+                if message.outstanding & app.bit:
+                    places[message.guid] = places.get(message.guid, 0) + 1
+        for guid, message in kept.items():
             wanted = 1 if message.outstanding & app.bit and guid not in queue.awaiting else 0
             found = places.pop(guid, 0)
             if found != wanted and (found or app.bit not in discarded):
                 raise Violation(f"{queue.uri}: {guid.hex().upper()} is not in {wanted} place(s) of '{app.app_id}'")
         if places:
             raise Violation(f"{queue.uri}: '{app.app_id}' holds {next(iter(places)).hex().upper()}, which is gone")
+
+
+def _waiting_by_themselves(queue: Queue, app: App) -> Iterator[Message]:
+    """Yield what waits for an app by itself; check that parts know how many apps wait for them."""
+    for item in app.pending:
+        if not isinstance(item, Part):
+            yield item
+        elif not queue.ghosts:
+            waits = sum(item is other for each in queue.apps.values() for other in each.pending)
+            if item.waits != waits:
+                raise Violation(f"{queue.uri}: {waits} apps wait for a part that {item.waits} are said to wait for")

@@ -235,7 +235,8 @@ class Journals:
             (guid, *_) = kept.keys() ^ queue.messages.keys()
             where = "its journal" if guid in kept else "its memory"
             raise Violation(f"n{node_id} has {guid.hex().upper()} of {queue.uri} in {where} alone")
-        for guid, message in queue.messages.items():
+        for message in queue.messages.peek():
+            guid = message.guid
             for app in queue.apps.values():
                 is_confirmed = app.key in kept[guid]
                 if is_confirmed == bool(message.outstanding & app.bit) and app.app_id != EXTRA_APP:

@@ -57,6 +57,45 @@ MESSAGES = (
         ),
     ),
     Mutant(
+        "packed-not-known",
+        "dedup",
+        "A retransmission of a message that is packed is taken for another.",
+        "broker.bmq.queue.backlog",
+        (
+            (
+                "        if known is None or key[TICKS_AT:PRODUCER_AT] > known[0]:\n",
+                "        if known is None or key[TICKS_AT:PRODUCER_AT] <= known[0]:\n",
+            ),
+        ),
+    ),
+    Mutant(
+        "packed-confirms-lost",
+        "delivery",
+        "All messages that are packed together are wanted by the apps that want the first.",
+        "broker.bmq.core.packed",
+        (("            self._outstanding.values,\n", "            [self._outstanding.first] * self.count,\n"),),
+    ),
+    Mutant(
+        "packed-copies",
+        "delivery",
+        "An app gets copies of packed messages, which are not those of the queue.",
+        "broker.bmq.queue.routing",
+        (("reversed(part.unpack().values()) if", "reversed(part.peek()) if"),),
+    ),
+    Mutant(
+        "packed-in-passing",
+        "delivery",
+        "Messages are packed though an app that wants them does not wait for them.",
+        "broker.bmq.queue.packing",
+        (
+            (
+                "        if wanted & app.bit and not _waits_for(app, part):\n            return False\n",
+                "        pass\n",
+            ),
+            ("    if _count_free(messages, waits=False) < len(messages):\n        return False\n", ""),
+        ),
+    ),
+    Mutant(
         "cut-off-acks-eventual",
         "replication",
         "A node that is cut off acknowledges messages of eventual consistency.",

@@ -84,6 +84,8 @@ class World:
         self.limits = LIMITS
         # Long tasks are done in slices, which are short in every other world: there is not much to do here.
         self.slice_units = 2 if Feature.SLICES in self.features else (SLICE, 4)[seed % 2]
+        self.part = (2, 5)[seed // 2 % 2]  # as many waiting messages are packed together, soon
+        self.packed_after_ms = (0, 200)[seed // 4 % 2]
         self._slices_random = own_random(Feature.SLICES, seed)
         self.spread = self.random.random() < 0.5  # primaries, over the nodes
         self._echoes = 0

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from base64 import b64encode
-from collections.abc import Iterable
 from datetime import UTC, datetime
 from itertools import islice
 
@@ -26,7 +25,7 @@ from broker.bmq.admin.results_queue import (
     QueueInternalsResult,
 )
 from broker.bmq.admin.storage import domain_storages, primary_elsewhere
-from broker.bmq.core.messages import Full, Message
+from broker.bmq.core.messages import Full
 from broker.bmq.node.changes import collect_idle_queues
 from broker.bmq.node.changes import reconfigure as reconfigure_domain
 from broker.bmq.queue.domains import Domain
@@ -114,18 +113,16 @@ def list_messages(context: Context, command: QueueList) -> QueueContents:
     if copied is not None:
         return _list_copied(context, copied, command)
     queue = active_queue(context, command.domain, command.queue)
-    messages: Iterable[Message] = queue.messages.values()
-    total = len(queue.messages)
+    bits, total = -1, len(queue.messages)
     if command.app_id is not None and command.app_id != DEFAULT_APP_ID:
         app = queue.apps.get(command.app_id)
         if app is None:
             raise Failed("Invalid 'LIST' command: invalid APPID")
-        bit, total = app.bit, app.messages
-        messages = (message for message in messages if message.outstanding & bit)
+        bits, total = app.bit, app.messages
     offset, count = _section(command, total)
     listed = tuple(
         ListedMessage(message.guid.hex().upper(), message.size, arrival_time(message, context.node.now))
-        for message in islice(messages, offset, offset + count)
+        for message in islice(queue.messages.peek(bits, offset), count)
     )
     return QueueContents(listed, offset, total)
 

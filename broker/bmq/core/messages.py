@@ -209,6 +209,11 @@ class Log(Protocol):
         """Return True if purged messages are still being copied by a rollover that began before."""
         ...
 
+    @property
+    def is_rolling_over(self) -> bool:
+        """Return True while a rollover is under way, which asks for every message, and changes its offset."""
+        ...
+
     def begin_purge(self, task: Iterator[None]) -> None:
         """Remove purged messages in slices, by `task`."""
         ...

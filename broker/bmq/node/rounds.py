@@ -1,6 +1,6 @@
 """Periodic upkeep of all queues of a node, in slices since there may be very many.
 
-It expires messages and remembered GUIDs, takes snapshots of statistics, and removes unused queues.
+It expires messages and remembered GUIDs, packs what waits, takes snapshots of statistics, and removes unused queues.
 """
 
 from __future__ import annotations
@@ -13,6 +13,7 @@ from broker.bmq.core.statistics import SNAPSHOT_MS
 from broker.bmq.core.work import Task, Work
 from broker.bmq.node.changes import has_been_idle
 from broker.bmq.node.role import Role
+from broker.bmq.queue.packing import pack
 from broker.bmq.queue.queue import Queue
 from broker.bmq.queue.upkeep import expire
 from broker.common.clock import Now
@@ -80,6 +81,7 @@ class Rounds:
                 queue.snapshot()
             if queue.messages:
                 expire(queue)
+                pack(queue)
             if is_whole:
                 queue.history.expire(holder.now.ms)
                 self._take_away_if_idle(queue)

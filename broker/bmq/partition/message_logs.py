@@ -87,6 +87,10 @@ class FileLog:
     def is_copying(self) -> bool:
         return self._partition.is_copying
 
+    @property
+    def is_rolling_over(self) -> bool:
+        return self._partition.is_rolling_over
+
     def begin_purge(self, task: Iterator[None]) -> None:
         self._partition.begin_purge(task)
 
@@ -152,6 +156,10 @@ class MemoryLog:
 
     @property
     def is_copying(self) -> bool:
+        return False
+
+    @property
+    def is_rolling_over(self) -> bool:
         return False
 
     def begin_purge(self, task: Iterator[None]) -> None:

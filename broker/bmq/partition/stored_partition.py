@@ -989,6 +989,11 @@ class StoredPartition:
         rolling = self._rolling
         return rolling is not None and rolling.holds and not rolling.is_changed
 
+    @property
+    def is_rolling_over(self) -> bool:
+        """Return True while a rollover is under way."""
+        return self._rolling is not None
+
     def when_open(self, post: Callable[[], None], size: int) -> None:
         """Call `post`, which takes `size` bytes of memory, when messages are taken again, in the order of the calls.
 

@@ -24,6 +24,7 @@ from broker.bmq.core.messages import Buffer, Log, Message
 from broker.bmq.core.redelivery import Returning
 from broker.bmq.core.statistics import QueueStatistics
 from broker.bmq.core.work import UNIT_BYTES_BITS, Task, Work
+from broker.bmq.queue.backlog import Part
 from broker.bmq.queue.consumption import ConsumptionMonitor
 from broker.bmq.queue.message_values import message_values
 from broker.bmq.queue.routing import NEVER_MS, App, Group, Stream, Subscription
@@ -167,12 +168,15 @@ class Delivery:
                 return False
         bit = app.bit
         while True:
-            source = app.redelivery or app.pending
+            source: deque[Message] | deque[Message | Part] = app.redelivery or app.pending
             if not source:
                 return True
             if work.left <= 0 and not work.may_go_on():
                 return False
             message = source[0]
+            if isinstance(message, Part):
+                app.unfold()
+                continue
             work.left -= 1
             if message.outstanding & bit:
                 attempts = app.attempts
@@ -275,6 +279,11 @@ class Delivery:
                 app.give_back([lot])
                 self.take_back(app)
             self.deliver(app)
+
+    def forget_properties(self) -> None:
+        """Let go of the last message whose properties were asked for."""
+        self._values_of = None
+        self._values = {}
 
     def properties(self, message: Message, data: Buffer) -> Values:
         """Return a message's properties for expressions; cached for the next caller."""

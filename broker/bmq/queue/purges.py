@@ -16,6 +16,7 @@ from broker.bmq.core.messages import Full, Message
 from broker.bmq.core.redelivery import Returning
 from broker.bmq.core.thrown import THROWN_PER_UNIT, Discarded, throw_away
 from broker.bmq.core.work import Task
+from broker.bmq.queue.backlog import Backlog, Part
 from broker.bmq.queue.queue import Queue, Waiting
 from broker.bmq.queue.routing import App
 from broker.bmq.store.chunked import Chunked
@@ -52,7 +53,7 @@ def take_all(queue: Queue) -> None:
     for bit in queue.ghosts:
         queue.ghosts[bit] = 0
     queue.usage.remove(queue.usage.bytes, len(messages))
-    queue.messages, queue.awaiting = Chunked(), Chunked()
+    queue.messages, queue.awaiting = Backlog(), Chunked()
     queue.log.holds(queue.messages)
     thrown = [container for app in queue.apps.values() for container in _empty(app)]
     queue.work.start(_clear_away(queue, messages, refused, thrown))
@@ -82,7 +83,7 @@ def _empty(app: App) -> list[Discarded]:
 class _Remembered(Container[bytes]):
     """The purged messages without refused ones, which may be posted again."""
 
-    def __init__(self, messages: Chunked[Message], refused: Chunked[Waiting]) -> None:
+    def __init__(self, messages: Backlog, refused: Chunked[Waiting]) -> None:
         self._messages = messages
         self._refused = refused
 
@@ -90,7 +91,7 @@ class _Remembered(Container[bytes]):
         return guid in self._messages and guid not in self._refused
 
 
-def _clear_away(queue: Queue, messages: Chunked[Message], refused: Chunked[Waiting], thrown: list[Discarded]) -> Task:
+def _clear_away(queue: Queue, messages: Backlog, refused: Chunked[Waiting], thrown: list[Discarded]) -> Task:
     """Add purged messages to the history, except refused ones, and free their memory, in slices."""
     work, history = queue.work, queue.history
     buried = _Remembered(messages, refused) if refused else messages
@@ -103,10 +104,9 @@ def _clear_away(queue: Queue, messages: Chunked[Message], refused: Chunked[Waiti
     while messages:
         while queue.log.is_copying or not work.may_go_on():
             yield
-        count = min(len(messages), work.left * THROWN_PER_UNIT)
-        work.left -= 1 + count // THROWN_PER_UNIT
-        for _ in range(count):
-            guid = messages.popitem()[0]
+        guids = messages.take_newest(work.left * THROWN_PER_UNIT)
+        work.left -= 1 + len(guids) // THROWN_PER_UNIT
+        for guid in guids:
             if guid not in refused:
                 history.add(guid, queue.now.ms)
     history.unbury(buried)
@@ -115,8 +115,8 @@ def _clear_away(queue: Queue, messages: Chunked[Message], refused: Chunked[Waiti
 
 def abandon(queue: Queue) -> None:
     """Drop a queue's messages, which another node serves."""
-    thrown: list[Discarded] = [*queue.messages.chunks, *queue.awaiting.chunks]
-    queue.messages, queue.awaiting = Chunked(), Chunked()
+    thrown: list[Discarded] = [*queue.messages.clear(), *queue.awaiting.chunks]
+    queue.messages, queue.awaiting = Backlog(), Chunked()
     for app in queue.apps.values():
         thrown += _empty(app)
     queue.work.start(throw_away(queue.work, thrown))
@@ -137,10 +137,11 @@ def first_of(queue: Queue, app: App) -> Message | None:
     """Return the oldest message that an app has not confirmed, or an older one; None if there is none."""
     message = None
     if app.messages:
-        for message in islice(queue.messages.values(), FIRST_SEARCHED_MAX):
+        for message in islice(queue.messages.peek(), FIRST_SEARCHED_MAX):
             if message.outstanding & app.bit:
                 break
-    return message
+    # Not a copy, as a rollover may come first: that tells messages where they are.
+    return None if message is None else queue.messages[message.guid]
 
 
 def strip(queue: Queue, app: App) -> None:
@@ -161,7 +162,7 @@ def strip(queue: Queue, app: App) -> None:
 
 def _strip(queue: Queue, bit: int, awaiting: list[dict[bytes, Waiting]], containers: list[Discarded]) -> Task:
     work = queue.work
-    held = chain.from_iterable(map(_take_out, containers))
+    held = chain.from_iterable([_take_out(queue, each) for each in containers])
     for message in chain(_of_awaiting(queue, awaiting), held):
         while not work.may_go_on():
             yield
@@ -185,7 +186,7 @@ def _of_awaiting(queue: Queue, chunks: list[dict[bytes, Waiting]]) -> Iterator[M
         yield from map(queue.messages.get, list(chunk))
 
 
-def _take_out(container: Discarded) -> Iterator[Message | None]:
+def _take_out(queue: Queue, container: Discarded) -> Iterator[Message | None]:
     """Yield the messages of a container while emptying it; None for each other item."""
     if isinstance(container, Returning):
         yield from container
@@ -193,4 +194,11 @@ def _take_out(container: Discarded) -> Iterator[Message | None]:
     for _ in range(len(container)):
         value: Any = container.popleft() if isinstance(container, deque) else container.popitem()[1]
         message = value[0] if isinstance(value, tuple) else value
+        if isinstance(message, Part):
+            # Otherwise all of them have been removed.
+            if message.home is queue.messages:
+                part = list(message.unpack().values())
+                message.let_go()
+                yield from part
+            continue
         yield message if isinstance(message, Message) else None

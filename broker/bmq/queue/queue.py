@@ -8,6 +8,7 @@ Invariants, for every message in `Queue.messages` that is not in `Queue.awaiting
 `message.outstanding & a.bit`: it is in exactly one of `a.redelivery`, `a.returning`, `a.pending`, `a.aside`, and the
 `unconfirmed` of one stream of `a`; an app's bit is cleared once, and a message whose last bit is cleared is removed
 from the log and from the queue.
+A part of the backlog in `a.pending` stands for all messages in it that `a` wants (see `broker.bmq.queue.backlog`).
 `a.pending`, `a.redelivery` and `a.returning` may still hold messages that the app no longer wants; these are skipped
 when their turn comes. A message in `awaiting` is in none of them: too few nodes have it to deliver it.
 """
@@ -40,10 +41,12 @@ from broker.bmq.core.messages import (
 from broker.bmq.core.redelivery import Wanted
 from broker.bmq.core.schemas import SchemaMultiplexer
 from broker.bmq.core.statistics import QueueStatistics
+from broker.bmq.queue.backlog import Backlog
 from broker.bmq.queue.capacity import Usage
 from broker.bmq.queue.consumers import Consumers
 from broker.bmq.queue.consumption import ConsumptionMonitor
 from broker.bmq.queue.delivery import STOP, Delivery, release
+from broker.bmq.queue.packing import pack_restored
 from broker.bmq.queue.queue_ports import Hold, Surroundings
 from broker.bmq.queue.rejects import Rejects
 from broker.bmq.queue.reports import app_report
@@ -121,11 +124,13 @@ class Queue:
         "history",
         "idle_since_ms",
         "is_expiring",
+        "is_packing",
         "keep_rejected",
         "key",
         "log",
         "messages",
         "now",
+        "packs_at_ms",
         "schemas",
         "statistics",
         "throttle",
@@ -165,13 +170,15 @@ class Queue:
         self.work = around.work
         self.faults = around.faults
         self.keep_rejected = around.keep_rejected
-        self.messages: Chunked[Message] = Chunked()
+        self.messages = Backlog()
         self.awaiting: Chunked[Waiting] = Chunked()
         self.held: dict[Guid, HeldPost] = {}  # posts that the log does not take at present
         self.ghosts: dict[int, int] = {}  # bits that apps had before a purge, and how many messages still have them
         self.writers = 0  # number of opens for writing
         self.expiry_hold: Hold | None = None  # keeps restored messages from expiring
         self.is_expiring = False  # a task removes what is too old
+        self.is_packing = False  # a task packs what waits
+        self.packs_at_ms = NEVER_MS  # not before
         self.was_opened = False  # since the node started
         self.idle_since_ms: int | None = None  # when it was first seen to be idle
         self.schemas = SchemaMultiplexer()
@@ -343,9 +350,8 @@ class Queue:
             or len(self.messages.newest) + len(guids) >= FULL
         ):
             return False
-        for chunk in self.messages.chunks:
-            if not chunk.keys().isdisjoint(guids):
-                return False
+        if not self.messages.none_of(guids):
+            return False
         # What is asked of the history may be asked again.
         return self.history.are_new(guids) or (len(set(guids)) == len(guids) and all(map(self.history.is_new, guids)))
 
@@ -540,6 +546,9 @@ class Queue:
                 app.messages += 1
                 app.bytes += message.size
                 app.pending.append(message)
+        count, part = len(self.messages.newest), self.work.part
+        if count >= 2 * part and count % part == 0:
+            pack_restored(self)
         if self.consumption.max_idle_ms:
             self.consumption.on_post()
 

@@ -13,9 +13,9 @@ from typing import Final, Protocol
 from broker.bmq.core.alarms import printable
 from broker.bmq.core.messages import Log, Message
 from broker.bmq.core.pretty import pretty_bytes, pretty_interval, pretty_number
+from broker.bmq.queue.backlog import Backlog
 from broker.bmq.queue.capacity import Usage
 from broker.bmq.queue.routing import App
-from broker.bmq.store.chunked import Chunked
 from broker.common.clock import Now
 from formats.bmq.codes import DEFAULT_APP_ID
 from formats.bmq.wire.application_data import split_application_data
@@ -36,7 +36,7 @@ class Reported(Protocol):
     uri: str
     usage: Usage
     log: Log
-    messages: Chunked[Message]
+    messages: Backlog
 
     @property
     def now(self) -> Now: ...
@@ -96,9 +96,7 @@ def stuck_report(queue: Reported, app: App, oldest: Message, max_idle_ms: int) -
 
 def _wanted_by(app: App, queue: Reported) -> Iterator[Message]:
     """Yield the messages that an app wants, oldest first."""
-    for message in queue.messages.values():
-        if message.outstanding & app.bit:
-            yield message
+    return queue.messages.peek(app.bit)
 
 
 def _one_message(message: Message, now: Now) -> str:

@@ -11,11 +11,12 @@ from collections import deque
 from collections.abc import Iterator, Sequence
 from itertools import chain, groupby
 from operator import attrgetter
-from typing import Final
+from typing import Final, cast
 
 from broker.bmq.core.messages import Message, Sink
 from broker.bmq.core.redelivery import Lot, Returning, Wanted
 from broker.bmq.core.statistics import QueueStatistics
+from broker.bmq.queue.backlog import Part
 from broker.bmq.store.chunked import Chunked
 from formats.bmq.expressions import Expression, ExpressionError, Values, compile_expression
 
@@ -210,7 +211,8 @@ class Group:
 class App:
     """One app of a queue; `bit` marks it in `Message.outstanding`.
 
-    `redelivery` is in order and older than `pending`; messages on their way there are in `returning`.
+    `redelivery` is in order and older than `pending`; messages on their way there are in `returning`. A part of the
+    queue's messages in `pending` stands for those in it that the app wants (see `broker.bmq.queue.backlog`).
     `aside` holds, by GUID, messages that matched no group or only full ones, of the groups in `sorted_by`. `attempts`
     says of messages that were rejected how often they may still be delivered. `subscription` is what the domain says
     that the app wants at all. While the app `is_behind`, a task delivers what waits, and nobody else sends anything.
@@ -243,7 +245,7 @@ class App:
         self.key = key
         self.bit = bit
         self.subscription: Expression | None = None
-        self.pending: deque[Message] = deque()
+        self.pending: deque[Message | Part] = deque()
         self.redelivery: deque[Message] = deque()
         self.returning: Returning | None = None
         self.is_behind = False
@@ -327,10 +329,10 @@ class App:
     def take_waiting(self) -> list[Lot]:
         """Take all waiting messages, oldest first in each lot; the app waits for nothing then.
 
-        No lot is copied, and messages at consumers are unaffected.
+        No lot is copied, and messages at consumers are unaffected. For relays, where no messages are packed.
         """
         lots: list[Lot] = [] if self.returning is None else self.returning.lots
-        lots += [self.redelivery, *self.aside.chunks, self.pending]
+        lots += [self.redelivery, *self.aside.chunks, cast("deque[Message]", self.pending)]
         self.pending, self.redelivery, self.returning, self.aside = deque(), deque(), None, Chunked()
         for group in chain(self.groups.values(), self.sorted_by.values()):
             group.waiting = deque()
@@ -361,11 +363,26 @@ class App:
             attempts.take(message.guid)
 
     def waiting(self) -> Iterator[Message]:
-        """Yield messages that the app wants and no consumer has; those put aside are in no order."""
-        for messages in (self.redelivery, self.returning or (), self.aside.values(), self.pending):
+        """Yield messages that the app wants and no consumer has; those put aside are in no order.
+
+        They are to be looked at: of those that are packed these are copies.
+        """
+        for messages in (self.redelivery, self.returning or (), self.aside.values()):
             for message in messages:
                 if message.outstanding & self.bit:
                     yield message
+        for item in self.pending:
+            for message in item.peek() if isinstance(item, Part) else (item,):
+                if message.outstanding & self.bit:
+                    yield message
+
+    def unfold(self) -> None:
+        """Put the messages of the part that is first in `pending` in its place."""
+        part = self.pending.popleft()
+        assert isinstance(part, Part)
+        bit = self.bit
+        self.pending.extendleft([each for each in reversed(part.unpack().values()) if each.outstanding & bit])
+        part.let_go()
 
 
 def _free_id(*taken: dict[str, Group]) -> int:

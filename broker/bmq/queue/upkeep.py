@@ -75,6 +75,9 @@ def _expired(queue: Queue) -> list[Message]:
     if ttl_s is None:
         return []
     before_ms = queue.now.ms - ttl_s * 1000
+    first_ms = queue.messages.first_arrived_ms
+    if first_ms is None or first_ms >= before_ms:
+        return []
     oldest = islice(queue.messages.values(), queue.work.left)
     hold = queue.expiry_hold
     if hold is None:

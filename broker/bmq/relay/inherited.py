@@ -14,6 +14,7 @@ from collections.abc import Callable
 
 from broker.bmq.core.messages import Message
 from broker.bmq.core.work import Task
+from broker.bmq.queue.backlog import Part
 from broker.bmq.queue.delivery import release
 from broker.bmq.queue.purges import throw_away
 from broker.bmq.queue.queue import App, Queue, Stream, Subscription
@@ -64,8 +65,12 @@ def find_held(queue: Queue, app: App, held: dict[Stream, Unconfirmed]) -> Task:
                 del queue.delivery.inherited[stream]
                 _throw(queue, held.pop(stream))
             continue
+        if isinstance(pending[0], Part):
+            app.unfold()
+            continue
         work.left -= 1
         message = pending.popleft()
+        assert isinstance(message, Message)
         holder = next((each for each in held if message.guid in held[each]), None)
         if holder is not None:
             was, subscription = held[holder][message.guid]

@@ -39,6 +39,7 @@ class RelayLog:
     wants_copies = False
     is_cut_off = False
     is_copying = False
+    is_rolling_over = False
 
     def __init__(self, find: Callable[[bytes], Content | None]) -> None:
         self._find = find

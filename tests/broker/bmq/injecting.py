@@ -17,7 +17,7 @@ from pathlib import Path
 from types import FrameType
 from typing import Any, cast
 
-from broker.bmq.queue.queue import App, Queue
+from broker.bmq.queue.queue import App, Message, Queue
 from broker.bmq.session.session import Session
 from broker.shell.host import READABLE
 from broker.shell.server import Server
@@ -334,7 +334,7 @@ def _queue(queue: Queue, names: dict[Session, str]) -> dict[str, Any]:
 def _app(app: App, names: dict[Session, str]) -> dict[str, Any]:
     return {
         "id": (app.key, app.bit, app.messages, app.bytes),
-        "waiting": [message.guid for message in (*app.redelivery, *app.pending) if message.outstanding & app.bit],
+        "waiting": [message.guid for message in (*app.redelivery, *_pending(app)) if message.outstanding & app.bit],
         "returning": sorted(message.guid for message in app.returning or ()),
         "aside": sorted(app.aside),
         "attempts": dict(app.attempts),
@@ -364,12 +364,19 @@ def without_places(state: dict[str, Any]) -> dict[str, Any]:
     return {**state, "queues": queues}
 
 
+def _pending(app: App) -> Iterator[Message]:
+    """Yield what waits for an app; there is too little to be packed."""
+    for item in app.pending:
+        assert isinstance(item, Message)
+        yield item
+
+
 def check_places(rig: Rig) -> None:
     """Each message is in exactly one place for each app that wants it, and the counts are right."""
     for queue in rig.node.queues.values():
         for app in queue.apps.values():
             wanted = {guid for guid, message in queue.messages.items() if message.outstanding & app.bit}
-            places = [message.guid for message in (*app.pending, *app.redelivery) if message.outstanding & app.bit]
+            places = [message.guid for message in (*_pending(app), *app.redelivery) if message.outstanding & app.bit]
             places += app.aside
             places += [message.guid for message in app.returning or () if message.outstanding & app.bit]
             for stream in app.streams:

@@ -16,7 +16,7 @@ from bmqctl.version import is_compiled
 from broker.bmq.core.messages import Content, Message, message_of
 from broker.bmq.core.redelivery import MOVES_PER_UNIT, Lot, Returning
 from broker.bmq.core.work import Work
-from broker.bmq.queue import delivery
+from broker.bmq.queue import backlog, delivery
 from broker.bmq.queue import queue as queues
 from broker.bmq.queue.delivery import Delivery
 from broker.bmq.queue.queue import Queue
@@ -467,7 +467,7 @@ def test_expiry_goes_on_until_nothing_is_too_old(caplog: pytest.LogCaptureFixtur
 @pytest.fixture
 def small_chunks(monkeypatch: pytest.MonkeyPatch) -> int:
     """Dictionaries of messages are full soon: this many are in each at most."""
-    for module in (chunked, delivery, queues):
+    for module in (backlog, chunked, delivery, queues):
         monkeypatch.setattr(module, "FULL", AMOUNT)
     return AMOUNT
 
@@ -500,8 +500,8 @@ def test_no_dictionary_has_to_move_very_many_messages(rig: Rig, small_chunks: in
     assert numbers(other) == left
 
 
-def check_chunks(*found: chunked.Chunked[Any]) -> None:
+def check_chunks(messages: backlog.Backlog, held: chunked.Chunked[Any]) -> None:
     """Each has several dictionaries, and none of them is large."""
-    for each in found:
-        assert AMOUNT / 2 < max(map(len, each.chunks)) <= AMOUNT
-        assert len(each.older) > 2
+    for chunks in ([*(part.entries for part in messages.older), messages.newest], held.chunks):
+        assert AMOUNT / 2 < max(map(len, chunks)) <= AMOUNT
+        assert len(chunks) > 3

@@ -129,7 +129,8 @@ class History:
 
     def check_app(self, app: App) -> None:
         """Every message that the app wants is in one place, and waits only for want of room."""
-        places: list[Message] = [*app.pending, *app.redelivery, *app.aside.values()]
+        waiting = [*app.redelivery, *(each for each in app.pending if isinstance(each, Message))]
+        places: list[Message] = [*waiting, *app.aside.values()]
         places += [message for stream in app.streams for message, _ in stream.unconfirmed.values()]
         found = [message for message in places if message.outstanding & app.bit]
         wanted = [message for message in self.queue.messages.values() if message.outstanding & app.bit]
@@ -141,7 +142,7 @@ class History:
                 assert subscription.holds == used
                 assert not (subscription.messages_freed and subscription.messages_left > 0)
                 assert not (subscription.bytes_freed and subscription.bytes_left > 0)
-        if any(message.outstanding & app.bit for message in (*app.pending, *app.redelivery)):
+        if any(message.outstanding & app.bit for message in waiting):
             assert not any(map(has_room, app.groups.values()))
         for message in app.aside.values():
             values = self.queue.delivery.properties(message, self.queue.log.read(message))

@@ -1,0 +1,296 @@
+"""Packing of a queue's messages that only wait, since there may be very many of them and nobody needs them for long.
+
+Messages in a row are packed (see `broker.bmq.queue.backlog`) if they are in the `pending` of every app that wants them,
+and nobody else has one of them in hand: neither a consumer nor a task that continues later. Their numbers of references
+say so: a message that is anywhere else has one more. In each `pending` the part then stands in their place.
+
+What is about to be delivered is left alone: the first messages of an app that has consumers, and all that have not
+waited for `Work.packed_after_ms` while it has. A part that was unpacked is packed again when it meets the conditions
+again. If nothing could be packed, the next try is after the same time.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from itertools import islice
+from sys import getrefcount
+from typing import Final, Protocol
+
+from broker.bmq.core.config import DomainConfig
+from broker.bmq.core.messages import Log, Message
+from broker.bmq.core.packed import producers_to_pack
+from broker.bmq.core.work import Task, Work
+from broker.bmq.queue.backlog import Backlog, Part
+from broker.bmq.queue.delivery import Delivery
+from broker.bmq.queue.routing import App
+from broker.common.clock import Now
+
+__all__ = ["pack", "pack_restored"]
+
+# Number of messages packed in a unit of work.
+PACKED_PER_UNIT: Final = 2
+
+# How many messages are looked at in a step to find some that can be packed, and how many times.
+SEARCHED_MAX: Final = 1 << 16
+TRIES_MAX: Final = 32
+
+# The least part of the usual number of messages that is packed, where others are in between.
+LEAST_PART: Final = 4
+
+
+class PackedQueue(Protocol):
+    """The interface of the queue whose messages are packed."""
+
+    config: DomainConfig
+    apps: dict[str, App]
+    messages: Backlog
+    ghosts: dict[int, int]
+    log: Log
+    delivery: Delivery
+    is_packing: bool
+    packs_at_ms: int
+
+    @property
+    def now(self) -> Now: ...
+
+    @property
+    def work(self) -> Work: ...
+
+    @property
+    def is_root(self) -> bool: ...
+
+
+def _references(messages: Sequence[Message]) -> list[int]:
+    return list(map(getrefcount, messages))
+
+
+def _own_references() -> int:
+    """Return the references that `_references` counts of a message in one dictionary and the list that it is given."""
+    entries = {b"": Message(b"", 0, 0, 0, False, 0, 0)}
+    return _references(list(entries.values()))[0]
+
+
+OWN_REFERENCES: Final = _own_references()
+
+
+def pack(queue: PackedQueue) -> None:
+    """Pack what waits, in slices, if it is time to look for it; to be called a few times a second."""
+    messages = queue.messages
+    if (
+        queue.is_packing
+        or not queue.is_root
+        or queue.now.ms < queue.packs_at_ms
+        or not (messages.unpacked or messages.loose or len(messages.newest) >= queue.work.part)
+    ):
+        return
+    queue.is_packing = queue.work.start(_pack(queue))
+
+
+def pack_restored(queue: PackedQueue) -> None:
+    """Pack the oldest messages of a queue that is being restored."""
+    _pack_more(queue)
+
+
+def _pack(queue: PackedQueue) -> Task:
+    work = queue.work
+    queue.delivery.forget_properties()
+    is_any = False
+    for part in list(queue.messages.unpacked):
+        while not work.may_go_on():
+            yield
+        if not _may_pack(queue):
+            break
+        work.left -= 1
+        if _pack_again(queue, part):
+            is_any = True
+            work.left -= part.size // PACKED_PER_UNIT
+    while _may_pack(queue):
+        while not work.may_go_on():
+            yield
+        count = _pack_more(queue) if _may_pack(queue) else 0
+        work.left -= 1 + count // PACKED_PER_UNIT
+        if not count:
+            break
+        is_any = True
+    queue.messages.tidy()
+    if not is_any:
+        queue.packs_at_ms = queue.now.ms + queue.work.packed_after_ms
+    queue.is_packing = False
+
+
+def _may_pack(queue: PackedQueue) -> bool:
+    """Return True unless messages are asked for one by one, or have bits of no app."""
+    return not (queue.delivery.is_over or queue.ghosts or queue.log.is_rolling_over)
+
+
+def _pack_again(queue: PackedQueue, part: Part) -> bool:
+    """Pack a part that was unpacked, if all apps that want messages of it wait for it as a whole."""
+    if part not in queue.messages.unpacked or len(part.entries) < max(1, queue.work.part // LEAST_PART):
+        return False
+    if part.is_fresh:
+        part.is_fresh = False
+        return False
+    if queue.config.message_ttl_s is not None and part is queue.messages.older[0]:
+        # They are about to expire.
+        return False
+    messages = list(part.entries.values())
+    if _count_free(messages, waits=False) < len(messages):
+        return False
+    wanted = 0
+    for message in messages:
+        wanted |= message.outstanding
+    for app in queue.apps.values():
+        if wanted & app.bit and not _waits_for(app, part):
+            return False
+    return _pack_part(queue, part, messages)
+
+
+def _waits_for(app: App, part: Part) -> bool:
+    """Return True if an app waits for a part as a whole, and is not about to get it."""
+    for at, item in enumerate(islice(app.pending, SEARCHED_MAX)):
+        if item is part:
+            return at > 0 or not app.streams
+    return False
+
+
+def _pack_more(queue: PackedQueue) -> int:
+    """Pack some messages in a row that apps wait for, the first that can be; return their number."""
+    tried: set[bytes] = set()
+    for app in sorted(queue.apps.values(), key=_pending_of, reverse=True):
+        behind = None
+        while len(tried) < TRIES_MAX:
+            guid = _next_waiting(queue, app, behind)
+            if guid is None or guid in tried:
+                break
+            tried.add(guid)
+            count, behind = _pack_from(queue, guid)
+            if count:
+                return count
+            if behind is None:
+                break
+    return 0
+
+
+def _pending_of(app: App) -> int:
+    return len(app.pending)
+
+
+def _next_waiting(queue: PackedQueue, app: App, behind: int | None) -> bytes | None:
+    """Return the first message that an app waits for by itself, and that is not about to be delivered.
+
+    It is `behind` an offset, if that is given.
+    """
+    ahead, ahead_min = 0, queue.work.part if app.streams else 0
+    for item in islice(app.pending, SEARCHED_MAX):
+        if isinstance(item, Part):
+            ahead += item.size
+        elif ahead >= ahead_min and (behind is None or item.offset > behind):
+            return item.guid
+        else:
+            ahead += 1
+    return None
+
+
+def _pack_from(queue: PackedQueue, guid: bytes) -> tuple[int, int | None]:
+    """Pack messages in a row, from one on; return their number.
+
+    If it is 0, the second value is the offset behind which others may be packed; None if there are not enough.
+    """
+    backlog, part_max = queue.messages, queue.work.part
+    source: Part | None = None
+    if guid not in backlog.newest:
+        for each in (*backlog.loose, *backlog.unpacked):
+            if guid in each.entries:
+                source = each
+        if source is None:
+            return 0, None
+        if source.producers:
+            # Another app waits for all of it.
+            return 0, next(reversed(source.entries.values())).offset
+    entries = backlog.newest if source is None else source.entries
+    at = 0
+    for key in entries:
+        if key == guid:
+            break
+        at += 1
+    messages = list(islice(entries.values(), at, at + part_max))
+    left = len(entries) - at
+    if left < part_max and source is None:
+        return 0, None
+    count = _count_free(messages, waits=True)
+    if count < part_max:
+        if count * LEAST_PART < part_max or (source is None and left - count < 2 * part_max):
+            return 0, messages[min(count, len(messages) - 1)].offset
+        del messages[count:]
+    if _is_wanted_soon(queue, messages):
+        return 0, None
+    producers = producers_to_pack(messages)
+    places = _places(queue, messages)
+    if producers is None or places is None:
+        return 0, messages[-1].offset
+    part = backlog.cut(source, list(islice(entries.values(), at)), messages)
+    for app, first, number in places:
+        pending = app.pending
+        pending.rotate(-first)
+        for _ in range(number):
+            pending.popleft()
+        pending.appendleft(part)
+        pending.rotate(first)
+        part.waits += 1
+    backlog.pack(part, messages, producers)
+    return part.size, None
+
+
+def _pack_part(queue: PackedQueue, part: Part, messages: Sequence[Message]) -> bool:
+    producers = producers_to_pack(messages)
+    if producers is None:
+        return False
+    queue.messages.pack(part, messages, producers)
+    return True
+
+
+def _is_wanted_soon(queue: PackedQueue, messages: Sequence[Message]) -> bool:
+    """Return True if apps with consumers want messages that have not waited for long."""
+    if messages[-1].arrived_ms <= queue.now.ms - queue.work.packed_after_ms:
+        return False
+    bits = 0
+    for app in queue.apps.values():
+        if app.streams:
+            bits |= app.bit
+    return any(each.outstanding & bits for each in messages)
+
+
+def _count_free(messages: Sequence[Message], *, waits: bool) -> int:
+    """Return how many of the first of these messages nobody else has, but the `pending` of each app, if it `waits`.
+
+    They are in one dictionary as well, and in this list.
+    """
+    for at, (count, message) in enumerate(zip(_references(messages), messages, strict=True)):
+        if count != OWN_REFERENCES + (message.outstanding.bit_count() if waits else 0):
+            return at
+    return len(messages)
+
+
+def _places(queue: PackedQueue, messages: Sequence[Message]) -> list[tuple[App, int, int]] | None:
+    """Return where the messages are in each app's `pending`, and how many; None if they must not be packed."""
+    places: list[tuple[App, int, int]] = []
+    for app in queue.apps.values():
+        bit = app.bit
+        wanted = [each for each in messages if each.outstanding & bit]
+        if not wanted:
+            continue
+        first = _find(app, wanted[0], queue.work.part)
+        if first is None or list(islice(app.pending, first, first + len(wanted))) != wanted:
+            return None
+        places.append((app, first, len(wanted)))
+    return places
+
+
+def _find(app: App, message: Message, ahead_min: int) -> int | None:
+    """Return where a message is in an app's `pending`; None if it is not there, or about to be delivered."""
+    ahead = 0
+    for at, item in enumerate(islice(app.pending, SEARCHED_MAX)):
+        if item is message:
+            return at if ahead >= ahead_min or not app.streams else None
+        ahead += item.size if isinstance(item, Part) else 1
+    return None
