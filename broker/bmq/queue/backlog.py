@@ -87,7 +87,7 @@ class Part:
 
 
 class Backlog(Mapping[bytes, Message]):
-    """Like `broker.bmq.store.chunked.Chunked`, and for the same reason in several dictionaries.
+    """A mapping like `broker.bmq.store.chunked.Chunked`, and for the same reason in several dictionaries.
 
     Whoever does something for every single message may use `newest` itself in the same way: `older` is empty while that
     is all there is, and none of its parts is empty. `loose` are the older parts that were never packed, or for which

@@ -197,29 +197,21 @@ def _pack_from(queue: PackedQueue, guid: bytes) -> tuple[int, int | None]:
     If it is 0, the second value is the offset behind which others may be packed; None if there are not enough.
     """
     backlog, part_max = queue.messages, queue.work.part
-    source: Part | None = None
-    if guid not in backlog.newest:
-        for each in (*backlog.loose, *backlog.unpacked):
-            if guid in each.entries:
-                source = each
-        if source is None:
-            return 0, None
-        if source.producers:
-            # Another app waits for all of it.
-            return 0, next(reversed(source.entries.values())).offset
+    source = _unpacked_with(backlog, guid)
+    if source is None and guid not in backlog.newest:
+        return 0, None
+    if source is not None and source.producers:
+        # Another app waits for all of it.
+        return 0, next(reversed(source.entries.values())).offset
     entries = backlog.newest if source is None else source.entries
-    at = 0
-    for key in entries:
-        if key == guid:
-            break
-        at += 1
+    at = _place_of(entries, guid)
     messages = list(islice(entries.values(), at, at + part_max))
-    left = len(entries) - at
-    if left < part_max and source is None:
+    if source is None and len(messages) < part_max:
         return 0, None
     count = _count_free(messages, waits=True)
     if count < part_max:
-        if count * LEAST_PART < part_max or (source is None and left - count < 2 * part_max):
+        others = len(entries) - at - count
+        if count * LEAST_PART < part_max or (source is None and others < 2 * part_max):
             return 0, messages[min(count, len(messages) - 1)].offset
         del messages[count:]
     if _is_wanted_soon(queue, messages):
@@ -229,6 +221,30 @@ def _pack_from(queue: PackedQueue, guid: bytes) -> tuple[int, int | None]:
     if producers is None or places is None:
         return 0, messages[-1].offset
     part = backlog.cut(source, list(islice(entries.values(), at)), messages)
+    _fold(places, part)
+    backlog.pack(part, messages, producers)
+    return part.size, None
+
+
+def _unpacked_with(backlog: Backlog, guid: bytes) -> Part | None:
+    for part in (*backlog.loose, *backlog.unpacked):
+        if guid in part.entries:
+            return part
+    return None
+
+
+def _place_of(entries: dict[bytes, Message], guid: bytes) -> int:
+    """Return how many entries are before that of a GUID."""
+    at = 0
+    for key in entries:
+        if key == guid:
+            break
+        at += 1
+    return at
+
+
+def _fold(places: Sequence[tuple[App, int, int]], part: Part) -> None:
+    """Put a part into each app's `pending`, in the place of its messages."""
     for app, first, number in places:
         pending = app.pending
         pending.rotate(-first)
@@ -237,8 +253,6 @@ def _pack_from(queue: PackedQueue, guid: bytes) -> tuple[int, int | None]:
         pending.appendleft(part)
         pending.rotate(first)
         part.waits += 1
-    backlog.pack(part, messages, producers)
-    return part.size, None
 
 
 def _pack_part(queue: PackedQueue, part: Part, messages: Sequence[Message]) -> bool:

@@ -98,7 +98,7 @@ def test_a_message_is_found_by_its_guid() -> None:
 
 
 def test_bytes_across_two_guids_are_no_guid() -> None:
-    """They are found in the row of GUIDs, at a place where none begins."""
+    """Sixteen bytes may be in the row of GUIDs at a place where none begins."""
     messages = [of(0, 0), of(0, 0x0100_0000), of(0, 2), of(0, 3)]
     packed = Packed(messages)
     row = b"".join(packed.guids)

@@ -356,7 +356,7 @@ def start_with_part(rig: Rig, part: int) -> Rig:
 
 
 def test_messages_in_the_way_of_others_are_left_where_they_are() -> None:
-    """What a stuck consumer holds stays, and what waits behind it is packed."""
+    """A stuck consumer holds the first ones, and those that wait behind them are packed."""
     rig = begin(4)
     consumer = reading(rig, messages_max=3)
     queue = waiting(rig, 30)
