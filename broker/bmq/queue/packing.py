@@ -67,7 +67,11 @@ def _references(messages: Sequence[Message]) -> list[int]:
 def _own_references() -> int:
     """Return the references that `_references` counts of a message in one dictionary and the list that it is given."""
     entries = {b"": Message(b"", 0, 0, 0, False, 0, 0)}
-    return _references(list(entries.values()))[0]
+    messages = list(entries.values())
+    (count,) = _references(messages)
+    # Where this is compiled, what is not used any more is gone.
+    assert entries[b""] is messages[0]
+    return count
 
 
 OWN_REFERENCES: Final = _own_references()
