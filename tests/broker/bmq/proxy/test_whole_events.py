@@ -10,6 +10,7 @@ import pytest
 from crc32c import crc32c
 
 from broker.bmq.core.config import DomainConfig, Mode
+from broker.bmq.core.messages import Message
 from broker.bmq.core.statistics import Kept
 from broker.bmq.proxy.proxy import BridgeLimits
 from broker.bmq.relay.bulk import WholeEvents
@@ -58,7 +59,7 @@ def state_of(relay: RelayQueue) -> Any:
     ]
     apps = [
         (
-            *(app.app_id, app.messages, app.bytes, [message.guid for message in app.pending]),
+            *(app.app_id, app.messages, app.bytes, [each.guid for each in app.pending if isinstance(each, Message)]),
             [
                 (list(stream.unconfirmed), [(each.messages_left, each.bytes_left) for each in stream.subscriptions])
                 for stream in app.streams
