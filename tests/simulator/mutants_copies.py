@@ -340,14 +340,14 @@ COPIES = (
         "rollover",
         "A rollover in slices leaves out confirms of messages alive.",
         "broker.bmq.store.moving",
-        (("[found.rows, self._confirms(part, found), self._removals", "[found.rows, self._removals"),),
+        (("[found.rows, self._confirms(part), self._removals", "[found.rows, self._removals"),),
     ),
     Mutant(
         "sliced-drops-removals",
         "rollover",
         "A rollover in slices leaves out that messages which it carried over were removed meanwhile.",
         "broker.bmq.store.moving",
-        (("self._confirms(part, found), self._removals(part), self", "self._confirms(part, found), self"),),
+        (("self._confirms(part), self._removals(part), self", "self._confirms(part), self"),),
     ),
     Mutant(
         "sliced-drops-apps",

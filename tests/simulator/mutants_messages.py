@@ -231,7 +231,7 @@ MESSAGES = (
         "relays",
         "A hop does not pass confirms on.",
         "broker.bmq.relay.bulk",
-        (("        relay.confirms.send(app.app_id, confirmed)\n", "        pass\n"),),
+        (("        relay.confirms.send(app.app_id, confirmed)\n        if app", "        if app"),),
     ),
     Mutant(
         "downstream-stays",
@@ -244,7 +244,7 @@ MESSAGES = (
         "known-posts-passed-on",
         "relays",
         "A hop passes a post on, though it waits for the answer to the same.",
-        "broker.bmq.relay.bulk",
+        "broker.bmq.relay.bulk_posts",
         (("                or guid in known\n", ""),),
         hidden="It takes a client that is back at the same hop, and posts again there what that hop still waits for an answer to, while its upstream is there: worlds seldom come to that.",
         unit="tests/broker/bmq/proxy/test_bulk.py::test_a_whole_event_that_comes_again_while_it_waits_is_kept_once",
