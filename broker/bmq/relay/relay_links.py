@@ -16,7 +16,6 @@ from broker.bmq.relay.relay import RelayQueue
 from broker.bmq.session.outbox import Outbox
 from broker.common.clock import Now
 from formats.bmq.control.messages import OpenQueue
-from formats.bmq.wire.ack import iter_acks
 from formats.bmq.wire.event import EventType, Frame
 from formats.bmq.wire.options import SubQueueInfo, sub_queue_infos
 from formats.bmq.wire.push import PUSH_HEADER, iter_pushes
@@ -95,7 +94,6 @@ class RelayLinks:
         self.requests = requests
         self.left = LeftConfirms(now)
         self.relays: dict[int, RelayQueue] = {}
-        self.takes_events = True  # else each message by itself, to the same effect
         self._cluster_name = cluster_name
         self._reopening: set[int] = set()  # those that tell a new upstream what they have open
         self._direct: dict[int, Callable[[], Outbox]] = {}
@@ -187,20 +185,14 @@ class RelayLinks:
 
     def on_ack(self, node_id: int, data: memoryview, frame: Frame) -> None:
         """Handle acks of posts. Raises FormatError if they are malformed."""
-        if self.takes_events:
-            acknowledge(data, frame.body, frame.end, lambda queue_id: self._relay(node_id, queue_id))
-            return
-        for ack in iter_acks(data, frame.body, frame.end):
-            relay = self._relay(node_id, ack.queue_id)
-            if relay is not None:
-                relay.posts.on_ack(ack.guid, ack.status)
+        acknowledge(data, frame.body, frame.end, lambda queue_id: self._relay(node_id, queue_id))
 
     def on_push(self, node_id: int, data: memoryview, frame: Frame) -> None:
         """Handle messages from an upstream. Raises FormatError if they are malformed."""
         # Bytes are cheaper to compare and to cut than views.
         raw = bytes(data[frame.body : frame.end])
         at, end = 0, len(raw)
-        while self.takes_events and end - at >= QUEUE_ID.stop:
+        while end - at >= QUEUE_ID.stop:
             relay = self._relay(node_id, _queue_id(raw, at + QUEUE_ID.start)[0])
             start = at
             if relay is not None:

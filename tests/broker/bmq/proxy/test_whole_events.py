@@ -7,21 +7,19 @@ from collections.abc import Callable
 from typing import Any, NamedTuple
 
 import pytest
-from crc32c import crc32c
 
 from broker.bmq.core.config import DomainConfig, Mode
 from broker.bmq.core.messages import Message
 from broker.bmq.core.statistics import Kept
 from broker.bmq.proxy.proxy import BridgeLimits
+from broker.bmq.relay import relay_links
 from broker.bmq.relay.bulk import WholeEvents
 from broker.bmq.relay.relay import RelayQueue
 from broker.bmq.store.partition_files import PartitionLimits
-from formats.bmq.codes import EventType, PutFlag
-from formats.bmq.wire.confirm import build_confirm_event
-from formats.bmq.wire.event import build_event
-from formats.bmq.wire.put import append_put
+from formats.bmq.wire.ack import iter_acks
 from tests.broker.bmq.proxy.tree import Tree, TreeClient
-from tests.broker.bmq.rig import ACK, WRITE, Wanted, guid
+from tests.broker.bmq.random_events import CountedBulk, RandomEvents, Row
+from tests.broker.bmq.rig import ACK, WRITE, Wanted
 
 DOMAINS = (
     DomainConfig("priority", Mode.PRIORITY),
@@ -85,31 +83,15 @@ class Play:
         limits = BridgeLimits(messages_max=self.random.choice((7, 1000, 1000)))
         self.proxy = self.tree.proxy("proxy", limits=limits, bulk=whole)
         self.link = self.tree.join(self.proxy, self.root.node)
-        self.proxy.cluster._relay_links.takes_events = whole
-        self.counts = [0, 0]
+        self.counts = CountedBulk(self.proxy.node.bulk)
         if whole:
-            self._count(self.proxy.node.bulk)
+            assert isinstance(self.proxy.node.bulk, WholeEvents)
+            self.proxy.node.bulk = self.counts
         self.outputs: list[bytes] = []
-        self.used: list[bytes] = []
-        self.numbers = iter(range(1, 1 << 20))
+        self.events = RandomEvents(self.random, range(3, 3 + len(NAMES)), (9, 4))
         self.producers = [self._producer(each) for each in (self.proxy.node, self.proxy.node, self.root.node)]
         self.consumers: list[TreeClient] = []
-        self.got: dict[int, list[tuple[int, bytes, int]]] = {}
-
-    def _count(self, bulk: Any) -> None:
-        counts = self.counts
-
-        class Counting:
-            def puts(self, *given: object) -> bool:
-                counts[0] += (done := bulk.puts(*given))
-                return bool(done)
-
-            def confirms(self, *given: object) -> bool:
-                counts[1] += (done := bulk.confirms(*given))
-                return bool(done)
-
-        assert isinstance(bulk, WholeEvents)
-        self.proxy.node.bulk = Counting()
+        self.got: dict[int, list[Row]] = {}
 
     def _producer(self, node: Any) -> TreeClient:
         client = self.tree.client(node)
@@ -118,51 +100,16 @@ class Play:
         return client
 
     def put(self) -> None:
-        """Post one event, or some in one go."""
-        events = b"".join([self._posts() for _ in range(self.random.choice((1, 1, 2, 5)))])
+        events = self.events.posts()
         self.random.choice(self.producers).send(events)
 
-    def _posts(self) -> bytes:
-        rng, body = self.random, bytearray()
-        home = rng.randrange(len(NAMES)) + 3
-        odd = rng.random() < 0.3
-        for _ in range(rng.choice((1, 2, 3, 10, 20))):
-            each = guid(next(self.numbers))
-            if odd and rng.random() < 0.1:
-                each = rng.choice([*self.used[-30:], bytes(16)])
-            self.used.append(each)
-            data = rng.randbytes(rng.choice((1, 3, 7, 60, 60, 300)))
-            flags, schema_id = int(PutFlag.ACK_REQUESTED), 0
-            if odd and rng.random() < 0.1:
-                flags = 0
-            if rng.random() < 0.2:
-                flags, schema_id = flags | PutFlag.MESSAGE_PROPERTIES, rng.choice((0, 1, 3, 4, 5))
-            queue_id = rng.choice((home, home, 9, 4)) if odd and rng.random() < 0.2 else home
-            checksum = crc32c(data) ^ (odd and rng.random() < 0.05)
-            append_put(body, queue_id, each, data, checksum, flags, rng.choice((0, 0, 0, 1)), schema_id)
-        return build_event(EventType.PUT, bytes(body))
-
     def confirm(self) -> None:
-        rng = self.random
-        index = rng.randrange(max(1, len(self.consumers)))
-        rows = self.got.get(index, [])
-        if not rows:
-            return
-        chosen = list(rows)
-        if rng.random() < 0.9:
-            stream = rng.choice(rows)[::2]
-            chosen = [row for row in rows if row[::2] == stream]
-        chosen = chosen[: rng.choice((2, 5, 10, 50))]
-        if rng.random() < 0.2:
-            rng.shuffle(chosen)
-        self.got[index] = [row for row in rows if row not in chosen]
-        if rng.random() < 0.2:
-            odd = [rng.choice(chosen), (chosen[0][0], rng.choice(self.used), chosen[0][2])]
-            chosen[rng.randrange(len(chosen)) : 0] = odd[: rng.choice((1, 2))]
-        if self.consumers[index].session.is_client:
-            size = rng.choice((1, 7, 100))
-            parts = [chosen[at : at + size] for at in range(0, len(chosen), size)]
-            self.consumers[index].send(b"".join(map(build_confirm_event, parts)))
+        index = self.random.randrange(max(1, len(self.consumers)))
+        got = self.got.get(index)
+        if got:
+            events = self.events.confirms(got)
+            if self.consumers[index].session.is_client:
+                self.consumers[index].send(events)
 
     def join(self) -> None:
         rng = self.random
@@ -211,14 +158,32 @@ class Play:
             self.random.choices([*acts, self.join], (10, 10, 10, 3, 1, 1, 1))[0]()
         relays = [queue for queue in self.proxy.node.queues.values() if isinstance(queue, RelayQueue)]
         states = [state_of(relay) for relay in relays]
-        return Result(self.outputs, bytes(self.link.up), bytes(self.link.down), states, *self.counts)
+        counts = self.counts
+        up, down = bytes(self.link.up), bytes(self.link.down)
+        return Result(self.outputs, up, down, states, counts.whole_puts, counts.whole_confirms)
+
+
+def _one_by_one(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Let relays take each acknowledgment and each push by itself."""
+
+    def acknowledge(data: memoryview, start: int, end: int, relay_of: Callable[[int], RelayQueue | None]) -> None:
+        for ack in iter_acks(data, start, end):
+            relay = relay_of(ack.queue_id)
+            if relay is not None:
+                relay.posts.on_ack(ack.guid, ack.status)
+
+    monkeypatch.setattr(relay_links, "acknowledge", acknowledge)
+    monkeypatch.setattr(relay_links, "hand_out", lambda relay, raw, at, end, infos_of: at)
 
 
 @pytest.mark.parametrize("seeds", range(4))
-def test_whole_events_do_and_send_the_same(seeds: int) -> None:
+def test_whole_events_do_and_send_the_same(seeds: int, monkeypatch: pytest.MonkeyPatch) -> None:
     puts = confirms = 0
     for seed in range(seeds * 10, seeds * 10 + 10):
-        whole, single = (Play(seed, whole=each).run(60) for each in (True, False))
+        whole = Play(seed, whole=True).run(60)
+        with monkeypatch.context() as patch:
+            _one_by_one(patch)
+            single = Play(seed, whole=False).run(60)
         assert whole.outputs == single.outputs, seed
         assert whole.up == single.up, seed
         assert whole.down == single.down, seed

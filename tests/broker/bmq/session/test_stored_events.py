@@ -11,11 +11,11 @@ from crc32c import crc32c
 
 from broker.bmq.core.config import DomainConfig, Mode
 from broker.bmq.store.partition_files import PartitionLimits
-from formats.bmq.codes import EventType, PutFlag
+from formats.bmq.codes import EventType
 from formats.bmq.disk.files import JOURNAL_RECORD_SIZE
-from formats.bmq.wire.confirm import build_confirm_event
 from formats.bmq.wire.event import build_event
 from formats.bmq.wire.put import append_put
+from tests.broker.bmq.random_events import CountedBulk, RandomEvents, Row
 from tests.broker.bmq.rig import ACK, WRITE, Client, Rig, Wanted, guid, start
 from tests.broker.fakes import MemoryDirectory
 
@@ -46,35 +46,16 @@ class Play:
         self.random = random.Random(seed)
         limits = self.random.choice((SMALL, LARGE, LARGE))
         self.rig: Rig = start(MemoryDirectory(chunk=1 << 12), domains=DOMAINS, limits=limits)
-        self.counts = [0, 0]
-        bulk = self.rig.node.bulk
-        assert bulk is not None
-        if whole:
-            self._count(bulk)
-        else:
-            self.rig.node.bulk = None
+        assert self.rig.node.bulk is not None
+        self.counts = CountedBulk(self.rig.node.bulk)
+        self.rig.node.bulk = self.counts if whole else None
         kept = self.rig.node.partitions[0].kept
         kept.copies_wanted, kept.is_copied = 2, True
         self.outputs: list[bytes] = []
-        self.used: list[bytes] = []
-        self.numbers = iter(range(1, 1 << 20))
+        self.events = RandomEvents(self.random, range(len(NAMES)), (9, 1))
         self.producers = [self._producer() for _ in range(2)]
         self.consumers: list[Client] = []
-        self.got: dict[int, list[tuple[int, bytes, int]]] = {}
-
-    def _count(self, bulk: object) -> None:
-        counts = self.counts
-
-        class Counting:
-            def puts(self, *given: object) -> bool:
-                counts[0] += (done := bulk.puts(*given))  # type: ignore[attr-defined]
-                return bool(done)
-
-            def confirms(self, *given: object) -> bool:
-                counts[1] += (done := bulk.confirms(*given))  # type: ignore[attr-defined]
-                return bool(done)
-
-        self.rig.node.bulk = Counting()
+        self.got: dict[int, list[Row]] = {}
 
     def _producer(self) -> Client:
         client = self.rig.connect()
@@ -83,50 +64,16 @@ class Play:
         return client
 
     def put(self) -> None:
-        """Post one event, or some in one go."""
-        events = b"".join([self._posts() for _ in range(self.random.choice((1, 1, 2, 5)))])
+        events = self.events.posts()
         self.random.choice(self.producers).send(events)
 
-    def _posts(self) -> bytes:
-        rng, body = self.random, bytearray()
-        home = rng.randrange(len(NAMES))
-        odd = rng.random() < 0.3
-        for _ in range(rng.choice((1, 2, 3, 10, 20))):
-            each = guid(next(self.numbers))
-            if odd and rng.random() < 0.1:
-                each = rng.choice([*self.used[-30:], bytes(16)])
-            self.used.append(each)
-            data = rng.randbytes(rng.choice((1, 3, 7, 60, 300)))
-            flags, schema_id = int(PutFlag.ACK_REQUESTED), 0
-            if odd and rng.random() < 0.1:
-                flags = 0
-            if rng.random() < 0.2:
-                flags, schema_id = flags | PutFlag.MESSAGE_PROPERTIES, rng.choice((0, 1, 3, 4, 5))
-            queue_id = rng.choice((home, home, 9, 1)) if odd and rng.random() < 0.2 else home
-            checksum = crc32c(data) ^ (odd and rng.random() < 0.05)
-            append_put(body, queue_id, each, data, checksum, flags, rng.choice((0, 1)), schema_id)
-        return build_event(EventType.PUT, bytes(body))
-
     def confirm(self) -> None:
-        rng = self.random
-        index = rng.randrange(max(1, len(self.consumers)))
-        rows = self.got.get(index, [])
-        if not rows:
-            return
-        chosen = list(rows)
-        if rng.random() < 0.9:
-            stream = rng.choice(rows)[::2]
-            chosen = [row for row in rows if row[::2] == stream]
-        chosen = chosen[: rng.choice((2, 5, 10, 50))]
-        if rng.random() < 0.2:
-            rng.shuffle(chosen)
-        self.got[index] = [row for row in rows if row not in chosen]
-        if rng.random() < 0.1:
-            chosen += [rng.choice(chosen), (chosen[0][0], rng.choice(self.used), chosen[0][2])][: rng.choice((1, 2))]
-        if self.consumers[index].session.is_client:
-            size = rng.choice((1, 7, 100))
-            parts = [chosen[at : at + size] for at in range(0, len(chosen), size)]
-            self.consumers[index].send(b"".join(map(build_confirm_event, parts)))
+        index = self.random.randrange(max(1, len(self.consumers)))
+        got = self.got.get(index)
+        if got:
+            events = self.events.confirms(got)
+            if self.consumers[index].session.is_client:
+                self.consumers[index].send(events)
 
     def join(self) -> None:
         rng = self.random
@@ -182,7 +129,7 @@ class Play:
             self.random.choices(acts, (10, 10, 10, 4, 2, 1, 1))[0]()
             self.rig.node.end_step()
         files = {name: bytes(content.data) for name, content in self.rig.directory.files.items()}
-        return Result(files, self.outputs, *self.counts)
+        return Result(files, self.outputs, self.counts.whole_puts, self.counts.whole_confirms)
 
 
 @pytest.mark.parametrize("seeds", range(8))
