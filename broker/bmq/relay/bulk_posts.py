@@ -1,7 +1,8 @@
 """Posts of whole events at a relay, forwarded to the upstream, and their acknowledgments.
 
-Messages of one client differ in little: what comes before the GUID is compared with that of the message before, and is
-read only where it differs. The event is copied once, since bytes are cheaper to compare and to cut than views.
+Successive messages of one client differ in little: the bytes before the GUID are compared with those of the previous
+message, and parsed only where they differ. The event is copied once, since bytes are cheaper to compare and to slice
+than views.
 """
 
 from __future__ import annotations

@@ -54,9 +54,10 @@ class Form:
         self._options = options
 
     def read(self, raw: bytes, at: int) -> bool:
-        """Take the form of the message at `at`, which is whole; return False if it is not a common one.
+        """Take the form of the message whose header and options begin at `at`; return False if it is not a common one.
 
-        It is that if only its size, its compression, properties and their schema may differ from the one before.
+        A common form has the expected options, and differs from the form before at most in size, compression,
+        properties and their schema.
         """
         words: int
         sizes: int

@@ -1,9 +1,9 @@
 """The records of a journal that matter to a rollover, found while the journal is written.
 
-A rollover looks for what is alive among all records of a journal, and meanwhile nothing is acknowledged. In a full
-journal nearly all of them are of messages that are gone. Here these are left out, a part at a time, long before: the
-records of a message up to its deletion, the deletions themselves, and sync points. The rest, in its order, has the same
-alive as the whole: the same messages, with the same confirms, in the same queues.
+A rollover looks for live messages among all records of a journal, and nothing is acknowledged meanwhile. In a full
+journal nearly all records are of messages that are gone. The sieve drops these long before, a part of the journal at a
+time: the records of a message up to its deletion, the deletions themselves, and sync points. The remaining records, in
+order, yield the same as the whole journal: the same live messages, with the same confirms, in the same queues.
 """
 
 from __future__ import annotations
@@ -71,7 +71,10 @@ class JournalRows:
 
 
 class JournalSieve:
-    """Drops records of the journal in use, if `advance` is called now and then; another journal begins it anew."""
+    """The search for the records that matter in the journal in use; it starts again when there is a new journal.
+
+    `advance` is to be called a few times a second, so that little is left to look at when a rollover begins.
+    """
 
     def __init__(self) -> None:
         self._journal: StoreFile | None = None
