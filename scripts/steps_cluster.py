@@ -9,6 +9,7 @@ from pathlib import Path
 from crc32c import crc32c
 
 from broker.bmq.core.messages import Content
+from broker.bmq.node.node import Node
 from broker.bmq.replication.positions import NOWHERE
 from broker.bmq.store.partition_files import PartitionLimits
 from formats.bmq.codes import EventType
@@ -92,7 +93,7 @@ class ClusterBench:
             process.now.ms = cluster.now.ms
             if process.node_id in self.resting:
                 continue
-            moved |= bool(self._timed(process, lambda process=process: any(process.node.end_step())))  # type: ignore[misc]
+            moved |= bool(self._timed(process, lambda process=process: _end_step(process.node)))  # type: ignore[misc]
         for (source, target), wire in list(cluster.wires.items()):
             if wire.events and _type_of(wire.events[0]) != self.kept_back and target not in self.resting:
                 moved = True
@@ -134,6 +135,13 @@ class ClusterBench:
         for process in self.cluster.processes.values():
             for partition in process.node.partitions.values():
                 partition.close()
+
+
+def _end_step(node: Node) -> bool:
+    """End a step with all its output; return True if more can be done."""
+    more = any(node.end_step())
+    node.rest()
+    return more
 
 
 def _type_of(event: bytes) -> int:

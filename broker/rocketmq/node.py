@@ -142,6 +142,10 @@ class Node:
                 raise Inconsistent("the end of a step", error) from error
         return has_more, False
 
+    def rest(self) -> bool:
+        """Return False, as steps leave nothing."""
+        return False
+
     def tick(self) -> None:
         """A few times a second."""
         self.timers.run(self.now.ms)

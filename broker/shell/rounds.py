@@ -169,6 +169,11 @@ class Rounds:
             self._wake()
         return has_tasks
 
+    def rest(self) -> None:
+        """Send what the steps left to go with later output: there may be none for long."""
+        if self._node.rest():
+            self.flush()
+
     def _waits_for_brokers(self) -> bool:
         """Return True if a link to a broker cannot take more for now: it becomes ready again by itself."""
         clients = self._node.sessions

@@ -238,6 +238,7 @@ class Server:
                     # While a page is made, the task that makes it is waiting.
                     if not take(LINGER_S) or self._making:
                         break
+                self._rounds.rest()
 
     def _on_ready(self, fd: int, mask: int) -> None:
         self._rounds.on_ready(fd, mask)
@@ -325,8 +326,9 @@ class Server:
     def _set_clock(self) -> None:
         set_clock(self._node.now)
 
-    def _flush(self) -> bool:
-        return self._rounds.flush()
+    def _flush(self) -> None:
+        self._rounds.flush()
+        self._rounds.rest()
 
     def in_thread(self, work: Callable[[], T], done: Callable[[T], None]) -> None:
         """Run blocking `work` in a thread, and pass its result to `done` in the loop, if that still runs."""

@@ -78,6 +78,13 @@ class System(Protocol):
         """End a step; return (more can be done at once, a session has unfinished output)."""
         ...
 
+    def rest(self) -> bool:
+        """Put out what steps left to go with the output of later ones; return True if there was any.
+
+        It is called before the loop waits for longer than a moment.
+        """
+        ...
+
     def tick(self) -> None:
         """Do what is due."""
         ...

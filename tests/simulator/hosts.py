@@ -19,7 +19,8 @@ from broker.bmq.core.config import NodeIdentity
 from broker.bmq.core.messages import Full
 from broker.bmq.links.admission import Admission, KnownNode
 from broker.bmq.links.origins import Origins
-from broker.bmq.member.member import Member, MemberConfig
+from broker.bmq.member.config import MemberConfig
+from broker.bmq.member.member import Member
 from broker.bmq.member.peers import Peers
 from broker.bmq.node.durability import Durability
 from broker.bmq.node.node import Basis, Node
@@ -51,6 +52,7 @@ __all__ = ["Death", "Host"]
 LEDGER_SIZE = 16 << 10
 START_AGAIN_US = 500_000
 TICK_US = 250_000
+REST_US = 1_000
 TICK_US_MIN = 5_000
 RETIRE_US = 5_000_000
 RETIRE_CHECK_US = 50_000
@@ -109,6 +111,7 @@ class Host:
         self._now = Now()
         self._held: deque[tuple[Callable[[], None], Taken | None]] = deque()
         self._paused_until_us = 0
+        self._will_rest = False
 
     # -- the process's life
 
@@ -117,6 +120,7 @@ class Host:
         if self.node is not None:
             return
         self._now = now = Now()
+        self._will_rest = False
         self._set_clock()
         try:
             node = self._make_node(now)
@@ -406,10 +410,27 @@ class Host:
             taken()
         if more:
             self.world.clock.after(self.world.slice_gap_us(), lambda: self.step(_nothing))
+        self._rest_later(node)
         if self.slow_us and self._written(node) != written:
             self.pause(self.world.random.randrange(self.slow_us))
         if self.world.traps:
             self.world.traps = [trap for trap in self.world.traps if not trap(self)]
+
+    def _rest_later(self, node: Node) -> None:
+        """Let a node that has left something for later output rest in a moment, as if nothing had come in."""
+
+        def act() -> None:
+            self._will_rest = False
+            node.rest()
+
+        def rest() -> None:
+            if self.node is node:
+                self.step(act)
+
+        gathers = self.member is not None and any(each.gathers for each in self.member.partitions.values())
+        if gathers and not self._will_rest:
+            self._will_rest = True
+            self.world.clock.after(REST_US, rest)
 
     def _note_ends(self, node: Node) -> None:
         """Note where a process is that may be gone before its next step; not of what it receives anew."""

@@ -41,12 +41,40 @@ COPIES = (
         "broker.bmq.replication.partition",
         (
             (
-                "        position = RecordNumber(receipt.primary_lease_id, receipt.sequence_number)\n",
-                "        position = RecordNumber(self.primary_lease_id, receipt.sequence_number)\n",
+                "        if self.stream is not None and self.is_primary and lease_id == self.primary_lease_id:\n",
+                "        lease_id = self.primary_lease_id\n        if self.stream is not None and self.is_primary:\n",
             ),
         ),
         hidden="A receipt goes to who is primary, over a link that a replica's older receipts have left before it heard of the lease.",
         unit="tests/broker/bmq/member/test_fencing.py::test_a_receipt_of_an_older_lease_counts_for_nothing",
+    ),
+    Mutant(
+        "gathered-stays",
+        "replication",
+        "Confirms and deletions that wait for a message are not sent when none comes.",
+        "broker.bmq.member.member",
+        (
+            (
+                "            partition.flush()\n        return bool(gathering)\n",
+                "            pass\n        return False\n",
+            ),
+        ),
+        hidden="The next step sends them, that of the clock at the latest.",
+        unit="tests/broker/bmq/member/test_resting.py::test_confirms_are_replicated_before_a_node_rests",
+    ),
+    Mutant(
+        "gathered-before-lease-ends",
+        "replication",
+        "A primary that resigns keeps back what waits for a message.",
+        "broker.bmq.replication.partition_base",
+        (
+            (
+                "                self.stream.flush()\n            for",
+                "                self.stream.flush(gathers=True)\n            for",
+            ),
+        ),
+        hidden="Confirms that a primary has not sent when it resigns are those of messages delivered twice.",
+        unit="tests/broker/bmq/replication/test_gathering.py::test_deletions_go_before_the_lease_ends",
     ),
     Mutant(
         "highest-is-self",

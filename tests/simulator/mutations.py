@@ -216,9 +216,9 @@ def _reuse_leases(original: Any) -> Any:
 def _count_only_itself(original: Any) -> Any:
     """The primary waits for no copies of what it acknowledges."""
 
-    def flush(self: ReplicationStream) -> None:
+    def flush(self: ReplicationStream, *, gathers: bool = False) -> None:
         self._partition.kept.copied(self._partition.sequence_number)
-        original(self)
+        original(self, gathers=gathers)
 
     return flush
 

@@ -16,7 +16,7 @@ from broker.bmq.consensus.election import ElectionTimes
 from broker.bmq.links.admission import Admission, KnownNode
 from broker.bmq.links.agreement import to_features
 from broker.bmq.links.origins import Origins
-from broker.bmq.member.member import MemberConfig
+from broker.bmq.member.config import MemberConfig
 from broker.bmq.member.peers import Peers
 from broker.bmq.node.node import Basis
 from broker.bmq.session.authentication import basic_principal

@@ -23,7 +23,7 @@ from broker.common.clock import Now
 from broker.common.files import Directory
 
 if TYPE_CHECKING:
-    from broker.bmq.member.member import MemberConfig
+    from broker.bmq.member.config import MemberConfig
     from broker.bmq.member.role import MemberRole
     from broker.bmq.proxy.node import ProxyNode
     from broker.bmq.proxy.proxy import Proxy, UpstreamCluster

@@ -4,9 +4,8 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Container, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
 
-from broker.bmq.consensus.election import Election, ElectionTimes
+from broker.bmq.consensus.election import Election
 from broker.bmq.consensus.metadata import Metadata, QueueChange
 from broker.bmq.core.config import DomainConfig
 from broker.bmq.core.messages import Content
@@ -14,6 +13,7 @@ from broker.bmq.core.pretty import Shown
 from broker.bmq.core.received import received
 from broker.bmq.links.peer_links import Peer, PeerLinks
 from broker.bmq.links.requests import Requests
+from broker.bmq.member.config import MemberConfig
 from broker.bmq.member.copies import risk_of_copies
 from broker.bmq.member.healing import Healing
 from broker.bmq.member.legacy import LegacyWorkflow
@@ -49,28 +49,14 @@ from formats.bmq.control.messages import (
 )
 from formats.bmq.disk.ledger import LEDGER_RECORD_HEADER
 from formats.bmq.wire.event import Frame, schema_encoding, schema_message
-from formats.bmq.wire.receipt import parse_receipt
+from formats.bmq.wire.receipt import unpack_receipt
 from formats.bmq.wire.recovery import iter_chunks
 from formats.bmq.wire.storage import storage_partition_id
 from formats.errors import FormatError
 
-__all__ = ["Member", "MemberConfig"]
+__all__ = ["Member"]
 
 log = logging.getLogger("broker.cluster")
-
-
-@dataclass(frozen=True, slots=True)
-class MemberConfig:
-    """The configuration common to all members. `spread`: primaries are not all given to the leader.
-
-    `quorum` is that of elections. Agreement needs a majority of the nodes, or `quorum` if that is more; a stored
-    message needs a majority. An operator may set either while the node runs, even to less than a majority if the other
-    nodes are lost and the rest is to agree, heal and continue alone.
-    """
-
-    quorum: int
-    spread: bool = False
-    times: ElectionTimes = field(default_factory=ElectionTimes)
 
 
 class Member:
@@ -212,7 +198,7 @@ class Member:
             self._set_status(NodeStatus.AVAILABLE)
         heals = False
         for partition in partitions:
-            partition.flush()
+            partition.flush(gathers=True)
             stream = partition.stream
             heals |= partition.transfer is not None or (stream is not None and stream.heals)
             if partition.stored.payloads.settled:
@@ -221,6 +207,13 @@ class Member:
         # Pushes refer to messages, which the replicas must have first.
         unfinished = self.queues.flush()
         return (heals and self._healing.go_on()) or unfinished
+
+    def rest(self) -> bool:
+        """Send what `settle` left to go with more; return True if there was any."""
+        gathering = [partition for partition in self.partitions.values() if partition.gathers]
+        for partition in gathering:
+            partition.flush()
+        return bool(gathering)
 
     # -- see `Copies`
 
@@ -401,8 +394,8 @@ class Member:
             self._partition(chunk.partition_id, frame.body).on_recovery(node_id, chunk)
 
     def _on_receipt(self, node_id: int, data: memoryview, frame: Frame) -> None:
-        partition_id = parse_receipt(data, frame.body, frame.end).partition_id
-        self._partition(partition_id, frame.body).on_receipt(node_id, data, frame)
+        partition_id, sequence_number, lease_id = unpack_receipt(data, frame.body, frame.end)
+        self._partition(partition_id, frame.body).on_receipt(node_id, frame.body, lease_id, sequence_number)
 
     # -- what is told
 

@@ -31,7 +31,8 @@ class MemberRole:
         self._endpoints: Mapping[int, str] = {}
         upkeep = member.upkeep
         self.place, self.take_away, self.renew_apps = upkeep.place, upkeep.take_away, upkeep.renew_apps
-        self.settle, self.retire, self.awaits_confirms = member.settle, member.retire, member.awaits_confirms
+        self.settle, self.rest = member.settle, member.rest
+        self.retire, self.awaits_confirms = member.retire, member.awaits_confirms
         self.set_elector_quorum = member.set_elector_quorum
         self.set_replication_quorum = member.set_replication_quorum
         self.copied = member.copied

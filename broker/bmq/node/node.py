@@ -268,6 +268,10 @@ class Node:
         work.since_ms = self.now.ms
         return False, self.role.settle()
 
+    def rest(self) -> bool:
+        """Put out what steps left to go with the output of later ones; return True if there was any."""
+        return self.role.rest()
+
     def admit(self, session: Session, identity: ClientIdentity) -> BrokerPeer | str | None:
         """Decide about another broker's connection; see `broker.bmq.session.session.SessionHost`."""
         return self.role.admit(session, identity)

@@ -77,6 +77,10 @@ class Role(Door, Protocol):
         """End a step, before links are sent to; return True if more can be done at once."""
         ...
 
+    def rest(self) -> bool:
+        """Put out what `settle` left to go with the output of later steps; return True if there was any."""
+        ...
+
     def retire(self) -> bool:
         """Prepare the stop; called repeatedly, until it returns True because others have taken over."""
         ...

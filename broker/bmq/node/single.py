@@ -44,6 +44,9 @@ class SingleNode:
     def settle(self) -> bool:
         return False
 
+    def rest(self) -> bool:
+        return False
+
     def awaits_confirms(self) -> bool:
         return False
 

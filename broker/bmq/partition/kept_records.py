@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable, Sequence
-from typing import NamedTuple
+from typing import Final, NamedTuple
 
 from broker.bmq.core.messages import Message
 from broker.bmq.core.thrown import throw_away
@@ -14,6 +14,9 @@ from broker.common.clock import Now
 from broker.common.faults import Inconsistent
 
 __all__ = ["Awaiting", "KeptRecords"]
+
+# The constructor of a named tuple is interpreted, and there is one for each message.
+_new: Final = tuple.__new__
 
 
 class Awaiting(NamedTuple):
@@ -72,7 +75,7 @@ class KeptRecords:
 
         Messages in a row with the same action are given to it together.
         """
-        self.awaiting.append(Awaiting(sequence_number, message, action))
+        self.awaiting.append(_new(Awaiting, (sequence_number, message, action)))
         if self.copies_wanted <= 1:
             # It only follows those before it, of which more copies were wanted: no receipt is needed for its turn.
             self.copied_number = sequence_number

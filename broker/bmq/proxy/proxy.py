@@ -100,6 +100,10 @@ class Proxy:
         cluster = self.clusters.get(name)
         return None if cluster is None else cluster.view()
 
+    def rest(self) -> bool:
+        """See `Role`."""
+        return False
+
     def settle(self) -> bool:
         for cluster in self.clusters.values():
             cluster.flush()

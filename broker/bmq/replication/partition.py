@@ -46,11 +46,10 @@ from formats.bmq.control.messages import (
 )
 from formats.bmq.disk.numbers import RecordNumber
 from formats.bmq.wire.event import Frame
-from formats.bmq.wire.receipt import build_receipt_event, parse_receipt
+from formats.bmq.wire.receipt import build_receipt_event
 from formats.bmq.wire.recovery import RecoveryChunk
 from formats.bmq.wire.storage import iter_storage
 from formats.errors import FormatError
-from formats.schema import Buffer
 
 __all__ = ["PartitionReport", "ReplicatedPartition", "named"]
 
@@ -375,24 +374,29 @@ class ReplicatedPartition(PrimaryActions):
         if self.copy.is_anew and self._receiving is not None and self._receiving.node_id == node_id:
             take_removals(self.stored, chunk)
 
-    def on_receipt(self, node_id: int, data: Buffer, frame: Frame) -> None:
-        """Handle a REPLICATION_RECEIPT event of a replica."""
-        receipt = parse_receipt(data, frame.body, frame.end)
+    def on_receipt(self, node_id: int, at: int, lease_id: int, sequence_number: int) -> None:
+        """Handle a replica's receipt, which is at the offset `at`."""
         # A receipt of an earlier lease does not tell what its node has kept since.
-        position = RecordNumber(receipt.primary_lease_id, receipt.sequence_number)
-        if self.stream is not None and self.is_primary and position.primary_lease_id == self.primary_lease_id:
+        if self.stream is not None and self.is_primary and lease_id == self.primary_lease_id:
+            position = RecordNumber(lease_id, sequence_number)
             if position > self.position:
-                raise FormatError(
-                    "ReplicationReceipt", frame.body, f"of {position}, the last record is {self.position}"
-                )
+                raise FormatError("ReplicationReceipt", at, f"of {position}, the last record is {self.position}")
             self.stream.has(node_id, position)
 
-    def flush(self) -> None:
-        """Send written records and requested receipts, and ask for damaged payloads; called after each step."""
+    @property
+    def gathers(self) -> bool:
+        """Return True if records wait for others to go with: the caller must call `flush` before long."""
+        return self.stream is not None and self.stream.gathers
+
+    def flush(self, *, gathers: bool = False) -> None:
+        """Send written records and requested receipts, and ask for damaged payloads; called after each step.
+
+        `gathers`: see `ReplicationStream.flush`.
+        """
         if self.stored.payloads.wanted:
             self.mending.look()
         if self.stream is not None:
-            self.stream.flush()
+            self.stream.flush(gathers=gathers)
         if self.copy.rollover_fault:
             self._roll_over_failed()
         while self._deferred and not self._is_busy:

@@ -26,6 +26,9 @@ class State(Enum):
     REPLICA_HEALED = "replica, has all that the primary has sent"
     STOPPED = "the node stops"
 
+    # That of an enumeration is computed in Python, and the table is looked at for each event of a replica.
+    __hash__ = object.__hash__
+
 
 class Event(Enum):
     """mqbc::PartitionStateTableEvent."""
@@ -66,6 +69,8 @@ class Event(Enum):
     STOP_NODE = "the node stops"
     IRRECONCILABLE_DATA = "the primary has records that this node does not have"
     IRRECONCILABLE_REPLICA_DATA_RSPN_PULL = "a replica does not have this node's last records"
+
+    __hash__ = object.__hash__
 
 
 class Row(NamedTuple):

@@ -32,6 +32,9 @@ from formats.bmq.wire.storage import STORAGE_HEADER, STORAGE_PROTOCOL_VERSION
 
 __all__ = ["Change", "RecordRun", "parse_run"]
 
+# The constructor of a named tuple is interpreted, and there are two for each message.
+_new: Final = tuple.__new__
+
 # A longer run would delay other work.
 RECORDS_MAX: Final = 512
 
@@ -126,7 +129,7 @@ def parse_run(data: memoryview, start: int, end: int, append_point: AppendPoint)
             data_at += size - _HEAD_SIZE
         elif kind == _DELETION and message_type == _DELETION_TYPE and size == _HEAD_SIZE:
             key, guid = _deletion(data, record)
-            changes.append(Change(key, guid, 0, 0, -1))
+            changes.append(_new(Change, (key, guid, 0, 0, -1)))
         elif kind != _CONFIRM or message_type != _CONFIRM_TYPE or size != _HEAD_SIZE:
             break
         records.append(data[record : record + JOURNAL_RECORD_SIZE])
@@ -170,4 +173,4 @@ def _arrival(data: memoryview, record: int, end: int, data_at: int) -> Change | 
         or crc32c(data[begin : end - padding]) != checksum
     ):
         return None
-    return Change(key, guid, data_at, word & _COMPRESSION_MASK, end - padding - begin)
+    return _new(Change, (key, guid, data_at, word & _COMPRESSION_MASK, end - padding - begin))

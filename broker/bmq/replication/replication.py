@@ -5,6 +5,9 @@ gets each record once, in a STORAGE event that all live followers share. A heali
 up to the primary's position when healing began, then STORAGE events, in slices, until it has caught up. A follower
 whose link is slower than the writes becomes a healing one: no more is queued than its link can hold.
 
+Confirms and deletions wait shortly for a message to go with: nobody waits for their receipt, and an event of their own
+would cost each replica a step.
+
 A record counts as kept when `copies_wanted` nodes have it. A receipt names the last record that a replica has; only
 messages that wait for copies request one (source: mqbs::FileStore::processReceiptEvent).
 """
@@ -51,14 +54,25 @@ HEALING_BACKLOG_MAX: Final = 2 << 20
 # With more than this waiting on its link, a follower no longer gets each record at once.
 BACKLOG_MAX: Final = 64 << 20
 
+# Confirms and deletions wait for company for this time at most, and no more than so many bytes of the journal.
+GATHERED_MS_MAX: Final = 2
+GATHERED_BYTES_MAX: Final = 512 * JOURNAL_RECORD_SIZE
+
+# Plain integers: this is on the path of every message.
 _MESSAGE_TYPE: Final = {
-    RecordType.CONFIRM: StorageMessageType.CONFIRM,
-    RecordType.DELETION: StorageMessageType.DELETION,
-    RecordType.JOURNAL_OP: StorageMessageType.JOURNAL_OP,
+    int(record_type): int(message_type)
+    for record_type, message_type in (
+        (RecordType.CONFIRM, StorageMessageType.CONFIRM),
+        (RecordType.DELETION, StorageMessageType.DELETION),
+        (RecordType.JOURNAL_OP, StorageMessageType.JOURNAL_OP),
+    )
 }
 _MAKING: Final = (QueueOpType.CREATION, QueueOpType.ADDITION)
 _DATA, _RECEIPT_REQUESTED = int(StorageMessageType.DATA), int(StorageFlag.RECEIPT_REQUESTED)
 _MESSAGE: Final = int(RecordType.MESSAGE)
+_CONFIRM: Final = int(RecordType.CONFIRM)
+_DELETION: Final = int(RecordType.DELETION)
+_QUEUE_OP: Final = int(RecordType.QUEUE_OP)
 
 _message_record: Final = MESSAGE_RECORD.partial("sequence_number", "message_offset_dwords").unpack_from
 _queue_op_record: Final = QUEUE_OP_RECORD.partial("queue_op_type", "queue_uri_record_offset_words").unpack_from
@@ -80,7 +94,7 @@ def pack_records(
     journal, data, qlist = files.journal.buffer, files.data.buffer, files.qlist.buffer
     at = start
     while at < end and len(out) < bytes_max:
-        if end - at >= RECORDS_MIN * JOURNAL_RECORD_SIZE and journal[at] >> 4 != RecordType.QUEUE_OP:
+        if end - at >= RECORDS_MIN * JOURNAL_RECORD_SIZE and journal[at] >> 4 != _QUEUE_OP:
             at = pack_batch(out, files, partition_id, at, end, awaited, bytes_max - len(out))
             continue
         record = journal[at : at + JOURNAL_RECORD_SIZE]
@@ -91,8 +105,8 @@ def pack_records(
             size = (unpack_sizes(data, offset)[0] & MESSAGE_WORDS_MASK) * WORD
             flags = _RECEIPT_REQUESTED if word & SEQUENCE_NUMBER_MASK in awaited else 0
             append_storage(out, _DATA, partition_id, at // WORD, record, data[offset : offset + size], flags)
-        elif kind != RecordType.QUEUE_OP:
-            append_storage(out, _MESSAGE_TYPE[RecordType(kind)], partition_id, at // WORD, record)
+        elif kind != _QUEUE_OP:
+            append_storage(out, _MESSAGE_TYPE[kind], partition_id, at // WORD, record)
         elif (queue_op := _queue_op_record(record))[0] in _MAKING:
             offset = queue_op[1] * WORD
             queue = qlist[offset : parse_queue_record(qlist, offset).end]
@@ -178,6 +192,8 @@ class ReplicationStream:
         self._majority = majority
         self._sent = stored.files.journal_end  # live followers have got the records before this offset
         self._sent_number = 0  # of the last record that they have got
+        self._gathered = self._sent  # all records between these offsets are confirms and deletions,
+        self._gathered_ms = 0  # the first of which was found then
         self.followers: dict[int, Follower] = {}
         self.heals = False
 
@@ -223,11 +239,31 @@ class ReplicationStream:
                 self.followers[node_id] = self.followers.pop(node_id)
                 self._send_slice(follower)
 
-    def flush(self) -> None:
-        """Send new records to the followers that have all earlier ones."""
+    @property
+    def gathers(self) -> bool:
+        """Return True if records wait for a message to go with."""
+        return self._sent != self._partition.files.journal_end
+
+    def _may_gather(self, end: int) -> bool:
+        """Return True if nothing but confirms and deletions is unsent, and little of that."""
+        journal, now_ms = self._partition.files.journal.buffer, self._partition.now.ms
+        if self._gathered == self._sent:
+            self._gathered_ms = now_ms
+        for at in range(self._gathered, end, JOURNAL_RECORD_SIZE):
+            kind = journal[at] >> 4
+            if kind != _CONFIRM and kind != _DELETION:
+                return False
+        self._gathered = end
+        return end - self._sent < GATHERED_BYTES_MAX and now_ms - self._gathered_ms < GATHERED_MS_MAX
+
+    def flush(self, *, gathers: bool = False) -> None:
+        """Send new records to the followers that have all earlier ones.
+
+        With `gathers`, confirms and deletions may wait for a message: call it without, too, before long.
+        """
         stored, links = self._partition, self._links
         end = stored.files.journal_end
-        if self._sent == end:
+        if self._sent == end or (gathers and self._may_gather(end)):
             return
         self._pace.written()
         live = []
@@ -248,7 +284,7 @@ class ReplicationStream:
             event = build_event(EventType.STORAGE, body)
             for node_id in live:
                 links.send(node_id, event)
-        self._sent = end
+        self._sent = self._gathered = end
         # Held records are yet to be sent.
         self._sent_number = last_position(stored.files).sequence_number
 
@@ -293,7 +329,7 @@ class ReplicationStream:
 
     def after_rollover(self, start: int) -> None:
         """Continue in the new files for all followers at `start`, with their first sync point."""
-        self._sent = start
+        self._sent = self._gathered = start
         for follower in self.followers.values():
             follower.at = follower.healing_end = start
 

@@ -5,42 +5,36 @@ A `Receipt` is alone in its event.
 
 from __future__ import annotations
 
-from typing import NamedTuple
+from collections.abc import Callable
+from typing import Final
 
 from formats.bmq.codes import EventType
 from formats.bmq.wire.event import EVENT_HEADER_SIZE, build_event
+from formats.bmq.wire.receipt_layout import RECEIPT, Receipt
 from formats.errors import FormatError
-from formats.schema import Annotated, Buffer, Layout, u32, u64
+from formats.schema import Buffer
 
-__all__ = ["RECEIPT", "Receipt", "build_receipt_event", "parse_receipt"]
+__all__ = ["RECEIPT", "Receipt", "build_receipt_event", "parse_receipt", "unpack_receipt"]
+
+_HEADER_BYTES: Final = build_event(EventType.REPLICATION_RECEIPT, bytes(RECEIPT.size))[:EVENT_HEADER_SIZE]
+_SIZE: Final = RECEIPT.size
+_pack: Final = RECEIPT.words.pack
+_unpack: Final[Callable[[Buffer, int], tuple[int, int, int]]] = RECEIPT.words.unpack_from
 
 
-class Receipt(NamedTuple):
-    """The last record that the sender has of a partition.
+def unpack_receipt(buffer: Buffer, start: int, end: int) -> tuple[int, int, int]:
+    """The partition's number, sequence number and lease in an event's body, `buffer[start:end]`.
 
-    bmqp::ReplicationReceipt, 16 bytes:
-
-         0 | partition_id 32     |
-         4 | sequence_number 64  |
-        12 | primary_lease_id 32 |
+    A longer body is a newer sender's.
     """
-
-    partition_id: Annotated[int, u32, "The partition's number."]
-    sequence_number: Annotated[int, u64, "The last record that the replica has."]
-    primary_lease_id: Annotated[int, u32, "The lease of that record."]
-
-
-RECEIPT = Layout(Receipt, size=16, upstream="bmqp::ReplicationReceipt")
-_HEADER_BYTES = build_event(EventType.REPLICATION_RECEIPT, bytes(RECEIPT.size))[:EVENT_HEADER_SIZE]
-
-_pack = RECEIPT.words.pack
+    if end - start < _SIZE:
+        raise FormatError("ReplicationReceipt", start, f"needs {_SIZE} bytes, {end - start} left")
+    return _unpack(buffer, start)
 
 
 def parse_receipt(buffer: Buffer, start: int, end: int) -> Receipt:
-    """The receipt in an event's body, `buffer[start:end]`; a longer body is a newer sender's."""
-    if end - start < RECEIPT.size:
-        raise FormatError("ReplicationReceipt", start, f"needs {RECEIPT.size} bytes, {end - start} left")
-    return RECEIPT.unpack(buffer, start)
+    """The receipt in an event's body, like `unpack_receipt`."""
+    return Receipt(*unpack_receipt(buffer, start, end))
 
 
 def build_receipt_event(partition_id: int, primary_lease_id: int, sequence_number: int) -> bytes:

@@ -13,7 +13,7 @@ from broker.bmq.consensus.election import ElectionTimes
 from broker.bmq.core.config import DomainConfig
 from broker.bmq.links.admission import Admission, KnownNode
 from broker.bmq.links.origins import Origins
-from broker.bmq.member.member import MemberConfig
+from broker.bmq.member.config import MemberConfig
 from broker.bmq.member.peers import Peers
 from broker.bmq.node.node import Basis
 from broker.bmq.queue.queue import Queue
@@ -151,7 +151,7 @@ class Members:
     def settle(self) -> None:
         """Let all nodes do what they have to do, long tasks included."""
         for process in self.processes.values():
-            while any(process.node.end_step()):
+            while any(process.node.end_step()) or process.node.rest():
                 pass
 
     def step(self) -> bool:

@@ -14,7 +14,7 @@ from broker.bmq.links.admission import Admission, KnownNode
 from broker.bmq.links.agreement import disagreement, to_features
 from broker.bmq.links.dialing import REDIAL_MS, REDIAL_MS_MAX, REFUSED_MS
 from broker.bmq.links.origins import LookUp, Origins
-from broker.bmq.member.member import MemberConfig
+from broker.bmq.member.config import MemberConfig
 from broker.bmq.member.peers import Peers
 from broker.bmq.node.node import Basis
 from broker.bmq.node.services import ProcessServices
