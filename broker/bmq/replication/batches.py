@@ -175,10 +175,10 @@ def parse_batch(data: memoryview, start: int, end: int, append_point: AppendPoin
 
     None if they are too few; the code for single records then finds any faults.
     """
-    starts, front = _walk(data, start, end)
+    starts = _starts(data, start, end)
     if len(starts) < RECORDS_MIN:
         return None
-    heads = np.frombuffer(front, _ARRIVED)
+    heads = np.frombuffer(_fronts(data, starts), _ARRIVED)
     count = min(_front(_are_plain(heads)), _front(_go_on(heads, append_point)))
     heads = heads[:count]
     sizes = (heads["words"] & _WORDS_MASK).astype(np.int64) * WORD - _HEAD_SIZE
@@ -228,21 +228,28 @@ def _position(heads: NDArray[Any], row: int) -> RecordNumber:
     return RecordNumber(int(heads["lease_id"][row]), int(heads["number"][row] & _NUMBER_MASK))
 
 
-def _walk(data: memoryview, start: int, end: int) -> tuple[list[int], bytes]:
-    """Return the offsets of messages that are wholly before `end`, by their heads, and the first bytes of each."""
+def _starts(data: memoryview, start: int, end: int) -> list[int]:
+    """Return the offsets of messages that are wholly before `end`, by their heads."""
     starts: list[int] = []
-    fronts: list[memoryview | bytes] = []
     while end - start >= _HEAD_SIZE and len(starts) < RECORDS_MAX:
         size = (_storage_size(data, start)[0] & _WORDS_MASK) * WORD
         if size < _HEAD_SIZE or size > end - start:
             break
         starts.append(start)
+        start += size
+    return starts
+
+
+def _fronts(data: memoryview, starts: list[int]) -> bytes:
+    """Return the first bytes of each message, with zeros for those that one without data lacks."""
+    fronts: list[memoryview | bytes] = []
+    for start in starts:
+        size = (_storage_size(data, start)[0] & _WORDS_MASK) * WORD
         if size >= _FRONT_SIZE:
             fronts.append(data[start : start + _FRONT_SIZE])
         else:
             fronts += data[start : start + _HEAD_SIZE], _NO_DATA
-        start += size
-    return starts, b"".join(fronts)
+    return b"".join(fronts)
 
 
 def _are_plain(heads: NDArray[Any]) -> NDArray[np.bool_]:

@@ -107,8 +107,8 @@ _RECEIPT_REQUESTED: Final = int(StorageFlag.RECEIPT_REQUESTED)
 BATCH_BYTES_MIN: Final = RECORDS_MIN * (STORAGE_HEADER.size + JOURNAL_RECORD_SIZE)
 
 
-# Minimum size of a run, of two records.
-RUN_BYTES_MIN: Final = 2 * (STORAGE_HEADER.size + JOURNAL_RECORD_SIZE)
+# Minimum size of a run.
+RUN_BYTES_MIN: Final = STORAGE_HEADER.size + JOURNAL_RECORD_SIZE
 
 # More is not cleared in one step: the partition is fetched again, in slices.
 CUT_BYTES_MAX: Final = 128 << 20
@@ -243,11 +243,12 @@ class Copy:
             self._roll_over()
         room_end = start + bytes_max
         while start < end and start < room_end and not self._rolls_again:
-            batch = self._batch(data, start, end) if end - start >= BATCH_BYTES_MIN else None
+            point = self._append_point() if end - start >= RUN_BYTES_MIN else None
+            batch = None if point is None or end - start < BATCH_BYTES_MIN else self._batch(data, start, end, point)
             if batch is not None:
                 self._write_batch(batch)
                 asking, start = batch.asking or asking, batch.end
-            elif end - start >= RUN_BYTES_MIN and (run := self._run(data, start, end)) is not None:
+            elif point is not None and (run := self._run(data, start, end, point)) is not None:
                 self._write_run(run)
                 asking, start = run.asking or asking, run.end
             # The record that ended the batch, or a few, one by one: then it is tried again.
@@ -260,24 +261,27 @@ class Copy:
                     break
         return Written(start, asking)
 
-    def _batch(self, data: memoryview, start: int, end: int) -> Batch | None:
-        """Return the records that can be written together, if they are many and there is room for them."""
+    def _append_point(self) -> AppendPoint | None:
+        """Return the end of the files, unless they have no beginning yet."""
         files = self.files
         if not files.journal_end:
             return None
-        append_point = AppendPoint(self.position, files.journal_end, files.data_end, self.is_anew, self.lease_id_max)
+        return _new(AppendPoint, (self.position, files.journal_end, files.data_end, self._is_anew, self.lease_id_max))
+
+    def _batch(self, data: memoryview, start: int, end: int, append_point: AppendPoint) -> Batch | None:
+        """Return the records that can be written together, if they are many and there is room for them."""
+        files = self.files
         batch = parse_batch(data, start, end, append_point)
         if batch is None:
             return None
         has_room = self._has_room(files.journal_end + len(batch.records), files.data_end + len(batch.data))
         return batch if has_room else None
 
-    def _run(self, data: memoryview, start: int, end: int) -> RecordRun | None:
-        """Return a few records that can be written together, if there is room for them."""
+    def _run(self, data: memoryview, start: int, end: int, append_point: AppendPoint) -> RecordRun | None:
+        """Return the next records that can be written together, if there is room for them."""
         files = self.files
-        if self._is_anew or not files.journal_end:
+        if append_point.gaps:
             return None
-        append_point = AppendPoint(self.position, files.journal_end, files.data_end, False, self.lease_id_max)
         run = parse_run(data, start, end, append_point)
         if run is None:
             return None

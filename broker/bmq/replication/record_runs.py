@@ -32,7 +32,7 @@ from formats.bmq.wire.storage import STORAGE_HEADER, STORAGE_PROTOCOL_VERSION
 
 __all__ = ["Change", "RecordRun", "parse_run"]
 
-# The constructor of a named tuple is interpreted, and there are two for each message.
+# The constructor of a named tuple is interpreted, and there are two of them for each message.
 _new: Final = tuple.__new__
 
 # A longer run would delay other work.
@@ -95,7 +95,7 @@ class RecordRun(NamedTuple):
 def parse_run(data: memoryview, start: int, end: int, append_point: AppendPoint) -> RecordRun | None:
     """Parse the records from `start` on that are sound and go on where the partition ends, in one lease.
 
-    None if there are less than two.
+    None if there is none.
     """
     lease_id, number = append_point.position
     journal_at, data_at = append_point.journal_end // WORD, append_point.data_end
@@ -138,16 +138,19 @@ def parse_run(data: memoryview, start: int, end: int, append_point: AppendPoint)
         if words >> _FLAGS_SHIFT & _RECEIPT_REQUESTED:
             asking = number
         at = until
-    if len(records) < 2:
+    if not records:
         return None
-    return RecordRun(
-        b"".join(records),
-        entries,
-        data_at - append_point.data_end,
-        changes,
-        RecordNumber(lease_id, number),
-        RecordNumber(lease_id, asking) if asking else None,
-        at,
+    return _new(
+        RecordRun,
+        (
+            b"".join(records),
+            entries,
+            data_at - append_point.data_end,
+            changes,
+            _new(RecordNumber, (lease_id, number)),
+            _new(RecordNumber, (lease_id, asking)) if asking else None,
+            at,
+        ),
     )
 
 

@@ -115,4 +115,4 @@ def test_an_event_that_is_cut_anywhere_is_read_to_its_last_whole_record() -> Non
     body = memoryview(sent.body)
     runs = [parse_run(body, 0, end, sent.start) for end in range(len(body) + 1)]
     assert all(run is None or run.end <= end for end, run in enumerate(runs))
-    assert len({run.end for run in runs if run is not None}) == COUNT + 1
+    assert len({run.end for run in runs if run is not None}) == COUNT + 2
