@@ -79,9 +79,9 @@ class System(Protocol):
         ...
 
     def rest(self) -> bool:
-        """Put out what steps left to go with the output of later ones; return True if there was any.
+        """Send what steps left to go with later output; return True if there was any.
 
-        It is called before the loop waits for longer than a moment.
+        Called before the loop waits for longer than a moment.
         """
         ...
 

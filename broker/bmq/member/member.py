@@ -209,7 +209,7 @@ class Member:
         return (heals and self._healing.go_on()) or unfinished
 
     def rest(self) -> bool:
-        """Send what `settle` left to go with more; return True if there was any."""
+        """Send what `settle` left to go with later output; return True if there was any."""
         gathering = [partition for partition in self.partitions.values() if partition.gathers]
         for partition in gathering:
             partition.flush()

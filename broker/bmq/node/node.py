@@ -269,7 +269,7 @@ class Node:
         return False, self.role.settle()
 
     def rest(self) -> bool:
-        """Put out what steps left to go with the output of later ones; return True if there was any."""
+        """Send what steps left to go with later output; return True if there was any."""
         return self.role.rest()
 
     def admit(self, session: Session, identity: ClientIdentity) -> BrokerPeer | str | None:

@@ -78,7 +78,7 @@ class Role(Door, Protocol):
         ...
 
     def rest(self) -> bool:
-        """Put out what `settle` left to go with the output of later steps; return True if there was any."""
+        """Send what `settle` left to go with later output; return True if there was any."""
         ...
 
     def retire(self) -> bool:
