@@ -5,7 +5,7 @@ gets each record once, in a STORAGE event that all live followers share. A heali
 up to the primary's position when healing began, then STORAGE events, in slices, until it has caught up. A follower
 whose link is slower than the writes becomes a healing one: no more is queued than its link can hold.
 
-Confirms and deletions wait shortly for a message to go with: nobody waits for their receipt, and an event of their own
+Confirms and deletions wait briefly for a message to go with: nobody waits for their receipt, and an event of their own
 would cost each replica a step.
 
 A record counts as kept when `copies_wanted` nodes have it. A receipt names the last record that a replica has; only
@@ -54,7 +54,7 @@ HEALING_BACKLOG_MAX: Final = 2 << 20
 # With more than this waiting on its link, a follower no longer gets each record at once.
 BACKLOG_MAX: Final = 64 << 20
 
-# Confirms and deletions wait for company for this time at most, and no more than so many bytes of the journal.
+# Confirms and deletions wait for a message for this time at most, and no more than so many bytes of the journal.
 GATHERED_MS_MAX: Final = 2
 GATHERED_BYTES_MAX: Final = 512 * JOURNAL_RECORD_SIZE
 
@@ -192,8 +192,8 @@ class ReplicationStream:
         self._majority = majority
         self._sent = stored.files.journal_end  # live followers have got the records before this offset
         self._sent_number = 0  # of the last record that they have got
-        self._gathered = self._sent  # all records between these offsets are confirms and deletions,
-        self._gathered_ms = 0  # the first of which was found then
+        self._gathered = self._sent  # all records from there to here are confirms and deletions
+        self._gathered_ms = 0  # time at which the first of them was found
         self.followers: dict[int, Follower] = {}
         self.heals = False
 

@@ -1,4 +1,4 @@
-"""Confirms and deletions wait shortly for a message to go with; nothing else does, and they do not wait for long."""
+"""Confirms and deletions wait briefly for a message to go with; nothing else does, and they do not wait for long."""
 
 from __future__ import annotations
 
