@@ -41,8 +41,8 @@ COPIES = (
         "broker.bmq.replication.partition",
         (
             (
-                "        if self.stream is not None and self.is_primary and lease_id == self.primary_lease_id:\n",
-                "        lease_id = self.primary_lease_id\n        if self.stream is not None and self.is_primary:\n",
+                "self.is_primary and receipt.primary_lease_id == self.primary_lease_id:\n",
+                "self.is_primary:\n",
             ),
         ),
         hidden="A receipt goes to who is primary, over a link that a replica's older receipts have left before it heard of the lease.",

@@ -49,7 +49,7 @@ from formats.bmq.control.messages import (
 )
 from formats.bmq.disk.ledger import LEDGER_RECORD_HEADER
 from formats.bmq.wire.event import Frame, schema_encoding, schema_message
-from formats.bmq.wire.receipt import unpack_receipt
+from formats.bmq.wire.receipt import parse_receipt
 from formats.bmq.wire.recovery import iter_chunks
 from formats.bmq.wire.storage import storage_partition_id
 from formats.errors import FormatError
@@ -394,8 +394,8 @@ class Member:
             self._partition(chunk.partition_id, frame.body).on_recovery(node_id, chunk)
 
     def _on_receipt(self, node_id: int, data: memoryview, frame: Frame) -> None:
-        partition_id, sequence_number, lease_id = unpack_receipt(data, frame.body, frame.end)
-        self._partition(partition_id, frame.body).on_receipt(node_id, frame.body, lease_id, sequence_number)
+        receipt = parse_receipt(data, frame.body, frame.end)
+        self._partition(receipt.partition_id, frame.body).on_receipt(node_id, receipt, frame.body)
 
     # -- what is told
 

@@ -46,7 +46,7 @@ from formats.bmq.control.messages import (
 )
 from formats.bmq.disk.numbers import RecordNumber
 from formats.bmq.wire.event import Frame
-from formats.bmq.wire.receipt import build_receipt_event
+from formats.bmq.wire.receipt import Receipt, build_receipt_event
 from formats.bmq.wire.recovery import RecoveryChunk
 from formats.bmq.wire.storage import iter_storage
 from formats.errors import FormatError
@@ -374,11 +374,11 @@ class ReplicatedPartition(PrimaryActions):
         if self.copy.is_anew and self._receiving is not None and self._receiving.node_id == node_id:
             take_removals(self.stored, chunk)
 
-    def on_receipt(self, node_id: int, at: int, lease_id: int, sequence_number: int) -> None:
-        """Handle a replica's receipt, which is at the offset `at`."""
+    def on_receipt(self, node_id: int, receipt: Receipt, at: int) -> None:
+        """Handle a replica's receipt; its offset is `at`."""
         # A receipt of an earlier lease does not tell what its node has kept since.
-        if self.stream is not None and self.is_primary and lease_id == self.primary_lease_id:
-            position = RecordNumber(lease_id, sequence_number)
+        if self.stream is not None and self.is_primary and receipt.primary_lease_id == self.primary_lease_id:
+            position = RecordNumber(self.primary_lease_id, receipt.sequence_number)
             if position > self.position:
                 raise FormatError("ReplicationReceipt", at, f"of {position}, the last record is {self.position}")
             self.stream.has(node_id, position)

@@ -70,6 +70,7 @@ class Event(Enum):
     IRRECONCILABLE_DATA = "the primary has records that this node does not have"
     IRRECONCILABLE_REPLICA_DATA_RSPN_PULL = "a replica does not have this node's last records"
 
+    # See `State`.
     __hash__ = object.__hash__
 
 

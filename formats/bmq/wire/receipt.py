@@ -5,7 +5,6 @@ A `Receipt` is alone in its event.
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import Final
 
 from formats.bmq.codes import EventType
@@ -14,27 +13,20 @@ from formats.bmq.wire.receipt_layout import RECEIPT, Receipt
 from formats.errors import FormatError
 from formats.schema import Buffer
 
-__all__ = ["RECEIPT", "Receipt", "build_receipt_event", "parse_receipt", "unpack_receipt"]
+__all__ = ["RECEIPT", "Receipt", "build_receipt_event", "parse_receipt"]
 
 _HEADER_BYTES: Final = build_event(EventType.REPLICATION_RECEIPT, bytes(RECEIPT.size))[:EVENT_HEADER_SIZE]
 _SIZE: Final = RECEIPT.size
 _pack: Final = RECEIPT.words.pack
-_unpack: Final[Callable[[Buffer, int], tuple[int, int, int]]] = RECEIPT.words.unpack_from
-
-
-def unpack_receipt(buffer: Buffer, start: int, end: int) -> tuple[int, int, int]:
-    """The partition's number, sequence number and lease in an event's body, `buffer[start:end]`.
-
-    A longer body is a newer sender's.
-    """
-    if end - start < _SIZE:
-        raise FormatError("ReplicationReceipt", start, f"needs {_SIZE} bytes, {end - start} left")
-    return _unpack(buffer, start)
+_unpack: Final = RECEIPT.words.unpack_from
+_new: Final = tuple.__new__
 
 
 def parse_receipt(buffer: Buffer, start: int, end: int) -> Receipt:
-    """The receipt in an event's body, like `unpack_receipt`."""
-    return Receipt(*unpack_receipt(buffer, start, end))
+    """The receipt in an event's body, `buffer[start:end]`; a longer body is a newer sender's."""
+    if end - start < _SIZE:
+        raise FormatError("ReplicationReceipt", start, f"needs {_SIZE} bytes, {end - start} left")
+    return _new(Receipt, _unpack(buffer, start))
 
 
 def build_receipt_event(partition_id: int, primary_lease_id: int, sequence_number: int) -> bytes:

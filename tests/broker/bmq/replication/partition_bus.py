@@ -31,7 +31,7 @@ from formats.bmq.codes import EventType
 from formats.bmq.control import ber
 from formats.bmq.control.messages import ControlMessage
 from formats.bmq.wire.event import next_frame, schema_message
-from formats.bmq.wire.receipt import unpack_receipt
+from formats.bmq.wire.receipt import parse_receipt
 from formats.bmq.wire.recovery import iter_chunks
 from formats.schema import Buffer
 from tests.broker.bmq.rig import START_S, guid, store_faults
@@ -236,8 +236,7 @@ class Node:
             for chunk in iter_chunks(view, frame.body, frame.end):
                 self.partition.on_recovery(node_id, chunk)
         elif kind is EventType.REPLICATION_RECEIPT:
-            _, sequence_number, lease_id = unpack_receipt(view, frame.body, frame.end)
-            self.partition.on_receipt(node_id, frame.body, lease_id, sequence_number)
+            self.partition.on_receipt(node_id, parse_receipt(view, frame.body, frame.end), frame.body)
         else:
             message = ber.decode(ControlMessage, schema_message(view, frame.body, frame.end))
             if not self.requests.received(node_id, message):
