@@ -43,6 +43,9 @@ class Connection(Failing, Protocol):
     def paused(self) -> bool: ...
 
     @property
+    def input_can_wait(self) -> bool: ...
+
+    @property
     def event_bytes_max(self) -> int: ...
 
     def tick(self) -> None:

@@ -53,6 +53,11 @@ class Machine(Protocol):
         ...
 
     @property
+    def input_can_wait(self) -> bool:
+        """True if nobody waits for what the last input does, and more like it may be read a moment later."""
+        ...
+
+    @property
     def event_bytes_max(self) -> int:
         """Maximum size of an event, in bytes."""
         ...
@@ -70,7 +75,10 @@ class LinkSocket(Protocol):
 
 
 class Link:
-    """A connected socket, its descriptor `fd`, and its machine. `ended` is the reason for the link's end, once over."""
+    """A connected socket, its descriptor `fd`, and its machine. `ended` is the reason for the link's end, once over.
+
+    `is_patient` and `read_ms`, the time of its last read, are for `broker.shell.rounds`.
+    """
 
     __slots__ = (
         "_filled",
@@ -81,8 +89,10 @@ class Link:
         "_unsent",
         "ended",
         "fd",
+        "is_patient",
         "machine",
         "owes_acknowledgment",
+        "read_ms",
         "sock",
     )
 
@@ -95,6 +105,8 @@ class Link:
         self.machine = machine
         self.ended: str | None = None
         self.owes_acknowledgment = False
+        self.is_patient = False
+        self.read_ms = 0
         self._scratch = scratch
         self._held = b""  # the front of an incomplete event, or
         self._long: memoryview | None = None  # the buffer whose first `_filled` bytes are that
@@ -118,8 +130,8 @@ class Link:
         machine = self.machine
         return not machine.paused and len(self._unsent) + machine.output_size() <= machine.backlog_bytes_max
 
-    def on_readable(self) -> None:
-        """Read once and let the machine take a step."""
+    def on_readable(self) -> bool:
+        """Read once and let the machine take a step. Returns False if there was nothing to read."""
         view = self._long
         if view is None:
             view = self._scratch
@@ -131,14 +143,15 @@ class Link:
         try:
             end = held + self.sock.recv_into(view[held:] if held else view)
         except BlockingIOError:
-            return
+            return False
         except OSError as error:
             self.ended = f"the connection failed: {error.strerror}"
-            return
+            return True
         if end == held:
             self.ended = "the peer closed the connection"
-            return
+            return True
         self._give(view, end)
+        return True
 
     def _give(self, view: memoryview, end: int) -> None:
         """Pass `view[:end]` to the machine, and keep the rest that it does not take."""

@@ -56,12 +56,14 @@ AUTHENTICATIONS_MAX = 1_000
 RETIRE_S = 5.0
 RETIRE_CHECK_S = 0.02
 
-# Rounds of ready sockets before trio's other tasks get their turn.
-ROUNDS_MAX = 64
+# Time of rounds of ready sockets before trio's other tasks get their turn.
+TURN_MS = 8
 
-# After a round, the next one is awaited in the poller itself for this time: returning to trio for every read costs
-# more than the read. Trio's tasks (a tick a second, signals) can wait a millisecond.
-LINGER_S = 0.001
+# After a round, the next one is awaited in the poller itself for these times: returning to trio for every read costs
+# more than the read. Trio's tasks (a tick a second, signals) can wait for them. Between the two, input and output
+# that could wait for the next round no longer do.
+MOMENT_S = 0.001
+LINGER_S = 0.002
 
 T = TypeVar("T")
 
@@ -229,16 +231,26 @@ class Server:
         self._poller.close()
 
     async def _serve(self) -> None:
-        take = self._rounds.take
         with self._boundary("a step of the loop"):
             while True:
                 self._poller.arm()
                 await trio.lowlevel.wait_readable(self._poller.fileno())
-                for _ in range(ROUNDS_MAX):
-                    # While a page is made, the task that makes it is waiting.
-                    if not take(LINGER_S) or self._making:
-                        break
-                self._rounds.rest()
+                while self._take_turn():
+                    await trio.lowlevel.checkpoint()
+
+    def _take_turn(self) -> bool:
+        """Take rounds until trio's other tasks are to have their turn; return False if nothing comes for a while."""
+        rounds, now = self._rounds, self._node.now
+        self._set_clock()
+        until_ms = now.ms + TURN_MS
+        while True:
+            if not rounds.take(MOMENT_S):
+                rounds.rest()
+                if not rounds.take(LINGER_S):
+                    return False
+            # While a page is made, the task that makes it is waiting; so are the clock's during long work.
+            if self._making or rounds.is_long or now.ms >= until_ms:
+                return True
 
     def _on_ready(self, fd: int, mask: int) -> None:
         self._rounds.on_ready(fd, mask)

@@ -145,9 +145,10 @@ class TlsLink(Link):
         super().__init__(stream, machine, scratch)
         self._stream = stream
 
-    def on_readable(self) -> None:
-        super().on_readable()
+    def on_readable(self) -> bool:
+        has_read = super().on_readable()
         self._take_decrypted()
+        return has_read
 
     def flush(self) -> bool:
         super().flush()

@@ -17,6 +17,10 @@ __all__ = ["Handle", "Refusal", "app_id_of", "check_limits", "check_open", "give
 # Ids from here on are the reference's own (bmqp::QueueId::k_RESERVED_QUEUE_ID).
 RESERVED_QUEUE_ID: Final = 0xFFFF_FFFE - 9
 
+# Confirms can wait a millisecond if at least this much may be sent and posted without them: nobody sends more by then.
+SLACK_MESSAGES: Final = 256
+SLACK_BYTES: Final = 4 << 20
+
 
 def wire_id(number: int) -> int:
     """Convert a request's queue or sub-queue id to the form in messages: the same 32 bits, signed."""
@@ -190,6 +194,15 @@ class Handle:
         """Resume deliveries to the session."""
         for stream in self.streams.values():
             self.queue.resume(stream)
+
+    @property
+    def has_slack(self) -> bool:
+        """True if confirms can wait: neither a consumer nor the queue is near a limit, and it is not written to."""
+        return (
+            not self.writes
+            and self.queue.usage.has_ease(SLACK_MESSAGES, SLACK_BYTES)
+            and all(stream.has_slack(SLACK_MESSAGES, SLACK_BYTES) for stream in self.streams.values())
+        )
 
     @property
     def is_closed(self) -> bool:

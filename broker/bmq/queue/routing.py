@@ -164,6 +164,12 @@ class Stream:
         self.last_sent: Message | None = None
         self.last_sent_ms = NEVER_MS
 
+    def has_slack(self, messages: int, size: int) -> bool:
+        """Return True if so many more messages, of `size` bytes together, may be sent, and nothing waits for that."""
+        return self.app.is_at_rest and all(
+            each.messages_left >= messages and each.bytes_left >= size for each in self.subscriptions
+        )
+
 
 class Group:
     """The subscriptions of an app with one expression, those of the highest priority, in the order of their turns.
@@ -264,6 +270,15 @@ class App:
     def active(self) -> list[Subscription]:
         """The subscriptions that may receive messages."""
         return [subscription for group in self.groups.values() for subscription in group.subscriptions]
+
+    @property
+    def is_at_rest(self) -> bool:
+        """True if confirms let nothing through that waits, and have nothing else to clear."""
+        return (
+            self.delayed_until_ms == NEVER_MS
+            and self.returning is None
+            and not (self.redelivery or self.pending or self.aside or self.attempts)
+        )
 
     def has_room(self) -> bool:
         """Return True if a group may take a message."""

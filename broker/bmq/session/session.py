@@ -83,6 +83,9 @@ CLIENT_BACKLOG_BYTES_MAX: Final = 4 << 20
 # A broker is always read from: two might wait for each other.
 READ_ALWAYS: Final = 1 << 62
 
+# A client with more handles than this is read at once: it would take long to look at them.
+WAITING_HANDLES_MAX: Final = 16
+
 # A consumer with this much unsent output gets no more until it has taken it.
 PUSH_BYTES_HIGH: Final = 4 << 20
 
@@ -159,6 +162,7 @@ class Session:
         self.session_id = session_id
         self.description = peer
         self.paused = False  # it takes no input while the peer is being authenticated
+        self._has_confirmed = False  # all of the last input was confirms
         self.entrance = Entrance(host, self, peer, certified)
         self.ready = self.has_room = True
         self._rights = Rights(host, self.entrance)
@@ -189,11 +193,14 @@ class Session:
         self._heard_at_ms = self._now.ms
         self._heartbeats_missed = 0
         at, available = 0, len(data)
+        has_confirmed = True
         try:
             while at < available and not self.paused:
                 frame = next_frame(data, at, available, self.event_bytes_max, self._control_bytes_max)
                 if frame is None:
                     break
+                if frame.type != _CONFIRM:
+                    has_confirmed = False
                 if self._takes_runs and (frame.type == _PUT or frame.type == _CONFIRM):
                     at = self._on_run(data, frame, available)
                 else:
@@ -202,11 +209,23 @@ class Session:
         except FormatError as error:
             self.end(f"sent bytes that are not a valid event: {error}")
             return available
+        self._has_confirmed = has_confirmed
         self.bytes_in += at
         broker = self._broker
         if broker is not None and self.backlog > broker.backlog_bytes_max:
             self._judge_backlog(broker)
         return at
+
+    @property
+    def input_can_wait(self) -> bool:
+        """See `shell.link.Machine`: True after confirms of a client that only consumes, and may be sent many more."""
+        handles = self.handles
+        return (
+            self._has_confirmed
+            and self.is_client
+            and 0 < len(handles) <= WAITING_HANDLES_MAX
+            and all(handle.has_slack for handle in handles.values())
+        )
 
     def _on_run(self, data: memoryview, first: Frame, available: int) -> int:
         """Handle posts or confirms, and all such events that follow at once; return the end of the last."""

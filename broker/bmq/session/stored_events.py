@@ -15,7 +15,6 @@ from crc32c import crc32c
 from broker.bmq.core.messages import Message, Poster
 from broker.bmq.partition.message_logs import FileLog
 from broker.bmq.queue.handles import Handle
-from broker.bmq.queue.routing import NEVER_MS, App
 from broker.bmq.session.session import RUN_BYTES_MAX
 from broker.common.faults import Inconsistent
 from formats.bmq.codes import CompressionAlgorithm
@@ -113,7 +112,7 @@ class StoredEvents:
         if handle is None or stream is None:
             return False
         queue, log = handle.queue, handle.queue.log
-        if not isinstance(log, FileLog) or queue.broadcast or not log.takes_removals or not _is_at_rest(stream.app):
+        if not isinstance(log, FileLog) or queue.broadcast or not log.takes_removals or not stream.app.is_at_rest:
             return False
         newest = stream.unconfirmed.newest
         guids: list[bytes] = []
@@ -135,15 +134,6 @@ class StoredEvents:
         except Exception as error:
             raise Inconsistent(f"the confirmation of messages of queue '{queue.uri}'", error) from error
         return True
-
-
-def _is_at_rest(app: App) -> bool:
-    """Return True if confirms of an app let nothing through that waits, and have nothing else to clear."""
-    return (
-        app.delayed_until_ms == NEVER_MS
-        and app.returning is None
-        and not (app.redelivery or app.pending or app.aside or app.attempts)
-    )
 
 
 def _posts(data: memoryview, frames: Sequence[Frame], queue_id: int, outstanding: int, now_ms: int) -> Posts | None:

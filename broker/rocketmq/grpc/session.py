@@ -147,6 +147,10 @@ class GrpcSession:
         return self._finished
 
     @property
+    def input_can_wait(self) -> bool:
+        return False
+
+    @property
     def paused(self) -> bool:
         """Never: calls that wait for something do not hold up others."""
         return False

@@ -155,6 +155,10 @@ class Session:
         return self._finished
 
     @property
+    def input_can_wait(self) -> bool:
+        return False
+
+    @property
     def paused(self) -> bool:
         """Never: requests that wait for something do not hold up others."""
         return False

@@ -66,6 +66,7 @@ class ReplicationSession:
         self.finished = False
         # Nothing that a slave or a master says waits for what it is sent.
         self.paused = False
+        self.input_can_wait = False
         self.backlog_bytes_max = 1 << 62
         self.event_bytes_max = _EVENT_BYTES_MAX
         self._options = options

@@ -69,7 +69,7 @@ class Words:
         self.sent_up = 0
         self.largest = 0
         self.finished = False
-        self.paused = False
+        self.paused = self.input_can_wait = False
         self.event_bytes_max = (1 << 20) + 1
         self.backlog_bytes_max = BACKLOG_BYTES_MAX
 
