@@ -81,8 +81,8 @@ class Rounds:
 
     def take_last(self, rounds: int) -> None:
         """Process what peers have already sent, in so many rounds at most."""
-        self._end_patience()
         for _ in range(rounds):
+            self._end_patience()
             ready = self._poller.poll(0)
             if not ready:
                 break

@@ -10,8 +10,10 @@ import pytest
 
 from broker.common.clock import Now
 from broker.shell.host import HOST
-from broker.shell.link import READ_BYTES, Link
+from broker.shell.link import Link
 from broker.shell.rounds import Rounds
+
+READ_BYTES_MAX = 16
 
 
 class Machine:
@@ -86,7 +88,7 @@ class Loop:
         self.system = System()
         self.poller = HOST.poller()
         self.rounds = Rounds(cast(Any, self.system), self.poller, self._on_other, self._wake, self._set_clock)
-        self._scratch = memoryview(bytearray(READ_BYTES))
+        self._scratch = memoryview(bytearray(READ_BYTES_MAX))
         self._peers: list[socket.socket] = []
         self._ms = 1000
         self.one, self.other = self._add(1), self._add(2)
@@ -211,6 +213,13 @@ def test_the_last_rounds_read_patient_links(loop: Loop) -> None:
     loop.send(loop.one, b"c")
     loop.rounds.take_last(4)
     assert loop.one.taken == b"abc"
+
+
+def test_the_last_rounds_leave_nothing_to_later_ones(loop: Loop) -> None:
+    data = b"a" * (4 * READ_BYTES_MAX)
+    loop.send(loop.one, data)
+    loop.rounds.take_last(5)
+    assert loop.one.taken == data
 
 
 def test_a_patient_link_that_is_closed_ends(loop: Loop) -> None:
