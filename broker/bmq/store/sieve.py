@@ -182,7 +182,7 @@ class _Keys(NamedTuple):
         return keys
 
     def taken(self, which: Rows) -> _Keys:
-        return _Keys(self.queues[which], self.guids[which])
+        return _Keys(self.queues.take(which, axis=0), self.guids.take(which, axis=0))
 
     def hashes(self) -> Hashes:
         mixed: Hashes = self.guids[:, 0] * _SECRETS[0]
