@@ -26,7 +26,7 @@ from formats.schema import columns_dtype
 
 __all__ = ["RECORDS_MIN", "Batch", "pack_batch", "parse_batch"]
 
-# Fewer are faster one by one; more at once would delay other work.
+# Fewer are packed faster one by one; more at once would delay other work.
 RECORDS_MIN: Final = 64
 RECORDS_MAX: Final = 512
 

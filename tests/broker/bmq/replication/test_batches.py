@@ -11,6 +11,7 @@ import pytest
 from broker.bmq.assembly.opening import open_partitions
 from broker.bmq.core.messages import Content
 from broker.bmq.replication import copying, replication
+from broker.bmq.replication.batches import RECORDS_MIN
 from broker.bmq.replication.copying import Copy, OutOfStep
 from broker.bmq.replication.positions import JOURNAL_START
 from broker.bmq.replication.replication import pack_records
@@ -20,7 +21,7 @@ from formats.bmq.codes import StorageMessageType
 from formats.bmq.disk.files import JOURNAL_RECORD_SIZE
 from formats.bmq.disk.journal import QueueOpType
 from formats.bmq.disk.numbers import RecordNumber
-from formats.bmq.wire.storage import append_storage
+from formats.bmq.wire.storage import STORAGE_HEADER, append_storage
 from formats.errors import FormatError
 from tests.broker.bmq.rig import guid
 from tests.broker.bmq.store.writing import KEY, Partition
@@ -31,6 +32,11 @@ ONE_BY_ONE = 1 << 30
 PADDED = 4
 OTHER = b"other"
 LIMITS = PartitionLimits(journal=128 << 10, data=2 << 20, qlist=4 << 10)
+
+
+@pytest.fixture(autouse=True)
+def batches_of_any_size(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(copying, "BATCH_BYTES_MIN", RECORDS_MIN * (STORAGE_HEADER.size + JOURNAL_RECORD_SIZE))
 
 
 @pytest.fixture(scope="module")
