@@ -17,7 +17,7 @@ __all__ = ["Handle", "Refusal", "app_id_of", "check_limits", "check_open", "give
 # Ids from here on are the reference's own (bmqp::QueueId::k_RESERVED_QUEUE_ID).
 RESERVED_QUEUE_ID: Final = 0xFFFF_FFFE - 9
 
-# Confirms can wait a millisecond if at least this much may be sent and posted without them: nobody sends more by then.
+# Confirms can wait a millisecond if at least this much may be sent and posted without them: more than comes meanwhile.
 SLACK_MESSAGES: Final = 256
 SLACK_BYTES: Final = 4 << 20
 

@@ -209,7 +209,7 @@ class Session:
         except FormatError as error:
             self.end(f"sent bytes that are not a valid event: {error}")
             return available
-        self._has_confirmed = has_confirmed
+        self._has_confirmed = has_confirmed and at > 0
         self.bytes_in += at
         broker = self._broker
         if broker is not None and self.backlog > broker.backlog_bytes_max:

@@ -148,6 +148,7 @@ class GrpcSession:
 
     @property
     def input_can_wait(self) -> bool:
+        """Never: calls are answered."""
         return False
 
     @property

@@ -156,6 +156,7 @@ class Session:
 
     @property
     def input_can_wait(self) -> bool:
+        """Never: requests are answered."""
         return False
 
     @property

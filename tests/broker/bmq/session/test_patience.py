@@ -8,6 +8,7 @@ import pytest
 
 from broker.bmq.queue.handles import SLACK_BYTES, SLACK_MESSAGES
 from broker.bmq.session.session import WAITING_HANDLES_MAX
+from formats.bmq.wire.confirm import build_confirm_event
 from tests.broker.bmq.rig import ACK, DOMAINS, READ, WRITE, Client, guid, start
 
 QUEUE = "bmq://priority/q"
@@ -52,6 +53,19 @@ def test_other_input_cannot_wait() -> None:
     consumer.open(3, "bmq://priority/third", WRITE)
     consumer.confirm(1, guid(2))
     assert not can_wait(consumer), "its posts would wait behind its confirms"
+
+
+def test_the_front_of_an_event_cannot_wait() -> None:
+    rig = start()
+    producer, consumer = rig.connect(), rig.connect()
+    producer.open(1, QUEUE, WRITE | ACK)
+    consumer.read(1, QUEUE)
+    post(producer, 1, 2)
+    event = build_confirm_event([(1, guid(1), 0)])
+    consumer.send(event[:-1])
+    assert not can_wait(consumer), "it may be a request"
+    consumer.send(event[-1:])
+    assert can_wait(consumer)
 
 
 @pytest.mark.parametrize(
