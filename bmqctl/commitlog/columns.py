@@ -6,6 +6,8 @@ import json
 from collections.abc import Callable, Sequence
 from typing import Any, Final, Generic, TypeVar
 
+import numpy as np
+
 from bmqctl.commitlog.payload import BodyReader
 from bmqctl.commitlog.records import LogRecords
 from bmqctl.commitlog.rows import host_text, time_text
@@ -102,6 +104,23 @@ def plain_members(properties: list[bytes], quote: bytes = b'"') -> list[bytes] |
     # In each record they take turns, and the end of a name is the first and the last of them.
     if any(marks.replace(pair, b"") != b"\n\1" * len(properties) for pair in (b"\1\2", b"\2\1")):
         return None
+    if _has_repeated_names(whole):
+        return None
     whole = whole.replace(b"\1", quote + b": " + quote).replace(b"\2", quote + b", " + quote)
     lines = whole.split(b"\n")
     return lines if len(lines) == len(properties) else None
+
+
+def _has_repeated_names(lines: bytes) -> bool:
+    """Return True if a record has several properties of one name, of which only the last counts.
+
+    `lines` has each record's properties in a line, in which the two separators take turns.
+    """
+    codes = np.frombuffer(lines, np.uint8)
+    steps = (codes == 1).view(np.int8) - ((codes == 2) | (codes == ord("\n"))).view(np.int8)
+    is_of_name = np.cumsum(steps, dtype=np.int8) == 0  # or the end of a value
+    for line in set(codes[is_of_name].tobytes().split(b"\n")):
+        names = line.split(b"\2")
+        if len(set(names)) < len(names):
+            return True
+    return False

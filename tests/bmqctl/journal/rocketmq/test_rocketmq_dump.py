@@ -31,6 +31,7 @@ from bmqctl.commitlog.text import CsvLines, JsonLines
 from bmqctl.journal.read.payload import PayloadForm
 from bmqctl.testing import RocketProcess
 from formats.rocketmq.flags import SystemFlag
+from formats.rocketmq.properties import decode_properties
 from formats.rocketmq.record import Magic, Record, body_crc, encode_record
 from tests.bmqctl.commitlog.logs import FILE_BYTES, V6, Written, message, write_log
 from tests.bmqctl.journal.conftest import Outcome
@@ -333,6 +334,23 @@ def test_separators_in_odd_places(properties: bytes) -> None:
     data = encode_record(message(0)._replace(physical_offset=0, properties=properties))
     records = search(memoryview(data), 0, len(data)).records
     assert [json.loads(line) for line in JsonLines().text(records).splitlines()] == rows_of(records)
+
+
+@pytest.mark.parametrize("properties", [b" \1\2 \1", b"a\1b\2KEYS\1k\2a\1c\2", b"a\1b\2a\1b"])
+def test_of_a_repeated_property_the_last_counts(properties: bytes) -> None:
+    names = decode_properties(properties)
+    data = b""
+    for text in (b"a\1b\2x\1y\2", properties, b"b\1a\2"):
+        data += encode_record(message(0)._replace(physical_offset=len(data), properties=text))
+    records = search(memoryview(data), 0, len(data)).records
+    expected = [{"a": "b", "x": "y"}, names, {"b": "a"}]
+    texts = [json.dumps(each) for each in expected]
+    assert [json.loads(line)["properties"] for line in JsonLines().text(records).splitlines()] == expected
+    assert json.dumps(names) in JsonLines().text(records).decode()
+    table = CsvLines()
+    rows = csv.DictReader(io.StringIO((table.names + table.text(records)).decode(), newline=""))
+    assert [row["properties"] for row in rows] == texts
+    assert LogColumns(None).of(records)["properties"] == texts
 
 
 @given(
