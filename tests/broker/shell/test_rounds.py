@@ -9,6 +9,7 @@ from typing import Any, cast
 import pytest
 
 from broker.common.clock import Now
+from broker.common.faults import Faults
 from broker.shell.host import HOST
 from broker.shell.link import Link
 from broker.shell.rounds import Rounds
@@ -21,6 +22,7 @@ class Machine:
 
     def __init__(self, session_id: int) -> None:
         self.session_id = session_id
+        self.description = f"peer {session_id}"
         self.taken = b""
         self.input_can_wait = False
         self.finished = self.paused = False
@@ -44,23 +46,13 @@ class Machine:
         """Do nothing."""
 
 
-class Faults:
-    """Takes note of the sessions whose work has failed."""
-
-    def __init__(self) -> None:
-        self.failed: list[Machine] = []
-        self.noted: list[Machine] = []
-
-    def end_session(self, session: Machine, error: Exception) -> None:
-        self.noted.append(session)
-
-
 class System:
     """A system without anything to send."""
 
     def __init__(self) -> None:
         self.now = Now(0, 0)
-        self.faults = Faults()
+        self.faults = Faults(self.now)
+        self.failed: list[object] = []
         self.dirty: set[Machine] = set()
         self.sessions: tuple[int, ...] = ()
         self.disconnected: list[Machine] = []
@@ -69,7 +61,8 @@ class System:
         """Do nothing."""
 
     def end_failed(self) -> None:
-        """Do nothing."""
+        while (session := self.faults.next_failed()) is not None:
+            self.failed.append(session)
 
     def end_step(self) -> tuple[bool, bool]:
         return False, False
@@ -242,7 +235,7 @@ def test_a_fault_in_a_patient_link_ends_that_one(loop: Loop) -> None:
     loop.send(loop.one, b"!")
     loop.send(loop.other, b"X")
     assert loop.take(1001)
-    assert loop.system.faults.noted == loop.system.disconnected == [loop.one]
+    assert loop.system.failed == loop.system.disconnected == [loop.one]
     loop.send(loop.other, b"y")
     assert loop.take(1002)
     assert loop.other.taken == b"Xy"
