@@ -130,6 +130,10 @@ class Subscription:
         self.count = self.turns_left = other.count
 
 
+# A stream with more subscriptions is not looked at for slack.
+SLACK_SUBSCRIPTIONS_MAX: Final = 16
+
+
 class Stream:
     """A client's stream of one app (a sub-stream of a queue handle).
 
@@ -165,9 +169,14 @@ class Stream:
         self.last_sent_ms = NEVER_MS
 
     def has_slack(self, messages: int, size: int) -> bool:
-        """Return True if so many more messages, of `size` bytes together, may be sent, and nothing waits for that."""
-        return self.app.is_at_rest and all(
-            each.messages_left >= messages and each.bytes_left >= size for each in self.subscriptions
+        """Return True if so many more messages, of `size` bytes together, may be sent, and nothing waits for that.
+
+        False, too, with many subscriptions: this is asked often, and a client may have any number of them.
+        """
+        return (
+            self.app.is_at_rest
+            and len(self.subscriptions) <= SLACK_SUBSCRIPTIONS_MAX
+            and all(each.messages_left >= messages and each.bytes_left >= size for each in self.subscriptions)
         )
 
 

@@ -7,9 +7,10 @@ from dataclasses import replace
 import pytest
 
 from broker.bmq.queue.handles import SLACK_BYTES, SLACK_MESSAGES
+from broker.bmq.queue.routing import SLACK_SUBSCRIPTIONS_MAX
 from broker.bmq.session.session import WAITING_HANDLES_MAX
 from formats.bmq.wire.confirm import build_confirm_event
-from tests.broker.bmq.rig import ACK, DOMAINS, READ, WRITE, Client, guid, start
+from tests.broker.bmq.rig import ACK, DOMAINS, READ, WRITE, Client, Wanted, guid, start
 
 QUEUE = "bmq://priority/q"
 FANOUT = "bmq://fanout/q"
@@ -110,6 +111,18 @@ def test_the_queue_is_not_near_its_limit(more: int) -> None:
     consumer.read(1, LIMITED)
     post(producer, *range(high - SLACK_MESSAGES + more))
     consumer.confirm(1, guid(0))
+    assert can_wait(consumer) is not bool(more)
+
+
+@pytest.mark.parametrize("more", [0, 1])
+def test_a_client_of_many_subscriptions_does_not_wait(more: int) -> None:
+    rig = start()
+    producer, consumer = rig.connect(), rig.connect()
+    producer.open(1, QUEUE, WRITE | ACK)
+    consumer.open(1, QUEUE, READ)
+    consumer.subscribe(1, *[Wanted()] * (SLACK_SUBSCRIPTIONS_MAX + more))
+    post(producer, 1)
+    consumer.confirm(1, guid(1))
     assert can_wait(consumer) is not bool(more)
 
 
