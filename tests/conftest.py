@@ -145,6 +145,17 @@ def no_contexts_of_the_user(tmp_path_factory: pytest.TempPathFactory) -> Iterato
         yield
 
 
+@pytest.fixture(scope="session", autouse=True)
+def folder_of_inner_runs(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
+    """Give suites that tests run a folder of their own: in the common one pytest deletes the files of earlier runs.
+
+    On a busy machine that took more than a minute, before the inner suite could say how it ended.
+    """
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("PYTEST_DEBUG_TEMPROOT", str(tmp_path_factory.mktemp("inner")))
+        yield
+
+
 _set_attribute = pytest.MonkeyPatch.setattr
 
 
