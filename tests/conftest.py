@@ -146,13 +146,15 @@ def no_contexts_of_the_user(tmp_path_factory: pytest.TempPathFactory) -> Iterato
 
 
 @pytest.fixture(scope="session", autouse=True)
-def folder_of_inner_runs(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
-    """Give suites that tests run a folder of their own: in the common one pytest deletes the files of earlier runs.
+def inner_suites_apart(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
+    """Give suites that tests run a folder and options of their own.
 
-    On a busy machine that took more than a minute, before the inner suite could say how it ended.
+    In the common folder pytest deletes the files of earlier runs before it says how a run ended, which can take more
+    than a minute on a busy machine.
     """
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("PYTEST_DEBUG_TEMPROOT", str(tmp_path_factory.mktemp("inner")))
+        patch.delenv("PYTEST_ADDOPTS", raising=False)
         yield
 
 
