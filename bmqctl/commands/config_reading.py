@@ -171,26 +171,31 @@ def fault_of_domain(name: str, text: bytes) -> str | None:
 
 
 def _rocketmq_findings(file: Path) -> Iterator[Finding]:
+    # What a broker starts with takes as long to import as all of this module.
+    from broker.rocketmq.assembly.checking import faults_at_start
+
     try:
         config = load_rocketmq_config(file)
-        _ = config.broker_options
-        _check_certificate(config)
-    except (PropertyError, FormatError) as fault:
-        text = str(fault).removeprefix(f"{file}: ")
-        yield Finding(True, str(file), "", text, "correct it")
+    except PropertyError as fault:
+        for each in (fault, *fault.others):
+            yield _property_fault(file, each.text)
         return
+    except FormatError as fault:
+        yield _property_fault(file, str(fault))
+        return
+    for each in faults_at_start(config):
+        yield _property_fault(file, each.text)
     for name in config.unused:
         yield Finding(False, str(file), name, "has no effect here", "correct its name, or leave it for Apache's broker")
 
 
-def _check_certificate(config: RocketConfig) -> None:
-    """Raise `PropertyError` if the broker would not start with its certificate."""
-    if config.tls_certificate is None and config.tls_key is None:
-        return
-    # What serves gRPC takes half a second to import.
-    from broker.rocketmq.assembly.grpc import TLS_NAMES, tls_for_grpc
-
-    tls_for_grpc(config.tls_certificate, config.tls_key, TLS_NAMES, makes_own=False)
+def _property_fault(file: Path, text: str) -> Finding:
+    """Make a finding of a fault's text, which may end with the remedy."""
+    problem, found, remedy = text.removeprefix(f"{file}: ").rpartition("; ")
+    if not found or "'" in remedy:
+        # There is none, or the semicolon is one of a quoted value.
+        problem, remedy = problem + found + remedy, "correct it"
+    return Finding(True, str(file), "", problem, remedy)
 
 
 def _rocketmq_settings(file: Path) -> Iterator[Setting]:

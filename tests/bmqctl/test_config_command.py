@@ -109,6 +109,19 @@ def test_a_fault_of_the_broker_s_own_files_is_told_alone(folder: Path) -> None:
         (b"\xff", "is not UTF-8 (byte 0)"),
         (b"tlsCertPath=/nowhere.pem\n", "TLS needs both a certificate and its key: tlsCertPath and tlsKeyPath"),
         (b"tlsCertPath=/nowhere.pem\ntlsKeyPath=/nowhere.key\n", "/nowhere.pem or /nowhere.key: No such file"),
+        (b"namesrvAddr=ns1\n", "'ns1' is no nameserver (namesrvAddr)"),
+        (b"brokerRole=SLAVE\nbrokerId=1\n", "a slave finds its master through a nameserver"),
+        (b"enableControllerMode=true\ncontrollerAddr=c1\n", "'c1' is no address of a controller (controllerAddr)"),
+        (b"enableControllerInNamesrv=true\n", "a controller needs controllerDLegerPeers"),
+        (b"authenticationEnabled=true\n", "authentication is enabled, but there is no user"),
+        (b"aclEnable=true\n", "plain_acl.yml: No such file or directory"),
+        (b"listenPort=9876\n", "nameserverPort and listenPort are both 9876"),
+        (
+            b"brokerRole=SYNC_MASTER\nhaListenPort=10909\n",
+            "the port 2 below listenPort and haListenPort are both 10909",
+        ),
+        (b"grpcServerPort=10911\n", "listenPort and grpcServerPort are both 10911"),
+        (b"metricsExporterType=PROM\nmetricsPromExporterPort=9876\n", "nameserverPort and metricsPromExporterPort"),
     ],
 )
 def test_faults_of_rocketmq_s_properties(properties: Path, text: bytes, problem: str) -> None:
@@ -116,8 +129,40 @@ def test_faults_of_rocketmq_s_properties(properties: Path, text: bytes, problem:
     (found,) = findings(properties, 1)
     assert (found["kind"], found["file"]) == ("fault", str(properties))
     assert problem in found["problem"]
+    # Those of single values, or of the role: the others a start would find.
+    is_unreadable = any(word in problem for word in ("not a number", "needs an id", "UTF-8"))
+    assert run("show", properties).exit_code == (2 if is_unreadable else 0)
+
+
+def test_all_faults_of_rocketmq_s_properties_are_told(properties: Path) -> None:
+    properties.write_text("listenPort=x\nflushDiskType=LATER; maybe\nauthenticationEnabled=maybe\naclEnable=perhaps\n")
+    assert [(each["problem"], each["remedy"]) for each in findings(properties, 1)] == [
+        ("listenPort: 'x' is not a number between 1 and 65535", "correct it"),
+        ("flushDiskType: 'LATER; maybe' is neither ASYNC_FLUSH nor SYNC_FLUSH", "correct it"),
+        ("authenticationEnabled: its value is neither true nor false", "correct it"),
+        ("aclEnable: its value is neither true nor false", "correct it"),
+    ]
     result = run("show", properties)
-    assert result.exit_code == (0 if "connect" in problem or "nowhere" in problem or "TLS" in problem else 2)
+    assert (result.exit_code, "(3 more after this)" in result.stderr) == (2, True)
+    properties.write_text("bindAddress=0.0.0.0\nnamesrvAddr=ns1\n")
+    assert [each["remedy"] for each in findings(properties, 1)] == [
+        "set the address of this host for them: --address, or brokerIP1 in the configuration",
+        "write HOST:PORT",
+    ]
+
+
+def test_users_of_the_store_are_found_and_nothing_is_made(properties: Path, tmp_path: Path) -> None:
+    store = tmp_path / "rocketmq"
+    user = '{"username":"ops","password":"hush"}'
+    properties.write_text(f"storePathRootDir={store}\nauthenticationEnabled=true\ninitAuthenticationUser={user}\n")
+    assert findings(properties, 0) == []
+    assert not store.exists()
+    (store / "config").mkdir(parents=True)
+    (store / "config" / "users.json").write_text("{")
+    (found,) = findings(properties, 1)
+    assert f"{store}/config/users.json or {store}/config/acls.json: " in found["problem"]
+    assert found["remedy"].startswith("repair it, or restore the file")
+    assert [path.name for path in store.rglob("*.json")] == ["users.json"]
 
 
 def test_a_property_without_effect_is_a_note(properties: Path) -> None:

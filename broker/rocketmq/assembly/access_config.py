@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from broker.rocketmq.access.guard import AccessOptions
-from broker.rocketmq.assembly.property_readers import PropertyError, read_bool
+from broker.rocketmq.assembly.property_readers import PropertyError, raise_first, read_bool
 from formats.errors import FormatError
 from formats.rocketmq import fastjson
 from formats.rocketmq.access_bodies import UserInfo
@@ -59,7 +59,15 @@ def read_value(path: Path, name: str, text: str) -> Any:
 
 def read_access(path: Path, properties: dict[str, str]) -> dict[str, Any]:
     """The fields of the configuration that are about access control. Raises `PropertyError`."""
-    found = {name: read_value(path, name, properties[name]) for name in ACCESS_READERS if properties.get(name)}
+    found: dict[str, Any] = {}
+    faults = []
+    for name in ACCESS_READERS:
+        if properties.get(name):
+            try:
+                found[name] = read_value(path, name, properties[name])
+            except PropertyError as fault:
+                faults.append(fault)
+    raise_first(faults)
     is_first = found.get("aclEnable", False)
     options = AccessOptions(
         found.get("authenticationEnabled", is_first),

@@ -15,6 +15,7 @@ from broker.rocketmq.assembly.access_config import ACCESS_READERS, read_access
 from broker.rocketmq.assembly.property_readers import (
     PropertyError,
     number,
+    raise_first,
     read_addresses,
     read_bool,
     read_broker_id,
@@ -356,7 +357,7 @@ NAMESERVER_LOCKED: Final = frozenset({"configBlackList", "configStorePath", "kvC
 
 
 def load_rocketmq_config(path: Path) -> RocketConfig:
-    """The configuration that a file holds. Raises `PropertyError` for a value that cannot be used."""
+    """The configuration that a file holds. Raises `PropertyError` for values that cannot be used."""
     properties = read_properties(text_of(path))
     node: dict[str, Any] = {}
     broker: dict[str, Any] = {}
@@ -373,6 +374,7 @@ def load_rocketmq_config(path: Path) -> RocketConfig:
         (_CONTROLLER, controller),
     )
     unused = []
+    faults = []
     for name, value in properties.items():
         for table, target in targets:
             if name in table:
@@ -380,7 +382,7 @@ def load_rocketmq_config(path: Path) -> RocketConfig:
                 try:
                     target[attribute] = read(value)
                 except ValueError as error:
-                    raise PropertyError(f"{path}: {name}: '{value}' {error}") from None
+                    faults.append(PropertyError(f"{path}: {name}: '{value}' {error}"))
                 break
         else:
             if name not in ACCESS_READERS:
@@ -388,7 +390,12 @@ def load_rocketmq_config(path: Path) -> RocketConfig:
     if properties.get("traceTopicEnable", "").lower() == "true":
         broker["trace_topic"] = properties.get("msgTraceTopicName", TRACE_TOPIC)
     unused = [name for name in unused if name not in ("traceTopicEnable", "msgTraceTopicName")]
-    access = read_access(path, properties)
+    access: dict[str, Any] = {}
+    try:
+        access = read_access(path, properties)
+    except PropertyError as fault:
+        faults += [fault, *fault.others]
+    raise_first(faults)
     default = RocketConfig()
     config = replace(
         default,

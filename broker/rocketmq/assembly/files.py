@@ -17,7 +17,7 @@ from formats.rocketmq.frame import Frame
 from formats.rocketmq.plain_accounts import Account, read_accounts
 from formats.rocketmq.signature import signed
 
-__all__ = ["make_seal", "open_access", "read_file"]
+__all__ = ["check_access", "make_seal", "open_access", "read_file"]
 
 log = logging.getLogger("broker.rocketmq")
 
@@ -31,6 +31,21 @@ def open_access(config: RocketConfig) -> AccessTables:
     tables = read_file(users, lambda data: AccessTables(data, acls.read(), users.write, acls.write), beside=acls)
     _make_first_users(config, tables)
     return tables
+
+
+def check_access(config: RocketConfig) -> None:
+    """Raise `PropertyError` if `open_access` would; nothing is written."""
+    folder = config.store / "config"
+    if folder.is_dir():
+        users, acls = ConfigFile(folder / "users.json"), ConfigFile(folder / "acls.json")
+        tables = read_file(users, lambda data: AccessTables(data, acls.read(), _forget, _forget), beside=acls)
+    else:
+        tables = AccessTables(b"", b"", _forget, _forget)
+    _make_first_users(config, tables)
+
+
+def _forget(data: bytes) -> None:
+    """Keep nothing."""
 
 
 def _make_first_users(config: RocketConfig, tables: AccessTables) -> None:

@@ -36,7 +36,7 @@ from formats.rocketmq.frame import Frame
 from formats.rocketmq.ha_bodies import HaRuntime
 from formats.rocketmq.hosts import Host, split_address
 
-__all__ = ["Group", "place_of", "replication_ports"]
+__all__ = ["Group", "check_group", "place_of", "replication_ports"]
 
 log = logging.getLogger("broker.rocketmq.replication")
 
@@ -64,6 +64,23 @@ def replication_ports(config: RocketConfig) -> list[int]:
     if port is None:
         return [second] if config.replication.has_acting_master else []
     return [port, second]
+
+
+def check_group(config: RocketConfig) -> None:
+    """Raise `PropertyError` for a broker that could not find the controllers, or the master, of its group."""
+    replication = config.replication
+    if replication.is_controlled:
+        for address in replication.controllers:
+            place_of(address, "address of a controller (controllerAddr)")
+    elif replication.role is not Role.SLAVE:
+        return
+    elif replication.master_address is not None:
+        place_of(replication.master_address, "address of a master (haMasterAddress)")
+    elif not config.nameservers:
+        raise PropertyError(
+            "a slave finds its master through a nameserver: set one that the master registers with, with "
+            "namesrvAddr or --nameserver"
+        )
 
 
 @dataclass(slots=True)
@@ -96,7 +113,8 @@ class Group:
         return [asked] if self.master is None else [self.master.connect, asked]
 
     def make_role(self, options: BrokerOptions) -> BrokerRole:
-        """Make the role of the broker. Raises `PropertyError` for a slave that cannot find a master."""
+        """Make the role of the broker. Raises `PropertyError` like `check_group`."""
+        check_group(self.config)
         replication = self.config.replication
         if replication.is_controlled:
             return self._make_controlled(options)
@@ -104,13 +122,6 @@ class Group:
             self.members = Members(replication, options, lambda: self.store.flushed, self._now_ms)
         if replication.role is not Role.SLAVE:
             return self._make_master(options, self.members)
-        if replication.master_address is not None:
-            place_of(replication.master_address, "address of a master (haMasterAddress)")
-        elif not self.config.nameservers:
-            raise PropertyError(
-                "a slave finds its master through a nameserver: set one that the master registers with, with "
-                "namesrvAddr or --nameserver"
-            )
         handlers = None if self.members is None else self.members.handlers
         return BrokerRole(replication, options, self._log_end, None, self._slave_status, handlers=handlers)
 
@@ -132,8 +143,6 @@ class Group:
 
     def _make_controlled(self, options: BrokerOptions) -> BrokerRole:
         replication = self.config.replication
-        for address in replication.controllers:
-            place_of(address, "address of a controller (controllerAddr)")
         shared = Log(self.store, open_epochs(self.open_file), self._reach)
         self.controlled = controlled = Controlled(shared, replication, options)
         controlled.waiting = waiting = Waiting(replication, controlled, self._now_ms)

@@ -140,13 +140,14 @@ def open_local_group(directory: Path, options: GroupOptions) -> list[tuple[Group
 
 
 def _new_group(options: GroupOptions) -> list[GroupNode]:
-    fault: str | None = None
+    last_fault = ""
     for turn in range(SHIFTS):
         nodes = group_nodes(options, turn * SHIFT)
         fault = _fault_of_ports(nodes)
         if fault is None:
             return nodes
-    raise PropertyError(fault)
+        last_fault = fault
+    raise PropertyError(last_fault)
 
 
 def _fault_of_ports(nodes: Sequence[GroupNode]) -> str | None:

@@ -5,7 +5,7 @@ Those of values raise `ValueError` for a text that they cannot use.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
 from broker.rocketmq.replication.options import Role
@@ -13,6 +13,7 @@ from broker.rocketmq.replication.options import Role
 __all__ = [
     "PropertyError",
     "number",
+    "raise_first",
     "read_addresses",
     "read_bool",
     "read_broker_id",
@@ -28,7 +29,24 @@ __all__ = [
 
 
 class PropertyError(Exception):
-    """A configuration that cannot be used; the text says where, why, and what to do."""
+    """A configuration that cannot be used; `text` says where, why, and what to do.
+
+    `others` are the faults behind it in the same file.
+    """
+
+    def __init__(self, text: str, others: tuple[PropertyError, ...] = ()) -> None:
+        super().__init__(text)
+        self.text = text
+        self.others = others
+
+    def __str__(self) -> str:
+        return f"{self.text} ({len(self.others)} more after this)" if self.others else self.text
+
+
+def raise_first(faults: Sequence[PropertyError]) -> None:
+    """Raise the first of a file's faults, with those behind it, if there is one."""
+    if faults:
+        raise PropertyError(faults[0].text, tuple(faults[1:]))
 
 
 def text_of(path: Path) -> str:

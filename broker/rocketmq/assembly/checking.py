@@ -1,0 +1,69 @@
+"""Faults of a configuration that only a start would find: in addresses, ports, accounts and certificates."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from itertools import combinations
+
+from broker.rocketmq.assembly.config import PropertyError, RocketConfig
+from broker.rocketmq.assembly.controller_config import with_controller
+from broker.rocketmq.assembly.files import check_access
+from broker.rocketmq.assembly.group import SECOND_PORT_BELOW, check_group, place_of, replication_ports
+from broker.shell.os_errors import os_error_line
+
+__all__ = ["faults_at_start"]
+
+
+def faults_at_start(config: RocketConfig) -> Iterator[PropertyError]:
+    """Yield what a node of this configuration would end with on this host; nothing is changed."""
+    needs: list[Callable[[], object]] = [
+        lambda: config.broker_options,
+        lambda: [place_of(name, "nameserver (namesrvAddr)") for name in config.nameservers],
+        lambda: check_group(config),
+        lambda: with_controller(config, None),
+        lambda: check_access(config),
+        lambda: _check_certificate(config),
+    ]
+    for need in needs:
+        try:
+            need()
+        except PropertyError as fault:
+            yield fault
+        except OSError as error:
+            yield PropertyError(os_error_line(error))
+    yield from _ports_taken_twice(config)
+
+
+def _check_certificate(config: RocketConfig) -> None:
+    """Raise `PropertyError` if the broker would not start with its certificate."""
+    if config.tls_certificate is None and config.tls_key is None:
+        return
+    # What serves gRPC takes half a second to import.
+    from broker.rocketmq.assembly.grpc import TLS_NAMES, tls_for_grpc
+
+    tls_for_grpc(config.tls_certificate, config.tls_key, TLS_NAMES, makes_own=False)
+
+
+def _ports_taken_twice(config: RocketConfig) -> Iterator[PropertyError]:
+    for (first, port), (second, other) in combinations(_ports(config), 2):
+        if port == other:
+            yield PropertyError(f"{first} and {second} are both {port}; choose another port for one of them")
+
+
+def _ports(config: RocketConfig) -> Iterator[tuple[str, int]]:
+    """Yield the ports that a node needs on its address, by the properties that choose them."""
+    yield "nameserverPort", config.nameserver_port
+    yield "listenPort", config.port
+    ports = replication_ports(config)
+    if ports:
+        yield f"the port {SECOND_PORT_BELOW} below listenPort", ports.pop()
+    for port in ports:
+        yield "haListenPort", port
+    if config.controller.self_id in config.controller.peers and config.controller_port is not None:
+        yield "the controller's port in controllerDLegerPeers", config.controller_port
+    if config.grpc_port:
+        yield "grpcServerPort", config.grpc_port
+    if config.remoting_port:
+        yield "remotingListenPort", config.remoting_port
+    if config.exports_metrics and config.metrics_host == config.bind_address:
+        yield "metricsPromExporterPort", config.metrics_port
