@@ -88,7 +88,7 @@ def compile_tree(folder: Path) -> None:
         multi_file=len(paths) > 1,  # so that all processors compile; mypyc's C of a single file does not
     )
     for extension in extensions:
-        # One module calls another directly, not through the table by which the loader could put something else there.
+        # Calls from module to module then need no entry in the procedure linkage table.
         extension.extra_compile_args.append("-fvisibility=hidden")
     # Not setup(), which would read this project's own pyproject.toml.
     command = build_ext(Distribution({"name": "bmqctl", "packages": [], "ext_modules": extensions}))

@@ -178,24 +178,19 @@ def _rocketmq_findings(file: Path) -> Iterator[Finding]:
         config = load_rocketmq_config(file)
     except PropertyError as fault:
         for each in (fault, *fault.others):
-            yield _property_fault(file, each.text)
+            yield _property_fault(file, each)
         return
-    except FormatError as fault:
-        yield _property_fault(file, str(fault))
+    except FormatError as error:
+        yield _property_fault(file, PropertyError(str(error)))
         return
     for each in faults_at_start(config):
-        yield _property_fault(file, each.text)
+        yield _property_fault(file, each)
     for name in config.unused:
         yield Finding(False, str(file), name, "has no effect here", "correct its name, or leave it for Apache's broker")
 
 
-def _property_fault(file: Path, text: str) -> Finding:
-    """Make a finding of a fault's text, which may end with the remedy."""
-    problem, found, remedy = text.removeprefix(f"{file}: ").rpartition("; ")
-    if not found or "'" in remedy:
-        # There is none, or the semicolon is one of a quoted value.
-        problem, remedy = problem + found + remedy, "correct it"
-    return Finding(True, str(file), "", problem, remedy)
+def _property_fault(file: Path, fault: PropertyError) -> Finding:
+    return Finding(True, str(file), "", fault.problem.removeprefix(f"{file}: "), fault.remedy or "correct it")
 
 
 def _rocketmq_settings(file: Path) -> Iterator[Setting]:

@@ -118,7 +118,7 @@ def test_a_fault_of_the_broker_s_own_files_is_told_alone(folder: Path) -> None:
         (b"listenPort=9876\n", "nameserverPort and listenPort are both 9876"),
         (
             b"brokerRole=SYNC_MASTER\nhaListenPort=10909\n",
-            "the port 2 below listenPort and haListenPort are both 10909",
+            "haListenPort and listenPort less 2 are both 10909",
         ),
         (b"grpcServerPort=10911\n", "listenPort and grpcServerPort are both 10911"),
         (b"metricsExporterType=PROM\nmetricsPromExporterPort=9876\n", "nameserverPort and metricsPromExporterPort"),
@@ -129,16 +129,16 @@ def test_faults_of_rocketmq_s_properties(properties: Path, text: bytes, problem:
     (found,) = findings(properties, 1)
     assert (found["kind"], found["file"]) == ("fault", str(properties))
     assert problem in found["problem"]
-    # Those of single values, or of the role: the others a start would find.
+    # A fault of one value, or of the role; only a start would find the others.
     is_unreadable = any(word in problem for word in ("not a number", "needs an id", "UTF-8"))
     assert run("show", properties).exit_code == (2 if is_unreadable else 0)
 
 
 def test_all_faults_of_rocketmq_s_properties_are_told(properties: Path) -> None:
-    properties.write_text("listenPort=x\nflushDiskType=LATER; maybe\nauthenticationEnabled=maybe\naclEnable=perhaps\n")
+    properties.write_text("listenPort=x\nflushDiskType=LATER; or now\nauthenticationEnabled=maybe\naclEnable=perhaps\n")
     assert [(each["problem"], each["remedy"]) for each in findings(properties, 1)] == [
         ("listenPort: 'x' is not a number between 1 and 65535", "correct it"),
-        ("flushDiskType: 'LATER; maybe' is neither ASYNC_FLUSH nor SYNC_FLUSH", "correct it"),
+        ("flushDiskType: 'LATER; or now' is neither ASYNC_FLUSH nor SYNC_FLUSH", "correct it"),
         ("authenticationEnabled: its value is neither true nor false", "correct it"),
         ("aclEnable: its value is neither true nor false", "correct it"),
     ]

@@ -28,6 +28,9 @@ LOW_DIVISOR: Final = 5
 # The time of a stream's last message if there was none, or if the next may be sent at once.
 NEVER_MS: Final = -(1 << 62)
 
+# The confirms of a stream with more subscriptions do not wait: all of them would be looked at each time.
+SLACK_SUBSCRIPTIONS_MAX: Final = 16
+
 
 class Subscription:
     """One subscription of a stream: its remaining limits count down as messages are sent, and up as they are confirmed.
@@ -128,10 +131,6 @@ class Subscription:
         self.messages_low, self.bytes_low = other.messages_low, other.bytes_low
         self.subscription_id, self.text, self.priority = other.subscription_id, other.text, other.priority
         self.count = self.turns_left = other.count
-
-
-# A stream with more subscriptions is not looked at for slack.
-SLACK_SUBSCRIPTIONS_MAX: Final = 16
 
 
 class Stream:

@@ -31,14 +31,15 @@ from broker.rocketmq.assembly.config import (
     RocketConfig,
     load_rocketmq_config,
 )
-from broker.rocketmq.assembly.controller import controller_connects, controller_ports
+from broker.rocketmq.assembly.controller import controller_connects
 from broker.rocketmq.assembly.controller_config import with_controller
 from broker.rocketmq.assembly.disks import disk_used
 from broker.rocketmq.assembly.files import make_seal, open_access, read_file
-from broker.rocketmq.assembly.group import Group, place_of, replication_ports
+from broker.rocketmq.assembly.group import Group, place_of
 from broker.rocketmq.assembly.grpc import TLS_NAMES, group_backend, grpc_connect, listen_for_grpc, tls_for_grpc
 from broker.rocketmq.assembly.identity import OpenFile, epoch_begins
 from broker.rocketmq.assembly.pages import listen_for_pages, serve_pages
+from broker.rocketmq.assembly.ports import node_ports
 from broker.rocketmq.assembly.process import LOG_NAME, READ_BYTES, Deferred, Logging, run_to_end, wall_ms
 from broker.rocketmq.assembly.remoting import listen_for_remoting, one_port
 from broker.rocketmq.core.broker import Broker, Given, State, World
@@ -107,8 +108,8 @@ def _run(config: RocketConfig, log_level: str, ready: Callable[[], None]) -> Non
     # First the sockets: a second node must not touch the files of the first.
     with ExitStack() as stack:
         sockets = []
-        for port, option in _ports(config):
-            sockets.append(listen(config.bind_address, port, option))
+        for port in node_ports(config):
+            sockets.append(listen(config.bind_address, port.number, port.option))
             stack.callback(sockets[-1].close)
         pages_socket = listen_for_pages(config, stack)
         (grpc_socket, without_grpc), (remoting_socket, without_remoting) = _listen_besides(config, stack)
@@ -158,14 +159,6 @@ def _run(config: RocketConfig, log_level: str, ready: Callable[[], None]) -> Non
         trio.run(server.run, partial(_announce, config, store, served, ready))
         broker.close()
         store.close()
-
-
-def _ports(config: RocketConfig) -> list[tuple[int, str]]:
-    """The ports for clients that speak the remoting protocol, with the options that choose them."""
-    ports = [(config.nameserver_port, "--nameserver-port"), (config.port, "--port")]
-    ha_port = config.ha_listen_port
-    ports += [(port, "--ha-port" if port == ha_port else "--port") for port in replication_ports(config)]
-    return ports + [(port, "--controller-port") for port in controller_ports(config)]
 
 
 def _listen_besides(config: RocketConfig, stack: ExitStack) -> list[tuple[socket.socket | None, str]]:

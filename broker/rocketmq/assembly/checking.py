@@ -8,7 +8,8 @@ from itertools import combinations
 from broker.rocketmq.assembly.config import PropertyError, RocketConfig
 from broker.rocketmq.assembly.controller_config import with_controller
 from broker.rocketmq.assembly.files import check_access
-from broker.rocketmq.assembly.group import SECOND_PORT_BELOW, check_group, place_of, replication_ports
+from broker.rocketmq.assembly.group import check_group, place_of
+from broker.rocketmq.assembly.ports import node_ports
 from broker.shell.os_errors import os_error_line
 
 __all__ = ["faults_at_start"]
@@ -47,20 +48,13 @@ def _check_certificate(config: RocketConfig) -> None:
 def _ports_taken_twice(config: RocketConfig) -> Iterator[PropertyError]:
     for (first, port), (second, other) in combinations(_ports(config), 2):
         if port == other:
-            yield PropertyError(f"{first} and {second} are both {port}; choose another port for one of them")
+            yield PropertyError(f"{first} and {second} are both {port}", "choose another port for one of them")
 
 
 def _ports(config: RocketConfig) -> Iterator[tuple[str, int]]:
-    """Yield the ports that a node needs on its address, by the properties that choose them."""
-    yield "nameserverPort", config.nameserver_port
-    yield "listenPort", config.port
-    ports = replication_ports(config)
-    if ports:
-        yield f"the port {SECOND_PORT_BELOW} below listenPort", ports.pop()
-    for port in ports:
-        yield "haListenPort", port
-    if config.controller.self_id in config.controller.peers and config.controller_port is not None:
-        yield "the controller's port in controllerDLegerPeers", config.controller_port
+    """Yield the ports that a node needs on its address, by the settings that choose them."""
+    for port in node_ports(config):
+        yield port.setting, port.number
     if config.grpc_port:
         yield "grpcServerPort", config.grpc_port
     if config.remoting_port:

@@ -111,15 +111,15 @@ class RocketConfig:
         address = self.told_address or self.bind_address
         if address in ("0.0.0.0", "::"):
             raise PropertyError(
-                f"clients cannot connect to {address}; set the address of this host for them: --address, or "
-                "brokerIP1 in the configuration"
+                f"clients cannot connect to {address}",
+                "set the address of this host for them: --address, or brokerIP1 in the configuration",
             )
         host = Host(address, self.port)
         try:
             host.pack()
         except ValueError:
             raise PropertyError(
-                f"'{address}' is not an IP address; set the one that clients connect to (--address, brokerIP1)"
+                f"'{address}' is not an IP address", "set the one that clients connect to (--address, brokerIP1)"
             ) from None
         ha_address = "" if self.ha_listen_port is None else str(Host(address, self.ha_listen_port))
         silent_ms = self.replication.silent_ms if self.replication.has_acting_master else None
@@ -169,7 +169,7 @@ class RocketConfig:
 
     def _with_controller(self, ha_port: int | None) -> RocketConfig:
         if not self.replication.controllers:
-            raise PropertyError("a broker with a controller has to know its address: set controllerAddr to HOST:PORT")
+            raise PropertyError("a broker with a controller has to know its address", "set controllerAddr to HOST:PORT")
         port = self.replication.port if ha_port is None else ha_port
         # Who is elected needs nobody who acts as master.
         replication = replace(self.replication, role=Role.SLAVE, port=port, has_acting_master=False)
@@ -191,8 +191,9 @@ class RocketConfig:
 
     @property
     def controller_port(self) -> int | None:
-        """The port of this node's controller; None if it has none."""
-        found = split_address(self.controller.address) if self.has_controller else None
+        """The port of this node's controller; None if it has none, or none that is configured."""
+        address = self.controller.peers.get(self.controller.self_id) if self.has_controller else None
+        found = None if address is None else split_address(address)
         return None if found is None else found[1]
 
     def changed(self, **changes: Any) -> RocketConfig:
@@ -412,4 +413,4 @@ def load_rocketmq_config(path: Path) -> RocketConfig:
     try:
         return config.with_role(replication.get("role"))
     except PropertyError as fault:
-        raise PropertyError(f"{path}: {fault}") from None
+        raise PropertyError(f"{path}: {fault.problem}", fault.remedy) from None

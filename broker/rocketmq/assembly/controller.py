@@ -27,21 +27,16 @@ from broker.shell.config_files import ConfigFile
 from formats.rocketmq.frame import Frame
 from formats.rocketmq.property_text import read_properties, write_properties
 
-__all__ = ["controller_connects", "controller_ports", "make_controller"]
+__all__ = ["controller_connects", "make_controller"]
 
 # Where a master and the controller that leads are on one host, and gone together, another master is there in 2 seconds.
 TIMES: Final = Times(election_ms=750, heartbeat_ms=150)
 
 
-def controller_ports(config: RocketConfig) -> list[int]:
-    """Return the port of the controller, if there is to be one."""
-    return [] if config.controller_port is None else [config.controller_port]
-
-
 def controller_connects(
     config: RocketConfig, guard: Guard, node: Node, dial: Dial, seal: Callable[[Frame], Frame]
 ) -> list[Connect]:
-    """Return what makes the sessions of those who connect to `controller_ports`."""
+    """Return what makes the sessions of those who connect to the port of the controller, if there is to be one."""
     if config.controller_port is None:
         return []
     return [node.connect_to(make_controller(config, guard, node, dial, seal))]

@@ -65,8 +65,8 @@ def _make_first_users(config: RocketConfig, tables: AccessTables) -> None:
             tables.create_user(user)
     if (config.access.authentication or config.access.authorization) and not tables.users:
         raise PropertyError(
-            "authentication is enabled, but there is no user: define the first one, initAuthenticationUser="
-            '{"username":"...","password":"..."}, in the configuration file'
+            "authentication is enabled, but there is no user",
+            'define the first one in the configuration: initAuthenticationUser={"username":"...","password":"..."}',
         )
 
 
@@ -91,7 +91,7 @@ def read_file(file: ConfigFile, read: Callable[[bytes], T], beside: ConfigFile |
         return read(file.read())
     except FormatError as error:
         names = str(file.path) if beside is None else f"{file.path} or {beside.path}"
-        raise PropertyError(f"{names}: {error}; repair it, or restore the file whose name ends with .bak") from None
+        raise PropertyError(f"{names}: {error}", "repair it, or restore the file whose name ends with .bak") from None
 
 
 def make_seal(credentials: UserInfo | None) -> Callable[[Frame], Frame]:

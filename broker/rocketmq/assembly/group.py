@@ -51,7 +51,7 @@ def place_of(address: str, what: str) -> Endpoint:
     """Read HOST:PORT. Raises `PropertyError`."""
     found = split_address(address)
     if found is None:
-        raise PropertyError(f"'{address}' is no {what}; write HOST:PORT")
+        raise PropertyError(f"'{address}' is no {what}", "write HOST:PORT")
     return Endpoint(*found)
 
 
@@ -78,8 +78,8 @@ def check_group(config: RocketConfig) -> None:
         place_of(replication.master_address, "address of a master (haMasterAddress)")
     elif not config.nameservers:
         raise PropertyError(
-            "a slave finds its master through a nameserver: set one that the master registers with, with "
-            "namesrvAddr or --nameserver"
+            "a slave finds its master through a nameserver, and knows none",
+            "set one that the master registers with, with namesrvAddr or --nameserver",
         )
 
 

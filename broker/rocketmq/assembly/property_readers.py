@@ -29,24 +29,26 @@ __all__ = [
 
 
 class PropertyError(Exception):
-    """A configuration that cannot be used; `text` says where, why, and what to do.
+    """A configuration that cannot be used: `problem` says where and why, and `remedy`, if there is one, what to do.
 
     `others` are the faults behind it in the same file.
     """
 
-    def __init__(self, text: str, others: tuple[PropertyError, ...] = ()) -> None:
-        super().__init__(text)
-        self.text = text
+    def __init__(self, problem: str, remedy: str = "", others: tuple[PropertyError, ...] = ()) -> None:
+        super().__init__(problem)
+        self.problem = problem
+        self.remedy = remedy
         self.others = others
 
     def __str__(self) -> str:
-        return f"{self.text} ({len(self.others)} more after this)" if self.others else self.text
+        more = f" ({len(self.others)} more after this)" if self.others else ""
+        return f"{self.problem}; {self.remedy}{more}" if self.remedy else f"{self.problem}{more}"
 
 
 def raise_first(faults: Sequence[PropertyError]) -> None:
     """Raise the first of a file's faults, with those behind it, if there is one."""
     if faults:
-        raise PropertyError(faults[0].text, tuple(faults[1:]))
+        raise PropertyError(faults[0].problem, faults[0].remedy, tuple(faults[1:]))
 
 
 def text_of(path: Path) -> str:
