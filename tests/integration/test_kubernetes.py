@@ -15,7 +15,8 @@ import trio
 
 from bmqctl.client import Queue, connect
 from bmqctl.node_process import NodeProcess
-from formats.rocketmq.codes import ResponseCode
+from formats.rocketmq.codes import RequestCode, ResponseCode
+from formats.rocketmq.controller_bodies import BROKER_REPLICAS, Replicas
 from scripts.kubernetes_manifests import FOLDER, Pod, build, pods, write_files
 from tests.integration.remoting import Remote
 from tests.waiting import WAIT_S, eventually
@@ -148,6 +149,27 @@ def send_soon(found: Pods, body: bytes) -> None:
     eventually(lambda: any(send(each.own_address) for each in found.running.values()))
 
 
+def wait_for_two_in_sync(found: Pods) -> None:
+    """Wait until the controllers know of two brokers in sync.
+
+    A master takes messages as soon as it has proposed the second, as the original does. Killed before its proposal is
+    answered, it leaves nobody who may be elected.
+    """
+
+    def in_sync(address: str) -> int:
+        try:
+            with Remote(9878, host=address) as remote:
+                answer = remote.call(RequestCode.CONTROLLER_GET_SYNC_STATE_DATA, b'["broker-a"]')
+        except (OSError, EOFError):
+            return 0
+        if answer.code != ResponseCode.SUCCESS:
+            return 0
+        replicas = BROKER_REPLICAS.read(answer.body).replicas_info_table.get("broker-a", Replicas())
+        return len(replicas.in_sync_replicas)
+
+    eventually(lambda: any(in_sync(each.own_address) >= 2 for each in found.running.values()))
+
+
 def test_one_rocketmq_node(tmp_path: Path) -> None:
     with started("rocketmq/base", tmp_path) as found:
         send_soon(found, b"1")
@@ -156,9 +178,11 @@ def test_one_rocketmq_node(tmp_path: Path) -> None:
 def test_three_rocketmq_nodes_of_which_each_is_killed_in_turn(tmp_path: Path) -> None:
     with started("rocketmq/cluster", tmp_path) as found:
         send_soon(found, b"1")
+        wait_for_two_in_sync(found)
         for number in range(3):
             found.kill(number)
             # Two of three have to be in sync: the one that was killed before has come back for good.
             send_soon(found, b"2")
+            wait_for_two_in_sync(found)
             found.start(number)
             eventually(found.are_ready)
