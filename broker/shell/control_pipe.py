@@ -61,8 +61,8 @@ class ControlPipe:
         self._begun = b"" if self._passing_over else rest
 
     def close(self) -> None:
-        self._path.unlink(missing_ok=True)
         os.close(self._fd)
+        self._path.unlink(missing_ok=True)
 
 
 def _make_fifo(path: Path) -> None:

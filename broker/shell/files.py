@@ -290,6 +290,17 @@ class DataDirectory:
     def flush(self) -> None:
         HOST.flush(self._folder)
 
+    def touch(self) -> None:
+        """Change the time of the lock file.
+
+        Raises `OSError` if the file system takes no changes any more, but not if it is full: that passes.
+        """
+        try:
+            os.utime(self._lock)
+        except OSError as error:
+            if error.errno not in (errno.ENOSPC, errno.EDQUOT):
+                raise
+
     def close(self) -> None:
         """Release the folder for other nodes, when all is away that was put away."""
         self._away.shutdown()

@@ -12,6 +12,7 @@ import os
 from collections.abc import Callable
 from dataclasses import replace
 from datetime import UTC, datetime
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -51,7 +52,7 @@ from broker.bmq.proxy.limits import BridgeLimits
 from broker.bmq.queue.queue import Full
 from broker.bmq.store.names import next_timestamp
 from broker.bmq.store.partition_files import PartitionLimits
-from broker.common.faults import Inconsistent, describe
+from broker.common.faults import Change, Inconsistent, describe
 from broker.common.files import Directory, StoreFile
 from broker.shell.control_pipe import PipeInUse
 from broker.shell.descriptors import raise_limit
@@ -83,6 +84,9 @@ __all__ = [
 ]
 
 log = logging.getLogger("broker")
+
+# Interval at which a node that never flushes looks whether its disk still takes changes.
+WATCH_MS = 5_000
 
 
 def _terminates(failure: Inconsistent) -> None:
@@ -188,6 +192,8 @@ def _run(config: NodeConfig, fsync: FsyncPolicy, ready: Callable[[], None]) -> N
         write_statistics(config, node)
         if fsync.mode is FsyncMode.INTERVAL:
             _flush_regularly(node, server, durability, fsync.interval_ms)
+        elif fsync.mode is FsyncMode.NEVER:
+            _watch_disk(node, server, directory)
         if membership is not None:
             # Until it has healed others have more to do than it has.
             HOST.set_slice(LONG_SLICE_NS)
@@ -199,7 +205,8 @@ def _run(config: NodeConfig, fsync: FsyncPolicy, ready: Callable[[], None]) -> N
             raise
     if membership is not None:
         membership.close()
-    _close(node, partitions, flush=partition.flush_at_shutdown)
+    with Change("closing the store"):
+        _close(node, partitions, flush=partition.flush_at_shutdown)
     directory.close()
 
 
@@ -228,15 +235,35 @@ def _flush_regularly(node: Node, server: Server, durability: Durability, interva
         for file in files:
             file.flush()
 
-    def again(done: None = None) -> None:
-        node.timers.at(node.now.ms + interval_ms, in_background)
-
-    def in_background() -> None:
+    def next_flush() -> Callable[[], None] | None:
         files = durability.unsynced()
-        if files:
-            server.in_thread(lambda: flush(files), again)
-        else:
+        return partial(flush, files) if files else None
+
+    _repeat_in_thread(node, server, interval_ms, next_flush)
+
+
+def _watch_disk(node: Node, server: Server, directory: DataDirectory) -> None:
+    """End the node when the store's file system has become read-only.
+
+    Without flushes nothing else shows it: mapped pages still take what is written to them, and never reach the disk.
+    """
+    _repeat_in_thread(node, server, WATCH_MS, lambda: directory.touch)
+
+
+def _repeat_in_thread(
+    node: Node, server: Server, interval_ms: int, next_work: Callable[[], Callable[[], None] | None]
+) -> None:
+    """Do blocking work an interval after the last; an error of it ends the node."""
+
+    def again(done: None = None) -> None:
+        node.timers.at(node.now.ms + interval_ms, begin)
+
+    def begin() -> None:
+        work = next_work()
+        if work is None:
             again()
+        else:
+            server.in_thread(work, again)
 
     again()
 

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import logging
 import os
 import secrets
 import ssl
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from functools import partial
 from importlib.metadata import version
 from pathlib import Path
 
@@ -30,6 +32,7 @@ from broker.shell.control_pipe import ControlPipe
 from broker.shell.descriptors import connections_max, descriptors_in_use, raise_limit
 from broker.shell.dialing import Endpoint
 from broker.shell.logs import LogSwitches
+from broker.shell.os_errors import os_error_line
 from broker.shell.rejected import keep_rejected
 from broker.shell.server import Listener, Server, listen
 from formats.bmq.guid import GuidGenerator
@@ -52,6 +55,8 @@ __all__ = [
     "where",
 ]
 
+log = logging.getLogger("broker")
+
 # The version of the reference's development builds (bmqp::Protocol::k_DEV_VERSION): clients disable no feature for it.
 VERSION = 999_999
 USER_AGENT = f"bmqctl bmqbrkr:{version('bmqctl')}"
@@ -69,15 +74,21 @@ def open_listeners(config: NodeConfig) -> list[Listener]:
 
 @contextmanager
 def run_files(folder: Path) -> Iterator[ControlPipe]:
-    """Create the pid file and the control pipe, for as long as the node runs."""
+    """Create the pid file and the control pipe, for as long as the node runs.
+
+    An error of their removal is logged only: it must not replace the fault that ends the node.
+    """
     pipe = ControlPipe(folder / CONTROL_PIPE)
     pid_file = folder / PID_FILE
     try:
         pid_file.write_text(f"{os.getpid()}\n")
         yield pipe
     finally:
-        pid_file.unlink(missing_ok=True)
-        pipe.close()
+        for remove in (partial(pid_file.unlink, missing_ok=True), pipe.close):
+            try:
+                remove()
+            except OSError as error:
+                log.error("%s", os_error_line(error))
 
 
 def queue_settings(cluster: ClusterDefinition | ClusterProxyDefinition) -> QueueSettings:
