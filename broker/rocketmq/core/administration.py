@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Final
 
 from broker.rocketmq.core import names
 from broker.rocketmq.core.changes import GROUP_ATTRIBUTES, TOPIC_ATTRIBUTES, altered, listed_changes
 from broker.rocketmq.core.requests import Handlers, Refused, Request, failure, success, with_body
 from broker.rocketmq.core.services import Services
+from broker.rocketmq.core.topics import QUEUES_MAX
 from formats.rocketmq.client_bodies import GROUP_CONFIG, GROUP_CONFIG_LIST, GroupConfig, MessageQueue
 from formats.rocketmq.codes import RequestCode, ResponseCode
 from formats.rocketmq.frame import Frame
@@ -18,8 +18,6 @@ from formats.rocketmq.route_bodies import TOPIC_CONFIG, TOPIC_CONFIG_LIST, TOPIC
 from formats.rocketmq.statistics_bodies import QueueOffsets, write_topic_stats
 
 __all__ = ["Administration"]
-
-_QUEUES_MAX: Final = 65_536
 
 _CREATE_TOPIC = HeaderCodec(headers.CreateTopicRequest)
 _DELETE_TOPIC = HeaderCodec(headers.DeleteTopicRequest)
@@ -69,7 +67,7 @@ class Administration:
                 is_new=old is None,
             ),
         )
-        _check_config(config)
+        self._check_config(config)
         if config != old:
             self._services.topics.put(config, request.now_ms)
         return success()
@@ -82,7 +80,7 @@ class Administration:
             before = old.attributes if old is not None else {}
             changes = listed_changes(told.attributes)
             config = told._replace(attributes=altered(TOPIC_ATTRIBUTES, before, changes, is_new=old is None))
-            _check_config(config)
+            self._check_config(config)
             if config != old:
                 changed.append(config)
         self._services.topics.put_all(changed, request.now_ms)
@@ -90,7 +88,7 @@ class Administration:
 
     def _delete_topic(self, request: Request) -> Frame:
         topic = _DELETE_TOPIC.read(request.fields).topic
-        _check_topic(topic)
+        self._check_topic(topic)
         self._services.topics.delete(topic, request.now_ms)
         self._services.offsets.forget_topic(topic)
         self._services.store.delete_topic(topic)
@@ -122,6 +120,18 @@ class Administration:
             offsets[MessageQueue(self._services.options.name, queue_id, topic)] = QueueOffsets(begin, end, last_ms)
         per_second = self._services.statistics.rate("TOPIC_PUT_NUMS", topic, request.now_ms)
         return with_body(write_topic_stats(offsets, per_second))
+
+    def _check_config(self, config: TopicConfig) -> None:
+        self._check_topic(config.topic_name)
+        if not (0 <= config.read_queue_nums <= QUEUES_MAX and 0 <= config.write_queue_nums <= QUEUES_MAX):
+            raise Refused(ResponseCode.INVALID_PARAMETER, f"a topic has 0 to {QUEUES_MAX} queues")
+
+    def _check_topic(self, topic: str) -> None:
+        fault = names.fault_of_topic(topic)
+        if fault is None and self._services.topics.is_system(topic):
+            fault = f"The topic[{topic}] is conflict with system topic."
+        if fault is not None:
+            raise Refused(ResponseCode.INVALID_PARAMETER, fault)
 
     # -- groups
 
@@ -160,17 +170,3 @@ class Administration:
         if config is None:
             return failure(ResponseCode.SUBSCRIPTION_GROUP_NOT_EXIST, f"No group in this broker. group: {name}")
         return with_body(GROUP_CONFIG.write(config))
-
-
-def _check_config(config: TopicConfig) -> None:
-    _check_topic(config.topic_name)
-    if not (0 <= config.read_queue_nums <= _QUEUES_MAX and 0 <= config.write_queue_nums <= _QUEUES_MAX):
-        raise Refused(ResponseCode.INVALID_PARAMETER, f"a topic has 0 to {_QUEUES_MAX} queues")
-
-
-def _check_topic(topic: str) -> None:
-    fault = names.fault_of_topic(topic)
-    if fault is None and topic in names.SYSTEM_TOPICS:
-        fault = f"The topic[{topic}] is conflict with system topic."
-    if fault is not None:
-        raise Refused(ResponseCode.INVALID_PARAMETER, fault)

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 
-from broker.common.faults import Inconsistent
+from broker.common.faults import Inconsistent, describe
 from broker.rocketmq.core.pulling import Puller
 from broker.rocketmq.core.statistics import Statistics
 from broker.rocketmq.store.batches import Batches, Placed, PlainMessage
 from broker.rocketmq.store.commit_log import Message
-from broker.rocketmq.store.errors import DiskFull, TooLarge
+from broker.rocketmq.store.errors import DiskFull, Unstorable
 from broker.rocketmq.store.message_store import MessageStore, Stored
 from formats.rocketmq.lite import QUEUE_ID
 
@@ -38,12 +38,15 @@ class Arrivals:
         self._others.append(other)
 
     def put(self, message: Message, now_ms: int, properties: Mapping[str, str] | None = None) -> Stored:
-        """Store a message; see `MessageStore.put`. Raises `DiskFull` and `TooLarge`; it is not stored then."""
+        """Store a message; see `MessageStore.put`. Raises `DiskFull` and `Unstorable`; it is not stored then."""
+        end = self._store.log.end
         try:
             stored = self._store.put(message, now_ms, properties)
-        except (DiskFull, TooLarge):
+        except (DiskFull, Unstorable):
             raise
         except Exception as error:
+            if self._is_as_before(end, error):
+                raise Unstorable(describe(error)) from error
             raise Inconsistent("storing a message", error) from error
         self._count(message.topic, message.queue_id, stored.size)
         if stored.lite_queue is not None:
@@ -52,13 +55,23 @@ class Arrivals:
 
     def put_all(self, messages: Sequence[PlainMessage], now_ms: int) -> list[Placed]:
         """Store messages; see `Batches.put`."""
+        end = self._store.log.end
         try:
             places = self._batches.put(messages, now_ms)
         except Exception as error:
+            if self._is_as_before(end, error):
+                return []
             raise Inconsistent("storing messages", error) from error
         for place, plain in zip(places, messages, strict=False):
             self._count(plain[0].topic, plain[1], place[1])
         return places
+
+    def _is_as_before(self, end: int, error: Exception) -> bool:
+        """Return whether a message could not be stored for what it is, and the log still ends at `end`.
+
+        A fault of the disk is none of the message.
+        """
+        return not isinstance(error, OSError) and self._store.log.end == end
 
     def copied(self, topic: str, queue_id: int, messages: int, size: int) -> None:
         """Count messages copied from the master: who waits for them is answered when the step is over."""

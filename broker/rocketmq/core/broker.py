@@ -180,6 +180,7 @@ class Broker:
         options, state, world, services = self._state.options, self._state, self._world, self._services
         self._delays = Delays(
             options.delay_levels_ms,
+            state.topics,
             state.store,
             self._arrivals,
             given.delay_offsets,

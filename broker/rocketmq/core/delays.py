@@ -11,17 +11,20 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Final, Protocol
 
 from broker.rocketmq.core import names
+from broker.rocketmq.core.topics import QUEUES_MAX, Topics
 from broker.rocketmq.store.commit_log import Message
-from broker.rocketmq.store.errors import DiskFull, TooLarge
+from broker.rocketmq.store.errors import DiskFull, NoPlace
 from broker.rocketmq.store.message_store import DueTime, MessageStore, Stored
-from formats.errors import FormatError
+from broker.rocketmq.store.places import check_place
+from broker.rocketmq.store.skips import Skips
 from formats.rocketmq import fastjson
 from formats.rocketmq.delay_bodies import DELAY_OFFSETS, DelayOffsets
+from formats.rocketmq.numbers import INT_MAX, read_int
 from formats.rocketmq.properties import decode_properties
 from formats.rocketmq.record import Record
 from formats.rocketmq.route_bodies import DataVersion
 
-__all__ = ["Delays", "Storing", "again", "integer", "make_due_time", "place_delayed"]
+__all__ = ["Delays", "Storing", "again", "due_place", "integer", "make_due_time", "place_delayed"]
 
 log = logging.getLogger("broker.rocketmq.delays")
 
@@ -38,9 +41,7 @@ class Storing(Protocol):
 
 def integer(text: str | None) -> int:
     """A property as a number; 0 if it is none."""
-    if text is None or not text.removeprefix("-").isdecimal() or not text.isascii() or len(text) > 10:
-        return 0
-    return int(text)
+    return read_int(text) or 0
 
 
 def place_delayed(levels: Sequence[int], topic: str, queue_id: int, properties: dict[str, str]) -> tuple[str, int]:
@@ -55,6 +56,23 @@ def place_delayed(levels: Sequence[int], topic: str, queue_id: int, properties: 
     return names.DELAY_TOPIC, level - 1
 
 
+def due_place(topics: Topics, properties: Mapping[str, str], allowed: str | None = None) -> tuple[str, int]:
+    """The topic and queue where a message belongs that was kept elsewhere, by its properties.
+
+    Anybody may have written them: raises `NoPlace` for a topic of the broker's own other than `allowed`, and for one
+    that cannot be. A queue that the topic has no more is replaced by another.
+    """
+    topic, queue_id = properties.get("REAL_TOPIC", ""), read_int(properties.get("REAL_QID"))
+    if names.is_own(topic) and topic != allowed:
+        raise NoPlace(f"the destination is the broker's own topic {topic}")
+    config = topics.get(topic)
+    queues = QUEUES_MAX if config is None else max(config.read_queue_nums, config.write_queue_nums)
+    if queue_id is None or (config is None and queue_id >= queues):
+        raise NoPlace(f"topic {topic[:80]!r} has no queue {properties.get('REAL_QID', '')[:40]!r}")
+    check_place(topic, queue_id)
+    return topic, queue_id % max(1, queues)
+
+
 def make_due_time(levels: Sequence[int]) -> DueTime:
     """Make the function that tells when a stored message is due: None for one that is not delayed."""
 
@@ -67,8 +85,8 @@ def make_due_time(levels: Sequence[int]) -> DueTime:
     return due_ms
 
 
-def again(record: Record, topic: str, queue_id: int, properties: bytes) -> Message:
-    """The message of a record, to be stored once more elsewhere."""
+def again(record: Record, topic: str, queue_id: int, properties: bytes, *, is_retried: bool = False) -> Message:
+    """The message of a record, to be stored once more elsewhere; `is_retried`: as one that was not consumed."""
     return Message(
         topic,
         queue_id,
@@ -77,7 +95,7 @@ def again(record: Record, topic: str, queue_id: int, properties: bytes) -> Messa
         record.born_ms,
         record.born_host,
         record.store_host,
-        record.reconsume_times,
+        min(record.reconsume_times + is_retried, INT_MAX),
         0,
         record.body,
         properties,
@@ -90,12 +108,15 @@ class Delays:
     def __init__(
         self,
         levels: Sequence[int],
+        topics: Topics,
         store: MessageStore,
         storing: Storing,
         file: DelayOffsets,
         keep: Callable[[bytes], None],
     ) -> None:
         self._levels = tuple(levels)
+        self._topics = topics
+        self._skips = Skips("delayed messages")
         self._store = store
         self._storing = storing
         self._keep = keep
@@ -141,25 +162,17 @@ class Delays:
         """Store a message where it belongs; False if that is to be tried again."""
         try:
             record = self._store.log.read(physical_offset).record
-            properties = decode_properties(record.properties)
-        except (IndexError, FormatError) as error:
-            log.error("skipped the delayed message at %d: %s", physical_offset, error)
-            return True
-        topic = properties.get("REAL_TOPIC")
-        if not topic or topic == names.HALF_TOPIC:
-            log.error("skipped the delayed message at %d: it belongs to topic %s", physical_offset, topic)
-            return True
-        # The body is copied: the log may begin a new file, or grow, while it is written.
-        message = again(record, topic, integer(properties.get("REAL_QID")), record.properties)
-        try:
+            place = due_place(self._topics, decode_properties(record.properties))
+            message = again(record, *place, record.properties)
+            # The body is copied: the log may begin a new file, or grow, while it is written.
             self._storing.put(message._replace(body=bytes(record.body)), now_ms)
         except DiskFull as error:
             if not self._is_full:
                 log.error("delayed messages wait for room on the disk: %s", error)
             self._is_full = True
             return False
-        except TooLarge as error:
-            log.error("skipped the delayed message at %d: %s", physical_offset, error)
+        except Exception as error:
+            self._skips.note(f"offset {physical_offset} of the log", error)
         self._is_full = False
         return True
 

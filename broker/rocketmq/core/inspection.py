@@ -7,7 +7,7 @@ from typing import Final, cast
 
 from broker.rocketmq.core.clients import Member
 from broker.rocketmq.core.delays import Delays
-from broker.rocketmq.core.names import DELAY_TOPIC, SYSTEM_TOPICS
+from broker.rocketmq.core.names import DELAY_TOPIC, is_system
 from broker.rocketmq.core.requests import Handlers, Peer, Refused, Request, failure, success, with_body
 from broker.rocketmq.core.services import Services
 from formats.rocketmq import fastjson
@@ -155,7 +155,7 @@ class Inspection:
         return with_body(fastjson.dumps(value).encode())
 
     def _system_topics(self, request: Request) -> Frame:
-        names = [name for name in self._services.topics.table if name in SYSTEM_TOPICS or name.startswith("rmq_sys_")]
+        names = [name for name in self._services.topics.table if is_system(name)]
         options = self._services.options
         return with_body(TOPIC_LIST.write(TopicList([*names, options.cluster, options.name])))
 

@@ -11,7 +11,7 @@ from functools import partial
 from typing import Final, NamedTuple
 
 from broker.common.exposition import Series, label_text, metric_pieces
-from broker.rocketmq.core.names import DEAD_LETTER_PREFIX, RETRY_PREFIX, SYSTEM_PREFIX, SYSTEM_TOPICS
+from broker.rocketmq.core import names
 from broker.rocketmq.core.services import Services
 from broker.rocketmq.core.statistics import DEAD_LETTERS
 from formats.errors import FormatError
@@ -160,15 +160,15 @@ class Metrics:
         return label_text({**self._common, **known, **more})
 
     def _dead_labels(self, topic: str, group: str) -> str:
-        is_system = _text(_is_system(topic) or _is_system_group(group))
+        is_system = _text(names.is_system(topic) or _is_system_group(group))
         return label_text({**self._common, "topic": topic, "consumer_group": group, "is_system": is_system})
 
     def _topic_labels(self, topic: str) -> str:
-        return label_text({**self._common, "topic": topic, "is_system": _text(_is_system(topic))})
+        return label_text({**self._common, "topic": topic, "is_system": _text(names.is_system(topic))})
 
     def _group_labels(self, topic: str, group: str) -> str:
-        is_system = _is_system(topic) or _is_system_group(group)
-        is_retry = topic.startswith((RETRY_PREFIX, DEAD_LETTER_PREFIX))
+        is_system = names.is_system(topic) or _is_system_group(group)
+        is_retry = topic.startswith((names.RETRY_PREFIX, names.DEAD_LETTER_PREFIX))
         labels = {"topic": topic, "consumer_group": group, "is_retry": _text(is_retry), "is_system": _text(is_system)}
         return label_text({**self._common, **labels})
 
@@ -177,10 +177,6 @@ def _divided(key: str) -> tuple[str, str]:
     """Return topic and group of a counter's key."""
     topic, _, group = key.partition("@")
     return topic, group
-
-
-def _is_system(topic: str) -> bool:
-    return topic in SYSTEM_TOPICS or topic.startswith(SYSTEM_PREFIX)
 
 
 def _is_system_group(group: str) -> bool:

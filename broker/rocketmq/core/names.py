@@ -11,19 +11,23 @@ __all__ = [
     "DEAD_LETTER_PREFIX",
     "DELAY_TOPIC",
     "HALF_TOPIC",
-    "NOT_FOR_CLIENTS",
     "OP_TOPIC",
+    "OWN_GROUP_PREFIX",
     "RETRY_PREFIX",
     "SYSTEM_PREFIX",
-    "SYSTEM_TOPICS",
     "TIMER_TOPIC",
     "fault_of_group",
     "fault_of_topic",
+    "is_own",
+    "is_system",
+    "revive_topic",
 ]
 
 RETRY_PREFIX: Final = "%RETRY%"
 DEAD_LETTER_PREFIX: Final = "%DLQ%"
 SYSTEM_PREFIX: Final = "rmq_sys_"
+# Groups of the broker itself, whose offsets say how far it has read its own topics.
+OWN_GROUP_PREFIX: Final = "CID_RMQ_SYS_"
 
 AUTO_CREATE_TOPIC: Final = "TBW102"
 DELAY_TOPIC: Final = "SCHEDULE_TOPIC_XXXX"
@@ -34,14 +38,37 @@ CHECKED_TOO_OFTEN: Final = "TRANS_CHECK_MAX_TIME_TOPIC"
 _SELF_TEST: Final = "SELF_TEST_TOPIC"
 _OFFSET_MOVED: Final = "OFFSET_MOVED_EVENT"
 
-# Only the broker itself sends to these.
-NOT_FOR_CLIENTS: Final = frozenset({DELAY_TOPIC, HALF_TOPIC, OP_TOPIC, CHECKED_TOO_OFTEN, _SELF_TEST, _OFFSET_MOVED})
-SYSTEM_TOPICS: Final = NOT_FOR_CLIENTS | {AUTO_CREATE_TOPIC, "BenchmarkTest", "RMQ_SYS_TRACE_TOPIC", "CHECKPOINT_TOPIC"}
+# Clients that reach a broker by way of a cloud send their traces to topics of this prefix (TRACE_TOPIC_PREFIX).
+_TRACE_PREFIX: Final = "rmq_sys_TRACE_DATA_"
+
+_OWN: Final = frozenset({DELAY_TOPIC, HALF_TOPIC, OP_TOPIC, CHECKED_TOO_OFTEN, _SELF_TEST, _OFFSET_MOVED})
+_SYSTEM: Final = _OWN | {AUTO_CREATE_TOPIC, "BenchmarkTest", "RMQ_SYS_TRACE_TOPIC", "CHECKPOINT_TOPIC"}
 
 _ALLOWED: Final = re.compile(r"[%|a-zA-Z0-9_-]*")
 _TOPIC_MAX: Final = 127
 _RETRY_TOPIC_MAX: Final = 255
 _GROUP_MAX: Final = 120
+
+
+def revive_topic(cluster: str) -> str:
+    """The name of the topic of what was popped and acknowledged."""
+    return f"rmq_sys_REVIVE_LOG_{cluster}"
+
+
+def is_own(topic: str) -> bool:
+    """Return whether only the broker itself stores messages in a topic.
+
+    The original lets clients send to those of the prefix, too, and takes what is in them for its own.
+    """
+    return topic in _OWN or (topic.startswith(SYSTEM_PREFIX) and not topic.startswith(_TRACE_PREFIX))
+
+
+def is_system(topic: str) -> bool:
+    """Return whether a topic belongs to the system on each broker, so that nobody makes, changes or deletes it.
+
+    `Topics.is_system` knows those that are named after its broker and its cluster, too.
+    """
+    return topic in _SYSTEM or topic.startswith(SYSTEM_PREFIX)
 
 
 def fault_of_topic(topic: str) -> str | None:

@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Collection
 from typing import Final
 
+from broker.rocketmq.core.names import OWN_GROUP_PREFIX, is_own
 from formats.rocketmq import fastjson
 from formats.rocketmq.client_bodies import CONSUMER_OFFSETS
 from formats.rocketmq.client_bodies import ConsumerOffsets as OffsetsFile
@@ -39,7 +40,15 @@ class Offsets:
         return self._table.get(f"{topic}{_SEPARATOR}{group}", {}).get(queue_id)
 
     def commit(self, topic: str, group: str, queue_id: int, offset: int) -> None:
-        """Take an offset, be it before or behind the one that there was."""
+        """Take an offset of a client's group, be it before or behind the one that there was.
+
+        Nothing is taken for a group of the broker in one of its own topics: the next start would read on from there.
+        """
+        if not _is_own(topic, group):
+            self.commit_own(topic, group, queue_id, offset)
+
+    def commit_own(self, topic: str, group: str, queue_id: int, offset: int) -> None:
+        """Take an offset of any group, be it before or behind the one that there was."""
         queues = self._table.setdefault(f"{topic}{_SEPARATOR}{group}", {})
         if queues.get(queue_id) != offset:
             queues[queue_id] = offset
@@ -113,8 +122,9 @@ class Offsets:
         return CONSUMER_OFFSETS.write(OffsetsFile(self._table, self._version))
 
     def forget_group(self, group: str) -> None:
-        """Drop all offsets of a group."""
-        self._forget([key for key in (*self._table, *self._pulled) if key.partition(_SEPARATOR)[2] == group])
+        """Drop all offsets of a group, but those of the broker in its own topics."""
+        parted = [(key, *key.partition(_SEPARATOR)) for key in (*self._table, *self._pulled)]
+        self._forget([key for key, topic, _, each in parted if each == group and not _is_own(topic, group)])
 
     def forget_topic(self, topic: str) -> None:
         """Drop the offsets of all groups in a topic."""
@@ -132,6 +142,11 @@ class Offsets:
             self._version = DataVersion(self._version.counter + 1, self._version.state_version, now_ms)
         self.changed = self._is_newer = False
         return fastjson.dumps_pretty(CONSUMER_OFFSETS.write_value(OffsetsFile(self._table, self._version))).encode()
+
+
+def _is_own(topic: str, group: str) -> bool:
+    """Return whether an offset says how far the broker has read one of its own topics."""
+    return group.startswith(OWN_GROUP_PREFIX) and is_own(topic)
 
 
 def _order(version: DataVersion) -> tuple[int, int, int]:

@@ -21,7 +21,7 @@ from broker.rocketmq.core.timer_messages import LATE, place_late, recall_handle
 from broker.rocketmq.core.topics import Topics
 from broker.rocketmq.core.transactions import place_prepared
 from broker.rocketmq.store.commit_log import Message
-from broker.rocketmq.store.errors import DiskFull, TooLarge
+from broker.rocketmq.store.errors import DiskFull, Unstorable
 from broker.rocketmq.store.message_store import Stored
 from formats.errors import FormatError
 from formats.rocketmq import lite
@@ -111,7 +111,7 @@ class Sender:
         fault = names.fault_of_topic(header.topic)
         if fault is not None:
             raise Refused(ResponseCode.INVALID_PARAMETER, fault)
-        if header.topic in names.NOT_FOR_CLIENTS:
+        if names.is_own(header.topic):
             raise Refused(ResponseCode.NO_PERMISSION, f"Sending message to topic[{header.topic}] is forbidden.")
         topic = self._topics.get(header.topic) or self._make_topic(header, now_ms)
         if topic is None:
@@ -249,7 +249,7 @@ class Sender:
             raise _illegal(limit)
         try:
             return self._store.put(message, now_ms, properties)
-        except TooLarge:
+        except Unstorable:
             raise _illegal(limit) from None
         except DiskFull as error:
             raise Refused(ResponseCode.SERVICE_NOT_AVAILABLE, f"service not available now: {error}") from None

@@ -15,7 +15,7 @@ from broker.rocketmq.core.properties import encode
 from broker.rocketmq.core.requests import Handlers, Refused, Request, success
 from broker.rocketmq.core.services import Services
 from broker.rocketmq.core.timer_messages import place_late
-from broker.rocketmq.store.errors import DiskFull, TooLarge
+from broker.rocketmq.store.errors import DiskFull, Unstorable
 from formats.errors import FormatError
 from formats.rocketmq.codes import RequestCode, ResponseCode
 from formats.rocketmq.flags import SystemFlag
@@ -109,15 +109,14 @@ class SendingBack:
         name, queue_id = place_late(self._services.options, name, queue_id, properties, now_ms)
         host = self._services.options.address
         system_flags = record.system_flags & ~int(SystemFlag.STORE_HOST_V6)
-        message = again(record, name, queue_id, encode(properties))._replace(
+        message = again(record, name, queue_id, encode(properties), is_retried=True)._replace(
             body=bytes(record.body),
             store_host=host.pack(),
             system_flags=system_flags | (SystemFlag.STORE_HOST_V6 if host.is_v6 else 0),
-            reconsume_times=record.reconsume_times + 1,
         )
         try:
             self._storing.put(message, now_ms)
-        except TooLarge:
+        except Unstorable:
             raise Refused(ResponseCode.SYSTEM_ERROR, "MESSAGE_ILLEGAL") from None
         except DiskFull:
             raise Refused(ResponseCode.SYSTEM_ERROR, "SERVICE_NOT_AVAILABLE") from None

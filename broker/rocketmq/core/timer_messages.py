@@ -17,13 +17,14 @@ from collections.abc import Callable
 from typing import Final, NamedTuple
 
 from broker.rocketmq.core import names
-from broker.rocketmq.core.delays import Storing, again, integer, place_delayed
+from broker.rocketmq.core.delays import Storing, again, due_place, integer, place_delayed
 from broker.rocketmq.core.options import BrokerOptions
 from broker.rocketmq.core.properties import encode, encode_few
 from broker.rocketmq.core.requests import Handlers, Refused, Request, success, with_body
 from broker.rocketmq.core.services import Services
 from broker.rocketmq.store.commit_log import Message
-from broker.rocketmq.store.errors import DiskFull, TooLarge
+from broker.rocketmq.store.errors import DiskFull, Unstorable
+from broker.rocketmq.store.skips import Skips
 from formats.errors import FormatError
 from formats.rocketmq.checkpoints import CHECKPOINT_BYTES, TIMER_CHECKPOINT, TimerCheckpoint
 from formats.rocketmq.codes import RequestCode, ResponseCode
@@ -32,7 +33,9 @@ from formats.rocketmq.frame import Frame
 from formats.rocketmq.ha_bodies import TIMER_METRICS, TimerMetrics
 from formats.rocketmq.headers.codec import HeaderCodec
 from formats.rocketmq.headers.sending import RecallMessageRequest, RecallMessageResponse
+from formats.rocketmq.numbers import read_digits
 from formats.rocketmq.properties import decode_properties
+from formats.rocketmq.record import PROPERTIES_BYTES_MAX, Record
 from formats.rocketmq.route_bodies import Permission
 
 __all__ = ["LATE", "PRECISION_MS", "TimerMessages", "broker_of_handle", "place_late", "recall_handle"]
@@ -45,6 +48,9 @@ STEP_MESSAGES: Final = 200
 KEEP_MS: Final = 1_000
 # What is read of the topic in one step, for the sake of others.
 STEP_READS: Final = 2_000
+
+# Far beyond what the original may be configured to keep a message for.
+FAR_MS: Final = 366 * 24 * 3_600_000
 
 _QUEUE: Final = 0
 _PROPERTIES: Final = ("TIMER_DELAY_SEC", "TIMER_DELAY_MS", "TIMER_DELIVER_MS")
@@ -89,9 +95,9 @@ def place_late(
 
 def _due_ms(properties: dict[str, str], now_ms: int) -> int | None:
     for name, unit_ms, begin_ms in zip(_PROPERTIES, (1_000, 1, 1), (now_ms, now_ms, 0), strict=True):
-        text = properties.get(name)
-        if text is not None:
-            return begin_ms + int(text) * unit_ms if text.isdecimal() and text.isascii() and len(text) < 19 else None
+        if name in properties:
+            number = read_digits(properties[name])
+            return None if number is None else begin_ms + number * unit_ms
     return None
 
 
@@ -106,10 +112,10 @@ class _Handle(NamedTuple):
 
 def recall_handle(broker: str, properties: dict[str, str]) -> str | None:
     """The handle by which a message can be recalled; None for one that cannot."""
-    if _OUT not in properties or _DELETES in properties:
+    out_ms = read_digits(properties.get(_OUT))
+    if out_ms is None or _DELETES in properties:
         return None
-    due_ms = int(properties[_OUT]) + 1
-    words = (_VERSION, properties["REAL_TOPIC"], broker, str(due_ms), properties.get("UNIQ_KEY", ""))
+    words = (_VERSION, properties["REAL_TOPIC"], broker, str(out_ms + 1), properties.get("UNIQ_KEY", ""))
     return base64.urlsafe_b64encode(" ".join(words).encode()).decode()
 
 
@@ -118,9 +124,16 @@ def _read_handle(text: str) -> _Handle:
         words = base64.b64decode(text.encode(), b"-_", validate=True).decode().split(" ")
     except (binascii.Error, ValueError):
         words = []
-    if len(words) < 5 or words[0] != _VERSION or not words[3].isdecimal():
+    due_ms = read_digits(words[3]) if len(words) >= 5 and words[0] == _VERSION else None
+    # What is in a handle goes into a property.
+    if due_ms is None or not words[4].isprintable():
         raise Refused(ResponseCode.ILLEGAL_OPERATION, "recall handle is invalid")
-    return _Handle(words[1], words[2], int(words[3][:19]), words[4])
+    return _Handle(words[1], words[2], due_ms, words[4])
+
+
+def _recalled(properties: dict[str, str]) -> tuple[str, str]:
+    """The topic and the unique id of the message that another one recalls: one of its own topic."""
+    return properties.get("REAL_TOPIC", ""), properties[_DELETES].rpartition("+")[2]
 
 
 def broker_of_handle(text: str) -> str | None:
@@ -151,7 +164,10 @@ class TimerMessages:
         self._waiting: list[tuple[int, int]] = []
         self._offsets: list[int] = []
         self._gone: set[int] = set()
-        self._recalled: dict[str, int] = {}
+        # The messages that are recalled, by topic and unique id.
+        self._recalled: set[tuple[str, str]] = set()
+        self._revive_topic = names.revive_topic(services.options.cluster)
+        self._skips = Skips("timer messages")
         self._changed = False
         self._kept_ms = 0
         self.handlers: Handlers = {
@@ -175,8 +191,8 @@ class TimerMessages:
         has_unread = self._read()
         left = STEP_MESSAGES
         while self._waiting and self._waiting[0][0] + PRECISION_MS <= now_ms and left:
-            due_ms, offset = self._waiting[0]
-            if not self._deliver(due_ms, offset, now_ms):
+            _, offset = self._waiting[0]
+            if not self._deliver(offset, now_ms):
                 return False
             heapq.heappop(self._waiting)
             self._gone.add(offset)
@@ -196,54 +212,51 @@ class TimerMessages:
         begin = max(self._next, queue.begin)
         end = min(queue.end, begin + STEP_READS)
         for offset in range(begin, end):
-            properties = self._properties(offset)
-            out = properties.get(_OUT, "") if properties is not None else ""
-            if properties is None or not out.isdecimal() or len(out) > 18:
+            try:
+                record, properties = self._stored(offset)
+            except (IndexError, FormatError) as error:
+                self._skips.note(f"queue offset {offset}", error)
                 continue
-            due_ms = int(out)
+            due_ms = read_digits(properties.get(_OUT), record.stored_ms + FAR_MS)
+            if due_ms is None:
+                self._skips.note(f"queue offset {offset}", f"it is due at {properties.get(_OUT, '')[:40]!r}")
+                continue
             if due_ms < self._read_ms and offset < self._known_end:
                 continue
             if _DELETES in properties:
-                self._recalled[properties[_DELETES].rpartition("+")[2]] = due_ms
+                self._recalled.add(_recalled(properties))
             heapq.heappush(self._waiting, (due_ms, offset))
             heapq.heappush(self._offsets, offset)
         self._next = end
         self._changed = True
         return end < queue.end
 
-    def _properties(self, offset: int) -> dict[str, str] | None:
-        try:
-            entry = self._services.store.queues[names.TIMER_TOPIC, _QUEUE].get(offset)
-            return decode_properties(self._services.store.log.read(entry.physical_offset).record.properties)
-        except (IndexError, FormatError) as error:
-            log.error("skipped timer message %d: %s", offset, error)
-            return None
+    def _stored(self, offset: int) -> tuple[Record, dict[str, str]]:
+        """The record of a message, and its properties. Raises `IndexError` and `FormatError`."""
+        store = self._services.store
+        record = store.log.read(store.queues[names.TIMER_TOPIC, _QUEUE].get(offset).physical_offset).record
+        return record, decode_properties(record.properties)
 
-    def _deliver(self, due_ms: int, offset: int, now_ms: int) -> bool:
+    def _deliver(self, offset: int, now_ms: int) -> bool:
         """Store a message where it belongs; False if that is to be tried again."""
-        properties = self._properties(offset)
-        if properties is None:
-            return True
-        if _DELETES in properties:
-            self._recalled.pop(properties[_DELETES].rpartition("+")[2], None)
-            return True
-        if properties.get("UNIQ_KEY", "") in self._recalled:
-            return True
-        entry = self._services.store.queues[names.TIMER_TOPIC, _QUEUE].get(offset)
-        record = self._services.store.log.read(entry.physical_offset).record
-        topic = properties.get("REAL_TOPIC")
-        if not topic:
-            log.error("skipped timer message %d: it has no destination", offset)
-            return True
-        properties["TIMER_ENQUEUE_MS"] = str(record.stored_ms // PRECISION_MS * PRECISION_MS)
-        properties["TIMER_DEQUEUE_MS"] = str(now_ms)
-        message = again(record, topic, integer(properties.get("REAL_QID")), encode(properties))
         try:
+            record, properties = self._stored(offset)
+            if _DELETES in properties:
+                self._recalled.discard(_recalled(properties))
+                return True
+            if (properties.get("REAL_TOPIC", ""), properties.get("UNIQ_KEY", "")) in self._recalled:
+                return True
+            # Notes of popped messages wait here, too.
+            place = due_place(self._services.topics, properties, self._revive_topic)
+            properties["TIMER_ENQUEUE_MS"] = str(record.stored_ms // PRECISION_MS * PRECISION_MS)
+            properties["TIMER_DEQUEUE_MS"] = str(now_ms)
+            packed = encode(properties)
+            message = again(record, *place, packed if len(packed) <= PROPERTIES_BYTES_MAX else record.properties)
             self._storing.put(message._replace(body=bytes(record.body)), now_ms)
         except DiskFull:
             return False
-        except TooLarge as error:
-            log.error("skipped timer message %d: %s", offset, error)
+        except Exception as error:
+            self._skips.note(f"queue offset {offset}", error)
         return True
 
     # -- recalls
@@ -253,6 +266,8 @@ class TimerMessages:
         now_ms = request.now_ms
         if not self._services.options.permission & Permission.WRITE:
             raise Refused(ResponseCode.SERVICE_NOT_AVAILABLE, "recall failed, broker service not available")
+        if names.is_own(header.topic):
+            raise Refused(ResponseCode.NO_PERMISSION, f"Sending message to topic[{header.topic}] is forbidden.")
         if self._services.topics.get(header.topic) is None:
             text = f"recall failed, the topic[{header.topic}] not exist"
             raise Refused(ResponseCode.TOPIC_NOT_EXIST, text)
@@ -280,7 +295,7 @@ class TimerMessages:
         message = Message(topic, queue_id, 0, flags, now_ms, born.pack(), host.pack(), 0, 0, b"0", packed)
         try:
             self._storing.put(message, now_ms)
-        except (DiskFull, TooLarge):
+        except (DiskFull, Unstorable):
             raise Refused(ResponseCode.SYSTEM_ERROR, "recall failed, execute error") from None
         answer = success(_RECALLED, RecallMessageResponse(handle.unique_id))
         return answer._replace(ext_fields={**(answer.ext_fields or {}), "MSG_REGION": self._services.options.region})

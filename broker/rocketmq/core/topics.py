@@ -15,7 +15,10 @@ from formats.rocketmq.body_codec import BodyCodec
 from formats.rocketmq.lite import is_lite_queue
 from formats.rocketmq.route_bodies import DataVersion, Permission, TopicConfig
 
-__all__ = ["Topics"]
+__all__ = ["QUEUES_MAX", "Topics"]
+
+# The queues of a topic; the original has no such bound.
+QUEUES_MAX: Final = 65_536
 
 _BENCHMARK_QUEUES: Final = 1024
 _DELAY_QUEUES: Final = 18
@@ -40,6 +43,7 @@ class Topics:
     def __init__(self, options: BrokerOptions, stored: bytes, keep: Callable[[bytes], None]) -> None:
         self._options = options
         self._keep = keep
+        self._system = frozenset(config.topic_name for config in _system_topics(options))
         file = _FILE.read(stored) if stored else _File()
         self.table: dict[str, TopicConfig] = {**file.topic_config_table}
         for config in _system_topics(options):
@@ -49,6 +53,10 @@ class Topics:
     def get(self, topic: str) -> TopicConfig | None:
         """A topic; None if there is none of that name."""
         return self.table.get(topic)
+
+    def is_system(self, topic: str) -> bool:
+        """Return whether a topic belongs to the system, so that nobody makes, changes or deletes it."""
+        return names.is_system(topic) or topic in self._system
 
     def put(self, config: TopicConfig, now_ms: int) -> None:
         """Make a topic, or change it."""
@@ -87,7 +95,7 @@ class Topics:
         their master does not have.
         """
         missing = [
-            self._unknown(topic, count)
+            self._unknown(topic, min(count, QUEUES_MAX))
             for topic, count in queues.items()
             if topic not in self.table and not topic.startswith(names.SYSTEM_PREFIX) and not is_lite_queue(topic)
         ]
@@ -152,7 +160,7 @@ def _system_topics(options: BrokerOptions) -> list[TopicConfig]:
         topic("OFFSET_MOVED_EVENT"),
         topic(names.DELAY_TOPIC, _DELAY_QUEUES),
         topic(f"{options.cluster}_REPLY_TOPIC"),
-        topic(f"rmq_sys_REVIVE_LOG_{options.cluster}", options.revive_queues),
+        topic(names.revive_topic(options.cluster), options.revive_queues),
         topic(f"rmq_sys_SYNC_BROKER_MEMBER_{options.name}", 1, _INHERIT),
         topic(names.HALF_TOPIC),
         topic(names.OP_TOPIC),

@@ -14,15 +14,16 @@ from collections import deque
 from typing import Final, NamedTuple, cast
 
 from broker.rocketmq.core import names
-from broker.rocketmq.core.delays import Storing, again, integer
+from broker.rocketmq.core.delays import Storing, again, due_place, integer
 from broker.rocketmq.core.groups import TRANSACTION_GROUP
 from broker.rocketmq.core.properties import encode, encode_few
 from broker.rocketmq.core.requests import Handlers, Peer, Refused, Request, success
 from broker.rocketmq.core.services import Services
 from broker.rocketmq.core.timer_messages import place_late
 from broker.rocketmq.store.commit_log import Message
-from broker.rocketmq.store.errors import DiskFull, TooLarge
+from broker.rocketmq.store.errors import DiskFull, NoPlace, Unstorable
 from broker.rocketmq.store.message_store import Stored
+from broker.rocketmq.store.skips import Skips
 from formats.errors import FormatError
 from formats.rocketmq.codes import RequestCode, ResponseCode
 from formats.rocketmq.flags import TRANSACTION_MASK, SystemFlag, Transaction
@@ -31,8 +32,9 @@ from formats.rocketmq.headers.codec import HeaderCodec
 from formats.rocketmq.headers.sending import CheckTransactionStateRequest, EndTransactionRequest
 from formats.rocketmq.hosts import Host
 from formats.rocketmq.message_ids import OffsetId
+from formats.rocketmq.numbers import read_int, read_long
 from formats.rocketmq.properties import decode_properties
-from formats.rocketmq.record import Record, encode_record
+from formats.rocketmq.record import TOPIC_BYTES_MAX_V1, Magic, Record, encode_record
 
 __all__ = ["TransactionTimes", "Transactions", "place_prepared"]
 
@@ -45,6 +47,9 @@ NOTE_MS: Final = 3_000
 NOTE_BYTES_MAX: Final = 4096
 # Messages that one check looks at, for the sake of others.
 CHECK_MAX: Final = 1_000
+
+# How far a producer's clock may be ahead.
+CLOCKS_MS: Final = 600_000
 
 _END = HeaderCodec(EndTransactionRequest)
 _CHECK = HeaderCodec(CheckTransactionStateRequest)
@@ -82,6 +87,8 @@ class Transactions:
         # Messages that were stored anew, and the first of each: an end of either one ends both.
         self._first: dict[int, int] = {}
         self._newest: dict[int, int] = {}
+        self._skips = Skips("prepared messages")
+        self._skipped_notes = Skips("notes of ended transactions")
         self._asked = 0
         self._checked_ms = self._noted_ms = 0
         self.handlers: Handlers = {RequestCode.END_TRANSACTION: self._end}
@@ -92,9 +99,13 @@ class Transactions:
         first = self._half_begin()
         for number in range(*self._span(names.OP_TOPIC)):
             queue = self._services.store.queues[names.OP_TOPIC, _QUEUE]
-            body = bytes(self._services.store.log.read(queue.get(number).physical_offset).record.body)
-            texts = body.decode("latin-1").split(",")
-            ended = frozenset(int(text) for text in texts if text.isdecimal() and int(text) >= first)
+            try:
+                body = bytes(self._services.store.log.read(queue.get(number).physical_offset).record.body)
+            except (IndexError, FormatError) as error:
+                self._skipped_notes.note(f"queue offset {number}", error)
+                body = b""
+            offsets = map(read_long, body.decode("latin-1").split(","))
+            ended = frozenset(offset for offset in offsets if offset is not None and offset >= first)
             self._ended |= ended
             self._notes.append((number, ended))
 
@@ -121,7 +132,11 @@ class Transactions:
             # It was ended while somebody was asked what became of it.
             return success()
         if header.transaction == Transaction.COMMIT:
-            topic, queue_id = properties.pop("REAL_TOPIC", ""), integer(properties.pop("REAL_QID", None))
+            try:
+                topic, queue_id = due_place(self._services.topics, properties)
+            except NoPlace as error:
+                raise Refused(ResponseCode.MESSAGE_ILLEGAL, f"The message is illegal: {error}") from None
+            del properties["REAL_TOPIC"], properties["REAL_QID"]
             topic, queue_id = place_late(self._services.options, topic, queue_id, properties, request.now_ms)
             flags = record.system_flags & ~TRANSACTION_MASK | Transaction.COMMIT
             message = again(record, topic, queue_id, encode(properties))._replace(
@@ -161,7 +176,7 @@ class Transactions:
     def _put(self, message: Message, now_ms: int) -> Stored:
         try:
             return self._storing.put(message, now_ms)
-        except TooLarge as error:
+        except Unstorable as error:
             raise Refused(ResponseCode.MESSAGE_ILLEGAL, f"The message is illegal: {error}") from None
         except DiskFull as error:
             raise Refused(ResponseCode.SERVICE_NOT_AVAILABLE, f"Service not available now: {error}") from None
@@ -179,7 +194,7 @@ class Transactions:
         message = Message(names.OP_TOPIC, _QUEUE, 0, int(flags), now_ms, packed, packed, 0, 0, body, properties)
         try:
             stored = self._storing.put(message, now_ms)
-        except (DiskFull, TooLarge) as error:
+        except (DiskFull, Unstorable) as error:
             log.error("the outcomes of %d transactions cannot be recorded now: %s", len(self._unnoted), error)
             return
         self._notes.append((stored.queue_offset, frozenset(self._unnoted)))
@@ -201,12 +216,12 @@ class Transactions:
         offset = begin
         try:
             # What is stored anew comes behind the end.
-            while offset < min(end, begin + CHECK_MAX) and self._look_at(offset, now_ms):
+            while offset < min(end, begin + CHECK_MAX) and self._check(offset, now_ms):
                 offset += 1
-        except (DiskFull, TooLarge) as error:
+        except (DiskFull, OSError) as error:
             log.error("transactions are not checked now: %s", error)
         if offset != begin:
-            self._services.offsets.commit(names.HALF_TOPIC, TRANSACTION_GROUP, _QUEUE, offset)
+            self._services.offsets.commit_own(names.HALF_TOPIC, TRANSACTION_GROUP, _QUEUE, offset)
             self._ended = {each for each in self._ended if each >= offset}
             self._forget_notes(offset)
 
@@ -216,32 +231,47 @@ class Transactions:
         while self._notes and all(each < first for each in self._notes[0][1]):
             done = self._notes.popleft()[0]
         if done is not None:
-            self._services.offsets.commit(names.OP_TOPIC, TRANSACTION_GROUP, _QUEUE, done + 1)
+            self._services.offsets.commit_own(names.OP_TOPIC, TRANSACTION_GROUP, _QUEUE, done + 1)
 
-    def _look_at(self, offset: int, now_ms: int) -> bool:
-        """Do what is to be done for a prepared message; False if it is too early, for all behind it, too."""
+    def _check(self, offset: int, now_ms: int) -> bool:
+        """Do what is to be done for a prepared message; False if it is too early, for all behind it, too.
+
+        Raises `DiskFull` and `OSError`; it is to be tried again then.
+        """
         if offset in self._ended:
             return True
         entry = self._services.store.queues[names.HALF_TOPIC, _QUEUE].get(offset)
         try:
             record = self._services.store.log.read(entry.physical_offset).record
-            properties = decode_properties(record.properties)
-        except (IndexError, FormatError) as error:
-            log.error("skipped the prepared message at %d: %s", entry.physical_offset, error)
+            try:
+                return self._look_at(record, offset, now_ms)
+            except Unstorable as error:
+                # It has no room for the number of checks.
+                self._skips.note(f"queue offset {offset}", error)
+                self._discard(record, decode_properties(record.properties), now_ms)
+        except (DiskFull, OSError):
+            raise
+        except Exception as error:
+            self._skips.note(f"queue offset {offset}", error)
+        return True
+
+    def _look_at(self, record: Record, offset: int, now_ms: int) -> bool:
+        """Do what is to be done for a prepared message that is not ended; False if it is too early."""
+        properties = decode_properties(record.properties)
+        if read_long(properties.get("TRAN_PREPARED_QUEUE_OFFSET")) in self._ended:
             return True
-        original = properties.get("TRAN_PREPARED_QUEUE_OFFSET")
-        if original is not None and original.isdecimal() and int(original) in self._ended:
-            return True
-        age_ms = now_ms - record.born_ms
+        # A producer whose clock is ahead must not hold up those after it.
+        is_sound = record.born_ms <= record.stored_ms + CLOCKS_MS
+        age_ms = now_ms - min(record.born_ms, record.stored_ms)
         checks = integer(properties.get("TRANSACTION_CHECK_TIMES"))
         if checks >= self.times.checks_max or age_ms > self.times.reserved_ms:
             self._discard(record, properties, now_ms)
             self._forget_copies(offset)
             return True
-        if record.stored_ms >= now_ms:
+        if now_ms <= record.stored_ms <= now_ms + self.times.timeout_ms:
             return False
         immunity = properties.get("CHECK_IMMUNITY_TIME_IN_SECONDS")
-        if immunity is not None:
+        if immunity is not None and is_sound:
             if age_ms <= self._immunity_ms(immunity):
                 # Others behind it may be due before.
                 properties.setdefault("TRAN_PREPARED_QUEUE_OFFSET", str(offset))
@@ -257,8 +287,8 @@ class Transactions:
         return True
 
     def _immunity_ms(self, text: str) -> int:
-        seconds = integer(text)
-        return seconds * 1000 if text.removeprefix("-").isdecimal() and seconds != -1 else self.times.timeout_ms
+        seconds = read_int(text)
+        return self.times.timeout_ms if seconds is None or seconds == -1 else seconds * 1000
 
     def _store_anew(self, record: Record, properties: dict[str, str], now_ms: int) -> Stored:
         message = again(record, names.HALF_TOPIC, _QUEUE, encode(properties))
@@ -292,8 +322,10 @@ class Transactions:
             unique,
             str(OffsetId(host, stored.offset)),
         )
+        topic = properties.get("REAL_TOPIC", "")
         told = record._replace(
-            topic=properties.get("REAL_TOPIC", ""),
+            version=Magic.V1 if len(topic.encode()) <= TOPIC_BYTES_MAX_V1 else Magic.V2,
+            topic=topic,
             queue_id=integer(properties.get("REAL_QID")),
             queue_offset=stored.queue_offset,
             physical_offset=stored.offset,

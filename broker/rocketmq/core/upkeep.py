@@ -10,7 +10,6 @@ from itertools import islice
 from typing import Final
 
 from broker.rocketmq.core.filters import Filter
-from broker.rocketmq.core.names import SYSTEM_TOPICS
 from broker.rocketmq.core.requests import Handlers, Request, failure, success
 from broker.rocketmq.core.retention import Retention
 from broker.rocketmq.core.services import Services
@@ -64,7 +63,8 @@ class Upkeep:
         """Remove the queues of topics that are not there."""
         for topic in {topic for topic, _ in self._services.store.queues}:
             lite = split_queue_name(topic)
-            if self._services.topics.get(topic if lite is None else lite[0]) is None and topic not in SYSTEM_TOPICS:
+            topics = self._services.topics
+            if topics.get(topic if lite is None else lite[0]) is None and not topics.is_system(topic):
                 self._services.store.delete_topic(topic)
                 log.info("removed the queues of unknown topic %s", topic)
         return success()

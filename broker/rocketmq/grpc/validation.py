@@ -22,7 +22,6 @@ __all__ = [
 ]
 
 _INVISIBLE_MS_MAX: Final = 12 * 3_600_000
-_SYSTEM_GROUPS: Final = "CID_RMQ_SYS_"
 # Official clients name one message, one handle, or the topics of one client; the original has no bound of its own.
 _COUNT_MAX: Final = 1_024
 
@@ -33,7 +32,7 @@ def check_topic(topic: Message) -> str:
     fault = names.fault_of_topic(name)
     if fault is not None:
         raise Rejected(Code.ILLEGAL_TOPIC, fault)
-    if name in names.SYSTEM_TOPICS or name.startswith(names.SYSTEM_PREFIX):
+    if names.is_system(name):
         raise Rejected(Code.ILLEGAL_TOPIC, "cannot access system topic")
     return name
 
@@ -44,7 +43,7 @@ def check_group(group: Message) -> str:
     fault = names.fault_of_group(name)
     if fault is not None:
         raise Rejected(Code.ILLEGAL_CONSUMER_GROUP, fault)
-    if name.startswith(_SYSTEM_GROUPS):
+    if name.startswith(names.OWN_GROUP_PREFIX):
         raise Rejected(Code.ILLEGAL_CONSUMER_GROUP, "cannot use system consumer group")
     return name
 

@@ -12,7 +12,7 @@ from zlib import crc32
 
 from broker.rocketmq.store.commit_log import CRC_MASK, FRONT_PACKERS, V6_MASK, Message, topic_field
 from broker.rocketmq.store.consume_queue import ConsumeQueue, pack_entry
-from broker.rocketmq.store.errors import DiskFull, TooLarge
+from broker.rocketmq.store.errors import DiskFull, Unstorable
 from broker.rocketmq.store.message_store import MessageStore
 from formats.rocketmq.flags import TRANSACTION_MASK
 from formats.rocketmq.record import BLANK_BYTES_MIN
@@ -99,7 +99,7 @@ class Batches:
         for plain in messages:
             try:
                 stored = self._store.put_plain(message_of(plain), now_ms, plain[5], plain[6])
-            except (DiskFull, TooLarge):
+            except (DiskFull, Unstorable):
                 break
             places.append((stored.offset, stored.size, stored.queue_offset))
         return places
@@ -123,7 +123,7 @@ class Batches:
             if run is None:
                 try:
                     run = runs[key] = _Run(store.open_queue(common.topic, queue_id))
-                except DiskFull:
+                except (DiskFull, Unstorable):
                     return None
             body_size = len(body)
             size = common.front_size + body_size + len(end)

@@ -8,6 +8,7 @@ from typing import Final, NamedTuple
 from broker.rocketmq.store.commit_log import Found
 from broker.rocketmq.store.consume_queue import ConsumeQueue
 from broker.rocketmq.store.holding import HeldBack, HeldMessage
+from broker.rocketmq.store.places import is_topic
 from broker.rocketmq.store.terms import Stored
 from formats.rocketmq.consume_queue import ConsumeQueueEntry
 from formats.rocketmq.java import string_hash
@@ -50,7 +51,7 @@ class Branches:
 
         It does not, either, if it is not the next one there. Raises `DiskFull`.
         """
-        branch = branch_of(topic, properties)
+        branch = _branch_of(topic, properties)
         if branch is None:
             return None
         place = self._place(branch, properties)
@@ -122,4 +123,9 @@ def _held_message(place: Place, offset: int, size: int, stored_ms: int) -> HeldM
 
 def branch_of_record(record: Record) -> Branch | None:
     """The queue of the lite topic that a record is in; None for most."""
-    return branch_of(record.topic, decode_properties(record.properties)) if _LITE in record.properties else None
+    return _branch_of(record.topic, decode_properties(record.properties)) if _LITE in record.properties else None
+
+
+def _branch_of(topic: str, properties: Mapping[str, str]) -> Branch | None:
+    branch = branch_of(topic, properties)
+    return branch if branch is not None and is_topic(branch.queue) else None

@@ -36,10 +36,8 @@ _V1_TOPIC_BYTES_MAX: Final = 0x7F
 SECTOR_BYTES: Final = 512
 LONG_BYTES: Final = 32 << 10
 PROPERTY_END: Final = b"\2"
-# By the two bits that say IPv6: the size of a front, and what writes its fields, in their order, into a buffer.
-_WRITERS: Final = {flags: (front.size, front.words.pack_into) for flags, front in FRONTS.items()}
 CRC_MASK: Final = 0x7FFFFFFF
-# What makes the bytes of a front of its fields.
+# By the two bits that say IPv6: the size of a front, and the function that packs its fields, in their order.
 FRONT_PACKERS: Final = {flags: (front.size, front.words.pack) for flags, front in FRONTS.items()}
 
 
@@ -82,8 +80,9 @@ class CommitLog:
     def append(self, message: Message, queue_offset: int, stored_ms: int) -> tuple[int, int]:
         """Write a message; its offset and its record's size.
 
-        Raises `DiskFull`, and `TooLarge` for a message that no file takes. Nothing is written then. Properties that
-        end with a zero get the separator that may stand behind the last of them.
+        Raises `DiskFull`, `TooLarge` for a message that no file takes, and other exceptions for a part that does not
+        fit its field. Nothing is written then. Properties that end with a zero get the separator that may stand behind
+        the last of them.
         """
         topic, queue_id, flag, system_flags, born_ms, born_host, store_host, retried, prepared, body, properties = (
             message
@@ -93,8 +92,10 @@ class CommitLog:
             if len(properties) >= PROPERTIES_BYTES_MAX:
                 raise TooLarge(f"{len(properties)} bytes of properties have no room for the separator behind them")
             properties += PROPERTY_END
+        if len(properties) > PROPERTIES_BYTES_MAX:
+            raise TooLarge(f"the properties have {len(properties)} bytes, more than {PROPERTIES_BYTES_MAX}")
         version, field = topic_field(topic)
-        front_size, write_front = _WRITERS[system_flags & V6_MASK]
+        front_size, pack_front = FRONT_PACKERS[system_flags & V6_MASK]
         body_size, properties_size = len(body), len(properties)
         size = front_size + body_size + len(field) + 2 + properties_size
         # Behind each record there is room for a blank one.
@@ -102,21 +103,12 @@ class CommitLog:
             raise TooLarge(f"a record of {size} bytes does not fit into a file of {self.files.file_size}")
         offset = self.end
         left = self.files.file_size - offset % self.files.file_size
-        if size + BLANK_BYTES_MIN > left:
-            # The room for the record first: a blank without it would be all that is left of a full disk.
-            room, place = self.files.spot(offset + left, size)
-            self.files.room(offset, BLANK_BYTES_MIN)[:] = encode_blank(left)
+        is_behind_blank = size + BLANK_BYTES_MIN > left
+        if is_behind_blank:
             offset += left
-        else:
-            room, place = self.files.spot(offset, size)
-        at = place + front_size
-        end = at + body_size
-        room[at:end] = body
-        room[end : place + size] = b"%b%b%b" % (field, properties_size.to_bytes(2, "big"), properties)
-        # The front last: a record whose writing was cut short has no size, and so it is none.
-        write_front(
-            room,
-            place,
+        # All parts are packed before anything is written: one that does not fit its field leaves no trace.
+        record_end = b"%b%b%b" % (field, properties_size.to_bytes(2, "big"), properties)
+        front = pack_front(
             size,
             version,
             body_crc(body),
@@ -133,6 +125,16 @@ class CommitLog:
             prepared,
             body_size,
         )
+        # The room for the record first: a blank without it would be all that is left of a full disk.
+        room, place = self.files.spot(offset, size)
+        if is_behind_blank:
+            self.files.room(self.end, BLANK_BYTES_MIN)[:] = encode_blank(left)
+        at = place + front_size
+        end = at + body_size
+        room[at:end] = body
+        room[end : place + size] = record_end
+        # The front last: a record whose writing was cut short has no size, and so it is none.
+        room[place:at] = front
         self.end = offset + size
         return offset, size
 

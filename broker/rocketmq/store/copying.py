@@ -1,7 +1,8 @@
 """Takes records of another broker's commit log into a store, so that both logs are the same byte for byte.
 
 The bytes come from a network. So each record is looked at before it is written: that it is whole and sound, that it is
-meant for the offset where it is to go, and that it fits into the file there as it did into the other broker's.
+meant for the offset where it is to go, and that it fits into the file there as it did into the other broker's. One that
+names a queue that cannot be is taken into the log, and into no queue: the other broker's log keeps it, too.
 """
 
 from __future__ import annotations
@@ -13,7 +14,8 @@ from broker.common.faults import Inconsistent
 from broker.rocketmq.store.commit_log import Found
 from broker.rocketmq.store.errors import DiskFull
 from broker.rocketmq.store.message_store import MessageStore, Stored
-from broker.rocketmq.store.runs import QUEUE_OFFSET_MAX, RunReader, is_topic
+from broker.rocketmq.store.places import is_place
+from broker.rocketmq.store.runs import RunReader
 from formats.errors import FormatError
 from formats.rocketmq.record import BLANK_BYTES_MIN, Blank, Magic, Record, decode_record, read_head
 
@@ -93,7 +95,7 @@ def _copy(store: MessageStore, offset: int, record: Record | Blank, data: memory
         raise
     except Exception as error:
         raise Inconsistent("copying a record", error) from error
-    if arrived is not None:
+    if arrived is not None and is_place(record.topic, record.queue_id):
         arrived(record.topic, record.queue_id, 1, len(data))
 
 
@@ -124,8 +126,4 @@ def _decode(data: memoryview, at: int, size: int, offset: int) -> Record | Blank
         return record
     if record.physical_offset != offset or not record.is_body_sound:
         raise FormatError("Copy", at, f"the checksum or the own offset of the record for offset {offset} is wrong")
-    if not is_topic(record.topic):
-        raise FormatError("Copy.topic", at, f"{record.topic[:80]!r} cannot be a topic")
-    if record.queue_id < 0 or not 0 <= record.queue_offset <= QUEUE_OFFSET_MAX:
-        raise FormatError("Copy", at, f"queue {record.queue_id} and its offset {record.queue_offset} cannot be")
     return record

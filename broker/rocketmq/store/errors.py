@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-__all__ = ["DiskFull", "StoreDamaged", "TooLarge"]
+__all__ = ["DiskFull", "NoPlace", "StoreDamaged", "TooLarge", "Unstorable"]
 
 
 class StoreDamaged(Exception):
@@ -18,5 +18,13 @@ class DiskFull(Exception):
     """No room for a write, on the disk or among the files that may be open; nothing was written."""
 
 
-class TooLarge(Exception):
+class Unstorable(Exception):
+    """A message that the store never takes, however much room there is; nothing was written."""
+
+
+class TooLarge(Unstorable):
     """A message whose record does not fit into a file of the commit log."""
+
+
+class NoPlace(Unstorable):
+    """A message for a topic or a queue that the store could not open again."""

@@ -20,14 +20,17 @@ from broker.rocketmq.store.files import FileRow, OpenFiles
 from broker.rocketmq.store.flush_mark import FLUSH_MARK, MARK_NAME, read_mark, write_mark
 from broker.rocketmq.store.holding import HeldBack, HeldMessage
 from broker.rocketmq.store.index_files import IndexFiles
+from broker.rocketmq.store.places import QUEUE_OFFSET_MAX, check_place, is_place
 from broker.rocketmq.store.ports import Folder
 from broker.rocketmq.store.runs import Run
+from broker.rocketmq.store.skips import Skips
 from broker.rocketmq.store.terms import DueTime, Flush, Stored, StoreOptions
 from formats.rocketmq.checkpoints import CHECKPOINT_BYTES, STORE_CHECKPOINT, StoreCheckpoint
 from formats.rocketmq.consume_queue import ConsumeQueueEntry
 from formats.rocketmq.flags import TRANSACTION_MASK, Transaction
 from formats.rocketmq.index import message_index_keys
 from formats.rocketmq.java import index_hash, string_hash
+from formats.rocketmq.numbers import INT_MAX, read_digits
 from formats.rocketmq.properties import decode_properties
 
 __all__ = ["DueTime", "Flush", "MessageStore", "StoreOptions", "Stored"]
@@ -63,9 +66,12 @@ class MessageStore:
         self.queues: dict[tuple[str, int], ConsumeQueue] = {}
         # Those that a process before has made are opened in any case.
         self.queue_files = OpenFiles(options.queue_files_max)
+        self.misplaced = Skips("records of queues that cannot be")
         for topic in self._queue_folder.folders():
-            for queue_id in self._queue_folder.folder(topic).folders():
-                self._open_queue(topic, int(queue_id))
+            for name in self._queue_folder.folder(topic).folders():
+                queue_id = read_digits(name, INT_MAX)
+                if queue_id is not None and str(queue_id) == name:
+                    self._open_queue(topic, queue_id)
         self._checkpoint: StoreFile = root.open(CHECKPOINT, CHECKPOINT_BYTES)
         self._mark: StoreFile | None = root.open(MARK_NAME, FLUSH_MARK.size) if MARK_NAME in root.names() else None
         self._unflushed_root: tuple[Folder, ...] = (root,)  # until once: these two files may be new in it
@@ -81,7 +87,7 @@ class MessageStore:
     def put(self, message: Message, now_ms: int, properties: Mapping[str, str] | None = None) -> Stored:
         """Append a message, and enter it into its queue and the index. `properties` are its own, if already parsed.
 
-        Raises `DiskFull` or `TooLarge`, and then does not store the message.
+        Raises `DiskFull` or `Unstorable`, and then does not store the message.
         """
         properties = decode_properties(message.properties) if properties is None else properties
         hashes = [index_hash(key) for key in message_index_keys(message.topic, properties)]
@@ -136,9 +142,8 @@ class MessageStore:
         offset, size, record = found
         properties = decode_properties(record.properties)
         transaction = record.system_flags & TRANSACTION_MASK
-        queue, held = None, self._held
-        if transaction not in _NOT_CONSUMED:
-            queue = self.open_queue(record.topic, record.queue_id)
+        queue, held = self._queue_of(found), self._held
+        if queue is not None:
             if held is not None:
                 if held.next_offset(queue) == record.queue_offset:
                     queue.make_later_room(record.queue_offset)
@@ -243,11 +248,8 @@ class MessageStore:
             begin = self.log.end
         held = HeldBack(begin)
         for found in self.log.records(begin):
-            record = found.record
-            queue = None
-            if record.system_flags & TRANSACTION_MASK not in _NOT_CONSUMED:
-                queue = self.open_queue(record.topic, record.queue_id)
-            held.add(self._held_message(found, queue, decode_properties(record.properties)))
+            properties = decode_properties(found.record.properties)
+            held.add(self._held_message(found, self._queue_of(found), properties))
             self.branches.hold(held, found)
         self.cut_queues(begin)
         self._held = held
@@ -315,8 +317,8 @@ class MessageStore:
         properties = decode_properties(record.properties)
         transaction = record.system_flags & TRANSACTION_MASK
         whole = True
-        if queue and transaction not in _NOT_CONSUMED:
-            entries = self.open_queue(record.topic, record.queue_id)
+        entries = self._queue_of(found) if queue else None
+        if entries is not None:
             tags_code = self._tags_code(record.topic, properties, record.stored_ms)
             try:
                 entries.append(record.queue_offset, ConsumeQueueEntry(found.offset, found.size, tags_code))
@@ -335,12 +337,27 @@ class MessageStore:
         tags = properties.get("TAGS")
         return _tag_hash(tags) if tags else 0
 
+    def _queue_of(self, found: Found) -> ConsumeQueue | None:
+        """Return the queue of a record of the log, made if it is missing. Raises `DiskFull`.
+
+        None for a record that is not consumed, and for one that names a queue that cannot be, which is counted.
+        """
+        record = found.record
+        if record.system_flags & TRANSACTION_MASK in _NOT_CONSUMED:
+            return None
+        if is_place(record.topic, record.queue_id) and 0 <= record.queue_offset <= QUEUE_OFFSET_MAX:
+            return self.open_queue(record.topic, record.queue_id)
+        reason = f"offset {record.queue_offset} of queue {record.queue_id} of topic {record.topic[:80]!r}"
+        self.misplaced.note(f"offset {found.offset} of the log", reason)
+        return None
+
     def open_queue(self, topic: str, queue_id: int) -> ConsumeQueue:
-        """Return a queue, made if it is missing. Raises `DiskFull`."""
+        """Return a queue, made if it is missing. Raises `DiskFull` and `NoPlace`."""
         return self.queues.get((topic, queue_id)) or self._open_queue(topic, queue_id)
 
     def _open_queue(self, topic: str, queue_id: int) -> ConsumeQueue:
-        """Open a queue, or make it. Raises `DiskFull`."""
+        """Open a queue, or make it. Raises `DiskFull` and `NoPlace`."""
+        check_place(topic, queue_id)
         try:
             folder = self._queue_folder.folder(topic).folder(str(queue_id))
             row = FileRow(folder, self._options.consume_queue_file_bytes, self.queue_files)

@@ -19,6 +19,7 @@ from broker.rocketmq.store.message_store import (
     MessageStore,
     StoreOptions,
 )
+from broker.rocketmq.store.places import is_place
 from broker.rocketmq.store.ports import Folder
 from formats.errors import FormatError
 from formats.rocketmq.lite import QUEUE_ID
@@ -86,7 +87,7 @@ def open_store(
         record = found.record
         _restore_lite(store, found, start, gaps)
         key = (record.topic, record.queue_id)
-        if _is_behind_gap(store, key, record.queue_offset, start):
+        if is_place(*key) and _is_behind_gap(store, key, record.queue_offset, start):
             gaps.add(key)
             continue
         if not store.dispatch(found, index=found.offset > indexed if crashed else found.offset >= begin):

@@ -10,17 +10,16 @@ from functools import lru_cache
 from typing import Final, Protocol
 
 from broker.rocketmq.store.consume_queue import ConsumeQueue
-from broker.rocketmq.store.errors import DiskFull
+from broker.rocketmq.store.errors import DiskFull, NoPlace
 from broker.rocketmq.store.holding import HeldMessage
 from broker.rocketmq.store.index_files import IndexFiles
+from broker.rocketmq.store.places import QUEUE_OFFSET_MAX
 from formats.rocketmq.java import string_hash
 from formats.rocketmq.lite import LITE_TOPIC
 from formats.rocketmq.plain_columns import PlainColumns, QueueColumns, read_columns
 from formats.rocketmq.plain_records import PlainRecord, plain_records, read_property
 
-__all__ = ["QUEUE_OFFSET_MAX", "QueuePart", "Queues", "Run", "RunReader", "is_topic"]
-
-QUEUE_OFFSET_MAX: Final = 1 << 58
+__all__ = ["QueuePart", "Queues", "Run", "RunReader"]
 
 # Names of properties between the separators of properties.
 _UNIQUE_KEY: Final = b"\2UNIQ_KEY\1"
@@ -33,11 +32,6 @@ _LITE: Final = b"\2%b\1" % LITE_TOPIC.encode()
 @lru_cache(maxsize=512)
 def _tags_code(tags: bytes) -> int:
     return string_hash(tags.decode(errors="replace"))
-
-
-def is_topic(topic: str) -> bool:
-    """Return whether a topic may have a folder of that name."""
-    return topic not in ("", ".", "..") and "/" not in topic and "\0" not in topic
 
 
 class Queues(Protocol):
@@ -288,9 +282,7 @@ def _open_queue(field: bytes, queue_id: int, queues: Queues) -> ConsumeQueue | N
         topic = field[1:].decode()
     except UnicodeDecodeError:
         return None
-    if queue_id < 0 or not is_topic(topic):
-        return None
     try:
         return queues.open_queue(topic, queue_id)
-    except DiskFull:
+    except (DiskFull, NoPlace):
         return None

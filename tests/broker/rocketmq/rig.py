@@ -26,7 +26,8 @@ from broker.rocketmq.remoting.session import Session
 from broker.rocketmq.replication.options import ReplicationOptions
 from broker.rocketmq.replication.role import BrokerRole
 from broker.rocketmq.settings import Settings
-from broker.rocketmq.store.message_store import MessageStore, StoreOptions
+from broker.rocketmq.store.commit_log import Message
+from broker.rocketmq.store.message_store import MessageStore, Stored, StoreOptions
 from broker.rocketmq.store.opening import open_store
 from formats.rocketmq.checkpoints import TIMER_CHECKPOINT
 from formats.rocketmq.codes import RequestCode
@@ -166,6 +167,16 @@ class Rig:
             self.broker.tick()
             while self.broker.end_step():
                 pass
+
+    def plant_message(self, topic: str, body: bytes, properties: dict[str, str], queue_id: int = 0) -> Message:
+        """Make a message as `plant` puts it into the store."""
+        host = self.options.address.pack()
+        return Message(topic, queue_id, 0, 0, self.wall_ms, host, host, 0, 0, body, encode_properties(properties))
+
+    def plant(self, topic: str, body: bytes, properties: dict[str, str], queue_id: int = 0, **changes: Any) -> Stored:
+        """Put a message straight into the store, as another broker's store could have it."""
+        message = self.plant_message(topic, body, properties, queue_id)
+        return self.store.put(message._replace(**changes), self.wall_ms)
 
     def messages(self, topic: str, queue_id: int = 0) -> list[Record]:
         """All messages of a queue."""

@@ -17,7 +17,7 @@ from broker.rocketmq.store.message_store import MessageStore, StoreOptions
 from broker.rocketmq.store.opening import open_store
 from formats.errors import FormatError
 from formats.rocketmq.plain_columns import MANY, PlainColumns, read_columns
-from formats.rocketmq.record import Record, decode_record, encode_blank, encode_record
+from formats.rocketmq.record import Magic, Record, decode_record, encode_blank, encode_record
 from tests.broker.rocketmq.folders import MemoryFolder
 from tests.broker.rocketmq.test_message_store import GOLDEN, SMALL, bodies, due_ms, make_message
 from tests.golden.rocketmq.stores import records, unpack
@@ -167,12 +167,6 @@ def changed(change: Callable[[Record], Record]) -> bytes:
     [
         (changed(lambda record: record._replace(body=b"other")), "the checksum or the own offset"),
         (changed(lambda record: record._replace(physical_offset=1)), "the checksum or the own offset"),
-        (changed(lambda record: record._replace(topic="../out")), "'../out' cannot be a topic"),
-        (changed(lambda record: record._replace(topic="..")), "cannot be a topic"),
-        (changed(lambda record: record._replace(topic="")), "cannot be a topic"),
-        (changed(lambda record: record._replace(queue_id=-1)), "queue -1 and its offset 0 cannot be"),
-        (changed(lambda record: record._replace(queue_offset=-1)), "queue 0 and its offset -1 cannot be"),
-        (changed(lambda record: record._replace(queue_offset=1 << 62)), "cannot be"),
         (bytes(8), "no record at offset 0 has 0 bytes"),
         ((-1).to_bytes(4, "big", signed=True) + bytes(4), "has -1 bytes"),
         ((RECORD_BYTES_MAX + 1).to_bytes(4, "big") + bytes(4), "no record at offset 0"),
@@ -188,6 +182,41 @@ def test_what_cannot_be_a_record_there_is_refused(data: bytes, reason: str) -> N
         copy_records(slave, 0, memoryview(data))
     assert slave.log.end == 0
     assert not kept(root)
+
+
+@pytest.mark.parametrize("is_held", [False, True])
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"topic": "../out"},
+        {"topic": ".."},
+        {"topic": ""},
+        {"topic": "a\0b"},
+        {"topic": "t" * 256, "version": Magic.V2},
+        {"queue_id": -1},
+        {"queue_offset": -1},
+        {"queue_offset": 1 << 62},
+    ],
+)
+def test_a_record_of_a_queue_that_cannot_be_is_in_the_log_and_in_no_queue(
+    change: dict[str, Any], is_held: bool
+) -> None:
+    data = changed(lambda record: record._replace(**change))
+    root = MemoryFolder(chunk=64)
+    slave = open_at(root)
+    if is_held:
+        slave.hold_back()
+    arrived: list[object] = []
+    assert copy_records(slave, 0, memoryview(data), lambda *told: arrived.append(told)) == len(data)
+    assert slave.misplaced.count == 1
+    following, begin = make_message(2), slave.log.end
+    slave.put(following, 1001)
+    slave.confirm(slave.log.end)
+    assert [key for key, queue in slave.queues.items() if queue.end > 0] == [(following.topic, following.queue_id)]
+    slave.close()
+    again = open_at(root)
+    assert log_bytes(again)[: len(data)] == data
+    assert [entry.physical_offset for entry in again.get(following.topic, following.queue_id, 0, 9)] == [begin]
 
 
 def test_record_that_fills_its_file_is_refused() -> None:

@@ -489,10 +489,10 @@ def test_revive_log_is_gone_through_once(rig: Rig) -> None:
 def test_notes_that_cannot_be_read_are_passed_over(rig: Rig) -> None:
     peer = rig.peer()
     for tag, body in (("ck", b"{"), ("ck", b'{"n":99}'), ("ack", b"[1]"), ("other", b"{}"), ("ck", b"\xff")):
-        assert peer.send(body, {"TAGS": tag}, topic=REVIVE).code == ResponseCode.SUCCESS
+        rig.plant(REVIVE, body, {"TAGS": tag})
     point = {"so": 0, "pt": 1, "it": 1, "n": 1, "q": 0, "t": "t", "c": "g", "d": [7]}
     for changes in ({}, {"t": "none"}, {"t": "%RETRY%other_t"}, {"c": ""}, {"q": 9}):
-        assert peer.send(json.dumps({**point, **changes}).encode(), {"TAGS": "ck"}, topic=REVIVE).code == 0
+        rig.plant(REVIVE, json.dumps({**point, **changes}).encode(), {"TAGS": "ck"})
     send(rig, "one")
     peer.popped()
     assert list(pop_again(rig, peer)) == ["one"]

@@ -10,20 +10,22 @@ import logging
 from typing import Final, NamedTuple
 
 from broker.rocketmq.core.delays import Storing, again
-from broker.rocketmq.core.pop.revive_log import REVIVE_GROUP, revive_topic
+from broker.rocketmq.core.names import revive_topic
+from broker.rocketmq.core.pop.revive_log import REVIVE_GROUP
 from broker.rocketmq.core.pop.revive_queue import ReviveQueue
 from broker.rocketmq.core.requests import Refused
 from broker.rocketmq.core.services import Services
 from broker.rocketmq.core.timer_messages import place_late
 from broker.rocketmq.store.commit_log import Message
-from broker.rocketmq.store.errors import DiskFull, TooLarge
+from broker.rocketmq.store.errors import DiskFull, Unstorable
+from broker.rocketmq.store.skips import Skips
 from formats.errors import FormatError
 from formats.rocketmq.flags import SystemFlag
 from formats.rocketmq.java import hash_map_order
 from formats.rocketmq.pop_bodies import CheckPoint, read_note
 from formats.rocketmq.properties import decode_properties, encode_properties
 from formats.rocketmq.receipts import RETRY_PREFIX, normal_topic, retry_topic
-from formats.rocketmq.record import Record
+from formats.rocketmq.record import PROPERTIES_BYTES_MAX, Record
 
 __all__ = ["Revival"]
 
@@ -33,7 +35,6 @@ log = logging.getLogger("broker.rocketmq.revival")
 STEP_NOTES: Final = 2_000
 STEP_MESSAGES: Final = 200
 
-_PROPERTIES_MAX: Final = 0x7FFF
 _HOSTS_V6: Final = int(SystemFlag.BORN_HOST_V6 | SystemFlag.STORE_HOST_V6)
 
 
@@ -52,6 +53,8 @@ class Revival:
         self._storing = storing
         self._topic = revive_topic(services.options.cluster)
         self._queues: dict[int, ReviveQueue] = {}
+        self._skipped_notes = Skips("notes of the revive log")
+        self._skipped = Skips("popped messages that were not acknowledged")
         self._is_full = False
 
     @property
@@ -66,14 +69,14 @@ class Revival:
         """
         left_notes, left = STEP_NOTES, STEP_MESSAGES
         for queue_id in range(self._services.options.revive_queues):
-            left_notes -= self._read(queue_id, left_notes)
+            left_notes -= self._read(queue_id, left_notes, now_ms)
         if is_behind or left_notes <= 0:
             return left_notes <= 0
         for queue_id, queue in self._queues.items():
             left = self._revive(queue_id, queue, now_ms, left)
         return left <= 0
 
-    def _read(self, queue_id: int, most: int) -> int:
+    def _read(self, queue_id: int, most: int, now_ms: int) -> int:
         """Read on in a queue of the log; how many notes that were."""
         store = self._services.store
         stored = store.queues.get((self._topic, queue_id))
@@ -90,9 +93,9 @@ class Revival:
             try:
                 record = store.log.read(stored.get(offset).physical_offset).record
                 tag = decode_properties(record.properties).get("TAGS", "")
-                queue.take(read_note(tag, record.body), offset)
+                queue.take(read_note(tag, record.body), offset, now_ms)
             except (IndexError, FormatError) as error:
-                log.error("skipped note %d of queue %d of the revive log: %s", offset, queue_id, error)
+                self._skipped_notes.note(f"queue offset {offset} of queue {queue_id}", error)
         queue.next_offset = max(begin, end)
         return max(0, end - begin)
 
@@ -102,7 +105,7 @@ class Revival:
             if not self._put_all(point, offsets, now_ms):
                 return left
             queue.drop_first()
-            self._services.offsets.commit(self._topic, REVIVE_GROUP, queue_id, revive_offset)
+            self._services.offsets.commit_own(self._topic, REVIVE_GROUP, queue_id, revive_offset)
             left -= 1 + len(offsets)
         return left
 
@@ -110,20 +113,19 @@ class Revival:
         """Store the messages of a checkpoint that were not acknowledged; False if that is to be tried again."""
         if not offsets:
             return True
+        place = f"topic {point.topic[:80]!r} and group {point.group[:80]!r}"
         try:
             topic = self._services.topics.get(normal_topic(point.topic, point.group))
-        except FormatError as error:
-            log.error("skipped a checkpoint: %s", error)
-            return True
-        if topic is None or self._services.groups.find(point.group, now_ms) is None:
-            log.warning("skipped a checkpoint: group %s or topic %s does not exist", point.group, point.topic)
-            return True
-        try:
+            if topic is None or self._services.groups.find(point.group, now_ms) is None:
+                self._skipped_notes.note(place, "one of them does not exist")
+                return True
             for offset in offsets:
                 record = self._find(point, offset)
                 if record is not None:
                     self._put(_Popped(record, point), now_ms)
-        except DiskFull as error:
+        except FormatError as error:
+            self._skipped_notes.note(place, error)
+        except (DiskFull, OSError) as error:
             if not self._is_full:
                 log.error("popped messages wait for room on the disk: %s", error)
             self._is_full = True
@@ -144,7 +146,7 @@ class Revival:
             return None
 
     def _put(self, popped: _Popped, now_ms: int) -> None:
-        """Store a message in its retry topic. Raises `DiskFull`."""
+        """Store a message in its retry topic. Raises `DiskFull` and `OSError`."""
         record, point = popped
         topic = point.topic if point.topic.startswith(RETRY_PREFIX) else retry_topic(point.topic, point.group)
         services = self._services
@@ -154,8 +156,8 @@ class Revival:
                 services.offsets.commit(topic, point.group, 0, 0)
         try:
             self._storing.put(self._message(popped, topic, now_ms), now_ms)
-        except (Refused, FormatError, TooLarge) as error:
-            log.error("a message of topic %s cannot be stored in %s and is skipped: %s", record.topic, topic, error)
+        except (Refused, ValueError, Unstorable) as error:
+            self._skipped.note(f"offset {record.physical_offset} of the log", error)
 
     def _message(self, popped: _Popped, retry: str, now_ms: int) -> Message:
         record, point = popped
@@ -168,14 +170,15 @@ class Revival:
         # As in the original: one that was sent with a delay level has that delay once more.
         topic, queue_id = place_late(options, retry, 0, properties, now_ms)
         packed = encode_properties(hash_map_order(properties, buckets))
+        if len(packed) > PROPERTIES_BYTES_MAX:
+            topic, queue_id, packed = retry, 0, record.properties
         host, is_v6 = options.address.pack(), options.address.is_v6
         # The body is copied: the log may begin a new file, or grow, while it is written.
-        return again(record, topic, queue_id, packed if len(packed) <= _PROPERTIES_MAX else record.properties)._replace(
+        return again(record, topic, queue_id, packed, is_retried=True)._replace(
             body=bytes(record.body),
             system_flags=record.system_flags & ~_HOSTS_V6 | (_HOSTS_V6 if is_v6 else 0),
             born_host=host,
             store_host=host,
-            reconsume_times=record.reconsume_times + 1,
         )
 
 

@@ -8,26 +8,22 @@ from __future__ import annotations
 
 from typing import Final
 
+from broker.rocketmq.core import names
 from broker.rocketmq.core.delays import Storing
 from broker.rocketmq.core.options import BrokerOptions
 from broker.rocketmq.core.properties import encode_few
 from broker.rocketmq.core.requests import Refused
 from broker.rocketmq.core.timer_messages import place_late
 from broker.rocketmq.store.commit_log import Message
-from broker.rocketmq.store.errors import DiskFull, TooLarge
+from broker.rocketmq.store.errors import DiskFull, Unstorable
 from formats.rocketmq.codes import ResponseCode
 from formats.rocketmq.flags import SystemFlag
 from formats.rocketmq.pop_bodies import AckNote, BatchAckNote, CheckPoint, write_note
 
-__all__ = ["REVIVE_GROUP", "ReviveLog", "revive_topic"]
+__all__ = ["REVIVE_GROUP", "ReviveLog"]
 
 REVIVE_GROUP: Final = "CID_RMQ_SYS_REVIVE_GROUP"
 _EARLIER_MS: Final = 1_000
-
-
-def revive_topic(cluster: str) -> str:
-    """The name of the topic."""
-    return f"rmq_sys_REVIVE_LOG_{cluster}"
 
 
 class ReviveLog:
@@ -36,7 +32,7 @@ class ReviveLog:
     def __init__(self, options: BrokerOptions, storing: Storing) -> None:
         self._options = options
         self._storing = storing
-        self.topic = revive_topic(options.cluster)
+        self.topic = names.revive_topic(options.cluster)
         self._host = options.address.pack()
         self._flags = int(SystemFlag.BORN_HOST_V6 | SystemFlag.STORE_HOST_V6) if options.address.is_v6 else 0
 
@@ -70,7 +66,7 @@ class ReviveLog:
         )
         try:
             self._storing.put(message, now_ms, properties)
-        except TooLarge as error:
+        except Unstorable as error:
             raise Refused(ResponseCode.MESSAGE_ILLEGAL, str(error)) from None
         except DiskFull as error:
             raise Refused(ResponseCode.SERVICE_NOT_AVAILABLE, f"service not available now: {error}") from None

@@ -16,6 +16,9 @@ __all__ = ["ReviveQueue"]
 
 # Acknowledgements come into the log within a second of the time that they are for; another is for what is late.
 _WAIT_MS: Final = 2_000
+# A checkpoint comes into the log a second before its messages are to be seen again. One that names a later time, for
+# whatever reason, would hold up those after it: it counts as over so much after it was read.
+LATE_MS: Final = 10_000
 
 _Key = tuple[str, str, int, int, int, str]
 
@@ -24,6 +27,7 @@ _Key = tuple[str, str, int, int, int, str]
 class _Open:
     point: CheckPoint
     revive_offset: int
+    visible_ms: int
     acked: int
 
 
@@ -38,13 +42,13 @@ class ReviveQueue:
     def __len__(self) -> int:
         return len(self._open)
 
-    def take(self, note: CheckPoint | AckNote | BatchAckNote, offset: int) -> None:
-        """Take in a note; its offset in the log."""
+    def take(self, note: CheckPoint | AckNote | BatchAckNote, offset: int, now_ms: int) -> None:
+        """Take in a note; its offset in the log, and the time at which it was read."""
         key = (note.topic, note.group, note.queue_id, note.start_offset, note.popped_ms, note.broker or self._name)
         if isinstance(note, CheckPoint):
             # One that replaces another stands where it is: they are given out in the order of the log.
             self._open.pop(key, None)
-            self._open[key] = _Open(note, offset, note.bit_map)
+            self._open[key] = _Open(note, offset, min(note.visible_ms, now_ms + LATE_MS), note.bit_map)
             return
         known = self._open.get(key)
         if known is None:
@@ -59,7 +63,9 @@ class ReviveQueue:
         its own offset in the log."""
         for known in self._open.values():
             point = known.point
-            if now_ms - point.visible_ms <= _WAIT_MS:
+            # With a clock that was set back, too, nobody waits longer.
+            known.visible_ms = min(known.visible_ms, now_ms + LATE_MS)
+            if now_ms - known.visible_ms <= _WAIT_MS:
                 return None
             left = [offset for place, offset in enumerate(point.offsets) if not known.acked >> place & 1]
             return point, left, known.revive_offset

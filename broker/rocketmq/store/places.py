@@ -1,0 +1,36 @@
+"""Places of messages: the topics and queues that a store can have, as it can open their folders again."""
+
+from __future__ import annotations
+
+from typing import Final
+
+from broker.rocketmq.store.errors import NoPlace
+from formats.rocketmq.numbers import INT_MAX
+
+__all__ = ["QUEUE_OFFSET_MAX", "check_place", "is_place", "is_topic"]
+
+QUEUE_OFFSET_MAX: Final = 1 << 58
+
+# The longest name of a folder, in bytes.
+_NAME_BYTES_MAX: Final = 255
+
+
+def is_topic(topic: str) -> bool:
+    """Return whether a topic may have a folder of its name."""
+    if topic in ("", ".", "..") or "/" in topic or "\0" in topic:
+        return False
+    try:
+        return len(topic.encode()) <= _NAME_BYTES_MAX
+    except UnicodeEncodeError:
+        return False
+
+
+def is_place(topic: str, queue_id: int) -> bool:
+    """Return whether a topic may have a queue of that number."""
+    return 0 <= queue_id <= INT_MAX and is_topic(topic)
+
+
+def check_place(topic: str, queue_id: int) -> None:
+    """Raise `NoPlace` unless a topic may have a queue of that number."""
+    if not is_place(topic, queue_id):
+        raise NoPlace(f"there can be no queue {queue_id} of a topic {topic[:80]!r}")
