@@ -23,6 +23,7 @@ from formats.rocketmq.flags import TRANSACTION_MASK, Transaction
 from formats.rocketmq.index import message_index_keys
 from formats.rocketmq.java import index_hash, string_hash
 from formats.rocketmq.lite import QUEUE_ID, branch_of
+from formats.rocketmq.numbers import read_digits
 from formats.rocketmq.property_text import read_properties
 from formats.rocketmq.record import encode_record
 from formats.rocketmq.route_bodies import DataVersion, TopicConfig
@@ -31,7 +32,7 @@ __all__ = ["BuildOptions", "LogStoreBuilder", "build_log_store", "read_build_opt
 
 _DELAY_LEVELS: Final = "1s 5s 10s 30s 1m 2m 3m 4m 5m 6m 7m 8m 9m 10m 20m 30m 1h 2h"
 _UNITS_MS: Final = {"s": 1000, "m": 60_000, "h": 3_600_000, "d": 86_400_000}
-_LEVEL_DIGITS_MAX: Final = 10
+_LEVEL_MAX: Final = 10**10 - 1
 # Messages of these types are in no consume queue.
 _NOT_CONSUMED: Final = frozenset({int(Transaction.PREPARED), int(Transaction.ROLLBACK)})
 _KEPT_TOPICS: Final = frozenset({TopicKind.ORDINARY, TopicKind.RETRY, TopicKind.DEAD_LETTERS})
@@ -157,7 +158,7 @@ _FOLDER_BYTES_MAX: Final = 255
 
 
 def _number(text: str) -> int:
-    return int(text) if text.isascii() and text.isdecimal() and len(text) <= _LEVEL_DIGITS_MAX else 0
+    return read_digits(text, _LEVEL_MAX) or 0
 
 
 def _tag_hash(properties: dict[str, str]) -> int:
@@ -216,8 +217,8 @@ _SIZES: Final = {
 def _delays(text: str) -> tuple[int, ...]:
     delays = []
     for word in text.split():
-        unit, digits = _UNITS_MS.get(word[-1:]), word[:-1]
-        if unit is None or not digits.isdecimal() or len(digits) > _LEVEL_DIGITS_MAX:
+        unit, number = _UNITS_MS.get(word[-1:]), read_digits(word[:-1], _LEVEL_MAX)
+        if unit is None or number is None:
             raise ValueError(f"{word!r} is no delay; write a number and s, m, h or d, as in 1s 5m")
-        delays.append(int(digits) * unit)
+        delays.append(number * unit)
     return tuple(delays)

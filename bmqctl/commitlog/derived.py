@@ -13,6 +13,7 @@ from bmqctl.commitlog.records import LogRecords, Numbers
 from bmqctl.commitlog.topics import DELAY_TOPIC, TopicKind, kind_of
 from formats.rocketmq.flags import TRANSACTION_MASK, SystemFlag, Transaction
 from formats.rocketmq.java import string_hash, to_index_hashes
+from formats.rocketmq.numbers import read_digits
 from formats.rocketmq.properties import decode_properties
 from formats.rocketmq.property_columns import PropertyColumns, Values
 
@@ -26,7 +27,7 @@ _BRANCHES: Final = "INNER_MULTI_DISPATCH"
 _BRANCH_OFFSETS: Final = "INNER_MULTI_QUEUE_OFFSET"
 _BRANCH_MARK: Final = b"INNER_MULTI_DISPATCH\1"
 _BRANCH_PREFIX: Final = "%LMQ%"
-_OFFSET_DIGITS_MAX: Final = 16
+_OFFSET_MAX: Final = 10**16 - 1
 _QUEUE_BITS: Final = 32
 
 Bits = NDArray[np.bool_]
@@ -199,10 +200,10 @@ def _branches(
         numbers = properties.get(_BRANCH_OFFSETS, "").split(",")
         if len(names) != len(numbers):
             continue
-        for name, number in zip(names, numbers, strict=True):
-            is_number = number.isascii() and number.isdecimal() and len(number) <= _OFFSET_DIGITS_MAX
-            if name.startswith(_BRANCH_PREFIX) and is_number:
-                yield queue_keys.key(name, 0), int(number), offset, size, code, int(records.stored_ms[place])
+        for name, digits in zip(names, numbers, strict=True):
+            number = read_digits(digits, _OFFSET_MAX)
+            if name.startswith(_BRANCH_PREFIX) and number is not None:
+                yield queue_keys.key(name, 0), number, offset, size, code, int(records.stored_ms[place])
 
 
 def _with_branches(rows: Rows, more: list[tuple[int, ...]]) -> Rows:

@@ -6,12 +6,12 @@ A broker may be writing them: nothing is mapped, and files that vanish meanwhile
 from __future__ import annotations
 
 import errno
-import re
 from pathlib import Path
 from typing import Final, NamedTuple
 
 from bmqctl.journal.read.files import NotAStoreFile
 from formats.rocketmq.names import offset_of_name
+from formats.rocketmq.numbers import INT_MAX, read_digits
 
 __all__ = [
     "LogFile",
@@ -31,8 +31,6 @@ INDEX_FOLDER: Final = "index"
 _FOLDERS: Final = (LOG_FOLDER, QUEUE_FOLDER, INDEX_FOLDER, "config")
 _INDEX_NAME_DIGITS: Final = 17
 OFFSET_MAX: Final = (1 << 63) - 1
-_QUEUE_NAME: Final = re.compile(r"[0-9]{1,10}")
-_QUEUE_ID_MAX: Final = (1 << 31) - 1
 _SMALL_BYTES_MAX: Final = 256 << 20
 
 
@@ -125,7 +123,7 @@ def open_store(path: Path) -> StoreFiles:
     if root is None:
         raise NotAStoreFile(f"{path} is no RocketMQ store: it has no folder {LOG_FOLDER} with files named by offset")
     folder = root / INDEX_FOLDER
-    names = sorted(name for name in _names(folder) if name.isdecimal() and len(name) == _INDEX_NAME_DIGITS)
+    names = sorted(name for name in _names(folder) if len(name) == _INDEX_NAME_DIGITS and read_digits(name) is not None)
     return StoreFiles(root, tuple(log_files(root)), tuple(folder / name for name in names))
 
 
@@ -164,8 +162,8 @@ def _folders(folder: Path) -> list[Path]:
 
 def _queue_number(name: str) -> int | None:
     """The number of the queue whose folder has this name; None for any other name."""
-    number = int(name) if _QUEUE_NAME.fullmatch(name) else None
-    return number if number is not None and number <= _QUEUE_ID_MAX and name == str(number) else None
+    number = read_digits(name, INT_MAX)
+    return number if name == str(number) else None
 
 
 def _row(folder: Path) -> list[RowFile]:

@@ -23,6 +23,7 @@ from bmqctl.journal.read.times import CLOCK_SLACK_S
 from formats.errors import FormatError
 from formats.rocketmq.index import index_key
 from formats.rocketmq.message_ids import OffsetId
+from formats.rocketmq.numbers import read_digits
 from formats.rocketmq.properties import decode_properties
 
 __all__ = ["LogFilters", "LogSelector", "first_at", "parse_time_ms"]
@@ -233,8 +234,8 @@ def first_at(files: Sequence[LogFile], stored_ms: int) -> int:
 def parse_time_ms(text: str) -> int:
     """Parse seconds since the epoch, or ISO 8601 (UTC by default), to milliseconds, rounded up."""
     try:
-        if text.isdecimal() and int(text) <= TIME_MAX_S // 1000:
-            return int(text) * 1000
+        if (seconds := read_digits(text, TIME_MAX_S // 1000)) is not None:
+            return seconds * 1000
         time = datetime.fromisoformat(text)
         micros = round(time.replace(tzinfo=time.tzinfo or UTC).timestamp() * 1_000_000)
     except (ValueError, OverflowError):

@@ -12,6 +12,7 @@ from typing import Any, Final, NamedTuple
 
 from formats.rocketmq.flags import CompressionType, SystemFlag, compression_of
 from formats.rocketmq.hosts import Host
+from formats.rocketmq.numbers import read_digits
 from formats.rocketmq.properties import encode_properties
 from formats.rocketmq.record import Magic, Record, body_crc, record_bytes
 
@@ -170,10 +171,11 @@ def _host(line: dict[str, Any], name: str) -> bytes:
 
 
 def _split(text: str) -> Host:
-    address, _, port = text.rpartition(":")
-    if not (port.isascii() and port.isdecimal()) or len(port) > 5 or int(port) > 0xFFFF:
+    address, _, digits = text.rpartition(":")
+    port = read_digits(digits, 0xFFFF) if len(digits) <= 5 else None
+    if port is None:
         raise ValueError(text)
-    return Host(address.strip("[]"), int(port))
+    return Host(address.strip("[]"), port)
 
 
 def _body(line: dict[str, Any], flags: int) -> bytes:

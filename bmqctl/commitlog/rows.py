@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from datetime import UTC, datetime
+from operator import itemgetter
 from typing import Final
 
 from bmqctl import render
@@ -98,7 +99,7 @@ def rows_of(records: LogRecords, faults: Iterable[LogFault] = (), bodies: BodyRe
         row = {column.name: row[column.name] for column in COLUMNS if row[column.name] is not None}
         rows.append(row | ({} if bodies is None else bodies.values(records, number)))
     rows += ({"offset": fault.offset, "size": fault.size, "fault": fault.text} for fault in faults)
-    return sorted(rows, key=lambda row: int(row["offset"]))
+    return sorted(rows, key=itemgetter("offset"))
 
 
 def shown_row(row: Row) -> Row:

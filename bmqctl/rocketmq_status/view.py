@@ -9,6 +9,7 @@ from formats.rocketmq.controller_bodies import ReplicaIdentity, Replicas
 from formats.rocketmq.ha_bodies import EpochCache, HaRuntime
 from formats.rocketmq.headers.replicating import GetControllerMetadataResponse
 from formats.rocketmq.hosts import split_address
+from formats.rocketmq.numbers import read_digits
 from formats.rocketmq.route_bodies import MASTER_ID, ClusterInfo
 
 __all__ = [
@@ -167,8 +168,8 @@ def peers_of(text: str | None) -> tuple[str, ...]:
 
 def number_of(properties: Mapping[str, str], name: str, default: int) -> int:
     """Return a property that is a number."""
-    text = properties.get(name, "")
-    return int(text) if text.isascii() and text.isdecimal() and len(text) < 20 else default
+    number = read_digits(properties.get(name))
+    return default if number is None else number
 
 
 def _nameserver(address: str, answer: ClusterInfo | Unheard) -> Nameserver:

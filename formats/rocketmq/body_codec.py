@@ -15,6 +15,7 @@ from typing import Annotated, Any, Final, Generic, TypeVar, Union, get_args, get
 
 from formats.errors import FormatError
 from formats.rocketmq import fastjson
+from formats.rocketmq.numbers import read_long
 
 __all__ = ["BodyCodec"]
 
@@ -68,8 +69,9 @@ def _read_str(value: Any, path: str) -> str:
 
 def _read_int(value: Any, path: str) -> int:
     # Some clients write numbers as text, and fastjson takes them.
-    if isinstance(value, str) and value.removeprefix("-").isdecimal() and value.isascii() and len(value) <= 20:
-        value = int(value)
+    if isinstance(value, str):
+        number = read_long(value)
+        value = value if number is None else number
     if type(value) is not int or value.bit_length() > _INT_BITS:
         raise _wrong(path, value, "an integer of 64 bits")
     return value

@@ -7,6 +7,7 @@ from functools import lru_cache
 from typing import NamedTuple
 
 from formats.errors import FormatError
+from formats.rocketmq.numbers import read_digits
 
 __all__ = ["HOST_V4_BYTES", "HOST_V6_BYTES", "Host", "split_address"]
 
@@ -49,9 +50,8 @@ def split_address(text: str) -> tuple[str, int] | None:
     """Read HOST:PORT, where the host is a name or an address, perhaps in brackets; None for anything else."""
     host, _, port = text.rpartition(":")
     host = host.strip("[]")
-    if not host or not port.isascii() or not port.isdecimal() or len(port) > _PORT_DIGITS:
-        return None
-    return (host, int(port)) if 0 < int(port) <= _PORT_MAX else None
+    number = read_digits(port, _PORT_MAX) if len(port) <= _PORT_DIGITS else None
+    return (host, number) if host and number else None
 
 
 @lru_cache(maxsize=4096)

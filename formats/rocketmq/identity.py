@@ -9,6 +9,7 @@ from __future__ import annotations
 from typing import Final, NamedTuple
 
 from formats.errors import FormatError
+from formats.rocketmq.numbers import read_digits
 
 __all__ = ["BrokerIdentity", "decode_identity", "encode_identity"]
 
@@ -37,6 +38,7 @@ def decode_identity(data: bytes) -> BrokerIdentity:
         words = data.decode().strip().split("#")
     except UnicodeDecodeError as error:
         raise FormatError("BrokerIdentity", error.start, "is not UTF-8") from None
-    if len(words) < _WORDS or not words[2].isdecimal() or not 1 <= int(words[2][:20]) <= _ID_MAX:
+    broker_id = read_digits(words[2], _ID_MAX) if len(words) >= _WORDS else None
+    if not broker_id:
         raise FormatError("BrokerIdentity", 0, f"{data[:80]!r} is not CLUSTER#NAME#ID")
-    return BrokerIdentity(words[0], words[1], int(words[2]), "#".join(words[3:]))
+    return BrokerIdentity(words[0], words[1], broker_id, "#".join(words[3:]))

@@ -11,6 +11,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Final, NamedTuple
 
+from formats.rocketmq.numbers import read_digits
+
 __all__ = [
     "DISPATCH",
     "DISPATCH_OFFSET",
@@ -35,7 +37,7 @@ QUEUE_ID: Final = 0
 _SEPARATOR: Final = "$"
 _PREFIX: Final = "%LMQ%" + _SEPARATOR
 _LETTERS: Final = frozenset("abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789-_")
-_OFFSET_DIGITS_MAX: Final = 16
+_OFFSET_MAX: Final = 10**16 - 1
 
 
 class Branch(NamedTuple):
@@ -84,7 +86,5 @@ def branch_of(topic: str, properties: Mapping[str, str]) -> Branch | None:
     lite_topic = properties.get(LITE_TOPIC)
     if lite_topic is None or fault_of_lite_topic(lite_topic) is not None:
         return None
-    name, offset = queue_name(topic, lite_topic), properties.get(DISPATCH_OFFSET, "")
-    if properties.get(DISPATCH) != name or not (offset.isascii() and offset.isdecimal()):
-        return None
-    return Branch(name, int(offset)) if len(offset) <= _OFFSET_DIGITS_MAX else None
+    name, offset = queue_name(topic, lite_topic), read_digits(properties.get(DISPATCH_OFFSET), _OFFSET_MAX)
+    return Branch(name, offset) if properties.get(DISPATCH) == name and offset is not None else None

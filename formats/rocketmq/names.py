@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
-import re
+from typing import Final
+
+from formats.rocketmq.numbers import read_digits
 
 __all__ = ["offset_name", "offset_of_name"]
 
-_DIGITS = re.compile(r"[0-9]{20}")
+NAME_DIGITS: Final = 20
 
 
 def offset_name(offset: int) -> str:
@@ -18,4 +20,4 @@ def offset_name(offset: int) -> str:
 
 def offset_of_name(name: str) -> int | None:
     """The offset at which a file of that name begins; None for any other name."""
-    return int(name) if _DIGITS.fullmatch(name) else None
+    return read_digits(name) if len(name) == NAME_DIGITS else None

@@ -8,6 +8,7 @@ from typing import Final, NamedTuple
 from formats.errors import FormatError
 from formats.rocketmq.headers.codec import HeaderCodec
 from formats.rocketmq.headers.consuming import PopMessageResponse
+from formats.rocketmq.numbers import read_digits
 from formats.rocketmq.properties import decode_properties
 from formats.rocketmq.receipts import Receipt, kind_of_topic, parse_receipt
 from formats.rocketmq.record import Record, decode_record
@@ -16,7 +17,6 @@ from formats.schema import Buffer
 __all__ = ["Popped", "popped_records", "read_popped"]
 
 _TERMS: Final = HeaderCodec(PopMessageResponse)
-_DIGITS_MAX: Final = 19
 
 
 class Popped(NamedTuple):
@@ -104,6 +104,7 @@ def _pieces(info: str) -> Iterator[list[str]]:
 
 
 def _number(text: str) -> int:
-    if not (text.isascii() and text.isdecimal() and len(text) <= _DIGITS_MAX):
+    number = read_digits(text)
+    if number is None:
         raise FormatError("PopMessageResponse", 0, f"{text[:40]!r} is no number")
-    return int(text)
+    return number

@@ -7,11 +7,11 @@ there. A client makes it of the answer's header; for a message of a retry topic 
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterable
 from typing import Final, NamedTuple
 
 from formats.errors import FormatError
+from formats.rocketmq.numbers import LONG_MAX, read_long
 
 __all__ = [
     "ORDERED",
@@ -33,10 +33,8 @@ ORDERED: Final = 999
 RETRY_PREFIX: Final = "%RETRY%"
 NORMAL, RETRY, RETRY_V2 = "0", "1", "2"
 
-_NUMBER: Final = re.compile(r"-?[0-9]{1,19}")
 _BROKER_MAX: Final = 255
 _WORDS_MIN: Final = 6
-_LONG_MAX: Final = (1 << 63) - 1
 
 
 class Receipt(NamedTuple):
@@ -75,7 +73,7 @@ def parse_receipt(text: str) -> Receipt:
         raise FormatError("Receipt", 5, f"names a broker with {len(broker)} characters")
     first = [_number(words, place) for place in range(4)]
     receipt = Receipt(first[0], first[1], first[2], first[3], words[4], broker)
-    if min(first) < 0 or receipt.visible_ms > _LONG_MAX:
+    if min(first) < 0 or receipt.visible_ms > LONG_MAX:
         raise FormatError("Receipt", 0, "has an offset, a time or a queue that cannot be")
     if len(words) < len(Receipt._fields):
         return receipt
@@ -84,9 +82,10 @@ def parse_receipt(text: str) -> Receipt:
 
 def _number(words: list[str], place: int) -> int:
     word = words[place]
-    if not _NUMBER.fullmatch(word) or abs(int(word)) > _LONG_MAX:
+    number = read_long(word)
+    if number is None:
         raise FormatError("Receipt", place, f"{word[:40]!r} is no number")
-    return int(word)
+    return number
 
 
 def retry_topic(topic: str, group: str) -> str:

@@ -20,6 +20,7 @@ from formats.rocketmq.client_bodies import CONSUMER_OFFSETS
 from formats.rocketmq.delay_bodies import DELAY_OFFSETS
 from formats.rocketmq.epochs import encode_epochs
 from formats.rocketmq.flush_mark import MARK_NAME
+from formats.rocketmq.numbers import read_int
 
 __all__ = ["copy_others", "write_checkpoint", "write_epochs"]
 
@@ -114,11 +115,13 @@ def _by_level(table: dict[Any, Any]) -> dict[Any, dict[Any, Any]]:
 
 
 def _group_end(name: Any, number: Any, ends: Mapping[tuple[str, int], int]) -> int:
-    return ends.get((str(name).partition("@")[0], int(number)), 0)
+    queue_id = read_int(str(number))
+    return 0 if queue_id is None else ends.get((str(name).partition("@")[0], queue_id), 0)
 
 
 def _level_end(name: Any, number: Any, ends: Mapping[tuple[str, int], int]) -> int:
-    return ends.get((DELAY_TOPIC, int(number) - 1), 0)
+    level = read_int(str(number))
+    return 0 if level is None else ends.get((DELAY_TOPIC, level - 1), 0)
 
 
 def _set_back(

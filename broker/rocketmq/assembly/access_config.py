@@ -11,13 +11,15 @@ from broker.rocketmq.assembly.property_readers import PropertyError, raise_first
 from formats.errors import FormatError
 from formats.rocketmq import fastjson
 from formats.rocketmq.access_bodies import UserInfo
+from formats.rocketmq.numbers import read_digits
 
 __all__ = ["ACCESS_READERS", "read_access", "read_value"]
 
 
 def _codes(text: str) -> frozenset[int]:
     # Beside the codes of requests stand names of another protocol, which is not spoken here.
-    return frozenset(int(word) for word in text.replace(",", " ").split() if word.isdecimal())
+    codes = map(read_digits, text.replace(",", " ").split())
+    return frozenset(code for code in codes if code is not None)
 
 
 def _secret_pair(name: str, password: str) -> Callable[[str], UserInfo]:

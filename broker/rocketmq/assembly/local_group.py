@@ -17,6 +17,7 @@ from broker.rocketmq.controller.options import read_peers, write_peers
 from broker.shell.os_errors import os_error_line
 from broker.shell.server import ListenError, listen
 from formats.rocketmq.hosts import Host, split_address
+from formats.rocketmq.numbers import read_digits
 
 __all__ = [
     "CONFIG_NAME",
@@ -164,7 +165,7 @@ def _fault_of_ports(nodes: Sequence[GroupNode]) -> str | None:
 def _kept_node(directory: Path, options: GroupOptions) -> list[GroupNode] | None:
     """Return the nodes of the group that is there, from the configuration of one of them; None without one."""
     for file in sorted(directory.glob(f"node[1-9]/{CONFIG_NAME}")):
-        return _read_group(file, int(file.parent.name.removeprefix("node")) - 1, options)
+        return _read_group(file, (read_digits(file.parent.name.removeprefix("node")) or 0) - 1, options)
     return None
 
 

@@ -9,6 +9,7 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 
 from broker.rocketmq.replication.options import Role
+from formats.rocketmq.numbers import read_digits
 
 __all__ = [
     "PropertyError",
@@ -72,9 +73,10 @@ def number(least: int, most: int) -> Callable[[str], int]:
     """Return what reads a number from `least` to `most`."""
 
     def read(text: str) -> int:
-        if not text.isdecimal() or not least <= int(text) <= most:
+        value = read_digits(text)
+        if value is None or not least <= value <= most:
             raise ValueError(f"is not a number between {least} and {most}")
-        return int(text)
+        return value
 
     return read
 
@@ -130,10 +132,11 @@ def read_consume_queue_bytes(text: str) -> int:
 
 def read_hours(text: str) -> frozenset[int]:
     """Read hours of the day, separated by semicolons."""
-    words = [word.strip() for word in text.split(";") if word.strip()]
-    if not words or not all(word.isdecimal() and int(word) < 24 for word in words):
+    words = [read_digits(word.strip(), 23) for word in text.split(";") if word.strip()]
+    hours = frozenset(hour for hour in words if hour is not None)
+    if not hours or None in words:
         raise ValueError("is not an hour between 00 and 23, or several separated by semicolons")
-    return frozenset(map(int, words))
+    return hours
 
 
 def read_addresses(text: str) -> tuple[str, ...]:

@@ -35,6 +35,7 @@ from formats.rocketmq.controller_bodies import (
 )
 from formats.rocketmq.headers import replicating as headers
 from formats.rocketmq.hosts import split_address
+from formats.rocketmq.numbers import read_long
 from formats.rocketmq.route_bodies import BrokerMemberGroup
 
 __all__ = ["ANYBODY", "Decision", "Decisions"]
@@ -281,12 +282,12 @@ class Decisions:
         invalid = ResponseCode.CONTROLLER_INVALID_CLEAN_BROKER_METADATA
         group = self._groups.get(asked.broker_name)
         text = (asked.broker_controller_ids_to_clean or "").strip()
-        try:
-            broker_ids = frozenset(int(word) for word in text.split(";")) if text else None
-        except ValueError:
+        ids = [read_long(word) for word in text.split(";")] if text else []
+        if None in ids:
             return _no(
                 invalid, f"Please set the option <brokerControllerIdsToClean> according to the format: {text[:80]!r}"
             )
+        broker_ids = frozenset(each for each in ids if each is not None) if text else None
         if group is None:
             return _no(invalid, f"Broker {asked.broker_name} is not existed,clean broker data failure.")
         if not asked.clean_living:

@@ -10,6 +10,7 @@ from typing import Final
 
 from broker.rocketmq.core.requests import Refused
 from formats.rocketmq.codes import ResponseCode
+from formats.rocketmq.numbers import read_long
 
 __all__ = ["GROUP_ATTRIBUTES", "TOPIC_ATTRIBUTES", "altered", "listed_changes"]
 
@@ -26,10 +27,10 @@ def _any(value: str) -> str | None:
 
 def _number(least: int, most: int) -> Check:
     def check(value: str) -> str | None:
-        digits = value.removeprefix("-")
-        if not digits.isascii() or not digits.isdecimal() or len(digits) > 19:
+        number = read_long(value)
+        if number is None:
             return f'For input string: "{value[:40]}"'
-        return None if least <= int(value) <= most else f"value is not in range({least}, {most})"
+        return None if least <= number <= most else f"value is not in range({least}, {most})"
 
     return check
 

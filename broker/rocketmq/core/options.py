@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from formats.rocketmq.hosts import Host
+from formats.rocketmq.numbers import read_digits
 
 __all__ = ["DELAY_LEVELS", "BrokerOptions", "parse_delay_levels"]
 
@@ -54,7 +55,8 @@ def parse_delay_levels(text: str) -> tuple[int, ...]:
     delays = []
     for word in text.split():
         unit = _UNITS_MS.get(word[-1:])
-        if unit is None or not word[:-1].isdecimal():
+        number = read_digits(word[:-1])
+        if unit is None or number is None:
             raise ValueError(f"{word!r} is no delay; write a number and s, m, h or d, as in {DELAY_LEVELS!r}")
-        delays.append(int(word[:-1]) * unit)
+        delays.append(number * unit)
     return tuple(delays)

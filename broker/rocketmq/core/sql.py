@@ -20,6 +20,8 @@ from typing import Any, Final, NamedTuple
 from lark import Lark, Token, Transformer
 from lark.exceptions import LarkError, VisitError
 
+from formats.rocketmq.numbers import read_int, read_long
+
 __all__ = ["SqlError", "SqlFilter", "compile_sql"]
 
 _GRAMMAR: Final = r"""
@@ -82,7 +84,7 @@ STRING: /'(''|[^'])*'/
 
 EXPRESSION_BYTES_MAX: Final = 32 << 10
 DEPTH_MAX: Final = 100
-_INT_BITS, _LONG_BITS = 31, 63
+_INT_BITS = 31
 
 Value = str | int | float | bool | None
 Values = Mapping[str, str]
@@ -108,7 +110,6 @@ class _Term(NamedTuple):
     depth: int = 1
 
 
-_INTEGER = re.compile(r"[-+]?[0-9]{1,20}")
 _FLOAT = re.compile(r"\s*[-+]?([0-9]+\.?[0-9]*|\.[0-9]+)([eE][-+]?[0-9]{1,6})?[fFdD]?\s*")
 
 
@@ -123,11 +124,8 @@ def _like(text: str, number: int | float) -> int | float:
     """Text as a number of the kind of another: an int, a long, a double."""
     if isinstance(number, float):
         return _to_float(text)
-    if not _INTEGER.fullmatch(text):
-        raise _Mismatch
-    value = int(text)
-    bits = _INT_BITS if -(1 << _INT_BITS) <= number < 1 << _INT_BITS else _LONG_BITS
-    if not -(1 << bits) <= value < 1 << bits:
+    value = read_int(text) if -(1 << _INT_BITS) <= number < 1 << _INT_BITS else read_long(text)
+    if value is None:
         raise _Mismatch
     return value
 
@@ -345,9 +343,10 @@ class _Builder(Transformer[Token, _Term]):
 
     def decimal(self, items: list[Token]) -> _Term:
         text = str(items[0]).rstrip("lL")
-        if len(text) > 19 or int(text) >= 1 << _LONG_BITS:
+        number = read_long(text)
+        if number is None:
             raise SqlError(f"{text[:30]} has more than 64 bits")
-        return _constant(int(text))
+        return _constant(number)
 
     def true(self, items: list[Token]) -> _Term:
         return _constant(True)

@@ -187,11 +187,11 @@ class Transactions:
         if not self._unnoted:
             return
         host = self._services.options.address
-        flags = SystemFlag.BORN_HOST_V6 | SystemFlag.STORE_HOST_V6 if host.is_v6 else 0
+        flags = int(SystemFlag.BORN_HOST_V6 | SystemFlag.STORE_HOST_V6) if host.is_v6 else 0
         body = "".join(f"{each}," for each in self._unnoted).encode()
         properties = encode_few({"WAIT": "true", "TAGS": _ENDED_TAG})
         packed = host.pack()
-        message = Message(names.OP_TOPIC, _QUEUE, 0, int(flags), now_ms, packed, packed, 0, 0, body, properties)
+        message = Message(names.OP_TOPIC, _QUEUE, 0, flags, now_ms, packed, packed, 0, 0, body, properties)
         try:
             stored = self._storing.put(message, now_ms)
         except (DiskFull, Unstorable) as error:

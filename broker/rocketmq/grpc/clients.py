@@ -38,7 +38,7 @@ _POLL_MS: Final = 20_000
 # The times after which messages come again (source: CustomizedRetryPolicy, ExponentialRetryPolicy).
 _STEPS_S: Final = (1, 5, 10, 30, 60, 120, 180, 240, 300, 360, 420, 480, 540, 600, 1200, 1800, 3600, 7200)
 _FIRST_MS, _LAST_MS = 5_000, 7_200_000
-_CLIENT_TYPES: Final = frozenset(map(int, ClientType))
+_CLIENT_TYPES: Final = frozenset(each.value for each in ClientType)
 _CONSUME_TYPES: Final = {
     ClientType.PUSH_CONSUMER: "CONSUME_PASSIVELY",
     ClientType.SIMPLE_CONSUMER: "CONSUME_ACTIVELY",

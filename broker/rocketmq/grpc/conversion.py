@@ -16,6 +16,7 @@ from formats.rocketmq.grpc.messages import Message, is_time, make, ms_of, time_o
 from formats.rocketmq.hosts import Host
 from formats.rocketmq.lite import LITE_TOPIC
 from formats.rocketmq.message_ids import OffsetId
+from formats.rocketmq.numbers import read_digits
 from formats.rocketmq.properties import decode_properties
 from formats.rocketmq.record import Record
 from formats.rocketmq.reserved_names import RESERVED_NAMES
@@ -25,6 +26,8 @@ __all__ = ["BODY_BYTES_MAX", "born_ms_of", "message_of", "message_type", "proper
 BODY_BYTES_MAX: Final = 4 << 20
 _PROPERTIES_MAX: Final = 128
 _PROPERTIES_BYTES_MAX: Final = 16 << 10
+_DELAY_S_MAX: Final = 10**9 - 1
+_DELIVER_MS_MAX: Final = 10**15 - 1
 _GROUP_BYTES_MAX: Final = 64
 _DELAY_MS_MAX: Final = 86_400_000
 _RECOVERY_S_MAX: Final = 3_600
@@ -66,7 +69,7 @@ def properties_of(message: Message, producer_group: str, host: Host, now_ms: int
     if system.message_type == MessageType.TRANSACTION:
         properties["TRAN_MSG"] = "true"
         if system.HasField("orphaned_transaction_recovery_duration"):
-            seconds = int(system.orphaned_transaction_recovery_duration.seconds)
+            seconds: int = system.orphaned_transaction_recovery_duration.seconds
             if seconds > _RECOVERY_S_MAX:
                 text = f"the max transaction recovery time of message is too large, max is {_RECOVERY_S_MAX}"
                 raise Rejected(Code.BAD_REQUEST, text)
@@ -195,8 +198,9 @@ def message_of(record: Record, handle: str | None, attempts: int, now_ms: int) -
 
 
 def _set_delivery(system: Message, properties: dict[str, str], now_ms: int) -> None:
-    delay, deliver = properties.get("TIMER_DELAY_SEC", ""), properties.get("TIMER_DELIVER_MS", "")
-    if delay.isdecimal():
-        system.delivery_timestamp.CopyFrom(time_of_ms(now_ms + int(delay[:9]) * 1000))
-    elif deliver.isdecimal() and len(deliver) < 16:
-        system.delivery_timestamp.CopyFrom(time_of_ms(int(deliver)))
+    delay, deliver = properties.get("TIMER_DELAY_SEC"), properties.get("TIMER_DELIVER_MS")
+    delay_s, deliver_ms = read_digits(delay, _DELAY_S_MAX), read_digits(deliver, _DELIVER_MS_MAX)
+    if delay_s is not None:
+        system.delivery_timestamp.CopyFrom(time_of_ms(now_ms + delay_s * 1000))
+    elif deliver_ms is not None:
+        system.delivery_timestamp.CopyFrom(time_of_ms(deliver_ms))

@@ -11,6 +11,7 @@ from typing import Final, NamedTuple
 from broker.rocketmq.grpc.statuses import Rejected
 from formats.errors import FormatError
 from formats.rocketmq.grpc.codes import Code
+from formats.rocketmq.numbers import read_digits
 from formats.rocketmq.receipts import Receipt, parse_receipt
 
 __all__ = ["Handle", "parse_handle"]
@@ -42,5 +43,5 @@ def parse_handle(text: str) -> Handle:
             raise FormatError("Receipt", 0, "names no message")
     except FormatError as error:
         raise Rejected(Code.INVALID_RECEIPT_HANDLE, f"receipt handle is invalid: {error}") from None
-    last = words[_HANDLE_WORDS - 1] if len(words) >= _HANDLE_WORDS else ""
-    return Handle(receipt, int(last) if last.isascii() and last.isdecimal() and len(last) < 19 else -1)
+    offset = read_digits(words[_HANDLE_WORDS - 1]) if len(words) >= _HANDLE_WORDS else None
+    return Handle(receipt, -1 if offset is None else offset)

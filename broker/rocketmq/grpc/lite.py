@@ -80,7 +80,8 @@ def _option(request: Message) -> bodies.OffsetOption | None:
     kind = option.WhichOneof("offset_type")
     if kind is None:
         raise Rejected(Code.ILLEGAL_OFFSET, "the offset option says no offset")
-    return bodies.OffsetOption(_TYPES[kind], int(getattr(option, kind)))
+    value: int = getattr(option, kind)
+    return bodies.OffsetOption(_TYPES[kind], value)
 
 
 def _check(change: bodies.LiteSubscription, group: LiteGroup) -> None:

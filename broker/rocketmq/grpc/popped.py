@@ -10,6 +10,7 @@ from formats.rocketmq.frame import Frame
 from formats.rocketmq.headers import consuming
 from formats.rocketmq.headers.codec import HeaderCodec
 from formats.rocketmq.lite import LITE_TOPIC, QUEUE_ID, branch_of
+from formats.rocketmq.numbers import read_digits
 from formats.rocketmq.popped import popped_records, read_popped
 from formats.rocketmq.properties import decode_properties
 from formats.rocketmq.receipts import Receipt, kind_of_topic
@@ -44,7 +45,8 @@ def lite_messages(broker: str, frame: Frame) -> list[Given]:
     """The messages of an answer to a POP of lite topics; each has the offset in its lite topic."""
     terms = _POPPED_LITE.read(frame.ext_fields or {})
     records = list(popped_records(frame.body))
-    counts = [int(each) for each in (terms.order_count_info or "").split(";") if each.isascii() and each.isdecimal()]
+    texts = (terms.order_count_info or "").split(";")
+    counts = [count for count in map(read_digits, texts) if count is not None]
     if len(counts) != len(records):
         counts = [0] * len(records)
     found = []

@@ -54,7 +54,7 @@ class Rejected(Exception):
 
 def status(code: Code, text: str | None = None) -> Message:
     """Make a status; without a text, it has the name of the code."""
-    return make("Status", code=int(code), message=code.name if text is None else text)
+    return make("Status", code=code.value, message=code.name if text is None else text)
 
 
 OK: Final = status(Code.OK)
@@ -73,7 +73,7 @@ def not_asked(code: int, text: str) -> Frame:
 
 def rejection(answer: Frame) -> Rejected:
     """Make what says that the broker has not carried out a request."""
-    return Rejected(_CODES.get(answer.code, Code.INTERNAL_SERVER_ERROR), answer.remark or str(int(answer.code)))
+    return Rejected(_CODES.get(answer.code, Code.INTERNAL_SERVER_ERROR), answer.remark or f"{answer.code:d}")
 
 
 def joint(codes: set[int], nothing: str) -> Message:

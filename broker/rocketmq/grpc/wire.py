@@ -11,6 +11,8 @@ from enum import IntEnum
 from typing import Final
 from urllib.parse import quote
 
+from formats.rocketmq.numbers import read_digits
+
 __all__ = ["GrpcError", "GrpcStatus", "MessageReader", "frame_message", "status_text", "timeout_ms"]
 
 _PREFIX: Final = struct.Struct(">BI")
@@ -47,10 +49,10 @@ class GrpcError(Exception):
 
 def timeout_ms(text: str) -> int:
     """Milliseconds of a `grpc-timeout`. Raises `GrpcError`."""
-    digits, unit = text[:-1], text[-1:]
-    if unit not in _UNITS or not (digits.isascii() and digits.isdecimal()) or len(digits) > _DIGITS_MAX:
+    number, unit = read_digits(text[:-1]), text[-1:]
+    if unit not in _UNITS or number is None or len(text) > _DIGITS_MAX + 1:
         raise GrpcError(GrpcStatus.INVALID_ARGUMENT, f"{text[:20]!r} is no time-out")
-    return int(int(digits) * _UNITS[unit])
+    return int(number * _UNITS[unit])
 
 
 def frame_message(data: bytes) -> bytes:

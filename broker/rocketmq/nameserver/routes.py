@@ -203,7 +203,7 @@ class Routes:
                 others = tuple(brokers.addresses.values())
                 self.least_changed(LeastId(others, least, brokers.addresses[least], address.address))
             if brokers.acting_master and MASTER_ID not in brokers.addresses:
-                self._change_permission(name, lambda permission: permission & ~Permission.WRITE)
+                self._change_permission(name, lambda permission: int(permission & ~Permission.WRITE))
             return
         del self._brokers[name]
         names = self._clusters.get(address.cluster, {})
@@ -278,16 +278,16 @@ class Routes:
 
     def wipe_write_permission(self, name: str) -> int:
         """Let nobody write to the topics of a broker; how many there are."""
-        return self._change_permission(name, lambda permission: permission & ~Permission.WRITE)
+        return self._change_permission(name, lambda permission: int(permission & ~Permission.WRITE))
 
     def add_write_permission(self, name: str) -> int:
         """Let the topics of a broker be written to, and read; how many there are."""
-        return self._change_permission(name, lambda _: Permission.READ | Permission.WRITE)
+        return self._change_permission(name, lambda _: int(Permission.READ | Permission.WRITE))
 
     def _change_permission(self, name: str, change: Callable[[int], int]) -> int:
         concerned = [queues for queues in self._topics.values() if name in queues]
         for queues in concerned:
-            queues[name] = queues[name]._replace(perm=int(change(queues[name].perm)))
+            queues[name] = queues[name]._replace(perm=change(queues[name].perm))
         return len(concerned)
 
     # -- what there is

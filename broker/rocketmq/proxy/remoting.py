@@ -29,6 +29,7 @@ from formats.rocketmq.codes import RequestCode, ResponseCode
 from formats.rocketmq.frame import Frame
 from formats.rocketmq.grpc.codes import Code
 from formats.rocketmq.hosts import Host
+from formats.rocketmq.numbers import read_digits
 from formats.rocketmq.route_bodies import TOPIC_ROUTE, standard_route
 from formats.rocketmq.versions import STANDARD_JSON_VERSION
 
@@ -393,5 +394,4 @@ def _broker_of_locks(frame: Frame) -> str | None:
 def _wait_ms(frame: Frame) -> int:
     """The time for which a request says that the broker may wait."""
     fields = frame.ext_fields or {}
-    texts = [fields.get(name, "") for name in _WAITS]
-    return max(min(int(text[:9]), _WAIT_MS_MAX) if text.isascii() and text.isdecimal() else 0 for text in texts)
+    return min(_WAIT_MS_MAX, max(read_digits(fields.get(name)) or 0 for name in _WAITS))

@@ -21,6 +21,7 @@ from formats.rocketmq.grpc.codes import Code, MessageType
 from formats.rocketmq.headers.administration import GetSubscriptionGroupConfigRequest, GetTopicConfigRequest
 from formats.rocketmq.headers.codec import HeaderCodec
 from formats.rocketmq.headers.routing import GetRouteInfoRequest
+from formats.rocketmq.numbers import read_digits
 from formats.rocketmq.route_bodies import MASTER_ID, TOPIC_CONFIG, TOPIC_ROUTE, Permission, TopicRoute
 
 __all__ = ["Topics"]
@@ -189,6 +190,6 @@ def _in_order(text: str | None) -> list[tuple[str, int]]:
     found = []
     for part in filter(None, (text or "").split(";")):
         broker, _, count = part.partition(":")
-        if count.isdecimal() and 0 < int(count[:9]) <= _QUEUES_MAX:
-            found.append((broker, int(count[:9])))
+        if queues := read_digits(count, _QUEUES_MAX):
+            found.append((broker, queues))
     return sorted(found)

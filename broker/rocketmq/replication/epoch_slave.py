@@ -165,7 +165,7 @@ class EpochSlaveStream:
         """
         if self._owes_handshake:
             self._owes_handshake = False
-            from_last = int(self._options.from_last_file)
+            from_last = 1 if self._options.from_last_file else 0
             return bytearray(SLAVE_HANDSHAKE.pack(SlaveHandshake(HaState.HANDSHAKE, from_last, 0, self._broker_id)))
         if self.master_epochs is None:
             return bytearray()

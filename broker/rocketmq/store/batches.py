@@ -48,7 +48,7 @@ class Common:
         self.store_host = message.store_host
         self.reconsume_times = message.reconsume_times
         version, self.topic_field = topic_field(message.topic)
-        self.magic = int(version)
+        self.magic: int = version.value
         self.front_size, self.pack_front = FRONT_PACKERS[message.system_flags & V6_MASK]
         self.is_plain = not message.system_flags & TRANSACTION_MASK and not message.prepared_transaction_offset
 

@@ -10,6 +10,7 @@ from broker.rocketmq.store.errors import DiskFull
 from broker.rocketmq.store.files import open_file
 from formats.rocketmq.index import INDEX_ENTRY, IndexFile, IndexKeys, index_key
 from formats.rocketmq.java import index_hash
+from formats.rocketmq.numbers import read_digits
 
 __all__ = ["IndexFiles"]
 
@@ -33,7 +34,7 @@ class IndexFiles:
         # Files that may have entries which are not on the disk yet.
         self._unflushed: list[StoreFile] = []
         for name in sorted(directory.names()):
-            if len(name) == NAME_DIGITS and name.isdecimal():
+            if len(name) == NAME_DIGITS and read_digits(name) is not None:
                 self._open(name)
 
     def _open(self, name: str) -> None:

@@ -175,12 +175,13 @@ def _varint(data: bytes, at: int) -> tuple[int, int]:
 
 def ms_of(value: Message) -> int:
     """Milliseconds of a time or a duration; what is less than one is dropped."""
-    return int(value.seconds) * 1000 + int(value.nanos) // 1_000_000
+    ms: int = value.seconds * 1000 + value.nanos // 1_000_000
+    return ms
 
 
 def is_time(value: Message) -> bool:
     """Return whether a time is one of the years 1 to 9999, as Protocol Buffers have it."""
-    return _SECONDS_MIN <= int(value.seconds) <= _SECONDS_MAX and 0 <= int(value.nanos) < 1_000_000_000
+    return bool(_SECONDS_MIN <= value.seconds <= _SECONDS_MAX and 0 <= value.nanos < 1_000_000_000)
 
 
 def time_of_ms(ms: int) -> Message:

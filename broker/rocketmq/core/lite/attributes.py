@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Final, NamedTuple
 
 from formats.rocketmq.client_bodies import GroupConfig
+from formats.rocketmq.numbers import read_digits
 from formats.rocketmq.route_bodies import TopicConfig
 
 __all__ = ["CLIENT_QUOTA", "LiteGroup", "expiration_ms", "is_lite_topic", "lite_group"]
@@ -37,10 +38,10 @@ def lite_group(config: GroupConfig | None) -> LiteGroup:
     if config is None or not config.attributes:
         return LiteGroup()
     attributes = config.attributes
-    quota = attributes.get("lite.sub.client.quota", "")
+    quota = read_digits(attributes.get("lite.sub.client.quota"))
     return LiteGroup(
         attributes.get("lite.bind.topic") or None,
-        min(int(quota[:18]), _QUOTA_MAX) if quota.isascii() and quota.isdecimal() else CLIENT_QUOTA,
+        CLIENT_QUOTA if quota is None else min(quota, _QUOTA_MAX),
         attributes.get("lite.sub.model") == "Exclusive",
         attributes.get("lite.sub.reset.offset.exclusive", "").lower() == "true",
         attributes.get("lite.sub.reset.offset.unsubscribe", "").lower() == "true",
@@ -55,7 +56,5 @@ def is_lite_topic(config: TopicConfig | None) -> bool:
 
 def expiration_ms(config: TopicConfig) -> int | None:
     """The time after its last message for which a lite topic of a parent is kept; None if it is kept for ever."""
-    minutes = config.attributes.get(_EXPIRATION, "")
-    if not minutes.isascii() or not minutes.isdecimal() or int(minutes[:9]) <= 0:
-        return None
-    return int(minutes[:9]) * _MINUTE_MS
+    minutes = read_digits(config.attributes.get(_EXPIRATION))
+    return minutes * _MINUTE_MS if minutes else None
