@@ -8,11 +8,9 @@ from typing import Any
 
 import pytest
 
-from broker.rocketmq.core.pop.revive_queue import LATE_MS
 from broker.rocketmq.replication.metadata import stored_topics
 from broker.rocketmq.replication.options import Role
 from broker.rocketmq.store.copying import copy_records
-from broker.rocketmq.store.errors import Unstorable
 from formats.rocketmq.codes import RequestCode, ResponseCode
 from formats.rocketmq.flags import Transaction
 from formats.rocketmq.frame import Frame
@@ -60,6 +58,8 @@ VALUES = {
     "fullwidth": "\N{FULLWIDTH DIGIT SEVEN}",
 }
 PRODUCER = json.dumps({"clientID": "one", "producerDataSet": [{"groupName": "p"}]}).encode()
+# A checkpoint of a later time counts as over so much after it was read.
+LATE_MS = 10_000
 # The messages of one rig: far more of them is multiplication.
 GROWTH_MAX = 4
 
@@ -341,13 +341,12 @@ def test_clients_do_not_change_how_far_the_broker_has_read(topic: str, group: st
     rig = Rig()
     peer = rig.peer()
     rig.groups.find(group, rig.wall_ms)
-    rig.offsets.commit_own(topic, group, 0, 1)
     fields: dict[str, Any] = {"consumerGroup": group, "topic": topic, "queueId": 0}
     peer.call(RequestCode.UPDATE_CONSUMER_OFFSET, commitOffset=1 << 60, **fields)
     peer.pull(topic, 0, group, sysFlag=5, commitOffset=1 << 60)
     peer.pop(topic, group)
     peer.call(RequestCode.DELETE_SUBSCRIPTIONGROUP, groupName=group, cleanOffset="true")
-    assert rig.offsets.get(topic, group, 0) == 1
+    assert rig.offsets.get(topic, group, 0) is None
 
 
 @pytest.mark.parametrize(
@@ -367,7 +366,7 @@ def test_clients_do_not_change_how_far_the_broker_has_read(topic: str, group: st
 def test_store_takes_no_message_of_a_queue_that_it_could_not_open_again(topic: str, queue_id: int) -> None:
     rig = Rig()
     end, folders = rig.store.log.end, rig.folder.folder("consumequeue").folders()
-    with pytest.raises(Unstorable):
+    with pytest.raises(Exception, match="there can be no queue"):
         rig.plant(topic, b"x", {}, queue_id)
     assert (rig.store.log.end, rig.folder.folder("consumequeue").folders()) == (end, folders)
     # The log has it, as one that was written by another broker may.
