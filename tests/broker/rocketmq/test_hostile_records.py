@@ -11,6 +11,7 @@ import pytest
 from broker.rocketmq.replication.metadata import stored_topics
 from broker.rocketmq.replication.options import Role
 from broker.rocketmq.store.copying import copy_records
+from formats.rocketmq.client_bodies import CONSUMER_OFFSETS, ConsumerOffsets
 from formats.rocketmq.codes import RequestCode, ResponseCode
 from formats.rocketmq.flags import Transaction
 from formats.rocketmq.frame import Frame
@@ -345,8 +346,10 @@ def test_clients_do_not_change_how_far_the_broker_has_read(topic: str, group: st
     peer.call(RequestCode.UPDATE_CONSUMER_OFFSET, commitOffset=1 << 60, **fields)
     peer.pull(topic, 0, group, sysFlag=5, commitOffset=1 << 60)
     peer.pop(topic, group)
-    peer.call(RequestCode.DELETE_SUBSCRIPTIONGROUP, groupName=group, cleanOffset="true")
     assert rig.offsets.get(topic, group, 0) is None
+    rig.offsets.follow(CONSUMER_OFFSETS.write(ConsumerOffsets({f"{topic}@{group}": {0: 7}})))
+    peer.call(RequestCode.DELETE_SUBSCRIPTIONGROUP, groupName=group, cleanOffset="true")
+    assert rig.offsets.get(topic, group, 0) == 7
 
 
 @pytest.mark.parametrize(
