@@ -146,7 +146,7 @@ def _run(config: RocketConfig, log_level: str, ready: Callable[[], None]) -> Non
         if remoting_socket is not None:
             both = one_port(config, parts, kept.guard, broker)
             listeners.append(Listener(remoting_socket, connect=node.connect_to(both, gate)))
-        most = _connections_max(config, limit, files_max - store.queue_files.number)
+        most = _connections_max(config, limit, files_max - store.queue_table.files.number)
         server = Server(node, listeners, connections_max=most, read_bytes=READ_BYTES)
         deferred.server = server
         serve_pages(pages_socket, config, node, server, broker, wall_ms)

@@ -123,8 +123,8 @@ class Offsets:
 
     def forget_group(self, group: str) -> None:
         """Drop all offsets of a group, but those of the broker in its own topics."""
-        parted = [(key, *key.partition(_SEPARATOR)) for key in (*self._table, *self._pulled)]
-        self._forget([key for key, topic, _, each in parted if each == group and not _is_own(topic, group)])
+        keys = [key for key in (*self._table, *self._pulled) if key.partition(_SEPARATOR)[2] == group]
+        self._forget([key for key in keys if not _is_own(key.partition(_SEPARATOR)[0], group)])
 
     def forget_topic(self, topic: str) -> None:
         """Drop the offsets of all groups in a topic."""

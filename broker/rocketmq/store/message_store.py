@@ -16,21 +16,19 @@ from broker.rocketmq.store.commit_log import CommitLog, Found, Message
 from broker.rocketmq.store.consume_queue import ConsumeQueue
 from broker.rocketmq.store.cutting import cut_files, note_cut
 from broker.rocketmq.store.errors import DiskFull
-from broker.rocketmq.store.files import FileRow, OpenFiles
+from broker.rocketmq.store.files import FileRow
 from broker.rocketmq.store.flush_mark import FLUSH_MARK, MARK_NAME, read_mark, write_mark
 from broker.rocketmq.store.holding import HeldBack, HeldMessage
 from broker.rocketmq.store.index_files import IndexFiles
-from broker.rocketmq.store.places import QUEUE_OFFSET_MAX, check_place, is_place
 from broker.rocketmq.store.ports import Folder
+from broker.rocketmq.store.queue_table import NOT_CONSUMED, QueueTable
 from broker.rocketmq.store.runs import Run
-from broker.rocketmq.store.skips import Skips
 from broker.rocketmq.store.terms import DueTime, Flush, Stored, StoreOptions
 from formats.rocketmq.checkpoints import CHECKPOINT_BYTES, STORE_CHECKPOINT, StoreCheckpoint
 from formats.rocketmq.consume_queue import ConsumeQueueEntry
 from formats.rocketmq.flags import TRANSACTION_MASK, Transaction
 from formats.rocketmq.index import message_index_keys
 from formats.rocketmq.java import index_hash, string_hash
-from formats.rocketmq.numbers import INT_MAX, read_digits
 from formats.rocketmq.properties import decode_properties
 
 __all__ = ["DueTime", "Flush", "MessageStore", "StoreOptions", "Stored"]
@@ -43,8 +41,6 @@ COMMIT_LOG = "commitlog"
 CONSUME_QUEUE = "consumequeue"
 INDEX = "index"
 
-# Messages of these types are kept elsewhere until they may be consumed, or are dropped: no consume queue has them.
-_NOT_CONSUMED = (int(Transaction.PREPARED), int(Transaction.ROLLBACK))
 _ROLLBACK = int(Transaction.ROLLBACK)
 
 # Messages share the same few tags.
@@ -60,18 +56,9 @@ class MessageStore:
         self._due_ms = due_ms
         self.log = CommitLog(FileRow(root.folder(COMMIT_LOG), options.commit_log_file_bytes))
         self.index = IndexFiles(root.folder(INDEX), options.index_slots, options.index_entries, name_of)
-        self._queue_folder = root.folder(CONSUME_QUEUE)
-        # Those that are there may have been made by a process that was killed before it had flushed them.
-        self._has_changed_folders = False
-        self.queues: dict[tuple[str, int], ConsumeQueue] = {}
-        # Those that a process before has made are opened in any case.
-        self.queue_files = OpenFiles(options.queue_files_max)
-        self.misplaced = Skips("records of queues that cannot be")
-        for topic in self._queue_folder.folders():
-            for name in self._queue_folder.folder(topic).folders():
-                queue_id = read_digits(name, INT_MAX)
-                if queue_id is not None and str(queue_id) == name:
-                    self._open_queue(topic, queue_id)
+        queue_options = (options.consume_queue_file_bytes, options.queue_files_max)
+        self.queue_table = QueueTable(root.folder(CONSUME_QUEUE), *queue_options)
+        self.queues = self.queue_table.queues
         self._checkpoint: StoreFile = root.open(CHECKPOINT, CHECKPOINT_BYTES)
         self._mark: StoreFile | None = root.open(MARK_NAME, FLUSH_MARK.size) if MARK_NAME in root.names() else None
         self._unflushed_root: tuple[Folder, ...] = (root,)  # until once: these two files may be new in it
@@ -101,8 +88,8 @@ class MessageStore:
         transaction = system_flags & TRANSACTION_MASK
         held = self._held
         queue_offset, queue = 0, None
-        if transaction not in _NOT_CONSUMED:
-            queue = self.queues.get((topic, queue_id)) or self._open_queue(topic, queue_id)
+        if transaction not in NOT_CONSUMED:
+            queue = self.queues.get((topic, queue_id)) or self.queue_table.open(topic, queue_id)
             if held is None:
                 queue_offset = queue.end
                 queue.make_room()
@@ -142,7 +129,7 @@ class MessageStore:
         offset, size, record = found
         properties = decode_properties(record.properties)
         transaction = record.system_flags & TRANSACTION_MASK
-        queue, held = self._queue_of(found), self._held
+        queue, held = self.queue_table.of(found), self._held
         if queue is not None:
             if held is not None:
                 if held.next_offset(queue) == record.queue_offset:
@@ -230,9 +217,7 @@ class MessageStore:
             if self._held is not None:
                 self._held.forget(queue)
             queue.close()
-        if topic in self._queue_folder.folders():
-            self._queue_folder.remove_folder(topic)
-            self._has_changed_folders = True
+        self.queue_table.remove(topic)
 
     # -- what may be read
 
@@ -249,7 +234,7 @@ class MessageStore:
         held = HeldBack(begin)
         for found in self.log.records(begin):
             properties = decode_properties(found.record.properties)
-            held.add(self._held_message(found, self._queue_of(found), properties))
+            held.add(self._held_message(found, self.queue_table.of(found), properties))
             self.branches.hold(held, found)
         self.cut_queues(begin)
         self._held = held
@@ -317,7 +302,7 @@ class MessageStore:
         properties = decode_properties(record.properties)
         transaction = record.system_flags & TRANSACTION_MASK
         whole = True
-        entries = self._queue_of(found) if queue else None
+        entries = self.queue_table.of(found) if queue else None
         if entries is not None:
             tags_code = self._tags_code(record.topic, properties, record.stored_ms)
             try:
@@ -337,36 +322,9 @@ class MessageStore:
         tags = properties.get("TAGS")
         return _tag_hash(tags) if tags else 0
 
-    def _queue_of(self, found: Found) -> ConsumeQueue | None:
-        """Return the queue of a record of the log, made if it is missing. Raises `DiskFull`.
-
-        None for a record that is not consumed, and for one that names a queue that cannot be, which is counted.
-        """
-        record = found.record
-        if record.system_flags & TRANSACTION_MASK in _NOT_CONSUMED:
-            return None
-        if is_place(record.topic, record.queue_id) and 0 <= record.queue_offset <= QUEUE_OFFSET_MAX:
-            return self.open_queue(record.topic, record.queue_id)
-        reason = f"offset {record.queue_offset} of queue {record.queue_id} of topic {record.topic[:80]!r}"
-        self.misplaced.note(f"offset {found.offset} of the log", reason)
-        return None
-
     def open_queue(self, topic: str, queue_id: int) -> ConsumeQueue:
         """Return a queue, made if it is missing. Raises `DiskFull` and `NoPlace`."""
-        return self.queues.get((topic, queue_id)) or self._open_queue(topic, queue_id)
-
-    def _open_queue(self, topic: str, queue_id: int) -> ConsumeQueue:
-        """Open a queue, or make it. Raises `DiskFull` and `NoPlace`."""
-        check_place(topic, queue_id)
-        try:
-            folder = self._queue_folder.folder(topic).folder(str(queue_id))
-            row = FileRow(folder, self._options.consume_queue_file_bytes, self.queue_files)
-        except OSError as error:
-            raise DiskFull(f"queue {queue_id} of {topic}: {error.strerror}") from error
-        queue = ConsumeQueue(row)
-        self.queues[topic, queue_id] = queue
-        self._has_changed_folders = True
-        return queue
+        return self.queues.get((topic, queue_id)) or self.queue_table.open(topic, queue_id)
 
     # -- the disk
 
@@ -390,10 +348,7 @@ class MessageStore:
         for queue in self._unflushed_queues:
             flush.files.extend(queue.unflushed())
         self._unflushed_queues.clear()
-        if self._has_changed_folders:
-            self._has_changed_folders = False
-            flush.files.extend({topic: self._queue_folder.folder(topic) for topic, _ in self.queues}.values())
-            flush.files.append(self._queue_folder)
+        flush.files.extend(self.queue_table.unflushed())
         flush.files.extend(self.index.unflushed())
         if self._mark is None:
             self._mark = self._root.open(MARK_NAME, FLUSH_MARK.size)

@@ -208,7 +208,7 @@ def test_a_record_of_a_queue_that_cannot_be_is_in_the_log_and_in_no_queue(
         slave.hold_back()
     arrived: list[object] = []
     assert copy_records(slave, 0, memoryview(data), lambda *told: arrived.append(told)) == len(data)
-    assert slave.misplaced.count == 1
+    assert slave.queue_table.misplaced.count == 1
     following, begin = make_message(2), slave.log.end
     slave.put(following, 1001)
     slave.confirm(slave.log.end)

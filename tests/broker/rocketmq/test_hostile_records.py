@@ -378,7 +378,7 @@ def test_store_takes_no_message_of_a_queue_that_it_could_not_open_again(topic: s
         log, message = rig.store.log, rig.plant_message(topic, b"x", {}, queue_id)
         log.append(message, 0, front.stored_ms)
     rig.crash()
-    assert rig.store.misplaced.count == (queue_id <= (1 << 31) - 1)
+    assert rig.store.queue_table.misplaced.count == (queue_id <= (1 << 31) - 1)
     assert rig.folder.folder("consumequeue").folders() == sorted({*folders, "t"})
     check_serves(rig, "first")
     check_serves(follower(rig), "second")

@@ -1,0 +1,78 @@
+"""The consume queues of a store, and their folders: one for each topic, with one for each queue."""
+
+from __future__ import annotations
+
+from typing import Final
+
+from broker.common.files import Directory
+from broker.rocketmq.store.commit_log import Found
+from broker.rocketmq.store.consume_queue import ConsumeQueue
+from broker.rocketmq.store.errors import DiskFull
+from broker.rocketmq.store.files import FileRow, OpenFiles
+from broker.rocketmq.store.places import QUEUE_OFFSET_MAX, check_place, is_place, is_topic
+from broker.rocketmq.store.ports import Folder
+from broker.rocketmq.store.skips import Skips
+from formats.rocketmq.flags import TRANSACTION_MASK, Transaction
+from formats.rocketmq.numbers import INT_MAX, read_digits
+
+__all__ = ["NOT_CONSUMED", "QueueTable"]
+
+# Messages of these types are kept elsewhere until they may be consumed, or are dropped: no consume queue has them.
+NOT_CONSUMED: Final = (int(Transaction.PREPARED), int(Transaction.ROLLBACK))
+
+
+class QueueTable:
+    """The queues that are open, by topic and number. `misplaced` counts the records that no queue can have."""
+
+    def __init__(self, folder: Folder, file_bytes: int, files_max: int) -> None:
+        self._folder = folder
+        self._file_bytes = file_bytes
+        # Those that a process before has made are opened in any case.
+        self.files = OpenFiles(files_max)
+        self.queues: dict[tuple[str, int], ConsumeQueue] = {}
+        self.misplaced = Skips("records of queues that cannot be")
+        for topic in folder.folders():
+            for name in folder.folder(topic).folders():
+                queue_id = read_digits(name, INT_MAX)
+                if queue_id is not None and str(queue_id) == name and is_topic(topic):
+                    self.open(topic, queue_id)
+        # Those that are there may have been made by a process that was killed before it had flushed them.
+        self._has_changed = bool(self.queues)
+
+    def open(self, topic: str, queue_id: int) -> ConsumeQueue:
+        """Open a queue, or make it. Raises `DiskFull` and `NoPlace`."""
+        check_place(topic, queue_id)
+        try:
+            row = FileRow(self._folder.folder(topic).folder(str(queue_id)), self._file_bytes, self.files)
+        except OSError as error:
+            raise DiskFull(f"queue {queue_id} of {topic}: {error.strerror}") from error
+        queue = self.queues[topic, queue_id] = ConsumeQueue(row)
+        self._has_changed = True
+        return queue
+
+    def of(self, found: Found) -> ConsumeQueue | None:
+        """Return the queue of a record of the log, made if it is missing. Raises `DiskFull`.
+
+        None for a record that is not consumed, and for one that names a queue that cannot be, which is counted.
+        """
+        record = found.record
+        if record.system_flags & TRANSACTION_MASK in NOT_CONSUMED:
+            return None
+        if is_place(record.topic, record.queue_id) and 0 <= record.queue_offset <= QUEUE_OFFSET_MAX:
+            return self.queues.get((record.topic, record.queue_id)) or self.open(record.topic, record.queue_id)
+        reason = f"offset {record.queue_offset} of queue {record.queue_id} of topic {record.topic[:80]!r}"
+        self.misplaced.note(f"offset {found.offset} of the log", reason)
+        return None
+
+    def remove(self, topic: str) -> None:
+        """Remove the folder of a topic, whose queues are closed."""
+        if topic in self._folder.folders():
+            self._folder.remove_folder(topic)
+            self._has_changed = True
+
+    def unflushed(self) -> list[Directory]:
+        """Return the folders to flush; they count as flushed from here on."""
+        if not self._has_changed:
+            return []
+        self._has_changed = False
+        return [*{topic: self._folder.folder(topic) for topic, _ in self.queues}.values(), self._folder]
