@@ -1,7 +1,7 @@
 """Numbers in texts that others wrote, read within the bounds of Java's types (source: Long.parseLong).
 
 Python's `int` takes digits of all scripts, spaces and underscores, and raises for a text of more than 4,300 digits.
-`scripts.numbers` keeps it away from the texts that RocketMQ's modules read.
+`scripts.bounded_numbers` keeps it away from the texts that RocketMQ's modules read.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """Numbers in texts, as `scripts/check` checks them.
 
-    .venv/bin/python -m scripts.numbers
+    .venv/bin/python -m scripts.bounded_numbers
 
 RocketMQ's modules read texts that strangers wrote: properties of messages, fields of headers, names of files. `int` and
 `str.isdecimal` take digits of all scripts, and `int` raises for a text of more than 4,300 digits. So only

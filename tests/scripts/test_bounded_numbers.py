@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from scripts import numbers
+from scripts import bounded_numbers
 
 
 @pytest.mark.parametrize(
@@ -29,14 +29,14 @@ from scripts import numbers
     ],
 )
 def test_places_where_a_module_reads_a_number_itself(line: str, count: int) -> None:
-    assert len(list(numbers.faults("a.py", line))) == count
+    assert len(list(bounded_numbers.faults("a.py", line))) == count
 
 
 def test_exceptions_that_are_not_needed_are_complaints() -> None:
     modules = {"a.py": "x = int(text)", "b.py": "x = int(text)", "c.py": ""}
-    lines = numbers.complaints(modules, {"a.py": "It may.", "c.py": "It need not."})
+    lines = bounded_numbers.complaints(modules, {"a.py": "It may.", "c.py": "It need not."})
     assert [line.partition(":")[0] for line in lines] == ["b.py", "c.py"]
 
 
 def test_packages_keep_the_rule(capsys: pytest.CaptureFixture[str]) -> None:
-    assert numbers.main() == 0, capsys.readouterr().err
+    assert bounded_numbers.main() == 0, capsys.readouterr().err
