@@ -52,6 +52,8 @@ class Settings:
         self._keep = keep
         self._locked = frozenset(locked)
         self._appliers: dict[str, Callable[[Any], None]] = {}
+        # Returns why properties cannot have new values together, if they cannot.
+        self.find_fault: Callable[[Mapping[str, Any]], str | None] = lambda values: None
         self.changes = 0
 
     def on_change(self, name: str, apply: Callable[[Any], None]) -> None:
@@ -68,6 +70,9 @@ class Settings:
         """Change the properties that a text names, all or none of them; their names. Raises `SettingRefused`."""
         changes = self._read(data)
         values = {name: self._value(name, text) for name, text in changes.items()}
+        fault = self.find_fault(values)
+        if fault is not None:
+            raise SettingRefused(ResponseCode.INVALID_PARAMETER, fault)
         # What cannot be kept is not begun.
         self._keep(changes)
         for name, value in values.items():

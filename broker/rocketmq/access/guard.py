@@ -6,20 +6,24 @@ by one; the texts of refusals are the original's.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
+from typing import Any, Final
 
-from broker.rocketmq.access.model import DISABLED, SUPER, User, decide
-from broker.rocketmq.access.needs import Need, needs, reading
-from broker.rocketmq.access.tables import AccessTables, subject_of
+from broker.rocketmq.access.model import DISABLED, SUPER, Acl, User
+from broker.rocketmq.access.needs import IsGroup, Need, denial, needs, needs_of_record, on_topic
+from broker.rocketmq.access.tables import AccessTables, lockout, subject_of
 from formats.errors import FormatError
 from formats.rocketmq.frame import Frame
+from formats.rocketmq.record import Record
 from formats.rocketmq.signature import ACCESS_KEY, is_signed_with
 
 __all__ = ["AccessOptions", "Denied", "Guard"]
 
 # So many decisions are kept, to be used again.
 DECISIONS_MAX = 10_000
+# The switches that administrators may turn, and the options that they set.
+_SWITCHES: Final = {"authenticationEnabled": "authentication", "authorizationEnabled": "authorization"}
 
 
 class Denied(Exception):
@@ -37,14 +41,21 @@ class AccessOptions:
 
 
 class Guard:
-    """Checks requests. `is_on`: something is checked at all."""
+    """Checks requests. `is_on`: something is checked at all.
 
-    def __init__(self, options: AccessOptions, tables: AccessTables, cluster: str) -> None:
+    `inner` is the user as whom this node and its peers sign, if there is one. `is_group` returns whether there is a
+    consumer group of a name; where nobody knows, there is none.
+    """
+
+    def __init__(self, options: AccessOptions, tables: AccessTables, cluster: str, inner: str | None = None) -> None:
         self._tables = tables
         self._cluster = cluster
+        self._inner = inner
+        self.is_group: IsGroup = lambda name: False
         self._decisions: dict[tuple[str, Need, str], str | None] = {}
         self._changes = tables.changes
         self._set(options)
+        tables.find_fault = self._find_fault
 
     def _set(self, options: AccessOptions) -> None:
         self._options = options
@@ -52,10 +63,39 @@ class Guard:
 
     def setters(self) -> dict[str, Callable[[bool], None]]:
         """Return the switches that administrators may turn, by their properties."""
-        return {
-            "authenticationEnabled": lambda value: self._set(replace(self._options, authentication=value)),
-            "authorizationEnabled": lambda value: self._set(replace(self._options, authorization=value)),
-        }
+        return {name: self._setter(option) for name, option in _SWITCHES.items()}
+
+    def _setter(self, option: str) -> Callable[[bool], None]:
+        def turn(value: bool) -> None:
+            self._set(self._turned({option: value}))
+
+        return turn
+
+    def _turned(self, switches: Mapping[str, bool]) -> AccessOptions:
+        changes: dict[str, Any] = dict(switches)
+        return replace(self._options, **changes)
+
+    def fault_of(self, values: Mapping[str, Any]) -> str | None:
+        """Return why properties cannot have new values: everybody would be locked out. None if they can."""
+        turned = {option: bool(values[name]) for name, option in _SWITCHES.items() if name in values}
+        options = self._turned(turned)
+        if not turned or not (options.authentication or options.authorization):
+            return None
+        fault = lockout(self._tables.users, self._tables.acls, self._cluster)
+        return None if fault is None else f"this would lock everybody out: {fault}"
+
+    def _find_fault(self, users: Mapping[str, User], acls: Mapping[str, Acl]) -> str | None:
+        """Return why users and policies cannot be changed to these while they are checked; None if they can."""
+        if not self.is_on:
+            return None
+        old = self._tables.users.get(self._inner or "")
+        if old is not None and users.get(old.name) != old:
+            return f"User:{old.name} signs the requests of this node: it is in innerClientAuthenticationCredentials."
+        # Where nobody may administer, changes make nothing worse.
+        if lockout(self._tables.users, self._tables.acls, self._cluster) is not None:
+            return None
+        fault = lockout(users, acls, self._cluster)
+        return None if fault is None else f"This would lock everybody out: {fault}."
 
     def check(self, frame: Frame, address: str) -> None:
         """Check a request that comes from an address. Raises `Denied`, and `FormatError` if it cannot be read."""
@@ -64,14 +104,27 @@ class Guard:
         if options.authentication and frame.code not in options.authentication_white_list:
             self._authenticate(frame, name)
         if options.authorization and frame.code not in options.authorization_white_list:
-            self._authorize(name, address, lambda: needs(frame, self._cluster))
+            self._authorize(name, address, lambda: needs(frame, self._cluster, self.is_group))
 
-    def check_reading(self, frame: Frame, address: str, topic: str) -> None:
-        """Check that who sent a request may consume a topic that the request does not name. Raises `Denied`."""
+    def check_record(self, frame: Frame, address: str, record: Record) -> None:
+        """Check that the sender of a request may have the record at the place in the log that it names.
+
+        Places can be guessed. The original does not look. Raises `Denied`.
+        """
         options = self._options
         if options.authorization and frame.code not in options.authorization_white_list:
             name = (frame.ext_fields or {}).get(ACCESS_KEY)
-            self._authorize(name, address, lambda: [reading(topic)])
+            self._authorize(name, address, lambda: needs_of_record(frame.code, record))
+
+    def may_send(self, name: str, address: str, topic: str) -> bool:
+        """Return whether a user at an address may send to a topic, if that is checked at all."""
+        if not self._options.authorization:
+            return True
+        try:
+            self._authorize(name, address, lambda: [on_topic(topic, frozenset(("Pub",)))])
+        except Denied:
+            return False
+        return True
 
     def _authenticate(self, frame: Frame, name: str | None) -> None:
         if not name:
@@ -108,7 +161,7 @@ class Guard:
     def _decide(self, name: str, need: Need, address: str) -> str | None:
         key = (name, need, address)
         if key not in self._decisions:
-            self._decisions[key] = decide(self._tables.acls.get(name), need.resource, need.actions, address)
+            self._decisions[key] = denial(self._tables.acls.get(name), need, address)
         return self._decisions[key]
 
 

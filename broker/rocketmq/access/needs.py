@@ -2,7 +2,10 @@
 
 Source: DefaultAuthorizationContextBuilder and the annotations of request headers. Requests without a header name no
 resource there, so that every user may send them; here the ones that change or show the cluster concern the cluster, and
-those about groups or topics in the body concern these.
+those about groups or topics in the body concern these. The original takes a field that is absent for a resource that
+is not needed; here such a request is refused, unless `OPTIONAL` says why nothing is open then.
+
+Messages that a request names by their place in the log are checked by what is found there; see `needs_of_record`.
 """
 
 from __future__ import annotations
@@ -10,7 +13,8 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Final, NamedTuple
 
-from broker.rocketmq.access.model import Resource
+from broker.rocketmq.access.model import Acl, Resource, decide
+from formats.errors import FormatError
 from formats.rocketmq.client_bodies import (
     CHECK_CLIENT_REQUEST,
     GROUP_CONFIG,
@@ -22,21 +26,48 @@ from formats.rocketmq.codes import RequestCode
 from formats.rocketmq.frame import Frame
 from formats.rocketmq.lite_bodies import SUBSCRIPTIONS
 from formats.rocketmq.pop_bodies import ASSIGNMENT_REQUEST, BATCH_ACK_REQUEST, REQUEST_MODE
+from formats.rocketmq.properties import decode_properties
+from formats.rocketmq.raft import CODE as RAFT_CODE
+from formats.rocketmq.receipts import real_topic
+from formats.rocketmq.record import Record
 from formats.rocketmq.route_bodies import TOPIC_CONFIG_LIST
 
-__all__ = ["Actions", "Need", "needs", "on_group", "on_topic", "reading"]
+__all__ = [
+    "ANSWERED",
+    "OPTIONAL",
+    "Actions",
+    "IsGroup",
+    "Need",
+    "denial",
+    "needs",
+    "needs_of_record",
+    "on_group",
+    "on_topic",
+]
 
 _RETRY: Final = "%RETRY%"
 _DEAD_LETTER: Final = "%DLQ%"
+_HALF: Final = "RMQ_SYS_TRANS_HALF_TOPIC"
 
 Actions = frozenset[str]
+# Returns whether there is a consumer group of a name.
+IsGroup = Callable[[str], bool]
 
 
 class Need(NamedTuple):
-    """A resource, and actions of which one must be allowed."""
+    """A resource, and actions of which one must be allowed. `instead` is another resource that serves as well."""
 
     resource: Resource
     actions: Actions
+    instead: Resource | None = None
+
+
+def denial(acl: Acl | None, need: Need, source: str) -> str | None:
+    """The reason why somebody with these policies lacks what is needed, for a request from an address; None if not."""
+    reason = decide(acl, need.resource, need.actions, source)
+    if reason is not None and need.instead is not None and decide(acl, need.instead, need.actions, source) is None:
+        return None
+    return reason
 
 
 def _actions(*names: str) -> Actions:
@@ -46,10 +77,11 @@ def _actions(*names: str) -> Actions:
 _PUB, _SUB, _GET, _UPDATE = _actions("Pub"), _actions("Sub"), _actions("Get"), _actions("Update")
 _CREATE, _DELETE, _LIST = _actions("Create"), _actions("Delete"), _actions("List")
 _SUB_GET, _SUB_UPDATE = _actions("Sub", "Get"), _actions("Sub", "Update")
+_SUB_GET_UPDATE = _actions("Sub", "Get", "Update")
 
 Code = RequestCode
 
-# By request: the actions, and the fields with a topic and with a group.
+# By request: the actions, and the fields with a topic and with a group. Both must be there if they are not `OPTIONAL`.
 _BY_FIELDS: Final[dict[int, tuple[Actions, str, str]]] = {
     Code.PULL_MESSAGE: (_SUB, "topic", "consumerGroup"),
     Code.LITE_PULL_MESSAGE: (_SUB, "topic", "consumerGroup"),
@@ -67,7 +99,6 @@ _BY_FIELDS: Final[dict[int, tuple[Actions, str, str]]] = {
     Code.POLLING_INFO: (_GET, "topic", "consumerGroup"),
     Code.CONSUMER_SEND_MSG_BACK: (_SUB, "", "group"),
     Code.RECALL_MESSAGE: (_PUB, "topic", ""),
-    Code.END_TRANSACTION: (_PUB, "topic", ""),
     Code.QUERY_CONSUMER_OFFSET: (_SUB_GET, "topic", "consumerGroup"),
     Code.UPDATE_CONSUMER_OFFSET: (_SUB_UPDATE, "topic", "consumerGroup"),
     Code.GET_CONSUMER_LIST_BY_GROUP: (_SUB_GET, "", "consumerGroup"),
@@ -92,7 +123,6 @@ _BY_FIELDS: Final[dict[int, tuple[Actions, str, str]]] = {
     Code.QUERY_TOPICS_BY_CONSUMER: (_GET, "", "group"),
     Code.GET_CONSUME_STATS: (_GET, "topic", "consumerGroup"),
     Code.CONSUME_MESSAGE_DIRECTLY: (_SUB, "topic", "consumerGroup"),
-    Code.CLONE_GROUP_OFFSET: (_UPDATE, "topic", "destGroup"),
     Code.INVOKE_BROKER_TO_RESET_OFFSET: (_UPDATE, "topic", "group"),
     Code.INVOKE_BROKER_TO_GET_CONSUMER_STATUS: (_GET, "topic", "group"),
     Code.QUERY_CONSUME_QUEUE: (_GET, "topic", "consumerGroup"),
@@ -101,7 +131,26 @@ _BY_FIELDS: Final[dict[int, tuple[Actions, str, str]]] = {
     Code.QUERY_SUBSCRIPTION_BY_CONSUMER: (_GET, "topic", "group"),
 }
 
-# What shows the cluster; whatever is in no table changes it.
+# Fields that may be absent, and why nothing is open then.
+OPTIONAL: Final[dict[tuple[int, str], str]] = {
+    (Code.GET_CONSUME_STATS, "topic"): "the answer has the offsets of the group, which is named",
+    (Code.QUERY_CONSUME_QUEUE, "consumerGroup"): "the answer has nothing of a group then",
+    (Code.CLONE_GROUP_OFFSET, "topic"): "the offsets are those of two groups, which are both named",
+    (Code.END_TRANSACTION, "topic"): "clients before 5.0 do not send it; the prepared message's own topic is checked",
+    (Code.UNREGISTER_CLIENT, "consumerGroup"): "producers leave, and nobody leaves for another connection",
+    (Code.HEART_BEAT, "consumerDataSet"): "producers report no topics; what they send is checked when it is sent",
+}
+# Fields with lists of more resources: the kind, the field and the separator.
+_LISTS: Final[dict[int, tuple[str, str, str]]] = {
+    Code.GET_CONSUME_STATS: ("Topic", "topicList", ";"),
+    Code.QUERY_CORRECTION_OFFSET: ("Group", "filterGroups", ","),
+}
+# Requests with the handle of a popped message, which may be in a topic for retries that is made for POP.
+_WITH_HANDLES: Final = frozenset({Code.ACK_MESSAGE, Code.BATCH_ACK_MESSAGE, Code.CHANGE_MESSAGE_INVISIBLETIME})
+# Requests that look into the topic for retries that is made for a topic and a group, or that have messages put there.
+_POPPING: Final = frozenset({Code.POP_MESSAGE, Code.PEEK_MESSAGE, Code.NOTIFICATION, Code.CHANGE_MESSAGE_INVISIBLETIME})
+
+# What shows the cluster.
 _SHOWN: Final = frozenset(
     {
         Code.GET_ALL_TOPIC_CONFIG,
@@ -149,105 +198,220 @@ _LISTED: Final = frozenset(
 )
 
 
+# What changes the cluster, as does whatever is in no table.
+_CHANGED: Final = frozenset(
+    {
+        Code.UPDATE_BROKER_CONFIG,
+        Code.CLEAN_EXPIRED_CONSUMEQUEUE,
+        Code.CLEAN_UNUSED_TOPIC,
+        Code.DELETE_EXPIRED_COMMITLOG,
+        Code.RESET_MASTER_FLUSH_OFFSET,
+        Code.AUTH_CREATE_USER,
+        Code.AUTH_UPDATE_USER,
+        Code.AUTH_DELETE_USER,
+        Code.AUTH_CREATE_ACL,
+        Code.AUTH_UPDATE_ACL,
+        Code.AUTH_DELETE_ACL,
+        Code.PUT_KV_CONFIG,
+        Code.DELETE_KV_CONFIG,
+        Code.UPDATE_NAMESRV_CONFIG,
+        Code.REGISTER_BROKER,
+        Code.UNREGISTER_BROKER,
+        Code.BROKER_HEARTBEAT,
+        Code.WIPE_WRITE_PERM_OF_BROKER,
+        Code.ADD_WRITE_PERM_OF_BROKER,
+        Code.REGISTER_TOPIC_IN_NAMESRV,
+        Code.DELETE_TOPIC_IN_NAMESRV,
+        Code.NOTIFY_BROKER_ROLE_CHANGED,
+        Code.NOTIFY_MIN_BROKER_ID_CHANGE,
+        Code.GET_BROKER_EPOCH_CACHE,
+        Code.EXCHANGE_BROKER_HA_INFO,
+        Code.CONTROLLER_ALTER_SYNC_STATE_SET,
+        Code.CONTROLLER_ELECT_MASTER,
+        Code.CONTROLLER_REGISTER_BROKER,
+        Code.CONTROLLER_APPLY_BROKER_ID,
+        Code.CLEAN_BROKER_DATA,
+        Code.UPDATE_CONTROLLER_CONFIG,
+        RAFT_CODE,
+    }
+)
+
+
+def _named(name: str | None) -> str:
+    """The name of a resource. Raises `FormatError` if it is absent or blank."""
+    if name is None or not name.strip():
+        raise FormatError("authorization context", 0, "a resource is not named")
+    return name
+
+
 def on_group(name: str, actions: Actions) -> Need:
     """A group; its retry topic and its dead letters are the group's."""
     return Need(Resource("Group", name.removeprefix(_RETRY).removeprefix(_DEAD_LETTER)), actions)
 
 
 def on_topic(name: str, actions: Actions) -> Need:
-    """A topic; the retry topic of a group is the group's."""
-    return on_group(name, actions) if name.startswith(_RETRY) else Need(Resource("Topic", name), actions)
+    """A topic; the retry topic of a group is the group's, and so are its dead letters, unless these are allowed."""
+    if name.startswith(_RETRY):
+        return on_group(_owner(name), actions)
+    if name.startswith(_DEAD_LETTER):
+        return on_group(name, actions)._replace(instead=Resource("Topic", name))
+    return Need(Resource("Topic", name), actions)
 
 
-def reading(topic: str) -> Need:
-    """Return what is needed to consume a topic."""
-    return on_topic(topic, _SUB)
+def _owner(topic: str) -> str:
+    """The group whose retry topic this is. No name of a group has a `+`, which is between group and topic."""
+    return topic.removeprefix(_RETRY).partition("+")[0]
 
 
-def _of_fields(fields: dict[str, str], actions: Actions, topic_field: str, group_field: str) -> list[Need]:
-    topic, group = fields.get(topic_field, ""), fields.get(group_field, "")
-    found = []
-    if topic and not (group and topic.startswith(_RETRY)):
-        found.append(on_topic(topic, actions))
-    if group:
-        found.append(on_group(group, actions))
+def needs_of_record(code: int, record: Record) -> list[Need]:
+    """Find the needs of a request that names a record by its place in the log.
+
+    Raises `FormatError` if its properties cannot be read.
+    """
+    topic = record.topic
+    actions = _BY_FIELDS[code][0] if code in _BY_FIELDS else _PUB
+    need = on_topic(topic, actions)
+    group = decode_properties(record.properties).get("ORIGIN_GROUP", "") if topic.startswith(_RETRY) else ""
+    prefix = f"{_RETRY}{group}_"
+    if not group or not topic.startswith(prefix):
+        return [need]
+    # It was popped by the group from a topic. A group with the longer name has the same retry topic.
+    first = need._replace(instead=on_group(group, actions).resource)
+    return [first, Need(Resource("Topic", topic.removeprefix(prefix)), actions, need.resource)]
+
+
+def _for_group(topic: str, group: str, actions: Actions, code: int, is_group: IsGroup) -> list[Need]:
+    """Find the needs of a request about a topic for a group.
+
+    The topic for what was popped and comes again, `%RETRY%GROUP_TOPIC`, may be the retry topic of another group.
+    """
+    found = [on_group(group, actions)]
+    if not topic.startswith(_RETRY):
+        longer = f"{group}_{topic}"
+        if code in _POPPING and is_group(longer):
+            found.append(on_group(longer, actions))
+        return [on_topic(topic, actions), *found]
+    owner = _owner(topic)
+    is_popped = code in _WITH_HANDLES and topic.startswith(f"{_RETRY}{group}_") and not is_group(owner)
+    if owner != group and not is_popped:
+        found.append(on_group(owner, actions))
     return found
 
 
-def _of_send(topic_field: str, group_field: str) -> Callable[[Frame], list[Need]]:
-    def find(frame: Frame) -> list[Need]:
-        fields = frame.ext_fields or {}
-        topic = fields.get(topic_field, "")
-        if topic.startswith(_RETRY):
-            # A consumer hands a message back to its group.
-            return [on_group(fields.get(group_field) or topic, _SUB)]
-        return [on_topic(topic, _PUB)]
+def _of_fields(frame: Frame, is_group: IsGroup) -> list[Need]:
+    code, fields = frame.code, frame.ext_fields or {}
+    actions, topic_field, group_field = _BY_FIELDS[code]
+    topic, group = (
+        fields.get(name, "") if not name or (code, name) in OPTIONAL else _named(fields.get(name))
+        for name in (topic_field, group_field)
+    )
+    if topic and group:
+        found = _for_group(topic, group, actions, code, is_group)
+    else:
+        found = [on_topic(topic, actions)] if topic else [on_group(group, actions)] if group else []
+    kind, name, separator = _LISTS.get(code, ("", "", ","))
+    more = [each for each in fields.get(name, "").split(separator) if each]
+    return found + [on_topic(each, actions) if kind == "Topic" else on_group(each, actions) for each in more]
 
-    return find
+
+def _of_send(frame: Frame, is_group: IsGroup) -> list[Need]:
+    fields, is_long = frame.ext_fields or {}, frame.code in (Code.SEND_MESSAGE, Code.SEND_REPLY_MESSAGE)
+    topic = _named(fields.get("topic" if is_long else "b"))
+    # A consumer hands a message back to its group.
+    return [on_topic(topic, _SUB if topic.startswith(_RETRY) else _PUB)]
 
 
-def _of_heartbeat(frame: Frame) -> list[Need]:
+def _of_end(frame: Frame, is_group: IsGroup) -> list[Need]:
+    """The topic that a producer names; it knows that of the broker's own only, if it was asked for the outcome."""
+    topic = (frame.ext_fields or {}).get("topic", "").strip()
+    return [on_topic(topic, _PUB)] if topic and topic != _HALF else []
+
+
+def _of_clone(frame: Frame, is_group: IsGroup) -> list[Need]:
+    fields = frame.ext_fields or {}
+    topic = fields.get("topic", "")
+    found = [on_group(_named(fields.get("srcGroup")), _SUB_GET_UPDATE)]
+    found.append(on_group(_named(fields.get("destGroup")), _UPDATE))
+    return [on_topic(topic, _UPDATE), *found] if topic else found
+
+
+def _of_heartbeat(frame: Frame, is_group: IsGroup) -> list[Need]:
     found = []
     for consumer in read_heartbeat(frame.body).consumer_data_set:
-        found.append(on_group(consumer.group_name, _SUB))
-        topics = [each.topic for each in consumer.subscription_data_set]
-        found += [on_topic(topic, _SUB) for topic in topics if not topic.startswith(_RETRY)]
+        group = _named(consumer.group_name)
+        found.append(on_group(group, _SUB))
+        topics = [_named(each.topic) for each in consumer.subscription_data_set]
+        found += [on_topic(topic, _SUB) for topic in topics if topic != _RETRY + group]
     return found
 
 
-def _of_lock(frame: Frame) -> list[Need]:
+def _of_lock(frame: Frame, is_group: IsGroup) -> list[Need]:
     wanted = LOCK_REQUEST.read(frame.body)
-    topics = {queue.topic for queue in wanted.mq_set if not queue.topic.startswith(_RETRY)}
-    return [on_group(wanted.consumer_group, _SUB), *(on_topic(topic, _SUB) for topic in sorted(topics))]
+    group = _named(wanted.consumer_group)
+    topics = {_named(queue.topic) for queue in wanted.mq_set} - {_RETRY + group}
+    return [on_group(group, _SUB), *(on_topic(topic, _SUB) for topic in sorted(topics))]
 
 
-def _of_acks(frame: Frame) -> list[Need]:
-    return [
-        need
-        for ack in BATCH_ACK_REQUEST.read(frame.body).acks
-        for need in _of_fields({"t": ack.topic, "g": ack.group}, _SUB, "t", "g")
+def _of_pairs(pairs: list[tuple[str, str]], actions: Actions, code: int, is_group: IsGroup) -> list[Need]:
+    """Find the needs of requests about a topic and a group each, of which there must be one."""
+    if not pairs:
+        raise FormatError("authorization context", 0, "no resource is named")
+    found = (_for_group(_named(topic), _named(group), actions, code, is_group) for topic, group in pairs)
+    return [need for each in found for need in each]
+
+
+def _of_acks(frame: Frame, is_group: IsGroup) -> list[Need]:
+    acks = BATCH_ACK_REQUEST.read(frame.body).acks
+    pairs = [
+        (topic, ack.group) for ack in acks for topic in {ack.topic, real_topic(_named(ack.topic), ack.group, ack.kind)}
     ]
+    return _of_pairs(pairs, _SUB, frame.code, is_group)
 
 
-def _of_lite(frame: Frame) -> list[Need]:
+def _of_lite(frame: Frame, is_group: IsGroup) -> list[Need]:
     changes = SUBSCRIPTIONS.read(frame.body).subscription_set
-    return [need for each in changes for need in _of_fields({"t": each.topic, "g": each.group}, _SUB, "t", "g")]
+    return _of_pairs([(each.topic, each.group) for each in changes], _SUB, frame.code, is_group)
 
 
-def _of_assignment(frame: Frame) -> list[Need]:
+def _of_assignment(frame: Frame, is_group: IsGroup) -> list[Need]:
     wanted = ASSIGNMENT_REQUEST.read(frame.body)
-    return _of_fields({"t": wanted.topic, "g": wanted.consumer_group}, _SUB, "t", "g")
+    return _of_pairs([(wanted.topic, wanted.consumer_group)], _SUB, frame.code, is_group)
 
 
-def _of_mode(frame: Frame) -> list[Need]:
+def _of_mode(frame: Frame, is_group: IsGroup) -> list[Need]:
     mode = REQUEST_MODE.read(frame.body)
-    return _of_fields({"t": mode.topic, "g": mode.consumer_group}, _UPDATE, "t", "g")
+    return _of_pairs([(mode.topic, mode.consumer_group)], _UPDATE, frame.code, is_group)
 
 
-def _of_client(frame: Frame) -> list[Need]:
+def _of_client(frame: Frame, is_group: IsGroup) -> list[Need]:
     client = CHECK_CLIENT_REQUEST.read(frame.body)
-    topic = "" if client.subscription_data is None else client.subscription_data.topic
-    return _of_fields({"t": topic, "g": client.group}, _SUB, "t", "g")
+    topic = None if client.subscription_data is None else client.subscription_data.topic
+    return _of_pairs([(_named(topic), client.group)], _SUB, frame.code, is_group)
 
 
-def _of_topics(frame: Frame) -> list[Need]:
-    return [on_topic(config.topic_name, _CREATE) for config in TOPIC_CONFIG_LIST.read(frame.body).topic_config_list]
+def _of_topics(frame: Frame, is_group: IsGroup) -> list[Need]:
+    configs = TOPIC_CONFIG_LIST.read(frame.body).topic_config_list
+    return [on_topic(_named(name), _CREATE) for name in [each.topic_name for each in configs] or [""]]
 
 
-def _of_groups(frame: Frame) -> list[Need]:
-    return [on_group(config.group_name, _CREATE) for config in GROUP_CONFIG_LIST.read(frame.body).group_config_list]
+def _of_groups(frame: Frame, is_group: IsGroup) -> list[Need]:
+    configs = GROUP_CONFIG_LIST.read(frame.body).group_config_list
+    return [on_group(_named(name), _CREATE) for name in [each.group_name for each in configs] or [""]]
 
 
-def _of_group(frame: Frame) -> list[Need]:
-    return [on_group(GROUP_CONFIG.read(frame.body).group_name, _CREATE)]
+def _of_group(frame: Frame, is_group: IsGroup) -> list[Need]:
+    return [on_group(_named(GROUP_CONFIG.read(frame.body).group_name), _CREATE)]
 
 
-_BY_CONTENT: Final[dict[int, Callable[[Frame], list[Need]]]] = {
-    Code.SEND_MESSAGE: _of_send("topic", "producerGroup"),
-    Code.SEND_MESSAGE_V2: _of_send("b", "a"),
-    Code.SEND_BATCH_MESSAGE: _of_send("b", "a"),
-    Code.SEND_REPLY_MESSAGE: _of_send("topic", "producerGroup"),
-    Code.SEND_REPLY_MESSAGE_V2: _of_send("b", "a"),
+_BY_CONTENT: Final[dict[int, Callable[[Frame, IsGroup], list[Need]]]] = {
+    **dict.fromkeys(_BY_FIELDS, _of_fields),
+    Code.SEND_MESSAGE: _of_send,
+    Code.SEND_MESSAGE_V2: _of_send,
+    Code.SEND_BATCH_MESSAGE: _of_send,
+    Code.SEND_REPLY_MESSAGE: _of_send,
+    Code.SEND_REPLY_MESSAGE_V2: _of_send,
+    Code.END_TRANSACTION: _of_end,
+    Code.CLONE_GROUP_OFFSET: _of_clone,
     Code.HEART_BEAT: _of_heartbeat,
     Code.LOCK_BATCH_MQ: _of_lock,
     Code.UNLOCK_BATCH_MQ: _of_lock,
@@ -260,18 +424,21 @@ _BY_CONTENT: Final[dict[int, Callable[[Frame], list[Need]]]] = {
     Code.UPDATE_AND_CREATE_SUBSCRIPTIONGROUP: _of_group,
     Code.UPDATE_AND_CREATE_SUBSCRIPTIONGROUP_LIST: _of_groups,
 }
+# The requests of which it is declared what they concern: by what they name, or the cluster.
+ANSWERED: Final = frozenset(_BY_CONTENT) | _SHOWN | _LISTED | _CHANGED
 
 
-def needs(frame: Frame, cluster: str) -> list[Need]:
-    """Find the needs of a request, each of which must be met. Raises `FormatError` if its body cannot be read."""
+def _no_group(name: str) -> bool:
+    return False
+
+
+def needs(frame: Frame, cluster: str, is_group: IsGroup = _no_group) -> list[Need]:
+    """Find the needs of a request, each of which must be met.
+
+    Raises `FormatError` if its body cannot be read, or a resource is not named that has to be.
+    """
     find = _BY_CONTENT.get(frame.code)
     if find is not None:
-        return find(frame)
-    by_fields = _BY_FIELDS.get(frame.code)
-    fields = frame.ext_fields or {}
-    if by_fields is not None:
-        found = _of_fields(fields, *by_fields)
-        topics = fields.get("topicList", "") if frame.code == Code.GET_CONSUME_STATS else ""
-        return found + [on_topic(topic, _GET) for topic in topics.split(";") if topic]
+        return find(frame, is_group)
     actions = _GET if frame.code in _SHOWN else _LIST if frame.code in _LISTED else _UPDATE
     return [Need(Resource("Cluster", cluster), actions)]

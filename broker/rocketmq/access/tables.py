@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 
 from broker.rocketmq.access.model import (
+    ALL,
     DISABLED,
     ENABLED,
     NORMAL,
@@ -23,7 +24,7 @@ from broker.rocketmq.access.model import (
 from formats.errors import FormatError
 from formats.rocketmq.access_bodies import AclInfo, UserInfo, read_acls, read_users, write_acls, write_users
 
-__all__ = ["AccessTables", "subject_of", "user_from", "user_of"]
+__all__ = ["AccessTables", "lockout", "subject_of", "user_from", "user_of"]
 
 _PREFIX = "User:"
 
@@ -43,12 +44,37 @@ def user_of(subject: str | None) -> str:
     return name
 
 
+def lockout(users: Mapping[str, User], acls: Mapping[str, Acl], cluster: str) -> str | None:
+    """Return why nobody could administer a cluster that checks requests; None if somebody could.
+
+    That is an enabled super user, or one whose policies allow to update the cluster.
+    """
+    if not users:
+        return "there is no user"
+    enabled = [user for user in users.values() if user.status == ENABLED]
+    if any(user.kind == SUPER or _administers(acls.get(user.name), cluster) for user in enabled):
+        return None
+    return "there is no user who is enabled and may administer"
+
+
+def _administers(acl: Acl | None, cluster: str) -> bool:
+    resource = Resource("Cluster", cluster)
+    entries = () if acl is None else (*acl.custom, *acl.default)
+    return any(
+        each.allows and bool(each.actions & {ALL, "Update"}) and each.resource.matches(resource) for each in entries
+    )
+
+
 class AccessTables:
-    """The users by name, and the policies of each. `keep_*` write their files; they may raise `OSError`."""
+    """The users by name, and the policies of each. `keep_*` write their files; they may raise `OSError`.
+
+    `find_fault` returns why they cannot be changed to others, if they cannot.
+    """
 
     def __init__(self, users: bytes, acls: bytes, keep_users: Keep, keep_acls: Keep) -> None:
         self._keep_users = keep_users
         self._keep_acls = keep_acls
+        self.find_fault: Callable[[Mapping[str, User], Mapping[str, Acl]], str | None] = lambda users, acls: None
         try:
             self.users: Mapping[str, User] = {
                 user.name: user for user in (user_from(info) for info in (read_users(users) if users else ()))
@@ -82,13 +108,23 @@ class AccessTables:
         self._change_users({**self.users, user.name: user})
 
     def delete_user(self, name: str) -> None:
-        """Delete a user and its policies, if it is there."""
+        """Delete a user and its policies, if it is there. Raises `Invalid`."""
         if name in self.users:
+            users = {each: user for each, user in self.users.items() if each != name}
+            acls = {each: acl for each, acl in self.acls.items() if each != name}
+            self._check(users, acls)
             if name in self.acls:
-                self._change_acls({each: acl for each, acl in self.acls.items() if each != name})
-            self._change_users({each: user for each, user in self.users.items() if each != name})
+                self._change_acls(acls)
+            self._change_users(users)
+
+    def _check(self, users: Mapping[str, User], acls: Mapping[str, Acl]) -> None:
+        """Raise `Invalid` if users and policies cannot be changed to these."""
+        fault = self.find_fault(users, acls)
+        if fault is not None:
+            raise Invalid(fault)
 
     def _change_users(self, users: dict[str, User]) -> None:
+        self._check(users, self.acls)
         told = [UserInfo(user.name, user.password, user.kind, user.status) for user in users.values()]
         self._keep_users(write_users(told))
         self.users = users
@@ -120,6 +156,7 @@ class AccessTables:
         self._change_acls({**others, name: acl} if any(acl) else others)
 
     def _change_acls(self, acls: dict[str, Acl]) -> None:
+        self._check(self.users, acls)
         self._keep_acls(write_acls([acl.info(subject_of(name)) for name, acl in acls.items()]))
         self.acls = acls
         self.changes += 1

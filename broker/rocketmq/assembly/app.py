@@ -206,7 +206,8 @@ class _Kept:
         self.values = read_file(values, lambda data: KeyValues(data, values.write))
         self.settings = Settings(config.properties, BROKER_READERS, partial(_keep_properties, config.file), LOCKED)
         self.access = open_access(config)
-        self.guard = Guard(config.access, self.access, options.cluster)
+        inner = None if config.inner_credentials is None else config.inner_credentials.username
+        self.guard = Guard(config.access, self.access, options.cluster, inner)
         self.state = State(
             options,
             store,

@@ -43,7 +43,8 @@ def _run(config: RocketConfig, log_level: str) -> None:
         now = start_clock()
         node = Node(now, Faults(now), Timers())
         access = open_access(config)
-        guard = Guard(config.access, access, config.options.cluster)
+        inner = None if config.inner_credentials is None else config.inner_credentials.username
+        guard = Guard(config.access, access, config.options.cluster, inner)
         deferred = Deferred()
         service = make_controller(config, guard, node, deferred.dial, make_seal(config.inner_credentials))
         most = min(CONNECTIONS_MAX, connections_max(0, limit, descriptors_in_use(), 1, len(config.controller.peers)))

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import TypeVar
 
 from broker.rocketmq.access.model import Invalid
-from broker.rocketmq.access.tables import AccessTables
+from broker.rocketmq.access.tables import AccessTables, lockout
 from broker.rocketmq.assembly.config import PropertyError, RocketConfig
 from broker.shell.config_files import ConfigFile
 from formats.errors import FormatError
@@ -63,10 +63,11 @@ def _make_first_users(config: RocketConfig, tables: AccessTables) -> None:
     for user in (config.first_user, config.inner_credentials):
         if user is not None and user.username not in tables.users:
             tables.create_user(user)
-    if (config.access.authentication or config.access.authorization) and not tables.users:
+    fault = lockout(tables.users, tables.acls, config.options.cluster)
+    if (config.access.authentication or config.access.authorization) and fault is not None:
         raise PropertyError(
-            "authentication is enabled, but there is no user",
-            'define the first one in the configuration: initAuthenticationUser={"username":"...","password":"..."}',
+            f"authentication is enabled, but {fault}",
+            'define one in the configuration: initAuthenticationUser={"username":"...","password":"..."}',
         )
 
 

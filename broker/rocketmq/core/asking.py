@@ -8,7 +8,7 @@ from functools import partial
 from typing import cast
 
 from broker.rocketmq.core.calls import Calls
-from broker.rocketmq.core.requests import Handlers, Peer, Request, failure, with_body
+from broker.rocketmq.core.requests import CheckRecord, Handlers, Peer, Request, failure, with_body
 from broker.rocketmq.core.services import Services
 from formats.errors import FormatError
 from formats.rocketmq.client_bodies import MessageQueue
@@ -41,8 +41,9 @@ class _Gathering:
 class Asking:
     """Asks consumers, and hands on what they say."""
 
-    def __init__(self, services: Services, calls: Calls) -> None:
+    def __init__(self, services: Services, calls: Calls, check_record: CheckRecord) -> None:
         self._services = services
+        self._check_record = check_record
         self._calls = calls
         self.handlers: Handlers = {
             RequestCode.GET_CONSUMER_RUNNING_INFO: self._running,
@@ -64,9 +65,11 @@ class Asking:
         try:
             offset = OffsetId.parse(header.message_id or "").physical_offset
             stored = self._services.store.log
-            message = bytes(stored.data(offset, stored.read(offset).size))
+            found = stored.read(offset)
+            message = bytes(stored.data(offset, found.size))
         except (IndexError, ValueError):
             return failure(ResponseCode.SYSTEM_ERROR, f"can not find message by id: {(header.message_id or '')[:64]}")
+        self._check_record(request.frame, request.peer.host.address, found.record)
         told = header._replace(
             broker_name=self._services.options.name,
             topic_system_flags=None if topic is None else topic.topic_sys_flag,

@@ -140,7 +140,8 @@ class Broker:
         self._arrivals = Arrivals(store, self._puller, statistics)
         self._arrivals.tell(self._arrived)
         locks = Locks()
-        sending_back = SendingBack(services, locks, self._arrivals, world.choose, state.guard.check_reading)
+        state.guard.is_group = lambda name: name in groups.table
+        sending_back = SendingBack(services, locks, self._arrivals, world.choose, state.guard.check_record)
         places, choose = LitePlaces(store), world.choose
         self._sender = Sender(options, topics, self._arrivals, sending_back, choose, world.make_unique_id, places)
         self._plain = PlainSender(options, topics, self._arrivals, self._sender, world.wall_ms)
@@ -154,12 +155,12 @@ class Broker:
             self._consumers,
             sending_back,
             replies,
-            Queries(store),
+            Queries(store, state.guard.check_record),
             Administration(services, lambda topic: self._lite.removed(topic)),
             statistics,
             AccessRequests(state.access),
             Progress(services),
-            Asking(services, self._calls),
+            Asking(services, self._calls, state.guard.check_record),
             Upkeep(services, self._retention),
         )
         self._handlers: dict[int, Handler] = {
@@ -189,7 +190,7 @@ class Broker:
         self._timers = TimerMessages(
             services, self._arrivals, given.timer_checkpoint, self._keeper(world.keep_timer_checkpoint)
         )
-        self._transactions = Transactions(services, times, self._arrivals)
+        self._transactions = Transactions(services, times, self._arrivals, state.guard)
         self._pop = PopService(
             services, state.orders, self._arrivals, world.choose, self._failed, self._keeper(world.keep_orders)
         )

@@ -18,12 +18,13 @@ EXPIRED_MS: Final = 120_000
 
 @dataclass
 class Member:
-    """A client's connection within a group."""
+    """A client's connection within a group, and the user who has reported it, if users are known."""
 
     client_id: str
     heard_ms: int
     language: str = "JAVA"
     version: int = 0
+    user: str = ""
 
 
 @dataclass
@@ -45,10 +46,16 @@ class Clients:
         self.producers: dict[str, dict[object, Member]] = {}
 
     def heard(
-        self, heartbeat: Heartbeat, connection: object, now_ms: int, language: str = "JAVA", version: int = 0
+        self,
+        heartbeat: Heartbeat,
+        connection: object,
+        now_ms: int,
+        language: str = "JAVA",
+        version: int = 0,
+        user: str = "",
     ) -> list[str]:
         """Take in a heartbeat: the names of groups whose members or subscriptions are not what they were."""
-        member = Member(heartbeat.client_id, now_ms, language, version)
+        member = Member(heartbeat.client_id, now_ms, language, version, user)
         changed = [
             consumer.group_name
             for consumer in heartbeat.consumer_data_set

@@ -87,6 +87,7 @@ class Configuration:
         settings.on_change("fileReservedTime", self._set_reserved)
         for name, apply in parts.guard.setters().items():
             settings.on_change(name, apply)
+        settings.find_fault = parts.guard.fault_of
         self.handlers: Handlers = {
             RequestCode.GET_BROKER_CONFIG: self._show,
             RequestCode.UPDATE_BROKER_CONFIG: self._change,

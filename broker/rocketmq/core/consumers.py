@@ -28,6 +28,7 @@ from formats.rocketmq.codes import RequestCode, ResponseCode
 from formats.rocketmq.frame import Frame
 from formats.rocketmq.headers import consuming
 from formats.rocketmq.headers.codec import HeaderCodec
+from formats.rocketmq.signature import ACCESS_KEY
 
 __all__ = ["ConsumerRequests", "starts_in_memory"]
 
@@ -91,6 +92,7 @@ class ConsumerRequests:
             request.now_ms,
             frame.language.name,
             frame.version,
+            request.fields.get(ACCESS_KEY, ""),
         )
         self._notify(changed)
         fields = {"IS_SUPPORT_HEART_BEAT_V2": "true", "IS_SUB_CHANGE": "true" if subscriptions_differ else "false"}

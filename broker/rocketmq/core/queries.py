@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Final
 
-from broker.rocketmq.core.requests import Handlers, Request, failure, success
+from broker.rocketmq.core.requests import CheckRecord, Handlers, Request, failure, success
 from broker.rocketmq.store.commit_log import Found
 from broker.rocketmq.store.message_store import MessageStore
 from formats.errors import FormatError
@@ -36,8 +36,9 @@ _QUERIED = HeaderCodec(consuming.QueryMessageResponse)
 class Queries:
     """Answers questions about what the store has."""
 
-    def __init__(self, store: MessageStore) -> None:
+    def __init__(self, store: MessageStore, check_record: CheckRecord) -> None:
         self._store = store
+        self._check_record = check_record
         self.handlers: Handlers = {
             RequestCode.GET_MAX_OFFSET: self._max_offset,
             RequestCode.GET_MIN_OFFSET: self._min_offset,
@@ -81,6 +82,7 @@ class Queries:
             found = self._read(offset)
         except (IndexError, FormatError):
             return failure(ResponseCode.SYSTEM_ERROR, f"can not find message by offset: {offset}")
+        self._check_record(request.frame, request.peer.host.address, found.record)
         return success(body=bytes(self._store.log.data(offset, found.size)))
 
     def _read(self, offset: int) -> Found:
@@ -94,20 +96,22 @@ class Queries:
         is_unique = request.fields.get("_UNIQUE_KEY_QUERY", "").lower() == "true"
         most = UNIQUE_QUERY_MAX if is_unique else min(header.messages_max, QUERY_MAX)
         store = self._store
-        # The index knows hashes: what else has the same one is left to the client, as the original leaves it.
-        offsets = sorted(store.index.find(header.topic, header.key, header.begin_ms, header.end_ms, most))
         bodies: list[memoryview] = []
         size = 0
-        for offset in offsets:
+        for offset in sorted(store.index.find(header.topic, header.key, header.begin_ms, header.end_ms, most)):
             try:
                 found = self._read(offset)
             except (IndexError, FormatError):
+                continue
+            # The index knows hashes. What else of the topic has the same one is left to the client, as the original
+            # leaves it; what is of another topic is not what was asked for.
+            if found.record.topic != header.topic:
                 continue
             if size + found.size > QUERY_BYTES_MAX:
                 break
             bodies.append(store.log.data(offset, found.size))
             size += found.size
-        answer = consuming.QueryMessageResponse(*(store.index.last if offsets else (0, 0)))
+        answer = consuming.QueryMessageResponse(*(store.index.last if bodies else (0, 0)))
         if not bodies:
             text = "can not find message, maybe time range not correct"
             return Frame(ResponseCode.QUERY_NOT_FOUND, 0, remark=text, ext_fields=_QUERIED.write(answer))

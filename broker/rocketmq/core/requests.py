@@ -9,9 +9,10 @@ from formats.rocketmq.codes import ResponseCode
 from formats.rocketmq.frame import Frame
 from formats.rocketmq.headers.codec import HeaderCodec
 from formats.rocketmq.hosts import Host
+from formats.rocketmq.record import Record
 from formats.schema import Buffer
 
-__all__ = ["Handler", "Handlers", "Peer", "Refused", "Request", "failure", "success", "with_body"]
+__all__ = ["CheckRecord", "Handler", "Handlers", "Peer", "Refused", "Request", "failure", "success", "with_body"]
 
 H = TypeVar("H", bound=tuple[Any, ...])
 
@@ -64,6 +65,8 @@ class Refused(Exception):
         self.text = text
 
 
+# Checks that the sender of a request, at an address, may have the record at the place in the log that it names.
+CheckRecord = Callable[[Frame, str, Record], None]
 # Carries out a request; its answer, or None if that comes later.
 Handler = Callable[[Request], Frame | None]
 Handlers = Mapping[int, Handler]

@@ -5,14 +5,14 @@ Source: AbstractSendMessageProcessor.consumerSendMsgBack, SendMessageProcessor.h
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from typing import Final, NamedTuple
 
 from broker.rocketmq.core import names
 from broker.rocketmq.core.delays import Storing, again
 from broker.rocketmq.core.locks import Locks
 from broker.rocketmq.core.properties import encode
-from broker.rocketmq.core.requests import Handlers, Refused, Request, success
+from broker.rocketmq.core.requests import CheckRecord, Handlers, Refused, Request, success
 from broker.rocketmq.core.services import Services
 from broker.rocketmq.core.timer_messages import place_late
 from broker.rocketmq.store.errors import DiskFull, Unstorable
@@ -48,11 +48,7 @@ class DeadLetter(NamedTuple):
 
 
 class SendingBack:
-    """Takes back messages.
-
-    `check_reading` raises unless who sent a request, from an address, may consume a topic: the message that is named by
-    its place in the log may be anybody's. The original does not look.
-    """
+    """Takes back messages."""
 
     def __init__(
         self,
@@ -60,9 +56,9 @@ class SendingBack:
         locks: Locks,
         storing: Storing,
         choose: Callable[[int], int],
-        check_reading: Callable[[Frame, str, str], None],
+        check_record: CheckRecord,
     ) -> None:
-        self._check_reading = check_reading
+        self._check_record = check_record
         self._services = services
         self._locks = locks
         self._storing = storing
@@ -91,7 +87,7 @@ class SendingBack:
             properties = decode_properties(record.properties)
         except (IndexError, FormatError):
             raise Refused(ResponseCode.SYSTEM_ERROR, f"look message by offset failed, {header.offset}") from None
-        self._check_reading(request.frame, request.peer.host.address, _consumed_as(record.topic, properties))
+        self._check_record(request.frame, request.peer.host.address, record)
         most = group.retry_max_times
         if request.frame.version >= _TELLS_RETRIES and header.max_reconsume_times is not None:
             most = header.max_reconsume_times
@@ -146,8 +142,3 @@ class SendingBack:
             self._services.statistics.given_up(header.topic, name)
             return self._dead_letter(name, now_ms)
         return None
-
-
-def _consumed_as(topic: str, properties: Mapping[str, str]) -> str:
-    """The topic to which the consumers of a message have subscribed: what comes again is of the topic it came from."""
-    return properties.get("RETRY_TOPIC", topic) if topic.startswith(names.RETRY_PREFIX) else topic

@@ -13,6 +13,7 @@ import logging
 from collections import deque
 from typing import Final, NamedTuple, cast
 
+from broker.rocketmq.access.guard import Guard
 from broker.rocketmq.core import names
 from broker.rocketmq.core.delays import Storing, again, due_place, integer
 from broker.rocketmq.core.groups import TRANSACTION_GROUP
@@ -74,9 +75,13 @@ def place_prepared(topic: str, queue_id: int, properties: dict[str, str]) -> tup
 
 
 class Transactions:
-    """Ends transactions, and asks what became of those that nobody ends."""
+    """Ends transactions, and asks what became of those that nobody ends.
 
-    def __init__(self, services: Services, times: TransactionTimes, storing: Storing) -> None:
+    `guard` checks who ends a transaction by the topic of its message, and who is asked, and shown the message.
+    """
+
+    def __init__(self, services: Services, times: TransactionTimes, storing: Storing, guard: Guard) -> None:
+        self._guard = guard
         self._services = services
         self.times = times
         self._storing = storing
@@ -123,7 +128,7 @@ class Transactions:
         header = _END.read(request.fields)
         if header.transaction not in (Transaction.COMMIT, Transaction.ROLLBACK):
             return None
-        record, properties = self._prepared(header)
+        record, properties = self._prepared(header, request)
         if not header.from_transaction_check:
             immunity = properties.get("CHECK_IMMUNITY_TIME_IN_SECONDS")
             if immunity and request.now_ms - record.born_ms > self._immunity_ms(immunity):
@@ -159,7 +164,7 @@ class Transactions:
         self._first.pop(newest, None)
         return [newest]
 
-    def _prepared(self, header: EndTransactionRequest) -> tuple[Record, dict[str, str]]:
+    def _prepared(self, header: EndTransactionRequest, request: Request) -> tuple[Record, dict[str, str]]:
         try:
             record = self._services.store.log.read(header.commit_log_offset).record
             properties = decode_properties(record.properties)
@@ -167,6 +172,8 @@ class Transactions:
             raise Refused(ResponseCode.SYSTEM_ERROR, "Find prepared transaction message failed") from None
         if record.topic != names.HALF_TOPIC:
             raise Refused(ResponseCode.SYSTEM_ERROR, "Find prepared transaction message failed")
+        real = record._replace(topic=properties.get("REAL_TOPIC", ""))
+        self._guard.check_record(request.frame, request.peer.host.address, real)
         if properties.get("PGROUP") != header.producer_group:
             raise Refused(ResponseCode.SYSTEM_ERROR, "The producer group wrong")
         if record.queue_offset != header.state_table_offset:
@@ -307,11 +314,17 @@ class Transactions:
 
     def _ask(self, record: Record, properties: dict[str, str], stored: Stored) -> None:
         """Ask one of the producers of a message's group."""
-        producers = list(self._services.clients.producers.get(properties.get("PGROUP", ""), ()))
+        topic = properties.get("REAL_TOPIC", "")
+        known = self._services.clients.producers.get(properties.get("PGROUP", ""), {})
+        producers = [
+            cast(Peer, peer)
+            for peer, member in known.items()
+            if self._guard.may_send(member.user, cast(Peer, peer).host.address, topic)
+        ]
         if not producers:
             return
         self._asked += 1
-        producer = cast(Peer, producers[self._asked % len(producers)])
+        producer = producers[self._asked % len(producers)]
         unique = properties.get("UNIQ_KEY")
         host = Host.unpack(record.store_host)
         header = CheckTransactionStateRequest(

@@ -48,10 +48,14 @@ _CONSUME_TYPES: Final = {
 
 
 class Client:
-    """A client: who it is, its settings if it has told them, and its open stream of Telemetry if it has one."""
+    """A client: who it is, its settings if it has told them, and its open stream of Telemetry if it has one.
 
-    def __init__(self, client_id: str, host: Host, language: str) -> None:
+    `user` is the user as whom it calls, where that is checked.
+    """
+
+    def __init__(self, client_id: str, host: Host, language: str, user: str = "") -> None:
         self.client_id = client_id
+        self.user = user
         self.host = host
         self.language = LanguageCode.__members__.get(language.upper(), LanguageCode.OTHER)
         self.heard_ms = 0

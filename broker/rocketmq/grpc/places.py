@@ -16,6 +16,8 @@ from formats.rocketmq.frame import Frame
 from formats.rocketmq.grpc.codes import Code
 from formats.rocketmq.headers import consuming
 from formats.rocketmq.headers.codec import HeaderCodec
+from formats.rocketmq.properties import decode_properties
+from formats.rocketmq.receipts import RETRY_PREFIX
 from formats.rocketmq.record import Record, decode_record
 
 __all__ = ["check_place"]
@@ -23,10 +25,10 @@ __all__ = ["check_place"]
 _VIEW = HeaderCodec(consuming.ViewMessageRequest)
 
 
-def check_place(asked: Asked, broker: str, offset: int, topic: str, then: Callable[[], None]) -> None:
-    """Go on if a message of a topic is at an offset of a broker's log, where that has to be found out.
+def check_place(asked: Asked, broker: str, offset: int, topic: str, group: str, then: Callable[[], None]) -> None:
+    """Go on if a message of a topic that a group may consume is at an offset of a broker's log.
 
-    Otherwise the call ends.
+    Where that has to be found out, and it is not, the call ends.
     """
     if not asked.client.is_vouched_for:
         then()
@@ -39,9 +41,23 @@ def check_place(asked: Asked, broker: str, offset: int, topic: str, then: Callab
             record = decode_record(frame.body)
         except FormatError as error:
             raise Rejected(Code.INTERNAL_SERVER_ERROR, f"the broker's message cannot be read: {error}") from None
-        if not isinstance(record, Record) or record.topic != topic:
+        if not isinstance(record, Record) or record.topic != topic or not _is_of(record, group):
             raise Rejected(Code.INVALID_RECEIPT_HANDLE, "receipt handle is of another topic")
         then()
 
-    frame = Frame(RequestCode.VIEW_MESSAGE_BY_ID, 0, ext_fields=_VIEW.write(consuming.ViewMessageRequest(offset)))
+    frame = Frame(
+        RequestCode.VIEW_MESSAGE_BY_ID, 0, ext_fields=_VIEW.write(consuming.ViewMessageRequest(offset, topic))
+    )
     asked.client.ask(broker, frame, viewed)
+
+
+def _is_of(record: Record, group: str) -> bool:
+    """Return whether a record is a group's if it is in the topic for what the group has popped and comes again.
+
+    A group with a longer name may have the same retry topic.
+    """
+    if not record.topic.startswith(f"{RETRY_PREFIX}{group}_"):
+        return True
+    properties = decode_properties(record.properties)
+    # Brokers before 5.4 do not say it; what was sent back to a group has its first topic in any case.
+    return properties.get("ORIGIN_GROUP", "" if "RETRY_TOPIC" in properties else group) == group

@@ -355,7 +355,8 @@ class Receiving:
                 answer(make("ForwardMessageToDeadLetterQueueResponse", status=outcome))
 
         def forward(handle: Handle) -> None:
-            place = (handle.receipt.broker, handle.commit_log_offset, _real(topic, group, handle.receipt))
+            real = _real(topic, group, handle.receipt)
+            place = (handle.receipt.broker, handle.commit_log_offset, real, group)
             check_place(asked, *place, lambda: self._bury(asked, group, topic, handle, request.message_id, done))
 
         self._with_handle(asked, request.receipt_handle, request.lite_topic, forward)

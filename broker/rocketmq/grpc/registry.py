@@ -18,15 +18,15 @@ _ADDRESS_MAX: Final = 5_000
 
 
 class Clients:
-    """The clients by the address that they call from and their ids.
+    """The clients by the address that they call from, the users as whom they call, and their ids.
 
-    Ids are not secret: nobody becomes a client of another host by its id.
+    Ids are not secret: nobody becomes a client of another host or of another user by its id.
     """
 
     def __init__(self, all_max: int = _ALL_MAX, address_max: int = _ADDRESS_MAX) -> None:
         self._all_max = all_max
         self._address_max = address_max
-        self._clients: dict[tuple[str, str], Client] = {}
+        self._clients: dict[tuple[str, str, str], Client] = {}
         self._counts: Counter[str] = Counter()
 
     def __len__(self) -> int:
@@ -36,9 +36,9 @@ class Clients:
         """All, whoever is forgotten in the meantime."""
         return iter(list(self._clients.values()))
 
-    def get(self, address: str, client_id: str) -> Client | None:
-        """The client of that id at that address."""
-        return self._clients.get((address, client_id))
+    def get(self, address: str, client_id: str, user: str = "") -> Client | None:
+        """The client of that id and user at that address."""
+        return self._clients.get((address, user, client_id))
 
     def check_room(self, address: str) -> None:
         """Check that there may be one more. Raises `Rejected`."""
@@ -50,15 +50,15 @@ class Clients:
     def add(self, client: Client) -> None:
         """Note a client, of an address and id that has none."""
         address = client.host.address
-        self._clients[address, client.client_id] = client
+        self._clients[address, client.user, client.client_id] = client
         self._counts[address] += 1
 
     def discard(self, client: Client) -> None:
         """Forget a client, if it is known."""
         address = client.host.address
-        if self.get(address, client.client_id) is not client:
+        if self.get(address, client.client_id, client.user) is not client:
             return
-        del self._clients[address, client.client_id]
+        del self._clients[address, client.user, client.client_id]
         self._counts[address] -= 1
         if not self._counts[address]:
             del self._counts[address]

@@ -17,6 +17,7 @@ from broker.rocketmq.grpc.backend import Backend
 from broker.rocketmq.grpc.call import Call
 from broker.rocketmq.grpc.calling import Asked, Handlers
 from broker.rocketmq.grpc.clients import Client, ClientCalls
+from broker.rocketmq.grpc.credentials import read_credential
 from broker.rocketmq.grpc.held import HeldCalls
 from broker.rocketmq.grpc.lite import LiteCalls, farewell, unsubscription
 from broker.rocketmq.grpc.receiving import Receiving
@@ -277,12 +278,14 @@ class GrpcService:
         if not client_id.strip() or len(client_id) > _ID_MAX:
             raise Rejected(Code.CLIENT_ID_REQUIRED, "client id cannot be empty")
         host = call.session.host
-        client = self._clients.get(host.address, client_id)
+        credential = read_credential(call.headers) if self._access.is_on else None
+        user = "" if credential is None else credential.name
+        client = self._clients.get(host.address, client_id, user)
         if client is None or client.link is None or client.link.is_over:
             if client is not None:
                 self._leave_client(client)
             self._clients.check_room(host.address)
-            client = Client(client_id, host, call.headers.get("x-mq-language", ""))
+            client = Client(client_id, host, call.headers.get("x-mq-language", ""), user)
             client.link = self._backend.connect(host, partial(self._asked, client))
             self._clients.add(client)
         client.heard_ms = self._now_ms()

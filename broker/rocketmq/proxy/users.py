@@ -11,8 +11,8 @@ import logging
 from collections.abc import Callable
 from typing import Final, NamedTuple, TypeVar
 
-from broker.rocketmq.access.model import Acl, Invalid, User, decide, parse_acl
-from broker.rocketmq.access.needs import Need
+from broker.rocketmq.access.model import Acl, Invalid, User, parse_acl
+from broker.rocketmq.access.needs import Need, denial
 from broker.rocketmq.access.tables import subject_of, user_from
 from broker.rocketmq.grpc.statuses import Rejected
 from broker.rocketmq.proxy.brokers import Brokers
@@ -63,7 +63,7 @@ class Policies:
         if key not in self._decisions:
             if len(self._decisions) >= _DECISIONS_MAX:
                 self._decisions.clear()
-            self._decisions[key] = decide(self._acl, need.resource, need.actions, address)
+            self._decisions[key] = denial(self._acl, need, address)
         return self._decisions[key]
 
 

@@ -162,10 +162,14 @@ class LiteInquiries:
         if self._find_group(group).bound_topic != parent:
             raise Refused(ResponseCode.INVALID_PARAMETER, f"Subscription [{group}]-[{parent}] not match.")
         subscriber = self._registry.get(client_id)
+        times = self._events.times(client_id)
+        if subscriber is not None and (subscriber.group, subscriber.parent) != (group, parent):
+            # The client of another group, of which nothing is told.
+            subscriber, times = None, (-1, -1)
         most = max(0, min(_NAMES if header.max_count is None else header.max_count, _NAMES_MAX))
         names = None if subscriber is None else list(islice(subscriber.queues, most))
         count = -1 if subscriber is None else len(subscriber.queues)
-        info = bodies.LiteClientInfo(parent, group, client_id, *self._events.times(client_id), count, names)
+        info = bodies.LiteClientInfo(parent, group, client_id, *times, count, names)
         return with_body(bodies.LITE_CLIENT_INFO.write(info))
 
     def _find_group(self, name: str) -> LiteGroup:
