@@ -96,21 +96,28 @@ class Queries:
         is_unique = request.fields.get("_UNIQUE_KEY_QUERY", "").lower() == "true"
         most = UNIQUE_QUERY_MAX if is_unique else min(header.messages_max, QUERY_MAX)
         store = self._store
-        bodies: list[memoryview] = []
-        size = 0
-        for offset in sorted(store.index.find(header.topic, header.key, header.begin_ms, header.end_ms, most)):
+        sizes: dict[int, int] = {}
+
+        def is_wanted(offset: int) -> bool:
+            """Return whether a message is of the topic: the index knows hashes only.
+
+            What else of the topic has the same hash is left to the client, as the original leaves it.
+            """
             try:
                 found = self._read(offset)
             except (IndexError, FormatError):
-                continue
-            # The index knows hashes. What else of the topic has the same one is left to the client, as the original
-            # leaves it; what is of another topic is not what was asked for.
-            if found.record.topic != header.topic:
-                continue
-            if size + found.size > QUERY_BYTES_MAX:
+                return False
+            sizes[offset] = found.size
+            return found.record.topic == header.topic
+
+        bodies: list[memoryview] = []
+        size = 0
+        times = (header.begin_ms, header.end_ms)
+        for offset in sorted(store.index.find(header.topic, header.key, *times, most, is_wanted)):
+            size += sizes[offset]
+            if size > QUERY_BYTES_MAX:
                 break
-            bodies.append(store.log.data(offset, found.size))
-            size += found.size
+            bodies.append(store.log.data(offset, sizes[offset]))
         answer = consuming.QueryMessageResponse(*(store.index.last if bodies else (0, 0)))
         if not bodies:
             text = "can not find message, maybe time range not correct"

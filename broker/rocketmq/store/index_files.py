@@ -17,6 +17,10 @@ __all__ = ["IndexFiles"]
 NAME_DIGITS: Final = 17
 # From so many keys on it pays to add them together.
 MANY: Final = 24
+# The bound on the messages with one hash that are looked at for those that are wanted.
+LOOK_AT_MAX: Final = 1_000
+
+IsWanted = Callable[[int], bool]
 
 
 class IndexFiles:
@@ -141,20 +145,31 @@ class IndexFiles:
         if ended is not None:
             self._files[-1][1].begin(ended.end_offset, ended.end_ms)
 
-    def find(self, topic: str, key: str, begin_ms: int, end_ms: int, most: int) -> list[int]:
-        """Return the offsets of up to `most` messages whose key has this hash, newest first."""
-        return self.find_text(index_key(topic, key), begin_ms, end_ms, most)
+    def find(
+        self, topic: str, key: str, begin_ms: int, end_ms: int, most: int, is_wanted: IsWanted | None = None
+    ) -> list[int]:
+        """Return the offsets of up to `most` messages whose key has this hash, newest first.
 
-    def find_text(self, text: str, begin_ms: int, end_ms: int, most: int) -> list[int]:
+        With `is_wanted`, return only those for which it is true, of the newest `LOOK_AT_MAX` ones: messages of other
+        topics have the same hash.
+        """
+        return self.find_text(index_key(topic, key), begin_ms, end_ms, most, is_wanted)
+
+    def find_text(
+        self, text: str, begin_ms: int, end_ms: int, most: int, is_wanted: IsWanted | None = None
+    ) -> list[int]:
         """Find messages like `find`, by the whole text that is hashed."""
         offsets: list[int] = []
+        seen: set[int] = set()
         for _, index in reversed(self._files):
             for offset in index.find(text, begin_ms, end_ms):
-                if len(offsets) == most:
+                if len(offsets) == most or (is_wanted is not None and len(seen) == LOOK_AT_MAX):
                     return offsets
                 # After a crash the index may have a message twice.
-                if offset not in offsets:
-                    offsets.append(offset)
+                if offset not in seen:
+                    seen.add(offset)
+                    if is_wanted is None or is_wanted(offset):
+                        offsets.append(offset)
             if index.header.begin_ms < begin_ms:
                 break
         return offsets

@@ -89,7 +89,9 @@ def _acks(topic: str, group: str) -> Any:
 
 def _lite(topic: str, group: str) -> Any:
     change = {"action": "PARTIAL_ADD", "clientId": "c", "liteTopicSet": ["a"]}
-    return {"subscriptionSet": [{**change, "group": "mine", "topic": "mine"}, {**change, "group": group, "topic": topic}]}
+    return {
+        "subscriptionSet": [{**change, "group": "mine", "topic": "mine"}, {**change, "group": group, "topic": topic}]
+    }
 
 
 def _both(topic: str, group: str) -> Any:
@@ -137,7 +139,7 @@ def fields_of(code: int) -> Fields:
         return {}
     usual: dict[type, str] = {int: "0", bool: "false", str: "x"}
     found = {field.wire_name: usual[field.kind] for field in headers.request.fields}
-    return found | {name: "mine" for name in resources_of(code)}
+    return found | dict.fromkeys(resources_of(code), "mine")
 
 
 def resources_of(code: int) -> list[str]:
