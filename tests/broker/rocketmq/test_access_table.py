@@ -38,7 +38,10 @@ def _handled() -> set[int]:
     for folder in _FOLDERS:
         for file in sorted((root / folder).rglob("*.py")):
             if file.name not in _NOT_HANDLERS:
-                found |= {Code[name] for name in re.findall(r"^ +RequestCode\.(\w+): ", file.read_text(), re.MULTILINE)}
+                found |= {
+                    Code.__members__[name]
+                    for name in re.findall(r"^ +RequestCode\.(\w+): ", file.read_text(), re.MULTILINE)
+                }
     return found
 
 
