@@ -140,6 +140,34 @@ def test_access_control_that_cannot_be_used_is_one_line(tmp_path: Path, text: st
     assert "hush" not in str(failed.value)
 
 
+def test_switch_that_would_lock_everybody_out_is_neither_turned_nor_kept(tmp_path: Path) -> None:
+    config = write(tmp_path / "broker.conf", "# open\n")
+    with RocketProcess(tmp_path / "store", config_file=config) as node:
+        with Remote(node.port) as remote:
+            for name in ("authenticationEnabled", "authorizationEnabled"):
+                answer = remote.call(RequestCode.UPDATE_BROKER_CONFIG, f"{name}=true".encode())
+                assert answer.code == ResponseCode.INVALID_PARAMETER
+            assert remote.call(RequestCode.GET_BROKER_CONFIG).code == ResponseCode.SUCCESS
+        assert config.read_text() == "# open\n"
+        node.stop()
+        node.start()
+
+
+def test_user_as_whom_a_node_signs_and_the_last_super_user_stay(tmp_path: Path) -> None:
+    config = write(tmp_path / "broker.conf", CONFIG)
+    with RocketProcess(tmp_path / "store", config_file=config) as node, Remote(node.port) as remote:
+        disable = b'{"userStatus":"disable"}'
+        for code, body in ((RequestCode.AUTH_DELETE_USER, b""), (RequestCode.AUTH_UPDATE_USER, disable)):
+            answer = call(remote, ROOT, code, body, username="inner")
+            assert answer.code == ResponseCode.NO_PERMISSION
+            assert "innerClientAuthenticationCredentials" in (answer.remark or "")
+        # There is another super user.
+        assert call(remote, ROOT, RequestCode.AUTH_DELETE_USER, username="root").code == ResponseCode.SUCCESS
+        inner = ("inner", "hush-inner")
+        assert call(remote, inner, RequestCode.AUTH_DELETE_USER, username="inner").code == ResponseCode.NO_PERMISSION
+        assert call(remote, inner, RequestCode.GET_BROKER_CONFIG).code == ResponseCode.SUCCESS
+
+
 def test_change_of_the_configuration_is_kept_in_its_file(tmp_path: Path) -> None:
     config = write(tmp_path / "broker.conf", "# mine\nfileReservedTime=72\nbrokerName=kept\n")
     with RocketProcess(tmp_path / "store", config_file=config) as node:

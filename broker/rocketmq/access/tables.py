@@ -9,7 +9,6 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 
 from broker.rocketmq.access.model import (
-    ALL,
     DISABLED,
     ENABLED,
     NORMAL,
@@ -19,6 +18,7 @@ from broker.rocketmq.access.model import (
     Resource,
     User,
     choose,
+    decide,
     parse_acl,
 )
 from formats.errors import FormatError
@@ -58,11 +58,11 @@ def lockout(users: Mapping[str, User], acls: Mapping[str, Acl], cluster: str) ->
 
 
 def _administers(acl: Acl | None, cluster: str) -> bool:
-    resource = Resource("Cluster", cluster)
-    entries = () if acl is None else (*acl.custom, *acl.default)
-    return any(
-        each.allows and bool(each.actions & {ALL, "Update"}) and each.resource.matches(resource) for each in entries
+    """Return whether policies let somebody update a cluster from some address."""
+    anywhere = (
+        tuple(each._replace(sources=()) for each in entries if each.allows or not each.sources) for entries in acl or ()
     )
+    return decide(Acl(*anywhere), Resource("Cluster", cluster), frozenset(("Update",)), "") is None
 
 
 class AccessTables:
