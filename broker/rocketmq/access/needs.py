@@ -35,6 +35,7 @@ from formats.rocketmq.route_bodies import TOPIC_CONFIG_LIST
 __all__ = [
     "ANSWERED",
     "OPTIONAL",
+    "PLACES",
     "Actions",
     "IsGroup",
     "Need",
@@ -48,6 +49,8 @@ __all__ = [
 _RETRY: Final = "%RETRY%"
 _DEAD_LETTER: Final = "%DLQ%"
 _HALF: Final = "RMQ_SYS_TRANS_HALF_TOPIC"
+# The broker's own topics where messages wait until they are ended or due.
+_WAITING: Final = frozenset((_HALF, "SCHEDULE_TOPIC_XXXX", "rmq_sys_wheel_timer"))
 
 Actions = frozenset[str]
 # Returns whether there is a consumer group of a name.
@@ -145,6 +148,8 @@ _LISTS: Final[dict[int, tuple[str, str, str]]] = {
     Code.GET_CONSUME_STATS: ("Topic", "topicList", ";"),
     Code.QUERY_CORRECTION_OFFSET: ("Group", "filterGroups", ","),
 }
+# Requests of clients that name a record by its place in the log, and the field with the place.
+PLACES: Final[dict[int, str]] = {Code.CONSUMER_SEND_MSG_BACK: "offset", Code.END_TRANSACTION: "commitLogOffset"}
 # Requests with the handle of a popped message, which may be in a topic for retries that is made for POP.
 _WITH_HANDLES: Final = frozenset({Code.ACK_MESSAGE, Code.BATCH_ACK_MESSAGE, Code.CHANGE_MESSAGE_INVISIBLETIME})
 # Requests that look into the topic for retries that is made for a topic and a group, or that have messages put there.
@@ -268,10 +273,12 @@ def needs_of_record(code: int, record: Record) -> list[Need]:
 
     Raises `FormatError` if its properties cannot be read.
     """
-    topic = record.topic
+    properties = decode_properties(record.properties)
+    # A message that waits is of the topic where it goes.
+    topic = properties.get("REAL_TOPIC", record.topic) if record.topic in _WAITING else record.topic
     actions = _BY_FIELDS[code][0] if code in _BY_FIELDS else _PUB
     need = on_topic(topic, actions)
-    group = decode_properties(record.properties).get("ORIGIN_GROUP", "") if topic.startswith(_RETRY) else ""
+    group = properties.get("ORIGIN_GROUP", "") if topic.startswith(_RETRY) else ""
     prefix = f"{_RETRY}{group}_"
     if not group or not topic.startswith(prefix):
         return [need]

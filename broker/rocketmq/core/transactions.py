@@ -172,8 +172,7 @@ class Transactions:
             raise Refused(ResponseCode.SYSTEM_ERROR, "Find prepared transaction message failed") from None
         if record.topic != names.HALF_TOPIC:
             raise Refused(ResponseCode.SYSTEM_ERROR, "Find prepared transaction message failed")
-        real = record._replace(topic=properties.get("REAL_TOPIC", ""))
-        self._guard.check_record(request.frame, request.peer.host.address, real)
+        self._guard.check_record(request.frame, request.peer.host.address, record)
         if properties.get("PGROUP") != header.producer_group:
             raise Refused(ResponseCode.SYSTEM_ERROR, "The producer group wrong")
         if record.queue_offset != header.state_table_offset:

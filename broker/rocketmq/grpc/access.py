@@ -15,11 +15,11 @@ from formats.rocketmq.grpc.codes import Code
 from formats.rocketmq.grpc.messages import Message
 from formats.rocketmq.headers.codec import HeaderCodec
 from formats.rocketmq.headers.routing import GetRouteInfoRequest
+from formats.rocketmq.pop_bodies import ASSIGNMENT_REQUEST, AssignmentRequest
 from formats.rocketmq.signature import signed
 
 __all__ = ["Access", "Checked", "LocalAccess"]
 
-_ROUTES: Final = ("QueryRoute", "QueryAssignment")
 _ROUTE = HeaderCodec(GetRouteInfoRequest)
 
 # Takes the reason why a call is not carried out, or None.
@@ -52,6 +52,20 @@ class Access(Protocol):
     def seal(self, headers: Mapping[str, str], frame: Frame) -> Frame:
         """Sign a request that a call leads to."""
         ...
+
+
+def _route(request: Message) -> Frame:
+    fields = _ROUTE.write(GetRouteInfoRequest(request.topic.name))
+    return Frame(RequestCode.GET_ROUTEINFO_BY_TOPIC, 0, ext_fields=fields)
+
+
+def _assignment(request: Message) -> Frame:
+    body = ASSIGNMENT_REQUEST.write(AssignmentRequest(request.topic.name, request.group.name, ""))
+    return Frame(RequestCode.QUERY_ASSIGNMENT, 0, body=body)
+
+
+# What the broker would be asked in the other protocol, by the names of calls that are answered without asking it.
+_ANSWERED_HERE: Final = {"QueryRoute": _route, "QueryAssignment": _assignment}
 
 
 class LocalAccess:
@@ -88,11 +102,10 @@ class LocalAccess:
     ) -> None:
         """Check a call that is answered without asking the broker, as the broker would; it checks all others."""
         reason = None
-        if name in _ROUTES:
-            fields = _ROUTE.write(GetRouteInfoRequest(request.topic.name))
-            frame = self.seal(headers, Frame(RequestCode.GET_ROUTEINFO_BY_TOPIC, 0, ext_fields=fields))
+        make_frame = _ANSWERED_HERE.get(name)
+        if make_frame is not None:
             try:
-                self._guard.check(frame, address)
+                self._guard.check(self.seal(headers, make_frame(request)), address)
             except Denied as denied:
                 reason = Rejected(Code.UNAUTHORIZED, str(denied))
         checked(reason)

@@ -317,7 +317,10 @@ class GrpcService:
             return self._unsubscribe(client, frame)
         if frame.code != RequestCode.CHECK_TRANSACTION_STATE or client.telemetry is None:
             return False
-        command = self._transactions.orphan(broker, frame, self._wall_ms())
+        settings = client.settings
+        topics = () if settings is None else [topic.name for topic in settings.publishing.topics]
+        # Producers of the other protocol may have groups that are called like other topics.
+        command = self._transactions.orphan(broker, frame, topics, self._wall_ms())
         if command is not None:
             client.telemetry.send(command.SerializeToString())
         return True

@@ -8,6 +8,7 @@ broker asked about it, and is kept here for a while.
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from typing import Final, NamedTuple
 
 from broker.rocketmq.grpc.calling import Answer, Asked, Handlers
@@ -98,12 +99,15 @@ class Transactions:
 
         asked.client.ask(place.broker, Frame(RequestCode.END_TRANSACTION, 0, ext_fields=_END.write(header)), done)
 
-    def orphan(self, broker: str, frame: Frame, now_ms: int) -> Message | None:
-        """Make the command by which a producer is asked what became of a transaction, from the broker's question."""
+    def orphan(self, broker: str, frame: Frame, topics: Collection[str], now_ms: int) -> Message | None:
+        """Make the command by which a producer is asked what became of a transaction, from the broker's question.
+
+        Return None if the question cannot be read, or is about none of the producer's topics.
+        """
         try:
             header = _CHECK.read(frame.ext_fields or {})
             record = decode_record(frame.body)
-            if not isinstance(record, Record):
+            if not isinstance(record, Record) or record.topic not in topics:
                 return None
             command = make("TelemetryCommand")
             orphan = command.recover_orphaned_transaction_command

@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from broker.rocketmq.access.model import DISABLED, SUPER, User
-from broker.rocketmq.access.needs import Need, needs
+from broker.rocketmq.access.needs import PLACES, Need, needs, needs_of_record
 from broker.rocketmq.access.tables import subject_of
 from broker.rocketmq.grpc.access import Checked
 from broker.rocketmq.grpc.credentials import is_signed_with, read_credential
@@ -25,6 +25,7 @@ from formats.errors import FormatError
 from formats.rocketmq.frame import Frame
 from formats.rocketmq.grpc.codes import Code
 from formats.rocketmq.grpc.messages import Message
+from formats.rocketmq.record import Record
 from formats.rocketmq.signature import ACCESS_KEY
 from formats.rocketmq.signature import is_signed_with as frame_is_signed_with
 
@@ -91,12 +92,21 @@ class ProxyAccess:
             if reason is not None or not self._checks.authorization:
                 checked(reason)
             else:
-                self._authorize(name, address, lambda: _needs_of_frame(frame, self._checks.cluster), checked)
+                self._authorize(name, address, lambda: _readable(lambda: needs(frame, self._checks.cluster)), checked)
 
         if name:
             self._authenticate(name, lambda user: frame_is_signed_with(frame, user.password), authenticated)
         else:
             checked(_unauthorized(_NO_NAME))
+
+    def must_see(self, frame: Frame) -> bool:
+        """Return whether a request is to be checked by `check_record`, too."""
+        return self._checks.authorization and frame.code in PLACES
+
+    def check_record(self, frame: Frame, address: str, record: Record, checked: Checked) -> None:
+        """Check that the sender of a request may have the record at the place in a log that it names."""
+        name = (frame.ext_fields or {}).get(ACCESS_KEY, "")
+        self._authorize(name, address, lambda: _readable(lambda: needs_of_record(frame.code, record)), checked)
 
     # -- both
 
@@ -152,10 +162,10 @@ def _denial(name: str, address: str, wanted: Sequence[Need], policies: Policies)
     return None
 
 
-def _needs_of_frame(frame: Frame, cluster: str) -> list[Need]:
+def _readable(find: Callable[[], list[Need]]) -> list[Need]:
     """Find the needs of a request. Raises `Rejected` if it cannot be read."""
     try:
-        return needs(frame, cluster)
+        return find()
     except FormatError:
         raise _unauthorized("parse authorization context error.") from None
 

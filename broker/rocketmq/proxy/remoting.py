@@ -16,6 +16,8 @@ from collections.abc import Callable, Iterable
 from functools import partial
 from typing import Final, NamedTuple
 
+from broker.rocketmq.access.needs import PLACES
+from broker.rocketmq.grpc.access import Checked
 from broker.rocketmq.grpc.statuses import Rejected, not_asked
 from broker.rocketmq.proxy.access import ProxyAccess
 from broker.rocketmq.proxy.brokers import Brokers
@@ -30,6 +32,7 @@ from formats.rocketmq.frame import Frame
 from formats.rocketmq.grpc.codes import Code
 from formats.rocketmq.hosts import Host
 from formats.rocketmq.numbers import read_digits
+from formats.rocketmq.record import Record, decode_record
 from formats.rocketmq.route_bodies import TOPIC_ROUTE, standard_route
 from formats.rocketmq.versions import STANDARD_JSON_VERSION
 
@@ -145,6 +148,12 @@ class RemotingClients:
         whole = frame._replace(body=bytes(frame.body))
 
         def checked(reason: Rejected | None) -> None:
+            if reason is None and self._access.must_see(whole):
+                self._check_place(client, whole, decided)
+            else:
+                decided(reason)
+
+        def decided(reason: Rejected | None) -> None:
             self._held.give_back(size)
             if reason is None:
                 self._carry_out(client, whole)
@@ -154,6 +163,25 @@ class RemotingClients:
                 client.answer(whole, Frame(code, 0, remark=reason.text))
 
         self._access.check(whole, client.host.address, checked)
+
+    def _check_place(self, client: _Client, frame: Frame, checked: Checked) -> None:
+        """Check a request that names a record by its place in a broker's log: not all brokers check that."""
+        fields = frame.ext_fields or {}
+
+        def viewed(answer: Frame) -> None:
+            try:
+                record = decode_record(answer.body) if answer.code == ResponseCode.SUCCESS else None
+            except FormatError:
+                record = None
+            if isinstance(record, Record):
+                self._access.check_record(frame, client.host.address, record, checked)
+            elif answer.code in (ResponseCode.SUCCESS, ResponseCode.SYSTEM_ERROR, ResponseCode.NO_PERMISSION):
+                checked(Rejected(Code.UNAUTHORIZED, "there is no message at the place that the request names"))
+            else:
+                checked(Rejected(Code.TOO_MANY_REQUESTS, "the message that the request names cannot be looked up now"))
+
+        view = Frame(RequestCode.VIEW_MESSAGE_BY_ID, 0, ext_fields={"offset": fields.get(PLACES[frame.code], "")})
+        self._brokers.ask(self._broker_of(frame) or "", view, self._now_ms() + _WAIT_MS, viewed)
 
     def _carry_out(self, client: _Client, frame: Frame) -> None:
         code = frame.code

@@ -13,9 +13,10 @@ from formats.rocketmq.codes import RequestCode, ResponseCode
 from formats.rocketmq.frame import Frame
 from formats.rocketmq.grpc.codes import ClientType, Code
 from formats.rocketmq.grpc.messages import Message, make
+from formats.rocketmq.record import Record
 from formats.rocketmq.route_bodies import TopicConfig
 from formats.rocketmq.signature import signed
-from tests.broker.rocketmq.grpc.served import message
+from tests.broker.rocketmq.grpc.served import Served, message
 from tests.broker.rocketmq.grpc.test_grpc_service import consumer, credential, endpoints, producer, resource
 from tests.broker.rocketmq.proxy.clustered import Clustered
 from tests.broker.rocketmq.proxy.keyed import (
@@ -86,7 +87,7 @@ def test_policies_are_looked_up_anew_and_without_an_answer_nothing_is_allowed() 
     assert outcome(fresh.send(message())) == (Code.UNAUTHORIZED, NO_ACL)
 
 
-def requests(served: Clustered) -> dict[str, Message]:
+def requests(served: Served) -> dict[str, Message]:
     """A request of each call, about topic `t` and group `g`."""
     topic, group = resource("t"), resource("g")
     both = {"topic": topic, "group": group}
@@ -112,12 +113,13 @@ GROUP_ONLY = {"Heartbeat", "NotifyClientTermination"}
 PUBLISHED = {"SendMessage", "RecallMessage", "EndTransaction"}
 
 
-def is_denied(served: Clustered, name: str) -> bool:
+def is_denied(served: Served, name: str, request: Message | None = None) -> bool:
+    """Return whether a call is denied, of its usual request or of another."""
+    request = request or requests(served)[name]
     if name == "Telemetry":
-        stream, answers = served.tell(consumer())
+        stream, answers = served.tell(request.settings)
         return not answers and served.client.status(stream) == "3"
-    stream = served.begin(name, requests(served)[name])
-    answers = served.answers(name, stream)
+    answers = served.answers(name, served.begin(name, request))
     return bool(answers and answers[0].status.code == Code.UNAUTHORIZED)
 
 
@@ -295,3 +297,92 @@ def test_what_remoting_clients_have_waiting_is_bounded(monkeypatch: pytest.Monke
     client.proxied.step()
     assert client.answers[first].code == ResponseCode.SUCCESS
     assert bytes(served.rig.messages("t")[-1].body) == b"x" * 6_000
+
+
+def test_the_proxy_looks_at_what_a_remoting_client_names_by_its_place() -> None:
+    """Brokers that do not check hand everything out. Places can be guessed."""
+    served, client = proxied(BOTH, guarded(checks=False))
+    allow(served.rig, "Topic:t", "Group:g", actions="Pub,Sub")
+    served.rig.topics.put(TopicConfig("secret", 1, 1), served.rig.wall_ms)
+    owner = served.rig.peer()
+    owner.send(b"theirs", topic="secret")
+    half = {"TRAN_MSG": "true", "PGROUP": "p", "UNIQ_KEY": "U"}
+    owner.send(b"theirs", half, topic="secret", f=4)
+    owner.send(b"mine")
+    owner.send(b"mine", half, f=4)
+    halves = served.rig.messages("RMQ_SYS_TRANS_HALF_TOPIC")
+    (secret,), (mine,) = served.rig.messages("secret"), served.rig.messages("t")
+
+    def back(record: Record) -> int:
+        fields: dict[str, Any] = {"group": "g", "offset": record.physical_offset, "delayLevel": -1, "bname": "broker-g"}
+        return client.call(RequestCode.CONSUMER_SEND_MSG_BACK, **fields).code
+
+    def end(record: Record) -> int:
+        place: dict[str, Any] = {"tranStateTableOffset": record.queue_offset, "commitLogOffset": record.physical_offset}
+        fields: dict[str, Any] = {
+            "producerGroup": "p",
+            "commitOrRollback": 8,
+            "msgId": "U",
+            "topic": "t",
+            "bname": "broker-g",
+        }
+        return client.call(RequestCode.END_TRANSACTION, **place, **fields).code
+
+    # Who he is and what he may do is looked up with the first of them.
+    back(secret)
+    assert back(secret) == end(halves[0]) == ResponseCode.NO_PERMISSION
+    assert served.rig.messages("%DLQ%g") == []
+    assert back(mine._replace(physical_offset=mine.physical_offset + 1)) == ResponseCode.NO_PERMISSION
+    assert back(mine) == end(halves[1]) == ResponseCode.SUCCESS
+    assert [bytes(each.body) for each in served.rig.messages("%DLQ%g")] == [b"mine"]
+    assert (len(served.rig.messages("secret")), len(served.rig.messages("t"))) == (1, 2)
+
+
+@pytest.mark.parametrize("name", sorted(NEEDS))
+def test_call_that_leaves_out_its_topic_or_its_group_is_denied(name: str) -> None:
+    served = proxy()
+    allow(served.rig, "*", actions="All")
+    assert not is_denied(served, name)
+    whole = [] if name in GROUP_ONLY else ["topic"]
+    whole += [] if name in TOPIC_ONLY or name in LEAVES else ["group"]
+    for lacking in whole:
+        request = requests(served)[name]
+        for value in ("", " "):
+            rename(request, lacking, value)
+            assert is_denied(served, name, request)
+
+
+# Producers say farewell without a group.
+LEAVES = {"NotifyClientTermination"}
+
+
+def rename(request: Message, kind: str, name: str) -> None:
+    """Give the topic or the group of a request another name."""
+    for holder in _holders(request):
+        if kind in {field.name for field in holder.DESCRIPTOR.fields}:
+            getattr(holder, kind).name = name
+
+
+def _holders(request: Message) -> list[Any]:
+    """The parts of a request that may have a topic or a group."""
+    fields = {field.name for field in request.DESCRIPTOR.fields}
+    found = [request, *(request.messages if "messages" in fields else ())]
+    if "message_queue" in fields:
+        found.append(request.message_queue)
+    if "settings" in fields:
+        found += [request.settings.subscription, *request.settings.subscription.subscriptions]
+    return found
+
+
+@pytest.mark.parametrize("name", sorted(NEEDS))
+@pytest.mark.parametrize("other", ["theirs", "%RETRY%theirs", "%DLQ%theirs", "%RETRY%theirs_t"])
+def test_call_about_anothers_topic_or_group_is_denied(name: str, other: str) -> None:
+    served = proxy()
+    allow(served.rig, "Topic:t", "Group:g", actions="All")
+    assert not is_denied(served, name)
+    for kind in ("topic", "group"):
+        request = requests(served)[name]
+        before = request.SerializeToString()
+        rename(request, kind, other)
+        if request.SerializeToString() != before:
+            assert is_denied(served, name, request)
