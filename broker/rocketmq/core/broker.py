@@ -140,7 +140,6 @@ class Broker:
         self._arrivals = Arrivals(store, self._puller, statistics)
         self._arrivals.tell(self._arrived)
         locks = Locks()
-        state.guard.is_group = lambda name: name in groups.table
         sending_back = SendingBack(services, locks, self._arrivals, world.choose, state.guard.check_record)
         places, choose = LitePlaces(store), world.choose
         self._sender = Sender(options, topics, self._arrivals, sending_back, choose, world.make_unique_id, places)
@@ -179,6 +178,7 @@ class Broker:
     def _make_givers(self, given: Given, times: TransactionTimes) -> None:
         """Make the parts that only a master needs, from what is in the store and in their files."""
         options, state, world, services = self._state.options, self._state, self._world, self._services
+        state.guard.is_group = lambda name: name in state.groups.table
         self._delays = Delays(
             options.delay_levels_ms,
             state.topics,

@@ -1,4 +1,4 @@
-"""What is read out of the log is checked by its own topic and group, whatever a request says of it."""
+"""The rights on messages that are read out of the log, by their own topics and groups."""
 
 from __future__ import annotations
 

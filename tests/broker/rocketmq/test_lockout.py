@@ -1,4 +1,4 @@
-"""Nobody locks everybody out: neither by a switch, nor by a change of users and their policies."""
+"""Refusals of switches, and of changes of users and policies, that would lock everybody out."""
 
 from __future__ import annotations
 

@@ -59,7 +59,7 @@ def test_call_about_anothers_topic_or_group_is_refused(guarded: Served, name: st
 
 @pytest.mark.parametrize("user", [BOB, ROOT])
 def test_question_about_a_transaction_goes_to_the_user_who_may_send(guarded: Served, user: dict[str, str]) -> None:
-    """Not to another one at the same address, who calls himself by the same client id."""
+    """Another user at the same address, with the same client id, is not asked."""
     guarded.headers = ROOT
     stream, _ = guarded.tell(producer("theirs"))
     guarded.send(message("theirs", message_type=4, born_timestamp=time_of_ms(guarded.rig.wall_ms)))
