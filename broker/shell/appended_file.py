@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 from pathlib import Path
 
+from broker.shell.files import make_folder, open_private
 from broker.shell.folders import flush_folder
 from broker.shell.host import HOST
 
@@ -16,7 +17,7 @@ class AppendedFile:
 
     def __init__(self, path: Path) -> None:
         self._path = path
-        path.parent.mkdir(parents=True, exist_ok=True)
+        make_folder(path.parent)
         self._fd: int | None = None
         self._end = 0
         self._is_sound = False
@@ -69,7 +70,7 @@ class AppendedFile:
         Raises `OSError`: it holds the one or the other then, and is not sound in the latter case.
         """
         fresh = self._path.with_name(f"{self._path.name}.tmp")
-        fd = os.open(fresh, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o644)
+        fd = open_private(fresh, os.O_WRONLY | os.O_CREAT | os.O_TRUNC)
         try:
             _write_all(fd, data, 0)
             HOST.flush_data(fd)

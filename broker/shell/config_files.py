@@ -6,6 +6,7 @@ import os
 from contextlib import suppress
 from pathlib import Path
 
+from broker.shell.files import PRIVATE_FILE, make_folder, open_private
 from broker.shell.folders import flush_folder
 from broker.shell.host import HOST
 
@@ -13,16 +14,12 @@ __all__ = ["ConfigFile"]
 
 
 class ConfigFile:
-    """One file. It is replaced in one step, so that a crash leaves the old or the new one.
+    """One file, for the node's own account only. It is replaced in one step: a crash leaves the old or the new one."""
 
-    With `is_private` only the node's own account may read it.
-    """
-
-    def __init__(self, path: Path, *, is_private: bool = False) -> None:
+    def __init__(self, path: Path) -> None:
         self._path = path
-        self._mode = 0o600 if is_private else 0o644
         self._backup = path.with_name(f"{path.name}.bak")
-        path.parent.mkdir(parents=True, exist_ok=True)
+        make_folder(path.parent)
         self._is_folder_kept = False
 
     @property
@@ -46,11 +43,10 @@ class ConfigFile:
         Raises `OSError`. It holds what it held then, unless it was the folder that could not be flushed.
         """
         fresh = self._path.with_name(f"{self._path.name}.tmp")
-        descriptor = os.open(fresh, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, self._mode)
+        descriptor = open_private(fresh, os.O_WRONLY | os.O_CREAT | os.O_TRUNC)
         with os.fdopen(descriptor, "wb") as file:
-            if self._mode == 0o600:
-                # What a crash has left there may have had another mode.
-                os.fchmod(descriptor, self._mode)
+            # A file that a crash left here may have another mode.
+            os.fchmod(descriptor, PRIVATE_FILE)
             file.write(data)
             file.flush()
             HOST.flush_data(descriptor)

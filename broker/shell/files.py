@@ -1,8 +1,11 @@
 """Mapped files.
 
-A store file is sparse: it has its maximum length from the start, and is allocated chunk by chunk. Writing a
+A store file is sparse: it has its maximum length from the start, and is allocated chunk by chunk. Chunks double from
+`CHUNK_BYTES_MIN` to `CHUNK_BYTES` as the file fills, so that a queue with one message takes one page of disk. Writing a
 mapped page that the disk cannot hold kills the process (SIGBUS), so every chunk is allocated before its first
 byte is written, and a full disk becomes a result instead.
+
+Only the account of the node can read what is made here: the files hold other people's messages.
 
 What the kernel may make wait for the disk is done in threads, for as long as the caller need not wait for it: the next
 chunk is allocated while the one before is filled, and files that are out of use are closed, cut and deleted.
@@ -26,10 +29,24 @@ from broker.common.files import StoreFile, put_away
 from broker.shell.host import HOST
 from formats.schema import Buffer
 
-__all__ = ["UNMAPPED_BYTES", "DataDirectory", "DirectoryInUse", "MappedFile", "delete", "set_aside"]
+__all__ = [
+    "PRIVATE_FILE",
+    "UNMAPPED_BYTES",
+    "DataDirectory",
+    "DirectoryInUse",
+    "MappedFile",
+    "delete",
+    "make_folder",
+    "open_private",
+    "set_aside",
+]
 
-# Small enough not to waste disk, large enough that allocating is rare at 100 MB/s.
+# The longest chunk: small enough not to waste disk, large enough that allocating is rare at 100 MB/s.
 CHUNK_BYTES = 8 << 20
+CHUNK_BYTES_MIN = 4 << 10
+
+PRIVATE_FILE = 0o600
+PRIVATE_FOLDER = 0o700
 
 # Mapped at once ahead of writes: page by page, at first touch, this takes four times as long;
 # much more would delay other work.
@@ -44,12 +61,26 @@ UNMAPPING_PAUSE_S = 0.0005
 _ALLOCATING = ThreadPoolExecutor(1, "allocate")
 
 
+def make_folder(path: Path) -> None:
+    """Make a folder, and those above it that are missing, for this account only. One that exists stays as it is."""
+    try:
+        path.mkdir(PRIVATE_FOLDER, exist_ok=True)
+    except FileNotFoundError:
+        make_folder(path.parent)
+        path.mkdir(PRIVATE_FOLDER, exist_ok=True)
+
+
+def open_private(path: str | Path, flags: int) -> int:
+    """Open a file, for this account only if it is made; also an `opener` of `open`."""
+    return os.open(path, flags | os.O_CLOEXEC, PRIVATE_FILE)
+
+
 class MappedFile:
     """One mapped file; see `broker.common.files.StoreFile`."""
 
     def __init__(self, path: Path, size: int) -> None:
         self.path = path
-        self._fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
+        self._fd = open_private(path, os.O_RDWR | os.O_CREAT)
         try:
             size = max(size, os.fstat(self._fd).st_size)
             os.truncate(self._fd, size)
@@ -116,7 +147,8 @@ class MappedFile:
             if end <= self._allocated:
                 return True
         start = self._allocated
-        wanted = min(self._size, -(-end // CHUNK_BYTES) * CHUNK_BYTES)
+        chunk = _chunk_bytes(end)
+        wanted = min(self._size, -(-end // chunk) * chunk)
         # On a nearly full disk the whole chunk may not fit where the required part does.
         for stop in (wanted, end):
             try:
@@ -130,8 +162,9 @@ class MappedFile:
     def _allocate_ahead(self, end: int) -> None:
         """Begin to allocate the next chunk in a thread if half of the last one is in use."""
         start = self._allocated
-        if self._ahead is None and start < self._size and start - end < CHUNK_BYTES // 2:
-            stop = min(self._size, start + CHUNK_BYTES)
+        chunk = _chunk_bytes(start)
+        if self._ahead is None and start < self._size and start - end < chunk // 2:
+            stop = min(self._size, start + chunk)
             self._ahead = _ALLOCATING.submit(_allocated_to, self._fd, start, stop)
 
     def _map_ahead(self, start: int, end: int) -> None:
@@ -169,6 +202,11 @@ class MappedFile:
             time.sleep(UNMAPPING_PAUSE_S)
 
 
+def _chunk_bytes(end: int) -> int:
+    """Return the length of the chunk for the byte before `end`: a power of two."""
+    return min(CHUNK_BYTES, max(CHUNK_BYTES_MIN, 1 << (end - 1).bit_length()))
+
+
 def _allocated_to(fd: int, start: int, stop: int) -> int:
     """Allocate a part of a file, if there is disk for it; return where what is allocated ends."""
     try:
@@ -185,7 +223,7 @@ DAMAGED_FOLDER = "damaged"
 def set_aside(folder: Path, name: str) -> str:
     """Move a damaged file to where nothing deletes it; return its new path."""
     damaged = folder / DAMAGED_FOLDER
-    damaged.mkdir(exist_ok=True)
+    make_folder(damaged)
     target = damaged / name
     for number in itertools.count(2):
         if not target.exists():
@@ -230,9 +268,9 @@ class DataDirectory:
         self._path = path
         self._archive = archive
         self._keep = archived_file_sets_max
-        path.mkdir(parents=True, exist_ok=True)
+        make_folder(path)
         lock = path / self.LOCK_NAME
-        self._lock = os.open(lock, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
+        self._lock = open_private(lock, os.O_RDWR | os.O_CREAT)
         try:
             fcntl.flock(self._lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except OSError:
@@ -262,7 +300,7 @@ class DataDirectory:
         if self._keep == 0:
             delete(self._path / name)
             return
-        self._archive.mkdir(parents=True, exist_ok=True)
+        make_folder(self._archive)
         # Not `rename`: the archive may be on another disk.
         shutil.move(self._path / name, self._archive / name)
         suffix = Path(name).suffix

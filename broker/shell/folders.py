@@ -9,7 +9,7 @@ from contextlib import suppress
 from pathlib import Path
 
 from broker.common.files import StoreFile, put_away
-from broker.shell.files import MappedFile, set_aside
+from broker.shell.files import MappedFile, make_folder, set_aside
 from broker.shell.host import HOST
 
 __all__ = ["FileFolder", "flush_folder"]
@@ -20,7 +20,7 @@ class FileFolder:
 
     def __init__(self, path: Path) -> None:
         self._path = path
-        path.mkdir(parents=True, exist_ok=True)
+        make_folder(path)
 
     @property
     def path(self) -> str:

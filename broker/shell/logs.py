@@ -7,10 +7,12 @@ import logging
 import os
 import sys
 import time
+from io import TextIOWrapper
 from logging.handlers import RotatingFileHandler
 from pathlib import Path
 from typing import Protocol
 
+from broker.shell.files import PRIVATE_FILE, make_folder
 from broker.shell.log_format import DEFAULT_FORMAT, LEVELS, LineFormatter, severity_name
 
 __all__ = ["LogSettings", "LogSwitches", "log_file", "start_logging"]
@@ -50,8 +52,8 @@ def start_logging(controller: LogSettings, folder: Path) -> LogSwitches:
     console.setLevel(threshold)
     console.setFormatter(LineFormatter(controller.console_format or DEFAULT_FORMAT))
     path = log_file(controller.file_name, folder)
-    path.parent.mkdir(parents=True, exist_ok=True)
-    file = RotatingFileHandler(path, maxBytes=controller.rotation_bytes or FILE_BYTES_MAX, backupCount=FILES_KEPT)
+    make_folder(path.parent)
+    file = _PrivateLog(path, maxBytes=controller.rotation_bytes or FILE_BYTES_MAX, backupCount=FILES_KEPT)
     file.setFormatter(LineFormatter(controller.logfile_format or DEFAULT_FORMAT))
     # On a full disk a line is lost; a traceback in its place would not help.
     logging.raiseExceptions = False
@@ -62,6 +64,14 @@ def start_logging(controller: LogSettings, folder: Path) -> LogSwitches:
         root.addHandler(handler)
     root.propagate = False
     return LogSwitches(root, console)
+
+
+class _PrivateLog(RotatingFileHandler):
+    """A log whose files only this account can read: its lines name clients and topics."""
+
+    def _open(self) -> TextIOWrapper:
+        Path(self.baseFilename).touch(PRIVATE_FILE)
+        return super()._open()
 
 
 def log_file(pattern: str, folder: Path) -> Path:

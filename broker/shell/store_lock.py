@@ -6,6 +6,8 @@ import fcntl
 import os
 from pathlib import Path
 
+from broker.shell.files import make_folder, open_private
+
 __all__ = ["StoreInUse", "StoreLock"]
 
 
@@ -20,8 +22,8 @@ class StoreLock:
     """The lock on the file `lock` in a store's folder. The kernel lets go of it when the process ends."""
 
     def __init__(self, root: Path) -> None:
-        root.mkdir(parents=True, exist_ok=True)
-        self._descriptor = os.open(root / "lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
+        make_folder(root)
+        self._descriptor = open_private(root / "lock", os.O_RDWR | os.O_CREAT)
         try:
             # The first byte, as Java's FileChannel.tryLock(0, 1, false) does.
             fcntl.lockf(self._descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB, 1)

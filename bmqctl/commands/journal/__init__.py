@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import os
+from functools import partial
+
 import typer
 
 from bmqctl.lazy import Entry, lazy_group
@@ -32,5 +35,7 @@ app = typer.Typer(cls=lazy_group(COMMANDS), no_args_is_help=True, add_completion
 
 
 @app.callback()
-def journal() -> None:
+def journal(context: typer.Context) -> None:
     """Read and check the files of a store of BlazingMQ, and read those of RocketMQ."""
+    # The files that these commands write hold messages: they are for this account only, as those of a node are.
+    context.call_on_close(partial(os.umask, os.umask(0o077)))

@@ -43,6 +43,7 @@ from broker.bmq.proxy.proxy import Proxy, UpstreamCluster, UpstreamNode
 from broker.bmq.session.credentials import Credentials
 from broker.shell.descriptors import raise_limit
 from broker.shell.dialing import Endpoint
+from broker.shell.files import make_folder
 from broker.shell.logs import start_logging
 from broker.shell.runtime import freeze_collector, start_clock
 from broker.shell.server import Server
@@ -61,7 +62,7 @@ def serve_proxy(config: NodeConfig, limits: BridgeLimits, ready: Callable[[], No
     raise_limit()
     listeners = open_listeners(config)
     pages = open_pages(config)
-    config.run_directory.mkdir(parents=True, exist_ok=True)
+    make_folder(config.run_directory)
     with run_files(config.run_directory) as pipe:
         switches = start_logging(config.broker.task_config.log_controller, config.run_directory)
         services = process_services(config)

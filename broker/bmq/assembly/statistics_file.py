@@ -13,6 +13,7 @@ from broker.bmq.config import NodeConfig
 from broker.bmq.config.broker_schema import StatsPrinterConfig, StatsPrinterEncodingFormat
 from broker.bmq.core.work import Task
 from broker.bmq.node.node import Node
+from broker.shell.files import make_folder, open_private
 from broker.shell.logs import log_file
 
 __all__ = ["StatisticsFile", "write_statistics"]
@@ -68,8 +69,8 @@ class StatisticsFile:
             self._path.rename(self._path.with_name(f"{self._path.name}.{aside}"))
             self._remove_old(now_s)
         if self._file is None:
-            self._path.parent.mkdir(parents=True, exist_ok=True)
-            self._file = self._path.open("a", encoding="utf-8")
+            make_folder(self._path.parent)
+            self._file = open(self._path, "a", encoding="utf-8", opener=open_private)  # noqa: SIM115
             self._begun_s = now_s
         return self._file
 

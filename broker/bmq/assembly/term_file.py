@@ -13,6 +13,7 @@ from pathlib import Path
 from crc32c import crc32c
 
 from broker.bmq.consensus.election import TERM_MAX
+from broker.shell.files import open_private
 from broker.shell.folders import flush_folder
 from broker.shell.host import HOST
 
@@ -67,7 +68,7 @@ class TermFile:
     def _replace(self) -> None:
         """Put a whole file in place: there is never one that holds a part of a term."""
         new = self._path.with_suffix(".new")
-        with new.open("wb") as file:
+        with open(new, "wb", opener=open_private) as file:
             file.write(_packed(self._term))
             file.flush()
             HOST.flush(file.fileno())

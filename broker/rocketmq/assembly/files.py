@@ -26,7 +26,7 @@ T = TypeVar("T")
 
 def open_access(config: RocketConfig) -> AccessTables:
     """Read the users and policies of a store, with the users that the configuration names. Raises `PropertyError`."""
-    users = ConfigFile(config.store / "config" / "users.json", is_private=True)
+    users = ConfigFile(config.store / "config" / "users.json")
     acls = ConfigFile(config.store / "config" / "acls.json")
     tables = read_file(users, lambda data: AccessTables(data, acls.read(), users.write, acls.write), beside=acls)
     _make_first_users(config, tables)

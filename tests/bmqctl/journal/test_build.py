@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import os
+import stat
 from pathlib import Path
 from typing import Any
 
@@ -201,6 +203,24 @@ def test_the_command(tmp_path: Path) -> None:
     again = run("build", "-", "--out", str(out), text=text)
     assert (again.exit_code, again.stderr.count("\n")) == (2, 1)
     assert "is not empty" in again.stderr
+
+
+def test_the_files_are_for_this_account_only(tmp_path: Path) -> None:
+    before = os.umask(0o022)
+    try:
+        line = json.dumps({"type": "MESSAGE", "queue_uri": QUEUE, "payload": "secret"})
+        assert run("build", "-", "--out", str(tmp_path / "store"), text=line).exit_code == 0
+        journal = only(tmp_path / "store", ".bmq_journal")
+        dumped = run("dump", str(journal), "--output", "jsonl", "--out", str(tmp_path / "rows"))
+        assert dumped.exit_code == 0, dumped.output
+        made = {path.name: stat.S_IMODE(path.stat().st_mode) for path in tmp_path.rglob("*")}
+        assert len(made) == 6
+        assert set(made.values()) == {0o600, 0o700}
+        # The commands that follow in this process have the modes that they had before.
+        (tmp_path / "other").touch()
+        assert stat.S_IMODE((tmp_path / "other").stat().st_mode) == 0o644
+    finally:
+        os.umask(before)
 
 
 def test_the_command_names_the_file_and_line(tmp_path: Path) -> None:

@@ -6,13 +6,21 @@ import contextlib
 import errno
 import mmap
 import os
+import stat
 import threading
 from pathlib import Path
 
 import pytest
 
+from broker.shell.appended_file import AppendedFile
+from broker.shell.config_files import ConfigFile
 from broker.shell.files import AHEAD_BYTES, CHUNK_BYTES, UNMAPPED_BYTES, DataDirectory, DirectoryInUse, MappedFile
+from broker.shell.folders import FileFolder
 from broker.shell.host import HOST
+from broker.shell.store_lock import StoreLock
+
+# The first chunk of a file.
+CHUNK_BYTES_MIN = 4 << 10
 
 
 def folder(tmp_path: Path, kept: int = 0) -> DataDirectory:
@@ -105,19 +113,66 @@ def test_files_are_archived_to_another_disk(tmp_path: Path, monkeypatch: pytest.
 def test_disk_is_taken_chunk_by_chunk(tmp_path: Path) -> None:
     path = tmp_path / "file"
     file = MappedFile(path, 3 * CHUNK_BYTES)
-    before = path.stat().st_blocks
-    assert file.reserve(1)
-    assert file.granted == AHEAD_BYTES
-    chunk = path.stat().st_blocks - before
-    assert chunk * 512 >= CHUNK_BYTES
-    assert file.reserve(CHUNK_BYTES // 2)
-    assert path.stat().st_blocks - before == chunk
+    assert path.stat().st_blocks * 512 < CHUNK_BYTES_MIN
     assert file.reserve(CHUNK_BYTES)
     assert file.granted == CHUNK_BYTES
     assert file.reserve(CHUNK_BYTES + 1)
     assert file.granted == CHUNK_BYTES + AHEAD_BYTES
-    assert path.stat().st_blocks - before > chunk
+    assert path.stat().st_blocks * 512 >= 2 * CHUNK_BYTES
     file.close()
+
+
+def test_a_file_takes_little_more_disk_than_is_in_use(tmp_path: Path) -> None:
+    # As long as the file of a consume queue.
+    path, size = tmp_path / "queue", 6_000_000
+    file = MappedFile(path, size)
+    for end in (1, 20, 4_000, 30_000, 1_000_000, size):
+        assert file.reserve(end)
+        assert file.granted >= end
+        # What is in use, the chunk that it is in, and the next one.
+        assert path.stat().st_blocks * 512 <= 4 * max(end, CHUNK_BYTES_MIN)
+        assert path.stat().st_size == size
+    file.close()
+    assert path.read_bytes() == bytes(size)
+
+
+def test_a_file_takes_its_longest_chunks_once_it_is_long(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    sizes: list[int] = []
+    monkeypatch.setattr(HOST, "allocate", lambda fd, start, size: sizes.append(size))
+    file = MappedFile(tmp_path / "log", 16 * CHUNK_BYTES)
+    for end in range(100, 16 * CHUNK_BYTES, 4_000):
+        assert file.reserve(end)
+    file.close()
+    assert sum(sizes) == 16 * CHUNK_BYTES
+    # The rest is doubled from the least chunk on.
+    assert sizes.count(CHUNK_BYTES) == 15
+    assert len(sizes) == 15 + CHUNK_BYTES.bit_length() - CHUNK_BYTES_MIN.bit_length() + 1
+
+
+def test_what_is_made_is_for_this_account_only(tmp_path: Path) -> None:
+    directory = DataDirectory(tmp_path / "new" / "store", tmp_path / "archives" / "old", 1)
+    for name in ("bmq_0.20261121_051104.bmq_data", "bmq_0.20261121_051105.bmq_data"):
+        directory.open(name, 100).close()
+    directory.archive("bmq_0.20261121_051104.bmq_data")
+    directory.set_aside("bmq_0.20261121_051105.bmq_data")
+    directory.close()
+    FileFolder(tmp_path / "tree").folder("t").folder("0").open("00000000000000000000", 100).close()
+    StoreLock(tmp_path / "tree").release()
+    config = ConfigFile(tmp_path / "tree" / "config" / "topics.json")
+    for _ in range(2):
+        config.write(b"{}")
+    AppendedFile(tmp_path / "raft" / "journal").replace(b"")
+    made = {path: stat.S_IMODE(path.stat().st_mode) for path in tmp_path.rglob("*")}
+    assert len(made) == 18
+    assert {path: mode for path, mode in made.items() if mode != (0o700 if path.is_dir() else 0o600)} == {}
+
+
+def test_folders_that_exist_keep_their_modes(tmp_path: Path) -> None:
+    shared = tmp_path / "shared"
+    shared.mkdir()
+    shared.chmod(0o750)
+    folder(shared).close()
+    assert stat.S_IMODE(shared.stat().st_mode) == 0o750
 
 
 def descriptors_within(folder: Path) -> list[Path]:
@@ -216,7 +271,7 @@ def test_only_the_first_chunk_is_allocated_while_the_caller_waits(
     assert file.granted == 4 * CHUNK_BYTES
     first, *others = threads.of["allocate"]
     assert first is threading.main_thread()
-    assert len(others) == 3
+    assert len(others) >= 3
     assert threading.main_thread() not in others
     file.close()
 
@@ -226,7 +281,7 @@ def test_a_disk_that_is_full_ahead_is_an_answer_when_it_is_needed(
 ) -> None:
     allocate = HOST.allocate
     file = MappedFile(tmp_path / "store", 2 * CHUNK_BYTES)
-    assert file.reserve(1)
+    assert file.reserve(CHUNK_BYTES)
 
     def refuse(fd: int, start: int, size: int) -> None:
         raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
@@ -276,9 +331,9 @@ def test_what_is_about_to_be_written_is_mapped_at_once(tmp_path: Path) -> None:
     file = MappedFile(path, 4 * CHUNK_BYTES)
     assert of_mapping(path, "Rss") == 0
     assert file.reserve(1)
-    assert of_mapping(path, "Rss") == AHEAD_BYTES
+    assert of_mapping(path, "Rss") == CHUNK_BYTES_MIN
     # Far ahead of it nothing is.
     assert file.reserve(2 * CHUNK_BYTES)
-    assert of_mapping(path, "Rss") == 2 * AHEAD_BYTES
+    assert of_mapping(path, "Rss") == CHUNK_BYTES_MIN + AHEAD_BYTES
     assert file.granted == 2 * CHUNK_BYTES
     file.close()
