@@ -2,8 +2,8 @@
 
 - A request must name a host that the console is known by: a foreign name that resolves to this machine does not reach
   it (DNS rebinding).
-- A request that changes something must come from the console's own pages: by `Sec-Fetch-Site` or `Origin`, and with
-  the session's token in a header, which `application` checks.
+- A request to `/api/`, or one that changes something, must come from the console's own pages, by `Sec-Fetch-Site` and
+  `Origin`. One that changes something also needs the session's token in a header, which `application` checks.
 - Pages may load and ask for what the console itself serves only, run no script that stands in a page, and are in no
   frame of another.
 """
@@ -11,6 +11,7 @@
 from __future__ import annotations
 
 import ipaddress
+import re
 from collections.abc import Iterable, MutableMapping
 from http import HTTPStatus
 from typing import Any, Final
@@ -33,6 +34,11 @@ HEADERS: Final = {
     "X-Frame-Options": "DENY",
 }
 _SAFE: Final = frozenset({"GET", "HEAD"})
+_API: Final = "/api/"
+# RFC 3986: an IPv6 address in brackets, or a name, and a port.
+_HOST: Final = re.compile(
+    r"(?:\[(?P<address>[0-9a-f]*:[0-9a-f:.]+)\]|(?P<name>[^\s\[\]:/?#@\\]+))(?::[0-9]{0,5})?", re.IGNORECASE
+)
 _LOOPBACK_NAMES: Final = frozenset({"localhost", "127.0.0.1", "::1"})
 
 
@@ -45,10 +51,9 @@ def is_loopback(host: str) -> bool:
 
 
 def host_of(header: str) -> str:
-    """Return the name in a `Host` header, or after `//` in an origin, without its port."""
-    if header.startswith("["):
-        return header[1:].partition("]")[0].lower()
-    return header.partition(":")[0].lower()
+    """Return the name or address in a `Host` header without its port; "" for a header that is not of that form."""
+    found = _HOST.fullmatch(header)
+    return "" if found is None else (found["address"] or found["name"]).lower()
 
 
 class Guard:
@@ -65,7 +70,7 @@ class Guard:
             return
         if scope["type"] != "http":
             return
-        application = self._refusal(scope["method"], Headers(scope=scope)) or self._application
+        application = self._refusal(scope["method"], scope["path"], Headers(scope=scope)) or self._application
 
         async def send_guarded(message: Message) -> None:
             if message["type"] == "http.response.start":
@@ -74,14 +79,14 @@ class Guard:
 
         await application(scope, receive, send_guarded)
 
-    def _refusal(self, method: str, headers: Headers) -> ASGIApp | None:
+    def _refusal(self, method: str, path: str, headers: Headers) -> ASGIApp | None:
         host = headers.get("host", "")
         if host_of(host) not in self._hosts:
             return PlainTextResponse(
                 f"This console is not known as {host[:100]!r}: start it with --allow-host to add a name.\n",
                 HTTPStatus.MISDIRECTED_REQUEST,
             )
-        if method not in _SAFE and not _is_own(headers, host):
+        if (method not in _SAFE or path.startswith(_API)) and not _is_own(headers, host):
             return PlainTextResponse("The request comes from another page.\n", HTTPStatus.FORBIDDEN)
         return None
 

@@ -1,7 +1,7 @@
 """The sessions of persons at the console: a secret in a cookie, a token against forged requests. Pure but for secrets.
 
-A session ends after `IDLE_S` without a request. There are at most `SESSIONS_MAX`: the one that was idle for longest
-gives way to a new one.
+A session ends after `IDLE_S` without a request. At most `SESSIONS_MAX` persons are logged in, and as many sessions have
+no login: a new session ends the one of its kind that was idle for longest. So strangers end no session of a person.
 """
 
 from __future__ import annotations
@@ -49,8 +49,9 @@ class Sessions(Generic[T]):
     def begin(self, user: str | None, shown: T) -> Session[T]:
         """Begin a session."""
         self._end_idle()
-        while len(self._sessions) >= SESSIONS_MAX:
-            self.end(min(self._sessions.values(), key=lambda each: each.used_at_s))
+        alike = [each for each in self._sessions.values() if (each.user is None) == (user is None)]
+        if len(alike) >= SESSIONS_MAX:
+            self.end(min(alike, key=lambda each: each.used_at_s))
         session = Session(user, shown, self._clock_s())
         self._sessions[session.key] = session
         return session

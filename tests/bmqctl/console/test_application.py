@@ -11,6 +11,7 @@ import trio.testing
 from bmqctl.console.application import Settings, make_application
 from bmqctl.console.cluster import ClusterFault
 from bmqctl.console.guarding import HEADERS
+from bmqctl.console.sessions import SESSIONS_MAX
 from tests.bmqctl.console.asgi import Browser
 from tests.bmqctl.console.clusters import QUEUE, MemoryClusters
 
@@ -168,6 +169,25 @@ def test_what_forged_requests_lack() -> None:
     play(script)
 
 
+def test_requests_of_other_pages_end_nobodys_session() -> None:
+    async def script(browser: Browser, clusters: MemoryClusters) -> None:
+        await browser.begin()
+        entered = await browser.post("/api/login", {"user": "ops", "password": "x"})
+        browser.token = entered.value["token"]
+        for site in ("cross-site", "same-site", "none"):
+            refused = await browser.get("/api/session", cookie="", sec_fetch_site=site)
+            assert (refused.status, "set-cookie" in refused.headers) == (403, False)
+        # A browser that does not name the page that asks.
+        key = dict(browser.cookies)
+        for _ in range(2 * SESSIONS_MAX):
+            await browser.get("/api/session", cookie="")
+        browser.cookies = key
+        assert (await browser.get("/api/session", sec_fetch_site="same-origin")).value["user"] == "ops"
+        assert (await browser.get("/", sec_fetch_site="cross-site")).status == 200
+
+    play(script, {"ops": "x"})
+
+
 @pytest.mark.parametrize(
     ("host", "status"),
     [
@@ -179,6 +199,19 @@ def test_what_forged_requests_lack() -> None:
         ("evil.example:30180", 421),
         ("127.0.0.1.evil.example", 421),
         ("", 421),
+        ("[::1].evil.example", 421),
+        ("[::1]evil.example:30180", 421),
+        ("[::1", 421),
+        ("::1", 421),
+        ("localhost:30180.evil.example", 421),
+        ("localhost:30180@evil.example", 421),
+        ("localhost/.evil.example", 421),
+        ("localhost\\.evil.example", 421),
+        ("evil.example@localhost", 421),
+        (" localhost", 421),
+        ("localhost:", 200),
+        ("[127.0.0.1]", 421),
+        ("[localhost]", 421),
     ],
 )
 def test_names_that_the_console_is_known_by(host: str, status: int) -> None:

@@ -40,6 +40,23 @@ def test_a_session_that_is_idle_ends() -> None:
     assert ended == ["b", "a"]
 
 
+def test_strangers_end_no_session_of_a_person() -> None:
+    clock = Clock()
+    sessions: Sessions[int] = Sessions(clock, lambda shown: None)
+    person = sessions.begin("ada", 0)
+    for number in range(2 * SESSIONS_MAX):
+        clock.now_s += 1
+        sessions.begin(None, number)
+    assert sessions.find(person.key) is person
+    first = sessions.begin("bob", 0)
+    for number in range(SESSIONS_MAX - 1):
+        clock.now_s += 1
+        sessions.begin("ops", number)
+    # Persons are bounded as well, and end no session without a login.
+    assert (sessions.find(person.key), sessions.find(first.key)) == (None, first)
+    assert len(sessions) == 2 * SESSIONS_MAX
+
+
 def test_strangers_do_not_fill_the_memory() -> None:
     clock = Clock()
     ended: list[int] = []
