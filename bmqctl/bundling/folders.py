@@ -3,16 +3,17 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from datetime import UTC, datetime
 from itertools import islice
 from pathlib import Path
-from typing import Final
+from typing import IO, Final
 
 from bmqctl.bundling.archive import Archive
+from bmqctl.bundling.plain_files import files_of, open_plain
 from bmqctl.bundling.redaction import LINE_CHARS_MAX, has_private_key
 
-__all__ = ["add_configuration", "add_logs", "add_store", "logs_of"]
+__all__ = ["add_configuration", "add_logs", "add_store", "is_plain", "logs_of"]
 
 CONFIG_BYTES_MAX: Final = 1 << 20
 CONFIG_FILES_MAX: Final = 500
@@ -20,7 +21,6 @@ LOGS_MAX: Final = 200
 # Less than this is not worth a file.
 LOG_BYTES_MIN: Final = 1_024
 STORE_FILES_MAX: Final = 20_000
-DEPTH_MAX: Final = 6
 
 _CONFIG_SUFFIXES: Final = frozenset({".json", ".conf", ".cfg", ".properties", ".yml", ".yaml", ".toml", ".ini"})
 _NODE_LOGS: Final = ("bmqbrkr.log*", "bmqctl.log*")
@@ -39,22 +39,34 @@ _TABLES: Final = (
 def add_configuration(archive: Archive, path: Path) -> None:
     """Add a file, or the files of a folder whose names end as those of configurations do."""
     if path.is_dir():
-        found = list(islice(_files(path), CONFIG_FILES_MAX + 1))
+        found = list(islice(files_of(path), CONFIG_FILES_MAX + 1))
         if len(found) > CONFIG_FILES_MAX:
             archive.lack("configuration", f"{path} has more than {CONFIG_FILES_MAX} files; the others are left out")
         for each in found[:CONFIG_FILES_MAX]:
             name = f"configuration/{each.relative_to(path)}"
             if each.suffix.lower() in _CONFIG_SUFFIXES:
-                _add_file(archive, name, each)
+                _add_file(archive, name, each, path)
             else:
                 archive.lack(name, "its name is not that of a configuration, and it may be a key")
     else:
         _add_file(archive, f"configuration/{path.name}", path)
 
 
-def _add_file(archive: Archive, name: str, path: Path) -> None:
+def is_plain(path: Path) -> bool:
+    """Return whether a configuration, and each of a folder's, is a plain file that can be read."""
+    folder = path if path.is_dir() else None
     try:
-        with path.open("rb") as file:
+        for each in [path] if folder is None else files_of(path):
+            if folder is None or each.suffix.lower() in _CONFIG_SUFFIXES:
+                open_plain(each, folder).close()
+    except OSError:
+        return False
+    return True
+
+
+def _add_file(archive: Archive, name: str, path: Path, folder: Path | None = None) -> None:
+    try:
+        with open_plain(path, folder) as file:
             data = file.read(CONFIG_BYTES_MAX + 1)
     except OSError as fault:
         archive.lack(name, fault.strerror or str(fault))
@@ -73,22 +85,26 @@ def _add_file(archive: Archive, name: str, path: Path) -> None:
     archive.add_configuration(name, text)
 
 
-def logs_of(folder: Path | None, named: Iterable[Path]) -> list[Path]:
-    """Return the logs of a node's folder, and those that are named or in named folders; the newest are first."""
-    found: set[Path] = set()
+def logs_of(folder: Path | None, named: Iterable[Path]) -> dict[Path, Path | None]:
+    """Return the logs of a node's folder, and those that are named or in named folders; the newest are first.
+
+    Each comes with the folder that no link of it may lead out of, or None where its own name was given.
+    """
+    found: dict[Path, Path | None] = {}
     if folder is not None:
         for pattern in _NODE_LOGS:
-            found |= set(folder.glob(pattern))
-        named = [*named, *(each for each in (folder / "logs", folder / "log") if each.is_dir())]
+            found |= dict.fromkeys(folder.glob(pattern), folder)
+        for within in (folder / "logs", folder / "log"):
+            found |= {log: folder for log in files_of(within) if ".log" in log.name}
     for each in named:
-        found |= {log for log in _files(each) if ".log" in log.name} if each.is_dir() else {each}
-    return sorted(found, key=lambda path: (-_modified(path), str(path)))
+        found |= {log: each for log in files_of(each) if ".log" in log.name} if each.is_dir() else {each: None}
+    return dict(sorted(found.items(), key=lambda item: (-_modified(item[0]), str(item[0]))))
 
 
-def add_logs(archive: Archive, logs: list[Path], folder: Path | None, bytes_max: int) -> None:
+def add_logs(archive: Archive, logs: Mapping[Path, Path | None], folder: Path | None, bytes_max: int) -> None:
     """Add the ends of logs, the newest first, until there are as many bytes as there may be."""
     left = bytes_max
-    for path in logs[:LOGS_MAX]:
+    for path, within in islice(logs.items(), LOGS_MAX):
         inside = folder is not None and path.is_relative_to(folder)
         name = f"logs/{path.relative_to(folder) if inside and folder is not None else path.name}"
         if any(each["name"] == name for each in archive.files):
@@ -97,32 +113,33 @@ def add_logs(archive: Archive, logs: list[Path], folder: Path | None, bytes_max:
             archive.lack(name, "there is no room left: see --logs-mib")
             continue
         try:
-            size = path.stat().st_size
-            note = f"{path}" if size <= left else f"{path}: the last {left:,} of {size:,} bytes"
-            # What is struck out may be longer than before; the last lines are those that matter.
-            left -= archive.add_lines(name, _last_lines(path, left), 2 * left, note)
+            with open_plain(path, within) as file:
+                size = os.fstat(file.fileno()).st_size
+                note = f"{path}" if size <= left else f"{path}: the last {left:,} of {size:,} bytes"
+                # What is struck out may be longer than before; the last lines are those that matter.
+                left -= archive.add_lines(name, _last_lines(file, left), 2 * left, note)
         except OSError as fault:
             archive.lack(name, fault.strerror or str(fault))
-    for path in logs[LOGS_MAX:]:
+    for path in list(logs)[LOGS_MAX:]:
         archive.lack(f"logs/{path.name}", f"there are more than {LOGS_MAX} logs")
 
 
-def _last_lines(path: Path, bytes_max: int) -> Iterator[str]:
+def _last_lines(file: IO[bytes], bytes_max: int) -> Iterator[str]:
     """Yield the lines at the end of a file; of a longer one than any of a broker's, only the beginning."""
-    with path.open("rb") as file:
-        size = file.seek(0, os.SEEK_END)
-        file.seek(max(0, size - bytes_max))
-        is_inside = size > bytes_max
-        while line := file.readline(LINE_CHARS_MAX):
-            if not is_inside:
-                yield line.decode("utf-8", "backslashreplace")
-            is_inside = not line.endswith(b"\n")
+    size = file.seek(0, os.SEEK_END)
+    file.seek(max(0, size - bytes_max))
+    is_inside = size > bytes_max
+    # A log that grows meanwhile is read to where it ended.
+    while (left := size - file.tell()) > 0 and (line := file.readline(min(left, LINE_CHARS_MAX))):
+        if not is_inside:
+            yield line.decode("utf-8", "backslashreplace")
+        is_inside = not line.endswith(b"\n")
 
 
 def add_store(archive: Archive, folder: Path) -> None:
     """Add the list of a folder's files, with their sizes and times, and RocketMQ's tables of topics and groups."""
     rows = []
-    for path in islice(_files(folder), STORE_FILES_MAX):
+    for path in islice(files_of(folder), STORE_FILES_MAX):
         try:
             stat = path.stat(follow_symlinks=False)
         except OSError:
@@ -141,26 +158,12 @@ def add_store(archive: Archive, folder: Path) -> None:
     archive.add_json("store/files.json", {"folder": str(folder), "files": rows}, note)
     for name in _TABLES:
         table = folder / "config" / name
-        if table.is_file():
-            _add_file(archive, f"store/config/{name}", table)
-
-
-def _files(folder: Path, depth: int = DEPTH_MAX) -> Iterator[Path]:
-    """Yield the files of a folder in the order of their names, without following links to folders."""
-    try:
-        entries = sorted(folder.iterdir())
-    except OSError:
-        return
-    for each in entries:
-        if each.is_dir():
-            if depth and not each.is_symlink():
-                yield from _files(each, depth - 1)
-        elif each.is_file():
-            yield each
+        if os.path.lexists(table):
+            _add_file(archive, f"store/config/{name}", table, folder)
 
 
 def _modified(path: Path) -> float:
     try:
-        return path.stat().st_mtime
+        return path.lstat().st_mtime
     except OSError:
         return 0.0

@@ -16,31 +16,134 @@ VALUES_MAX: Final = 1_000
 LINE_CHARS_MAX: Final = 64 << 10
 BLOCK_LINES_MAX: Final = 500
 
-_WORDS: Final = (
-    r"passw(?:or)?d|passphrase|secret|token|credential|private[_.-]?key|access[_.-]?key|api[_.-]?key"
-    r"|authorization|authn[_.-]?data|signature"
+# Words that make a name that of a secret wherever they stand in it.
+_ANYWHERE: Final = (
+    r"passw(?:or)?d|passphrase|passcode|requirepass|secret|token|credential|authorization|authn[_.-]?data|signature"
+    r"|master[_.-]?auth|cookie|bearer|keytab"
+    r"|(?:private|access|api|account|storage|shared|master|encrypt(?:ion)?|crypt(?:o)?|cipher|signing|sign|hmac|aes|rsa"
+    r"|ssh|pgp|gpg|session|client|auth|user)[_.-]?key"
 )
+# Short words: a whole word of a name, as in `db_pwd`, `dbPwd` and `PWD`; not a part of one, as in `task` and `passive`.
+_SHORT: Final = r"pass|pwd|pw|psk|otp|jwt|creds?|sig|sk"
+_CAMEL: Final = r"(?-i:(?<=[a-z0-9])(?:P(?:ass|ASS|wd|WD|w|W|sk|SK)|O(?:tp|TP)|J(?:wt|WT)|Creds?|Sig|S[kK]))(?![a-z])"
+# Without anything between: `dbpass`, `mysqlpwd`. English words that end like that are none.
+_ENDING: Final = r"(?<=[a-z0-9])(?<!\bby)(?<!\bcom)(?<!\btres)(?<!\bover)(?<!\bunder)(?:pass|pwd)(?![a-z])"
+_WORDS: Final = rf"{_ANYWHERE}|(?<![a-z])(?:{_SHORT})(?![a-z])|(?<![a-z0-9])_?auth(?![a-z_.-])|{_CAMEL}|{_ENDING}"
 _NAME: Final = re.compile(_WORDS, re.IGNORECASE)
-# The name of a secret, what separates it from the value, and the value: quoted, or up to what ends a word.
-_IN_TEXT: Final = re.compile(
-    rf"""((?:{_WORDS})[\w.-]{{0,64}}\\*["']?\s{{0,8}}[=:]\s{{0,8}})"""
-    r"""(\\*"(?:[^"\\]|\\.)*"?|'[^']*'?|(?:(?:Basic|Bearer|Digest)\s+)?[^\s,;&}\])]+)""",
+# One of these is in each name of a secret, in lower case: to look for them first is much faster.
+_STEM: Final = re.compile("pass|pwd?|psk|secret|token|cred|key|auth|sig|sk|otp|jwt|cookie|bearer")
+_STEM_LEFT: Final = 16
+_STEM_RIGHT: Final = 24
+_LOWER: Final = {upper: upper + 32 for upper in range(ord("A"), ord("Z") + 1)}
+
+# A value: quoted, or up to what ends a word. A comma or a bracket ends it only where a space or a quote follows.
+_VALUE: Final = (
+    r"""\\*"(?:[^"\\]|\\.)*"?|'(?:[^'\\]|\\.)*'?|`[^`]*`?"""
+    r"""|(?:(?:Basic|Bearer|Digest|Negotiate|Token|ApiKey)\s+)?(?:[^\s,;&}\])<>"]|[,;}\])](?=[\w!#$%*+/=?@^~-]))+"""
+)
+# What follows the name of a secret: what separates it from the value, and the value.
+_REST: Final = r"""[\w.-]{0,64}\\*["'`]?\]?"""
+_ASSIGNED: Final = re.compile(
+    _REST + r"""(?:\s{0,8}(?::=|=>|->|==|[=:>])\s{0,8}|\s{1,8}(?:is|was|are|to|by|as)\s{1,8}:?\s{0,8}"""
+    rf"""|\s{{1,8}}(?=\\*["'`]|[^\s]{{0,64}}[0-9!@#$%^&*+/_]))({_VALUE})""",
+    re.IGNORECASE,
+)
+# An option of a command line, whose value may look like a word of a sentence.
+_OPTION: Final = re.compile(r"(?:^|[^\w-])--?[\w.-]{0,64}$")
+_OPTION_VALUE: Final = re.compile(rf"{_REST}\s{{1,8}}(?!-)({_VALUE})", re.IGNORECASE)
+# A pair of a name and a value: `"key": "password", "value": "x"`, `<property name="password" value="x"/>`.
+_IN_PAIR: Final = re.compile(
+    rf"""((?:name|key)\\*["']?\s{{0,8}}[=:]\s{{0,8}}\\*["']?[\w.-]{{0,64}}?(?:{_WORDS})[\w.-]{{0,64}}\\*["']?"""
+    rf"""[\s,]{{1,8}}\\*["']?value\\*["']?\s{{0,8}}[=:]\s{{0,8}})({_VALUE})""",
+    re.IGNORECASE,
+)
+# Headers whose whole rest is a secret, in quotes or to the end of the line.
+_HEADER: Final = re.compile(
+    r"""(\b(?:(?:proxy-)?authorization|(?:set-)?cookie)\\*["']?\s{0,8}[:=]\s{0,8})"""
+    r"""(\\*"(?:[^"\\]|\\.)*"?|'[^']*'?|[^\n"']+)""",
     re.IGNORECASE,
 )
 _IN_LINE: Final = re.compile(rf"(^[^=:]*(?:{_WORDS})[^=:]*[=:]\s*)(.*)$", re.IGNORECASE)
-_AUTHORIZATION: Final = re.compile(r"\b(Basic|Bearer)\s+[A-Za-z0-9+/=._~-]{8,}")
-_USER_IN_ADDRESS: Final = re.compile(r"(://)[^/\s:@]{1,256}:[^/\s@]{1,256}@")
-_KEY_BEGIN: Final = re.compile(r"-----BEGIN [A-Z0-9 ]{0,40}PRIVATE KEY-----")
-_KEY_END: Final = re.compile(r"-----END [A-Z0-9 ]{0,40}PRIVATE KEY-----")
-_KEY: Final = re.compile(rf"{_KEY_BEGIN.pattern}.*?{_KEY_END.pattern}")
+# A setting whose name a space separates from its value, as properties and other files may have it.
+_SPACED: Final = re.compile(rf"(^\s*[\w.-]*(?:{_WORDS})[\w.-]*\s+)([^\s=:].*)$", re.IGNORECASE)
+# In YAML, the name of a pair, and the value below it.
+_NAME_LINE: Final = re.compile(rf"\s*-?\s*(?:name|key)\s*[=:]\s*[\"']?[\w.-]*(?:{_WORDS})", re.IGNORECASE)
+_VALUE_LINE: Final = re.compile(r"(\s*-?\s*value\s*[=:]\s*)(.*)$", re.IGNORECASE)
+_AUTHORIZATION: Final = re.compile(r"\b(Basic|Bearer)\s+[A-Za-z0-9+/=._~-]{8,}", re.IGNORECASE)
+_USER_IN_ADDRESS: Final = re.compile(r"(://)[^/\s\"'<>]{1,512}@")
+# Secrets that are known by their form: JSON Web Tokens, and keys of well-known services.
+_FORMS: Final = re.compile(
+    r"\beyJ[\w-]{6,4096}\.[\w-]{6,4096}\.?[\w-]{0,4096}|\b(?:AKIA|ASIA)[0-9A-Z]{16}\b|\bgh[pousr]_\w{20,255}"
+    r"|\bgithub_pat_\w{20,255}|\bglpat-[\w-]{20,255}|\bxox[abeoprs]-[\w-]{10,255}|\bAIza[\w-]{30,255}"
+)
+_FORM_MARKS: Final = (
+    "eyJ",
+    "AKIA",
+    "ASIA",
+    "ghp_",
+    "gho_",
+    "ghu_",
+    "ghs_",
+    "ghr_",
+    "github_pat_",
+    "glpat-",
+    "xox",
+    "AIza",
+)
+_KEY_BEGIN: Final = re.compile(r"-{4,5} ?BEGIN [A-Z0-9 ]{0,40}PRIVATE KEY[A-Z ]{0,10}-{4,5}")
+_KEY_END: Final = re.compile(r"-{4,5} ?END [A-Z0-9 ]{0,40}PRIVATE KEY[A-Z ]{0,10}-{4,5}")
 # A line of a key whose first line is not seen, as where the end of a log is cut off.
 _BASE64_LINE: Final = re.compile(r"\s*[A-Za-z0-9+/]{40,}={0,2}\s*")
+# The members of a JSON Web Key that are secret.
+_OF_WEB_KEY: Final = frozenset({"d", "p", "q", "dp", "dq", "qi", "k", "oth"})
 _NAMED: Final = ("key", "name")
 
 
 def has_private_key(text: str) -> bool:
     """Return whether a private key in PEM is in a text."""
     return _KEY_BEGIN.search(text) is not None
+
+
+def _without_keys(text: str) -> str:
+    """Return a text without the private keys that end in it."""
+    parts, at = [], 0
+    while (begin := _KEY_BEGIN.search(text, at)) and (end := _KEY_END.search(text, begin.end())):
+        parts += [text[at : begin.start()], REDACTED]
+        at = end.end()
+    return "".join([*parts, text[at:]])
+
+
+def _assigned(text: str) -> Iterator[tuple[int, int]]:
+    """Yield where the values of secrets are in a text, by the names before them."""
+    at = 0
+    for stem in _STEM.finditer(text.translate(_LOWER)):
+        if stem.start() < at:
+            continue
+        name = _NAME.search(text, max(at, stem.start() - _STEM_LEFT), stem.end() + _STEM_RIGHT)
+        if name is None:
+            continue
+        found = _ASSIGNED.match(text, name.end())
+        if found is None and _OPTION.search(text, max(0, name.start() - 70), name.start()):
+            found = _OPTION_VALUE.match(text, name.end())
+        at = name.end()
+        if found is not None:
+            yield found.span(1)
+            at = found.end()
+
+
+def _without_assigned(text: str) -> str:
+    parts, at = [], 0
+    for first, end in _assigned(text):
+        parts += [text[at:first], REDACTED]
+        at = end
+    return "".join([*parts, text[at:]])
+
+
+def _setting(line: str) -> re.Match[str] | None:
+    """Match a line of a configuration that sets a secret: its name with what separates it, and the value."""
+    if _NAME_LINE.match(line):
+        return None
+    return _IN_LINE.match(line) or _SPACED.match(line)
 
 
 class Redaction:
@@ -62,13 +165,21 @@ class Redaction:
         """Return a text of one line without secrets."""
         if self._known is not None:
             text = self._known.sub(REDACTED, text)
-        text = _KEY.sub(REDACTED, text)
-        if _NAME.search(text):
-            text = _IN_TEXT.sub(rf"\1{REDACTED}", text)
+        if "PRIVATE KEY" in text:
+            text = _without_keys(text)
+        lowered = text.translate(_LOWER)
+        if _STEM.search(lowered):
+            if "authorization" in lowered or "cookie" in lowered:
+                text = _HEADER.sub(rf"\1{REDACTED}", text)
+            if "value" in lowered:
+                text = _IN_PAIR.sub(rf"\1{REDACTED}", text)
+            text = _without_assigned(text)
         if "asic" in text or "earer" in text:
             text = _AUTHORIZATION.sub(rf"\1 {REDACTED}", text)
         if "://" in text:
             text = _USER_IN_ADDRESS.sub(rf"\1{REDACTED}@", text)
+        if any(mark in text for mark in _FORM_MARKS):
+            text = _FORMS.sub(REDACTED, text)
         return text
 
     def log(self, lines: Iterable[str]) -> Iterator[str]:
@@ -102,15 +213,20 @@ class Redaction:
         for line in text.splitlines():
             self._learn_from(line)
         below: int | None = None
+        is_named = False
         for line in self.log(text.splitlines(keepends=True)):
             line = line.rstrip("\n")
             indent = len(line) - len(line.lstrip(" -"))
             if below is not None and (indent > below or not line.strip()):
                 continue
             below = None
-            if found := _IN_LINE.match(line):
+            found = _VALUE_LINE.match(line) if is_named else None
+            is_named = is_named and not found and bool(line.strip())
+            if found := found or _setting(line):
                 below = indent
                 line = f"{found[1]}{REDACTED}"
+            elif _NAME_LINE.match(line):
+                is_named = True
             yield line
 
     def value(self, value: Any) -> Any:
@@ -120,11 +236,13 @@ class Redaction:
     def _value(self, value: Any, is_secret: bool, in_authentication: bool) -> Any:
         if isinstance(value, dict):
             named = any(isinstance(value.get(each), str) and _NAME.search(value[each]) for each in _NAMED)
+            is_web_key = "kty" in value
             found = {}
             # fastjson's names may be numbers.
             for name, each in ((str(name), each) for name, each in value.items()):
                 below = in_authentication or "authentic" in name.lower()
                 hides = is_secret or bool(_NAME.search(name)) or (name == "value" and (named or below))
+                hides = hides or (is_web_key and name in _OF_WEB_KEY)
                 found[name] = self._value(each, hides, below)
             return found
         if isinstance(value, list):
@@ -137,9 +255,9 @@ class Redaction:
         return self.text(value) if isinstance(value, str) else value
 
     def _learn_from(self, line: str) -> None:
-        for each in _IN_TEXT.finditer(line):
-            self._learn(each[2].strip("\\\"'"))
-        if found := _IN_LINE.match(line):
+        for first, end in _assigned(line):
+            self._learn(line[first:end].strip("\\\"'`"))
+        if found := _setting(line):
             self._learn(found[2].strip(" \"'"))
 
     def _learn(self, value: str) -> None:

@@ -12,7 +12,7 @@ from typing import Annotated, Any
 import typer
 
 from bmqctl.bundling.archive import Archive
-from bmqctl.bundling.folders import add_configuration, add_logs, add_store, logs_of
+from bmqctl.bundling.folders import add_configuration, add_logs, add_store, is_plain, logs_of
 from bmqctl.bundling.redaction import Redaction
 from bmqctl.client.address import BadAddress, parse_address
 from bmqctl.commands.admin import AuthnData, AuthnMechanism, TlsAuthority, credentials_of
@@ -152,6 +152,9 @@ def _add_findings(archive: Archive, path: Path) -> None:
     from bmqctl.commands.config_reading import findings_in
 
     name = f"configuration-findings/{path.name or 'config'}.json"
+    if not is_plain(path):
+        archive.lack(name, "not all of its files are plain ones that can be read")
+        return
     try:
         archive.add_json(name, [each._asdict() for each in findings_in(path)], str(path))
     except (OSError, ValueError) as fault:

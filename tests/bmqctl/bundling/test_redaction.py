@@ -33,12 +33,120 @@ def test_a_secret_in_a_line(text: str) -> None:
     assert REDACTED in found
 
 
+# Values that are at once what a word looks like and what it does not: a secret may be either.
+VALUES = ("p1anted-S3cret", "correcthorse")
+SPELLINGS_OF_LOGS = (
+    "pass=X",
+    "pwd: X",
+    "dbpass=X",
+    "db_pass = X",
+    "DB_PWD=X",
+    "dbPwd=X",
+    "mysqlpwd=X",
+    "rocketmqSk=X",
+    "remoteSK: X",
+    "sk=X",
+    "aliyun.sk = X",
+    "ROCKETMQ_SK=X",
+    "password is X",
+    "the password was 'X'",
+    "password 'X' was refused",
+    'secretkey "X"',
+    'secretKey "X" of ann',
+    "secret -> X",
+    "token => X",
+    "password := X",
+    "passwd=X,user=ann",
+    "{password=X, user=ann}",
+    "Login(user=ann, passphrase=X)",
+    "psk=X",
+    "otp: X",
+    "creds=ann:X",
+    "requirepass X1",
+    "masterauth=X",
+    '"auth": "X"',
+    "jwt=X",
+    "accountKey=X;endpoint=y",
+    "encryption_key: X",
+    "storePassword=X",
+    "keypass=X",
+    "ssl.truststore.pwd=X",
+    "config['password'] = 'X'",
+    '{\\"dbPass\\":\\"X\\"}',
+    '"key": "dbPassword", "value": "X"',
+    '<property name="password" value="X"/>',
+    "<password>X</password>",
+    "curl --password X http://a",
+    "run -pass X now",
+    "tool --secret-key X",
+    "password = two,X",
+    "password=a}X",
+    "IDENTIFIED password by 'X'",
+    "GET /x?access_token=X&y=1",
+    "GET /blob?sv=1&sig=X",
+    "amqp://ann:X@host/v",
+    "https://X@github.com/a",
+    "redis://:X@host",
+    "amqp://ann:a@X@host/v",
+    "Authorization: Negotiate X",
+    "Authorization: AWS4-HMAC-SHA256 Credential=a, Signature=X",
+    '"Proxy-Authorization": "Custom X"',
+    "Cookie: a=b; session=X",
+    "Set-Cookie: sid=X; HttpOnly",
+    "My-Auth-Token: X",
+    "got header bearer X-and-more",
+    "-----BEGIN OPENSSH PRIVATE KEY-----\\nX\\n-----END OPENSSH PRIVATE KEY-----",
+    "-----BEGIN PGP PRIVATE KEY BLOCK-----X-----END PGP PRIVATE KEY BLOCK-----",
+)
+SPELLINGS_OF_FILES = (
+    '{"pass": "X"}',
+    '{"db": {"pwd": "X", "port": 1}}',
+    '{"remoteSk": ["X"]}',
+    '{"name": "db_pass", "value": {"text": "X"}}',
+    '{"kty": "oct", "k": "X"}',
+    '{"note": "the password is X"}',
+    '{"pem": "-----BEGIN EC PRIVATE KEY-----\\nX\\n-----END EC PRIVATE KEY-----"}',
+    "pass X\n",
+    "requirepass X\n",
+    "db.pwd=X and more\n",
+    "dbPass: X\n",
+    "innerClientSk = X\n",
+    "env:\n- name: DB_PASSWORD\n  value: X\n",
+    "env:\n  - name: DB_PWD\n    value: |\n      X\n",
+    "pwd:\n  - X\n",
+    "jdbc.url=jdbc:mysql://ann:X@host/db\n",
+    "jdbc.url=jdbc:mysql://host/db?user=ann&password=X\n",
+    "# the old pwd was X\n",
+)
+
+
+@pytest.mark.parametrize("value", VALUES)
+@pytest.mark.parametrize("text", SPELLINGS_OF_LOGS)
+def test_spellings_of_secrets_in_logs(text: str, value: str) -> None:
+    (found,) = Redaction().log([text.replace("X", value)])
+    assert value not in found
+    assert REDACTED in found
+
+
+@pytest.mark.parametrize("value", VALUES)
+@pytest.mark.parametrize("text", SPELLINGS_OF_FILES)
+def test_spellings_of_secrets_in_configurations(text: str, value: str) -> None:
+    redaction = Redaction()
+    found = redaction.configuration(text.replace("X", value))
+    assert value not in found
+    assert REDACTED in found
+
+
 @pytest.mark.parametrize(
     "text",
     [
         "queue bmq://my.domain/orders opened, queueKey 0123456789, key=ABC",
         "node 1 is leader of term 5: at tcp://10.0.0.5:30114",
         "2026-11-24T03:00:00Z INFO basic checks done",
+        "task=5, disk: 80 %, mask=0xff, bypass=1, passive=true, compass: north, desk=3, authentic=1, signal=9",
+        "keys=3, monkey=1, hotkeys: 7, passed: 12, spwd-less, consumer group pass-through",
+        "the token of ann; no password needed; secrets of others",
+        "mechanism of authentication: BASIC, opened at 10:00 by ann",
     ],
 )
 def test_what_is_no_secret_stays(text: str) -> None:
