@@ -25,6 +25,7 @@ from formats.rocketmq.ha_bodies import EPOCH_CACHE, HA_RUNTIME
 from formats.rocketmq.headers.codec import HeaderCodec
 from formats.rocketmq.headers.replicating import GetControllerMetadataResponse
 from formats.rocketmq.hosts import split_address
+from formats.rocketmq.inspection_bodies import KEY_VALUE_TABLE
 from formats.rocketmq.property_text import read_properties
 from formats.rocketmq.route_bodies import CLUSTER_INFO, ClusterInfo
 from formats.rocketmq.signature import signed
@@ -180,7 +181,12 @@ class _Found:
             epochs = EPOCH_CACHE.read((await line.ask(RequestCode.GET_BROKER_EPOCH_CACHE)).body)
             self.name(Places(controllers=_addresses(properties.get("controllerAddr"))))
         self.name(Places(nameservers=_addresses(properties.get("namesrvAddr"))))
-        return BrokerAnswers(properties, replication, epochs)
+        try:
+            runtime = KEY_VALUE_TABLE.read((await line.ask(RequestCode.GET_BROKER_RUNTIME_INFO)).body).table
+        except RequestRefused:
+            # Who may ask for less learns the rest.
+            runtime = {}
+        return BrokerAnswers(properties, replication, epochs, runtime)
 
     async def _ask_sets(self, line: _Line, names: list[str]) -> dict[str, Replicas]:
         answer = await line.ask(RequestCode.CONTROLLER_GET_SYNC_STATE_DATA, json.dumps(names).encode())

@@ -149,6 +149,12 @@ def _of_broker(name: Name, broker: Broker, leader: str | None) -> Iterator[Probl
             f"{who} is far behind{_by(broker)}, more than haMaxGapNotInSync={name.gap_max}",
             "see that its disk and its network keep up with the master's",
         )
+    if broker.disk_alarm:
+        yield Problem(
+            f"the disk of {who} is full: it is going to remove {broker.disk_alarm}",
+            "make room on the disk, consume them, or delete the group if nobody needs it; they are removed when the "
+            "alarm has stood for cleanFileForciblyInterval milliseconds",
+        )
     if name.has_controller and broker.is_alive is None:
         yield Problem(
             f"{who} is known to nameservers, and the controller does not know it",

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
+from types import MappingProxyType
 from typing import NamedTuple
 
 from formats.rocketmq.controller_bodies import ReplicaIdentity, Replicas
@@ -43,6 +44,7 @@ class BrokerAnswers(NamedTuple):
     properties: Mapping[str, str]
     replication: HaRuntime
     epochs: EpochCache | None
+    runtime: Mapping[str, str] = MappingProxyType({})
 
 
 class Heard(NamedTuple):
@@ -81,7 +83,8 @@ class Broker(NamedTuple):
     """A broker of a name. `is_alive` and `is_in_sync` are the controller's word, None if it has none.
 
     `epoch` is the last of its log, which ends at `end`; `behind` is how many bytes of the master's it lacks.
-    `heard_ms` is the time of day at which a slave last heard of its master.
+    `heard_ms` is the time of day at which a slave last heard of its master. `disk_alarm` says which messages will be
+    removed from its full disk though they are not consumed.
     """
 
     address: str
@@ -98,6 +101,7 @@ class Broker(NamedTuple):
     end: int | None = None
     behind: int | None = None
     heard_ms: int | None = None
+    disk_alarm: str = ""
 
 
 class Name(NamedTuple):
@@ -273,6 +277,7 @@ def _with_answers(broker: Broker, heard: Heard) -> Broker:
         epoch=epochs.epoch_list[-1].epoch if epochs is not None and epochs.epoch_list else None,
         end=end,
         heard_ms=None if is_master else slave.last_read_ms or None,
+        disk_alarm=answers.runtime.get("unconsumedFileAlarm", ""),
     )
 
 

@@ -222,6 +222,7 @@ class _Kept:
             config.times,
             RetentionLimits(
                 config.reserved_hours * 3_600_000,
+                forced_after_ms=config.forced_after_ms,
                 is_time=lambda ms: time.localtime(ms // 1000).tm_hour in config.delete_hours,
             ),
         )

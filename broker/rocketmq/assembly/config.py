@@ -86,6 +86,7 @@ class RocketConfig:
     auto_create_group: bool = True
     reserved_hours: int = 72
     delete_hours: frozenset[int] = frozenset({4})
+    forced_after_ms: int = 3_600_000
     supports_acting_master: bool = False
     tells_least_id: bool = False
     replication: ReplicationOptions = field(default_factory=ReplicationOptions)
@@ -227,6 +228,7 @@ _NODE: Final[dict[str, tuple[Callable[[str], Any], str]]] = {
     "autoCreateSubscriptionGroup": (read_bool, "auto_create_group"),
     "fileReservedTime": (number(1, 1_000_000), "reserved_hours"),
     "deleteWhen": (read_hours, "delete_hours"),
+    "cleanFileForciblyInterval": (number(0, 1 << 40), "forced_after_ms"),  # not one of the original's
     "enableControllerInNamesrv": (read_bool, "has_controller"),
     "controllerStorePath": (Path, "controller_store"),
     "supportActingMaster": (read_bool, "supports_acting_master"),

@@ -45,6 +45,7 @@ def serve_pages(
     def lacks() -> str | None:
         return "this broker is stopping" if server.is_retiring else broker.lacks
 
-    metrics = Metrics(broker.services, wall_ms, partial(disk_used_bytes, config.store))
+    disk_bytes = partial(disk_used_bytes, config.store)
+    metrics = Metrics(broker.services, wall_ms, disk_bytes, lambda: bool(broker.disk_alarm))
     makers = standard_pages(metrics.pieces, lacks)
     server.serve_beside(Pages(sock, makers, node.faults, server.making_page).serve)

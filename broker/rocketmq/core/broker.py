@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from functools import partial
 from typing import Final, NamedTuple
 
@@ -20,10 +20,11 @@ from broker.rocketmq.core.configuration import Configuration, Configured
 from broker.rocketmq.core.consumers import ConsumerRequests
 from broker.rocketmq.core.delays import Delays
 from broker.rocketmq.core.groups import Groups
-from broker.rocketmq.core.inspection import Inspection
+from broker.rocketmq.core.inspection import Disk, Inspection
 from broker.rocketmq.core.lite.placing import LitePlaces
 from broker.rocketmq.core.lite.service import LiteService
 from broker.rocketmq.core.locks import Locks
+from broker.rocketmq.core.names import DELAY_TOPIC, TIMER_TOPIC
 from broker.rocketmq.core.offsets import Offsets
 from broker.rocketmq.core.options import BrokerOptions
 from broker.rocketmq.core.plain_sending import PlainSender
@@ -45,6 +46,7 @@ from broker.rocketmq.core.statistics import Statistics
 from broker.rocketmq.core.timer_messages import TimerMessages
 from broker.rocketmq.core.topics import Topics
 from broker.rocketmq.core.transactions import Transactions, TransactionTimes
+from broker.rocketmq.core.unconsumed import first_unconsumed
 from broker.rocketmq.core.upkeep import Upkeep
 from broker.rocketmq.remoting.session import Session
 from broker.rocketmq.replication.options import ReplicationOptions
@@ -147,7 +149,9 @@ class Broker:
         self._consumers = ConsumerRequests(services, locks)
         self._calls = Calls()
         replies = Replies(options, clients, self._calls, self._sender)
-        self._retention = Retention(store, state.limits, world.disk_used)
+        self._retention = Retention(
+            store, state.limits, world.disk_used, lambda end: first_unconsumed(services, self._given_out(), end)
+        )
         self.copied = self._arrivals.copied
         parts = (
             role,
@@ -212,12 +216,24 @@ class Broker:
                 self._delays,
                 self._booted_ms,
                 state.orders.forget,
-                world.disk_used,
+                self._disk,
                 lambda: self._timers.waiting,
             ),
         )
         for part in parts:
             self._handlers.update(part.handlers)
+
+    def _given_out(self) -> list[tuple[str, Mapping[int, int]]]:
+        levels = {level - 1: offset for level, offset in self._delays.offsets.items()}
+        return [(DELAY_TOPIC, levels), (TIMER_TOPIC, {0: self._timers.first})]
+
+    def _disk(self) -> Disk:
+        return Disk(self._world.disk_used(), self._retention.alarm)
+
+    @property
+    def disk_alarm(self) -> str:
+        """Return which messages are removed soon as the disk is full, though they are not consumed; "" for none."""
+        return self._retention.alarm
 
     def change_role(self, given: Given) -> None:
         """Begin anew as the role says: a master goes on by what is in the store, and in the files."""

@@ -85,6 +85,7 @@ class Configuration:
             settings.on_change("brokerRole", partial(setattr, parts.role.options, "role"))
         settings.on_change("autoCreateSubscriptionGroup", self._set_auto_create_group)
         settings.on_change("fileReservedTime", self._set_reserved)
+        settings.on_change("cleanFileForciblyInterval", self._set_forced)
         for name, apply in parts.guard.setters().items():
             settings.on_change(name, apply)
         settings.find_fault = parts.guard.fault_of
@@ -121,6 +122,9 @@ class Configuration:
 
     def _set_auto_create_group(self, value: bool) -> None:
         self._parts.groups.auto_create = value
+
+    def _set_forced(self, after_ms: int) -> None:
+        self._parts.retention.limits = self._parts.retention.limits._replace(forced_after_ms=after_ms)
 
     def _set_reserved(self, hours: int) -> None:
         self._parts.transactions.times = self._parts.transactions.times._replace(reserved_ms=hours * _HOUR_MS)

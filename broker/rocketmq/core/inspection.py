@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from typing import Final, cast
+from typing import Final, NamedTuple, cast
 
 from broker.rocketmq.core.clients import Member
 from broker.rocketmq.core.delays import Delays
@@ -36,7 +36,7 @@ from formats.rocketmq.inspection_bodies import (
 from formats.rocketmq.route_bodies import TOPIC_LIST, TopicList
 from formats.rocketmq.versions import VERSION_NAME
 
-__all__ = ["Inspection"]
+__all__ = ["Disk", "Inspection"]
 
 _NOW: Final = -1
 
@@ -60,8 +60,15 @@ _PRODUCERS = HeaderCodec(headers.GetProducerConnectionListRequest)
 _RESET = HeaderCodec(headers.ResetOffsetRequest)
 
 
+class Disk(NamedTuple):
+    """How full the disk is, from 0 to 1, and what is to be removed though it is not consumed: "" for nothing."""
+
+    used: float
+    alarm: str
+
+
 class Inspection:
-    """Shows what there is. `forget` is told queues whose offset is reset, `disk_used` tells how full the disk is."""
+    """Shows what there is. `forget` is told queues whose offset is reset, `disk` returns the state of the disk."""
 
     def __init__(
         self,
@@ -69,14 +76,14 @@ class Inspection:
         delays: Delays,
         booted_ms: int,
         forget: Callable[[tuple[str, str, int]], None],
-        disk_used: Callable[[], float],
+        disk: Callable[[], Disk],
         waiting_timers: Callable[[], int],
     ) -> None:
         self._services = services
         self._delays = delays
         self._booted_ms = booted_ms
         self._forget = forget
-        self._disk_used = disk_used
+        self._state_of_disk = disk
         self._waiting_timers = waiting_timers
         self.handlers: Handlers = {
             RequestCode.GET_BROKER_RUNTIME_INFO: self._runtime,
@@ -139,8 +146,10 @@ class Inspection:
         }
 
     def _disk(self) -> dict[str, str]:
-        used = str(round(self._disk_used(), 4))
-        return {"commitLogDiskRatio": used, "consumeQueueDiskRatio": used}
+        disk = self._state_of_disk()
+        used = str(round(disk.used, 4))
+        # The last is not one of the original's.
+        return {"commitLogDiskRatio": used, "consumeQueueDiskRatio": used, "unconsumedFileAlarm": disk.alarm}
 
     def _all_groups(self, request: Request) -> Frame:
         table = self._services.groups.table

@@ -36,14 +36,22 @@ class _Behind(NamedTuple):
 
 
 class Metrics:
-    """The metrics of one broker. `disk_bytes` is what is in use of the store's disk, None if that is not known."""
+    """The metrics of one broker. `disk_bytes` is what is in use of the store's disk, None if that is not known.
+
+    `disk_alarm` returns whether messages are removed soon that are still to be consumed.
+    """
 
     def __init__(
-        self, services: Services, wall_ms: Callable[[], int], disk_bytes: Callable[[], int | None] = lambda: None
+        self,
+        services: Services,
+        wall_ms: Callable[[], int],
+        disk_bytes: Callable[[], int | None] = lambda: None,
+        disk_alarm: Callable[[], bool] = lambda: False,
     ) -> None:
         self._services = services
         self._wall_ms = wall_ms
         self._disk_bytes = disk_bytes
+        self._disk_alarm = disk_alarm
         options = services.options
         self._common = {"node_type": "broker", "cluster": options.cluster, "node_id": options.name}
 
@@ -85,6 +93,8 @@ class Metrics:
         oldest_ms = self._stored_ms(lambda: log.read(log.begin).record.stored_ms)
         values = {
             "rocketmq_storage_size": self._disk_bytes(),
+            # Not one of the original's.
+            "rocketmq_storage_unconsumed_alarm": int(self._disk_alarm()),
             "rocketmq_storage_flush_behind_bytes": log.end - store.flushed,
             "rocketmq_storage_message_reserve_time": None if oldest_ms is None else self._since(oldest_ms),
         }

@@ -1,12 +1,15 @@
 """Removal of old messages: by their age, and when the disk becomes full (source: CleanCommitLogService).
 
 Whole files of the log are removed, oldest first, and never the last one. A file is as old as its last message.
+
+Unlike the original, a full disk does not take messages away at once that are still to be consumed: an alarm stands
+first, for as long as `RetentionLimits.forced_after_ms` says.
 """
 
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Final, NamedTuple
 
 from broker.rocketmq.store.message_store import MessageStore
@@ -29,27 +32,56 @@ def _at_any_time(now_ms: int) -> bool:
 class RetentionLimits(NamedTuple):
     """The limits of age, and of the part of the disk in use (0 to 1) from which on the oldest files go anyway.
 
-    Old files go when `is_time`, or from `disk_used_early` on, whatever the time is.
+    Old files go when `is_time`, or from `disk_used_early` on, whatever the time is. A file with messages that are still
+    to be consumed goes when an alarm has stood for `forced_after_ms`, which the configuration names
+    `cleanFileForciblyInterval`.
     """
 
     reserved_ms: int = 72 * 3_600_000
     disk_used_max: float = 0.85
     disk_used_early: float = 0.75
+    forced_after_ms: int = 3_600_000
     is_time: Callable[[int], bool] = _at_any_time
 
 
-class Retention:
-    """Removes old files. `disk_used` tells how full the disk is, from 0 to 1."""
+def _nothing(end: int) -> Iterator[str]:
+    """Find no messages that are still to be consumed."""
+    return iter(())
 
-    def __init__(self, store: MessageStore, limits: RetentionLimits, disk_used: Callable[[], float]) -> None:
+
+class Retention:
+    """Removes old files. `disk_used` returns how full the disk is, from 0 to 1.
+
+    `unconsumed` looks for messages before an offset of the log that are not consumed: it yields "" after each piece of
+    work, and then a text about the first that it finds.
+    """
+
+    def __init__(
+        self,
+        store: MessageStore,
+        limits: RetentionLimits,
+        disk_used: Callable[[], float],
+        unconsumed: Callable[[int], Iterator[str]] = _nothing,
+    ) -> None:
         self._store = store
         self.limits = limits
         self._disk_used = disk_used
+        self._unconsumed = unconsumed
+        self._search: Iterator[str] | None = None
         self._looked_ms = 0
+        self._alarm_ms: int | None = None
+        self._alarm = ""
+
+    @property
+    def alarm(self) -> str:
+        """Return what will be removed from a full disk though it is still to be consumed; "" if nothing will be."""
+        return self._alarm
 
     def tick(self, now_ms: int) -> None:
-        """Look every ten seconds."""
-        if not 0 <= now_ms - self._looked_ms < LOOK_MS:
+        """Look every ten seconds; go on with a search at each tick."""
+        if self._search is not None:
+            self._go_on(now_ms)
+        elif not 0 <= now_ms - self._looked_ms < LOOK_MS:
             self._looked_ms = now_ms
             self.look(now_ms)
 
@@ -66,9 +98,52 @@ class Retention:
         used = self._disk_used()
         if (limits.is_time(now_ms) or used > limits.disk_used_early) and self._remove(self._end_of_old(now_ms)):
             return
-        if used > limits.disk_used_max:
+        # An alarm that stands is looked after until the disk is well below the limit.
+        if used > (limits.disk_used_max if self._alarm_ms is None else limits.disk_used_early):
+            self._search = self._unconsumed(files.begin + files.file_size)
+            self._go_on(now_ms)
+        else:
+            self._end_alarm()
+
+    def _go_on(self, now_ms: int) -> None:
+        """Search a piece for messages that are still to be consumed; at the end, remove the oldest file or wait."""
+        assert self._search is not None
+        found = next(self._search, None)
+        if found == "":
+            return
+        self._search = None
+        used, files = self._disk_used(), self._store.log.files
+        is_over = used > self.limits.disk_used_max and len(files.files) > 1
+        if found is None:
+            self._end_alarm()
+        else:
+            is_over = self._raise_alarm(found, used, now_ms) and is_over
+        if is_over:
             log.warning("the disk is %.0f %% full: removing the oldest file of the log", used * 100)
             self._remove(files.begin + files.file_size)
+
+    def _raise_alarm(self, found: str, used: float, now_ms: int) -> bool:
+        """Let the alarm stand; return whether it has stood long enough."""
+        after_ms = self.limits.forced_after_ms
+        if self._alarm_ms is None:
+            self._alarm_ms = now_ms
+            size = self._store.log.end - self._store.log.begin
+            log.error(
+                "ALARM: the disk is %.0f %% full, and the oldest file of the log has %s; files go one by one in %d s "
+                "(cleanFileForciblyInterval) unless they are consumed or there is room; of the disk, the log has %d "
+                "bytes",
+                used * 100,
+                found,
+                after_ms // 1000,
+                size,
+            )
+        self._alarm = found
+        return now_ms - self._alarm_ms >= after_ms
+
+    def _end_alarm(self) -> None:
+        if self._alarm_ms is not None:
+            log.info("the alarm about the full disk is over")
+        self._alarm_ms, self._alarm = None, ""
 
     def _end_of_old(self, now_ms: int) -> int:
         """The offset before which the first few files are too old; the log's begin if none is."""

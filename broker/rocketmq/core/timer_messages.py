@@ -184,6 +184,11 @@ class TimerMessages:
         """The number of messages that are not due yet."""
         return len(self._waiting)
 
+    @property
+    def first(self) -> int:
+        """The offset in the topic's queue before which all messages were given out."""
+        return self._checkpoint(0).queue_offset
+
     # -- messages
 
     def give_out(self, now_ms: int) -> bool:

@@ -42,6 +42,14 @@ def test_lone_master_without_slaves_and_controllers_is_well() -> None:
     assert problems(configured(slaves=0)) == []
 
 
+def test_disk_that_is_going_to_lose_messages() -> None:
+    lacks = "messages of topic t that group g has not consumed"
+    answers = {**well().brokers, BROKERS[0]: broker(1, is_master=True)._replace(runtime={"unconsumedFileAlarm": lacks})}
+    found = one(well(brokers=answers))
+    assert found.text == f"the disk of broker 1 at {BROKERS[0]} of {NAME} is full: it is going to remove {lacks}"
+    assert "cleanFileForciblyInterval" in found.remedy
+
+
 def test_nameserver_and_controller_that_cannot_be_asked() -> None:
     found = one(well(nameservers={**well().nameservers, NAMESERVERS[0]: REFUSED}))
     assert found.text == "nameserver 10.0.0.1:9876 cannot be asked: Connection refused"

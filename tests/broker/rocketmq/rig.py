@@ -63,6 +63,7 @@ class Rig:
         self.times = times
         self.store_options = store
         self.wall_ms = 1_700_000_000_000
+        self.disk_used = 0.0
         self.folder = MemoryFolder(chunk=4096)
         self.files: dict[str, bytes] = {}
         self.peers: list[Peer] = []
@@ -105,7 +106,7 @@ class Rig:
             self._keep("orders"),
             self._keep("modes"),
             lambda topic, _, done: done(self.other_queues.get(topic, [])),
-            lambda: 0.0,
+            lambda: self.disk_used,
         )
         self.role = BrokerRole(self.replication, self.options, lambda: self.store.log.end)
         self.broker = self.make_broker(Nameservers(self.options, self.topics, ()))

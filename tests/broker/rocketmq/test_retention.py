@@ -4,9 +4,12 @@ from __future__ import annotations
 
 import pytest
 
+from broker.rocketmq.core import unconsumed
+from broker.rocketmq.core.metrics import Metrics
 from broker.rocketmq.core.retention import Retention, RetentionLimits
 from broker.rocketmq.store.message_store import StoreOptions
-from formats.rocketmq.codes import ResponseCode
+from formats.rocketmq import fastjson
+from formats.rocketmq.codes import RequestCode, ResponseCode
 from tests.broker.rocketmq.rig import Rig
 
 HOUR_MS = 3_600_000
@@ -70,6 +73,148 @@ def test_oldest_file_goes_when_the_disk_is_full(used: float, files: int) -> None
     kept.used = used
     kept.look()
     assert kept.files == files
+
+
+DELAY_MS = 30 * 60_000
+FULL = RetentionLimits(forced_after_ms=DELAY_MS)
+
+
+def full_broker(files: int = 5) -> tuple[Rig, Retention, list[float]]:
+    """Return a broker with a full disk, whose files have a message each, and the list with how full the disk is."""
+    rig = Rig(store=StoreOptions(4096, 200, 50, 400))
+    peer = rig.peer()
+    while len(rig.store.log.files.files) < files:
+        peer.send(b"x" * 3_000)
+    used = [0.9]
+    search = unconsumed.first_unconsumed
+    retention = Retention(rig.store, FULL, lambda: used[0], lambda end: search(rig.broker.services, (), end))
+    return rig, retention, used
+
+
+def commit(rig: Rig, offset: int, *, group: str = "g", topic: str = "t") -> None:
+    """Let a group of this name exist, and commit an offset."""
+    rig.broker.services.groups.find(group, rig.wall_ms)
+    rig.broker.services.offsets.commit(topic, group, 0, offset)
+
+
+def files_of(rig: Rig) -> int:
+    return len(rig.store.log.files.files)
+
+
+def test_full_disk_takes_nothing_that_a_group_has_not_consumed_before_an_alarm_has_stood(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    rig, retention, _ = full_broker()
+    commit(rig, 2)
+    now_ms = rig.wall_ms
+    for _ in range(3):
+        retention.look(now_ms)
+    # Those that the group has consumed are gone.
+    assert files_of(rig) == 3
+    assert retention.alarm == "messages of topic t that group g has not consumed"
+    (record,) = [each for each in caplog.records if "ALARM" in each.message]
+    assert "group g" in record.message
+    assert "in 1800 s (cleanFileForciblyInterval)" in record.message
+    retention.look(now_ms + DELAY_MS - 1)
+    assert files_of(rig) == 3
+    # It stands: from then on, files go one by one, as the original's do at once.
+    retention.look(now_ms + DELAY_MS)
+    assert files_of(rig) == 2
+    retention.look(now_ms + DELAY_MS + 1)
+    assert files_of(rig) == 1
+
+
+def test_alarm_ends_when_messages_are_consumed(caplog: pytest.LogCaptureFixture) -> None:
+    rig, retention, _ = full_broker()
+    commit(rig, 0)
+    retention.look(rig.wall_ms)
+    assert (files_of(rig), bool(retention.alarm)) == (5, True)
+    commit(rig, 5)
+    retention.look(rig.wall_ms)
+    assert (files_of(rig), retention.alarm) == (4, "")
+    # The next alarm begins its own time.
+    commit(rig, 0)
+    retention.look(rig.wall_ms + DELAY_MS)
+    assert (files_of(rig), bool(retention.alarm)) == (4, True)
+
+
+def test_alarm_stands_until_there_is_room(caplog: pytest.LogCaptureFixture) -> None:
+    rig, retention, used = full_broker()
+    commit(rig, 0)
+    now_ms = rig.wall_ms
+    retention.look(now_ms)
+    used[0] = 0.8
+    # It goes on, but takes nothing while the disk is below the limit.
+    retention.look(now_ms + DELAY_MS)
+    assert (files_of(rig), bool(retention.alarm)) == (5, True)
+    used[0] = 0.9
+    retention.look(now_ms + DELAY_MS + 1)
+    assert files_of(rig) == 4
+    used[0] = 0.7
+    retention.look(now_ms + DELAY_MS + 2)
+    assert (files_of(rig), retention.alarm) == (4, "")
+
+
+def test_who_counts_as_a_group() -> None:
+    rig, retention, _ = full_broker()
+    # A queue without an offset of a group that has one in another; a group that was deleted; another topic's.
+    rig.broker.services.groups.find("g", rig.wall_ms)
+    rig.broker.services.offsets.commit("t", "g", 1, 0)
+    retention.look(rig.wall_ms)
+    assert (files_of(rig), bool(retention.alarm)) == (5, True)
+    rig.broker.services.offsets.forget_group("g")
+    rig.broker.services.offsets.commit("t", "deleted", 0, 0)
+    commit(rig, 0, topic="other")
+    retention.look(rig.wall_ms)
+    assert (files_of(rig), retention.alarm) == (4, "")
+
+
+@pytest.mark.parametrize(
+    ("properties", "topic"),
+    [({"DELAY": "4"}, "SCHEDULE_TOPIC_XXXX"), ({"TIMER_DELAY_SEC": "20"}, "rmq_sys_wheel_timer")],
+)
+def test_delayed_messages_count_until_they_are_due(properties: dict[str, str], topic: str) -> None:
+    rig = Rig(store=StoreOptions(4096, 200, 50, 400))
+    peer = rig.peer()
+    for _ in range(4):
+        peer.send(b"x" * 3_000, properties=properties)
+    rig.disk_used = 0.9
+    rig.pass_time(15_000)
+    assert rig.broker.disk_alarm == f"messages of topic {topic} that are not due yet"
+    assert files_of(rig) == 4
+    rig.pass_time(60_000)
+    assert rig.broker.disk_alarm == ""
+    assert files_of(rig) < 8
+
+
+def test_long_search_goes_on_at_the_next_tick(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(unconsumed, "PIECE", 10)
+    rig, retention, _ = full_broker()
+    for number in range(35):
+        commit(rig, 5, group=f"g{number}")
+    retention.look(rig.wall_ms)
+    ticks = 0
+    while files_of(rig) == 5:
+        retention.tick(rig.wall_ms)
+        ticks += 1
+    assert 3 <= ticks <= 5
+
+
+def test_administrators_see_the_alarm() -> None:
+    rig, _, _ = full_broker()
+    commit(rig, 0)
+    rig.disk_used = 0.9
+    rig.pass_time(60_000)
+    assert files_of(rig) == 5
+    answer = rig.peer().call(RequestCode.GET_BROKER_RUNTIME_INFO)
+    table = fastjson.loads(bytes(answer.body).decode())["table"]
+    assert table["unconsumedFileAlarm"] == "messages of topic t that group g has not consumed"
+    metrics = Metrics(rig.broker.services, lambda: rig.wall_ms, disk_alarm=lambda: bool(rig.broker.disk_alarm))
+    (line,) = [each for each in b"".join(metrics.pieces()).splitlines() if each.startswith(b"rocketmq_storage_unc")]
+    assert line.endswith(b" 1")
+    assert rig.peer().call(RequestCode.UPDATE_BROKER_CONFIG, b"cleanFileForciblyInterval=5000\n").code == 0
+    rig.pass_time(10_000)
+    assert files_of(rig) == 4
 
 
 def test_store_opens_behind_what_was_removed() -> None:
