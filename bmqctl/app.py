@@ -11,6 +11,7 @@ from typing import Annotated
 
 import typer
 
+from bmqctl.harmless import guard_output
 from bmqctl.lazy import Entry, lazy_group
 
 __all__ = ["COMMANDS", "app", "main"]
@@ -79,6 +80,7 @@ def _print_version(wanted: bool) -> None:
 
 @app.callback()
 def root(
+    context: typer.Context,
     show_version: Annotated[
         bool,
         typer.Option(
@@ -90,6 +92,7 @@ def root(
     ] = False,
 ) -> None:
     """BlazingMQ and RocketMQ in Python: brokers, proxies and toolkit."""
+    context.call_on_close(guard_output())
 
 
 def main() -> None:

@@ -6,6 +6,8 @@ from typing import NoReturn
 
 import typer
 
+from bmqctl.harmless import one_line
+
 __all__ = ["EXIT_USAGE", "refuse"]
 
 EXIT_USAGE = 2
@@ -13,5 +15,5 @@ EXIT_USAGE = 2
 
 def refuse(command: str, reason: str) -> NoReturn:
     """One line on standard error, and exit code 2: the command cannot do what it was asked."""
-    typer.echo(f"bmqctl {command}: {reason}", err=True)
+    typer.echo(one_line(f"bmqctl {command}: {reason}"), err=True)
     raise typer.Exit(EXIT_USAGE)

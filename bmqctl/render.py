@@ -24,6 +24,7 @@ from rich.progress import BarColumn, Progress, TaskID, TaskProgressColumn, TextC
 from rich.table import Table
 from rich.text import Text
 
+from bmqctl.harmless import csv_text, escaped, one_line
 from bmqctl.refusal import EXIT_USAGE, refuse
 
 __all__ = [
@@ -43,6 +44,7 @@ __all__ = [
     "parse_format",
     "print_csv",
     "print_json_lines",
+    "print_lines",
     "print_report",
     "print_rows",
     "print_table",
@@ -142,7 +144,7 @@ def print_csv(rows: Iterable[Mapping[str, Any]], keys: list[str], stream: IO[str
 
 
 def csv_line(cells: Iterable[object]) -> str:
-    """Return a line of CSV; what is neither text nor a number is JSON."""
+    """Return a line of CSV; what is neither text nor a number is JSON. Texts are made harmless: see `csv_text`."""
     text = StringIO()
     # With a line feed alone as what ends a line, a carriage return in a cell would not be quoted.
     csv.writer(text, lineterminator="\r\n").writerow(map(_csv_cell, cells))
@@ -150,7 +152,9 @@ def csv_line(cells: Iterable[object]) -> str:
 
 
 def _csv_cell(value: object) -> object:
-    if value is None or (isinstance(value, str | int | float) and not isinstance(value, bool)):
+    if isinstance(value, str):
+        return csv_text(value)
+    if value is None or (isinstance(value, int | float) and not isinstance(value, bool)):
         return value
     return _encodable(value) if isinstance(value, bytes) else json.dumps(value, default=_encodable)
 
@@ -196,9 +200,15 @@ def _encodable(value: object) -> str:
     raise TypeError(f"{type(value).__name__} in a row")
 
 
+def print_lines(lines: Iterable[str]) -> None:
+    """Print lines for people, each of which stays one line whatever is in it."""
+    for line in lines:
+        print(one_line(line))
+
+
 def aligned(heads: tuple[str, ...], rows: Iterable[tuple[str, ...]]) -> Iterator[str]:
     """Yield the lines of a small table, as wide as it has to be."""
-    lines = [heads, *rows]
+    lines = [heads, *(tuple(map(one_line, row)) for row in rows)]
     widths = [max(len(line[column]) for line in lines) for column in range(len(heads))]
     for line in lines:
         yield "  ".join(cell.ljust(width) for cell, width in zip(line, widths, strict=True)).rstrip()
@@ -262,27 +272,13 @@ def _cell(value: object) -> str:
     return value.hex().upper() if isinstance(value, bytes) else str(value)
 
 
-# The contents of messages and file names must not control the terminal, and bytes of names that are no text have codes
-# from 0xDC80 on, which cannot be printed.
-_ESCAPES = {
-    **{code: f"\\x{code:02x}" for code in [*range(32), *range(127, 160)] if code != ord("\n")},
-    **{code: f"\\u{code:04x}" for code in range(0xD800, 0xE000)},
-    **{0xDC00 + byte: f"\\x{byte:02x}" for byte in range(0x80, 0x100)},
-}
-
-
-def escaped(text: str) -> str:
-    """Return text without control characters other than line feeds, and without what is no text."""
-    return text.translate(_ESCAPES)
-
-
 class LateProgress:
     """A progress bar on standard error that appears only after a second, and only on a terminal."""
 
     DELAY_S = 1.0
 
     def __init__(self, description: str, console: Console | None = None) -> None:
-        self._description = description
+        self._description = one_line(description)
         self._console = console or Console(stderr=True)
         self._started = time.monotonic()
         self._bar: Progress | None = None
@@ -303,7 +299,7 @@ class LateProgress:
             if not self._console.is_terminal or time.monotonic() - self._started < self.DELAY_S:
                 return
             self._bar = Progress(
-                TextColumn("{task.description}"),
+                TextColumn("{task.description}", markup=False),
                 BarColumn(),
                 TaskProgressColumn(),
                 TimeRemainingColumn(),

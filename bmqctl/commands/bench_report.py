@@ -11,8 +11,6 @@ from itertools import groupby
 from pathlib import Path
 from typing import NamedTuple, NoReturn
 
-from rich.console import Console
-
 from bmqctl.bench.coordinator import Outcome
 from bmqctl.bench.hdr import Interval, log_lines, percentile_lines
 from bmqctl.bench.histogram import Histogram
@@ -92,7 +90,7 @@ def print_report(runs: Sequence[Run], wanted: OutputFormat, files: Files, *, is_
     with until_reader_leaves():
         match wanted:
             case OutputFormat.TABLE:
-                console = Console()
+                console = ResultConsole()
                 # A row on two lines is not read easily, and a pipe has no width.
                 console.width = max(console.width, SERIES_WIDTH if is_series else 0)
                 console.print(series_tables(runs) if is_series else as_tables(runs[0].outcome))

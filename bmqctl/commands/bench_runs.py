@@ -11,6 +11,7 @@ from dataclasses import dataclass, replace
 
 import typer
 from rich.console import Console
+from rich.markup import escape
 from rich.status import Status
 
 from bmqctl.bench.brokers import Address, own_node, scenario_broker
@@ -103,7 +104,7 @@ def _first(bench: Bench, plan: Plan, scenario: Scenario | None, given: Address) 
 def _run(plan: Plan, label: str) -> Outcome:
     console = Console(stderr=True)
     live: AbstractContextManager[Status | None] = (
-        console.status(f"{label}: starting the workers" if label else "starting the workers")
+        console.status(escape(f"{label}: starting the workers") if label else "starting the workers")
         if sys.stderr.isatty()
         else nullcontext()
     )
@@ -112,7 +113,7 @@ def _run(plan: Plan, label: str) -> Outcome:
 
             def show(progress: Progress) -> None:
                 if status is not None:
-                    status.update(f"{label}  {_line(progress)}" if label else _line(progress))
+                    status.update(escape(f"{label}  {_line(progress)}") if label else _line(progress))
 
             return run_bench(plan, show)
     except OSError as fault:

@@ -21,6 +21,7 @@ from bmqctl.bridge.metrics import metrics_text
 from bmqctl.bridge.run import CannotBegin, Outcome, Running, run_bridges
 from bmqctl.client.session import SessionOptions
 from bmqctl.commands.admin import AuthnData, AuthnMechanism, TlsAuthority, credentials_of
+from bmqctl.harmless import one_line
 from bmqctl.render import (
     EXIT_FAULTS,
     Output,
@@ -183,7 +184,7 @@ def _bridges(
 
 
 def _tell(name: str, text: str) -> None:
-    print(f"bmqctl {COMMAND}: {name}: {text}", file=sys.stderr, flush=True)
+    print(one_line(f"bmqctl {COMMAND}: {name}: {text}"), file=sys.stderr, flush=True)
 
 
 class _Reporter:

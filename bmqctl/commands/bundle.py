@@ -19,7 +19,7 @@ from bmqctl.commands.admin import AuthnData, AuthnMechanism, TlsAuthority, crede
 from bmqctl.commands.cluster_rocketmq import Controller, IsRocketmq, Nameserver, places_of, secret_of
 from bmqctl.doctor.examine import of_folder, of_host
 from bmqctl.doctor.facts import folder_facts, host_facts
-from bmqctl.render import EXIT_FAULTS, Output, OutputFormat, print_values, refuse, until_reader_leaves
+from bmqctl.render import EXIT_FAULTS, Output, OutputFormat, print_lines, print_values, refuse, until_reader_leaves
 from bmqctl.version import version_text
 
 __all__ = ["bundle"]
@@ -186,8 +186,7 @@ def _report(archive: Archive, output: OutputFormat | None) -> None:
             case None | OutputFormat.TABLE:
                 total = sum(each["bytes"] for each in archive.files)
                 print(f"{archive.path}: {len(archive.files)} files, {total:,} bytes before compression")
-                for each in archive.missing:
-                    print(f"missing: {each['name']}: {each['reason']}")
+                print_lines(f"missing: {each['name']}: {each['reason']}" for each in archive.missing)
             case OutputFormat.JSON:
                 print(
                     json.dumps(

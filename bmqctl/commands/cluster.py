@@ -28,6 +28,7 @@ from bmqctl.render import (
     Output,
     OutputFormat,
     aligned,
+    print_lines,
     print_values,
     refuse,
     until_reader_leaves,
@@ -102,7 +103,7 @@ def status(
     with until_reader_leaves():
         match wanted := wanted_format(output, as_json):
             case OutputFormat.TABLE:
-                print("\n".join(_status(views)))
+                print_lines(_status(views))
             case OutputFormat.JSON:
                 print(json.dumps({"nodes": views}, indent=4))
             case _:
@@ -149,8 +150,7 @@ def explain(
         elif not problems:
             print(f"No problems, according to {asked} of {len(views)} nodes.")
         else:
-            for problem, witnesses in problems.items():
-                print(f"{problem} [seen by {_listed(witnesses)}]")
+            print_lines(f"{problem} [seen by {_listed(witnesses)}]" for problem, witnesses in problems.items())
     if problems:
         raise typer.Exit(EXIT_FAULTS)
 

@@ -13,7 +13,7 @@ import typer
 
 from bmqctl.client.address import BadAddress, parse_address
 from bmqctl.refusal import refuse
-from bmqctl.render import EXIT_FAULTS, OutputFormat, print_values, until_reader_leaves
+from bmqctl.render import EXIT_FAULTS, OutputFormat, print_lines, print_values, until_reader_leaves
 from bmqctl.rocketmq_status.asking import Places, Secret, hear
 from bmqctl.rocketmq_status.printing import BROKER_KEYS, broker_rows, explanation_lines, json_value, status_lines
 from bmqctl.rocketmq_status.problems import problems_of
@@ -106,7 +106,7 @@ def show(places: Places, timeout_s: float, secret: Secret | None, wanted: Output
     with until_reader_leaves():
         match wanted:
             case OutputFormat.TABLE:
-                print("\n".join(status_lines(view, problems, time.time_ns() // 1_000_000)))
+                print_lines(status_lines(view, problems, time.time_ns() // 1_000_000))
             case OutputFormat.JSON:
                 print(json.dumps(json_value(view, problems), indent=4))
             case _:
@@ -121,7 +121,7 @@ def explain_rocketmq(places: Places, timeout_s: float, secret: Secret | None, wa
     problems = problems_of(view)
     with until_reader_leaves():
         if wanted is OutputFormat.TABLE:
-            print("\n".join(explanation_lines(view, problems)))
+            print_lines(explanation_lines(view, problems))
         else:
             rows = ({"problem": each.text, "remedy": each.remedy} for each in problems)
             print_values(rows, ("problem", "remedy"), wanted)

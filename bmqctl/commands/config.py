@@ -9,6 +9,7 @@ from typing import Annotated, Any
 import typer
 
 from bmqctl.commands.config_reading import BadConfig, findings_in, settings_of, summary_of
+from bmqctl.harmless import one_line
 from bmqctl.render import (
     EXIT_FAULTS,
     Column,
@@ -79,7 +80,7 @@ def validate(
         else:
             console = ResultConsole(soft_wrap=True)
             for each in found:
-                console.print(each.line)
+                console.print(one_line(each.line))
             if not has_faults:
                 console.print(f"{path}: valid: {summary_of(path)}")
     if has_faults or (strict and found):

@@ -12,6 +12,7 @@ import trio
 import typer
 
 from bmqctl.decoding.decoder import CannotDecode, Decode, Format, Wanted, make_decoder
+from bmqctl.harmless import one_line
 from bmqctl.messages.ends import CannotBegin, Reach
 from bmqctl.render import refuse
 
@@ -123,4 +124,4 @@ def run(command: str, work: Callable[[], Awaitable[T]]) -> T:
 
 def say(command: str, text: str) -> None:
     """Print a line on standard error."""
-    print(f"bmqctl {command}: {text}", file=sys.stderr, flush=True)
+    print(one_line(f"bmqctl {command}: {text}"), file=sys.stderr, flush=True)

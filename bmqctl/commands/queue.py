@@ -19,6 +19,7 @@ from bmqctl.contexts.command import DialingCommand
 from bmqctl.explaining.blazingmq import UnknownApp, causes_of_queue, causes_of_unopened
 from bmqctl.explaining.cause import Cause
 from bmqctl.explaining.rocketmq import causes_of_group
+from bmqctl.harmless import one_line
 from bmqctl.render import EXIT_FAULTS, Output, OutputFormat, ResultConsole, print_values, refuse, until_reader_leaves
 from bmqctl.rocketmq_client.link import AccessKeys
 from bmqctl.rocketmq_status.group import GroupUnknown, NobodyAnswers, group_state
@@ -93,7 +94,7 @@ def explain(
         if output in (None, OutputFormat.TABLE):
             console = ResultConsole(soft_wrap=True)
             for line in _lines(uri, causes):
-                console.print(line)
+                console.print(one_line(line))
         else:
             print_values((each._asdict() for each in causes), Cause._fields, output)
     if causes:

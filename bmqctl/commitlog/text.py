@@ -18,6 +18,7 @@ from bmqctl.commitlog.payload import PAYLOAD_COLUMNS, BodyReader, BodyValues
 from bmqctl.commitlog.records import LogRecords, Numbers
 from bmqctl.commitlog.rows import columns_with, host_text, rows_of, time_text
 from bmqctl.commitlog.scan import LogFault
+from bmqctl.harmless import csv_text
 from bmqctl.journal.read.columns import Column, Kind, Row
 from formats.rocketmq.properties import decode_properties
 
@@ -80,7 +81,9 @@ def _csv_value(row: Row, column: Column) -> Any:
 
 def _csv_rows(rows: Iterable[Iterable[Any]]) -> bytes:
     text = io.StringIO()
-    csv.writer(text, lineterminator="\n").writerows(rows)
+    csv.writer(text, lineterminator="\n").writerows(
+        [csv_text(cell) if isinstance(cell, str) else cell for cell in row] for row in rows
+    )
     return text.getvalue().encode()
 
 
@@ -173,6 +176,7 @@ def _json_body(values: BodyValues) -> str:
 
 
 def _csv_text(text: str) -> str:
+    text = csv_text(text)
     if _IN_QUOTES.search(text):
         return '"' + text.replace('"', '""') + '"'
     return text

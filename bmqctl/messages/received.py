@@ -9,6 +9,7 @@ from typing import Final, NamedTuple
 from bmqctl.client import Message
 from bmqctl.client.rocketmq import Content
 from bmqctl.decoding.decoder import BadPayload, Decode
+from bmqctl.harmless import one_line
 from bmqctl.messages.content import payload_row, property_rows
 from formats.bmq.guid import format_guid
 from formats.bmq.wire.properties import Property, PropertyType
@@ -31,16 +32,6 @@ __all__ = [
 ]
 
 _SHOWN: Final = 1000
-# So that a message is one line, and does not control the terminal.
-_ESCAPES: Final = {
-    **{code: f"\\x{code:02x}" for code in [*range(32), *range(127, 160)]},
-    **{code: f"\\u{code:04x}" for code in range(0xD800, 0xE000)},
-    **{0xDC00 + byte: f"\\x{byte:02x}" for byte in range(0x80, 0x100)},
-    ord("\n"): "\\n",
-    ord("\t"): "\\t",
-    0x2028: "\\u2028",
-    0x2029: "\\u2029",
-}
 
 
 class Unreadable(ValueError):
@@ -157,7 +148,7 @@ def _text(message: Received, payload: str) -> bytes:
     if message.properties:
         parts.append(" ".join(f"{each.name}={_value(each)}" for each in message.properties))
     parts.append(payload)
-    return "  ".join(parts).translate(_ESCAPES).encode() + b"\n"
+    return one_line("  ".join(parts)).encode() + b"\n"
 
 
 def to_placed_text(message: Received) -> bytes:
@@ -167,7 +158,7 @@ def to_placed_text(message: Received) -> bytes:
 
 def _place_text(message: Received) -> bytes:
     place = message.place
-    return f"{place['broker']}/{place['queue']} {place['offset']}  ".translate(_ESCAPES).encode()
+    return one_line(f"{place['broker']}/{place['queue']} {place['offset']}  ").encode()
 
 
 def to_raw(message: Received) -> bytes:

@@ -12,6 +12,7 @@ from datetime import UTC, datetime
 from enum import IntEnum
 from typing import IO
 
+from bmqctl.harmless import HarmlessStream
 from formats.ball import Record, compile_format
 
 __all__ = ["DEFAULT_FORMAT", "Log", "Severity", "make_record"]
@@ -46,8 +47,11 @@ class Log:
     ) -> None:
         self._format = compile_format(text or DEFAULT_FORMAT)
         self._threshold = threshold
-        self._out = out or sys.stdout
-        self._colors = self._out.isatty()
+        stream = out or sys.stdout
+        # The stream itself takes the colours, which are its own.
+        self._stream: IO[str] = stream.rich_proxied_file if isinstance(stream, HarmlessStream) else stream
+        self._out = HarmlessStream(self._stream)
+        self._colors = self._stream.isatty()
 
     def write(self, severity: Severity, category: str, message: str, depth: int = 1) -> None:
         """Write a record; its source is the caller `depth` frames up."""
@@ -55,9 +59,12 @@ class Log:
             return
         caller = sys._getframe(depth)
         text = self._format(make_record(severity, category, caller.f_code.co_filename, caller.f_lineno, message))
-        if self._colors and severity.name in _COLOR:
-            text = f"{_COLOR[severity.name]}{text}{_COLOR_RESET}"
+        color = _COLOR.get(severity.name, "") if self._colors else ""
+        self._stream.write(color)
         self.print(text)
+        if color:
+            self._stream.write(_COLOR_RESET)
+            self._stream.flush()
 
     def print(self, text: str) -> None:
         """Print text that is not a record."""

@@ -19,6 +19,7 @@ from types import ModuleType
 from typing import IO, Any, Generic, NamedTuple, Protocol, TypeVar
 
 from bmqctl import render
+from bmqctl.harmless import csv_text
 from bmqctl.journal.dump.reference import FOOTERS, not_found, reference_columns
 from bmqctl.journal.dump.text import CsvStyle, JsonLineStyle, PrettyStyle, TextWriter
 from bmqctl.journal.read.chunks import Chunk
@@ -320,7 +321,11 @@ def _write_csv(rows: Iterable[Row], columns: Sequence[Column], stream: IO[bytes]
         for row in rows:
             writer.writerow(
                 [
-                    json.dumps(value) if column.kind is Kind.JSON and value is not None else value
+                    json.dumps(value)
+                    if column.kind is Kind.JSON and value is not None
+                    else csv_text(value)
+                    if isinstance(value, str)
+                    else value
                     for column, value in ((column, row.get(column.name)) for column in columns)
                 ]
             )

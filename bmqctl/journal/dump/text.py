@@ -15,6 +15,7 @@ from typing import Any, Protocol
 
 import numpy as np
 
+from bmqctl.harmless import csv_text
 from bmqctl.journal.read.chunks import Chunk, Part
 from bmqctl.journal.read.columns import Column, Columns, Constant, Derived, Hex, Number, Value, column_order
 from bmqctl.journal.read.names import QueueNames
@@ -101,6 +102,8 @@ def _cell(value: Value) -> str:
     if value is None:
         return ""
     text = json.dumps(value) if isinstance(value, (dict, list)) else str(value)
+    if isinstance(value, str):
+        text = csv_text(text)
     if not any(c in text for c in ',"\r\n'):
         return text
     out = io.StringIO()
