@@ -1,178 +1,23 @@
-"""Texts of others are printed harmlessly by all commands: names, contents and answers act on no terminal or sheet."""
+"""The one place where texts of others are made harmless."""
 
 from __future__ import annotations
 
-import csv
 import io
-import json
-import re
-from pathlib import Path
-from typing import Any
 
 import pytest
 import typer
 from rich.console import Console
-from typer.testing import CliRunner
 
-from bmqctl.app import app
 from bmqctl.checking.verdict import Finding, Status
-from bmqctl.commands import cluster, cluster_rocketmq
 from bmqctl.harmless import csv_text, guard_output, one_line
-from bmqctl.render import Column, LateProgress, OutputFormat, ResultConsole, print_csv, print_lines, print_table
-from bmqctl.rocketmq_status.asking import Places
-from bmqctl.rocketmq_status.view import Heard, Unheard, view_of
-from tests.bmqctl.commitlog.logs import message, write_log
-from tests.bmqctl.rocketmq_status.answers import broker, info
-
-HOSTILE = (
-    "\x1b[31mred\x1b]0;title\x07",
-    "\x9b2J\x90q\x9c",
-    "a\rb\x08c\x7f\x00",
-    "turned \u202eround \u2066isolated",
-    "zero\u200bwidth\ufeff\u2028line",
-    "[bold red]markup[/] [link=x]",
-    "a\nOK - all is well",
-    "=HYPERLINK(1)",
-    "+1+cmd|' /C calc'!A0",
-    "@SUM(1)",
-    "-2+3",
-    "\udcff\ud800",
-    "\t=1",
-)
-# What may be printed; of others' texts not even all of that.
-ACTS = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f\u061c\u200b-\u200f\u2028-\u202e\u2060-\u206f\ufeff\ud800-\udfff]")
-
-
-def assert_harmless(text: str) -> None:
-    assert not ACTS.search(text), ascii(text)
-
-
-def run(*words: str) -> str:
-    """Run a command, and return all that it prints."""
-    result = CliRunner().invoke(app, list(words))
-    assert isinstance(result.exception, SystemExit | None), result.exception
-    return result.output
-
-
-def cells(text: str) -> list[str]:
-    return [cell for row in csv.reader(io.StringIO(text, newline="")) for cell in row]
-
-
-def assert_no_formula(text: str) -> None:
-    for cell in cells(text):
-        assert not cell.startswith(("=", "+", "@")), cell
-        assert not re.match(r"-(?![\d.]+$)", cell), cell
+from bmqctl.render import Column, LateProgress, ResultConsole, print_csv, print_lines, print_table
+from tests.bmqctl.test_hostile_texts import HOSTILE, assert_harmless, cells
 
 
 @pytest.fixture(params=HOSTILE, ids=ascii)
 def hostile(request: pytest.FixtureRequest) -> str:
     name: str = request.param
     return name
-
-
-@pytest.fixture
-def hostile_cluster(hostile: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A cluster in which everything that a peer may name is hostile."""
-    answers = broker(1, is_master=True, brokerName=hostile, brokerClusterName=hostile, enableControllerMode="false")
-    lost = broker(2, is_master=False, brokerName=hostile, enableControllerMode="false")
-    heard = Heard(
-        {hostile: info(hostile, "10.0.0.1:10911")},
-        {},
-        {},
-        {
-            hostile: answers._replace(runtime={"unconsumedFileAlarm": hostile}),
-            "10.0.0.1:10911": lost,
-            "x": Unheard(hostile),
-        },
-        hostile,
-    )
-    monkeypatch.setattr(cluster_rocketmq, "ask", lambda *given: view_of(heard))
-
-
-@pytest.mark.parametrize("wanted", OutputFormat)
-@pytest.mark.parametrize("shows", [cluster_rocketmq.show, cluster_rocketmq.explain_rocketmq])
-def test_answers_of_rocketmq(
-    hostile_cluster: None, hostile: str, shows: Any, wanted: OutputFormat, capsys: pytest.CaptureFixture[str]
-) -> None:
-    with pytest.raises(typer.Exit):
-        shows(Places(), 1.0, None, wanted)
-    out = capsys.readouterr().out
-    if wanted is OutputFormat.TABLE:
-        assert_harmless(out)
-        # No text begins a line of its own.
-        assert "\nOK - all" not in out
-    elif wanted is OutputFormat.CSV:
-        assert_harmless(out.replace("\r\n", "\n"))
-        assert_no_formula(out)
-    else:
-        # JSON is exact.
-        assert_harmless(out)
-        found = json.loads(out) if wanted is OutputFormat.JSON else [json.loads(line) for line in out.splitlines()]
-        assert hostile in json.dumps(found, ensure_ascii=False) or json.dumps(hostile)[1:-1] in json.dumps(found)
-
-
-def test_answers_of_blazingmq(
-    hostile: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    monkeypatch.setattr(cluster, "_views", lambda *given: [])
-    monkeypatch.setattr(cluster, "problems_of", lambda views: {hostile: [hostile]})
-    output = run("cluster", "explain")
-    assert_harmless(output)
-    assert output.count("\n") == 1
-
-
-@pytest.mark.parametrize(
-    "words",
-    [
-        ("journal", "dump"),
-        ("journal", "summary"),
-        ("journal", "queues"),
-        ("journal", "validate"),
-        ("journal", "diff", "/"),
-        ("journal", "rejected"),
-        ("journal", "ledger"),
-        ("config", "validate"),
-        ("definitions", "diff"),
-        ("check", "disk"),
-        ("bundle", "--offline"),
-        ("context", "use"),
-        ("admin", "-b"),
-        ("queue", "explain"),
-        ("spark-report",),
-        ("post", "--file"),
-    ],
-)
-def test_error_messages(words: tuple[str, ...], hostile: str) -> None:
-    # A command line has neither zeros nor lone halves of pairs.
-    assert_harmless(run(*words, hostile.replace("\0", "").replace("\ud800", "")))
-
-
-@pytest.mark.parametrize("output", ["table", "csv", "json-line"])
-def test_messages_of_a_log(hostile: str, output: str, tmp_path: Path) -> None:
-    name = hostile.encode("utf-8", "replace").decode().translate({0: None, 1: None, 2: None})
-    properties = {name: name, "TAGS": name, "KEYS": name}
-    write_log(tmp_path, [message(0, topic=name, properties=properties, body=name.encode())])
-    for words in (("dump", "--payload", "text"), ("dump",)):
-        assert_dump_harmless(run("journal", *words, str(tmp_path), "--output", output), output)
-    for command in ("summary", "queues", "validate"):
-        assert_harmless(run("journal", command, str(tmp_path)))
-
-
-@pytest.mark.parametrize("output", ["table", "csv", "json-line"])
-def test_messages_of_a_journal(hostile: str, output: str, tmp_path: Path) -> None:
-    uri = "bmq://bmq.test.persistent.priority/orders"
-    line = {"type": "MESSAGE", "queue_uri": uri, "payload": hostile.encode("utf-8", "replace").decode()}
-    made = CliRunner().invoke(app, ["journal", "build", "-", "--out", str(tmp_path / "store")], input=json.dumps(line))
-    assert made.exit_code == 0, made.output
-    (journal,) = (tmp_path / "store").glob("*.bmq_journal")
-    assert_dump_harmless(run("journal", "dump", "--payload", "text", str(journal), "--output", output), output)
-
-
-def assert_dump_harmless(found: str, output: str) -> None:
-    assert not found.startswith("Usage"), found
-    assert_harmless(found.replace("\r\n", "\n"))
-    if output == "csv":
-        assert_no_formula(found)
 
 
 def test_one_way_out_of_the_process(hostile: str) -> None:

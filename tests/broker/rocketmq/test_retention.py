@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import pytest
 
-from broker.rocketmq.core import unconsumed
 from broker.rocketmq.core.metrics import Metrics
 from broker.rocketmq.core.retention import Retention, RetentionLimits
 from broker.rocketmq.store.message_store import StoreOptions
@@ -75,20 +74,29 @@ def test_oldest_file_goes_when_the_disk_is_full(used: float, files: int) -> None
     assert kept.files == files
 
 
-DELAY_MS = 30 * 60_000
-FULL = RetentionLimits(forced_after_ms=DELAY_MS)
+def test_store_opens_behind_what_was_removed() -> None:
+    kept = Kept(6, RetentionLimits(reserved_ms=3 * HOUR_MS))
+    kept.look()
+    for restart in (kept.rig.stop, kept.rig.crash):
+        restart()
+        assert [each.queue_offset for each in kept.rig.messages("t")] == [2, 3, 4, 5]
+    peer = kept.rig.peer()
+    peer.send(b"next")
+    assert [each.queue_offset for each in kept.rig.messages("t")] == [2, 3, 4, 5, 6]
 
 
-def full_broker(files: int = 5) -> tuple[Rig, Retention, list[float]]:
-    """Return a broker with a full disk, whose files have a message each, and the list with how full the disk is."""
+def test_broker_looks_by_itself() -> None:
     rig = Rig(store=StoreOptions(4096, 200, 50, 400))
     peer = rig.peer()
-    while len(rig.store.log.files.files) < files:
+    for _ in range(4):
         peer.send(b"x" * 3_000)
-    used = [0.9]
-    search = unconsumed.first_unconsumed
-    retention = Retention(rig.store, FULL, lambda: used[0], lambda end: search(rig.broker.services, (), end))
-    return rig, retention, used
+    rig.wall_ms += 73 * HOUR_MS
+    rig.pass_time(11_000)
+    assert len(rig.store.log.files.files) == 1
+
+
+def files_of(rig: Rig) -> int:
+    return len(rig.store.log.files.files)
 
 
 def commit(rig: Rig, offset: int, *, group: str = "g", topic: str = "t") -> None:
@@ -97,76 +105,22 @@ def commit(rig: Rig, offset: int, *, group: str = "g", topic: str = "t") -> None
     rig.broker.services.offsets.commit(topic, group, 0, offset)
 
 
-def files_of(rig: Rig) -> int:
-    return len(rig.store.log.files.files)
+def rig_of(files: int) -> Rig:
+    """Return a broker whose log has files with a message each."""
+    rig = Rig(store=StoreOptions(4096, 200, 50, 400))
+    peer = rig.peer()
+    while files_of(rig) < files:
+        peer.send(b"x" * 3_000)
+    return rig
 
 
-def test_full_disk_takes_nothing_that_a_group_has_not_consumed_before_an_alarm_has_stood(
-    caplog: pytest.LogCaptureFixture,
-) -> None:
-    rig, retention, _ = full_broker()
+def test_broker_with_a_full_disk_keeps_what_a_group_has_not_consumed() -> None:
+    rig = rig_of(5)
     commit(rig, 2)
-    now_ms = rig.wall_ms
-    for _ in range(3):
-        retention.look(now_ms)
-    # Those that the group has consumed are gone.
+    rig.disk_used = 0.99
+    rig.pass_time(120_000)
     assert files_of(rig) == 3
-    assert retention.alarm == "messages of topic t that group g has not consumed"
-    (record,) = [each for each in caplog.records if "ALARM" in each.message]
-    assert "group g" in record.message
-    assert "in 1800 s (cleanFileForciblyInterval)" in record.message
-    retention.look(now_ms + DELAY_MS - 1)
-    assert files_of(rig) == 3
-    # It stands: from then on, files go one by one, as the original's do at once.
-    retention.look(now_ms + DELAY_MS)
-    assert files_of(rig) == 2
-    retention.look(now_ms + DELAY_MS + 1)
-    assert files_of(rig) == 1
-
-
-def test_alarm_ends_when_messages_are_consumed(caplog: pytest.LogCaptureFixture) -> None:
-    rig, retention, _ = full_broker()
-    commit(rig, 0)
-    retention.look(rig.wall_ms)
-    assert (files_of(rig), bool(retention.alarm)) == (5, True)
-    commit(rig, 5)
-    retention.look(rig.wall_ms)
-    assert (files_of(rig), retention.alarm) == (4, "")
-    # The next alarm begins its own time.
-    commit(rig, 0)
-    retention.look(rig.wall_ms + DELAY_MS)
-    assert (files_of(rig), bool(retention.alarm)) == (4, True)
-
-
-def test_alarm_stands_until_there_is_room(caplog: pytest.LogCaptureFixture) -> None:
-    rig, retention, used = full_broker()
-    commit(rig, 0)
-    now_ms = rig.wall_ms
-    retention.look(now_ms)
-    used[0] = 0.8
-    # It goes on, but takes nothing while the disk is below the limit.
-    retention.look(now_ms + DELAY_MS)
-    assert (files_of(rig), bool(retention.alarm)) == (5, True)
-    used[0] = 0.9
-    retention.look(now_ms + DELAY_MS + 1)
-    assert files_of(rig) == 4
-    used[0] = 0.7
-    retention.look(now_ms + DELAY_MS + 2)
-    assert (files_of(rig), retention.alarm) == (4, "")
-
-
-def test_who_counts_as_a_group() -> None:
-    rig, retention, _ = full_broker()
-    # A queue without an offset of a group that has one in another; a group that was deleted; another topic's.
-    rig.broker.services.groups.find("g", rig.wall_ms)
-    rig.broker.services.offsets.commit("t", "g", 1, 0)
-    retention.look(rig.wall_ms)
-    assert (files_of(rig), bool(retention.alarm)) == (5, True)
-    rig.broker.services.offsets.forget_group("g")
-    rig.broker.services.offsets.commit("t", "deleted", 0, 0)
-    commit(rig, 0, topic="other")
-    retention.look(rig.wall_ms)
-    assert (files_of(rig), retention.alarm) == (4, "")
+    assert [each.queue_offset for each in rig.messages("t")] == [2, 3, 4]
 
 
 @pytest.mark.parametrize(
@@ -187,21 +141,8 @@ def test_delayed_messages_count_until_they_are_due(properties: dict[str, str], t
     assert files_of(rig) < 8
 
 
-def test_long_search_goes_on_at_the_next_tick(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(unconsumed, "PIECE", 10)
-    rig, retention, _ = full_broker()
-    for number in range(35):
-        commit(rig, 5, group=f"g{number}")
-    retention.look(rig.wall_ms)
-    ticks = 0
-    while files_of(rig) == 5:
-        retention.tick(rig.wall_ms)
-        ticks += 1
-    assert 3 <= ticks <= 5
-
-
 def test_administrators_see_the_alarm() -> None:
-    rig, _, _ = full_broker()
+    rig = rig_of(5)
     commit(rig, 0)
     rig.disk_used = 0.9
     rig.pass_time(60_000)
@@ -215,24 +156,3 @@ def test_administrators_see_the_alarm() -> None:
     assert rig.peer().call(RequestCode.UPDATE_BROKER_CONFIG, b"cleanFileForciblyInterval=5000\n").code == 0
     rig.pass_time(10_000)
     assert files_of(rig) == 4
-
-
-def test_store_opens_behind_what_was_removed() -> None:
-    kept = Kept(6, RetentionLimits(reserved_ms=3 * HOUR_MS))
-    kept.look()
-    for restart in (kept.rig.stop, kept.rig.crash):
-        restart()
-        assert [each.queue_offset for each in kept.rig.messages("t")] == [2, 3, 4, 5]
-    peer = kept.rig.peer()
-    peer.send(b"next")
-    assert [each.queue_offset for each in kept.rig.messages("t")] == [2, 3, 4, 5, 6]
-
-
-def test_broker_looks_by_itself() -> None:
-    rig = Rig(store=StoreOptions(4096, 200, 50, 400))
-    peer = rig.peer()
-    for _ in range(4):
-        peer.send(b"x" * 3_000)
-    rig.wall_ms += 73 * HOUR_MS
-    rig.pass_time(11_000)
-    assert len(rig.store.log.files.files) == 1
