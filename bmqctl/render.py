@@ -25,6 +25,7 @@ from rich.table import Table
 from rich.text import Text
 
 from bmqctl.harmless import csv_text, escaped, one_line
+from bmqctl.pretty import pretty
 from bmqctl.refusal import EXIT_USAGE, refuse
 
 __all__ = [
@@ -118,7 +119,7 @@ def print_values(rows: Iterable[Mapping[str, Any]], keys: Iterable[str], wanted:
     """Print rows for programs; CSV has the columns `keys`."""
     match wanted:
         case OutputFormat.JSON:
-            print(json.dumps(list(rows), indent=4, default=_encodable))
+            print(pretty(list(rows), 4, default=_encodable))
         case OutputFormat.CSV:
             print_csv(rows, list(keys))
         case _:

@@ -14,6 +14,7 @@ from types import TracebackType
 from typing import IO, Any, Final, Self
 
 from bmqctl.bundling.redaction import Redaction
+from bmqctl.pretty import pretty
 
 __all__ = ["ANSWER_BYTES_MAX", "Archive"]
 
@@ -51,7 +52,7 @@ class Archive:
     def add_json(self, name: str, value: Any, note: str = "") -> None:
         """Add a value as JSON, without secrets; one of too many levels or bytes is missing."""
         try:
-            text = json.dumps(self.redaction.value(value), indent=1)
+            text = pretty(self.redaction.value(value), 1)
         except RecursionError:
             self.lack(name, "it has too many levels")
             return

@@ -7,6 +7,8 @@ import re
 from collections.abc import Iterable, Iterator
 from typing import Any, Final
 
+from bmqctl.pretty import pretty
+
 __all__ = ["REDACTED", "Redaction", "has_private_key"]
 
 REDACTED: Final = "REDACTED"
@@ -206,7 +208,7 @@ class Redaction:
             found = json.loads(text)
         except (ValueError, RecursionError):
             return "".join(f"{line}\n" for line in self._settings(text.replace("\\\n", "")))
-        return json.dumps(self.value(found), indent=4) + "\n"
+        return pretty(self.value(found), 4) + "\n"
 
     def _settings(self, text: str) -> Iterator[str]:
         """Yield lines of `name=value` and `name: value`; what is indented below a secret's name belongs to it."""

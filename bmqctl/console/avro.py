@@ -16,6 +16,7 @@ from typing import Any, Final
 
 from bmqctl.console.cluster import ClusterFault
 from bmqctl.node_process import COMMAND
+from bmqctl.pretty import pretty_front
 
 __all__ = ["decode_avro", "decode_input"]
 
@@ -24,7 +25,7 @@ _CPU_S: Final = 3
 # The processor time is the bound; this is for a machine that gives it none.
 _WAIT_S: Final = 60.0
 _RECORDS_MAX: Final = 1000
-_OUTPUT_BYTES_MAX: Final = 4 << 20
+_OUTPUT_CHARACTERS_MAX: Final = 4 << 20
 
 
 def decode_avro(payload: bytes, schema: str, command: Sequence[str] = COMMAND) -> str:
@@ -60,7 +61,7 @@ def decode_input() -> None:
         # A stranger's payload, and a schema of anybody: the library has no common base for what it raises.
         print(json.dumps({"fault": f"{type(fault).__name__}: {fault}"[:500]}))
         return
-    print(json.dumps({"text": text[:_OUTPUT_BYTES_MAX]}))
+    print(json.dumps({"text": text}))
 
 
 def _decoded(payload: bytes, schema: str) -> str:
@@ -77,7 +78,7 @@ def _decoded(payload: bytes, schema: str) -> str:
 
 
 def _shown(value: object) -> str:
-    return json.dumps(value, indent=2, ensure_ascii=False, default=_encodable)
+    return pretty_front(value, 2, _OUTPUT_CHARACTERS_MAX, default=_encodable)[0]
 
 
 def _encodable(value: Any) -> str:

@@ -10,6 +10,7 @@ import json
 from collections.abc import Iterable, Sequence
 from typing import Any, Final, NamedTuple
 
+from bmqctl.pretty import pretty_front
 from formats.bmq.wire.application_data import split_application_data
 from formats.bmq.wire.properties import Property, decode_properties
 from formats.errors import FormatError
@@ -77,18 +78,16 @@ def hex_lines(data: bytes) -> str:
 def _forms(payload: bytes) -> Iterable[dict[str, Any]]:
     """Yield the forms, the one that says most first."""
     text = _text(payload)
-    if text is not None and (pretty := _json(text)) is not None:
-        yield _form("JSON", pretty, TEXT_CHARACTERS_MAX)
+    if text is not None and (value := _json(text)) is not None:
+        shown, is_cut = pretty_front(value, 2, TEXT_CHARACTERS_MAX)
+        yield {"name": "JSON", "text": shown, "is_cut": is_cut}
     if payload.startswith(_AVRO_FILE):
         # It is decoded on request, as it names a schema of its own.
         yield {"name": "Avro", "text": None, "is_cut": False}
     if text is not None:
-        yield _form("Text", text, TEXT_CHARACTERS_MAX)
+        is_cut = len(text) > TEXT_CHARACTERS_MAX
+        yield {"name": "Text", "text": text[:TEXT_CHARACTERS_MAX], "is_cut": is_cut}
     yield {"name": "Hex", "text": hex_lines(payload), "is_cut": len(payload) > HEX_BYTES_MAX}
-
-
-def _form(name: str, text: str, most: int) -> dict[str, Any]:
-    return {"name": name, "text": text[:most], "is_cut": len(text) > most}
 
 
 def _text(payload: bytes) -> str | None:
@@ -98,15 +97,14 @@ def _text(payload: bytes) -> str | None:
         return None
 
 
-def _json(text: str) -> str | None:
-    """Return an object or a list of JSON with indentation; None if it is neither."""
+def _json(text: str) -> Any:
+    """Return an object or a list of JSON; None if it is neither, or cannot be written again."""
     try:
         found = json.loads(text)
-        if not isinstance(found, dict | list):
-            return None
-        return json.dumps(found, indent=2, ensure_ascii=False)
+        json.dumps(found)
     except (ValueError, RecursionError):
         return None
+    return found if isinstance(found, dict | list) else None
 
 
 def _property_text(each: Property) -> str:

@@ -27,6 +27,7 @@ from bmqctl.journal.read.columns import Column, Columns, Kind, Row, column_order
 from bmqctl.journal.read.filters import Wanted
 from bmqctl.journal.read.names import QueueNames
 from bmqctl.journal.read.payload import PayloadReader
+from bmqctl.pretty import pretty
 from formats.bmq.disk.journal import RecordType
 from formats.errors import FormatError
 
@@ -271,7 +272,7 @@ def write_document(
     stream.write(b'{\n  "Records": [\n')
     separator = b""
     for record in sound:
-        stream.write(separator + _indented(json.dumps(record, indent=2), 4))
+        stream.write(separator + _indented(pretty(record, 2), 4))
         separator = b",\n"
     _end_document(stream, footer(), bool(separator))
     sound.check()

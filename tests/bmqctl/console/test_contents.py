@@ -3,11 +3,19 @@
 from __future__ import annotations
 
 import base64
+import tracemalloc
 import zlib
 from typing import Any
 
 from bmqctl.client.message import encode_data
-from bmqctl.console.contents import HEX_BYTES_MAX, INFLATED_BYTES_MAX, Contents, contents_value, read_contents
+from bmqctl.console.contents import (
+    HEX_BYTES_MAX,
+    INFLATED_BYTES_MAX,
+    TEXT_CHARACTERS_MAX,
+    Contents,
+    contents_value,
+    read_contents,
+)
 from formats.bmq.wire.properties import Property, PropertyType
 
 
@@ -61,3 +69,16 @@ def test_long_payloads_are_cut() -> None:
     found = contents_value(Contents(b"y" * 1_000_000, []))
     assert [(each["name"], each["is_cut"]) for each in found["forms"]] == [("Text", True), ("Hex", True)]
     assert len(found["forms"][1]["text"].splitlines()) == HEX_BYTES_MAX // 16
+
+
+def test_deep_and_long_json_takes_memory_for_its_front_only() -> None:
+    """Written whole with indentation it would have 200 million characters."""
+    payload = b"[" * 500 + b"0," * 200_000 + b"0" + b"]" * 500
+    tracemalloc.start()
+    try:
+        (found, *_) = contents_value(Contents(payload, []))["forms"]
+        _, peak = tracemalloc.get_traced_memory()
+    finally:
+        tracemalloc.stop()
+    assert (found["name"], found["is_cut"], len(found["text"])) == ("JSON", True, TEXT_CHARACTERS_MAX)
+    assert peak < 40 << 20
