@@ -198,7 +198,6 @@ class Broker:
         self._pop = PopService(
             services, state.orders, self._arrivals, world.choose, self._failed, self._keeper(world.keep_orders)
         )
-        self._pop_more = self._pop.more
         acks, now_ms = self._pop.handlers, world.wall_ms()
         self._lite = LiteService(services, world.choose, self._failed, acks, world.find_queues, now_ms)
         configured = Configured(
@@ -339,12 +338,13 @@ class Broker:
         now_ms = self._world.wall_ms()
         if self._has_due:
             self._has_due = self._give_out(now_ms)
-        if self._pop_more and not self._role.is_slave:
-            self._pop.end_step(now_ms)
         self._role.advance()
         self._arrivals.end_step(now_ms)
+        self._services.turns.run(now_ms)
+        # Those who were answered may have stored something, such as checkpoints.
+        self._arrivals.end_step(now_ms)
         self._nameservers.end_step(now_ms)
-        return self._has_due or (bool(self._pop_more) and not self._role.is_slave)
+        return self._has_due or self._services.turns.has_more
 
     def tick(self) -> None:
         """Do what is due."""

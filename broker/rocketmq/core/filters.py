@@ -6,16 +6,37 @@ the tags themselves once more. An expression is about properties, which are in t
 
 from __future__ import annotations
 
-from broker.rocketmq.core.sql import compile_sql
+from typing import Final
+
+from broker.rocketmq.core.sql import EXPRESSION_BYTES_MAX, SqlError, compile_sql, is_compiled
+from broker.rocketmq.core.turns import Turns
 from formats.rocketmq.client_bodies import ALL, SQL92, TAG, Subscription, make_subscription
 
-__all__ = ["ALL", "SQL92", "TAG", "Filter", "make_subscription"]
+__all__ = ["ALL", "SQL92", "TAG", "Filter", "make_subscription", "subscription_of"]
+
+# The cost of compiling an expression, for each of its characters.
+_COMPILE_UNITS: Final = 4_000
+_TAGS_BYTES_MAX: Final = 32 << 10
+
+
+def subscription_of(topic: str, text: str, kind: str | None, version: int = 0) -> Subscription:
+    """Return the subscription of a request: `text` is an expression of a kind. Raises `SqlError` if it is too long."""
+    if kind not in (None, "", TAG):
+        return Subscription(topic, text, kind or TAG, version)
+    if len(text) > _TAGS_BYTES_MAX:
+        raise SqlError(f"its tags have more than {_TAGS_BYTES_MAX} characters")
+    return make_subscription(topic, text, version)
 
 
 class Filter:
-    """A compiled subscription; `sql` is None unless it is an expression. Raises `SqlError` for an invalid one."""
+    """A compiled subscription; `sql` is None unless it is an expression. Raises `SqlError` for an invalid one.
 
-    def __init__(self, subscription: Subscription) -> None:
+    The work of compiling is taken off the budget of `turns`.
+    """
+
+    def __init__(self, subscription: Subscription, turns: Turns | None = None) -> None:
+        if turns is not None and subscription.expression_type == SQL92 and not is_compiled(subscription.sub_string):
+            turns.spend(_COMPILE_UNITS * min(len(subscription.sub_string), EXPRESSION_BYTES_MAX))
         self.sql = compile_sql(subscription.sub_string) if subscription.expression_type == SQL92 else None
         takes_all = self.sql is not None or subscription.sub_string == ALL
         # The codes of the tags that are wanted; None for all.

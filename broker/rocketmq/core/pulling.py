@@ -8,14 +8,16 @@ A request that finds nothing may be held until a message comes, or its time is o
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from enum import IntFlag
 from typing import Final, NamedTuple
 
-from broker.rocketmq.core.filters import SQL92, TAG, Filter, make_subscription
+from broker.rocketmq.core.filters import SQL92, TAG, Filter, subscription_of
+from broker.rocketmq.core.held import Held, Waiting
 from broker.rocketmq.core.requests import Refused
 from broker.rocketmq.core.services import Services
 from broker.rocketmq.core.sql import SqlError, SqlFilter
+from broker.rocketmq.core.turns import Turns
 from broker.rocketmq.store.message_store import MessageStore
 from formats.rocketmq.client_bodies import GroupConfig, Subscription
 from formats.rocketmq.codes import ResponseCode
@@ -73,11 +75,13 @@ class Found(NamedTuple):
     messages: list[memoryview] = []
 
 
-def find_messages(store: MessageStore, topic: str, queue_id: int, offset: int, most: int, wanted: Filter) -> Found:
+def find_messages(services: Services, topic: str, queue_id: int, offset: int, most: int, wanted: Filter) -> Found:
     """Messages of a queue from `offset` on, as many as one answer carries, of one file of the consume queue.
 
-    There is at least one if that file has one that matches.
+    There is at least one if that file has one that matches among the next `LOOK_AT_MAX`. An expression ends the search
+    earlier when the budget of the step is used up; the answer has the offset from which it goes on.
     """
+    store = services.store
     queue = store.queues.get((topic, queue_id))
     if queue is None:
         return Found("NO_MATCHED_LOGIC_QUEUE", 0, 0, 0)
@@ -95,20 +99,24 @@ def find_messages(store: MessageStore, topic: str, queue_id: int, offset: int, m
     most = min(most, TRANSFER_MESSAGES_MAX)
     number = offset
     last = min(end, queue.file_end(offset), offset + max(LOOK_AT_MAX, most))
-    data, codes, sql = store.log.data, wanted.codes, wanted.sql
+    data, codes, sql, turns = store.log.data, wanted.codes, wanted.sql, services.turns
     for place, record_size, tags_code in queue.entries(offset, last):
         if messages and (len(messages) >= most or size + record_size > TRANSFER_BYTES_MAX):
             break
+        if sql is not None and number > offset and turns.is_spent:
+            break
         number += 1
-        if (codes is None or tags_code in codes) and (sql is None or _matches(store, place, sql)):
+        if (codes is None or tags_code in codes) and (sql is None or _matches(store, place, sql, turns)):
             messages.append(data(place, record_size))
             size += record_size
     return Found("FOUND" if messages else "NO_MATCHED_MESSAGE", number, begin, end, messages)
 
 
-def _matches(store: MessageStore, offset: int, sql: SqlFilter) -> bool:
+def _matches(store: MessageStore, offset: int, sql: SqlFilter, turns: Turns) -> bool:
     """Return whether the properties of the message at an offset of the log are as an expression wants them."""
-    return sql.takes(decode_properties(store.log.read(offset).record.properties))
+    properties = store.log.read(offset).record.properties
+    turns.spend(sql.units(properties))
+    return sql.takes(decode_properties(properties))
 
 
 _CODES: Final = {
@@ -120,117 +128,149 @@ _CODES: Final = {
 }
 
 
-class _Held:
-    """A request that waits for messages."""
+class _Asked:
+    """A request that waits, and what is to be done with the answer. Its offset moves past what it does not want."""
 
-    __slots__ = ("answer", "connection", "header", "until_ms")
+    __slots__ = ("answer", "header")
 
-    def __init__(
-        self, header: PullMessageRequest, connection: object, until_ms: int, answer: Callable[[Frame], None]
-    ) -> None:
+    def __init__(self, header: PullMessageRequest, answer: Callable[[Frame], None]) -> None:
         self.header = header
-        self.connection = connection
-        self.until_ms = until_ms
         self.answer = answer
+
+
+class _Tried(NamedTuple):
+    """An answer, and whether there is more after the messages that were looked at."""
+
+    frame: Frame
+    next_offset: int = 0
+    has_more: bool = False
 
 
 class Puller:
     """Answers pull requests, at once or when there is something to say.
 
     `failed` is told the connection of a request that waits no longer, as looking at it again failed. No more than
-    `held_max` wait at a time.
+    `held_max` wait at a time. Requests that wait are looked at in slices; see `Turns`.
     """
 
     def __init__(
         self, services: Services, failed: Callable[[object, Exception], None], held_max: int = HELD_MAX
     ) -> None:
         self._services = services
+        self._turns = services.turns
         self._failed = failed
         self._held_max = held_max
-        self._held: dict[tuple[str, int], list[_Held]] = {}
-        # The number of requests that wait.
-        self.held = 0
+        self._waits: Held[tuple[str, int], _Asked] = Held(services.turns)
         self._filters: dict[tuple[str, str], tuple[Subscription, Filter]] = {}
+
+    @property
+    def held(self) -> int:
+        """The number of requests that wait."""
+        return len(self._waits)
 
     def pull(self, fields: dict[str, str], connection: object, now_ms: int, answer: Callable[[Frame], None]) -> None:
         """Carry out PULL_MESSAGE or LITE_PULL_MESSAGE; `answer` is called with the answer, now or later."""
         header = REQUEST.read(fields)
-        found = self._try(header, now_ms, commits=True)
-        may_wait = header.system_flags & _SUSPEND and self.held < self._held_max
-        if found.code == ResponseCode.PULL_NOT_FOUND and may_wait:
-            until_ms = now_ms + max(0, min(header.suspend_timeout_ms, HOLD_MS_MAX))
-            held = _Held(header, connection, until_ms, answer)
-            self._held.setdefault((header.topic, header.queue_id), []).append(held)
-            self.held += 1
+        tried = self._try(header, now_ms, is_new=True)
+        has_room = self.held < self._held_max
+        may_wait = header.system_flags & _SUSPEND and has_room
+        if tried is None and not has_room:
+            answer(Frame(ResponseCode.SYSTEM_BUSY, 0, remark="too many requests wait for messages"))
+        elif tried is None or (tried.frame.code == ResponseCode.PULL_NOT_FOUND and may_wait):
+            wait_ms = min(header.suspend_timeout_ms, HOLD_MS_MAX) if may_wait else 0
+            waiting = Waiting(_Asked(header, answer), connection, now_ms + max(0, wait_ms))
+            self._waits.add((header.topic, header.queue_id), waiting)
+            if tried is None:
+                self._turns.add(connection, self._look_later(waiting))
         else:
-            answer(found)
+            answer(tried.frame)
 
     def arrived(self, topic: str, queue_id: int, now_ms: int) -> None:
-        """A message has come into a queue: answer who waits for it."""
-        self._look_again((topic, queue_id), now_ms, lambda held: True)
+        """A message has come into a queue: have those answered who wait for it."""
+        if (topic, queue_id) in self._waits:
+            self._turns.again((topic, queue_id), lambda: self._wake(topic, queue_id))
 
     def expire(self, now_ms: int) -> None:
-        """Answer those who have waited their time."""
-        for key in list(self._held):
-            self._look_again(key, now_ms, lambda held: held.until_ms <= now_ms)
+        """Have those answered who have waited their time."""
+        if self._waits.has_over(now_ms):
+            self._turns.again("pulls that are over", lambda: self._end_waits(now_ms))
 
     def disconnected(self, connection: object) -> None:
         """Forget what a closed connection waits for."""
-        for key, waiting in list(self._held.items()):
-            rest = [held for held in waiting if held.connection is not connection]
-            self.held -= len(waiting) - len(rest)
-            self._keep(key, rest)
+        self._waits.forget(connection)
 
-    def _look_again(self, key: tuple[str, int], now_ms: int, wanted: Callable[[_Held], bool]) -> None:
-        waiting = self._held.pop(key, [])
-        rest: list[_Held] = []
-        for held in waiting:
-            if not wanted(held):
-                rest.append(held)
-                continue
-            try:
-                found = self._try(held.header, now_ms, commits=False)
-                # What came may be nothing for this one: it goes on waiting, for what comes behind that.
-                nothing = found.code in (ResponseCode.PULL_NOT_FOUND, ResponseCode.PULL_RETRY_IMMEDIATELY)
-                if nothing and held.until_ms > now_ms:
-                    rest.append(held)
-                else:
-                    held.answer(found)
-            except Exception as error:
-                self._failed(held.connection, error)
-        self.held -= len(waiting) - len(rest)
-        self._keep(key, rest + self._held.pop(key, []))
+    def _wake(self, topic: str, queue_id: int) -> Iterator[None]:
+        key = topic, queue_id
+        for waiting in self._waits.at(key):
+            if self._waits.remove(key, waiting):
+                self._look_again(waiting)
+            yield
 
-    def _keep(self, key: tuple[str, int], waiting: list[_Held]) -> None:
-        if waiting:
-            self._held[key] = waiting
-        else:
-            self._held.pop(key, None)
+    def _end_waits(self, now_ms: int) -> Iterator[None]:
+        for _, waiting in self._waits.take_over(now_ms):
+            self._look_again(waiting)
+            yield
 
-    def _try(self, header: PullMessageRequest, now_ms: int, *, commits: bool) -> Frame:
+    def _look_later(self, waiting: Waiting[_Asked]) -> Iterator[None]:
+        header = waiting.request.header
+        if self._waits.remove((header.topic, header.queue_id), waiting):
+            self._look_again(waiting)
+        yield
+
+    def _look_again(self, waiting: Waiting[_Asked]) -> None:
+        """Answer a request that was taken out, or have it go on waiting if there is nothing for it."""
+        asked, now_ms = waiting.request, self._turns.now_ms
+        try:
+            tried = self._try(asked.header, now_ms, is_new=False)
+            assert tried is not None
+            code = tried.frame.code
+            if code not in (ResponseCode.PULL_NOT_FOUND, ResponseCode.PULL_RETRY_IMMEDIATELY) or (
+                waiting.until_ms <= now_ms
+            ):
+                asked.answer(tried.frame)
+                return
+            if code == ResponseCode.PULL_RETRY_IMMEDIATELY:
+                asked.header = asked.header._replace(queue_offset=tried.next_offset)
+            self._waits.add((asked.header.topic, asked.header.queue_id), waiting)
+            if tried.has_more:
+                self._turns.add(waiting.connection, self._look_later(waiting))
+        except Exception as error:
+            self._failed(waiting.connection, error)
+
+    def _try(self, header: PullMessageRequest, now_ms: int, *, is_new: bool) -> _Tried | None:
+        """Return the answer to a request; None if it has to wait for the budget of a later step."""
         try:
             group, topic, subscription = self._check(header, now_ms)
+            if is_new and header.system_flags & _COMMIT_OFFSET and header.commit_offset >= 0:
+                self._services.offsets.commit(
+                    header.topic, header.consumer_group, header.queue_id, header.commit_offset
+                )
+            if is_new and subscription.expression_type == SQL92 and self._turns.is_spent:
+                return None
             wanted = self._filter(subscription)
         except Refused as refused:
-            return Frame(refused.code, 0, remark=refused.text)
+            return _Tried(Frame(refused.code, 0, remark=refused.text))
         except SqlError as error:
             log.info("group %s: the expression of a subscription cannot be used: %s", header.consumer_group, error)
             text = "parse the consumer's subscription failed"
-            return Frame(ResponseCode.SUBSCRIPTION_PARSE_FAILED, 0, remark=text)
+            return _Tried(Frame(ResponseCode.SUBSCRIPTION_PARSE_FAILED, 0, remark=text))
         found = find_messages(
-            self._services.store,
+            self._services,
             header.topic,
             header.queue_id,
             header.queue_offset,
             header.messages_max,
             wanted,
         )
-        if commits and header.system_flags & _COMMIT_OFFSET and header.commit_offset >= 0:
-            self._services.offsets.commit(header.topic, header.consumer_group, header.queue_id, header.commit_offset)
         body = b"".join(found.messages)
         if body:
             self._services.statistics.sent(header.topic, header.consumer_group, len(found.messages), len(body))
             self._services.offsets.note_pulled(header.topic, header.consumer_group, header.queue_id, found.next_offset)
+        return _Tried(self._answer(header, group, topic, found, body), found.next_offset, found.next_offset < found.end)
+
+    def _answer(
+        self, header: PullMessageRequest, group: GroupConfig, topic: TopicConfig, found: Found, body: bytes
+    ) -> Frame:
         code = _CODES.get(found.status)
         if code is None:
             # No queue, or none with a message ever: who asks for its start may wait for one.
@@ -263,7 +303,10 @@ class Puller:
         known = self._filters.get(key)
         if known is not None and known[0] == subscription:
             return known[1]
-        made = Filter(subscription)
+        made = Filter(subscription, self._turns)
+        if made.sql is not None:
+            # Remembered where it is compiled, with a bound on all of them.
+            return made
         if len(self._filters) >= FILTERS_MAX:
             self._filters.clear()
         self._filters[key] = subscription, made
@@ -302,9 +345,7 @@ class Puller:
         """Return the request's own subscription, or that of its group's consumers."""
         if header.system_flags & _SUBSCRIPTION:
             text, version = header.subscription or "", header.subscription_version
-            if header.expression_type not in (None, "", TAG):
-                return Subscription(header.topic, text, header.expression_type or TAG, version)
-            return make_subscription(header.topic, text, version)
+            return subscription_of(header.topic, text, header.expression_type, version)
         group = self._services.clients.consumers.get(header.consumer_group)
         if group is None:
             raise Refused(ResponseCode.SUBSCRIPTION_NOT_EXIST, f"the consumer's group info not exist{_FAQ}")

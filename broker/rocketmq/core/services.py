@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from broker.rocketmq.core.clients import Clients
 from broker.rocketmq.core.groups import Groups
@@ -10,6 +10,7 @@ from broker.rocketmq.core.offsets import Offsets
 from broker.rocketmq.core.options import BrokerOptions
 from broker.rocketmq.core.statistics import Statistics
 from broker.rocketmq.core.topics import Topics
+from broker.rocketmq.core.turns import Turns
 from broker.rocketmq.store.message_store import MessageStore
 
 __all__ = ["Services"]
@@ -17,7 +18,7 @@ __all__ = ["Services"]
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Services:
-    """The configuration, the tables, the store and the counters of one broker, as its parts share them."""
+    """The configuration, tables, store, counters and long work of one broker, as its parts share them."""
 
     options: BrokerOptions
     topics: Topics
@@ -26,3 +27,4 @@ class Services:
     clients: Clients
     store: MessageStore
     statistics: Statistics
+    turns: Turns = field(default_factory=Turns)

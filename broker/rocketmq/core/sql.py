@@ -14,7 +14,7 @@ from __future__ import annotations
 import operator
 import re
 from collections.abc import Callable, Mapping
-from functools import cache, lru_cache
+from functools import cache
 from typing import Any, Final, NamedTuple
 
 from lark import Lark, Token, Transformer
@@ -22,7 +22,7 @@ from lark.exceptions import LarkError, VisitError
 
 from formats.rocketmq.numbers import read_int, read_long
 
-__all__ = ["SqlError", "SqlFilter", "compile_sql"]
+__all__ = ["EXPRESSION_BYTES_MAX", "SqlError", "SqlFilter", "compile_sql", "is_compiled"]
 
 _GRAMMAR: Final = r"""
 start: or_expression
@@ -82,8 +82,25 @@ STRING: /'(''|[^'])*'/
 %ignore /\/\*([^*]|\*+[^*\/])*\*+\//
 """
 
-EXPRESSION_BYTES_MAX: Final = 32 << 10
+# Bounds on an expression, which the original does not have: compiling it, and evaluating it for one message with the
+# largest properties, takes less than 20 ms each. A search takes a time proportional to the value and, at worst, to the
+# text that is searched for.
+EXPRESSION_BYTES_MAX: Final = 8 << 10
 DEPTH_MAX: Final = 100
+SEARCHES_MAX: Final = 64
+SEARCHED_CHARACTERS_MAX: Final = 2048
+# Text that is longer is no number.
+_NUMBER_CHARACTERS_MAX: Final = 1024
+# The bytes of the expressions that are remembered.
+_COMPILED_BYTES_MAX: Final = 128 << 10
+
+# The units of work (see `broker.rocketmq.core.turns`) of a message, a property, a byte of them, a term of an
+# expression, and a term for a byte of a value that may be a number.
+_MESSAGE_UNITS: Final = 10_000
+_PROPERTY_UNITS: Final = 200
+_BYTE_UNITS: Final = 3
+_TERM_UNITS: Final = 400
+_DIGIT_UNITS: Final = 5
 _INT_BITS = 31
 
 Value = str | int | float | bool | None
@@ -110,12 +127,12 @@ class _Term(NamedTuple):
     depth: int = 1
 
 
-_FLOAT = re.compile(r"\s*[-+]?([0-9]+\.?[0-9]*|\.[0-9]+)([eE][-+]?[0-9]{1,6})?[fFdD]?\s*")
+_FLOAT = re.compile(r"\s*+[-+]?([0-9]++\.?[0-9]*+|\.[0-9]++)([eE][-+]?[0-9]{1,6})?[fFdD]?\s*+")
 
 
 def _to_float(text: str) -> float:
     """Text as Java reads it as a double."""
-    if not _FLOAT.fullmatch(text):
+    if len(text) > _NUMBER_CHARACTERS_MAX or not _FLOAT.fullmatch(text):
         raise _Mismatch
     return float(text.strip().rstrip("fFdD"))
 
@@ -134,7 +151,7 @@ def _order(left: Any, right: Any) -> int:
     """Less than, equal to or greater than 0, as `left` is to `right`."""
     if type(left) is not type(right):
         if isinstance(left, str):
-            left = left.lower() == "true" if isinstance(right, bool) else _like(left, right)
+            left = len(left) == 4 and left.lower() == "true" if isinstance(right, bool) else _like(left, right)
         elif isinstance(left, bool):
             if isinstance(right, str):
                 raise _Mismatch
@@ -215,6 +232,11 @@ def _condition(term: _Term) -> _Term:
 
 class _Builder(Transformer[Token, _Term]):
     """Makes terms of a parsed expression, from its leaves on."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        # The lengths of the texts that are searched for, since this was cleared.
+        self.searched: list[int] = []
 
     def start(self, items: list[_Term]) -> _Term:
         return _condition(items[0])
@@ -311,11 +333,16 @@ class _Builder(Transformer[Token, _Term]):
     def not_in(self, items: list[Any]) -> _Term:
         return self._in(items, False)
 
+    def _contains(self, items: list[Any], wanted: bool) -> _Term:
+        text = _unquote(items[1])
+        self.searched.append(len(text))
+        return _searched(items[0], text, operator.contains, wanted)
+
     def contains(self, items: list[Any]) -> _Term:
-        return _searched(items[0], _unquote(items[1]), operator.contains, True)
+        return self._contains(items, True)
 
     def not_contains(self, items: list[Any]) -> _Term:
-        return _searched(items[0], _unquote(items[1]), operator.contains, False)
+        return self._contains(items, False)
 
     def starts_with(self, items: list[Any]) -> _Term:
         return _searched(items[0], _unquote(items[1]), str.startswith, True)
@@ -374,13 +401,15 @@ def _checked(term: _Term) -> _Term:
 
 
 class SqlFilter:
-    """A compiled expression."""
+    """A compiled expression. Raises `SqlError` for a text that is none, or is out of bounds."""
 
     def __init__(self, text: str) -> None:
         if len(text.encode(errors="replace")) > EXPRESSION_BYTES_MAX:
             raise SqlError(f"it is longer than {EXPRESSION_BYTES_MAX} bytes")
+        parser, builder = _parser()
+        builder.searched.clear()
         try:
-            self._evaluate = _parser().parse(text).evaluate  # type: ignore[attr-defined]
+            self._evaluate = parser.parse(text).evaluate  # type: ignore[attr-defined]
         except VisitError as error:
             if isinstance(error.orig_exc, SqlError):
                 raise error.orig_exc from None
@@ -389,6 +418,15 @@ class SqlFilter:
             at = getattr(error, "pos_in_stream", None)
             where = "at its end" if at is None or at >= len(text) else f"at '{text[at : at + 20]}'"
             raise SqlError(f"it cannot be read {where}") from None
+        if len(builder.searched) > SEARCHES_MAX or sum(builder.searched) > SEARCHED_CHARACTERS_MAX:
+            bound = f"{SEARCHES_MAX} texts, of {SEARCHED_CHARACTERS_MAX} characters in all"
+            raise SqlError(f"it searches for more than {bound}")
+        # A bound on the number of terms: each has a blank or an operator of its own.
+        terms = 1 + len(_TERM_ENDS.findall(text))
+        self._units = _MESSAGE_UNITS + terms * _TERM_UNITS
+        self._digit_units = terms * _DIGIT_UNITS
+        # At worst 3 ns for each byte of a value, and a sixth of that for each character that is searched for.
+        self._byte_units = _BYTE_UNITS * (1 + len(builder.searched)) + sum(builder.searched) // 6
 
     def takes(self, properties: Values) -> bool:
         """Return whether a message with these properties matches."""
@@ -397,13 +435,36 @@ class SqlFilter:
         except _Mismatch:
             return False
 
+    def units(self, properties: bytes) -> int:
+        """A bound on the work of decoding the properties of a message, and of evaluating the expression for them."""
+        size = len(properties)
+        units = self._units + self._byte_units * size + _PROPERTY_UNITS * properties.count(b"\x02")
+        return units + self._digit_units * min(size, _NUMBER_CHARACTERS_MAX)
+
+
+_TERM_ENDS = re.compile(r"[\s=<>(+-]")
+
 
 @cache
-def _parser() -> Lark:
-    return Lark(_GRAMMAR, parser="lalr", transformer=_Builder(), maybe_placeholders=False)
+def _parser() -> tuple[Lark, _Builder]:
+    builder = _Builder()
+    return Lark(_GRAMMAR, parser="lalr", transformer=builder, maybe_placeholders=False), builder
 
 
-@lru_cache(maxsize=256)
+_compiled: Final[dict[str, SqlFilter]] = {}
+
+
+def is_compiled(text: str) -> bool:
+    """Return whether an expression is remembered, so that `compile_sql` takes no time."""
+    return text in _compiled
+
+
 def compile_sql(text: str) -> SqlFilter:
     """Compile an expression; those used lately are remembered. Raises `SqlError`."""
-    return SqlFilter(text)
+    known = _compiled.get(text)
+    if known is None:
+        known = SqlFilter(text)
+        if sum(map(len, _compiled)) + len(text) > _COMPILED_BYTES_MAX:
+            _compiled.clear()
+        _compiled[text] = known
+    return known

@@ -57,6 +57,7 @@ class Consumers:
         services = Services(
             options, self.topics, self.groups, self.offsets, self.clients, self.store, Statistics("c", 0)
         )
+        self.turns = services.turns
         self.puller = Puller(services, self.failed, held_max)
         self.failures: list[object] = []
         self.answers: list[Frame] = []
@@ -68,6 +69,11 @@ class Consumers:
         message = make_message(number, topic="t", **changes)
         self.store.put(message, NOW_MS)
         self.puller.arrived("t", message.queue_id, NOW_MS)
+        self.turns.run(NOW_MS)
+
+    def expire(self, now_ms: int) -> None:
+        self.puller.expire(now_ms)
+        self.turns.run(now_ms)
 
     def pull(self, connection: object = None, **fields: Any) -> Frame | None:
         """Pull with a subscription to everything; the answer, or None if the request is held."""
@@ -241,16 +247,16 @@ def test_there_is_a_bound_on_requests_that_are_held() -> None:
     assert consumers.puller.held == 1
     assert consumers.pull(**{**waiting, "queueOffset": 2}) is None
     assert consumers.pull(**{**waiting, "queueOffset": 2}) is not None
-    consumers.puller.expire(NOW_MS + 15_000)
+    consumers.expire(NOW_MS + 15_000)
     assert consumers.puller.held == 0
 
 
 def test_request_is_answered_when_its_time_is_over() -> None:
     consumers = Consumers()
     assert consumers.pull(sysFlag=LONG) is None
-    consumers.puller.expire(NOW_MS + 14_999)
+    consumers.expire(NOW_MS + 14_999)
     assert consumers.answers == []
-    consumers.puller.expire(NOW_MS + 15_000)
+    consumers.expire(NOW_MS + 15_000)
     assert [answer.code for answer in consumers.answers] == [ResponseCode.PULL_NOT_FOUND]
 
 

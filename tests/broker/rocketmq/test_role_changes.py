@@ -68,6 +68,7 @@ def test_who_waits_for_messages_to_pop_is_answered() -> None:
     number = peer.pop(pollTime=5_000)
     assert peer.answer(number) is None
     become(rig, Role.SLAVE)
+    rig.broker.end_step()
     answer = peer.answer(number)
     assert answer is not None
     assert answer.code == ResponseCode.POLLING_TIMEOUT

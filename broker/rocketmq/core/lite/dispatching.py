@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
+from typing import Final
 
 from broker.rocketmq.core.lite.popping import LitePopper
 from broker.rocketmq.core.lite.registry import Registry, Subscriber
@@ -11,6 +12,11 @@ from broker.rocketmq.core.services import Services
 from formats.rocketmq.lite import QUEUE_ID, is_lite_queue, split_queue_name
 
 __all__ = ["Dispatcher"]
+
+
+# The work of looking at one client; see `Turns`.
+_CLIENT_UNITS: Final = 500
+_WAITS: Final = 3
 
 
 class Dispatcher:
@@ -31,12 +37,15 @@ class Dispatcher:
         self._popper = popper
         self._events = popper.events
 
-    def arrived(self, queue: str, now_ms: int) -> None:
+    def arrived(self, queue: str) -> None:
         """A message has come into a queue."""
+        self._services.turns.again(("lite", queue), lambda: self._tell_groups(queue))
+
+    def _tell_groups(self, queue: str) -> Iterator[None]:
         lite = split_queue_name(queue)
-        if lite is not None:
-            for group in self._registry.groups(queue, lite[0]):
-                self.tell(queue, group, now_ms)
+        for group in list(self._registry.groups(queue, lite[0])) if lite is not None else ():
+            self.tell(queue, group, self._services.turns.now_ms)
+            yield
 
     def tell(self, queue: str, group: str, now_ms: int, without: str | None = None) -> None:
         """Tell a client of a group of a queue: rather one that waits, and rather any other than `without`."""
@@ -49,8 +58,14 @@ class Dispatcher:
         if not clients:
             return
         first = self._choose(len(clients)) if len(clients) > 1 else 0
-        clients = clients[first:] + clients[:first]
-        client_id = max(clients, key=lambda each: self._fitness(each, without, now_ms))
+        best = -1
+        for each in clients[first:] + clients[:first]:
+            self._services.turns.spend(_CLIENT_UNITS)
+            fitness = self._fitness(each, without, now_ms)
+            if fitness > best:
+                client_id, best = each, fitness
+            if best == _WAITS:
+                break
         self._events.tell(client_id, queue, now_ms)
         self._popper.wake(client_id, now_ms)
 
@@ -58,7 +73,7 @@ class Dispatcher:
         if client_id == without:
             return 0
         if self._popper.waits(client_id):
-            return 3
+            return _WAITS
         return 2 if self._events.has_asked(client_id, now_ms) else 1
 
     def go_on(self, queue: str, group: str, now_ms: int) -> None:

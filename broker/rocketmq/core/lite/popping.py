@@ -6,7 +6,7 @@ under way is known in memory only; after a restart, what was not acknowledged is
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from functools import partial
 from typing import Final, NamedTuple
@@ -73,7 +73,7 @@ class LitePopper:
         self._registry = registry
         self._orders = orders
         self._failed = failed
-        self._waits: Waits[_Asked] = Waits()
+        self._waits: Waits[_Asked] = Waits(services.turns)
         self.events = Events()
         self.handlers: Handlers = {RequestCode.POP_LITE_MESSAGE: self._pop}
 
@@ -154,11 +154,11 @@ class LitePopper:
             return
         offset = first_offset(services, queue, group, QUEUE_ID, _FROM_LAST)
         left = header.messages_max - len(popped.records)
-        found = find_messages(services.store, queue, QUEUE_ID, offset, left, _EVERYTHING)
+        found = find_messages(services, queue, QUEUE_ID, offset, left, _EVERYTHING)
         if found.status in _SHIFTED:
             services.offsets.commit(queue, group, QUEUE_ID, found.next_offset)
             offset = found.next_offset
-            found = find_messages(services.store, queue, QUEUE_ID, offset, left, _EVERYTHING)
+            found = find_messages(services, queue, QUEUE_ID, offset, left, _EVERYTHING)
         if not found.messages:
             return
         offsets = list(range(offset, offset + len(found.messages)))
@@ -176,19 +176,28 @@ class LitePopper:
             self._again(waiting, waiting.until_ms, now_ms)
 
     def tick(self, now_ms: int) -> None:
-        """Answer those who have waited their time."""
+        """Have those answered who have waited their time."""
+        if self._waits.has_over(now_ms):
+            self._services.turns.again("lite pops that are over", lambda: self._end_waits(now_ms))
+
+    def _end_waits(self, now_ms: int) -> Iterator[None]:
         for _, waiting in self._waits.take_over(now_ms):
-            self._again(waiting, None, now_ms)
+            self._again(waiting, None, self._services.turns.now_ms)
+            yield
 
     def end_waits(self) -> None:
-        """Answer all who wait that there is nothing."""
+        """Have all answered who wait that there is nothing."""
+        self._services.turns.add(self, self._end_all())
+
+    def _end_all(self) -> Iterator[None]:
         fields = _RESPONSE.write(PopLiteMessageResponse(0, 0, 0))
         for waiting in self._waits.take_all():
             waiting.request.answer(Frame(ResponseCode.POLLING_TIMEOUT, 0, ext_fields=fields))
+            yield
 
     def disconnected(self, connection: object) -> None:
         """Forget what a closed connection waits for."""
-        self._waits.take_connection(connection)
+        self._waits.forget(connection)
 
     def _again(self, waiting: Waiting[_Asked], until: int | None, now_ms: int) -> None:
         try:

@@ -50,7 +50,7 @@ class LiteService:
     def arrived(self, queue: str, queue_id: int, now_ms: int) -> None:
         """A message has come into a queue: tell those who are subscribed to it."""
         if queue_id == QUEUE_ID and is_lite_queue(queue):
-            self._dispatcher.arrived(queue, now_ms)
+            self._dispatcher.arrived(queue)
 
     def removed(self, topic: str) -> None:
         """A topic is deleted: its lite topics are, too."""

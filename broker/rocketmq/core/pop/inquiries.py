@@ -6,7 +6,7 @@ step of the loop brings many.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from functools import partial
 from typing import Final, NamedTuple
 
@@ -29,7 +29,7 @@ from formats.rocketmq.headers.consuming import (
     PopMessageResponse,
 )
 from formats.rocketmq.pop_bodies import MESSAGES_MAX
-from formats.rocketmq.receipts import RETRY_PREFIX, retry_topic
+from formats.rocketmq.receipts import retry_topic
 
 __all__ = ["Inquiries"]
 
@@ -66,7 +66,7 @@ class Inquiries:
         self._choose = choose
         self._count_waiting = count_waiting
         self._failed = failed
-        self._waits: Waits[_Asked] = Waits()
+        self._waits: Waits[_Asked] = Waits(services.turns)
         self.handlers: Handlers = {
             RequestCode.NOTIFICATION: self._notify,
             RequestCode.POLLING_INFO: self._polling_info,
@@ -113,48 +113,47 @@ class Inquiries:
             return False
         return self._services.store.span(topic, queue_id)[1] > peek_offset(self._services, topic, group, queue_id)
 
-    def arrived(self, topic: str, queue_id: int, now_ms: int) -> None:
-        """A message has come into a queue: tell who waits for it."""
-        if not self._waits:
-            return
-        places = self._waits.places(topic, queue_id)
-        if topic.startswith(RETRY_PREFIX):
-            places += [each for each in self._waits.all_places() if retry_topic(each.topic, each.group) == topic]
-        for place in places:
-            self._tell(place, now_ms)
+    def places(self, topic: str, queue_id: int) -> list[Place]:
+        """The places where somebody waits for a message in a queue."""
+        return self._waits.places(topic, queue_id)
 
-    def freed(self, topic: str, group: str, queue_id: int, now_ms: int) -> None:
-        """A queue has become free for a group that consumes it in order."""
-        for number in (-1, queue_id):
-            self._tell(Place(topic, group, number), now_ms)
+    def waking(self, places: list[Place]) -> Iterator[None]:
+        """Tell those who wait at places that there are messages, as far as there are."""
+        for place in places:
+            for waiting in self._waits.at(place):
+                if self._waits.remove(place, waiting) and not self._again(waiting):
+                    self._waits.add(place, waiting)
+                yield
 
     def tick(self, now_ms: int) -> None:
-        """Tell those who have waited their time."""
+        """Have those told who have waited their time."""
+        if self._waits.has_over(now_ms):
+            self._services.turns.again("notifications that are over", lambda: self._end_waits(now_ms))
+
+    def _end_waits(self, now_ms: int) -> Iterator[None]:
         for _, waiting in self._waits.take_over(now_ms):
-            self._again(waiting, now_ms)
+            self._again(waiting, is_over=True)
+            yield
 
     def end_waits(self) -> None:
-        """Tell all who wait that there is nothing."""
+        """Have all told who wait that there is nothing."""
+        self._services.turns.add(self, self._end_all())
+
+    def _end_all(self) -> Iterator[None]:
         for waiting in self._waits.take_all():
             waiting.request.answer(_notified(ResponseCode.SUCCESS, NO_CODE_SET, False))
+            yield
 
     def disconnected(self, connection: object) -> None:
         """Forget what a closed connection waits for."""
-        self._waits.take_connection(connection)
+        self._waits.forget(connection)
 
-    def _tell(self, place: Place, now_ms: int) -> None:
-        for _ in range(self._waits.count(place)):
-            waiting = self._waits.take(place)
-            assert waiting is not None
-            if not self._again(waiting, now_ms):
-                self._waits.add(place, waiting)
-
-    def _again(self, waiting: Waiting[_Asked], now_ms: int) -> bool:
+    def _again(self, waiting: Waiting[_Asked], *, is_over: bool = False) -> bool:
         """Answer a request, if there are messages or its time is over; True if that is so."""
         header, answer = waiting.request
         try:
-            has_messages = self._has_messages(header, now_ms)
-            if not has_messages and waiting.until_ms >= now_ms:
+            has_messages = self._has_messages(header, self._services.turns.now_ms)
+            if not has_messages and not is_over:
                 return False
             answer(_notified(ResponseCode.SUCCESS, NO_CODE_SET, has_messages))
         except Exception as error:
@@ -214,10 +213,10 @@ class Inquiries:
     def _look(self, topic: str, queue_id: int, offset: int, most: int) -> list[bytes]:
         if most <= 0:
             return []
-        store, everything = self._services.store, Filter(make_subscription(topic, "*"))
-        found = find_messages(store, topic, queue_id, offset, most, everything)
+        services, everything = self._services, Filter(make_subscription(topic, "*"))
+        found = find_messages(services, topic, queue_id, offset, most, everything)
         if found.status in _SHIFTED:
-            found = find_messages(store, topic, queue_id, found.next_offset, most, everything)
+            found = find_messages(services, topic, queue_id, found.next_offset, most, everything)
         return [bytes(each) for each in found.messages]
 
 

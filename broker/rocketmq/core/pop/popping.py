@@ -8,12 +8,12 @@ from __future__ import annotations
 
 import logging
 import struct
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from functools import partial
 from typing import Final, NamedTuple
 
-from broker.rocketmq.core.filters import SQL92, TAG, Filter, make_subscription
+from broker.rocketmq.core.filters import SQL92, TAG, Filter, subscription_of
 from broker.rocketmq.core.pop.checks import check_topic, first_offset, with_born_time
 from broker.rocketmq.core.pop.order import Orders
 from broker.rocketmq.core.pop.revive_log import ReviveLog
@@ -24,7 +24,6 @@ from broker.rocketmq.core.requests import Handlers, Refused, Request
 from broker.rocketmq.core.services import Services
 from broker.rocketmq.core.sql import SqlError
 from broker.rocketmq.core.timer_messages import DELAY_MS_MAX
-from formats.rocketmq.client_bodies import Subscription
 from formats.rocketmq.codes import RequestCode, ResponseCode
 from formats.rocketmq.frame import Frame
 from formats.rocketmq.headers.codec import HeaderCodec
@@ -54,6 +53,8 @@ _NOTHING: Final = PopMessageResponse(0, 0, 0, 0)
 # Of a hundred requests, those that look into the retry topic first (popFromRetryProbability).
 _RETRY_FIRST: Final = 20
 _LATE_MS: Final = 500
+# The work of looking into a queue; see `Turns`.
+_QUEUE_UNITS: Final = 5_000
 _QUEUE_OFFSET: Final = struct.Struct(">q")
 _QUEUE_OFFSET_AT: Final = 20
 _SHIFTED: Final = ("OFFSET_TOO_SMALL", "OFFSET_OVERFLOW_BADLY")
@@ -63,7 +64,8 @@ class _Asked(NamedTuple):
     """A request, what it may be given, and what is to be done with the answer."""
 
     header: PopMessageRequest
-    wanted: Filter
+    # None as long as it is not compiled, as the budget of the step was used up.
+    wanted: Filter | None
     connection: object
     answer: Callable[[Frame], None]
 
@@ -102,9 +104,8 @@ class Popper:
         self._log = revive_log
         self._choose = choose
         self._failed = failed
-        self._waits: Waits[_Asked] = Waits()
-        # Where there is more for those who wait.
-        self.more: dict[Place, None] = {}
+        self._turns = services.turns
+        self._waits: Waits[_Asked] = Waits(services.turns)
         self._checkpoints = 0
         self._is_full = False
         self.handlers: Handlers = {RequestCode.POP_MESSAGE: self._pop}
@@ -123,11 +124,21 @@ class Popper:
         try:
             header = _REQUEST.read(with_born_time(request.fields, now_ms))
             topic = self._check(header, request)
-            asked = _Asked(header, _filter(header), request.peer, answer)
+            is_later = header.expression_type == SQL92 and self._turns.is_spent
+            if is_later and self._waits.is_full(_place(header)):
+                raise Refused(ResponseCode.POLLING_FULL, "too many requests wait for messages")
+            wanted = None if is_later else self._filter(header)
         except Refused as refused:
-            answer(Frame(refused.code, 0, remark=refused.text, ext_fields=_RESPONSE.write(_NOTHING)))
+            answer(_refusal(refused))
             return
-        self._try(asked, topic, until_ms(header.born_ms, header.poll_ms, now_ms), now_ms)
+        until = until_ms(header.born_ms, header.poll_ms, now_ms)
+        asked = _Asked(header, wanted, request.peer, answer)
+        if wanted is not None:
+            self._try(asked, wanted, topic, until, now_ms)
+            return
+        waiting = Waiting(asked, request.peer, now_ms if until is None else until)
+        self._waits.add(_place(header), waiting)
+        self._turns.add(request.peer, self._look_later(waiting))
 
     def _check(self, header: PopMessageRequest, request: Request) -> TopicConfig:
         broker = self._services.options.address.address
@@ -143,44 +154,48 @@ class Popper:
         group, topic, queue_id = header.consumer_group, header.topic, header.queue_id
         return check_topic(self._services, topic, group, queue_id, request.peer, request.now_ms, "pop")
 
-    def _try(self, asked: _Asked, topic: TopicConfig, until: int | None, now_ms: int) -> bool:
+    def _try(self, asked: _Asked, wanted: Filter, topic: TopicConfig, until: int | None, now_ms: int) -> bool:
         """Answer a request, or let it wait until a time; True if it was answered, and there are more messages."""
         header = asked.header
-        popped = self._take(asked, topic, now_ms)
+        popped = self._take(header, wanted, topic, now_ms)
         place = _place(header)
-        if popped.rest > 0:
-            self.more[place] = None
         code = ResponseCode.SUCCESS
         if not popped.records:
             code = ResponseCode.POLLING_TIMEOUT
             if until is not None and not self._waits.is_full(place):
-                self._waits.add(place, Waiting(asked, asked.connection, until))
+                self._waits.add(place, Waiting(asked._replace(wanted=wanted), asked.connection, until))
+                self._give_rest(place, popped)
                 return False
             if until is not None:
                 code = ResponseCode.POLLING_FULL
         if popped.records:
             size = sum(map(len, popped.records))
             self._services.statistics.sent(header.topic, header.consumer_group, popped.count, size)
+        self._give_rest(place, popped)
         asked.answer(_frame(code, header, popped))
         return popped.rest > 0 and code == ResponseCode.SUCCESS
 
+    def _give_rest(self, place: Place, popped: _Popped) -> None:
+        """Have those answered who wait at a place, if there is more."""
+        if popped.rest > 0 and place in self._waits:
+            self._turns.again(place, lambda: self.waking([place]))
+
     # -- messages
 
-    def _take(self, asked: _Asked, topic: TopicConfig, now_ms: int) -> _Popped:
+    def _take(self, header: PopMessageRequest, wanted: Filter, topic: TopicConfig, now_ms: int) -> _Popped:
         """Pop what there is for a request."""
-        header = asked.header
         luck = self._choose(100)
         popped = _Popped(now_ms, ORDERED if header.is_ordered else self._next_revive_queue())
         topics = self._services.topics
         retry = None if header.is_ordered else topics.get(retry_topic(header.topic, header.consumer_group))
         if retry is not None and luck < _RETRY_FIRST:
-            self._take_topic(asked, retry, luck, popped)
+            self._take_topic(header, wanted, retry, luck, popped)
         if header.queue_id < 0:
-            self._take_topic(asked, topic, luck, popped)
+            self._take_topic(header, wanted, topic, luck, popped)
         else:
-            self._take_queue(asked, topic.topic_name, header.queue_id, popped)
+            self._take_queue(header, wanted, topic.topic_name, header.queue_id, popped)
         if retry is not None and luck >= _RETRY_FIRST and popped.count < header.messages_max:
-            self._take_topic(asked, retry, luck, popped)
+            self._take_topic(header, wanted, retry, luck, popped)
         return popped
 
     def _next_revive_queue(self) -> int:
@@ -188,12 +203,17 @@ class Popper:
         self._checkpoints += 1
         return number
 
-    def _take_topic(self, asked: _Asked, topic: TopicConfig, luck: int, popped: _Popped) -> None:
+    def _take_topic(
+        self, header: PopMessageRequest, wanted: Filter, topic: TopicConfig, luck: int, popped: _Popped
+    ) -> None:
         for number in range(topic.read_queue_nums):
-            self._take_queue(asked, topic.topic_name, (luck + number) % topic.read_queue_nums, popped)
+            self._take_queue(header, wanted, topic.topic_name, (luck + number) % topic.read_queue_nums, popped)
 
-    def _take_queue(self, asked: _Asked, topic: str, queue_id: int, popped: _Popped) -> None:
-        header, services = asked.header, self._services
+    def _take_queue(
+        self, header: PopMessageRequest, wanted: Filter, topic: str, queue_id: int, popped: _Popped
+    ) -> None:
+        services = self._services
+        self._turns.spend(_QUEUE_UNITS)
         group, now_ms = header.consumer_group, popped.now_ms
         offset = first_offset(services, topic, group, queue_id, header.init_mode)
         key = (topic, group, queue_id)
@@ -203,11 +223,11 @@ class Popper:
         if left <= 0:
             popped.rest += max(0, services.store.span(topic, queue_id)[1] - offset)
             return
-        found = find_messages(services.store, topic, queue_id, offset, left, asked.wanted)
+        found = find_messages(services, topic, queue_id, offset, left, wanted)
         if found.status in _SHIFTED:
             offset = found.next_offset
             services.offsets.commit(topic, group, queue_id, offset)
-            found = find_messages(services.store, topic, queue_id, offset, left, asked.wanted)
+            found = find_messages(services, topic, queue_id, offset, left, wanted)
         if found.messages:
             # They are copied: the log may begin a new file, or grow, while the checkpoint is written.
             records = [bytes(each) for each in found.messages]
@@ -280,81 +300,81 @@ class Popper:
 
     # -- those who wait
 
-    def arrived(self, topic: str, queue_id: int, now_ms: int) -> None:
-        """A message has come into a queue: answer who waits for it."""
-        if not self._waits:
-            return
-        for place in self._waits.places(topic, queue_id):
-            self._wake(place, now_ms)
-        if topic.startswith(RETRY_PREFIX):
-            for place in self._waits.all_places():
-                if retry_topic(place.topic, place.group) == topic:
-                    self._wake(place, now_ms)
+    def waking(self, places: list[Place]) -> Iterator[None]:
+        """Answer those who wait at places, as far as there are messages at each."""
+        for place in places:
+            while (waiting := self._waits.take(place)) is not None:
+                has_more = self._again(waiting, waiting.until_ms)
+                yield
+                if not has_more:
+                    break
 
-    def freed(self, topic: str, group: str, queue_id: int, now_ms: int) -> None:
-        """A queue has become free for a group that consumes it in order."""
+    def has_more(self, topic: str, group: str, queue_id: int) -> bool:
+        """Return whether a queue has messages that a group has not consumed."""
         begin, end = self._services.store.span(topic, queue_id)
-        if end > (self._services.offsets.get(topic, group, queue_id) or begin):
-            self._wake(Place(topic, group, -1), now_ms)
-            self._wake(Place(topic, group, queue_id), now_ms)
+        return end > (self._services.offsets.get(topic, group, queue_id) or begin)
 
     def tick(self, now_ms: int) -> None:
-        """Answer those who have waited their time."""
+        """Have those answered who have waited their time."""
+        if self._waits.has_over(now_ms):
+            self._turns.again("pops that are over", lambda: self._end_waits(now_ms))
+
+    def _end_waits(self, now_ms: int) -> Iterator[None]:
         for _, waiting in self._waits.take_over(now_ms):
-            self._again(waiting, None, now_ms)
+            self._again(waiting, None)
+            yield
 
     def end_waits(self) -> None:
-        """Answer all who wait that there is nothing."""
+        """Have all answered who wait that there is nothing."""
+        self._turns.add(self, self._end_all())
+
+    def _end_all(self) -> Iterator[None]:
         for waiting in self._waits.take_all():
             waiting.request.answer(Frame(ResponseCode.POLLING_TIMEOUT, 0, ext_fields=_RESPONSE.write(_NOTHING)))
-
-    def end_step(self, now_ms: int) -> None:
-        """Give those who wait what there is left."""
-        places = list(self.more)
-        self.more.clear()
-        for place in places:
-            self._wake(place, now_ms)
+            yield
 
     def disconnected(self, connection: object) -> None:
         """Forget what a closed connection waits for."""
-        self._waits.take_connection(connection)
+        self._waits.forget(connection)
 
-    def _wake(self, place: Place, now_ms: int) -> None:
-        """Answer those who wait at a place, as far as there are messages."""
-        while (waiting := self._waits.take(place)) is not None:
-            if not self._again(waiting, waiting.until_ms, now_ms):
-                return
-        self.more.pop(place, None)
+    def _look_later(self, waiting: Waiting[_Asked]) -> Iterator[None]:
+        if self._waits.remove(_place(waiting.request.header), waiting):
+            self._again(waiting, waiting.until_ms if waiting.until_ms > self._turns.now_ms else None)
+        yield
 
-    def _again(self, waiting: Waiting[_Asked], until: int | None, now_ms: int) -> bool:
+    def _again(self, waiting: Waiting[_Asked], until: int | None) -> bool:
         asked = waiting.request
         try:
             topic = self._services.topics.get(asked.header.topic)
-            if topic is not None:
-                return self._try(asked, topic, until, now_ms)
-            text = f"topic[{asked.header.topic}] not exist"
-            asked.answer(Frame(ResponseCode.TOPIC_NOT_EXIST, 0, remark=text, ext_fields=_RESPONSE.write(_NOTHING)))
+            if topic is None:
+                raise Refused(ResponseCode.TOPIC_NOT_EXIST, f"topic[{asked.header.topic}] not exist")
+            wanted = self._filter(asked.header) if asked.wanted is None else asked.wanted
+            return self._try(asked, wanted, topic, until, self._turns.now_ms)
+        except Refused as refused:
+            asked.answer(_refusal(refused))
         except Exception as error:
             self._failed(asked.connection, error)
         return True
 
+    def _filter(self, header: PopMessageRequest) -> Filter:
+        """The filter of a request. Raises `Refused`."""
+        text, kind = header.expression or "*", header.expression_type
+        try:
+            if header.expression and kind not in (None, "", TAG, SQL92):
+                raise SqlError(f"{kind} is no kind of expression")
+            return Filter(subscription_of(header.topic, text, kind if header.expression else TAG), self._turns)
+        except SqlError as error:
+            log.info("group %s: the expression of a POP cannot be used: %s", header.consumer_group, error)
+            text = "parse the consumer's subscription failed"
+            raise Refused(ResponseCode.SUBSCRIPTION_PARSE_FAILED, text) from None
+
+
+def _refusal(refused: Refused) -> Frame:
+    return Frame(refused.code, 0, remark=refused.text, ext_fields=_RESPONSE.write(_NOTHING))
+
 
 def _place(header: PopMessageRequest) -> Place:
     return Place(header.topic, header.consumer_group, max(header.queue_id, -1))
-
-
-def _filter(header: PopMessageRequest) -> Filter:
-    """The filter of a request. Raises `Refused`."""
-    text, kind = header.expression, header.expression_type
-    try:
-        if not text or kind in (None, "", TAG):
-            return Filter(make_subscription(header.topic, text or "*"))
-        if kind != SQL92:
-            raise SqlError(f"{kind} is no kind of expression")
-        return Filter(Subscription(header.topic, text, SQL92))
-    except SqlError as error:
-        log.info("group %s: the expression of a POP cannot be used: %s", header.consumer_group, error)
-        raise Refused(ResponseCode.SUBSCRIPTION_PARSE_FAILED, "parse the consumer's subscription failed") from None
 
 
 def _frame(code: ResponseCode, header: PopMessageRequest, popped: _Popped) -> Frame:

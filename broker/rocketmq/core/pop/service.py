@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable
+from itertools import chain
 
 from broker.rocketmq.core.delays import Storing
 from broker.rocketmq.core.pop.acks import Acks
@@ -12,6 +13,7 @@ from broker.rocketmq.core.pop.order import Orders
 from broker.rocketmq.core.pop.popping import Popper
 from broker.rocketmq.core.pop.revival import Revival
 from broker.rocketmq.core.pop.revive_log import ReviveLog
+from broker.rocketmq.core.pop.waiting import ALL_QUEUES, Place
 from broker.rocketmq.core.requests import Handlers
 from broker.rocketmq.core.services import Services
 
@@ -32,26 +34,31 @@ class PopService:
         failed: Callable[[object, Exception], None],
         keep: Callable[[bytes], None],
     ) -> None:
+        self._turns = services.turns
         self._orders = orders
         self._keep = keep
         revive_log = ReviveLog(services.options, storing)
         self._popper = popper = Popper(services, orders, revive_log, choose, failed)
-        # The places at which there are messages left for those who wait.
-        self.more = popper.more
         self._inquiries = Inquiries(services, orders, choose, popper.waits.count, failed)
         acks = Acks(services, orders, revive_log, self._freed)
         self._revival = Revival(services, storing)
         self.handlers: Handlers = {**popper.handlers, **self._inquiries.handlers, **acks.handlers}
 
     def arrived(self, topic: str, queue_id: int, now_ms: int) -> None:
-        """A message has come into a queue: answer who waits for it."""
-        # First those who only want to know: the others take what has come.
-        self._inquiries.arrived(topic, queue_id, now_ms)
-        self._popper.arrived(topic, queue_id, now_ms)
+        """A message has come into a queue: have those answered who wait for it."""
+        asking, popping = self._inquiries.places(topic, queue_id), self._popper.waits.places(topic, queue_id)
+        if asking or popping:
+            self._wake(("pop", topic, queue_id), asking, popping)
 
     def _freed(self, topic: str, group: str, queue_id: int, now_ms: int) -> None:
-        self._inquiries.freed(topic, group, queue_id, now_ms)
-        self._popper.freed(topic, group, queue_id, now_ms)
+        """A queue has become free for a group that consumes it in order: have those answered who wait for it."""
+        places = [Place(topic, group, ALL_QUEUES), Place(topic, group, queue_id)]
+        has_messages = self._popper.has_more(topic, group, queue_id)
+        self._wake(("freed", topic, group, queue_id), places, places if has_messages else [])
+
+    def _wake(self, key: tuple[str | int, ...], asking: list[Place], popping: list[Place]) -> None:
+        # First those who only want to know: the others take what has come.
+        self._turns.again(key, lambda: chain(self._inquiries.waking(asking), self._popper.waking(popping)))
 
     def disconnected(self, connection: object) -> None:
         """Forget what a closed connection waits for."""
@@ -62,10 +69,6 @@ class PopService:
         """Answer all who wait: another broker is master, or this one begins anew."""
         self._popper.end_waits()
         self._inquiries.end_waits()
-
-    def end_step(self, now_ms: int) -> None:
-        """Give those who wait what there is left."""
-        self._popper.end_step(now_ms)
 
     def revive(self, now_ms: int, *, is_behind: bool) -> bool:
         """Revive what was not acknowledged in time; True if there is more to do.

@@ -1,0 +1,132 @@
+"""Requests that wait: by what they wait for, by connection, and by the time at which their wait ends."""
+
+from __future__ import annotations
+
+import heapq
+from collections.abc import Hashable, Iterator
+from dataclasses import dataclass
+from typing import Final, Generic, TypeVar
+
+from broker.rocketmq.core.turns import Turns
+
+__all__ = ["Held", "Waiting"]
+
+# Waits end with this precision, at most that much late.
+_SPAN_MS: Final = 10
+# A closed connection with more requests than this is forgotten in slices.
+_AT_ONCE: Final = 64
+
+K = TypeVar("K", bound=Hashable)
+R = TypeVar("R")
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Waiting(Generic[R]):
+    """A request that waits, and until when."""
+
+    request: R
+    connection: object
+    until_ms: int
+
+
+class Held(Generic[K, R]):
+    """The waiting requests of one kind. Each operation on a request takes the same time, however many there are."""
+
+    def __init__(self, turns: Turns) -> None:
+        self._turns = turns
+        # In the order in which they came.
+        self._at: dict[K, dict[Waiting[R], None]] = {}
+        self._of: dict[object, dict[Waiting[R], K]] = {}
+        self._due: dict[int, dict[Waiting[R], K]] = {}
+        self._due_order: list[int] = []
+        # Closed connections some of whose requests are still to be forgotten.
+        self._gone: set[object] = set()
+        self._total = 0
+
+    def __len__(self) -> int:
+        return self._total
+
+    def __contains__(self, key: K) -> bool:
+        return key in self._at
+
+    def count(self, key: K) -> int:
+        """The number of requests that wait for something."""
+        return len(self._at.get(key, ()))
+
+    def at(self, key: K) -> list[Waiting[R]]:
+        """The requests that wait for something, in the order in which they came."""
+        return list(self._at.get(key, ()))
+
+    def add(self, key: K, waiting: Waiting[R]) -> None:
+        """Let a request wait."""
+        self._at.setdefault(key, {})[waiting] = None
+        self._of.setdefault(waiting.connection, {})[waiting] = key
+        span = -(-waiting.until_ms // _SPAN_MS)
+        due = self._due.get(span)
+        if due is None:
+            due = self._due[span] = {}
+            heapq.heappush(self._due_order, span)
+        due[waiting] = key
+        self._total += 1
+
+    def remove(self, key: K, waiting: Waiting[R]) -> bool:
+        """Take out a request. False if it does not wait any more, or its connection is closed."""
+        waits = self._at.get(key)
+        if waits is None or waiting not in waits:
+            return False
+        del waits[waiting]
+        if not waits:
+            del self._at[key]
+        mine = self._of.get(waiting.connection)
+        if mine is not None and mine.pop(waiting, None) is not None and not mine:
+            del self._of[waiting.connection]
+        due = self._due.get(-(-waiting.until_ms // _SPAN_MS))
+        if due is not None:
+            due.pop(waiting, None)
+        self._total -= 1
+        return waiting.connection not in self._gone
+
+    def take(self, key: K) -> Waiting[R] | None:
+        """Take out the request that has waited longest; None if none waits there."""
+        while (waits := self._at.get(key)) is not None:
+            waiting = next(iter(waits))
+            if self.remove(key, waiting):
+                return waiting
+        return None
+
+    def take_over(self, now_ms: int) -> Iterator[tuple[K, Waiting[R]]]:
+        """Take out the requests whose time is over, one by one."""
+        while self.has_over(now_ms):
+            for waiting, key in self._due.pop(heapq.heappop(self._due_order)).items():
+                if self.remove(key, waiting):
+                    yield key, waiting
+
+    def has_over(self, now_ms: int) -> bool:
+        """Return whether `take_over` may have something to take."""
+        return bool(self._due_order) and self._due_order[0] * _SPAN_MS <= now_ms
+
+    def take_all(self) -> Iterator[Waiting[R]]:
+        """Take out all requests that wait now, one by one."""
+        for key in list(self._at):
+            for waiting in self.at(key):
+                if self.remove(key, waiting):
+                    yield waiting
+
+    def forget(self, connection: object) -> None:
+        """Take out the requests of a closed connection; none of them is handed out from now on."""
+        mine = self._of.pop(connection, None)
+        if mine is None:
+            return
+        self._gone.add(connection)
+        work = self._forget(connection, mine)
+        if len(mine) > _AT_ONCE:
+            self._turns.add(("forget", id(mine)), work)
+        else:
+            for _ in work:
+                pass
+
+    def _forget(self, connection: object, mine: dict[Waiting[R], K]) -> Iterator[None]:
+        for waiting, key in mine.items():
+            self.remove(key, waiting)
+            yield
+        self._gone.discard(connection)

@@ -1,0 +1,92 @@
+"""Work that is too long for one step of the loop, done in slices so that other requests are served in between."""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable, Iterator
+from typing import Final
+
+__all__ = ["ITEM_UNITS", "STEP_UNITS", "Turns"]
+
+# Work is counted in units, so that tests do not depend on the speed of a machine. A unit is about a nanosecond on a
+# machine of 2024: one step takes about 10 ms of work, and half as much again after requests that used up its budget.
+STEP_UNITS: Final = 10_000_000
+# The cost of looking at one waiting request.
+ITEM_UNITS: Final = 20_000
+
+
+class Turns:
+    """The budget of the current step, and the work that goes on in later steps.
+
+    Works with the same key are done one after the other; those of different keys take turns, an item each.
+    """
+
+    def __init__(self, step_units: int = STEP_UNITS) -> None:
+        # The time of the last call of `run`.
+        self.now_ms = 0
+        self._step_units = step_units
+        self._left = step_units
+        self._keys: deque[object] = deque()
+        self._works: dict[object, deque[Iterator[None]]] = {}
+        # The works of `again` that are under way, and whether each is wanted once more.
+        self._again: dict[object, bool] = {}
+
+    def spend(self, units: int) -> None:
+        """Take work off the budget of this step."""
+        self._left -= units
+
+    @property
+    def is_spent(self) -> bool:
+        """Return whether the budget of this step is used up."""
+        return self._left <= 0
+
+    def add(self, key: object, work: Iterator[None]) -> None:
+        """Have work done; it yields after each item."""
+        works = self._works.get(key)
+        if works is None:
+            self._works[key] = works = deque()
+            self._keys.append(key)
+        works.append(work)
+
+    def again(self, key: object, make: Callable[[], Iterator[None]]) -> None:
+        """Have work done that is begun by `make`. If work of this key is under way, it is done once more after that."""
+        if key in self._again:
+            self._again[key] = True
+        else:
+            self._again[key] = False
+            self.add(key, self._repeat(key, make))
+
+    def _repeat(self, key: object, make: Callable[[], Iterator[None]]) -> Iterator[None]:
+        while True:
+            self._again[key] = False
+            yield from make()
+            if not self._again[key]:
+                break
+            yield
+        del self._again[key]
+
+    @property
+    def has_more(self) -> bool:
+        """Return whether there is work to do."""
+        return bool(self._keys)
+
+    def run(self, now_ms: int) -> None:
+        """End a step: work until the budget is used up, and renew it.
+
+        Waiting work gets at least half of a step's budget, whatever the step's requests have used.
+        """
+        self.now_ms = now_ms
+        keys, self._left = self._keys, max(self._left, self._step_units // 2)
+        while keys and self._left > 0:
+            key = keys.popleft()
+            works = self._works[key]
+            self._left -= ITEM_UNITS
+            try:
+                next(works[0])
+            except StopIteration:
+                works.popleft()
+            if works:
+                keys.append(key)
+            else:
+                del self._works[key]
+        self._left = self._step_units
