@@ -21,17 +21,20 @@ __all__ = ["BodyCodec"]
 
 B = TypeVar("B", bound=tuple[Any, ...])
 _MISSING: Final = object()
-_INT_BITS: Final = 63
 
-Read = Callable[[Any, str], Any]
+_INT_MIN: Final = -(1 << 63)
+_INT_MAX: Final = (1 << 63) - 1
+
+Read = Callable[[Any], Any]
 Write = Callable[[Any], Any]
 
 
 class BodyCodec(Generic[B]):
-    """Reads and writes the bodies of one declaration."""
+    """Reads and writes the bodies of one declaration. `keys_max` is that of `fastjson.loads`."""
 
-    def __init__(self, cls: type[B]) -> None:
+    def __init__(self, cls: type[B], keys_max: int = fastjson.ODD_KEYS_MAX) -> None:
         self.name = cls.__name__
+        self._keys_max = keys_max
         self._read, self._write = _record_codec(cls)
 
     def read(self, body: bytes | bytearray | memoryview) -> B:
@@ -40,11 +43,14 @@ class BodyCodec(Generic[B]):
             text = str(body, "utf-8")
         except UnicodeDecodeError as error:
             raise FormatError(self.name, error.start, "is not UTF-8") from None
-        return self.read_value(fastjson.loads(text))
+        return self.read_value(fastjson.loads(text, self._keys_max))
 
     def read_value(self, value: Any) -> B:
         """Decode parsed JSON, like `read`."""
-        found: B = self._read(value, self.name)
+        try:
+            found: B = self._read(value)
+        except _Wrong as wrong:
+            raise FormatError("".join((self.name, *reversed(wrong.path))), 0, wrong.reason) from None
         return found
 
     def write(self, value: B) -> bytes:
@@ -57,29 +63,46 @@ class BodyCodec(Generic[B]):
         return written
 
 
-def _wrong(path: str, value: Any, wanted: str) -> FormatError:
-    return FormatError(path, 0, f"{str(value)[:40]!r} is not {wanted}")
+class _Wrong(Exception):
+    """A value that does not match its declaration, and the path to it, from its end."""
+
+    def __init__(self, reason: str, *path: str) -> None:
+        super().__init__(reason)
+        self.reason = reason
+        self.path = [*path]
+
+    def under(self, step: str) -> _Wrong:
+        """Note that it is within something."""
+        self.path.append(step)
+        return self
 
 
-def _read_str(value: Any, path: str) -> str:
+def _wrong(value: Any, wanted: str) -> _Wrong:
+    # The text of a long or deep value is never made.
+    is_long = isinstance(value, dict | list | tuple) and len(value) > 0
+    shown = f"{type(value).__name__} of {len(value)} items" if is_long else str(value)
+    return _Wrong(f"{shown[:40]!r} is not {wanted}")
+
+
+def _read_str(value: Any) -> str:
     if not isinstance(value, str):
-        raise _wrong(path, value, "a string")
+        raise _wrong(value, "a string")
     return value
 
 
-def _read_int(value: Any, path: str) -> int:
+def _read_int(value: Any) -> int:
     # Some clients write numbers as text, and fastjson takes them.
     if isinstance(value, str):
         number = read_long(value)
         value = value if number is None else number
-    if type(value) is not int or value.bit_length() > _INT_BITS:
-        raise _wrong(path, value, "an integer of 64 bits")
+    if type(value) is not int or not _INT_MIN < value <= _INT_MAX:
+        raise _wrong(value if type(value) is not int else "a number", "an integer of 64 bits")
     return value
 
 
-def _read_bool(value: Any, path: str) -> bool:
+def _read_bool(value: Any) -> bool:
     if not isinstance(value, bool):
-        raise _wrong(path, value, "true or false")
+        raise _wrong(value, "true or false")
     return value
 
 
@@ -92,6 +115,10 @@ _PLAIN: Final[dict[type, tuple[Read, Write]]] = {
     int: (_read_int, _same),
     bool: (_read_bool, _same),
 }
+
+
+# The type of the items that a reader takes as they are.
+_ITEMS: Final[dict[Read, type]] = {_read_str: str, _read_int: int, _read_bool: bool}
 
 
 def _codec(hint: Any) -> tuple[Read, Write]:
@@ -110,11 +137,25 @@ def _codec(hint: Any) -> tuple[Read, Write]:
     return _record_codec(hint)
 
 
+def _are_longs(values: list[int]) -> bool:
+    return min(values) > _INT_MIN and max(values) <= _INT_MAX
+
+
 def _list_codec(read: Read, write: Write) -> tuple[Read, Write]:
-    def read_list(value: Any, path: str) -> list[Any]:
+    def read_list(value: Any) -> list[Any]:
         if not isinstance(value, (list, tuple)):
-            raise _wrong(path, value, "a list")
-        return [read(item, f"{path}[{number}]") for number, item in enumerate(value)]
+            raise _wrong(value, "a list")
+        kind = _ITEMS.get(read)
+        # By far the most lists are read at once.
+        if kind is not None and {*map(type, value)} == {kind} and (kind is not int or _are_longs(value)):
+            return list(value)
+        found: list[Any] = []
+        try:
+            for item in value:
+                found.append(read(item))  # noqa: PERF401 - its length is the place of a fault
+        except _Wrong as wrong:
+            raise wrong.under(f"[{len(found)}]") from None
+        return found
 
     def write_list(value: list[Any]) -> list[Any]:
         return [write(item) for item in value]
@@ -125,14 +166,18 @@ def _list_codec(read: Read, write: Write) -> tuple[Read, Write]:
 def _dict_codec(key_type: type, read: Read, write: Write) -> tuple[Read, Write]:
     read_key, _ = _PLAIN[key_type]
 
-    def read_dict(value: Any, path: str) -> dict[Any, Any]:
+    def read_dict(value: Any) -> dict[Any, Any]:
         if not isinstance(value, dict):
-            raise _wrong(path, value, "an object")
-        return {
-            read_key(key, path): read(item, f"{path}.{str(key)[:40]}")
-            for key, item in value.items()
-            if item is not None
-        }
+            raise _wrong(value, "an object")
+        found: dict[Any, Any] = {}
+        key: Any = ""
+        try:
+            for key, item in value.items():
+                if item is not None:
+                    found[read_key(key)] = read(item)
+        except _Wrong as wrong:
+            raise wrong.under(f".{str(key)[:40]}") from None
+        return found
 
     def write_dict(value: dict[Any, Any]) -> dict[Any, Any]:
         return {key: write(item) for key, item in value.items()}
@@ -151,18 +196,22 @@ def _record_codec(cls: type[Any]) -> tuple[Read, Write]:
         fields.append((wire_name, *_codec(hint), defaults.get(name, _MISSING)))
     order = sorted(range(len(fields)), key=lambda number: fields[number][0])
 
-    def read_record(value: Any, path: str) -> Any:
+    def read_record(value: Any) -> Any:
         if not isinstance(value, dict):
-            raise _wrong(path, value, "an object")
+            raise _wrong(value, "an object")
         items = []
-        for wire_name, read, _, default in fields:
-            item = value.get(wire_name)
-            if item is not None:
-                items.append(read(item, f"{path}.{wire_name}"))
-            elif default is _MISSING:
-                raise FormatError(f"{path}.{wire_name}", 0, "is missing")
-            else:
-                items.append(default)
+        wire_name = ""
+        try:
+            for wire_name, read, _, default in fields:
+                item = value.get(wire_name)
+                if item is not None:
+                    items.append(read(item))
+                elif default is _MISSING:
+                    raise _Wrong("is missing")
+                else:
+                    items.append(default)
+        except _Wrong as wrong:
+            raise wrong.under(f".{wire_name}") from None
         return tuple.__new__(cls, items)
 
     def write_record(value: Any) -> dict[str, Any]:

@@ -188,7 +188,7 @@ LOCK_REQUEST = BodyCodec(LockRequest)
 LOCK_ANSWER = BodyCodec(LockAnswer)
 CHECK_CLIENT_REQUEST = BodyCodec(CheckClientRequest)
 GROUPS = BodyCodec(Groups)
-CONSUMER_OFFSETS = BodyCodec(ConsumerOffsets)
+CONSUMER_OFFSETS = BodyCodec(ConsumerOffsets, fastjson.FILE_KEYS_MAX)
 CONSUMER_IDS = BodyCodec(ConsumerIds)
 HEARTBEAT = BodyCodec(Heartbeat)
 

@@ -4,33 +4,67 @@ It differs from the standard in what may be the key of an object: a bare number 
 (`{{"topic":"t","queueId":0}:5}`). `loads` reads both, and what is standard. A number as key comes back as an int, an
 object as an `ObjectKey`, so `dumps` can write them as they were.
 
+Texts come from strangers, so all of them are read in C: by the standard library's reader where they are standard, and
+otherwise after their keys were replaced by strings, by regular expressions that read each character a few times at
+most. A text that has to be repaired has a bound of its own.
+
 Half of a surrogate pair, which only an escape can write, is refused: no text with one can be written again.
 
 `dumps_pretty` writes what the configuration files look like: a tab per level, no space behind a colon, and a line of
 its own for each item of a list. Java arrays of numbers stand on one line there: they are tuples here, and lists
-elsewhere.
+elsewhere. `loads_file` tells them apart; `loads` makes lists of both.
 """
 
 from __future__ import annotations
 
 import json
 import re
-from typing import Any, Final
+from typing import Any, Final, NoReturn
 
 from formats.errors import FormatError
 
-__all__ = ["DEPTH_MAX", "ObjectKey", "dumps", "dumps_pretty", "has_half_pair", "loads"]
+__all__ = [
+    "ANSWER_KEYS_MAX",
+    "FILE_KEYS_MAX",
+    "ODD_KEYS_MAX",
+    "ObjectKey",
+    "dumps",
+    "dumps_pretty",
+    "has_half_pair",
+    "loads",
+    "loads_file",
+]
 
-# No structure of the original is nested as deep; without a bound hostile text exhausts the stack.
-DEPTH_MAX: Final = 64
+# The bounds on a text with keys that are no strings: its characters, and those keys.
+REPAIRED_CHARACTERS_MAX: Final = 256 << 10
+ODD_KEYS_MAX: Final = 20_000
+# The same for what brokers and tools have asked for, in a text of any length; and for the files of brokers.
+ANSWER_KEYS_MAX: Final = 100_000
+FILE_KEYS_MAX: Final = 1 << 24
 
-_SPACE = re.compile(r"[ \t\r\n]*")
-_NUMBER = re.compile(r"-?(?:0|[1-9][0-9]{0,30})(\.[0-9]{1,30})?([eE][-+]?[0-9]{1,4})?")
-_STRING = re.compile(r'"(?:[^"\\\x00-\x1f]|\\.)*"', re.DOTALL)
-_WORDS: Final = {"true": True, "false": False, "null": None}
-_WORD = re.compile(r"true|false|null")
+
+def _odd(opening: str, odd: str) -> re.Pattern[str]:
+    """Return a pattern for what comes before something odd outside of strings, and that. Or for the rest of a text.
+
+    `opening` are the characters that something odd may begin with. No character is read twice for different matches.
+    """
+    string = r'"(?:[^"\\]++|\\.)*+"'
+    front = rf'(?:[^"{opening}]++|{string}|(?!{odd})[{opening}])*+'
+    return re.compile(rf"({front})(?:(?P<odd>{odd})|.*+)", re.DOTALL)
+
+
+_NUMBER_KEY = _odd("{,", r"[{,]\s*+-?[0-9]{1,31}+(?=\s*+:)")
+_OBJECT_KEY = _odd("{", r'\{(?:[^"{}]++|"(?:[^"\\]++|\\.)*+")*+\}(?=\s*+:)')
+_ROW = _odd(r"\[", r"\[(?=\s*+[-0-9])[-0-9, \t]++\]")
+# The front of a name that stands for a number or an object.
+_MARK: Final = "\1"
+_MARK_JSON: Final = "\\u0001"
 
 _HALF_PAIR = re.compile("[\ud800-\udfff]")
+# Up to an escape that is half of a pair.
+_HALF_ESCAPE = re.compile(
+    r"(?:[^\\]++|\\u[dD][89abAB][0-9a-fA-F]{2}\\u[dD][c-fC-F][0-9a-fA-F]{2}|\\(?!u[dD][89a-fA-F]).)*+\\u", re.DOTALL
+)
 
 _dump_text = json.JSONEncoder(ensure_ascii=False).encode
 
@@ -41,13 +75,26 @@ class ObjectKey(tuple[tuple[str, Any], ...]):
     __slots__ = ()
 
 
-def loads(text: str) -> Any:
-    """The value that `text` holds. Raises `FormatError` where it is not JSON, or is nested deeper than `DEPTH_MAX`."""
-    reader = _Reader(text)
-    value = reader.value(0)
-    reader.skip_space()
-    if reader.at < len(text):
-        raise reader.fault("something follows the value")
+def loads(text: str, keys_max: int = ODD_KEYS_MAX) -> Any:
+    """The value that `text` holds. `keys_max` is the bound on keys that are no strings: more for trusted peers.
+
+    Raises `FormatError` where it is not JSON, is nested too deeply for the reader (hundreds of levels), or exceeds the
+    bounds on texts that have to be repaired.
+    """
+    try:
+        value = _decode(text)
+    except json.JSONDecodeError as fault:
+        if len(text) > REPAIRED_CHARACTERS_MAX and keys_max <= ODD_KEYS_MAX:
+            raise _fault(fault) from None
+        value = _Repair(text, keys_max, has_rows=False).value(fault)
+    _check_pairs(text)
+    return value
+
+
+def loads_file(text: str) -> Any:
+    """The value that a file of ours holds, like `loads`: arrays of numbers on one line are tuples; it has no bound."""
+    value = _Repair(text, len(text), has_rows=True).value(None)
+    _check_pairs(text)
     return value
 
 
@@ -56,109 +103,99 @@ def has_half_pair(text: str) -> bool:
     return _HALF_PAIR.search(text) is not None
 
 
-class _Reader:
-    def __init__(self, text: str) -> None:
-        self.text = text
-        self.at = 0
-
-    def fault(self, reason: str) -> FormatError:
-        return FormatError("json", self.at, reason)
-
-    def skip_space(self) -> None:
-        found = _SPACE.match(self.text, self.at)
-        assert found is not None
-        self.at = found.end()
-
-    def peek(self) -> str:
-        self.skip_space()
-        return self.text[self.at : self.at + 1]
-
-    def take(self, wanted: str) -> bool:
-        """Step over `wanted`, if that is what comes next."""
-        if self.peek() != wanted:
-            return False
-        self.at += 1
-        return True
-
-    def expect(self, wanted: str) -> None:
-        if not self.take(wanted):
-            raise self.fault(f"{wanted!r} is missing")
-
-    def value(self, depth: int) -> Any:
-        if depth > DEPTH_MAX:
-            raise self.fault(f"is nested deeper than {DEPTH_MAX} levels")
-        following = self.peek()
-        if following == "{":
-            return self.object(depth)
-        if following == "[":
-            return self.list(depth)
-        if following == '"':
-            return self.string()
-        found = _WORD.match(self.text, self.at)
+def _check_pairs(text: str) -> None:
+    if "\\ud" in text or "\\uD" in text:
+        found = _HALF_ESCAPE.match(text)
         if found is not None:
-            self.at = found.end()
-            return _WORDS[found[0]]
-        return self.number()
+            raise FormatError("json", found.end() - 2, "is half of a surrogate pair")
 
-    def string(self) -> str:
-        found = _STRING.match(self.text, self.at)
-        if found is None:
-            raise self.fault("is no string")
+
+def _refuse(word: str) -> NoReturn:
+    raise FormatError("json", 0, f"{word} is no number")
+
+
+def _fault(fault: json.JSONDecodeError) -> FormatError:
+    return FormatError("json", fault.pos, fault.msg[:1].lower() + fault.msg[1:])
+
+
+_decoder: Final = json.JSONDecoder(parse_constant=_refuse)
+
+
+def _decode(text: str, decoder: json.JSONDecoder = _decoder) -> Any:
+    """Decode standard JSON. Raises `JSONDecodeError` for what may be fastjson's, `FormatError` for what is neither."""
+    try:
+        return decoder.decode(text)
+    except (json.JSONDecodeError, FormatError):
+        raise
+    except ValueError:
+        raise FormatError("json", 0, "has a number with thousands of digits") from None
+    except RecursionError:
+        raise FormatError("json", 0, "is nested too deeply") from None
+
+
+class _Repair:
+    """A text whose odd keys become strings, and odd keys again when it is read."""
+
+    def __init__(self, text: str, keys_max: int, *, has_rows: bool) -> None:
+        self._text = text
+        self._keys_max = keys_max
+        self._has_rows = has_rows
+        self._numbers = 0
+        self._objects: list[str] = []
+        self._keys: list[ObjectKey] = []
+
+    def value(self, fault: json.JSONDecodeError | None) -> Any:
+        """Read the text. `fault` is what it is refused for if there is nothing to repair."""
+        text = _OBJECT_KEY.sub(self._mark_object, self._text)
+        text = _NUMBER_KEY.sub(self._mark_number, text)
+        if fault is not None and not self._numbers + len(self._objects):
+            raise _fault(fault)
+        if self._has_rows:
+            text = _ROW.sub(_mark_row, text)
         try:
-            value: str = json.loads(found[0])
-        except ValueError:
-            raise self.fault("is a string with an unknown escape") from None
-        if "\\" in found[0] and has_half_pair(value):
-            raise self.fault("is a string with half of a surrogate pair")
-        self.at = found.end()
-        return value
+            if self._objects:
+                keys = json.JSONDecoder(parse_constant=_refuse, object_pairs_hook=ObjectKey)
+                self._keys = _decode(f"[{','.join(self._objects)}]", keys)
+            return _decode(text, json.JSONDecoder(parse_constant=_refuse, object_pairs_hook=self._object))
+        except json.JSONDecodeError as error:
+            # Its place is one in another text.
+            raise _fault(fault or error) from None
 
-    def number(self) -> int | float:
-        found = _NUMBER.match(self.text, self.at)
-        if found is None:
-            raise self.fault("is no value")
-        self.at = found.end()
-        return int(found[0]) if found[1] is None and found[2] is None else float(found[0])
+    def _check(self) -> None:
+        if self._numbers + len(self._objects) > self._keys_max:
+            raise FormatError("json", 0, f"more than {self._keys_max} keys are no strings")
 
-    def list(self, depth: int) -> list[Any] | tuple[Any, ...]:
-        begin = self.at
-        self.expect("[")
-        values: list[Any] = []
-        while not self.take("]"):
-            if values:
-                self.expect(",")
-            values.append(self.value(depth + 1))
-        if values and "\n" not in self.text[begin : self.at] and all(type(value) is int for value in values):
-            return tuple(values)
-        return values
+    def _mark_object(self, found: re.Match[str]) -> str:
+        odd = found["odd"]
+        if odd is None:
+            return found[0]
+        self._objects.append(odd)
+        self._check()
+        return f'{found[1]}"{_MARK_JSON}o{len(self._objects) - 1}"'
 
-    def key(self, depth: int) -> str | int | ObjectKey:
-        following = self.peek()
-        if following == '"':
-            return self.string()
-        if following == "{":
-            return ObjectKey(self.object(depth + 1).items())
-        number = self.number()
-        if not isinstance(number, int):
-            raise self.fault(f"{number} is no key")
-        return number
+    def _mark_number(self, found: re.Match[str]) -> str:
+        odd = found["odd"]
+        if odd is None:
+            return found[0]
+        self._numbers += 1
+        self._check()
+        return f'{found[1]}{odd[0]}"{_MARK_JSON}{odd[1:].strip()}"'
 
-    def object(self, depth: int) -> dict[Any, Any]:
-        if depth > DEPTH_MAX:
-            raise self.fault(f"is nested deeper than {DEPTH_MAX} levels")
-        self.expect("{")
-        values: dict[Any, Any] = {}
-        while not self.take("}"):
-            if values:
-                self.expect(",")
-            key = self.key(depth)
-            self.expect(":")
-            value = self.value(depth + 1)
-            try:
-                values[key] = value
-            except TypeError:
-                raise self.fault("an object with a list or object in it cannot be a key") from None
-        return values
+    def _object(self, items: list[tuple[str, Any]]) -> Any:
+        if self._has_rows and len(items) == 1 and items[0][0] == _MARK:
+            return tuple(items[0][1])
+        try:
+            return {self._key(name) if name[:1] == _MARK else name: value for name, value in items}
+        except (TypeError, ValueError, IndexError):
+            raise FormatError("json", 0, "an object with a list or object in it cannot be a key") from None
+
+    def _key(self, name: str) -> int | ObjectKey:
+        return self._keys[int(name[2:])] if name[1:2] == "o" else int(name[1:])
+
+
+def _mark_row(found: re.Match[str]) -> str:
+    odd = found["odd"]
+    return found[0] if odd is None else f'{found[1]}{{"{_MARK_JSON}":{odd}}}'
 
 
 def dumps(value: Any) -> str:

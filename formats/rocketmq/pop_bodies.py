@@ -197,7 +197,7 @@ ASSIGNMENT_REQUEST = BodyCodec(AssignmentRequest)
 ASSIGNMENTS = BodyCodec(Assignments)
 REQUEST_MODE = BodyCodec(RequestMode)
 REQUEST_MODES = BodyCodec(RequestModes)
-ORDER_FILE = BodyCodec(OrderFile)
+ORDER_FILE = BodyCodec(OrderFile, fastjson.FILE_KEYS_MAX)
 
 Note = CheckPoint | AckNote | BatchAckNote
 

@@ -157,7 +157,7 @@ class TopicList(NamedTuple):
 DATA_VERSION = BodyCodec(DataVersion)
 REGISTER_BROKER_BODY = BodyCodec(RegisterBrokerBody)
 TOPIC_ROUTE = BodyCodec(TopicRoute)
-CLUSTER_INFO = BodyCodec(ClusterInfo)
+CLUSTER_INFO = BodyCodec(ClusterInfo, fastjson.ANSWER_KEYS_MAX)
 BROKER_MEMBER_GROUP_BODY = BodyCodec(BrokerMemberGroupBody)
 TOPIC_LIST = BodyCodec(TopicList)
 TOPIC_CONFIG = BodyCodec(TopicConfig)

@@ -153,7 +153,7 @@ def _check_json(path: Path, note: Note) -> None:
     try:
         text = data.decode()
         if text.strip():
-            fastjson.loads(text)
+            fastjson.loads_file(text)
     except UnicodeDecodeError as error:
         note(fault("config-file", str(path), error.start, "is not UTF-8"))
     except FormatError as error:
@@ -163,7 +163,7 @@ def _check_json(path: Path, note: Note) -> None:
 def _table(path: Path, name: str, note: Note) -> dict[Any, Any] | None:
     data = _read(path, note, "config-file")
     try:
-        found = None if data is None else fastjson.loads(data.decode())
+        found = None if data is None else fastjson.loads_file(data.decode())
     except (UnicodeDecodeError, FormatError):
         return None
     table = found.get(name) if isinstance(found, dict) else None

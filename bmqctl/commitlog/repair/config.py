@@ -82,7 +82,7 @@ def copy_others(store: StoreFiles, out: Path, ends: Mapping[tuple[str, int], int
 def _is_sound(path: Path) -> bool:
     try:
         text = path.read_bytes().decode()
-        found = fastjson.loads(text) if text.strip() else {}
+        found = fastjson.loads_file(text) if text.strip() else {}
         if path.name.startswith("consumerOffset"):
             CONSUMER_OFFSETS.read(path.read_bytes())
         elif path.name.startswith("delayOffset"):
@@ -133,7 +133,7 @@ def _set_back(
 ) -> None:
     if not path.exists():
         return
-    data = fastjson.loads(path.read_bytes().decode() or "{}")
+    data = fastjson.loads_file(path.read_bytes().decode() or "{}")
     table = data.get("offsetTable")
     if not isinstance(table, dict):
         return

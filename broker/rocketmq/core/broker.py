@@ -42,6 +42,7 @@ from broker.rocketmq.core.routes import FindQueues
 from broker.rocketmq.core.sending import Sender
 from broker.rocketmq.core.sending_back import SendingBack
 from broker.rocketmq.core.services import Services
+from broker.rocketmq.core.sql import compile_sql
 from broker.rocketmq.core.statistics import Statistics
 from broker.rocketmq.core.timer_messages import TimerMessages
 from broker.rocketmq.core.topics import Topics
@@ -331,6 +332,8 @@ class Broker:
 
     def start(self) -> None:
         """Register with the nameserver in this process; with others as soon as they are connected."""
+        # The grammar of expressions is read now: it would hold up others with the first one.
+        compile_sql("TRUE")
         self._nameservers.register(self._world.wall_ms())
 
     def end_step(self) -> bool:

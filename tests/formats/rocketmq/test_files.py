@@ -272,7 +272,7 @@ def test_golden_configuration_files_are_written_back(golden_brokers: dict[str, l
         for path in (broker / "config").iterdir():
             text = path.read_bytes().decode(errors="replace")
             if path.name != "timercheck" and text:
-                value = fastjson.loads(text)
+                value = fastjson.loads_file(text)
                 assert text in (fastjson.dumps_pretty(value), fastjson.dumps(value)), path
                 read += 1
     assert read > 80
@@ -280,7 +280,8 @@ def test_golden_configuration_files_are_written_back(golden_brokers: dict[str, l
 
 def test_keys_of_objects_may_be_numbers_and_objects() -> None:
     text = '{"offsetTable":{{"brokerName":"b","queueId":0,"topic":"t"}:7,3:4},"positions":[88,108,95]}'
-    value = fastjson.loads(text)
+    assert fastjson.loads(text)["positions"] == [88, 108, 95]
+    value = fastjson.loads_file(text)
     assert value["offsetTable"][3] == 4
     (key,) = (key for key in value["offsetTable"] if isinstance(key, fastjson.ObjectKey))
     assert dict(key) == {"brokerName": "b", "queueId": 0, "topic": "t"}
@@ -291,15 +292,25 @@ def test_keys_of_objects_may_be_numbers_and_objects() -> None:
 @pytest.mark.parametrize(
     ("text", "offset", "reason"),
     [
-        ("", 0, "is no value"),
-        ('{"a":1} x', 8, "something follows the value"),
-        ('{"a" 1}', 5, "':' is missing"),
-        ("[1,]", 3, "is no value"),
-        ('{"a":"\\q"}', 5, "unknown escape"),
-        ('{"a":"\\uD83Dx"}', 5, "half of a surrogate pair"),
-        ("{1.5:2}", 4, "1.5 is no key"),
-        ("[" * 100, 65, "nested deeper than 64 levels"),
-        ('{{"a":[{}]}:2}', 13, "cannot be a key"),
+        ("", 0, "expecting value"),
+        ('{"a":1} x', 8, "extra data"),
+        ('{"a" 1}', 5, "expecting ':' delimiter"),
+        ("[1,]", 3, "expecting value"),
+        ('{"a":"\\q"}', 6, "invalid \\\\escape"),
+        ('{"a":"\\uD83Dx"}', 6, "half of a surrogate pair"),
+        ('{"a":"\\\\\\uD83D\\uDE00\\uDE00"}', 20, "half of a surrogate pair"),
+        ("{1.5:2}", 1, "expecting property name"),
+        ("[" * 10_000, 0, "nested too deeply"),
+        ("{0:" * 10_000, 0, "nested too deeply"),
+        ('{{"a":[{}]}:2}', 1, "expecting property name"),
+        ('{{"a":[1]}:2}', 0, "cannot be a key"),
+        ('{{"a":1:2}', 1, "expecting property name"),
+        ('{"\\u0001o9":1,0:1}', 0, "cannot be a key"),
+        ("[1,NaN]", 0, "NaN is no number"),
+        ("{0:-Infinity}", 0, "-Infinity is no number"),
+        ("[" + "1" * 5_000 + "]", 0, "thousands of digits"),
+        ("{0:1}\0", 1, "expecting property name"),
+        ('{0:"a', 1, "expecting property name"),
     ],
 )
 def test_what_is_not_json_is_refused(text: str, offset: int, reason: str) -> None:
