@@ -35,10 +35,14 @@ __all__ = [
     "loads_file",
 ]
 
-# The bounds on a text with keys that are no strings: its characters, and those keys.
-REPAIRED_CHARACTERS_MAX: Final = 256 << 10
+# A text with more lists and objects has no more than one for each so many characters. Empty ones, which no structure of
+# the original has many of, take the reader the longest.
+_OPENED_MAX: Final = 10_000
+_CHARACTERS_PER_OPENED: Final = 6
+# The bound on keys that are no strings, and on the characters of a text for each key that it may have.
+_CHARACTERS_PER_KEY: Final = 13
 ODD_KEYS_MAX: Final = 20_000
-# The same for what brokers and tools have asked for, in a text of any length; and for the files of brokers.
+# The same for what brokers and tools have asked for, and for the files of brokers.
 ANSWER_KEYS_MAX: Final = 100_000
 FILE_KEYS_MAX: Final = 1 << 24
 
@@ -81,10 +85,13 @@ def loads(text: str, keys_max: int = ODD_KEYS_MAX) -> Any:
     Raises `FormatError` where it is not JSON, is nested too deeply for the reader (hundreds of levels), or exceeds the
     bounds on texts that have to be repaired.
     """
+    opened = text.count("[") + text.count("{")
+    if opened > _OPENED_MAX and opened * _CHARACTERS_PER_OPENED > len(text):
+        raise FormatError("json", 0, f"{opened} lists and objects begin in {len(text)} characters")
     try:
         value = _decode(text)
     except json.JSONDecodeError as fault:
-        if len(text) > REPAIRED_CHARACTERS_MAX and keys_max <= ODD_KEYS_MAX:
+        if len(text) > keys_max * _CHARACTERS_PER_KEY:
             raise _fault(fault) from None
         value = _Repair(text, keys_max, has_rows=False).value(fault)
     _check_pairs(text)

@@ -39,11 +39,16 @@ __all__ = [
     "TopicList",
     "TopicRoute",
     "read_compressed_registration",
+    "read_registration",
     "standard_route",
 ]
 
 MASTER_ID: Final = 0
-INFLATED_BYTES_MAX: Final = 64 << 20
+# The bounds on a registration: its bytes, inflated if it was compressed, and the topics of a compressed one.
+REGISTRATION_BYTES_MAX: Final = 2 << 20
+REGISTRATION_TOPICS_MAX: Final = 16_000
+# The same of what a compressed one has beside its topics: their version, and the filter servers.
+_PIECE_BYTES_MAX: Final = 64 << 10
 
 
 class Permission(IntFlag):
@@ -175,6 +180,13 @@ def standard_route(route: TopicRoute) -> bytes:
     return fastjson.dumps(value).encode()
 
 
+def read_registration(body: Buffer) -> RegisterBrokerBody:
+    """Parse the body of a broker's registration. Raises `FormatError`."""
+    if len(body) > REGISTRATION_BYTES_MAX:
+        raise FormatError("RegisterBrokerBody", 0, f"has {len(body)} bytes, more than {REGISTRATION_BYTES_MAX}")
+    return REGISTER_BROKER_BODY.read(body)
+
+
 def read_compressed_registration(body: Buffer) -> RegisterBrokerBody:
     """Parse the body of a broker's registration in the compressed form.
 
@@ -183,21 +195,24 @@ def read_compressed_registration(body: Buffer) -> RegisterBrokerBody:
     """
     inflater = zlib.decompressobj()
     try:
-        data = inflater.decompress(body, INFLATED_BYTES_MAX)
+        data = inflater.decompress(body, REGISTRATION_BYTES_MAX)
     except zlib.error as error:
         raise FormatError("RegisterBrokerBody", 0, f"cannot be inflated: {error}") from None
     if inflater.unconsumed_tail:
-        raise FormatError("RegisterBrokerBody", 0, f"has more than {INFLATED_BYTES_MAX} bytes when inflated")
+        raise FormatError("RegisterBrokerBody", 0, f"has more than {REGISTRATION_BYTES_MAX} bytes when inflated")
     reader = _Pieces(data)
-    version = DATA_VERSION.read(reader.piece())
+    version = DATA_VERSION.read(reader.piece(_PIECE_BYTES_MAX))
     topics: dict[str, TopicConfig] = {}
-    for _ in range(reader.number()):
+    count = reader.number()
+    if count > REGISTRATION_TOPICS_MAX:
+        raise FormatError("RegisterBrokerBody", 0, f"has {count} topics, more than {REGISTRATION_TOPICS_MAX}")
+    for _ in range(count):
         values: list[Any] = reader.piece().decode(errors="replace").split(" ", 5)
         if len(values) == 6:
-            values[5] = fastjson.loads(values[5]) if values[5] else {}
+            values[5] = fastjson.loads(values[5]) if values[5] not in ("", "{}") else {}
         config = TOPIC_CONFIG.read_value(dict(zip(_NAMES, values, strict=False)))
         topics[config.topic_name] = config
-    servers = fastjson.loads(reader.piece().decode(errors="replace"))
+    servers = fastjson.loads(reader.piece(_PIECE_BYTES_MAX).decode(errors="replace"))
     return REGISTER_BROKER_BODY.read_value({"filterServerList": servers})._replace(
         topic_config_serialize_wrapper=TopicConfigs(topics, version)
     )
@@ -218,10 +233,10 @@ class _Pieces:
         self._at = end
         return number
 
-    def piece(self) -> bytes:
+    def piece(self, most: int = REGISTRATION_BYTES_MAX) -> bytes:
         size = self.number()
         end = self._at + size
-        if size < 0 or end > len(self._data):
+        if not 0 <= size <= most or end > len(self._data):
             raise FormatError("RegisterBrokerBody", self._at, f"{size} bytes are not there")
         found = self._data[self._at : end]
         self._at = end

@@ -23,7 +23,6 @@ from formats.rocketmq.route_bodies import (
     BROKER_MEMBER_GROUP_BODY,
     CLUSTER_INFO,
     DATA_VERSION,
-    REGISTER_BROKER_BODY,
     TOPIC_LIST,
     TOPIC_ROUTE,
     BrokerMemberGroupBody,
@@ -31,6 +30,7 @@ from formats.rocketmq.route_bodies import (
     TopicList,
     TopicRoute,
     read_compressed_registration,
+    read_registration,
     standard_route,
 )
 from formats.rocketmq.versions import STANDARD_JSON_VERSION, VERSION
@@ -135,7 +135,7 @@ class Nameserver:
             return _failure(ResponseCode.SYSTEM_ERROR, "crc32 not match")
         body = RegisterBrokerBody()
         if request.body:
-            read = read_compressed_registration if header.is_compressed else REGISTER_BROKER_BODY.read
+            read = read_compressed_registration if header.is_compressed else read_registration
             body = read(request.body)
         told = Registration(
             header.cluster_name,

@@ -175,7 +175,7 @@ def binary(remark: bytes = b"", fields: bytes = b"", *, remark_size: int | None 
         (framed(b'{"code":1,"extFields":{"\\uDFFF":"a"}}'), "Frame.header", "has half of a surrogate pair"),
         (framed(b'{"code":1,"remark":"\\ude00\\ud83d"}'), "Frame.header", "has half of a surrogate pair"),
         (framed(b'{"code":1,"extFields":{1:"\\ud800"}}'), "json", "is half of a surrogate pair"),
-        (framed(b'{"code":' + b"[" * 100_000 + b"}"), "json", "is nested too deeply"),
+        (framed(b'{"code":' + b"[" * 100_000 + b"}"), "json", "lists and objects begin in"),
         (framed(b"\0" * 12, 1), "BinaryFront", "needs 13 bytes, 12 left"),
         (framed(b"\0" * 13, 1), "Frame.remark", "its length is cut off"),
         (binary(remark_size=-1), "Frame.remark", "-1 bytes do not fit into the 4 that are left"),

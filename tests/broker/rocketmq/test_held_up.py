@@ -1,0 +1,373 @@
+"""No request holds up others for 50 ms: each code, at each port, with the longest body that its port takes.
+
+The processor time of each step is measured, and the least of three tries counts. The limit is 50 ms on the machine for
+which the bounds were chosen. A fixed piece of work shows how much slower this one is, and `ROOM` leaves a margin.
+"""
+
+from __future__ import annotations
+
+import gc
+import importlib
+import json
+import struct
+import time
+import zlib
+from collections.abc import Callable, Iterator
+from functools import cache
+from typing import Any, Final
+
+import pytest
+
+from broker.rocketmq.access.guard import AccessOptions, Guard
+from broker.rocketmq.access.tables import AccessTables
+from broker.rocketmq.nameserver.service import NameserverService
+from broker.rocketmq.remoting.session import Session
+from broker.rocketmq.store.message_store import StoreOptions
+from formats.rocketmq import client_bodies, raft
+from formats.rocketmq.codes import RequestCode, ResponseCode
+from formats.rocketmq.frame import FRAME_BYTES_MAX, Frame, encode_frame, next_frame
+from formats.rocketmq.hosts import Host
+from tests.broker.rocketmq.controller.rig import Rig as ControllerRig
+from tests.broker.rocketmq.proxy.test_remoting_clients import Proxied
+from tests.broker.rocketmq.rig import Peer, Rig
+from tests.broker.rocketmq.test_nameserver import Requests
+
+HELD_UP_S: Final = 0.05
+# The time that `calibration` takes on the machine for which the bounds were chosen.
+CALIBRATION_S: Final = 0.02
+ROOM: Final = 2
+HEADER_BYTES: Final = 8 << 10
+CODES: Final = (*map(int, RequestCode), raft.CODE, 7_777)
+# Fields that many requests have, so that they come as far as possible.
+FIELDS: Final = {
+    "consumerGroup": "g",
+    "group": "g",
+    "producerGroup": "p",
+    "topic": "t",
+    "queueId": 0,
+    "clientId": "c",
+    "clientID": "c",
+    "brokerName": "broker-g",
+    "bname": "broker-1",
+    "brokerAddr": "127.0.0.1:1",
+    "clusterName": "c",
+    "brokerId": 1,
+    "haServerAddr": "127.0.0.1:2",
+    "offset": 0,
+    "commitOffset": 0,
+    "queueOffset": 0,
+    "maxMsgNums": 32,
+    "sysFlag": 4,
+    "suspendTimeoutMillis": 0,
+    "subscription": "*",
+    "subVersion": 1,
+    "index": 0,
+    "count": 100_000,
+    "namespace": "n",
+    "key": "k",
+    "username": "u",
+    "timestamp": 0,
+    "isForce": "true",
+    "invisibleTime": 1_000,
+    "pollTime": 0,
+    "bornTime": 1_700_000_000_000,
+    "initMode": 0,
+    "defaultTopic": "TBW102",
+    "readQueueNums": 4,
+    "writeQueueNums": 4,
+    "perm": 6,
+    "topicFilterType": "SINGLE_TAG",
+    "topicSysFlag": 0,
+    "order": "false",
+    "maxNum": 64,
+    "beginTimestamp": 0,
+    "endTimestamp": 9_999_999_999_999,
+}
+
+
+LONG: Final = (RequestCode.SEND_MESSAGE, RequestCode.SEND_MESSAGE_V2, RequestCode.REGISTER_BROKER, raft.CODE)
+
+
+def calibration() -> float:
+    """The processor time of a fixed piece of work."""
+    text = "[" + "0," * (1 << 19) + "0]"
+    begin = time.thread_time()
+    json.loads(text)
+    return time.thread_time() - begin
+
+
+@cache
+def longest_s() -> float:
+    """The time that a step may take on this machine."""
+    return ROOM * HELD_UP_S * max(1.0, min(calibration() for _ in range(5)) / CALIBRATION_S)
+
+
+@pytest.fixture(autouse=True)
+def collector() -> Iterator[None]:
+    """Have the collector run as rarely as in a broker; see `broker.shell.runtime`."""
+    before = gc.get_threshold()
+    gc.collect()
+    gc.set_threshold(100_000, 50, 1_000)
+    yield
+    gc.set_threshold(*before)
+
+
+def taken(work: Callable[[], object]) -> float:
+    begin = time.thread_time()
+    work()
+    return time.thread_time() - begin
+
+
+def check(name: object, attempt: Callable[[], list[Callable[[], object]]]) -> None:
+    """Fail if one of the steps that `attempt` prepares takes too long, in each of three tries."""
+    tries = []
+    for _ in range(3):
+        tries.append(max(taken(step) for step in attempt()))
+        if tries[-1] < longest_s():
+            return
+    raise AssertionError(f"{name}: others were held up for {min(tries) * 1000:.0f} ms")
+
+
+def frame_bytes_max(code: int) -> int:
+    """Return the product's bound on the frames of a code; as long as it has none, the bounds that are intended."""
+    try:
+        limits = importlib.import_module("broker.rocketmq.remoting.limits")
+    except ModuleNotFoundError:
+        return FRAME_BYTES_MAX if code in LONG else 1 << 20
+    found: int = limits.frame_bytes_max(code)
+    return found
+
+
+def joined(size: int, item: Callable[[int], bytes], length: int, separator: bytes = b",") -> bytes:
+    return separator.join(map(item, range(size // length)))
+
+
+SHAPES: Final[dict[str, Callable[[int], bytes]]] = {
+    "numbers": lambda size: b"[" + b"0," * (size // 2 - 1) + b"0]",
+    "objects": lambda size: b'{"a":[' + b"{}," * (size // 3 - 4) + b"{}]}",
+    "nests": lambda size: b'{"a":[' + b"[[[[[[[[0]]]]]]]]," * (size // 18 - 4) + b"0]}",
+    "deep": lambda size: b"[" * (size // 2) + b"]" * (size // 2),
+    "keys": lambda size: b"{" + joined(size, lambda number: b'"%06x":0' % number, 11) + b"}",
+    "bare keys": lambda size: b"{" + joined(min(size, 250_000), lambda number: b"%06d:0" % (number + 1), 9) + b"}",
+    "too many bare keys": lambda size: b"{" + joined(size, lambda number: b"%06d:0" % (number + 1), 9) + b"}",
+    "object keys": lambda size: b"{" + joined(min(size, 250_000), lambda number: b'{"a":%06d}:0' % 1, 15) + b"}",
+    "repaired strings": lambda size: b'{1:["",' + b'"",' * (min(size, 250_000) // 3 - 4) + b'""]}',
+    "floats": lambda size: b"[" + b"1e9," * (size // 4 - 1) + b"0]",
+    "escapes": lambda size: b'["' + b"\\u00e9" * (size // 6 - 4) + b'"]',
+    "quotes": lambda size: b'"' * size,
+    "properties": lambda size: joined(size, lambda number: b"k%06d=v" % number, 10, b"\n"),
+    "zeros": lambda size: b"\0" * size,
+}
+
+
+def frame(code: int, body: bytes, **changes: Any) -> memoryview:
+    fields = {name: str(value) for name, value in {**FIELDS, **changes}.items()}
+    data = encode_frame(Frame(code, 1, 0, ext_fields=fields, body=body, version=493))
+    assert len(data) <= frame_bytes_max(code) + 4
+    return memoryview(data)
+
+
+RIGS: Final[list[Rig]] = []
+PROXIED: Final[list[Proxied]] = []
+CONTROLLERS: Final = ControllerRig()
+
+
+def broker_steps(code: int, body: bytes) -> list[Callable[[], object]]:
+    if not RIGS:
+        RIGS.append(Rig())
+    (rig,) = RIGS
+    session, data = rig.peer().session, frame(code, body)
+    return [lambda: session.receive(data), rig.broker.end_step, rig.broker.tick, rig.broker.end_step]
+
+
+def nameserver_steps(code: int, body: bytes, **changes: Any) -> list[Callable[[], object]]:
+    access = AccessTables(b"", b"", lambda data: None, lambda data: None)
+    service = NameserverService(Requests().server, Guard(AccessOptions(), access, "c"), lambda: 1_000_000)
+    session = Session(1, Host("127.0.0.1", 40_001), service, lambda _: None, lambda: 0)
+    data = frame(code, body, **changes)
+    return [lambda: session.receive(data), service.end_step, service.tick]
+
+
+def controller_steps(code: int, body: bytes) -> list[Callable[[], object]]:
+    peer, data = CONTROLLERS.peer(), frame(code, body)
+    return [lambda: peer.session.receive(data), CONTROLLERS.leader().service.tick]
+
+
+def proxy_steps(code: int, body: bytes) -> list[Callable[[], object]]:
+    if not PROXIED:
+        PROXIED.append(Proxied())
+    session, data = PROXIED[0].client().session, frame(code, body)
+    return [lambda: session.receive(data), PROXIED[0].service.tick]
+
+
+PORTS: Final = {
+    "broker": broker_steps,
+    "nameserver": nameserver_steps,
+    "controller": controller_steps,
+    "proxy": proxy_steps,
+}
+
+
+@pytest.mark.parametrize("shape", SHAPES)
+@pytest.mark.parametrize("port", PORTS)
+def test_no_request_holds_up_others(port: str, shape: str) -> None:
+    bodies: dict[int, bytes] = {}
+    for code in CODES:
+        size = frame_bytes_max(code) - HEADER_BYTES
+        if size not in bodies:
+            bodies[size] = SHAPES[shape](size)[:size]
+        body = bodies[size]
+        check((port, code, shape), lambda code=code, body=body: PORTS[port](code, body))  # type: ignore[misc]
+
+
+def registration(count: int) -> bytes:
+    table = {
+        f"some-topic-of-a-broker-{number}": {
+            "attributes": {"+message.type": "NORMAL"},
+            "order": False,
+            "perm": 6,
+            "readQueueNums": 8,
+            "topicFilterType": "SINGLE_TAG",
+            "topicName": f"some-topic-of-a-broker-{number}",
+            "topicSysFlag": 0,
+            "writeQueueNums": 8,
+        }
+        for number in range(count)
+    }
+    version = {"counter": 1, "stateVersion": 0, "timestamp": 1}
+    wrapper = {"dataVersion": version, "topicConfigTable": table}
+    return json.dumps({"filterServerList": [], "topicConfigSerializeWrapper": wrapper}, separators=(",", ":")).encode()
+
+
+def compressed_registration(count: int) -> bytes:
+    def piece(text: bytes) -> bytes:
+        return struct.pack(">i", len(text)) + text
+
+    version = piece(b'{"counter":1,"stateVersion":0,"timestamp":1}')
+    topics = b"".join(piece(b'topic-%d 8 8 6 SINGLE_TAG {"a":"b"}' % number) for number in range(count))
+    return zlib.compress(version + struct.pack(">i", count) + topics + piece(b"[]"))
+
+
+def test_registrations_of_many_topics_hold_up_nobody() -> None:
+    for name, body, compressed in (
+        ("plain", registration(8_000), "false"),
+        ("compressed", compressed_registration(8_000), "true"),
+        ("no topics", zlib.compress(b"\0" * (60 << 20)), "true"),
+        ("topics without an end", compressed_registration(500_000), "true"),
+    ):
+        check(
+            name,
+            lambda body=body, compressed=compressed: nameserver_steps(  # type: ignore[misc]
+                RequestCode.REGISTER_BROKER, body, compressed=compressed
+            ),
+        )
+
+
+def test_heartbeats_with_as_many_groups_as_they_may_have_hold_up_nobody() -> None:
+    count = getattr(client_bodies, "HEARTBEAT_GROUPS_MAX", 8)
+    groups = ",".join(f'{{"groupName":"g{number}"}}' for number in range(count))
+    body = f'{{"clientID":"c","consumerDataSet":[{groups}]}}'.encode()
+    check("heartbeat", lambda: broker_steps(RequestCode.HEART_BEAT, body))
+
+
+def put(peer: Peer, code: RequestCode, **fields: Any) -> None:
+    named = {name: str(value) for name, value in fields.items()}
+    data = encode_frame(Frame(code, 1, 0, ext_fields=named, version=493))
+    assert peer.session.receive(memoryview(data)) == len(data)
+
+
+def pull(peer: Peer, **changes: Any) -> None:
+    fields = {
+        "consumerGroup": "g",
+        "topic": "t",
+        "queueId": 0,
+        "queueOffset": 0,
+        "maxMsgNums": 32,
+        "sysFlag": 4,
+        "commitOffset": 0,
+        "suspendTimeoutMillis": 15_000,
+        "subscription": "*",
+        "subVersion": 1,
+    }
+    put(peer, RequestCode.PULL_MESSAGE, **{**fields, **changes})
+
+
+EXPRESSIONS: Final = {
+    "searches": " AND ".join(["a NOT CONTAINS 'xxxxxxxxy'"] * 64) + " AND b = 'x'",
+    "long searches": " AND ".join([f"a NOT CONTAINS '{'x' * 15}y{'x' * 16}'"] * 62) + " AND b = 'x'",
+    "comparisons": " OR ".join(["a=1"] * 1_000),
+    "numbers": " OR ".join(["n>1.5"] * 900),
+    "conditions": " OR ".join(["a=TRUE"] * 800),
+    "small": "b = 'x'",
+    "too long": " OR ".join(["a CONTAINS 'xxxxxxxxy'"] * 1_150),
+    "no expression": " OR ".join(["a=1"] * 1_000) + " OR",
+}
+PROPERTIES: Final = {
+    "long": {"a": "x" * 30_000, "n": "1" * 1_000},
+    "many": {"a": "x", "n": "1" * 1_000, **{f"{number:x}": "1" for number in range(4_000)}},
+}
+
+
+@pytest.mark.parametrize("expression", EXPRESSIONS)
+@pytest.mark.parametrize("properties", PROPERTIES)
+def test_filters_hold_up_nobody(properties: str, expression: str) -> None:
+    rig = Rig(store=StoreOptions(8 << 20, 20_000, 50, 400))
+    rig.broker.start()
+    peer = rig.peer()
+    for _ in range(30):
+        peer.send(b"m", PROPERTIES[properties])
+    text = EXPRESSIONS[expression]
+
+    def steps() -> list[Callable[[], object]]:
+        # Each try has an expression of its own, which nothing is known of.
+        text_ = f"{text} {' ' * next(number)}"
+        pulls = [lambda: pull(peer, subscription=text_, expressionType="SQL92")]
+        return [*pulls, rig.broker.end_step, *pulls, rig.broker.end_step]
+
+    number = iter(range(10))
+    check(expression, steps)
+
+
+def waiting_rig(count: int, kind: str) -> tuple[Rig, Peer]:
+    rig = Rig()
+    peer = rig.peer()
+    for number in range(count):
+        if kind == "pull":
+            pull(peer, sysFlag=2 | 4)
+        else:
+            fields = {"consumerGroup": f"g{number // 1_000}", "topic": "t", "queueId": -1, "pollTime": 5_000}
+            more = {"bornTime": rig.wall_ms, "maxMsgNums": 32, "invisibleTime": 10_000, "initMode": 0}
+            code = RequestCode.POP_MESSAGE if kind == "pop" else RequestCode.NOTIFICATION
+            put(peer, code, **fields, **more)
+    while rig.broker.end_step():
+        pass
+    return rig, peer
+
+
+@pytest.mark.parametrize("kind", ["pull", "pop", "notification"])
+@pytest.mark.parametrize("event", ["message", "end of the wait", "end of the connection"])
+def test_waiting_requests_hold_up_nobody(kind: str, event: str) -> None:
+    def steps() -> list[Callable[[], object]]:
+        rig, peer = waiting_rig(8_000, kind)
+        if event == "message":
+            sender = rig.peer()
+            fields = {"a": "p", "b": "t", "c": "TBW102", "d": 4, "e": 0, "f": 0, "g": 0, "h": 0}
+            first: Callable[[], object] = lambda: put(sender, RequestCode.SEND_MESSAGE_V2, **fields)  # noqa: E731
+        elif event == "end of the wait":
+            rig.wall_ms += 20_000
+            first = rig.broker.tick
+        else:
+            first = peer.session.end
+        return [first, *[rig.broker.end_step] * 40]
+
+    check((kind, event), steps)
+
+
+def test_all_waiting_pulls_are_answered() -> None:
+    rig, peer = waiting_rig(3_000, "pull")
+    rig.peer().send(b"m")
+    view, at, codes = memoryview(bytes(peer.session.take_output())), 0, []
+    while (found := next_frame(view, at, len(view))) is not None:
+        answer, at = found
+        codes.append(answer.code)
+    assert codes == [ResponseCode.SUCCESS] * 3_000
