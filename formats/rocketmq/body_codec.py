@@ -10,7 +10,7 @@ Fields are written in the order of their names, and None is omitted, as by fastj
 from __future__ import annotations
 
 import types
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Annotated, Any, Final, Generic, TypeVar, Union, get_args, get_origin, get_type_hints
 
 from formats.errors import FormatError
@@ -137,7 +137,7 @@ def _codec(hint: Any) -> tuple[Read, Write]:
     return _record_codec(hint)
 
 
-def _are_longs(values: list[int]) -> bool:
+def _are_longs(values: Sequence[int]) -> bool:
     return min(values) > _INT_MIN and max(values) <= _INT_MAX
 
 

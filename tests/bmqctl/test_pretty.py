@@ -39,7 +39,7 @@ def test_values_are_written_as_by_the_library(value: Any, indent: int) -> None:
 
 
 def test_deep_values_are_not_longer_than_their_items() -> None:
-    """With indentation at every level it would be 900 times as long."""
+    """Indentation at every level would make the text 900 times as long."""
     value = nested(900, [0] * 10_000)
     text = pretty(value, 2)
     assert json.loads(text) == value
