@@ -23,8 +23,9 @@ __all__ = ["Page", "Pages", "standard_pages", "text_page"]
 
 log = logging.getLogger("broker.pages")
 
-# Connections that are served at a time; more wait in the backlog.
-CONNECTIONS_MAX = 16
+# Connections that are served at a time. The oldest is closed for another one, so that peers that are silent or slow
+# keep nobody out: a page such as that for probes is answered as soon as it is asked for.
+CONNECTIONS_MAX = 64
 # Time for a peer to ask, and to take what it has asked for.
 REQUEST_S = 5.0
 RESPONSE_S = 30.0
@@ -83,7 +84,8 @@ class Pages:
         self._makers = makers
         self._faults = faults
         self._making = making
-        self._connections = trio.CapacityLimiter(CONNECTIONS_MAX)
+        # The oldest is first.
+        self._connections: dict[trio.CancelScope, None] = {}
         self._turn = trio.Lock()
 
     async def serve(self) -> None:
@@ -92,22 +94,26 @@ class Pages:
         with listener:
             async with trio.open_nursery() as nursery:
                 while True:
-                    # A token for the connection that is to come: its task gives it back.
-                    borrower = object()
-                    await self._connections.acquire_on_behalf_of(borrower)
                     stream = await _accept(listener)
-                    nursery.start_soon(self._serve_one, stream, borrower)
+                    scope = trio.CancelScope()
+                    self._connections[scope] = None
+                    if len(self._connections) > CONNECTIONS_MAX:
+                        oldest = next(iter(self._connections))
+                        del self._connections[oldest]
+                        oldest.cancel()
+                    nursery.start_soon(self._serve_one, stream, scope)
 
-    async def _serve_one(self, stream: trio.SocketStream, borrower: object) -> None:
+    async def _serve_one(self, stream: trio.SocketStream, scope: trio.CancelScope) -> None:
         try:
-            async with stream:
-                await self._converse(stream, PageConnection())
+            with scope:
+                async with stream:
+                    await self._converse(stream, PageConnection())
         except (OSError, trio.BrokenResourceError, trio.TooSlowError) as error:
             log.debug("a page could not be sent: %s", error)
         except Exception as error:
             self._faults.note("a page", error)
         finally:
-            self._connections.release_on_behalf_of(borrower)
+            self._connections.pop(scope, None)
 
     async def _converse(self, stream: trio.SocketStream, connection: PageConnection) -> None:
         with trio.fail_after(REQUEST_S):

@@ -112,15 +112,36 @@ def test_peers_that_say_nothing_are_let_go(monkeypatch: pytest.MonkeyPatch) -> N
     monkeypatch.setattr(pages, "REQUEST_S", 0.2)
 
     async def test(watched: Watched) -> None:
-        began = trio.current_time()
-        silent = [await watched.connect() for _ in range(CONNECTIONS_MAX)]
+        silent = [await watched.connect() for _ in range(8)]
         await silent[0].send_all(b"GET /short HTTP/1.1\r\nHost:")
-        # All places are taken for a while, and then free again.
-        assert (await watched.ask("/short")).startswith(b"HTTP/1.1 200 ")
-        assert trio.current_time() - began >= pages.REQUEST_S
         for stream in silent:
             async with stream:
                 assert await everything(stream) == b""
+
+    run(test)
+
+
+def test_peers_that_are_silent_or_slow_keep_nobody_out(monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in ("REQUEST_S", "RESPONSE_S"):
+        monkeypatch.setattr(pages, name, 1_000.0)
+
+    async def test(watched: Watched) -> None:
+        held = []
+        for number in range(3 * CONNECTIONS_MAX):
+            stream = await watched.connect()
+            held.append(stream)
+            begun = (b"", b"GET /sho", b"GET /long HTTP/1.1\r\nHost: here\r\n\r\n")[number % 3]
+            if begun:
+                await stream.send_all(begun)
+            if number % 16 == 15:
+                assert (await watched.ask("/short")).startswith(b"HTTP/1.1 200 ")
+        # The oldest had to go, the newest are still there.
+        async with held[0]:
+            assert await everything(held[0]) == b""
+        await held[-3].send_all(b"GET /short HTTP/1.1\r\nHost: here\r\n\r\n")
+        assert (await everything(held[-3])).startswith(b"HTTP/1.1 200 ")
+        for stream in held:
+            await stream.aclose()
 
     run(test)
 
