@@ -11,6 +11,7 @@ from typing import Final, Protocol, TypeVar
 
 from broker.common.clock import Now
 from broker.common.faults import Change, Failing, Faults, Inconsistent
+from broker.common.standing import Standing
 from broker.common.timers import Timers
 from broker.rocketmq.remoting.session import Gate, Service, Session
 from formats.errors import FormatError
@@ -47,6 +48,14 @@ class Connection(Failing, Protocol):
 
     @property
     def event_bytes_max(self) -> int: ...
+
+    @property
+    def keeps_more(self) -> bool: ...
+
+    @property
+    def standing(self) -> int: ...
+
+    def memory_size(self) -> int: ...
 
     def tick(self) -> None:
         """Do what is due, once a second."""
@@ -101,17 +110,21 @@ class Node:
         self, service: Service, gate: Gate | None = None
     ) -> Callable[[str, Callable[[], frozenset[str]]], Session]:
         """Have the maker of sessions for who connects to a service; what it says passes the gate."""
-        return lambda peer, certified: self.open(peer, service, gate)
+        return lambda peer, certified: self._open(peer, service, gate, Standing.STRANGER)
 
     def connect(self, peer: str, certified: Callable[[], frozenset[str]]) -> Session:
         """Refuse: each listener has a service of its own."""
         raise FormatError("Node", 0, "a listener without a service")
 
     def open(self, peer: str, service: Service, gate: Gate | None = None) -> Session:
-        """Make the session of a connection to an address, or from one, that speaks the remoting protocol."""
-        return self.open_other(
-            peer, lambda number, host: Session(number, host, service, self.dirty.add, lambda: self.now.ms, gate)
-        )
+        """Make the session of a connection to an address that this node has dialed, in the remoting protocol."""
+        return self._open(peer, service, gate, Standing.PEER)
+
+    def _open(self, peer: str, service: Service, gate: Gate | None, standing: Standing) -> Session:
+        def make(number: int, host: Host) -> Session:
+            return Session(number, host, service, self.dirty.add, lambda: self.now.ms, gate, standing)
+
+        return self.open_other(peer, make)
 
     def open_other(self, peer: str, make: Callable[[int, Host], C]) -> C:
         """Make the session of a connection that speaks another protocol, from its number and the other end."""

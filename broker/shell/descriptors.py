@@ -14,7 +14,7 @@ from pathlib import Path
 
 __all__ = [
     "DESCRIPTORS_PER_FILE",
-    "Refusals",
+    "Occurrences",
     "connections_max",
     "descriptors_in_use",
     "mapped_files_max",
@@ -108,18 +108,19 @@ def mapped_files_max(limit: int, connections: int, mappings: int) -> int:
     return max(1, min(by_mappings, max(free - connections, free // 2) // DESCRIPTORS_PER_FILE))
 
 
-class Refusals:
-    """Logs refused connections, at most one line in `PAUSE_MS`."""
+class Occurrences:
+    """Logs events that hostile peers can cause, at most one line in `PAUSE_MS`; `tag` begins each line."""
 
-    def __init__(self) -> None:
+    def __init__(self, tag: str) -> None:
+        self._tag = tag
         self._told_ms = -PAUSE_MS
         self._untold = 0
 
     def add(self, why: str, now_ms: int) -> None:
-        """Count a refused connection."""
+        """Count an event."""
         if now_ms - self._told_ms < PAUSE_MS:
             self._untold += 1
             return
         more = f" (and {self._untold} more since the last such line)" if self._untold else ""
-        log.error("#TCP_CONNECTION_REFUSED %s%s", why, more)
+        log.error("%s %s%s", self._tag, why, more)
         self._told_ms, self._untold = now_ms, 0

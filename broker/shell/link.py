@@ -7,13 +7,18 @@ a step is a plain function: nothing else runs between the read and its end.
 from __future__ import annotations
 
 import socket
-from typing import Protocol
+from typing import Final, Protocol
 
+from broker.common.standing import Standing
+from broker.shell.account import Account
 from broker.shell.host import HOST, KEEP_ALIVE
 
 __all__ = ["READ_BYTES", "Link", "Machine"]
 
 READ_BYTES = 256 << 10
+
+_STRANGER: Final = int(Standing.STRANGER)
+_PEER: Final = int(Standing.PEER)
 
 _OPTIONS = ((socket.IPPROTO_TCP, socket.TCP_NODELAY, 1), *KEEP_ALIVE)
 
@@ -59,7 +64,21 @@ class Machine(Protocol):
 
     @property
     def event_bytes_max(self) -> int:
-        """Maximum size of an event, in bytes."""
+        """Maximum size of an event, in bytes; of the one that is not whole, if that is known."""
+        ...
+
+    @property
+    def keeps_more(self) -> bool:
+        """True if `memory_size` may be other than 0 after `take_output` has returned output. It does not change."""
+        ...
+
+    @property
+    def standing(self) -> int:
+        """The peer's `broker.common.standing.Standing`."""
+        ...
+
+    def memory_size(self) -> int:
+        """Number of bytes that the machine keeps: all of its output, and input that it took and is not whole."""
         ...
 
 
@@ -77,26 +96,37 @@ class LinkSocket(Protocol):
 class Link:
     """A connected socket, its descriptor `fd`, and its machine. `ended` is the reason for the link's end, once over.
 
-    `is_patient` and `read_ms`, the time of its last read, are for `broker.shell.rounds`.
+    `is_patient` and `read_ms`, the time of its last read, are for `broker.shell.rounds`. `size` is the memory that it
+    and its machine use, as it is in the `account`; without one it is not counted. `address` is where an accepted
+    connection comes from.
     """
 
     __slots__ = (
+        "_account",
         "_filled",
         "_held",
+        "_keeps_more",
         "_long",
+        "_overhead",
         "_scratch",
+        "_sending",
         "_stalled",
         "_unsent",
+        "address",
         "ended",
         "fd",
         "is_patient",
         "machine",
         "owes_acknowledgment",
         "read_ms",
+        "resumed",
+        "size",
         "sock",
     )
 
-    def __init__(self, sock: LinkSocket, machine: Machine, scratch: memoryview) -> None:
+    def __init__(
+        self, sock: LinkSocket, machine: Machine, scratch: memoryview, account: Account | None = None, address: str = ""
+    ) -> None:
         sock.setblocking(False)
         for level, option, value in _OPTIONS:
             sock.setsockopt(level, option, value)
@@ -107,12 +137,24 @@ class Link:
         self.owes_acknowledgment = False
         self.is_patient = False
         self.read_ms = 0
+        self.resumed = False  # the machine has taken held input in `flush`
+        self.address = address
+        self.size = 0
+        self._keeps_more = machine.keeps_more
+        self._account = account
+        self._overhead = 0  # the memory of a stranger's connection itself, if that is large
         self._scratch = scratch
         self._held = b""  # the front of an incomplete event, or
         self._long: memoryview | None = None  # the buffer whose first `_filled` bytes are that
         self._filled = 0
         self._stalled = False  # the held data may be complete: the machine was paused
         self._unsent = memoryview(b"")
+        self._sending = 0  # the size of the output whose end is `_unsent`
+
+    @property
+    def standing(self) -> int:
+        """The standing of the peer."""
+        return self.machine.standing
 
     @property
     def is_over(self) -> bool:
@@ -125,10 +167,14 @@ class Link:
         return bool(self._unsent)
 
     @property
+    def backlog(self) -> int:
+        """The number of bytes that wait to be sent."""
+        return len(self._unsent) + self.machine.output_size()
+
+    @property
     def wants_read(self) -> bool:
         """Return True if it takes input: not while the session is paused, nor from a peer that does not read."""
-        machine = self.machine
-        return not machine.paused and len(self._unsent) + machine.output_size() <= machine.backlog_bytes_max
+        return not self.machine.paused and self.backlog <= self.machine.backlog_bytes_max
 
     def on_readable(self) -> bool:
         """Read once and let the machine take a step. Returns False if there was nothing to read."""
@@ -159,9 +205,32 @@ class Link:
         if used < end:
             self._hold(view, used, end)
             self.owes_acknowledgment = True
+            self.count()
         else:
             self._held, self._long = b"", None
+            if self.size:
+                self.count()
         self._stalled = self.machine.paused
+
+    def count(self) -> None:
+        """Report the size of what is kept for this connection, if it has changed."""
+        account = self._account
+        if account is None:
+            return
+        machine, size = self.machine, 0
+        standing = machine.standing
+        if standing != _PEER:
+            size = self._sending + machine.memory_size()
+            size += len(self._held) if self._long is None else len(self._long)
+            if standing == _STRANGER:
+                size += self._overhead
+        if size != self.size:
+            account.set_size(self, size)
+
+    def release(self) -> None:
+        """Take the connection, which is over, out of the account."""
+        if self._account is not None and self.size:
+            self._account.set_size(self, 0)
 
     def acknowledge(self) -> None:
         """Acknowledge the segments of an incomplete event now, unless data was sent since, which does so, too.
@@ -194,22 +263,27 @@ class Link:
 
         A finished machine gets this one chance to send its last output. Returns False if the link must wait or is over.
         """
-        machine = self.machine
+        machine, is_sent = self.machine, False
         if not self._unsent:
             data = machine.take_output()
             if data:
+                is_sent = True
                 sent = self._send(data)
                 if sent < len(data):
                     self._unsent = memoryview(data)[sent:]
+                    self._sending = len(data)
                 else:
                     machine.output_sent()
         if machine.finished and self.ended is None:
             self.ended = "the session has ended"
-        if self._stalled and not machine.paused and self.ended is None:
-            self._stalled = False
+        # Not before the peer has taken what it was sent: the rest of its input may lead to as much again.
+        if self._stalled and not self._unsent and not machine.paused and self.ended is None:
+            self._stalled, self.resumed = False, True
             view = memoryview(self._held) if self._long is None else self._long
             self._give(view, len(self._held) if self._long is None else self._filled)
             self.acknowledge()
+        if self.size or self._unsent or not is_sent or self._keeps_more:
+            self.count()
         return not self._unsent and self.ended is None
 
     def on_writable(self) -> None:
@@ -218,6 +292,7 @@ class Link:
         sent = self._send(self._unsent)
         self._unsent = self._unsent[sent:]
         if not self._unsent:
+            self._sending = 0
             self.flush()
             if not self._unsent:
                 self.machine.output_sent()

@@ -15,14 +15,20 @@ from collections.abc import Callable
 from typing import Final, cast
 
 from broker.common.clock import Now
+from broker.shell.account import Account
+from broker.shell.descriptors import Occurrences
 from broker.shell.host import READABLE, WRITABLE, Poller
 from broker.shell.link import Link
+from broker.shell.slots import Slots
 from broker.shell.system import MadeSession, System
 
 __all__ = ["Rounds", "set_clock"]
 
 _IN: Final = int(READABLE)
 _OUT: Final = int(WRITABLE)
+
+# Output of the links that were read in a round, from which on it is sent before others are read.
+FRESH_BYTES_MAX: Final = 32 << 20
 
 
 def set_clock(now: Now) -> None:
@@ -38,7 +44,7 @@ class Rounds:
     """The links of a node, by descriptor, and the steps of their sessions.
 
     `on_other` handles a ready descriptor that is not a link's, `wake` has another step taken, and `set_clock` sets the
-    system's time.
+    system's time. Links whose memory exceeds the bounds of `account` are closed; `slots` has those that were accepted.
     """
 
     def __init__(
@@ -48,6 +54,7 @@ class Rounds:
         on_other: Callable[[int], None],
         wake: Callable[[], None],
         set_clock: Callable[[Now], None] = set_clock,
+        account: Account | None = None,
     ) -> None:
         self.links: dict[int, Link] = {}
         self._node = node
@@ -61,6 +68,10 @@ class Rounds:
         self._patience_ms = 0  # time at which the patient links were last read
         self.is_long = False  # the last round took a slice of long work: there is more
         self._owing: list[Link] = []  # those that have read the front of an event
+        self.account = account or Account()
+        self.slots = Slots()
+        self._closed = Occurrences("#TCP_CONNECTION_CLOSED")
+        self._fresh_bytes = 0  # output of the links that were read since the last `flush`
 
     def take(self, timeout_s: float) -> bool:
         """Take a round of steps as soon as a descriptor is ready. Returns False if none is in the time."""
@@ -71,6 +82,8 @@ class Rounds:
         self._set_clock(now)
         for fd, mask in ready:
             self.on_ready(fd, mask)
+            if self._fresh_bytes > FRESH_BYTES_MAX:
+                self.flush()
         if self._patient and now.ms != self._patience_ms:
             self._read_patient(now.ms)
         self.is_long = self.flush()
@@ -115,7 +128,9 @@ class Rounds:
         link.on_readable()
         if link.owes_acknowledgment:
             self._owing.append(link)
-        if link.is_over or not link.wants_read:
+        backlog = link.backlog
+        self._fresh_bytes += backlog
+        if link.is_over or link.machine.paused or backlog > link.machine.backlog_bytes_max:
             self._watch(fd, link)
             return
         now_ms = self._node.now.ms
@@ -176,6 +191,9 @@ class Rounds:
         self.links[fd] = self._by_session[cast(MadeSession, link.machine)] = link
         self._masks[fd] = _IN
         self._poller.register(fd, _IN)
+        link.read_ms = self._node.now.ms
+        if link.address:
+            self.slots.add(link)
 
     def _watch(self, fd: int, link: Link) -> None:
         """Register the link's current interest with the poller, or end the link."""
@@ -187,8 +205,21 @@ class Rounds:
             self._masks[fd] = mask
             self._poller.modify(fd, mask)
 
+    def close(self, link: Link, reason: str) -> None:
+        """Close a link for want of room, and log why."""
+        session = cast(MadeSession, link.machine)
+        self._closed.add(f"{session.description}: {reason}", self._node.now.ms)
+        self._end(link, reason)
+
+    def _relieve(self) -> None:
+        """Close the links that the account chooses."""
+        for link, reason in self.account.to_close():
+            self.close(cast(Link, link), reason)
+
     def _end(self, link: Link, reason: str) -> None:
         fd = link.fd
+        link.release()
+        self.slots.discard(link)
         link.is_patient = False
         del self.links[fd], self._masks[fd]
         self._poller.unregister(fd)
@@ -204,7 +235,8 @@ class Rounds:
 
     def flush(self) -> bool:
         """Send the output of the last steps; return True if long work continues in slices."""
-        node = self._node
+        node, resumed = self._node, False
+        self._fresh_bytes = 0
         failed = node.faults.failed
         if failed:
             node.end_failed()
@@ -218,11 +250,16 @@ class Rounds:
                     fd = link.fd
                     if not link.flush() or (self._masks[fd] != _IN and not link.is_patient):
                         self._watch(fd, link)
+                    if link.resumed:
+                        link.resumed, resumed = False, True
                 except Exception as error:
                     self._fail(link, error)
             if failed:
                 node.end_failed()
-        if has_tasks or (unfinished and not self._waits_for_brokers()):
+        if self.account.is_over:
+            self._relieve()
+        # What was held is a step of its own, which is to end like every other one.
+        if resumed or has_tasks or (unfinished and not self._waits_for_brokers()):
             self._wake()
         return has_tasks
 

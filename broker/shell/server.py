@@ -16,12 +16,13 @@ import ssl
 import time
 from collections.abc import Awaitable, Callable, Iterable, Iterator
 from contextlib import contextmanager
-from typing import NamedTuple, Protocol, TypeVar
+from typing import NamedTuple, Protocol, TypeVar, cast
 
 import trio
 
 from broker.common.faults import Change, Inconsistent
-from broker.shell.descriptors import Refusals
+from broker.shell.account import Account
+from broker.shell.descriptors import Occurrences
 from broker.shell.dialing import Connected, Dialed, Dials, Endpoint
 from broker.shell.host import HOST, READABLE
 from broker.shell.link import READ_BYTES, Link
@@ -94,6 +95,7 @@ class Server:
     """Carries bytes between sockets and the sessions of a system, and sets the system's time.
 
     `read_bytes` is the most that one connection is read in a step. The more it is, the longer the others wait for it.
+    `account` bounds the memory of the connections that are accepted.
     """
 
     def __init__(
@@ -103,6 +105,7 @@ class Server:
         threads_max: int = 8,
         connections_max: int = CONNECTIONS_MAX,
         read_bytes: int = READ_BYTES,
+        account: Account | None = None,
     ) -> None:
         self._node = node
         self._poller = HOST.poller()
@@ -116,7 +119,7 @@ class Server:
         self._making = 0
         self._failure: Inconsistent | None = None
         self._connections_max = connections_max
-        self._refusals = Refusals()
+        self._refusals = Occurrences("#TCP_CONNECTION_REFUSED")
         self._authenticators = trio.CapacityLimiter(threads_max)
         self._authenticating = 0
         # Slow authenticators must not delay name resolution or writes to the disk.
@@ -124,7 +127,7 @@ class Server:
         self._workers = trio.CapacityLimiter(WORKERS_MAX)
         self._listeners = {listener.sock.fileno(): listener for listener in listeners}
         self._dials = Dials(self._poller, self.look_up, self._on_dialed)
-        self._rounds = Rounds(node, self._poller, self._on_other, self._waker.wake)
+        self._rounds = Rounds(node, self._poller, self._on_other, self._waker.wake, account=account)
         self._scratch = memoryview(bytearray(read_bytes))
 
     async def run(self, on_ready: Callable[[], None]) -> None:
@@ -281,7 +284,7 @@ class Server:
             return
         name = f"{address[0]}:{address[1]}"
         count = len(self._rounds.links)
-        if count >= self._connections_max:
+        if count >= self._connections_max and not self._make_room(address[0]):
             sock.close()
             self._refusals.add(
                 f"{name}: {count} connections are open, and no more are allowed (maxConnections, or the "
@@ -306,7 +309,15 @@ class Server:
             stream.close()
             self._node.faults.note("accepting a connection", error)
             return
-        self._attach(stream, session)
+        self._attach(stream, session, self._rounds.account, address[0])
+
+    def _make_room(self, address: str) -> bool:
+        """Close a connection for a new one from an address; return False if the new one is to be refused."""
+        found = self._rounds.slots.give_way(address, self._node.now.ms)
+        if found is None:
+            return False
+        self._rounds.close(cast(Link, found[0]), found[1])
+        return True
 
     def dial(self, place: Endpoint, connected: Connected, failed: Callable[[str], None]) -> None:
         """Connect to a peer: later either `connected` makes its session, or `failed` gets the reason."""
@@ -322,13 +333,19 @@ class Server:
             return
         self._attach(stream, session)
 
-    def _attach(self, stream: socket.socket | TlsStream | EitherStream, session: MadeSession) -> None:
-        """Attach a session to a connected socket."""
+    def _attach(
+        self,
+        stream: socket.socket | TlsStream | EitherStream,
+        session: MadeSession,
+        account: Account | None = None,
+        address: str = "",
+    ) -> None:
+        """Attach a session to a connected socket; one that was accepted is in the account, and has an address."""
         try:
             if isinstance(stream, TlsStream | EitherStream):
-                link: Link = TlsLink(stream, session, self._scratch)
+                link: Link = TlsLink(stream, session, self._scratch, account, address)
             else:
-                link = Link(stream, session, self._scratch)
+                link = Link(stream, session, self._scratch, account, address)
         except OSError as error:
             stream.close()
             self._node.disconnect(session, f"the connection failed: {error.strerror}")

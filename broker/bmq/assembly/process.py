@@ -28,6 +28,7 @@ from broker.bmq.node.node import Node
 from broker.bmq.node.services import ProcessServices, QueueSettings, RunCommand
 from broker.bmq.session.credentials import Credentials
 from broker.bmq.session.negotiation import NO_NODE_ID
+from broker.shell.account import Account
 from broker.shell.control_pipe import ControlPipe
 from broker.shell.descriptors import connections_max, descriptors_in_use, raise_limit
 from broker.shell.dialing import Endpoint
@@ -63,6 +64,9 @@ USER_AGENT = f"bmqctl bmqbrkr:{version('bmqctl')}"
 PID_FILE = "bmqbrkr.pid"
 BROKER_FILE = "bmqbrkrcfg.json"
 CONTROL_PIPE = "bmqbrkr.ctl"
+
+# Clients that do not read have up to 4 MiB each waiting for them, and an event may have as much as half of this.
+CONNECTION_BYTES_MAX = 1 << 30
 
 
 def open_listeners(config: NodeConfig) -> list[Listener]:
@@ -125,7 +129,8 @@ def make_server(config: NodeConfig, node: Node, listeners: list[Listener]) -> Se
     limit = connections_max(
         config.tcp.max_connections, raise_limit(), descriptors_in_use(), len(node.partitions), peers
     )
-    server = Server(node, listeners, max(1, app_config.authentication.max_threads), limit)
+    account = Account(CONNECTION_BYTES_MAX)
+    server = Server(node, listeners, max(1, app_config.authentication.max_threads), limit, account=account)
     node.authentications.attach(server.authenticate)
     return server
 

@@ -8,6 +8,7 @@ from typing import Final, Protocol
 from broker.bmq.session.negotiation import EARLY_FEATURE, REMOVALS_FEATURE
 from broker.bmq.session.outbox import Outbox
 from broker.bmq.session.session import Session
+from broker.common.standing import Standing
 from formats.bmq.wire.event import Frame
 from formats.schema import Buffer
 
@@ -117,6 +118,7 @@ class PeerLink:
         self.session = session
         self.control_bytes_max = CONTROL_BYTES_MAX
         self.backlog_bytes_max = BACKLOG_BYTES_MAX
+        self.standing = Standing.PEER
         self.heartbeats_missed_max = heartbeats_missed_max
         self.takes_removals = REMOVALS_FEATURE in features.split(";")
         self.takes_early = EARLY_FEATURE in features.split(";")

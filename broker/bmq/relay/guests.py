@@ -16,6 +16,7 @@ from broker.bmq.node.node import Node
 from broker.bmq.relay.downstream import Downstream
 from broker.bmq.session.negotiation import NO_NODE_ID
 from broker.bmq.session.session import Session
+from broker.common.standing import Standing
 from formats.bmq.codes import EventType
 from formats.bmq.control import ber
 from formats.bmq.control.messages import (
@@ -64,6 +65,7 @@ class Guest:
         self.session = session
         self.control_bytes_max = CONTROL_BYTES_MAX
         self.backlog_bytes_max = BACKLOG_BYTES_MAX
+        self.standing = Standing.CLIENT
         self.has_answered = False  # that it is ready for this node's stop
         self._cluster_name = node.identity.cluster_name
         self._answers_stop = STOP_FEATURE in features

@@ -27,6 +27,7 @@ from broker.bmq.session.session_ports import BrokerPeer, Bulk
 from broker.bmq.session.session_table import TRANSITIONS, SessionState, SessionTrigger
 from broker.common.clock import Now
 from broker.common.faults import Faults
+from broker.common.standing import Standing
 from formats.bmq.control import codec
 from formats.bmq.control.messages import (
     AdminCommand,
@@ -154,6 +155,7 @@ class Session:
     """The machine of one link; see `shell.link.Machine`, and `queue.Sink` for its consumer side."""
 
     takes_all = False
+    keeps_more = False
 
     def __init__(
         self, host: SessionHost, session_id: int, peer: str, certified: Callable[[], frozenset[str]] = uncertified
@@ -274,6 +276,7 @@ class Session:
         self._takes_runs = self.is_client
         # With more than this waiting, its peer is not read from; a broker always: two might wait for each other.
         self.backlog_bytes_max = CLIENT_BACKLOG_BYTES_MAX if self._broker is None else READ_ALWAYS
+        self.standing = self._standing(state)
         if state is SessionState.NEGOTIATING:
             self._on_event = [self.entrance.on_event] * EVENT_TYPES
             self.event_bytes_max = self._control_bytes_max = NEGOTIATION_BYTES_MAX
@@ -304,6 +307,11 @@ class Session:
             # It has disconnected or violated the protocol: later input is ignored.
             self._on_event = [self._on_nothing] * EVENT_TYPES
 
+    def _standing(self, state: SessionState) -> Standing:
+        if state is SessionState.NEGOTIATING:
+            return Standing.STRANGER
+        return Standing.CLIENT if self._broker is None else self._broker.standing
+
     def _on_foreign(self, data: memoryview, frame: Frame) -> None:
         raise FormatError(
             "EventHeader.type", frame.body, f"unexpected {EventType(frame.type).name} event from a client"
@@ -319,6 +327,10 @@ class Session:
         return data
 
     def output_size(self) -> int:
+        out = self.out
+        return len(out.data) + len(out.beside)
+
+    def memory_size(self) -> int:
         out = self.out
         return len(out.data) + len(out.beside)
 

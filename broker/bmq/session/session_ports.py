@@ -7,6 +7,7 @@ from typing import Protocol
 
 from broker.bmq.core.messages import Poster
 from broker.bmq.queue.handles import Handle
+from broker.common.standing import Standing
 from formats.bmq.wire.event import Frame
 
 __all__ = ["BrokerPeer", "Bulk"]
@@ -28,6 +29,11 @@ class BrokerPeer(Protocol):
     @property
     def backlog_bytes_max(self) -> int:
         """Unsent output above which the session is ended, in bytes."""
+        ...
+
+    @property
+    def standing(self) -> Standing:
+        """PEER if its memory has no bound but its own, CLIENT if it is counted with that of all clients."""
         ...
 
     def begun(self) -> None:

@@ -63,6 +63,7 @@ from broker.rocketmq.replication.options import Role
 from broker.rocketmq.settings import Settings
 from broker.rocketmq.store.message_store import Flush, MessageStore
 from broker.rocketmq.store.opening import open_store
+from broker.shell.account import Account
 from broker.shell.config_files import ConfigFile
 from broker.shell.descriptors import (
     DESCRIPTORS_PER_FILE,
@@ -147,7 +148,8 @@ def _run(config: RocketConfig, log_level: str, ready: Callable[[], None]) -> Non
             both = one_port(config, parts, kept.guard, broker)
             listeners.append(Listener(remoting_socket, connect=node.connect_to(both, gate)))
         most = _connections_max(config, limit, files_max - store.queue_table.files.number)
-        server = Server(node, listeners, connections_max=most, read_bytes=READ_BYTES)
+        account = Account(config.connection_bytes_max)
+        server = Server(node, listeners, connections_max=most, read_bytes=READ_BYTES, account=account)
         deferred.server = server
         serve_pages(pages_socket, config, node, server, broker, wall_ms)
         if flusher is not None:

@@ -103,6 +103,7 @@ class RocketConfig:
     exports_metrics: bool = False
     metrics_host: str = "127.0.0.1"
     metrics_port: int = 5557
+    connection_bytes_max: int = 256 << 20
     unused: tuple[str, ...] = ()
     file: Path | None = None
 
@@ -236,6 +237,7 @@ _NODE: Final[dict[str, tuple[Callable[[str], Any], str]]] = {
     "metricsExporterType": (read_metrics_exporter, "exports_metrics"),
     "metricsPromExporterHost": (read_text, "metrics_host"),
     "metricsPromExporterPort": (_PORT, "metrics_port"),
+    "maxConnectionBufferSize": (number(64 << 20, 1 << 40), "connection_bytes_max"),  # not one of the original's
 }
 _BROKER: Final[dict[str, tuple[Callable[[str], Any], str]]] = {
     "brokerClusterName": (read_text, "cluster"),

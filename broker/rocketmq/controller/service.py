@@ -141,6 +141,7 @@ class ControllerService:
             try:
                 self._guard.check(frame, session.host.address)
             except Denied as denied:
+                session.doubt()
                 self._note_refusal(frame, session, str(denied))
                 session.answer(frame, Frame(ResponseCode.NO_PERMISSION, 0, remark=str(denied)))
                 return

@@ -278,6 +278,7 @@ class Broker:
                     self._guard.check(frame, session.host.address)
                 answer = self._role.refuse(frame) or handler(Request(frame, session, self._world.wall_ms()))
             except Denied as denied:
+                session.doubt()
                 log.info("%s: request %d is denied: %s", session.description, frame.code, denied)
                 answer = failure(ResponseCode.NO_PERMISSION, str(denied))
             except Refused as refused:

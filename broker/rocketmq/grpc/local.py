@@ -10,7 +10,7 @@ from broker.rocketmq.core.groups import Groups
 from broker.rocketmq.core.options import BrokerOptions
 from broker.rocketmq.core.topics import Topics
 from broker.rocketmq.grpc.backend import TakesQuestion, Topic, accepted_types
-from broker.rocketmq.grpc.loopback import FrameGate, Loopback
+from broker.rocketmq.grpc.loopback import FrameGate, Loopback, SaidBytes
 from broker.rocketmq.grpc.statuses import Rejected, topic_not_found
 from broker.rocketmq.remoting.session import Service
 from formats.rocketmq.client_bodies import GroupConfig
@@ -50,11 +50,12 @@ class Local:
         # Topics as they were made of their configurations, which are never changed but replaced.
         self._known: dict[str, tuple[TopicConfig, Topic]] = {}
         self._numbers = 0
+        self._said = SaidBytes()
 
     def connect(self, host: Host, asked: TakesQuestion) -> Loopback:
         """Make a connection of a client's own to the broker."""
         self._numbers += 1
-        return Loopback(
+        link = Loopback(
             self._numbers,
             host,
             self._broker,
@@ -64,6 +65,8 @@ class Local:
             lambda frame: asked(self._options.name, frame),
             self._faults.end_session,
         )
+        link.all_said = self._said
+        return link
 
     def knows(self, broker: str) -> bool:
         """Return whether the name is the broker's."""

@@ -16,11 +16,22 @@ from formats.rocketmq.frame import Frame, FrameFlag, next_frame
 from formats.rocketmq.hosts import Host
 from formats.rocketmq.versions import VERSION
 
-__all__ = ["FrameGate", "Loopback"]
+__all__ = ["FrameGate", "Loopback", "SaidBytes"]
 
 _INT_MAX: Final = 0x7FFFFFFF
 
 _RESPONSE: Final = int(FrameFlag.RESPONSE)
+
+# The bound on `SaidBytes`, beyond which requests are refused.
+_SAID_BYTES_MAX: Final = 64 << 20
+_BUSY: Final = "the broker is busy with the answers to other requests"
+
+
+class SaidBytes:
+    """The bytes of bodies that the broker has said to all clients, and that are not handed on yet."""
+
+    def __init__(self) -> None:
+        self.number = 0
 
 
 class FrameGate(Protocol):
@@ -84,6 +95,9 @@ class Loopback:
         # What the broker has said in this step, and what has passed the gate later.
         self._said: list[Frame] = []
         self._said_bytes = 0
+        # What was said to all clients and is not handed on, if there are others, and the part of this one.
+        self.all_said = SaidBytes()
+        self._kept_bytes = 0
         self._passed: list[Frame] = []
         self._asked = asked
         self._failed = failed
@@ -102,6 +116,9 @@ class Loopback:
             return
         self._opaque = self._opaque + 1 & _INT_MAX
         self._waiting[self._opaque] = done
+        if self.all_said.number > _SAID_BYTES_MAX:
+            self._hear(Frame(ResponseCode.SYSTEM_BUSY, self._opaque, _RESPONSE, _BUSY))
+            return
         code, _, flag, remark, fields, body, language, _, encoding = frame
         self._receive(Frame(code, self._opaque, flag, remark, fields, body, language, VERSION, encoding))
 
@@ -123,6 +140,7 @@ class Loopback:
             # A view, maybe, that does not hold for longer than this.
             frame = frame._replace(body=memoryview(bytes(frame.body)))
             self._said_bytes += len(frame.body)
+            self._keep(len(frame.body))
             if self._said_bytes > OUTPUT_BYTES_MAX:
                 self._session.give_up(f"it was told {self._said_bytes} bytes at once")
                 return
@@ -145,6 +163,7 @@ class Loopback:
             said = self._gate.take(self, said)
         passed, self._passed = self._passed, []
         for frame in (*passed, *said):
+            self._keep(-len(frame.body))
             if not frame.is_response:
                 self._take_question(frame)
                 continue
@@ -152,6 +171,11 @@ class Loopback:
             if done is not None:
                 done(frame)
         return self._has_asked
+
+    def _keep(self, size: int) -> None:
+        if not self._is_ended:
+            self._kept_bytes += size
+            self.all_said.number += size
 
     def _take_question(self, frame: Frame) -> None:
         if not self._asked(frame) and not frame.is_one_way and not self._session.finished:
@@ -162,6 +186,7 @@ class Loopback:
         """End it: the broker forgets the client. What was asked has failed."""
         if self._is_ended:
             return
+        self._keep(-self._kept_bytes)
         self._is_ended = True
         self._session.end()
         waiting, self._waiting = self._waiting, {}

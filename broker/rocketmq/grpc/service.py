@@ -11,6 +11,7 @@ from functools import partial
 from typing import Final, NamedTuple
 
 from broker.common.faults import Faults
+from broker.common.standing import Standing
 from broker.rocketmq.grpc.access import Access
 from broker.rocketmq.grpc.asker import ClientAsker
 from broker.rocketmq.grpc.backend import Backend
@@ -223,6 +224,7 @@ class GrpcService:
             failed(reason)
         if reason is not None or call.is_over:
             return
+        call.session.standing = Standing.CLIENT
         left_ms = None if call.until_ms is None else call.until_ms - self._now_ms()
         version = call.headers.get("x-mq-client-version", "")
         seal, is_guarded = partial(self._access.seal, call.headers), self._access.is_by_brokers

@@ -20,7 +20,9 @@ from h2.errors import ErrorCodes
 from h2.exceptions import ProtocolError
 from h2.settings import SettingCodes, Settings
 
+from broker.common.standing import Standing
 from broker.rocketmq.grpc.call import Call, Fields, Limits, Nuisances, Service
+from broker.rocketmq.grpc.frames import HEAD_BYTES, FrameFronts
 from broker.rocketmq.grpc.header_blocks import BlockDecoder, BlockEncoder
 from broker.rocketmq.grpc.header_reader import BadHeaders, HeaderReader
 from broker.rocketmq.grpc.wire import (
@@ -40,10 +42,11 @@ log = logging.getLogger("broker.rocketmq.session")
 # Nobody is read from while so much waits to be sent to it, and who leaves so much more is given up.
 _BACKLOG_BYTES: Final = 1 << 20
 _OUTPUT_BYTES_MAX: Final = 64 << 20
+# Calls are refused while so much waits: the peer takes its answers more slowly than it calls.
+_REFUSING_BYTES: Final = 16 << 20
 _WINDOW_OF_HTTP2: Final = 65_535
 _HEADER_TABLE_BYTES_MAX: Final = 4_096
-# As little of a message comes at a time as the link reads.
-_EVENT_BYTES_MAX: Final = 1 << 20
+_NO_HTTP: Final = "what it sent is no HTTP/2 as it should be"
 
 # As bytes, as they are written.
 _STATUS: Final = b"grpc-status"
@@ -68,6 +71,9 @@ class GrpcSession:
 
     `now_ms` is a clock that never goes back. See `broker.rocketmq.node.Connection`.
     """
+
+    # Parts of messages, and what waits for the windows of the peer.
+    keeps_more = True
 
     def __init__(
         self,
@@ -94,6 +100,8 @@ class GrpcSession:
         self._unreturned_bytes = self._unread_bytes = 0
         self._heard_ms = now_ms()
         self._nuisances = Nuisances(self._limits.period_ms, self._heard_ms)
+        self._fronts = FrameFronts(self._limits.headers_bytes_max)
+        self.standing = Standing.STRANGER
         self._finished = self._is_heard = False
         self._output = bytearray()
         self._http = _make_http(self._limits)
@@ -107,20 +115,23 @@ class GrpcSession:
     # -- bytes; see `broker.shell.link.Machine`
 
     def receive(self, data: memoryview) -> int:
-        """Take what the peer has sent; all of it is taken."""
+        """Take the whole frames at the front of `data`; return the number of bytes they took."""
         if self._finished:
             return len(data)
         self._heard_ms, self._is_heard = self.now_ms(), True
+        end, fault = self._fronts.take(data, self._http.max_inbound_frame_size)
         try:
-            for event in self._http.receive_data(bytes(data)):
+            for event in self._http.receive_data(bytes(data[:end])):
                 self._take(event)
                 if self.finished:
                     return len(data)
         except (ProtocolError, BadHeaders) as error:
-            self._close(f"what it sent is no HTTP/2 as it should be: {error}", None)
+            self._close(f"{_NO_HTTP}: {error}", None)
+        if fault:
+            self._close(f"{_NO_HTTP}: {fault}", ErrorCodes.FRAME_SIZE_ERROR)
         self._use_room()
         self._gather()
-        return len(data)
+        return end
 
     def take_output(self) -> bytearray:
         """Bytes that are to be sent now. The peer speaks first: until then it is open what it speaks."""
@@ -132,6 +143,10 @@ class GrpcSession:
     def output_size(self) -> int:
         """The number of bytes that wait, but for those that wait for the peer's windows."""
         return len(self._output)
+
+    def memory_size(self) -> int:
+        """The number of bytes that are kept for the peer."""
+        return len(self._output) + self._blocked_bytes + self._unread_bytes + self._fronts.block_bytes
 
     def output_sent(self) -> None:
         """Do nothing: who only takes is as silent as who does neither."""
@@ -158,8 +173,8 @@ class GrpcSession:
 
     @property
     def event_bytes_max(self) -> int:
-        """The bound on what is not taken at once: nothing."""
-        return _EVENT_BYTES_MAX
+        """The bound on the size of a frame."""
+        return HEAD_BYTES + self._http.max_inbound_frame_size
 
     # -- events
 
@@ -204,6 +219,8 @@ class GrpcSession:
                 call.reader = MessageReader(headers["grpc-encoding"], message_bytes_max)
             if "grpc-timeout" in headers:
                 call.until_ms = self.now_ms() + timeout_ms(headers["grpc-timeout"])
+            if len(self._output) + self._blocked_bytes > _REFUSING_BYTES:
+                raise GrpcError(GrpcStatus.RESOURCE_EXHAUSTED, "too many answers wait until this connection takes them")
             self._service.begin(call)
         except GrpcError as error:
             self.finish(call, error.status, error.text)

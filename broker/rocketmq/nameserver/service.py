@@ -33,6 +33,7 @@ def is_allowed(guard: Guard, frame: Frame, session: Session) -> bool:
         try:
             guard.check(frame, session.host.address)
         except Denied as denied:
+            session.doubt()
             log.info("%s: request %d is denied: %s", session.description, frame.code, denied)
             session.answer(frame, Frame(ResponseCode.NO_PERMISSION, 0, remark=str(denied)))
             return False

@@ -140,6 +140,7 @@ class RemotingClients:
 
     def _check(self, client: _Client, frame: Frame) -> None:
         """Carry out a request if it is known who asks, and he may."""
+        client.session.doubt()
         size = size_in_memory(frame)
         if not self._held.take(size):
             client.answer(frame, Frame(ResponseCode.SYSTEM_BUSY, 0, remark="too much waits until it is known who asks"))
@@ -156,6 +157,7 @@ class RemotingClients:
         def decided(reason: Rejected | None) -> None:
             self._held.give_back(size)
             if reason is None:
+                client.session.trust()
                 self._carry_out(client, whole)
             else:
                 is_busy = reason.code == Code.TOO_MANY_REQUESTS
@@ -279,6 +281,11 @@ class _Client:
         # What brokers ask, by the number that the client was given.
         self._questions: dict[int, _Question] = {}
         self._is_ended = False
+
+    @property
+    def session(self) -> Session:
+        """The connection of the client."""
+        return self._session
 
     @property
     def host(self) -> Host:

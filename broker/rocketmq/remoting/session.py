@@ -7,10 +7,14 @@ Whoever sends something that is no frame, or a frame that is too large, has its 
 from __future__ import annotations
 
 import logging
+import struct
 from collections.abc import Callable
 from typing import Final, Protocol
 
+from broker.common.standing import Standing
+from broker.rocketmq.remoting.limits import LONG_HEADER_BYTES_MAX, SHORT_FRAME_BYTES_MAX, frame_bytes_max
 from formats.errors import FormatError
+from formats.rocketmq.codes import ResponseCode
 from formats.rocketmq.frame import FRAME_BYTES_MAX, Frame, FrameFlag, encode_frame, next_frame
 from formats.rocketmq.hosts import Host
 from formats.rocketmq.versions import VERSION
@@ -25,8 +29,17 @@ IDLE_MS: Final = 120_000
 BACKLOG_BYTES: Final = 1 << 20
 OUTPUT_BYTES_MAX: Final = 64 << 20
 
+# The requests of ours whose answers may be long, for each connection.
+ASKED_MAX: Final = 1_024
+
 _INT_MAX: Final = 0x7FFFFFFF
 _RESPONSE: Final = int(FrameFlag.RESPONSE)
+_STRANGER: Final = Standing.STRANGER
+_CLIENT: Final = Standing.CLIENT
+_LENGTHS: Final = struct.Struct(">II")
+_LENGTHS_BYTES: Final = 8
+_LENGTH_BYTES: Final = 4
+_HEADER_LENGTH: Final = 0xFFFFFF
 
 
 class Service(Protocol):
@@ -58,8 +71,12 @@ class Gate(Protocol):
 class Session:
     """A connection; `host` is where it comes from. `changed` is told that there is something to send.
 
-    `now_ms` is a clock that never goes back. What is sent passes `gate`, if there is one.
+    `now_ms` is a clock that never goes back. What is sent passes `gate`, if there is one. `standing` is PEER for a
+    connection that this node has dialed, from which frames of any code may be long.
     """
+
+    # Output that waits at the gate is counted when `take_output` returns nothing, and from then on.
+    keeps_more = False
 
     def __init__(
         self,
@@ -69,6 +86,7 @@ class Session:
         changed: Callable[[Session], None],
         now_ms: Callable[[], int],
         gate: Gate | None = None,
+        standing: Standing = Standing.STRANGER,
     ) -> None:
         self.session_id = session_id
         self.host = host
@@ -82,6 +100,14 @@ class Session:
         self._held_bytes = 0
         self._heard_ms = now_ms()
         self._opaque = 0
+        self.standing = standing
+        self._is_doubted = False
+        # Requests are left unread until the peer has taken answers.
+        self._is_stopped = False
+        # The size of the frame that is not whole, and whether a long one was found to be allowed.
+        self._pending_bytes = FRAME_BYTES_MAX + _LENGTH_BYTES
+        self._is_judged = False
+        self._asked: dict[int, None] = {}
         self._finished = False
         self.reason = ""
 
@@ -97,19 +123,83 @@ class Session:
         if self._finished:
             return len(data)
         self._heard_ms = self._now_ms()
-        at, end, take = 0, len(data), self._service.take
+        self._is_stopped = self._is_doubted = False
+        at, end, service = 0, len(data), self._service
         try:
             while not self._finished:
-                at = take(data, at, end, self)
+                at = start = service.take(data, at, end, self)
                 found = next_frame(data, at, end)
                 if found is None:
+                    if at < end:
+                        self._judge_front(data, at, end)
                     break
                 frame, at = found
-                self._service.receive(frame, self)
+                if at - start > SHORT_FRAME_BYTES_MAX and not self._may_be_long(frame, at - start):
+                    break
+                if self._asked and frame.is_response:
+                    self._asked.pop(frame.opaque, None)
+                service.receive(frame, self)
+                if len(self._output) + self._held_bytes > BACKLOG_BYTES:
+                    self._is_stopped = True
+                    break
         except FormatError as error:
             self.give_up(f"it sent an invalid frame: {error}")
             return end
+        if self.standing is _STRANGER and at and not self._is_doubted:
+            self.standing = _CLIENT
         return at
+
+    def _judge_front(self, data: memoryview, at: int, end: int) -> None:
+        """Look at the front of a frame that is not whole; refuse a long one as soon as its code is known.
+
+        Raises `FormatError`.
+        """
+        size = end - at
+        if size < _LENGTHS_BYTES:
+            self._pending_bytes, self._is_judged = SHORT_FRAME_BYTES_MAX, False
+            return
+        length, word = _LENGTHS.unpack_from(data, at)
+        self._pending_bytes = length + _LENGTH_BYTES
+        if length <= SHORT_FRAME_BYTES_MAX:
+            self._is_judged = False
+            return
+        header_size = word & _HEADER_LENGTH
+        if header_size > LONG_HEADER_BYTES_MAX:
+            text = f"{header_size} bytes are more than the {LONG_HEADER_BYTES_MAX} of a header before a long body"
+            raise FormatError("Frame.header_length", at + 5, text)
+        if self._is_judged or size < _LENGTHS_BYTES + header_size:
+            return
+        # As if the frame had no body.
+        bare = bytearray(data[at : at + _LENGTHS_BYTES + header_size])
+        _LENGTHS.pack_into(bare, 0, _LENGTH_BYTES + header_size, word)
+        found = next_frame(memoryview(bare), 0, len(bare))
+        self._is_judged = found is None or self._may_be_long(found[0], length + _LENGTH_BYTES)
+
+    def _may_be_long(self, frame: Frame, size: int) -> bool:
+        """Return whether a frame may have this size, which most must not; refuse it otherwise."""
+        self._is_judged = False
+        if self.standing == Standing.PEER:
+            return True
+        if frame.is_response:
+            most = FRAME_BYTES_MAX if frame.opaque in self._asked else SHORT_FRAME_BYTES_MAX
+        else:
+            most = frame_bytes_max(frame.code)
+        if size - _LENGTH_BYTES <= most:
+            return True
+        text = f"a frame with code {frame.code} has {size - _LENGTH_BYTES} bytes, more than {most}"
+        if not frame.is_response:
+            self.answer(frame, Frame(ResponseCode.SYSTEM_ERROR, 0, remark=text))
+        self._finish(text)
+        return False
+
+    def doubt(self) -> None:
+        """Have the peer stay a stranger: the request that it has just sent is refused, or still to be checked."""
+        self._is_doubted = True
+
+    def trust(self) -> None:
+        """Note that a request of the peer was allowed, later than it came."""
+        if self.standing == Standing.STRANGER:
+            self.standing = Standing.CLIENT
 
     def take_output(self) -> bytearray:
         """Bytes that are to be sent now."""
@@ -140,6 +230,10 @@ class Session:
         """The number of bytes that `take_output` would give, with those that wait at the gate."""
         return len(self._output) + len(self._passed) + self._held_bytes
 
+    def memory_size(self) -> int:
+        """Return the size of the output, as input that is not whole stays with the link."""
+        return self.output_size()
+
     def output_sent(self) -> None:
         """The peer has taken all that was given."""
         self._heard_ms = self._now_ms()
@@ -161,13 +255,16 @@ class Session:
 
     @property
     def paused(self) -> bool:
-        """Never: requests that wait for something do not hold up others."""
-        return False
+        """True while answers to the last requests wait that the peer has not taken.
+
+        Requests that wait for something do not hold up others.
+        """
+        return self._is_stopped and self.output_size() > BACKLOG_BYTES
 
     @property
     def event_bytes_max(self) -> int:
-        """The bound on the bytes of a frame that is not whole yet."""
-        return FRAME_BYTES_MAX + 4
+        """The size of the frame that is not whole yet, or a bound on it."""
+        return self._pending_bytes
 
     # -- frames
 
@@ -195,6 +292,10 @@ class Session:
         """Send a request; the number that its answer will have. `version` is that of whose request it is."""
         self._opaque = self._opaque + 1 & _INT_MAX
         flag = FrameFlag.ONE_WAY if one_way else 0
+        if not one_way and self.standing != Standing.PEER:
+            self._asked[self._opaque] = None
+            if len(self._asked) > ASKED_MAX:
+                del self._asked[next(iter(self._asked))]
         self.send(request._replace(opaque=self._opaque, flag=flag, version=version))
         return self._opaque
 
@@ -207,10 +308,15 @@ class Session:
 
     def give_up(self, reason: str) -> None:
         """End at once; what has not been sent is dropped."""
+        if not self._finished:
+            self._output = bytearray()
+            self._finish(reason)
+
+    def _finish(self, reason: str) -> None:
+        """End once the output is sent, as far as the socket takes it at once."""
         if self._finished:
             return
         self._finished = True
-        self._output = bytearray()
         self.reason = reason
         log.info("%s: the connection is closed: %s", self.description, reason)
         self._changed(self)

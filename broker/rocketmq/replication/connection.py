@@ -9,6 +9,7 @@ import logging
 from collections.abc import Callable
 from typing import Protocol
 
+from broker.common.standing import Standing
 from broker.rocketmq.replication.options import ReplicationOptions
 from formats.errors import FormatError
 from formats.rocketmq.hosts import Host
@@ -51,6 +52,8 @@ class ReplicationSession:
     `now_ms` is a clock that never goes back.
     """
 
+    keeps_more = False
+
     def __init__(
         self,
         session_id: int,
@@ -69,6 +72,7 @@ class ReplicationSession:
         self.input_can_wait = False
         self.backlog_bytes_max = 1 << 62
         self.event_bytes_max = _EVENT_BYTES_MAX
+        self.standing = Standing.STRANGER
         self._options = options
         self._changed = changed
         self._now_ms = now_ms
@@ -96,7 +100,10 @@ class ReplicationSession:
             return len(data)
         self._heard_ms = self._now_ms()
         try:
-            return self._end.take(data, 0, len(data))
+            at = self._end.take(data, 0, len(data))
+            if at:
+                self.standing = Standing.CLIENT
+            return at
         except FormatError as error:
             log.error("%s: replication ends: %s", self.description, error)
             self.give_up(str(error))
@@ -118,6 +125,10 @@ class ReplicationSession:
 
     def output_size(self) -> int:
         """Return 0: output is made when it is taken."""
+        return 0
+
+    def memory_size(self) -> int:
+        """Return 0, as there is neither output nor a rest of the input."""
         return 0
 
     def output_sent(self) -> None:

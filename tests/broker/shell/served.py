@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable
+from typing import Any
 
 import trio
 
@@ -116,7 +117,7 @@ def serve(
     rig: Rig,
     test: Callable[[Served], Awaitable[None]],
     beside: Callable[[], Awaitable[None]] | None = None,
-    **options: int,
+    **options: Any,
 ) -> None:
     """Run the loop around a node until `test` is done, with a limit of time; what ends the loop is raised."""
     sock = listen(HOST, 0)

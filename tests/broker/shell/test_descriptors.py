@@ -21,7 +21,7 @@ from broker.shell.descriptors import (
     MAPPINGS_PER_FILE,
     PAUSE_MS,
     RESERVE,
-    Refusals,
+    Occurrences,
     connections_max,
     descriptors_in_use,
     mapped_files_max,
@@ -72,7 +72,7 @@ def test_what_is_in_use_is_counted() -> None:
 
 
 def test_refusals_are_told_once_a_second(caplog: pytest.LogCaptureFixture) -> None:
-    refusals = Refusals()
+    refusals = Occurrences("#TCP_CONNECTION_REFUSED")
     for ms in (0, 1, 2, PAUSE_MS):
         refusals.add(f"at {ms}", ms)
     assert [record.getMessage() for record in caplog.records] == [

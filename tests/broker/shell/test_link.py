@@ -10,6 +10,7 @@ from typing import cast
 
 import pytest
 
+from broker.common.standing import Standing
 from broker.shell.link import READ_BYTES, Link
 
 
@@ -72,6 +73,8 @@ class Words:
         self.paused = self.input_can_wait = False
         self.event_bytes_max = (1 << 20) + 1
         self.backlog_bytes_max = BACKLOG_BYTES_MAX
+        self.standing = Standing.CLIENT
+        self.keeps_more = False
 
     def receive(self, data: memoryview) -> int:
         self.largest = max(self.largest, len(data))
@@ -91,6 +94,9 @@ class Words:
         return data
 
     def output_size(self) -> int:
+        return len(self.output)
+
+    def memory_size(self) -> int:
         return len(self.output)
 
     def output_sent(self) -> None:

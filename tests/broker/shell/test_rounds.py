@@ -10,6 +10,7 @@ import pytest
 
 from broker.common.clock import Now
 from broker.common.faults import Faults
+from broker.common.standing import Standing
 from broker.shell.host import HOST
 from broker.shell.link import Link
 from broker.shell.rounds import Rounds
@@ -27,6 +28,8 @@ class Machine:
         self.input_can_wait = False
         self.finished = self.paused = False
         self.event_bytes_max = self.backlog_bytes_max = 1 << 20
+        self.standing = Standing.CLIENT
+        self.keeps_more = False
 
     def receive(self, data: memoryview) -> int:
         taken = bytes(data)
@@ -40,6 +43,9 @@ class Machine:
         return bytearray()
 
     def output_size(self) -> int:
+        return 0
+
+    def memory_size(self) -> int:
         return 0
 
     def output_sent(self) -> None:

@@ -75,6 +75,81 @@ def test_what_waits_for_windows_and_for_the_link_has_one_bound(echo: Echo, monke
     assert client.is_over()
 
 
+# -- frames
+
+
+def head(length: int, kind: int, flags: int = 0, stream: int = 1) -> bytes:
+    return length.to_bytes(3) + bytes((kind, flags)) + stream.to_bytes(4)
+
+
+@pytest.mark.parametrize("kind", range(12))
+def test_an_overlong_frame_is_refused_when_its_head_is_there(echo: Echo, kind: int) -> None:
+    client = Client(echo)
+    whole = head(16_385, kind)
+    assert client.session.receive(memoryview(whole[:8])) == 0
+    assert not client.is_over()
+    client.session.receive(memoryview(whole))
+    assert client.is_over()
+    assert "16385" in client.session.reason
+
+
+def test_calls_before_an_overlong_frame_are_taken(echo: Echo) -> None:
+    client = Client(echo)
+    stream = client.open("Never")
+    client.http.send_data(stream, frame_message(b"x"), end_stream=True)
+    client.session.receive(memoryview(client.http.data_to_send() + head(1 << 20, 0)))
+    assert len(echo.calls) == 1
+    assert client.is_over()
+
+
+def test_a_block_of_headers_that_goes_on_is_refused(echo: Echo) -> None:
+    client = Client(echo)
+    session = client.session
+    session.receive(memoryview(head(10_000, 1) + bytes(10_000)))
+    assert session.memory_size() >= 10_000
+    assert not client.is_over()
+    session.receive(memoryview(head(10_000, 9) + bytes(10_000)))
+    assert client.is_over()
+
+
+def test_a_frame_in_pieces_stays_with_the_link(echo: Echo) -> None:
+    client = Client(echo)
+    stream = client.open("Late")
+    client.http.send_data(stream, frame_message(bytes(5_000)), end_stream=True)
+    data = client.http.data_to_send()
+    held = b""
+    for at in range(0, len(data), 700):
+        held += data[at : at + 700]
+        held = held[client.session.receive(memoryview(held)) :]
+        assert len(held) <= client.session.event_bytes_max
+    assert held == b""
+    client.exchange()
+    assert client.messages(stream)
+
+
+def test_what_is_kept_for_a_peer_is_counted(echo: Echo) -> None:
+    client = Client(echo)
+    before = client.session.memory_size()
+    stream = client.open("Late")
+    client.http.send_data(stream, frame_message(bytes(9_000))[:8_000])
+    client.exchange()
+    assert client.session.memory_size() == before + 8_000
+    client.http.reset_stream(stream)
+    client.exchange()
+    assert client.session.memory_size() == before
+
+
+def test_calls_are_refused_while_too_many_answers_wait(echo: Echo, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sessions, "_REFUSING_BYTES", 100_000)
+    client = Client(echo)
+    client.call("Never", b"x")
+    echo.calls[0].send(bytes(200_000))
+    stream = client.call("Never", b"x")
+    assert client.headers[stream]["grpc-status"] == "8"
+    assert len(echo.calls) == 1
+    assert not client.is_over()
+
+
 # -- windows
 
 

@@ -82,6 +82,24 @@ def test_answer_comes_when_the_step_is_over_with_the_body_as_it_was_said() -> No
     assert rig.heard == [("a", b"body")]
 
 
+def test_requests_are_refused_while_too_much_was_said_to_others(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(loopback, "_SAID_BYTES_MAX", 100)
+    one, other = Rig(), Rig()
+    one.link.all_said = other.link.all_said
+    one.ask("a")
+    one.broker.answer(0, bytes(101))
+    other.ask("b")
+    assert other.broker.requests == []
+    other.link.deliver()
+    assert other.heard == [("b", b"")]
+    one.link.deliver()
+    assert one.link.all_said.number == 0
+    other.ask("c")
+    other.broker.answer(0, b"c")
+    other.link.end()
+    assert one.link.all_said.number == 0
+
+
 def test_order_is_that_in_which_the_broker_spoke() -> None:
     rig = Rig()
     for name in "abc":

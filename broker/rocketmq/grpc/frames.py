@@ -1,0 +1,52 @@
+"""The front of HTTP/2's frames, looked at before `h2` gets them: it would keep a frame of any length until it is whole.
+
+Source: RFC 9113, 4.1 and 6.10.
+"""
+
+from __future__ import annotations
+
+import struct
+from typing import Final
+
+__all__ = ["HEAD_BYTES", "FrameFronts"]
+
+# The length of what follows (24 bits), type, flags, and the stream.
+HEAD_BYTES: Final = 9
+_HEAD: Final = struct.Struct(">IB")
+_PREFACE_BYTES: Final = 24
+_END_HEADERS: Final = 0x4
+# The types of frames that have headers: HEADERS and CONTINUATION.
+_OF_HEADERS: Final = (0x1, 0x9)
+
+
+class FrameFronts:
+    """The frames of a connection, one after the other. `block_bytes` is the size of a block of headers that goes on."""
+
+    __slots__ = ("_block_bytes_max", "_preface_left", "block_bytes")
+
+    def __init__(self, block_bytes_max: int) -> None:
+        self._block_bytes_max = block_bytes_max
+        self._preface_left = _PREFACE_BYTES
+        self.block_bytes = 0
+
+    def take(self, data: memoryview, longest: int) -> tuple[int, str]:
+        """Return where the first frame begins that is not whole, and why the connection is to end, if it is.
+
+        `longest` is the bound on the length that a frame may state.
+        """
+        end = len(data)
+        at = min(self._preface_left, end)
+        self._preface_left -= at
+        while end - at >= HEAD_BYTES:
+            length, flags = _HEAD.unpack_from(data, at)
+            kind, length = length & 0xFF, length >> 8
+            if length > longest:
+                return at, f"a frame has {length} bytes, more than {longest}"
+            if end - at < HEAD_BYTES + length:
+                break
+            at += HEAD_BYTES + length
+            if kind in _OF_HEADERS:
+                self.block_bytes = 0 if flags & _END_HEADERS else self.block_bytes + length
+                if self.block_bytes > self._block_bytes_max:
+                    return at, f"a block of headers goes on after {self.block_bytes} bytes"
+        return at, ""
