@@ -1,13 +1,12 @@
 """`bmqctl` with a loop that is watched: `python -m scripts.watched_loop FILE MS ...`.
 
-At its end it writes to FILE, as JSON, the steps of its loop that took longer than MS milliseconds: how long each ran,
-how long it waited for a processor, and the slow calls in it. The rest of its time is a wait for the disk or for a lock
+It appends to FILE, a line of JSON each and as soon as they end, the steps of its loop that took longer than MS
+milliseconds: how long each ran, how long it waited for a processor, and the slow calls in it. The rest of its time is a wait for the disk or for a lock
 if the thread went to sleep by itself (`voluntary`); if it did not, the whole machine stood still.
 """
 
 from __future__ import annotations
 
-import atexit
 import gc
 import json
 import logging
@@ -52,8 +51,8 @@ class Step(NamedTuple):
 
 
 def read_steps(file: Path) -> list[Step]:
-    """Read what a node has written."""
-    return [Step(*each) for each in json.loads(file.read_text())]
+    """Read the steps that a node has written so far; a line that is not whole is left out."""
+    return [Step(*json.loads(line)) for line in file.read_text().splitlines(keepends=True) if line.endswith("\n")]
 
 
 class _Reading(NamedTuple):
@@ -66,8 +65,8 @@ class _Reading(NamedTuple):
 class Watch:
     """Measures the time from each end of a wait of the loop until the next wait."""
 
-    def __init__(self, limit_ms: float) -> None:
-        self.steps: list[Step] = []
+    def __init__(self, limit_ms: float, tell: Callable[[Step], object]) -> None:
+        self._tell = tell
         self._limit_ns = limit_ms * MS_NS
         self._thread = 0
         self._scheduling = -1
@@ -96,7 +95,7 @@ class Watch:
         )
         faults = now.usage.ru_minflt + now.usage.ru_majflt - start.usage.ru_minflt - start.usage.ru_majflt
         voluntary = now.usage.ru_nvcsw - start.usage.ru_nvcsw
-        self.steps.append(Step(start.at_ns, took, ran, waited, voluntary, faults, self._calls))
+        self._tell(Step(start.at_ns, took, ran, waited, voluntary, faults, self._calls))
 
     def _read(self) -> _Reading:
         ran, waited, _ = os.pread(self._scheduling, 64, 0).split()
@@ -156,7 +155,8 @@ class TrioWaits(trio.abc.Instrument):
 
 def install(file: Path, limit_ms: float) -> None:
     """Watch the loop that this process is going to run."""
-    watch = Watch(limit_ms)
+    lines = file.open("a", buffering=1)
+    watch = Watch(limit_ms, lambda step: lines.write(json.dumps(step) + "\n"))
     make_poller, run = HOST.poller, trio.run
     HOST.poller = lambda: WatchedPoller(watch, make_poller())  # type: ignore[method-assign]
     watch.watch(files.MappedFile, "__init__", "_allocate", "_map_ahead", "write", "flush", "close")
@@ -173,7 +173,6 @@ def install(file: Path, limit_ms: float) -> None:
 
     gc.callbacks.append(on_collection)
     trio.run = lambda main, *arguments: run(main, *arguments, instruments=[TrioWaits(watch)])
-    atexit.register(lambda: file.write_text(json.dumps(watch.steps)))
 
 
 def main() -> None:
