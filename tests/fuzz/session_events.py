@@ -31,7 +31,7 @@ from formats.bmq.padding import WORD
 from formats.bmq.wire.event import EVENT_HEADER_SIZE, build_event, build_schema_event, iter_frames, schema_message
 from formats.errors import FormatError
 
-__all__ = ["LENGTH_MAX", "Maker", "events_of", "shown"]
+__all__ = ["LENGTH_MAX", "Maker", "changed_words", "events_of", "shown"]
 
 LENGTH_MAX = 1 << 29
 KEPT_MAX = 40
@@ -73,6 +73,36 @@ def _frame(event: bytes) -> tuple[int, memoryview]:
 def _key(kind: Kind, name: str) -> tuple[type[Any], str]:
     """Return the key for a scalar element's values: those of one name are alike, whatever message they are in."""
     return (kind.cls if isinstance(kind, Enumeration) else type(kind)), name
+
+
+def changed_words(random: Random, body: bytes, unit: int) -> bytes:
+    """A body with some of its words replaced, cut off, or with more behind it."""
+    out = bytearray(body)
+    for _ in range(random.choice((0, 1, 1, 1, 2, 4))):
+        if len(out) < unit:
+            break
+        # Headers are in front.
+        last = len(out) // unit if random.random() < 0.3 else min(len(out) // unit, 24)
+        at = random.randrange(last) * unit
+        match random.randrange(4):
+            case 0:
+                out[at : at + unit] = (random.choice(NUMBERS) & 0xFFFF_FFFF).to_bytes(4, "big")
+            case 1:
+                out[at + random.randrange(unit)] ^= 1 << random.randrange(8)
+            case 2:
+                word = int.from_bytes(out[at : at + unit], "big") + random.choice((-1, 1))
+                out[at : at + unit] = (word & 0xFFFF_FFFF).to_bytes(4, "big")
+            case _:
+                other = random.randrange(len(out) // unit) * unit
+                out[at : at + unit] = out[other : other + unit]
+    match random.randrange(12):
+        case 0:
+            del out[random.randrange(len(out) + 1) :]
+        case 1:
+            out += random.randbytes(random.choice((1, 4, 60, 72)))
+        case 2:
+            out += bytes(out)
+    return bytes(out)
 
 
 _SCHEMAS: dict[int, type[Any]] = {EventType.CONTROL: ControlMessage, EventType.ELECTOR: ElectorMessage}
@@ -213,7 +243,7 @@ class Maker:
                 return self._changed_record(body)
         except FormatError:
             pass
-        return build_event(EventType(kind), self._changed_words(bytes(body), WORD))
+        return build_event(EventType(kind), changed_words(self.random, bytes(body), WORD))
 
     def _changed_record(self, body: memoryview) -> bytes:
         """A ledger's record whose header mostly says the same as its message."""
@@ -228,35 +258,6 @@ class Maker:
             kind = self.random.choice(list(LedgerRecordType))
         rebuilt = build_ledger_record(kind, term, number, 1, ber.encode(message))
         return build_event(EventType.CLUSTER_STATE, rebuilt)
-
-    def _changed_words(self, body: bytes, unit: int) -> bytes:
-        """A body with some of its words replaced, cut off, or with more behind it."""
-        out = bytearray(body)
-        for _ in range(self.random.choice((0, 1, 1, 1, 2, 4))):
-            if len(out) < unit:
-                break
-            # Headers are in front.
-            last = len(out) // unit if self.random.random() < 0.3 else min(len(out) // unit, 24)
-            at = self.random.randrange(last) * unit
-            match self.random.randrange(4):
-                case 0:
-                    out[at : at + unit] = (self.random.choice(NUMBERS) & 0xFFFF_FFFF).to_bytes(4, "big")
-                case 1:
-                    out[at + self.random.randrange(unit)] ^= 1 << self.random.randrange(8)
-                case 2:
-                    word = int.from_bytes(out[at : at + unit], "big") + self.random.choice((-1, 1))
-                    out[at : at + unit] = (word & 0xFFFF_FFFF).to_bytes(4, "big")
-                case _:
-                    other = self.random.randrange(len(out) // unit) * unit
-                    out[at : at + unit] = out[other : other + unit]
-        match self.random.randrange(12):
-            case 0:
-                del out[self.random.randrange(len(out) + 1) :]
-            case 1:
-                out += self.random.randbytes(self.random.choice((1, 4, 60, 72)))
-            case 2:
-                out += bytes(out)
-        return bytes(out)
 
     def any_event(self, kinds: tuple[EventType, ...], control: type[Any] = ControlMessage) -> bytes:
         """An event of one of these kinds: like one that was seen, or made up."""

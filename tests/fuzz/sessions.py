@@ -23,12 +23,13 @@ from pathlib import Path
 from typing import NamedTuple
 
 from bmqctl.node_process import LOG_NAME, NodeFailed, NodeProcess, ProxyProcess
+from tests.fuzz.judging import LOG_SHOWN, Find, Watch
 from tests.fuzz.session_events import shown
 from tests.fuzz.session_kinds import KINDS, Teller
 from tests.fuzz.session_peer import Honest, Lost
 from tests.integration.cluster_processes import ClusterProcesses
 
-__all__ = ["Find", "Ground", "fuzz"]
+__all__ = ["Ground", "fuzz"]
 
 ROUND_S = 60.0
 # A client of a busy machine waits this long at most.
@@ -38,42 +39,8 @@ RECOVERY_S = 60.0
 QUIET_EVERY = 12
 EVENTS_SHOWN = 40
 HEARD_MAX = 300
-LOG_SHOWN = 4_000
-LOG_KEPT = 200
-MARKS = (b"because of a fault of this broker", b"Traceback (most recent call last)", b"internal error")
 LIAR = 1
 SHAPES = ("node", "proxy", "cluster")
-
-
-class Find(Exception):
-    """A violated property."""
-
-
-class Watch:
-    """A broker's log, read as it grows."""
-
-    def __init__(self, broker: NodeProcess) -> None:
-        self.broker = broker
-        self._at = 0
-        self._last = b""
-
-    def judge(self) -> None:
-        """`Find` if the broker has ended, or says that something failed."""
-        broker = self.broker
-        if not broker.is_running:
-            raise Find(f"the broker at port {broker.port} has ended:\n{broker.output[-LOG_SHOWN:]}")
-        with (broker.data_dir / LOG_NAME).open("rb") as file:
-            file.seek(self._at)
-            # A mark may be half written.
-            new = self._last + file.read()
-            self._at = file.tell()
-        self._last = new[-LOG_KEPT:]
-        for mark in MARKS:
-            at = new.find(mark)
-            if at >= 0:
-                start = new.rfind(b"\n", 0, max(0, at - 200)) + 1
-                text = new[start : at + LOG_SHOWN].decode(errors="replace")
-                raise Find(f"the broker at port {broker.port} says:\n{text}")
 
 
 class Ground(NamedTuple):
@@ -128,7 +95,7 @@ def ground(kind: str, shape: str, folder: Path) -> Iterator[Ground]:
             for client in honest:
                 client.start()
             yield Ground(
-                [Watch(broker) for broker in brokers],
+                [Watch(broker, broker.data_dir / LOG_NAME) for broker in brokers],
                 [broker.port for broker in entries],
                 honest,
                 deque(maxlen=HEARD_MAX),

@@ -9,11 +9,12 @@ from random import Random
 
 import pytest
 
-from bmqctl.node_process import NodeProcess
+from bmqctl.node_process import LOG_NAME, NodeProcess
 from formats.bmq.codes import EventType
 from formats.bmq.control.messages import ClusterMessage, ControlMessage, ElectorMessage, OpenQueue
 from formats.bmq.wire.event import iter_frames
 from tests.fuzz import sessions
+from tests.fuzz.judging import Find, Watch
 from tests.fuzz.session_events import LENGTH_MAX, Maker, events_of, shown
 from tests.fuzz.session_kinds import Teller
 from tests.fuzz.session_peer import Honest
@@ -87,17 +88,17 @@ def test_an_honest_client_notices_that_its_broker_is_gone(node: NodeProcess) -> 
 
 
 def test_a_broker_that_has_ended_is_a_find(node: NodeProcess) -> None:
-    watch = sessions.Watch(node)
+    watch = Watch(node, node.data_dir / LOG_NAME)
     watch.judge()
     node.close()
-    with pytest.raises(sessions.Find, match="has ended"):
+    with pytest.raises(Find, match="has ended"):
         watch.judge()
 
 
 def test_a_fault_in_the_log_is_a_find(node: NodeProcess) -> None:
-    watch = sessions.Watch(node)
+    watch = Watch(node, node.data_dir / LOG_NAME)
     watch.judge()
-    with (node.data_dir / "bmqbrkr.log").open("a") as log:
+    with (node.data_dir / LOG_NAME).open("a") as log:
         log.write("fuzz: the session is closed because of a fault of this broker: KeyError: 7\n")
-    with pytest.raises(sessions.Find, match="KeyError: 7"):
+    with pytest.raises(Find, match="KeyError: 7"):
         watch.judge()
