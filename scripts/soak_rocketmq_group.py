@@ -97,6 +97,14 @@ class Group:
         """The address of a node."""
         return HOST if self.network is None else self.network.address(number)
 
+    def controller_port(self, number: int) -> int:
+        """The port of a node's controller."""
+        return self._ports[number][2]
+
+    def ha_port(self, number: int) -> int:
+        """The port from which a node's slaves copy."""
+        return self._ports[number][3]
+
     @property
     def nameservers(self) -> str:
         """The addresses of all nameservers."""

@@ -1,8 +1,9 @@
 """`bmqctl` with a loop that is watched: `python -m scripts.watched_loop FILE MS ...`.
 
 It appends to FILE, a line of JSON each and as soon as they end, the steps of its loop that took longer than MS
-milliseconds: how long each ran, how long it waited for a processor, and the slow calls in it. The rest of its time is a wait for the disk or for a lock
-if the thread went to sleep by itself (`voluntary`); if it did not, the whole machine stood still.
+milliseconds: how long each ran, how long it waited for a processor, and the slow calls in it. The rest of its time is a
+wait for the disk or for a lock if the thread went to sleep by itself (`voluntary`); if it did not, the whole machine
+stood still.
 """
 
 from __future__ import annotations
