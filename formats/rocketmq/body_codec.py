@@ -95,7 +95,7 @@ def _read_int(value: Any) -> int:
     if isinstance(value, str):
         number = read_long(value)
         value = value if number is None else number
-    if type(value) is not int or not _INT_MIN < value <= _INT_MAX:
+    if type(value) is not int or not _INT_MIN <= value <= _INT_MAX:
         raise _wrong(value if type(value) is not int else "a number", "an integer of 64 bits")
     return value
 
@@ -138,7 +138,7 @@ def _codec(hint: Any) -> tuple[Read, Write]:
 
 
 def _are_longs(values: Sequence[int]) -> bool:
-    return min(values) > _INT_MIN and max(values) <= _INT_MAX
+    return min(values) >= _INT_MIN and max(values) <= _INT_MAX
 
 
 def _list_codec(read: Read, write: Write) -> tuple[Read, Write]:
