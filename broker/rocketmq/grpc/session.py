@@ -74,6 +74,8 @@ class GrpcSession:
 
     # Parts of messages, and what waits for the windows of the peer.
     keeps_more = True
+    # Calls are answered, and none that waits for something holds up others.
+    input_can_wait = paused = False
 
     def __init__(
         self,
@@ -160,16 +162,6 @@ class GrpcSession:
     def finished(self) -> bool:
         """Return whether the connection is to be closed."""
         return self._finished
-
-    @property
-    def input_can_wait(self) -> bool:
-        """Never: calls are answered."""
-        return False
-
-    @property
-    def paused(self) -> bool:
-        """Never: calls that wait for something do not hold up others."""
-        return False
 
     @property
     def event_bytes_max(self) -> int:
