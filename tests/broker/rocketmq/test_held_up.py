@@ -13,6 +13,7 @@ import struct
 import time
 import zlib
 from collections.abc import Callable, Iterator
+from contextlib import suppress
 from functools import cache
 from typing import Any, Final
 
@@ -23,10 +24,13 @@ from broker.rocketmq.access.tables import AccessTables
 from broker.rocketmq.nameserver.service import NameserverService
 from broker.rocketmq.remoting.session import Session
 from broker.rocketmq.store.message_store import StoreOptions
+from formats.errors import FormatError
 from formats.rocketmq import client_bodies, raft
 from formats.rocketmq.codes import RequestCode, ResponseCode
 from formats.rocketmq.frame import FRAME_BYTES_MAX, Frame, encode_frame, next_frame
 from formats.rocketmq.hosts import Host
+from formats.rocketmq.route_bodies import CLUSTER_INFO, TOPIC_LIST, TOPIC_ROUTE
+from formats.rocketmq.statistics_bodies import read_consume_stats
 from tests.broker.rocketmq.controller.rig import Rig as ControllerRig
 from tests.broker.rocketmq.proxy.test_remoting_clients import Proxied
 from tests.broker.rocketmq.rig import Peer, Rig
@@ -218,6 +222,19 @@ def test_no_request_holds_up_others(port: str, shape: str) -> None:
             bodies[size] = SHAPES[shape](size)[:size]
         body = bodies[size]
         check((port, code, shape), lambda code=code, body=body: PORTS[port](code, body))  # type: ignore[misc]
+
+
+@pytest.mark.parametrize("shape", SHAPES)
+def test_an_answer_of_a_stranger_does_not_hang_a_tool(shape: str) -> None:
+    """Reading 4 MiB takes half a second at most; a reader in Python took three seconds."""
+    body = SHAPES[shape](FRAME_BYTES_MAX // 4)
+    for read in (CLUSTER_INFO.read, TOPIC_ROUTE.read, TOPIC_LIST.read, read_consume_stats):
+
+        def try_to_read(read: Callable[[bytes], object] = read) -> None:
+            with suppress(FormatError):
+                read(body)
+
+        assert taken(try_to_read) < 15 * longest_s()
 
 
 def registration(count: int) -> bytes:
