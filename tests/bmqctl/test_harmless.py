@@ -41,7 +41,7 @@ def test_tables_lines_and_progress(hostile: str, capsys: pytest.CaptureFixture[s
     assert_harmless(capsys.readouterr().out)
     screen = io.StringIO()
     with LateProgress(hostile, Console(file=screen, width=80, force_terminal=True)) as progress:
-        progress.DELAY_S = 0.0  # type: ignore[misc]
+        progress.DELAY_S = 0.0
         progress(1, 2)
     assert one_line(hostile)[:12] in screen.getvalue()
 

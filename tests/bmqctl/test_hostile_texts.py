@@ -71,13 +71,15 @@ def hostile(request: pytest.FixtureRequest) -> str:
 def hostile_cluster(hostile: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """A cluster in which everything that a peer may name is hostile."""
     answers = broker(1, is_master=True, brokerName=hostile, brokerClusterName=hostile, enableControllerMode="false")
+    if "runtime" in answers._fields:
+        answers = answers._replace(runtime={"unconsumedFileAlarm": hostile})
     lost = broker(2, is_master=False, brokerName=hostile, enableControllerMode="false")
     heard = Heard(
         {hostile: info(hostile, "10.0.0.1:10911")},
         {},
         {},
         {
-            hostile: answers._replace(runtime={"unconsumedFileAlarm": hostile}),
+            hostile: answers,
             "10.0.0.1:10911": lost,
             "x": Unheard(hostile),
         },

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator
 from functools import partial
 from typing import Final, NamedTuple
 
@@ -150,9 +150,7 @@ class Broker:
         self._consumers = ConsumerRequests(services, locks)
         self._calls = Calls()
         replies = Replies(options, clients, self._calls, self._sender)
-        self._retention = Retention(
-            store, state.limits, world.disk_used, lambda end: first_unconsumed(services, self._given_out(), end)
-        )
+        self._retention = Retention(store, state.limits, world.disk_used, self._unconsumed)
         self.copied = self._arrivals.copied
         parts = (
             role,
@@ -223,9 +221,9 @@ class Broker:
         for part in parts:
             self._handlers.update(part.handlers)
 
-    def _given_out(self) -> list[tuple[str, Mapping[int, int]]]:
+    def _unconsumed(self, end: int) -> Iterator[str]:
         levels = {level - 1: offset for level, offset in self._delays.offsets.items()}
-        return [(DELAY_TOPIC, levels), (TIMER_TOPIC, {0: self._timers.first})]
+        return first_unconsumed(self._services, [(DELAY_TOPIC, levels), (TIMER_TOPIC, {0: self._timers.first})], end)
 
     def _disk(self) -> Disk:
         return Disk(self._world.disk_used(), self._retention.alarm)

@@ -61,7 +61,7 @@ _RESET = HeaderCodec(headers.ResetOffsetRequest)
 
 
 class Disk(NamedTuple):
-    """How full the disk is, from 0 to 1, and what is to be removed though it is not consumed: "" for nothing."""
+    """The part of the disk in use, 0 to 1, and the messages to be removed though they are not consumed, or ""."""
 
     used: float
     alarm: str

@@ -1,4 +1,4 @@
-"""What a bundle reads: plain files of the folders that were named, and nothing that a link leads to elsewhere."""
+"""A bundle reads plain files of the folders that were named, and nothing that a link leads to elsewhere."""
 
 from __future__ import annotations
 
