@@ -19,7 +19,7 @@ from broker.shell.host import READABLE, WRITABLE, Poller
 from broker.shell.system import MadeSession
 from broker.shell.tls import TlsStream, tls_error
 
-__all__ = ["Connected", "Dialed", "Dials", "Endpoint", "InThread", "addresses_of"]
+__all__ = ["Connected", "Dialed", "Dials", "Endpoint", "InThread", "addresses_of", "is_own_address"]
 
 DIAL_S = 5.0
 
@@ -57,6 +57,17 @@ def addresses_of(host: str) -> frozenset[str] | str:
         return frozenset(str(found[4][0]) for found in socket.getaddrinfo(host, None, type=socket.SOCK_STREAM))
     except (OSError, UnicodeError) as error:
         return _reason(error)
+
+
+def is_own_address(address: str) -> bool:
+    """Return True for an address of this machine: a socket can be bound to no other."""
+    family = socket.AF_INET6 if ":" in address else socket.AF_INET
+    try:
+        with socket.socket(family, socket.SOCK_DGRAM) as sock:
+            sock.bind((address, 0))
+    except (OSError, UnicodeError):
+        return False
+    return True
 
 
 def _resolve(place: Endpoint) -> Found:

@@ -1,0 +1,131 @@
+"""The network addresses of the hosts that peers are configured, or say, to be on.
+
+A host is looked up when a peer connects from an address that is not known as the host's, since addresses change.
+"""
+
+from __future__ import annotations
+
+import ipaddress
+import logging
+from collections.abc import Callable, Collection
+from typing import Final
+
+from broker.common.clock import Now
+
+__all__ = ["LOOK_UP_MS", "Addresses", "LookUp", "address_of", "is_loopback"]
+
+log: Final = logging.getLogger("broker.peers")
+
+# Minimum interval between lookups of a host: strangers must not cause endless lookups.
+LOOK_UP_MS: Final = 5_000
+# Strangers may name hosts; the one that was looked up first is forgotten beyond this number.
+HOSTS_MAX: Final = 1_000
+# Hosts that may be looked up at a time.
+LOOK_UPS_MAX: Final = 16
+
+# Finds the addresses of a host; passes them on, or the reason why there are none, at once or later.
+LookUp = Callable[[str, Callable[[frozenset[str] | str], None]], None]
+
+
+class Addresses:
+    """The addresses of hosts, as far as they were looked up. `own_host` is the host that this process is said to be on.
+
+    `is_here` returns True for an address of this machine; `look_up` resolves a host that is not an address itself.
+    """
+
+    def __init__(self, own_host: str, now: Now, look_up: LookUp, is_here: Callable[[str], bool] | None = None) -> None:
+        self._own_host = own_host
+        self._now = now
+        self._look_up = look_up
+        self._is_local = is_loopback if is_here is None else is_here
+        self._found: dict[str, frozenset[str]] = {}
+        self._asked_ms: dict[str, int] = {}
+        # Actions that wait for a host's addresses.
+        self._waiting: dict[str, list[Callable[[], None]]] = {}
+
+    def start(self, hosts: Collection[str]) -> None:
+        """Look up hosts that have not been looked up."""
+        for host in sorted(set(hosts) - self._found.keys() - self._waiting.keys()):
+            if _normal(host) is None:
+                self._ask(host)
+
+    def has(self, host: str, address: str) -> bool:
+        """Return True if a peer on `host` may connect from `address`, as far as is known.
+
+        A connection from this machine may be from any peer on it.
+        """
+        theirs = self.of(host)
+        return address in theirs or (self.is_here(address) and any(map(self.is_here, theirs)))
+
+    def of(self, host: str) -> frozenset[str]:
+        """Return the known addresses of a host."""
+        numeric = _normal(host)
+        return self._found.get(host, frozenset()) if numeric is None else frozenset((numeric,))
+
+    def shown(self, host: str) -> str:
+        """Return a host and its addresses, for people."""
+        found = self.of(host)
+        if found == {host}:
+            return host
+        return f"{host}, " + (", ".join(sorted(found)) or "whose address is unknown")
+
+    def renew(self, host: str, then: Callable[[], None]) -> bool:
+        """Look up a host again, then call `then`; return False if it is too early, or the host is an address."""
+        if host in self._waiting:
+            self._waiting[host].append(then)
+            return True
+        asked_ms = self._asked_ms.get(host)
+        is_early = asked_ms is not None and self._now.ms - asked_ms < LOOK_UP_MS
+        if _normal(host) is not None or is_early or len(self._waiting) >= LOOK_UPS_MAX:
+            return False
+        self._waiting[host] = [then]
+        self._ask(host)
+        return True
+
+    def is_here(self, address: str) -> bool:
+        """Return True for an address of this machine."""
+        return address in self.of(self._own_host) or self._is_local(address)
+
+    def _ask(self, host: str) -> None:
+        self._asked_ms.pop(host, None)
+        if len(self._asked_ms) >= HOSTS_MAX:
+            oldest = next(iter(self._asked_ms))
+            del self._asked_ms[oldest]
+            self._found.pop(oldest, None)
+        self._asked_ms[host] = self._now.ms
+        self._waiting.setdefault(host, [])
+        self._look_up(host, lambda found: self._take(host, found))
+
+    def _take(self, host: str, found: frozenset[str] | str) -> None:
+        if isinstance(found, str):
+            log.warning("the host %s of a node cannot be resolved: %s", host, found)
+        else:
+            self._found[host] = frozenset(_normal(each) or each for each in found)
+        for then in self._waiting.pop(host):
+            then()
+
+
+def address_of(peer: str) -> str:
+    """Return the address of a peer without its port."""
+    host, colon, port = peer.rpartition(":")
+    address = host if colon else port
+    return _normal(address) or address
+
+
+def is_loopback(text: str) -> bool:
+    """Return True for an address that every machine has."""
+    try:
+        address = ipaddress.ip_address(text)
+    except ValueError:
+        return False
+    return address.is_loopback or address.is_unspecified
+
+
+def _normal(text: str) -> str | None:
+    """Normalise an address: without a zone, and IPv4 not mapped into IPv6. Returns None if it is not an address."""
+    try:
+        address = ipaddress.ip_address(text.partition("%")[0])
+    except ValueError:
+        return None
+    mapped = getattr(address, "ipv4_mapped", None)
+    return str(mapped or address)
