@@ -146,9 +146,16 @@ def read_message(kind: str, body: Buffer) -> Message:
             raise FormatError(f"{kind}.{name}", 0, f"{value} is not between 0 and {NUMBER_MAX}")
     if isinstance(message, Append):
         _check_entries(message)
-    elif isinstance(message, Install) and len(message.text) > TEXT_CHARS_MAX:
-        raise FormatError("install.text", 0, f"has {len(message.text)} characters, more than {TEXT_CHARS_MAX}")
+    elif isinstance(message, Install):
+        _check_state(message)
     return message
+
+
+def _check_state(message: Install) -> None:
+    if len(message.text) > TEXT_CHARS_MAX:
+        raise FormatError("install.text", 0, f"has {len(message.text)} characters, more than {TEXT_CHARS_MAX}")
+    if message.entry_term > message.term:
+        raise FormatError("install.entryTerm", 0, f"term {message.entry_term} is after {message.term}")
 
 
 def _check_entries(message: Append) -> None:

@@ -61,6 +61,11 @@ class Guard:
         self._options = options
         self.is_on = options.authentication or options.authorization
 
+    @property
+    def authenticates(self) -> bool:
+        """Return True if each request has to be signed by a user."""
+        return self._options.authentication
+
     def setters(self) -> dict[str, Callable[[bool], None]]:
         """Return the switches that administrators may turn, by their properties."""
         return {name: self._setter(option) for name, option in _SWITCHES.items()}

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from broker.rocketmq.access.model import CUSTOM, DEFAULT, DISABLED, SUPER, Invalid, User, choose, parse_resource
+from broker.rocketmq.access.model import CUSTOM, DEFAULT, SUPER, Invalid, User, choose, parse_resource
+from broker.rocketmq.access.signing import is_signed_by_super
 from broker.rocketmq.access.tables import AccessTables, subject_of, user_of
 from broker.rocketmq.core.requests import Handlers, Refused, Request, success, with_body
 from formats.rocketmq.access_bodies import (
@@ -20,7 +21,7 @@ from formats.rocketmq.codes import RequestCode, ResponseCode
 from formats.rocketmq.frame import Frame
 from formats.rocketmq.headers import administration as headers
 from formats.rocketmq.headers.codec import HeaderCodec
-from formats.rocketmq.signature import ACCESS_KEY, is_signed_with
+from formats.rocketmq.signature import ACCESS_KEY
 
 __all__ = ["AccessRequests"]
 
@@ -96,14 +97,11 @@ class AccessRequests:
         if user is None:
             return success()
         told = _told(user)
-        return with_body(write_user(told._replace(password=user.password) if self._is_from_super(request) else told))
-
-    def _is_from_super(self, request: Request) -> bool:
-        """Return whether a super user has signed a request, be signatures checked or not."""
-        sender = self._tables.users.get(request.fields.get(ACCESS_KEY, ""))
-        if sender is None or sender.kind != SUPER or sender.status == DISABLED:
-            return False
-        return is_signed_with(request.frame, sender.password)
+        return with_body(
+            write_user(
+                told._replace(password=user.password) if is_signed_by_super(self._tables, request.frame) else told
+            )
+        )
 
     def _list_users(self, request: Request) -> Frame:
         part = _LIST_USERS.read(request.fields).filter or ""

@@ -6,6 +6,7 @@ import logging
 from typing import Final
 
 from broker.rocketmq.remoting.broker_calls import Dial, Open, refuse
+from broker.rocketmq.remoting.proof import Proving
 from broker.rocketmq.remoting.session import Session
 from formats.rocketmq.codes import ResponseCode
 from formats.rocketmq.frame import Frame
@@ -18,10 +19,18 @@ RETRY_MS: Final = 500
 
 
 class PeerLink:
-    """The connection to another controller, made anew when it is lost; see `remoting.session.Service`."""
+    """The connection to another controller, made anew when it is lost; see `remoting.session.Service`.
 
-    def __init__(self, address: str, dial: Dial, open_session: Open) -> None:
+    With a `secret`, nothing is sent before both have proved that they know it; `own_id` is that of this controller.
+    """
+
+    def __init__(
+        self, address: str, dial: Dial, open_session: Open, own_id: str = "", secret: bytes | None = None
+    ) -> None:
         self._address = address
+        self._own_id = own_id
+        self._secret = secret
+        self._proving: Proving | None = None
         self._dial = dial
         self._open_session = open_session
         self._session: Session | None = None
@@ -31,7 +40,7 @@ class PeerLink:
 
     def send(self, frame: Frame) -> None:
         """Send what wants no answer, or drop it if there is no connection."""
-        if self._session is not None:
+        if self._session is not None and self._proving is not None and self._proving.is_done:
             self._session.ask(frame, one_way=True)
 
     def tick(self, now_ms: int) -> None:
@@ -45,9 +54,12 @@ class PeerLink:
 
     def _connected(self, address: str) -> Session:
         self._is_dialing = False
+        self._session = session = self._open_session(address, self)
+        self._proving = Proving(self._secret, self._own_id, session, self._proven, self._failed)
+        return session
+
+    def _proven(self) -> None:
         self._reason = ""
-        self._session = self._open_session(address, self)
-        return self._session
 
     def _failed(self, reason: str) -> None:
         self._is_dialing = False
@@ -61,6 +73,8 @@ class PeerLink:
 
     def receive(self, frame: Frame, session: Session) -> None:
         """Refuse requests: controllers connect to who they ask."""
+        if self._proving is not None and self._proving.take(frame):
+            return
         if frame.is_response and frame.code != ResponseCode.SUCCESS and frame.remark != self._reason:
             self._reason = frame.remark or ""
             log.warning("controller %s refuses: %s", self._address, frame.remark)

@@ -11,6 +11,7 @@ from collections.abc import Callable
 from typing import Any, Final, NamedTuple
 
 from broker.rocketmq.access.guard import Denied, Guard
+from broker.rocketmq.controller.admission import ControllerAdmission
 from broker.rocketmq.controller.commands import GroupMachine
 from broker.rocketmq.controller.decisions import ANYBODY, Decision, Decisions
 from broker.rocketmq.controller.groups import Groups
@@ -21,7 +22,9 @@ from broker.rocketmq.controller.requests import answer_frame, decider
 from broker.rocketmq.controller.turns import Turns
 from broker.rocketmq.raft.journal import AppendedFile, Journal
 from broker.rocketmq.raft.raft import Raft, Times
+from broker.rocketmq.remoting.administrators import Administrators
 from broker.rocketmq.remoting.broker_calls import BrokerCalls
+from broker.rocketmq.remoting.peers import Peers
 from broker.rocketmq.remoting.session import Session
 from broker.rocketmq.settings import SettingRefused, Settings
 from formats.errors import FormatError
@@ -46,12 +49,17 @@ _ROLE_CHANGED: Final = HeaderCodec(headers.NotifyBrokerRoleChangedRequest)
 
 
 class World(NamedTuple):
-    """Surroundings: what signs the frames that are sent to others, random numbers below one, and a clock."""
+    """Surroundings: what signs the frames that are sent to others, random numbers below one, and a clock.
+
+    `peers` are the nodes that connect, and `administrators` says where those are.
+    """
 
     seal: Callable[[Frame], Frame]
     random_below: Callable[[int], int]
     now_ms: Callable[[], int]
     times: Times | None = None
+    peers: Peers | None = None
+    administrators: Administrators | None = None
 
 
 class ControllerService:
@@ -73,13 +81,12 @@ class ControllerService:
     ) -> None:
         self._options = options
         self._settings = settings
-        self._guard = guard
         self._links = links
         self._calls = calls
         self._seal = world.seal
         self._now_ms = world.now_ms
         self._notifies = options.notifies
-        # The last reason why what another controller says was refused.
+        # The last reason why what another controller says, or a heartbeat, was refused.
         self._refusal = ""
         self._scan_silent_ms, self._scan_masters_ms = options.scan_silent_ms, options.scan_masters_ms
         now = world.now_ms()
@@ -89,6 +96,9 @@ class ControllerService:
         self.groups = Groups()
         self.liveness = Liveness(now)
         self._decisions = Decisions(self.groups, self._find_live, unclean=options.unclean, unheard=self._is_unheard)
+        self._admission = ControllerAdmission(
+            options, self.groups, self._find_live, guard, world.peers, world.administrators
+        )
         machine = GroupMachine(self.groups)
         journal = Journal.open(file, machine.check, machine.check_state)
         send, draw = self._send_raft, world.random_below
@@ -135,18 +145,15 @@ class ControllerService:
 
     def receive(self, frame: Frame, session: Session) -> None:
         """Answer a request, at once or when it is agreed upon."""
-        if frame.is_response:
+        if frame.is_response or self._admission.take(frame, session):
             return
-        if self._guard.is_on:
-            try:
-                self._guard.check(frame, session.host.address)
-            except Denied as denied:
-                session.doubt()
-                self._note_refusal(frame, session, str(denied))
-                session.answer(frame, Frame(ResponseCode.NO_PERMISSION, 0, remark=str(denied)))
-                return
         try:
+            self._admission.check(frame, session)
             self._take(frame, session)
+        except Denied as denied:
+            session.doubt()
+            self._note_refusal(frame, session, str(denied))
+            session.answer(frame, Frame(ResponseCode.NO_PERMISSION, 0, remark=str(denied)))
         except FormatError as error:
             self._note_refusal(frame, session, str(error))
             session.answer(frame, Frame(ResponseCode.SYSTEM_ERROR, 0, remark=str(error)))
@@ -158,11 +165,12 @@ class ControllerService:
 
     def _note_refusal(self, frame: Frame, session: Session, text: str) -> None:
         """Say why a request is refused; of controllers, which go on sending and are not answered, not over and over."""
-        if frame.code != CODE:
+        if frame.code not in (CODE, RequestCode.BROKER_HEARTBEAT):
             log.info("%s: request %d is refused: %s", session.description, frame.code, text)
         elif text != self._refusal:
             self._refusal = text
-            log.warning("%s: what a controller says is refused: %s", session.description, text)
+            who = "a controller" if frame.code == CODE else "a broker"
+            log.warning("%s: what %s says is refused: %s", session.description, who, text)
 
     def _take(self, frame: Frame, session: Session) -> None:
         handler = self._handlers.get(frame.code)
@@ -176,7 +184,20 @@ class ControllerService:
             return
         # The body is valid during this call only, and the answer may be later.
         asked, name = frame.bare, (frame.ext_fields or {}).get("brokerName", "")
-        self._turns.ask(decide, lambda decision: self._answer(asked, name, session, decision), self._now_ms())
+
+        refuse = self._admission.admit(frame, session)
+
+        def decide_if_admitted() -> Decision:
+            refusal = refuse()
+            if refusal is None:
+                return decide()
+            self._note_refusal(asked, session, refusal)
+            return Decision(code=ResponseCode.NO_PERMISSION, remark=refusal)
+
+        def done(decision: Decision) -> None:
+            self._answer(asked, name, session, decision)
+
+        self._turns.ask(decide_if_admitted, done, self._now_ms())
 
     def _answer(self, asked: Frame, name: str, session: Session, decision: Decision) -> None:
         session.answer(asked, answer_frame(asked.code, decision))
@@ -190,6 +211,10 @@ class ControllerService:
         group = self.groups.by_name.get(header.broker_name)
         # Only those that are registered count, so that there are not more than there may be of these.
         if group is not None and header.broker_id in group.replicas:
+            refusal = self._admission.refuse_beat(header, session)
+            if refusal is not None:
+                self._note_refusal(request, session, refusal)
+                return Frame(ResponseCode.NO_PERMISSION, 0, remark=refusal)
             live = Live(
                 self._now_ms(),
                 min(max(1, header.heartbeat_timeout_ms or TIMEOUT_MS), TIMEOUT_MS_MAX),
@@ -216,6 +241,10 @@ class ControllerService:
         return Frame(ResponseCode.SUCCESS, 0, body=self._settings.text())
 
     def _update_config(self, request: Frame, session: Session) -> Frame:
+        refusal = self._admission.admit(request, session)()
+        if refusal is not None:
+            self._note_refusal(request, session, refusal)
+            return Frame(ResponseCode.NO_PERMISSION, 0, remark=refusal)
         self._settings.change(bytes(request.body), str(session.host))
         return Frame(ResponseCode.SUCCESS, 0)
 
@@ -226,6 +255,9 @@ class ControllerService:
         if (header.group, header.receiver) != (self._options.group, self._options.self_id):
             text = f"this is {self._options.self_id} of {self._options.group}, not {header.receiver} of {header.group}"
             raise FormatError("RaftHeader", 0, text[:200])
+        refusal = self._admission.refuse_controller(header.sender, session)
+        if refusal is not None:
+            raise FormatError("RaftHeader", 0, refusal)
         now_ms = self._now_ms()
         self.raft.receive(header.sender, read_message(header.kind, request.body), now_ms)
         self._turns.go_on(now_ms)
@@ -241,6 +273,7 @@ class ControllerService:
 
     def disconnected(self, session: Session) -> None:
         """Take the brokers of a connection for dead, and elect others if they were masters."""
+        self._admission.disconnected(session)
         self._lost(self.liveness.lost(session))
 
     def _lost(self, keys: list[BrokerKey]) -> None:

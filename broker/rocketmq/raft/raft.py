@@ -41,8 +41,8 @@ __all__ = ["Machine", "NotLeading", "Raft", "Role", "Times"]
 
 log = logging.getLogger("broker.rocketmq.controller")
 
-# Each term takes an election: one so much further ahead is from no controller, and would use up all terms.
-TERM_JUMP_MAX: Final = 1 << 32
+# Each term takes an election, and each entry a write: a number so much further ahead is from no controller.
+JUMP_MAX: Final = 1 << 32
 # So many entries are kept before a snapshot takes their place.
 KEPT_MAX: Final = 1_000
 
@@ -231,8 +231,11 @@ class Raft:
         if sender not in self._others:
             log.warning("controller %s: a message of %s, which is none of the group", self.own_id, sender[:80])
             return
-        if message.term > min(self.term + TERM_JUMP_MAX, NUMBER_MAX):
-            log.error("controller %s: %s has an impossible term, %d", self.own_id, sender, message.term)
+        position = message.position if isinstance(message, Install) else 0
+        if message.term > min(self.term + JUMP_MAX, NUMBER_MAX) or position > self._journal.last + JUMP_MAX:
+            log.error(
+                "controller %s: %s has impossible numbers: term %d, entry %d", self.own_id, sender, message[0], position
+            )
             return
         try:
             if isinstance(message, Solicit):

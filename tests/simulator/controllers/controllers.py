@@ -13,14 +13,17 @@ from broker.rocketmq.controller.commands import GroupMachine
 from broker.rocketmq.controller.links import PeerLink
 from broker.rocketmq.controller.options import ControllerOptions
 from broker.rocketmq.controller.service import ControllerService, World
+from broker.rocketmq.remoting.administrators import Administrators, read_networks
 from broker.rocketmq.remoting.broker_calls import BrokerCalls
 from broker.rocketmq.remoting.session import Service, Session
 from broker.rocketmq.settings import Settings
 from formats.rocketmq.hosts import Host
 from tests.broker.rocketmq.raft.files import MemoryFile
 
-__all__ = ["Controller", "Dial"]
+__all__ = ["OUTSIDE", "Controller", "Dial"]
 
+# Where administrators and clients are.
+OUTSIDE = "10.9.9.9"
 SETTINGS = {"notifyBrokerRoleChanged": "true"}
 # Connects somebody to an address, later.
 Dial = Callable[[str, str, Callable[[str], Session], Callable[[str], None]], None]
@@ -82,7 +85,12 @@ class Controller:
                 if name != self.name
             },
             BrokerCalls(self._connect_to, self._open),
-            World(lambda frame: frame, self.random.randrange, self.now_ms),
+            World(
+                lambda frame: frame,
+                self.random.randrange,
+                self.now_ms,
+                administrators=Administrators(read_networks(OUTSIDE)),
+            ),
         )
 
     def _connect_to(self, address: str, connected: Callable[[str], Session], failed: Callable[[str], None]) -> None:

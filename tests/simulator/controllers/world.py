@@ -19,7 +19,7 @@ from broker.rocketmq.remoting.session import Session
 from formats.rocketmq.hosts import Host, split_address
 from tests.broker.fakes import Crash
 from tests.simulator.controllers.clients import GroupClient, Link
-from tests.simulator.controllers.controllers import Controller
+from tests.simulator.controllers.controllers import OUTSIDE, Controller
 from tests.simulator.controllers.faults import Faults
 from tests.simulator.controllers.judge import Judge
 from tests.simulator.controllers.machines import TOPICS, Machine, draw_setup
@@ -68,6 +68,7 @@ class ControllerWorld:
         )
         peers = {f"n{number}": f"10.0.0.{number + 1}:9878" for number in range(self.random.choice((1, 3, 3, 5)))}
         self._addresses = {address: name for name, address in peers.items()}
+        self._peer_hosts = {name: address.rpartition(":")[0] for name, address in peers.items()}
         self.controllers = {
             name: Controller(
                 name, peers, Random(self.random.random()), self._dial_controller, lambda: self.now_ms, self.network.wake
@@ -208,7 +209,7 @@ class ControllerWorld:
     def _accept(self, name: str, other: str, address: str) -> Any:
         machine = self.machines.get(name)
         self._ports += 1
-        host = Host("10.9.9.9" if machine is None else machine.address, self._ports)
+        host = Host(self._peer_hosts.get(name, OUTSIDE) if machine is None else machine.address, self._ports)
         if other in self.controllers:
             return self.controllers[other].accept(host)
         process = self.machines[other].process

@@ -13,6 +13,7 @@ from broker.rocketmq.controller.links import PeerLink
 from broker.rocketmq.controller.options import ControllerOptions
 from broker.rocketmq.controller.service import ControllerService, World
 from broker.rocketmq.remoting.broker_calls import BrokerCalls
+from broker.rocketmq.remoting.peers import Peers
 from broker.rocketmq.remoting.session import Service, Session
 from broker.rocketmq.settings import Settings
 from formats.rocketmq.codes import RequestCode
@@ -40,15 +41,15 @@ def decode(data: bytes) -> list[Frame]:
 
 
 class Peer:
-    """A connection to a controller."""
+    """A connection to a controller, from a host."""
 
-    def __init__(self, rig: Rig, member: Member) -> None:
+    def __init__(self, rig: Rig, member: Member, host: str) -> None:
         self._rig = rig
         self._opaque = 0
         self._answers: dict[int, Frame] = {}
         rig.sessions += 1
         self.session = Session(
-            rig.sessions, Host("10.0.0.9", 40_000), member.service, lambda session: None, lambda: rig.now_ms
+            rig.sessions, Host(host, 40_000), member.service, lambda session: None, lambda: rig.now_ms
         )
 
     def ask(self, code: int, body: bytes = b"", flag: int = 0, **fields: Any) -> int:
@@ -95,7 +96,9 @@ class Member:
 class Rig:
     """Some controllers, n0 and on, whose disks survive them; requests to brokers are gathered in `told`."""
 
-    def __init__(self, size: int = 1, options: Mapping[str, Any] | None = None) -> None:
+    def __init__(
+        self, size: int = 1, options: Mapping[str, Any] | None = None, secrets: Mapping[str, bytes] | None = None
+    ) -> None:
         self.draw = random.Random(7)
         self.now_ms = 1_000_000
         self.sessions = 0
@@ -105,6 +108,8 @@ class Rig:
         self.tables = AccessTables(b"", b"", lambda data: None, lambda data: None)
         self.access = AccessOptions()
         self.seal: Callable[[Frame], Frame] = lambda frame: frame
+        # The secret that each controller has.
+        self.secrets = dict(secrets or {})
         for name in self.members:
             self.start(name)
 
@@ -123,7 +128,8 @@ class Rig:
             if other is not None:
                 self.sessions += 1
                 service = self.members[other].service
-                there = Session(self.sessions, Host("10.0.1.9", 1), service, lambda _: None, lambda: self.now_ms)
+                own = self.addresses[name].partition(":")[0]
+                there = Session(self.sessions, Host(own, 1), service, lambda _: None, lambda: self.now_ms)
             member.opened.append((here, there))
 
         def open_session(address: str, service: Service) -> Session:
@@ -137,11 +143,24 @@ class Rig:
             member.file,
             Settings(SETTINGS, CONTROLLER_READERS, member.kept.update, CONTROLLER_LOCKED, SETTINGS | member.kept),
             Guard(self.access, self.tables, CLUSTER),
-            {each: PeerLink(where, dial, open_session) for each, where in self.addresses.items() if each != name},
+            {
+                each: PeerLink(where, dial, open_session, *self._proof(name))
+                for each, where in self.addresses.items()
+                if each != name
+            },
             BrokerCalls(dial, open_session),
-            World(lambda frame: self.seal(frame), self.draw.randrange, lambda: self.now_ms),
+            self._world(name),
         )
         member.is_up = True
+
+    def _proof(self, name: str) -> tuple[Any, ...]:
+        secret = self.secrets.get(name)
+        return () if secret is None else (name, secret)
+
+    def _world(self, name: str) -> World:
+        world = World(lambda frame: self.seal(frame), self.draw.randrange, lambda: self.now_ms)
+        secret = self.secrets.get(name)
+        return world if secret is None else world._replace(peers=Peers(secret=secret, port=9878))
 
     def kill(self, name: str) -> None:
         """End a controller: its connections are closed."""
@@ -192,9 +211,9 @@ class Rig:
             self.pass_time(20)
         raise AssertionError("nobody leads")
 
-    def peer(self, name: str | None = None) -> Peer:
-        """A connection to a controller, the leader unless another one is named."""
-        return Peer(self, self.leader() if name is None else self.members[name])
+    def peer(self, name: str | None = None, host: str = "10.0.1.0") -> Peer:
+        """A connection to a controller, the leader unless another one is named, from the host of the first one."""
+        return Peer(self, self.leader() if name is None else self.members[name], host)
 
 
 class FakeBroker:
@@ -208,7 +227,8 @@ class FakeBroker:
         self.connect()
 
     def connect(self) -> None:
-        self.peers = {member.name: Peer(self.rig, member) for member in self.rig.up()}
+        host = self.address.partition(":")[0]
+        self.peers = {member.name: Peer(self.rig, member, host) for member in self.rig.up()}
 
     @property
     def leader(self) -> Peer:

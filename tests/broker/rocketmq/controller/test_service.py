@@ -189,7 +189,7 @@ def test_leader_without_a_majority_answers_nothing_and_then_that_it_does_not_lea
     rig = Rig(3)
     group_of(rig)
     leader = rig.leader()
-    peer = rig.peer(leader.name)
+    peer = rig.peer(leader.name, "10.0.0.7")
     for name in rig.members:
         if name != leader.name:
             rig.kill(name)
@@ -298,10 +298,11 @@ def test_unfit_applications_are_refused(changes: dict[str, Any]) -> None:
         "appliedBrokerId": 1,
         "registerCheckCode": "10.0.0.1:10911;1",
     }
-    answer = rig.peer().call(RequestCode.CONTROLLER_APPLY_BROKER_ID, **(good | changes))
+    peer = rig.peer(host="10.0.0.1")
+    answer = peer.call(RequestCode.CONTROLLER_APPLY_BROKER_ID, **(good | changes))
     assert answer.code not in (0, ResponseCode.CONTROLLER_NOT_LEADER)
     assert rig.leader().service.groups.by_name == {}
-    assert rig.peer().call(RequestCode.CONTROLLER_APPLY_BROKER_ID, **good).code == 0
+    assert peer.call(RequestCode.CONTROLLER_APPLY_BROKER_ID, **good).code == 0
 
 
 def test_bodies_that_are_none_are_refused() -> None:
@@ -338,13 +339,14 @@ def test_messages_of_other_groups_and_to_other_controllers_are_refused() -> None
     term = leader.service.raft.term
     kind, body = encode_message(Solicit(term + 5, 99, term + 4))
     good = RaftHeader("group1", "n1" if leader.name != "n1" else "n2", leader.name, kind)
-    for header in (good._replace(group="other"), good._replace(receiver="n9"), good._replace(kind="x")):
-        answer = rig.peer(leader.name).call(CODE, body, **RAFT_HEADER.write(header))
+    host = rig.addresses[good.sender].partition(":")[0]
+    unfit = (good._replace(group="other"), good._replace(receiver="n9"), good._replace(kind="x"))
+    for header in (*unfit, good._replace(sender="n9")):
+        answer = rig.peer(leader.name, host).call(CODE, body, **RAFT_HEADER.write(header))
         assert answer.code == ResponseCode.SYSTEM_ERROR
     assert leader.service.raft.term == term
-    # One of nobody, and one of a member that has not heard the leader for long: both change nothing.
-    for header in (good._replace(sender="n9"), good):
-        assert rig.peer(leader.name).call(CODE, body, **RAFT_HEADER.write(header)).code == 0
+    # That of a member that has not heard the leader for long changes nothing.
+    assert rig.peer(leader.name, host).call(CODE, body, **RAFT_HEADER.write(good)).code == 0
     assert rig.leader() is leader
     assert leader.service.raft.term == term
 

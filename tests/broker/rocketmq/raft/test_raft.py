@@ -227,6 +227,7 @@ def test_controller_that_has_lost_its_log_gets_it_again(caplog: pytest.LogCaptur
 
 IMPOSSIBLE: dict[str, Callable[[One], Message]] = {
     "a term far ahead": lambda one: Append(one.raft.term + (1 << 33), 0, 0, 0, 1),
+    "a state far ahead": lambda one: Install(one.raft.term + 1, 1 << 33, 1, 1, "w1"),
     "entries that were not sent": lambda one: Appended(one.raft.term, True, 99, one.now_ms),
     "an answer from the future": lambda one: Appended(one.raft.term, True, 1, one.now_ms + 1),
     "another leader in its own term": lambda one: Append(one.raft.term, 0, 0, 9, 1),

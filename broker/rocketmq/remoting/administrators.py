@@ -1,0 +1,51 @@
+"""The hosts from which administrators may ask what changes a nameserver's or a controller's tables."""
+
+from __future__ import annotations
+
+import ipaddress
+from collections.abc import Callable, Iterable
+
+from broker.common.addresses import address_of
+from broker.rocketmq.remoting.peers import Peers
+
+__all__ = ["Administrators", "Network", "read_networks"]
+
+Network = ipaddress.IPv4Network | ipaddress.IPv6Network
+
+
+def read_networks(text: str) -> tuple[Network, ...]:
+    """Read addresses and networks, separated by commas or semicolons; `*` is all. Raises `ValueError`."""
+    found: list[Network] = []
+    for word in text.replace(";", ",").split(","):
+        if word.strip() == "*":
+            found += [ipaddress.ip_network("0.0.0.0/0"), ipaddress.ip_network("::/0")]
+        elif word.strip():
+            found.append(ipaddress.ip_network(word.strip()))
+    return tuple(found)
+
+
+class Administrators:
+    """The networks that administrators connect from; None if nothing is configured.
+
+    While `are_checked` returns True, access control decides about each request, and the address does not count.
+    """
+
+    def __init__(
+        self, networks: tuple[Network, ...] | None = None, are_checked: Callable[[], bool] = lambda: False
+    ) -> None:
+        self.networks = networks
+        self._are_checked = are_checked
+
+    def refusal(self, address: str, peers: Peers, hosts: Iterable[str]) -> str | None:
+        """Return the reason to refuse an administrator's request from an address; None if it is accepted.
+
+        It is accepted from the configured networks, and from the addresses of `hosts`.
+        """
+        if self._are_checked():
+            return None
+        found = ipaddress.ip_address(address_of(f"{address}:0"))
+        if any(found in network for network in self.networks or ()):
+            return None
+        if any(peers.refusal_of_address(host, str(found)) is None for host in hosts):
+            return None
+        return f"administrators do not connect from {found}: see administratorAddresses"

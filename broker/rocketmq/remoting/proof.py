@@ -1,0 +1,126 @@
+"""Both sides of the proof that a node knows the secret of its group; see `formats.rocketmq.proof`."""
+
+from __future__ import annotations
+
+import hmac
+import secrets
+from collections.abc import Callable
+from typing import Final
+
+from broker.rocketmq.remoting.session import Session
+from formats.rocketmq.codes import ResponseCode
+from formats.rocketmq.frame import Frame
+from formats.rocketmq.proof import (
+    ANSWER_BYTES,
+    CHALLENGE_BYTES,
+    CODE,
+    PROOF_HEADER,
+    ProofHeader,
+    dialer_code,
+    listener_code,
+)
+
+__all__ = ["UNPROVEN", "Answer", "Challenge", "Draw", "Proving"]
+
+# Returns so many random bytes that nobody can foresee.
+Draw = Callable[[int], bytes]
+
+UNPROVEN: Final = "it has not proved that it knows this node's peerSecretKey"
+
+
+class Challenge:
+    """A listener's challenge on one connection. It can be answered once."""
+
+    def __init__(self, secret: bytes, port: int, draw: Draw = secrets.token_bytes) -> None:
+        self._secret = secret
+        self._port = port
+        self.challenge = draw(CHALLENGE_BYTES)
+
+    def check(self, name: str, answer: bytes) -> bytes | None:
+        """Return the listener's code if the answer proves that the dialer knows the secret, else None."""
+        nonce, code = answer[:CHALLENGE_BYTES], answer[CHALLENGE_BYTES:]
+        asked = (self._secret, self._port, name, self.challenge, nonce)
+        if len(answer) != ANSWER_BYTES or not hmac.compare_digest(dialer_code(*asked), code):
+            return None
+        return listener_code(*asked)
+
+
+class Answer:
+    """A dialer's answer to the challenge of the listener on a port."""
+
+    def __init__(self, secret: bytes, port: int, name: str, challenge: bytes, draw: Draw = secrets.token_bytes) -> None:
+        nonce = draw(CHALLENGE_BYTES)
+        asked = (secret, port, name, challenge, nonce)
+        self.answer = nonce + dialer_code(*asked)
+        self._expected = listener_code(*asked)
+
+    def accepts(self, code: bytes) -> bool:
+        """Return True if the listener has proved that it knows the secret, too."""
+        return hmac.compare_digest(self._expected, code)
+
+
+class Proving:
+    """The proof on one connection that was dialed, by the remoting protocol.
+
+    Without a secret nothing is proved, and `done` is called at once. Otherwise it is called when the other end has
+    proved that it knows the secret; if that fails, the session is given up, and `failed` gets the reason. With
+    `is_lenient` an end that does not know of proofs, as the original's, needs none.
+    """
+
+    def __init__(
+        self,
+        secret: bytes | None,
+        name: str,
+        session: Session,
+        done: Callable[[], None],
+        failed: Callable[[str], None],
+        *,
+        is_lenient: bool = False,
+    ) -> None:
+        self.is_done = secret is None
+        self._secret = secret or b""
+        self._name = name
+        self._session = session
+        self._done = done
+        self._failed = failed
+        self._is_lenient = is_lenient
+        self._answer: Answer | None = None
+        self._opaque = -1
+        if secret is None:
+            done()
+        else:
+            self._ask(b"")
+
+    def _ask(self, body: bytes) -> None:
+        self._opaque = self._session.ask(
+            Frame(CODE, 0, ext_fields=PROOF_HEADER.write(ProofHeader(self._name)), body=body)
+        )
+
+    def take(self, frame: Frame) -> bool:
+        """Take an answer to what was asked here; False for any other frame."""
+        if self.is_done or not frame.is_response or frame.opaque != self._opaque:
+            return False
+        if frame.code == ResponseCode.REQUEST_CODE_NOT_SUPPORTED and self._is_lenient:
+            self._finish()
+        elif frame.code != ResponseCode.SUCCESS:
+            self._fail(f"it refuses the proof of peerSecretKey: {(frame.remark or '')[:200]}")
+        elif self._answer is None:
+            if len(frame.body) != CHALLENGE_BYTES:
+                self._fail("its challenge cannot be one")
+            else:
+                port, challenge = self._session.host.port, bytes(frame.body)
+                self._answer = Answer(self._secret, port, self._name, challenge)
+                self._ask(self._answer.answer)
+        elif self._answer.accepts(bytes(frame.body)):
+            self._finish()
+        else:
+            self._fail("it has another peerSecretKey")
+        return True
+
+    def _finish(self) -> None:
+        self.is_done = True
+        self._done()
+
+    def _fail(self, reason: str) -> None:
+        self._failed(reason)
+        self._session.give_up(reason)
