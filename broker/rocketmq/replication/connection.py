@@ -10,6 +10,7 @@ from collections.abc import Callable
 from typing import Protocol
 
 from broker.common.standing import Standing
+from broker.rocketmq.replication.entrance import Entrance
 from broker.rocketmq.replication.options import ReplicationOptions
 from formats.errors import FormatError
 from formats.rocketmq.hosts import Host
@@ -21,6 +22,8 @@ log = logging.getLogger("broker.rocketmq.replication")
 
 # More than a piece with its header.
 _EVENT_BYTES_MAX = BODY_BYTES_MAX + 64
+# More than a slave sends before it is let in.
+_HELD_BYTES_MAX = 4096
 
 
 class ReplicationEnd(Protocol):
@@ -49,7 +52,8 @@ class ReplicationEnd(Protocol):
 class ReplicationSession:
     """A connection, to a slave or to a master; `host` is the other end. `changed` is told that something is to be sent.
 
-    `now_ms` is a clock that never goes back.
+    `now_ms` is a clock that never goes back. Nothing reaches the end that `make_end` makes, and nothing of it is sent,
+    before the entrance lets the other side in that `make_entrance` makes.
     """
 
     keeps_more = False
@@ -62,6 +66,7 @@ class ReplicationSession:
         changed: Callable[[ReplicationSession], None],
         now_ms: Callable[[], int],
         make_end: Callable[[ReplicationSession], ReplicationEnd],
+        make_entrance: Callable[[ReplicationSession], Entrance | None] = lambda session: None,
     ) -> None:
         self.session_id = session_id
         self.host = host
@@ -77,7 +82,13 @@ class ReplicationSession:
         self._changed = changed
         self._now_ms = now_ms
         self._heard_ms = self._written_ms = now_ms()
+        # What has been received and not taken, while the entrance is closed and just after; what it has to send.
+        self._held = bytearray()
+        self._owed = bytearray()
+        self._entrance = self._passed = make_entrance(self)
         self._end = make_end(self)
+        if self._entrance is not None:
+            changed(self)
 
     @property
     def description(self) -> str:
@@ -100,14 +111,49 @@ class ReplicationSession:
             return len(data)
         self._heard_ms = self._now_ms()
         try:
-            at = self._end.take(data, 0, len(data))
-            if at:
+            if self._entrance is None and not self._held:
+                at = self._end.take(data, 0, len(data))
+            else:
+                at = len(data)
+                self._held += data
+                self._take_held()
+            if at and self._entrance is None:
                 self.standing = Standing.CLIENT
             return at
         except FormatError as error:
-            log.error("%s: replication ends: %s", self.description, error)
-            self.give_up(str(error))
-            return len(data)
+            self._refuse(error)
+        return len(data)
+
+    def go_on(self) -> None:
+        """Look again whether the other end is let in."""
+        if not self.finished:
+            try:
+                self._take_held()
+            except FormatError as error:
+                self._refuse(error)
+
+    def refuse_id(self, broker_id: int) -> str | None:
+        """Return why the other end is not the broker with this id; None if it may be."""
+        return None if self._passed is None else self._passed.refuse_id(broker_id)
+
+    def _refuse(self, error: FormatError) -> None:
+        log.error("%s: replication ends: %s", self.description, error)
+        self.give_up(str(error))
+
+    def _take_held(self) -> None:
+        if self._entrance is not None:
+            has_begun = self._entrance.take(self._held)
+            self._owed += self._entrance.output()
+            if not has_begun:
+                if len(self._held) > _HELD_BYTES_MAX:
+                    raise FormatError("Entrance", 0, f"it has sent {len(self._held)} bytes before it was let in")
+                self.send()
+                return
+            self._entrance = None
+            self.send()
+        with memoryview(bytes(self._held)) as data:
+            taken = self._end.take(data, 0, len(data))
+        del self._held[:taken]
 
     def send(self) -> None:
         """Have the end's output sent."""
@@ -118,7 +164,11 @@ class ReplicationSession:
         """Take the output to be sent."""
         if self.finished:
             return bytearray()
-        data = self._end.output()
+        if self._entrance is not None:
+            self._owed += self._entrance.output()
+        data, self._owed = self._owed, bytearray()
+        if self._entrance is None:
+            data += self._end.output()
         if data:
             self._written_ms = self._now_ms()
         return data
@@ -128,12 +178,12 @@ class ReplicationSession:
         return 0
 
     def memory_size(self) -> int:
-        """Return 0, as there is neither output nor a rest of the input."""
-        return 0
+        """Return the size of the input that waits until the other end is let in; output is made when it is taken."""
+        return len(self._held)
 
     def output_sent(self) -> None:
         """Go on, if there is more."""
-        if not self.finished and self._end.has_output():
+        if not self.finished and self._entrance is None and self._end.has_output():
             self._changed(self)
 
     def tick(self) -> None:

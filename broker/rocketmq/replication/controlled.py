@@ -185,7 +185,7 @@ class Controlled:
 
     def _notified(self, request: Request) -> Frame:
         if self.membership is not None:
-            self.membership.appointed(read_notice(request.frame))
+            self.membership.notified(read_notice(request.frame))
         return success()
 
     def _exchange(self, request: Request) -> Frame:

@@ -100,6 +100,9 @@ class EpochCopy:
             raise self._refuse("SlaveHandshake", "the slave introduces itself once more")
         if said.broker_id == self._in_sync.own_id:
             raise self._refuse("SlaveHandshake.broker_id", f"{said.broker_id} is the id of this broker")
+        refusal = self.session.refuse_id(said.broker_id)
+        if refusal is not None:
+            raise self._refuse("SlaveHandshake.broker_id", refusal)
         self._enter(CopyEvent.INTRODUCED)
         self.broker_id, self._from_last_file = said.broker_id, said.from_last_file == 1
         self._in_sync.joined(said.broker_id, self, is_learner=said.is_learner == 1)

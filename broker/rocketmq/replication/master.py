@@ -8,6 +8,7 @@ from typing import Protocol, TypeVar
 from broker.rocketmq.node import Connection
 from broker.rocketmq.replication.connection import ReplicationSession
 from broker.rocketmq.replication.copies import Copies
+from broker.rocketmq.replication.entrance import Entrance
 from broker.rocketmq.replication.options import ReplicationOptions
 from broker.rocketmq.replication.waiting import Waiting
 from broker.rocketmq.store.message_store import MessageStore
@@ -28,8 +29,8 @@ class OpenOther(Protocol):
 class Master:
     """The slaves of a broker. `changed` is told of sessions with something to send, `now_ms` never goes back.
 
-    `reach` is as `Copies` has it. `alive` tells how many brokers of this name nameservers know, where a slave may act
-    as master.
+    `reach` is as `Copies` has it, and `make_entrance` as `ReplicationSession` has it. `alive` tells how many brokers of
+    this name nameservers know, where a slave may act as master.
     """
 
     def __init__(
@@ -41,8 +42,10 @@ class Master:
         now_ms: Callable[[], int],
         reach: Callable[[], int],
         alive: Callable[[], int] | None = None,
+        make_entrance: Callable[[ReplicationSession], Entrance | None] = lambda session: None,
     ) -> None:
         self._alive = alive
+        self._make_entrance = make_entrance
         self._store = store
         self._options = options
         self._open_other = open_other
@@ -60,7 +63,9 @@ class Master:
         """Make the session of a slave that connects."""
 
         def make(number: int, host: Host) -> ReplicationSession:
-            return ReplicationSession(number, host, self._options, self._changed, self._now_ms, self.copies.add)
+            return ReplicationSession(
+                number, host, self._options, self._changed, self._now_ms, self.copies.add, self._make_entrance
+            )
 
         return self._open_other(peer, make)
 

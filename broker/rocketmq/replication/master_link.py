@@ -9,6 +9,7 @@ from collections.abc import Callable
 from typing import Final
 
 from broker.rocketmq.core.calls import Calls
+from broker.rocketmq.remoting.proof import Proving
 from broker.rocketmq.remoting.session import Service, Session
 from formats.rocketmq.codes import ResponseCode
 from formats.rocketmq.frame import Frame
@@ -26,7 +27,8 @@ DialBroker = Callable[[str, Callable[[str], Session], Callable[[str], None]], No
 class MasterLink:
     """The connection, made anew when it is lost; see `remoting.session.Service`. `seal` signs what is sent.
 
-    `what` names the other end, for people.
+    `what` names the other end, for people. With a `secret`, it is connected once both ends have proved that they know
+    it.
     """
 
     def __init__(
@@ -35,8 +37,11 @@ class MasterLink:
         open_session: Callable[[str, Service], Session],
         seal: Callable[[Frame], Frame],
         what: str = "the broker of master",
+        secret: bytes | None = None,
     ) -> None:
         self._what = what
+        self._secret = secret
+        self._proving: Proving | None = None
         self.address: str | None = None
         self._dial = dial
         self._open_session = open_session
@@ -50,7 +55,7 @@ class MasterLink:
     @property
     def is_connected(self) -> bool:
         """Return whether it can be asked."""
-        return self._session is not None
+        return self._session is not None and self._proving is not None and self._proving.is_done
 
     def follow(self, address: str) -> None:
         """Connect to this broker, HOST:PORT, from here on."""
@@ -69,12 +74,12 @@ class MasterLink:
 
     def tell(self, request: Frame) -> None:
         """Send a request that has no answer, if it is connected."""
-        if self._session is not None:
+        if self._session is not None and self.is_connected:
             self._session.ask(self._seal(request), one_way=True)
 
     def ask(self, request: Frame, now_ms: int, done: Callable[[Frame | None], None]) -> None:
         """Send a request; `done` gets the answer, or None if there is none."""
-        if self._session is None:
+        if self._session is None or not self.is_connected:
             done(None)
         else:
             self._calls.call(self._session, self._seal(request), now_ms, done)
@@ -95,10 +100,13 @@ class MasterLink:
         session = self._open_session(address, self)
         if address == self.address:
             self._session = session
-            self._reason = ""
+            self._proving = Proving(self._secret, "", session, self._proven, self._failed)
         else:
             session.give_up("another master is known")
         return session
+
+    def _proven(self) -> None:
+        self._reason = ""
 
     def _failed(self, reason: str) -> None:
         self._is_dialing = False
@@ -114,6 +122,8 @@ class MasterLink:
 
     def receive(self, frame: Frame, session: Session) -> None:
         """Take an answer; a master asks nothing."""
+        if self._proving is not None and self._proving.take(frame):
+            return
         if frame.is_response:
             self._calls.answered(session, frame)
         else:

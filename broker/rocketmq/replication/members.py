@@ -13,19 +13,20 @@ from typing import Final
 from broker.rocketmq.core.options import BrokerOptions
 from broker.rocketmq.core.registration import Nameservers
 from broker.rocketmq.core.requests import Handlers, Request, success
+from broker.rocketmq.remoting.peers import Peers
+from broker.rocketmq.remoting.proof import UNPROVEN
 from broker.rocketmq.replication.options import ReplicationOptions, Role
-from formats.errors import FormatError
-from formats.rocketmq.codes import RequestCode, ResponseCode
+from broker.rocketmq.replication.roster import told_members
+from formats.rocketmq.codes import RequestCode
 from formats.rocketmq.frame import Frame
 from formats.rocketmq.headers.codec import HeaderCodec
 from formats.rocketmq.headers.replicating import ExchangeHaInfoRequest, ExchangeHaInfoResponse
 from formats.rocketmq.headers.routing import (
     BrokerHeartbeatRequest,
     GetBrokerMemberGroupRequest,
-    NotifyMinBrokerIdChangeRequest,
 )
 from formats.rocketmq.hosts import split_address
-from formats.rocketmq.route_bodies import BROKER_MEMBER_GROUP_BODY, MASTER_ID
+from formats.rocketmq.route_bodies import MASTER_ID
 
 __all__ = ["FoundMaster", "Members"]
 
@@ -33,7 +34,6 @@ log = logging.getLogger("broker.rocketmq.replication")
 
 _HEARTBEAT: Final = HeaderCodec(BrokerHeartbeatRequest)
 _GROUP: Final = HeaderCodec(GetBrokerMemberGroupRequest)
-_LEAST: Final = HeaderCodec(NotifyMinBrokerIdChangeRequest)
 _EXCHANGE: Final = HeaderCodec(ExchangeHaInfoRequest)
 _EXCHANGED: Final = HeaderCodec(ExchangeHaInfoResponse)
 
@@ -44,7 +44,8 @@ FoundMaster = Callable[[str, str | None], None]
 class Members:
     """All brokers of this one's name; see `node.Part`. `alive` is how many there are, this one included.
 
-    `flushed` tells up to where the log of this broker is on the disk. `now_ms` is a clock that never goes back.
+    `flushed` tells up to where the log of this broker is on the disk. `now_ms` is a clock that never goes back. `peers`
+    decides who may speak for a master.
     """
 
     def __init__(
@@ -53,7 +54,9 @@ class Members:
         broker: BrokerOptions,
         flushed: Callable[[], int],
         now_ms: Callable[[], int],
+        peers: Peers | None = None,
     ) -> None:
+        self._peers = peers or Peers()
         self.alive = options.total_replicas
         # The others, by their ids, as nameservers have told last; None before any has.
         self.others: dict[int, str] | None = None
@@ -114,25 +117,16 @@ class Members:
     def _answered(self, answers: Sequence[Frame]) -> None:
         """Take what nameservers have told: a broker that one of them knows is there."""
         self._is_asking = False
-        told: dict[int, str] = {}
-        is_told = False
-        for answer in answers:
-            if answer.code == ResponseCode.SUCCESS:
-                try:
-                    group = BROKER_MEMBER_GROUP_BODY.read(answer.body).broker_member_group
-                except FormatError as error:
-                    log.warning("a nameserver's answer about the brokers of this name cannot be read: %s", error)
-                else:
-                    told, is_told = group.broker_addrs | told, True
-        if not is_told:
+        told = told_members(answers)
+        if told is None:
             return
         self.others = {each: address for each, address in told.items() if each != self._broker.broker_id}
         if told:
             self.alive = len(self.others) + 1
             least = min(told)
-            self._take_least(least, told[least], None)
+            self._take_least(least, told[least])
 
-    def _take_least(self, least: int, address: str, ha_address: str | None) -> None:
+    def _take_least(self, least: int, address: str) -> None:
         """Take note of the broker that has the least id. It is the acting master, or the master itself."""
         if self._options.role is not Role.SLAVE or least == self.least:
             return
@@ -144,15 +138,13 @@ class Members:
         )
         self.least = least
         if least == MASTER_ID:
-            self._found(address, ha_address)
+            self._found(address, None)
 
     # -- requests
 
     def _notified(self, request: Request) -> Frame:
-        header = _LEAST.read(request.fields)
-        is_ours = header.broker_name in (None, self._broker.name)
-        if is_ours and header.min_broker_id is not None and header.min_broker_addr:
-            self._take_least(header.min_broker_id, header.min_broker_addr, header.ha_broker_addr)
+        """Ask the nameservers for the least id at the next tick: any process can send such a notice."""
+        self._asked_ms = None
         return success()
 
     def _exchange(self, request: Request) -> Frame:
@@ -164,5 +156,24 @@ class Members:
             told = ExchangeHaInfoResponse(broker.ha_address, self._flushed(), str(broker.address))
             return success(_EXCHANGED, told)
         if header.master_ha_address is not None and header.master_address is not None:
-            self._found(header.master_address, header.master_ha_address)
+            refusal = self._refuse((header.master_address, header.master_ha_address), request.peer.host.address)
+            if refusal is None:
+                self._found(header.master_address, header.master_ha_address)
+            else:
+                log.warning("a message that claims to be from this broker's master is ignored: %s", refusal)
         return success(_EXCHANGED, ExchangeHaInfoResponse())
+
+    def _refuse(self, places: tuple[str, ...], address: str) -> str | None:
+        """Return the reason to ignore a message from an address about the places of a master; None to take it.
+
+        Masters that know the secret register with nameservers, and send no such message.
+        """
+        if self._peers.secret is not None:
+            return UNPROVEN
+        for place in places:
+            found = split_address(place)
+            reason = f"{place[:80]!r} is no HOST:PORT"
+            refusal = reason if found is None else self._peers.refusal_of_address(found[0], address)
+            if refusal is not None:
+                return refusal
+        return None

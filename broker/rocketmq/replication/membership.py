@@ -37,6 +37,8 @@ log = logging.getLogger("broker.rocketmq.replication")
 RETRY_MS: Final = 1_000
 # A broker that ended as master of an epoch leads it again only if nobody else is elected for so long; see `_may_lead`.
 LEAD_AGAIN_MS: Final = 20_000
+# Minimum interval between questions for which notices are the reason.
+NOTICE_MS: Final = 100
 _ID_MAX: Final = (1 << 63) - 1
 
 _NEXT_ID: Final = HeaderCodec(replicating.GetNextBrokerIdRequest)
@@ -149,6 +151,7 @@ class Membership:
         self._wall_ms = wall_ms
         self._is_asking = False
         self._next_ms = self._beat_ms = now_ms()
+        self._noticed_ms: int | None = None
         self._waiting_ms: int | None = None
         self._reason = ""
         if files.known is not None:
@@ -314,6 +317,20 @@ class Membership:
         return False
 
     # -- who is master
+
+    def notified(self, told: Appointment) -> None:
+        """Ask the controllers at once whether they have elected another master, as a notice says.
+
+        Any process can send a notice; only answers of the configured controllers count.
+        """
+        now_ms = self._now_ms()
+        is_news = told.epoch > self.epoch or (told.epoch == self.epoch and self.state is MemberState.LEADING)
+        if not is_news or self.state not in (MemberState.REGISTERED, MemberState.LEADING, MemberState.FOLLOWING):
+            return
+        if self._noticed_ms is None or now_ms - self._noticed_ms >= NOTICE_MS:
+            self._noticed_ms = now_ms
+            self._next_ms = now_ms
+            self._ask()
 
     def appointed(self, appointment: Appointment) -> None:
         """Take a controller's word of who is master. Older ones than what is known are passed over."""

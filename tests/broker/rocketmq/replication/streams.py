@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from typing import Any
 
 from broker.rocketmq.replication.connection import ReplicationSession
 from broker.rocketmq.replication.copies import Copies, Copy
@@ -80,6 +81,8 @@ class Replica:
     arrived: list[tuple[str, int, int, int]] = field(default_factory=list)
     # How much of the log is on the disk; None where nobody waits for that.
     on_disk: int | None = None
+    # Makes its end of what precedes the stream, where something does.
+    make_entrance: Callable[[ReplicationSession], Any] | None = None
     store: MessageStore = field(init=False)
     slave: Slave[SlaveStream] = field(init=False)
 
@@ -111,8 +114,11 @@ class Replica:
         self.open()
 
     def _open_session(self, address: str, make: Callable[[ReplicationSession], SlaveStream]) -> ReplicationSession:
-        host, _, port = address.rpartition(":")
-        return ReplicationSession(1, Host(host, int(port)), self.options, self.dirty.add, lambda: self.clock.ms, make)
+        name, _, port = address.rpartition(":")
+        host, changed = Host(name, int(port)), self.dirty.add
+        if self.make_entrance is None:
+            return ReplicationSession(1, host, self.options, changed, lambda: self.clock.ms, make)
+        return ReplicationSession(1, host, self.options, changed, lambda: self.clock.ms, make, self.make_entrance)
 
     def connect(self) -> ReplicationSession:
         """Have the oldest attempt succeed."""

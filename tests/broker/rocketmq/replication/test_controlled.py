@@ -130,10 +130,11 @@ class Broker:
             self.controlled.advance,
             self.controlled.handlers,
         )
+        self.controllers = Controllers(self.asked)
         self.member = Membership(
             self.broker,
             self.options,
-            Controllers(self.asked),
+            self.controllers,
             cast(Any, self),
             self.controlled,
             lambda: self.clock.ms,
@@ -380,19 +381,21 @@ def test_slave_of_the_same_master_in_another_epoch_goes_on() -> None:
     assert two.book.entries == one.book.entries == [EpochEntry(1, 0), EpochEntry(2, 0)]
 
 
-def test_controllers_word_changes_the_role() -> None:
+def test_word_of_another_master_has_the_controllers_asked_and_changes_nothing_by_itself() -> None:
     (broker,) = group(1)
     # As it is once it has registered.
     registered = Frame(0, 0, body=SYNC_STATE_SET.write(SyncStateSet()))
     assert broker.member._take_registered(registered)
-    header = NotifyBrokerRoleChangedRequest("127.0.0.1:10911", 5, 6, 1)
-    request = Frame(RequestCode.NOTIFY_BROKER_ROLE_CHANGED, 1, ext_fields=_NOTICE.write(header))
-    request = request._replace(body=SYNC_STATE_SET.write(SyncStateSet([1], 6)))
-    answer = broker.controlled.handlers[request.code](Request(request, Sender(), 0))
-    assert answer is not None
-    assert answer.code == ResponseCode.SUCCESS
-    assert broker.member.epoch == 5
-    assert broker.book.entries == [EpochEntry(5, 0)]
+    broker.controllers.has_leader = True
+    for epoch in ((1 << 31) - 1, 5):
+        header = NotifyBrokerRoleChangedRequest("127.0.0.1:1", epoch, 6, 1)
+        request = Frame(RequestCode.NOTIFY_BROKER_ROLE_CHANGED, 1, ext_fields=_NOTICE.write(header))
+        request = request._replace(body=SYNC_STATE_SET.write(SyncStateSet([1], 6)))
+        answer = broker.controlled.handlers[request.code](Request(request, Sender(), 0))
+        assert answer is not None
+        assert answer.code == ResponseCode.SUCCESS
+    assert (broker.member.epoch, broker.options.role, broker.book.entries) == (0, Role.SLAVE, [])
+    assert broker.asked == [RequestCode.CONTROLLER_ELECT_MASTER]
 
 
 # -- what administrators and slaves are shown

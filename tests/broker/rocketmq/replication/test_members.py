@@ -20,6 +20,7 @@ from broker.rocketmq.nameserver.requests import Nameserver
 from broker.rocketmq.nameserver.routes import Routes
 from broker.rocketmq.nameserver.service import NameserverService
 from broker.rocketmq.remoting.broker_calls import BrokerCalls
+from broker.rocketmq.remoting.peers import Peers
 from broker.rocketmq.remoting.session import Service, Session
 from broker.rocketmq.replication.master_link import MasterLink
 from broker.rocketmq.replication.members import Members
@@ -60,7 +61,11 @@ class Group:
         settings = self.settings if name == NAMESERVER else no_settings()
         requests = Nameserver(Routes(), KeyValues(b"", lambda _: None), settings)
         calls = BrokerCalls(self.dial, self.open)
-        service = NameserverService(requests, guard, lambda: self.ms, calls, lambda frame: frame, lambda: self.ms)
+        # All connections of the network come from one host.
+        peers = Peers(checks_address=False)
+        service = NameserverService(
+            requests, guard, lambda: self.ms, calls, lambda frame: frame, lambda: self.ms, peers
+        )
         self.network.services[name] = service
         return service
 
@@ -260,13 +265,14 @@ def test_brokers_are_told_at_once_who_has_the_least_id() -> None:
     for each in (one, two):
         each.members.tick()
     group.kill(master)
-    group.pass_time(200)
+    group.pass_time(400)
     assert (one.members.least, two.members.least) == (1, 1)
     again = group.add(0, members_ms=3_600_000)
     group.pass_time(200)
     assert 0 in group.told()
-    group.pass_time(200)
-    assert one.found[-1] == two.found[-1] == ("10.0.0.1:10911", "10.0.0.1:10912")
+    group.pass_time(400)
+    # Its address for slaves comes with the answer to a registration.
+    assert one.found[-1] == two.found[-1] == ("10.0.0.1:10911", None)
     assert again.found == []
 
 
@@ -285,11 +291,12 @@ def test_nobody_is_told_unless_that_is_configured() -> None:
     [
         {},
         {"minBrokerId": "3"},
+        {"minBrokerId": "3", "minBrokerAddr": "127.0.0.1:1", "brokerName": "broker-a"},
         {"minBrokerId": "3", "minBrokerAddr": "nowhere"},
         {"minBrokerId": "3", "minBrokerAddr": "10.0.0.4:1", "brokerName": "another"},
     ],
 )
-def test_word_that_cannot_be_used_changes_nothing(fields: dict[str, str]) -> None:
+def test_word_of_the_least_id_changes_nothing_by_itself(fields: dict[str, str]) -> None:
     _, _, one, _ = trio()
     frame = Frame(RequestCode.NOTIFY_MIN_BROKER_ID_CHANGE, 1, ext_fields=fields)
     answer = one.members.handlers[RequestCode.NOTIFY_MIN_BROKER_ID_CHANGE](Request(frame, Sender(), 0))
@@ -302,15 +309,20 @@ def test_master_and_slaves_exchange_their_addresses() -> None:
     _, master, one, _ = trio()
     codec, answered = HeaderCodec(ExchangeHaInfoRequest), HeaderCodec(ExchangeHaInfoResponse)
 
-    def ask(broker: Broker, header: ExchangeHaInfoRequest) -> ExchangeHaInfoResponse:
+    def ask(broker: Broker, header: ExchangeHaInfoRequest, host: str = "10.0.0.1") -> ExchangeHaInfoResponse:
         frame = Frame(RequestCode.EXCHANGE_BROKER_HA_INFO, 1, ext_fields=codec.write(header))
-        answer = broker.members.handlers[frame.code](Request(frame, Sender(), 0))
+        sender = Sender()
+        sender.host = Host(host, 1)
+        answer = broker.members.handlers[frame.code](Request(frame, sender, 0))
         assert answer is not None
         return answered.read(answer.ext_fields)
 
     assert ask(master, ExchangeHaInfoRequest()) == ExchangeHaInfoResponse("10.0.0.1:10912", 77, "10.0.0.1:10911")
     assert ask(one, ExchangeHaInfoRequest()) == ExchangeHaInfoResponse()
     told = ExchangeHaInfoRequest("10.0.0.1:10912", 5, "10.0.0.1:10911")
+    # The word of somebody who is elsewhere counts for nothing.
+    assert ask(one, told, "10.0.0.66") == ExchangeHaInfoResponse()
+    assert one.found == []
     assert ask(one, told) == ask(master, told) == ExchangeHaInfoResponse()
     assert (one.found, master.found) == ([("10.0.0.1:10911", "10.0.0.1:10912")], [])
 

@@ -1,0 +1,127 @@
+"""The other brokers of this one's name, from nameservers or controllers: slaves connect from their hosts."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Mapping, Sequence
+from typing import Final
+
+from broker.rocketmq.remoting.peers import Peers
+from formats.errors import FormatError
+from formats.rocketmq.codes import ResponseCode
+from formats.rocketmq.controller_bodies import BROKER_REPLICAS
+from formats.rocketmq.frame import Frame
+from formats.rocketmq.hosts import split_address
+from formats.rocketmq.route_bodies import BROKER_MEMBER_GROUP_BODY
+
+__all__ = ["Found", "Roster", "told_members", "told_replicas"]
+
+log = logging.getLogger("broker.rocketmq.replication")
+
+# Minimum interval between questions: slaves that are refused come again, and strangers as often as they like.
+ASK_MS: Final = 200
+MEMBERS_MAX: Final = 1_024
+
+# Receives the addresses of brokers, HOST:PORT, by their ids; None if no answer has them.
+Found = Callable[[Mapping[int, str] | None], None]
+
+
+class Roster:
+    """The brokers that may connect as slaves. `ask` requests their addresses; `own_id` returns this broker's id.
+
+    Known addresses are kept: nameservers forget a broker that is cut off from them, which may still be a slave.
+    """
+
+    def __init__(
+        self,
+        peers: Peers,
+        ask: Callable[[Found], None],
+        own_id: Callable[[], int],
+        now_ms: Callable[[], int],
+    ) -> None:
+        self._peers = peers
+        self._ask = ask
+        self._own_id = own_id
+        self._now_ms = now_ms
+        self._hosts: dict[int, str] = {}
+        self._waiting: list[Callable[[], None]] = []
+        self._is_asking = False
+        self._asked_ms: int | None = None
+
+    def refusal(self, address: str, broker_id: int | None = None) -> str | None:
+        """Return the reason why an address is not that of a slave, or of the slave with this id; None if it is."""
+        own_id = self._own_id()
+        hosts = [host for each, host in self._hosts.items() if each != own_id and broker_id in (None, each)]
+        refusals = [self._peers.refusal_of_address(host, address) for host in dict.fromkeys(hosts)]
+        if None in refusals:
+            return None
+        who = "no slave of this broker" if broker_id is None else f"no slave with id {broker_id}"
+        return f"{who} is registered" if not refusals else f"it is {who}: {refusals[0]}"
+
+    def renew(self, then: Callable[[], None]) -> bool:
+        """Request the addresses, then call `then`; return False if it is too early for another request."""
+        if self._is_asking:
+            self._waiting.append(then)
+            return True
+        now_ms = self._now_ms()
+        if self._asked_ms is not None and now_ms - self._asked_ms < ASK_MS:
+            return False
+        self._asked_ms, self._is_asking = now_ms, True
+        self._waiting.append(then)
+        self._ask(self._take)
+        return True
+
+    def _take(self, found: Mapping[int, str] | None) -> None:
+        for broker_id, address in (found or {}).items():
+            place = split_address(address)
+            if place is not None and (broker_id in self._hosts or len(self._hosts) < MEMBERS_MAX):
+                self._hosts[broker_id] = place[0]
+        names = {host for host in self._hosts.values() if not self._peers.addresses.of(host)}
+        missing = 1
+
+        def looked_up() -> None:
+            nonlocal missing
+            missing -= 1
+            if not missing:
+                self._is_asking = False
+                waiting, self._waiting = self._waiting, []
+                for then in waiting:
+                    then()
+
+        for host in names:
+            missing += 1
+            if not self._peers.may_have_moved(host, looked_up):
+                missing -= 1
+        looked_up()
+
+
+def told_members(answers: Sequence[Frame]) -> dict[int, str] | None:
+    """Return the addresses of the brokers of a name from nameservers' answers: all that any of them knows.
+
+    Returns None if no answer has any.
+    """
+    told: dict[int, str] | None = None
+    for answer in answers:
+        if answer.code == ResponseCode.SUCCESS:
+            try:
+                group = BROKER_MEMBER_GROUP_BODY.read(answer.body).broker_member_group
+            except FormatError as error:
+                log.warning("a nameserver's answer about the brokers of this name cannot be read: %s", error)
+            else:
+                told = group.broker_addrs | (told or {})
+    return told
+
+
+def told_replicas(answer: Frame | None, name: str) -> dict[int, str] | None:
+    """Return the addresses of the brokers of a name from a controller's answer; None if it has none."""
+    if answer is None or answer.code != ResponseCode.SUCCESS:
+        return None
+    try:
+        replicas = BROKER_REPLICAS.read(answer.body).replicas_info_table.get(name)
+    except FormatError as error:
+        log.warning("a controller's answer about the brokers of this name cannot be read: %s", error)
+        return None
+    if replicas is None:
+        return None
+    all_of_them = (*replicas.in_sync_replicas, *replicas.not_in_sync_replicas)
+    return {each.broker_id: each.broker_address for each in all_of_them}
