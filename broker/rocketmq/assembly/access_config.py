@@ -22,6 +22,17 @@ def _codes(text: str) -> frozenset[int]:
     return frozenset(code for code in codes if code is not None)
 
 
+# Who listens to a proof can try secrets; one that was drawn at random has at least as many characters.
+SECRET_CHARS_MIN: Final = 16
+
+
+def _peer_secret(text: str) -> bytes:
+    secret = text.strip().encode()
+    if len(secret) < SECRET_CHARS_MIN:
+        raise ValueError(f"has fewer than {SECRET_CHARS_MIN} characters")
+    return secret
+
+
 def _secret_pair(name: str, password: str) -> Callable[[str], UserInfo]:
     """Read a name and a password from a JSON object. What is told of a fault has no password."""
 
@@ -46,6 +57,7 @@ ACCESS_READERS: Final[dict[str, Callable[[str], Any]]] = {
     "authorizationWhitelist": _codes,
     "initAuthenticationUser": _secret_pair("username", "password"),
     "innerClientAuthenticationCredentials": _secret_pair("accessKey", "secretKey"),
+    "peerSecretKey": _peer_secret,  # not one of the original's
     "migrateAuthFromV1Enabled": read_bool,
     "aclEnable": read_bool,
 }
@@ -82,5 +94,6 @@ def read_access(path: Path, properties: dict[str, str]) -> dict[str, Any]:
         "access": options,
         "first_user": found.get("initAuthenticationUser"),
         "inner_credentials": found.get("innerClientAuthenticationCredentials"),
+        "peer_secret": found.get("peerSecretKey"),
         "plain_accounts": accounts,
     }

@@ -18,6 +18,7 @@ from typing import TypeVar
 
 import trio
 
+from broker.common.addresses import Addresses
 from broker.common.faults import Faults
 from broker.common.timers import Timers
 from broker.rocketmq.access.guard import Guard
@@ -39,6 +40,7 @@ from broker.rocketmq.assembly.group import Group, place_of
 from broker.rocketmq.assembly.grpc import TLS_NAMES, group_backend, grpc_connect, listen_for_grpc, tls_for_grpc
 from broker.rocketmq.assembly.identity import OpenFile, epoch_begins
 from broker.rocketmq.assembly.pages import listen_for_pages, serve_pages
+from broker.rocketmq.assembly.peers import make_addresses, make_admission, peers_at
 from broker.rocketmq.assembly.ports import node_ports
 from broker.rocketmq.assembly.process import LOG_NAME, READ_BYTES, Deferred, Logging, run_to_end, wall_ms
 from broker.rocketmq.assembly.remoting import listen_for_remoting, one_port
@@ -134,12 +136,13 @@ def _run(config: RocketConfig, log_level: str, ready: Callable[[], None]) -> Non
         parts = Nameserver(Routes(), kept.values, kept.nameserver_settings)
         deferred = Deferred()
         seal = make_seal(config.inner_credentials)
-        group = Group(config, store, node, deferred.dial, seal, wall_ms, gate, open_file)
+        addresses = make_addresses(config.broker_options.address.address, now, deferred.look_up)
+        group = Group(config, store, node, deferred.dial, seal, wall_ms, gate, open_file, addresses)
         calls = BrokerCalls(group.dial_address, node.open)
-        nameserver = NameserverService(parts, kept.guard, wall_ms, calls, seal, lambda: node.now.ms)
+        nameserver = _make_nameserver(config, kept, parts, calls, node, seal, addresses)
         broker = _make_broker(config, kept, node, nameserver, group)
         connects = [node.connect_to(nameserver), node.connect_to(broker, gate), *group.connects(broker)]
-        connects += controller_connects(config, kept.guard, node, deferred.dial, seal)
+        connects += controller_connects(config, kept.guard, node, deferred.dial, seal, addresses)
         listeners = [Listener(sock, connect=connect) for sock, connect in zip(sockets, connects, strict=True)]
         if grpc_socket is not None:
             connect = grpc_connect(kept.state, node, broker, gate, wall_ms, group_backend(config, node, deferred.dial))
@@ -263,7 +266,10 @@ def _nameserver_settings(config: RocketConfig, file: ConfigFile, values: Path) -
 def _keep_properties(file: Path | None, changes: Mapping[str, str]) -> None:
     """Write changed properties to the file that the configuration came from, if it came from one."""
     if file is not None:
-        ConfigFile(file).write(changed_properties(file.read_text(encoding="utf-8"), changes).encode())
+        # It may have secrets.
+        is_private = not file.stat().st_mode & 0o077
+        text = changed_properties(file.read_text(encoding="utf-8"), changes)
+        ConfigFile(file, is_private=is_private).write(text.encode())
 
 
 def _checked_modes(data: bytes) -> bytes:
@@ -273,6 +279,20 @@ def _checked_modes(data: bytes) -> bytes:
     return data
 
 
+def _make_nameserver(
+    config: RocketConfig,
+    kept: _Kept,
+    parts: Nameserver,
+    calls: BrokerCalls,
+    node: Node,
+    seal: Callable[[Frame], Frame],
+    addresses: Addresses,
+) -> NameserverService:
+    peers = peers_at(config, addresses, config.nameserver_port)
+    admission = make_admission(config, parts.routes, peers, kept.guard, kept.access)
+    return NameserverService(parts, kept.guard, wall_ms, calls, seal, lambda: node.now.ms, peers, admission)
+
+
 def _make_broker(config: RocketConfig, kept: _Kept, node: Node, nameserver: NameserverService, group: Group) -> Broker:
     options, topics = kept.state.options, kept.state.topics
     links: list[NameserverLink] = []
@@ -280,9 +300,9 @@ def _make_broker(config: RocketConfig, kept: _Kept, node: Node, nameserver: Name
     def hello() -> Frame | None:
         return None if nameservers.is_silent else register_frame(options, topics)
 
-    for name in config.nameservers:
+    for name in config.other_nameservers:
         dial = partial(group.dial, place_of(name, "nameserver"))
-        links.append(NameserverLink(name, dial, node.open, hello, group.seal, group.registered))
+        links.append(NameserverLink(name, dial, node.open, hello, group.seal, group.registered, config.peer_secret))
     nameserver.registered = group.registered
     world = World(
         wall_ms,

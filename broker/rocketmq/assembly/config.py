@@ -31,6 +31,7 @@ from broker.rocketmq.assembly.property_readers import (
 from broker.rocketmq.controller.options import ControllerOptions, read_peers, write_peers
 from broker.rocketmq.core.options import BrokerOptions, parse_delay_levels
 from broker.rocketmq.core.transactions import TransactionTimes
+from broker.rocketmq.remoting.administrators import Network, read_networks
 from broker.rocketmq.replication.options import ReplicationOptions, Role
 from broker.rocketmq.store.message_store import StoreOptions
 from formats.rocketmq.access_bodies import UserInfo
@@ -67,6 +68,10 @@ class RocketConfig:
     `first_user` is made if there is none of its name, and so are `inner_credentials`, by which the broker signs what it
     tells nameservers; `plain_accounts` is the file with accounts of ACL 1.0. `unused` are the properties of the file
     that mean nothing here; `file` is that file, if there is one.
+
+    The nodes of a group prove to each other that they know `peer_secret`, if there is one; otherwise, and if the node
+    `checks_peer_address`, each has to connect from its own host. `administrators` are the networks that administrators
+    of nameservers and controllers connect from.
     """
 
     store: Path = Path("rocketmq-data")
@@ -99,6 +104,9 @@ class RocketConfig:
     access: AccessOptions = field(default_factory=AccessOptions)
     first_user: UserInfo | None = None
     inner_credentials: UserInfo | None = None
+    peer_secret: bytes | None = field(default=None, repr=False)
+    checks_peer_address: bool = True
+    administrators: tuple[Network, ...] | None = None
     plain_accounts: Path | None = None
     exports_metrics: bool = False
     metrics_host: str = "127.0.0.1"
@@ -126,6 +134,12 @@ class RocketConfig:
         ha_address = "" if self.ha_listen_port is None else str(Host(address, self.ha_listen_port))
         silent_ms = self.replication.silent_ms if self.replication.has_acting_master else None
         return replace(self.options, address=host, ha_address=ha_address, silent_ms=silent_ms)
+
+    @property
+    def other_nameservers(self) -> list[str]:
+        """The nameservers that are not this process's own, which knows its broker without a connection."""
+        own = {str(Host(each, self.nameserver_port)) for each in (self.broker_options.address.address, "127.0.0.1")}
+        return [name for name in self.nameservers if name not in own and name != f"localhost:{self.nameserver_port}"]
 
     @property
     def grpc_listen_port(self) -> int | None:
@@ -222,6 +236,8 @@ _NODE: Final[dict[str, tuple[Callable[[str], Any], str]]] = {
     "tlsKeyPath": (Path, "tls_key"),
     "tlsTestModeEnable": (read_bool, "tls_test_mode"),
     "namesrvAddr": (read_addresses, "nameservers"),
+    "peerAddressCheckEnable": (read_bool, "checks_peer_address"),  # not one of the original's
+    "administratorAddresses": (read_networks, "administrators"),  # not one of the original's
     "brokerIP1": (read_text, "told_address"),
     "flushDiskType": (read_flush_type, "flush_sync"),
     "syncFlushTimeout": (number(0, 3_600_000), "sync_flush_timeout_ms"),
@@ -310,6 +326,7 @@ _WRITERS: Final[dict[str, Callable[[Any], str]]] = {
     "metricsExporterType": lambda is_wanted: "PROM" if is_wanted else "DISABLE",
     "flushDiskType": lambda is_sync: "SYNC_FLUSH" if is_sync else "ASYNC_FLUSH",
     "namesrvAddr": ";".join,
+    "administratorAddresses": lambda networks: ",".join(map(str, networks)),
     "controllerAddr": ";".join,
     "deleteWhen": lambda hours: ";".join(f"{hour:02d}" for hour in sorted(hours)),
     "brokerRole": lambda role: role.value,
@@ -336,9 +353,17 @@ BROKER_READERS: Final[dict[str, Callable[[str], Any]]] = {
     "authenticationEnabled": read_bool,
     "authorizationEnabled": read_bool,
 }
-# The original's default for configBlackList.
+# The original's default for configBlackList, and what says who is a node.
 LOCKED: Final = frozenset(
-    {"configBlackList", "brokerConfigPath", "initAuthenticationUser", "innerClientAuthenticationCredentials"}
+    {
+        "configBlackList",
+        "brokerConfigPath",
+        "initAuthenticationUser",
+        "innerClientAuthenticationCredentials",
+        "peerSecretKey",
+        "peerAddressCheckEnable",
+        "administratorAddresses",
+    }
 )
 # The controller's properties (source: ControllerConfig), and those of them that can be changed while it runs.
 CONTROLLER_READERS: Final = {name: read for name, (read, _) in _CONTROLLER.items()}

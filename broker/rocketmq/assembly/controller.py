@@ -7,6 +7,7 @@ import random
 from collections.abc import Callable, Mapping
 from typing import Final
 
+from broker.common.addresses import Addresses
 from broker.rocketmq.access.guard import Guard
 from broker.rocketmq.assembly.config import (
     CONTROLLER_CHANGEABLE,
@@ -15,6 +16,7 @@ from broker.rocketmq.assembly.config import (
     RocketConfig,
 )
 from broker.rocketmq.assembly.group import Connect, Dial, place_of
+from broker.rocketmq.assembly.peers import controller_peers, controller_secret, make_administrators
 from broker.rocketmq.controller.links import PeerLink
 from broker.rocketmq.controller.service import ControllerService, World
 from broker.rocketmq.node import Node
@@ -34,16 +36,16 @@ TIMES: Final = Times(election_ms=750, heartbeat_ms=150)
 
 
 def controller_connects(
-    config: RocketConfig, guard: Guard, node: Node, dial: Dial, seal: Callable[[Frame], Frame]
+    config: RocketConfig, guard: Guard, node: Node, dial: Dial, seal: Callable[[Frame], Frame], addresses: Addresses
 ) -> list[Connect]:
     """Return what makes the sessions of those who connect to the port of the controller, if there is to be one."""
     if config.controller_port is None:
         return []
-    return [node.connect_to(make_controller(config, guard, node, dial, seal))]
+    return [node.connect_to(make_controller(config, guard, node, dial, seal, addresses))]
 
 
 def make_controller(
-    config: RocketConfig, guard: Guard, node: Node, dial: Dial, seal: Callable[[Frame], Frame]
+    config: RocketConfig, guard: Guard, node: Node, dial: Dial, seal: Callable[[Frame], Frame], addresses: Addresses
 ) -> ControllerService:
     """Make the controller, and give it its turns. Raises `JournalDamaged` and `OSError`."""
 
@@ -52,15 +54,23 @@ def make_controller(
 
     options = config.controller
     folder = config.controller_store or config.store / "controller"
+    secret = controller_secret(config)
     others = {name: address for name, address in options.peers.items() if name != options.self_id}
     service = ControllerService(
         options,
         AppendedFile(folder / "raft.log"),
         _settings(config, ConfigFile(folder / "controller.properties")),
         guard,
-        {name: PeerLink(address, dial_address, node.open) for name, address in others.items()},
+        {name: PeerLink(address, dial_address, node.open, options.self_id, secret) for name, address in others.items()},
         BrokerCalls(dial_address, node.open),
-        World(seal, random.randrange, lambda: node.now.ms, TIMES),
+        World(
+            seal,
+            random.randrange,
+            lambda: node.now.ms,
+            TIMES,
+            controller_peers(config, addresses),
+            make_administrators(config, guard),
+        ),
     )
     node.add(service)
     return service

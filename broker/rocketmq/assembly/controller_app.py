@@ -15,6 +15,7 @@ from broker.rocketmq.assembly.config import PropertyError, RocketConfig, load_ro
 from broker.rocketmq.assembly.controller import make_controller
 from broker.rocketmq.assembly.controller_config import with_peers
 from broker.rocketmq.assembly.files import make_seal, open_access
+from broker.rocketmq.assembly.peers import make_addresses
 from broker.rocketmq.assembly.process import LOG_NAME, Deferred, Logging, run_to_end
 from broker.rocketmq.node import Node
 from broker.shell.descriptors import connections_max, descriptors_in_use, raise_limit
@@ -46,7 +47,9 @@ def _run(config: RocketConfig, log_level: str) -> None:
         inner = None if config.inner_credentials is None else config.inner_credentials.username
         guard = Guard(config.access, access, config.options.cluster, inner)
         deferred = Deferred()
-        service = make_controller(config, guard, node, deferred.dial, make_seal(config.inner_credentials))
+        own_host = config.controller.address.rpartition(":")[0].strip("[]")
+        addresses = make_addresses(own_host, now, deferred.look_up)
+        service = make_controller(config, guard, node, deferred.dial, make_seal(config.inner_credentials), addresses)
         most = min(CONNECTIONS_MAX, connections_max(0, limit, descriptors_in_use(), 1, len(config.controller.peers)))
         deferred.server = Server(node, [Listener(sock, connect=node.connect_to(service))], connections_max=most)
         freeze_collector()

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
+from broker.common.addresses import Addresses
 from broker.common.faults import Change
 from broker.rocketmq.assembly.config import PropertyError, RocketConfig
 from broker.rocketmq.assembly.identity import OpenFile, open_epochs, open_identity
@@ -15,9 +16,11 @@ from broker.rocketmq.core.registration import Nameservers
 from broker.rocketmq.core.topics import Topics
 from broker.rocketmq.flush_gate import FlushGate
 from broker.rocketmq.node import Connection, Node
+from broker.rocketmq.remoting.peers import Peers
 from broker.rocketmq.replication.connection import ReplicationEnd, ReplicationSession
 from broker.rocketmq.replication.controlled import Controlled, RoleChange
 from broker.rocketmq.replication.controllers import Controllers
+from broker.rocketmq.replication.entrance import AnsweredEntrance, Entrance, EntranceOfMembers, ProvenEntrance
 from broker.rocketmq.replication.following import Following
 from broker.rocketmq.replication.master import Master
 from broker.rocketmq.replication.master_link import MasterLink
@@ -27,13 +30,18 @@ from broker.rocketmq.replication.metadata import Kept, Metadata, stored_topics
 from broker.rocketmq.replication.options import Role
 from broker.rocketmq.replication.returning import Returning
 from broker.rocketmq.replication.role import BrokerRole
+from broker.rocketmq.replication.roster import Found, Roster, told_members, told_replicas
 from broker.rocketmq.replication.slave import Slave, SlaveStream
 from broker.rocketmq.replication.terms import Log, World
 from broker.rocketmq.replication.waiting import Waiting
 from broker.rocketmq.store.message_store import MessageStore
 from broker.shell.dialing import Connected, Endpoint
+from formats.rocketmq import fastjson
+from formats.rocketmq.codes import RequestCode
 from formats.rocketmq.frame import Frame
 from formats.rocketmq.ha_bodies import HaRuntime
+from formats.rocketmq.headers.codec import HeaderCodec
+from formats.rocketmq.headers.routing import GetBrokerMemberGroupRequest
 from formats.rocketmq.hosts import Host, split_address
 
 __all__ = ["Group", "check_group", "place_of", "replication_ports"]
@@ -42,6 +50,8 @@ log = logging.getLogger("broker.rocketmq.replication")
 
 # The original's brokers ask each other on this port beside the broker's own ("VIP channel").
 SECOND_PORT_BELOW = 2
+
+_MEMBERS = HeaderCodec(GetBrokerMemberGroupRequest)
 
 Connect = Callable[[str, Callable[[], frozenset[str]]], Connection]
 Dial = Callable[[Endpoint, Connected, Callable[[str], None]], None]
@@ -83,11 +93,11 @@ def check_group(config: RocketConfig) -> None:
         )
 
 
-@dataclass(slots=True)
+@dataclass
 class Group:
     """The replication of a broker. It is made before the broker, which asks it, and `join`ed with it afterwards.
 
-    `open_file` finds the small files of the store.
+    `open_file` finds the small files of the store, and `addresses` the addresses of other nodes' hosts.
     """
 
     config: RocketConfig
@@ -98,10 +108,20 @@ class Group:
     wall_ms: Callable[[], int]
     gate: FlushGate | None
     open_file: OpenFile
+    addresses: Addresses
     master: Master | None = None
     following: Following | None = None
     controlled: Controlled | None = None
     members: Members | None = None
+    ask_members: Callable[[Found], None] = lambda found: found(None)
+    roster: Roster = field(init=False)
+
+    def __post_init__(self) -> None:
+        config = self.config
+        self._peers = Peers(
+            self.addresses, config.peer_secret, config.ha_listen_port or 0, checks_address=config.checks_peer_address
+        )
+        self.roster = Roster(self._peers, lambda found: self.ask_members(found), self._own_id, self._now_ms)
 
     def connects(self, broker: Broker) -> list[Connect]:
         """Return what makes the sessions of those who connect to `replication_ports`."""
@@ -119,7 +139,7 @@ class Group:
         if replication.is_controlled:
             return self._make_controlled(options)
         if replication.has_acting_master:
-            self.members = Members(replication, options, lambda: self.store.flushed, self._now_ms)
+            self.members = Members(replication, options, lambda: self.store.flushed, self._now_ms, self._peers)
         if replication.role is not Role.SLAVE:
             return self._make_master(options, self.members)
         handlers = None if self.members is None else self.members.handlers
@@ -135,6 +155,7 @@ class Group:
             self._now_ms,
             self._reach,
             None if members is None else lambda: members.alive,
+            self._let_in,
         )
         shown = (replication, options, self._log_end, master.waiting, master.status)
         if members is None:
@@ -162,7 +183,25 @@ class Group:
 
     def _connect_slave(self, peer: str, certified: Callable[[], frozenset[str]]) -> ReplicationSession:
         assert self.controlled is not None
-        return self._session(peer, self.controlled.make_end)
+        return self._session(peer, self.controlled.make_end, self._let_in)
+
+    def _let_in(self, session: ReplicationSession) -> Entrance | None:
+        """Make the entrance for a slave that has connected."""
+        config = self.config
+        if config.peer_secret is not None:
+            return ProvenEntrance(config.peer_secret, config.ha_listen_port or 0)
+        if not config.checks_peer_address:
+            return None
+        return EntranceOfMembers(self.roster, session.host.address, session.go_on)
+
+    def _enter(self, session: ReplicationSession) -> Entrance | None:
+        """Make the entrance to the master that was dialed."""
+        secret = self.config.peer_secret
+        return None if secret is None else AnsweredEntrance(secret, session.host.port)
+
+    def _own_id(self) -> int:
+        membership = None if self.controlled is None else self.controlled.membership
+        return self.config.options.broker_id if membership is None else membership.broker_id
 
     def _reach(self) -> int:
         """Return up to where others may have the log, or be told of it: on the disk, where senders wait for that."""
@@ -183,6 +222,7 @@ class Group:
             self._join_controlled(self.controlled, broker, nameservers, kept, options, read)
             return
         if self.master is not None:
+            self.ask_members = lambda found: self._ask_nameservers(nameservers, found)
             self.node.add(self.master)
             if self.members is not None:
                 self._join_members(self.members, nameservers, kept)
@@ -212,6 +252,17 @@ class Group:
             self.members.join(nameservers, self.wall_ms, self.following.found)
             self.node.add(self.members)
 
+    def _ask_nameservers(self, nameservers: Nameservers, found: Found) -> None:
+        options = self.config.options
+        header = _MEMBERS.write(GetBrokerMemberGroupRequest(options.cluster, options.name))
+        request = Frame(RequestCode.GET_BROKER_MEMBER_GROUP, 0, ext_fields=header)
+        nameservers.ask(request, self.wall_ms(), lambda answers: found(told_members(answers)))
+
+    def _ask_controllers(self, controllers: Controllers, found: Found) -> None:
+        name = self.config.options.name
+        request = Frame(RequestCode.CONTROLLER_GET_SYNC_STATE_DATA, 0, body=fastjson.dumps([name]).encode())
+        controllers.ask(request, self._now_ms(), lambda answer: found(told_replicas(answer, name)))
+
     def _join_members(self, members: Members, nameservers: Nameservers, kept: Kept) -> None:
         """Have a master count the others, and take first what a slave has done that acted as master."""
 
@@ -232,8 +283,8 @@ class Group:
         """Connect to HOST:PORT. Raises `PropertyError` for what is none."""
         self.dial(place_of(address, "address"), connected, failed)
 
-    def _make_link(self, what: str = "the broker of master") -> MasterLink:
-        return MasterLink(self.dial_address, self.node.open, self.seal, what)
+    def _make_link(self, what: str = "the broker of master", secret: bytes | None = None) -> MasterLink:
+        return MasterLink(self.dial_address, self.node.open, self.seal, what, secret)
 
     def _join_controlled(
         self,
@@ -249,13 +300,17 @@ class Group:
                 broker.change_role(read())
             nameservers.is_silent = False
             nameservers.register(self.wall_ms())
+            self.roster.renew(lambda: None)
 
         # Nobody is to find this broker before it is known what it is.
         nameservers.is_silent = True
+        secret = self.config.peer_secret
+        controllers = Controllers(self.config.replication, lambda: self._make_link("controller", secret))
+        self.ask_members = lambda found: self._ask_controllers(controllers, found)
         membership = Membership(
             options,
             self.config.replication,
-            Controllers(self.config.replication, lambda: self._make_link("controller")),
+            controllers,
             open_identity(self.open_file, options),
             controlled,
             self._now_ms,
@@ -287,10 +342,17 @@ class Group:
         if self.following is not None:
             self.following.registered(answer)
 
-    def _session(self, address: str, make: Callable[[ReplicationSession], ReplicationEnd]) -> ReplicationSession:
-        """Make the session of a connection to a slave or to a master, whose end here `make` makes."""
+    def _session(
+        self,
+        address: str,
+        make: Callable[[ReplicationSession], ReplicationEnd],
+        make_entrance: Callable[[ReplicationSession], Entrance | None] | None = None,
+    ) -> ReplicationSession:
+        """Make the session of a connection to a slave, with its entrance, or to a master; `make` makes the end here."""
+        entrance = make_entrance or self._enter
 
         def session(number: int, host: Host) -> ReplicationSession:
-            return ReplicationSession(number, host, self.config.replication, self.node.dirty.add, self._now_ms, make)
+            options, changed = self.config.replication, self.node.dirty.add
+            return ReplicationSession(number, host, options, changed, self._now_ms, make, entrance)
 
         return self.node.open_other(address, session)

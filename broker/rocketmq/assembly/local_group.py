@@ -1,11 +1,13 @@
 """The configuration of a group of RocketMQ nodes that all run on this host, written to files as the original has them.
 
 One directory per node: `broker.conf`, and its store beside it. Each node is a nameserver, a controller and a broker of
-one name, and knows all others.
+one name, and knows all others. A secret of the group, by which they prove who they are, is drawn when it is made:
+other processes on this host have the same address.
 """
 
 from __future__ import annotations
 
+import secrets
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -14,6 +16,7 @@ from typing import Final
 from broker.rocketmq.assembly.config import GRPC_PORT, REMOTING_PORT, PropertyError, RocketConfig, load_rocketmq_config
 from broker.rocketmq.assembly.group import SECOND_PORT_BELOW
 from broker.rocketmq.controller.options import read_peers, write_peers
+from broker.shell.config_files import ConfigFile
 from broker.shell.os_errors import os_error_line
 from broker.shell.server import ListenError, listen
 from formats.rocketmq.hosts import Host, split_address
@@ -132,12 +135,21 @@ def open_local_group(directory: Path, options: GroupOptions) -> list[tuple[Group
     kept = _kept_node(directory, options)
     nodes = _new_group(options) if kept is None else kept
     folders = [directory / node.name for node in nodes]
+    secret = secrets.token_hex(32) if kept is None else _kept_secret(directory)
     for node, folder in zip(nodes, folders, strict=True):
         file = folder / CONFIG_NAME
         if not file.exists():
             folder.mkdir(parents=True, exist_ok=True)
-            file.write_text(_config_text(node, nodes), encoding="utf-8")
+            ConfigFile(file, is_private=True).write(_config_text(node, nodes, secret).encode())
     return list(zip(nodes, folders, strict=True))
+
+
+def _kept_secret(directory: Path) -> str | None:
+    """Return the secret of the group that is there; None for one that was made without."""
+    for file in sorted(directory.glob(f"node[1-9]/{CONFIG_NAME}")):
+        secret = load_rocketmq_config(file).peer_secret
+        return None if secret is None else secret.decode()
+    return None
 
 
 def _new_group(options: GroupOptions) -> list[GroupNode]:
@@ -195,7 +207,7 @@ def _read_group(file: Path, number: int, options: GroupOptions) -> list[GroupNod
     return group_nodes(there)
 
 
-def _config_text(node: GroupNode, nodes: Sequence[GroupNode]) -> str:
+def _config_text(node: GroupNode, nodes: Sequence[GroupNode], secret: str | None) -> str:
     ids = {f"n{number}": str(each.controller) for number, each in enumerate(nodes, 1)}
     peers = write_peers(ids)
     assert read_peers(peers) == ids
@@ -219,5 +231,6 @@ def _config_text(node: GroupNode, nodes: Sequence[GroupNode]) -> str:
         "controllerAddr": ";".join(ids.values()),
         "allAckInSyncStateSet": "true",
         "minInSyncReplicas": str(majority),
+        **({} if secret is None else {"peerSecretKey": secret}),
     }
     return "".join(f"{name}={value}\n" for name, value in found.items())

@@ -12,7 +12,7 @@ from broker.rocketmq.assembly.config import PropertyError
 from broker.rocketmq.raft.journal import JournalDamaged
 from broker.rocketmq.store.errors import DiskFull, StoreDamaged
 from broker.shell import process_end
-from broker.shell.dialing import Connected, Endpoint
+from broker.shell.dialing import Connected, Endpoint, addresses_of
 from broker.shell.process_end import Ends
 from broker.shell.server import ListenError, Server
 from broker.shell.store_lock import StoreInUse
@@ -63,6 +63,11 @@ class Deferred:
         """Connect to a place: one of the two functions is called, later."""
         assert self.server is not None
         self.server.dial(place, connected, failed)
+
+    def look_up(self, host: str, done: Callable[[frozenset[str] | str], None]) -> None:
+        """Resolve a host: `done` gets its addresses, or the reason why there are none, later."""
+        assert self.server is not None
+        self.server.look_up(lambda: addresses_of(host), done)
 
 
 def run_to_end(run: Callable[[], None]) -> int:

@@ -13,6 +13,7 @@ from typing import Final, Protocol
 from broker.rocketmq.core.calls import Calls
 from broker.rocketmq.core.options import BrokerOptions
 from broker.rocketmq.core.topics import Topics
+from broker.rocketmq.remoting.proof import Proving
 from broker.rocketmq.remoting.session import Session
 from formats.rocketmq.codes import RequestCode, ResponseCode
 from formats.rocketmq.frame import Frame
@@ -158,8 +159,9 @@ class Nameservers:
 class NameserverLink:
     """A nameserver elsewhere: its connection, made anew when it is lost.
 
-    `hello` gives what it is told as soon as it is there, if anything; `seal` signs what it is sent. `registered` gets
-    each answer to a registration: it tells slaves of their master.
+    `hello` gives what it is told as soon as it is there, and again while it refuses that, if anything; `seal` signs
+    what it is sent. `registered` gets each answer to a registration: it tells slaves of their master. With a `secret`,
+    a nameserver of ours has to prove that it knows it, before it is told anything.
     """
 
     is_here = False
@@ -172,8 +174,13 @@ class NameserverLink:
         hello: Callable[[], Frame | None],
         seal: Callable[[Frame], Frame] = lambda frame: frame,
         registered: Callable[[Frame], None] = lambda answer: None,
+        secret: bytes | None = None,
     ) -> None:
         self._name = name
+        self._secret = secret
+        self._proving: Proving | None = None
+        self._refused_ms: int | None = None
+        self._is_refused = False
         self._dial = dial
         self._open_session = open_session
         self._hello = hello
@@ -188,24 +195,26 @@ class NameserverLink:
 
     def ask(self, request: Frame, now_ms: int, done: Callable[[Frame | None], None]) -> bool:
         """Send a request, if it is connected: `done` gets the answer, or None if there is none. False if it is not."""
-        if self._session is None:
+        if self._session is None or not self._is_open:
             return False
         self._calls.call(self._session, self._seal(request), now_ms, done)
         return True
 
     def tell(self, request: Frame, now_ms: int) -> None:
         """Send a request, if it is connected."""
-        if self._session is not None:
+        if self._session is not None and self._is_open:
             self._session.ask(self._seal(request))
 
     def beat(self, request: Frame, now_ms: int) -> None:
         """Send a request that has no answer, if it is connected."""
-        if self._session is not None:
+        if self._session is not None and self._is_open:
             self._session.ask(self._seal(request), one_way=True)
 
     def tick(self, now_ms: int) -> None:
         """Connect, if it is not connected; give up requests that are not answered."""
         self._calls.expire(now_ms)
+        if self._is_refused:
+            self._ask_again(now_ms)
         if self._session is not None or self._dialing:
             return
         if self._dialed_ms is None or not 0 <= now_ms - self._dialed_ms < RETRY_MS:
@@ -216,10 +225,26 @@ class NameserverLink:
     def _connected(self, address: str) -> Session:
         self._dialing = False
         self._session = session = self._open_session(address, self)
-        hello = self._hello()
-        if hello is not None:
-            session.ask(self._seal(hello))
+        self._proving = Proving(self._secret, "", session, self._greet, self._failed, is_lenient=True)
         return session
+
+    @property
+    def _is_open(self) -> bool:
+        return self._proving is not None and self._proving.is_done
+
+    def _greet(self) -> None:
+        hello = self._hello()
+        if hello is not None and self._session is not None:
+            self._session.ask(self._seal(hello))
+
+    def _ask_again(self, now_ms: int) -> None:
+        """Register again a while after that was refused: what the reason was may have changed."""
+        if self._refused_ms is None:
+            self._refused_ms = now_ms
+        elif not 0 <= now_ms - self._refused_ms < RETRY_MS:
+            self._refused_ms, self._is_refused = None, False
+            if self._is_open:
+                self._greet()
 
     def _failed(self, reason: str) -> None:
         self._dialing = False
@@ -235,14 +260,19 @@ class NameserverLink:
 
     def receive(self, frame: Frame, session: Session) -> None:
         """Take an answer; nameservers ask nothing."""
+        if self._proving is not None and self._proving.take(frame):
+            return
         if not frame.is_response:
             text = f" request type {frame.code} not supported"
             session.answer(frame, Frame(ResponseCode.REQUEST_CODE_NOT_SUPPORTED, 0, remark=text))
         elif self._calls.answered(session, frame):
             return
         elif frame.code != ResponseCode.SUCCESS:
-            self._is_registered = False
-            log.warning("nameserver %s refuses: %s", self._name, frame.remark)
+            self._is_registered, self._is_refused = False, True
+            reason = f"it refuses: {frame.remark}"
+            if reason != self._reason:
+                self._reason = reason
+                log.warning("nameserver %s refuses: %s", self._name, frame.remark)
         else:
             if not self._is_registered:
                 self._is_registered = True
@@ -255,5 +285,5 @@ class NameserverLink:
         self._calls.disconnected(session)
         if session is self._session:
             log.warning("the connection to nameserver %s is lost", self._name)
-            self._session = None
-            self._is_registered = False
+            self._session, self._proving = None, None
+            self._is_registered = self._is_refused = False

@@ -73,6 +73,8 @@ class Nameserver:
         self.routes = routes
         self.values = values
         self._settings = settings
+        # Returns why a broker may not register; None if it may.
+        self.refuse: Callable[[Registration, object], str | None] = lambda told, connection: None
         self._route_requests = RouteRequests(routes.route, values)
         # Whether brokers are told the ordered topics when they register.
         self._returns_order_topics = True
@@ -148,6 +150,9 @@ class Nameserver:
             header.enable_acting_master,
             (request.ext_fields or {}).get("zoneName"),
         )
+        refusal = self.refuse(told, connection)
+        if refusal is not None:
+            return _failure(ResponseCode.NO_PERMISSION, refusal)
         master = self.routes.register(told, connection, now_ms)
         if master is None:
             return _failure(ResponseCode.SYSTEM_ERROR, "register broker failed")
@@ -163,14 +168,14 @@ class Nameserver:
 
     def _hear(self, request: Frame, connection: object, now_ms: int) -> Frame:
         header = _HEARTBEAT.read(request.ext_fields)
-        self.routes.heard(Address(header.cluster_name, header.broker_addr), now_ms)
+        self.routes.heard(Address(header.cluster_name, header.broker_addr), now_ms, connection)
         return _success()
 
     def _query_version(self, request: Frame, connection: object, now_ms: int) -> Frame:
         header = _QUERY_VERSION.read(request.ext_fields)
         address = Address(header.cluster_name, header.broker_addr)
         known = self.routes.version_of(address)
-        self.routes.heard(address, now_ms)
+        self.routes.heard(address, now_ms, connection)
         answer = routing.QueryDataVersionResponse(known != DATA_VERSION.read(request.body))
         return _success(_VERSION, answer, b"" if known is None else DATA_VERSION.write(known))
 

@@ -23,7 +23,7 @@ from formats.rocketmq.route_bodies import (
     TopicRoute,
 )
 
-__all__ = ["Address", "LeastId", "Registration", "Routes"]
+__all__ = ["Address", "Holder", "LeastId", "Registration", "Routes"]
 
 log = logging.getLogger("broker.rocketmq.nameserver")
 
@@ -65,6 +65,14 @@ class LeastId(NamedTuple):
     address: str
     offline: str | None = None
     ha_address: str | None = None
+
+
+class Holder(NamedTuple):
+    """The registered broker that has an id of a name; with a controller, `state_version` is the epoch of its master."""
+
+    address: str
+    state_version: int
+    connection: object
 
 
 @dataclass
@@ -178,11 +186,35 @@ class Routes:
             name, config.read_queue_nums, config.write_queue_nums, permission, config.topic_sys_flag
         )
 
-    def heard(self, address: Address, now_ms: int) -> None:
-        """A broker is still there."""
+    def heard(self, address: Address, now_ms: int, connection: object) -> None:
+        """Take note that a broker is still there, as its own connection shows."""
         live = self._live.get(address)
-        if live is not None:
+        if live is not None and live.connection is connection:
             live.heard_ms = now_ms
+
+    def owners_at(self, address: str) -> list[tuple[str, object]]:
+        """Return the names under which the broker at an address is registered, and by which connections."""
+        found = []
+        for name, brokers in self._brokers.items():
+            live = self._live.get(Address(brokers.cluster, address))
+            if live is not None and address in brokers.addresses.values():
+                found.append((name, live.connection))
+        return found
+
+    def owner_of(self, name: str, address: str) -> object | None:
+        """Return the connection by which a broker of a name has registered; None if it has not."""
+        brokers = self._brokers.get(name)
+        if brokers is None or address not in brokers.addresses.values():
+            return None
+        live = self._live.get(Address(brokers.cluster, address))
+        return None if live is None else live.connection
+
+    def holder(self, name: str, broker_id: int) -> Holder | None:
+        """Return the broker that has an id of a name; None if there is none, or it was not heard of in its time."""
+        brokers = self._brokers.get(name)
+        address = None if brokers is None else brokers.addresses.get(broker_id)
+        live = None if brokers is None or address is None else self._live.get(Address(brokers.cluster, address))
+        return None if address is None or live is None else Holder(address, live.version.state_version, live.connection)
 
     def version_of(self, address: Address) -> DataVersion | None:
         """The version of the topics that a broker registered; None of one that is not registered."""

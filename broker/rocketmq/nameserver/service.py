@@ -7,9 +7,12 @@ from collections.abc import Callable
 from typing import Final
 
 from broker.rocketmq.access.guard import Denied, Guard
+from broker.rocketmq.nameserver.admission import NameserverAdmission
 from broker.rocketmq.nameserver.requests import Nameserver
 from broker.rocketmq.nameserver.routes import LeastId
+from broker.rocketmq.remoting.administrators import Administrators
 from broker.rocketmq.remoting.broker_calls import BrokerCalls
+from broker.rocketmq.remoting.peers import Peers
 from broker.rocketmq.remoting.session import Session
 from formats.rocketmq.codes import RequestCode, ResponseCode
 from formats.rocketmq.frame import Frame
@@ -23,6 +26,8 @@ __all__ = ["SCAN_MS", "NameserverService", "is_allowed"]
 log = logging.getLogger("broker.rocketmq.nameserver")
 
 SCAN_MS: Final = 5_000
+# Registrations that may wait until the host of a broker is looked up.
+WAITING_MAX: Final = 64
 
 _LEAST: Final = HeaderCodec(NotifyMinBrokerIdChangeRequest)
 
@@ -44,6 +49,7 @@ class NameserverService:
     """A nameserver; see `remoting.session.Service`, `node.Part` and `core.registration.Registry`.
 
     By `calls` brokers are told of changes, in requests that `seal` signs. `now_ms` is a clock that never goes back.
+    `peers` are the brokers that connect, and `admission` decides what each may ask.
     """
 
     is_here = True
@@ -56,8 +62,15 @@ class NameserverService:
         calls: BrokerCalls | None = None,
         seal: Callable[[Frame], Frame] = lambda frame: frame,
         now_ms: Callable[[], int] = lambda: 0,
+        peers: Peers | None = None,
+        admission: NameserverAdmission | None = None,
     ) -> None:
         self._nameserver = nameserver
+        self._peers = peers or Peers()
+        administrators = Administrators(are_checked=lambda: guard.authenticates)
+        self._admission = admission or NameserverAdmission(nameserver.routes, self._peers, administrators)
+        nameserver.refuse = self._admission.refuse_takeover
+        self._waiting = 0
         self._calls = calls
         self._seal = seal
         self._now_ms = now_ms
@@ -73,17 +86,36 @@ class NameserverService:
         return at
 
     def receive(self, frame: Frame, session: Session) -> None:
-        """Answer a request."""
-        if frame.is_response:
+        """Answer a request, at once or when the host of a broker is looked up."""
+        if frame.is_response or self._peers.take(frame, session):
             return
-        if not is_allowed(self._guard, frame, session):
+        if is_allowed(self._guard, frame, session):
+            self._receive(frame, session, may_wait=True)
+
+    def _receive(self, frame: Frame, session: Session, *, may_wait: bool) -> None:
+        refusal = self._admission.refusal(frame, session)
+        if refusal is None:
+            answer = self._nameserver.answer(frame, session, self._wall_ms())
+            if answer is not None:
+                session.send(answer)
             return
-        answer = self._nameserver.answer(frame, session, self._wall_ms())
-        if answer is not None:
-            session.send(answer)
+        if may_wait and refusal.host is not None and self._waiting < WAITING_MAX:
+            # The body is valid during this call only.
+            kept = frame._replace(body=bytes(frame.body))
+            if self._peers.may_have_moved(refusal.host, lambda: self._go_on(kept, session)):
+                self._waiting += 1
+                return
+        log.info("%s: request %d is refused: %s", session.description, frame.code, refusal.reason)
+        session.answer(frame, Frame(ResponseCode.NO_PERMISSION, 0, remark=refusal.reason))
+
+    def _go_on(self, frame: Frame, session: Session) -> None:
+        self._waiting -= 1
+        if not session.finished:
+            self._receive(frame, session, may_wait=False)
 
     def disconnected(self, session: Session) -> None:
         """Take out the brokers that had registered by a connection."""
+        self._peers.disconnected(session)
         self._nameserver.routes.disconnected(session)
 
     def tell(self, request: Frame, now_ms: int) -> None:

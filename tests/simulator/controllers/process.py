@@ -9,6 +9,7 @@ from pathlib import Path
 from random import Random
 from typing import Any, Protocol
 
+from broker.common.addresses import Addresses
 from broker.common.clock import Now
 from broker.common.faults import Faults
 from broker.common.files import Directory, StoreFile
@@ -162,6 +163,7 @@ class BrokerProcess:
             clock.wall_ms,
             self._gate,
             files.open,
+            Addresses(config.bind_address, self.now, lambda host, done: done("nobody knows it")),
         )
         self.broker = self._make_broker(disk, files, topics)
         connects = [self.node.connect_to(self.broker, self._gate), *self.group.connects(self.broker)]

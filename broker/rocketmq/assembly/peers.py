@@ -1,0 +1,67 @@
+"""The part of the composition root about the recognition of other nodes, by address or by a secret."""
+
+from __future__ import annotations
+
+from broker.common.addresses import Addresses, LookUp
+from broker.common.clock import Now
+from broker.rocketmq.access.guard import Guard
+from broker.rocketmq.access.signing import is_signed_by_super
+from broker.rocketmq.access.tables import AccessTables
+from broker.rocketmq.assembly.config import RocketConfig
+from broker.rocketmq.nameserver.admission import NameserverAdmission
+from broker.rocketmq.nameserver.routes import Routes
+from broker.rocketmq.remoting.administrators import Administrators
+from broker.rocketmq.remoting.peers import Peers
+from broker.shell.dialing import is_own_address
+
+__all__ = [
+    "controller_peers",
+    "controller_secret",
+    "make_addresses",
+    "make_administrators",
+    "make_admission",
+    "peers_at",
+]
+
+
+def make_addresses(own_host: str, now: Now, look_up: LookUp) -> Addresses:
+    """Make the table of the addresses of other nodes' hosts."""
+    return Addresses(own_host, now, look_up, is_own_address)
+
+
+def peers_at(config: RocketConfig, addresses: Addresses, port: int) -> Peers:
+    """Make the nodes that connect to a port."""
+    return Peers(addresses, config.peer_secret, port, checks_address=config.checks_peer_address)
+
+
+def controller_secret(config: RocketConfig) -> bytes | None:
+    """Return the secret of the controllers: that of all nodes, or else the one with which they sign."""
+    if config.peer_secret is not None or config.inner_credentials is None:
+        return config.peer_secret
+    return (config.inner_credentials.password or "").encode()
+
+
+def controller_peers(config: RocketConfig, addresses: Addresses) -> Peers:
+    """Make the controllers and brokers that connect to the port of a controller."""
+    return Peers(
+        addresses,
+        controller_secret(config),
+        config.controller_port or 0,
+        checks_address=config.checks_peer_address,
+        all_prove=config.peer_secret is not None,
+    )
+
+
+def make_administrators(config: RocketConfig, guard: Guard) -> Administrators:
+    """Make the table of the addresses that administrators connect from."""
+    return Administrators(config.administrators, lambda: guard.authenticates)
+
+
+def make_admission(
+    config: RocketConfig, routes: Routes, peers: Peers, guard: Guard, tables: AccessTables
+) -> NameserverAdmission:
+    """Make the decisions of a nameserver."""
+    administrators = make_administrators(config, guard)
+    if config.inner_credentials is None:
+        return NameserverAdmission(routes, peers, administrators)
+    return NameserverAdmission(routes, peers, administrators, lambda frame: is_signed_by_super(tables, frame))

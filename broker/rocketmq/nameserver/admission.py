@@ -1,0 +1,114 @@
+"""Admission at a nameserver, for what changes its tables.
+
+A broker registers from its own host. While its connection is open, only that connection unregisters it, and its id goes
+to no other broker but the next master that controllers have elected.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, Final, NamedTuple
+
+from broker.rocketmq.nameserver.routes import Registration, Routes
+from broker.rocketmq.remoting.administrators import Administrators
+from broker.rocketmq.remoting.peers import Peers, escaped
+from broker.rocketmq.remoting.session import Session
+from formats.errors import FormatError
+from formats.rocketmq.codes import RequestCode
+from formats.rocketmq.frame import Frame
+from formats.rocketmq.headers.table import HEADERS
+from formats.rocketmq.hosts import split_address
+
+__all__ = ["NameserverAdmission", "Refusal"]
+
+_FROM_BROKERS: Final = frozenset({RequestCode.REGISTER_BROKER, RequestCode.UNREGISTER_BROKER})
+_ADMINISTRATIVE: Final = frozenset(
+    {
+        RequestCode.PUT_KV_CONFIG,
+        RequestCode.DELETE_KV_CONFIG,
+        RequestCode.UPDATE_NAMESRV_CONFIG,
+        RequestCode.WIPE_WRITE_PERM_OF_BROKER,
+        RequestCode.ADD_WRITE_PERM_OF_BROKER,
+        RequestCode.REGISTER_TOPIC_IN_NAMESRV,
+        RequestCode.DELETE_TOPIC_IN_NAMESRV,
+    }
+)
+
+
+class Refusal(NamedTuple):
+    """The reason of a refusal, and the host that may be elsewhere since it was looked up, if one may."""
+
+    reason: str
+    host: str | None = None
+
+
+class NameserverAdmission:
+    """Decides which requests are carried out.
+
+    `is_signed` returns False for a registration without the signature that it needs.
+    """
+
+    def __init__(
+        self,
+        routes: Routes,
+        peers: Peers,
+        administrators: Administrators,
+        is_signed: Callable[[Frame], bool] = lambda frame: True,
+    ) -> None:
+        self._routes = routes
+        self._peers = peers
+        self._administrators = administrators
+        self._is_signed = is_signed
+
+    def refusal(self, request: Frame, session: Session) -> Refusal | None:
+        """Return why a connection may not ask this; None if it may, or the request cannot be read."""
+        code = request.code
+        if code in _ADMINISTRATIVE:
+            if self._administrators.networks is None:
+                return None
+            reason = self._administrators.refusal(session.host.address, self._peers, ())
+            return None if reason is None else Refusal(reason)
+        if code not in _FROM_BROKERS:
+            return None
+        codecs = HEADERS.get(code)
+        assert codecs is not None
+        assert codecs.request is not None
+        try:
+            header: Any = codecs.request.read(request.ext_fields)
+        except FormatError:
+            return None
+        address: str = header.broker_addr
+        place = split_address(address)
+        if place is None:
+            return Refusal(f"'{escaped(address)}' is no HOST:PORT")
+        if not self._is_signed(request):
+            return Refusal("the nodes of this cluster sign their registrations: innerClientAuthenticationCredentials")
+        reason = self._peers.refusal(place[0], session)
+        if reason is not None:
+            return Refusal(f"it speaks for the broker at {escaped(address)}, but {reason}", place[0])
+        owner = self._routes.owner_of(header.broker_name, address)
+        if code == RequestCode.UNREGISTER_BROKER and owner is not None and owner is not session:
+            return Refusal(f"broker {escaped(address)} has registered by another connection, which is open")
+        return None
+
+    def refuse_takeover(self, told: Registration, connection: object) -> str | None:
+        """Return why a broker may not take the place of one that is registered; None if it may, or there is none."""
+        if not isinstance(connection, Session) or self._peers.is_proven(connection):
+            return None
+        for name, owner in self._routes.owners_at(told.address):
+            # A broker that has started again may be there before its old connection is known to be lost, but not on
+            # this machine, whose kernel closes the connections of a process that ends.
+            is_restart = name == told.name and isinstance(owner, Session) and not self._is_local(owner)
+            if owner is not connection and not is_restart:
+                known = f"broker {escaped(told.address)} is registered as {escaped(name)}"
+                return f"{known} by another connection, which is open"
+        holder = self._routes.holder(told.name, told.broker_id)
+        if holder is None or holder.address == told.address or holder.connection is connection:
+            return None
+        # Only where controllers elect masters does an id go from one broker to another while both are there.
+        if told.topics.data_version.state_version > holder.state_version > 0:
+            return None
+        return f"broker {escaped(holder.address)} has id {told.broker_id} of {escaped(told.name)}, and is there"
+
+    def _is_local(self, session: Session) -> bool:
+        return self._peers.addresses.is_here(session.host.address)
