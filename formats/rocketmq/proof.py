@@ -2,8 +2,8 @@
 
 This is no format of the original's. The listener sends a challenge, random bytes. The dialer answers with random bytes
 of its own and a code over both, and the listener with another code. The codes are HMAC-SHA256 with the secret as the
-key; each is also over the role of its maker, the listener's port, and the dialer's name. The dialer is first: a stranger
-that connects receives no code, by which a short secret could be guessed.
+key; each is also over the role of its maker, the listener's port, and the dialer's name. The dialer is first: a
+stranger that connects receives no code, by which a short secret could be guessed.
 
 By the remoting protocol, requests with `CODE` carry this: the first one without a body is answered with the challenge,
 the second one with the listener's code. On a connection for replication the bytes precede those of the original's
