@@ -20,8 +20,8 @@ log: Final = logging.getLogger("broker.peers")
 LOOK_UP_MS: Final = 5_000
 # Strangers may name hosts; the one that was looked up first is forgotten beyond this number.
 HOSTS_MAX: Final = 1_000
-# Hosts that may be looked up at a time.
-LOOK_UPS_MAX: Final = 16
+# Hosts that may be looked up at a time, where strangers name them: connections that are dialed need lookups, too.
+LOOK_UPS_MAX: Final = 4
 
 # Finds the addresses of a host; passes them on, or the reason why there are none, at once or later.
 LookUp = Callable[[str, Callable[[frozenset[str] | str], None]], None]
@@ -30,10 +30,19 @@ LookUp = Callable[[str, Callable[[frozenset[str] | str], None]], None]
 class Addresses:
     """The addresses of hosts, as far as they were looked up. `own_host` is the host that this process is said to be on.
 
-    `is_here` returns True for an address of this machine; `look_up` resolves a host that is not an address itself.
+    `is_here` returns True for an address of this machine; `look_up` resolves a host that is not an address itself, and
+    does so for `look_ups_max` hosts at a time.
     """
 
-    def __init__(self, own_host: str, now: Now, look_up: LookUp, is_here: Callable[[str], bool] | None = None) -> None:
+    def __init__(
+        self,
+        own_host: str,
+        now: Now,
+        look_up: LookUp,
+        is_here: Callable[[str], bool] | None = None,
+        look_ups_max: int = LOOK_UPS_MAX,
+    ) -> None:
+        self._look_ups_max = look_ups_max
         self._own_host = own_host
         self._now = now
         self._look_up = look_up
@@ -76,7 +85,7 @@ class Addresses:
             return True
         asked_ms = self._asked_ms.get(host)
         is_early = asked_ms is not None and self._now.ms - asked_ms < LOOK_UP_MS
-        if _normal(host) is not None or is_early or len(self._waiting) >= LOOK_UPS_MAX:
+        if _normal(host) is not None or is_early or len(self._waiting) >= self._look_ups_max:
             return False
         self._waiting[host] = [then]
         self._ask(host)

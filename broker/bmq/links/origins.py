@@ -15,7 +15,7 @@ class Origins:
 
     def __init__(self, hosts: Mapping[int, str], own_id: int, now: Now, look_up: LookUp) -> None:
         self._hosts = hosts
-        self._addresses = Addresses(hosts[own_id], now, look_up)
+        self._addresses = Addresses(hosts[own_id], now, look_up, look_ups_max=len(hosts))
 
     def start(self) -> None:
         """Look up all hosts."""

@@ -26,8 +26,9 @@ __all__ = ["SCAN_MS", "NameserverService", "is_allowed"]
 log = logging.getLogger("broker.rocketmq.nameserver")
 
 SCAN_MS: Final = 5_000
-# Registrations that may wait until the host of a broker is looked up.
-WAITING_MAX: Final = 64
+# Maximum size of the registrations that wait until hosts are looked up, with an allowance for each.
+WAITING_BYTES_MAX: Final = 16 << 20
+WAITING_BYTES: Final = 4_096
 
 _LEAST: Final = HeaderCodec(NotifyMinBrokerIdChangeRequest)
 
@@ -70,7 +71,7 @@ class NameserverService:
         administrators = Administrators(are_checked=lambda: guard.authenticates)
         self._admission = admission or NameserverAdmission(nameserver.routes, self._peers, administrators)
         nameserver.refuse = self._admission.refuse_takeover
-        self._waiting = 0
+        self._waiting_bytes = 0
         self._calls = calls
         self._seal = seal
         self._now_ms = now_ms
@@ -99,17 +100,18 @@ class NameserverService:
             if answer is not None:
                 session.send(answer)
             return
-        if may_wait and refusal.host is not None and self._waiting < WAITING_MAX:
+        size = len(frame.body) + WAITING_BYTES
+        if may_wait and refusal.host is not None and self._waiting_bytes + size <= WAITING_BYTES_MAX:
             # The body is valid during this call only.
             kept = frame._replace(body=bytes(frame.body))
             if self._peers.may_have_moved(refusal.host, lambda: self._go_on(kept, session)):
-                self._waiting += 1
+                self._waiting_bytes += size
                 return
         log.info("%s: request %d is refused: %s", session.description, frame.code, refusal.reason)
         session.answer(frame, Frame(ResponseCode.NO_PERMISSION, 0, remark=refusal.reason))
 
     def _go_on(self, frame: Frame, session: Session) -> None:
-        self._waiting -= 1
+        self._waiting_bytes -= len(frame.body) + WAITING_BYTES
         if not session.finished:
             self._receive(frame, session, may_wait=False)
 

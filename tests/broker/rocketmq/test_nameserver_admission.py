@@ -255,12 +255,25 @@ def test_lookups_that_strangers_cause_have_a_bound() -> None:
     server = Names()
     peers = [server.connect(STRANGER) for _ in range(100)]
     refused = [peer.register(f"host-{number}:10911") == REFUSED for number, peer in enumerate(peers)]
-    assert refused.count(False) == len(server.asked) == 16
+    assert refused.count(False) == len(server.asked) == 4
     peers[0].close()
     for _, found in server.asked:
         found("Name or service not known")
-    assert [peer.answer() for peer in peers[1:16]] == [REFUSED] * 15
+    assert [peer.answer() for peer in peers[1:4]] == [REFUSED] * 3
     assert server.addresses == {}
+
+
+def test_registrations_that_wait_have_a_bound_in_bytes() -> None:
+    server = Names()
+    body = bytes(4 << 20)
+    fields = {"brokerName": "a", "clusterName": "c", "haServerAddr": "", "brokerId": "0", "brokerAddr": "host:10911"}
+    peers = [server.connect(STRANGER) for _ in range(6)]
+    codes = [peer.ask(RequestCode.REGISTER_BROKER, body, **fields) for peer in peers]
+    assert codes == [None] * 3 + [REFUSED] * 3
+    server.asked[0][1](frozenset({MASTER}))
+    assert [peer.answer() for peer in peers[:3]] == [REFUSED] * 3
+    server.now.ms += LOOK_UP_MS
+    assert server.connect(STRANGER).ask(RequestCode.REGISTER_BROKER, body, **fields) is None
 
 
 class Signing(Server):
