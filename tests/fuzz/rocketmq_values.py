@@ -18,10 +18,9 @@ from broker.rocketmq.core.names import (
     HALF_TOPIC,
     OP_TOPIC,
     RETRY_PREFIX,
-    SYSTEM_TOPICS,
     TIMER_TOPIC,
+    revive_topic,
 )
-from broker.rocketmq.core.pop.revive_log import revive_topic
 from formats.rocketmq import raft
 from formats.rocketmq.body_codec import BodyCodec
 from formats.rocketmq.headers.codec import HeaderField
@@ -48,7 +47,11 @@ BROKER = "broker-a"
 TOPICS = ("fuzz-0", "fuzz-1", "fuzz-2", "%RETRY%fuzzers-0", "%DLQ%fuzzers-0")
 GROUPS = ("fuzzers-0", "fuzzers-1", "fuzzers-2")
 REVIVE_TOPIC = revive_topic(CLUSTER)
-OWN_TOPICS = (*sorted(SYSTEM_TOPICS), TIMER_TOPIC, REVIVE_TOPIC, CLUSTER, BROKER, f"{CLUSTER}_REPLY_TOPIC")
+OWN_TOPICS = (
+    *("SELF_TEST_TOPIC", "OFFSET_MOVED_EVENT", "TRANS_CHECK_MAX_TIME_TOPIC", "CHECKPOINT_TOPIC"),
+    *("BenchmarkTest", "RMQ_SYS_TRACE_TOPIC", AUTO_CREATE_TOPIC, DELAY_TOPIC, HALF_TOPIC, OP_TOPIC, TIMER_TOPIC),
+    *(REVIVE_TOPIC, CLUSTER, BROKER, f"{CLUSTER}_REPLY_TOPIC"),
+)
 # A path that a topic's name must not become.
 OUTSIDE = "fuzz-rocketmq-outside"
 

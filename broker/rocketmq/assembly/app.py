@@ -151,8 +151,7 @@ def _run(config: RocketConfig, log_level: str, ready: Callable[[], None]) -> Non
             both = one_port(config, parts, kept.guard, broker)
             listeners.append(Listener(remoting_socket, connect=node.connect_to(both, gate)))
         most = _connections_max(config, limit, files_max - store.queue_table.files.number)
-        account = Account(config.connection_bytes_max)
-        server = Server(node, listeners, connections_max=most, read_bytes=READ_BYTES, account=account)
+        server = Server(node, listeners, 8, most, READ_BYTES, Account(config.connection_bytes_max))
         deferred.server = server
         serve_pages(pages_socket, config, node, server, broker, wall_ms)
         if flusher is not None:
@@ -266,10 +265,8 @@ def _nameserver_settings(config: RocketConfig, file: ConfigFile, values: Path) -
 def _keep_properties(file: Path | None, changes: Mapping[str, str]) -> None:
     """Write changed properties to the file that the configuration came from, if it came from one."""
     if file is not None:
-        # It may have secrets.
-        is_private = not file.stat().st_mode & 0o077
         text = changed_properties(file.read_text(encoding="utf-8"), changes)
-        ConfigFile(file, is_private=is_private).write(text.encode())
+        ConfigFile(file).write(text.encode())
 
 
 def _checked_modes(data: bytes) -> bytes:

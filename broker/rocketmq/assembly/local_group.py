@@ -140,7 +140,7 @@ def open_local_group(directory: Path, options: GroupOptions) -> list[tuple[Group
         file = folder / CONFIG_NAME
         if not file.exists():
             folder.mkdir(parents=True, exist_ok=True)
-            ConfigFile(file, is_private=True).write(_config_text(node, nodes, secret).encode())
+            ConfigFile(file).write(_config_text(node, nodes, secret).encode())
     return list(zip(nodes, folders, strict=True))
 
 

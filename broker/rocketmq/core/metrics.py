@@ -94,7 +94,7 @@ class Metrics:
         values = {
             "rocketmq_storage_size": self._disk_bytes(),
             # Not one of the original's.
-            "rocketmq_storage_unconsumed_alarm": int(self._disk_alarm()),
+            "rocketmq_storage_unconsumed_alarm": 1 if self._disk_alarm() else 0,
             "rocketmq_storage_flush_behind_bytes": log.end - store.flushed,
             "rocketmq_storage_message_reserve_time": None if oldest_ms is None else self._since(oldest_ms),
         }
