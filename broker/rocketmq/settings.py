@@ -6,10 +6,12 @@ is refused: the original takes it, and nothing comes of it before the next start
 
 from __future__ import annotations
 
+import json
 import logging
 from collections.abc import Callable, Collection, Mapping
 from typing import Any, Final
 
+from broker.common.kept import KeptFile
 from formats.rocketmq.codes import ResponseCode
 from formats.rocketmq.property_text import read_properties, write_properties
 
@@ -34,8 +36,9 @@ class SettingRefused(Exception):
 class Settings:
     """Properties by their names. `readers` check and read the values of those that are known.
 
-    `keep` writes changes to the configuration file; it may raise `OSError`, and the change is not made then. `locked`
-    cannot be changed by anybody. `initial` are values that nobody has been told of yet.
+    `keep` writes changes to the configuration file; it may raise `OSError`, and the change is not made then, or undone
+    if the `file` has a `Keeper`. `locked` cannot be changed by anybody. `initial` are values that nobody has been told
+    of yet.
     """
 
     def __init__(
@@ -49,7 +52,11 @@ class Settings:
         self._properties = {**properties, **(initial or {})}
         self._initial = initial or {}
         self._readers = readers
-        self._keep = keep
+        self.file = KeptFile(lambda data: keep(json.loads(data)), self._content, self._settled)
+        # The values in the file, and the changes since a write began, and before.
+        self._kept = dict(self._properties)
+        self._changed: dict[str, str] = {}
+        self._written: dict[str, str] = {}
         self._locked = frozenset(locked)
         self._appliers: dict[str, Callable[[Any], None]] = {}
         # Returns why properties cannot have new values together, if they cannot.
@@ -74,13 +81,31 @@ class Settings:
         if fault is not None:
             raise SettingRefused(ResponseCode.INVALID_PARAMETER, fault)
         # What cannot be kept is not begun.
-        self._keep(changes)
+        self._changed.update(changes)
+        self.file.changed()
         for name, value in values.items():
             self._appliers[name](value)
             self._properties[name] = changes[name]
             log.info("%s sets %s to %s", who, name, changes[name])
         self.changes += 1
         return list(changes)
+
+    def _content(self) -> bytes:
+        self._written, self._changed = self._changed, {}
+        return json.dumps(self._written).encode()
+
+    def _settled(self, error: OSError | None) -> None:
+        written, self._written = self._written, {}
+        if error is None:
+            self._kept.update(written)
+            return
+        undone, self._changed = {**written, **self._changed}, {}
+        for name in undone:
+            before = self._kept.get(name)
+            if before is not None and self._properties[name] != before:
+                self._properties[name] = before
+                self._appliers[name](self._readers[name](before))
+                log.warning("%s is %s again", name, before)
 
     def _read(self, data: bytes) -> dict[str, str]:
         try:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from typing import Annotated, Any, Final, NamedTuple
 
+from formats.errors import FormatError
 from formats.rocketmq import fastjson
 from formats.rocketmq.body_codec import BodyCodec
 from formats.rocketmq.java import string_hash
@@ -23,6 +24,7 @@ __all__ = [
     "GROUP_CONFIG",
     "GROUP_CONFIG_LIST",
     "HEARTBEAT",
+    "HEARTBEAT_GROUPS_MAX",
     "LOCK_ANSWER",
     "LOCK_REQUEST",
     "SQL92",
@@ -44,6 +46,10 @@ __all__ = [
     "make_subscription",
     "read_heartbeat",
 ]
+
+# The most groups that a heartbeat may name, and its most subscriptions and tags.
+HEARTBEAT_GROUPS_MAX: Final = 4_096
+HEARTBEAT_ITEMS_MAX: Final = 20_000
 
 # The expression that selects all messages, and the types of the others.
 ALL: Final = "*"
@@ -208,12 +214,24 @@ _ENUMERATIONS: Final[dict[str, tuple[str, ...]]] = {
 
 
 def read_heartbeat(body: Buffer) -> Heartbeat:
-    """A heartbeat's body. Raises `FormatError`."""
+    """A heartbeat's body. Raises `FormatError`, also for more groups or subscriptions than any client has."""
     value = fastjson.loads(str(body, "utf-8", "replace"))
-    consumers = value.get("consumerDataSet") if isinstance(value, dict) else None
-    for consumer in consumers if isinstance(consumers, list) else []:
+    consumers, producers = _items(value, "consumerDataSet"), _items(value, "producerDataSet")
+    if len(consumers) + len(producers) > HEARTBEAT_GROUPS_MAX:
+        raise FormatError("Heartbeat", 0, f"names {len(consumers) + len(producers)} groups")
+    named = 0
+    for consumer in consumers:
         _name_enumerations(consumer)
+        for subscription in _items(consumer, "subscriptionDataSet"):
+            named += 1 + len(_items(subscription, "tagsSet")) + len(_items(subscription, "codeSet"))
+    if named > HEARTBEAT_ITEMS_MAX:
+        raise FormatError("Heartbeat", 0, f"has {named} subscriptions and tags")
     return HEARTBEAT.read_value(value)
+
+
+def _items(value: Any, name: str) -> list[Any]:
+    found = value.get(name) if isinstance(value, dict) else None
+    return list(found) if isinstance(found, (list, tuple)) else []
 
 
 def _name_enumerations(consumer: Any) -> None:

@@ -27,12 +27,16 @@ __all__ = [
     "ANSWER_KEYS_MAX",
     "FILE_KEYS_MAX",
     "ODD_KEYS_MAX",
+    "Items",
     "ObjectKey",
     "dumps",
+    "dumps_item",
     "dumps_pretty",
+    "dumps_pretty_item",
     "has_half_pair",
     "loads",
     "loads_file",
+    "without_lines",
 ]
 
 # A text with more lists and objects has no more than one for each so many characters. Empty ones, which no structure of
@@ -64,6 +68,9 @@ _ROW = _odd(r"\[", r"\[(?=\s*+[-0-9])[-0-9, \t]++\]")
 _MARK: Final = "\1"
 _MARK_JSON: Final = "\\u0001"
 
+_LINE: Final = "\n"
+_TAB: Final = "\t"
+
 _HALF_PAIR = re.compile("[\ud800-\udfff]")
 # Up to an escape that is half of a pair.
 _HALF_ESCAPE = re.compile(
@@ -71,6 +78,10 @@ _HALF_ESCAPE = re.compile(
 )
 
 _dump_text = json.JSONEncoder(ensure_ascii=False).encode
+
+
+class Items(list[str]):
+    """An object whose items `dumps_item` or `dumps_pretty_item` has written."""
 
 
 class ObjectKey(tuple[tuple[str, Any], ...]):
@@ -212,7 +223,24 @@ def dumps(value: Any) -> str:
 
 def dumps_pretty(value: Any) -> str:
     """`value` as the configuration files have it."""
-    return _dump(value, "\n", "\t", "\n")
+    return _dump(value, _LINE, _TAB, _LINE)
+
+
+def dumps_item(key: str | int | ObjectKey, value: Any) -> str:
+    """An item of an object, for `Items` in a value that `dumps` writes."""
+    return f"{_dump_key(key)}:{dumps(value)}"
+
+
+def dumps_pretty_item(key: str | int | ObjectKey, value: Any, depth: int) -> str:
+    """An item of an object, for `Items` at this depth in a value that `dumps_pretty` writes; the outermost has 0."""
+    lead = _LINE + _TAB * (depth + 1)
+    return f"{_dump_key(key)}:{_dump(value, _LINE, _TAB, lead)}"
+
+
+def without_lines(text: str) -> str:
+    """Return what `dumps` writes of a value, from what `dumps_pretty` has written of it."""
+    # No text has a line break or a tab: they are escaped.
+    return text.replace(_LINE, "").replace(_TAB, "")
 
 
 def _dump(value: Any, line: str, indent: str, lead: str) -> str:
@@ -222,6 +250,9 @@ def _dump(value: Any, line: str, indent: str, lead: str) -> str:
         items = [f"{_dump_key(key)}:{_dump(item, line, indent, inner)}" for key, item in value.items()]
         # An empty object has an empty line in it, and that is indented.
         return "{" + inner + f",{inner}".join(items) + lead + "}"
+    if isinstance(value, Items):
+        inner = lead + indent
+        return "{" + inner + f",{inner}".join(value) + lead + "}"
     if isinstance(value, list):
         if not value:
             return "[]"

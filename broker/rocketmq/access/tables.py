@@ -6,8 +6,10 @@ signatures needs them. Their file is for the node's own account only.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
+from typing import Final
 
+from broker.common.kept import Keep, KeptTable
 from broker.rocketmq.access.model import (
     DISABLED,
     ENABLED,
@@ -22,13 +24,15 @@ from broker.rocketmq.access.model import (
     parse_acl,
 )
 from formats.errors import FormatError
-from formats.rocketmq.access_bodies import AclInfo, UserInfo, read_acls, read_users, write_acls, write_users
+from formats.rocketmq.access_bodies import AclInfo, UserInfo, read_acls, read_users, write_acl, write_user
 
 __all__ = ["AccessTables", "lockout", "subject_of", "user_from", "user_of"]
 
 _PREFIX = "User:"
 
-Keep = Callable[[bytes], None]
+# Bounds on the users, and on the policies of each.
+USERS_MAX: Final = 5_000
+POLICIES_MAX: Final = 1_000
 
 
 def subject_of(name: str) -> str:
@@ -68,23 +72,27 @@ def _administers(acl: Acl | None, cluster: str) -> bool:
 class AccessTables:
     """The users by name, and the policies of each. `keep_*` write their files; they may raise `OSError`.
 
-    `find_fault` returns why they cannot be changed to others, if they cannot.
+    `find_fault` returns why they cannot be changed to others, if they cannot. With a `Keeper` for the `files`, changes
+    are written at the end of the step.
     """
 
     def __init__(self, users: bytes, acls: bytes, keep_users: Keep, keep_acls: Keep) -> None:
-        self._keep_users = keep_users
-        self._keep_acls = keep_acls
         self.find_fault: Callable[[Mapping[str, User], Mapping[str, Acl]], str | None] = lambda users, acls: None
         try:
-            self.users: Mapping[str, User] = {
-                user.name: user for user in (user_from(info) for info in (read_users(users) if users else ()))
-            }
-            self.acls: Mapping[str, Acl] = {
-                user_of(info.subject): parse_acl(info) for info in (read_acls(acls) if acls else ())
-            }
+            known = {user.name: user for user in (user_from(info) for info in (read_users(users) if users else ()))}
+            policies = {user_of(info.subject): parse_acl(info) for info in (read_acls(acls) if acls else ())}
         except Invalid as error:
             raise FormatError("users or policies", 0, str(error)) from None
-        self.changes = 0
+        self._users: KeptTable[str, User, str, None] = KeptTable(keep_users, known, None, _user_text, _compose)
+        self._acls: KeptTable[str, Acl, str, None] = KeptTable(keep_acls, policies, None, _acl_text, _compose)
+        self.users: Mapping[str, User] = self._users.table
+        self.acls: Mapping[str, Acl] = self._acls.table
+        self.files = (self._users.file, self._acls.file)
+
+    @property
+    def changes(self) -> object:
+        """A value that is another one after each change."""
+        return self._users.edition, self._acls.edition
 
     # -- users
 
@@ -105,7 +113,10 @@ class AccessTables:
         self._put_user(User(old.name, password or old.password, kind or old.kind, status or old.status))
 
     def _put_user(self, user: User) -> None:
-        self._change_users({**self.users, user.name: user})
+        if len(self.users) >= USERS_MAX and user.name not in self.users:
+            raise Invalid(f"There are {USERS_MAX} users, and no more are allowed.")
+        self._check({**self.users, user.name: user}, self.acls)
+        self._users.change({user.name: user}, None)
 
     def delete_user(self, name: str) -> None:
         """Delete a user and its policies, if it is there. Raises `Invalid`."""
@@ -114,21 +125,14 @@ class AccessTables:
             acls = {each: acl for each, acl in self.acls.items() if each != name}
             self._check(users, acls)
             if name in self.acls:
-                self._change_acls(acls)
-            self._change_users(users)
+                self._acls.change({name: None}, None)
+            self._users.change({name: None}, None)
 
     def _check(self, users: Mapping[str, User], acls: Mapping[str, Acl]) -> None:
         """Raise `Invalid` if users and policies cannot be changed to these."""
         fault = self.find_fault(users, acls)
         if fault is not None:
             raise Invalid(fault)
-
-    def _change_users(self, users: dict[str, User]) -> None:
-        self._check(users, self.acls)
-        told = [UserInfo(user.name, user.password, user.kind, user.status) for user in users.values()]
-        self._keep_users(write_users(told))
-        self.users = users
-        self.changes += 1
 
     # -- policies
 
@@ -152,14 +156,23 @@ class AccessTables:
         return name
 
     def _put_acl(self, name: str, acl: Acl) -> None:
+        if sum(map(len, acl)) > POLICIES_MAX:
+            raise Invalid(f"The user has policies about more than {POLICIES_MAX} resources.")
         others = {each: known for each, known in self.acls.items() if each != name}
-        self._change_acls({**others, name: acl} if any(acl) else others)
+        self._check(self.users, {**others, name: acl} if any(acl) else others)
+        self._acls.change({name: acl if any(acl) else None}, None)
 
-    def _change_acls(self, acls: dict[str, Acl]) -> None:
-        self._check(self.users, acls)
-        self._keep_acls(write_acls([acl.info(subject_of(name)) for name, acl in acls.items()]))
-        self.acls = acls
-        self.changes += 1
+
+def _user_text(name: str, user: User) -> str:
+    return write_user(UserInfo(user.name, user.password, user.kind, user.status)).decode()
+
+
+def _acl_text(name: str, acl: Acl) -> str:
+    return write_acl(acl.info(subject_of(name))).decode()
+
+
+def _compose(texts: Iterable[str], _: None) -> bytes:
+    return f"[{','.join(texts)}]".encode()
 
 
 def user_from(info: UserInfo) -> User:

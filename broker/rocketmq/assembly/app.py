@@ -20,6 +20,7 @@ import trio
 
 from broker.common.addresses import Addresses
 from broker.common.faults import Faults
+from broker.common.kept import Keeper
 from broker.common.timers import Timers
 from broker.rocketmq.access.guard import Guard
 from broker.rocketmq.assembly.config import (
@@ -49,7 +50,7 @@ from broker.rocketmq.core.delays import make_due_time
 from broker.rocketmq.core.groups import Groups
 from broker.rocketmq.core.offsets import Offsets
 from broker.rocketmq.core.pop.order import Orders
-from broker.rocketmq.core.registration import NameserverLink, Nameservers, register_frame
+from broker.rocketmq.core.registration import NameserverLink, Nameservers
 from broker.rocketmq.core.retention import RetentionLimits
 from broker.rocketmq.core.routes import QueueFinder
 from broker.rocketmq.core.topics import Topics
@@ -133,14 +134,15 @@ def _run(config: RocketConfig, log_level: str, ready: Callable[[], None]) -> Non
         node = Node(now, Faults(now), Timers())
         flusher = FlushThread() if config.flush_sync else None
         gate = None if flusher is None else FlushGate(store, flusher, now, config.sync_flush_timeout_ms)
+        keeper = Keeper(writer := FlushThread())
         parts = Nameserver(Routes(), kept.values, kept.nameserver_settings)
         deferred = Deferred()
         seal = make_seal(config.inner_credentials)
         addresses = make_addresses(config.broker_options.address.address, now, deferred.look_up)
         group = Group(config, store, node, deferred.dial, seal, wall_ms, gate, open_file, addresses)
         calls = BrokerCalls(group.dial_address, node.open)
-        nameserver = _make_nameserver(config, kept, parts, calls, node, seal, addresses)
-        broker = _make_broker(config, kept, node, nameserver, group)
+        nameserver = _make_nameserver(config, kept, parts, calls, node, seal, addresses, keeper)
+        broker = _make_broker(config, kept, node, nameserver, group, keeper)
         connects = [node.connect_to(nameserver), node.connect_to(broker, gate), *group.connects(broker)]
         connects += controller_connects(config, kept.guard, node, deferred.dial, seal, addresses)
         listeners = [Listener(sock, connect=connect) for sock, connect in zip(sockets, connects, strict=True)]
@@ -154,8 +156,8 @@ def _run(config: RocketConfig, log_level: str, ready: Callable[[], None]) -> Non
         server = Server(node, listeners, 8, most, READ_BYTES, Account(config.connection_bytes_max))
         deferred.server = server
         serve_pages(pages_socket, config, node, server, broker, wall_ms)
-        if flusher is not None:
-            server.watch(flusher)
+        for thread in (writer, flusher) if flusher is not None else (writer,):
+            server.watch(thread)
         freeze_collector()
         _flush_now_and_then(config, node, server, store)
         broker.start()
@@ -255,11 +257,8 @@ def _nameserver_settings(config: RocketConfig, file: ConfigFile, values: Path) -
         "configStorePath": str(file.path),
         "scanNotActiveBrokerInterval": str(SCAN_MS),
     }
-    configured = {
-        "supportActingMaster": str(config.supports_acting_master).lower(),
-        "notifyMinBrokerIdChanged": str(config.tells_least_id).lower(),
-    }
-    return Settings(fixed, NAMESERVER_READERS, keep, NAMESERVER_LOCKED, NAMESERVER_DEFAULTS | configured | kept)
+    initial = NAMESERVER_DEFAULTS | config.nameserver_properties | kept
+    return Settings(fixed, NAMESERVER_READERS, keep, NAMESERVER_LOCKED, initial)
 
 
 def _keep_properties(file: Path | None, changes: Mapping[str, str]) -> None:
@@ -284,18 +283,21 @@ def _make_nameserver(
     node: Node,
     seal: Callable[[Frame], Frame],
     addresses: Addresses,
+    keeper: Keeper,
 ) -> NameserverService:
     peers = peers_at(config, addresses, config.nameserver_port)
     admission = make_admission(config, parts.routes, peers, kept.guard, kept.access)
-    return NameserverService(parts, kept.guard, wall_ms, calls, seal, lambda: node.now.ms, peers, admission)
+    return NameserverService(parts, kept.guard, wall_ms, calls, seal, lambda: node.now.ms, peers, admission, keeper)
 
 
-def _make_broker(config: RocketConfig, kept: _Kept, node: Node, nameserver: NameserverService, group: Group) -> Broker:
+def _make_broker(
+    config: RocketConfig, kept: _Kept, node: Node, nameserver: NameserverService, group: Group, keeper: Keeper
+) -> Broker:
     options, topics = kept.state.options, kept.state.topics
     links: list[NameserverLink] = []
 
     def hello() -> Frame | None:
-        return None if nameservers.is_silent else register_frame(options, topics)
+        return nameservers.hello()
 
     for name in config.other_nameservers:
         dial = partial(group.dial, place_of(name, "nameserver"))
@@ -313,6 +315,7 @@ def _make_broker(config: RocketConfig, kept: _Kept, node: Node, nameserver: Name
         kept.modes_file.write,
         QueueFinder(nameserver.find_queues, links),
         partial(disk_used, config.store),
+        keeper,
     )
     nameservers = Nameservers(options, topics, [nameserver, *links])
     broker = Broker(kept.state, world, node.faults, nameservers, group.make_role(options))

@@ -31,10 +31,12 @@ from broker.rocketmq.assembly.property_readers import (
 from broker.rocketmq.controller.options import ControllerOptions, read_peers, write_peers
 from broker.rocketmq.core.options import BrokerOptions, parse_delay_levels
 from broker.rocketmq.core.transactions import TransactionTimes
+from broker.rocketmq.nameserver.bounds import PROPERTIES, NameserverBounds
 from broker.rocketmq.remoting.administrators import Network, read_networks
 from broker.rocketmq.replication.options import ReplicationOptions, Role
 from broker.rocketmq.store.message_store import StoreOptions
 from formats.rocketmq.access_bodies import UserInfo
+from formats.rocketmq.client_bodies import HEARTBEAT_GROUPS_MAX
 from formats.rocketmq.hosts import Host, split_address
 from formats.rocketmq.property_text import read_properties
 from formats.rocketmq.replication import BODY_BYTES_MAX
@@ -98,6 +100,7 @@ class RocketConfig:
     has_controller: bool = False
     controller_store: Path | None = None
     controller: ControllerOptions = field(default_factory=ControllerOptions)
+    nameserver_bounds: NameserverBounds = field(default_factory=NameserverBounds)
     options: BrokerOptions = field(default_factory=lambda: BrokerOptions(delay_levels_ms=parse_delay_levels(_LEVELS)))
     store_options: StoreOptions = field(default_factory=StoreOptions)
     times: TransactionTimes = field(default_factory=TransactionTimes)
@@ -206,6 +209,15 @@ class RocketConfig:
         return _texts(_CONTROLLER, self.controller)
 
     @property
+    def nameserver_properties(self) -> dict[str, str]:
+        """The properties of the nameserver that administrators may change, by their names."""
+        return {
+            "supportActingMaster": str(self.supports_acting_master).lower(),
+            "notifyMinBrokerIdChanged": str(self.tells_least_id).lower(),
+            **_texts(_NAMESERVER, self.nameserver_bounds),
+        }
+
+    @property
     def controller_port(self) -> int | None:
         """The port of this node's controller; None if it has none, or none that is configured."""
         address = self.controller.peers.get(self.controller.self_id) if self.has_controller else None
@@ -223,6 +235,7 @@ _LEVELS: Final = "1s 5s 10s 30s 1m 2m 3m 4m 5m 6m 7m 8m 9m 10m 20m 30m 1h 2h"
 _PORT, _PORT_OR_NONE = number(1, 65_535), number(0, 65_535)
 _PERIOD_MS = number(100, 3_600_000)
 _FILE_BYTES = number(4096, (1 << 31) - 1)
+_COUNT = number(1, (1 << 31) - 1)
 
 # By property: what reads it, and the field that it sets, of the node, of the broker or of the store.
 _NODE: Final[dict[str, tuple[Callable[[str], Any], str]]] = {
@@ -269,6 +282,16 @@ _BROKER: Final[dict[str, tuple[Callable[[str], Any], str]]] = {
     "enablePropertyFilter": (read_bool, "property_filter"),
     "reviveQueueNum": (number(1, 1024), "revive_queues"),
     "slaveReadEnable": (read_bool, "slave_read"),
+    # The original has no such bounds.
+    "autoCreateTopicMaxNum": (_COUNT, "auto_topics_max"),
+    "autoCreateRetryTopicMaxNum": (_COUNT, "auto_retry_topics_max"),
+    "topicMaxNum": (_COUNT, "topics_max"),
+    "autoCreateSubscriptionGroupMaxNum": (_COUNT, "auto_groups_max"),
+    "subscriptionGroupMaxNum": (_COUNT, "groups_max"),
+    "heartbeatGroupMaxNum": (number(1, HEARTBEAT_GROUPS_MAX), "heartbeat_groups_max"),
+    "clientMembershipMaxNum": (_COUNT, "memberships_max"),
+    "clientSubscriptionMaxBytes": (_COUNT, "subscription_bytes_max"),
+    "consumerOffsetMaxNum": (_COUNT, "offsets_max"),
 }
 _REPLICATION: Final[dict[str, tuple[Callable[[str], Any], str]]] = {
     "brokerRole": (read_role, "role"),
@@ -299,6 +322,7 @@ _REPLICATION: Final[dict[str, tuple[Callable[[str], Any], str]]] = {
     "brokerNotActiveTimeoutMillis": (number(1000, 3_600_000), "silent_ms"),
     "syncBrokerMemberGroupPeriod": (_PERIOD_MS, "members_ms"),
 }
+_NAMESERVER: Final = {name: (_COUNT, attribute) for name, attribute in PROPERTIES.items()}
 _CONTROLLER: Final[dict[str, tuple[Callable[[str], Any], str]]] = {
     "controllerDLegerGroup": (read_text, "group"),
     "controllerDLegerPeers": (read_peers, "peers"),
@@ -382,7 +406,10 @@ NAMESERVER_DEFAULTS: Final = {
     "supportActingMaster": "false",
     "notifyMinBrokerIdChanged": "false",
 }
-NAMESERVER_READERS: Final = dict.fromkeys(NAMESERVER_DEFAULTS, read_bool)
+NAMESERVER_READERS: Final[dict[str, Callable[[str], Any]]] = {
+    **dict.fromkeys(NAMESERVER_DEFAULTS, read_bool),
+    **{name: read for name, (read, _) in _NAMESERVER.items()},
+}
 NAMESERVER_LOCKED: Final = frozenset({"configBlackList", "configStorePath", "kvConfigPath"})
 
 
@@ -395,6 +422,7 @@ def load_rocketmq_config(path: Path) -> RocketConfig:
     times: dict[str, Any] = {}
     replication: dict[str, Any] = {}
     controller: dict[str, Any] = {}
+    nameserver: dict[str, Any] = {}
     targets = (
         (_NODE, node),
         (_BROKER, broker),
@@ -402,6 +430,7 @@ def load_rocketmq_config(path: Path) -> RocketConfig:
         (_TIMES, times),
         (_REPLICATION, replication),
         (_CONTROLLER, controller),
+        (_NAMESERVER, nameserver),
     )
     unused = []
     faults = []
@@ -437,6 +466,7 @@ def load_rocketmq_config(path: Path) -> RocketConfig:
         file=path,
         replication=replace(default.replication, **replication),
         controller=ControllerOptions(**controller),
+        nameserver_bounds=NameserverBounds(**nameserver),
         **access,
     )
     try:

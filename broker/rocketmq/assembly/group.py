@@ -297,6 +297,7 @@ class Group:
     ) -> None:
         def changed() -> None:
             with Change("a change of roles"):
+                broker.keeper.finish()
                 broker.change_role(read())
             nameservers.is_silent = False
             nameservers.register(self.wall_ms())

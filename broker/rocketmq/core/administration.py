@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import Final, TypeVar
 
 from broker.rocketmq.core import names
 from broker.rocketmq.core.changes import GROUP_ATTRIBUTES, TOPIC_ATTRIBUTES, altered, listed_changes
@@ -14,10 +15,15 @@ from formats.rocketmq.codes import RequestCode, ResponseCode
 from formats.rocketmq.frame import Frame
 from formats.rocketmq.headers import administration as headers
 from formats.rocketmq.headers.codec import HeaderCodec
-from formats.rocketmq.route_bodies import TOPIC_CONFIG, TOPIC_CONFIG_LIST, TOPIC_CONFIGS, TopicConfig, TopicConfigs
+from formats.rocketmq.route_bodies import TOPIC_CONFIG, TOPIC_CONFIG_LIST, TopicConfig
 from formats.rocketmq.statistics_bodies import QueueOffsets, write_topic_stats
 
 __all__ = ["Administration"]
+
+# The most topics or groups that one request changes.
+LIST_MAX: Final = 1_000
+
+C = TypeVar("C", TopicConfig, GroupConfig)
 
 _CREATE_TOPIC = HeaderCodec(headers.CreateTopicRequest)
 _DELETE_TOPIC = HeaderCodec(headers.DeleteTopicRequest)
@@ -75,7 +81,7 @@ class Administration:
     def _create_topics(self, request: Request) -> Frame:
         """Make or change several topics, or none if one of them cannot be."""
         changed = []
-        for told in TOPIC_CONFIG_LIST.read(request.body).topic_config_list:
+        for told in _bounded(TOPIC_CONFIG_LIST.read(request.body).topic_config_list):
             old = self._services.topics.get(told.topic_name)
             before = old.attributes if old is not None else {}
             changes = listed_changes(told.attributes)
@@ -98,7 +104,7 @@ class Administration:
 
     def _all_topics(self, request: Request) -> Frame:
         topics = self._services.topics
-        body = TOPIC_CONFIGS.write(TopicConfigs(topics.table, topics.version))
+        body = topics.text().encode()
         return success(_ALL_TOPICS, headers.GetAllTopicConfigResponse(len(topics.table)), body)
 
     def _get_topic(self, request: Request) -> Frame:
@@ -140,7 +146,7 @@ class Administration:
         return success()
 
     def _create_groups(self, request: Request) -> Frame:
-        self._put_groups(GROUP_CONFIG_LIST.read(request.body).group_config_list, request.now_ms)
+        self._put_groups(_bounded(GROUP_CONFIG_LIST.read(request.body).group_config_list), request.now_ms)
         return success()
 
     def _put_groups(self, configs: list[GroupConfig], now_ms: int) -> None:
@@ -170,3 +176,9 @@ class Administration:
         if config is None:
             return failure(ResponseCode.SUBSCRIPTION_GROUP_NOT_EXIST, f"No group in this broker. group: {name}")
         return with_body(GROUP_CONFIG.write(config))
+
+
+def _bounded(configs: list[C]) -> list[C]:
+    if len(configs) > LIST_MAX:
+        raise Refused(ResponseCode.INVALID_PARAMETER, f"a request changes {LIST_MAX} topics or groups at most")
+    return configs

@@ -8,6 +8,7 @@ from functools import partial
 from typing import Final, NamedTuple
 
 from broker.common.faults import Faults
+from broker.common.kept import Keeper
 from broker.rocketmq.access.guard import Denied, Guard
 from broker.rocketmq.access.requests import AccessRequests
 from broker.rocketmq.access.tables import AccessTables
@@ -32,11 +33,12 @@ from broker.rocketmq.core.pop.assignments import AssignmentRequests
 from broker.rocketmq.core.pop.order import Orders
 from broker.rocketmq.core.pop.service import PopService
 from broker.rocketmq.core.progress import Progress
+from broker.rocketmq.core.progress_files import ProgressFiles
 from broker.rocketmq.core.pulling import Puller
 from broker.rocketmq.core.queries import Queries
 from broker.rocketmq.core.registration import Nameservers
 from broker.rocketmq.core.replies import Replies
-from broker.rocketmq.core.requests import Handler, Refused, Request, failure
+from broker.rocketmq.core.requests import Handler, Refused, Request, failure, unstored
 from broker.rocketmq.core.retention import Retention, RetentionLimits
 from broker.rocketmq.core.routes import FindQueues
 from broker.rocketmq.core.sending import Sender
@@ -73,7 +75,8 @@ class World(NamedTuple):
     """The services that a broker needs: the time of day, a random number below another, an id, files for offsets and
     modes, how full the disk is, and the queues that a topic has by its nameserver.
 
-    `flush_log` takes the log to the disk, where what is acknowledged has to be there.
+    `flush_log` takes the log to the disk, where what is acknowledged has to be there. `keeper` writes the tables of
+    topics and groups, users and policies.
     """
 
     wall_ms: Callable[[], int]
@@ -87,6 +90,7 @@ class World(NamedTuple):
     keep_request_modes: Callable[[bytes], None]
     find_queues: FindQueues
     disk_used: Callable[[], float]
+    keeper: Keeper | None = None
 
 
 class Given(NamedTuple):
@@ -134,7 +138,7 @@ class Broker:
         self._faults = faults
         self._nameservers = nameservers
         self._offsets = offsets
-        self._keep_offsets = self._keeper(world.keep_offsets)
+        self._adopt_tables()
         clients = Clients()
         self._booted_ms = booted_ms = world.wall_ms()
         self._statistics = statistics = Statistics(options.cluster, booted_ms)
@@ -178,6 +182,16 @@ class Broker:
         self._has_due = False
         self._kept_ms = self._expired_ms = self._looked_ms = world.wall_ms()
 
+    def _adopt_tables(self) -> None:
+        """Have the files of tables written at the end of steps."""
+        state, world = self._state, self._world
+        self.keeper = world.keeper or Keeper()
+        self.keeper.adopt(state.topics.kept.file, state.groups.kept.file, *state.access.files, state.settings.file)
+        state.groups.options = state.options
+        self._progress = ProgressFiles(
+            state.offsets, world.keep_offsets, state.orders, world.keep_orders, self.keeper, world.flush_log
+        )
+
     def _make_givers(self, given: Given, times: TransactionTimes) -> None:
         """Make the parts that only a master needs, from what is in the store and in their files."""
         options, state, world, services = self._state.options, self._state, self._world, self._services
@@ -194,20 +208,20 @@ class Broker:
             services, self._arrivals, given.timer_checkpoint, self._keeper(world.keep_timer_checkpoint)
         )
         self._transactions = Transactions(services, times, self._arrivals, state.guard)
-        self._pop = PopService(
-            services, state.orders, self._arrivals, world.choose, self._failed, self._keeper(world.keep_orders)
-        )
+        self._pop = PopService(services, state.orders, self._arrivals, world.choose, self._failed)
         acks, now_ms = self._pop.handlers, world.wall_ms()
         self._lite = LiteService(services, world.choose, self._failed, acks, world.find_queues, now_ms)
         configured = Configured(
             state.topics, state.groups, self._transactions, self._retention, self._plain, state.guard, self._role
         )
+        assignments = AssignmentRequests(services, world.find_queues, given.request_modes, world.keep_request_modes)
+        self.keeper.adopt(assignments.file)
         parts = (
             self._timers,
             self._transactions,
             self._pop,
             self._lite,
-            AssignmentRequests(services, world.find_queues, given.request_modes, world.keep_request_modes),
+            assignments,
             Configuration(options, state.settings, configured, self._booted_ms),
             Inspection(
                 services,
@@ -285,8 +299,21 @@ class Broker:
                 answer = failure(ResponseCode.SYSTEM_ERROR, str(error))
             except OSError as error:
                 log.error("request %d failed, as its change cannot be stored: %s", frame.code, error)
-                answer = failure(ResponseCode.SYSTEM_ERROR, f"the change cannot be stored: {error.strerror}")
-        if answer is not None and not self._role.hold(frame, session, answer):
+                answer = unstored(error)
+        touched = self.keeper.take_touched()
+        if answer is None:
+            return
+        if touched:
+            self.keeper.when_stored(touched, partial(self._stored, frame._replace(body=b""), session, answer))
+        elif not self._role.hold(frame, session, answer):
+            session.answer(frame, answer)
+
+    def _stored(self, frame: Frame, session: Session, answer: Frame, error: OSError | None) -> None:
+        """Give an answer that waited for a table: the change is on the disk, or undone."""
+        if error is not None:
+            log.error("request %d failed, as its change cannot be stored: %s", frame.code, error)
+            answer = unstored(error)
+        if not self._role.hold(frame, session, answer):
             session.answer(frame, answer)
 
     def _send(self, request: Request) -> Frame:
@@ -345,8 +372,11 @@ class Broker:
         self._services.turns.run(now_ms)
         # Those who were answered may have stored something, such as checkpoints.
         self._arrivals.end_step(now_ms)
-        self._nameservers.end_step(now_ms)
-        return self._has_due or self._services.turns.has_more
+        has_more = self._consumers.end_step()
+        has_more = self._progress.end_step(now_ms) or has_more
+        self.keeper.end_step()
+        has_more = self._nameservers.end_step(now_ms) or has_more
+        return has_more or self._has_due or self._services.turns.has_more
 
     def tick(self) -> None:
         """Do what is due."""
@@ -384,29 +414,24 @@ class Broker:
         return self._pop.revive(now_ms, is_behind=is_behind) or is_behind or has_more
 
     def keep_offsets(self) -> None:
-        """Write the offsets and what is consumed in order, if they are not what was written."""
-        if not self._role.is_slave:
-            self._pop.keep(self._world.wall_ms())
-        if not self._offsets.changed:
-            return
-        try:
-            self._keep_offsets(self._offsets.file(self._world.wall_ms()))
-        except OSError as error:
-            self._offsets.changed = True
-            log.error("the consumer offsets cannot be stored: %s", error)
+        """Begin to write the offsets and what is consumed in order, if they are not what was written."""
+        self._progress.begin(with_orders=not self._role.is_slave)
 
     def close(self) -> None:
         """Write what is kept in files, and what is still to be noted in the store."""
-        if self._role.is_slave:
-            self.keep_offsets()
-            return
-        self._transactions.note(self._world.wall_ms())
+        now_ms = self._world.wall_ms()
+        if not self._role.is_slave:
+            self._transactions.note(now_ms)
         self.keep_offsets()
-        self._delays.keep(self._world.wall_ms())
-        self._timers.keep(self._world.wall_ms())
+        self._progress.write(now_ms)
+        self.keeper.finish()
+        if not self._role.is_slave:
+            self._delays.keep(now_ms)
+            self._timers.keep(now_ms)
 
     def leave(self) -> None:
-        """Unregister."""
+        """Unregister, and give the answers that wait for a table."""
+        self.keeper.finish()
         self._nameservers.leave(self._world.wall_ms())
 
 

@@ -15,6 +15,10 @@ __all__ = ["EXPIRED_MS", "Clients", "ConsumerGroup", "Member"]
 
 EXPIRED_MS: Final = 120_000
 
+# About what a subscription, and a tag or its hash, take in memory.
+_SUBSCRIPTION_BYTES: Final = 400
+_WORD_BYTES: Final = 80
+
 
 @dataclass
 class Member:
@@ -44,6 +48,21 @@ class Clients:
     def __init__(self) -> None:
         self.consumers: dict[str, ConsumerGroup] = {}
         self.producers: dict[str, dict[object, Member]] = {}
+        # By connection: the groups in which it consumes, and those in which it produces.
+        self._memberships: dict[object, tuple[set[str], set[str]]] = {}
+        self._membership_count = 0
+        self._subscription_bytes = 0
+
+    def fault_of(self, heartbeat: Heartbeat, memberships_max: int, subscription_bytes_max: int) -> str | None:
+        """Say why there is no room for what a heartbeat reports; None if there is."""
+        named = len(heartbeat.consumer_data_set) + len(heartbeat.producer_data_set)
+        if self._membership_count + named > memberships_max:
+            return f"clients are in {self._membership_count} groups, clientMembershipMaxNum allows {memberships_max}"
+        size = 0 if heartbeat.is_without_sub else sum(map(_size_of, heartbeat.consumer_data_set))
+        if self._subscription_bytes + size > subscription_bytes_max:
+            kept = f"the subscriptions of all groups take {self._subscription_bytes} bytes"
+            return f"{kept}, clientSubscriptionMaxBytes allows {subscription_bytes_max}"
+        return None
 
     def heard(
         self,
@@ -64,6 +83,7 @@ class Clients:
         for producer in heartbeat.producer_data_set:
             members = self.producers.setdefault(producer.group_name, {})
             members[connection] = member
+            self._enter(connection, 1, producer.group_name)
         return changed
 
     def _consume(self, told: ConsumerData, heartbeat: Heartbeat, connection: object, member: Member) -> bool:
@@ -75,12 +95,14 @@ class Clients:
         group.consume_from_where = told.consume_from_where
         is_new = connection not in group.members
         group.members[connection] = member
+        self._enter(connection, 0, told.group_name)
         if heartbeat.is_without_sub:
             return is_new
         return self._subscribe(group, told.subscription_data_set) or is_new
 
     def _subscribe(self, group: ConsumerGroup, told: list[Subscription]) -> bool:
         """Take the newer of each two subscriptions, and drop those that are told no longer; whether topics changed."""
+        before = sum(map(_subscription_bytes, group.subscriptions.values()))
         topics = {each.topic for each in told}
         changed = topics != set(group.subscriptions)
         group.subscriptions = {topic: each for topic, each in group.subscriptions.items() if topic in topics}
@@ -88,14 +110,30 @@ class Clients:
             known = group.subscriptions.get(each.topic)
             if known is None or each.sub_version > known.sub_version:
                 group.subscriptions[each.topic] = each
+        self._subscription_bytes += sum(map(_subscription_bytes, group.subscriptions.values())) - before
         return changed
+
+    def _enter(self, connection: object, kind: int, group: str) -> None:
+        groups = self._memberships.setdefault(connection, (set(), set()))[kind]
+        self._membership_count += group not in groups
+        groups.add(group)
+
+    def _leave(self, connection: object, kind: int, group: str) -> None:
+        memberships = self._memberships.get(connection)
+        if memberships is not None and group in memberships[kind]:
+            memberships[kind].remove(group)
+            self._membership_count -= 1
+            if not any(memberships):
+                del self._memberships[connection]
 
     def unregister_consumer(self, group: str, connection: object) -> bool:
         """Take a client out of a group of consumers; whether it was in."""
         found = self.consumers.get(group)
         if found is None or found.members.pop(connection, None) is None:
             return False
+        self._leave(connection, 0, group)
         if not found.members:
+            self._subscription_bytes -= sum(map(_subscription_bytes, found.subscriptions.values()))
             del self.consumers[group]
         return True
 
@@ -103,14 +141,16 @@ class Clients:
         """Take a client out of a group of producers."""
         members = self.producers.get(group, {})
         members.pop(connection, None)
+        self._leave(connection, 1, group)
         if not members:
             self.producers.pop(group, None)
 
     def disconnected(self, connection: object) -> list[str]:
         """Take a client out of all groups; the names of those with fewer consumers now."""
-        for group in list(self.producers):
+        consumes, produces = self._memberships.get(connection, (set[str](), set[str]()))
+        for group in list(produces):
             self.unregister_producer(group, connection)
-        return [group for group in list(self.consumers) if self.unregister_consumer(group, connection)]
+        return [group for group in sorted(consumes) if self.unregister_consumer(group, connection)]
 
     def expire(self, now_ms: int) -> list[object]:
         """The connections that were not heard of for two minutes: they are to be closed."""
@@ -135,3 +175,13 @@ class Clients:
         """The client ids of a group of consumers."""
         found = self.consumers.get(group)
         return [] if found is None else [member.client_id for member in found.members.values()]
+
+
+def _size_of(consumer: ConsumerData) -> int:
+    return sum(map(_subscription_bytes, consumer.subscription_data_set))
+
+
+def _subscription_bytes(subscription: Subscription) -> int:
+    """Return about how much memory a subscription takes."""
+    words = len(subscription.tags_set) + len(subscription.code_set)
+    return _SUBSCRIPTION_BYTES + 2 * len(subscription.sub_string) + len(subscription.topic) + _WORD_BYTES * words

@@ -34,6 +34,15 @@ _OPTIONS = {
     "traceOn": "trace_on",
     "enablePropertyFilter": "property_filter",
     "slaveReadEnable": "slave_read",
+    "autoCreateTopicMaxNum": "auto_topics_max",
+    "autoCreateRetryTopicMaxNum": "auto_retry_topics_max",
+    "topicMaxNum": "topics_max",
+    "autoCreateSubscriptionGroupMaxNum": "auto_groups_max",
+    "subscriptionGroupMaxNum": "groups_max",
+    "heartbeatGroupMaxNum": "heartbeat_groups_max",
+    "clientMembershipMaxNum": "memberships_max",
+    "clientSubscriptionMaxBytes": "subscription_bytes_max",
+    "consumerOffsetMaxNum": "offsets_max",
 }
 _REPLICATION = {
     "inSyncReplicas": "in_sync_replicas",

@@ -8,10 +8,12 @@ from __future__ import annotations
 import logging
 from typing import Final, cast
 
+from broker.common.rarely import Rarely
 from broker.rocketmq.core import names
+from broker.rocketmq.core.commits import check_commit
 from broker.rocketmq.core.filters import SQL92, TAG
 from broker.rocketmq.core.locks import Locks
-from broker.rocketmq.core.requests import Handlers, Peer, Request, failure, success, with_body
+from broker.rocketmq.core.requests import Handlers, Peer, Refused, Request, failure, success, with_body
 from broker.rocketmq.core.services import Services
 from broker.rocketmq.core.sql import SqlError, compile_sql
 from broker.rocketmq.store.message_store import MessageStore
@@ -21,6 +23,8 @@ from formats.rocketmq.client_bodies import (
     LOCK_ANSWER,
     LOCK_REQUEST,
     ConsumerIds,
+    GroupConfig,
+    Heartbeat,
     LockAnswer,
     read_heartbeat,
 )
@@ -33,6 +37,9 @@ from formats.rocketmq.signature import ACCESS_KEY
 __all__ = ["ConsumerRequests", "starts_in_memory"]
 
 log = logging.getLogger("broker.rocketmq.clients")
+
+# The most consumers that are told of a change in one step.
+STEP_NOTICES: Final = 1_000
 
 _UNIT_SUBSCRIPTION: Final = 2
 # A queue whose first message is not older than so many bytes of the log is read from its start by a new group: it is
@@ -54,6 +61,11 @@ class ConsumerRequests:
         self._services = services
         self._locks = locks
         self._fingerprints: dict[str, int] = {}
+        self._rarely = Rarely(log)
+        # The groups whose consumers are to be told of a change; those of the group that is told now.
+        self._changed: dict[str, None] = {}
+        self._untold: list[Peer] = []
+        self._notice = Frame(RequestCode.NOTIFY_CONSUMER_IDS_CHANGED, 0)
         self.handlers: Handlers = {
             RequestCode.HEART_BEAT: self._heartbeat,
             RequestCode.UNREGISTER_CLIENT: self._unregister,
@@ -69,22 +81,19 @@ class ConsumerRequests:
 
     def _heartbeat(self, request: Request) -> Frame:
         heartbeat = read_heartbeat(request.body)
-        known = []
+        groups = self._groups_of(heartbeat, request.now_ms)
+        known = [consumer for consumer in heartbeat.consumer_data_set if consumer.group_name in groups]
         subscriptions_differ = heartbeat.heartbeat_fingerprint == 0
-        for consumer in heartbeat.consumer_data_set:
+        retry_topics = {}
+        for consumer in known:
             name = consumer.group_name
-            group = self._services.groups.find(name, request.now_ms)
-            if group is None:
-                continue
             before = self._fingerprints.get(name)
             if before is not None and before != heartbeat.heartbeat_fingerprint:
                 subscriptions_differ = True
             self._fingerprints[name] = heartbeat.heartbeat_fingerprint
             flags = _UNIT_SUBSCRIPTION if consumer.unit_mode else 0
-            self._services.topics.make_for_group(
-                names.RETRY_PREFIX + name, group.retry_queue_nums, flags, request.now_ms
-            )
-            known.append(consumer)
+            retry_topics[names.RETRY_PREFIX + name] = groups[name].retry_queue_nums, flags
+        self._services.topics.make_for_groups(retry_topics, request.now_ms)
         frame = request.frame
         changed = self._services.clients.heard(
             heartbeat._replace(consumer_data_set=known),
@@ -97,6 +106,17 @@ class ConsumerRequests:
         self._notify(changed)
         fields = {"IS_SUPPORT_HEART_BEAT_V2": "true", "IS_SUB_CHANGE": "true" if subscriptions_differ else "false"}
         return Frame(ResponseCode.SUCCESS, 0, ext_fields=fields)
+
+    def _groups_of(self, heartbeat: Heartbeat, now_ms: int) -> dict[str, GroupConfig]:
+        """Return the groups of a heartbeat's consumers, made if need be. Raises `Refused` for too large a heartbeat."""
+        options, clients = self._services.options, self._services.clients
+        count, most = len(heartbeat.consumer_data_set) + len(heartbeat.producer_data_set), options.heartbeat_groups_max
+        fault = None if count <= most else f"it names {count} groups, heartbeatGroupMaxNum allows {most}"
+        fault = fault or clients.fault_of(heartbeat, options.memberships_max, options.subscription_bytes_max)
+        if fault is not None:
+            self._rarely.warn(now_ms, f"a heartbeat of client {heartbeat.client_id[:80]!r} is refused: {fault}")
+            raise Refused(ResponseCode.SYSTEM_ERROR, f"the heartbeat is refused: {fault}")
+        return self._services.groups.find_all([each.group_name for each in heartbeat.consumer_data_set], now_ms)
 
     def _unregister(self, request: Request) -> Frame:
         header = _UNREGISTER.read(request.fields)
@@ -120,16 +140,31 @@ class ConsumerRequests:
             del self._fingerprints[name]
 
     def _notify(self, changed: list[str]) -> None:
-        """Tell the consumers of groups that there are more or fewer of them."""
+        """Have the consumers of groups told that there are more or fewer of them, at the end of the step."""
         for name in changed:
-            config = self._services.groups.table.get(name)
-            group = self._services.clients.consumers.get(name)
-            if group is None or (config is not None and not config.notify_consumer_ids_changed_enable):
-                continue
-            fields = _NOTIFY.write(consuming.NotifyConsumerIdsChangedRequest(name))
-            for peer in list(group.members):
-                told = Frame(RequestCode.NOTIFY_CONSUMER_IDS_CHANGED, 0, ext_fields=fields)
-                cast(Peer, peer).ask(told, one_way=True)
+            self._changed[name] = None
+
+    def end_step(self) -> bool:
+        """Tell some of the consumers whose groups have changed. True if there may be more."""
+        for _ in range(STEP_NOTICES):
+            if self._untold:
+                self._untold.pop().ask(self._notice, one_way=True)
+            elif self._changed:
+                name = next(iter(self._changed))
+                del self._changed[name]
+                self._begin_notice(name)
+            else:
+                return False
+        return True
+
+    def _begin_notice(self, name: str) -> None:
+        config = self._services.groups.table.get(name)
+        group = self._services.clients.consumers.get(name)
+        if group is None or (config is not None and not config.notify_consumer_ids_changed_enable):
+            return
+        fields = _NOTIFY.write(consuming.NotifyConsumerIdsChangedRequest(name))
+        self._notice = Frame(RequestCode.NOTIFY_CONSUMER_IDS_CHANGED, 0, ext_fields=fields)
+        self._untold = [cast(Peer, peer) for peer in reversed(list(group.members))]
 
     def _check_client(self, request: Request) -> Frame:
         subscription = CHECK_CLIENT_REQUEST.read(request.body).subscription_data
@@ -156,10 +191,7 @@ class ConsumerRequests:
     def _update_offset(self, request: Request) -> Frame:
         group, topic, queue_id, offset = _in_order(_UPDATE.read(request.fields))
         # A commit makes no group, other than a pull or a heartbeat.
-        if group not in self._services.groups.table:
-            return failure(ResponseCode.SUBSCRIPTION_GROUP_NOT_EXIST, f"Group {group} not exist!")
-        if self._services.topics.get(topic) is None:
-            return failure(ResponseCode.TOPIC_NOT_EXIST, f"Topic {topic} not exist!")
+        check_commit(self._services, topic, group, queue_id, offset)
         self._services.offsets.commit(topic, group, queue_id, offset)
         return success()
 

@@ -2,16 +2,24 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
-from typing import Final
+import logging
+from collections.abc import Iterable, Mapping
+from typing import Any, Final
 
+from broker.common.kept import Keep, KeptTable
+from broker.common.rarely import Rarely
 from broker.rocketmq.core import names
+from broker.rocketmq.core.options import BrokerOptions
+from broker.rocketmq.core.requests import Refused
 from formats.rocketmq import fastjson
-from formats.rocketmq.client_bodies import GROUPS, GroupConfig
+from formats.rocketmq.client_bodies import GROUP_CONFIG, GROUPS, GroupConfig
 from formats.rocketmq.client_bodies import Groups as GroupsFile
-from formats.rocketmq.route_bodies import DataVersion
+from formats.rocketmq.codes import ResponseCode
+from formats.rocketmq.route_bodies import DATA_VERSION, DataVersion
 
 __all__ = ["TOOLS_GROUP", "Groups"]
+
+log = logging.getLogger("broker.rocketmq.groups")
 
 TOOLS_GROUP: Final = "TOOLS_CONSUMER"
 TRANSACTION_GROUP: Final = "CID_RMQ_SYS_TRANS"
@@ -29,50 +37,106 @@ _SYSTEM_GROUPS: Final = (
 
 
 class Groups:
-    """The groups. `keep` writes their file; it may raise `OSError`, and the change is not made then."""
+    """The groups. `keep` writes their file; it may raise `OSError`, and the change is not made then.
 
-    def __init__(self, stored: bytes, keep: Callable[[bytes], None], *, auto_create: bool = True) -> None:
+    With a `Keeper`, changes are written at the end of the step. `table` is changed here only; `version` is that of the
+    file.
+    """
+
+    def __init__(self, stored: bytes, keep: Keep, *, auto_create: bool = True) -> None:
         file = GROUPS.read(stored) if stored else GroupsFile()
-        self._keep = keep
         self.auto_create = auto_create
-        self._forbidden = file.forbidden_table
-        self.table = {**file.subscription_group_table}
+        # Those of the broker, once it has the groups.
+        self.options = BrokerOptions()
+        table = {**file.subscription_group_table}
         for name in _SYSTEM_GROUPS:
-            self.table.setdefault(name, GroupConfig(name))
-        self.version = file.data_version
+            table.setdefault(name, GroupConfig(name))
+        forbidden = GROUPS.write_value(GroupsFile({}, file.forbidden_table))["forbiddenTable"]
+
+        def compose(texts: Iterable[str], version: DataVersion) -> bytes:
+            return _text(texts, version, forbidden).encode()
+
+        self.kept: KeptTable[str, GroupConfig, str, DataVersion] = KeptTable(
+            keep, table, file.data_version, _encode, compose
+        )
+        self.table: Mapping[str, GroupConfig] = self.kept.table
+        self._rarely = Rarely(log)
+
+    @property
+    def version(self) -> DataVersion:
+        """The version of the groups that are on the disk."""
+        return self.kept.version
 
     def find(self, group: str, now_ms: int) -> GroupConfig | None:
         """A group, made if need be; None if there is none and it may not be made."""
         config = self.table.get(group)
-        if config is None and self.auto_create and names.fault_of_group(group) is None:
-            config = GroupConfig(group)
-            self.put(config, now_ms)
-        return config
+        return self.find_all([group], now_ms).get(group) if config is None else config
+
+    def find_all(self, groups: Iterable[str], now_ms: int) -> dict[str, GroupConfig]:
+        """Return groups by name, made if need be, all in one change; without those that may not be made."""
+        found = {group: self.table.get(group) for group in groups}
+        made: dict[str, GroupConfig] = {}
+        for group, config in found.items():
+            if config is None and self.auto_create and names.fault_of_group(group) is None:
+                if len(self.table) + len(made) >= self.options.auto_groups_max:
+                    self._rarely.warn(now_ms, self.missing(group))
+                    break
+                made[group] = GroupConfig(group)
+        self.put_all(made.values(), now_ms)
+        return {group: config for group, config in {**found, **made}.items() if config is not None}
+
+    def missing(self, group: str) -> str:
+        """Say that there is no such group, and why it was not made, if the broker makes groups."""
+        text = f"subscription group [{group}] does not exist"
+        if not self.auto_create or len(self.table) < self.options.auto_groups_max:
+            return text
+        bound = f"autoCreateSubscriptionGroupMaxNum allows {self.options.auto_groups_max}"
+        return f"{text}, and is not made: the broker has {len(self.table)} groups, {bound}"
 
     def put(self, config: GroupConfig, now_ms: int) -> None:
         """Make a group, or change it."""
         self.put_all([config], now_ms)
 
     def put_all(self, configs: Iterable[GroupConfig], now_ms: int) -> None:
-        """Make or change groups, all in one."""
+        """Make or change groups, all in one. Raises `Refused` beyond `subscriptionGroupMaxNum`."""
         changed = {config.group_name: config for config in configs}
+        most = self.options.groups_max
+        if len(self.table) + len(changed) > most and len(self.table.keys() | changed.keys()) > most:
+            text = f"the broker has {len(self.table)} groups, subscriptionGroupMaxNum allows {most}"
+            raise Refused(ResponseCode.SYSTEM_ERROR, text)
         if changed:
-            self._change({**self.table, **changed}, now_ms)
+            self._change(changed, now_ms)
 
     def delete(self, group: str, now_ms: int) -> None:
         """Delete a group, if it is there."""
         if group in self.table:
-            self._change({name: config for name, config in self.table.items() if name != group}, now_ms)
+            self._change({group: None}, now_ms)
 
-    def follow(self, table: dict[str, GroupConfig], version: DataVersion) -> None:
+    def follow(self, table: Mapping[str, GroupConfig], version: DataVersion) -> None:
         """Take the groups of a master, with their version."""
-        if version != self.version:
-            self._write(dict(table), version)
+        if version != self.kept.next_version:
+            gone = [name for name in self.table if name not in table]
+            changed = {name: config for name, config in table.items() if self.table.get(name) != config}
+            self.kept.change({**changed, **dict.fromkeys(gone)}, version)
 
-    def _change(self, table: dict[str, GroupConfig], now_ms: int) -> None:
-        self._write(table, DataVersion(self.version.counter + 1, self.version.state_version, now_ms))
+    def _change(self, changed: Mapping[str, GroupConfig | None], now_ms: int) -> None:
+        counter, state, _ = self.kept.next_version
+        self.kept.change(changed, DataVersion(counter + 1, state, now_ms))
 
-    def _write(self, table: dict[str, GroupConfig], version: DataVersion) -> None:
-        file = GroupsFile(table, self._forbidden, version)
-        self._keep(fastjson.dumps_pretty(GROUPS.write_value(file)).encode())
-        self.table, self.version = table, version
+    def body(self) -> bytes:
+        """Return all groups, as other brokers and administrators are given them."""
+        return fastjson.without_lines(_text(self.kept.texts.values(), self.version, {})).encode()
+
+
+def _encode(name: str, config: GroupConfig) -> str:
+    return fastjson.dumps_pretty_item(name, GROUP_CONFIG.write_value(config), 1)
+
+
+def _text(texts: Iterable[str], version: DataVersion, forbidden: Any) -> str:
+    """Write `client_bodies.Groups` in JSON."""
+    value = {
+        "dataVersion": DATA_VERSION.write_value(version),
+        "forbiddenTable": forbidden,
+        "subscriptionGroupTable": fastjson.Items(texts),
+    }
+    return fastjson.dumps_pretty(value)

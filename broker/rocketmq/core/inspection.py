@@ -6,13 +6,13 @@ from collections.abc import Callable, Mapping
 from typing import Final, NamedTuple, cast
 
 from broker.rocketmq.core.clients import Member
+from broker.rocketmq.core.commits import check_commit
 from broker.rocketmq.core.delays import Delays
 from broker.rocketmq.core.names import DELAY_TOPIC, is_system
 from broker.rocketmq.core.requests import Handlers, Peer, Refused, Request, failure, success, with_body
 from broker.rocketmq.core.services import Services
 from formats.rocketmq import fastjson
-from formats.rocketmq.client_bodies import GROUPS, MessageQueue
-from formats.rocketmq.client_bodies import Groups as GroupsBody
+from formats.rocketmq.client_bodies import MessageQueue
 from formats.rocketmq.codes import RequestCode, ResponseCode
 from formats.rocketmq.delay_bodies import DELAY_OFFSETS, DelayOffsets
 from formats.rocketmq.frame import Frame
@@ -152,9 +152,8 @@ class Inspection:
         return {"commitLogDiskRatio": used, "consumeQueueDiskRatio": used, "unconsumedFileAlarm": disk.alarm}
 
     def _all_groups(self, request: Request) -> Frame:
-        table = self._services.groups.table
-        body = GROUPS.write(GroupsBody(table, {}, self._services.groups.version))
-        return success(_ALL_GROUPS, headers.GetAllSubscriptionGroupResponse(len(table)), body)
+        groups = self._services.groups
+        return success(_ALL_GROUPS, headers.GetAllSubscriptionGroupResponse(len(groups.table)), groups.body())
 
     def _all_offsets(self, request: Request) -> Frame:
         return with_body(self._services.offsets.body())
@@ -230,6 +229,7 @@ class Inspection:
             if not header.is_force and known is not None and offset > known:
                 offset = known
             reset[MessageQueue(self._services.options.name, queue_id, header.topic)] = offset
+            check_commit(self._services, header.topic, header.group, queue_id, offset)
         for queue, offset in reset.items():
             self._services.offsets.commit(header.topic, header.group, queue.queue_id, offset)
             self._services.offsets.note_pulled(header.topic, header.group, queue.queue_id, offset)

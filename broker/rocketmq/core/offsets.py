@@ -6,30 +6,46 @@ Offsets are kept from time to time, not with every commit: after a crash some me
 from __future__ import annotations
 
 from collections.abc import Collection
+from itertools import islice
 from typing import Final
 
 from broker.rocketmq.core.names import OWN_GROUP_PREFIX, is_own
 from formats.rocketmq import fastjson
 from formats.rocketmq.client_bodies import CONSUMER_OFFSETS
 from formats.rocketmq.client_bodies import ConsumerOffsets as OffsetsFile
-from formats.rocketmq.route_bodies import DataVersion
+from formats.rocketmq.route_bodies import DATA_VERSION, DataVersion
 
 __all__ = ["Offsets"]
 
 _SEPARATOR: Final = "@"
 
+# The most groups and topics for which it is noted up to where messages were pulled: administrators are shown it.
+PULLED_MAX: Final = 100_000
+
 
 class Offsets:
-    """The offsets of the next messages, by topic, group and queue. `changed`: the file is older than the table."""
+    """The offsets of the next messages, by topic, group and queue. `changed`: the file is older than the table.
+
+    `prepare` encodes what has changed, a part at a time, before `file` is called.
+    """
 
     def __init__(self, stored: bytes) -> None:
         file = CONSUMER_OFFSETS.read(stored) if stored else OffsetsFile()
-        self._table = {key: dict(queues) for key, queues in file.offset_table.items()}
+        self._table: dict[str, dict[int, int]] = {}
         self._version = file.data_version
         # Whether anything changed that the version is to tell.
         self._is_newer = False
         # What was given to consumers, which may be ahead of what they have done.
         self._pulled: dict[str, dict[int, int]] = {}
+        # The number of offsets; the groups of each topic, and the topics of each group.
+        self.count = 0
+        self._groups: dict[str, dict[str, None]] = {}
+        self._topics: dict[str, dict[str, None]] = {}
+        # The items of the file, and those that are older than the table.
+        self._texts: dict[str, str] = {}
+        self._stale: dict[str, None] = {}
+        for key, queues in file.offset_table.items():
+            self._replace(key, queues)
         self.changed = False
 
     def __len__(self) -> int:
@@ -39,8 +55,12 @@ class Offsets:
         """The committed offset; None if the group has none there."""
         return self._table.get(f"{topic}{_SEPARATOR}{group}", {}).get(queue_id)
 
+    def has_any(self, topic: str, group: str) -> bool:
+        """Return whether a group has an offset in any queue of a topic."""
+        return f"{topic}{_SEPARATOR}{group}" in self._table
+
     def commit(self, topic: str, group: str, queue_id: int, offset: int) -> None:
-        """Take an offset of a client's group, be it before or behind the one that there was.
+        """Take an offset of a client's group, be it before or after the one that there was.
 
         Nothing is taken for a group of the broker in one of its own topics: the next start would read on from there.
         """
@@ -48,11 +68,32 @@ class Offsets:
             self.commit_own(topic, group, queue_id, offset)
 
     def commit_own(self, topic: str, group: str, queue_id: int, offset: int) -> None:
-        """Take an offset of any group, be it before or behind the one that there was."""
-        queues = self._table.setdefault(f"{topic}{_SEPARATOR}{group}", {})
-        if queues.get(queue_id) != offset:
+        """Take an offset of any group, be it before or after the one that there was."""
+        key = f"{topic}{_SEPARATOR}{group}"
+        queues = self._table.get(key)
+        if queues is None:
+            queues = self._add(key)
+        known = queues.get(queue_id)
+        if known != offset:
+            if known is None:
+                self.count += 1
             queues[queue_id] = offset
+            self._stale[key] = None
             self.changed = self._is_newer = True
+
+    def _add(self, key: str) -> dict[int, int]:
+        topic, _, group = key.partition(_SEPARATOR)
+        self._groups.setdefault(topic, {})[group] = None
+        self._topics.setdefault(group, {})[topic] = None
+        queues = self._table[key] = {}
+        return queues
+
+    def _replace(self, key: str, queues: dict[int, int]) -> None:
+        """Set all offsets of a topic and group."""
+        self.count += len(queues) - len(self._table.get(key) or self._add(key))
+        self._table[key] = dict(queues)
+        self._stale[key] = None
+        self.changed = True
 
     def follow(self, body: bytes | memoryview) -> None:
         """Take the offsets of a master, and their version. Raises `FormatError`."""
@@ -74,22 +115,22 @@ class Offsets:
             self._version, self._is_newer, self.changed = file.data_version, False, True
         for key, queues in file.offset_table.items():
             if self._table.get(key) != queues:
-                self._table[key] = dict(queues)
-                self.changed = True
+                self._replace(key, queues)
 
     def note_pulled(self, topic: str, group: str, queue_id: int, offset: int) -> None:
         """A group was given the messages of a queue before an offset; that is not kept."""
-        self._pulled.setdefault(f"{topic}{_SEPARATOR}{group}", {})[queue_id] = offset
+        key = f"{topic}{_SEPARATOR}{group}"
+        queues = self._pulled.get(key)
+        if queues is None:
+            if len(self._pulled) >= PULLED_MAX:
+                return
+            queues = self._pulled[key] = {}
+        queues[queue_id] = offset
 
     def pulled(self, topic: str, group: str, queue_id: int) -> int:
         """The offset before which a group was given messages, or has consumed them."""
         pulled = self._pulled.get(f"{topic}{_SEPARATOR}{group}", {}).get(queue_id, 0)
         return max(pulled, self.get(topic, group, queue_id) or 0)
-
-    def clone(self, topic: str, source: str, target: str) -> None:
-        """Give one group the offsets of another in a topic."""
-        for queue_id, offset in self.queues(topic, source).items():
-            self.commit(topic, target, queue_id, offset)
 
     def least(self, topic: str, without: Collection[str]) -> dict[int, int]:
         """Return the least offset of any group in a topic, by queue, leaving out the groups in `without`."""
@@ -111,37 +152,63 @@ class Offsets:
 
     def topics(self, group: str) -> list[str]:
         """The topics in which a group has offsets."""
-        return [topic for topic, separator, each in (key.partition(_SEPARATOR) for key in self._table) if each == group]
+        return list(self._topics.get(group, ()))
 
     def groups(self, topic: str) -> list[str]:
         """The groups that have offsets in a topic."""
-        return [group for each, _, group in (key.partition(_SEPARATOR) for key in self._table) if each == topic]
-
-    def body(self) -> bytes:
-        """All offsets, as other brokers and administrators are given them."""
-        return CONSUMER_OFFSETS.write(OffsetsFile(self._table, self._version))
+        return list(self._groups.get(topic, ()))
 
     def forget_group(self, group: str) -> None:
         """Drop all offsets of a group, but those of the broker in its own topics."""
-        keys = [key for key in (*self._table, *self._pulled) if key.partition(_SEPARATOR)[2] == group]
-        self._forget([key for key in keys if not _is_own(key.partition(_SEPARATOR)[0], group)])
+        for topic in self.topics(group):
+            if not _is_own(topic, group):
+                self._forget(topic, group)
 
     def forget_topic(self, topic: str) -> None:
         """Drop the offsets of all groups in a topic."""
-        self._forget([key for key in (*self._table, *self._pulled) if key.partition(_SEPARATOR)[0] == topic])
+        for group in self.groups(topic):
+            self._forget(topic, group)
 
-    def _forget(self, keys: list[str]) -> None:
-        for key in keys:
-            self._pulled.pop(key, None)
-            if self._table.pop(key, None) is not None:
-                self.changed = self._is_newer = True
+    def _forget(self, topic: str, group: str) -> None:
+        key = f"{topic}{_SEPARATOR}{group}"
+        self._pulled.pop(key, None)
+        self.count -= len(self._table.pop(key))
+        for index, one, other in ((self._groups, topic, group), (self._topics, group, topic)):
+            del index[one][other]
+            if not index[one]:
+                del index[one]
+        self._stale[key] = None
+        self.changed = self._is_newer = True
+
+    # -- the file
+
+    def prepare(self, most: int) -> bool:
+        """Encode up to `most` of the topics and groups that have changed; return whether none is left."""
+        for key in list(islice(self._stale, most)):
+            del self._stale[key]
+            queues = self._table.get(key)
+            if queues is None:
+                self._texts.pop(key, None)
+            else:
+                items = fastjson.Items([f"{queue_id}:{offset}" for queue_id, offset in queues.items()])
+                self._texts[key] = fastjson.dumps_pretty_item(key, items, 1)
+        return not self._stale
+
+    def body(self) -> bytes:
+        """All offsets, as other brokers and administrators are given them."""
+        return fastjson.without_lines(self._text()).encode()
 
     def file(self, now_ms: int) -> bytes:
         """Return the file's next content."""
         if self._is_newer:
             self._version = DataVersion(self._version.counter + 1, self._version.state_version, now_ms)
         self.changed = self._is_newer = False
-        return fastjson.dumps_pretty(CONSUMER_OFFSETS.write_value(OffsetsFile(self._table, self._version))).encode()
+        return self._text().encode()
+
+    def _text(self) -> str:
+        self.prepare(len(self._stale))
+        table = fastjson.Items(self._texts.values())
+        return fastjson.dumps_pretty({"dataVersion": DATA_VERSION.write_value(self._version), "offsetTable": table})
 
 
 def _is_own(topic: str, group: str) -> bool:

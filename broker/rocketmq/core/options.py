@@ -45,6 +45,19 @@ class BrokerOptions:
     # Nameservers take this broker for gone after so many milliseconds of silence, and present the slave with the least
     # id as master then. None: they take their own time, and no slave acts as master.
     silent_ms: int | None = None
+    # The number of topics above which none is made for a sender, that of retry and dead letter topics above which none
+    # is made for a group, and the most topics that administrators can have. The same of groups.
+    auto_topics_max: int = 5_000
+    auto_retry_topics_max: int = 20_000
+    topics_max: int = 50_000
+    auto_groups_max: int = 5_000
+    groups_max: int = 50_000
+    # Bounds of what clients report: the groups of one heartbeat, the memberships of clients in groups, the bytes of all
+    # subscriptions, and the offsets of groups in queues.
+    heartbeat_groups_max: int = 256
+    memberships_max: int = 200_000
+    subscription_bytes_max: int = 64 << 20
+    offsets_max: int = 1_000_000
 
 
 def parse_delay_levels(text: str) -> tuple[int, ...]:

@@ -84,15 +84,15 @@ class _Shape:
 class _Way:
     """Requests of one connection that are alike but for queue, time, properties and number.
 
-    It holds while the broker has this table of topics.
+    It holds while the broker has this edition of its topics.
     """
 
-    __slots__ = ("answer", "common", "is_one_way", "queues", "table", "unique_keys")
+    __slots__ = ("answer", "common", "edition", "is_one_way", "queues", "unique_keys")
 
     def __init__(
-        self, table: object, queues: int, common: Common, answer: AnswerMaker, is_one_way: bool, topic: str
+        self, edition: object, queues: int, common: Common, answer: AnswerMaker, is_one_way: bool, topic: str
     ) -> None:
-        self.table = table
+        self.edition = edition
         self.queues = queues
         self.common = common
         self.answer = answer
@@ -188,7 +188,7 @@ class PlainSender:
             return None
         known = self._known.setdefault(peer, _Known())
         way = known.ways.get(posted.rest)
-        if way is None or way.table is not self._topics.table:
+        if way is None or way.edition is not self._topics.edition:
             way = self._learn_way(request, posted, peer, known, now_ms)
         shape = None if way is None else self._shape(posted)
         message = None if way is None or shape is None else self._message(way, shape, posted, request.body)
@@ -225,8 +225,8 @@ class PlainSender:
     def _read(self, known: _Known, data: memoryview, at: int, end: int, session: Session, now_ms: int) -> _Batch:
         """Read the plain messages at the front of `data[at:end]`."""
         batch = _Batch()
-        table = self._topics.table
-        if known.forms and known.forms[0].way.table is not table:
+        edition = self._topics.edition
+        if known.forms and known.forms[0].way.edition is not edition:
             known.forms.clear()
         while at < end:
             place = json_place(data, at, end) if known.forms else None
@@ -239,7 +239,7 @@ class PlainSender:
             if posted is None:
                 break
             way = known.ways.get(posted.rest)
-            if way is None or way.table is not table:
+            if way is None or way.edition is not edition:
                 found = next_frame(data, at, posted.end)
                 way = None if found is None else self._learn_way(found[0], posted, session, known, now_ms)
             shape = None if way is None else self._shape(posted)
@@ -316,7 +316,7 @@ class PlainSender:
         """Have a request looked at by the sender; None unless all that are like it are plain."""
         try:
             header = read_header(frame)
-            if self._topics.get(header.topic) is None:
+            if self._topics.get(header.topic) is None or not self._topics.kept.is_stored(header.topic):
                 return None
             sent = self._sender.check(frame, now_ms)
         except (FormatError, Refused):
@@ -332,7 +332,7 @@ class PlainSender:
         common = Common(self._sender.message(sent, header.topic, 0, peer.host, b"", b""))
         queues = max(sent.topic.write_queue_nums, sent.topic.read_queue_nums)
         answer = self._answers[frame.encoding]
-        way = _Way(self._topics.table, queues, common, answer, frame.is_one_way, header.topic)
+        way = _Way(self._topics.edition, queues, common, answer, frame.is_one_way, header.topic)
         if len(known.ways) >= WAYS_MAX:
             known.ways.clear()
         known.ways[posted.rest] = way

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from typing import Final
 
-from broker.rocketmq.core.requests import Handlers, Request, failure, success, with_body
+from broker.rocketmq.core.commits import is_commit
+from broker.rocketmq.core.requests import Handlers, Refused, Request, failure, success, with_body
 from broker.rocketmq.core.services import Services
 from formats.rocketmq.client_bodies import MessageQueue, Subscription
 from formats.rocketmq.codes import RequestCode, ResponseCode
@@ -142,8 +143,13 @@ class Progress:
     def _clone(self, request: Request) -> Frame:
         """Give a group the offsets of another, in one topic or in all."""
         header = _CLONE.read(request.fields)
-        for topic in [header.topic] if header.topic else self._services.offsets.topics(header.src_group):
+        offsets, group = self._services.offsets, header.dest_group
+        if self._services.groups.find(group, request.now_ms) is None:
+            raise Refused(ResponseCode.SUBSCRIPTION_GROUP_NOT_EXIST, self._services.groups.missing(group))
+        for topic in [header.topic] if header.topic else offsets.topics(header.src_group):
             known = self._services.topics.get(topic) is not None
             if known and (header.offline or self._is_consumed(topic, header.src_group)):
-                self._services.offsets.clone(topic, header.src_group, header.dest_group)
+                for queue_id, offset in offsets.queues(topic, header.src_group).items():
+                    if is_commit(self._services, topic, group, queue_id, offset):
+                        offsets.commit(topic, group, queue_id, offset)
         return success()

@@ -12,6 +12,7 @@ from collections.abc import Callable, Iterator
 from enum import IntFlag
 from typing import Final, NamedTuple
 
+from broker.rocketmq.core.commits import is_commit
 from broker.rocketmq.core.filters import SQL92, TAG, Filter, subscription_of
 from broker.rocketmq.core.held import Held, Waiting
 from broker.rocketmq.core.requests import Refused
@@ -242,9 +243,9 @@ class Puller:
         try:
             group, topic, subscription = self._check(header, now_ms)
             if is_new and header.system_flags & _COMMIT_OFFSET and header.commit_offset >= 0:
-                self._services.offsets.commit(
-                    header.topic, header.consumer_group, header.queue_id, header.commit_offset
-                )
+                commit = (header.topic, header.consumer_group, header.queue_id, header.commit_offset)
+                if is_commit(self._services, *commit):
+                    self._services.offsets.commit(*commit)
             if is_new and subscription.expression_type == SQL92 and self._turns.is_spent:
                 return None
             wanted = self._filter(subscription)
@@ -318,7 +319,7 @@ class Puller:
             raise Refused(ResponseCode.NO_PERMISSION, text)
         group = self._services.groups.find(header.consumer_group, now_ms)
         if group is None:
-            text = f"subscription group [{header.consumer_group}] does not exist, {_FAQ}"
+            text = f"{self._services.groups.missing(header.consumer_group)}, {_FAQ}"
             raise Refused(ResponseCode.SUBSCRIPTION_GROUP_NOT_EXIST, text)
         if not group.consume_enable:
             raise Refused(ResponseCode.NO_PERMISSION, f"subscription group no permission, {header.consumer_group}")

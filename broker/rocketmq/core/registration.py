@@ -1,25 +1,28 @@
 """A broker's registration with its nameservers (source: BrokerController.registerBrokerAll, BrokerOuterAPI).
 
-It registers at the start, when its topics change, and every 30 seconds: nameservers forget a broker after two minutes.
+It registers all its topics at the start and every 30 seconds, as nameservers forget a broker after two minutes, and
+those that change as soon as the change is on the disk.
 """
 
 from __future__ import annotations
 
 import logging
 import zlib
+from collections import deque
 from collections.abc import Callable, Iterable
+from itertools import islice
 from typing import Final, Protocol
 
 from broker.rocketmq.core.calls import Calls
 from broker.rocketmq.core.options import BrokerOptions
-from broker.rocketmq.core.topics import Topics
+from broker.rocketmq.core.topics import EVERY, Topics
 from broker.rocketmq.remoting.proof import Proving
 from broker.rocketmq.remoting.session import Session
 from formats.rocketmq.codes import RequestCode, ResponseCode
 from formats.rocketmq.frame import Frame
 from formats.rocketmq.headers import routing
 from formats.rocketmq.headers.codec import HeaderCodec
-from formats.rocketmq.route_bodies import REGISTER_BROKER_BODY, Permission, RegisterBrokerBody, TopicConfigs
+from formats.rocketmq.route_bodies import DataVersion, Permission
 
 __all__ = ["PERIOD_MS", "Dial", "NameserverLink", "Nameservers", "Registry", "register_frame"]
 
@@ -28,6 +31,8 @@ log = logging.getLogger("broker.rocketmq.registration")
 PERIOD_MS: Final = 30_000
 # How often a nameserver is dialed that cannot be reached.
 RETRY_MS: Final = 3_000
+# The topics of one request (source: splitRegistrationSize): nobody is held up for long.
+PIECE_TOPICS: Final = 800
 
 _READ_WRITE: Final = int(Permission.READ | Permission.WRITE)
 
@@ -64,13 +69,13 @@ class Dial(Protocol):
     def __call__(self, connected: Callable[[str], Session], failed: Callable[[str], None]) -> None: ...
 
 
-def register_frame(options: BrokerOptions, topics: Topics) -> Frame:
-    """The request by which a broker registers, with all its topics."""
-    table = topics.table
-    if options.permission != _READ_WRITE:
-        allowed = options.permission | int(Permission.INHERIT)
-        table = {name: config._replace(perm=config.perm & allowed) for name, config in table.items()}
-    body = REGISTER_BROKER_BODY.write(RegisterBrokerBody(TopicConfigs(table, topics.version)))
+def register_frame(
+    options: BrokerOptions, topics: Topics, wanted: Iterable[str] | None = None, version: DataVersion | None = None
+) -> Frame:
+    """The request by which a broker registers, with all its topics or some, at their version or another."""
+    permission = EVERY if options.permission == _READ_WRITE else options.permission | int(Permission.INHERIT)
+    text = topics.text(wanted, permission, version)
+    body = f'{{"filterServerList":[],"topicConfigSerializeWrapper":{text}}}'.encode()
     header = routing.RegisterBrokerRequest(
         options.name,
         str(options.address),
@@ -85,7 +90,11 @@ def register_frame(options: BrokerOptions, topics: Topics) -> Frame:
 
 
 class Nameservers:
-    """All nameservers of a broker. While it `is_silent`, none of them is told anything."""
+    """All nameservers of a broker. While it `is_silent`, none of them is told anything.
+
+    Topics are registered in pieces, one a step. Each has a version of its own: nameservers pass over topics that they
+    know of a version that they know. The last piece has that of the table.
+    """
 
     def __init__(self, options: BrokerOptions, topics: Topics, registries: Iterable[Registry]) -> None:
         self._options = options
@@ -93,12 +102,34 @@ class Nameservers:
         self._registries = tuple(registries)
         self._told = topics.version
         self._told_ms: int | None = None
+        # The topics that are still to be registered.
+        self._left: deque[str] = deque()
         self.is_silent = False
 
-    def end_step(self, now_ms: int) -> None:
-        """Register anew if the topics have changed."""
-        if self._topics.version != self._told:
-            self.register(now_ms)
+    def end_step(self, now_ms: int) -> bool:
+        """Register some of the topics that have changed, and are on the disk. True if there are more."""
+        if self.is_silent:
+            return False
+        is_newer = self._topics.version != self._told
+        if is_newer:
+            self._told = self._topics.version
+            self._add(self._topics.take_news())
+        if is_newer or self._left:
+            self._tell(now_ms)
+        return bool(self._left)
+
+    def _add(self, topics: Iterable[str]) -> None:
+        self._left = deque(dict.fromkeys((*self._left, *topics)))
+
+    def _tell(self, now_ms: int) -> None:
+        piece = [self._left.popleft() for _ in range(min(PIECE_TOPICS, len(self._left)))]
+        frame = self._frame(piece, len(self._left))
+        for registry in self._registries:
+            registry.tell(frame, now_ms)
+
+    def _frame(self, piece: list[str], left: int) -> Frame:
+        version = self._topics.version
+        return register_frame(self._options, self._topics, piece, version._replace(timestamp=version.timestamp - left))
 
     def tick(self, now_ms: int) -> None:
         """Connect where that is to be done; register when it is time."""
@@ -108,13 +139,21 @@ class Nameservers:
             self.register(now_ms)
 
     def register(self, now_ms: int) -> None:
-        """Register with all that are connected."""
+        """Begin to register all topics with all that are connected."""
         if self.is_silent:
             return
         self._told, self._told_ms = self._topics.version, now_ms
-        frame = register_frame(self._options, self._topics)
-        for registry in self._registries:
-            registry.tell(frame, now_ms)
+        self._topics.take_news()
+        self._left = deque(self._topics.table)
+        self._tell(now_ms)
+
+    def hello(self) -> Frame | None:
+        """Return what a nameserver is told as soon as it is connected, if anything; the rest follows to all."""
+        if self.is_silent:
+            return None
+        first, rest = islice(self._topics.table, PIECE_TOPICS), islice(self._topics.table, PIECE_TOPICS, None)
+        self._add(rest)
+        return self._frame(list(first), len(self._left))
 
     def beat(self, request: Frame, now_ms: int) -> None:
         """Send a request that has no answer to all that are connected."""

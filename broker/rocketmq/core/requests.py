@@ -12,7 +12,18 @@ from formats.rocketmq.hosts import Host
 from formats.rocketmq.record import Record
 from formats.schema import Buffer
 
-__all__ = ["CheckRecord", "Handler", "Handlers", "Peer", "Refused", "Request", "failure", "success", "with_body"]
+__all__ = [
+    "CheckRecord",
+    "Handler",
+    "Handlers",
+    "Peer",
+    "Refused",
+    "Request",
+    "failure",
+    "success",
+    "unstored",
+    "with_body",
+]
 
 H = TypeVar("H", bound=tuple[Any, ...])
 
@@ -86,3 +97,8 @@ def with_body(body: bytes) -> Frame:
 def failure(code: ResponseCode, remark: str) -> Frame:
     """The answer to a request that was not carried out."""
     return Frame(code, 0, remark=remark)
+
+
+def unstored(error: OSError) -> Frame:
+    """The answer to a request whose change cannot be stored, and is not made."""
+    return failure(ResponseCode.SYSTEM_ERROR, f"the change cannot be stored: {error.strerror or error}")

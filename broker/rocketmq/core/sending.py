@@ -113,7 +113,7 @@ class Sender:
             raise Refused(ResponseCode.INVALID_PARAMETER, fault)
         if names.is_own(header.topic):
             raise Refused(ResponseCode.NO_PERMISSION, f"Sending message to topic[{header.topic}] is forbidden.")
-        topic = self._topics.get(header.topic) or self._make_topic(header, now_ms)
+        topic = self._topics.get_for_sender(header.topic) or self._make_topic(header, now_ms)
         if topic is None:
             text = f"topic[{header.topic}] not exist, apply first please!{_FAQ}"
             raise Refused(ResponseCode.TOPIC_NOT_EXIST, text)

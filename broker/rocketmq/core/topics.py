@@ -5,17 +5,24 @@ Every change raises the version that brokers and nameservers compare.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+import logging
+from collections.abc import Iterable, Mapping
 from typing import Final, NamedTuple
 
+from broker.common.kept import Keep, KeptTable
+from broker.common.rarely import Rarely
 from broker.rocketmq.core import names
 from broker.rocketmq.core.options import BrokerOptions
+from broker.rocketmq.core.requests import Refused
 from formats.rocketmq import fastjson
 from formats.rocketmq.body_codec import BodyCodec
+from formats.rocketmq.codes import ResponseCode
 from formats.rocketmq.lite import is_lite_queue
-from formats.rocketmq.route_bodies import DataVersion, Permission, TopicConfig
+from formats.rocketmq.route_bodies import DATA_VERSION, TOPIC_CONFIG, DataVersion, Permission, TopicConfig
 
-__all__ = ["QUEUES_MAX", "Topics"]
+__all__ = ["EVERY", "QUEUES_MAX", "Topics"]
+
+log = logging.getLogger("broker.rocketmq.topics")
 
 # The queues of a topic; the original has no such bound.
 QUEUES_MAX: Final = 65_536
@@ -25,6 +32,8 @@ _DELAY_QUEUES: Final = 18
 _DEFAULT_QUEUES: Final = 16
 _READ_WRITE: Final = int(Permission.READ | Permission.WRITE)
 _INHERIT: Final = int(Permission.INHERIT)
+# A permission that limits nothing.
+EVERY: Final = -1
 
 
 class _File(NamedTuple):
@@ -38,17 +47,36 @@ _FILE = BodyCodec(_File)
 
 
 class Topics:
-    """The topics of a broker. `keep` writes their file; it may raise `OSError`, and the change is not made then."""
+    """The topics of a broker. `keep` writes their file; it may raise `OSError`, and the change is not made then.
 
-    def __init__(self, options: BrokerOptions, stored: bytes, keep: Callable[[bytes], None]) -> None:
+    With a `Keeper`, changes are written at the end of the step. `table` is changed here only; `version` is that of the
+    file.
+    """
+
+    def __init__(self, options: BrokerOptions, stored: bytes, keep: Keep) -> None:
         self._options = options
-        self._keep = keep
         self._system = frozenset(config.topic_name for config in _system_topics(options))
         file = _FILE.read(stored) if stored else _File()
-        self.table: dict[str, TopicConfig] = {**file.topic_config_table}
+        table = {**file.topic_config_table}
         for config in _system_topics(options):
-            self.table.setdefault(config.topic_name, config)
-        self.version = file.data_version
+            table.setdefault(config.topic_name, config)
+        # The topics whose change is on the disk, for the nameservers.
+        self._news: dict[str, None] = {}
+        self.kept: KeptTable[str, TopicConfig, str, DataVersion] = KeptTable(
+            keep, table, file.data_version, _encode, _compose, self._stored, lambda name, config: _is_for_group(name)
+        )
+        self._rarely = Rarely(log)
+        self.table: Mapping[str, TopicConfig] = self.kept.table
+
+    @property
+    def version(self) -> DataVersion:
+        """The version of the topics that are on the disk."""
+        return self.kept.version
+
+    @property
+    def edition(self) -> object:
+        """Another object after each change."""
+        return self.kept.edition
 
     def get(self, topic: str) -> TopicConfig | None:
         """A topic; None if there is none of that name."""
@@ -58,33 +86,44 @@ class Topics:
         """Return whether a topic belongs to the system, so that nobody makes, changes or deletes it."""
         return names.is_system(topic) or topic in self._system
 
+    def get_for_sender(self, topic: str) -> TopicConfig | None:
+        """Return a topic like `get`; the present request is answered once it is on the disk."""
+        self.kept.rely_on(topic)
+        return self.table.get(topic)
+
     def put(self, config: TopicConfig, now_ms: int) -> None:
         """Make a topic, or change it."""
         self.put_all([config], now_ms)
 
     def put_all(self, configs: Iterable[TopicConfig], now_ms: int) -> None:
-        """Make or change topics, all in one."""
+        """Make or change topics, all in one. Raises `Refused` beyond `topicMaxNum`."""
         changed = {config.topic_name: config for config in configs}
+        most = self._options.topics_max
+        if len(self.table) + len(changed) > most and len(self.table.keys() | changed.keys()) > most:
+            text = f"the broker has {len(self.table)} topics, topicMaxNum allows {most}"
+            raise Refused(ResponseCode.SYSTEM_ERROR, text)
         if changed:
-            self._change({**self.table, **changed}, now_ms)
+            self._change(changed, now_ms)
 
     def touch(self, now_ms: int) -> None:
-        """Make the topics that every broker has, and raise the version: nameservers are told everything anew."""
+        """Make the topics that every broker has, and raise the version: nameservers are sent everything again."""
         system = {config.topic_name: config for config in _system_topics(self._options)}
-        self._change({**system, **self.table}, now_ms)
+        missing = {name: config for name, config in system.items() if name not in self.table}
+        self._news.update(dict.fromkeys(self.table))
+        self._change(missing, now_ms)
 
     def delete(self, topic: str, now_ms: int) -> None:
         """Delete a topic, if it is there."""
         if topic in self.table:
-            self._change({name: config for name, config in self.table.items() if name != topic}, now_ms)
+            self._change({topic: None}, now_ms)
 
-    def follow(self, table: dict[str, TopicConfig], version: DataVersion) -> list[str]:
+    def follow(self, table: Mapping[str, TopicConfig], version: DataVersion) -> list[str]:
         """Take the topics of a master, with their version; the topics that are no more."""
-        if version == self.version:
+        if version == self.kept.next_version:
             return []
         gone = [name for name in self.table if name not in table]
-        self._keep(fastjson.dumps_pretty(_FILE.write_value(_File(table, version))).encode())
-        self.table, self.version = dict(table), version
+        changed = {name: config for name, config in table.items() if self.table.get(name) != config}
+        self.kept.change({**changed, **dict.fromkeys(gone)}, version)
         return gone
 
     def begin_epoch(self, epoch: int, now_ms: int, queues: Mapping[str, int]) -> list[str]:
@@ -92,15 +131,16 @@ class Topics:
 
         `queues` has the topics with messages and their number of queues. One that is not known here is made, and
         returned: the master before was lost before it had told of it, and slaves remove the messages of topics that
-        their master does not have.
+        their master does not have. Returns when all is on the disk. Raises `OSError` if it cannot get there.
         """
         missing = [
             self._unknown(topic, min(count, QUEUES_MAX))
             for topic, count in queues.items()
             if topic not in self.table and not topic.startswith(names.SYSTEM_PREFIX) and not is_lite_queue(topic)
         ]
-        table = {**self.table, **{config.topic_name: config for config in missing}}
-        self._replace(table, DataVersion(self.version.counter + 1, epoch, now_ms))
+        changed = {config.topic_name: config for config in missing}
+        self.kept.change(changed, DataVersion(self.kept.next_version.counter + 1, epoch, now_ms))
+        self.kept.file.store_now()
         return [config.topic_name for config in missing]
 
     def _unknown(self, topic: str, queues: int) -> TopicConfig:
@@ -108,22 +148,54 @@ class Topics:
             queues = max(queues, self._options.default_topic_queues)
         return TopicConfig(topic, queues, queues, _READ_WRITE)
 
-    def _change(self, table: dict[str, TopicConfig], now_ms: int) -> None:
-        self._replace(table, DataVersion(self.version.counter + 1, self.version.state_version, now_ms))
+    def _change(self, changed: Mapping[str, TopicConfig | None], now_ms: int) -> None:
+        counter, state, _ = self.kept.next_version
+        self.kept.change(changed, DataVersion(counter + 1, state, now_ms))
 
-    def _replace(self, table: dict[str, TopicConfig], version: DataVersion) -> None:
-        self._keep(fastjson.dumps_pretty(_FILE.write_value(_File(table, version))).encode())
-        self.table, self.version = table, version
+    # -- bodies
+
+    def _stored(self, written: Iterable[str]) -> None:
+        self._news.update(dict.fromkeys(written))
+
+    def take_news(self) -> list[str]:
+        """Return the names of the topics that were changed, or deleted, since this was called last."""
+        news, self._news = self._news, {}
+        return list(news)
+
+    def text(
+        self, wanted: Iterable[str] | None = None, permission: int = EVERY, version: DataVersion | None = None
+    ) -> str:
+        """Return `TopicConfigs` in JSON, with the topics `wanted` or all, and no more than a permission."""
+        texts = self.kept.texts
+        found = texts if wanted is None else [name for name in wanted if name in texts]
+        items = [texts[name] if permission == EVERY else self._limited(name, permission) for name in found]
+        return fastjson.without_lines(_text(items, version or self.version))
+
+    def _limited(self, name: str, permission: int) -> str:
+        """Return the text of a topic with less permissions."""
+        perm = self.table[name].perm
+        # The field is a number, and no text of an attribute can look like that: its quotation marks are escaped.
+        return self.kept.texts[name].replace(f'"perm":{perm}', f'"perm":{perm & permission}', 1)
+
+    # -- topics that are made as they are needed
 
     def make_for_sender(
         self, topic: str, default_topic: str, queues: int, system_flags: int, now_ms: int
     ) -> TopicConfig | None:
-        """Make a topic that somebody sends to, after the example of another one; None if that allows no such thing."""
+        """Make a topic that somebody sends to, after the example of another one; None if that allows no such thing.
+
+        Raises `Refused` if the broker has `autoCreateTopicMaxNum` topics.
+        """
         default = self.get(default_topic)
         if default is None or not default.perm & Permission.INHERIT:
             return None
         if default_topic == names.AUTO_CREATE_TOPIC and not self._options.auto_create_topic:
             return None
+        if not _is_for_group(topic):
+            most, others = self._options.auto_topics_max, len(self.table) - self.kept.weight
+            self._check_room(topic, others, most, "autoCreateTopicMaxNum", now_ms)
+        else:
+            self.check_room_for_group(topic, now_ms)
         count = max(0, min(queues, default.write_queue_nums))
         config = TopicConfig(
             topic,
@@ -137,12 +209,54 @@ class Topics:
         return config
 
     def make_for_group(self, topic: str, queues: int, system_flags: int, now_ms: int) -> TopicConfig:
-        """A retry or dead letter topic, made if need be."""
+        """A retry or dead letter topic, made if need be. Raises `Refused` like `check_room_for_group`."""
         config = self.get(topic)
         if config is None:
+            self.check_room_for_group(topic, now_ms)
             config = TopicConfig(topic, queues, queues, _READ_WRITE, topic_sys_flag=system_flags)
             self.put(config, now_ms)
         return config
+
+    def make_for_groups(self, wanted: Mapping[str, tuple[int, int]], now_ms: int) -> None:
+        """Make retry topics, given their queues and flags, all in one change; as many as there is room for."""
+        made: list[TopicConfig] = []
+        for topic, (queues, flags) in wanted.items():
+            if topic not in self.table:
+                if self.kept.weight + len(made) >= self._options.auto_retry_topics_max:
+                    self._rarely.warn(now_ms, f"autoCreateRetryTopicMaxNum allows no topic {topic}")
+                    break
+                made.append(TopicConfig(topic, queues, queues, _READ_WRITE, topic_sys_flag=flags))
+        self.put_all(made, now_ms)
+
+    def check_room_for_group(self, topic: str, now_ms: int) -> None:
+        """Raise `Refused` if a retry or dead letter topic is missing, and cannot be made."""
+        if topic not in self.table:
+            most = self._options.auto_retry_topics_max
+            self._check_room(topic, self.kept.weight, most, "autoCreateRetryTopicMaxNum", now_ms)
+
+    def _check_room(self, topic: str, count: int, most: int, name: str, now_ms: int) -> None:
+        if count >= most:
+            bound = f"the broker has {count} topics of this kind, {name} allows {most}"
+            text = f"topic[{topic}] not exist, and is not made: {bound}"
+            self._rarely.warn(now_ms, text)
+            raise Refused(ResponseCode.TOPIC_NOT_EXIST, text)
+
+
+def _is_for_group(topic: str) -> bool:
+    return topic.startswith((names.RETRY_PREFIX, names.DEAD_LETTER_PREFIX))
+
+
+def _encode(name: str, config: TopicConfig) -> str:
+    return fastjson.dumps_pretty_item(name, TOPIC_CONFIG.write_value(config), 1)
+
+
+def _compose(texts: Iterable[str], version: DataVersion) -> bytes:
+    return _text(texts, version).encode()
+
+
+def _text(texts: Iterable[str], version: DataVersion) -> str:
+    version_value = DATA_VERSION.write_value(version)
+    return fastjson.dumps_pretty({"dataVersion": version_value, "topicConfigTable": fastjson.Items(texts)})
 
 
 def _system_topics(options: BrokerOptions) -> list[TopicConfig]:

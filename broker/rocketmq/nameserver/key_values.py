@@ -2,10 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Iterable
 from typing import Final, NamedTuple
 
+from broker.common.kept import Keep, KeptTable
+from broker.rocketmq.nameserver.bounds import NameserverBounds
+from broker.rocketmq.settings import SettingRefused
+from formats.rocketmq import fastjson
 from formats.rocketmq.body_codec import BodyCodec
+from formats.rocketmq.codes import ResponseCode
 
 __all__ = ["ORDER_TOPICS", "KeyValues"]
 
@@ -19,41 +24,88 @@ class _Stored(NamedTuple):
     config_table: dict[str, dict[str, str]] = {}
 
 
-class _Table(NamedTuple):
-    """The answer to GET_KVLIST_BY_NAMESPACE."""
+class _Text(NamedTuple):
+    """An item of the file; None for the namespace itself."""
 
-    table: dict[str, str]
+    namespace: str
+    item: str | None
 
 
 _STORED = BodyCodec(_Stored)
-_TABLE = BodyCodec(_Table)
+
+# A namespace and a key of it; None for the namespace itself, which stays when it has no key any more.
+_Key = tuple[str, str | None]
 
 
 class KeyValues:
-    """The table. `keep` writes its file, and may raise `OSError`: the change is not made then."""
+    """The table. `keep` writes its file, and may raise `OSError`: the change is not made then.
 
-    def __init__(self, stored: bytes, keep: Callable[[bytes], None]) -> None:
-        self._values = _STORED.read(stored).config_table if stored else {}
-        self._keep = keep
+    With a `Keeper` for the `file`, changes are written at the end of the step.
+    """
+
+    def __init__(self, stored: bytes, keep: Keep) -> None:
+        self.bounds = NameserverBounds()
+        table: dict[_Key, str] = {}
+        for namespace, values in (_STORED.read(stored).config_table if stored else {}).items():
+            table[namespace, None] = ""
+            table.update({(namespace, key): value for key, value in values.items()})
+        self._kept: KeptTable[_Key, str, _Text, None] = KeptTable(keep, table, None, _encode, _compose, weigh=_size)
+        self.file = self._kept.file
 
     def get(self, namespace: str, key: str) -> str | None:
         """A value; None if there is none."""
-        return self._values.get(namespace, {}).get(key)
+        return self._kept.table.get((namespace, key))
 
     def put(self, namespace: str, key: str, value: str) -> None:
-        """Set a value."""
-        self._change(namespace, {**self._values.get(namespace, {}), key: value})
+        """Set a value. Raises `SettingRefused` if there is no room for it."""
+        changes: dict[_Key, str | None] = {(namespace, None): "", (namespace, key): value}
+        self._check_room({each: text or "" for each, text in changes.items()})
+        self._kept.change(changes, None)
+
+    def _check_room(self, added: dict[_Key, str]) -> None:
+        table, bounds = self._kept.table, self.bounds
+        size = sum(_size(*item) for item in added.items())
+        if size > bounds.kv_value_bytes_max:
+            _refuse(
+                f"the value has {size} bytes with its key, kvConfigValueMaxBytes allows {bounds.kv_value_bytes_max}"
+            )
+        if len(table) + sum(key not in table for key in added) > bounds.kv_entries_max:
+            _refuse(f"there are {len(table)} keys and namespaces, kvConfigMaxNum allows {bounds.kv_entries_max}")
+        whole = self._kept.weight + size - sum(_size(key, table[key]) for key in added if key in table)
+        if whole > bounds.kv_bytes_max:
+            _refuse(f"all values would have {whole} bytes, kvConfigMaxBytes allows {bounds.kv_bytes_max}")
 
     def delete(self, namespace: str, key: str) -> None:
         """Delete a value, if there is one."""
-        self._change(namespace, {each: value for each, value in self._values.get(namespace, {}).items() if each != key})
-
-    def _change(self, namespace: str, table: dict[str, str]) -> None:
-        values = {**self._values, namespace: table}
-        self._keep(_STORED.write(_Stored(values)))
-        self._values = values
+        if (namespace, key) in self._kept.table:
+            self._kept.change({(namespace, key): None}, None)
 
     def table(self, namespace: str) -> bytes | None:
         """All values of a namespace, as a body; None if it was never used."""
-        values = self._values.get(namespace)
-        return None if values is None else _TABLE.write(_Table(values))
+        if (namespace, None) not in self._kept.table:
+            return None
+        texts = self._kept.texts.values()
+        items = [text.item for text in texts if text.item is not None and text.namespace == namespace]
+        return fastjson.dumps({"table": fastjson.Items(items)}).encode()
+
+
+def _refuse(text: str) -> None:
+    raise SettingRefused(ResponseCode.SYSTEM_ERROR, f"the value is refused: {text}")
+
+
+def _size(key: _Key, value: str) -> int:
+    return sum(map(len, filter(None, key))) + len(value)
+
+
+def _encode(key: _Key, value: str) -> _Text:
+    namespace, name = key
+    return _Text(namespace, None if name is None else fastjson.dumps_item(name, value))
+
+
+def _compose(texts: Iterable[_Text], _: None) -> bytes:
+    found: dict[str, fastjson.Items] = {}
+    for namespace, item in texts:
+        items = found.setdefault(namespace, fastjson.Items())
+        if item is not None:
+            items.append(item)
+    return fastjson.dumps({"configTable": found}).encode()

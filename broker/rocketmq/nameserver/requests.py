@@ -6,11 +6,14 @@ show them.
 
 from __future__ import annotations
 
+import logging
 import zlib
 from collections.abc import Callable
 from functools import partial
 from typing import Any, Final, TypeVar
 
+from broker.common.rarely import Rarely
+from broker.rocketmq.nameserver.bounds import PROPERTIES
 from broker.rocketmq.nameserver.key_values import ORDER_TOPICS, KeyValues
 from broker.rocketmq.nameserver.routes import Address, Registration, Routes
 from broker.rocketmq.settings import SettingRefused, Settings
@@ -36,6 +39,8 @@ from formats.rocketmq.route_bodies import (
 from formats.rocketmq.versions import STANDARD_JSON_VERSION, VERSION
 
 __all__ = ["Nameserver", "RouteRequests"]
+
+log = logging.getLogger("broker.rocketmq.nameserver")
 
 _FAQ: Final = "\nSee https://rocketmq.apache.org/docs/bestPractice/06FAQ for further details."
 _UNIT, _UNIT_SUBSCRIPTION = 1, 2
@@ -75,12 +80,17 @@ class Nameserver:
         self._settings = settings
         # Returns why a broker may not register; None if it may.
         self.refuse: Callable[[Registration, object], str | None] = lambda told, connection: None
+        self.files = (values.file, settings.file)
+        self._rarely = Rarely(log)
         self._route_requests = RouteRequests(routes.route, values)
         # Whether brokers are told the ordered topics when they register.
         self._returns_order_topics = True
         settings.on_change("returnOrderTopicConfigToBroker", self._return_order_topics)
         settings.on_change("supportActingMaster", routes.support_acting_master)
         settings.on_change("notifyMinBrokerIdChanged", partial(setattr, routes, "tells_least"))
+        values.bounds = routes.bounds
+        for name, attribute in PROPERTIES.items():
+            settings.on_change(name, partial(setattr, routes.bounds, attribute))
         self._handlers: dict[int, Callable[[Frame, object, int], Frame]] = {
             RequestCode.PUT_KV_CONFIG: self._put_value,
             RequestCode.GET_KV_CONFIG: self._get_value,
@@ -120,6 +130,7 @@ class Nameserver:
         except FormatError as error:
             answer = _failure(ResponseCode.SYSTEM_ERROR, str(error))
         except SettingRefused as refused:
+            self._rarely.warn(now_ms, f"request {request.code} is refused: {refused.text}")
             answer = _failure(refused.code, refused.text)
         except OSError as error:
             answer = _failure(ResponseCode.SYSTEM_ERROR, f"the change cannot be stored: {error}")

@@ -10,6 +10,9 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from typing import Final, NamedTuple
 
+from broker.rocketmq.nameserver.bounds import NameserverBounds
+from broker.rocketmq.settings import SettingRefused
+from formats.rocketmq.codes import ResponseCode
 from formats.rocketmq.route_bodies import (
     MASTER_ID,
     BrokerData,
@@ -94,6 +97,7 @@ class _Live:
     version: DataVersion
     ha_address: str
     connection: object
+    names: dict[str, None]
 
 
 class Routes:
@@ -104,12 +108,17 @@ class Routes:
 
     def __init__(self, *, supports_acting_master: bool = False) -> None:
         self._supports_acting_master = supports_acting_master
+        self.bounds = NameserverBounds()
         self.tells_least = False
         self.least_changed: Callable[[LeastId], None] = lambda change: None
         self._topics: dict[str, dict[str, QueueData]] = {}
         self._brokers: dict[str, _Brokers] = {}
         self._clusters: dict[str, dict[str, None]] = {}
         self._live: dict[Address, _Live] = {}
+        # The topics of each name's brokers, and how many those are; the brokers that each connection registered.
+        self._topics_of: dict[str, dict[str, None]] = {}
+        self._routes_count = 0
+        self._by_connection: dict[object, dict[Address, None]] = {}
 
     def support_acting_master(self, value: bool) -> None:
         """Say whether a slave may stand in for a master that is gone."""
@@ -120,9 +129,11 @@ class Routes:
     def register(self, told: Registration, connection: object, now_ms: int) -> tuple[str, str] | None:
         """Take in a broker and its topics: the addresses of its master, for consumers and for slaves, empty if unknown.
 
-        None if it may not register: a single topic of a broker that has not registered as a whole.
+        None if it may not register: a single topic of a broker that has not registered as a whole. Raises
+        `SettingRefused` beyond the bounds.
         """
         address = Address(told.cluster, told.address)
+        self._check_room(told, address)
         brokers = self._brokers.get(told.name)
         is_first = brokers is None
         if brokers is None:
@@ -133,7 +144,7 @@ class Routes:
             other = self._live.get(Address(told.cluster, holder))
             if other is not None and other.version.state_version > told.topics.data_version.state_version:
                 log.warning("broker %s (%s, id %d) is older than %s", told.address, told.name, told.broker_id, holder)
-                self._live.pop(address, None)
+                self._take_out(address)
                 return "", ""
         if holder is None and len(told.topics.topic_config_table) == 1:
             return None
@@ -153,21 +164,7 @@ class Routes:
             for config in told.topics.topic_config_table.values():
                 if changed or told.name not in self._topics.get(config.topic_name, {}):
                     self._enter(told.name, config, read_only=is_prime_slave and brokers.acting_master)
-        if address not in self._live:
-            log.info(
-                "broker %s registers [name: %s, id: %d, cluster: %s]",
-                told.address,
-                told.name,
-                told.broker_id,
-                told.cluster,
-            )
-        self._live[address] = _Live(
-            now_ms,
-            EXPIRED_MS if told.timeout_ms is None else told.timeout_ms,
-            told.topics.data_version,
-            told.ha_address,
-            connection,
-        )
+        self._note_live(address, told, connection, now_ms)
         self._tell_new_least(told, ids, least_before)
         if told.broker_id != MASTER_ID and MASTER_ID in ids:
             master = self._live.get(Address(told.cluster, ids[MASTER_ID]))
@@ -180,11 +177,78 @@ class Routes:
             others = tuple(at for each, at in ids.items() if each != told.broker_id or len(ids) == 1)
             self.least_changed(LeastId(others, told.broker_id, told.address, None, told.ha_address))
 
+    def _check_room(self, told: Registration, address: Address) -> None:
+        """Raise `SettingRefused` if a registration brings more than the bounds allow."""
+        bounds, topics = self.bounds, told.topics.topic_config_table
+        if len(topics) > bounds.registration_topics_max:
+            self._refuse(
+                told, f"it has {len(topics)} topics, registerBrokerTopicMaxNum", bounds.registration_topics_max
+            )
+        is_new = address not in self._live or told.name not in self._brokers
+        count = max(len(self._live), len(self._brokers))
+        if is_new and count >= bounds.brokers_max:
+            self._refuse(told, f"{count} brokers are registered, registeredBrokerMaxNum", bounds.brokers_max)
+        if self._routes_count + len(topics) > bounds.routes_max:
+            known = self._topics_of.get(told.name, {})
+            if self._routes_count + sum(topic not in known for topic in topics) > bounds.routes_max:
+                text = f"the brokers have {self._routes_count} topics, registeredTopicMaxNum"
+                self._refuse(told, text, bounds.routes_max)
+
+    def _refuse(self, told: Registration, text: str, most: int) -> None:
+        raise SettingRefused(
+            ResponseCode.SYSTEM_ERROR, f"broker {told.name[:80]} is not registered: {text} allows {most}"
+        )
+
     def _enter(self, name: str, config: TopicConfig, *, read_only: bool) -> None:
         permission = config.perm & ~Permission.WRITE if read_only else config.perm
-        self._topics.setdefault(config.topic_name, {})[name] = QueueData(
-            name, config.read_queue_nums, config.write_queue_nums, permission, config.topic_sys_flag
+        data = QueueData(name, config.read_queue_nums, config.write_queue_nums, permission, config.topic_sys_flag)
+        self._put(config.topic_name, name, data)
+
+    def _put(self, topic: str, name: str, data: QueueData) -> None:
+        topics = self._topics_of.setdefault(name, {})
+        self._routes_count += topic not in topics
+        topics[topic] = None
+        self._topics.setdefault(topic, {})[name] = data
+
+    def _remove(self, topic: str, name: str) -> None:
+        """Forget the queues that a topic has on the brokers of a name, if there are any."""
+        topics, queues = self._topics_of.get(name, {}), self._topics.get(topic, {})
+        if topic in topics:
+            self._routes_count -= 1
+            del topics[topic], queues[name]
+            if not topics:
+                del self._topics_of[name]
+            if not queues:
+                del self._topics[topic]
+
+    def _note_live(self, address: Address, told: Registration, connection: object, now_ms: int) -> None:
+        if address not in self._live:
+            log.info(
+                "broker %s registers [name: %s, id: %d, cluster: %s]",
+                told.address,
+                told.name,
+                told.broker_id,
+                told.cluster,
+            )
+        known = self._live.get(address)
+        self._forget_live(address)
+        self._by_connection.setdefault(connection, {})[address] = None
+        self._live[address] = _Live(
+            now_ms,
+            EXPIRED_MS if told.timeout_ms is None else told.timeout_ms,
+            told.topics.data_version,
+            told.ha_address,
+            connection,
+            {**({} if known is None else known.names), told.name: None},
         )
+
+    def _forget_live(self, address: Address) -> None:
+        live = self._live.pop(address, None)
+        if live is not None:
+            addresses = self._by_connection[live.connection]
+            del addresses[address]
+            if not addresses:
+                del self._by_connection[live.connection]
 
     def heard(self, address: Address, now_ms: int, connection: object) -> None:
         """Take note that a broker is still there, as its own connection shows."""
@@ -223,7 +287,11 @@ class Routes:
 
     def unregister(self, name: str, address: Address) -> None:
         """Take out a broker."""
-        self._live.pop(address, None)
+        live = self._live.get(address)
+        if live is not None:
+            live.names.pop(name, None)
+            if not live.names:
+                self._forget_live(address)
         brokers = self._brokers.get(name)
         if brokers is None:
             return
@@ -242,7 +310,8 @@ class Routes:
         names.pop(name, None)
         if not names:
             self._clusters.pop(address.cluster, None)
-        self._forget_queues([name], list(self._topics))
+        for topic in list(self._topics_of.get(name, ())):
+            self._remove(topic, name)
 
     def expire(self, now_ms: int) -> list[object]:
         """Take out the brokers that were not heard of in their time; return their connections."""
@@ -256,15 +325,13 @@ class Routes:
 
     def disconnected(self, connection: object) -> None:
         """Take out the brokers that had registered over a connection that is closed."""
-        for address in [each for each, live in self._live.items() if live.connection is connection]:
+        for address in list(self._by_connection.get(connection, ())):
             self._take_out(address)
 
     def _take_out(self, address: Address) -> None:
-        for name, brokers in self._brokers.items():
-            if brokers.cluster == address.cluster and address.address in brokers.addresses.values():
-                self.unregister(name, address)
-                return
-        self._live.pop(address, None)
+        live = self._live.get(address)
+        for name in list(live.names if live is not None else ()):
+            self.unregister(name, address)
 
     # -- topics
 
@@ -291,22 +358,18 @@ class Routes:
         """Enter a topic that brokers have not told of; nothing happens if one of them is unknown."""
         by_name = {each.broker_name: each for each in queues}
         if by_name and all(name in self._brokers for name in by_name):
-            self._topics.setdefault(topic, {}).update(by_name)
+            if self._routes_count + len(by_name) > self.bounds.routes_max:
+                bound = f"registeredTopicMaxNum allows {self.bounds.routes_max}"
+                text = f"topic {topic[:80]} is not registered: the brokers have {self._routes_count} topics, {bound}"
+                raise SettingRefused(ResponseCode.SYSTEM_ERROR, text)
+            for name, data in by_name.items():
+                self._put(topic, name, data)
 
     def delete_topic(self, topic: str, cluster: str | None) -> None:
         """Forget a topic, in one cluster or in all."""
-        if cluster:
-            self._forget_queues(list(self._clusters.get(cluster, ())), [topic])
-        else:
-            self._topics.pop(topic, None)
-
-    def _forget_queues(self, names: list[str], topics: list[str]) -> None:
-        for topic in topics:
-            queues = self._topics.get(topic, {})
-            for name in names:
-                queues.pop(name, None)
-            if not queues:
-                self._topics.pop(topic, None)
+        names = self._clusters.get(cluster, ()) if cluster else self._topics.get(topic, ())
+        for name in list(names):
+            self._remove(topic, name)
 
     def wipe_write_permission(self, name: str) -> int:
         """Let nobody write to the topics of a broker; how many there are."""
@@ -317,7 +380,7 @@ class Routes:
         return self._change_permission(name, lambda _: int(Permission.READ | Permission.WRITE))
 
     def _change_permission(self, name: str, change: Callable[[int], int]) -> int:
-        concerned = [queues for queues in self._topics.values() if name in queues]
+        concerned = [self._topics[topic] for topic in self._topics_of.get(name, ())]
         for queues in concerned:
             queues[name] = queues[name]._replace(perm=change(queues[name].perm))
         return len(concerned)

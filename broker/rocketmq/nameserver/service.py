@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable
+from functools import partial
 from typing import Final
 
+from broker.common.kept import Keeper
 from broker.rocketmq.access.guard import Denied, Guard
 from broker.rocketmq.nameserver.admission import NameserverAdmission
 from broker.rocketmq.nameserver.requests import Nameserver
@@ -46,6 +48,14 @@ def is_allowed(guard: Guard, frame: Frame, session: Session) -> bool:
     return True
 
 
+def _stored(session: Session, answer: Frame, error: OSError | None) -> None:
+    """Give an answer that waited for the table of values."""
+    if error is not None:
+        text = f"the change cannot be stored: {error.strerror or error}"
+        answer = answer._replace(code=ResponseCode.SYSTEM_ERROR, remark=text, ext_fields=None, body=b"")
+    session.send(answer)
+
+
 class NameserverService:
     """A nameserver; see `remoting.session.Service`, `node.Part` and `core.registration.Registry`.
 
@@ -65,6 +75,7 @@ class NameserverService:
         now_ms: Callable[[], int] = lambda: 0,
         peers: Peers | None = None,
         admission: NameserverAdmission | None = None,
+        keeper: Keeper | None = None,
     ) -> None:
         self._nameserver = nameserver
         self._peers = peers or Peers()
@@ -75,6 +86,8 @@ class NameserverService:
         self._calls = calls
         self._seal = seal
         self._now_ms = now_ms
+        self._keeper = keeper or Keeper()
+        self._keeper.adopt(*nameserver.files)
         nameserver.routes.least_changed = self._tell_least
         self._guard = guard
         self._wall_ms = wall_ms
@@ -97,7 +110,10 @@ class NameserverService:
         refusal = self._admission.refusal(frame, session)
         if refusal is None:
             answer = self._nameserver.answer(frame, session, self._wall_ms())
-            if answer is not None:
+            touched = self._keeper.take_touched()
+            if answer is not None and touched:
+                self._keeper.when_stored(touched, partial(_stored, session, answer))
+            elif answer is not None:
                 session.send(answer)
             return
         size = len(frame.body) + WAITING_BYTES
@@ -143,7 +159,8 @@ class NameserverService:
         return [] if route is None else route.queue_datas
 
     def end_step(self) -> bool:
-        """Return False, as nothing follows from a step."""
+        """Have the files written that the step's requests have changed."""
+        self._keeper.end_step()
         return False
 
     def tick(self, now_ms: int | None = None) -> None:

@@ -75,7 +75,13 @@ class Rig:
         # What a nameserver says of other brokers.
         self.other_queues: dict[str, list[QueueData]] = {}
         self._open()
-        self.topics.put(TopicConfig("t", 1, 1), self.wall_ms)
+        self.put_topics(TopicConfig("t", 1, 1))
+
+    def put_topics(self, *configs: TopicConfig) -> None:
+        """Make topics, and end the step, so that they are in their file."""
+        self.topics.put_all(configs, self.wall_ms)
+        while self.broker.end_step():
+            pass
 
     def _open(self) -> None:
         due = make_due_time(self.options.delay_levels_ms)

@@ -39,8 +39,7 @@ class Way:
 
     def __init__(self, *, fast: bool = True, plain: bool = True, topics: dict[str, TopicConfig] | None = None) -> None:
         self.rig = Rig(SMALL, store=STORE)
-        for config in (topics or {"t": TopicConfig("t", 3, 2)}).values():
-            self.rig.topics.put(config, self.rig.wall_ms)
+        self.rig.put_topics(*(topics or {"t": TopicConfig("t", 3, 2)}).values())
         self.read = self.checked = 0
         broker: Any = self.rig.broker
         receive = broker.receive

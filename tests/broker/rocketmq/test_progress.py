@@ -124,6 +124,8 @@ def test_time_spans_of_a_group() -> None:
 def test_offsets_are_compared_and_cloned() -> None:
     rig = Rig()
     peer = rig.peer()
+    for _ in range(5):
+        peer.send(b"x")
     rig.offsets.commit("t", "a", 0, 5)
     rig.offsets.commit("t", "b", 0, 3)
     correct = RequestCode.QUERY_CORRECTION_OFFSET

@@ -114,7 +114,8 @@ def test_captured_pulls_get_the_same_messages(tmp_path: Path) -> None:
     (golden,) = unpack("store", tmp_path, without=("timerwheel", "timerlog"))
     store = open_store(FileFolder(golden), GOLDEN, lambda ms: f"{ms:017d}")
     consumers = Consumers(store)
-    consumers.topics.table.update(Topics(OPTIONS, (golden / "config/topics.json").read_bytes(), lambda _: None).table)
+    golden_topics = Topics(OPTIONS, (golden / "config/topics.json").read_bytes(), lambda _: None)
+    consumers.topics.put_all(golden_topics.table.values(), 0)
     compared = 0
     for capture in (each for each in CAPTURES if each.startswith("pcap/") and "sql" not in each):
         frames: dict[tuple[int, int, bool], Frame] = {}
@@ -281,12 +282,16 @@ def test_closed_connection_waits_for_nothing() -> None:
 
 def test_pull_commits_an_offset_once() -> None:
     consumers = Consumers()
+    for number in range(5):
+        consumers.put(number)
     flags = LONG | PullFlag.COMMIT_OFFSET
-    assert consumers.pull(sysFlag=flags, commitOffset=5) is None
+    assert consumers.pull(queueOffset=5, sysFlag=flags, commitOffset=5) is None
     assert consumers.offsets.get("t", "g", 0) == 5
-    consumers.offsets.commit("t", "g", 0, 9)
-    consumers.put(0)
-    assert consumers.offsets.get("t", "g", 0) == 9
+    consumers.offsets.commit("t", "g", 0, 4)
+    consumers.put(5)
+    assert consumers.offsets.get("t", "g", 0) == 4
+    assert consumers.pull(queueOffset=6, sysFlag=flags, commitOffset=7) is None
+    assert consumers.offsets.get("t", "g", 0) == 4
 
 
 HEARTBEAT = (

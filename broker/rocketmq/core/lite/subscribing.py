@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 from typing import Final
 
+from broker.rocketmq.core.commits import check_room
 from broker.rocketmq.core.lite.attributes import LiteGroup, lite_group
 from broker.rocketmq.core.lite.dispatching import Dispatcher
 from broker.rocketmq.core.lite.registry import Evicted, Registry, Subscriber
@@ -171,8 +172,12 @@ class Subscribing:
     def _move(self, queue: str, group: str, option: bodies.OffsetOption) -> None:
         """Set the offset of a group in a queue; what is under way is as good as acknowledged."""
         current = self._services.offsets.get(queue, group, QUEUE_ID)
-        target = _target(option, current, self._services.store.span(queue, QUEUE_ID)[1])
-        if target is not None and target != current:
+        end = self._services.store.span(queue, QUEUE_ID)[1]
+        target = _target(option, current, end)
+        if target is not None and min(target, end) != current:
+            if current is None:
+                check_room(self._services, queue, group)
+            target = min(target, end)
             self._services.offsets.commit(queue, group, QUEUE_ID, target)
             self._orders.forget((queue, group, QUEUE_ID))
             log.info("group %s begins at offset %d of %s", group, target, queue)

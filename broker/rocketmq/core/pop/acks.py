@@ -76,6 +76,8 @@ class Acks:
         self, topic: str, group: str, queue_id: int, offset: int, popped_ms: int, request: Request
     ) -> None:
         """Take an acknowledgement of a message that is consumed in order. Raises `Refused`."""
+        if group not in self._services.groups.table:
+            raise Refused(ResponseCode.SUBSCRIPTION_GROUP_NOT_EXIST, self._services.groups.missing(group))
         offsets, key = self._services.offsets, (topic, group, queue_id)
         old = offsets.get(topic, group, queue_id)
         if old is not None and offset < old:
@@ -88,7 +90,7 @@ class Acks:
             )
             raise Refused(ResponseCode.MESSAGE_ILLEGAL, text)
         if following != UNCHANGED:
-            offsets.commit(topic, group, queue_id, following)
+            offsets.commit(topic, group, queue_id, min(following, self._services.store.span(topic, queue_id)[1]))
             if not self._orders.is_blocked(key, None, request.now_ms):
                 self._freed(topic, group, queue_id, request.now_ms)
 

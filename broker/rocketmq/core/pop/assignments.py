@@ -8,10 +8,11 @@ Who pops gets all queues of a broker at once, or its own and those of some clien
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Sequence
+from collections.abc import Iterable, Sequence
 from functools import partial
 from typing import Final
 
+from broker.common.kept import Keep, KeptTable
 from broker.rocketmq.core.pop.waiting import ALL_QUEUES
 from broker.rocketmq.core.requests import Handlers, Refused, Request, success, with_body
 from broker.rocketmq.core.routes import FindQueues
@@ -40,6 +41,13 @@ log = logging.getLogger("broker.rocketmq.assignments")
 
 POP: Final = "POP"
 PULL: Final = "PULL"
+# The most modes that are kept.
+MODES_MAX: Final = 20_000
+
+# A topic and a group; a topic and the text of its entry for a group.
+_Key = tuple[str, str]
+_Text = tuple[str, str]
+
 _BROADCASTING: Final = "BROADCASTING"
 _AVERAGE: Final = "AVG"
 _CIRCLE: Final = "AVG_BY_CIRCLE"
@@ -48,16 +56,19 @@ _CIRCLE: Final = "AVG_BY_CIRCLE"
 class AssignmentRequests:
     """Answers clients, and keeps what administrators say. `find_queues` finds the queues of a topic on other brokers.
 
-    `keep` writes the file; it may raise `OSError`, and the change is not made then.
+    `keep` writes the file; it may raise `OSError`, and the change is not made then. With a `Keeper` for the `file`,
+    changes are written at the end of the step.
     """
 
-    def __init__(
-        self, services: Services, find_queues: FindQueues, stored: bytes, keep: Callable[[bytes], None]
-    ) -> None:
+    def __init__(self, services: Services, find_queues: FindQueues, stored: bytes, keep: Keep) -> None:
         self._services = services
         self._find_queues = find_queues
-        self._keep = keep
-        self._modes = (REQUEST_MODES.read(stored) if stored else RequestModes()).table
+        modes = (REQUEST_MODES.read(stored) if stored else RequestModes()).table
+        table = {(topic, group): mode for topic, groups in modes.items() for group, mode in groups.items()}
+        self._modes: KeptTable[_Key, RequestMode, _Text, None] = KeptTable(
+            keep, table, None, _encode, lambda texts, _: _compose(texts).encode()
+        )
+        self.file = self._modes.file
         self.handlers: Handlers = {
             RequestCode.QUERY_ASSIGNMENT: self._query,
             RequestCode.SET_MESSAGE_REQUEST_MODE: self._set_mode,
@@ -65,7 +76,7 @@ class AssignmentRequests:
         }
 
     def _all_modes(self, request: Request) -> Frame:
-        return with_body(REQUEST_MODES.write(RequestModes(self._modes)))
+        return with_body(fastjson.without_lines(_compose(self._modes.texts.values())).encode())
 
     def _set_mode(self, request: Request) -> Frame:
         wanted = REQUEST_MODE.read(request.body)
@@ -78,9 +89,9 @@ class AssignmentRequests:
             raise Refused(ResponseCode.SUBSCRIPTION_GROUP_NOT_EXIST, "subscription group does not exist")
         if wanted.mode not in (POP, PULL):
             raise Refused(ResponseCode.INVALID_PARAMETER, f"{wanted.mode[:40]} is neither {POP} nor {PULL}")
-        table = {**self._modes, topic: {**self._modes.get(topic, {}), group: wanted}}
-        self._keep(fastjson.dumps_pretty(REQUEST_MODES.write_value(RequestModes(table))).encode())
-        self._modes = table
+        if (topic, group) not in self._modes.table and len(self._modes.table) >= MODES_MAX:
+            raise Refused(ResponseCode.SYSTEM_ERROR, f"there are {MODES_MAX} request modes, and no more are allowed")
+        self._modes.change({(topic, group): wanted}, None)
         return success()
 
     def _query(self, request: Request) -> None:
@@ -89,7 +100,7 @@ class AssignmentRequests:
         self._find_queues(wanted.topic, request.now_ms, lambda others: answer(self._assign(wanted, others)))
 
     def _assign(self, wanted: AssignmentRequest, others: Sequence[QueueData]) -> Frame:
-        mode = self._modes.get(wanted.topic, {}).get(wanted.consumer_group)
+        mode = self._modes.table.get((wanted.topic, wanted.consumer_group))
         if mode is None:
             mode = RequestMode(wanted.topic, wanted.consumer_group)
         queues = self._queues(wanted.topic, others)
@@ -116,6 +127,19 @@ class AssignmentRequests:
             for number in range(queues.read_queue_nums)
         ]
         return found if known else None
+
+
+def _encode(key: _Key, mode: RequestMode) -> _Text:
+    topic, group = key
+    return topic, fastjson.dumps_pretty_item(group, REQUEST_MODE.write_value(mode), 2)
+
+
+def _compose(texts: Iterable[_Text]) -> str:
+    """Write `RequestModes` as the file has it."""
+    table: dict[str, fastjson.Items] = {}
+    for topic, item in texts:
+        table.setdefault(topic, fastjson.Items()).append(item)
+    return fastjson.dumps_pretty({"messageRequestModeMap": table})
 
 
 def _share(

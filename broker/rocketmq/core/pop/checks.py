@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from typing import Final
 
+from broker.rocketmq.core.commits import check_room
 from broker.rocketmq.core.consumers import starts_in_memory
 from broker.rocketmq.core.requests import Peer, Refused
 from broker.rocketmq.core.services import Services
 from formats.rocketmq.codes import ResponseCode
-from formats.rocketmq.receipts import RETRY_PREFIX
+from formats.rocketmq.receipts import RETRY_PREFIX, retry_topic
 from formats.rocketmq.route_bodies import Permission, TopicConfig
 
 __all__ = ["NO_CODE_SET", "check_queue", "check_topic", "first_offset", "peek_offset", "with_born_time"]
@@ -40,10 +41,14 @@ def check_topic(
         raise Refused(ResponseCode.INVALID_PARAMETER, _illegal_queue(config, queue_id, peer))
     known = services.groups.find(group, now_ms)
     if known is None:
-        text = f"subscription group [{group}] does not exist, {_FAQ}"
+        text = f"{services.groups.missing(group)}, {_FAQ}"
         raise Refused(ResponseCode.SUBSCRIPTION_GROUP_NOT_EXIST, text)
     if not known.consume_enable:
         raise Refused(ResponseCode.NO_PERMISSION, f"subscription group no permission, {group}")
+    if not services.offsets.has_any(topic, group):
+        # What is not acknowledged comes again in a topic of its own.
+        services.topics.check_room_for_group(retry_topic(topic, group), now_ms)
+        check_room(services, topic, group)
     return config
 
 

@@ -7,6 +7,7 @@ is not acknowledged. The file is written from time to time; after a crash some m
 from __future__ import annotations
 
 from collections.abc import Sequence
+from itertools import islice
 from typing import Final
 
 from formats.rocketmq import fastjson
@@ -38,6 +39,10 @@ class Orders:
         self._free_ms: dict[Key, int] = {}
         # Queues whose offsets were reset, and that were not popped since.
         self._reset: set[Key] = set()
+        # The queue ids of each name in the file; its items, and those that are older than the table.
+        self._queues: dict[str, dict[int, None]] = {}
+        self._texts: dict[str, str] = {}
+        self._stale: dict[str, None] = {}
         self.changed = False
         for name, queues in file.table.items():
             topic, _, group = name.partition(_SEPARATOR)
@@ -118,7 +123,7 @@ class Orders:
 
     def forget(self, key: Key) -> None:
         """Take a queue for free, as its offset was reset; acknowledgements of what was under way change nothing."""
-        if self._table.pop(key, None) is not None:
+        if self._remove(key):
             self._free_ms[key] = 0
             self._reset.add(key)
             self.changed = True
@@ -134,28 +139,58 @@ class Orders:
         self._table[key] = record
         self.changed = True
         self._free_ms[key] = _free_ms(record)
+        name = _name(key)
+        self._queues.setdefault(name, {})[key[2]] = None
+        self._stale[name] = None
+
+    def _remove(self, key: Key) -> bool:
+        """Take an entry out of the table; return whether it was there."""
+        if self._table.pop(key, None) is None:
+            return False
+        name = _name(key)
+        del self._queues[name][key[2]]
+        self._stale[name] = None
+        return True
 
     def __len__(self) -> int:
         return len(self._table)
 
     def drop_unused(self, now_ms: int) -> None:
         """Forget entries that nobody has used for long."""
-        self._table = {key: record for key, record in self._table.items() if now_ms - record.consumed_ms <= _KEEP_MS}
+        for key in [key for key, record in self._table.items() if now_ms - record.consumed_ms > _KEEP_MS]:
+            self._remove(key)
 
     def drop(self, key: Key) -> None:
         """Forget a queue that is removed."""
-        self._table.pop(key, None)
+        self._remove(key)
         self._free_ms.pop(key, None)
         self._reset.discard(key)
+
+    def prepare(self, most: int) -> bool:
+        """Encode up to `most` of the topics and groups that have changed; return whether none is left."""
+        for name in list(islice(self._stale, most)):
+            del self._stale[name]
+            topic, _, group = name.partition(_SEPARATOR)
+            queues = {each: self._table[topic, group, each] for each in self._queues[name]}
+            if queues:
+                (value,) = ORDER_FILE.write_value(OrderFile({name: queues}))["table"].values()
+                self._texts[name] = fastjson.dumps_pretty_item(name, value, 1)
+            else:
+                del self._queues[name]
+                self._texts.pop(name, None)
+        return not self._stale
 
     def file(self, now_ms: int) -> bytes:
         """Return the file's next content; entries that nobody has used for long are left out, and forgotten."""
         self.drop_unused(now_ms)
-        table: dict[str, dict[int, OrderRecord]] = {}
-        for (topic, group, queue_id), record in self._table.items():
-            table.setdefault(f"{topic}{_SEPARATOR}{group}", {})[queue_id] = record
+        self.prepare(len(self._stale))
         self.changed = False
-        return fastjson.dumps_pretty(ORDER_FILE.write_value(OrderFile(table, self._level))).encode()
+        value = {"orderedConsumptionLevel": self._level, "table": fastjson.Items(self._texts.values())}
+        return fastjson.dumps_pretty(value).encode()
+
+
+def _name(key: Key) -> str:
+    return f"{key[0]}{_SEPARATOR}{key[1]}"
 
 
 def _offsets(record: OrderRecord) -> list[int]:

@@ -23,7 +23,7 @@ log = logging.getLogger("broker.rocketmq.popping")
 
 
 class PopService:
-    """Carries out requests, and does what is due. `keep` writes the file of what is consumed in order."""
+    """Carries out requests, and does what is due."""
 
     def __init__(
         self,
@@ -32,11 +32,9 @@ class PopService:
         storing: Storing,
         choose: Callable[[int], int],
         failed: Callable[[object, Exception], None],
-        keep: Callable[[bytes], None],
     ) -> None:
         self._turns = services.turns
         self._orders = orders
-        self._keep = keep
         revive_log = ReviveLog(services.options, storing)
         self._popper = popper = Popper(services, orders, revive_log, choose, failed)
         self._inquiries = Inquiries(services, orders, choose, popper.waits.count, failed)
@@ -83,13 +81,3 @@ class PopService:
             self._freed(topic, group, queue_id, now_ms)
         self._popper.tick(now_ms)
         self._inquiries.tick(now_ms)
-
-    def keep(self, now_ms: int) -> None:
-        """Write what is consumed in order, if that is not what was written."""
-        if not self._orders.changed:
-            return
-        try:
-            self._keep(self._orders.file(now_ms))
-        except OSError as error:
-            self._orders.changed = True
-            log.error("the state of ordered consumption cannot be stored: %s", error)

@@ -39,7 +39,7 @@ class Served:
 
     def __init__(self, rig: Rig | None = None, gate: FrameGate | None = None) -> None:
         self.rig = rig or Rig(replace(OPTIONS))
-        self.rig.topics.put(TopicConfig("many", 4, 4, attributes={"message.type": "MIXED"}), self.rig.wall_ms)
+        self.rig.put_topics(TopicConfig("many", 4, 4, attributes={"message.type": "MIXED"}))
         self.ms = 1_000
         backend = self._backend(gate)
         self.service = GrpcService(self._access(), backend, self.rig.faults, *self._clocks())

@@ -1,0 +1,281 @@
+"""Tables that change in memory at once, and the small files that hold them, written beside the loop.
+
+A table encodes an entry when that changes; a write only joins the texts. All changes of a step go to the disk together,
+with those that come while a write is under way (group commit). Whoever asked for a change is answered when it is on the
+disk. A change that cannot be written is undone, and refused.
+"""
+
+from __future__ import annotations
+
+import errno
+import logging
+from collections.abc import Callable, Hashable, Iterable, Mapping
+from typing import Final, Generic, Protocol, TypeVar
+
+__all__ = ["Beside", "Keep", "Keeper", "KeptFile", "KeptTable", "Stored"]
+
+log = logging.getLogger("broker.kept")
+
+# How long `Keeper.finish` waits for a write that is under way.
+FINISH_S: Final = 30.0
+
+# Writes the content of a file, on the disk, too. Raises `OSError`.
+Keep = Callable[[bytes], None]
+# Called when changes are on the disk, or with the error that undid them.
+Stored = Callable[[OSError | None], None]
+
+K = TypeVar("K", bound=Hashable)
+V = TypeVar("V")
+T = TypeVar("T")
+Version = TypeVar("Version")
+
+
+class Beside(Protocol):
+    """Does one piece of work at a time beside the loop, and calls `done` in the loop."""
+
+    def begin(self, work: Callable[[], None], done: Callable[[Exception | None], None]) -> None:
+        """Begin `work`; `done` gets its error, if it raises one."""
+        ...
+
+    def wait(self, timeout_s: float) -> bool:
+        """Wait for the end of the work, and call `done`; return False after the timeout."""
+        ...
+
+
+class _Wait:
+    """An answer that waits for the writes of `left` files."""
+
+    def __init__(self, left: int, done: Stored) -> None:
+        self._left = left
+        self._done = done
+        self._error: OSError | None = None
+
+    def end(self, error: OSError | None) -> None:
+        self._error = self._error or error
+        self._left -= 1
+        if not self._left:
+            self._done(self._error)
+
+
+class KeptFile:
+    """A file that holds what `content` returns. `settled` is called after each write, with its error.
+
+    Changes are written at once as long as the file has no `Keeper`, and by that otherwise.
+    """
+
+    def __init__(self, keep: Keep, content: Callable[[], bytes], settled: Stored) -> None:
+        self._keep = keep
+        self._content = content
+        self._settled = settled
+        self.keeper: Keeper | None = None
+        self._waiting: list[_Wait] = []
+        self._under_way: list[_Wait] = []
+        # The error of the last write; logged once, until a write succeeds.
+        self.error: OSError | None = None
+
+    def changed(self) -> None:
+        """Have the file written. Raises `OSError` if that is tried at once and fails."""
+        if self.keeper is not None:
+            self.keeper.note(self)
+            return
+        self.carry_out(self.begin())
+        if self.error is not None:
+            raise self.error
+
+    def store_now(self) -> None:
+        """Wait until all changes are on the disk. Raises the `OSError` of the last write."""
+        if self.keeper is not None:
+            self.keeper.finish()
+        if self.error is not None:
+            raise self.error
+
+    def carry_out(self, work: Callable[[], OSError | None]) -> None:
+        """Do the work that `begin` returned, and end it."""
+        self.end(work())
+
+    def wait(self, wait: _Wait) -> None:
+        """Add a wait for the next write."""
+        self._waiting.append(wait)
+
+    def begin(self) -> Callable[[], OSError | None]:
+        """Return what writes the present content, in any thread, and returns the error that it meets."""
+        data, keep = self._content(), self._keep
+        self._under_way, self._waiting = self._waiting, []
+
+        def write() -> OSError | None:
+            try:
+                keep(data)
+            except OSError as error:
+                return error
+            return None
+
+        return write
+
+    def end(self, error: OSError | None) -> None:
+        """Take the result of a write: an error undoes later changes, too."""
+        if error is not None and self.error is None:
+            log.error("a change cannot be stored, and is undone: %s", error)
+        self.error = error
+        self._settled(error)
+        waits, self._under_way = self._under_way, []
+        if error is not None:
+            waits += self._waiting
+            self._waiting = []
+        for wait in waits:
+            wait.end(error)
+
+
+class Keeper:
+    """Writes files beside the loop, at most once a step; without `beside`, at the end of the step."""
+
+    def __init__(self, beside: Beside | None = None) -> None:
+        self._beside = beside
+        self._dirty: dict[KeptFile, None] = {}
+        self._touched: dict[KeptFile, None] = {}
+        self._is_writing = False
+
+    def adopt(self, *files: KeptFile) -> None:
+        """Write these files from now on."""
+        for file in files:
+            file.keeper = self
+
+    def note(self, file: KeptFile) -> None:
+        """Note that a file has to be written."""
+        self._dirty[file] = self._touched[file] = None
+
+    def touch(self, file: KeptFile) -> None:
+        """Have the present request answered after the next write of a file: it relies on a change."""
+        self._touched[file] = None
+
+    def take_touched(self) -> list[KeptFile]:
+        """Return the files that the request before relies on; none that are on the disk."""
+        if not self._touched:
+            return []
+        touched, self._touched = list(self._touched), {}
+        return touched
+
+    def when_stored(self, files: list[KeptFile], done: Stored) -> None:
+        """Call `done` once the present content of the files is on the disk, or cannot get there."""
+        wait = _Wait(len(files), done)
+        for file in files:
+            file.wait(wait)
+            # A file that is being written may have been read before the change.
+            self._dirty[file] = None
+
+    def end_step(self) -> None:
+        """Begin to write what has changed, unless a write is under way."""
+        self._touched.clear()
+        if self._is_writing or not self._dirty:
+            return
+        files, self._dirty = list(self._dirty), {}
+        self._is_writing = True
+        works = [file.begin() for file in files]
+        errors: list[OSError | None] = []
+
+        def work() -> None:
+            errors.extend(each() for each in works)
+
+        def done(error: Exception | None) -> None:
+            self._is_writing = False
+            unknown = None if error is None else OSError(errno.EIO, str(error))
+            for place, file in enumerate(files):
+                file.end(errors[place] if place < len(errors) else unknown)
+
+        if self._beside is None:
+            work()
+            done(None)
+        else:
+            self._beside.begin(work, done)
+
+    def finish(self) -> None:
+        """Write all that has changed, and wait for it. Raises `OSError` if the disk is silent."""
+        if self._is_writing and (self._beside is None or not self._beside.wait(FINISH_S)):
+            raise OSError(errno.ETIMEDOUT, "the disk does not complete a write")
+        beside, self._beside = self._beside, None
+        try:
+            self.end_step()
+        finally:
+            self._beside = beside
+
+
+class KeptTable(Generic[K, V, T, Version]):
+    """A table, and the file that holds it.
+
+    `encode` returns the text, or texts, of an entry, and `compose` the content of the file from those of all. `table`
+    is changed by `change` only, and stays the same dictionary; `edition` is another object after each change. `version`
+    is that on the disk. `stored` is called with the keys that were written. `weight` is the sum of what `weigh` returns
+    for the entries.
+    """
+
+    def __init__(
+        self,
+        keep: Keep,
+        table: dict[K, V],
+        version: Version,
+        encode: Callable[[K, V], T],
+        compose: Callable[[Iterable[T], Version], bytes],
+        stored: Callable[[Iterable[K]], None] = lambda keys: None,
+        weigh: Callable[[K, V], int] = lambda key, value: 0,
+    ) -> None:
+        self.table = table
+        self.texts = {key: encode(key, value) for key, value in table.items()}
+        self.edition = object()
+        self.version = self.next_version = version
+        self.file = KeptFile(keep, self._content, self._settled)
+        self._encode = encode
+        self._compose = compose
+        self._stored = stored
+        self._weigh = weigh
+        self.weight = sum(weigh(key, value) for key, value in table.items())
+        # The values that entries had before they were changed: since the last write began, and before that.
+        self._before: dict[K, V | None] = {}
+        self._before_write: dict[K, V | None] = {}
+        self._written_version = version
+
+    def change(self, changes: Mapping[K, V | None], version: Version) -> None:
+        """Set entries, and remove those whose value is None. Raises `OSError` like `KeptFile.changed`."""
+        for key, value in changes.items():
+            self._before.setdefault(key, self.table.get(key))
+            self._set(key, value)
+        self.next_version = version
+        self.edition = object()
+        self.file.changed()
+
+    def rely_on(self, key: K) -> None:
+        """Have the present request answered after this entry is on the disk."""
+        if (key in self._before or key in self._before_write) and self.file.keeper is not None:
+            self.file.keeper.touch(self.file)
+
+    def is_stored(self, key: K) -> bool:
+        """Return whether an entry is on the disk as it is in the table."""
+        return key not in self._before and key not in self._before_write
+
+    def _set(self, key: K, value: V | None) -> None:
+        old = self.table.get(key)
+        if old is not None:
+            self.weight -= self._weigh(key, old)
+        if value is None:
+            self.table.pop(key, None)
+            self.texts.pop(key, None)
+        else:
+            self.weight += self._weigh(key, value)
+            self.texts[key] = self._encode(key, value)
+            self.table[key] = value
+
+    def _content(self) -> bytes:
+        self._before_write, self._before = self._before, {}
+        self._written_version = self.next_version
+        return self._compose(self.texts.values(), self.next_version)
+
+    def _settled(self, error: OSError | None) -> None:
+        written, self._before_write = self._before_write, {}
+        if error is None:
+            self.version = self._written_version
+            self._stored(written)
+            return
+        # What a write that failed had changed is older than what came after.
+        undone, self._before = {**self._before, **written}, {}
+        for key, value in undone.items():
+            self._set(key, value)
+        self.next_version = self.version
+        self.edition = object()
