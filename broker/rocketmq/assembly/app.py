@@ -119,12 +119,7 @@ def _run(config: RocketConfig, log_level: str, ready: Callable[[], None]) -> Non
         (grpc_socket, without_grpc), (remoting_socket, without_remoting) = _listen_besides(config, stack)
         stack.callback(StoreLock(config.store).release)
         start_logging(Logging(log_level, str(config.store / LOG_NAME)), config.store)
-        if config.unused:
-            log.warning("unsupported properties ignored: %s", ", ".join(config.unused))
-        if without_grpc:
-            log.warning("gRPC is not served: %s", without_grpc)
-        if without_remoting:
-            log.warning("there is no port that is nameserver and broker at once: %s", without_remoting)
+        _warn(config, without_grpc, without_remoting)
         gc.disable()
         files_max = mapped_files_max(limit, CONNECTIONS_MAX, mappings_max())
         open_file = partial(_open_file, config.store)
@@ -165,6 +160,16 @@ def _run(config: RocketConfig, log_level: str, ready: Callable[[], None]) -> Non
         trio.run(server.run, partial(_announce, config, store, served, ready))
         broker.close()
         store.close()
+
+
+def _warn(config: RocketConfig, without_grpc: str, without_remoting: str) -> None:
+    """Log what is not served, and why."""
+    if config.unused:
+        log.warning("unsupported properties ignored: %s", ", ".join(config.unused))
+    if without_grpc:
+        log.warning("gRPC is not served: %s", without_grpc)
+    if without_remoting:
+        log.warning("there is no port that is nameserver and broker at once: %s", without_remoting)
 
 
 def _listen_besides(config: RocketConfig, stack: ExitStack) -> list[tuple[socket.socket | None, str]]:
