@@ -68,6 +68,7 @@ class Peer:
 
     def __init__(self, server: Server, session: Session) -> None:
         self.session = session
+        self._server = server
         self.seal: Callable[[Frame], Frame] = lambda frame: frame
         self._opaque = 0
 
@@ -77,6 +78,8 @@ class Peer:
         named = {name: str(value) for name, value in fields.items()}
         frame = self.seal(Frame(code, self._opaque, ext_fields=named, body=body))
         self.session.receive(memoryview(encode_frame(frame)))
+        # What changes a table is answered at the end of the step, when the table is written.
+        self._server.service.end_step()
         return self.answer()
 
     def answer(self) -> int | None:

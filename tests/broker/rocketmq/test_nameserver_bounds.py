@@ -24,6 +24,14 @@ from formats.rocketmq.route_bodies import (
 from tests.broker.rocketmq.test_nameserver import Requests
 
 
+HOST = "10.0.0.1"
+
+
+def _address(name: str) -> str:
+    """Return the address of a broker: brokers register from their own host."""
+    return f"{HOST}:{10_000 + ord(name)}"
+
+
 class Served:
     """A nameserver behind connections."""
 
@@ -37,7 +45,7 @@ class Served:
 
     def connect(self) -> Session:
         self.sessions += 1
-        return Session(self.sessions, Host("10.0.0.1", 5), self.service, lambda session: None, lambda: 0)
+        return Session(self.sessions, Host(HOST, 5), self.service, lambda session: None, lambda: 0)
 
     def deliver(self, *frames: Frame) -> None:
         data = b"".join(map(encode_frame, frames))
@@ -67,7 +75,7 @@ class Served:
         body = REGISTER_BROKER_BODY.write(RegisterBrokerBody(TopicConfigs(table, DataVersion(1, 0, 1))))
         where: dict[str, Any] = {
             "brokerName": name,
-            "brokerAddr": address or f"{name}:1",
+            "brokerAddr": address or _address(name),
             "clusterName": "c",
             "brokerId": 0,
         }
@@ -112,7 +120,7 @@ def test_registrations_are_bounded() -> None:
     assert "registeredBrokerMaxNum allows 3" in (served.register("d", 0).remark or "")
     # Those that are registered may register again, and what one leaves is room for another.
     assert served.register("a", 40).code == ResponseCode.SUCCESS
-    where: dict[str, Any] = {"brokerName": "a", "brokerAddr": "a:1", "clusterName": "c", "brokerId": 0}
+    where: dict[str, Any] = {"brokerName": "a", "brokerAddr": _address("a"), "clusterName": "c", "brokerId": 0}
     assert served.call(RequestCode.UNREGISTER_BROKER, **where).code == ResponseCode.SUCCESS
     assert served.register("d", 40).code == ResponseCode.SUCCESS
 
