@@ -23,7 +23,6 @@ from formats.rocketmq.route_bodies import (
 )
 from tests.broker.rocketmq.test_nameserver import Requests
 
-
 HOST = "10.0.0.1"
 
 
