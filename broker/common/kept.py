@@ -241,6 +241,17 @@ class KeptTable(Generic[K, V, T, Version]):
         self.edition = object()
         self.file.changed()
 
+    def put(self, entries: Mapping[K, V | None], version: Version) -> None:
+        """Set the entries that differ from the table's; without any, the version stays as it is.
+
+        The present request is answered after all entries are on the disk. Raises `OSError` like `KeptFile.changed`.
+        """
+        changes = {key: value for key, value in entries.items() if self.table.get(key) != value}
+        for key in entries:
+            self.rely_on(key)
+        if changes:
+            self.change(changes, version)
+
     def rely_on(self, key: K) -> None:
         """Have the present request answered after this entry is on the disk."""
         if (key in self._before or key in self._before_write) and self.file.keeper is not None:

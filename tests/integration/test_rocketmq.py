@@ -106,7 +106,11 @@ def test_assignments_have_the_queues_of_other_brokers(rocketmq_node: RocketProce
 def test_broker_finds_a_nameserver_that_comes_back(rocketmq_node: RocketProcess, tmp_path: Path) -> None:
     rocketmq_node.stop()
     address = f"127.0.0.1:{rocketmq_node.nameserver_port}"
-    with RocketProcess(tmp_path / "other", options=["--nameserver", f"127.0.0.1:1; {address}"]) as other:
+    config = tmp_path / "broker.conf"
+    # The other node has a broker-a of its own.
+    config.write_text("brokerName=broker-b\n")
+    nameservers = ["--nameserver", f"127.0.0.1:1; {address}"]
+    with RocketProcess(tmp_path / "other", config_file=config, options=nameservers) as other:
         other.wait_for("nameserver 127.0.0.1:1 cannot be reached: Connection refused")
         other.wait_for(f"nameserver {address} cannot be reached: Connection refused")
         rocketmq_node.start()
@@ -216,7 +220,7 @@ def test_queue_is_locked_for_one_consumer(rocketmq_shared: RocketProcess) -> Non
         (b"GET / HTTP/1.1\r\n\r\n", "1195725856 bytes are more than the 16777216 that a frame may have"),
         (b"\0\0\0\x01\0\0\0\0", "1 bytes have no room for the header's length"),
         ((FRAME_BYTES_MAX + 1).to_bytes(4, "big"), "16777217 bytes are more than the 16777216"),
-        (b"\0\0\0\x06\0\0\0\x02{]", "is no value"),
+        (b"\0\0\0\x06\0\0\0\x02{]", "expecting property name"),
         (b"\0\0\0\x05\x07\0\0\x01x", "7 is neither JSON (0) nor binary (1)"),
     ],
 )

@@ -74,22 +74,20 @@ class Administration:
             ),
         )
         self._check_config(config)
-        if config != old:
-            self._services.topics.put(config, request.now_ms)
+        self._services.topics.put(config, request.now_ms)
         return success()
 
     def _create_topics(self, request: Request) -> Frame:
         """Make or change several topics, or none if one of them cannot be."""
-        changed = []
+        configs = []
         for told in _bounded(TOPIC_CONFIG_LIST.read(request.body).topic_config_list):
             old = self._services.topics.get(told.topic_name)
             before = old.attributes if old is not None else {}
             changes = listed_changes(told.attributes)
             config = told._replace(attributes=altered(TOPIC_ATTRIBUTES, before, changes, is_new=old is None))
             self._check_config(config)
-            if config != old:
-                changed.append(config)
-        self._services.topics.put_all(changed, request.now_ms)
+            configs.append(config)
+        self._services.topics.put_all(configs, request.now_ms)
         return success()
 
     def _delete_topic(self, request: Request) -> Frame:
@@ -150,17 +148,16 @@ class Administration:
         return success()
 
     def _put_groups(self, configs: list[GroupConfig], now_ms: int) -> None:
-        changed = []
+        altered_configs = []
         for config in configs:
             fault = names.fault_of_group(config.group_name)
             if fault is not None:
                 raise Refused(ResponseCode.INVALID_PARAMETER, fault)
             old = self._services.groups.table.get(config.group_name)
             before, changes = old.attributes if old is not None else {}, listed_changes(config.attributes)
-            config = config._replace(attributes=altered(GROUP_ATTRIBUTES, before, changes, is_new=old is None))
-            if config != old:
-                changed.append(config)
-        self._services.groups.put_all(changed, now_ms)
+            attributes = altered(GROUP_ATTRIBUTES, before, changes, is_new=old is None)
+            altered_configs.append(config._replace(attributes=attributes))
+        self._services.groups.put_all(altered_configs, now_ms)
 
     def _delete_group(self, request: Request) -> Frame:
         header = _DELETE_GROUP.read(request.fields)

@@ -70,11 +70,14 @@ class Groups:
     def find(self, group: str, now_ms: int) -> GroupConfig | None:
         """A group, made if need be; None if there is none and it may not be made."""
         config = self.table.get(group)
+        self.kept.rely_on(group)
         return self.find_all([group], now_ms).get(group) if config is None else config
 
     def find_all(self, groups: Iterable[str], now_ms: int) -> dict[str, GroupConfig]:
         """Return groups by name, made if need be, all in one change; without those that may not be made."""
         found = {group: self.table.get(group) for group in groups}
+        for group in found:
+            self.kept.rely_on(group)
         made: dict[str, GroupConfig] = {}
         for group, config in found.items():
             if config is None and self.auto_create and names.fault_of_group(group) is None:
@@ -104,13 +107,11 @@ class Groups:
         if len(self.table) + len(changed) > most and len(self.table.keys() | changed.keys()) > most:
             text = f"the broker has {len(self.table)} groups, subscriptionGroupMaxNum allows {most}"
             raise Refused(ResponseCode.SYSTEM_ERROR, text)
-        if changed:
-            self._change(changed, now_ms)
+        self.kept.put(changed, self._next_version(now_ms))
 
     def delete(self, group: str, now_ms: int) -> None:
         """Delete a group, if it is there."""
-        if group in self.table:
-            self._change({group: None}, now_ms)
+        self.kept.put({group: None}, self._next_version(now_ms))
 
     def follow(self, table: Mapping[str, GroupConfig], version: DataVersion) -> None:
         """Take the groups of a master, with their version."""
@@ -119,9 +120,9 @@ class Groups:
             changed = {name: config for name, config in table.items() if self.table.get(name) != config}
             self.kept.change({**changed, **dict.fromkeys(gone)}, version)
 
-    def _change(self, changed: Mapping[str, GroupConfig | None], now_ms: int) -> None:
+    def _next_version(self, now_ms: int) -> DataVersion:
         counter, state, _ = self.kept.next_version
-        self.kept.change(changed, DataVersion(counter + 1, state, now_ms))
+        return DataVersion(counter + 1, state, now_ms)
 
     def body(self) -> bytes:
         """Return all groups, as other brokers and administrators are given them."""

@@ -102,20 +102,18 @@ class Topics:
         if len(self.table) + len(changed) > most and len(self.table.keys() | changed.keys()) > most:
             text = f"the broker has {len(self.table)} topics, topicMaxNum allows {most}"
             raise Refused(ResponseCode.SYSTEM_ERROR, text)
-        if changed:
-            self._change(changed, now_ms)
+        self.kept.put(changed, self._next_version(now_ms))
 
     def touch(self, now_ms: int) -> None:
         """Make the topics that every broker has, and raise the version: nameservers are sent everything again."""
         system = {config.topic_name: config for config in _system_topics(self._options)}
         missing = {name: config for name, config in system.items() if name not in self.table}
         self._news.update(dict.fromkeys(self.table))
-        self._change(missing, now_ms)
+        self.kept.change(missing, self._next_version(now_ms))
 
     def delete(self, topic: str, now_ms: int) -> None:
         """Delete a topic, if it is there."""
-        if topic in self.table:
-            self._change({topic: None}, now_ms)
+        self.kept.put({topic: None}, self._next_version(now_ms))
 
     def follow(self, table: Mapping[str, TopicConfig], version: DataVersion) -> list[str]:
         """Take the topics of a master, with their version; the topics that are no more."""
@@ -148,9 +146,9 @@ class Topics:
             queues = max(queues, self._options.default_topic_queues)
         return TopicConfig(topic, queues, queues, _READ_WRITE)
 
-    def _change(self, changed: Mapping[str, TopicConfig | None], now_ms: int) -> None:
+    def _next_version(self, now_ms: int) -> DataVersion:
         counter, state, _ = self.kept.next_version
-        self.kept.change(changed, DataVersion(counter + 1, state, now_ms))
+        return DataVersion(counter + 1, state, now_ms)
 
     # -- bodies
 
@@ -210,7 +208,7 @@ class Topics:
 
     def make_for_group(self, topic: str, queues: int, system_flags: int, now_ms: int) -> TopicConfig:
         """A retry or dead letter topic, made if need be. Raises `Refused` like `check_room_for_group`."""
-        config = self.get(topic)
+        config = self.get_for_sender(topic)
         if config is None:
             self.check_room_for_group(topic, now_ms)
             config = TopicConfig(topic, queues, queues, _READ_WRITE, topic_sys_flag=system_flags)

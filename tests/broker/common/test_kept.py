@@ -118,6 +118,22 @@ def test_who_relies_on_a_change_waits_for_it() -> None:
     assert world.answers["four"] is None
 
 
+def test_a_request_for_what_is_there_already_waits_until_it_is_on_the_disk() -> None:
+    world = World()
+    world.change("makes it", {"b": 2})
+    world.keeper.end_step()
+    world.table.put({"b": 2}, 2)
+    world.answer("makes it again")
+    world.table.put({"a": 1}, 2)
+    world.answer("needs nothing")
+    assert world.answers == {"needs nothing": None}
+    world.beside.finish()
+    world.keeper.end_step()
+    world.beside.finish()
+    assert world.answers.keys() == {"needs nothing", "makes it", "makes it again"}
+    assert world.table.version == 1
+
+
 def test_a_write_that_fails_undoes_what_came_after_it_too(caplog: pytest.LogCaptureFixture) -> None:
     world = World()
     edition = world.table.edition
