@@ -52,6 +52,13 @@ _PROPERTIES = {
     "transactionTimeOut": 1_000,
     "transactionCheckInterval": 1_000,
 }
+# Strangers have the addresses of a group's nodes here: only a secret tells nodes from them.
+_GROUP_PROPERTIES = {
+    **_PROPERTIES,
+    "maxHashSlotNum": 50,
+    "maxIndexNum": 200,
+    "peerSecretKey": "the secret of a group that is fuzzed",
+}
 _BLOCK = 512
 _ELSEWHERE = Path("/tmp", OUTSIDE)
 
@@ -157,7 +164,7 @@ class Ground:
 
     def start_group(self, stack: ExitStack) -> None:
         """Start three nodes with controllers."""
-        group = self.group = Group(self.folder, None, {**_PROPERTIES, "maxHashSlotNum": 50, "maxIndexNum": 200})
+        group = self.group = Group(self.folder, None, _GROUP_PROPERTIES)
         stack.callback(group.close)
         pages = [free_port() for _ in group.nodes]
         for number, node in group.nodes.items():
