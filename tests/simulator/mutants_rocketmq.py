@@ -39,7 +39,8 @@ ROCKETMQ = (
         "recall-ignored",
         "A message is given out though it was recalled.",
         "core.timer_messages",
-        '        if properties.get("UNIQ_KEY", "") in self._recalled:\n            return True\n',
+        '            if (properties.get("REAL_TOPIC", ""), properties.get("UNIQ_KEY", "")) in self._recalled:\n'
+        "                return True\n",
         "",
     ),
     _mutant(
@@ -152,8 +153,8 @@ ROCKETMQ = (
         "times-not-counted",
         "A message that was given back does not count how often.",
         "core.sending_back",
-        "            reconsume_times=record.reconsume_times + 1,\n",
-        "            reconsume_times=record.reconsume_times,\n",
+        "encode(properties), is_retried=True)",
+        "encode(properties))",
     ),
     _mutant(
         "retry-at-once",
