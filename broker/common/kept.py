@@ -164,7 +164,8 @@ class Keeper:
 
     def end_step(self) -> None:
         """Begin to write what has changed, unless a write is under way."""
-        self._touched.clear()
+        if self._touched:
+            self._touched.clear()
         if self._is_writing or not self._dirty:
             return
         files, self._dirty = list(self._dirty), {}

@@ -369,9 +369,9 @@ class Broker:
             self._has_due = self._give_out(now_ms)
         self._role.advance()
         self._arrivals.end_step(now_ms)
-        self._services.turns.run(now_ms)
-        # Those who were answered may have stored something, such as checkpoints.
-        self._arrivals.end_step(now_ms)
+        if self._services.turns.run(now_ms):
+            # Those who were answered may have stored something, such as checkpoints.
+            self._arrivals.end_step(now_ms)
         has_more = self._consumers.end_step()
         has_more = self._progress.end_step(now_ms) or has_more
         self.keeper.end_step()

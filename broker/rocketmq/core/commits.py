@@ -9,7 +9,7 @@ from broker.rocketmq.core.requests import Refused
 from broker.rocketmq.core.services import Services
 from formats.rocketmq.codes import ResponseCode
 
-__all__ = ["check_commit", "check_room", "is_commit"]
+__all__ = ["check_commit", "check_room", "commit_pulled", "is_commit"]
 
 
 def is_commit(services: Services, topic: str, group: str, queue_id: int, offset: int) -> bool:
@@ -19,6 +19,15 @@ def is_commit(services: Services, topic: str, group: str, queue_id: int, offset:
     except Refused:
         return False
     return True
+
+
+def commit_pulled(services: Services, topic: str, group: str, queue_id: int, offset: int) -> None:
+    """Take the offset of a group in a queue if it may be set. All three were found to exist."""
+    known = services.offsets.get(topic, group, queue_id)
+    if offset == known or not 0 <= offset <= services.store.span(topic, queue_id)[1]:
+        return
+    if known is not None or services.offsets.count < services.options.offsets_max:
+        services.offsets.commit(topic, group, queue_id, offset)
 
 
 def check_commit(services: Services, topic: str, group: str, queue_id: int, offset: int) -> None:

@@ -146,6 +146,8 @@ class ConsumerRequests:
 
     def end_step(self) -> bool:
         """Tell some of the consumers whose groups have changed. True if there may be more."""
+        if not self._untold and not self._changed:
+            return False
         for _ in range(STEP_NOTICES):
             if self._untold:
                 self._untold.pop().ask(self._notice, one_way=True)

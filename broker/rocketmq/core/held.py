@@ -20,9 +20,9 @@ K = TypeVar("K", bound=Hashable)
 R = TypeVar("R")
 
 
-@dataclass(frozen=True, slots=True, eq=False)
+@dataclass(slots=True, eq=False)
 class Waiting(Generic[R]):
-    """A request that waits, and until when."""
+    """A request that waits, and until when. It is not frozen only because that makes it dear to make."""
 
     request: R
     connection: object

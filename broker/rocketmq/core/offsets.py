@@ -64,7 +64,7 @@ class Offsets:
 
         Nothing is taken for a group of the broker in one of its own topics: the next start would read on from there.
         """
-        if not _is_own(topic, group):
+        if not group.startswith(OWN_GROUP_PREFIX) or not is_own(topic):
             self.commit_own(topic, group, queue_id, offset)
 
     def commit_own(self, topic: str, group: str, queue_id: int, offset: int) -> None:

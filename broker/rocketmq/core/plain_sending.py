@@ -188,7 +188,7 @@ class PlainSender:
             return None
         known = self._known.setdefault(peer, _Known())
         way = known.ways.get(posted.rest)
-        if way is None or way.edition is not self._topics.edition:
+        if way is None or way.edition is not self._topics.kept.edition:
             way = self._learn_way(request, posted, peer, known, now_ms)
         shape = None if way is None else self._shape(posted)
         message = None if way is None or shape is None else self._message(way, shape, posted, request.body)
@@ -225,7 +225,7 @@ class PlainSender:
     def _read(self, known: _Known, data: memoryview, at: int, end: int, session: Session, now_ms: int) -> _Batch:
         """Read the plain messages at the front of `data[at:end]`."""
         batch = _Batch()
-        edition = self._topics.edition
+        edition = self._topics.kept.edition
         if known.forms and known.forms[0].way.edition is not edition:
             known.forms.clear()
         while at < end:
@@ -332,7 +332,7 @@ class PlainSender:
         common = Common(self._sender.message(sent, header.topic, 0, peer.host, b"", b""))
         queues = max(sent.topic.write_queue_nums, sent.topic.read_queue_nums)
         answer = self._answers[frame.encoding]
-        way = _Way(self._topics.edition, queues, common, answer, frame.is_one_way, header.topic)
+        way = _Way(self._topics.kept.edition, queues, common, answer, frame.is_one_way, header.topic)
         if len(known.ways) >= WAYS_MAX:
             known.ways.clear()
         known.ways[posted.rest] = way

@@ -12,13 +12,13 @@ from collections.abc import Callable, Iterator
 from enum import IntFlag
 from typing import Final, NamedTuple
 
-from broker.rocketmq.core.commits import is_commit
+from broker.rocketmq.core.commits import commit_pulled
 from broker.rocketmq.core.filters import SQL92, TAG, Filter, subscription_of
 from broker.rocketmq.core.held import Held, Waiting
 from broker.rocketmq.core.requests import Refused
 from broker.rocketmq.core.services import Services
 from broker.rocketmq.core.sql import SqlError, SqlFilter
-from broker.rocketmq.core.turns import Turns
+from broker.rocketmq.core.turns import ITEM_UNITS, Turns
 from broker.rocketmq.store.message_store import MessageStore
 from formats.rocketmq.client_bodies import GroupConfig, Subscription
 from formats.rocketmq.codes import ResponseCode
@@ -139,12 +139,8 @@ class _Asked:
         self.answer = answer
 
 
-class _Tried(NamedTuple):
-    """An answer, and whether there is more after the messages that were looked at."""
-
-    frame: Frame
-    next_offset: int = 0
-    has_more: bool = False
+# An answer, the offset after the messages that were looked at, and whether there are more.
+_Tried = tuple[Frame, int, bool]
 
 
 class Puller:
@@ -173,23 +169,33 @@ class Puller:
         """Carry out PULL_MESSAGE or LITE_PULL_MESSAGE; `answer` is called with the answer, now or later."""
         header = REQUEST.read(fields)
         tried = self._try(header, now_ms, is_new=True)
+        if tried is not None and tried[0].code != ResponseCode.PULL_NOT_FOUND:
+            answer(tried[0])
+            return
         has_room = self.held < self._held_max
         may_wait = header.system_flags & _SUSPEND and has_room
         if tried is None and not has_room:
             answer(Frame(ResponseCode.SYSTEM_BUSY, 0, remark="too many requests wait for messages"))
-        elif tried is None or (tried.frame.code == ResponseCode.PULL_NOT_FOUND and may_wait):
+        elif tried is None or may_wait:
             wait_ms = min(header.suspend_timeout_ms, HOLD_MS_MAX) if may_wait else 0
             waiting = Waiting(_Asked(header, answer), connection, now_ms + max(0, wait_ms))
             self._waits.add((header.topic, header.queue_id), waiting)
             if tried is None:
                 self._turns.add(connection, self._look_later(waiting))
         else:
-            answer(tried.frame)
+            answer(tried[0])
 
     def arrived(self, topic: str, queue_id: int, now_ms: int) -> None:
-        """A message has come into a queue: have those answered who wait for it."""
-        if (topic, queue_id) in self._waits:
-            self._turns.again((topic, queue_id), lambda: self._wake(topic, queue_id))
+        """A message has come into a queue: have those answered who wait for it, the only one of them at once."""
+        key, turns = (topic, queue_id), self._turns
+        count = self._waits.count(key)
+        if count == 1 and not turns.is_spent:
+            waiting = self._waits.take(key)
+            if waiting is not None:
+                turns.spend(ITEM_UNITS)
+                self._look_again(waiting, now_ms)
+        elif count:
+            turns.again(key, lambda: self._wake(topic, queue_id))
 
     def expire(self, now_ms: int) -> None:
         """Have those answered who have waited their time."""
@@ -204,36 +210,37 @@ class Puller:
         key = topic, queue_id
         for waiting in self._waits.at(key):
             if self._waits.remove(key, waiting):
-                self._look_again(waiting)
+                self._look_again(waiting, self._turns.now_ms)
             yield
 
     def _end_waits(self, now_ms: int) -> Iterator[None]:
         for _, waiting in self._waits.take_over(now_ms):
-            self._look_again(waiting)
+            self._look_again(waiting, self._turns.now_ms)
             yield
 
     def _look_later(self, waiting: Waiting[_Asked]) -> Iterator[None]:
         header = waiting.request.header
         if self._waits.remove((header.topic, header.queue_id), waiting):
-            self._look_again(waiting)
+            self._look_again(waiting, self._turns.now_ms)
         yield
 
-    def _look_again(self, waiting: Waiting[_Asked]) -> None:
+    def _look_again(self, waiting: Waiting[_Asked], now_ms: int) -> None:
         """Answer a request that was taken out, or have it go on waiting if there is nothing for it."""
-        asked, now_ms = waiting.request, self._turns.now_ms
+        asked = waiting.request
         try:
             tried = self._try(asked.header, now_ms, is_new=False)
             assert tried is not None
-            code = tried.frame.code
+            frame, next_offset, has_more = tried
+            code = frame.code
             if code not in (ResponseCode.PULL_NOT_FOUND, ResponseCode.PULL_RETRY_IMMEDIATELY) or (
                 waiting.until_ms <= now_ms
             ):
-                asked.answer(tried.frame)
+                asked.answer(frame)
                 return
             if code == ResponseCode.PULL_RETRY_IMMEDIATELY:
-                asked.header = asked.header._replace(queue_offset=tried.next_offset)
+                asked.header = asked.header._replace(queue_offset=next_offset)
             self._waits.add((asked.header.topic, asked.header.queue_id), waiting)
-            if tried.has_more:
+            if has_more:
                 self._turns.add(waiting.connection, self._look_later(waiting))
         except Exception as error:
             self._failed(waiting.connection, error)
@@ -243,18 +250,17 @@ class Puller:
         try:
             group, topic, subscription = self._check(header, now_ms)
             if is_new and header.system_flags & _COMMIT_OFFSET and header.commit_offset >= 0:
-                commit = (header.topic, header.consumer_group, header.queue_id, header.commit_offset)
-                if is_commit(self._services, *commit):
-                    self._services.offsets.commit(*commit)
+                place = header.topic, header.consumer_group, header.queue_id
+                commit_pulled(self._services, *place, header.commit_offset)
             if is_new and subscription.expression_type == SQL92 and self._turns.is_spent:
                 return None
             wanted = self._filter(subscription)
         except Refused as refused:
-            return _Tried(Frame(refused.code, 0, remark=refused.text))
+            return Frame(refused.code, 0, remark=refused.text), 0, False
         except SqlError as error:
             log.info("group %s: the expression of a subscription cannot be used: %s", header.consumer_group, error)
             text = "parse the consumer's subscription failed"
-            return _Tried(Frame(ResponseCode.SUBSCRIPTION_PARSE_FAILED, 0, remark=text))
+            return Frame(ResponseCode.SUBSCRIPTION_PARSE_FAILED, 0, remark=text), 0, False
         found = find_messages(
             self._services,
             header.topic,
@@ -267,7 +273,7 @@ class Puller:
         if body:
             self._services.statistics.sent(header.topic, header.consumer_group, len(found.messages), len(body))
             self._services.offsets.note_pulled(header.topic, header.consumer_group, header.queue_id, found.next_offset)
-        return _Tried(self._answer(header, group, topic, found, body), found.next_offset, found.next_offset < found.end)
+        return self._answer(header, group, topic, found, body), found.next_offset, found.next_offset < found.end
 
     def _answer(
         self, header: PullMessageRequest, group: GroupConfig, topic: TopicConfig, found: Found, body: bytes

@@ -110,9 +110,10 @@ class Nameservers:
         """Register some of the topics that have changed, and are on the disk. True if there are more."""
         if self.is_silent:
             return False
-        is_newer = self._topics.version != self._told
+        version = self._topics.kept.version
+        is_newer = version != self._told
         if is_newer:
-            self._told = self._topics.version
+            self._told = version
             self._add(self._topics.take_news())
         if is_newer or self._left:
             self._tell(now_ms)

@@ -73,11 +73,6 @@ class Topics:
         """The version of the topics that are on the disk."""
         return self.kept.version
 
-    @property
-    def edition(self) -> object:
-        """Another object after each change."""
-        return self.kept.edition
-
     def get(self, topic: str) -> TopicConfig | None:
         """A topic; None if there is none of that name."""
         return self.table.get(topic)

@@ -70,13 +70,17 @@ class Turns:
         """Return whether there is work to do."""
         return bool(self._keys)
 
-    def run(self, now_ms: int) -> None:
-        """End a step: work until the budget is used up, and renew it.
+    def run(self, now_ms: int) -> bool:
+        """End a step: work until the budget is used up, and renew it. Returns False if there was nothing to do.
 
         Waiting work gets at least half of a step's budget, whatever the step's requests have used.
         """
         self.now_ms = now_ms
-        keys, self._left = self._keys, max(self._left, self._step_units // 2)
+        keys = self._keys
+        if not keys:
+            self._left = self._step_units
+            return False
+        self._left = max(self._left, self._step_units // 2)
         while keys and self._left > 0:
             key = keys.popleft()
             works = self._works[key]
@@ -90,3 +94,4 @@ class Turns:
             else:
                 del self._works[key]
         self._left = self._step_units
+        return True

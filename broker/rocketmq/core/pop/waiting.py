@@ -61,6 +61,8 @@ class Waits(Held[Place, R]):
 
     def places(self, topic: str, queue_id: int) -> list[Place]:
         """The places where requests wait for messages of a queue; those for all queues come first."""
+        if not self._places:
+            return []
         keys = ((topic, ALL_QUEUES), (topic, queue_id), (topic, None))
         return [place for key in keys for place in self._places.get(key, ())]
 
