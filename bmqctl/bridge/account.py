@@ -4,9 +4,13 @@ from __future__ import annotations
 
 from collections import Counter
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, Final
 
-__all__ = ["Account"]
+__all__ = ["OTHER_REASONS", "REASONS_MAX", "Account"]
+
+# The reasons that are counted one by one. Texts of messages are in some of them, so that there can be any number.
+REASONS_MAX: Final = 100
+OTHER_REASONS: Final = "other reasons"
 
 
 @dataclass(slots=True)
@@ -24,6 +28,11 @@ class Account:
     refused: Counter[str] = field(default_factory=Counter)
     repeated: int = 0
     size_bytes: int = 0
+
+    def refuse(self, reason: str) -> None:
+        """Count a message that cannot be carried."""
+        is_counted = reason in self.refused or len(self.refused) < REASONS_MAX
+        self.refused[reason if is_counted else OTHER_REASONS] += 1
 
     @property
     def in_flight(self) -> int:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import zlib
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from contextlib import suppress
 from itertools import groupby
 from operator import attrgetter
@@ -39,6 +39,8 @@ __all__ = [
     "lane_of",
 ]
 
+# The size of messages that are made before the bridge takes them: payloads are larger than what was delivered.
+_PORTION_BYTES: Final = 1 << 20
 FAULTS: Final = (OSError, SessionLost, RequestFailed, Unusable)
 _PASSING: Final = frozenset(
     {StatusCategory.TIMEOUT, StatusCategory.NOT_CONNECTED, StatusCategory.CANCELED, StatusCategory.NOT_READY}
@@ -188,19 +190,29 @@ class BlazingSource:
             nursery.start_soon(self._keeping.attend, queue)
             with suppress(SessionLost):
                 while messages := await queue.receive():
-                    self._take(queue, self._keeping.wanted(messages), bridge)
+                    await self._take_all(queue, self._keeping.wanted(messages), bridge)
             nursery.cancel_scope.cancel()
         if not bridge.ended.is_set():
             # The reason, if the session has ended.
             await queue.receive()
 
-    def _take(self, queue: Queue, messages: list[Message], bridge: Bridge) -> None:
+    async def _take_all(self, queue: Queue, messages: list[Message], bridge: Bridge) -> None:
+        """Have the bridge take messages, which are made as it has room for them.
+
+        So no more payloads are held, decompressed, than the lanes' windows allow and one portion.
+        """
         lanes: dict[int, list[Item]] = {}
+        size = 0
         for message in messages:
             lane, item = self._item(queue, message)
             lanes.setdefault(lane, []).append(item)
-        for lane, items in lanes.items():
-            bridge.take(lane, items)
+            size += item.size
+            if size >= _PORTION_BYTES:
+                _take(bridge, lanes)
+                while not all(bridge.flow.room(each) for each in lanes):
+                    await bridge.await_change()
+                lanes, size = {}, 0
+        _take(bridge, lanes)
 
     def _item(self, queue: Queue, message: Message) -> tuple[int, Item]:
         token = _Token(queue, message)
@@ -212,6 +224,11 @@ class BlazingSource:
         except (Unfit, FormatError) as fault:
             return lane, Item(token, None, 0, str(fault))
         return lane, Item(token, made, size)
+
+
+def _take(bridge: Bridge, lanes: Mapping[int, list[Item]]) -> None:
+    for lane, items in lanes.items():
+        bridge.take(lane, items)
 
 
 class BlazingDestination:

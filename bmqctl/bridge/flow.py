@@ -334,7 +334,7 @@ class Flow:
     def _refuse(self, item: Item, reason: str) -> bool:
         """Count a message that cannot be carried; return whether the bridge goes on without it."""
         item.unfit = reason
-        self.account.refused[reason] += 1
+        self.account.refuse(reason)
         if not self._options.skip_refused:
             self.stop(f"a message cannot be carried: {reason}")
         return self._options.skip_refused

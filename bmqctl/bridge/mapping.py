@@ -38,15 +38,18 @@ from formats.bmq.guid import GUID_VERSION, format_guid
 from formats.bmq.wire.properties import Property, PropertyType, PropertyValue, decode_properties, encode_properties
 from formats.errors import FormatError
 from formats.rocketmq.batch import BatchMessage
+from formats.rocketmq.frame import FRAME_BYTES_MAX, HEADER_BYTES_MAX
 from formats.rocketmq.properties import decode_properties as decode_rocketmq
 from formats.rocketmq.record import Record
 from formats.schema import Buffer
 
 __all__ = [
+    "ROCKETMQ_BODY_SIZE_MAX",
     "ROCKETMQ_PROPERTIES_SIZE_MAX",
     "Posted",
     "Unfit",
     "body_of",
+    "message_for_topic",
     "posted_guid",
     "to_blazingmq",
     "to_rocketmq",
@@ -54,6 +57,8 @@ __all__ = [
 
 # The Java code keeps the length in a signed short.
 ROCKETMQ_PROPERTIES_SIZE_MAX: Final = 0x7FFF
+# A broker closes the connection at a longer frame, and a message that is sent again would close the next one, too.
+ROCKETMQ_BODY_SIZE_MAX: Final = FRAME_BYTES_MAX - HEADER_BYTES_MAX
 _NEWER_ENCODING: Final = 1
 _INTEGER: Final = re.compile(r"-?[0-9]{1,20}", re.ASCII)
 _BOUNDS: Final = {
@@ -108,10 +113,16 @@ def to_rocketmq(payload: Buffer, properties: Sequence[Property], guid: bytes, un
         parts += (TYPES, "\x01", (_types_text if is_short else _types_text.__wrapped__)(tuple(types)), "\x02")
     if raw:
         parts += (RAW, "\x01", base64.b64encode(encode_properties(raw, _NEWER_ENCODING)).decode(), "\x02")
-    encoded = "".join(parts).encode()
-    if len(encoded) > ROCKETMQ_PROPERTIES_SIZE_MAX:
-        raise Unfit(f"properties of {len(encoded)} bytes: RocketMQ takes {ROCKETMQ_PROPERTIES_SIZE_MAX}")
-    return BatchMessage(flag, payload, encoded)
+    return message_for_topic(flag, payload, "".join(parts).encode())
+
+
+def message_for_topic(flag: int, body: Buffer, properties: bytes) -> BatchMessage:
+    """Make a message for RocketMQ of its parts. Raises `Unfit` if it has too many bytes of properties, or of body."""
+    if len(properties) > ROCKETMQ_PROPERTIES_SIZE_MAX:
+        raise Unfit(f"properties of {len(properties)} bytes: RocketMQ takes {ROCKETMQ_PROPERTIES_SIZE_MAX}")
+    if len(body) > ROCKETMQ_BODY_SIZE_MAX:
+        raise Unfit(f"a body of {len(body)} bytes: RocketMQ takes {ROCKETMQ_BODY_SIZE_MAX}")
+    return BatchMessage(flag, body, properties)
 
 
 def _text(kind: PropertyType, value: PropertyValue) -> str:

@@ -6,7 +6,7 @@ then who they are and which queues there are. Each queue is a lane of its own, f
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from functools import partial
 from typing import Final, NamedTuple
 
@@ -27,7 +27,7 @@ from bmqctl.rocketmq_client.sharing import Place, share_of
 from formats.rocketmq.record import Record
 from formats.rocketmq.route_bodies import Permission
 
-__all__ = ["MakeOfRecord", "RocketSource", "for_queue", "item_of"]
+__all__ = ["IDLE_PAUSE_S", "MakeOfRecord", "RocketSource", "for_queue", "hand_out"]
 
 PULLED_MAX: Final = 1024
 # Pulls of a queue whose messages wait to be taken, beyond what the flow's window allows.
@@ -35,6 +35,11 @@ PULLS_AHEAD: Final = 1
 # How often the bridge looks which queues are its own, and how often while it is not yet known as a consumer.
 SHARE_S: Final = 2.0
 JOIN_S: Final = 0.1
+# The pause after an answer that has no messages and names the offset that was asked for. Brokers hold such pulls; one
+# that does not would be asked without end.
+IDLE_PAUSE_S: Final = 0.1
+# The size of messages that are made before the bridge takes them: bodies are larger than what was pulled.
+_PORTION_BYTES: Final = 1 << 20
 # The shortest time between two commits of a queue: a commit costs as much as some messages.
 COMMIT_S: Final = 0.05
 
@@ -242,7 +247,10 @@ class RocketSource:
             while True:
                 while not (room := bridge.flow.room(lane)):
                     await bridge.await_change()
+                before = puller.offset
                 records = await pulls.next_records(min(room, PULLED_MAX))
+                if not records and puller.offset == before:
+                    await trio.sleep(IDLE_PAUSE_S)
                 await give.send(_Pulled(records, puller.offset))
         except FAULTS as fault:
             return fault
@@ -253,8 +261,8 @@ class RocketSource:
         async for records, offset in get:
             # The request for the next messages goes first.
             await trio.lowlevel.checkpoint()
-            if records:
-                bridge.take(lane, [item_of(record, broker_name, self._make) for record in records])
+            async for taken in hand_out(bridge, lane, records, broker_name, self._make):
+                self._positions[lane] = taken
             self._positions[lane] = offset
 
     async def _commit_all(self, client: Client, bridge: Bridge) -> None:
@@ -291,7 +299,30 @@ class RocketSource:
         return QueuePuller(link, self._end.group, self._end.topic, place.queue_id, self._timeout_s)
 
 
-def item_of(record: Record, broker_name: str, make: MakeOfRecord) -> Item:
+async def hand_out(
+    bridge: Bridge, lane: int, records: Sequence[Record], broker_name: str, make: MakeOfRecord
+) -> AsyncIterator[int]:
+    """Have a bridge take messages, which are made as it has room for them; yield the offset behind each portion.
+
+    So no more bodies are held, decompressed, than the lane's window allows and one portion.
+    """
+    items: list[Item] = []
+    size = 0
+    for record in records:
+        items.append(_item_of(record, broker_name, make))
+        size += items[-1].size
+        if size >= _PORTION_BYTES:
+            bridge.take(lane, items)
+            yield record.queue_offset + 1
+            items, size = [], 0
+            while not bridge.flow.room(lane):
+                await bridge.await_change()
+    if items:
+        bridge.take(lane, items)
+        yield records[-1].queue_offset + 1
+
+
+def _item_of(record: Record, broker_name: str, make: MakeOfRecord) -> Item:
     """Make the message on its way of a record; its token is the offset."""
     try:
         if not record.is_body_sound:

@@ -38,6 +38,7 @@ __all__ = ["bridge"]
 COMMAND = "bridge"
 METRICS_S = 5.0
 _USUAL = FlowOptions()
+_REMEDY = "it stays at the source; to drop such messages and go on, give --skip-refused or skip_refused = true"
 
 
 def _seconds(text: str, minimum: float) -> Any:
@@ -156,7 +157,8 @@ def bridge(
     faults = [each for each in running.outcomes if each.ended_by or each.account.refused]
     for outcome in faults:
         if outcome.ended_by:
-            _tell(outcome.options.name, outcome.ended_by)
+            remedy = f"; {_REMEDY}" if outcome.account.refused else ""
+            _tell(outcome.options.name, f"{outcome.ended_by}{remedy}")
     if faults:
         raise typer.Exit(EXIT_FAULTS)
 

@@ -16,14 +16,13 @@ from typing import Final
 
 from bmqctl.bridge.blazingmq_ends import Made, Make, ToPost
 from bmqctl.bridge.encoding import Encoded
-from bmqctl.bridge.mapping import ROCKETMQ_PROPERTIES_SIZE_MAX, Unfit, body_of
+from bmqctl.bridge.mapping import Unfit, body_of, message_for_topic
 from bmqctl.bridge.names import UNIQUE_KEY, is_system_name
 from bmqctl.bridge.rocketmq_source import MakeOfRecord, for_queue
 from bmqctl.client.message import Message
 from bmqctl.rocketmq_client.sending import UniqueIds
 from formats.bmq.guid import GUID_VERSION
 from formats.bmq.wire.properties import Property, encode_properties
-from formats.rocketmq.batch import BatchMessage
 from formats.rocketmq.properties import decode_properties
 from formats.rocketmq.record import Record
 
@@ -67,10 +66,8 @@ def for_other_topic(more: Mapping[str, str] = MappingProxyType({})) -> MakeOfRec
         properties = {UNIQUE_KEY: found.get(UNIQUE_KEY) or ids.next(), **kept, **more}
         # Texts that were decoded have no separator, except 0x01 in values, which the original takes as it is.
         encoded = "".join(f"{name}\x01{text}\x02" for name, text in properties.items()).encode()
-        if len(encoded) > ROCKETMQ_PROPERTIES_SIZE_MAX:
-            raise Unfit(f"properties of {len(encoded)} bytes: RocketMQ takes {ROCKETMQ_PROPERTIES_SIZE_MAX}")
-        body = body_of(record)
-        return Made(BatchMessage(record.flag, body, encoded), len(body) + len(encoded))
+        made = message_for_topic(record.flag, body_of(record), encoded)
+        return Made(made, len(made.body) + len(encoded))
 
     return make
 

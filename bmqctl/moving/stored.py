@@ -13,7 +13,7 @@ import trio
 from bmqctl.bridge.carrying import Bridge, CannotBegin, TryAgain, run_to_end
 from bmqctl.bridge.ends import RocketEnd
 from bmqctl.bridge.flow import Item
-from bmqctl.bridge.rocketmq_source import MakeOfRecord, item_of
+from bmqctl.bridge.rocketmq_source import IDLE_PAUSE_S, MakeOfRecord, hand_out
 from bmqctl.rocketmq_client.ahead import PullsAhead
 from bmqctl.rocketmq_client.client import PLAIN, Client, Security
 from bmqctl.rocketmq_client.consuming import QueuePuller
@@ -187,9 +187,10 @@ class StoredSource:
                 await bridge.await_change()
             records = await pulls.next_records(min(room, _PULLED_MAX, part.end - part.offset))
             self._trying.connected(trio.TASK_STATUS_IGNORED)
-            bridge.is_source_away = False
             wanted = [each for each in records if each.queue_offset < part.end and self._selection.has(each)]
-            bridge.take(lane, [item_of(record, broker_name, self._make) for record in wanted])
+            async for taken in hand_out(bridge, lane, wanted, broker_name, self._make):
+                part.offset = max(part.offset, taken)
+            bridge.is_source_away = puller.offset <= part.offset and not records
+            if bridge.is_source_away:
+                await trio.sleep(IDLE_PAUSE_S)
             part.offset = max(part.offset, puller.offset)
-            if not records:
-                await trio.lowlevel.checkpoint()

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from typing import Final, NamedTuple
 
-from bmqctl.bridge.mapping import ROCKETMQ_PROPERTIES_SIZE_MAX, Unfit, to_blazingmq, to_rocketmq
+from bmqctl.bridge.mapping import Unfit, message_for_topic, to_blazingmq, to_rocketmq
 from bmqctl.bridge.names import ROCKETMQ_ID, ROCKETMQ_OFFSET, ROCKETMQ_QUEUE, UNIQUE_KEY, is_system_name
 from bmqctl.replay.messages import Stored, StoredMessage, StoredRecord
 from formats.bmq.guid import format_guid
@@ -100,9 +100,7 @@ def _copied(message: StoredRecord, unique_id: str) -> BatchMessage:
         properties[DELAY] = str(message.delay_level)
     # Texts that were decoded have no separator, except 0x01 in values, which the original takes as it is.
     encoded = "".join(f"{name}\x01{text}\x02" for name, text in properties.items()).encode()
-    if len(encoded) > ROCKETMQ_PROPERTIES_SIZE_MAX:
-        raise Unfit(f"properties of {len(encoded)} bytes: RocketMQ takes {ROCKETMQ_PROPERTIES_SIZE_MAX}")
-    return BatchMessage(record.flag, record.body, encoded)
+    return message_for_topic(record.flag, record.body, encoded)
 
 
 def _store_host(record: Record) -> str:

@@ -184,7 +184,7 @@ class _PlanSource:
         count = 0
         for at, number in enumerate(order.tolist()):
             is_late = due_s is None or started + due_s[at] <= trio.current_time()
-            if count >= _PIECE_COUNT or not is_late:
+            if count >= _PIECE_COUNT or self._bytes >= _WINDOW_BYTES or not is_late:
                 lanes, count = self._take(bridge, lanes), 0
                 await self._await_room(bridge)
             if due_s is not None:

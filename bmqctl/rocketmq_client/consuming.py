@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import struct
 from enum import IntFlag
-from typing import Final, NamedTuple, TypeVar
+from typing import Final, NamedTuple, Protocol, TypeVar
 
 from bmqctl.rocketmq_client.link import OnAnswer, RemotingLink
 from bmqctl.rocketmq_client.refusals import RequestRefused
@@ -28,7 +28,7 @@ from formats.schema import Buffer
 
 __all__ = ["Pulled", "QueuePuller", "read_messages", "read_records"]
 
-M = TypeVar("M")
+M = TypeVar("M", bound="_Stored")
 
 # How long the broker may hold a pull for which there is nothing yet.
 SUSPEND_MS: Final = 15_000
@@ -60,6 +60,15 @@ _FLAGS_AT_ONCE: Final = str(int(_PullFlag.SUBSCRIPTION))
 _GO_ON: Final = frozenset(
     {ResponseCode.PULL_NOT_FOUND, ResponseCode.PULL_RETRY_IMMEDIATELY, ResponseCode.PULL_OFFSET_MOVED}
 )
+
+
+class _Stored(Protocol):
+    """A message of a queue."""
+
+    @property
+    def queue_offset(self) -> int:
+        """Its offset there."""
+        ...
 
 
 class Pulled(NamedTuple):
@@ -175,11 +184,8 @@ class QueuePuller:
 
         Raises `RequestRefused`, and `FormatError` for an answer that is damaged.
         """
-        is_found = self._check(answer)
-        records = read_records(answer.body) if is_found else []
-        pulled = _PULLED.read(answer.ext_fields)
-        self.offset = pulled.next_begin_offset
-        return records, pulled.max_offset
+        records = read_records(answer.body) if self._check(answer) else []
+        return self._advance(records, answer), _PULLED.read(answer.ext_fields).max_offset
 
     async def _pull(self, fields: dict[str, str]) -> Frame | None:
         """Ask for the messages at the offset; None, and the offset moved, if there are none."""
@@ -199,7 +205,14 @@ class QueuePuller:
         return True
 
     def _advance(self, messages: list[M], answer: Frame) -> list[M]:
-        self.offset = _PULLED.read(answer.ext_fields).next_begin_offset
+        """Go behind the messages of an answer. Raises `FormatError` if it names an offset that is not behind them."""
+        following = _PULLED.read(answer.ext_fields).next_begin_offset
+        # The first of a batch that is stored as one message may come before the offset that was asked for.
+        is_sound = self.offset < following and all(0 <= each.queue_offset < following for each in messages)
+        if messages and not is_sound:
+            reason = f"{following}, for messages from {messages[0].queue_offset} on, where {self.offset} was asked for"
+            raise FormatError("PullMessageResponse.nextBeginOffset", 0, reason)
+        self.offset = following
         return messages
 
     async def commit(self, offset: int | None = None) -> None:

@@ -27,7 +27,7 @@ from pyspark.sql.types import StructType
 from bmqctl.bridge.blazingmq_ends import lane_of
 from bmqctl.bridge.carrying import Bridge, CannotBegin, TryAgain, run_to_end
 from bmqctl.bridge.flow import FlowOptions, Item
-from bmqctl.bridge.mapping import ROCKETMQ_PROPERTIES_SIZE_MAX
+from bmqctl.bridge.mapping import Unfit, message_for_topic
 from bmqctl.bridge.names import UNIQUE_KEY, is_plain_for_rocketmq, is_system_name
 from bmqctl.bridge.patience import Patience
 from bmqctl.bridge.rocketmq_destination import RocketDestination, find_topics
@@ -37,7 +37,6 @@ from bmqctl.pipeline.live.topic_options import SendOptions, check_topic
 from bmqctl.pipeline.source.options import BadOption
 from bmqctl.rocketmq_client.sharing import Place
 from formats.bmq.wire.properties import Property, PropertyType
-from formats.rocketmq.batch import BatchMessage
 from formats.rocketmq.properties import encode_properties
 
 __all__ = ["Rows", "TopicStreamWriter", "TopicWriter", "send_rows"]
@@ -244,12 +243,10 @@ class _Task:
         else:
             chosen = row.number % topic.size
         encoded = encode_properties({UNIQUE_KEY: row_id(self._scope, row), **row.properties})
-        if len(encoded) > ROCKETMQ_PROPERTIES_SIZE_MAX:
-            raise ValueError(
-                f"row {row.number} of the task: properties of {len(encoded)} bytes: "
-                f"RocketMQ takes {ROCKETMQ_PROPERTIES_SIZE_MAX}"
-            )
-        message = BatchMessage(0, row.payload, encoded)
+        try:
+            message = message_for_topic(0, row.payload, encoded)
+        except Unfit as fault:
+            raise ValueError(f"row {row.number} of the task: {fault}") from None
         return topic.begin + chosen, Item(row.number, message, len(row.payload) + len(encoded))
 
 

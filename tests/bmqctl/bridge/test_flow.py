@@ -177,6 +177,14 @@ def test_a_message_that_cannot_be_carried(skip: bool) -> None:
         assert (account.taken, account.delivered, account.returned, account.in_flight) == (3, 1, 1, 0)
 
 
+def test_reasons_that_are_counted_one_by_one_are_bounded() -> None:
+    flow = up(skip_refused=True)
+    for number in range(1000):
+        flow.take(0, items(number, unfit=f"property {number}"))
+    refused = flow.account.refused
+    assert (refused.total(), refused["property 3"], refused["other reasons"], len(refused)) == (1000, 1, 900, 101)
+
+
 def test_a_refusal_ends_the_bridge_and_leaves_the_rest_with_the_source() -> None:
     flow = Flow(FlowOptions(), 2)
     flow.take(0, items(1, 2, 3))

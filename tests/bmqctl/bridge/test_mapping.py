@@ -113,6 +113,12 @@ def test_properties_that_are_too_large_are_refused() -> None:
         to_rocketmq(b"", properties, GUID, "ID")
 
 
+def test_bodies_for_which_a_broker_closes_the_connection_are_refused() -> None:
+    with pytest.raises(Unfit, match=r"a body of 16777216 bytes: RocketMQ takes 15728640"):
+        to_rocketmq(bytes(16 << 20), [], GUID, "ID")
+    assert len(to_rocketmq(bytes(15 << 20), [], GUID, "ID").body) == 15 << 20
+
+
 def test_properties_of_rocketmq_are_strings_with_marks_of_their_place() -> None:
     found = stored(UNIQ_KEY="ID", TAGS="red", KEYS="a b", __SHARDINGKEY="k", WAIT="true", amount="5", empty="")
     posted = to_blazingmq(found._replace(flag=-7), "broker-a")

@@ -137,3 +137,24 @@ def test_messages_that_have_their_properties_are_sent_with_them() -> None:
     fields, body = sender.encoded_batch(3, 99, [first, second])
     assert (fields["e"], fields["m"]) == ("3", "true")
     assert [message._replace(body=bytes(message.body)) for message in iter_batch(body)] == [first, second]
+
+
+@pytest.mark.parametrize(
+    ("body", "following"),
+    [
+        (stored(3), "3"),
+        (stored(3) + stored(4), "4"),
+        (stored(3), "1"),
+        (stored((1 << 63) - 1), "4"),
+        (stored(3) + stored(-1), "4"),
+    ],
+)
+def test_an_offset_that_is_not_behind_the_messages_is_an_error(body: bytes, following: str) -> None:
+    async def story(puller: QueuePuller) -> None:
+        puller.offset = 3
+        for pull in (puller.pull, puller.pull_records):
+            with pytest.raises(FormatError, match="nextBeginOffset"):
+                await pull(32)
+            assert puller.offset == 3
+
+    talk([Frame(ResponseCode.SUCCESS, 0, None, None, {**PULLED, "nextBeginOffset": following}, body)] * 2, story)
