@@ -110,7 +110,7 @@ def spark_report(
         except NothingToReport as fault:
             refuse(COMMAND, str(fault))
         if html is not None:
-            html.write_text(report_page(report))
+            html.write_text(report_page(report), encoding="utf-8")
     with until_reader_leaves():
         if wanted is OutputFormat.TABLE:
             _print(report, top)
@@ -164,7 +164,7 @@ def _report_logs(report: LogReport, top: int, html: Path | None, wanted: OutputF
     if html is not None:
         from bmqctl.pipeline.report.log_report_page import log_report_page  # needs a library, which nothing else does
 
-        html.write_text(log_report_page(report))
+        html.write_text(log_report_page(report), encoding="utf-8")
     with until_reader_leaves():
         if wanted is OutputFormat.TABLE:
             _print_logs(report, top)

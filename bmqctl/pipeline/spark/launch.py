@@ -88,7 +88,11 @@ def run_job(job: Job[Result], where: Where, on_progress: OnProgress) -> Result:
     try:
         on_progress("starting Spark", 0, 0)
         with local_context(where.cores, where.memory, quick=where.quick, master=where.master) as context:
-            return job.run(context, on_progress)
+            try:
+                return job.run(context, on_progress)
+            except (PySparkException, Py4JError) as fault:
+                # Spark's exceptions ask its JVM for their texts, as long as there is one.
+                raise SparkFailed(first_line(fault)) from fault
     except (PySparkException, Py4JError) as fault:
         raise SparkFailed(first_line(fault)) from fault
 

@@ -21,6 +21,7 @@ from typer.testing import CliRunner, Result
 
 from bmqctl.app import app
 from bmqctl.pipeline.spark import java, launch
+from tests.bmqctl.commitlog.logs import message, write_log
 from tests.bmqctl.pipeline.written import WrittenStore
 
 # Starting Python workers takes long where many others work too.
@@ -158,6 +159,21 @@ def test_a_failure_of_spark_is_one_line(monkeypatch: pytest.MonkeyPatch, tmp_pat
     monkeypatch.setattr(launch, "local_context", fail)
     done = run(WrittenStore().save(tmp_path / "store"), "--out", tmp_path / "out")
     assert (done.exit_code, done.stderr) == (1, "bmqctl spark-export: Spark failed: the first line\n")
+
+
+def test_a_failure_of_a_task_is_one_line_when_spark_has_ended(without_java: None, tmp_path: Path) -> None:
+    store = tmp_path / "store"
+    write_log(store, [message(0)])
+    (store / "config").mkdir()
+    (store / "config" / "consumerOffset.json").write_text('{"offsetTable":{"t@g":{0:1e99}}}')
+    program = "from bmqctl.app import main; main()"
+    words = ["spark-report", "--master", "local[1]", "--memory", "512m", str(store)]
+    done = subprocess.run([sys.executable, "-c", program, *words], capture_output=True, text=True, check=False)
+    assert done.returncode == 1
+    assert "Traceback" not in done.stderr
+    last = done.stderr.splitlines()[-1]
+    assert last.startswith("bmqctl spark-report: Spark failed: bmqctl.pipeline.source.stores.StoreError: ")
+    assert "consumerOffset.json" in last
 
 
 def test_what_cannot_be_done_is_refused_in_one_line(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
