@@ -19,6 +19,7 @@ from bmqctl.console.resetting import Reset, plan_reset, reset_offsets
 from bmqctl.explaining.rocketmq import causes_of_group
 from bmqctl.messages.received import Unreadable, of_topic
 from bmqctl.rocketmq_client.link import AccessKeys
+from bmqctl.rocketmq_client.moments import moment
 from bmqctl.rocketmq_status.asker import NobodyAnswers
 from bmqctl.rocketmq_status.asking import Places, Secret
 from bmqctl.rocketmq_status.group import GroupUnknown, group_state
@@ -246,13 +247,13 @@ def _row(message: Content) -> dict[str, Any]:
         "id": f"{message.broker}:{message.queue_id}:{message.offset}",
         "where": str(message.offset),
         "size": message.size,
-        "stored_at": datetime.fromtimestamp(message.record.stored_ms / 1000, UTC).isoformat(),
+        "stored_at": moment(message.record.stored_ms).isoformat(),
         "note": " ".join([message.tag or "", *message.keys]).strip(),
     }
 
 
 def _opened(message: Content) -> dict[str, Any]:
-    stored = datetime.fromtimestamp(message.record.stored_ms / 1000, UTC).isoformat()
+    stored = moment(message.record.stored_ms).isoformat()
     facts = [
         ("Stored", stored),
         ("Queue", f"{message.broker}/{message.queue_id}"),

@@ -8,10 +8,10 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
-from datetime import UTC, datetime
 from typing import Any, Final, NamedTuple
 
 from bmqctl.moving.forms import for_other_topic
+from bmqctl.rocketmq_client.moments import moment
 from formats.rocketmq.batch import BatchMessage
 from formats.rocketmq.properties import decode_properties, encode_properties
 from formats.rocketmq.record import Record
@@ -65,7 +65,7 @@ class Letter(NamedTuple):
     @property
     def stored_at(self) -> str:
         """The time at which it became a dead letter."""
-        return datetime.fromtimestamp(self.record.stored_ms / 1000, UTC).isoformat(timespec="milliseconds")
+        return moment(self.record.stored_ms).isoformat(timespec="milliseconds")
 
 
 class Mark(NamedTuple):

@@ -7,7 +7,6 @@ import signal
 from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
-from datetime import UTC, datetime
 from functools import partial
 from typing import Any, Final, NamedTuple
 
@@ -43,6 +42,7 @@ from bmqctl.moving.stored import StoredSource, find_parts, select
 from bmqctl.nurseries import open_nursery
 from bmqctl.rocketmq_client.client import Client
 from bmqctl.rocketmq_client.faults import FAULTS
+from bmqctl.rocketmq_client.moments import moment
 from bmqctl.rocketmq_client.sharing import Place
 from formats.bmq.uri import parse_uri
 from formats.rocketmq.record import Record
@@ -357,7 +357,7 @@ async def _read_through(source: At, end: RocketEnd, to: End, options: CarryOptio
     if ended_by:
         raise CannotBegin(f"{end}: {ended_by}")
     account = bridge.account
-    oldest = datetime.fromtimestamp(oldest_ms[0] / 1000, UTC).isoformat(timespec="milliseconds") if oldest_ms else None
+    oldest = moment(oldest_ms[0]).isoformat(timespec="milliseconds") if oldest_ms else None
     return Contents(account.delivered, account.size_bytes, oldest, dict(Counter(account.refused)))
 
 

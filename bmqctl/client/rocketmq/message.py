@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from datetime import UTC, datetime
+from datetime import datetime
 from typing import Final
 
 from bmqctl.client.rocketmq.outgoing import SHARDING_KEY
 from bmqctl.client.spans import Place, Span, Spans
 from bmqctl.rocketmq_client.bodies import read_body
+from bmqctl.rocketmq_client.moments import moment
 from formats.rocketmq.hosts import Host
 from formats.rocketmq.message_ids import OffsetId
 from formats.rocketmq.properties import decode_properties
@@ -108,7 +109,7 @@ class Content:
     @property
     def born_at(self) -> datetime:
         """The time at which the producer sent it."""
-        return datetime.fromtimestamp(self._record.born_ms / 1000, UTC)
+        return moment(self._record.born_ms)
 
     def system_property(self, name: str) -> str | None:
         """A property that has a meaning in RocketMQ; internal."""

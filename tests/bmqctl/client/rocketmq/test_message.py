@@ -7,6 +7,7 @@ import zlib
 import pytest
 
 from bmqctl.client.rocketmq.message import Content
+from bmqctl.messages.received import of_topic
 from formats.rocketmq.flags import SystemFlag
 from formats.rocketmq.record import Magic, Record, body_crc
 
@@ -33,3 +34,19 @@ def test_a_payload_is_decompressed() -> None:
 def test_a_payload_that_is_not_what_was_stored_is_refused(flags: int) -> None:
     with pytest.raises(ValueError, match="message ID: the checksum of the payload differs"):
         _ = content(zlib.compress(b"body"), crc=1, flags=flags).payload
+
+
+@pytest.mark.parametrize(
+    ("born_ms", "shown"),
+    [
+        (1_795_400_000_123, "2026-11-23T02:13:20.123000+00:00"),
+        (-1, "1969-12-31T23:59:59.999000+00:00"),
+        ((1 << 63) - 1, "9999-12-31T23:59:59.999999+00:00"),
+        (-(1 << 63), "0001-01-01T00:00:00+00:00"),
+    ],
+)
+def test_a_time_that_a_producer_made_up_hides_no_message(born_ms: int, shown: str) -> None:
+    found = content(b"body")
+    odd = Content(found._record._replace(born_ms=born_ms), "t", "b")
+    assert odd.born_at.isoformat() == shown
+    assert of_topic(odd).payload == b"body"
