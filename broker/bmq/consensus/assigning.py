@@ -10,6 +10,7 @@ from broker.bmq.core.ledger import app_infos
 from formats.bmq.codes import DEFAULT_APP_ID
 from formats.bmq.control.messages import AppIdInfo, PartitionPrimaryInfo, QueueInfo
 from formats.bmq.disk.keys import DEFAULT_APP_KEY, derive_key
+from formats.bmq.disk.numbers import LEASE_ID_MAX
 
 __all__ = ["assign_primaries", "new_app_infos", "place"]
 
@@ -23,7 +24,8 @@ def assign_primaries(
 ) -> tuple[PartitionPrimaryInfo, ...]:
     """Assign every partition's primary: the current one, if it `stays`, else the candidate with the fewest partitions.
 
-    A new one has a lease id above the last, which is `known` or, from the partition's files, in `leases`.
+    A new one has a lease id above the last, which is `known` or, from the partition's files, in `leases`. A partition
+    whose last lease is `LEASE_ID_MAX` stays as it is.
     """
     infos = {}
     vacant = []
@@ -38,10 +40,14 @@ def assign_primaries(
         if info.primary_node_id in partitions:
             partitions[info.primary_node_id] += 1
     for partition_id in vacant:
+        info = known.get(partition_id)
+        last = max(info.primary_lease_id if info else 0, leases.get(partition_id, 0))
+        if info is not None and last >= LEASE_ID_MAX:
+            infos[partition_id] = info
+            continue
         node_id = min(partitions, key=lambda candidate: (partitions[candidate], candidate))
         partitions[node_id] += 1
-        info = known.get(partition_id)
-        lease_id = max(info.primary_lease_id if info else 0, leases.get(partition_id, 0)) + 1
+        lease_id = min(last + 1, LEASE_ID_MAX)
         infos[partition_id] = PartitionPrimaryInfo(
             partition_id=partition_id, primary_node_id=node_id, primary_lease_id=lease_id
         )

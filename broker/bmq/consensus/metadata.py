@@ -46,7 +46,7 @@ from formats.bmq.control.messages import (
     QueueUnassignmentRequest,
     RegistrationRequest,
 )
-from formats.bmq.disk.numbers import LedgerNumber
+from formats.bmq.disk.numbers import LEASE_ID_MAX, LedgerNumber
 from formats.bmq.wire.event import Frame
 from formats.errors import FormatError
 
@@ -412,7 +412,7 @@ class Metadata(StateExchange):
         """
         if self.leader_id == self._own_id:
             self._outdate(partition_id, lease_id)
-        elif self.leader_id is not None:
+        elif self.leader_id is not None and lease_id < LEASE_ID_MAX:
             self._exchange.advise(self.leader_id, _lease_wanted(partition_id, lease_id + 1))
 
     def lease_wanted(self, node_id: int, advisory: PrimaryStatusAdvisory) -> None:

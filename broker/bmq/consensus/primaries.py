@@ -7,9 +7,11 @@ from collections.abc import Callable, Iterable, Mapping
 from typing import Final
 
 from broker.bmq.consensus.assigning import assign_primaries
+from broker.bmq.core.alarms import alarm
 from broker.bmq.core.ledger import ClusterState
 from broker.bmq.links.links import Links
 from formats.bmq.control.messages import LeaderAdvisory, NodeStatus, PartitionPrimaryAdvisory, PartitionPrimaryInfo
+from formats.bmq.disk.numbers import LEASE_ID_MAX
 
 __all__ = ["LEASE_TOLD_MAX", "Primaries", "Told"]
 
@@ -134,7 +136,17 @@ class Primaries:
         candidates = [self._links.own_id]
         if self._spread:
             candidates += [node_id for node_id in self._links.other_ids if self.is_usable(node_id)]
-        return assign_primaries(self._count, known.primaries, self._leases, stays, candidates)
+        infos = assign_primaries(self._count, known.primaries, self._leases, stays, candidates)
+        for info in infos:
+            if info.primary_lease_id == LEASE_ID_MAX and not self.holds(info):
+                alarm(
+                    log,
+                    "CLUSTER",
+                    f"partition {info.partition_id} gets no other primary than node {info.primary_node_id}: no lease "
+                    f"is left after {LEASE_ID_MAX}; a leader has used them up. Make the cluster anew from a replay of "
+                    "its messages",
+                )
+        return infos
 
     def serves(self, info: PartitionPrimaryInfo) -> bool:
         """Return True if a primary has served without interruption, and still does."""

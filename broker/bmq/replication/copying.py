@@ -63,7 +63,7 @@ from formats.bmq.disk.journal import (
     SyncPointType,
 )
 from formats.bmq.disk.keys import NULL_KEY
-from formats.bmq.disk.numbers import RecordNumber
+from formats.bmq.disk.numbers import LEASE_ID_MAX, RecordNumber
 from formats.bmq.disk.padding import DWORD, WORD
 from formats.bmq.disk.qlist import parse_queue_record
 from formats.bmq.wire.storage import STORAGE_HEADER, StorageMessage, iter_storage, storage_size
@@ -111,7 +111,6 @@ RUN_BYTES_MIN: Final = STORAGE_HEADER.size + JOURNAL_RECORD_SIZE
 
 # More is not cleared in one step: the partition is fetched again, in slices.
 CUT_BYTES_MAX: Final = 128 << 20
-LEASE_ID_MAX: Final = 0xFFFF_FFFF
 NO_BOUND: Final = 1 << 62
 
 

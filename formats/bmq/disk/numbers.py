@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
-from typing import NamedTuple, Protocol
+from typing import Final, NamedTuple, Protocol
 
-__all__ = ["LedgerNumber", "RecordNumber"]
+__all__ = ["LEASE_ID_MAX", "LedgerNumber", "RecordNumber"]
+
+# The last lease: lease ids are numbers of 32 bits.
+LEASE_ID_MAX: Final = 0xFFFF_FFFF
 
 
 class _Numbered(Protocol):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import replace
+from functools import partial
 from random import Random
 
 import pytest
@@ -412,6 +413,34 @@ def test_a_new_leader_takes_no_lease_that_no_leader_comes_to() -> None:
     bus.run(5_000)
     assert 1 not in bus.healed
     assert bus.nodes[1].metadata.state.primaries[0].primary_lease_id == 1
+
+
+def test_a_leader_that_uses_up_all_leases_ends_no_other_node() -> None:
+    """It goes as far at each step as is believed. Who leads after it has no number left for another primary."""
+    bus = cluster(partition_count=2, spread=True, ledger_size=1 << 16)
+    liar = bus.nodes[3].metadata
+    last = (1 << 32) - 1
+    for step in range(1, 257):
+        lease_id = min(1 + (step << 24), last)
+        info = PartitionPrimaryInfo(partition_id=0, primary_node_id=3, primary_lease_id=lease_id)
+        update = partial(PartitionPrimaryAdvisory, partitions=(info,))
+        liar.replicated.advise(lambda number, update=update: update(sequence_number=number))
+        bus.run()
+    assert bus.nodes[1].primaries[0] == bus.nodes[2].primaries[0] == (3, last)
+    bus.kill(3)
+    bus.elect(2, 1, 2)
+    bus.run(5_000)
+    for node in (bus.nodes[1], bus.nodes[2]):
+        assert node.metadata.state.primaries[0].primary_lease_id == last
+    # The other partition, and the queues, go on.
+    assert bus.nodes[2].primaries[1][0] in (1, 2)
+    assign(bus.nodes[2], 1)
+    bus.run()
+    assert bus.nodes[1].metadata.state.queues
+    # A primary with records of the last lease that there is can ask for no higher one.
+    for node in (bus.nodes[1], bus.nodes[2]):
+        node.metadata.lease_outdated(1, last)
+    bus.run()
 
 
 def said(node: Node) -> Iterator[tuple[int, ControlMessage]]:
