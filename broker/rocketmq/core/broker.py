@@ -148,7 +148,7 @@ class Broker:
         self._arrivals.tell(self._arrived)
         locks = Locks()
         sending_back = SendingBack(services, locks, self._arrivals, world.choose, state.guard.check_record)
-        places, choose = LitePlaces(store), world.choose
+        places, choose = LitePlaces(store, services.leaving), world.choose
         self._sender = Sender(options, topics, self._arrivals, sending_back, choose, world.make_unique_id, places)
         self._plain = PlainSender(options, topics, self._arrivals, self._sender, world.wall_ms)
         self._consumers = ConsumerRequests(services, locks)

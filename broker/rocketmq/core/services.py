@@ -18,7 +18,10 @@ __all__ = ["Services"]
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Services:
-    """The configuration, tables, store, counters and long work of one broker, as its parts share them."""
+    """The configuration, tables, store, counters and long work of one broker, as its parts share them.
+
+    `leaving` has the parent topics that were deleted, and of which lite topics are still to be removed.
+    """
 
     options: BrokerOptions
     topics: Topics
@@ -28,3 +31,4 @@ class Services:
     store: MessageStore
     statistics: Statistics
     turns: Turns = field(default_factory=Turns)
+    leaving: set[str] = field(default_factory=set)

@@ -9,7 +9,7 @@ from collections.abc import Callable
 from functools import partial
 from typing import Final
 
-from broker.rocketmq.core.lite.attributes import LiteGroup, lite_group
+from broker.rocketmq.core.lite.attributes import QUOTA_SLACK, LiteGroup, lite_group
 from broker.rocketmq.grpc.backend import Topic
 from broker.rocketmq.grpc.calling import Answer, Asked, Handlers
 from broker.rocketmq.grpc.statuses import OK, Rejected, rejection
@@ -26,8 +26,6 @@ from formats.rocketmq.headers.consuming import NotifyUnsubscribeLiteRequest
 __all__ = ["LITE_TYPES", "LiteCalls", "check_kind", "farewell", "unsubscription"]
 
 _NOTIFY = HeaderCodec(NotifyUnsubscribeLiteRequest)
-# Clients count their lite topics themselves; those that they say may be some more.
-_QUOTA_SLACK: Final = 300
 _ACTIONS: Final[dict[int, str]] = {
     LiteSubscriptionAction.PARTIAL_ADD: bodies.PARTIAL_ADD,
     LiteSubscriptionAction.PARTIAL_REMOVE: bodies.PARTIAL_REMOVE,
@@ -87,7 +85,7 @@ def _option(request: Message) -> bodies.OffsetOption | None:
 def _check(change: bodies.LiteSubscription, group: LiteGroup) -> None:
     """Raise `Rejected` for a change that the group does not allow."""
     _check_bound(change.group, group, change.topic)
-    if len(change.lite_topic_set) > group.client_quota + _QUOTA_SLACK:
+    if len(change.lite_topic_set) > group.client_quota + QUOTA_SLACK:
         text = f"lite subscription quota exceeded: {group.client_quota}"
         raise Rejected(Code.LITE_SUBSCRIPTION_QUOTA_EXCEEDED, text)
 

@@ -211,8 +211,7 @@ class MessageStore:
 
     def delete_topic(self, topic: str) -> None:
         """Remove the queues of a topic. Its messages stay in the log until they expire, but cannot be found."""
-        for key in [key for key in self.queues if key[0] == topic]:
-            queue = self.queues.pop(key)
+        for queue in self.queue_table.take(topic):
             self._unflushed_queues.pop(queue, None)
             if self._held is not None:
                 self._held.forget(queue)

@@ -22,5 +22,5 @@ class Folder(Directory, Protocol):
         ...
 
     def remove_folder(self, name: str) -> None:
-        """Delete a folder in it, with all that it has."""
+        """Delete a folder in it, with all that it has. Raises `FileNotFoundError` if it is not there."""
         ...

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextlib import suppress
 from typing import Final
 
 from broker.common.files import Directory
@@ -30,6 +31,8 @@ class QueueTable:
         # Those that a process before has made are opened in any case.
         self.files = OpenFiles(files_max)
         self.queues: dict[tuple[str, int], ConsumeQueue] = {}
+        # The numbers of the queues of each topic.
+        self._numbers: dict[str, list[int]] = {}
         self.misplaced = Skips("records of queues that cannot be")
         for topic in folder.folders():
             for name in folder.folder(topic).folders():
@@ -47,6 +50,7 @@ class QueueTable:
         except OSError as error:
             raise DiskFull(f"queue {queue_id} of {topic}: {error.strerror}") from error
         queue = self.queues[topic, queue_id] = ConsumeQueue(row)
+        self._numbers.setdefault(topic, []).append(queue_id)
         self._has_changed = True
         return queue
 
@@ -64,9 +68,15 @@ class QueueTable:
         self.misplaced.note(f"offset {found.offset} of the log", reason)
         return None
 
+    def take(self, topic: str) -> list[ConsumeQueue]:
+        """Take out the queues of a topic, which the caller closes."""
+        return [self.queues.pop((topic, number)) for number in self._numbers.pop(topic, ())]
+
     def remove(self, topic: str) -> None:
-        """Remove the folder of a topic, whose queues are closed."""
-        if topic in self._folder.folders():
+        """Remove the folder of a topic, if there is one; its queues are closed."""
+        if not is_topic(topic):
+            return
+        with suppress(FileNotFoundError):
             self._folder.remove_folder(topic)
             self._has_changed = True
 

@@ -24,7 +24,8 @@ class MemoryFolder(MemoryDirectory):
         return self.inside.setdefault(name, MemoryFolder(self.free, self.chunk))
 
     def remove_folder(self, name: str) -> None:
-        del self.inside[name]
+        if self.inside.pop(name, None) is None:
+            raise FileNotFoundError(name)
 
     def after_crash(self) -> MemoryFolder:
         found = super().after_crash()

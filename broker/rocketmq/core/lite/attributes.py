@@ -8,10 +8,12 @@ from formats.rocketmq.client_bodies import GroupConfig
 from formats.rocketmq.numbers import read_digits
 from formats.rocketmq.route_bodies import TopicConfig
 
-__all__ = ["CLIENT_QUOTA", "LiteGroup", "expiration_ms", "is_lite_topic", "lite_group"]
+__all__ = ["CLIENT_QUOTA", "QUOTA_SLACK", "LiteGroup", "expiration_ms", "is_lite_topic", "lite_group"]
 
 # The lite topics that a client may subscribe to, unless its group says otherwise.
 CLIENT_QUOTA: Final = 2_000
+# Clients count their lite topics themselves; those that they say may be some more.
+QUOTA_SLACK: Final = 300
 
 _TYPE: Final = "message.type"
 _LITE: Final = "LITE"

@@ -5,11 +5,12 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator
 from typing import Final
 
+from broker.rocketmq.core.lite.events import Idle
 from broker.rocketmq.core.lite.popping import LitePopper
 from broker.rocketmq.core.lite.registry import Registry, Subscriber
-from broker.rocketmq.core.pop.order import Orders
+from broker.rocketmq.core.pop.order import Key, Orders
 from broker.rocketmq.core.services import Services
-from formats.rocketmq.lite import QUEUE_ID, is_lite_queue, split_queue_name
+from formats.rocketmq.lite import QUEUE_ID, queue_name, split_queue_name
 
 __all__ = ["Dispatcher"]
 
@@ -17,6 +18,10 @@ __all__ = ["Dispatcher"]
 # The work of looking at one client; see `Turns`.
 _CLIENT_UNITS: Final = 500
 _WAITS: Final = 3
+# The most clients that are looked at to choose one of them.
+_LOOKS_MAX: Final = 64
+# How often clients are looked for that do not ask for messages.
+_LOOK_MS: Final = 500
 
 
 class Dispatcher:
@@ -36,6 +41,7 @@ class Dispatcher:
         self._choose = choose
         self._popper = popper
         self._events = popper.events
+        self._looked_ms = 0
 
     def arrived(self, queue: str) -> None:
         """A message has come into a queue."""
@@ -52,22 +58,17 @@ class Dispatcher:
         lite = split_queue_name(queue)
         if lite is None:
             return
-        members = self._registry.members(queue, group)
-        takers = self._registry.takers(lite[0], group)
-        clients = list(dict.fromkeys((*members, *takers)))
-        if not clients:
-            return
-        first = self._choose(len(clients)) if len(clients) > 1 else 0
-        best = -1
-        for each in clients[first:] + clients[:first]:
+        client_id, best = "", -1
+        for each in self._registry.some(queue, lite[0], group, _LOOKS_MAX, self._choose):
             self._services.turns.spend(_CLIENT_UNITS)
             fitness = self._fitness(each, without, now_ms)
             if fitness > best:
                 client_id, best = each, fitness
             if best == _WAITS:
                 break
-        self._events.tell(client_id, queue, now_ms)
-        self._popper.wake(client_id, now_ms)
+        if best >= 0:
+            self._events.tell(client_id, queue, now_ms)
+            self._popper.wake(client_id, now_ms)
 
     def _fitness(self, client_id: str, without: str | None, now_ms: int) -> int:
         if client_id == without:
@@ -87,33 +88,57 @@ class Dispatcher:
         _, end = self._services.store.span(queue, QUEUE_ID)
         return end > (self._services.offsets.get(queue, group, QUEUE_ID) or 0)
 
-    def subscribed(self, subscriber: Subscriber, queues: Iterable[str], now_ms: int) -> None:
-        """Tell the group of a client of the queues that it is subscribed to from now on, where they have messages."""
-        for queue in queues:
-            if self.has_more(queue, subscriber.group):
-                self.tell(queue, subscriber.group, now_ms)
+    def subscribed(self, subscriber: Subscriber, queues: Iterable[str]) -> None:
+        """Have the group of a client told of the queues that it is subscribed to from now on, if they have messages."""
+        group = subscriber.group
+        self._services.turns.add(("lite", group), self._tell_full(list(queues), group))
 
     def queues_of(self, parent: str) -> list[str]:
         """The queues of all lite topics of a parent."""
-        names = (name for name, _ in self._services.store.queues if is_lite_queue(name))
-        return [name for name in names if (split_queue_name(name) or ("",))[0] == parent]
+        prefix = queue_name(parent, "")
+        return [name for name, _ in self._services.store.queues if name.startswith(prefix)]
 
-    def dispatch_all(self, subscriber: Subscriber, now_ms: int) -> None:
-        """Tell the group of a client of all its queues that have messages."""
-        queues = self.queues_of(subscriber.parent) if subscriber.takes_all else list(subscriber.queues)
-        self.subscribed(subscriber, queues, now_ms)
+    def dispatch_all(self, subscriber: Subscriber) -> None:
+        """Have the group of a client told of all its queues that have messages."""
+        parent, group = subscriber.parent, subscriber.group
+        if subscriber.takes_all:
+            key = ("lite", group, parent)
+            self._services.turns.again(key, lambda: self._tell_full(self.queues_of(parent), group))
+        else:
+            self.subscribed(subscriber, subscriber.queues)
 
-    def left(self, subscriber: Subscriber, now_ms: int) -> None:
-        """Tell others of a client's group of what it was told: it is gone."""
-        for queue in self._events.leave(subscriber.client_id):
-            self.tell(queue, subscriber.group, now_ms)
+    def _tell_full(self, queues: list[str], group: str) -> Iterator[None]:
+        for queue in queues:
+            if self.has_more(queue, group):
+                self.tell(queue, group, self._services.turns.now_ms)
+            yield
+
+    def left(self, subscriber: Subscriber) -> None:
+        """Have others of a client's group told of what it was told: it is gone."""
+        self._pass_on(Idle(subscriber.client_id, self._events.leave(subscriber.client_id)), subscriber.group)
+
+    def _pass_on(self, idle: Idle, group: str) -> None:
+        if idle.queues:
+            self._services.turns.add(("lite", group), self._tell_others(idle, group))
+
+    def _tell_others(self, idle: Idle, group: str) -> Iterator[None]:
+        for queue in idle.queues:
+            self.tell(queue, group, self._services.turns.now_ms, without=idle.client_id)
+            yield
 
     def tick(self, now_ms: int) -> None:
-        """Tell others of what those were told who do not ask, and of queues in which nothing is under way any more."""
-        for idle in self._events.take_idle(now_ms):
-            subscriber = self._registry.get(idle.client_id)
-            for queue in idle.queues if subscriber is not None else ():
-                assert subscriber is not None
-                self.tell(queue, subscriber.group, now_ms, without=idle.client_id)
-        for queue, group, _ in self._orders.freed(now_ms):
-            self.go_on(queue, group, now_ms)
+        """Have others told of what clients were told that do not ask, and of queues that groups may go on in."""
+        if not 0 <= now_ms - self._looked_ms < _LOOK_MS:
+            self._looked_ms = now_ms
+            for idle in self._events.take_idle(now_ms):
+                subscriber = self._registry.get(idle.client_id)
+                if subscriber is not None:
+                    self._pass_on(idle, subscriber.group)
+        freed = self._orders.freed(now_ms)
+        if freed:
+            self._services.turns.add(self, self._go_on_all(freed))
+
+    def _go_on_all(self, freed: list[Key]) -> Iterator[None]:
+        for queue, group, _ in freed:
+            self.go_on(queue, group, self._services.turns.now_ms)
+            yield

@@ -1,4 +1,4 @@
-"""The removal of lite topics: into which nothing came for long, and of parents that are deleted.
+"""The removal of lite topics: into which nothing came for long, and of parents that are deleted; some at a time.
 
 Source: AbstractLiteLifecycleManager. Messages stay in the commit log until it expires.
 """
@@ -6,6 +6,7 @@ Source: AbstractLiteLifecycleManager. Messages stay in the commit log until it e
 from __future__ import annotations
 
 import logging
+from collections.abc import Iterator
 from typing import Final
 
 from broker.rocketmq.core.lite.attributes import expiration_ms, is_lite_topic, lite_group
@@ -23,6 +24,8 @@ log = logging.getLogger("broker.rocketmq.lite")
 CHECK_MS: Final = 120_000
 LEAST_MS: Final = 15 * 60_000
 _AT_A_TIME: Final = 100
+# The work of removing the files of a lite topic; see `Turns`.
+_REMOVAL_UNITS: Final = 150_000
 
 
 class Expiry:
@@ -78,7 +81,15 @@ class Expiry:
         self._registry.drop_queue(queue)
 
     def remove_all(self, parent: str) -> None:
-        """Remove all lite topics of a parent."""
-        for queue, of_parent in self._queues():
-            if of_parent == parent:
-                self.remove(queue, parent)
+        """Begin to remove all lite topics of a parent; until that is done it is `leaving`."""
+        queues = [queue for queue, of_parent in self._queues() if of_parent == parent]
+        if queues:
+            self._services.leaving.add(parent)
+            self._services.turns.add(self, self._remove_in_turn(queues, parent))
+
+    def _remove_in_turn(self, queues: list[str], parent: str) -> Iterator[None]:
+        for queue in queues:
+            self._services.turns.spend(_REMOVAL_UNITS)
+            self.remove(queue, parent)
+            yield
+        self._services.leaving.discard(parent)

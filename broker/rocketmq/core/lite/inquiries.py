@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterator, Sequence
+from heapq import nlargest, nsmallest
 from itertools import islice
 from typing import Final, NamedTuple
 
@@ -13,7 +14,7 @@ from broker.rocketmq.core.lite.placing import LITE_TOPICS_MAX
 from broker.rocketmq.core.lite.registry import Registry
 from broker.rocketmq.core.lite.sharding import owner
 from broker.rocketmq.core.pop.order import Orders
-from broker.rocketmq.core.requests import Handlers, Refused, Request, success, with_body
+from broker.rocketmq.core.requests import Handlers, Peer, Refused, Request, success, with_body
 from broker.rocketmq.core.routes import FindQueues
 from broker.rocketmq.core.services import Services
 from formats.rocketmq import lite_bodies as bodies
@@ -41,12 +42,15 @@ _EVERYBODY: Final = "*"
 
 
 class _Lag(NamedTuple):
-    """The number of messages of a lite topic that a group has not consumed, and where the first of them is."""
+    """The number of messages of a lite topic that a group has not consumed, and when the first of them was stored."""
 
     messages: int
     lite_topic: str
-    queue: str
-    offset: int
+    first_ms: int
+
+
+def _by_time(lag: _Lag) -> tuple[int, int, str]:
+    return lag.first_ms, lag.messages, lag.lite_topic
 
 
 class LiteInquiries:
@@ -186,15 +190,17 @@ class LiteInquiries:
             raise Refused(ResponseCode.INVALID_PARAMETER, f"Group [{group}] is not a LITE group.")
         return parent
 
-    def _group(self, request: Request) -> Frame:
+    def _group(self, request: Request) -> Frame | None:
         header = _GROUP.read(request.fields)
         parent = self._find_parent(header.group)
         if header.lite_topic:
             info = self._group_in_topic(header.group, parent, header.lite_topic)
-        else:
-            most = max(0, min(header.top_k or 0, _TOP_MAX))
-            info = self._group_in_all(header.group, parent, most)
-        return with_body(bodies.LITE_GROUP_INFO.write(info))
+            return with_body(bodies.LITE_GROUP_INFO.write(info))
+        most = max(0, min(header.top_k or 0, _TOP_MAX))
+        self._services.turns.add(
+            self, self._answer_in_all(request.peer, request.frame.bare, header.group, parent, most)
+        )
+        return None
 
     def _group_in_topic(self, group: str, parent: str, lite_topic: str) -> bodies.LiteGroupInfo:
         queue, store = queue_name(parent, lite_topic), self._services.store
@@ -209,39 +215,44 @@ class LiteInquiries:
         wrapper = bodies.OffsetWrapper(end, offset, last_ms)
         return bodies.LiteGroupInfo(group, parent, lite_topic, first_ms, end - offset, wrapper)
 
-    def _group_in_all(self, group: str, parent: str, most: int) -> bodies.LiteGroupInfo:
-        lags = list(self._lags(group, parent))
-        timed = sorted((self._services.store.stored_ms(each.queue, QUEUE_ID, each.offset), each) for each in lags)
-        largest = sorted(lags, reverse=True)[:most]
-        times = {each.lite_topic: ms for ms, each in timed}
-        return bodies.LiteGroupInfo(
+    def _answer_in_all(self, peer: Peer, request: Frame, group: str, parent: str, most: int) -> Iterator[None]:
+        """Look at all lite topics of a parent, some in each step, and answer."""
+        lags: list[_Lag] = []
+        for queue in self._services.offsets.topics(group):
+            lag = self._lag(queue, group, parent)
+            if lag is not None:
+                lags.append(lag)
+            yield
+        oldest = nsmallest(most, lags, key=_by_time)
+        info = bodies.LiteGroupInfo(
             group,
             parent,
             None,
-            timed[0][0] if timed else -1,
+            min((each.first_ms for each in lags), default=-1),
             sum(each.messages for each in lags),
             None,
-            [bodies.LiteLag(each.lite_topic, each.messages, times[each.lite_topic]) for each in largest],
-            [bodies.LiteLag(each.lite_topic, each.messages, ms) for ms, each in timed[:most]],
+            [bodies.LiteLag(each.lite_topic, each.messages, each.first_ms) for each in nlargest(most, lags)],
+            [bodies.LiteLag(each.lite_topic, each.messages, each.first_ms) for each in oldest],
         )
+        peer.answer(request, with_body(bodies.LITE_GROUP_INFO.write(info)))
 
-    def _lags(self, group: str, parent: str) -> Iterable[_Lag]:
-        """The lite topics in which a group has an offset, and messages that it has not consumed."""
-        for queue in self._services.offsets.topics(group):
-            lite = split_queue_name(queue)
-            if lite is None or lite[0] != parent:
-                continue
-            offset = self._services.offsets.get(queue, group, QUEUE_ID) or 0
-            begin, end = self._services.store.span(queue, QUEUE_ID)
-            if end > offset:
-                yield _Lag(end - offset, lite[1], queue, max(begin, offset))
+    def _lag(self, queue: str, group: str, parent: str) -> _Lag | None:
+        """The lag of a group in a lite topic of a parent; None if there is none, or it is no such topic."""
+        lite = split_queue_name(queue)
+        if lite is None or lite[0] != parent:
+            return None
+        offset = self._services.offsets.get(queue, group, QUEUE_ID) or 0
+        begin, end = self._services.store.span(queue, QUEUE_ID)
+        if end <= offset:
+            return None
+        return _Lag(end - offset, lite[1], self._services.store.stored_ms(queue, QUEUE_ID, max(begin, offset)))
 
     def _trigger(self, request: Request) -> Frame:
         header = _TRIGGER.read(request.fields)
         self._find_parent(header.group)
         for subscriber in self._registry.of_group(header.group):
             if header.client_id in (None, "", subscriber.client_id):
-                self._dispatcher.dispatch_all(subscriber, request.now_ms)
+                self._dispatcher.dispatch_all(subscriber)
         return success()
 
 

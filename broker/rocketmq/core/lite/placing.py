@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Container
 from typing import Final
 
 from broker.rocketmq.core.lite.attributes import is_lite_topic
@@ -19,17 +20,18 @@ from formats.rocketmq.lite import (
 )
 from formats.rocketmq.route_bodies import TopicConfig
 
-__all__ = ["LITE_TOPICS_MAX", "LitePlaces", "drop_places"]
+__all__ = ["LITE_TOPICS_MAX", "LitePlaces", "check_staying", "drop_places"]
 
 # The lite topics of a broker (maxLmqConsumeQueueNum): each has files of its own.
 LITE_TOPICS_MAX: Final = 20_000
 
 
 class LitePlaces:
-    """Gives messages their places in lite topics."""
+    """Gives messages their places in lite topics, but for parents that are `leaving`; see `Services`."""
 
-    def __init__(self, store: MessageStore, topics_max: int = LITE_TOPICS_MAX) -> None:
+    def __init__(self, store: MessageStore, leaving: Container[str] = (), topics_max: int = LITE_TOPICS_MAX) -> None:
         self._store = store
+        self._leaving = leaving
         self._topics_max = topics_max
 
     def place(self, topic: TopicConfig, properties: dict[str, str], *, is_immediate: bool) -> None:
@@ -46,6 +48,7 @@ class LitePlaces:
         if not is_immediate:
             text = "a message of a lite topic is neither delayed nor part of a transaction"
             raise Refused(ResponseCode.MESSAGE_ILLEGAL, text)
+        check_staying(self._leaving, topic.topic_name)
         name = queue_name(topic.topic_name, lite_topic)
         queue = self._store.queues.get((name, QUEUE_ID))
         if queue is None:
@@ -58,6 +61,13 @@ class LitePlaces:
         if len(queues) >= self._topics_max and sum(is_lite_queue(name) for name, _ in queues) >= self._topics_max:
             text = f"the broker has {self._topics_max} lite topics, and takes no more"
             raise Refused(ResponseCode.LMQ_QUOTA_EXCEEDED, text)
+
+
+def check_staying(leaving: Container[str], parent: str) -> None:
+    """Raise `Refused` for a parent topic that was deleted and made anew, while its old lite topics are `leaving`."""
+    if parent in leaving:
+        text = f"topic {parent} was deleted, and its lite topics are still being removed: try again"
+        raise Refused(ResponseCode.SYSTEM_BUSY, text)
 
 
 def drop_places(properties: dict[str, str]) -> None:

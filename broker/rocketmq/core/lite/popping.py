@@ -14,6 +14,7 @@ from typing import Final, NamedTuple
 from broker.rocketmq.core.filters import Filter, make_subscription
 from broker.rocketmq.core.lite.attributes import is_lite_topic, lite_group
 from broker.rocketmq.core.lite.events import Events
+from broker.rocketmq.core.lite.placing import check_staying
 from broker.rocketmq.core.lite.registry import Registry
 from broker.rocketmq.core.pop.checks import check_topic, first_offset, with_born_time
 from broker.rocketmq.core.pop.order import Orders
@@ -109,6 +110,7 @@ class LitePopper:
         config = check_topic(self._services, topic, group, -1, request.peer, request.now_ms, "pop")
         if not is_lite_topic(config):
             raise Refused(ResponseCode.INVALID_PARAMETER, f"the topic [{topic}] message type not match")
+        check_staying(self._services.leaving, topic)
         if lite_group(self._services.groups.table.get(group)).bound_topic != topic:
             raise Refused(ResponseCode.INVALID_PARAMETER, f"subscription bind topic not match, {group}")
 

@@ -5,8 +5,9 @@ Queues are those of lite topics.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
+from itertools import chain, islice
 from typing import NamedTuple
 
 from broker.rocketmq.core.requests import Peer
@@ -150,13 +151,16 @@ class Registry:
         """The groups that have clients subscribed to a queue."""
         return list({**self._queues.get(queue, {}), **self._takers.get(parent, {})})
 
+    def some(self, queue: str, parent: str, group: str, most: int, choose: Callable[[int], int]) -> list[str]:
+        """Up to `most` of the clients of a group that are subscribed to a queue, from a chosen one on."""
+        members, takers = self._queues.get(queue, {}).get(group, {}), self._takers.get(parent, {}).get(group, {})
+        count = len(members) + len(takers)
+        first = choose(count) if count > 1 else 0
+        return list(islice(chain(members, takers, members, takers), first, first + min(count, most)))
+
     def members(self, queue: str, group: str) -> list[str]:
         """The clients of a group that are subscribed to a queue itself."""
         return list(self._queues.get(queue, {}).get(group, ()))
-
-    def takers(self, parent: str, group: str) -> list[str]:
-        """The clients of a group that are subscribed to all queues of a topic."""
-        return list(self._takers.get(parent, {}).get(group, ()))
 
     def subscribers(self, queue: str, parent: str) -> list[Subscriber]:
         """All clients that are subscribed to a queue."""

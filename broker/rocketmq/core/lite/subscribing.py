@@ -6,8 +6,9 @@ import logging
 from typing import Final
 
 from broker.rocketmq.core.commits import check_room
-from broker.rocketmq.core.lite.attributes import LiteGroup, lite_group
+from broker.rocketmq.core.lite.attributes import QUOTA_SLACK, LiteGroup, lite_group
 from broker.rocketmq.core.lite.dispatching import Dispatcher
+from broker.rocketmq.core.lite.placing import check_staying
 from broker.rocketmq.core.lite.registry import Evicted, Registry, Subscriber
 from broker.rocketmq.core.pop.order import Orders
 from broker.rocketmq.core.requests import Handlers, Peer, Refused, Request, success
@@ -19,7 +20,7 @@ from formats.rocketmq.headers.codec import HeaderCodec
 from formats.rocketmq.headers.consuming import NotifyUnsubscribeLiteRequest
 from formats.rocketmq.lite import QUEUE_ID, fault_of_lite_topic, queue_name, split_queue_name
 
-__all__ = ["SUBSCRIPTIONS_MAX", "Subscribing"]
+__all__ = ["CHANGES_MAX", "SUBSCRIPTIONS_MAX", "Subscribing"]
 
 log = logging.getLogger("broker.rocketmq.lite")
 
@@ -27,6 +28,8 @@ _NOTIFY = HeaderCodec(NotifyUnsubscribeLiteRequest)
 
 # The bound on the subscriptions of all clients, and on the clients (maxLiteSubscriptionCount).
 SUBSCRIPTIONS_MAX: Final = 100_000
+# The most changes that a request makes; clients and proxies send one.
+CHANGES_MAX: Final = 500
 # Clients say all that they are subscribed to from time to time; who does not is gone.
 _SILENT_MS: Final = 180_000
 # Ids are kept for as long, of clients that have gone, too.
@@ -58,6 +61,9 @@ class Subscribing:
         changes = bodies.SUBSCRIPTIONS.read(bytes(request.body)).subscription_set
         if not changes:
             raise Refused(ResponseCode.ILLEGAL_OPERATION, "LiteSubscriptionCtlRequestBody is empty.")
+        if len(changes) > CHANGES_MAX:
+            text = f"a request makes {CHANGES_MAX} changes of subscriptions at most, not {len(changes)}"
+            raise Refused(ResponseCode.INVALID_PARAMETER, text)
         for change in changes:
             if change.client_id.strip() and change.group.strip() and change.topic.strip():
                 self._change(change, request.peer, request.now_ms)
@@ -75,6 +81,7 @@ class Subscribing:
             return
         group = self._group(change)
         queues = [queue_name(change.topic, each) for each in change.lite_topic_set]
+        self._check_quota(change, group)
         if change.action == bodies.PARTIAL_REMOVE:
             self._remove(change, group, queues)
         elif change.action == bodies.PARTIAL_ADD:
@@ -92,11 +99,22 @@ class Subscribing:
         group = lite_group(config)
         if group.bound_topic != change.topic:
             raise Refused(ResponseCode.INVALID_PARAMETER, "group type or bind topic not match.")
+        check_staying(self._services.leaving, change.topic)
         for name in change.lite_topic_set:
             fault = fault_of_lite_topic(name)
             if fault is not None:
                 raise Refused(ResponseCode.INVALID_PARAMETER, fault)
         return group
+
+    def _check_quota(self, change: bodies.LiteSubscription, group: LiteGroup) -> None:
+        """Bound the lite topics of a change, and of a client, by what its group allows; proxies do the same."""
+        count = len(change.lite_topic_set)
+        known = self._registry.get(change.client_id) if change.action == bodies.PARTIAL_ADD else None
+        if known is not None:
+            count += len(known.queues.keys() - {queue_name(change.topic, each) for each in change.lite_topic_set})
+        if count > group.client_quota + QUOTA_SLACK:
+            text = f"lite subscription quota exceeded: {group.client_quota}"
+            raise Refused(ResponseCode.LITE_SUBSCRIPTION_QUOTA_EXCEEDED, text)
 
     def _check_room(self, client_id: str, count: int) -> None:
         """Bound the subscriptions, and the clients too: those without subscriptions are remembered as well."""
@@ -127,7 +145,7 @@ class Subscribing:
         for queue in queues if change.offset_option is not None else ():
             assert change.offset_option is not None
             self._move(queue, change.group, change.offset_option)
-        self._dispatcher.subscribed(subscriber, new if change.offset_option is None else queues, now_ms)
+        self._dispatcher.subscribed(subscriber, new if change.offset_option is None else queues)
 
     def _replace(
         self, change: bodies.LiteSubscription, group: LiteGroup, queues: list[str], peer: Peer, now_ms: int
@@ -146,9 +164,9 @@ class Subscribing:
         subscriber = self._hear(change, peer, now_ms)
         if group.takes_all:
             if self._registry.take_all(subscriber):
-                self._dispatcher.dispatch_all(subscriber, now_ms)
+                self._dispatcher.dispatch_all(subscriber)
         else:
-            self._dispatcher.subscribed(subscriber, self._registry.replace(subscriber, queues), now_ms)
+            self._dispatcher.subscribed(subscriber, self._registry.replace(subscriber, queues))
 
     def _remove(self, change: bodies.LiteSubscription, group: LiteGroup, queues: list[str]) -> None:
         subscriber = self._registry.get(change.client_id)
@@ -186,7 +204,7 @@ class Subscribing:
         """Forget a client."""
         subscriber = self._registry.leave(client_id)
         if subscriber is not None:
-            self._dispatcher.left(subscriber, now_ms)
+            self._dispatcher.left(subscriber)
 
     def tick(self, now_ms: int) -> None:
         """Forget clients that have said nothing for long."""
@@ -194,7 +212,7 @@ class Subscribing:
             log.info(
                 "client %s of group %s is silent, and subscribed to nothing", subscriber.client_id, subscriber.group
             )
-            self._dispatcher.left(subscriber, now_ms)
+            self._dispatcher.left(subscriber)
 
 
 def _target(option: bodies.OffsetOption, current: int | None, end: int) -> int | None:
