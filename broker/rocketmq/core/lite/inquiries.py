@@ -228,7 +228,7 @@ class LiteInquiries:
             group,
             parent,
             None,
-            min((each.first_ms for each in lags), default=-1),
+            min([each.first_ms for each in lags], default=-1),
             sum(each.messages for each in lags),
             None,
             [bodies.LiteLag(each.lite_topic, each.messages, each.first_ms) for each in nlargest(most, lags)],
