@@ -14,6 +14,7 @@ from broker.common.faults import Change, Failing, Faults, Inconsistent
 from broker.common.standing import Standing
 from broker.common.timers import Timers
 from broker.rocketmq.remoting.session import Gate, Service, Session
+from broker.rocketmq.remoting.step_time import StepTime
 from formats.errors import FormatError
 from formats.rocketmq.hosts import Host
 
@@ -86,15 +87,16 @@ class Part(Protocol):
 
 
 class Node:
-    """The connections."""
+    """The connections. `clock_ns` measures the time that requests take; see `StepTime`."""
 
-    def __init__(self, now: Now, faults: Faults, timers: Timers) -> None:
+    def __init__(self, now: Now, faults: Faults, timers: Timers, clock_ns: Callable[[], int] = lambda: 0) -> None:
         self.now = now
         self.faults = faults
         self.timers = timers
         self.sessions: dict[int, Connection] = {}
         self.dirty: set[Connection] = set()
         self.stopping = False
+        self.step_time = StepTime(clock_ns)
         self._parts: list[Part] = []
         self._session_ids = 0
         self._ticked_ms = now.ms
@@ -122,7 +124,8 @@ class Node:
 
     def _open(self, peer: str, service: Service, gate: Gate | None, standing: Standing) -> Session:
         def make(number: int, host: Host) -> Session:
-            return Session(number, host, service, self.dirty.add, lambda: self.now.ms, gate, standing)
+            now_ms = lambda: self.now.ms  # noqa: E731
+            return Session(number, host, service, self.dirty.add, now_ms, gate, standing, self.step_time)
 
         return self.open_other(peer, make)
 
@@ -150,7 +153,7 @@ class Node:
 
     def end_step(self) -> tuple[bool, bool]:
         """Let every part end its step."""
-        has_more = False
+        has_more = self.step_time.end_step()
         for part in self._parts:
             try:
                 has_more = part.end_step() or has_more

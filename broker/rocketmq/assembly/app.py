@@ -126,7 +126,7 @@ def _run(config: RocketConfig, log_level: str, ready: Callable[[], None]) -> Non
         store = _open_store(config, files_max, open_file)
         kept = _Kept(config, store)
         now = start_clock()
-        node = Node(now, Faults(now), Timers())
+        node = Node(now, Faults(now), Timers(), time.monotonic_ns)
         flusher = FlushThread() if config.flush_sync else None
         gate = None if flusher is None else FlushGate(store, flusher, now, config.sync_flush_timeout_ms)
         keeper = Keeper(writer := FlushThread())

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import time
 from contextlib import ExitStack
 from functools import partial
 
@@ -42,7 +43,7 @@ def _run(config: RocketConfig, log_level: str) -> None:
         stack.callback(StoreLock(config.store).release)
         start_logging(Logging(log_level, str(config.store / LOG_NAME)), config.store)
         now = start_clock()
-        node = Node(now, Faults(now), Timers())
+        node = Node(now, Faults(now), Timers(), time.monotonic_ns)
         access = open_access(config)
         inner = None if config.inner_credentials is None else config.inner_credentials.username
         guard = Guard(config.access, access, config.options.cluster, inner)

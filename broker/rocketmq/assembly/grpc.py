@@ -186,6 +186,6 @@ def grpc_connect(
 
     def connect(peer: str, certified: Callable[[], frozenset[str]]) -> Connection:
         service = made[0] if made else make()
-        return node.open_other(peer, lambda number, host: service.connect(number, host, node.dirty.add))
+        return node.open_other(peer, lambda number, host: service.connect(number, host, node.dirty.add, node.step_time))
 
     return connect

@@ -6,6 +6,7 @@ import gc
 import logging
 import os
 import socket
+import time
 from collections.abc import Callable
 from contextlib import ExitStack
 from dataclasses import dataclass, field
@@ -98,7 +99,7 @@ def _run(config: ProxyConfig, log_level: str, ready: Callable[[], None]) -> None
             log.warning("the remoting protocol is not served: %s", without_remoting)
         gc.disable()
         now = start_clock()
-        node = Node(now, Faults(now), Timers())
+        node = Node(now, Faults(now), Timers(), time.monotonic_ns)
         deferred = Deferred()
         client_id = f"{config.bind_address}@{os.getpid()}@rocketmq-proxy"
         keys, seal = config.keys, make_seal(config.keys.credentials)
@@ -108,7 +109,9 @@ def _run(config: ProxyConfig, log_level: str, ready: Callable[[], None]) -> None
         node.add(service)
 
         def connect(peer: str, certified: Callable[[], frozenset[str]]) -> Connection:
-            return node.open_other(peer, lambda number, host: service.connect(number, host, node.dirty.add))
+            return node.open_other(
+                peer, lambda number, host: service.connect(number, host, node.dirty.add, node.step_time)
+            )
 
         listeners = [Listener(sock, tls, connect, takes_plain=tls is not None)]
         if remoting is not None:

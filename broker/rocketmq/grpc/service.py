@@ -29,6 +29,7 @@ from broker.rocketmq.grpc.session import GrpcSession
 from broker.rocketmq.grpc.statuses import Rejected, status
 from broker.rocketmq.grpc.transactions import Transactions
 from broker.rocketmq.grpc.wire import GrpcError, GrpcStatus
+from broker.rocketmq.remoting.step_time import StepTime
 from formats.errors import FormatError
 from formats.rocketmq.codes import RequestCode
 from formats.rocketmq.frame import Frame
@@ -98,9 +99,11 @@ class GrpcService:
         )
         self._handlers: Handlers = {name: each for part in parts for name, each in part.handlers.items()}
 
-    def connect(self, number: int, host: Host, changed: Callable[[GrpcSession], None]) -> GrpcSession:
+    def connect(
+        self, number: int, host: Host, changed: Callable[[GrpcSession], None], step_time: StepTime | None = None
+    ) -> GrpcSession:
         """Make the session of a connection."""
-        session = GrpcSession(number, host, self, changed, self._now_ms)
+        session = GrpcSession(number, host, self, changed, self._now_ms, step_time=step_time)
         self._sessions[session] = None
         return session
 

@@ -33,6 +33,7 @@ from broker.rocketmq.grpc.wire import (
     status_text,
     timeout_ms,
 )
+from broker.rocketmq.remoting.step_time import StepTime
 from formats.rocketmq.hosts import Host
 
 __all__ = ["GrpcSession"]
@@ -44,6 +45,8 @@ _BACKLOG_BYTES: Final = 1 << 20
 _OUTPUT_BYTES_MAX: Final = 64 << 20
 # Calls are refused while so much waits: the peer takes its answers more slowly than it calls.
 _REFUSING_BYTES: Final = 16 << 20
+# The bytes that are handed to `h2` at once: all calls in them are begun.
+_PORTION_BYTES: Final = 8 << 10
 _WINDOW_OF_HTTP2: Final = 65_535
 _HEADER_TABLE_BYTES_MAX: Final = 4_096
 _NO_HTTP: Final = "what it sent is no HTTP/2 as it should be"
@@ -69,13 +72,14 @@ _CONTROL: Final = (
 class GrpcSession:
     """A connection; `host` is where it comes from. `changed` is told that there is something to send.
 
-    `now_ms` is a clock that never goes back. See `broker.rocketmq.node.Connection`.
+    `now_ms` is a clock that never goes back. Calls that take longer than `step_time` allows wait for a later step. See
+    `broker.rocketmq.node.Connection`.
     """
 
     # Parts of messages, and what waits for the windows of the peer.
     keeps_more = True
     # Calls are answered, and none that waits for something holds up others.
-    input_can_wait = paused = False
+    input_can_wait = False
 
     def __init__(
         self,
@@ -85,6 +89,7 @@ class GrpcSession:
         changed: Callable[[GrpcSession], None],
         now_ms: Callable[[], int],
         limits: Limits | None = None,
+        step_time: StepTime | None = None,
     ) -> None:
         self.session_id = session_id
         self.host = host
@@ -103,6 +108,10 @@ class GrpcSession:
         self._heard_ms = now_ms()
         self._nuisances = Nuisances(self._limits.period_ms, self._heard_ms)
         self._fronts = FrameFronts(self._limits.headers_bytes_max)
+        self._step_time = step_time
+        # True while calls are left for a later step, and the size of the whole frames that have them.
+        self.paused = False
+        self._whole_bytes = 0
         self.standing = Standing.STRANGER
         self._finished = self._is_heard = False
         self._output = bytearray()
@@ -121,12 +130,13 @@ class GrpcSession:
         if self._finished:
             return len(data)
         self._heard_ms, self._is_heard = self.now_ms(), True
-        end, fault = self._fronts.take(data, self._http.max_inbound_frame_size)
+        begin = self._whole_bytes
+        end, fault = self._fronts.take(data[begin:], self._http.max_inbound_frame_size)
+        end += begin
         try:
-            for event in self._http.receive_data(bytes(data[:end])):
-                self._take(event)
-                if self.finished:
-                    return len(data)
+            end = self._take_portions(data, end, may_stop=not fault)
+            if self.finished:
+                return len(data)
         except (ProtocolError, BadHeaders) as error:
             self._close(f"{_NO_HTTP}: {error}", None)
         if fault:
@@ -134,6 +144,32 @@ class GrpcSession:
         self._use_room()
         self._gather()
         return end
+
+    def _take_portions(self, data: memoryview, end: int, *, may_stop: bool) -> int:
+        """Take whole frames, as long as the step has time; return the number of bytes that were taken.
+
+        Raises `ProtocolError` and `BadHeaders`.
+        """
+        at, step_time = 0, self._step_time
+        until_ns = 0 if step_time is None else step_time.begin()
+        while at < end:
+            portion = bytes(data[at : min(end, at + _PORTION_BYTES)])
+            at += len(portion)
+            for event in self._http.receive_data(portion):
+                self._take(event)
+                if self.finished:
+                    return at
+            if step_time is not None and may_stop and at < end and step_time.is_over(until_ns):
+                self.paused = True
+                step_time.give_way(self)
+                break
+        self._whole_bytes = end - at
+        return at
+
+    def go_on(self) -> None:
+        """Take input again, after others were read."""
+        self.paused = False
+        self._changed(self)
 
     def take_output(self) -> bytearray:
         """Bytes that are to be sent now. The peer speaks first: until then it is open what it speaks."""

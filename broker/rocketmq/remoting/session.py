@@ -13,6 +13,7 @@ from typing import Final, Protocol
 
 from broker.common.standing import Standing
 from broker.rocketmq.remoting.limits import LONG_HEADER_BYTES_MAX, SHORT_FRAME_BYTES_MAX, frame_bytes_max
+from broker.rocketmq.remoting.step_time import StepTime
 from formats.errors import FormatError
 from formats.rocketmq.codes import ResponseCode
 from formats.rocketmq.frame import FRAME_BYTES_MAX, Frame, FrameFlag, encode_frame, next_frame
@@ -72,7 +73,8 @@ class Session:
     """A connection; `host` is where it comes from. `changed` is told that there is something to send.
 
     `now_ms` is a clock that never goes back. What is sent passes `gate`, if there is one. `standing` is PEER for a
-    connection that this node has dialed, from which frames of any code may be long.
+    connection that this node has dialed, from which frames of any code may be long. Requests that take longer than
+    `step_time` allows wait for a later step.
     """
 
     # Output that waits at the gate is counted when `take_output` returns nothing, and from then on.
@@ -87,6 +89,7 @@ class Session:
         now_ms: Callable[[], int],
         gate: Gate | None = None,
         standing: Standing = Standing.STRANGER,
+        step_time: StepTime | None = None,
     ) -> None:
         self.session_id = session_id
         self.host = host
@@ -104,6 +107,9 @@ class Session:
         self._is_doubted = False
         # Requests are left unread until the peer has taken answers.
         self._is_stopped = False
+        # Requests are left for a later step.
+        self._step_time = step_time
+        self._gives_way = False
         # The size of the frame that is not whole, and whether a long one was found to be allowed.
         self._pending_bytes = FRAME_BYTES_MAX + _LENGTH_BYTES
         self._is_judged = False
@@ -124,7 +130,8 @@ class Session:
             return len(data)
         self._heard_ms = self._now_ms()
         self._is_stopped = self._is_doubted = False
-        at, end, service = 0, len(data), self._service
+        at, end, service, step_time = 0, len(data), self._service, self._step_time
+        until_ns = 0 if step_time is None else step_time.begin()
         try:
             while not self._finished:
                 at = start = service.take(data, at, end, self)
@@ -141,6 +148,10 @@ class Session:
                 service.receive(frame, self)
                 if len(self._output) + self._held_bytes > BACKLOG_BYTES:
                     self._is_stopped = True
+                    break
+                if step_time is not None and at < end and step_time.is_over(until_ns):
+                    self._gives_way = True
+                    step_time.give_way(self)
                     break
         except FormatError as error:
             self.give_up(f"it sent an invalid frame: {error}")
@@ -255,11 +266,16 @@ class Session:
 
     @property
     def paused(self) -> bool:
-        """True while answers to the last requests wait that the peer has not taken.
+        """True while answers to the last requests wait that the peer has not taken, and while others have their turn.
 
         Requests that wait for something do not hold up others.
         """
-        return self._is_stopped and self.output_size() > BACKLOG_BYTES
+        return self._gives_way or (self._is_stopped and self.output_size() > BACKLOG_BYTES)
+
+    def go_on(self) -> None:
+        """Take input again, after others were read."""
+        self._gives_way = False
+        self._changed(self)
 
     @property
     def event_bytes_max(self) -> int:
