@@ -1,7 +1,7 @@
 """Admission at a controller: each request that changes something is taken from the node that it is about only.
 
-See `remoting.peers` for how a node is recognized. Requests of administrators are taken from the hosts of the group, and
-from the configured ones.
+See `remoting.peers` for how a node is recognized. Requests of administrators are taken from the configured hosts, and
+most of them from the hosts of the group.
 """
 
 from __future__ import annotations
@@ -86,16 +86,21 @@ class ControllerAdmission:
         Raises `FormatError` for a header that cannot be read.
         """
         code = request.code
-        if code in _ADMINISTRATIVE:
-            return lambda: self._refuse_administrator(session)
+        if code == RequestCode.UPDATE_CONTROLLER_CONFIG:
+            return lambda: self._refuse_administrator(session, can_end_group=True)
         find, codecs = _PLACES.get(code), HEADERS.get(code)
+        if code == RequestCode.CLEAN_BROKER_DATA:
+            assert codecs is not None
+            assert codecs.request is not None
+            cleaned: Any = codecs.request.read(request.ext_fields)
+            return lambda: self._refuse_administrator(session, can_end_group=cleaned.clean_living)
         if find is None or codecs is None or codecs.request is None:
             return lambda: None
         header: Any = codecs.request.read(request.ext_fields)
 
         def refusal() -> str | None:
             if code == RequestCode.CONTROLLER_ELECT_MASTER and header.designate_elect:
-                return self._refuse_administrator(session)
+                return self._refuse_administrator(session, can_end_group=False)
             place = find(self._groups, header)
             if place is None or split_address(place) is None:
                 # What is decided about the request refuses it.
@@ -129,10 +134,17 @@ class ControllerAdmission:
             return None
         return f"broker {broker_id} of {escaped(name)} is alive at {known}"
 
-    def _refuse_administrator(self, session: Session) -> str | None:
-        hosts = {_host_of(address) for address in self._options.peers.values()}
-        for group in self._groups.by_name.values():
-            hosts.update(_host_of(replica.address) for replica in group.replicas.values())
+    def _refuse_administrator(self, session: Session, *, can_end_group: bool) -> str | None:
+        """Return why an administrator's request is refused; None if it is accepted.
+
+        With a secret, the hosts of the group do not count for a request that `can_end_group`, since every account of
+        such a host has its address.
+        """
+        hosts: set[str] = set()
+        if self._peers.secret is None or not can_end_group:
+            hosts.update(_host_of(address) for address in self._options.peers.values())
+            for group in self._groups.by_name.values():
+                hosts.update(_host_of(replica.address) for replica in group.replicas.values())
         refusal = self._administrators.refusal(session.host.address, self._peers, hosts)
         if refusal is not None:
             for host in hosts:
@@ -143,9 +155,6 @@ class ControllerAdmission:
 def _host_of(place: _Place) -> str:
     found = split_address(place)
     return "" if found is None else found[0]
-
-
-_ADMINISTRATIVE: Final = frozenset({RequestCode.CLEAN_BROKER_DATA, RequestCode.UPDATE_CONTROLLER_CONFIG})
 
 
 def _known(groups: Groups, name: str | None, broker_id: int | None) -> _Place | None:

@@ -272,3 +272,30 @@ def test_answers_that_are_no_proof_are_refused(body: bytes) -> None:
     peer = rig.peer()
     peer.call(PROOF)
     assert peer.call(PROOF, body).code == ResponseCode.NO_PERMISSION
+
+
+def test_address_of_a_node_does_not_do_for_what_can_end_a_group_with_a_secret() -> None:
+    rig = secret_rig(3)
+    for number in (1, 2):
+        broker = FakeBroker(rig, number)
+        for peer in broker.peers.values():
+            prove(peer)
+        assert broker.apply().code == 0
+        assert broker.register().code == 0
+        broker.beat()
+    before = replicas(rig)
+    leader = rig.leader()
+    # Another process on the host of a controller.
+    peer = rig.peer(leader.name, host_of(rig, leader.name))
+    refused: list[tuple[RequestCode, bytes, dict[str, Any]]] = [
+        (RequestCode.CLEAN_BROKER_DATA, b"", {"isCleanLivingBroker": "true"}),
+        (RequestCode.CLEAN_BROKER_DATA, b"", {"isCleanLivingBroker": "true", "brokerControllerIdsToClean": "1"}),
+        (RequestCode.UPDATE_CONTROLLER_CONFIG, b"enableElectUncleanMaster=true", {}),
+    ]
+    for code, body, named in refused:
+        assert peer.call(code, body, **fields(**named)).code == ResponseCode.NO_PERMISSION, code
+    assert replicas(rig) == before
+    assert leader.kept == {}
+    # A broker that is gone may be forgotten.
+    rig.pass_time(60_000)
+    assert peer.call(RequestCode.CLEAN_BROKER_DATA, **fields(brokerControllerIdsToClean="2")).code == 0
