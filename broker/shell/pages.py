@@ -1,7 +1,7 @@
 """Pages over HTTP for those who watch a broker, served beside it: Prometheus, and probes of Kubernetes.
 
-A page is made in pieces, one in each turn of trio's loop, so that the broker's own work goes on between two of them
-(`broker.shell.server`). A fault here ends one connection, and nothing of the broker.
+A long page is made in pieces, one in each turn of trio's loop, so that the broker's own work goes on between two of
+them (`broker.shell.server`). A page that is made at once is sent at once: a probe waits for no long page. A fault here ends one connection, and nothing of the broker.
 """
 
 from __future__ import annotations
@@ -36,11 +36,11 @@ PLAIN = "text/plain; charset=utf-8"
 
 
 class Page(NamedTuple):
-    """A page. Its `pieces` are made as they are sent; an empty one only gives way to other work."""
+    """A page. Pieces of its content are made as they are sent; an empty one only gives way to other work."""
 
     status: HTTPStatus
     content_type: str
-    pieces: Iterator[bytes]
+    content: bytes | Iterator[bytes]
 
 
 PageMaker = Callable[[], Page]
@@ -48,7 +48,7 @@ PageMaker = Callable[[], Page]
 
 def text_page(status: HTTPStatus, line: str) -> Page:
     """Make a page of one line."""
-    return Page(status, PLAIN, iter((f"{line}\n".encode(),)))
+    return Page(status, PLAIN, f"{line}\n".encode())
 
 
 def standard_pages(metrics: Callable[[], Iterator[bytes]], lacks: Callable[[], str | None]) -> dict[str, PageMaker]:
@@ -122,13 +122,18 @@ class Pages:
                 asked = connection.receive(await stream.receive_some(connection.room))
         if isinstance(asked, Incomplete):
             return
-        with trio.fail_after(RESPONSE_S), self._making():
-            page = self._find(asked)
-            await stream.send_all(connection.head(page.status, page.content_type))
-            while (piece := await self._next(page.pieces)) is not None:
-                if piece:
-                    await stream.send_all(connection.body(piece))
-            await stream.send_all(connection.end())
+        page = self._find(asked)
+        head = connection.head(page.status, page.content_type)
+        with trio.fail_after(RESPONSE_S):
+            if isinstance(page.content, bytes):
+                await stream.send_all(head + connection.body(page.content) + connection.end())
+                return
+            with self._making():
+                await stream.send_all(head)
+                while (piece := await self._next(page.content)) is not None:
+                    if piece:
+                        await stream.send_all(connection.body(piece))
+                await stream.send_all(connection.end())
 
     def _find(self, asked: Asked | Refused) -> Page:
         if isinstance(asked, Refused):

@@ -32,7 +32,7 @@ class Watched:
         self.making = 0
         self.most_making = 0
         makers: dict[str, Callable[[], Page]] = {
-            "/short": lambda: text_page(HTTPStatus.OK, "ok"),
+            "/short": self.short,
             "/long": lambda: Page(HTTPStatus.OK, "text/plain", iter(LONG)),
             "/broken": self.broken,
             "/breaks": lambda: Page(HTTPStatus.OK, "text/plain", self.breaks()),
@@ -47,6 +47,9 @@ class Watched:
             yield
         finally:
             self.making -= 1
+
+    def short(self) -> Page:
+        return text_page(HTTPStatus.OK, "ok")
 
     def broken(self) -> Page:
         raise ValueError("no such thing")
@@ -68,12 +71,13 @@ async def everything(stream: trio.SocketStream) -> bytes:
     return b"".join([data async for data in stream])
 
 
-def run(test: Callable[[Watched], Awaitable[None]]) -> None:
+def run(test: Callable[[Watched], Awaitable[None]], *, serves: bool = True) -> None:
     async def main() -> None:
         watched = Watched()
         with trio.fail_after(10):
             async with trio.open_nursery() as nursery:
-                nursery.start_soon(watched.pages.serve)
+                if serves:
+                    nursery.start_soon(watched.pages.serve)
                 await test(watched)
                 nursery.cancel_scope.cancel()
         assert watched.making == 0
@@ -144,6 +148,42 @@ def test_peers_that_are_silent_or_slow_keep_nobody_out(monkeypatch: pytest.Monke
             await stream.aclose()
 
     run(test)
+
+
+def test_probes_wait_for_no_long_page() -> None:
+    made = 0
+
+    def slow() -> Iterator[bytes]:
+        nonlocal made
+        while True:
+            made += 1
+            yield b""
+
+    async def test(watched: Watched) -> None:
+        watched.pages = Pages(
+            watched.sock,
+            {"/slow": lambda: Page(HTTPStatus.OK, "text/plain", slow()), "/short": watched.short},
+            watched.faults,
+            watched.count,
+        )
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(watched.pages.serve)
+            held = [await watched.connect() for _ in range(CONNECTIONS_MAX - 1)]
+            for stream in held:
+                await stream.send_all(b"GET /slow HTTP/1.1\r\nHost: here\r\n\r\n")
+            while watched.making < len(held):
+                await trio.lowlevel.checkpoint()
+            async with await watched.connect() as probe:
+                await probe.send_all(b"GET /short HTTP/1.1\r\nHost: here\r\n\r\n")
+                before = made
+                assert (await everything(probe)).endswith(b"ok\n\r\n0\r\n\r\n")
+                # One piece is made in a turn of the loop, and a probe takes some turns, but not one for each page.
+                assert made - before < CONNECTIONS_MAX // 2
+            for stream in held:
+                await stream.aclose()
+            nursery.cancel_scope.cancel()
+
+    run(test, serves=False)
 
 
 def test_a_peer_that_does_not_read_is_let_go(monkeypatch: pytest.MonkeyPatch) -> None:
