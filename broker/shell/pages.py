@@ -1,7 +1,8 @@
 """Pages over HTTP for those who watch a broker, served beside it: Prometheus, and probes of Kubernetes.
 
 A long page is made in pieces, one in each turn of trio's loop, so that the broker's own work goes on between two of
-them (`broker.shell.server`). A page that is made at once is sent at once: a probe waits for no long page. A fault here ends one connection, and nothing of the broker.
+them (`broker.shell.server`). A page that is made at once is sent at once: a probe waits for no long page. A fault here
+ends one connection, and nothing of the broker.
 """
 
 from __future__ import annotations
