@@ -489,7 +489,14 @@ public class Judge {
         DefaultMQPullConsumer puller = puller();
         String broker = puller.fetchSubscribeMessageQueues(name).iterator().next().getBrokerName();
         MessageQueue dead = new MessageQueue("%DLQ%C_" + name, broker, 0);
-        await(() -> puller.maxOffset(dead) == 1, dead);
+        await(() -> {
+            try {
+                return puller.maxOffset(dead) == 1;
+            } catch (MQClientException missing) {
+                // The topic is made by the last send-back, which is still under way.
+                return false;
+            }
+        }, dead);
     }
 
     private static void query() throws Exception {
