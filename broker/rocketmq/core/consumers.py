@@ -26,6 +26,8 @@ from formats.rocketmq.client_bodies import (
     GroupConfig,
     Heartbeat,
     LockAnswer,
+    LockRequest,
+    MessageQueue,
     read_heartbeat,
 )
 from formats.rocketmq.codes import RequestCode, ResponseCode
@@ -40,6 +42,8 @@ log = logging.getLogger("broker.rocketmq.clients")
 
 # The most consumers that are told of a change in one step.
 STEP_NOTICES: Final = 1_000
+# The most queues that are locked, or let go of, by one request.
+LOCK_QUEUES_MAX: Final = 4_096
 
 _UNIT_SUBSCRIPTION: Final = 2
 # A queue whose first message is not older than so many bytes of the log is read from its start by a new group: it is
@@ -226,12 +230,17 @@ class ConsumerRequests:
     # -- locks
 
     def _lock(self, request: Request) -> Frame:
-        wanted = LOCK_REQUEST.read(request.body)
-        locked = self._locks.lock(wanted.consumer_group, wanted.mq_set, wanted.client_id, request.now_ms)
+        wanted = _read_lock(request)
+        queues = [queue for queue in wanted.mq_set if self._exists(queue)]
+        locked = self._locks.lock(wanted.consumer_group, queues, wanted.client_id, request.now_ms)
         return with_body(LOCK_ANSWER.write(LockAnswer(locked)))
 
+    def _exists(self, queue: MessageQueue) -> bool:
+        config = self._services.topics.get(queue.topic)
+        return config is not None and 0 <= queue.queue_id < max(config.read_queue_nums, config.write_queue_nums)
+
     def _unlock(self, request: Request) -> Frame:
-        wanted = LOCK_REQUEST.read(request.body)
+        wanted = _read_lock(request)
         self._locks.unlock(wanted.consumer_group, wanted.mq_set, wanted.client_id)
         return success()
 
@@ -242,6 +251,14 @@ def starts_in_memory(store: MessageStore, topic: str, queue_id: int) -> bool:
     if queue is None or queue.begin > 0 or queue.end == 0:
         return False
     return store.log.end - queue.get(0).physical_offset <= HOT_BYTES
+
+
+def _read_lock(request: Request) -> LockRequest:
+    """Read the body of a request about locks. Raises `FormatError`, and `Refused` for more queues than a client has."""
+    # Each queue is an object in a list.
+    if bytes(request.body).count(b"{") > LOCK_QUEUES_MAX + 1:
+        raise Refused(ResponseCode.SYSTEM_ERROR, f"a request locks at most {LOCK_QUEUES_MAX} queues")
+    return LOCK_REQUEST.read(request.body)
 
 
 def _in_order(header: consuming.UpdateConsumerOffsetRequest) -> tuple[str, str, int, int]:

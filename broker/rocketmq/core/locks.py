@@ -13,6 +13,8 @@ from formats.rocketmq.client_bodies import MessageQueue
 __all__ = ["LOCK_MS", "Locks"]
 
 LOCK_MS: Final = 60_000
+# The most locks of all groups. Those beyond are not given.
+LOCKS_MAX: Final = 200_000
 
 
 @dataclass(slots=True)
@@ -24,8 +26,10 @@ class _Lock:
 class Locks:
     """The locks of ordered consumption: by group and queue, the client that holds each."""
 
-    def __init__(self) -> None:
+    def __init__(self, locks_max: int = LOCKS_MAX) -> None:
+        self._locks_max = locks_max
         self._groups: dict[str, dict[MessageQueue, _Lock]] = {}
+        self._count = 0
 
     def lock(self, group: str, queues: list[MessageQueue], client_id: str, now_ms: int) -> list[MessageQueue]:
         """Take the locks of queues, or keep them: those that the client has now."""
@@ -33,9 +37,15 @@ class Locks:
         locked = []
         for queue in queues:
             lock = held.get(queue)
+            if lock is None:
+                if self._count >= self._locks_max:
+                    continue
+                self._count += 1
             if lock is None or lock.client_id == client_id or now_ms - lock.taken_ms > LOCK_MS:
                 held[queue] = _Lock(client_id, now_ms)
                 locked.append(queue)
+        if not held:
+            del self._groups[group]
         return locked
 
     def unlock(self, group: str, queues: list[MessageQueue], client_id: str) -> None:
@@ -45,6 +55,7 @@ class Locks:
             lock = held.get(queue)
             if lock is not None and lock.client_id == client_id:
                 del held[queue]
+                self._count -= 1
         if not held:
             self._groups.pop(group, None)
 
@@ -57,5 +68,6 @@ class Locks:
         for group, held in list(self._groups.items()):
             for queue in [queue for queue, lock in held.items() if now_ms - lock.taken_ms > LOCK_MS]:
                 del held[queue]
+                self._count -= 1
             if not held:
                 del self._groups[group]
