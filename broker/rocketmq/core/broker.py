@@ -369,14 +369,15 @@ class Broker:
             self._has_due = self._give_out(now_ms)
         self._role.advance()
         self._arrivals.end_step(now_ms)
-        if self._services.turns.run(now_ms):
+        turns, has_more = self._services.turns, self._has_due
+        if turns.run(now_ms):
             # Those who were answered may have stored something, such as checkpoints.
             self._arrivals.end_step(now_ms)
-        has_more = self._consumers.end_step()
+            has_more = has_more or turns.has_more
+        has_more = self._consumers.end_step() or has_more
         has_more = self._progress.end_step(now_ms) or has_more
         self.keeper.end_step()
-        has_more = self._nameservers.end_step(now_ms) or has_more
-        return has_more or self._has_due or self._services.turns.has_more
+        return self._nameservers.end_step(now_ms) or has_more
 
     def tick(self) -> None:
         """Do what is due."""

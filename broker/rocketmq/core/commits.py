@@ -22,12 +22,12 @@ def is_commit(services: Services, topic: str, group: str, queue_id: int, offset:
 
 
 def commit_pulled(services: Services, topic: str, group: str, queue_id: int, offset: int) -> None:
-    """Take the offset of a group in a queue if it may be set. All three were found to exist."""
-    known = services.offsets.get(topic, group, queue_id)
-    if offset == known or not 0 <= offset <= services.store.span(topic, queue_id)[1]:
-        return
-    if known is not None or services.offsets.count < services.options.offsets_max:
-        services.offsets.commit(topic, group, queue_id, offset)
+    """Take the offset of a group in a queue if it may be set. The group, the topic and the queue id were checked."""
+    offsets = services.offsets
+    if 0 <= offset <= services.store.span(topic, queue_id)[1] and (
+        offsets.count < services.options.offsets_max or offsets.get(topic, group, queue_id) is not None
+    ):
+        offsets.commit(topic, group, queue_id, offset)
 
 
 def check_commit(services: Services, topic: str, group: str, queue_id: int, offset: int) -> None:

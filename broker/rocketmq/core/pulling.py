@@ -10,6 +10,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable, Iterator
 from enum import IntFlag
+from functools import partial
 from typing import Final, NamedTuple
 
 from broker.rocketmq.core.commits import commit_pulled
@@ -195,7 +196,7 @@ class Puller:
                 turns.spend(ITEM_UNITS)
                 self._look_again(waiting, now_ms)
         elif count:
-            turns.again(key, lambda: self._wake(topic, queue_id))
+            turns.again(key, partial(self._wake, key))
 
     def expire(self, now_ms: int) -> None:
         """Have those answered who have waited their time."""
@@ -206,8 +207,7 @@ class Puller:
         """Forget what a closed connection waits for."""
         self._waits.forget(connection)
 
-    def _wake(self, topic: str, queue_id: int) -> Iterator[None]:
-        key = topic, queue_id
+    def _wake(self, key: tuple[str, int]) -> Iterator[None]:
         for waiting in self._waits.at(key):
             if self._waits.remove(key, waiting):
                 self._look_again(waiting, self._turns.now_ms)

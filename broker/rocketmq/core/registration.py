@@ -108,9 +108,9 @@ class Nameservers:
 
     def end_step(self, now_ms: int) -> bool:
         """Register some of the topics that have changed, and are on the disk. True if there are more."""
-        if self.is_silent:
-            return False
         version = self._topics.kept.version
+        if self.is_silent or (version is self._told and not self._left):
+            return False
         is_newer = version != self._told
         if is_newer:
             self._told = version
