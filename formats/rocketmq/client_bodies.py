@@ -28,6 +28,7 @@ __all__ = [
     "LOCK_ANSWER",
     "LOCK_REQUEST",
     "SQL92",
+    "SUBSCRIPTION",
     "TAG",
     "CheckClientRequest",
     "ConsumerData",
@@ -49,7 +50,7 @@ __all__ = [
 
 # The most groups that a heartbeat may name, and its most subscriptions and tags.
 HEARTBEAT_GROUPS_MAX: Final = 4_096
-HEARTBEAT_ITEMS_MAX: Final = 20_000
+HEARTBEAT_ITEMS_MAX: Final = 8_000
 
 # The expression that selects all messages, and the types of the others.
 ALL: Final = "*"
@@ -188,6 +189,7 @@ class CheckClientRequest(NamedTuple):
     subscription_data: Subscription | None = None
 
 
+SUBSCRIPTION = BodyCodec(Subscription)
 GROUP_CONFIG = BodyCodec(GroupConfig)
 GROUP_CONFIG_LIST = BodyCodec(GroupConfigList)
 LOCK_REQUEST = BodyCodec(LockRequest)

@@ -84,6 +84,10 @@ class Items(list[str]):
     """An object whose items `dumps_item` or `dumps_pretty_item` has written."""
 
 
+class Texts(list[str]):
+    """A list whose items `dumps` has written."""
+
+
 class ObjectKey(tuple[tuple[str, Any], ...]):
     """An object that is the key of another: its items, in order."""
 
@@ -253,6 +257,8 @@ def _dump(value: Any, line: str, indent: str, lead: str) -> str:
     if isinstance(value, Items):
         inner = lead + indent
         return "{" + inner + f",{inner}".join(value) + lead + "}"
+    if isinstance(value, Texts):
+        return f"[{lead + indent}{f',{lead + indent}'.join(value)}{lead}]" if value else "[]"
     if isinstance(value, list):
         if not value:
             return "[]"

@@ -16,11 +16,13 @@ from formats.rocketmq.client_bodies import MessageQueue, Subscription
 from formats.schema import Buffer
 
 __all__ = [
+    "CONNECTION",
     "CONSUMER_CONNECTION",
     "CORRECTIONS",
     "GROUP_LIST",
     "GROUP_SUBSCRIPTION",
     "KEY_VALUE_TABLE",
+    "PRODUCER",
     "PRODUCER_CONNECTION",
     "PRODUCER_TABLE",
     "QUEUE_ENTRIES",
@@ -150,6 +152,8 @@ KEY_VALUE_TABLE = BodyCodec(KeyValueTable)
 GROUP_LIST = BodyCodec(GroupList)
 CONSUMER_CONNECTION = BodyCodec(ConsumerConnection)
 PRODUCER_CONNECTION = BodyCodec(ProducerConnection)
+CONNECTION = BodyCodec(Connection)
+PRODUCER = BodyCodec(ProducerInfo)
 PRODUCER_TABLE = BodyCodec(ProducerTable)
 TIME_SPANS = BodyCodec(TimeSpans)
 CORRECTIONS = BodyCodec(Corrections)

@@ -5,7 +5,7 @@ Source: TopicStatsTable, ConsumeStats, ConsumeStatsList, BrokerStatsData.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from typing import Annotated, Any, Final, NamedTuple
 
 from formats.errors import FormatError
@@ -18,7 +18,7 @@ __all__ = [
     "GroupProgress",
     "QueueOffsets",
     "Span",
-    "TopicProgress",
+    "progress_items",
     "read_consume_stats",
     "read_topic_stats",
     "write_all_consume_stats",
@@ -58,13 +58,6 @@ def _dump(value: dict[str, Any]) -> bytes:
     return fastjson.dumps(value).encode()
 
 
-class TopicProgress(NamedTuple):
-    """The progress of a group in the queues of a topic, and the messages per second that it was given there."""
-
-    queues: dict[MessageQueue, GroupProgress]
-    per_second: float
-
-
 class Span(NamedTuple):
     """A counter over a span of time: the total, that per second, and the mean of what was added at a time."""
 
@@ -79,9 +72,14 @@ def write_topic_stats(queues: dict[MessageQueue, QueueOffsets], per_second: floa
     return _dump({"offsetTable": table, "topicPutTps": per_second})
 
 
-def write_consume_stats(found: TopicProgress) -> bytes:
-    """The body that answers GET_CONSUME_STATS."""
-    return _dump(_consume_stats(found))
+def progress_items(queues: Mapping[MessageQueue, GroupProgress]) -> list[str]:
+    """Write the progress of a group in queues, for `write_consume_stats`."""
+    return [fastjson.dumps_item(_key(queue), _PROGRESS.write_value(each)) for queue, each in queues.items()]
+
+
+def write_consume_stats(items: Iterable[str], per_second: float) -> str:
+    """Write the body that answers GET_CONSUME_STATS, with the messages per second that the group is given."""
+    return fastjson.dumps({"consumeTps": per_second, "offsetTable": fastjson.Items(items)})
 
 
 def read_topic_stats(body: Buffer) -> dict[MessageQueue, QueueOffsets]:
@@ -108,21 +106,14 @@ def _offset_table(name: str, body: Buffer) -> Iterator[tuple[MessageQueue, Any]]
         yield _QUEUE.read_value(dict(key)), each
 
 
-def _consume_stats(found: TopicProgress) -> dict[str, Any]:
-    table = {_key(queue): _PROGRESS.write_value(each) for queue, each in found.queues.items()}
-    return {"consumeTps": found.per_second, "offsetTable": table}
+def write_all_consume_stats(address: str, groups: Mapping[str, list[str]], left: int, in_flight: int) -> bytes:
+    """The body that answers GET_BROKER_CONSUME_STATS: what `write_consume_stats` wrote of each group, by topic.
 
-
-def write_all_consume_stats(address: str, groups: dict[str, list[TopicProgress]]) -> bytes:
-    """The body that answers GET_BROKER_CONSUME_STATS: each group's progress by topic, and what is left for all."""
-    every = [each for found in groups.values() for topic in found for each in topic.queues.values()]
-    value = {
-        "brokerAddr": address,
-        "consumeStatsList": [{group: [*map(_consume_stats, found)]} for group, found in groups.items()],
-        "totalDiff": sum(each.broker_offset - each.consumer_offset for each in every),
-        "totalInflightDiff": sum(each.pull_offset - each.consumer_offset for each in every),
-    }
-    return _dump(value)
+    `left` messages are not consumed by all groups, and `in_flight` were given to them.
+    """
+    texts = [f"{{{fastjson.dumps(group)}:[{','.join(found)}]}}" for group, found in groups.items()]
+    front = f'{{"brokerAddr":{fastjson.dumps(address)},"consumeStatsList":[{",".join(texts)}]'
+    return f'{front},"totalDiff":{left},"totalInflightDiff":{in_flight}}}'.encode()
 
 
 def write_broker_stats(minute: Span, hour: Span, day: Span) -> bytes:

@@ -30,6 +30,7 @@ from broker.rocketmq.assembly.property_readers import (
 )
 from broker.rocketmq.controller.options import ControllerOptions, read_peers, write_peers
 from broker.rocketmq.core.options import BrokerOptions, parse_delay_levels
+from broker.rocketmq.core.topics import QUEUES_MAX
 from broker.rocketmq.core.transactions import TransactionTimes
 from broker.rocketmq.nameserver.bounds import PROPERTIES, NameserverBounds
 from broker.rocketmq.remoting.administrators import Network, read_networks
@@ -286,6 +287,7 @@ _BROKER: Final[dict[str, tuple[Callable[[str], Any], str]]] = {
     "autoCreateTopicMaxNum": (_COUNT, "auto_topics_max"),
     "autoCreateRetryTopicMaxNum": (_COUNT, "auto_retry_topics_max"),
     "topicMaxNum": (_COUNT, "topics_max"),
+    "topicQueueMaxNum": (number(1, QUEUES_MAX), "topic_queues_max"),
     "autoCreateSubscriptionGroupMaxNum": (_COUNT, "auto_groups_max"),
     "subscriptionGroupMaxNum": (_COUNT, "groups_max"),
     "heartbeatGroupMaxNum": (number(1, HEARTBEAT_GROUPS_MAX), "heartbeat_groups_max"),

@@ -9,7 +9,6 @@ from broker.rocketmq.core import names
 from broker.rocketmq.core.changes import GROUP_ATTRIBUTES, TOPIC_ATTRIBUTES, altered, listed_changes
 from broker.rocketmq.core.requests import Handlers, Refused, Request, failure, success, with_body
 from broker.rocketmq.core.services import Services
-from broker.rocketmq.core.topics import QUEUES_MAX
 from formats.rocketmq.client_bodies import GROUP_CONFIG, GROUP_CONFIG_LIST, GroupConfig, MessageQueue
 from formats.rocketmq.codes import RequestCode, ResponseCode
 from formats.rocketmq.frame import Frame
@@ -127,8 +126,14 @@ class Administration:
 
     def _check_config(self, config: TopicConfig) -> None:
         self._check_topic(config.topic_name)
-        if not (0 <= config.read_queue_nums <= QUEUES_MAX and 0 <= config.write_queue_nums <= QUEUES_MAX):
-            raise Refused(ResponseCode.INVALID_PARAMETER, f"a topic has 0 to {QUEUES_MAX} queues")
+        most = self._services.options.topic_queues_max
+        old = self._services.topics.get(config.topic_name)
+        for count, before in (
+            (config.read_queue_nums, 0 if old is None else old.read_queue_nums),
+            (config.write_queue_nums, 0 if old is None else old.write_queue_nums),
+        ):
+            if not 0 <= count <= max(most, before):
+                raise Refused(ResponseCode.INVALID_PARAMETER, f"a topic has 0 to {most} queues (topicQueueMaxNum)")
 
     def _check_topic(self, topic: str) -> None:
         fault = names.fault_of_topic(topic)
@@ -151,6 +156,9 @@ class Administration:
         altered_configs = []
         for config in configs:
             fault = names.fault_of_group(config.group_name)
+            most = self._services.options.topic_queues_max
+            if fault is None and config.retry_queue_nums > most:
+                fault = f"a retry topic has at most {most} queues (topicQueueMaxNum)"
             if fault is not None:
                 raise Refused(ResponseCode.INVALID_PARAMETER, fault)
             old = self._services.groups.table.get(config.group_name)

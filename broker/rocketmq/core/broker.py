@@ -25,6 +25,7 @@ from broker.rocketmq.core.inspection import Disk, Inspection
 from broker.rocketmq.core.lite.placing import LitePlaces
 from broker.rocketmq.core.lite.service import LiteService
 from broker.rocketmq.core.locks import Locks
+from broker.rocketmq.core.long_answers import LongAnswers
 from broker.rocketmq.core.names import DELAY_TOPIC, TIMER_TOPIC
 from broker.rocketmq.core.offsets import Offsets
 from broker.rocketmq.core.options import BrokerOptions
@@ -144,6 +145,7 @@ class Broker:
         self._statistics = statistics = Statistics(options.cluster, booted_ms)
         services = self._services = Services(options, topics, groups, offsets, clients, store, statistics)
         self._puller = Puller(services, self._failed)
+        self._answers = LongAnswers(services.turns, self._failed)
         self._arrivals = Arrivals(store, self._puller, statistics)
         self._arrivals.tell(self._arrived)
         locks = Locks()
@@ -165,7 +167,7 @@ class Broker:
             Administration(services, lambda topic: self._lite.removed(topic)),
             statistics,
             AccessRequests(state.access),
-            Progress(services),
+            Progress(services, self._answers),
             Asking(services, self._calls, state.guard.check_record),
             Upkeep(services, self._retention),
         )
@@ -230,6 +232,7 @@ class Broker:
                 state.orders.forget,
                 self._disk,
                 lambda: self._timers.waiting,
+                self._answers,
             ),
         )
         for part in parts:
@@ -336,6 +339,7 @@ class Broker:
         """A connection is closed."""
         self._plain.disconnected(session)
         self._puller.disconnected(session)
+        self._answers.disconnected(session)
         self._pop.disconnected(session)
         self._lite.disconnected(session)
         self._calls.disconnected(session)

@@ -15,6 +15,9 @@ __all__ = ["EXPIRED_MS", "Clients", "ConsumerGroup", "Member"]
 
 EXPIRED_MS: Final = 120_000
 
+# The most groups of one connection, which leaves them at once when it is closed.
+CONNECTION_GROUPS_MAX: Final = 4_096
+
 # About what a subscription, and a tag or its hash, take in memory.
 _SUBSCRIPTION_BYTES: Final = 400
 _WORD_BYTES: Final = 80
@@ -53,9 +56,17 @@ class Clients:
         self._membership_count = 0
         self._subscription_bytes = 0
 
-    def fault_of(self, heartbeat: Heartbeat, memberships_max: int, subscription_bytes_max: int) -> str | None:
+    def fault_of(
+        self, heartbeat: Heartbeat, connection: object, memberships_max: int, subscription_bytes_max: int
+    ) -> str | None:
         """Say why there is no room for what a heartbeat reports; None if there is."""
         named = len(heartbeat.consumer_data_set) + len(heartbeat.producer_data_set)
+        consumes, produces = self._memberships.get(connection, (set[str](), set[str]()))
+        if named + len(consumes) + len(produces) > CONNECTION_GROUPS_MAX:
+            consumes = consumes.union([each.group_name for each in heartbeat.consumer_data_set])
+            produces = produces.union([each.group_name for each in heartbeat.producer_data_set])
+            if len(consumes) + len(produces) > CONNECTION_GROUPS_MAX:
+                return f"its connection would be in more than {CONNECTION_GROUPS_MAX} groups"
         if self._membership_count + named > memberships_max:
             return f"clients are in {self._membership_count} groups, clientMembershipMaxNum allows {memberships_max}"
         size = 0 if heartbeat.is_without_sub else sum(map(_size_of, heartbeat.consumer_data_set))

@@ -37,6 +37,7 @@ _OPTIONS = {
     "autoCreateTopicMaxNum": "auto_topics_max",
     "autoCreateRetryTopicMaxNum": "auto_retry_topics_max",
     "topicMaxNum": "topics_max",
+    "topicQueueMaxNum": "topic_queues_max",
     "autoCreateSubscriptionGroupMaxNum": "auto_groups_max",
     "subscriptionGroupMaxNum": "groups_max",
     "heartbeatGroupMaxNum": "heartbeat_groups_max",

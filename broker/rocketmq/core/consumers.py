@@ -85,7 +85,7 @@ class ConsumerRequests:
 
     def _heartbeat(self, request: Request) -> Frame:
         heartbeat = read_heartbeat(request.body)
-        groups = self._groups_of(heartbeat, request.now_ms)
+        groups = self._groups_of(heartbeat, request)
         known = [consumer for consumer in heartbeat.consumer_data_set if consumer.group_name in groups]
         subscriptions_differ = heartbeat.heartbeat_fingerprint == 0
         retry_topics = {}
@@ -111,16 +111,18 @@ class ConsumerRequests:
         fields = {"IS_SUPPORT_HEART_BEAT_V2": "true", "IS_SUB_CHANGE": "true" if subscriptions_differ else "false"}
         return Frame(ResponseCode.SUCCESS, 0, ext_fields=fields)
 
-    def _groups_of(self, heartbeat: Heartbeat, now_ms: int) -> dict[str, GroupConfig]:
+    def _groups_of(self, heartbeat: Heartbeat, request: Request) -> dict[str, GroupConfig]:
         """Return the groups of a heartbeat's consumers, made if need be. Raises `Refused` for too large a heartbeat."""
         options, clients = self._services.options, self._services.clients
         count, most = len(heartbeat.consumer_data_set) + len(heartbeat.producer_data_set), options.heartbeat_groups_max
         fault = None if count <= most else f"it names {count} groups, heartbeatGroupMaxNum allows {most}"
-        fault = fault or clients.fault_of(heartbeat, options.memberships_max, options.subscription_bytes_max)
+        fault = fault or clients.fault_of(
+            heartbeat, request.peer, options.memberships_max, options.subscription_bytes_max
+        )
         if fault is not None:
-            self._rarely.warn(now_ms, f"a heartbeat of client {heartbeat.client_id[:80]!r} is refused: {fault}")
+            self._rarely.warn(request.now_ms, f"a heartbeat of client {heartbeat.client_id[:80]!r} is refused: {fault}")
             raise Refused(ResponseCode.SYSTEM_ERROR, f"the heartbeat is refused: {fault}")
-        return self._services.groups.find_all([each.group_name for each in heartbeat.consumer_data_set], now_ms)
+        return self._services.groups.find_all([each.group_name for each in heartbeat.consumer_data_set], request.now_ms)
 
     def _unregister(self, request: Request) -> Frame:
         header = _UNREGISTER.read(request.fields)

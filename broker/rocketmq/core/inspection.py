@@ -2,35 +2,36 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
-from typing import Final, NamedTuple, cast
+from collections.abc import Callable, Generator, Mapping
+from typing import Any, Final, NamedTuple, cast
 
-from broker.rocketmq.core.clients import Member
+from broker.rocketmq.core.clients import ConsumerGroup, Member
 from broker.rocketmq.core.commits import check_commit
 from broker.rocketmq.core.delays import Delays
+from broker.rocketmq.core.long_answers import ITEM_UNITS, Answering, LongAnswers
 from broker.rocketmq.core.names import DELAY_TOPIC, is_system
-from broker.rocketmq.core.requests import Handlers, Peer, Refused, Request, failure, success, with_body
+from broker.rocketmq.core.requests import Handlers, Peer, Refused, Request, success, with_body
 from broker.rocketmq.core.services import Services
 from formats.rocketmq import fastjson
-from formats.rocketmq.client_bodies import MessageQueue
+from formats.rocketmq.client_bodies import SUBSCRIPTION, MessageQueue
 from formats.rocketmq.codes import RequestCode, ResponseCode
 from formats.rocketmq.delay_bodies import DELAY_OFFSETS, DelayOffsets
 from formats.rocketmq.frame import Frame
 from formats.rocketmq.headers import administration as headers
 from formats.rocketmq.headers.codec import HeaderCodec
 from formats.rocketmq.inspection_bodies import (
+    CONNECTION,
     CONSUMER_CONNECTION,
     GROUP_LIST,
     KEY_VALUE_TABLE,
+    PRODUCER,
     PRODUCER_CONNECTION,
-    PRODUCER_TABLE,
     Connection,
     ConsumerConnection,
     GroupList,
     KeyValueTable,
     ProducerConnection,
     ProducerInfo,
-    ProducerTable,
     write_reset_offsets,
 )
 from formats.rocketmq.route_bodies import TOPIC_LIST, TopicList
@@ -39,6 +40,11 @@ from formats.rocketmq.versions import VERSION_NAME
 __all__ = ["Disk", "Inspection"]
 
 _NOW: Final = -1
+# The cost of writing a tag of a subscription, or its hash; see `Turns.spend`.
+_TAG_UNITS: Final = 1_000
+# The number of offsets that are encoded in a slice, and the cost of one.
+_OFFSETS_AT_ONCE: Final = 256
+_OFFSET_UNITS: Final = 500
 
 # Requests are carried out as they come: nothing waits in a queue before it, as with the original's pools of threads.
 _NO_QUEUES: Final = {
@@ -78,6 +84,7 @@ class Inspection:
         forget: Callable[[tuple[str, str, int]], None],
         disk: Callable[[], Disk],
         waiting_timers: Callable[[], int],
+        answers: LongAnswers,
     ) -> None:
         self._services = services
         self._delays = delays
@@ -85,6 +92,7 @@ class Inspection:
         self._forget = forget
         self._state_of_disk = disk
         self._waiting_timers = waiting_timers
+        self._answers = answers
         self.handlers: Handlers = {
             RequestCode.GET_BROKER_RUNTIME_INFO: self._runtime,
             RequestCode.GET_ALL_SUBSCRIPTIONGROUP_CONFIG: self._all_groups,
@@ -155,8 +163,15 @@ class Inspection:
         groups = self._services.groups
         return success(_ALL_GROUPS, headers.GetAllSubscriptionGroupResponse(len(groups.table)), groups.body())
 
-    def _all_offsets(self, request: Request) -> Frame:
-        return with_body(self._services.offsets.body())
+    def _all_offsets(self, request: Request) -> Frame | None:
+        return self._answers.begin(request, self._find_offsets())
+
+    def _find_offsets(self) -> Answering:
+        offsets = self._services.offsets
+        while not offsets.prepare(_OFFSETS_AT_ONCE):
+            self._services.turns.spend(_OFFSETS_AT_ONCE * _OFFSET_UNITS)
+            yield
+        return with_body(offsets.body())
 
     def _all_delays(self, request: Request) -> Frame:
         value = DELAY_OFFSETS.write_value(DelayOffsets(self._delays.offsets))
@@ -178,38 +193,61 @@ class Inspection:
         group = _BY_GROUP.read(request.fields).group
         return with_body(TOPIC_LIST.write(TopicList(self._services.offsets.topics(group))))
 
-    def _consumers(self, request: Request) -> Frame:
+    def _consumers(self, request: Request) -> Frame | None:
         name = _CONSUMERS.read(request.fields).consumer_group
         group = self._services.clients.consumers.get(name)
         if group is None:
-            return failure(ResponseCode.CONSUMER_NOT_ONLINE, f"the consumer group[{name}] not online")
-        body = ConsumerConnection(
-            _connections(group.members),
-            group.subscriptions,
-            group.consume_type,
-            group.message_model,
-            group.consume_from_where,
-        )
-        return with_body(CONSUMER_CONNECTION.write(body))
+            raise Refused(ResponseCode.CONSUMER_NOT_ONLINE, f"the consumer group[{name}] not online")
+        return self._answers.begin(request, self._find_consumers(group))
 
-    def _producers(self, request: Request) -> Frame:
+    def _find_consumers(self, group: ConsumerGroup) -> Answering:
+        names = group.consume_type, group.message_model, group.consume_from_where
+        value = CONSUMER_CONNECTION.write_value(ConsumerConnection([], {}, *names))
+        value["connectionSet"] = yield from self._connections(group.members)
+        value["subscriptionTable"] = items = fastjson.Items()
+        for topic, subscription in list(group.subscriptions.items()):
+            items.append(fastjson.dumps_item(topic, SUBSCRIPTION.write_value(subscription)))
+            tags = len(subscription.tags_set) + len(subscription.code_set)
+            self._services.turns.spend(ITEM_UNITS + tags * _TAG_UNITS)
+            yield
+        return with_body(fastjson.dumps(value).encode())
+
+    def _producers(self, request: Request) -> Frame | None:
         name = _PRODUCERS.read(request.fields).producer_group
         members = self._services.clients.producers.get(name)
         if members is None:
-            return failure(ResponseCode.SYSTEM_ERROR, f"the producer group[{name}] not exist")
-        return with_body(PRODUCER_CONNECTION.write(ProducerConnection(_connections(members))))
+            raise Refused(ResponseCode.SYSTEM_ERROR, f"the producer group[{name}] not exist")
+        return self._answers.begin(request, self._find_connections(members))
 
-    def _all_producers(self, request: Request) -> Frame:
-        table = {
-            group: [
-                ProducerInfo(
-                    member.client_id, f"/{cast(Peer, peer).host}", member.language, member.version, member.heard_ms
-                )
-                for peer, member in members.items()
-            ]
-            for group, members in self._services.clients.producers.items()
-        }
-        return with_body(PRODUCER_TABLE.write(ProducerTable(table)))
+    def _find_connections(self, members: Mapping[object, Member]) -> Answering:
+        value = PRODUCER_CONNECTION.write_value(ProducerConnection([]))
+        value["connectionSet"] = yield from self._connections(members)
+        return with_body(fastjson.dumps(value).encode())
+
+    def _connections(self, members: Mapping[object, Member]) -> Generator[None, None, fastjson.Texts]:
+        found = fastjson.Texts()
+        for peer, member in list(members.items()):
+            host = str(cast(Peer, peer).host)
+            value = CONNECTION.write_value(Connection(member.client_id, host, member.language, member.version))
+            found.append(fastjson.dumps(value))
+            self._services.turns.spend(ITEM_UNITS)
+            yield
+        return found
+
+    def _all_producers(self, request: Request) -> Frame | None:
+        return self._answers.begin(request, self._find_producers())
+
+    def _find_producers(self) -> Answering:
+        table: dict[str, Any] = {}
+        for group, members in list(self._services.clients.producers.items()):
+            found = table[group] = fastjson.Texts()
+            for peer, member in list(members.items()):
+                host = cast(Peer, peer).host
+                info = ProducerInfo(member.client_id, f"/{host}", member.language, member.version, member.heard_ms)
+                found.append(fastjson.dumps(PRODUCER.write_value(info)))
+                self._services.turns.spend(ITEM_UNITS)
+                yield
+        return with_body(fastjson.dumps({"data": table}).encode())
 
     def _reset(self, request: Request) -> Frame:
         """Set a group to a time: in what is kept here, and in its consumers that are connected."""
@@ -251,10 +289,3 @@ class Inspection:
         if header.time_ms == _NOW:
             return end
         return self._services.store.find_time(header.topic, queue_id, header.time_ms)
-
-
-def _connections(members: Mapping[object, Member]) -> list[Connection]:
-    return [
-        Connection(member.client_id, str(cast(Peer, peer).host), member.language, member.version)
-        for peer, member in members.items()
-    ]

@@ -5,8 +5,6 @@ Offsets are kept from time to time, not with every commit: after a crash some me
 
 from __future__ import annotations
 
-from collections.abc import Collection
-from itertools import islice
 from typing import Final
 
 from broker.rocketmq.core.names import OWN_GROUP_PREFIX, is_own
@@ -132,15 +130,6 @@ class Offsets:
         pulled = self._pulled.get(f"{topic}{_SEPARATOR}{group}", {}).get(queue_id, 0)
         return max(pulled, self.get(topic, group, queue_id) or 0)
 
-    def least(self, topic: str, without: Collection[str]) -> dict[int, int]:
-        """Return the least offset of any group in a topic, by queue, leaving out the groups in `without`."""
-        found: dict[int, int] = {}
-        for group in self.groups(topic):
-            if group not in without:
-                for queue_id, offset in self.queues(topic, group).items():
-                    found[queue_id] = min(offset, found.get(queue_id, offset))
-        return found
-
     def queues(self, topic: str, group: str) -> dict[int, int]:
         """The committed offsets of a group in a topic, by queue."""
         return dict(self._table.get(f"{topic}{_SEPARATOR}{group}", {}))
@@ -183,10 +172,12 @@ class Offsets:
     # -- the file
 
     def prepare(self, most: int) -> bool:
-        """Encode up to `most` of the topics and groups that have changed; return whether none is left."""
-        for key in list(islice(self._stale, most)):
+        """Encode about `most` of the offsets that have changed; return whether none is left."""
+        while most > 0 and self._stale:
+            key = next(iter(self._stale))
             del self._stale[key]
             queues = self._table.get(key)
+            most -= 1 if queues is None else len(queues)
             if queues is None:
                 self._texts.pop(key, None)
             else:
@@ -206,7 +197,7 @@ class Offsets:
         return self._text().encode()
 
     def _text(self) -> str:
-        self.prepare(len(self._stale))
+        self.prepare(self.count + len(self._stale))
         table = fastjson.Items(self._texts.values())
         return fastjson.dumps_pretty({"dataVersion": DATA_VERSION.write_value(self._version), "offsetTable": table})
 

@@ -52,6 +52,8 @@ class BrokerOptions:
     topics_max: int = 50_000
     auto_groups_max: int = 5_000
     groups_max: int = 50_000
+    # The most queues that a topic can be given. Topics that have more, such as those of a store of before, keep them.
+    topic_queues_max: int = 1_024
     # Bounds of what clients report: the groups of one heartbeat, the memberships of clients in groups, the bytes of all
     # subscriptions, and the offsets of groups in queues.
     heartbeat_groups_max: int = 256

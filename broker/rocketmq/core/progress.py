@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Final
 
 from broker.rocketmq.core.commits import is_commit
+from broker.rocketmq.core.long_answers import ITEM_UNITS, Answering, LongAnswers
 from broker.rocketmq.core.requests import Handlers, Refused, Request, failure, success, with_body
 from broker.rocketmq.core.services import Services
 from formats.rocketmq.client_bodies import MessageQueue, Subscription
@@ -23,7 +24,7 @@ from formats.rocketmq.inspection_bodies import (
 )
 from formats.rocketmq.statistics_bodies import (
     GroupProgress,
-    TopicProgress,
+    progress_items,
     write_all_consume_stats,
     write_consume_stats,
 )
@@ -32,6 +33,9 @@ __all__ = ["Progress"]
 
 # What the original answers for a queue in which the group asked about is ahead of the others.
 _AHEAD: Final = (1 << 63) - 1
+
+# The cost of a commit; see `Turns.spend`.
+_COMMIT_UNITS: Final = 8_000
 
 _CONSUME_STATS = HeaderCodec(headers.GetConsumeStatsRequest)
 _ALL_STATS = HeaderCodec(headers.GetBrokerConsumeStatsRequest)
@@ -44,8 +48,9 @@ _CLONE = HeaderCodec(headers.CloneGroupOffsetRequest)
 class Progress:
     """Shows the offsets of groups beside the ends of the queues, and gives one group those of another."""
 
-    def __init__(self, services: Services) -> None:
+    def __init__(self, services: Services, answers: LongAnswers) -> None:
         self._services = services
+        self._answers = answers
         self.handlers: Handlers = {
             RequestCode.GET_CONSUME_STATS: self._consume_stats,
             RequestCode.GET_BROKER_CONSUME_STATS: self._all_consume_stats,
@@ -55,30 +60,43 @@ class Progress:
             RequestCode.CLONE_GROUP_OFFSET: self._clone,
         }
 
-    def _consume_stats(self, request: Request) -> Frame:
+    def _consume_stats(self, request: Request) -> Frame | None:
         header = _CONSUME_STATS.read(request.fields)
         group = header.consumer_group
-        wanted = [topic for topic in (header.topic_list or "").split(";") if topic]
+        wanted = list(dict.fromkeys(topic for topic in (header.topic_list or "").split(";") if topic))
         if not wanted:
             wanted = [header.topic] if header.topic else self._services.offsets.topics(group)
-        queues: dict[MessageQueue, GroupProgress] = {}
-        per_second = 0.0
-        for topic in wanted:
-            found = self._progress(topic, group, request.now_ms)
-            queues.update(found.queues)
-            per_second += found.per_second
-        return with_body(write_consume_stats(TopicProgress(queues, per_second)))
+        return self._answers.begin(request, self._find_stats(wanted, group, request.now_ms))
 
-    def _all_consume_stats(self, request: Request) -> Frame:
-        is_ordered = _ALL_STATS.read(request.fields).is_order
-        found: dict[str, list[TopicProgress]] = {}
-        for group in self._services.groups.table:
-            found[group] = [
-                self._progress(topic, group, request.now_ms)
-                for topic in self._services.offsets.topics(group)
-                if self._is_consumed(topic, group) and not (is_ordered and not self._is_ordered(topic))
-            ]
-        return with_body(write_all_consume_stats(str(self._services.options.address), found))
+    def _find_stats(self, topics: list[str], group: str, now_ms: int) -> Answering:
+        items: list[str] = []
+        per_second = 0.0
+        for topic in topics:
+            items += progress_items(self._progress(topic, group))
+            per_second += self._rate(topic, group, now_ms)
+            yield
+        return with_body(write_consume_stats(items, per_second).encode())
+
+    def _all_consume_stats(self, request: Request) -> Frame | None:
+        return self._answers.begin(
+            request, self._find_all_stats(_ALL_STATS.read(request.fields).is_order, request.now_ms)
+        )
+
+    def _find_all_stats(self, is_ordered: bool, now_ms: int) -> Answering:
+        found: dict[str, list[str]] = {}
+        left = in_flight = 0
+        for group in list(self._services.groups.table):
+            texts = found[group] = []
+            for topic in self._services.offsets.topics(group):
+                if self._is_consumed(topic, group) and not (is_ordered and not self._is_ordered(topic)):
+                    queues = self._progress(topic, group)
+                    texts.append(write_consume_stats(progress_items(queues), self._rate(topic, group, now_ms)))
+                    for each in queues.values():
+                        left += each.broker_offset - each.consumer_offset
+                        in_flight += each.pull_offset - each.consumer_offset
+                yield
+            yield
+        return with_body(write_all_consume_stats(str(self._services.options.address), found, left, in_flight))
 
     def _is_ordered(self, topic: str) -> bool:
         config = self._services.topics.get(topic)
@@ -94,7 +112,10 @@ class Progress:
         known = self._services.clients.consumers.get(group)
         return None if known is None else known.subscriptions.get(topic)
 
-    def _progress(self, topic: str, group: str, now_ms: int) -> TopicProgress:
+    def _rate(self, topic: str, group: str, now_ms: int) -> float:
+        return self._services.statistics.rate("GROUP_GET_NUMS", f"{topic}@{group}", now_ms)
+
+    def _progress(self, topic: str, group: str) -> dict[MessageQueue, GroupProgress]:
         config = self._services.topics.get(topic)
         found = {}
         for queue_id in range(config.read_queue_nums if config is not None else 0):
@@ -103,7 +124,8 @@ class Progress:
             last_ms = max(0, self._services.store.stored_ms(topic, queue_id, offset - 1)) if offset else 0
             pulled = self._services.offsets.pulled(topic, group, queue_id)
             found[self._queue(topic, queue_id)] = GroupProgress(end, offset, pulled, last_ms)
-        return TopicProgress(found, self._services.statistics.rate("GROUP_GET_NUMS", f"{topic}@{group}", now_ms))
+        self._services.turns.spend(len(found) * ITEM_UNITS)
+        return found
 
     def _queue(self, topic: str, queue_id: int) -> MessageQueue:
         return MessageQueue(self._services.options.name, queue_id, topic)
@@ -126,10 +148,17 @@ class Progress:
             found.append(QueueTimes(self._queue(topic, queue_id), first_ms, last_ms, consumed_ms, delay_ms))
         return with_body(TIME_SPANS.write(TimeSpans(found)))
 
-    def _corrections(self, request: Request) -> Frame:
-        header = _CORRECTION.read(request.fields)
+    def _corrections(self, request: Request) -> Frame | None:
+        return self._answers.begin(request, self._find_corrections(_CORRECTION.read(request.fields)))
+
+    def _find_corrections(self, header: headers.QueryCorrectionOffsetRequest) -> Answering:
         without = {each for each in (header.filter_groups or "").split(",") if each}
-        found = self._services.offsets.least(header.topic, without)
+        found: dict[int, int] = {}
+        for group in self._services.offsets.groups(header.topic):
+            if group not in without:
+                for queue_id, offset in self._services.offsets.queues(header.topic, group).items():
+                    found[queue_id] = min(offset, found.get(queue_id, offset))
+                yield
         for queue_id, offset in self._services.offsets.queues(header.topic, header.compare_group).items():
             if found.get(queue_id, 0) > offset:
                 found[queue_id] = _AHEAD
@@ -140,9 +169,11 @@ class Progress:
         wanted = self._wanted(header.topic or "", header.group)
         return with_body(GROUP_SUBSCRIPTION.write(GroupSubscription(header.group, header.topic, wanted)))
 
-    def _clone(self, request: Request) -> Frame:
+    def _clone(self, request: Request) -> Frame | None:
         """Give a group the offsets of another, in one topic or in all."""
-        header = _CLONE.read(request.fields)
+        return self._answers.begin(request, self._copy(request, _CLONE.read(request.fields)))
+
+    def _copy(self, request: Request, header: headers.CloneGroupOffsetRequest) -> Answering:
         offsets, group = self._services.offsets, header.dest_group
         if self._services.groups.find(group, request.now_ms) is None:
             raise Refused(ResponseCode.SUBSCRIPTION_GROUP_NOT_EXIST, self._services.groups.missing(group))
@@ -152,4 +183,6 @@ class Progress:
                 for queue_id, offset in offsets.queues(topic, header.src_group).items():
                     if is_commit(self._services, topic, group, queue_id, offset):
                         offsets.commit(topic, group, queue_id, offset)
+                    self._services.turns.spend(_COMMIT_UNITS)
+            yield
         return success()

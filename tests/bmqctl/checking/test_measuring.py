@@ -16,7 +16,7 @@ from bmqctl.rocketmq_status.group import QueueLag
 from bmqctl.rocketmq_status.view import Broker, Controller, Name, View
 from formats.errors import FormatError
 from formats.rocketmq.client_bodies import MessageQueue
-from formats.rocketmq.statistics_bodies import GroupProgress, TopicProgress, read_consume_stats, write_consume_stats
+from formats.rocketmq.statistics_bodies import GroupProgress, progress_items, read_consume_stats, write_consume_stats
 
 
 def values(measured: Measured) -> dict[str, float | None]:
@@ -115,7 +115,7 @@ def test_a_cluster_of_rocketmq_without_controllers_has_no_quorum_to_measure() ->
 
 def test_the_progress_of_a_group_is_read_as_it_is_written() -> None:
     queues = {MessageQueue("a", number, "orders"): GroupProgress(9, number, number, 5) for number in range(3)}
-    assert read_consume_stats(write_consume_stats(TopicProgress(queues, 0.5))) == queues
+    assert read_consume_stats(write_consume_stats(progress_items(queues), 0.5).encode()) == queues
 
 
 @pytest.mark.parametrize("body", [b"\xff", b"[]", b"{}", b'{"offsetTable":1}', b'{"offsetTable":{"a":{}}}', b"{{}"])
