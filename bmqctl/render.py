@@ -19,7 +19,7 @@ from types import TracebackType
 from typing import IO, Annotated, Any, Literal, NamedTuple
 
 import typer
-from rich.console import Console
+from rich.console import Console, RenderableType
 from rich.progress import BarColumn, Progress, TaskID, TaskProgressColumn, TextColumn, TimeRemainingColumn
 from rich.table import Table
 from rich.text import Text
@@ -37,6 +37,7 @@ __all__ = [
     "Output",
     "OutputFormat",
     "ResultConsole",
+    "ResultTable",
     "TablePrinter",
     "aligned",
     "choose_format",
@@ -224,6 +225,14 @@ class Column(NamedTuple):
     right: bool = False
 
 
+class ResultTable(Table):
+    """A table in which the further lines of a cell are indented: a name looks like no other row."""
+
+    def add_row(self, *cells: RenderableType | None, **options: Any) -> None:
+        """Add a row; see `Table.add_row`."""
+        super().add_row(*(cell.replace("\n", "\n  ") if isinstance(cell, str) else cell for cell in cells), **options)
+
+
 class TablePrinter:
     """A table printed in parts: pages of a long one, or rows as they come.
 
@@ -245,7 +254,7 @@ class TablePrinter:
         remaining = iter(rows)
         while page := list(islice(remaining, PAGE_ROWS)):
             title, self._title = self._title, None
-            table = Table(box=None, show_header=self._first, title=title, title_justify="left", pad_edge=False)
+            table = ResultTable(box=None, show_header=self._first, title=title, title_justify="left", pad_edge=False)
             for column in self._columns:
                 justify: Literal["left", "right"] = "right" if column.right else "left"
                 table.add_column(column.title, width=column.width, justify=justify, overflow="fold")

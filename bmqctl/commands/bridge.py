@@ -12,7 +12,6 @@ from typing import Annotated, Any
 
 import trio
 import typer
-from rich.table import Table
 
 from bmqctl.bridge.account import Account
 from bmqctl.bridge.ends import BadBridge, BridgeOptions, make_bridge, read_bridges
@@ -27,6 +26,7 @@ from bmqctl.render import (
     Output,
     OutputFormat,
     ResultConsole,
+    ResultTable,
     print_values,
     refuse,
     until_reader_leaves,
@@ -255,7 +255,7 @@ def _print_accounts(running: Running, elapsed_s: float, wanted: OutputFormat) ->
         }
         print(json.dumps(facts, indent=2))
         return
-    table = Table(box=None, pad_edge=False)
+    table = ResultTable(box=None, pad_edge=False)
     table.add_column("bridge", overflow="fold")
     names = ("taken", "delivered", "refused", "returned", "in_flight", "repeated", "bytes")
     for name in names:

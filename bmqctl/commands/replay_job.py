@@ -13,7 +13,6 @@ import numpy as np
 import trio
 import typer
 from numpy.typing import NDArray
-from rich.table import Table
 
 from bmqctl.client.session import RequestFailed, SessionLost
 from bmqctl.commands.journal.printing import missing, say
@@ -22,6 +21,7 @@ from bmqctl.render import (
     LateProgress,
     OutputFormat,
     ResultConsole,
+    ResultTable,
     print_values,
     refuse,
     until_reader_leaves,
@@ -178,7 +178,7 @@ def _print_account(account: Account, run: Run, dry_run: bool, elapsed_s: float) 
     """A row for each queue, with the columns that say anything, and the sums."""
     total = account.total._asdict()
     shown = [name for name in total if name in ("selected", "posted") or total[name]]
-    table = Table(box=None, pad_edge=False, show_footer=len(account.queues) > 1)
+    table = ResultTable(box=None, pad_edge=False, show_footer=len(account.queues) > 1)
     table.add_column("queue", "in all", overflow="fold")
     if run.targets != run.plan.queues:
         table.add_column("to", overflow="fold")

@@ -8,7 +8,6 @@ from time import monotonic
 from typing import TYPE_CHECKING, Annotated
 
 import typer
-from rich.table import Table
 
 from bmqctl.commands.spark_common import AsJson, Conf, Cores, Master, Memory, Ship, check_spark, refusing, run, where
 from bmqctl.commands.spark_plan import ask_to_replace, show_plan
@@ -16,6 +15,7 @@ from bmqctl.render import (
     Output,
     OutputFormat,
     ResultConsole,
+    ResultTable,
     print_values,
     refuse,
     until_reader_leaves,
@@ -219,7 +219,7 @@ def _print_tables(plan: ExportPlan, summary: Summary) -> None:
     console.width = max(console.width, WIDTH_MIN)
     seen = [outcome for outcome in MessageOutcome if any(outcome in queue.outcomes for queue in summary.queues)]
     if summary.queues:
-        table = Table(box=None, pad_edge=False)
+        table = ResultTable(box=None, pad_edge=False)
         table.add_column("queue", overflow="fold")
         for title in ("messages", *(outcome.replace("_", " ") for outcome in seen), "payload bytes"):
             table.add_column(title, justify="right")

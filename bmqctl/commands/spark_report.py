@@ -9,13 +9,13 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
-from rich.table import Table
 
 from bmqctl.commands.spark_common import AsJson, Conf, Cores, Master, Memory, Ship, check_spark, refusing, run, where
 from bmqctl.render import (
     Output,
     OutputFormat,
     ResultConsole,
+    ResultTable,
     print_values,
     refuse,
     until_reader_leaves,
@@ -138,9 +138,9 @@ def _seconds(latency: Latency | None, *names: str) -> list[str]:
     return [f"{getattr(latency, name):,} s" if latency is not None else "" for name in names]
 
 
-def _table(title: str, *columns: str) -> Table:
+def _table(title: str, *columns: str) -> ResultTable:
     first, *others = columns
-    table = Table(title=title, box=None, pad_edge=False, title_justify="left", title_style="bold")
+    table = ResultTable(title=title, box=None, pad_edge=False, title_justify="left", title_style="bold")
     table.add_column(first, overflow="fold")
     for column in others:
         table.add_column(column, justify="right")

@@ -7,7 +7,6 @@ from dataclasses import asdict
 from typing import TYPE_CHECKING, Annotated
 
 import typer
-from rich.table import Table
 
 from bmqctl.commands.spark_common import AsJson, Conf, Cores, Master, Memory, Ship, check_spark, refusing, run, where
 from bmqctl.render import (
@@ -15,6 +14,7 @@ from bmqctl.render import (
     Output,
     OutputFormat,
     ResultConsole,
+    ResultTable,
     print_values,
     refuse,
     until_reader_leaves,
@@ -96,7 +96,7 @@ def spark_verify(
 def _print(verdict: Verdict, export: str) -> None:
     console = ResultConsole()
     console.width = max(console.width, WIDTH_MIN)
-    table = Table(box=None, pad_edge=False)
+    table = ResultTable(box=None, pad_edge=False)
     table.add_column("table")
     for title in ("files", "bytes", "rows", "rows in the store", "left the store", "different"):
         table.add_column(title, justify="right")

@@ -13,6 +13,7 @@ from textual.coordinate import Coordinate
 from textual.screen import ModalScreen
 from textual.widgets import Button, DataTable, Footer, Input, Static
 
+from bmqctl.harmless import one_line
 from bmqctl.render import escaped
 from bmqctl.watching.cells import HEADS, cells_of
 from bmqctl.watching.model import COLUMNS, NodeState, Row, Selection, selected
@@ -157,7 +158,7 @@ class Top(App[None]):
         for row in self.rows:
             cells = cells_of(row)
             texts = [
-                Text(escaped(cells[name]), justify="left" if name in _TEXT_COLUMNS else "right") for name in columns
+                Text(one_line(cells[name]), justify="left" if name in _TEXT_COLUMNS else "right") for name in columns
             ]
             table.add_row(*texts, key=f"{row.name}\0{row.part}")
 
@@ -166,7 +167,7 @@ class Top(App[None]):
             table.add_column(head)
         for each in nodes:
             behind = "-" if each.lag is None else f"{each.lag:,}"
-            texts = [Text(escaped(cell)) for cell in (*each[:4], behind)]
+            texts = [Text(one_line(cell)) for cell in (*each[:4], behind)]
             table.add_row(*texts, key=f"{each.node}\0{each.address}")
 
     def _draw_lines(self) -> None:

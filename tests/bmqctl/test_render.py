@@ -54,6 +54,17 @@ def test_tables_print_markup_as_it_is() -> None:
     assert two.split() == ["AB"]
 
 
+def test_names_look_like_no_other_row_of_a_table() -> None:
+    out = io.StringIO()
+    rows = [{"a": "name\nother  9", "b": "x"}]
+    print_table(rows, [Column("a", "first"), Column("b", "second")], ResultConsole(file=out, width=80))
+    assert [line.rstrip() for line in out.getvalue().splitlines()] == [
+        "first       second",
+        "name        x",
+        "  other  9",
+    ]
+
+
 def test_tables_print_values_with_parts_as_json() -> None:
     out = io.StringIO()
     print_table([{"a": {"é": [True, None]}}], [Column("a", "first")], ResultConsole(file=out, width=80))
