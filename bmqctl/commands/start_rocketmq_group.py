@@ -22,6 +22,7 @@ from broker.rocketmq.assembly.local_group import (
     GroupNode,
     GroupOptions,
     PropertyError,
+    lack_of_secret,
     open_local_group,
     os_error_line,
 )
@@ -40,10 +41,13 @@ def start_group(directory: Path, options: GroupOptions, flush: str | None, log_l
     """Run a group until SIGINT or SIGTERM, and exit as it does. Exits with 2 if it cannot be."""
     try:
         nodes = open_local_group(directory, options)
+        lack = lack_of_secret(directory)
     except PropertyError as fault:
         refuse_config(fault)
     except OSError as error:
         refuse_config(os_error_line(error, "--store"))
+    if lack is not None:
+        print(f"bmqctl: {lack}", file=sys.stderr, flush=True)
     more = ("--log-level", log_level, *(() if flush is None else ("--flush", flush)))
     members = [_member(node, folder, more) for node, folder in nodes]
     names = ";".join(str(node.nameserver) for node, _ in nodes)

@@ -29,6 +29,7 @@ __all__ = [
     "GroupOptions",
     "PropertyError",
     "group_nodes",
+    "lack_of_secret",
     "open_local_group",
     "os_error_line",
 ]
@@ -150,6 +151,17 @@ def _kept_secret(directory: Path) -> str | None:
         secret = load_rocketmq_config(file).peer_secret
         return None if secret is None else secret.decode()
     return None
+
+
+def lack_of_secret(directory: Path) -> str | None:
+    """Return what to do about a group whose nodes have no secret, as an earlier version made them; None if they do."""
+    if _kept_secret(directory) is not None:
+        return None
+    return (
+        "the nodes of this group have no secret, and take every process of this host for one of them; to change that, "
+        f"add the same line, peerSecretKey= and the output of `openssl rand -hex 32`, to {directory}/node*/{CONFIG_NAME}, "
+        "and start the group again"
+    )
 
 
 def _new_group(options: GroupOptions) -> list[GroupNode]:

@@ -15,6 +15,7 @@ from broker.rocketmq.assembly.local_group import (
     GroupOptions,
     PropertyError,
     group_nodes,
+    lack_of_secret,
     open_local_group,
 )
 
@@ -150,3 +151,15 @@ def test_address_that_nobody_can_connect_to_is_refused(tmp_path: Path) -> None:
     with pytest.raises(PropertyError, match="set the address of this host"):
         open_local_group(tmp_path / "new", GroupOptions(3, host="0.0.0.0"))
     assert not (tmp_path / "new").exists()
+
+
+def test_start_of_a_group_without_a_secret_says_how_to_give_it_one(tmp_path: Path) -> None:
+    opened(tmp_path)
+    assert lack_of_secret(tmp_path) is None
+    # As an earlier version made it.
+    for file in tmp_path.glob(f"node*/{CONFIG_NAME}"):
+        lines = file.read_text().splitlines(keepends=True)
+        file.write_text("".join(line for line in lines if not line.startswith("peerSecretKey")))
+    lack = lack_of_secret(tmp_path)
+    assert lack is not None
+    assert f"peerSecretKey= and the output of `openssl rand -hex 32`, to {tmp_path}/node*/broker.conf" in lack
