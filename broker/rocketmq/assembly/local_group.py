@@ -159,8 +159,8 @@ def lack_of_secret(directory: Path) -> str | None:
         return None
     return (
         "the nodes of this group have no secret, and take every process of this host for one of them; to change that, "
-        f"add the same line, peerSecretKey= and the output of `openssl rand -hex 32`, to {directory}/node*/{CONFIG_NAME}, "
-        "and start the group again"
+        "add the same line, peerSecretKey= and the output of `openssl rand -hex 32`, to "
+        f"{directory}/node*/{CONFIG_NAME}, and start the group again"
     )
 
 
