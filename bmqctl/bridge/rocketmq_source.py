@@ -27,7 +27,7 @@ from bmqctl.rocketmq_client.sharing import Place, share_of
 from formats.rocketmq.record import Record
 from formats.rocketmq.route_bodies import Permission
 
-__all__ = ["IDLE_PAUSE_S", "MakeOfRecord", "RocketSource", "for_queue", "hand_out"]
+__all__ = ["MakeOfRecord", "RocketSource", "for_queue", "hand_out"]
 
 PULLED_MAX: Final = 1024
 # Pulls of a queue whose messages wait to be taken, beyond what the flow's window allows.
@@ -35,9 +35,6 @@ PULLS_AHEAD: Final = 1
 # How often the bridge looks which queues are its own, and how often while it is not yet known as a consumer.
 SHARE_S: Final = 2.0
 JOIN_S: Final = 0.1
-# The pause after an answer that has no messages and names the offset that was asked for. Brokers hold such pulls; one
-# that does not would be asked without end.
-IDLE_PAUSE_S: Final = 0.1
 # The size of messages that are made before the bridge takes them: bodies are larger than what was pulled.
 _PORTION_BYTES: Final = 1 << 20
 # The shortest time between two commits of a queue: a commit costs as much as some messages.
@@ -247,10 +244,7 @@ class RocketSource:
             while True:
                 while not (room := bridge.flow.room(lane)):
                     await bridge.await_change()
-                before = puller.offset
                 records = await pulls.next_records(min(room, PULLED_MAX))
-                if not records and puller.offset == before:
-                    await trio.sleep(IDLE_PAUSE_S)
                 await give.send(_Pulled(records, puller.offset))
         except FAULTS as fault:
             return fault

@@ -13,7 +13,7 @@ import trio
 from bmqctl.bridge.carrying import Bridge, CannotBegin, TryAgain, run_to_end
 from bmqctl.bridge.ends import RocketEnd
 from bmqctl.bridge.flow import Item
-from bmqctl.bridge.rocketmq_source import IDLE_PAUSE_S, MakeOfRecord, hand_out
+from bmqctl.bridge.rocketmq_source import MakeOfRecord, hand_out
 from bmqctl.rocketmq_client.ahead import PullsAhead
 from bmqctl.rocketmq_client.client import PLAIN, Client, Security
 from bmqctl.rocketmq_client.consuming import QueuePuller
@@ -191,6 +191,4 @@ class StoredSource:
             async for taken in hand_out(bridge, lane, wanted, broker_name, self._make):
                 part.offset = max(part.offset, taken)
             bridge.is_source_away = puller.offset <= part.offset and not records
-            if bridge.is_source_away:
-                await trio.sleep(IDLE_PAUSE_S)
             part.offset = max(part.offset, puller.offset)

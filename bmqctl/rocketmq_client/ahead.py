@@ -57,12 +57,15 @@ class PullsAhead:
 
         There may be more than `messages_max` if that was more before. Raises what the puller does.
         """
+        before = self._puller.offset
         self._ask(messages_max)
         first = self._asked[0]
         await first.answered.wait()
         found: list[Record] = []
         while self._asked and self._asked[0].answer is not None:
             found += self._take(self._asked.popleft())
+        if not found:
+            await self._puller.rest_if_idle(before)
         return found
 
     def _ask(self, messages_max: int) -> None:

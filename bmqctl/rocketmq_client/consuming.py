@@ -6,6 +6,8 @@ import struct
 from enum import IntFlag
 from typing import Final, NamedTuple, Protocol, TypeVar
 
+import anyio
+
 from bmqctl.rocketmq_client.link import OnAnswer, RemotingLink
 from bmqctl.rocketmq_client.refusals import RequestRefused
 from formats.errors import FormatError
@@ -32,6 +34,9 @@ M = TypeVar("M", bound="_Stored")
 
 # How long the broker may hold a pull for which there is nothing yet.
 SUSPEND_MS: Final = 15_000
+# The pause after an answer that has no messages and names the offset that was asked for. Brokers hold such pulls; one
+# that does not would be asked without end.
+_IDLE_PAUSE_S: Final = 0.1
 
 _record_size = struct.Struct(">I").unpack_from
 _PULL = HeaderCodec(PullMessageRequest)
@@ -67,7 +72,7 @@ class _Stored(Protocol):
 
     @property
     def queue_offset(self) -> int:
-        """Its offset there."""
+        """Return the offset in its queue."""
         ...
 
 
@@ -192,9 +197,15 @@ class QueuePuller:
         fields["queueOffset"] = str(self.offset)
         answer = await self._link.call(RequestCode.PULL_MESSAGE, fields, SUSPEND_MS / 1000 + self._timeout_s)
         if not self._check(answer):
-            self.offset = _PULLED.read(answer.ext_fields).next_begin_offset
+            before, self.offset = self.offset, _PULLED.read(answer.ext_fields).next_begin_offset
+            await self.rest_if_idle(before)
             return None
         return answer
+
+    async def rest_if_idle(self, before: int) -> None:
+        """Pause if an answer without messages has left the offset where it was before."""
+        if self.offset == before:
+            await anyio.sleep(_IDLE_PAUSE_S)
 
     def _check(self, answer: Frame) -> bool:
         """Return True if an answer has messages, and False if there are none where it was asked for."""

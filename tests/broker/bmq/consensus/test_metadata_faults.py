@@ -416,7 +416,7 @@ def test_a_new_leader_takes_no_lease_that_no_leader_comes_to() -> None:
 
 
 def test_a_leader_that_uses_up_all_leases_ends_no_other_node() -> None:
-    """It goes as far at each step as is believed. Who leads after it has no number left for another primary."""
+    """The next leader has no number left for another primary, since the last one went as far at each step as it may."""
     bus = cluster(partition_count=2, spread=True, ledger_size=1 << 16)
     liar = bus.nodes[3].metadata
     last = (1 << 32) - 1
