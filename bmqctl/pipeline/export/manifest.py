@@ -14,6 +14,7 @@ from typing import Any
 
 from bmqctl.pipeline.export.checksums import add_checksums
 from bmqctl.pipeline.export.output import KEPT, Output, OutputError
+from bmqctl.pipeline.export.table_files import FileFormat
 from formats.bmq.disk.numbers import RecordNumber
 
 __all__ = [
@@ -131,7 +132,7 @@ class Manifest:
         }
         return cls(
             export_id=content["export_id"],
-            format=content["format"],
+            format=FileFormat(content["format"]).value,
             stores=tuple(content["stores"]),
             file_sets=content["file_sets"],
             tables=tables,
@@ -183,7 +184,7 @@ def _parsed(output: Output, name: str, content: bytes) -> Manifest:
     try:
         parsed = json.loads(content)
         return Manifest.from_json(parsed["manifest"] if name == _COMMIT else parsed)
-    except (KeyError, TypeError, ValueError, AttributeError) as fault:
+    except (KeyError, TypeError, ValueError, AttributeError, RecursionError) as fault:
         raise OutputError(f"{output.url(name)}: not a bmqctl manifest ({fault})") from None
 
 
@@ -204,10 +205,21 @@ def settle(output: Output) -> None:
     """Complete a run that was committed and then interrupted; discard the files of one that was not committed."""
     content = output.read(_COMMIT)
     if content is not None:
-        _carry_out(output, json.loads(content))
+        _parsed(output, _COMMIT, content)
+        _carry_out(output, _checked(output, json.loads(content)))
     for name in output.directories(KEPT):
         if name.startswith(_RUNS):
             output.delete_tree(name)
+
+
+def _checked(output: Output, commit: dict[str, Any]) -> dict[str, Any]:
+    """Return a commit whose steps all concern files of the output. Raises OutputError for any other."""
+    moves, deletes, logs = commit.get("moves"), commit.get("deletes"), commit.get("logs")
+    if not (isinstance(moves, dict) and isinstance(deletes, list) and isinstance(logs, dict)):
+        raise OutputError(f"{output.url(_COMMIT)}: has no moves, deletes and logs")
+    for name in (*moves, *moves.values(), *deletes, *logs):
+        output.path(str(name))
+    return commit
 
 
 def _carry_out(output: Output, commit: dict[str, Any]) -> None:

@@ -43,12 +43,17 @@ class Output(NamedTuple):
         return isinstance(self.files, fs.LocalFileSystem)
 
     def path(self, name: str) -> str:
-        """Return the path for `files`."""
-        return f"{self.root}/{name}"
+        """Return the path for `files`. Raises OutputError for a name that leads out of the directory."""
+        return f"{self.root}/{self._inside(name)}"
 
     def url(self, name: str) -> str:
-        """Return the URL for Spark."""
-        return f"{self.uri}/{name}"
+        """Return the URL for Spark. Raises OutputError for a name that leads out of the directory."""
+        return f"{self.uri}/{self._inside(name)}"
+
+    def _inside(self, name: str) -> str:
+        if name.startswith("/") or ".." in name.split("/"):
+            raise OutputError(f"{self.uri}: {name[:200]!r}, which a file in it names, is not in this directory")
+        return name
 
     def read(self, name: str) -> bytes | None:
         """Read a whole small file; None if it does not exist."""

@@ -21,7 +21,7 @@ from bmqctl.pipeline.export.export import (
     plan_export,
 )
 from bmqctl.pipeline.export.exported import exported_table
-from bmqctl.pipeline.export.manifest import MANIFEST, Commit, Manifest, read_manifest
+from bmqctl.pipeline.export.manifest import MANIFEST, Commit, Manifest, read_manifest, settle
 from bmqctl.pipeline.export.output import Output, OutputBusy, OutputError, open_output
 from bmqctl.pipeline.export.table_files import FileFormat
 from bmqctl.pipeline.export.verify import VerifyRequest, verify
@@ -399,13 +399,44 @@ def test_a_store_that_differs_is_told_by_record(spark: SparkSession, tmp_path: P
 def test_a_manifest_that_is_none_is_refused(tmp_path: Path) -> None:
     output = open_output(str(tmp_path))
     assert read_manifest(output) is None
-    for text in ("", "[]", "{}", json.dumps({"format_version": 99})):
+    odd = json.dumps(Manifest("id", "../../x", ("store",), "all").as_json())
+    for text in ("", "[]", "{}", json.dumps({"format_version": 99}), "[" * 100_000, odd):
         output.write(MANIFEST, text.encode())
         with pytest.raises(OutputError, match="not a bmqctl manifest"):
             read_manifest(output)
     manifest = Manifest("id", "parquet", ("store",), "all")
     output.write(MANIFEST, json.dumps(manifest.as_json()).encode())
     assert read_manifest(output) == manifest
+
+
+@pytest.mark.parametrize(
+    "steps",
+    [
+        {"deletes": ["../mine"]},
+        {"deletes": ["records/../../mine"]},
+        {"deletes": ["{mine}"]},
+        {"moves": {"../mine": "records/x"}},
+        {"moves": {"records/x": "../other"}},
+        {"logs": {"../other": "text"}},
+        {"moves": ["../mine"]},
+        {"logs": None},
+    ],
+)
+def test_a_commit_that_leads_out_of_the_output_is_not_carried_out(tmp_path: Path, steps: dict[str, Any]) -> None:
+    mine, out = tmp_path / "mine", tmp_path / "out"
+    mine.write_text("mine")
+    output = open_output(str(out))
+    manifest = Manifest("id", "parquet", ("store",), "all")
+    output.write("records/x", b"x")
+    commit = {"manifest": manifest.as_json(), "moves": {}, "deletes": ["records/x"], "logs": {}, **steps}
+    text = json.dumps(commit).replace("{mine}", str(mine))
+    output.write("_bmqctl/commit.json", text.encode())
+    with pytest.raises(OutputError):
+        settle(output)
+    assert mine.read_text() == "mine"
+    assert not (tmp_path / "other").exists()
+    # Nothing of it is, not what would have been allowed either.
+    assert output.read("records/x") == b"x"
 
 
 def test_places_that_cannot_be_written_to_are_refused() -> None:
