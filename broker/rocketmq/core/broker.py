@@ -148,8 +148,7 @@ class Broker:
         self._answers = LongAnswers(services.turns, self._failed)
         self._arrivals = Arrivals(store, self._puller, statistics)
         self._arrivals.tell(self._arrived)
-        locks = Locks()
-        sending_back = SendingBack(services, locks, self._arrivals, world.choose, state.guard.check_record)
+        sending_back = SendingBack(services, locks := Locks(), self._arrivals, world.choose, state.guard.check_record)
         places, choose = LitePlaces(store, services.leaving), world.choose
         self._sender = Sender(options, topics, self._arrivals, sending_back, choose, world.make_unique_id, places)
         self._plain = PlainSender(options, topics, self._arrivals, self._sender, world.wall_ms)

@@ -42,9 +42,9 @@ def test_a_copy_of_what_a_broker_does_not_give_ends() -> None:
     async def run() -> None:
         async with fakes.serving() as cluster:
             reach = Reach("test", timeout_s=5.0)
-            ends = [At(RocketEnd(HOST, cluster.port, topic, ""), reach) for topic in ("a", "b")]
+            source, target = (At(RocketEnd(HOST, cluster.port, topic, ""), reach) for topic in ("a", "b"))
             with trio.fail_after(20), pytest.raises(CannotBegin, match="does not answer, for 1 s"):
-                await rehearse(*ends, CarryOptions(moves=False, patience_s=1.0))
+                await rehearse(source, target, CarryOptions(moves=False, patience_s=1.0))
             assert cluster.count(RequestCode.PULL_MESSAGE) <= PULLS_MAX
 
     trio.run(run)

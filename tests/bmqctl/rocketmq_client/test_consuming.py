@@ -157,4 +157,4 @@ def test_an_offset_that_is_not_behind_the_messages_is_an_error(body: bytes, foll
                 await pull(32)
             assert puller.offset == 3
 
-    talk([Frame(ResponseCode.SUCCESS, 0, None, None, {**PULLED, "nextBeginOffset": following}, body)] * 2, story)
+    talk([Frame(ResponseCode.SUCCESS, 0, ext_fields={**PULLED, "nextBeginOffset": following}, body=body)] * 2, story)

@@ -118,8 +118,13 @@ def test_topics_have_a_bound_on_their_queues() -> None:
     rig = Rig()
 
     def create(topic: str, queues: int) -> Frame:
-        fields = {"defaultTopic": "TBW102", "readQueueNums": queues, "writeQueueNums": queues, "perm": 6}
-        more = {"topicFilterType": "SINGLE_TAG", "topicSysFlag": 0, "order": "false"}
+        fields: dict[str, Any] = {
+            "defaultTopic": "TBW102",
+            "readQueueNums": queues,
+            "writeQueueNums": queues,
+            "perm": 6,
+        }
+        more: dict[str, Any] = {"topicFilterType": "SINGLE_TAG", "topicSysFlag": 0, "order": "false"}
         return rig.peer().call(Code.UPDATE_AND_CREATE_TOPIC, topic=topic, **fields, **more)
 
     assert create("wide", 1_024).code == ResponseCode.SUCCESS

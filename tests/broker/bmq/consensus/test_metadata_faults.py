@@ -415,6 +415,10 @@ def test_a_new_leader_takes_no_lease_that_no_leader_comes_to() -> None:
     assert bus.nodes[1].metadata.state.primaries[0].primary_lease_id == 1
 
 
+def _claim(info: PartitionPrimaryInfo, number: LeaderMessageSequence) -> PartitionPrimaryAdvisory:
+    return PartitionPrimaryAdvisory(sequence_number=number, partitions=(info,))
+
+
 def test_a_leader_that_uses_up_all_leases_ends_no_other_node() -> None:
     """The next leader has no number left for another primary, since the last one went as far at each step as it may."""
     bus = cluster(partition_count=2, spread=True, ledger_size=1 << 16)
@@ -423,8 +427,7 @@ def test_a_leader_that_uses_up_all_leases_ends_no_other_node() -> None:
     for step in range(1, 257):
         lease_id = min(1 + (step << 24), last)
         info = PartitionPrimaryInfo(partition_id=0, primary_node_id=3, primary_lease_id=lease_id)
-        update = partial(PartitionPrimaryAdvisory, partitions=(info,))
-        liar.replicated.advise(lambda number, update=update: update(sequence_number=number))
+        liar.replicated.advise(partial(_claim, info))
         bus.run()
     assert bus.nodes[1].primaries[0] == bus.nodes[2].primaries[0] == (3, last)
     bus.kill(3)
