@@ -14,7 +14,6 @@ from pathlib import Path
 
 __all__ = [
     "DESCRIPTORS_PER_FILE",
-    "Occurrences",
     "connections_max",
     "descriptors_in_use",
     "mapped_files_max",
@@ -40,8 +39,6 @@ _MAPPINGS = 65_530
 
 # What macOS lets a process have where its hard limit is none (source: sys/syslimits.h).
 OPEN_MAX = 10_240
-
-PAUSE_MS = 1_000
 
 
 def raise_limit() -> int:
@@ -106,21 +103,3 @@ def mapped_files_max(limit: int, connections: int, mappings: int) -> int:
         return by_mappings
     free = max(0, limit - RESERVE)
     return max(1, min(by_mappings, max(free - connections, free // 2) // DESCRIPTORS_PER_FILE))
-
-
-class Occurrences:
-    """Logs events that hostile peers can cause, at most one line in `PAUSE_MS`; `tag` begins each line."""
-
-    def __init__(self, tag: str) -> None:
-        self._tag = tag
-        self._told_ms = -PAUSE_MS
-        self._untold = 0
-
-    def add(self, why: str, now_ms: int) -> None:
-        """Count an event."""
-        if now_ms - self._told_ms < PAUSE_MS:
-            self._untold += 1
-            return
-        more = f" (and {self._untold} more since the last such line)" if self._untold else ""
-        log.error("%s %s%s", self._tag, why, more)
-        self._told_ms, self._untold = now_ms, 0

@@ -10,19 +10,22 @@ Nothing here waits, so it can be compiled (see packaging/compiled.toml); `broker
 
 from __future__ import annotations
 
+import logging
 import time
 from collections.abc import Callable
 from typing import Final, cast
 
 from broker.common.clock import Now
+from broker.common.limited_log import SECOND_MS, LimitedLog
 from broker.shell.account import Account
-from broker.shell.descriptors import Occurrences
 from broker.shell.host import READABLE, WRITABLE, Poller
 from broker.shell.link import Link
 from broker.shell.slots import Slots
 from broker.shell.system import MadeSession, System
 
 __all__ = ["Rounds", "set_clock"]
+
+log = logging.getLogger("broker.server")
 
 _IN: Final = int(READABLE)
 _OUT: Final = int(WRITABLE)
@@ -70,7 +73,7 @@ class Rounds:
         self._owing: list[Link] = []  # those that have read the front of an event
         self.account = account or Account()
         self.slots = Slots()
-        self._closed = Occurrences("#TCP_CONNECTION_CLOSED")
+        self._closed = LimitedLog(log, logging.ERROR, SECOND_MS, "#TCP_CONNECTION_CLOSED ")
         self._fresh_bytes = 0  # output of the links that were read since the last `flush`
 
     def take(self, timeout_s: float) -> bool:

@@ -21,8 +21,8 @@ from typing import NamedTuple, Protocol, TypeVar, cast
 import trio
 
 from broker.common.faults import Change, Inconsistent
+from broker.common.limited_log import SECOND_MS, LimitedLog
 from broker.shell.account import Account
-from broker.shell.descriptors import Occurrences
 from broker.shell.dialing import Connected, Dialed, Dials, Endpoint
 from broker.shell.host import HOST, READABLE
 from broker.shell.link import READ_BYTES, Link
@@ -119,7 +119,7 @@ class Server:
         self._making = 0
         self._failure: Inconsistent | None = None
         self._connections_max = connections_max
-        self._refusals = Occurrences("#TCP_CONNECTION_REFUSED")
+        self._refusals = LimitedLog(log, logging.ERROR, SECOND_MS, "#TCP_CONNECTION_REFUSED ")
         self._authenticators = trio.CapacityLimiter(threads_max)
         self._authenticating = 0
         # Slow authenticators must not delay name resolution or writes to the disk.

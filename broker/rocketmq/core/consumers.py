@@ -8,7 +8,7 @@ from __future__ import annotations
 import logging
 from typing import Final, cast
 
-from broker.common.rarely import Rarely
+from broker.common.limited_log import LimitedLog
 from broker.rocketmq.core import names
 from broker.rocketmq.core.commits import check_commit
 from broker.rocketmq.core.filters import SQL92, TAG
@@ -65,7 +65,7 @@ class ConsumerRequests:
         self._services = services
         self._locks = locks
         self._fingerprints: dict[str, int] = {}
-        self._rarely = Rarely(log)
+        self._refusals = LimitedLog(log)
         # The groups whose consumers are to be told of a change; those of the group that is told now.
         self._changed: dict[str, None] = {}
         self._untold: list[Peer] = []
@@ -120,7 +120,7 @@ class ConsumerRequests:
             heartbeat, request.peer, options.memberships_max, options.subscription_bytes_max
         )
         if fault is not None:
-            self._rarely.warn(request.now_ms, f"a heartbeat of client {heartbeat.client_id[:80]!r} is refused: {fault}")
+            self._refusals.add(f"a heartbeat of client {heartbeat.client_id[:80]!r} is refused: {fault}", request.now_ms)
             raise Refused(ResponseCode.SYSTEM_ERROR, f"the heartbeat is refused: {fault}")
         return self._services.groups.find_all([each.group_name for each in heartbeat.consumer_data_set], request.now_ms)
 

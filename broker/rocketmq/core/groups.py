@@ -7,7 +7,7 @@ from collections.abc import Iterable, Mapping
 from typing import Any, Final
 
 from broker.common.kept import Keep, KeptTable
-from broker.common.rarely import Rarely
+from broker.common.limited_log import LimitedLog
 from broker.rocketmq.core import names
 from broker.rocketmq.core.options import BrokerOptions
 from broker.rocketmq.core.requests import Refused
@@ -60,7 +60,7 @@ class Groups:
             keep, table, file.data_version, _encode, compose
         )
         self.table: Mapping[str, GroupConfig] = self.kept.table
-        self._rarely = Rarely(log)
+        self._refusals = LimitedLog(log)
 
     @property
     def version(self) -> DataVersion:
@@ -82,7 +82,7 @@ class Groups:
         for group, config in found.items():
             if config is None and self.auto_create and names.fault_of_group(group) is None:
                 if len(self.table) + len(made) >= self.options.auto_groups_max:
-                    self._rarely.warn(now_ms, self.missing(group))
+                    self._refusals.add(self.missing(group), now_ms)
                     break
                 made[group] = GroupConfig(group)
         self.put_all(made.values(), now_ms)

@@ -10,7 +10,7 @@ from collections.abc import Iterable, Mapping
 from typing import Final, NamedTuple
 
 from broker.common.kept import Keep, KeptTable
-from broker.common.rarely import Rarely
+from broker.common.limited_log import LimitedLog
 from broker.rocketmq.core import names
 from broker.rocketmq.core.options import BrokerOptions
 from broker.rocketmq.core.requests import Refused
@@ -65,7 +65,7 @@ class Topics:
         self.kept: KeptTable[str, TopicConfig, str, DataVersion] = KeptTable(
             keep, table, file.data_version, _encode, _compose, self._stored, lambda name, config: _is_for_group(name)
         )
-        self._rarely = Rarely(log)
+        self._refusals = LimitedLog(log)
         self.table: Mapping[str, TopicConfig] = self.kept.table
 
     @property
@@ -216,7 +216,7 @@ class Topics:
         for topic, (queues, flags) in wanted.items():
             if topic not in self.table:
                 if self.kept.weight + len(made) >= self._options.auto_retry_topics_max:
-                    self._rarely.warn(now_ms, f"autoCreateRetryTopicMaxNum allows no topic {topic}")
+                    self._refusals.add(f"autoCreateRetryTopicMaxNum allows no topic {topic}", now_ms)
                     break
                 made.append(TopicConfig(topic, queues, queues, _READ_WRITE, topic_sys_flag=flags))
         self.put_all(made, now_ms)
@@ -231,7 +231,7 @@ class Topics:
         if count >= most:
             bound = f"the broker has {count} topics of this kind, {name} allows {most}"
             text = f"topic[{topic}] not exist, and is not made: {bound}"
-            self._rarely.warn(now_ms, text)
+            self._refusals.add(text, now_ms)
             raise Refused(ResponseCode.TOPIC_NOT_EXIST, text)
 
 

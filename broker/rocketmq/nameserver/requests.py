@@ -12,7 +12,7 @@ from collections.abc import Callable
 from functools import partial
 from typing import Any, Final, TypeVar
 
-from broker.common.rarely import Rarely
+from broker.common.limited_log import LimitedLog
 from broker.rocketmq.nameserver.bounds import PROPERTIES
 from broker.rocketmq.nameserver.key_values import ORDER_TOPICS, KeyValues
 from broker.rocketmq.nameserver.routes import Address, Registration, Routes
@@ -81,7 +81,7 @@ class Nameserver:
         # Returns why a broker may not register; None if it may.
         self.refuse: Callable[[Registration, object], str | None] = lambda told, connection: None
         self.files = (values.file, settings.file)
-        self._rarely = Rarely(log)
+        self._refusals = LimitedLog(log)
         self._route_requests = RouteRequests(routes.route, values)
         # Whether brokers are told the ordered topics when they register.
         self._returns_order_topics = True
@@ -130,7 +130,7 @@ class Nameserver:
         except FormatError as error:
             answer = _failure(ResponseCode.SYSTEM_ERROR, str(error))
         except SettingRefused as refused:
-            self._rarely.warn(now_ms, f"request {request.code} is refused: {refused.text}")
+            self._refusals.add(f"request {request.code} is refused: {refused.text}", now_ms)
             answer = _failure(refused.code, refused.text)
         except OSError as error:
             answer = _failure(ResponseCode.SYSTEM_ERROR, f"the change cannot be stored: {error}")

@@ -19,9 +19,7 @@ from broker.shell.descriptors import (
     DESCRIPTORS_PER_FILE,
     FILES_PER_PARTITION,
     MAPPINGS_PER_FILE,
-    PAUSE_MS,
     RESERVE,
-    Occurrences,
     connections_max,
     descriptors_in_use,
     mapped_files_max,
@@ -69,16 +67,6 @@ def test_what_is_in_use_is_counted() -> None:
     assert descriptors_in_use() == before + 2
     os.close(reading)
     os.close(writing)
-
-
-def test_refusals_are_told_once_a_second(caplog: pytest.LogCaptureFixture) -> None:
-    refusals = Occurrences("#TCP_CONNECTION_REFUSED")
-    for ms in (0, 1, 2, PAUSE_MS):
-        refusals.add(f"at {ms}", ms)
-    assert [record.getMessage() for record in caplog.records] == [
-        "#TCP_CONNECTION_REFUSED at 0",
-        f"#TCP_CONNECTION_REFUSED at {PAUSE_MS} (and 2 more since the last such line)",
-    ]
 
 
 def test_connections_beyond_the_limit_are_closed_and_no_other(caplog: pytest.LogCaptureFixture) -> None:
