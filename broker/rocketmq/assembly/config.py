@@ -29,10 +29,12 @@ from broker.rocketmq.assembly.property_readers import (
     text_of,
 )
 from broker.rocketmq.controller.options import ControllerOptions, read_peers, write_peers
+from broker.rocketmq.core.options import BOUNDS as BROKER_BOUNDS
 from broker.rocketmq.core.options import BrokerOptions, parse_delay_levels
 from broker.rocketmq.core.topics import QUEUES_MAX
 from broker.rocketmq.core.transactions import TransactionTimes
-from broker.rocketmq.nameserver.bounds import PROPERTIES, NameserverBounds
+from broker.rocketmq.nameserver.bounds import BOUNDS as NAMESERVER_BOUNDS
+from broker.rocketmq.nameserver.bounds import NameserverBounds
 from broker.rocketmq.remoting.administrators import Network, read_networks
 from broker.rocketmq.replication.options import ReplicationOptions, Role
 from broker.rocketmq.store.message_store import StoreOptions
@@ -283,17 +285,9 @@ _BROKER: Final[dict[str, tuple[Callable[[str], Any], str]]] = {
     "enablePropertyFilter": (read_bool, "property_filter"),
     "reviveQueueNum": (number(1, 1024), "revive_queues"),
     "slaveReadEnable": (read_bool, "slave_read"),
-    # The original has no such bounds.
-    "autoCreateTopicMaxNum": (_COUNT, "auto_topics_max"),
-    "autoCreateRetryTopicMaxNum": (_COUNT, "auto_retry_topics_max"),
-    "topicMaxNum": (_COUNT, "topics_max"),
+    **{name: (_COUNT, option) for name, option in BROKER_BOUNDS.items()},
     "topicQueueMaxNum": (number(1, QUEUES_MAX), "topic_queues_max"),
-    "autoCreateSubscriptionGroupMaxNum": (_COUNT, "auto_groups_max"),
-    "subscriptionGroupMaxNum": (_COUNT, "groups_max"),
     "heartbeatGroupMaxNum": (number(1, HEARTBEAT_GROUPS_MAX), "heartbeat_groups_max"),
-    "clientMembershipMaxNum": (_COUNT, "memberships_max"),
-    "clientSubscriptionMaxBytes": (_COUNT, "subscription_bytes_max"),
-    "consumerOffsetMaxNum": (_COUNT, "offsets_max"),
 }
 _REPLICATION: Final[dict[str, tuple[Callable[[str], Any], str]]] = {
     "brokerRole": (read_role, "role"),
@@ -324,7 +318,7 @@ _REPLICATION: Final[dict[str, tuple[Callable[[str], Any], str]]] = {
     "brokerNotActiveTimeoutMillis": (number(1000, 3_600_000), "silent_ms"),
     "syncBrokerMemberGroupPeriod": (_PERIOD_MS, "members_ms"),
 }
-_NAMESERVER: Final = {name: (_COUNT, attribute) for name, attribute in PROPERTIES.items()}
+_NAMESERVER: Final = {name: (_COUNT, attribute) for name, attribute in NAMESERVER_BOUNDS.items()}
 _CONTROLLER: Final[dict[str, tuple[Callable[[str], Any], str]]] = {
     "controllerDLegerGroup": (read_text, "group"),
     "controllerDLegerPeers": (read_peers, "peers"),

@@ -7,7 +7,7 @@ from typing import Any, NamedTuple
 
 from broker.rocketmq.access.guard import Guard
 from broker.rocketmq.core.groups import Groups
-from broker.rocketmq.core.options import BrokerOptions
+from broker.rocketmq.core.options import BOUNDS, BrokerOptions
 from broker.rocketmq.core.plain_sending import PlainSender
 from broker.rocketmq.core.requests import Handlers, Refused, Request, success
 from broker.rocketmq.core.retention import Retention
@@ -34,16 +34,7 @@ _OPTIONS = {
     "traceOn": "trace_on",
     "enablePropertyFilter": "property_filter",
     "slaveReadEnable": "slave_read",
-    "autoCreateTopicMaxNum": "auto_topics_max",
-    "autoCreateRetryTopicMaxNum": "auto_retry_topics_max",
-    "topicMaxNum": "topics_max",
-    "topicQueueMaxNum": "topic_queues_max",
-    "autoCreateSubscriptionGroupMaxNum": "auto_groups_max",
-    "subscriptionGroupMaxNum": "groups_max",
-    "heartbeatGroupMaxNum": "heartbeat_groups_max",
-    "clientMembershipMaxNum": "memberships_max",
-    "clientSubscriptionMaxBytes": "subscription_bytes_max",
-    "consumerOffsetMaxNum": "offsets_max",
+    **BOUNDS,
 }
 _REPLICATION = {
     "inSyncReplicas": "in_sync_replicas",

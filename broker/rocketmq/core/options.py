@@ -8,9 +8,23 @@ from typing import Final
 from formats.rocketmq.hosts import Host
 from formats.rocketmq.numbers import read_digits
 
-__all__ = ["DELAY_LEVELS", "BrokerOptions", "parse_delay_levels"]
+__all__ = ["BOUNDS", "DELAY_LEVELS", "BrokerOptions", "parse_delay_levels"]
 
 DELAY_LEVELS: Final = "1s 5s 10s 30s 1m 2m 3m 4m 5m 6m 7m 8m 9m 10m 20m 30m 1h 2h"
+
+# The option that each property sets: bounds that the original does not have.
+BOUNDS: Final = {
+    "autoCreateTopicMaxNum": "auto_topics_max",
+    "autoCreateRetryTopicMaxNum": "auto_retry_topics_max",
+    "topicMaxNum": "topics_max",
+    "topicQueueMaxNum": "topic_queues_max",
+    "autoCreateSubscriptionGroupMaxNum": "auto_groups_max",
+    "subscriptionGroupMaxNum": "groups_max",
+    "heartbeatGroupMaxNum": "heartbeat_groups_max",
+    "clientMembershipMaxNum": "memberships_max",
+    "clientSubscriptionMaxBytes": "subscription_bytes_max",
+    "consumerOffsetMaxNum": "offsets_max",
+}
 
 _ADDRESS: Final = Host("127.0.0.1", 10911)
 _UNITS_MS: Final = {"s": 1000, "m": 60_000, "h": 3_600_000, "d": 86_400_000}
@@ -45,17 +59,17 @@ class BrokerOptions:
     # Nameservers take this broker for gone after so many milliseconds of silence, and present the slave with the least
     # id as master then. None: they take their own time, and no slave acts as master.
     silent_ms: int | None = None
-    # The number of topics above which none is made for a sender, that of retry and dead letter topics above which none
-    # is made for a group, and the most topics that administrators can have. The same of groups.
+    # Numbers of topics and groups: requests that would create one above `auto_*` for a client, or above the others for
+    # anybody, are refused. Retry and dead letter topics have an `auto_*` bound of their own.
     auto_topics_max: int = 5_000
     auto_retry_topics_max: int = 20_000
     topics_max: int = 50_000
     auto_groups_max: int = 5_000
     groups_max: int = 50_000
-    # The most queues that a topic can be given. Topics that have more, such as those of a store of before, keep them.
+    # Maximum number of queues that a topic can be given. Existing topics with more queues keep them.
     topic_queues_max: int = 1_024
-    # Bounds of what clients report: the groups of one heartbeat, the memberships of clients in groups, the bytes of all
-    # subscriptions, and the offsets of groups in queues.
+    # The groups of one heartbeat, the memberships of all clients in groups, the bytes of all subscriptions, and the
+    # offsets of all groups in queues.
     heartbeat_groups_max: int = 256
     memberships_max: int = 200_000
     subscription_bytes_max: int = 64 << 20

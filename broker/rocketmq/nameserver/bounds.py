@@ -5,10 +5,10 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Final
 
-__all__ = ["PROPERTIES", "NameserverBounds"]
+__all__ = ["BOUNDS", "NameserverBounds"]
 
-# By property, the bound that it sets.
-PROPERTIES: Final = {
+# The bound that each property sets.
+BOUNDS: Final = {
     "kvConfigMaxNum": "kv_entries_max",
     "kvConfigMaxBytes": "kv_bytes_max",
     "kvConfigValueMaxBytes": "kv_value_bytes_max",

@@ -13,7 +13,7 @@ from functools import partial
 from typing import Any, Final, TypeVar
 
 from broker.common.limited_log import LimitedLog
-from broker.rocketmq.nameserver.bounds import PROPERTIES
+from broker.rocketmq.nameserver.bounds import BOUNDS
 from broker.rocketmq.nameserver.key_values import ORDER_TOPICS, KeyValues
 from broker.rocketmq.nameserver.routes import Address, Registration, Routes
 from broker.rocketmq.settings import SettingRefused, Settings
@@ -89,7 +89,7 @@ class Nameserver:
         settings.on_change("supportActingMaster", routes.support_acting_master)
         settings.on_change("notifyMinBrokerIdChanged", partial(setattr, routes, "tells_least"))
         values.bounds = routes.bounds
-        for name, attribute in PROPERTIES.items():
+        for name, attribute in BOUNDS.items():
             settings.on_change(name, partial(setattr, routes.bounds, attribute))
         self._handlers: dict[int, Callable[[Frame, object, int], Frame]] = {
             RequestCode.PUT_KV_CONFIG: self._put_value,
