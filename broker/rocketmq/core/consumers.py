@@ -120,7 +120,8 @@ class ConsumerRequests:
             heartbeat, request.peer, options.memberships_max, options.subscription_bytes_max
         )
         if fault is not None:
-            self._refusals.add(f"a heartbeat of client {heartbeat.client_id[:80]!r} is refused: {fault}", request.now_ms)
+            text = f"a heartbeat of client {heartbeat.client_id[:80]!r} is refused: {fault}"
+            self._refusals.add(text, request.now_ms)
             raise Refused(ResponseCode.SYSTEM_ERROR, f"the heartbeat is refused: {fault}")
         return self._services.groups.find_all([each.group_name for each in heartbeat.consumer_data_set], request.now_ms)
 

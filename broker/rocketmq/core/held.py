@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import heapq
-from collections.abc import Hashable, Iterator
+from collections.abc import Callable, Hashable, Iterator
 from dataclasses import dataclass
 from typing import Final, Generic, TypeVar
 
@@ -94,23 +94,31 @@ class Held(Generic[K, R]):
                 return waiting
         return None
 
-    def take_over(self, now_ms: int) -> Iterator[tuple[K, Waiting[R]]]:
-        """Take out the requests whose time is over, one by one."""
-        while self.has_over(now_ms):
+    def end_over(self, now_ms: int, end: Callable[[Waiting[R]], object]) -> None:
+        """Take out the requests whose time is over, in slices, and call `end` with each."""
+        if self._has_over(now_ms):
+            self._turns.again(self, lambda: self._end_over(now_ms, end))
+
+    def _end_over(self, now_ms: int, end: Callable[[Waiting[R]], object]) -> Iterator[None]:
+        while self._has_over(now_ms):
             for waiting, key in self._due.pop(heapq.heappop(self._due_order)).items():
                 if self.remove(key, waiting):
-                    yield key, waiting
+                    end(waiting)
+                    yield
 
-    def has_over(self, now_ms: int) -> bool:
-        """Return whether `take_over` may have something to take."""
+    def _has_over(self, now_ms: int) -> bool:
         return bool(self._due_order) and self._due_order[0] * _SPAN_MS <= now_ms
 
-    def take_all(self) -> Iterator[Waiting[R]]:
-        """Take out all requests that wait now, one by one."""
+    def end_all(self, end: Callable[[Waiting[R]], object]) -> None:
+        """Take out all requests that wait now, in slices, and call `end` with each."""
+        self._turns.add(self, self._end_all(end))
+
+    def _end_all(self, end: Callable[[Waiting[R]], object]) -> Iterator[None]:
         for key in list(self._at):
             for waiting in self.at(key):
                 if self.remove(key, waiting):
-                    yield waiting
+                    end(waiting)
+                    yield
 
     def forget(self, connection: object) -> None:
         """Take out the requests of a closed connection; none of them is handed out from now on."""

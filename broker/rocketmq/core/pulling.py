@@ -199,9 +199,8 @@ class Puller:
             turns.again(key, partial(self._wake, key))
 
     def expire(self, now_ms: int) -> None:
-        """Have those answered who have waited their time."""
-        if self._waits.has_over(now_ms):
-            self._turns.again("pulls that are over", lambda: self._end_waits(now_ms))
+        """Answer the requests whose time is over."""
+        self._waits.end_over(now_ms, lambda waiting: self._look_again(waiting, self._turns.now_ms))
 
     def disconnected(self, connection: object) -> None:
         """Forget what a closed connection waits for."""
@@ -211,11 +210,6 @@ class Puller:
         for waiting in self._waits.at(key):
             if self._waits.remove(key, waiting):
                 self._look_again(waiting, self._turns.now_ms)
-            yield
-
-    def _end_waits(self, now_ms: int) -> Iterator[None]:
-        for _, waiting in self._waits.take_over(now_ms):
-            self._look_again(waiting, self._turns.now_ms)
             yield
 
     def _look_later(self, waiting: Waiting[_Asked]) -> Iterator[None]:

@@ -6,7 +6,7 @@ under way is known in memory only; after a restart, what was not acknowledged is
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from functools import partial
 from typing import Final, NamedTuple
@@ -178,24 +178,13 @@ class LitePopper:
             self._again(waiting, waiting.until_ms, now_ms)
 
     def tick(self, now_ms: int) -> None:
-        """Have those answered who have waited their time."""
-        if self._waits.has_over(now_ms):
-            self._services.turns.again("lite pops that are over", lambda: self._end_waits(now_ms))
-
-    def _end_waits(self, now_ms: int) -> Iterator[None]:
-        for _, waiting in self._waits.take_over(now_ms):
-            self._again(waiting, None, self._services.turns.now_ms)
-            yield
+        """Answer the requests whose time is over."""
+        self._waits.end_over(now_ms, lambda waiting: self._again(waiting, None, self._services.turns.now_ms))
 
     def end_waits(self) -> None:
-        """Have all answered who wait that there is nothing."""
-        self._services.turns.add(self, self._end_all())
-
-    def _end_all(self) -> Iterator[None]:
-        fields = _RESPONSE.write(PopLiteMessageResponse(0, 0, 0))
-        for waiting in self._waits.take_all():
-            waiting.request.answer(Frame(ResponseCode.POLLING_TIMEOUT, 0, ext_fields=fields))
-            yield
+        """Answer all requests that wait: there is nothing."""
+        nothing = Frame(ResponseCode.POLLING_TIMEOUT, 0, ext_fields=_RESPONSE.write(PopLiteMessageResponse(0, 0, 0)))
+        self._waits.end_all(lambda waiting: waiting.request.answer(nothing))
 
     def disconnected(self, connection: object) -> None:
         """Forget what a closed connection waits for."""

@@ -126,23 +126,13 @@ class Inquiries:
                 yield
 
     def tick(self, now_ms: int) -> None:
-        """Have those told who have waited their time."""
-        if self._waits.has_over(now_ms):
-            self._services.turns.again("notifications that are over", lambda: self._end_waits(now_ms))
-
-    def _end_waits(self, now_ms: int) -> Iterator[None]:
-        for _, waiting in self._waits.take_over(now_ms):
-            self._again(waiting, is_over=True)
-            yield
+        """Answer the requests whose time is over."""
+        self._waits.end_over(now_ms, partial(self._again, is_over=True))
 
     def end_waits(self) -> None:
-        """Have all told who wait that there is nothing."""
-        self._services.turns.add(self, self._end_all())
-
-    def _end_all(self) -> Iterator[None]:
-        for waiting in self._waits.take_all():
-            waiting.request.answer(_notified(ResponseCode.SUCCESS, NO_CODE_SET, False))
-            yield
+        """Answer all requests that wait: there is nothing."""
+        nothing = _notified(ResponseCode.SUCCESS, NO_CODE_SET, False)
+        self._waits.end_all(lambda waiting: waiting.request.answer(nothing))
 
     def disconnected(self, connection: object) -> None:
         """Forget what a closed connection waits for."""

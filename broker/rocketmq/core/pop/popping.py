@@ -315,23 +315,13 @@ class Popper:
         return end > (self._services.offsets.get(topic, group, queue_id) or begin)
 
     def tick(self, now_ms: int) -> None:
-        """Have those answered who have waited their time."""
-        if self._waits.has_over(now_ms):
-            self._turns.again("pops that are over", lambda: self._end_waits(now_ms))
-
-    def _end_waits(self, now_ms: int) -> Iterator[None]:
-        for _, waiting in self._waits.take_over(now_ms):
-            self._again(waiting, None)
-            yield
+        """Answer the requests whose time is over."""
+        self._waits.end_over(now_ms, lambda waiting: self._again(waiting, None))
 
     def end_waits(self) -> None:
-        """Have all answered who wait that there is nothing."""
-        self._turns.add(self, self._end_all())
-
-    def _end_all(self) -> Iterator[None]:
-        for waiting in self._waits.take_all():
-            waiting.request.answer(Frame(ResponseCode.POLLING_TIMEOUT, 0, ext_fields=_RESPONSE.write(_NOTHING)))
-            yield
+        """Answer all requests that wait: there is nothing."""
+        nothing = Frame(ResponseCode.POLLING_TIMEOUT, 0, ext_fields=_RESPONSE.write(_NOTHING))
+        self._waits.end_all(lambda waiting: waiting.request.answer(nothing))
 
     def disconnected(self, connection: object) -> None:
         """Forget what a closed connection waits for."""
