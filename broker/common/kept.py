@@ -42,21 +42,6 @@ class Beside(Protocol):
         ...
 
 
-class _Wait:
-    """An answer that waits for the writes of `left` files."""
-
-    def __init__(self, left: int, done: Stored) -> None:
-        self._left = left
-        self._done = done
-        self._error: OSError | None = None
-
-    def end(self, error: OSError | None) -> None:
-        self._error = self._error or error
-        self._left -= 1
-        if not self._left:
-            self._done(self._error)
-
-
 class KeptFile:
     """A file that holds what `content` returns. `settled` is called after each write, with its error.
 
@@ -68,8 +53,9 @@ class KeptFile:
         self._content = content
         self._settled = settled
         self.keeper: Keeper | None = None
-        self._waiting: list[_Wait] = []
-        self._under_way: list[_Wait] = []
+        # Called after the next write, and after the one that is under way.
+        self.waiting: list[Stored] = []
+        self._under_way: list[Stored] = []
         # The error of the last write; logged once, until a write succeeds.
         self.error: OSError | None = None
 
@@ -78,7 +64,7 @@ class KeptFile:
         if self.keeper is not None:
             self.keeper.note(self)
             return
-        self.carry_out(self.begin())
+        self.end(self.begin()())
         if self.error is not None:
             raise self.error
 
@@ -89,18 +75,10 @@ class KeptFile:
         if self.error is not None:
             raise self.error
 
-    def carry_out(self, work: Callable[[], OSError | None]) -> None:
-        """Do the work that `begin` returned, and end it."""
-        self.end(work())
-
-    def wait(self, wait: _Wait) -> None:
-        """Add a wait for the next write."""
-        self._waiting.append(wait)
-
     def begin(self) -> Callable[[], OSError | None]:
         """Return what writes the present content, in any thread, and returns the error that it meets."""
         data, keep = self._content(), self._keep
-        self._under_way, self._waiting = self._waiting, []
+        self._under_way, self.waiting = self.waiting, []
 
         def write() -> OSError | None:
             try:
@@ -119,10 +97,10 @@ class KeptFile:
         self._settled(error)
         waits, self._under_way = self._under_way, []
         if error is not None:
-            waits += self._waiting
-            self._waiting = []
+            waits += self.waiting
+            self.waiting = []
         for wait in waits:
-            wait.end(error)
+            wait(error)
 
 
 class Keeper:
@@ -156,9 +134,16 @@ class Keeper:
 
     def when_stored(self, files: list[KeptFile], done: Stored) -> None:
         """Call `done` once the present content of the files is on the disk, or cannot get there."""
-        wait = _Wait(len(files), done)
+        left, first = len(files), None
+
+        def written(error: OSError | None) -> None:
+            nonlocal left, first
+            left, first = left - 1, first or error
+            if not left:
+                done(first)
+
         for file in files:
-            file.wait(wait)
+            file.waiting.append(written)
             # A file that is being written may have been read before the change.
             self._dirty[file] = None
 
@@ -255,7 +240,7 @@ class KeptTable(Generic[K, V, T, Version]):
 
     def rely_on(self, key: K) -> None:
         """Have the present request answered after this entry is on the disk."""
-        if (key in self._before or key in self._before_write) and self.file.keeper is not None:
+        if self.file.keeper is not None and not self.is_stored(key):
             self.file.keeper.touch(self.file)
 
     def is_stored(self, key: K) -> bool:
