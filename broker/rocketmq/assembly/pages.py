@@ -46,6 +46,6 @@ def serve_pages(
         return "this broker is stopping" if server.is_retiring else broker.lacks
 
     disk_bytes = partial(disk_used_bytes, config.store)
-    metrics = Metrics(broker.services, wall_ms, disk_bytes, lambda: bool(broker.disk_alarm))
+    metrics = Metrics(broker.services, wall_ms, disk_bytes, lambda: bool(broker.retention.alarm))
     makers = standard_pages(metrics.pieces, lacks)
     server.serve_beside(Pages(sock, makers, node.faults, server.making_page).serve)

@@ -21,7 +21,7 @@ from broker.rocketmq.core.configuration import Configuration, Configured
 from broker.rocketmq.core.consumers import ConsumerRequests
 from broker.rocketmq.core.delays import Delays
 from broker.rocketmq.core.groups import Groups
-from broker.rocketmq.core.inspection import Disk, Inspection
+from broker.rocketmq.core.inspection import Inspection
 from broker.rocketmq.core.lite.placing import LitePlaces
 from broker.rocketmq.core.lite.service import LiteService
 from broker.rocketmq.core.locks import Locks
@@ -155,7 +155,7 @@ class Broker:
         self._consumers = ConsumerRequests(services, locks)
         self._calls = Calls()
         replies = Replies(options, clients, self._calls, self._sender)
-        self._retention = Retention(store, state.limits, world.disk_used, self._unconsumed)
+        self.retention = Retention(store, state.limits, world.disk_used, self._unconsumed)
         self.copied = self._arrivals.copied
         parts = (
             role,
@@ -168,7 +168,7 @@ class Broker:
             AccessRequests(state.access),
             Progress(services, self._answers),
             Asking(services, self._calls, state.guard.check_record),
-            Upkeep(services, self._retention),
+            Upkeep(services, self.retention),
         )
         self._handlers: dict[int, Handler] = {
             RequestCode.SEND_MESSAGE: self._send,
@@ -213,7 +213,7 @@ class Broker:
         acks, now_ms = self._pop.handlers, world.wall_ms()
         self._lite = LiteService(services, world.choose, self._failed, acks, world.find_queues, now_ms)
         configured = Configured(
-            state.topics, state.groups, self._transactions, self._retention, self._plain, state.guard, self._role
+            state.topics, state.groups, self._transactions, self.retention, self._plain, state.guard, self._role
         )
         assignments = AssignmentRequests(services, world.find_queues, given.request_modes, world.keep_request_modes)
         self.keeper.adopt(assignments.file)
@@ -229,7 +229,7 @@ class Broker:
                 self._delays,
                 self._booted_ms,
                 state.orders.forget,
-                self._disk,
+                self.retention,
                 lambda: self._timers.waiting,
                 self._answers,
             ),
@@ -240,14 +240,6 @@ class Broker:
     def _unconsumed(self, end: int) -> Iterator[str]:
         levels = {level - 1: offset for level, offset in self._delays.offsets.items()}
         return first_unconsumed(self._services, [(DELAY_TOPIC, levels), (TIMER_TOPIC, {0: self._timers.first})], end)
-
-    def _disk(self) -> Disk:
-        return Disk(self._world.disk_used(), self._retention.alarm)
-
-    @property
-    def disk_alarm(self) -> str:
-        """Return which messages are removed soon as the disk is full, though they are not consumed; "" for none."""
-        return self._retention.alarm
 
     def change_role(self, given: Given) -> None:
         """Begin anew as the role says: a master goes on by what is in the store, and in the files."""
@@ -388,7 +380,7 @@ class Broker:
         self._nameservers.tick(now_ms)
         if not self._role.is_slave:
             self._tick_as_master(now_ms)
-        self._retention.tick(now_ms)
+        self.retention.tick(now_ms)
         if _is_due(now_ms, self._looked_ms, SECOND_MS):
             self._looked_ms = now_ms
             self._puller.expire(now_ms)

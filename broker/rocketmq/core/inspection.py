@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Generator, Mapping
-from typing import Any, Final, NamedTuple, cast
+from typing import Any, Final, cast
 
 from broker.rocketmq.core.clients import ConsumerGroup, Member
 from broker.rocketmq.core.commits import check_commit
@@ -11,6 +11,7 @@ from broker.rocketmq.core.delays import Delays
 from broker.rocketmq.core.long_answers import ITEM_UNITS, Answering, LongAnswers
 from broker.rocketmq.core.names import DELAY_TOPIC, is_system
 from broker.rocketmq.core.requests import Handlers, Peer, Refused, Request, success, with_body
+from broker.rocketmq.core.retention import Retention
 from broker.rocketmq.core.services import Services
 from formats.rocketmq import fastjson
 from formats.rocketmq.client_bodies import SUBSCRIPTION, MessageQueue
@@ -37,7 +38,7 @@ from formats.rocketmq.inspection_bodies import (
 from formats.rocketmq.route_bodies import TOPIC_LIST, TopicList
 from formats.rocketmq.versions import VERSION_NAME
 
-__all__ = ["Disk", "Inspection"]
+__all__ = ["Inspection"]
 
 _NOW: Final = -1
 # The cost of writing a tag of a subscription, or its hash; see `Turns.spend`.
@@ -66,15 +67,8 @@ _PRODUCERS = HeaderCodec(headers.GetProducerConnectionListRequest)
 _RESET = HeaderCodec(headers.ResetOffsetRequest)
 
 
-class Disk(NamedTuple):
-    """The part of the disk in use, 0 to 1, and the messages to be removed though they are not consumed, or ""."""
-
-    used: float
-    alarm: str
-
-
 class Inspection:
-    """Shows what there is. `forget` is told queues whose offset is reset, `disk` returns the state of the disk."""
+    """Shows what there is. `forget` receives each queue whose offset is reset."""
 
     def __init__(
         self,
@@ -82,7 +76,7 @@ class Inspection:
         delays: Delays,
         booted_ms: int,
         forget: Callable[[tuple[str, str, int]], None],
-        disk: Callable[[], Disk],
+        retention: Retention,
         waiting_timers: Callable[[], int],
         answers: LongAnswers,
     ) -> None:
@@ -90,7 +84,7 @@ class Inspection:
         self._delays = delays
         self._booted_ms = booted_ms
         self._forget = forget
-        self._state_of_disk = disk
+        self._retention = retention
         self._waiting_timers = waiting_timers
         self._answers = answers
         self.handlers: Handlers = {
@@ -154,10 +148,9 @@ class Inspection:
         }
 
     def _disk(self) -> dict[str, str]:
-        disk = self._state_of_disk()
-        used = str(round(disk.used, 4))
+        used, alarm = str(round(self._retention.disk_used(), 4)), self._retention.alarm
         # The last is not one of the original's.
-        return {"commitLogDiskRatio": used, "consumeQueueDiskRatio": used, "unconsumedFileAlarm": disk.alarm}
+        return {"commitLogDiskRatio": used, "consumeQueueDiskRatio": used, "unconsumedFileAlarm": alarm}
 
     def _all_groups(self, request: Request) -> Frame:
         groups = self._services.groups

@@ -65,17 +65,13 @@ class Retention:
     ) -> None:
         self._store = store
         self.limits = limits
-        self._disk_used = disk_used
+        self.disk_used = disk_used
         self._unconsumed = unconsumed
         self._search: Iterator[str] | None = None
         self._looked_ms = 0
         self._alarm_ms: int | None = None
-        self._alarm = ""
-
-    @property
-    def alarm(self) -> str:
-        """Return what will be removed from a full disk though it is still to be consumed; "" if nothing will be."""
-        return self._alarm
+        # The unconsumed messages that will be removed soon because the disk is full; "" if there is no alarm.
+        self.alarm = ""
 
     def tick(self, now_ms: int) -> None:
         """Look every ten seconds; go on with a search at each tick."""
@@ -95,7 +91,7 @@ class Retention:
         files, limits = self._store.log.files, self.limits
         if len(files.files) < 2:
             return
-        used = self._disk_used()
+        used = self.disk_used()
         if (limits.is_time(now_ms) or used > limits.disk_used_early) and self._remove(self._end_of_old(now_ms)):
             return
         # An alarm that stands is looked after until the disk is well below the limit.
@@ -112,7 +108,7 @@ class Retention:
         if found == "":
             return
         self._search = None
-        used, files = self._disk_used(), self._store.log.files
+        used, files = self.disk_used(), self._store.log.files
         is_over = used > self.limits.disk_used_max and len(files.files) > 1
         if found is None:
             self._end_alarm()
@@ -137,13 +133,13 @@ class Retention:
                 after_ms // 1000,
                 size,
             )
-        self._alarm = found
+        self.alarm = found
         return now_ms - self._alarm_ms >= after_ms
 
     def _end_alarm(self) -> None:
         if self._alarm_ms is not None:
             log.info("the alarm about the full disk is over")
-        self._alarm_ms, self._alarm = None, ""
+        self._alarm_ms, self.alarm = None, ""
 
     def _end_of_old(self, now_ms: int) -> int:
         """The offset before which the first few files are too old; the log's begin if none is."""

@@ -134,10 +134,10 @@ def test_delayed_messages_count_until_they_are_due(properties: dict[str, str], t
         peer.send(b"x" * 3_000, properties=properties)
     rig.disk_used = 0.9
     rig.pass_time(15_000)
-    assert rig.broker.disk_alarm == f"messages of topic {topic} that are not due yet"
+    assert rig.broker.retention.alarm == f"messages of topic {topic} that are not due yet"
     assert files_of(rig) == 4
     rig.pass_time(60_000)
-    assert rig.broker.disk_alarm == ""
+    assert rig.broker.retention.alarm == ""
     assert files_of(rig) < 8
 
 
@@ -150,7 +150,7 @@ def test_administrators_see_the_alarm() -> None:
     answer = rig.peer().call(RequestCode.GET_BROKER_RUNTIME_INFO)
     table = fastjson.loads(bytes(answer.body).decode())["table"]
     assert table["unconsumedFileAlarm"] == "messages of topic t that group g has not consumed"
-    metrics = Metrics(rig.broker.services, lambda: rig.wall_ms, disk_alarm=lambda: bool(rig.broker.disk_alarm))
+    metrics = Metrics(rig.broker.services, lambda: rig.wall_ms, disk_alarm=lambda: bool(rig.broker.retention.alarm))
     (line,) = [each for each in b"".join(metrics.pieces()).splitlines() if each.startswith(b"rocketmq_storage_unc")]
     assert line.endswith(b" 1")
     assert rig.peer().call(RequestCode.UPDATE_BROKER_CONFIG, b"cleanFileForciblyInterval=5000\n").code == 0
