@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from broker.rocketmq.access.model import CUSTOM, DEFAULT, SUPER, Invalid, User, choose, parse_resource
-from broker.rocketmq.access.signing import is_signed_by_super
 from broker.rocketmq.access.tables import AccessTables, subject_of, user_of
 from broker.rocketmq.core.requests import Handlers, Refused, Request, success, with_body
 from formats.rocketmq.access_bodies import (
@@ -97,11 +96,9 @@ class AccessRequests:
         if user is None:
             return success()
         told = _told(user)
-        return with_body(
-            write_user(
-                told._replace(password=user.password) if is_signed_by_super(self._tables, request.frame) else told
-            )
-        )
+        if self._tables.is_signed_by_super(request.frame):
+            told = told._replace(password=user.password)
+        return with_body(write_user(told))
 
     def _list_users(self, request: Request) -> Frame:
         part = _LIST_USERS.read(request.fields).filter or ""

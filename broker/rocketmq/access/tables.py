@@ -25,6 +25,8 @@ from broker.rocketmq.access.model import (
 )
 from formats.errors import FormatError
 from formats.rocketmq.access_bodies import AclInfo, UserInfo, read_acls, read_users, write_acl, write_user
+from formats.rocketmq.frame import Frame
+from formats.rocketmq.signature import ACCESS_KEY, is_signed_with
 
 __all__ = ["AccessTables", "lockout", "subject_of", "user_from", "user_of"]
 
@@ -127,6 +129,13 @@ class AccessTables:
             if name in self.acls:
                 self._acls.change({name: None}, None)
             self._users.change({name: None}, None)
+
+    def is_signed_by_super(self, request: Frame) -> bool:
+        """Return whether an enabled super user has signed a request, even if the node does not check signatures."""
+        sender = self.users.get((request.ext_fields or {}).get(ACCESS_KEY, ""))
+        if sender is None or sender.kind != SUPER or sender.status == DISABLED:
+            return False
+        return is_signed_with(request, sender.password)
 
     def _check(self, users: Mapping[str, User], acls: Mapping[str, Acl]) -> None:
         """Raise `Invalid` if users and policies cannot be changed to these."""

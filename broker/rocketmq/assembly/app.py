@@ -41,7 +41,7 @@ from broker.rocketmq.assembly.group import Group, place_of
 from broker.rocketmq.assembly.grpc import TLS_NAMES, group_backend, grpc_connect, listen_for_grpc, tls_for_grpc
 from broker.rocketmq.assembly.identity import OpenFile, epoch_begins
 from broker.rocketmq.assembly.pages import listen_for_pages, serve_pages
-from broker.rocketmq.assembly.peers import make_addresses, make_admission, peers_at
+from broker.rocketmq.assembly.peers import make_admission, peers_at
 from broker.rocketmq.assembly.ports import node_ports
 from broker.rocketmq.assembly.process import LOG_NAME, READ_BYTES, Deferred, Logging, run_to_end, wall_ms
 from broker.rocketmq.assembly.remoting import listen_for_remoting, one_port
@@ -76,6 +76,7 @@ from broker.shell.descriptors import (
     mappings_max,
     raise_limit,
 )
+from broker.shell.dialing import is_own_address
 from broker.shell.flush_thread import FlushThread
 from broker.shell.folders import FileFolder
 from broker.shell.logs import start_logging
@@ -133,7 +134,7 @@ def _run(config: RocketConfig, log_level: str, ready: Callable[[], None]) -> Non
         parts = Nameserver(Routes(), kept.values, kept.nameserver_settings)
         deferred = Deferred()
         seal = make_seal(config.inner_credentials)
-        addresses = make_addresses(config.broker_options.address.address, now, deferred.look_up)
+        addresses = Addresses(config.broker_options.address.address, now, deferred.look_up, is_own_address)
         group = Group(config, store, node, deferred.dial, seal, wall_ms, gate, open_file, addresses)
         calls = BrokerCalls(group.dial_address, node.open)
         nameserver = _make_nameserver(config, kept, parts, calls, node, seal, addresses, keeper)

@@ -16,11 +16,12 @@ from broker.rocketmq.assembly.config import (
     RocketConfig,
 )
 from broker.rocketmq.assembly.group import Connect, Dial, place_of
-from broker.rocketmq.assembly.peers import controller_peers, controller_secret, make_administrators
+from broker.rocketmq.assembly.peers import controller_peers, controller_secret
 from broker.rocketmq.controller.links import PeerLink
 from broker.rocketmq.controller.service import ControllerService, World
 from broker.rocketmq.node import Node
 from broker.rocketmq.raft.raft import Times
+from broker.rocketmq.remoting.administrators import Administrators
 from broker.rocketmq.remoting.broker_calls import BrokerCalls
 from broker.rocketmq.remoting.session import Session
 from broker.rocketmq.settings import Settings
@@ -69,7 +70,7 @@ def make_controller(
             lambda: node.now.ms,
             TIMES,
             controller_peers(config, addresses),
-            make_administrators(config, guard),
+            Administrators(config.administrators, lambda: guard.authenticates),
         ),
     )
     node.add(service)

@@ -9,6 +9,7 @@ from functools import partial
 
 import trio
 
+from broker.common.addresses import Addresses
 from broker.common.faults import Faults
 from broker.common.timers import Timers
 from broker.rocketmq.access.guard import Guard
@@ -16,10 +17,10 @@ from broker.rocketmq.assembly.config import PropertyError, RocketConfig, load_ro
 from broker.rocketmq.assembly.controller import make_controller
 from broker.rocketmq.assembly.controller_config import with_peers
 from broker.rocketmq.assembly.files import make_seal, open_access
-from broker.rocketmq.assembly.peers import make_addresses
 from broker.rocketmq.assembly.process import LOG_NAME, Deferred, Logging, run_to_end
 from broker.rocketmq.node import Node
 from broker.shell.descriptors import connections_max, descriptors_in_use, raise_limit
+from broker.shell.dialing import is_own_address
 from broker.shell.logs import start_logging
 from broker.shell.runtime import freeze_collector, start_clock
 from broker.shell.server import CONNECTIONS_MAX, Listener, Server, listen
@@ -49,7 +50,7 @@ def _run(config: RocketConfig, log_level: str) -> None:
         guard = Guard(config.access, access, config.options.cluster, inner)
         deferred = Deferred()
         own_host = config.controller.address.rpartition(":")[0].strip("[]")
-        addresses = make_addresses(own_host, now, deferred.look_up)
+        addresses = Addresses(own_host, now, deferred.look_up, is_own_address)
         service = make_controller(config, guard, node, deferred.dial, make_seal(config.inner_credentials), addresses)
         most = min(CONNECTIONS_MAX, connections_max(0, limit, descriptors_in_use(), 1, len(config.controller.peers)))
         deferred.server = Server(node, [Listener(sock, connect=node.connect_to(service))], connections_max=most)

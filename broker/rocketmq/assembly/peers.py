@@ -2,31 +2,16 @@
 
 from __future__ import annotations
 
-from broker.common.addresses import Addresses, LookUp
-from broker.common.clock import Now
+from broker.common.addresses import Addresses
 from broker.rocketmq.access.guard import Guard
-from broker.rocketmq.access.signing import is_signed_by_super
 from broker.rocketmq.access.tables import AccessTables
 from broker.rocketmq.assembly.config import RocketConfig
 from broker.rocketmq.nameserver.admission import NameserverAdmission
 from broker.rocketmq.nameserver.routes import Routes
 from broker.rocketmq.remoting.administrators import Administrators
 from broker.rocketmq.remoting.peers import Peers
-from broker.shell.dialing import is_own_address
 
-__all__ = [
-    "controller_peers",
-    "controller_secret",
-    "make_addresses",
-    "make_administrators",
-    "make_admission",
-    "peers_at",
-]
-
-
-def make_addresses(own_host: str, now: Now, look_up: LookUp) -> Addresses:
-    """Make the table of the addresses of other nodes' hosts."""
-    return Addresses(own_host, now, look_up, is_own_address)
+__all__ = ["controller_peers", "controller_secret", "make_admission", "peers_at"]
 
 
 def peers_at(config: RocketConfig, addresses: Addresses, port: int) -> Peers:
@@ -52,16 +37,11 @@ def controller_peers(config: RocketConfig, addresses: Addresses) -> Peers:
     )
 
 
-def make_administrators(config: RocketConfig, guard: Guard) -> Administrators:
-    """Make the table of the addresses that administrators connect from."""
-    return Administrators(config.administrators, lambda: guard.authenticates)
-
-
 def make_admission(
     config: RocketConfig, routes: Routes, peers: Peers, guard: Guard, tables: AccessTables
 ) -> NameserverAdmission:
     """Make the decisions of a nameserver."""
-    administrators = make_administrators(config, guard)
+    administrators = Administrators(config.administrators, lambda: guard.authenticates)
     if config.inner_credentials is None:
         return NameserverAdmission(routes, peers, administrators)
-    return NameserverAdmission(routes, peers, administrators, lambda frame: is_signed_by_super(tables, frame))
+    return NameserverAdmission(routes, peers, administrators, tables.is_signed_by_super)

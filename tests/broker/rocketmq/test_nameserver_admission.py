@@ -11,7 +11,6 @@ import pytest
 from broker.common.addresses import LOOK_UP_MS, Addresses
 from broker.common.clock import Now
 from broker.rocketmq.access.guard import AccessOptions, Guard
-from broker.rocketmq.access.signing import is_signed_by_super
 from broker.rocketmq.access.tables import AccessTables
 from broker.rocketmq.assembly.config import NAMESERVER_DEFAULTS, NAMESERVER_LOCKED, NAMESERVER_READERS
 from broker.rocketmq.nameserver.admission import NameserverAdmission
@@ -284,9 +283,7 @@ class Signing(Server):
         peers = Peers()
         self.tables.create_user(UserInfo("inner", "hush-inner", "Super", "enable"))
         self.tables.create_user(UserInfo("shop", "hush-shop", "Normal", "enable"))
-        admission = NameserverAdmission(
-            self.routes, peers, Administrators(), lambda frame: is_signed_by_super(self.tables, frame)
-        )
+        admission = NameserverAdmission(self.routes, peers, Administrators(), self.tables.is_signed_by_super)
         return NameserverService(self.nameserver, self.guard, lambda: self.wall_ms, peers=peers, admission=admission)
 
 
