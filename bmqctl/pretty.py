@@ -15,12 +15,12 @@ __all__ = ["LEVELS_MAX", "pretty", "pretty_front"]
 LEVELS_MAX: Final = 16
 
 
-def pretty(value: Any, indent: int, *, ensure_ascii: bool = True, default: Callable[[Any], Any] | None = None) -> str:
+def pretty(value: Any, indent: int, *, default: Callable[[Any], Any] | None = None) -> str:
     """Return a value as `json.dumps` writes it with `indent`, down to `LEVELS_MAX` levels, and the rest on one line.
 
     Raises `RecursionError` for a value of about a thousand levels.
     """
-    return "".join(_pieces(value, indent, json.JSONEncoder(ensure_ascii=ensure_ascii, default=default).encode))
+    return "".join(_pieces(value, indent, json.JSONEncoder(default=default).encode))
 
 
 def pretty_front(
