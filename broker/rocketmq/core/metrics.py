@@ -19,8 +19,6 @@ from formats.rocketmq.versions import version_name
 
 __all__ = ["Metrics"]
 
-SYSTEM_GROUP_PREFIX: Final = "cid_rmq_sys_"
-
 # Offsets of groups in topics that are read in one piece of work; it takes about a millisecond.
 OFFSETS_PER_PIECE: Final = 50
 
@@ -121,7 +119,7 @@ class Metrics:
                 version,
                 consumer_group=group,
                 consume_mode=_MODES.get(kind, kind.lower()),
-                is_system=_text(_is_system_group(group)),
+                is_system=_text(names.is_system_group(group)),
             )
             for language, version, group, kind in consumers
         ]
@@ -170,14 +168,14 @@ class Metrics:
         return label_text({**self._common, **known, **more})
 
     def _dead_labels(self, topic: str, group: str) -> str:
-        is_system = _text(names.is_system(topic) or _is_system_group(group))
+        is_system = _text(names.is_system(topic) or names.is_system_group(group))
         return label_text({**self._common, "topic": topic, "consumer_group": group, "is_system": is_system})
 
     def _topic_labels(self, topic: str) -> str:
         return label_text({**self._common, "topic": topic, "is_system": _text(names.is_system(topic))})
 
     def _group_labels(self, topic: str, group: str) -> str:
-        is_system = names.is_system(topic) or _is_system_group(group)
+        is_system = names.is_system(topic) or names.is_system_group(group)
         is_retry = topic.startswith((names.RETRY_PREFIX, names.DEAD_LETTER_PREFIX))
         labels = {"topic": topic, "consumer_group": group, "is_retry": _text(is_retry), "is_system": _text(is_system)}
         return label_text({**self._common, **labels})
@@ -187,10 +185,6 @@ def _divided(key: str) -> tuple[str, str]:
     """Return topic and group of a counter's key."""
     topic, _, group = key.partition("@")
     return topic, group
-
-
-def _is_system_group(group: str) -> bool:
-    return group.lower().startswith(SYSTEM_GROUP_PREFIX)
 
 
 def _text(is_so: bool) -> str:

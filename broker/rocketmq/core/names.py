@@ -20,6 +20,7 @@ __all__ = [
     "fault_of_topic",
     "is_own",
     "is_system",
+    "is_system_group",
     "revive_topic",
 ]
 
@@ -69,6 +70,11 @@ def is_system(topic: str) -> bool:
     `Topics.is_system` knows those that are named after its broker and its cluster, too.
     """
     return topic in _SYSTEM or topic.startswith(SYSTEM_PREFIX)
+
+
+def is_system_group(group: str) -> bool:
+    """Return whether a group is one of the broker's own, in any letter case, as the original's metrics have it."""
+    return group.upper().startswith(OWN_GROUP_PREFIX)
 
 
 def fault_of_topic(topic: str) -> str | None:

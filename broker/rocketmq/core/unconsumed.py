@@ -5,13 +5,13 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Final
 
+from broker.rocketmq.core.names import is_system_group
 from broker.rocketmq.core.services import Services
 
 __all__ = ["first_unconsumed"]
 
 # Queues and offsets that are looked at in one piece, which takes some milliseconds.
 PIECE: Final = 5_000
-_SYSTEM_GROUPS: Final = "cid_rmq_sys_"
 
 
 def first_unconsumed(services: Services, given_out: Iterable[tuple[str, Mapping[int, int]]], end: int) -> Iterator[str]:
@@ -33,7 +33,7 @@ def first_unconsumed(services: Services, given_out: Iterable[tuple[str, Mapping[
             queues.setdefault(topic, []).append(queue_id)
     positions = [*((topic, "", offsets) for topic, offsets in given_out), *services.offsets.all()]
     for topic, group, offsets in positions:
-        if group and group not in groups and not group.lower().startswith(_SYSTEM_GROUPS):
+        if group and group not in groups and not is_system_group(group):
             continue
         for queue_id in queues.get(topic, ()):
             steps += 1
