@@ -1,7 +1,7 @@
-"""The account of the memory that connections use: input that is not whole, and output that was not read.
+"""The account of the memory that connections use: incomplete input, and output that their peers have not read.
 
-One account has all connections of a process. Each link reports its size when that changes; nothing is scanned until a
-bound is exceeded. Then connections are chosen, one at a time, to be closed until the sizes are within the bounds.
+One account covers all connections of a process. Each link reports its size when the size changes; nothing is scanned
+until a bound is exceeded. Then connections are chosen to be closed until the sizes are within the bounds.
 """
 
 from __future__ import annotations
@@ -10,19 +10,20 @@ from typing import Final, Protocol
 
 from broker.common.standing import Standing
 
-__all__ = ["ACCOUNT_BYTES_MAX", "FREE_BYTES", "Account", "Debtor"]
+__all__ = ["ACCOUNT_BYTES_MAX", "FREE_BYTES", "Account", "Connection"]
 
 # The default bound on the bytes of all connections.
 ACCOUNT_BYTES_MAX: Final = 256 << 20
-# A stranger that uses no more than this goes after all strangers that use more.
+# Strangers that use more than this are closed before those that use less.
 FREE_BYTES: Final = 64 << 10
 
 _STRANGER: Final = int(Standing.STRANGER)
 
 
-class Debtor(Protocol):
-    """A connection. `size` is written by the account only."""
+class Connection(Protocol):
+    """A connection, accepted from `address`. Only the account writes `size`."""
 
+    address: str
     size: int
 
     @property
@@ -30,49 +31,49 @@ class Debtor(Protocol):
 
     @property
     def read_ms(self) -> int:
-        """The time at which the peer was last heard."""
+        """The time of the last input."""
         ...
 
 
 class Account:
-    """The sizes of all connections, of which strangers have a quarter at most. Those of peers are not reported."""
+    """The sizes of all connections other than those of peers. Strangers together may use a quarter of the bound."""
 
     def __init__(self, bytes_max: int = ACCOUNT_BYTES_MAX) -> None:
         self.bytes_max = bytes_max
         self.strangers_bytes_max = bytes_max // 4
         self.total = 0
-        # A bound is exceeded, or may be: `to_close` decides.
+        # True if a bound may be exceeded; `to_close` decides.
         self.is_over = False
         # The connections that use memory.
-        self._debtors: dict[Debtor, None] = {}
+        self._connections: dict[Connection, None] = {}
         # An upper bound on the size of strangers, which is exact after `to_close`.
         self._strangers_total = 0
 
-    def set_size(self, debtor: Debtor, size: int) -> None:
-        """Set the size of a connection, in bytes; 0 also when it is closed."""
-        grown = size - debtor.size
-        debtor.size = size
+    def set_size(self, connection: Connection, size: int) -> None:
+        """Set the size of a connection, in bytes. A connection that is closed must be set to 0."""
+        grown = size - connection.size
+        connection.size = size
         self.total += grown
         if not size:
-            self._debtors.pop(debtor, None)
+            self._connections.pop(connection, None)
         elif grown == size:
-            self._debtors[debtor] = None
-        if debtor.standing == _STRANGER:
+            self._connections[connection] = None
+        if connection.standing == _STRANGER:
             self._strangers_total += grown
         self._judge()
 
     def _judge(self) -> None:
         self.is_over = self.total > self.bytes_max or self._strangers_total > self.strangers_bytes_max
 
-    def to_close(self) -> list[tuple[Debtor, str]]:
-        """Choose the connections to be closed, and say why; none if the sizes are within the bounds.
+    def to_close(self) -> list[tuple[Connection, str]]:
+        """Return the connections to close, with the reason; none if the sizes are within the bounds.
 
-        Of strangers, the ones that were silent for the longest go, first those that use more than `FREE_BYTES`; of all
-        others, the ones with the greatest size. An eighth of the bound is made free, so that this is seldom needed.
+        Strangers are closed in the order of their last input, those that use more than `FREE_BYTES` first; other
+        connections in the order of their sizes, the largest first. An eighth of the bound becomes free.
         """
-        found: list[tuple[Debtor, str]] = []
-        strangers = [debtor for debtor in self._debtors if debtor.standing == _STRANGER]
-        total = self._strangers_total = sum([debtor.size for debtor in strangers])
+        found: list[tuple[Connection, str]] = []
+        strangers = [connection for connection in self._connections if connection.standing == _STRANGER]
+        total = self._strangers_total = sum([connection.size for connection in strangers])
         self._judge()
         if total > self.strangers_bytes_max:
             strangers.sort(key=_rank)
@@ -81,30 +82,30 @@ class Account:
                 f"{total} bytes, more than {self.strangers_bytes_max}"
             )
             found += _first(strangers, total - self.strangers_bytes_max // 8 * 7, why)
-        left = self.total - sum([debtor.size for debtor, _ in found])
+        left = self.total - sum([connection.size for connection, _ in found])
         if left > self.bytes_max:
-            gone = {debtor for debtor, _ in found}
-            debtors = [debtor for debtor in self._debtors if debtor not in gone]
-            debtors.sort(key=_size, reverse=True)
+            gone = {connection for connection, _ in found}
+            connections = [connection for connection in self._connections if connection not in gone]
+            connections.sort(key=_size, reverse=True)
             why = f"no connection uses more, and all together use {left} bytes, more than {self.bytes_max}"
-            found += _first(debtors, left - self.bytes_max // 8 * 7, why)
+            found += _first(connections, left - self.bytes_max // 8 * 7, why)
         return found
 
 
-def _first(debtors: list[Debtor], excess: int, why: str) -> list[tuple[Debtor, str]]:
-    """Take as many connections from the front as use `excess` bytes."""
-    found: list[tuple[Debtor, str]] = []
-    for debtor in debtors:
+def _first(connections: list[Connection], excess: int, why: str) -> list[tuple[Connection, str]]:
+    """Return the first connections, as many as use `excess` bytes together."""
+    found: list[tuple[Connection, str]] = []
+    for connection in connections:
         if excess <= 0:
             break
-        excess -= debtor.size
-        found.append((debtor, f"it uses {debtor.size} bytes for what it has not sent or not read: {why}"))
+        excess -= connection.size
+        found.append((connection, f"it uses {connection.size} bytes for what it has not sent or not read: {why}"))
     return found
 
 
-def _rank(debtor: Debtor) -> tuple[bool, int, int]:
-    return debtor.size <= FREE_BYTES, debtor.read_ms, -debtor.size
+def _rank(connection: Connection) -> tuple[bool, int, int]:
+    return connection.size <= FREE_BYTES, connection.read_ms, -connection.size
 
 
-def _size(debtor: Debtor) -> int:
-    return debtor.size
+def _size(connection: Connection) -> int:
+    return connection.size

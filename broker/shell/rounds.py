@@ -17,10 +17,10 @@ from typing import Final, cast
 
 from broker.common.clock import Now
 from broker.common.limited_log import SECOND_MS, LimitedLog
+from broker.shell.accepted import AcceptedConnections
 from broker.shell.account import Account
 from broker.shell.host import READABLE, WRITABLE, Poller
 from broker.shell.link import Link
-from broker.shell.slots import Slots
 from broker.shell.system import MadeSession, System
 
 __all__ = ["Rounds", "set_clock"]
@@ -47,7 +47,7 @@ class Rounds:
     """The links of a node, by descriptor, and the steps of their sessions.
 
     `on_other` handles a ready descriptor that is not a link's, `wake` has another step taken, and `set_clock` sets the
-    system's time. Links whose memory exceeds the bounds of `account` are closed; `slots` has those that were accepted.
+    system's time. Links whose memory exceeds the bounds of `account` are closed; `accepted` has the accepted ones.
     """
 
     def __init__(
@@ -72,7 +72,7 @@ class Rounds:
         self.is_long = False  # the last round took a slice of long work: there is more
         self._owing: list[Link] = []  # those that have read the front of an event
         self.account = account or Account()
-        self.slots = Slots()
+        self.accepted = AcceptedConnections()
         self._closed = LimitedLog(log, logging.ERROR, SECOND_MS, "#TCP_CONNECTION_CLOSED ")
         self._fresh_bytes = 0  # output of the links that were read since the last `flush`
 
@@ -196,7 +196,7 @@ class Rounds:
         self._poller.register(fd, _IN)
         link.read_ms = self._node.now.ms
         if link.address:
-            self.slots.add(link)
+            self.accepted.add(link)
 
     def _watch(self, fd: int, link: Link) -> None:
         """Register the link's current interest with the poller, or end the link."""
@@ -222,7 +222,7 @@ class Rounds:
     def _end(self, link: Link, reason: str) -> None:
         fd = link.fd
         link.release()
-        self.slots.discard(link)
+        self.accepted.discard(link)
         link.is_patient = False
         del self.links[fd], self._masks[fd]
         self._poller.unregister(fd)

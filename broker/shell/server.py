@@ -313,7 +313,7 @@ class Server:
 
     def _make_room(self, address: str) -> bool:
         """Close a connection for a new one from an address; return False if the new one is to be refused."""
-        found = self._rounds.slots.give_way(address, self._node.now.ms)
+        found = self._rounds.accepted.choose(address, self._node.now.ms)
         if found is None:
             return False
         self._rounds.close(cast(Link, found[0]), found[1])

@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 from broker.common.standing import Standing
+from broker.shell.accepted import CHOICE_MS, AcceptedConnections
 from broker.shell.account import FREE_BYTES, Account
-from broker.shell.slots import CHOICE_MS, Slots
 
 MIB = 1 << 20
 
 
 class Connection:
-    """A connection, as the account and the slots know it."""
+    """A connection, as the account and the table of accepted connections know it."""
 
     def __init__(self, standing: Standing = Standing.STRANGER, read_ms: int = 0, address: str = "a") -> None:
         self.standing = standing
@@ -101,37 +101,37 @@ def test_a_stranger_that_becomes_a_client_is_counted_as_one() -> None:
 
 
 def test_the_oldest_stranger_gives_way() -> None:
-    slots = Slots()
+    accepted = AcceptedConnections()
     first, known, second = Connection(), Connection(), Connection()
     for each in (first, known, second):
-        slots.add(each)
+        accepted.add(each)
     known.standing = Standing.CLIENT
     for expected in (first, second):
-        found = slots.give_way("a", 0)
+        found = accepted.choose("a", 0)
         assert found is not None
         assert found[0] is expected
-        slots.discard(expected)
+        accepted.discard(expected)
     # All that is left is a client of the same address.
-    assert slots.give_way("a", 0) is None
+    assert accepted.choose("a", 0) is None
 
 
 def test_an_address_that_has_most_connections_gives_way_to_others() -> None:
-    slots = Slots()
+    accepted = AcceptedConnections()
     held = [Connection(Standing.CLIENT, read_ms=ms) for ms in (50, 10, 30)]
     node = Connection(Standing.PEER, read_ms=0)
     other = Connection(Standing.CLIENT, read_ms=1, address="b")
     for each in (*held, node, other):
-        slots.add(each)
-    assert slots.give_way("a", 0) is None
-    found = slots.give_way("c", 0)
+        accepted.add(each)
+    assert accepted.choose("a", 0) is None
+    found = accepted.choose("c", 0)
     assert found is not None
     assert found[0] is held[1]
-    slots.discard(held[1])
+    accepted.discard(held[1])
     # A choice looks at many connections: there are not many in a moment.
-    assert slots.give_way("c", CHOICE_MS - 1) is None
-    found = slots.give_way("c", CHOICE_MS)
+    assert accepted.choose("c", CHOICE_MS - 1) is None
+    found = accepted.choose("c", CHOICE_MS)
     assert found is not None
     assert found[0] is held[2]
-    slots.discard(held[2])
+    accepted.discard(held[2])
     # An address with hardly more than the others keeps what it has.
-    assert slots.give_way("b", 2 * CHOICE_MS) is None
+    assert accepted.choose("b", 2 * CHOICE_MS) is None
