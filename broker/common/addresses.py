@@ -1,6 +1,6 @@
-"""The network addresses of the hosts that peers are configured, or say, to be on.
+"""The network addresses of the hosts on which peers run, by configuration or by their own word.
 
-A host is looked up when a peer connects from an address that is not known as the host's, since addresses change.
+Addresses change: a host is looked up again when a peer connects from an address that is not known to be the host's.
 """
 
 from __future__ import annotations
@@ -18,20 +18,19 @@ log: Final = logging.getLogger("broker.peers")
 
 # Minimum interval between lookups of a host: strangers must not cause endless lookups.
 LOOK_UP_MS: Final = 5_000
-# Strangers may name hosts; the one that was looked up first is forgotten beyond this number.
+# Maximum number of hosts with known addresses, since strangers may name hosts. The oldest is dropped first.
 HOSTS_MAX: Final = 1_000
-# Hosts that may be looked up at a time, where strangers name them: connections that are dialed need lookups, too.
+# Maximum number of concurrent lookups where strangers may name hosts: dialing needs lookups, too.
 LOOK_UPS_MAX: Final = 4
 
-# Finds the addresses of a host; passes them on, or the reason why there are none, at once or later.
+# Resolves a host, and calls the function with its addresses, or with the reason of a failure, at once or later.
 LookUp = Callable[[str, Callable[[frozenset[str] | str], None]], None]
 
 
 class Addresses:
-    """The addresses of hosts, as far as they were looked up. `own_host` is the host that this process is said to be on.
+    """The known addresses of hosts. `own_host` is the configured host of this process.
 
-    `is_here` returns True for an address of this machine; `look_up` resolves a host that is not an address itself, and
-    does so for `look_ups_max` hosts at a time.
+    `is_here` returns True for an address of this machine. `look_up` resolves names, at most `look_ups_max` at a time.
     """
 
     def __init__(
@@ -59,9 +58,9 @@ class Addresses:
                 self._ask(host)
 
     def has(self, host: str, address: str) -> bool:
-        """Return True if a peer on `host` may connect from `address`, as far as is known.
+        """Return True if `address` is known to be one of `host`.
 
-        A connection from this machine may be from any peer on it.
+        A peer on this machine may connect from any of its addresses.
         """
         theirs = self.of(host)
         return address in theirs or (self.is_here(address) and any(map(self.is_here, theirs)))
@@ -79,7 +78,10 @@ class Addresses:
         return f"{host}, " + (", ".join(sorted(found)) or "whose address is unknown")
 
     def renew(self, host: str, then: Callable[[], None]) -> bool:
-        """Look up a host again, then call `then`; return False if it is too early, or the host is an address."""
+        """Look up a host again, then call `then`.
+
+        Return False if the host is an address, was looked up just before, or `look_ups_max` lookups are in progress.
+        """
         if host in self._waiting:
             self._waiting[host].append(then)
             return True
@@ -122,7 +124,7 @@ def address_of(peer: str) -> str:
 
 
 def is_loopback(text: str) -> bool:
-    """Return True for an address that every machine has."""
+    """Return True for a loopback address or the unspecified one, which every machine has."""
     try:
         address = ipaddress.ip_address(text)
     except ValueError:

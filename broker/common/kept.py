@@ -1,8 +1,9 @@
-"""Tables that change in memory at once, and the small files that hold them, written beside the loop.
+"""Tables in memory, and the small files that store them, written in a thread.
 
-A table encodes an entry when that changes; a write only joins the texts. All changes of a step go to the disk together,
-with those that come while a write is under way (group commit). Whoever asked for a change is answered when it is on the
-disk. A change that cannot be written is undone, and refused.
+A change takes effect in memory at once, and encodes the entries that changed; a write joins the texts of all entries.
+All changes of a step go to the disk together, as do those that arrive while a write is in progress (group commit). The
+request for a change is answered when the change is on the disk. A change that cannot be written is undone, and its
+request is refused.
 """
 
 from __future__ import annotations
@@ -16,12 +17,12 @@ __all__ = ["Beside", "Keep", "Keeper", "KeptFile", "KeptTable", "Stored"]
 
 log = logging.getLogger("broker.kept")
 
-# How long `Keeper.finish` waits for a write that is under way.
+# Maximum time that `Keeper.finish` waits for a write in progress.
 FINISH_S: Final = 30.0
 
-# Writes the content of a file, on the disk, too. Raises `OSError`.
+# Writes the content of a file, and flushes it to the disk. Raises `OSError`.
 Keep = Callable[[bytes], None]
-# Called when changes are on the disk, or with the error that undid them.
+# Called with None when changes are on the disk, or with the error for which they were undone.
 Stored = Callable[[OSError | None], None]
 
 K = TypeVar("K", bound=Hashable)
@@ -31,21 +32,21 @@ Version = TypeVar("Version")
 
 
 class Beside(Protocol):
-    """Does one piece of work at a time beside the loop, and calls `done` in the loop."""
+    """Runs one piece of work at a time in a thread, and calls `done` in the loop."""
 
     def begin(self, work: Callable[[], None], done: Callable[[Exception | None], None]) -> None:
-        """Begin `work`; `done` gets its error, if it raises one."""
+        """Start `work`; `done` receives its exception, or None."""
         ...
 
     def wait(self, timeout_s: float) -> bool:
-        """Wait for the end of the work, and call `done`; return False after the timeout."""
+        """Wait for the end of the work, and call `done`. Return False after the timeout."""
         ...
 
 
 class KeptFile:
-    """A file that holds what `content` returns. `settled` is called after each write, with its error.
+    """A file with the content that `content` returns. `settled` is called after each write, with its error or None.
 
-    Changes are written at once as long as the file has no `Keeper`, and by that otherwise.
+    Without a `Keeper`, each change is written at once; otherwise the keeper writes the file.
     """
 
     def __init__(self, keep: Keep, content: Callable[[], bytes], settled: Stored) -> None:
@@ -53,14 +54,14 @@ class KeptFile:
         self._content = content
         self._settled = settled
         self.keeper: Keeper | None = None
-        # Called after the next write, and after the one that is under way.
+        # Called after the next write, and after the one in progress.
         self.waiting: list[Stored] = []
         self._under_way: list[Stored] = []
         # The error of the last write; logged once, until a write succeeds.
         self.error: OSError | None = None
 
     def changed(self) -> None:
-        """Have the file written. Raises `OSError` if that is tried at once and fails."""
+        """Write the file, or have its keeper write it. Raises `OSError` if the file cannot be written at once."""
         if self.keeper is not None:
             self.keeper.note(self)
             return
@@ -76,7 +77,7 @@ class KeptFile:
             raise self.error
 
     def begin(self) -> Callable[[], OSError | None]:
-        """Return what writes the present content, in any thread, and returns the error that it meets."""
+        """Return a function that writes the present content, in any thread, and returns its error or None."""
         data, keep = self._content(), self._keep
         self._under_way, self.waiting = self.waiting, []
 
@@ -90,7 +91,7 @@ class KeptFile:
         return write
 
     def end(self, error: OSError | None) -> None:
-        """Take the result of a write: an error undoes later changes, too."""
+        """Process the result of a write. An error undoes later changes, too."""
         if error is not None and self.error is None:
             log.error("a change cannot be stored, and is undone: %s", error)
         self.error = error
@@ -104,7 +105,7 @@ class KeptFile:
 
 
 class Keeper:
-    """Writes files beside the loop, at most once a step; without `beside`, at the end of the step."""
+    """Writes files, at most once per step: in the thread of `beside`, or else at the end of the step."""
 
     def __init__(self, beside: Beside | None = None) -> None:
         self._beside = beside
@@ -118,22 +119,22 @@ class Keeper:
             file.keeper = self
 
     def note(self, file: KeptFile) -> None:
-        """Note that a file has to be written."""
+        """Mark a file as changed."""
         self._dirty[file] = self._touched[file] = None
 
     def touch(self, file: KeptFile) -> None:
-        """Have the present request answered after the next write of a file: it relies on a change."""
+        """Delay the answer to the present request until a file is written: the request relies on a change."""
         self._touched[file] = None
 
     def take_touched(self) -> list[KeptFile]:
-        """Return the files that the request before relies on; none that are on the disk."""
+        """Return, and forget, the files whose next write the answer to the present request has to wait for."""
         if not self._touched:
             return []
         touched, self._touched = list(self._touched), {}
         return touched
 
     def when_stored(self, files: list[KeptFile], done: Stored) -> None:
-        """Call `done` once the present content of the files is on the disk, or cannot get there."""
+        """Call `done` when the present content of the files is on the disk, or could not be written."""
         left, first = len(files), None
 
         def written(error: OSError | None) -> None:
@@ -144,11 +145,11 @@ class Keeper:
 
         for file in files:
             file.waiting.append(written)
-            # A file that is being written may have been read before the change.
+            # A write in progress may have taken the content from before the change.
             self._dirty[file] = None
 
     def end_step(self) -> None:
-        """Begin to write what has changed, unless a write is under way."""
+        """Start to write the changed files, unless a write is in progress."""
         if self._touched:
             self._touched.clear()
         if self._is_writing or not self._dirty:
@@ -174,7 +175,7 @@ class Keeper:
             self._beside.begin(work, done)
 
     def finish(self) -> None:
-        """Write all that has changed, and wait for it. Raises `OSError` if the disk is silent."""
+        """Write all changed files, and wait. Raises `OSError` if a write in progress does not end within `FINISH_S`."""
         if self._is_writing and (self._beside is None or not self._beside.wait(FINISH_S)):
             raise OSError(errno.ETIMEDOUT, "the disk does not complete a write")
         beside, self._beside = self._beside, None
@@ -185,12 +186,12 @@ class Keeper:
 
 
 class KeptTable(Generic[K, V, T, Version]):
-    """A table, and the file that holds it.
+    """A table, and the file that stores it.
 
-    `encode` returns the text, or texts, of an entry, and `compose` the content of the file from those of all. `table`
-    is changed by `change` only, and stays the same dictionary; `edition` is another object after each change. `version`
-    is that on the disk. `stored` is called with the keys that were written. `weight` is the sum of what `weigh` returns
-    for the entries.
+    `encode` returns the text, or texts, of an entry; `compose` returns the content of the file from those of all
+    entries. Only `change` modifies `table`, which remains the same dictionary; `edition` is a different object after
+    each change. `version` is the version on the disk. `stored` is called with the keys of each write. `weight` is the
+    sum of `weigh` over all entries.
     """
 
     def __init__(
@@ -213,7 +214,7 @@ class KeptTable(Generic[K, V, T, Version]):
         self._stored = stored
         self._weigh = weigh
         self.weight = sum(weigh(key, value) for key, value in table.items())
-        # The values that entries had before they were changed: since the last write began, and before that.
+        # The former values of the entries that changed since the last write began, and of those that it writes.
         self._before: dict[K, V | None] = {}
         self._before_write: dict[K, V | None] = {}
         self._written_version = version
@@ -239,7 +240,7 @@ class KeptTable(Generic[K, V, T, Version]):
             self.change(changes, version)
 
     def rely_on(self, key: K) -> None:
-        """Have the present request answered after this entry is on the disk."""
+        """Delay the answer to the present request until this entry is on the disk."""
         if self.file.keeper is not None and not self.is_stored(key):
             self.file.keeper.touch(self.file)
 
@@ -270,7 +271,7 @@ class KeptTable(Generic[K, V, T, Version]):
             self.version = self._written_version
             self._stored(written)
             return
-        # What a write that failed had changed is older than what came after.
+        # Values from before the failed write are older than values from before later changes.
         undone, self._before = {**self._before, **written}, {}
         for key, value in undone.items():
             self._set(key, value)

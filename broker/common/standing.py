@@ -1,4 +1,4 @@
-"""The standing of peers: what a node knows of one decides what memory its connection may use."""
+"""The standing of peers, which decides how much memory their connections may use."""
 
 from __future__ import annotations
 
@@ -8,10 +8,10 @@ __all__ = ["Standing"]
 
 
 class Standing(IntEnum):
-    """The standing of a peer, from its connection on.
+    """The standing of the other end of a connection.
 
-    A stranger has not sent a whole request yet, or none that the access control allowed. A client has. A peer is a node
-    that this one has dialed or admitted as a member; its connection has bounds of its own.
+    A STRANGER has not yet sent a complete request that access control allowed; a CLIENT has. A PEER is a node that this
+    one has dialed or admitted as a member; its connection has bounds of its own.
     """
 
     STRANGER = 0

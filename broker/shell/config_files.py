@@ -14,7 +14,7 @@ __all__ = ["ConfigFile"]
 
 
 class ConfigFile:
-    """One file, for the node's own account only. It is replaced in one step: a crash leaves the old or the new one."""
+    """One file, for the node's account only. It is replaced atomically: a crash leaves the old or the new one."""
 
     def __init__(self, path: Path) -> None:
         self._path = path
@@ -45,7 +45,7 @@ class ConfigFile:
         fresh = self._path.with_name(f"{self._path.name}.tmp")
         descriptor = open_private(fresh, os.O_WRONLY | os.O_CREAT | os.O_TRUNC)
         with os.fdopen(descriptor, "wb") as file:
-            # A file that a crash left here may have another mode.
+            # A file that a crash has left may have another mode.
             os.fchmod(descriptor, PRIVATE_FILE)
             file.write(data)
             file.flush()

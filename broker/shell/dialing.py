@@ -60,7 +60,7 @@ def addresses_of(host: str) -> frozenset[str] | str:
 
 
 def is_own_address(address: str) -> bool:
-    """Return True for an address of this machine: a socket can be bound to no other."""
+    """Return True for an address of this machine, which is one that a socket can be bound to."""
     family = socket.AF_INET6 if ":" in address else socket.AF_INET
     try:
         with socket.socket(family, socket.SOCK_DGRAM) as sock:

@@ -5,7 +5,7 @@ A store file is sparse: it has its maximum length from the start, and is allocat
 mapped page that the disk cannot hold kills the process (SIGBUS), so every chunk is allocated before its first
 byte is written, and a full disk becomes a result instead.
 
-Only the account of the node can read what is made here: the files hold other people's messages.
+Files and folders are created for the account of the node only: they hold other people's messages.
 
 What the kernel may make wait for the disk is done in threads, for as long as the caller need not wait for it: the next
 chunk is allocated while the one before is filled, and files that are out of use are closed, cut and deleted.
@@ -62,7 +62,7 @@ _ALLOCATING = ThreadPoolExecutor(1, "allocate")
 
 
 def make_folder(path: Path) -> None:
-    """Make a folder, and those above it that are missing, for this account only. One that exists stays as it is."""
+    """Create a folder and its missing parents, for this account only. An existing folder stays as it is."""
     try:
         path.mkdir(PRIVATE_FOLDER, exist_ok=True)
     except FileNotFoundError:
@@ -71,7 +71,7 @@ def make_folder(path: Path) -> None:
 
 
 def open_private(path: str | Path, flags: int) -> int:
-    """Open a file, for this account only if it is made; also an `opener` of `open`."""
+    """Open a file; a new one is for this account only. Also serves as an `opener` of `open`."""
     return os.open(path, flags | os.O_CLOEXEC, PRIVATE_FILE)
 
 
@@ -203,7 +203,7 @@ class MappedFile:
 
 
 def _chunk_bytes(end: int) -> int:
-    """Return the length of the chunk for the byte before `end`: a power of two."""
+    """Return the length of the chunk that contains the byte before `end`, a power of two."""
     return min(CHUNK_BYTES, max(CHUNK_BYTES_MIN, 1 << (end - 1).bit_length()))
 
 
@@ -331,7 +331,7 @@ class DataDirectory:
     def touch(self) -> None:
         """Change the time of the lock file.
 
-        Raises `OSError` if the file system takes no changes any more, but not if it is full: that passes.
+        Raises `OSError` if the file system no longer accepts changes. A full disk is temporary, and raises nothing.
         """
         try:
             os.utime(self._lock)

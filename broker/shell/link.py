@@ -64,12 +64,12 @@ class Machine(Protocol):
 
     @property
     def event_bytes_max(self) -> int:
-        """Maximum size of an event, in bytes; of the one that is not whole, if that is known."""
+        """Maximum size of an event, in bytes; the size of the incomplete event, if it is known."""
         ...
 
     @property
     def keeps_more(self) -> bool:
-        """True if `memory_size` may be other than 0 after `take_output` has returned output. It does not change."""
+        """True if `memory_size` may exceed 0 after `take_output` has returned output. Constant."""
         ...
 
     @property
@@ -78,7 +78,7 @@ class Machine(Protocol):
         ...
 
     def memory_size(self) -> int:
-        """Number of bytes that the machine keeps: all of its output, and input that it took and is not whole."""
+        """Number of bytes that the machine holds: its output, and incomplete input that it has taken."""
         ...
 
 
@@ -96,9 +96,9 @@ class LinkSocket(Protocol):
 class Link:
     """A connected socket, its descriptor `fd`, and its machine. `ended` is the reason for the link's end, once over.
 
-    `is_patient` and `read_ms`, the time of its last read, are for `broker.shell.rounds`. `size` is the memory that it
-    and its machine use, as it is in the `account`; without one it is not counted. `address` is where an accepted
-    connection comes from.
+    `is_patient` and `read_ms`, the time of its last read, are for `broker.shell.rounds`. `size` is the memory of the
+    link and its machine as the `account` has it; without an account it is not counted. `address` is the address that an
+    accepted connection comes from.
     """
 
     __slots__ = (
@@ -137,19 +137,19 @@ class Link:
         self.owes_acknowledgment = False
         self.is_patient = False
         self.read_ms = 0
-        self.resumed = False  # the machine has taken held input in `flush`
+        self.resumed = False  # `flush` has given held input to the machine
         self.address = address
         self.size = 0
         self._keeps_more = machine.keeps_more
         self._account = account
-        self._overhead = 0  # the memory of a stranger's connection itself, if that is large
+        self._overhead = 0  # memory that a stranger's connection itself takes, such as that of TLS
         self._scratch = scratch
         self._held = b""  # the front of an incomplete event, or
         self._long: memoryview | None = None  # the buffer whose first `_filled` bytes are that
         self._filled = 0
         self._stalled = False  # the held data may be complete: the machine was paused
         self._unsent = memoryview(b"")
-        self._sending = 0  # the size of the output whose end is `_unsent`
+        self._sending = 0  # size of the output of which `_unsent` is the rest
 
     @property
     def standing(self) -> int:
@@ -213,7 +213,7 @@ class Link:
         self._stalled = self.machine.paused
 
     def count(self) -> None:
-        """Report the size of what is kept for this connection, if it has changed."""
+        """Report the memory of this connection to the account, if it has changed."""
         account = self._account
         if account is None:
             return
@@ -228,7 +228,7 @@ class Link:
             account.set_size(self, size)
 
     def release(self) -> None:
-        """Take the connection, which is over, out of the account."""
+        """Remove the ended connection from the account."""
         if self._account is not None and self.size:
             self._account.set_size(self, 0)
 
@@ -276,7 +276,7 @@ class Link:
                     machine.output_sent()
         if machine.finished and self.ended is None:
             self.ended = "the session has ended"
-        # Not before the peer has taken what it was sent: the rest of its input may lead to as much again.
+        # Held input waits until the peer has read the output, since it may cause as much output again.
         if self._stalled and not self._unsent and not machine.paused and self.ended is None:
             self._stalled, self.resumed = False, True
             view = memoryview(self._held) if self._long is None else self._long

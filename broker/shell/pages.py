@@ -24,8 +24,7 @@ __all__ = ["Page", "Pages", "standard_pages", "text_page"]
 
 log = logging.getLogger("broker.pages")
 
-# Connections that are served at a time. The oldest is closed for another one, so that peers that are silent or slow
-# keep nobody out: a page such as that for probes is answered as soon as it is asked for.
+# Maximum number of connections. Beyond it the oldest is closed, so that silent or slow peers do not delay probes.
 CONNECTIONS_MAX = 64
 # Time for a peer to ask, and to take what it has asked for.
 REQUEST_S = 5.0
@@ -85,7 +84,7 @@ class Pages:
         self._makers = makers
         self._faults = faults
         self._making = making
-        # The oldest is first.
+        # Oldest first.
         self._connections: dict[trio.CancelScope, None] = {}
         self._turn = trio.Lock()
 

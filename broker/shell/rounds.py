@@ -30,7 +30,7 @@ log = logging.getLogger("broker.server")
 _IN: Final = int(READABLE)
 _OUT: Final = int(WRITABLE)
 
-# Output of the links that were read in a round, from which on it is sent before others are read.
+# Maximum output, in bytes, of the links read in a round; beyond it, the output is sent before further links are read.
 FRESH_BYTES_MAX: Final = 32 << 20
 
 
@@ -209,7 +209,7 @@ class Rounds:
             self._poller.modify(fd, mask)
 
     def close(self, link: Link, reason: str) -> None:
-        """Close a link for want of room, and log why."""
+        """Close a link to make room, and log the reason."""
         session = cast(MadeSession, link.machine)
         self._closed.add(f"{session.description}: {reason}", self._node.now.ms)
         self._end(link, reason)
@@ -261,7 +261,7 @@ class Rounds:
                 node.end_failed()
         if self.account.is_over:
             self._relieve()
-        # What was held is a step of its own, which is to end like every other one.
+        # Taking held input is a step of its own, which has to end, too.
         if resumed or has_tasks or (unfinished and not self._waits_for_brokers()):
             self._wake()
         return has_tasks

@@ -95,7 +95,7 @@ class Server:
     """Carries bytes between sockets and the sessions of a system, and sets the system's time.
 
     `read_bytes` is the most that one connection is read in a step. The more it is, the longer the others wait for it.
-    `account` bounds the memory of the connections that are accepted.
+    `account` bounds the memory of accepted connections.
     """
 
     def __init__(
@@ -340,7 +340,7 @@ class Server:
         account: Account | None = None,
         address: str = "",
     ) -> None:
-        """Attach a session to a connected socket; one that was accepted is in the account, and has an address."""
+        """Attach a session to a connected socket. Only accepted connections have an account and an address."""
         try:
             if isinstance(stream, TlsStream | EitherStream):
                 link: Link = TlsLink(stream, session, self._scratch, account, address)

@@ -22,7 +22,7 @@ _NAMES = ("DNS", "URI")
 # The first byte of TLS: the type of the record that begins a handshake.
 _HANDSHAKE = b"\x16"
 
-# What OpenSSL and Python keep for a connection during its handshake, as measured: 44 to 58 KiB.
+# Memory that OpenSSL and Python take for a connection during its handshake: 44 to 58 KiB, as measured.
 TLS_BYTES: Final = 48 << 10
 
 __all__ = ["EitherStream", "TlsLink", "TlsStream", "accept_tls", "tls_error"]

@@ -85,7 +85,7 @@ __all__ = [
 
 log = logging.getLogger("broker")
 
-# Interval at which a node that never flushes looks whether its disk still takes changes.
+# Interval between checks that the disk of a node that never flushes still accepts changes.
 WATCH_MS = 5_000
 
 
@@ -245,7 +245,7 @@ def _flush_regularly(node: Node, server: Server, durability: Durability, interva
 def _watch_disk(node: Node, server: Server, directory: DataDirectory) -> None:
     """End the node when the store's file system has become read-only.
 
-    Without flushes nothing else shows it: mapped pages still take what is written to them, and never reach the disk.
+    Without flushes nothing else reveals it: writes to mapped pages succeed, and never reach the disk.
     """
     _repeat_in_thread(node, server, WATCH_MS, lambda: directory.touch)
 
@@ -253,7 +253,7 @@ def _watch_disk(node: Node, server: Server, directory: DataDirectory) -> None:
 def _repeat_in_thread(
     node: Node, server: Server, interval_ms: int, next_work: Callable[[], Callable[[], None] | None]
 ) -> None:
-    """Do blocking work an interval after the last; an error of it ends the node."""
+    """Repeat blocking work in a thread, `interval_ms` after the end of the last run. An error ends the node."""
 
     def again(done: None = None) -> None:
         node.timers.at(node.now.ms + interval_ms, begin)

@@ -65,7 +65,7 @@ PID_FILE = "bmqbrkr.pid"
 BROKER_FILE = "bmqbrkrcfg.json"
 CONTROL_PIPE = "bmqbrkr.ctl"
 
-# Clients that do not read have up to 4 MiB each waiting for them, and an event may have as much as half of this.
+# Maximum memory of all connections. Each client may leave 4 MiB unread, and one event may take half of the maximum.
 CONNECTION_BYTES_MAX = 1 << 30
 
 
@@ -80,7 +80,7 @@ def open_listeners(config: NodeConfig) -> list[Listener]:
 def run_files(folder: Path) -> Iterator[ControlPipe]:
     """Create the pid file and the control pipe, for as long as the node runs.
 
-    An error of their removal is logged only: it must not replace the fault that ends the node.
+    Errors of their removal are only logged: they must not replace the fault that ended the node.
     """
     pipe = ControlPipe(folder / CONTROL_PIPE)
     pid_file = folder / PID_FILE

@@ -1,4 +1,4 @@
-"""The addresses from which the nodes of a cluster connect: those of the hosts that its configuration names."""
+"""The addresses from which the nodes of a cluster connect: those of their configured hosts."""
 
 from __future__ import annotations
 

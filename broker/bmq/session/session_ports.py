@@ -33,7 +33,7 @@ class BrokerPeer(Protocol):
 
     @property
     def standing(self) -> Standing:
-        """PEER if its memory has no bound but its own, CLIENT if it is counted with that of all clients."""
+        """PEER if its memory has a bound of its own, CLIENT if the bound of all clients includes it."""
         ...
 
     def begun(self) -> None:
