@@ -43,8 +43,8 @@ class AccessOptions:
 class Guard:
     """Checks requests. `is_on`: something is checked at all.
 
-    `inner` is the user as whom this node and its peers sign, if there is one. `is_group` returns whether there is a
-    consumer group of a name; where nobody knows, there is none.
+    `inner` is the user as whom this node and its peers sign, if there is one. `is_group` returns whether a consumer
+    group exists; a node without groups has none.
     """
 
     def __init__(self, options: AccessOptions, tables: AccessTables, cluster: str, inner: str | None = None) -> None:
@@ -63,7 +63,7 @@ class Guard:
 
     @property
     def authenticates(self) -> bool:
-        """Return True if each request has to be signed by a user."""
+        """True if each request must be signed by a user."""
         return self._options.authentication
 
     def setters(self) -> dict[str, Callable[[bool], None]]:
@@ -81,7 +81,7 @@ class Guard:
         return replace(self._options, **changes)
 
     def fault_of(self, values: Mapping[str, Any]) -> str | None:
-        """Return why properties cannot have new values: everybody would be locked out. None if they can."""
+        """Return why properties may not have new values, which would lock everybody out; None if they may."""
         turned = {option: bool(values[name]) for name, option in _SWITCHES.items() if name in values}
         options = self._turned(turned)
         if not turned or not (options.authentication or options.authorization):
@@ -90,13 +90,13 @@ class Guard:
         return None if fault is None else f"this would lock everybody out: {fault}"
 
     def _find_fault(self, users: Mapping[str, User], acls: Mapping[str, Acl]) -> str | None:
-        """Return why users and policies cannot be changed to these while they are checked; None if they can."""
+        """Return why users and policies may not be replaced by these while access is checked; None if they may."""
         if not self.is_on:
             return None
         old = self._tables.users.get(self._inner or "")
         if old is not None and users.get(old.name) != old:
             return f"User:{old.name} signs the requests of this node: it is in innerClientAuthenticationCredentials."
-        # Where nobody may administer, changes make nothing worse.
+        # Where nobody may administer already, no change makes it worse.
         if lockout(self._tables.users, self._tables.acls, self._cluster) is not None:
             return None
         fault = lockout(users, acls, self._cluster)
@@ -112,9 +112,9 @@ class Guard:
             self._authorize(name, address, lambda: needs(frame, self._cluster, self.is_group))
 
     def check_record(self, frame: Frame, address: str, record: Record) -> None:
-        """Check that the sender of a request may have the record at the place in the log that it names.
+        """Check that the sender of a request may access the record whose offset in the log the request names.
 
-        Places can be guessed. The original does not look. Raises `Denied`.
+        Offsets can be guessed. The original does not check this. Raises `Denied`.
         """
         options = self._options
         if options.authorization and frame.code not in options.authorization_white_list:
@@ -122,7 +122,7 @@ class Guard:
             self._authorize(name, address, lambda: needs_of_record(frame.code, record))
 
     def may_send(self, name: str, address: str, topic: str) -> bool:
-        """Return whether a user at an address may send to a topic, if that is checked at all."""
+        """Return whether a user at an address may send to a topic; True if that is not checked."""
         if not self._options.authorization:
             return True
         try:

@@ -2,10 +2,10 @@
 
 Source: DefaultAuthorizationContextBuilder and the annotations of request headers. Requests without a header name no
 resource there, so that every user may send them; here the ones that change or show the cluster concern the cluster, and
-those about groups or topics in the body concern these. The original takes a field that is absent for a resource that
-is not needed; here such a request is refused, unless `OPTIONAL` says why nothing is open then.
+those about groups or topics in the body concern these. Where a field is absent, the original checks nothing; here the
+request is refused, unless `OPTIONAL` says why its absence opens nothing.
 
-Messages that a request names by their place in the log are checked by what is found there; see `needs_of_record`.
+Messages that a request names by their offset in the log are checked by their record; see `needs_of_record`.
 """
 
 from __future__ import annotations
@@ -49,16 +49,16 @@ __all__ = [
 _RETRY: Final = "%RETRY%"
 _DEAD_LETTER: Final = "%DLQ%"
 _HALF: Final = "RMQ_SYS_TRANS_HALF_TOPIC"
-# The broker's own topics where messages wait until they are ended or due.
+# The broker's own topics in which messages wait for their commit or their time.
 _WAITING: Final = frozenset((_HALF, "SCHEDULE_TOPIC_XXXX", "rmq_sys_wheel_timer"))
 
 Actions = frozenset[str]
-# Returns whether there is a consumer group of a name.
+# Returns whether a consumer group with a name exists.
 IsGroup = Callable[[str], bool]
 
 
 class Need(NamedTuple):
-    """A resource, and actions of which one must be allowed. `instead` is another resource that serves as well."""
+    """A resource, and actions of which one must be allowed, on the resource or on the one that `instead` names."""
 
     resource: Resource
     actions: Actions
@@ -66,7 +66,7 @@ class Need(NamedTuple):
 
 
 def denial(acl: Acl | None, need: Need, source: str) -> str | None:
-    """The reason why somebody with these policies lacks what is needed, for a request from an address; None if not."""
+    """Return why policies do not meet a need, for a request from address `source`; None if they do."""
     reason = decide(acl, need.resource, need.actions, source)
     if reason is not None and need.instead is not None and decide(acl, need.instead, need.actions, source) is None:
         return None
@@ -84,7 +84,7 @@ _SUB_GET_UPDATE = _actions("Sub", "Get", "Update")
 
 Code = RequestCode
 
-# By request: the actions, and the fields with a topic and with a group. Both must be there if they are not `OPTIONAL`.
+# By request: the actions, and the fields with a topic and with a group, which must be present if not `OPTIONAL`.
 _BY_FIELDS: Final[dict[int, tuple[Actions, str, str]]] = {
     Code.PULL_MESSAGE: (_SUB, "topic", "consumerGroup"),
     Code.LITE_PULL_MESSAGE: (_SUB, "topic", "consumerGroup"),
@@ -134,7 +134,7 @@ _BY_FIELDS: Final[dict[int, tuple[Actions, str, str]]] = {
     Code.QUERY_SUBSCRIPTION_BY_CONSUMER: (_GET, "topic", "group"),
 }
 
-# Fields that may be absent, and why nothing is open then.
+# Fields that may be absent, and the reason why their absence opens nothing.
 OPTIONAL: Final[dict[tuple[int, str], str]] = {
     (Code.GET_CONSUME_STATS, "topic"): "the answer has the offsets of the group, which is named",
     (Code.QUERY_CONSUME_QUEUE, "consumerGroup"): "the answer has nothing of a group then",
@@ -143,19 +143,19 @@ OPTIONAL: Final[dict[tuple[int, str], str]] = {
     (Code.UNREGISTER_CLIENT, "consumerGroup"): "producers leave, and nobody leaves for another connection",
     (Code.HEART_BEAT, "consumerDataSet"): "producers report no topics; what they send is checked when it is sent",
 }
-# Fields with lists of more resources: the kind, the field and the separator.
+# Fields with lists of further resources: the kind, the field and the separator.
 _LISTS: Final[dict[int, tuple[str, str, str]]] = {
     Code.GET_CONSUME_STATS: ("Topic", "topicList", ";"),
     Code.QUERY_CORRECTION_OFFSET: ("Group", "filterGroups", ","),
 }
-# Requests of clients that name a record by its place in the log, and the field with the place.
+# Requests of clients that name a record by its offset in the log, and the field with the offset.
 PLACES: Final[dict[int, str]] = {Code.CONSUMER_SEND_MSG_BACK: "offset", Code.END_TRANSACTION: "commitLogOffset"}
-# Requests with the handle of a popped message, which may be in a topic for retries that is made for POP.
+# Requests with the handle of a popped message, which may be in a retry topic of POP.
 _WITH_HANDLES: Final = frozenset({Code.ACK_MESSAGE, Code.BATCH_ACK_MESSAGE, Code.CHANGE_MESSAGE_INVISIBLETIME})
-# Requests that look into the topic for retries that is made for a topic and a group, or that have messages put there.
+# Requests that read the retry topic of POP for a topic and a group, or cause messages to be stored there.
 _POPPING: Final = frozenset({Code.POP_MESSAGE, Code.PEEK_MESSAGE, Code.NOTIFICATION, Code.CHANGE_MESSAGE_INVISIBLETIME})
 
-# What shows the cluster.
+# Requests that show the cluster.
 _SHOWN: Final = frozenset(
     {
         Code.GET_ALL_TOPIC_CONFIG,
@@ -203,7 +203,7 @@ _LISTED: Final = frozenset(
 )
 
 
-# What changes the cluster, as does whatever is in no table.
+# Requests that change the cluster. Requests in no table count as such, too.
 _CHANGED: Final = frozenset(
     {
         Code.UPDATE_BROKER_CONFIG,
@@ -243,7 +243,7 @@ _CHANGED: Final = frozenset(
 
 
 def _named(name: str | None) -> str:
-    """The name of a resource. Raises `FormatError` if it is absent or blank."""
+    """Return the name of a resource. Raises `FormatError` if it is absent or blank."""
     if name is None or not name.strip():
         raise FormatError("authorization context", 0, "a resource is not named")
     return name
@@ -255,7 +255,10 @@ def on_group(name: str, actions: Actions) -> Need:
 
 
 def on_topic(name: str, actions: Actions) -> Need:
-    """A topic; the retry topic of a group is the group's, and so are its dead letters, unless these are allowed."""
+    """Return the need for a topic. The retry topic of a group belongs to the group, as do its dead letters.
+
+    A right on the topic of dead letters serves as well.
+    """
     if name.startswith(_RETRY):
         return on_group(_owner(name), actions)
     if name.startswith(_DEAD_LETTER):
@@ -264,17 +267,17 @@ def on_topic(name: str, actions: Actions) -> Need:
 
 
 def _owner(topic: str) -> str:
-    """The group whose retry topic this is. No name of a group has a `+`, which is between group and topic."""
+    """Return the group whose retry topic this is. A `+`, which no name of a group has, separates group and topic."""
     return topic.removeprefix(_RETRY).partition("+")[0]
 
 
 def needs_of_record(code: int, record: Record) -> list[Need]:
-    """Find the needs of a request that names a record by its place in the log.
+    """Return the needs of a request that names a record by its offset in the log.
 
     Raises `FormatError` if its properties cannot be read.
     """
     properties = decode_properties(record.properties)
-    # A message that waits is of the topic where it goes.
+    # A waiting message belongs to its destination.
     topic = properties.get("REAL_TOPIC", record.topic) if record.topic in _WAITING else record.topic
     actions = _BY_FIELDS[code][0] if code in _BY_FIELDS else _PUB
     need = on_topic(topic, actions)
@@ -282,15 +285,15 @@ def needs_of_record(code: int, record: Record) -> list[Need]:
     prefix = f"{_RETRY}{group}_"
     if not group or not topic.startswith(prefix):
         return [need]
-    # It was popped by the group from a topic. A group with the longer name has the same retry topic.
+    # The group has popped it from a topic. A group with the longer name has the same retry topic.
     first = need._replace(instead=on_group(group, actions).resource)
     return [first, Need(Resource("Topic", topic.removeprefix(prefix)), actions, need.resource)]
 
 
 def _for_group(topic: str, group: str, actions: Actions, code: int, is_group: IsGroup) -> list[Need]:
-    """Find the needs of a request about a topic for a group.
+    """Return the needs of a request about a topic for a group.
 
-    The topic for what was popped and comes again, `%RETRY%GROUP_TOPIC`, may be the retry topic of another group.
+    The retry topic of POP, `%RETRY%GROUP_TOPIC`, may be the retry topic of another group.
     """
     found = [on_group(group, actions)]
     if not topic.startswith(_RETRY):
@@ -329,7 +332,7 @@ def _of_send(frame: Frame, is_group: IsGroup) -> list[Need]:
 
 
 def _of_end(frame: Frame, is_group: IsGroup) -> list[Need]:
-    """The topic that a producer names; it knows that of the broker's own only, if it was asked for the outcome."""
+    """Return the need for the topic that a producer names; if the broker has asked it, that is the half topic."""
     topic = (frame.ext_fields or {}).get("topic", "").strip()
     return [on_topic(topic, _PUB)] if topic and topic != _HALF else []
 
@@ -360,7 +363,7 @@ def _of_lock(frame: Frame, is_group: IsGroup) -> list[Need]:
 
 
 def _of_pairs(pairs: list[tuple[str, str]], actions: Actions, code: int, is_group: IsGroup) -> list[Need]:
-    """Find the needs of requests about a topic and a group each, of which there must be one."""
+    """Return the needs of a request about pairs of topic and group, of which there must be at least one."""
     if not pairs:
         raise FormatError("authorization context", 0, "no resource is named")
     found = (_for_group(_named(topic), _named(group), actions, code, is_group) for topic, group in pairs)
@@ -431,7 +434,7 @@ _BY_CONTENT: Final[dict[int, Callable[[Frame, IsGroup], list[Need]]]] = {
     Code.UPDATE_AND_CREATE_SUBSCRIPTIONGROUP: _of_group,
     Code.UPDATE_AND_CREATE_SUBSCRIPTIONGROUP_LIST: _of_groups,
 }
-# The requests of which it is declared what they concern: by what they name, or the cluster.
+# All requests whose needs are declared.
 ANSWERED: Final = frozenset(_BY_CONTENT) | _SHOWN | _LISTED | _CHANGED
 
 
@@ -440,9 +443,9 @@ def _no_group(name: str) -> bool:
 
 
 def needs(frame: Frame, cluster: str, is_group: IsGroup = _no_group) -> list[Need]:
-    """Find the needs of a request, each of which must be met.
+    """Return the needs of a request, each of which must be met.
 
-    Raises `FormatError` if its body cannot be read, or a resource is not named that has to be.
+    Raises `FormatError` if its body cannot be read, or the name of a resource is missing.
     """
     find = _BY_CONTENT.get(frame.code)
     if find is not None:

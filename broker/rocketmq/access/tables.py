@@ -32,7 +32,7 @@ __all__ = ["AccessTables", "lockout", "subject_of", "user_from", "user_of"]
 
 _PREFIX = "User:"
 
-# Bounds on the users, and on the policies of each.
+# Maximum number of users, and of policies of each.
 USERS_MAX: Final = 5_000
 POLICIES_MAX: Final = 1_000
 
@@ -51,9 +51,9 @@ def user_of(subject: str | None) -> str:
 
 
 def lockout(users: Mapping[str, User], acls: Mapping[str, Acl], cluster: str) -> str | None:
-    """Return why nobody could administer a cluster that checks requests; None if somebody could.
+    """Return why nobody could administer a cluster that checks requests; None if an enabled user could.
 
-    That is an enabled super user, or one whose policies allow to update the cluster.
+    Administrators are super users, and users whose policies allow to update the cluster.
     """
     if not users:
         return "there is no user"
@@ -64,7 +64,7 @@ def lockout(users: Mapping[str, User], acls: Mapping[str, Acl], cluster: str) ->
 
 
 def _administers(acl: Acl | None, cluster: str) -> bool:
-    """Return whether policies let somebody update a cluster from some address."""
+    """Return whether policies allow to update a cluster, from any address."""
     anywhere = (
         tuple(each._replace(sources=()) for each in entries if each.allows or not each.sources) for entries in acl or ()
     )
@@ -74,8 +74,8 @@ def _administers(acl: Acl | None, cluster: str) -> bool:
 class AccessTables:
     """The users by name, and the policies of each. `keep_*` write their files; they may raise `OSError`.
 
-    `find_fault` returns why they cannot be changed to others, if they cannot. With a `Keeper` for the `files`, changes
-    are written at the end of the step.
+    `find_fault` returns why new users and policies may not replace these, or None. With a `Keeper` for the `files`,
+    changes are written at the end of the step.
     """
 
     def __init__(self, users: bytes, acls: bytes, keep_users: Keep, keep_acls: Keep) -> None:
@@ -93,7 +93,7 @@ class AccessTables:
 
     @property
     def changes(self) -> object:
-        """A value that is another one after each change."""
+        """A different value after each change."""
         return self._users.edition, self._acls.edition
 
     # -- users
@@ -138,7 +138,7 @@ class AccessTables:
         return is_signed_with(request, sender.password)
 
     def _check(self, users: Mapping[str, User], acls: Mapping[str, Acl]) -> None:
-        """Raise `Invalid` if users and policies cannot be changed to these."""
+        """Raise `Invalid` if these users and policies may not replace the present ones."""
         fault = self.find_fault(users, acls)
         if fault is not None:
             raise Invalid(fault)

@@ -19,7 +19,7 @@ from formats.rocketmq.statistics_bodies import QueueOffsets, write_topic_stats
 
 __all__ = ["Administration"]
 
-# The most topics or groups that one request changes.
+# Maximum number of topics or groups that one request changes.
 LIST_MAX: Final = 1_000
 
 C = TypeVar("C", TopicConfig, GroupConfig)
@@ -185,5 +185,5 @@ class Administration:
 
 def _bounded(configs: list[C]) -> list[C]:
     if len(configs) > LIST_MAX:
-        raise Refused(ResponseCode.INVALID_PARAMETER, f"a request changes {LIST_MAX} topics or groups at most")
+        raise Refused(ResponseCode.INVALID_PARAMETER, f"a request changes at most {LIST_MAX} topics or groups")
     return configs

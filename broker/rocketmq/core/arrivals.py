@@ -67,10 +67,7 @@ class Arrivals:
         return places
 
     def _is_as_before(self, end: int, error: Exception) -> bool:
-        """Return whether a message could not be stored for what it is, and the log still ends at `end`.
-
-        A fault of the disk is none of the message.
-        """
+        """Return whether the message itself, not the disk, made storing fail, and the log still ends at `end`."""
         return not isinstance(error, OSError) and self._store.log.end == end
 
     def copied(self, topic: str, queue_id: int, messages: int, size: int) -> None:

@@ -76,8 +76,8 @@ class World(NamedTuple):
     """The services that a broker needs: the time of day, a random number below another, an id, files for offsets and
     modes, how full the disk is, and the queues that a topic has by its nameserver.
 
-    `flush_log` takes the log to the disk, where what is acknowledged has to be there. `keeper` writes the tables of
-    topics and groups, users and policies.
+    `flush_log` takes the log to the disk, where what is acknowledged has to be there. `keeper` writes the files of
+    tables.
     """
 
     wall_ms: Callable[[], int]
@@ -184,7 +184,7 @@ class Broker:
         self._kept_ms = self._expired_ms = self._looked_ms = world.wall_ms()
 
     def _adopt_tables(self) -> None:
-        """Have the files of tables written at the end of steps."""
+        """Have the keeper write the files of tables."""
         state, world = self._state, self._world
         self.keeper = world.keeper or Keeper()
         self.keeper.adopt(state.topics.kept.file, state.groups.kept.file, *state.access.files, state.settings.file)
@@ -303,7 +303,7 @@ class Broker:
             session.answer(frame, answer)
 
     def _stored(self, frame: Frame, session: Session, answer: Frame, error: OSError | None) -> None:
-        """Give an answer that waited for a table: the change is on the disk, or undone."""
+        """Send an answer that waited for a table: the change is on the disk, or was undone."""
         if error is not None:
             log.error("request %d failed, as its change cannot be stored: %s", frame.code, error)
             answer = unstored(error)
@@ -353,7 +353,7 @@ class Broker:
 
     def start(self) -> None:
         """Register with the nameserver in this process; with others as soon as they are connected."""
-        # The grammar of expressions is read now: it would hold up others with the first one.
+        # Build the parser of expressions now: the first expression would delay other requests.
         compile_sql("TRUE")
         self._nameservers.register(self._world.wall_ms())
 
@@ -366,7 +366,7 @@ class Broker:
         self._arrivals.end_step(now_ms)
         turns, has_more = self._services.turns, self._has_due
         if turns.run(now_ms):
-            # Those who were answered may have stored something, such as checkpoints.
+            # Answers may have stored messages, such as checkpoints.
             self._arrivals.end_step(now_ms)
             has_more = has_more or turns.has_more
         has_more = self._consumers.end_step() or has_more
@@ -410,7 +410,7 @@ class Broker:
         return self._pop.revive(now_ms, is_behind=is_behind) or is_behind or has_more
 
     def keep_offsets(self) -> None:
-        """Begin to write the offsets and what is consumed in order, if they are not what was written."""
+        """Start to write the offsets and the state of ordered consumption, if they have changed."""
         self._progress.begin(with_orders=not self._role.is_slave)
 
     def close(self) -> None:
@@ -426,7 +426,7 @@ class Broker:
             self._timers.keep(now_ms)
 
     def leave(self) -> None:
-        """Unregister, and give the answers that wait for a table."""
+        """Unregister, and send the answers that wait for a table."""
         self.keeper.finish()
         self._nameservers.leave(self._world.wall_ms())
 

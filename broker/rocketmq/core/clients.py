@@ -15,17 +15,17 @@ __all__ = ["EXPIRED_MS", "Clients", "ConsumerGroup", "Member"]
 
 EXPIRED_MS: Final = 120_000
 
-# The most groups of one connection, which leaves them at once when it is closed.
+# Maximum number of groups of one connection: its end removes it from all of them in one step.
 CONNECTION_GROUPS_MAX: Final = 4_096
 
-# About what a subscription, and a tag or its hash, take in memory.
+# Approximate memory of a subscription, and of a tag or its hash.
 _SUBSCRIPTION_BYTES: Final = 400
 _WORD_BYTES: Final = 80
 
 
 @dataclass
 class Member:
-    """A client's connection within a group, and the user who has reported it, if users are known."""
+    """A client's connection within a group. `user` signed the heartbeat that reported it; empty for none."""
 
     client_id: str
     heard_ms: int
@@ -51,7 +51,7 @@ class Clients:
     def __init__(self) -> None:
         self.consumers: dict[str, ConsumerGroup] = {}
         self.producers: dict[str, dict[object, Member]] = {}
-        # By connection: the groups in which it consumes, and those in which it produces.
+        # By connection: the groups in which it consumes, and the groups in which it produces.
         self._memberships: dict[object, tuple[set[str], set[str]]] = {}
         self._membership_count = 0
         self._subscription_bytes = 0
@@ -59,7 +59,7 @@ class Clients:
     def fault_of(
         self, heartbeat: Heartbeat, connection: object, memberships_max: int, subscription_bytes_max: int
     ) -> str | None:
-        """Say why there is no room for what a heartbeat reports; None if there is."""
+        """Return why the bounds leave no room for what a heartbeat reports; None if they do."""
         named = len(heartbeat.consumer_data_set) + len(heartbeat.producer_data_set)
         consumes, produces = self._memberships.get(connection, (set[str](), set[str]()))
         if named + len(consumes) + len(produces) > CONNECTION_GROUPS_MAX:
@@ -193,6 +193,6 @@ def _size_of(consumer: ConsumerData) -> int:
 
 
 def _subscription_bytes(subscription: Subscription) -> int:
-    """Return about how much memory a subscription takes."""
+    """Return the approximate memory of a subscription."""
     words = len(subscription.tags_set) + len(subscription.code_set)
     return _SUBSCRIPTION_BYTES + 2 * len(subscription.sub_string) + len(subscription.topic) + _WORD_BYTES * words

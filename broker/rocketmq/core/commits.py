@@ -1,6 +1,6 @@
-"""The offsets that clients and administrators may set: in existing queues, within their messages, and not too many.
+"""Checks of the offsets that clients and administrators set: in existing queues, among their messages, and bounded.
 
-The original takes any queue and any offset.
+The original accepts any queue and any offset.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ __all__ = ["check_commit", "check_room", "commit_pulled", "is_commit"]
 
 
 def is_commit(services: Services, topic: str, group: str, queue_id: int, offset: int) -> bool:
-    """Return whether a group may set its offset in a queue."""
+    """Return whether `check_commit` accepts an offset."""
     try:
         check_commit(services, topic, group, queue_id, offset)
     except Refused:
@@ -31,14 +31,14 @@ def commit_pulled(services: Services, topic: str, group: str, queue_id: int, off
 
 
 def check_commit(services: Services, topic: str, group: str, queue_id: int, offset: int) -> None:
-    """Raise `Refused` unless a group may set its offset in a queue."""
+    """Raise `Refused` unless a group may set its offset in a queue to `offset`."""
     if group not in services.groups.table:
         raise Refused(ResponseCode.SUBSCRIPTION_GROUP_NOT_EXIST, f"Group {group} not exist!")
     config = services.topics.get(topic)
     if config is None:
         raise Refused(ResponseCode.TOPIC_NOT_EXIST, f"Topic {topic} not exist!")
     queues = max(config.read_queue_nums, config.write_queue_nums)
-    # A topic that was given fewer queues keeps the messages of the others.
+    # A topic whose number of queues was reduced keeps the messages of the others.
     if not 0 <= queue_id < queues and (topic, queue_id) not in services.store.queues:
         text = f"queueId[{queue_id}] is illegal, topic:[{topic}] has {queues} queues"
         raise Refused(ResponseCode.INVALID_PARAMETER, text)
@@ -51,7 +51,7 @@ def check_commit(services: Services, topic: str, group: str, queue_id: int, offs
 
 
 def check_room(services: Services, topic: str, group: str) -> None:
-    """Raise `Refused` if there are as many offsets as there may be."""
+    """Raise `Refused` if the broker has `consumerOffsetMaxNum` offsets."""
     most = services.options.offsets_max
     if services.offsets.count >= most:
         text = f"group {group} has no offset in topic {topic}: there are {services.offsets.count} offsets"

@@ -40,9 +40,9 @@ __all__ = ["ConsumerRequests", "starts_in_memory"]
 
 log = logging.getLogger("broker.rocketmq.clients")
 
-# The most consumers that are told of a change in one step.
+# Maximum number of consumers that one step notifies of a change.
 STEP_NOTICES: Final = 1_000
-# The most queues that are locked, or let go of, by one request.
+# Maximum number of queues that one request locks or unlocks.
 LOCK_QUEUES_MAX: Final = 4_096
 
 _UNIT_SUBSCRIPTION: Final = 2
@@ -66,7 +66,7 @@ class ConsumerRequests:
         self._locks = locks
         self._fingerprints: dict[str, int] = {}
         self._refusals = LimitedLog(log)
-        # The groups whose consumers are to be told of a change; those of the group that is told now.
+        # The groups that have changed; the consumers still to be notified of the change of one group, by `_notice`.
         self._changed: dict[str, None] = {}
         self._untold: list[Peer] = []
         self._notice = Frame(RequestCode.NOTIFY_CONSUMER_IDS_CHANGED, 0)
@@ -112,7 +112,7 @@ class ConsumerRequests:
         return Frame(ResponseCode.SUCCESS, 0, ext_fields=fields)
 
     def _groups_of(self, heartbeat: Heartbeat, request: Request) -> dict[str, GroupConfig]:
-        """Return the groups of a heartbeat's consumers, made if need be. Raises `Refused` for too large a heartbeat."""
+        """Return the groups of a heartbeat's consumers, created if missing. Raises `Refused` beyond the bounds."""
         options, clients = self._services.options, self._services.clients
         count, most = len(heartbeat.consumer_data_set) + len(heartbeat.producer_data_set), options.heartbeat_groups_max
         fault = None if count <= most else f"it names {count} groups, heartbeatGroupMaxNum allows {most}"
@@ -147,12 +147,12 @@ class ConsumerRequests:
             del self._fingerprints[name]
 
     def _notify(self, changed: list[str]) -> None:
-        """Have the consumers of groups told that there are more or fewer of them, at the end of the step."""
+        """Have `end_step` notify the consumers of groups that have gained or lost consumers."""
         for name in changed:
             self._changed[name] = None
 
     def end_step(self) -> bool:
-        """Tell some of the consumers whose groups have changed. True if there may be more."""
+        """Notify up to `STEP_NOTICES` consumers whose groups have changed. Return True if there may be more."""
         if not self._untold and not self._changed:
             return False
         for _ in range(STEP_NOTICES):

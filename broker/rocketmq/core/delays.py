@@ -57,10 +57,10 @@ def place_delayed(levels: Sequence[int], topic: str, queue_id: int, properties: 
 
 
 def due_place(topics: Topics, properties: Mapping[str, str], allowed: str | None = None) -> tuple[str, int]:
-    """The topic and queue where a message belongs that was kept elsewhere, by its properties.
+    """Return the destination, a topic and a queue, in the properties of a message that waited in another topic.
 
-    Anybody may have written them: raises `NoPlace` for a topic of the broker's own other than `allowed`, and for one
-    that cannot be. A queue that the topic has no more is replaced by another.
+    Properties are not trusted: raises `NoPlace` for an own topic of the broker other than `allowed`, and for a topic or
+    a queue that cannot exist. A queue that its topic no longer has is replaced by one that it has.
     """
     topic, queue_id = properties.get("REAL_TOPIC", ""), read_int(properties.get("REAL_QID"))
     if names.is_own(topic) and topic != allowed:
@@ -86,7 +86,7 @@ def make_due_time(levels: Sequence[int]) -> DueTime:
 
 
 def again(record: Record, topic: str, queue_id: int, properties: bytes, *, is_retried: bool = False) -> Message:
-    """The message of a record, to be stored once more elsewhere; `is_retried`: as one that was not consumed."""
+    """The message of a record, to be stored again elsewhere. With `is_retried`, its count of retries grows by one."""
     return Message(
         topic,
         queue_id,

@@ -14,13 +14,13 @@ from formats.rocketmq.client_bodies import ALL, SQL92, TAG, Subscription, make_s
 
 __all__ = ["ALL", "SQL92", "TAG", "Filter", "make_subscription", "subscription_of"]
 
-# The cost of compiling an expression, for each of its characters.
+# Units of work of compiling an expression, per character; see `Turns`.
 _COMPILE_UNITS: Final = 4_000
 _TAGS_BYTES_MAX: Final = 32 << 10
 
 
 def subscription_of(topic: str, text: str, kind: str | None, version: int = 0) -> Subscription:
-    """Return the subscription of a request: `text` is an expression of a kind. Raises `SqlError` if it is too long."""
+    """Return the subscription for an expression of a kind. Raises `SqlError` for tags that are too long."""
     if kind not in (None, "", TAG):
         return Subscription(topic, text, kind or TAG, version)
     if len(text) > _TAGS_BYTES_MAX:
@@ -31,7 +31,7 @@ def subscription_of(topic: str, text: str, kind: str | None, version: int = 0) -
 class Filter:
     """A compiled subscription; `sql` is None unless it is an expression. Raises `SqlError` for an invalid one.
 
-    The work of compiling is taken off the budget of `turns`.
+    Compiling spends the budget of `turns`.
     """
 
     def __init__(self, subscription: Subscription, turns: Turns | None = None) -> None:

@@ -37,16 +37,15 @@ _SYSTEM_GROUPS: Final = (
 
 
 class Groups:
-    """The groups. `keep` writes their file; it may raise `OSError`, and the change is not made then.
+    """The groups. `keep` writes their file; if it raises `OSError`, the change is undone.
 
-    With a `Keeper`, changes are written at the end of the step. `table` is changed here only; `version` is that of the
-    file.
+    With a `Keeper`, changes are written at the end of the step. Only this class modifies `table`.
     """
 
     def __init__(self, stored: bytes, keep: Keep, *, auto_create: bool = True) -> None:
         file = GROUPS.read(stored) if stored else GroupsFile()
         self.auto_create = auto_create
-        # Those of the broker, once it has the groups.
+        # Replaced by the options of the broker.
         self.options = BrokerOptions()
         table = {**file.subscription_group_table}
         for name in _SYSTEM_GROUPS:
@@ -74,7 +73,7 @@ class Groups:
         return self.find_all([group], now_ms).get(group) if config is None else config
 
     def find_all(self, groups: Iterable[str], now_ms: int) -> dict[str, GroupConfig]:
-        """Return groups by name, made if need be, all in one change; without those that may not be made."""
+        """Return groups by name, created in one change where they are missing; omits those that may not be created."""
         found = {group: self.table.get(group) for group in groups}
         for group in found:
             self.kept.rely_on(group)
@@ -89,7 +88,7 @@ class Groups:
         return {group: config for group, config in {**found, **made}.items() if config is not None}
 
     def missing(self, group: str) -> str:
-        """Say that there is no such group, and why it was not made, if the broker makes groups."""
+        """Return a text that a group does not exist, and why the broker did not create it, if it creates groups."""
         text = f"subscription group [{group}] does not exist"
         if not self.auto_create or len(self.table) < self.options.auto_groups_max:
             return text
@@ -101,7 +100,7 @@ class Groups:
         self.put_all([config], now_ms)
 
     def put_all(self, configs: Iterable[GroupConfig], now_ms: int) -> None:
-        """Make or change groups, all in one. Raises `Refused` beyond `subscriptionGroupMaxNum`."""
+        """Create or change groups, all in one change. Raises `Refused` beyond `subscriptionGroupMaxNum`."""
         changed = {config.group_name: config for config in configs}
         most = self.options.groups_max
         if len(self.table) + len(changed) > most and len(self.table.keys() | changed.keys()) > most:
@@ -125,7 +124,7 @@ class Groups:
         return DataVersion(counter + 1, state, now_ms)
 
     def body(self) -> bytes:
-        """Return all groups, as other brokers and administrators are given them."""
+        """Return all groups as JSON, for other brokers and administrators."""
         return fastjson.without_lines(_text(self.kept.texts.values(), self.version, {})).encode()
 
 

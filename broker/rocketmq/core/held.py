@@ -1,4 +1,4 @@
-"""Requests that wait: by what they wait for, by connection, and by the time at which their wait ends."""
+"""Waiting requests, by what they wait for, by connection, and by the time at which their wait ends."""
 
 from __future__ import annotations
 
@@ -11,9 +11,9 @@ from broker.rocketmq.core.turns import Turns
 
 __all__ = ["Held", "Waiting"]
 
-# Waits end with this precision, at most that much late.
+# A wait ends at most this much late.
 _SPAN_MS: Final = 10
-# A closed connection with more requests than this is forgotten in slices.
+# The requests of a closed connection that has more than this are removed in slices.
 _AT_ONCE: Final = 64
 
 K = TypeVar("K", bound=Hashable)
@@ -22,7 +22,7 @@ R = TypeVar("R")
 
 @dataclass(slots=True, eq=False)
 class Waiting(Generic[R]):
-    """A request that waits, and until when. It is not frozen only because that makes it dear to make."""
+    """A waiting request, and the time at which its wait ends. Immutable, but not frozen, which would make it slow."""
 
     request: R
     connection: object
@@ -30,16 +30,16 @@ class Waiting(Generic[R]):
 
 
 class Held(Generic[K, R]):
-    """The waiting requests of one kind. Each operation on a request takes the same time, however many there are."""
+    """The waiting requests of one kind. The cost of adding or removing one does not depend on their number."""
 
     def __init__(self, turns: Turns) -> None:
         self._turns = turns
-        # In the order in which they came.
+        # In the order of arrival.
         self._at: dict[K, dict[Waiting[R], None]] = {}
         self._of: dict[object, dict[Waiting[R], K]] = {}
         self._due: dict[int, dict[Waiting[R], K]] = {}
         self._due_order: list[int] = []
-        # Closed connections some of whose requests are still to be forgotten.
+        # Closed connections with requests that are still to be removed.
         self._gone: set[object] = set()
         self._total = 0
 
@@ -50,15 +50,15 @@ class Held(Generic[K, R]):
         return key in self._at
 
     def count(self, key: K) -> int:
-        """The number of requests that wait for something."""
+        """Return the number of requests that wait for `key`."""
         return len(self._at.get(key, ()))
 
     def at(self, key: K) -> list[Waiting[R]]:
-        """The requests that wait for something, in the order in which they came."""
+        """Return the requests that wait for `key`, in the order of arrival."""
         return list(self._at.get(key, ()))
 
     def add(self, key: K, waiting: Waiting[R]) -> None:
-        """Let a request wait."""
+        """Add a request."""
         self._at.setdefault(key, {})[waiting] = None
         self._of.setdefault(waiting.connection, {})[waiting] = key
         span = -(-waiting.until_ms // _SPAN_MS)
@@ -70,7 +70,7 @@ class Held(Generic[K, R]):
         self._total += 1
 
     def remove(self, key: K, waiting: Waiting[R]) -> bool:
-        """Take out a request. False if it does not wait any more, or its connection is closed."""
+        """Remove a request. Return False if it no longer waits, or its connection is closed."""
         waits = self._at.get(key)
         if waits is None or waiting not in waits:
             return False
@@ -87,7 +87,7 @@ class Held(Generic[K, R]):
         return waiting.connection not in self._gone
 
     def take(self, key: K) -> Waiting[R] | None:
-        """Take out the request that has waited longest; None if none waits there."""
+        """Remove and return the request that has waited longest for `key`; None if none waits."""
         while (waits := self._at.get(key)) is not None:
             waiting = next(iter(waits))
             if self.remove(key, waiting):
@@ -95,7 +95,7 @@ class Held(Generic[K, R]):
         return None
 
     def end_over(self, now_ms: int, end: Callable[[Waiting[R]], object]) -> None:
-        """Take out the requests whose time is over, in slices, and call `end` with each."""
+        """Remove the requests whose time is over, in slices, and call `end` with each."""
         if self._has_over(now_ms):
             self._turns.again(self, lambda: self._end_over(now_ms, end))
 
@@ -110,7 +110,7 @@ class Held(Generic[K, R]):
         return bool(self._due_order) and self._due_order[0] * _SPAN_MS <= now_ms
 
     def end_all(self, end: Callable[[Waiting[R]], object]) -> None:
-        """Take out all requests that wait now, in slices, and call `end` with each."""
+        """Remove all requests that wait now, in slices, and call `end` with each."""
         self._turns.add(self, self._end_all(end))
 
     def _end_all(self, end: Callable[[Waiting[R]], object]) -> Iterator[None]:
@@ -121,7 +121,7 @@ class Held(Generic[K, R]):
                     yield
 
     def forget(self, connection: object) -> None:
-        """Take out the requests of a closed connection; none of them is handed out from now on."""
+        """Remove the requests of a closed connection. None of them is returned from now on."""
         mine = self._of.pop(connection, None)
         if mine is None:
             return

@@ -36,7 +36,7 @@ class _Behind(NamedTuple):
 class Metrics:
     """The metrics of one broker. `disk_bytes` is what is in use of the store's disk, None if that is not known.
 
-    `disk_alarm` returns whether messages are removed soon that are still to be consumed.
+    `disk_alarm` returns True if unconsumed messages will be removed soon.
     """
 
     def __init__(

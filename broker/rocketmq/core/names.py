@@ -27,7 +27,7 @@ __all__ = [
 RETRY_PREFIX: Final = "%RETRY%"
 DEAD_LETTER_PREFIX: Final = "%DLQ%"
 SYSTEM_PREFIX: Final = "rmq_sys_"
-# Groups of the broker itself, whose offsets say how far it has read its own topics.
+# Prefix of the broker's own groups, whose offsets are its positions in its own topics.
 OWN_GROUP_PREFIX: Final = "CID_RMQ_SYS_"
 
 AUTO_CREATE_TOPIC: Final = "TBW102"
@@ -39,7 +39,7 @@ CHECKED_TOO_OFTEN: Final = "TRANS_CHECK_MAX_TIME_TOPIC"
 _SELF_TEST: Final = "SELF_TEST_TOPIC"
 _OFFSET_MOVED: Final = "OFFSET_MOVED_EVENT"
 
-# Clients that reach a broker by way of a cloud send their traces to topics of this prefix (TRACE_TOPIC_PREFIX).
+# Clients that reach a broker through a cloud send their traces to topics with this prefix (TRACE_TOPIC_PREFIX).
 _TRACE_PREFIX: Final = "rmq_sys_TRACE_DATA_"
 
 _OWN: Final = frozenset({DELAY_TOPIC, HALF_TOPIC, OP_TOPIC, CHECKED_TOO_OFTEN, _SELF_TEST, _OFFSET_MOVED})
@@ -52,22 +52,22 @@ _GROUP_MAX: Final = 120
 
 
 def revive_topic(cluster: str) -> str:
-    """The name of the topic of what was popped and acknowledged."""
+    """The name of the topic in which a broker records popped and acknowledged messages."""
     return f"rmq_sys_REVIVE_LOG_{cluster}"
 
 
 def is_own(topic: str) -> bool:
     """Return whether only the broker itself stores messages in a topic.
 
-    The original lets clients send to those of the prefix, too, and takes what is in them for its own.
+    The original also accepts messages of clients for the topics with `SYSTEM_PREFIX`, and trusts them as its own.
     """
     return topic in _OWN or (topic.startswith(SYSTEM_PREFIX) and not topic.startswith(_TRACE_PREFIX))
 
 
 def is_system(topic: str) -> bool:
-    """Return whether a topic belongs to the system on each broker, so that nobody makes, changes or deletes it.
+    """Return whether a topic belongs to the system on every broker, so that no request creates, changes or deletes it.
 
-    `Topics.is_system` knows those that are named after its broker and its cluster, too.
+    `Topics.is_system` includes the topics that are named after the broker and its cluster.
     """
     return topic in _SYSTEM or topic.startswith(SYSTEM_PREFIX)
 

@@ -17,14 +17,14 @@ __all__ = ["Offsets"]
 
 _SEPARATOR: Final = "@"
 
-# The most groups and topics for which it is noted up to where messages were pulled: administrators are shown it.
+# Maximum number of pairs of group and topic for which the last pulled offsets are kept, for administrators.
 PULLED_MAX: Final = 100_000
 
 
 class Offsets:
     """The offsets of the next messages, by topic, group and queue. `changed`: the file is older than the table.
 
-    `prepare` encodes what has changed, a part at a time, before `file` is called.
+    Before `file`, `prepare` encodes the changes in parts.
     """
 
     def __init__(self, stored: bytes) -> None:
@@ -39,7 +39,7 @@ class Offsets:
         self.count = 0
         self._groups: dict[str, dict[str, None]] = {}
         self._topics: dict[str, dict[str, None]] = {}
-        # The items of the file, and those that are older than the table.
+        # The items of the file, and the keys of items that are older than the table.
         self._texts: dict[str, str] = {}
         self._stale: dict[str, None] = {}
         for key, queues in file.offset_table.items():
@@ -58,15 +58,15 @@ class Offsets:
         return f"{topic}{_SEPARATOR}{group}" in self._table
 
     def commit(self, topic: str, group: str, queue_id: int, offset: int) -> None:
-        """Take an offset of a client's group, be it before or after the one that there was.
+        """Set an offset of a client's group, which may be lower than the last one.
 
-        Nothing is taken for a group of the broker in one of its own topics: the next start would read on from there.
+        Ignores the broker's own groups in its own topics: their offsets are the broker's positions after a restart.
         """
         if not group.startswith(OWN_GROUP_PREFIX) or not is_own(topic):
             self.commit_own(topic, group, queue_id, offset)
 
     def commit_own(self, topic: str, group: str, queue_id: int, offset: int) -> None:
-        """Take an offset of any group, be it before or after the one that there was."""
+        """Set an offset of any group, which may be lower than the last one."""
         key = f"{topic}{_SEPARATOR}{group}"
         queues = self._table.get(key)
         if queues is None:
@@ -148,7 +148,7 @@ class Offsets:
         return list(self._groups.get(topic, ()))
 
     def forget_group(self, group: str) -> None:
-        """Drop all offsets of a group, but those of the broker in its own topics."""
+        """Drop all offsets of a group, except the broker's own in its own topics."""
         for topic in self.topics(group):
             if not _is_own(topic, group):
                 self._forget(topic, group)
@@ -172,7 +172,7 @@ class Offsets:
     # -- the file
 
     def prepare(self, most: int) -> bool:
-        """Encode about `most` of the offsets that have changed; return whether none is left."""
+        """Encode about `most` offsets that have changed; return True if none is left."""
         while most > 0 and self._stale:
             key = next(iter(self._stale))
             del self._stale[key]
@@ -186,7 +186,7 @@ class Offsets:
         return not self._stale
 
     def body(self) -> bytes:
-        """All offsets, as other brokers and administrators are given them."""
+        """All offsets as JSON, for other brokers and administrators."""
         return fastjson.without_lines(self._text()).encode()
 
     def file(self, now_ms: int) -> bytes:
@@ -203,7 +203,7 @@ class Offsets:
 
 
 def _is_own(topic: str, group: str) -> bool:
-    """Return whether an offset says how far the broker has read one of its own topics."""
+    """Return whether an offset is the broker's position in one of its own topics."""
     return group.startswith(OWN_GROUP_PREFIX) and is_own(topic)
 
 

@@ -84,7 +84,7 @@ class _Shape:
 class _Way:
     """Requests of one connection that are alike but for queue, time, properties and number.
 
-    It holds while the broker has this edition of its topics.
+    It is valid as long as the broker's topics have this edition.
     """
 
     __slots__ = ("answer", "common", "edition", "is_one_way", "queues", "unique_keys")

@@ -1,6 +1,6 @@
-"""The files that say how far groups are: their offsets, and what they consume in order.
+"""The files of the progress of groups: their offsets, and the state of ordered consumption.
 
-They are written from time to time, not with every commit. What has changed is encoded over several steps.
+They are written periodically, not with every commit. Changes are encoded over several steps.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ __all__ = ["ProgressFiles"]
 
 log = logging.getLogger("broker.rocketmq")
 
-# The number of entries that are encoded in one step.
+# Maximum number of entries that one step encodes.
 STEP_ENTRIES: Final = 500
 
 
@@ -25,7 +25,7 @@ class Progress(Protocol):
     changed: bool
 
     def prepare(self, most: int) -> bool:
-        """Encode up to `most` entries; return whether all are encoded."""
+        """Encode up to `most` entries; return True if all are encoded."""
         ...
 
     def file(self, now_ms: int) -> bytes:
@@ -54,10 +54,9 @@ class _Written:
 
 
 class ProgressFiles:
-    """Writes the files. `flush_log` takes the log to the disk first; it may raise `OSError`.
+    """Writes the files. First, `flush_log` takes the log to the disk; it may raise `OSError`.
 
-    What was done is in the log: after a loss of power, messages would be missing otherwise that a file says were dealt
-    with.
+    Otherwise a file could refer, after a loss of power, to messages that the log no longer has.
     """
 
     def __init__(
@@ -73,16 +72,16 @@ class ProgressFiles:
         self._offsets = _Written("the consumer offsets", offsets, keep_offsets)
         keeper.adopt(self._orders.file, self._offsets.file)
         self._flush_log = flush_log
-        # Those that are being encoded. The first time that is all there is.
+        # The files whose tables are being encoded: both at the start.
         self._due = [self._orders, self._offsets]
 
     def begin(self, *, with_orders: bool) -> None:
-        """Begin to write the files that are older than their tables."""
+        """Start to write the files that are older than their tables."""
         wanted = [self._orders, self._offsets] if with_orders else [self._offsets]
         self._due = [each for each in wanted if each.table.changed]
 
     def end_step(self, now_ms: int) -> bool:
-        """Encode some entries, or have the files written. True if there is more to do."""
+        """Encode some entries, or write the files once all are encoded. Return True if entries are left."""
         if not self._due:
             return False
         if not all(each.table.prepare(STEP_ENTRIES) for each in self._due):
@@ -91,7 +90,7 @@ class ProgressFiles:
         return False
 
     def write(self, now_ms: int) -> None:
-        """Have the files written that were begun, in this step."""
+        """Write the files that `begin` has chosen, in this step."""
         due, self._due = [each for each in self._due if each.table.changed], []
         if not due:
             return

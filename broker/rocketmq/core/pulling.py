@@ -80,8 +80,8 @@ class Found(NamedTuple):
 def find_messages(services: Services, topic: str, queue_id: int, offset: int, most: int, wanted: Filter) -> Found:
     """Messages of a queue from `offset` on, as many as one answer carries, of one file of the consume queue.
 
-    There is at least one if that file has one that matches among the next `LOOK_AT_MAX`. An expression ends the search
-    earlier when the budget of the step is used up; the answer has the offset from which it goes on.
+    Finds at least one message if one of the next `LOOK_AT_MAX` matches. With an expression, the search ends early when
+    the budget of the step is spent; `next_offset` says where to continue.
     """
     store = services.store
     queue = store.queues.get((topic, queue_id))
@@ -131,7 +131,7 @@ _CODES: Final = {
 
 
 class _Asked:
-    """A request that waits, and what is to be done with the answer. Its offset moves past what it does not want."""
+    """A waiting request, and the function that sends its answer. Its offset moves past messages that do not match."""
 
     __slots__ = ("answer", "header")
 
@@ -140,7 +140,7 @@ class _Asked:
         self.answer = answer
 
 
-# An answer, the offset after the messages that were looked at, and whether there are more.
+# An answer, the offset after the examined messages, and whether there are more.
 _Tried = tuple[Frame, int, bool]
 
 
@@ -148,7 +148,7 @@ class Puller:
     """Answers pull requests, at once or when there is something to say.
 
     `failed` is told the connection of a request that waits no longer, as looking at it again failed. No more than
-    `held_max` wait at a time. Requests that wait are looked at in slices; see `Turns`.
+    `held_max` wait at a time. Waiting requests are examined in slices; see `Turns`.
     """
 
     def __init__(
@@ -163,7 +163,7 @@ class Puller:
 
     @property
     def held(self) -> int:
-        """The number of requests that wait."""
+        """The number of waiting requests."""
         return len(self._waits)
 
     def pull(self, fields: dict[str, str], connection: object, now_ms: int, answer: Callable[[Frame], None]) -> None:
@@ -187,7 +187,7 @@ class Puller:
             answer(tried[0])
 
     def arrived(self, topic: str, queue_id: int, now_ms: int) -> None:
-        """A message has come into a queue: have those answered who wait for it, the only one of them at once."""
+        """Answer the requests that wait for a message in a queue, a single one at once; a message has arrived."""
         key, turns = (topic, queue_id), self._turns
         count = self._waits.count(key)
         if count == 1 and not turns.is_spent:
@@ -219,7 +219,7 @@ class Puller:
         yield
 
     def _look_again(self, waiting: Waiting[_Asked], now_ms: int) -> None:
-        """Answer a request that was taken out, or have it go on waiting if there is nothing for it."""
+        """Answer a removed request, or add it again if there are no messages for it."""
         asked = waiting.request
         try:
             tried = self._try(asked.header, now_ms, is_new=False)
@@ -240,7 +240,7 @@ class Puller:
             self._failed(waiting.connection, error)
 
     def _try(self, header: PullMessageRequest, now_ms: int, *, is_new: bool) -> _Tried | None:
-        """Return the answer to a request; None if it has to wait for the budget of a later step."""
+        """Return the answer to a request; None if it needs the budget of a later step."""
         try:
             group, topic, subscription = self._check(header, now_ms)
             if is_new and header.system_flags & _COMMIT_OFFSET and header.commit_offset >= 0:
@@ -306,7 +306,7 @@ class Puller:
             return known[1]
         made = Filter(subscription, self._turns)
         if made.sql is not None:
-            # Remembered where it is compiled, with a bound on all of them.
+            # `compile_sql` has a bounded cache of its own.
             return made
         if len(self._filters) >= FILTERS_MAX:
             self._filters.clear()

@@ -99,9 +99,9 @@ class Queries:
         sizes: dict[int, int] = {}
 
         def is_wanted(offset: int) -> bool:
-            """Return whether a message is of the topic: the index knows hashes only.
+            """Return whether a message is of the topic: the index has only hashes.
 
-            What else of the topic has the same hash is left to the client, as the original leaves it.
+            Clients discard other keys of the topic with the same hash, as with the original.
             """
             try:
                 found = self._read(offset)

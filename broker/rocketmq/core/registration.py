@@ -1,7 +1,7 @@
 """A broker's registration with its nameservers (source: BrokerController.registerBrokerAll, BrokerOuterAPI).
 
-It registers all its topics at the start and every 30 seconds, as nameservers forget a broker after two minutes, and
-those that change as soon as the change is on the disk.
+It registers all its topics at the start and every 30 seconds, since nameservers forget a broker after two minutes, and
+changed topics as soon as the change is on the disk.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ log = logging.getLogger("broker.rocketmq.registration")
 PERIOD_MS: Final = 30_000
 # How often a nameserver is dialed that cannot be reached.
 RETRY_MS: Final = 3_000
-# The topics of one request (source: splitRegistrationSize): nobody is held up for long.
+# Maximum number of topics of one request, which bounds the time of a step (source: splitRegistrationSize).
 PIECE_TOPICS: Final = 800
 
 _READ_WRITE: Final = int(Permission.READ | Permission.WRITE)
@@ -72,7 +72,7 @@ class Dial(Protocol):
 def register_frame(
     options: BrokerOptions, topics: Topics, wanted: Iterable[str] | None = None, version: DataVersion | None = None
 ) -> Frame:
-    """The request by which a broker registers, with all its topics or some, at their version or another."""
+    """The request by which a broker registers all its topics or some, with their version or another."""
     permission = EVERY if options.permission == _READ_WRITE else options.permission | int(Permission.INHERIT)
     text = topics.text(wanted, permission, version)
     body = f'{{"filterServerList":[],"topicConfigSerializeWrapper":{text}}}'.encode()
@@ -90,10 +90,10 @@ def register_frame(
 
 
 class Nameservers:
-    """All nameservers of a broker. While it `is_silent`, none of them is told anything.
+    """All nameservers of a broker. While it `is_silent`, it sends them nothing.
 
-    Topics are registered in pieces, one a step. Each has a version of its own: nameservers pass over topics that they
-    know of a version that they know. The last piece has that of the table.
+    Topics are registered in pieces, one per step. Each piece has a version of its own, since nameservers ignore topics
+    with a version that they already have. The last piece has the version of the table.
     """
 
     def __init__(self, options: BrokerOptions, topics: Topics, registries: Iterable[Registry]) -> None:
@@ -102,12 +102,12 @@ class Nameservers:
         self._registries = tuple(registries)
         self._told = topics.version
         self._told_ms: int | None = None
-        # The topics that are still to be registered.
+        # Topics still to be registered.
         self._left: deque[str] = deque()
         self.is_silent = False
 
     def end_step(self, now_ms: int) -> bool:
-        """Register some of the topics that have changed, and are on the disk. True if there are more."""
+        """Register some of the changed topics that are on the disk. Return True if there are more."""
         version = self._topics.kept.version
         if self.is_silent or (version is self._told and not self._left):
             return False
@@ -140,7 +140,7 @@ class Nameservers:
             self.register(now_ms)
 
     def register(self, now_ms: int) -> None:
-        """Begin to register all topics with all that are connected."""
+        """Start to register all topics with all connected nameservers."""
         if self.is_silent:
             return
         self._told, self._told_ms = self._topics.version, now_ms
@@ -149,7 +149,7 @@ class Nameservers:
         self._tell(now_ms)
 
     def hello(self) -> Frame | None:
-        """Return what a nameserver is told as soon as it is connected, if anything; the rest follows to all."""
+        """Return the first request for a new connection, or None. The other topics follow, to all nameservers."""
         if self.is_silent:
             return None
         first, rest = islice(self._topics.table, PIECE_TOPICS), islice(self._topics.table, PIECE_TOPICS, None)
@@ -199,9 +199,9 @@ class Nameservers:
 class NameserverLink:
     """A nameserver elsewhere: its connection, made anew when it is lost.
 
-    `hello` gives what it is told as soon as it is there, and again while it refuses that, if anything; `seal` signs
-    what it is sent. `registered` gets each answer to a registration: it tells slaves of their master. With a `secret`,
-    a nameserver of ours has to prove that it knows it, before it is told anything.
+    `hello` returns the first request on a connection, or None; it is repeated while it is refused. `seal` signs
+    requests. `registered` receives each answer to a registration, which names a slave's master. With a `secret`, one of
+    our nameservers has to prove that it knows the secret before it receives requests.
     """
 
     is_here = False
@@ -278,7 +278,7 @@ class NameserverLink:
             self._session.ask(self._seal(hello))
 
     def _ask_again(self, now_ms: int) -> None:
-        """Register again a while after that was refused: what the reason was may have changed."""
+        """Register again some time after a refusal, since its reason may have ceased."""
         if self._refused_ms is None:
             self._refused_ms = now_ms
         elif not 0 <= now_ms - self._refused_ms < RETRY_MS:

@@ -100,5 +100,5 @@ def failure(code: ResponseCode, remark: str) -> Frame:
 
 
 def unstored(error: OSError) -> Frame:
-    """The answer to a request whose change cannot be stored, and is not made."""
+    """The answer to a request whose change could not be stored, and was undone."""
     return failure(ResponseCode.SYSTEM_ERROR, f"the change cannot be stored: {error.strerror or error}")

@@ -2,8 +2,8 @@
 
 Whole files of the log are removed, oldest first, and never the last one. A file is as old as its last message.
 
-Unlike the original, a full disk does not take messages away at once that are still to be consumed: an alarm stands
-first, for as long as `RetentionLimits.forced_after_ms` says.
+Unlike the original, unconsumed messages on a full disk are removed only after an alarm has lasted for
+`RetentionLimits.forced_after_ms`.
 """
 
 from __future__ import annotations
@@ -32,9 +32,8 @@ def _at_any_time(now_ms: int) -> bool:
 class RetentionLimits(NamedTuple):
     """The limits of age, and of the part of the disk in use (0 to 1) from which on the oldest files go anyway.
 
-    Old files go when `is_time`, or from `disk_used_early` on, whatever the time is. A file with messages that are still
-    to be consumed goes when an alarm has stood for `forced_after_ms`, which the configuration names
-    `cleanFileForciblyInterval`.
+    Old files are removed when `is_time`, or at any time above `disk_used_early`. A file with unconsumed messages is
+    removed when an alarm has lasted for `forced_after_ms`, the property `cleanFileForciblyInterval`.
     """
 
     reserved_ms: int = 72 * 3_600_000
@@ -45,15 +44,15 @@ class RetentionLimits(NamedTuple):
 
 
 def _nothing(end: int) -> Iterator[str]:
-    """Find no messages that are still to be consumed."""
+    """Find no unconsumed messages."""
     return iter(())
 
 
 class Retention:
     """Removes old files. `disk_used` returns how full the disk is, from 0 to 1.
 
-    `unconsumed` looks for messages before an offset of the log that are not consumed: it yields "" after each piece of
-    work, and then a text about the first that it finds.
+    `unconsumed` searches for unconsumed messages before an offset of the log: it yields "" after each piece of work,
+    and then a description of the first that it finds.
     """
 
     def __init__(
@@ -74,7 +73,7 @@ class Retention:
         self.alarm = ""
 
     def tick(self, now_ms: int) -> None:
-        """Look every ten seconds; go on with a search at each tick."""
+        """Look at the disk every ten seconds; continue a search at each tick."""
         if self._search is not None:
             self._go_on(now_ms)
         elif not 0 <= now_ms - self._looked_ms < LOOK_MS:
@@ -94,7 +93,7 @@ class Retention:
         used = self.disk_used()
         if (limits.is_time(now_ms) or used > limits.disk_used_early) and self._remove(self._end_of_old(now_ms)):
             return
-        # An alarm that stands is looked after until the disk is well below the limit.
+        # An alarm lasts until the disk is well below the limit.
         if used > (limits.disk_used_max if self._alarm_ms is None else limits.disk_used_early):
             self._search = self._unconsumed(files.begin + files.file_size)
             self._go_on(now_ms)
@@ -102,7 +101,7 @@ class Retention:
             self._end_alarm()
 
     def _go_on(self, now_ms: int) -> None:
-        """Search a piece for messages that are still to be consumed; at the end, remove the oldest file or wait."""
+        """Continue the search for unconsumed messages by a piece. At its end, remove the oldest file, or wait."""
         assert self._search is not None
         found = next(self._search, None)
         if found == "":
@@ -119,7 +118,7 @@ class Retention:
             self._remove(files.begin + files.file_size)
 
     def _raise_alarm(self, found: str, used: float, now_ms: int) -> bool:
-        """Let the alarm stand; return whether it has stood long enough."""
+        """Raise the alarm, or keep it; return whether it has lasted for `forced_after_ms`."""
         after_ms = self.limits.forced_after_ms
         if self._alarm_ms is None:
             self._alarm_ms = now_ms

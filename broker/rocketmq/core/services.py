@@ -18,9 +18,9 @@ __all__ = ["Services"]
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Services:
-    """The configuration, tables, store, counters and long work of one broker, as its parts share them.
+    """The configuration, tables, store, counters and sliced work that the parts of one broker share.
 
-    `leaving` has the parent topics that were deleted, and of which lite topics are still to be removed.
+    `leaving` has the deleted parent topics whose lite topics are still to be removed.
     """
 
     options: BrokerOptions

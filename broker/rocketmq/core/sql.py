@@ -82,20 +82,20 @@ STRING: /'(''|[^'])*'/
 %ignore /\/\*([^*]|\*+[^*\/])*\*+\//
 """
 
-# Bounds on an expression, which the original does not have: compiling it, and evaluating it for one message with the
-# largest properties, takes less than 20 ms each. A search takes a time proportional to the value and, at worst, to the
-# text that is searched for.
+# Bounds on an expression, which the original does not have. Compiling it, and evaluating it for one message with the
+# largest properties, takes less than 20 ms each. The time of a search is proportional to the length of the value and, in
+# the worst case, to that of the searched text.
 EXPRESSION_BYTES_MAX: Final = 8 << 10
 DEPTH_MAX: Final = 100
 SEARCHES_MAX: Final = 64
 SEARCHED_CHARACTERS_MAX: Final = 2048
-# Text that is longer is no number.
+# Longer texts are not numbers.
 _NUMBER_CHARACTERS_MAX: Final = 1024
-# The bytes of the expressions that are remembered.
+# Maximum size of all cached expressions.
 _COMPILED_BYTES_MAX: Final = 128 << 10
 
-# The units of work (see `broker.rocketmq.core.turns`) of a message, a property, a byte of them, a term of an
-# expression, and a term for a byte of a value that may be a number.
+# Units of work (see `Turns`): per message, per property, per byte of properties, per term of the expression, and per
+# term and byte of a value that may be a number.
 _MESSAGE_UNITS: Final = 10_000
 _PROPERTY_UNITS: Final = 200
 _BYTE_UNITS: Final = 3
@@ -235,7 +235,7 @@ class _Builder(Transformer[Token, _Term]):
 
     def __init__(self) -> None:
         super().__init__()
-        # The lengths of the texts that are searched for, since this was cleared.
+        # The lengths of the texts that the present expression searches for.
         self.searched: list[int] = []
 
     def start(self, items: list[_Term]) -> _Term:
@@ -401,7 +401,7 @@ def _checked(term: _Term) -> _Term:
 
 
 class SqlFilter:
-    """A compiled expression. Raises `SqlError` for a text that is none, or is out of bounds."""
+    """A compiled expression. Raises `SqlError` for an invalid text, or one beyond the bounds."""
 
     def __init__(self, text: str) -> None:
         if len(text.encode(errors="replace")) > EXPRESSION_BYTES_MAX:
@@ -421,11 +421,11 @@ class SqlFilter:
         if len(builder.searched) > SEARCHES_MAX or sum(builder.searched) > SEARCHED_CHARACTERS_MAX:
             bound = f"{SEARCHES_MAX} texts, of {SEARCHED_CHARACTERS_MAX} characters in all"
             raise SqlError(f"it searches for more than {bound}")
-        # A bound on the number of terms: each has a blank or an operator of its own.
+        # An upper bound on the number of terms: each has a blank or an operator of its own.
         terms = 1 + len(_TERM_ENDS.findall(text))
         self._units = _MESSAGE_UNITS + terms * _TERM_UNITS
         self._digit_units = terms * _DIGIT_UNITS
-        # At worst 3 ns for each byte of a value, and a sixth of that for each character that is searched for.
+        # In the worst case 3 ns per byte and search, and 1/6 ns per byte and character of the searched texts.
         self._byte_units = _BYTE_UNITS * (1 + len(builder.searched)) + sum(builder.searched) // 6
 
     def takes(self, properties: Values) -> bool:
@@ -436,7 +436,7 @@ class SqlFilter:
             return False
 
     def units(self, properties: bytes) -> int:
-        """A bound on the work of decoding the properties of a message, and of evaluating the expression for them."""
+        """Return an upper bound on the work of decoding properties and of evaluating the expression for them."""
         size = len(properties)
         units = self._units + self._byte_units * size + _PROPERTY_UNITS * properties.count(b"\x02")
         return units + self._digit_units * min(size, _NUMBER_CHARACTERS_MAX)
@@ -455,12 +455,12 @@ _compiled: Final[dict[str, SqlFilter]] = {}
 
 
 def is_compiled(text: str) -> bool:
-    """Return whether an expression is remembered, so that `compile_sql` takes no time."""
+    """Return whether `compile_sql` has an expression in its cache."""
     return text in _compiled
 
 
 def compile_sql(text: str) -> SqlFilter:
-    """Compile an expression; those used lately are remembered. Raises `SqlError`."""
+    """Compile an expression, or take it from the cache. Raises `SqlError`."""
     known = _compiled.get(text)
     if known is None:
         known = SqlFilter(text)

@@ -49,7 +49,7 @@ KEEP_MS: Final = 1_000
 # What is read of the topic in one step, for the sake of others.
 STEP_READS: Final = 2_000
 
-# Far beyond what the original may be configured to keep a message for.
+# Maximum delay of a stored message, far beyond the longest one that the original can be configured for.
 FAR_MS: Final = 366 * 24 * 3_600_000
 
 _QUEUE: Final = 0
@@ -125,14 +125,14 @@ def _read_handle(text: str) -> _Handle:
     except (binascii.Error, ValueError):
         words = []
     due_ms = read_digits(words[3]) if len(words) >= 5 and words[0] == _VERSION else None
-    # What is in a handle goes into a property.
+    # Parts of the handle become parts of a property.
     if due_ms is None or not words[4].isprintable():
         raise Refused(ResponseCode.ILLEGAL_OPERATION, "recall handle is invalid")
     return _Handle(words[1], words[2], due_ms, words[4])
 
 
 def _recalled(properties: dict[str, str]) -> tuple[str, str]:
-    """The topic and the unique id of the message that another one recalls: one of its own topic."""
+    """Return the topic and unique id of the message that a recall is for, which is of the recall's own topic."""
     return properties.get("REAL_TOPIC", ""), properties[_DELETES].rpartition("+")[2]
 
 
@@ -164,7 +164,7 @@ class TimerMessages:
         self._waiting: list[tuple[int, int]] = []
         self._offsets: list[int] = []
         self._gone: set[int] = set()
-        # The messages that are recalled, by topic and unique id.
+        # The recalled messages, by topic and unique id.
         self._recalled: set[tuple[str, str]] = set()
         self._revive_topic = names.revive_topic(services.options.cluster)
         self._skips = Skips("timer messages")
@@ -186,7 +186,7 @@ class TimerMessages:
 
     @property
     def first(self) -> int:
-        """The offset in the topic's queue before which all messages were given out."""
+        """The offset in the topic's queue before which all messages were delivered."""
         return self._checkpoint(0).queue_offset
 
     # -- messages
@@ -237,7 +237,7 @@ class TimerMessages:
         return end < queue.end
 
     def _stored(self, offset: int) -> tuple[Record, dict[str, str]]:
-        """The record of a message, and its properties. Raises `IndexError` and `FormatError`."""
+        """Return the record of a message, and its properties. Raises `IndexError` and `FormatError`."""
         store = self._services.store
         record = store.log.read(store.queues[names.TIMER_TOPIC, _QUEUE].get(offset).physical_offset).record
         return record, decode_properties(record.properties)
@@ -251,7 +251,7 @@ class TimerMessages:
                 return True
             if (properties.get("REAL_TOPIC", ""), properties.get("UNIQ_KEY", "")) in self._recalled:
                 return True
-            # Notes of popped messages wait here, too.
+            # Records of the revive topic wait here, too.
             place = due_place(self._services.topics, properties, self._revive_topic)
             properties["TIMER_ENQUEUE_MS"] = str(record.stored_ms // PRECISION_MS * PRECISION_MS)
             properties["TIMER_DEQUEUE_MS"] = str(now_ms)

@@ -24,7 +24,7 @@ __all__ = ["EVERY", "QUEUES_MAX", "Topics"]
 
 log = logging.getLogger("broker.rocketmq.topics")
 
-# The queues of a topic; the original has no such bound.
+# Maximum number of queues of a topic; the original has no such bound.
 QUEUES_MAX: Final = 65_536
 
 _BENCHMARK_QUEUES: Final = 1024
@@ -47,10 +47,9 @@ _FILE = BodyCodec(_File)
 
 
 class Topics:
-    """The topics of a broker. `keep` writes their file; it may raise `OSError`, and the change is not made then.
+    """The topics of a broker. `keep` writes their file; if it raises `OSError`, the change is undone.
 
-    With a `Keeper`, changes are written at the end of the step. `table` is changed here only; `version` is that of the
-    file.
+    With a `Keeper`, changes are written at the end of the step. Only this class modifies `table`.
     """
 
     def __init__(self, options: BrokerOptions, stored: bytes, keep: Keep) -> None:
@@ -60,7 +59,7 @@ class Topics:
         table = {**file.topic_config_table}
         for config in _system_topics(options):
             table.setdefault(config.topic_name, config)
-        # The topics whose change is on the disk, for the nameservers.
+        # Topics whose change is on the disk, and not yet taken for the nameservers.
         self._news: dict[str, None] = {}
         self.kept: KeptTable[str, TopicConfig, str, DataVersion] = KeptTable(
             keep, table, file.data_version, _encode, _compose, self._stored, lambda name, config: _is_for_group(name)
@@ -78,11 +77,11 @@ class Topics:
         return self.table.get(topic)
 
     def is_system(self, topic: str) -> bool:
-        """Return whether a topic belongs to the system, so that nobody makes, changes or deletes it."""
+        """Return whether a topic belongs to the system, so that no request creates, changes or deletes it."""
         return names.is_system(topic) or topic in self._system
 
     def get_for_sender(self, topic: str) -> TopicConfig | None:
-        """Return a topic like `get`; the present request is answered once it is on the disk."""
+        """Return a topic like `get`, and delay the answer to the present request until the topic is on the disk."""
         self.kept.rely_on(topic)
         return self.table.get(topic)
 
@@ -91,7 +90,7 @@ class Topics:
         self.put_all([config], now_ms)
 
     def put_all(self, configs: Iterable[TopicConfig], now_ms: int) -> None:
-        """Make or change topics, all in one. Raises `Refused` beyond `topicMaxNum`."""
+        """Create or change topics, all in one change. Raises `Refused` beyond `topicMaxNum`."""
         changed = {config.topic_name: config for config in configs}
         most = self._options.topics_max
         if len(self.table) + len(changed) > most and len(self.table.keys() | changed.keys()) > most:
@@ -100,7 +99,7 @@ class Topics:
         self.kept.put(changed, self._next_version(now_ms))
 
     def touch(self, now_ms: int) -> None:
-        """Make the topics that every broker has, and raise the version: nameservers are sent everything again."""
+        """Create the topics that every broker has, and raise the version, so that all topics are registered again."""
         system = {config.topic_name: config for config in _system_topics(self._options)}
         missing = {name: config for name, config in system.items() if name not in self.table}
         self._news.update(dict.fromkeys(self.table))
@@ -124,7 +123,7 @@ class Topics:
 
         `queues` has the topics with messages and their number of queues. One that is not known here is made, and
         returned: the master before was lost before it had told of it, and slaves remove the messages of topics that
-        their master does not have. Returns when all is on the disk. Raises `OSError` if it cannot get there.
+        their master does not have. Returns when all is on the disk. Raises `OSError` if it cannot be written.
         """
         missing = [
             self._unknown(topic, min(count, QUEUES_MAX))
@@ -151,23 +150,23 @@ class Topics:
         self._news.update(dict.fromkeys(written))
 
     def take_news(self) -> list[str]:
-        """Return the names of the topics that were changed, or deleted, since this was called last."""
+        """Return the names of the topics that were changed or deleted since the last call."""
         news, self._news = self._news, {}
         return list(news)
 
     def text(
         self, wanted: Iterable[str] | None = None, permission: int = EVERY, version: DataVersion | None = None
     ) -> str:
-        """Return `TopicConfigs` in JSON, with the topics `wanted` or all, and no more than a permission."""
+        """Return `TopicConfigs` in JSON: the topics `wanted`, or all, with no permission beyond `permission`."""
         texts = self.kept.texts
         found = texts if wanted is None else [name for name in wanted if name in texts]
         items = [texts[name] if permission == EVERY else self._limited(name, permission) for name in found]
         return fastjson.without_lines(_text(items, version or self.version))
 
     def _limited(self, name: str, permission: int) -> str:
-        """Return the text of a topic with less permissions."""
+        """Return the text of a topic with no permission beyond `permission`."""
         perm = self.table[name].perm
-        # The field is a number, and no text of an attribute can look like that: its quotation marks are escaped.
+        # No attribute can contain this text, since quotation marks are escaped in it.
         return self.kept.texts[name].replace(f'"perm":{perm}', f'"perm":{perm & permission}', 1)
 
     # -- topics that are made as they are needed
@@ -175,7 +174,7 @@ class Topics:
     def make_for_sender(
         self, topic: str, default_topic: str, queues: int, system_flags: int, now_ms: int
     ) -> TopicConfig | None:
-        """Make a topic that somebody sends to, after the example of another one; None if that allows no such thing.
+        """Create a topic for a sender, after the example of another one; return None if that one does not permit it.
 
         Raises `Refused` if the broker has `autoCreateTopicMaxNum` topics.
         """
@@ -202,7 +201,7 @@ class Topics:
         return config
 
     def make_for_group(self, topic: str, queues: int, system_flags: int, now_ms: int) -> TopicConfig:
-        """A retry or dead letter topic, made if need be. Raises `Refused` like `check_room_for_group`."""
+        """Return a retry or dead letter topic, created if missing. Raises `Refused` like `check_room_for_group`."""
         config = self.get_for_sender(topic)
         if config is None:
             self.check_room_for_group(topic, now_ms)
@@ -211,7 +210,7 @@ class Topics:
         return config
 
     def make_for_groups(self, wanted: Mapping[str, tuple[int, int]], now_ms: int) -> None:
-        """Make retry topics, given their queues and flags, all in one change; as many as there is room for."""
+        """Create retry topics, given their queues and flags, in one change, up to the bound."""
         made: list[TopicConfig] = []
         for topic, (queues, flags) in wanted.items():
             if topic not in self.table:
@@ -222,7 +221,7 @@ class Topics:
         self.put_all(made, now_ms)
 
     def check_room_for_group(self, topic: str, now_ms: int) -> None:
-        """Raise `Refused` if a retry or dead letter topic is missing, and cannot be made."""
+        """Raise `Refused` if a retry or dead letter topic is missing, and the bound does not permit it."""
         if topic not in self.table:
             most = self._options.auto_retry_topics_max
             self._check_room(topic, self.kept.weight, most, "autoCreateRetryTopicMaxNum", now_ms)

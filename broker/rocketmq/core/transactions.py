@@ -49,7 +49,7 @@ NOTE_BYTES_MAX: Final = 4096
 # Messages that one check looks at, for the sake of others.
 CHECK_MAX: Final = 1_000
 
-# How far a producer's clock may be ahead.
+# Maximum lead of a producer's clock over the broker's.
 CLOCKS_MS: Final = 600_000
 
 _END = HeaderCodec(EndTransactionRequest)
@@ -77,7 +77,7 @@ def place_prepared(topic: str, queue_id: int, properties: dict[str, str]) -> tup
 class Transactions:
     """Ends transactions, and asks what became of those that nobody ends.
 
-    `guard` checks who ends a transaction by the topic of its message, and who is asked, and shown the message.
+    `guard` checks the sender that ends a transaction, and the producer that is asked, by the topic of the message.
     """
 
     def __init__(self, services: Services, times: TransactionTimes, storing: Storing, guard: Guard) -> None:
@@ -240,9 +240,9 @@ class Transactions:
             self._services.offsets.commit_own(names.OP_TOPIC, TRANSACTION_GROUP, _QUEUE, done + 1)
 
     def _check(self, offset: int, now_ms: int) -> bool:
-        """Do what is to be done for a prepared message; False if it is too early, for all behind it, too.
+        """Process a prepared message; return False if it, and so each later one, is not due yet.
 
-        Raises `DiskFull` and `OSError`; it is to be tried again then.
+        Raises `DiskFull` and `OSError` if the message has to be processed again.
         """
         if offset in self._ended:
             return True
@@ -252,7 +252,7 @@ class Transactions:
             try:
                 return self._look_at(record, offset, now_ms)
             except Unstorable as error:
-                # It has no room for the number of checks.
+                # Its properties have no room for the number of checks.
                 self._skips.note(f"queue offset {offset}", error)
                 self._discard(record, decode_properties(record.properties), now_ms)
         except (DiskFull, OSError):
@@ -262,11 +262,11 @@ class Transactions:
         return True
 
     def _look_at(self, record: Record, offset: int, now_ms: int) -> bool:
-        """Do what is to be done for a prepared message that is not ended; False if it is too early."""
+        """Process a prepared message that has not ended; return False if it is not due yet."""
         properties = decode_properties(record.properties)
         if read_long(properties.get("TRAN_PREPARED_QUEUE_OFFSET")) in self._ended:
             return True
-        # A producer whose clock is ahead must not hold up those after it.
+        # A producer whose clock is ahead must not delay later messages.
         is_sound = record.born_ms <= record.stored_ms + CLOCKS_MS
         age_ms = now_ms - min(record.born_ms, record.stored_ms)
         checks = integer(properties.get("TRANSACTION_CHECK_TIMES"))

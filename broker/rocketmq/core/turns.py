@@ -1,4 +1,4 @@
-"""Work that is too long for one step of the loop, done in slices so that other requests are served in between."""
+"""Work that is too long for one step of the loop, done in slices between which other requests are served."""
 
 from __future__ import annotations
 
@@ -9,16 +9,17 @@ from typing import Final
 __all__ = ["ITEM_UNITS", "STEP_UNITS", "Turns"]
 
 # Work is counted in units, so that tests do not depend on the speed of a machine. A unit is about a nanosecond on a
-# machine of 2024: one step takes about 10 ms of work, and half as much again after requests that used up its budget.
+# machine of 2024. The budget of a step is about 10 ms; after requests have spent it, waiting work gets another half.
 STEP_UNITS: Final = 10_000_000
-# The cost of looking at one waiting request.
+# Units of examining one waiting request.
 ITEM_UNITS: Final = 20_000
 
 
 class Turns:
-    """The budget of the current step, and the work that goes on in later steps.
+    """The budget of the present step, and the work that continues in later steps.
 
-    Works with the same key are done one after the other; those of different keys take turns, an item each.
+    A work is an iterator that yields after each item. Works with the same key run one after the other; works with
+    different keys take turns, one item each.
     """
 
     def __init__(self, step_units: int = STEP_UNITS) -> None:
@@ -28,20 +29,20 @@ class Turns:
         self._left = step_units
         self._keys: deque[object] = deque()
         self._works: dict[object, deque[Iterator[None]]] = {}
-        # The works of `again` that are under way, and whether each is wanted once more.
+        # The works of `again` in progress, and whether each is to be repeated.
         self._again: dict[object, bool] = {}
 
     def spend(self, units: int) -> None:
-        """Take work off the budget of this step."""
+        """Subtract work from the budget of this step."""
         self._left -= units
 
     @property
     def is_spent(self) -> bool:
-        """Return whether the budget of this step is used up."""
+        """Return whether the budget of this step is spent."""
         return self._left <= 0
 
     def add(self, key: object, work: Iterator[None]) -> None:
-        """Have work done; it yields after each item."""
+        """Add a work."""
         works = self._works.get(key)
         if works is None:
             self._works[key] = works = deque()
@@ -49,7 +50,7 @@ class Turns:
         works.append(work)
 
     def again(self, key: object, make: Callable[[], Iterator[None]]) -> None:
-        """Have work done that is begun by `make`. If work of this key is under way, it is done once more after that."""
+        """Add the work that `make` returns; if one with this key is in progress, repeat it once it has ended."""
         if key in self._again:
             self._again[key] = True
         else:
@@ -67,13 +68,13 @@ class Turns:
 
     @property
     def has_more(self) -> bool:
-        """Return whether there is work to do."""
+        """Return whether work is left."""
         return bool(self._keys)
 
     def run(self, now_ms: int) -> bool:
-        """End a step: work until the budget is used up, and renew it. Returns False if there was nothing to do.
+        """End a step: do work until the budget is spent, and renew the budget. Return False if there was no work.
 
-        Waiting work gets at least half of a step's budget, whatever the step's requests have used.
+        Work gets at least half of a step's budget, whatever the requests of the step have spent.
         """
         self.now_ms = now_ms
         keys = self._keys

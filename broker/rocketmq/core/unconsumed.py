@@ -1,4 +1,4 @@
-"""The search for messages at the beginning of the log that are not consumed yet, in pieces of a few milliseconds."""
+"""The search for unconsumed messages at the beginning of the log, in pieces of a few milliseconds."""
 
 from __future__ import annotations
 
@@ -10,17 +10,17 @@ from broker.rocketmq.core.services import Services
 
 __all__ = ["first_unconsumed"]
 
-# Queues and offsets that are looked at in one piece, which takes some milliseconds.
+# Number of queues and offsets that one piece examines.
 PIECE: Final = 5_000
 
 
 def first_unconsumed(services: Services, given_out: Iterable[tuple[str, Mapping[int, int]]], end: int) -> Iterator[str]:
-    """Look for a message before offset `end` of the log that a group has not consumed.
+    """Search for a message before offset `end` of the log that a group has not consumed.
 
-    Yields "" after each piece of work and then, if there is such a message, a text about it. `given_out` are the
-    offsets, by queue, before which the broker has given out the messages of its own topics: delayed ones count until
-    then. A group counts in the topics in which it has committed an offset; in a queue without one, it has consumed
-    nothing. Groups without a configuration do not count.
+    Yields "" after each piece of work and then, if there is such a message, a description of it. `given_out` has, for
+    the broker's own topics, the offsets by queue before which all messages were delivered; later ones count as
+    unconsumed. A group counts in the topics in which it has committed an offset; in their queues without one, it has
+    consumed nothing. Groups without a configuration do not count.
     """
     store, groups = services.store, services.groups.table
     steps = 0

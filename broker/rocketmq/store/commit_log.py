@@ -106,7 +106,7 @@ class CommitLog:
         is_behind_blank = size + BLANK_BYTES_MIN > left
         if is_behind_blank:
             offset += left
-        # All parts are packed before anything is written: one that does not fit its field leaves no trace.
+        # Pack all parts before anything is written: a part that does not fit its field raises, and leaves no trace.
         record_end = b"%b%b%b" % (field, properties_size.to_bytes(2, "big"), properties)
         front = pack_front(
             size,

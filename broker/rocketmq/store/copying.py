@@ -2,7 +2,7 @@
 
 The bytes come from a network. So each record is looked at before it is written: that it is whole and sound, that it is
 meant for the offset where it is to go, and that it fits into the file there as it did into the other broker's. One that
-names a queue that cannot be is taken into the log, and into no queue: the other broker's log keeps it, too.
+names a queue that cannot exist is copied into the log, as in the other broker's, and into no queue.
 """
 
 from __future__ import annotations

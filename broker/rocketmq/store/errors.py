@@ -19,7 +19,7 @@ class DiskFull(Exception):
 
 
 class Unstorable(Exception):
-    """A message that the store never takes, however much room there is; nothing was written."""
+    """A message that the store refuses regardless of free space; nothing was written."""
 
 
 class TooLarge(Unstorable):

@@ -17,7 +17,7 @@ __all__ = ["IndexFiles"]
 NAME_DIGITS: Final = 17
 # From so many keys on it pays to add them together.
 MANY: Final = 24
-# The bound on the messages with one hash that are looked at for those that are wanted.
+# Maximum number of messages with one hash that a search with `is_wanted` examines.
 LOOK_AT_MAX: Final = 1_000
 
 IsWanted = Callable[[int], bool]
@@ -150,8 +150,8 @@ class IndexFiles:
     ) -> list[int]:
         """Return the offsets of up to `most` messages whose key has this hash, newest first.
 
-        With `is_wanted`, return only those for which it is true, of the newest `LOOK_AT_MAX` ones: messages of other
-        topics have the same hash.
+        With `is_wanted`, return only messages for which it is true, among the newest `LOOK_AT_MAX`: messages of other
+        topics may have the same hash.
         """
         return self.find_text(index_key(topic, key), begin_ms, end_ms, most, is_wanted)
 

@@ -1,4 +1,4 @@
-"""Places of messages: the topics and queues that a store can have, as it can open their folders again."""
+"""The topics and queues that a store can have: those whose folders it can open again."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ _NAME_BYTES_MAX: Final = 255
 
 
 def is_topic(topic: str) -> bool:
-    """Return whether a topic may have a folder of its name."""
+    """Return whether a topic can have a folder of its name."""
     if topic in ("", ".", "..") or "/" in topic or "\0" in topic:
         return False
     try:
@@ -26,11 +26,11 @@ def is_topic(topic: str) -> bool:
 
 
 def is_place(topic: str, queue_id: int) -> bool:
-    """Return whether a topic may have a queue of that number."""
+    """Return whether a topic can have a queue with this id."""
     return 0 <= queue_id <= INT_MAX and is_topic(topic)
 
 
 def check_place(topic: str, queue_id: int) -> None:
-    """Raise `NoPlace` unless a topic may have a queue of that number."""
+    """Raise `NoPlace` unless a topic can have a queue with this id."""
     if not is_place(topic, queue_id):
         raise NoPlace(f"there can be no queue {queue_id} of a topic {topic[:80]!r}")

@@ -1,4 +1,4 @@
-"""The consume queues of a store, and their folders: one for each topic, with one for each queue."""
+"""The consume queues of a store, and their folders: one per topic, with one per queue in it."""
 
 from __future__ import annotations
 
@@ -18,20 +18,20 @@ from formats.rocketmq.numbers import INT_MAX, read_digits
 
 __all__ = ["NOT_CONSUMED", "QueueTable"]
 
-# Messages of these types are kept elsewhere until they may be consumed, or are dropped: no consume queue has them.
+# Messages of these types are in no consume queue: they wait elsewhere for their commit, or are dropped.
 NOT_CONSUMED: Final = (int(Transaction.PREPARED), int(Transaction.ROLLBACK))
 
 
 class QueueTable:
-    """The queues that are open, by topic and number. `misplaced` counts the records that no queue can have."""
+    """The open queues, by topic and queue id. `misplaced` counts the records that no queue can have."""
 
     def __init__(self, folder: Folder, file_bytes: int, files_max: int) -> None:
         self._folder = folder
         self._file_bytes = file_bytes
-        # Those that a process before has made are opened in any case.
+        # Existing queues are opened regardless of the bound.
         self.files = OpenFiles(files_max)
         self.queues: dict[tuple[str, int], ConsumeQueue] = {}
-        # The numbers of the queues of each topic.
+        # The ids of the queues of each topic.
         self._numbers: dict[str, list[int]] = {}
         self.misplaced = Skips("records of queues that cannot be")
         for topic in folder.folders():
@@ -39,11 +39,11 @@ class QueueTable:
                 queue_id = read_digits(name, INT_MAX)
                 if queue_id is not None and str(queue_id) == name and is_topic(topic):
                     self.open(topic, queue_id)
-        # Those that are there may have been made by a process that was killed before it had flushed them.
+        # A process that was killed may have created existing folders without flushing them.
         self._has_changed = bool(self.queues)
 
     def open(self, topic: str, queue_id: int) -> ConsumeQueue:
-        """Open a queue, or make it. Raises `DiskFull` and `NoPlace`."""
+        """Open a queue, or create it. Raises `DiskFull` and `NoPlace`."""
         check_place(topic, queue_id)
         try:
             row = FileRow(self._folder.folder(topic).folder(str(queue_id)), self._file_bytes, self.files)
@@ -55,9 +55,9 @@ class QueueTable:
         return queue
 
     def of(self, found: Found) -> ConsumeQueue | None:
-        """Return the queue of a record of the log, made if it is missing. Raises `DiskFull`.
+        """Return the queue of a record of the log, created if missing. Raises `DiskFull`.
 
-        None for a record that is not consumed, and for one that names a queue that cannot be, which is counted.
+        Return None for a record that is not consumed, and for one whose queue cannot exist, which is counted.
         """
         record = found.record
         if record.system_flags & TRANSACTION_MASK in NOT_CONSUMED:
@@ -69,11 +69,11 @@ class QueueTable:
         return None
 
     def take(self, topic: str) -> list[ConsumeQueue]:
-        """Take out the queues of a topic, which the caller closes."""
+        """Remove and return the queues of a topic, which the caller closes."""
         return [self.queues.pop((topic, number)) for number in self._numbers.pop(topic, ())]
 
     def remove(self, topic: str) -> None:
-        """Remove the folder of a topic, if there is one; its queues are closed."""
+        """Remove the folder of a topic, if it exists. Its queues must be closed."""
         if not is_topic(topic):
             return
         with suppress(FileNotFoundError):
@@ -81,7 +81,7 @@ class QueueTable:
             self._has_changed = True
 
     def unflushed(self) -> list[Directory]:
-        """Return the folders to flush; they count as flushed from here on."""
+        """Return the folders to flush; they count as flushed from now on."""
         if not self._has_changed:
             return []
         self._has_changed = False

@@ -1,4 +1,4 @@
-"""Stored messages that cannot be dealt with: they are skipped, counted and logged."""
+"""Stored messages that cannot be processed: they are skipped, counted and logged."""
 
 from __future__ import annotations
 
@@ -10,9 +10,9 @@ log = logging.getLogger("broker.rocketmq.skips")
 
 
 class Skips:
-    """The skipped messages of one kind, `what` in the plural.
+    """The skipped messages of one kind; `what` names the kind, in the plural.
 
-    Logs the first one, and then one whenever their number has doubled: at most 64 lines, however many there are.
+    Logs the first message, and then one whenever their number has doubled.
     """
 
     def __init__(self, what: str) -> None:
@@ -20,7 +20,7 @@ class Skips:
         self.count = 0
 
     def note(self, place: object, reason: object) -> None:
-        """Count a message that is skipped, by its place and the reason for it."""
+        """Count a skipped message, and log its place and the reason if it is due."""
         self.count += 1
         if not self.count & (self.count - 1):
             text = str(reason).replace("\n", " ")[:200]

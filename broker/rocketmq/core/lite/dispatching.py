@@ -15,7 +15,7 @@ from formats.rocketmq.lite import QUEUE_ID, queue_name, split_queue_name
 __all__ = ["Dispatcher"]
 
 
-# The work of looking at one client; see `Turns`.
+# Units of examining one client; see `Turns`.
 _CLIENT_UNITS: Final = 500
 _WAITS: Final = 3
 # The most clients that are looked at to choose one of them.

@@ -168,7 +168,7 @@ class LiteInquiries:
         subscriber = self._registry.get(client_id)
         times = self._events.times(client_id)
         if subscriber is not None and (subscriber.group, subscriber.parent) != (group, parent):
-            # The client of another group, of which nothing is told.
+            # The client of another group, which the answer must not show.
             subscriber, times = None, (-1, -1)
         most = max(0, min(_NAMES if header.max_count is None else header.max_count, _NAMES_MAX))
         names = None if subscriber is None else list(islice(subscriber.queues, most))

@@ -41,7 +41,7 @@ log = logging.getLogger("broker.rocketmq.assignments")
 
 POP: Final = "POP"
 PULL: Final = "PULL"
-# The most modes that are kept.
+# Maximum number of modes.
 MODES_MAX: Final = 20_000
 
 # A topic and a group; a topic and the text of its entry for a group.
@@ -56,8 +56,8 @@ _CIRCLE: Final = "AVG_BY_CIRCLE"
 class AssignmentRequests:
     """Answers clients, and keeps what administrators say. `find_queues` finds the queues of a topic on other brokers.
 
-    `keep` writes the file; it may raise `OSError`, and the change is not made then. With a `Keeper` for the `file`,
-    changes are written at the end of the step.
+    `keep` writes the file; if it raises `OSError`, the change is undone. With a `Keeper` for the `file`, changes are
+    written at the end of the step.
     """
 
     def __init__(self, services: Services, find_queues: FindQueues, stored: bytes, keep: Keep) -> None:

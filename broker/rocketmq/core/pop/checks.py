@@ -46,7 +46,7 @@ def check_topic(
     if not known.consume_enable:
         raise Refused(ResponseCode.NO_PERMISSION, f"subscription group no permission, {group}")
     if not services.offsets.has_any(topic, group):
-        # What is not acknowledged comes again in a topic of its own.
+        # Messages that are not acknowledged return in a retry topic of the pair.
         services.topics.check_room_for_group(retry_topic(topic, group), now_ms)
         check_room(services, topic, group)
     return config

@@ -114,11 +114,11 @@ class Inquiries:
         return self._services.store.span(topic, queue_id)[1] > peek_offset(self._services, topic, group, queue_id)
 
     def places(self, topic: str, queue_id: int) -> list[Place]:
-        """The places where somebody waits for a message in a queue."""
+        """Return the places where requests wait for a message in a queue."""
         return self._waits.places(topic, queue_id)
 
     def waking(self, places: list[Place]) -> Iterator[None]:
-        """Tell those who wait at places that there are messages, as far as there are."""
+        """Answer the requests that wait at places, if there are messages."""
         for place in places:
             for waiting in self._waits.at(place):
                 if self._waits.remove(place, waiting) and not self._again(waiting):

@@ -39,7 +39,7 @@ class Orders:
         self._free_ms: dict[Key, int] = {}
         # Queues whose offsets were reset, and that were not popped since.
         self._reset: set[Key] = set()
-        # The queue ids of each name in the file; its items, and those that are older than the table.
+        # The queue ids of each name in the file; the items of the file, and the names of those older than the table.
         self._queues: dict[str, dict[int, None]] = {}
         self._texts: dict[str, str] = {}
         self._stale: dict[str, None] = {}
@@ -144,7 +144,7 @@ class Orders:
         self._stale[name] = None
 
     def _remove(self, key: Key) -> bool:
-        """Take an entry out of the table; return whether it was there."""
+        """Remove an entry from the table; return whether it was there."""
         if self._table.pop(key, None) is None:
             return False
         name = _name(key)
@@ -167,7 +167,7 @@ class Orders:
         self._reset.discard(key)
 
     def prepare(self, most: int) -> bool:
-        """Encode up to `most` of the topics and groups that have changed; return whether none is left."""
+        """Encode up to `most` pairs of topic and group that have changed; return True if none is left."""
         for name in list(islice(self._stale, most)):
             del self._stale[name]
             topic, _, group = name.partition(_SEPARATOR)

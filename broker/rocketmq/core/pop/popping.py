@@ -53,7 +53,7 @@ _NOTHING: Final = PopMessageResponse(0, 0, 0, 0)
 # Of a hundred requests, those that look into the retry topic first (popFromRetryProbability).
 _RETRY_FIRST: Final = 20
 _LATE_MS: Final = 500
-# The work of looking into a queue; see `Turns`.
+# Units of examining a queue; see `Turns`.
 _QUEUE_UNITS: Final = 5_000
 _QUEUE_OFFSET: Final = struct.Struct(">q")
 _QUEUE_OFFSET_AT: Final = 20
@@ -64,7 +64,7 @@ class _Asked(NamedTuple):
     """A request, what it may be given, and what is to be done with the answer."""
 
     header: PopMessageRequest
-    # None as long as it is not compiled, as the budget of the step was used up.
+    # None until the expression is compiled, if the budget of the step was spent.
     wanted: Filter | None
     connection: object
     answer: Callable[[Frame], None]
@@ -176,7 +176,7 @@ class Popper:
         return popped.rest > 0 and code == ResponseCode.SUCCESS
 
     def _give_rest(self, place: Place, popped: _Popped) -> None:
-        """Have those answered who wait at a place, if there is more."""
+        """Answer the requests that wait at a place, if messages are left."""
         if popped.rest > 0 and place in self._waits:
             self._turns.again(place, lambda: self.waking([place]))
 
@@ -301,7 +301,7 @@ class Popper:
     # -- those who wait
 
     def waking(self, places: list[Place]) -> Iterator[None]:
-        """Answer those who wait at places, as far as there are messages at each."""
+        """Answer the requests that wait at places, as long as there are messages at each."""
         for place in places:
             while (waiting := self._waits.take(place)) is not None:
                 has_more = self._again(waiting, waiting.until_ms)
@@ -310,7 +310,7 @@ class Popper:
                     break
 
     def has_more(self, topic: str, group: str, queue_id: int) -> bool:
-        """Return whether a queue has messages that a group has not consumed."""
+        """Return whether a queue has messages that a group has not popped."""
         begin, end = self._services.store.span(topic, queue_id)
         return end > (self._services.offsets.get(topic, group, queue_id) or begin)
 
@@ -347,7 +347,7 @@ class Popper:
         return True
 
     def _filter(self, header: PopMessageRequest) -> Filter:
-        """The filter of a request. Raises `Refused`."""
+        """Return the filter of a request. Raises `Refused`."""
         text, kind = header.expression or "*", header.expression_type
         try:
             if header.expression and kind not in (None, "", TAG, SQL92):

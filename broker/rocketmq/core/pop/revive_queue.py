@@ -16,8 +16,8 @@ __all__ = ["ReviveQueue"]
 
 # Acknowledgements come into the log within a second of the time that they are for; another is for what is late.
 _WAIT_MS: Final = 2_000
-# A checkpoint comes into the log a second before its messages are to be seen again. One that names a later time, for
-# whatever reason, would hold up those after it: it counts as over so much after it was read.
+# A checkpoint enters the log a second before its messages become visible again. One with a later time would delay the
+# checkpoints after it, so its time counts as at most this much after it was read.
 LATE_MS: Final = 10_000
 
 _Key = tuple[str, str, int, int, int, str]
@@ -43,7 +43,7 @@ class ReviveQueue:
         return len(self._open)
 
     def take(self, note: CheckPoint | AckNote | BatchAckNote, offset: int, now_ms: int) -> None:
-        """Take in a note; its offset in the log, and the time at which it was read."""
+        """Process a note that was read at a time, from an offset of the log."""
         key = (note.topic, note.group, note.queue_id, note.start_offset, note.popped_ms, note.broker or self._name)
         if isinstance(note, CheckPoint):
             # One that replaces another stands where it is: they are given out in the order of the log.
@@ -63,7 +63,7 @@ class ReviveQueue:
         its own offset in the log."""
         for known in self._open.values():
             point = known.point
-            # With a clock that was set back, too, nobody waits longer.
+            # The bound also holds after the clock was set back.
             known.visible_ms = min(known.visible_ms, now_ms + LATE_MS)
             if now_ms - known.visible_ms <= _WAIT_MS:
                 return None

@@ -43,19 +43,19 @@ class PopService:
         self.handlers: Handlers = {**popper.handlers, **self._inquiries.handlers, **acks.handlers}
 
     def arrived(self, topic: str, queue_id: int, now_ms: int) -> None:
-        """A message has come into a queue: have those answered who wait for it."""
+        """Answer the requests that wait for a message in a queue; one has arrived."""
         asking, popping = self._inquiries.places(topic, queue_id), self._popper.waits.places(topic, queue_id)
         if asking or popping:
             self._wake(("pop", topic, queue_id), asking, popping)
 
     def _freed(self, topic: str, group: str, queue_id: int, now_ms: int) -> None:
-        """A queue has become free for a group that consumes it in order: have those answered who wait for it."""
+        """Answer the requests that wait for a queue, which a group consumes in order; it has become free."""
         places = [Place(topic, group, ALL_QUEUES), Place(topic, group, queue_id)]
         has_messages = self._popper.has_more(topic, group, queue_id)
         self._wake(("freed", topic, group, queue_id), places, places if has_messages else [])
 
     def _wake(self, key: tuple[str | int, ...], asking: list[Place], popping: list[Place]) -> None:
-        # First those who only want to know: the others take what has come.
+        # Notifications first: pops take the messages.
         self._turns.again(key, lambda: chain(self._inquiries.waking(asking), self._popper.waking(popping)))
 
     def disconnected(self, connection: object) -> None:

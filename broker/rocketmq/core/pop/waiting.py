@@ -31,11 +31,11 @@ class Place(NamedTuple):
 
 
 class Waits(Held[Place, R]):
-    """The requests of one kind that wait, in the order in which they came."""
+    """The waiting requests of one kind, by place."""
 
     def __init__(self, turns: Turns) -> None:
         super().__init__(turns)
-        # By topic and queue id; by retry topic and None, as its messages are for the requests of all queues.
+        # By topic and queue id, and by retry topic and None: its messages are for the requests of all queues.
         self._places: dict[tuple[str, int | None], dict[Place, None]] = {}
 
     def is_full(self, place: Place) -> bool:
@@ -50,7 +50,7 @@ class Waits(Held[Place, R]):
         super().add(place, waiting)
 
     def remove(self, place: Place, waiting: Waiting[R]) -> bool:
-        """Take out a request. False if it does not wait any more, or its connection is closed."""
+        """Remove a request. Return False if it no longer waits, or its connection is closed."""
         is_there = super().remove(place, waiting)
         if place not in self:
             for key in _keys(place):
