@@ -36,9 +36,9 @@ class SettingRefused(Exception):
 class Settings:
     """Properties by their names. `readers` check and read the values of those that are known.
 
-    `keep` writes changes to the configuration file; it may raise `OSError`, and the change is not made then, or undone
-    if the `file` has a `Keeper`. `locked` cannot be changed by anybody. `initial` are values that nobody has been told
-    of yet.
+    `keep` writes changes to the configuration file; if it raises `OSError`, the change is not made, or undone if the
+    `file` has a `Keeper`. `locked` properties cannot be changed. `initial` values are passed to appliers when these are
+    added.
     """
 
     def __init__(
@@ -53,13 +53,13 @@ class Settings:
         self._initial = initial or {}
         self._readers = readers
         self.file = KeptFile(lambda data: keep(json.loads(data)), self._content, self._settled)
-        # The values in the file, and the changes since a write began, and before.
+        # The values in the file, the changes since the last write began, and those that it writes.
         self._kept = dict(self._properties)
         self._changed: dict[str, str] = {}
         self._written: dict[str, str] = {}
         self._locked = frozenset(locked)
         self._appliers: dict[str, Callable[[Any], None]] = {}
-        # Returns why properties cannot have new values together, if they cannot.
+        # Returns why properties may not have new values together, or None.
         self.find_fault: Callable[[Mapping[str, Any]], str | None] = lambda values: None
         self.changes = 0
 

@@ -1,7 +1,7 @@
-"""Admission at a controller: each request that changes something is taken from the node that it is about only.
+"""Admission of requests at a controller: a change is accepted only from the node that it concerns.
 
-See `remoting.peers` for how a node is recognized. Requests of administrators are taken from the configured hosts, and
-most of them from the hosts of the group.
+`remoting.peers` recognizes nodes. Requests of administrators are accepted from configured addresses, and most of them
+from the hosts of the group, too.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ _Place = str
 
 
 class ControllerAdmission:
-    """Decides which requests are carried out. `find_live` finds what is known of a broker that is alive."""
+    """Decides which requests a controller accepts. `find_live` returns the state of a live broker."""
 
     def __init__(
         self,
@@ -47,20 +47,20 @@ class ControllerAdmission:
         self._guard = guard
         self._peers = peers or Peers()
         self._administrators = administrators or Administrators(are_checked=lambda: guard.authenticates)
-        # The controllers that have been let in, by their connections.
+        # The admitted controllers, by connection.
         self._controllers: dict[Session, str] = {}
 
     def take(self, request: Frame, session: Session) -> bool:
-        """Answer a request of a proof; False for any other."""
+        """Answer a request of a proof. Return False for any other frame."""
         return self._peers.take(request, session)
 
     def check(self, request: Frame, session: Session) -> None:
-        """Check the signature of a request, where access control is on. Raises `Denied` and `FormatError`."""
+        """Check a request, if access control is on. Raises `Denied` and `FormatError`."""
         if self._guard.is_on:
             self._guard.check(request, session.host.address)
 
     def refuse_controller(self, sender: str, session: Session) -> str | None:
-        """Return why a connection is not taken for that of another controller; None if it is."""
+        """Return why a connection is not recognized as that of controller `sender`; None if it is."""
         known = self._controllers.get(session)
         if known == sender:
             return None
@@ -71,7 +71,7 @@ class ControllerAdmission:
         if reason is None:
             self._controllers[session] = sender
             return None
-        # The next message is looked at with what is found.
+        # The lookup affects the next message.
         self._peers.may_have_moved(_host_of(address), lambda: None)
         return f"it says that it is controller {sender}, but {reason}"
 
@@ -81,7 +81,7 @@ class ControllerAdmission:
         self._peers.disconnected(session)
 
     def admit(self, request: Frame, session: Session) -> Callable[[], str | None]:
-        """Return what decides, now or later, why a connection may not ask this: it returns None if it may.
+        """Return a function that returns, now or later, why a connection may not send a request, or None.
 
         Raises `FormatError` for a header that cannot be read.
         """
@@ -103,14 +103,14 @@ class ControllerAdmission:
                 return self._refuse_administrator(session, can_end_group=False)
             place = find(self._groups, header)
             if place is None or split_address(place) is None:
-                # What is decided about the request refuses it.
+                # The decision about the request refuses it.
                 return None
             return self._refuse_broker(place, session) or self._refuse_move(header, session)
 
         return refusal
 
     def refuse_beat(self, header: BrokerHeartbeatRequest, session: Session) -> str | None:
-        """Return why a heartbeat does not count; None if it does."""
+        """Return why a heartbeat is ignored; None if it counts."""
         place = _known(self._groups, header.broker_name, header.broker_id)
         return None if place is None else self._refuse_broker(place, session)
 
@@ -122,7 +122,7 @@ class ControllerAdmission:
         return None if reason is None else f"it speaks for the broker at {escaped(place)}, but {reason}"
 
     def _refuse_move(self, header: Any, session: Session) -> str | None:
-        """Return why a broker may not have another address: one that is alive has not moved to another host."""
+        """Return why a broker may not change its address, or None. A live broker cannot move to another host."""
         told = getattr(header, "broker_address", None)
         if told is None:
             return None
@@ -162,8 +162,8 @@ def _known(groups: Groups, name: str | None, broker_id: int | None) -> _Place | 
     return None if group is None else group.address(broker_id)
 
 
-# Finds the address of the broker that a request speaks for; None if it is refused for another reason, or changes
-# nothing: an election that no known broker asks for has the outcome of those that the leader begins by itself.
+# Returns the address of the broker that a request speaks for; None if another check refuses it, or it changes nothing:
+# an election that no known broker requests has the outcome of those that the leader starts by itself.
 _PLACES: Final[Mapping[int, Callable[[Groups, Any], _Place | None]]] = {
     RequestCode.CONTROLLER_APPLY_BROKER_ID: lambda groups, header: (header.register_check_code or "").partition(";")[0],
     RequestCode.CONTROLLER_REGISTER_BROKER: lambda groups, header: header.broker_address or "",

@@ -21,7 +21,7 @@ RETRY_MS: Final = 500
 class PeerLink:
     """The connection to another controller, made anew when it is lost; see `remoting.session.Service`.
 
-    With a `secret`, nothing is sent before both have proved that they know it; `own_id` is that of this controller.
+    With a `secret`, nothing is sent until both controllers have proved that they know it. `own_id` is this one's id.
     """
 
     def __init__(

@@ -51,7 +51,7 @@ _ROLE_CHANGED: Final = HeaderCodec(headers.NotifyBrokerRoleChangedRequest)
 class World(NamedTuple):
     """Surroundings: what signs the frames that are sent to others, random numbers below one, and a clock.
 
-    `peers` are the nodes that connect, and `administrators` says where those are.
+    `peers` recognizes the nodes that connect, and `administrators` the hosts of administrators.
     """
 
     seal: Callable[[Frame], Frame]

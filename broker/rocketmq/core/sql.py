@@ -83,8 +83,8 @@ STRING: /'(''|[^'])*'/
 """
 
 # Bounds on an expression, which the original does not have. Compiling it, and evaluating it for one message with the
-# largest properties, takes less than 20 ms each. The time of a search is proportional to the length of the value and, in
-# the worst case, to that of the searched text.
+# largest properties, takes less than 20 ms each. The time of a search is proportional to the length of the value and,
+# in the worst case, to that of the searched text.
 EXPRESSION_BYTES_MAX: Final = 8 << 10
 DEPTH_MAX: Final = 100
 SEARCHES_MAX: Final = 64

@@ -1,7 +1,7 @@
-"""Admission at a nameserver, for what changes its tables.
+"""Admission of requests that change the tables of a nameserver.
 
-A broker registers from its own host. While its connection is open, only that connection unregisters it, and its id goes
-to no other broker but the next master that controllers have elected.
+A broker registers from its own host. While its connection is open, only that connection can unregister it, and only the
+next master that controllers have elected can take its id.
 """
 
 from __future__ import annotations
@@ -36,17 +36,14 @@ _ADMINISTRATIVE: Final = frozenset(
 
 
 class Refusal(NamedTuple):
-    """The reason of a refusal, and the host that may be elsewhere since it was looked up, if one may."""
+    """The reason of a refusal, and the host whose addresses may have changed since the last lookup, or None."""
 
     reason: str
     host: str | None = None
 
 
 class NameserverAdmission:
-    """Decides which requests are carried out.
-
-    `is_signed` returns False for a registration without the signature that it needs.
-    """
+    """Decides which requests a nameserver accepts. `is_signed` checks the signature of a registration."""
 
     def __init__(
         self,
@@ -61,7 +58,7 @@ class NameserverAdmission:
         self._is_signed = is_signed
 
     def refusal(self, request: Frame, session: Session) -> Refusal | None:
-        """Return why a connection may not ask this; None if it may, or the request cannot be read."""
+        """Return why a connection may not send a request; None if it may, or the request cannot be read."""
         code = request.code
         if code in _ADMINISTRATIVE:
             if self._administrators.networks is None:
@@ -92,12 +89,12 @@ class NameserverAdmission:
         return None
 
     def refuse_takeover(self, told: Registration, connection: object) -> str | None:
-        """Return why a broker may not take the place of one that is registered; None if it may, or there is none."""
+        """Return why a broker may not replace a registered one; None if it may, or replaces none."""
         if not isinstance(connection, Session) or self._peers.is_proven(connection):
             return None
         for name, owner in self._routes.owners_at(told.address):
-            # A broker that has started again may be there before its old connection is known to be lost, but not on
-            # this machine, whose kernel closes the connections of a process that ends.
+            # A restarted broker may register before the loss of its old connection is noticed, but not on this machine,
+            # whose kernel closes the connections of a process that ends.
             is_restart = name == told.name and isinstance(owner, Session) and not self._is_local(owner)
             if owner is not connection and not is_restart:
                 known = f"broker {escaped(told.address)} is registered as {escaped(name)}"
@@ -105,7 +102,7 @@ class NameserverAdmission:
         holder = self._routes.holder(told.name, told.broker_id)
         if holder is None or holder.address == told.address or holder.connection is connection:
             return None
-        # Only where controllers elect masters does an id go from one broker to another while both are there.
+        # Only where controllers elect masters may an id pass from one live broker to another.
         if told.topics.data_version.state_version > holder.state_version > 0:
             return None
         return f"broker {escaped(holder.address)} has id {told.broker_id} of {escaped(told.name)}, and is there"

@@ -1,4 +1,4 @@
-"""The bounds of what a nameserver keeps, by properties that the original does not have."""
+"""The bounds of a nameserver's tables. The original does not have these properties."""
 
 from __future__ import annotations
 
@@ -20,13 +20,13 @@ BOUNDS: Final = {
 
 @dataclass(slots=True)
 class NameserverBounds:
-    """The bounds. Administrators change them while the nameserver runs."""
+    """The bounds. Administrators may change them while the nameserver runs."""
 
-    # The keys and namespaces of the table of values, their bytes, and the bytes of one value with its key.
+    # Of the values: the number of keys and namespaces, the size of all, and the size of one value with its key.
     kv_entries_max: int = 10_000
     kv_bytes_max: int = 4 << 20
     kv_value_bytes_max: int = 64 << 10
-    # The brokers that are registered, the topics of one registration, and the topics of all brokers together.
+    # The number of registered brokers, of the topics of one registration, and of the topics of all brokers.
     brokers_max: int = 3_000
     registration_topics_max: int = 8_000
     routes_max: int = 500_000

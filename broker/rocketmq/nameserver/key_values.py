@@ -33,12 +33,12 @@ class _Text(NamedTuple):
 
 _STORED = BodyCodec(_Stored)
 
-# A namespace and a key of it; None for the namespace itself, which stays when it has no key any more.
+# A namespace and one of its keys; None for the namespace itself, which remains without keys.
 _Key = tuple[str, str | None]
 
 
 class KeyValues:
-    """The table. `keep` writes its file, and may raise `OSError`: the change is not made then.
+    """The table. `keep` writes its file; if it raises `OSError`, the change is undone.
 
     With a `Keeper` for the `file`, changes are written at the end of the step.
     """
@@ -57,7 +57,7 @@ class KeyValues:
         return self._kept.table.get((namespace, key))
 
     def put(self, namespace: str, key: str, value: str) -> None:
-        """Set a value. Raises `SettingRefused` if there is no room for it."""
+        """Set a value. Raises `SettingRefused` beyond the bounds."""
         changes: dict[_Key, str | None] = {(namespace, None): "", (namespace, key): value}
         self._check_room({each: text or "" for each, text in changes.items()})
         self._kept.change(changes, None)

@@ -78,7 +78,7 @@ class Nameserver:
         self.routes = routes
         self.values = values
         self._settings = settings
-        # Returns why a broker may not register; None if it may.
+        # Returns why a broker may not register, or None.
         self.refuse: Callable[[Registration, object], str | None] = lambda told, connection: None
         self.files = (values.file, settings.file)
         self._refusals = LimitedLog(log)

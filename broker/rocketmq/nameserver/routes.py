@@ -71,7 +71,7 @@ class LeastId(NamedTuple):
 
 
 class Holder(NamedTuple):
-    """The registered broker that has an id of a name; with a controller, `state_version` is the epoch of its master."""
+    """The registered broker with an id of a name. Under a controller, `state_version` is the epoch of its master."""
 
     address: str
     state_version: int
@@ -115,7 +115,7 @@ class Routes:
         self._brokers: dict[str, _Brokers] = {}
         self._clusters: dict[str, dict[str, None]] = {}
         self._live: dict[Address, _Live] = {}
-        # The topics of each name's brokers, and how many those are; the brokers that each connection registered.
+        # The topics of the brokers of each name, and their number; the brokers that each connection has registered.
         self._topics_of: dict[str, dict[str, None]] = {}
         self._routes_count = 0
         self._by_connection: dict[object, dict[Address, None]] = {}
@@ -251,13 +251,13 @@ class Routes:
                 del self._by_connection[live.connection]
 
     def heard(self, address: Address, now_ms: int, connection: object) -> None:
-        """Take note that a broker is still there, as its own connection shows."""
+        """Note a sign of life of a broker; ignored on other connections than the one that registered it."""
         live = self._live.get(address)
         if live is not None and live.connection is connection:
             live.heard_ms = now_ms
 
     def owners_at(self, address: str) -> list[tuple[str, object]]:
-        """Return the names under which the broker at an address is registered, and by which connections."""
+        """Return the names under which the broker at an address is registered, each with the connection that did so."""
         found = []
         for name, brokers in self._brokers.items():
             live = self._live.get(Address(brokers.cluster, address))
@@ -266,7 +266,7 @@ class Routes:
         return found
 
     def owner_of(self, name: str, address: str) -> object | None:
-        """Return the connection by which a broker of a name has registered; None if it has not."""
+        """Return the connection that has registered a broker; None if it is not registered."""
         brokers = self._brokers.get(name)
         if brokers is None or address not in brokers.addresses.values():
             return None
@@ -274,7 +274,7 @@ class Routes:
         return None if live is None else live.connection
 
     def holder(self, name: str, broker_id: int) -> Holder | None:
-        """Return the broker that has an id of a name; None if there is none, or it was not heard of in its time."""
+        """Return the live broker with an id of a name; None if there is none."""
         brokers = self._brokers.get(name)
         address = None if brokers is None else brokers.addresses.get(broker_id)
         live = None if brokers is None or address is None else self._live.get(Address(brokers.cluster, address))

@@ -28,7 +28,7 @@ __all__ = ["SCAN_MS", "NameserverService", "is_allowed"]
 log = logging.getLogger("broker.rocketmq.nameserver")
 
 SCAN_MS: Final = 5_000
-# Maximum size of the registrations that wait until hosts are looked up, with an allowance for each.
+# Maximum size of all registrations that wait for lookups of hosts, and the allowance that each counts beside its body.
 WAITING_BYTES_MAX: Final = 16 << 20
 WAITING_BYTES: Final = 4_096
 
@@ -49,7 +49,7 @@ def is_allowed(guard: Guard, frame: Frame, session: Session) -> bool:
 
 
 def _stored(session: Session, answer: Frame, error: OSError | None) -> None:
-    """Give an answer that waited for the table of values."""
+    """Send an answer that waited for a file to be written."""
     if error is not None:
         text = f"the change cannot be stored: {error.strerror or error}"
         answer = answer._replace(code=ResponseCode.SYSTEM_ERROR, remark=text, ext_fields=None, body=b"")
@@ -60,7 +60,7 @@ class NameserverService:
     """A nameserver; see `remoting.session.Service`, `node.Part` and `core.registration.Registry`.
 
     By `calls` brokers are told of changes, in requests that `seal` signs. `now_ms` is a clock that never goes back.
-    `peers` are the brokers that connect, and `admission` decides what each may ask.
+    `peers` recognizes the brokers that connect, and `admission` decides which of their requests are accepted.
     """
 
     is_here = True
@@ -100,7 +100,7 @@ class NameserverService:
         return at
 
     def receive(self, frame: Frame, session: Session) -> None:
-        """Answer a request, at once or when the host of a broker is looked up."""
+        """Answer a request, at once or after a lookup of the broker's host."""
         if frame.is_response or self._peers.take(frame, session):
             return
         if is_allowed(self._guard, frame, session):
@@ -118,7 +118,7 @@ class NameserverService:
             return
         size = len(frame.body) + WAITING_BYTES
         if may_wait and refusal.host is not None and self._waiting_bytes + size <= WAITING_BYTES_MAX:
-            # The body is valid during this call only.
+            # The body is valid only during this call.
             kept = frame._replace(body=bytes(frame.body))
             if self._peers.may_have_moved(refusal.host, lambda: self._go_on(kept, session)):
                 self._waiting_bytes += size
@@ -159,7 +159,7 @@ class NameserverService:
         return [] if route is None else route.queue_datas
 
     def end_step(self) -> bool:
-        """Have the files written that the step's requests have changed."""
+        """Write the files that the step has changed. Return False, as nothing follows."""
         self._keeper.end_step()
         return False
 

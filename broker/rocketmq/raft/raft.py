@@ -41,7 +41,7 @@ __all__ = ["Machine", "NotLeading", "Raft", "Role", "Times"]
 
 log = logging.getLogger("broker.rocketmq.controller")
 
-# Each term takes an election, and each entry a write: a number so much further ahead is from no controller.
+# Maximum lead of a term or entry over the last one here. Each takes an election or a write: a greater lead is forged.
 JUMP_MAX: Final = 1 << 32
 # So many entries are kept before a snapshot takes their place.
 KEPT_MAX: Final = 1_000

@@ -1,4 +1,4 @@
-"""The hosts from which administrators may ask what changes a nameserver's or a controller's tables."""
+"""The hosts from which administrators may change the tables of a nameserver or a controller."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ Network = ipaddress.IPv4Network | ipaddress.IPv6Network
 
 
 def read_networks(text: str) -> tuple[Network, ...]:
-    """Read addresses and networks, separated by commas or semicolons; `*` is all. Raises `ValueError`."""
+    """Parse addresses and networks, separated by commas or semicolons; `*` is all addresses. Raises `ValueError`."""
     found: list[Network] = []
     for word in text.replace(";", ",").split(","):
         if word.strip() == "*":
@@ -25,9 +25,9 @@ def read_networks(text: str) -> tuple[Network, ...]:
 
 
 class Administrators:
-    """The networks that administrators connect from; None if nothing is configured.
+    """The networks that administrators connect from; None if not configured.
 
-    While `are_checked` returns True, access control decides about each request, and the address does not count.
+    While `are_checked` returns True, access control checks each request, and any address is accepted.
     """
 
     def __init__(

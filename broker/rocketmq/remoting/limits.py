@@ -1,4 +1,4 @@
-"""The largest frames that a peer may send, by the code of the request."""
+"""The maximum sizes of the frames of peers, by the code of the request."""
 
 from __future__ import annotations
 
@@ -10,9 +10,9 @@ from formats.rocketmq.raft import CODE
 
 __all__ = ["LONG_HEADER_BYTES_MAX", "SHORT_FRAME_BYTES_MAX", "frame_bytes_max"]
 
-# The bound on frames that neither carry messages nor describe all topics of a broker.
+# Maximum length of frames that neither carry messages nor register a broker.
 SHORT_FRAME_BYTES_MAX: Final = 1 << 20
-# The bound on the header of a longer frame: properties of 32 KiB, escaped, take up to 112 KiB of it.
+# Maximum length of the header of a longer frame. Properties of 32 KiB take up to 112 KiB of it when they are escaped.
 LONG_HEADER_BYTES_MAX: Final = 256 << 10
 
 _LONG: Final = frozenset(
@@ -29,5 +29,5 @@ _LONG: Final = frozenset(
 
 
 def frame_bytes_max(code: int) -> int:
-    """Return the greatest length that the frame of a request with this code may state in its first four bytes."""
+    """Return the maximum length that the frame of a request with this code may state in its first four bytes."""
     return FRAME_BYTES_MAX if code in _LONG else SHORT_FRAME_BYTES_MAX

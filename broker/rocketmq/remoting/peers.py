@@ -1,4 +1,4 @@
-"""Recognition of the nodes that connect to a port: by the address of the node's host, or by a proof of a secret."""
+"""Recognition of the nodes that connect to a port, by the address of the node's host or by a proof of a secret."""
 
 from __future__ import annotations
 
@@ -22,15 +22,15 @@ def _find_nothing(host: str, done: Callable[[frozenset[str] | str], None]) -> No
 
 
 def escaped(text: str) -> str:
-    """Return the begin of a text that others have sent, with nothing in it that a log or an answer cannot hold."""
+    """Return the first 200 characters of a text of others, with escapes for all that is not printable ASCII."""
     return ascii(text[:200])[1:-1]
 
 
 class Peers:
-    """The nodes that connect to one port. With a `secret`, they have to prove that they know it.
+    """Recognizes the nodes that connect to one port. With a `secret`, they have to prove that they know it.
 
-    Without one the address decides; with `checks_address` False, every connection is accepted. With `all_prove` False,
-    only nodes that have a name in the proof, controllers, have to prove it, and the address decides about others.
+    Without one, the address decides; with `checks_address` False, every address is accepted. With `all_prove` False,
+    only controllers, which have a name in the proof, have to give it, and the address decides about other nodes.
     """
 
     def __init__(
@@ -53,7 +53,7 @@ class Peers:
         self._proven: dict[Session, str] = {}
 
     def take(self, frame: Frame, session: Session) -> bool:
-        """Answer a request of a proof; False for any other frame, and where there is no secret."""
+        """Answer a request of a proof. Return False for any other frame, and without a secret."""
         if self.secret is None or frame.code != CODE or frame.is_response:
             return False
         if not frame.body:
@@ -83,9 +83,9 @@ class Peers:
         return session in self._proven
 
     def refusal(self, host: str, session: Session, name: str | None = None) -> str | None:
-        """Return the reason not to take a connection for that of a node on a host; None if it is taken for that.
+        """Return why a connection is not recognized as that of a node on a host; None if it is.
 
-        With `name`, the proof has to be that of the node with this name.
+        With `name`, the proof has to have been given under this name.
         """
         if self.secret is not None and (self._all_prove or name is not None):
             proven = self._proven.get(session)
@@ -95,14 +95,14 @@ class Peers:
         return self.refusal_of_address(host, session.host.address)
 
     def refusal_of_address(self, host: str, address: str) -> str | None:
-        """Return the reason not to take an address for that of a node on a host; None if it is taken for that."""
+        """Return why an address is not recognized as that of a node on a host; None if it is."""
         peer = address_of(f"{address}:0")
         if not self._checks_address or self.addresses.has(host, peer):
             return None
         return f"it connects from {peer}, not from {escaped(self.addresses.shown(host))}"
 
     def may_have_moved(self, host: str, then: Callable[[], None]) -> bool:
-        """Look up a host again, then call `then`; return False if that cannot change a refusal."""
+        """Look up a host again, then call `then`. Return False if no lookup starts; see `Addresses.renew`."""
         return self._checks_address and self.addresses.renew(host, then)
 
     def disconnected(self, session: Session) -> None:

@@ -22,14 +22,14 @@ from formats.rocketmq.proof import (
 
 __all__ = ["UNPROVEN", "Answer", "Challenge", "Draw", "Proving"]
 
-# Returns so many random bytes that nobody can foresee.
+# Returns a number of unpredictable random bytes.
 Draw = Callable[[int], bytes]
 
 UNPROVEN: Final = "it has not proved that it knows this node's peerSecretKey"
 
 
 class Challenge:
-    """A listener's challenge on one connection. It can be answered once."""
+    """A listener's challenge on one connection, which can be answered once."""
 
     def __init__(self, secret: bytes, port: int, draw: Draw = secrets.token_bytes) -> None:
         self._secret = secret
@@ -37,7 +37,7 @@ class Challenge:
         self.challenge = draw(CHALLENGE_BYTES)
 
     def check(self, name: str, answer: bytes) -> bytes | None:
-        """Return the listener's code if the answer proves that the dialer knows the secret, else None."""
+        """Return the listener's code if an answer proves that the dialer knows the secret, otherwise None."""
         nonce, code = answer[:CHALLENGE_BYTES], answer[CHALLENGE_BYTES:]
         asked = (self._secret, self._port, name, self.challenge, nonce)
         if len(answer) != ANSWER_BYTES or not hmac.compare_digest(dialer_code(*asked), code):
@@ -60,11 +60,11 @@ class Answer:
 
 
 class Proving:
-    """The proof on one connection that was dialed, by the remoting protocol.
+    """The proof on one dialed connection of the remoting protocol.
 
-    Without a secret nothing is proved, and `done` is called at once. Otherwise it is called when the other end has
-    proved that it knows the secret; if that fails, the session is given up, and `failed` gets the reason. With
-    `is_lenient` an end that does not know of proofs, as the original's, needs none.
+    Without a secret, `done` is called at once. Otherwise it is called when the other end has proved that it knows the
+    secret; if that fails, the session ends, and `failed` receives the reason. With `is_lenient`, nodes that do not know
+    the request, such as the original's, need no proof.
     """
 
     def __init__(
@@ -97,7 +97,7 @@ class Proving:
         )
 
     def take(self, frame: Frame) -> bool:
-        """Take an answer to what was asked here; False for any other frame."""
+        """Process an answer that belongs to the proof. Return False for any other frame."""
         if self.is_done or not frame.is_response or frame.opaque != self._opaque:
             return False
         if frame.code == ResponseCode.REQUEST_CODE_NOT_SUPPORTED and self._is_lenient:

@@ -30,7 +30,7 @@ IDLE_MS: Final = 120_000
 BACKLOG_BYTES: Final = 1 << 20
 OUTPUT_BYTES_MAX: Final = 64 << 20
 
-# The requests of ours whose answers may be long, for each connection.
+# Maximum number of own requests per connection whose answers may be long frames.
 ASKED_MAX: Final = 1_024
 
 _INT_MAX: Final = 0x7FFFFFFF
@@ -72,12 +72,12 @@ class Gate(Protocol):
 class Session:
     """A connection; `host` is where it comes from. `changed` is told that there is something to send.
 
-    `now_ms` is a clock that never goes back. What is sent passes `gate`, if there is one. `standing` is PEER for a
-    connection that this node has dialed, from which frames of any code may be long. Requests that take longer than
-    `step_time` allows wait for a later step.
+    `now_ms` is a clock that never goes back. Output passes `gate`, if there is one. `standing` is PEER for a connection
+    that this node has dialed, which accepts long frames of any code. Requests beyond the time that `step_time` allows
+    wait for a later step.
     """
 
-    # Output that waits at the gate is counted when `take_output` returns nothing, and from then on.
+    # Output that waits at the gate is counted as soon as `take_output` returns nothing.
     keeps_more = False
 
     def __init__(
@@ -105,12 +105,12 @@ class Session:
         self._opaque = 0
         self.standing = standing
         self._is_doubted = False
-        # Requests are left unread until the peer has taken answers.
+        # Requests remain unread until the peer has read answers.
         self._is_stopped = False
-        # Requests are left for a later step.
+        # Requests remain unread until a later step.
         self._step_time = step_time
         self._gives_way = False
-        # The size of the frame that is not whole, and whether a long one was found to be allowed.
+        # The size of the incomplete frame, and whether it is a long one that was found to be allowed.
         self._pending_bytes = FRAME_BYTES_MAX + _LENGTH_BYTES
         self._is_judged = False
         self._asked: dict[int, None] = {}
@@ -161,9 +161,9 @@ class Session:
         return at
 
     def _judge_front(self, data: memoryview, at: int, end: int) -> None:
-        """Look at the front of a frame that is not whole; refuse a long one as soon as its code is known.
+        """Examine the front of an incomplete frame, and refuse a long one as soon as its code is known.
 
-        Raises `FormatError`.
+        Raises `FormatError` for a header that is too long.
         """
         size = end - at
         if size < _LENGTHS_BYTES:
@@ -180,14 +180,14 @@ class Session:
             raise FormatError("Frame.header_length", at + 5, text)
         if self._is_judged or size < _LENGTHS_BYTES + header_size:
             return
-        # As if the frame had no body.
+        # Parse the header as that of a frame without a body.
         bare = bytearray(data[at : at + _LENGTHS_BYTES + header_size])
         _LENGTHS.pack_into(bare, 0, _LENGTH_BYTES + header_size, word)
         found = next_frame(memoryview(bare), 0, len(bare))
         self._is_judged = found is None or self._may_be_long(found[0], length + _LENGTH_BYTES)
 
     def _may_be_long(self, frame: Frame, size: int) -> bool:
-        """Return whether a frame may have this size, which most must not; refuse it otherwise."""
+        """Return whether a frame of this size is allowed for its code; end the session otherwise."""
         self._is_judged = False
         if self.standing == Standing.PEER:
             return True
@@ -204,11 +204,11 @@ class Session:
         return False
 
     def doubt(self) -> None:
-        """Have the peer stay a stranger: the request that it has just sent is refused, or still to be checked."""
+        """Leave the peer a stranger despite the present request, which is refused or still to be checked."""
         self._is_doubted = True
 
     def trust(self) -> None:
-        """Note that a request of the peer was allowed, later than it came."""
+        """Note that access control has allowed an earlier request of the peer."""
         if self.standing == Standing.STRANGER:
             self.standing = Standing.CLIENT
 
@@ -242,7 +242,7 @@ class Session:
         return len(self._output) + len(self._passed) + self._held_bytes
 
     def memory_size(self) -> int:
-        """Return the size of the output, as input that is not whole stays with the link."""
+        """Return the size of the output. Incomplete input stays with the link."""
         return self.output_size()
 
     def output_sent(self) -> None:
@@ -266,20 +266,20 @@ class Session:
 
     @property
     def paused(self) -> bool:
-        """True while answers to the last requests wait that the peer has not taken, and while others have their turn.
+        """True while the peer has more unread answers than `BACKLOG_BYTES`, and until a later step if time was short.
 
-        Requests that wait for something do not hold up others.
+        Waiting requests do not pause a session.
         """
         return self._gives_way or (self._is_stopped and self.output_size() > BACKLOG_BYTES)
 
     def go_on(self) -> None:
-        """Take input again, after others were read."""
+        """Take input again, after other connections were read."""
         self._gives_way = False
         self._changed(self)
 
     @property
     def event_bytes_max(self) -> int:
-        """The size of the frame that is not whole yet, or a bound on it."""
+        """The size of the incomplete frame, or an upper bound of it."""
         return self._pending_bytes
 
     # -- frames
@@ -329,7 +329,7 @@ class Session:
             self._finish(reason)
 
     def _finish(self, reason: str) -> None:
-        """End once the output is sent, as far as the socket takes it at once."""
+        """End, after one attempt to send the output."""
         if self._finished:
             return
         self._finished = True

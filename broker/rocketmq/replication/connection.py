@@ -22,7 +22,7 @@ log = logging.getLogger("broker.rocketmq.replication")
 
 # More than a piece with its header.
 _EVENT_BYTES_MAX = BODY_BYTES_MAX + 64
-# More than a slave sends before it is let in.
+# Maximum input before admission; a slave sends less.
 _HELD_BYTES_MAX = 4096
 
 
@@ -52,8 +52,8 @@ class ReplicationEnd(Protocol):
 class ReplicationSession:
     """A connection, to a slave or to a master; `host` is the other end. `changed` is told that something is to be sent.
 
-    `now_ms` is a clock that never goes back. Nothing reaches the end that `make_end` makes, and nothing of it is sent,
-    before the entrance lets the other side in that `make_entrance` makes.
+    `now_ms` is a clock that never goes back. The end that `make_end` returns receives and sends nothing until the
+    entrance that `make_entrance` returns has admitted the other side.
     """
 
     keeps_more = False
@@ -82,7 +82,7 @@ class ReplicationSession:
         self._changed = changed
         self._now_ms = now_ms
         self._heard_ms = self._written_ms = now_ms()
-        # What has been received and not taken, while the entrance is closed and just after; what it has to send.
+        # Input that waits for admission, and output of the entrance.
         self._held = bytearray()
         self._owed = bytearray()
         self._entrance = self._passed = make_entrance(self)
@@ -125,7 +125,7 @@ class ReplicationSession:
         return len(data)
 
     def go_on(self) -> None:
-        """Look again whether the other end is let in."""
+        """Check again whether the other end is admitted."""
         if not self.finished:
             try:
                 self._take_held()
@@ -133,7 +133,7 @@ class ReplicationSession:
                 self._refuse(error)
 
     def refuse_id(self, broker_id: int) -> str | None:
-        """Return why the other end is not the broker with this id; None if it may be."""
+        """Return why the other end cannot be the broker with this id; None if it can."""
         return None if self._passed is None else self._passed.refuse_id(broker_id)
 
     def _refuse(self, error: FormatError) -> None:
@@ -178,7 +178,7 @@ class ReplicationSession:
         return 0
 
     def memory_size(self) -> int:
-        """Return the size of the input that waits until the other end is let in; output is made when it is taken."""
+        """Return the size of the input that waits for admission. Output is created when it is taken."""
         return len(self._held)
 
     def output_sent(self) -> None:

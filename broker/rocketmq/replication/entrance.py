@@ -1,7 +1,7 @@
-"""The beginning of a replication stream, before the first byte of the original's protocol: identification of the peer.
+"""Admission at the beginning of a replication stream, before the first byte of the original's protocol.
 
 With a secret, both ends prove that they know it; see `formats.rocketmq.proof`. Without one, nothing is sent, and the
-master accepts the hosts of its slaves only.
+master admits only the hosts of its slaves.
 """
 
 from __future__ import annotations
@@ -20,31 +20,31 @@ __all__ = ["AnsweredEntrance", "Entrance", "EntranceOfMembers", "ProvenEntrance"
 
 log = logging.getLogger("broker.rocketmq.replication")
 
-# Slaves have no id in the proof: that is in the stream itself.
+# Slaves give no name in the proof: their id is in the stream itself.
 _NO_NAME: Final = ""
 
 
 class Entrance(Protocol):
-    """One end of a stream that has not begun."""
+    """One end of a stream that is not admitted yet."""
 
     def take(self, data: bytearray) -> bool:
-        """Remove from the front of `data` what belongs to the entrance; return True once the stream has begun.
+        """Remove the part of the entrance from the front of `data`; return True once the other end is admitted.
 
         Raises `FormatError` if the other end is refused.
         """
         ...
 
     def output(self) -> bytes:
-        """Return what is to be sent next."""
+        """Return the next bytes to send."""
         ...
 
     def refuse_id(self, broker_id: int) -> str | None:
-        """Return why the other end is not the broker with this id; None if it may be."""
+        """Return why the other end cannot be the broker with this id; None if it can."""
         return None
 
 
 class ProvenEntrance(Entrance):
-    """A master's end, with a secret: it sends a challenge, and expects the answer."""
+    """A master's end with a secret: it sends a challenge, and checks the answer."""
 
     def __init__(self, secret: bytes, port: int, draw: Draw = secrets.token_bytes) -> None:
         self._challenge = Challenge(secret, port, draw)
@@ -70,7 +70,7 @@ class ProvenEntrance(Entrance):
 
 
 class AnsweredEntrance(Entrance):
-    """A slave's end, with a secret: it waits for the challenge, answers it, and checks the master's proof."""
+    """A slave's end with a secret: it answers the challenge, and checks the master's proof."""
 
     def __init__(self, secret: bytes, port: int, draw: Draw = secrets.token_bytes) -> None:
         self._secret = secret
@@ -104,9 +104,9 @@ class AnsweredEntrance(Entrance):
 
 
 class EntranceOfMembers(Entrance):
-    """A master's end without a secret: what a slave sends waits until its address is known as that of one.
+    """A master's end without a secret: input waits until the address is recognized as that of a slave.
 
-    `go_on` has the connection look again.
+    `go_on` makes the connection call `take` again.
     """
 
     def __init__(self, roster: Roster, address: str, go_on: Callable[[], None]) -> None:
@@ -119,7 +119,7 @@ class EntranceOfMembers(Entrance):
         refusal = self._roster.refusal(self._address)
         if refusal is not None and not self._has_asked:
             self._has_asked = True
-            # The answer may be there at once.
+            # `_told` may be called at once.
             self._is_asking = True
             self._is_waiting = True
             if not self._roster.renew(self._told):
@@ -141,6 +141,6 @@ class EntranceOfMembers(Entrance):
     def refuse_id(self, broker_id: int) -> str | None:
         refusal = self._roster.refusal(self._address, broker_id)
         if refusal is not None:
-            # It may have registered since; it comes again.
+            # The slave may have registered since, and will connect again.
             self._roster.renew(lambda: None)
         return refusal

@@ -29,8 +29,8 @@ class OpenOther(Protocol):
 class Master:
     """The slaves of a broker. `changed` is told of sessions with something to send, `now_ms` never goes back.
 
-    `reach` is as `Copies` has it, and `make_entrance` as `ReplicationSession` has it. `alive` tells how many brokers of
-    this name nameservers know, where a slave may act as master.
+    See `Copies` for `reach`, and `ReplicationSession` for `make_entrance`. Where a slave may act as master, `alive`
+    returns the number of brokers of this name that nameservers know.
     """
 
     def __init__(

@@ -143,7 +143,7 @@ class Members:
     # -- requests
 
     def _notified(self, request: Request) -> Frame:
-        """Ask the nameservers for the least id at the next tick: any process can send such a notice."""
+        """Request the least id from the nameservers at the next tick, since any process can send such a notice."""
         self._asked_ms = None
         return success()
 
@@ -164,7 +164,7 @@ class Members:
         return success(_EXCHANGED, ExchangeHaInfoResponse())
 
     def _refuse(self, places: tuple[str, ...], address: str) -> str | None:
-        """Return the reason to ignore a message from an address about the places of a master; None to take it.
+        """Return why a message from `address` about the addresses of a master is ignored; None if it counts.
 
         Masters that know the secret register with nameservers, and send no such message.
         """

@@ -37,7 +37,7 @@ log = logging.getLogger("broker.rocketmq.replication")
 RETRY_MS: Final = 1_000
 # A broker that ended as master of an epoch leads it again only if nobody else is elected for so long; see `_may_lead`.
 LEAD_AGAIN_MS: Final = 20_000
-# Minimum interval between questions for which notices are the reason.
+# Minimum interval between requests to controllers that notices cause.
 NOTICE_MS: Final = 100
 _ID_MAX: Final = (1 << 63) - 1
 
@@ -319,9 +319,9 @@ class Membership:
     # -- who is master
 
     def notified(self, told: Appointment) -> None:
-        """Ask the controllers at once whether they have elected another master, as a notice says.
+        """Ask the controllers at once whether they have elected another master.
 
-        Any process can send a notice; only answers of the configured controllers count.
+        Any process can send a notice; only the answers of the configured controllers count.
         """
         now_ms = self._now_ms()
         is_news = told.epoch > self.epoch or (told.epoch == self.epoch and self.state is MemberState.LEADING)

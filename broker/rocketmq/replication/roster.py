@@ -1,4 +1,4 @@
-"""The other brokers of this one's name, from nameservers or controllers: slaves connect from their hosts."""
+"""The other brokers with this one's name, from whose hosts slaves connect, as nameservers or controllers know them."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ __all__ = ["Found", "Roster", "told_members", "told_replicas"]
 
 log = logging.getLogger("broker.rocketmq.replication")
 
-# Minimum interval between questions: slaves that are refused come again, and strangers as often as they like.
+# Minimum interval between requests for the addresses, which every connection of a stranger would cause otherwise.
 ASK_MS: Final = 200
 MEMBERS_MAX: Final = 1_024
 
@@ -29,7 +29,7 @@ Found = Callable[[Mapping[int, str] | None], None]
 class Roster:
     """The brokers that may connect as slaves. `ask` requests their addresses; `own_id` returns this broker's id.
 
-    Known addresses are kept: nameservers forget a broker that is cut off from them, which may still be a slave.
+    Known hosts are kept, since nameservers forget a broker that loses the connection to them and remains a slave.
     """
 
     def __init__(
@@ -49,7 +49,7 @@ class Roster:
         self._asked_ms: int | None = None
 
     def refusal(self, address: str, broker_id: int | None = None) -> str | None:
-        """Return the reason why an address is not that of a slave, or of the slave with this id; None if it is."""
+        """Return why an address is not that of a slave, or of the slave with this id; None if it is."""
         own_id = self._own_id()
         hosts = [host for each, host in self._hosts.items() if each != own_id and broker_id in (None, each)]
         refusals = [self._peers.refusal_of_address(host, address) for host in dict.fromkeys(hosts)]
@@ -96,10 +96,7 @@ class Roster:
 
 
 def told_members(answers: Sequence[Frame]) -> dict[int, str] | None:
-    """Return the addresses of the brokers of a name from nameservers' answers: all that any of them knows.
-
-    Returns None if no answer has any.
-    """
+    """Return the union of the addresses of a name's brokers in the answers of nameservers; None without any."""
     told: dict[int, str] | None = None
     for answer in answers:
         if answer.code == ResponseCode.SUCCESS:
@@ -113,7 +110,7 @@ def told_members(answers: Sequence[Frame]) -> dict[int, str] | None:
 
 
 def told_replicas(answer: Frame | None, name: str) -> dict[int, str] | None:
-    """Return the addresses of the brokers of a name from a controller's answer; None if it has none."""
+    """Return the addresses of a name's brokers in the answer of a controller; None without any."""
     if answer is None or answer.code != ResponseCode.SUCCESS:
         return None
     try:
