@@ -1,7 +1,7 @@
-"""Texts of others, for terminals and spreadsheets: names, contents and answers must not act where they are printed.
+"""Escaping of untrusted texts, so that names, contents and answers control no terminal or spreadsheet.
 
-Commands print through `HarmlessStream`, which the root of the command line puts in place of the standard streams: what
-is printed as text controls no terminal, whoever forgets to think of it. Bytes, as of `--raw`, pass as they are.
+The root of the command line replaces the standard streams by `HarmlessStream`, which escapes all text that any command
+prints. Bytes, such as those of `--raw`, pass unchanged.
 """
 
 from __future__ import annotations
@@ -13,8 +13,8 @@ from typing import Any, Final
 
 __all__ = ["HarmlessStream", "csv_text", "escaped", "guard_output", "one_line"]
 
-# Control characters; what turns the direction of text, hides or ends a line; and halves of surrogate pairs, which are
-# no text: those from 0xDC80 on stand for bytes of names.
+# Control characters; characters that change the direction of text, are invisible or end a line; and halves of surrogate
+# pairs, of which those from 0xDC80 on stand for bytes of names.
 _ESCAPES: Final = {
     **{code: f"\\x{code:02x}" for code in [*range(32), *range(127, 160)] if code != ord("\n")},
     **{
@@ -27,33 +27,33 @@ _ESCAPES: Final = {
 _OF_LINES: Final = {**_ESCAPES, ord("\n"): "\\n", ord("\t"): "\\t"}
 _OF_STREAMS: Final = {code: text for code, text in _ESCAPES.items() if code != ord("\t")}
 
-# Spreadsheets take a cell that begins so for a formula, unless it is a number.
+# Spreadsheets treat a cell with such a beginning as a formula, unless it is a number.
 _FORMULA: Final = re.compile(r"[=+\-@＝＋－＠](?!(?<=[+-])[0-9]+(?:\.[0-9]+)?$)")  # noqa: RUF001
 
 
 def escaped(text: str) -> str:
-    """Return text without control characters other than line feeds, and without what is no text."""
+    """Escape control characters other than line feeds, and halves of surrogate pairs."""
     return text.translate(_ESCAPES)
 
 
 def one_line(text: str) -> str:
-    r"""Return text that is one line, with `\n` and `\t` for what would end or move it, and otherwise `escaped`."""
+    r"""Escape a text like `escaped`, with `\n` for line feeds and `\t` for tabs, so that it stays one line."""
     return text.translate(_OF_LINES)
 
 
 def csv_text(text: str) -> str:
-    r"""Return text for a cell of CSV: `escaped`, and behind an apostrophe if a spreadsheet would calculate it.
+    r"""Escape a text for a cell of CSV, with an apostrophe in front if a spreadsheet would treat it as a formula.
 
-    Line ends of both kinds stay, as they are data in a quoted cell.
+    Line ends of both kinds remain: in a quoted cell they are data.
     """
     shown = text.translate(_ESCAPES).replace("\\x0d\n", "\r\n")
     return f"'{shown}" if _FORMULA.match(text) else shown
 
 
 class HarmlessStream:
-    """A text stream that escapes control characters other than line feeds and tabs, and is its stream otherwise.
+    """A text stream that escapes control characters other than line feeds and tabs.
 
-    Consoles of rich write their own control characters to the stream itself; they escape what they print.
+    Consoles of rich write to the wrapped stream, which gets their own control characters; they escape texts themselves.
     """
 
     def __init__(self, stream: Any) -> None:
@@ -61,12 +61,12 @@ class HarmlessStream:
         self.rich_proxied_file = stream
 
     def write(self, text: str) -> int:
-        """Write text; return its length."""
+        """Write an escaped text; return the length of the text."""
         self._stream.write(text.translate(_OF_STREAMS))
         return len(text)
 
     def writelines(self, lines: Iterable[str]) -> None:
-        """Write texts."""
+        """Write escaped texts."""
         for line in lines:
             self.write(line)
 
@@ -75,7 +75,7 @@ class HarmlessStream:
 
 
 def guard_output() -> Callable[[], None]:
-    """Put `HarmlessStream` in place of the standard streams; return what puts them back."""
+    """Replace the standard streams by `HarmlessStream`; return a function that restores them."""
     before = sys.stdout, sys.stderr
     sys.stdout, sys.stderr = (each if isinstance(each, HarmlessStream) else HarmlessStream(each) for each in before)
 

@@ -1,7 +1,7 @@
-"""JSON with indentation, for people, of values that strangers may have posted.
+"""Indented JSON of untrusted values.
 
-With indentation at every level the text of a value may be longer than the value by a factor of its depth: 4 MiB of
-JSON became 8 GB. Here values below `LEVELS_MAX` levels stand on one line, so the text grows with the value only.
+With indentation at every level, a text is longer than its value by a factor of the value's depth: 4 MiB of JSON became
+8 GB. Here values below `LEVELS_MAX` levels are on one line, so that the text is proportional to the value.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ LEVELS_MAX: Final = 16
 
 
 def pretty(value: Any, indent: int, *, default: Callable[[Any], Any] | None = None) -> str:
-    """Return a value as `json.dumps` writes it with `indent`, down to `LEVELS_MAX` levels, and the rest on one line.
+    """Return a value as `json.dumps` writes it with `indent`, with values below `LEVELS_MAX` levels on one line.
 
     Raises `RecursionError` for a value of about a thousand levels.
     """
@@ -30,7 +30,7 @@ def pretty_front(
     *,
     default: Callable[[Any], Any] | None = None,
 ) -> tuple[str, bool]:
-    """Return the front of `pretty` without escapes, and whether anything is cut off. No more than that is made."""
+    """Return the front of `pretty`, without escapes of non-ASCII characters, and whether the rest was cut off."""
     found: list[str] = []
     left = characters_max
     for piece in _pieces(value, indent, json.JSONEncoder(ensure_ascii=False, default=default).encode):
@@ -50,7 +50,7 @@ def _pieces(value: Any, indent: int, encode: Callable[[Any], str], level: int = 
     line = "\n" + " " * (indent * level)
     separator = opening + line
     for each in value:
-        # What is written for a key depends on its type, so it is written by the library.
+        # The library writes the key, whose form depends on its type.
         front = f"{encode({each: 0})[1:-4]}: " if is_object else ""
         yield separator + front
         yield from _pieces(value[each] if is_object else each, indent, encode, level + 1)

@@ -203,7 +203,7 @@ def _encodable(value: object) -> str:
 
 
 def print_lines(lines: Iterable[str]) -> None:
-    """Print lines for people, each of which stays one line whatever is in it."""
+    """Print lines for people. Line feeds and control characters in a line are escaped."""
     for line in lines:
         print(one_line(line))
 

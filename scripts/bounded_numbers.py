@@ -1,12 +1,12 @@
-"""Numbers in texts, as `scripts/check` checks them.
+"""The check of `scripts/check` that modules parse numbers in texts by bounded functions.
 
     .venv/bin/python -m scripts.bounded_numbers
 
-RocketMQ's modules read texts that strangers wrote: properties of messages, fields of headers, names of files. `int` and
-`str.isdecimal` take digits of all scripts, and `int` raises for a text of more than 4,300 digits. So only
-`formats.rocketmq.numbers` may use them there, and the modules of `EXCEPTIONS`. The argument of `int` may be a number as
-one sees it: a member of an enumeration, arithmetic, an item of a column that is an attribute, or anything in a module
-that uses NumPy.
+RocketMQ's modules read untrusted texts: properties of messages, fields of headers, names of files. `int` and
+`str.isdecimal` accept digits of all scripts, and `int` raises for more than 4,300 digits. So only
+`formats.rocketmq.numbers` and the modules of `EXCEPTIONS` may use them there. `int` may be applied to an expression
+that is evidently a number: a member of an enumeration, arithmetic, an item of a column that is an attribute, or any
+expression in a module that uses NumPy.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ _TESTS = ("isdecimal", "isdigit", "isnumeric")
 
 
 def faults(path: str, text: str) -> Iterator[str]:
-    """Yield a line for each place of a module that reads a number from a text itself."""
+    """Yield a line for each place in a module that parses a number in a text itself."""
     tree = ast.parse(text)
     uses_numpy = any(
         isinstance(node, ast.Import) and any(alias.name == "numpy" for alias in node.names) for node in ast.walk(tree)
@@ -55,10 +55,10 @@ def _is_int(node: ast.AST) -> bool:
 
 
 def _is_number(node: ast.AST) -> bool:
-    """Return whether an expression is a number as one sees it."""
+    """Return whether an expression is evidently a number."""
     match node:
         case ast.BinOp(op=ast.Add()):
-            # It may join texts.
+            # An addition may concatenate texts.
             return _is_number(node.left) and _is_number(node.right)
         case ast.BinOp() | ast.UnaryOp() | ast.Compare():
             return True
@@ -72,7 +72,7 @@ def _is_number(node: ast.AST) -> bool:
 
 
 def complaints(modules: Mapping[str, str], exceptions: Mapping[str, str]) -> list[str]:
-    """List the faults of modules, given as texts by path, and the exceptions that are not needed."""
+    """Return the faults of modules, given as texts by path, and the exceptions that are not needed."""
     found = {path: list(faults(path, text)) for path, text in modules.items()}
     lines = [line for path, each in found.items() if path not in exceptions for line in each]
     return lines + [f"{path}: remove it from EXCEPTIONS" for path in exceptions if not found.get(path)]

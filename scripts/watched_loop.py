@@ -1,9 +1,8 @@
 """`bmqctl` with a loop that is watched: `python -m scripts.watched_loop FILE MS ...`.
 
-It appends to FILE, a line of JSON each and as soon as they end, the steps of its loop that took longer than MS
-milliseconds: how long each ran, how long it waited for a processor, and the slow calls in it. The rest of its time is a
-wait for the disk or for a lock if the thread went to sleep by itself (`voluntary`); if it did not, the whole machine
-stood still.
+When a step of its loop ends that took longer than MS milliseconds, it appends a line of JSON to FILE: how long the step
+ran, how long it waited for a processor, and the slow calls in it. The rest of its time is a wait for the disk or for a
+lock if the thread went to sleep by itself (`voluntary`); if it did not, the whole machine stood still.
 """
 
 from __future__ import annotations
@@ -52,7 +51,7 @@ class Step(NamedTuple):
 
 
 def read_steps(file: Path) -> list[Step]:
-    """Read the steps that a node has written so far; a line that is not whole is left out."""
+    """Read the steps that a node has written so far, without an incomplete last line."""
     return [Step(*json.loads(line)) for line in file.read_text().splitlines(keepends=True) if line.endswith("\n")]
 
 

@@ -53,7 +53,7 @@ def add_configuration(archive: Archive, path: Path) -> None:
 
 
 def is_plain(path: Path) -> bool:
-    """Return whether a configuration, and each of a folder's, is a plain file that can be read."""
+    """Return whether a configuration, or each one in a folder, is a plain file that can be read."""
     folder = path if path.is_dir() else None
     try:
         for each in [path] if folder is None else files_of(path):
@@ -88,7 +88,7 @@ def _add_file(archive: Archive, name: str, path: Path, folder: Path | None = Non
 def logs_of(folder: Path | None, named: Iterable[Path]) -> dict[Path, Path | None]:
     """Return the logs of a node's folder, and those that are named or in named folders; the newest are first.
 
-    Each comes with the folder that no link of it may lead out of, or None where its own name was given.
+    Maps each log to the folder out of which its links may not lead, or to None if the log itself was named.
     """
     found: dict[Path, Path | None] = {}
     if folder is not None:
@@ -129,7 +129,7 @@ def _last_lines(file: IO[bytes], bytes_max: int) -> Iterator[str]:
     size = file.seek(0, os.SEEK_END)
     file.seek(max(0, size - bytes_max))
     is_inside = size > bytes_max
-    # A log that grows meanwhile is read to where it ended.
+    # Lines that are added meanwhile are not read.
     while (left := size - file.tell()) > 0 and (line := file.readline(min(left, LINE_CHARS_MAX))):
         if not is_inside:
             yield line.decode("utf-8", "backslashreplace")

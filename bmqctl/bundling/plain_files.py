@@ -1,6 +1,6 @@
-"""Files below a folder that somebody else may write to: no link leads out of the folder, and only plain files open.
+"""Access to the files below a folder that others may write to: no links out of the folder, and only plain files.
 
-A bundle is often written by root. A link in a broker's folder would otherwise bring along a file of another account.
+Root often writes the bundle. Otherwise a link in a broker's folder could add a file of another account to it.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ _FLAGS: Final = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
 
 
 def files_of(folder: Path, depth: int = DEPTH_MAX) -> Iterator[Path]:
-    """Yield all below a folder that is no folder, links included, by name. Of a folder, `ENTRIES_MAX` are looked at."""
+    """Yield all entries below a folder but folders, links included, by name; at most `ENTRIES_MAX` per folder."""
     try:
         entries = sorted(islice(folder.iterdir(), ENTRIES_MAX))
     except OSError:
@@ -36,12 +36,12 @@ def files_of(folder: Path, depth: int = DEPTH_MAX) -> Iterator[Path]:
 
 
 def open_plain(path: Path, folder: Path | None = None) -> IO[bytes]:
-    """Open a file for reading. Raises `OSError`, whose `strerror` says why, for anything but a plain file.
+    """Open a plain file for reading. Raises `OSError`, whose `strerror` states the reason, for anything else.
 
-    With `folder`, the file must be in it when all links are followed, and its other names (hard links) must not be of
-    another owner than the folder's. The check is of the file that is opened, whatever happens to its name meanwhile.
+    With `folder`, the file must be in it after all links are followed, and a file with several hard links must have the
+    owner of the folder. The checks apply to the file that is opened, even if its name changes meanwhile.
     """
-    # Unlike Path.resolve, this does not raise another kind of error for links in a circle.
+    # Unlike Path.resolve, this raises no RuntimeError for a loop of links.
     place = Path(os.path.realpath(path))
     root = place.parent if folder is None else Path(os.path.realpath(folder))
     if not place.is_relative_to(root):

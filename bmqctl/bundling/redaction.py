@@ -18,39 +18,39 @@ VALUES_MAX: Final = 1_000
 LINE_CHARS_MAX: Final = 64 << 10
 BLOCK_LINES_MAX: Final = 500
 
-# Words that make a name that of a secret wherever they stand in it.
+# Words that make a name the name of a secret, anywhere in it.
 _ANYWHERE: Final = (
     r"passw(?:or)?d|passphrase|passcode|requirepass|secret|token|credential|authorization|authn[_.-]?data|signature"
     r"|master[_.-]?auth|cookie|bearer|keytab"
     r"|(?:private|access|api|account|storage|shared|master|encrypt(?:ion)?|crypt(?:o)?|cipher|signing|sign|hmac|aes|rsa"
     r"|ssh|pgp|gpg|session|client|auth|user)[_.-]?key"
 )
-# Short words: a whole word of a name, as in `db_pwd`, `dbPwd` and `PWD`; not a part of one, as in `task` and `passive`.
+# Words that do so only as whole words of a name, as in `db_pwd`, `dbPwd` and `PWD`, not within `task` or `passive`.
 _SHORT: Final = r"pass|pwd|pw|psk|otp|jwt|creds?|sig|sk"
 _CAMEL: Final = r"(?-i:(?<=[a-z0-9])(?:P(?:ass|ASS|wd|WD|w|W|sk|SK)|O(?:tp|TP)|J(?:wt|WT)|Creds?|Sig|S[kK]))(?![a-z])"
-# Without anything between: `dbpass`, `mysqlpwd`. English words that end like that are none.
+# Words at the end of a name without a separator: `dbpass`, `mysqlpwd`, but not English words such as `bypass`.
 _ENDING: Final = r"(?<=[a-z0-9])(?<!\bby)(?<!\bcom)(?<!\btres)(?<!\bover)(?<!\bunder)(?:pass|pwd)(?![a-z])"
 _WORDS: Final = rf"{_ANYWHERE}|(?<![a-z])(?:{_SHORT})(?![a-z])|(?<![a-z0-9])_?auth(?![a-z_.-])|{_CAMEL}|{_ENDING}"
 _NAME: Final = re.compile(_WORDS, re.IGNORECASE)
-# One of these is in each name of a secret, in lower case: to look for them first is much faster.
+# Each name of a secret contains one of these in lower case; searching for them first is much faster.
 _STEM: Final = re.compile("pass|pwd?|psk|secret|token|cred|key|auth|sig|sk|otp|jwt|cookie|bearer")
 _STEM_LEFT: Final = 16
 _STEM_RIGHT: Final = 24
 _LOWER: Final = {upper: upper + 32 for upper in range(ord("A"), ord("Z") + 1)}
 
-# A value: quoted, or up to what ends a word. A comma or a bracket ends it only where a space or a quote follows.
+# A value: quoted, or up to the end of a word. A comma or a bracket ends it only before a space or a quote.
 _VALUE: Final = (
     r"""\\*"(?:[^"\\]|\\.)*"?|'(?:[^'\\]|\\.)*'?|`[^`]*`?"""
     r"""|(?:(?:Basic|Bearer|Digest|Negotiate|Token|ApiKey)\s+)?(?:[^\s,;&}\])<>"]|[,;}\])](?=[\w!#$%*+/=?@^~-]))+"""
 )
-# What follows the name of a secret: what separates it from the value, and the value.
+# The rest of the name of a secret, the separator, and the value.
 _REST: Final = r"""[\w.-]{0,64}\\*["'`]?\]?"""
 _ASSIGNED: Final = re.compile(
     _REST + r"""(?:\s{0,8}(?::=|=>|->|==|[=:>])\s{0,8}|\s{1,8}(?:is|was|are|to|by|as)\s{1,8}:?\s{0,8}"""
     rf"""|\s{{1,8}}(?=\\*["'`]|[^\s]{{0,64}}[0-9!@#$%^&*+/_]))({_VALUE})""",
     re.IGNORECASE,
 )
-# An option of a command line, whose value may look like a word of a sentence.
+# The front of an option of a command line, whose value may look like an ordinary word.
 _OPTION: Final = re.compile(r"(?:^|[^\w-])--?[\w.-]{0,64}$")
 _OPTION_VALUE: Final = re.compile(rf"{_REST}\s{{1,8}}(?!-)({_VALUE})", re.IGNORECASE)
 # A pair of a name and a value: `"key": "password", "value": "x"`, `<property name="password" value="x"/>`.
@@ -59,21 +59,21 @@ _IN_PAIR: Final = re.compile(
     rf"""[\s,]{{1,8}}\\*["']?value\\*["']?\s{{0,8}}[=:]\s{{0,8}})({_VALUE})""",
     re.IGNORECASE,
 )
-# Headers whose whole rest is a secret, in quotes or to the end of the line.
+# Headers whose entire value is secret, in quotes or up to the end of the line.
 _HEADER: Final = re.compile(
     r"""(\b(?:(?:proxy-)?authorization|(?:set-)?cookie)\\*["']?\s{0,8}[:=]\s{0,8})"""
     r"""(\\*"(?:[^"\\]|\\.)*"?|'[^']*'?|[^\n"']+)""",
     re.IGNORECASE,
 )
 _IN_LINE: Final = re.compile(rf"(^[^=:]*(?:{_WORDS})[^=:]*[=:]\s*)(.*)$", re.IGNORECASE)
-# A setting whose name a space separates from its value, as properties and other files may have it.
+# A setting with a space between name and value, as in properties.
 _SPACED: Final = re.compile(rf"(^\s*[\w.-]*(?:{_WORDS})[\w.-]*\s+)([^\s=:].*)$", re.IGNORECASE)
-# In YAML, the name of a pair, and the value below it.
+# In YAML, the name of a pair, and the value on a later line.
 _NAME_LINE: Final = re.compile(rf"\s*-?\s*(?:name|key)\s*[=:]\s*[\"']?[\w.-]*(?:{_WORDS})", re.IGNORECASE)
 _VALUE_LINE: Final = re.compile(r"(\s*-?\s*value\s*[=:]\s*)(.*)$", re.IGNORECASE)
 _AUTHORIZATION: Final = re.compile(r"\b(Basic|Bearer)\s+[A-Za-z0-9+/=._~-]{8,}", re.IGNORECASE)
 _USER_IN_ADDRESS: Final = re.compile(r"(://)[^/\s\"'<>]{1,512}@")
-# Secrets that are known by their form: JSON Web Tokens, and keys of well-known services.
+# Secrets that are recognized by their form: JSON Web Tokens, and keys of well-known services.
 _FORMS: Final = re.compile(
     r"\beyJ[\w-]{6,4096}\.[\w-]{6,4096}\.?[\w-]{0,4096}|\b(?:AKIA|ASIA)[0-9A-Z]{16}\b|\bgh[pousr]_\w{20,255}"
     r"|\bgithub_pat_\w{20,255}|\bglpat-[\w-]{20,255}|\bxox[abeoprs]-[\w-]{10,255}|\bAIza[\w-]{30,255}"
@@ -96,7 +96,7 @@ _KEY_BEGIN: Final = re.compile(r"-{4,5} ?BEGIN [A-Z0-9 ]{0,40}PRIVATE KEY[A-Z ]{
 _KEY_END: Final = re.compile(r"-{4,5} ?END [A-Z0-9 ]{0,40}PRIVATE KEY[A-Z ]{0,10}-{4,5}")
 # A line of a key whose first line is not seen, as where the end of a log is cut off.
 _BASE64_LINE: Final = re.compile(r"\s*[A-Za-z0-9+/]{40,}={0,2}\s*")
-# The members of a JSON Web Key that are secret.
+# The secret members of a JSON Web Key.
 _OF_WEB_KEY: Final = frozenset({"d", "p", "q", "dp", "dq", "qi", "k", "oth"})
 _NAMED: Final = ("key", "name")
 
@@ -107,7 +107,7 @@ def has_private_key(text: str) -> bool:
 
 
 def _without_keys(text: str) -> str:
-    """Return a text without the private keys that end in it."""
+    """Return a text without its complete private keys."""
     parts, at = [], 0
     while (begin := _KEY_BEGIN.search(text, at)) and (end := _KEY_END.search(text, begin.end())):
         parts += [text[at : begin.start()], REDACTED]
@@ -116,7 +116,7 @@ def _without_keys(text: str) -> str:
 
 
 def _assigned(text: str) -> Iterator[tuple[int, int]]:
-    """Yield where the values of secrets are in a text, by the names before them."""
+    """Yield the positions of the values in a text that follow names of secrets."""
     at = 0
     for stem in _STEM.finditer(text.translate(_LOWER)):
         if stem.start() < at:
@@ -142,7 +142,7 @@ def _without_assigned(text: str) -> str:
 
 
 def _setting(line: str) -> re.Match[str] | None:
-    """Match a line of a configuration that sets a secret: its name with what separates it, and the value."""
+    """Match a line of a configuration that sets a secret: the name with the separator, and the value."""
     if _NAME_LINE.match(line):
         return None
     return _IN_LINE.match(line) or _SPACED.match(line)

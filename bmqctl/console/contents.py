@@ -98,7 +98,7 @@ def _text(payload: bytes) -> str | None:
 
 
 def _json(text: str) -> Any:
-    """Return an object or a list of JSON; None if it is neither, or cannot be written again."""
+    """Parse an object or a list of JSON; return None for anything else, and if it cannot be written again."""
     try:
         found = json.loads(text)
         json.dumps(found)

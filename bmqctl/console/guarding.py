@@ -2,8 +2,8 @@
 
 - A request must name a host that the console is known by: a foreign name that resolves to this machine does not reach
   it (DNS rebinding).
-- A request to `/api/`, or one that changes something, must come from the console's own pages, by `Sec-Fetch-Site` and
-  `Origin`. One that changes something also needs the session's token in a header, which `application` checks.
+- A request to `/api/`, or one that changes something, must come from the console's own pages, as shown by
+  `Sec-Fetch-Site` and `Origin`. A change also needs the session's token in a header, which `application` checks.
 - Pages may load and ask for what the console itself serves only, run no script that stands in a page, and are in no
   frame of another.
 """
@@ -51,7 +51,7 @@ def is_loopback(host: str) -> bool:
 
 
 def host_of(header: str) -> str:
-    """Return the name or address in a `Host` header without its port; "" for a header that is not of that form."""
+    """Return the name or address in a `Host` header without its port; "" for an invalid header."""
     found = _HOST.fullmatch(header)
     return "" if found is None else (found["address"] or found["name"]).lower()
 

@@ -1,7 +1,7 @@
 """The sessions of persons at the console: a secret in a cookie, a token against forged requests. Pure but for secrets.
 
-A session ends after `IDLE_S` without a request. At most `SESSIONS_MAX` persons are logged in, and as many sessions have
-no login: a new session ends the one of its kind that was idle for longest. So strangers end no session of a person.
+A session ends after `IDLE_S` without a request. There are at most `SESSIONS_MAX` sessions with a login, and as many
+without: a new session ends the one of its kind that was idle for longest, so that strangers end no session of a person.
 """
 
 from __future__ import annotations

@@ -184,7 +184,7 @@ class _Found:
         try:
             runtime = KEY_VALUE_TABLE.read((await line.ask(RequestCode.GET_BROKER_RUNTIME_INFO)).body).table
         except RequestRefused:
-            # Who may ask for less learns the rest.
+            # Without the right to this request, the other answers are shown.
             runtime = {}
         return BrokerAnswers(properties, replication, epochs, runtime)
 

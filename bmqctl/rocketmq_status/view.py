@@ -83,8 +83,8 @@ class Broker(NamedTuple):
     """A broker of a name. `is_alive` and `is_in_sync` are the controller's word, None if it has none.
 
     `epoch` is the last of its log, which ends at `end`; `behind` is how many bytes of the master's it lacks.
-    `heard_ms` is the time of day at which a slave last heard of its master. `disk_alarm` says which messages will be
-    removed from its full disk though they are not consumed.
+    `heard_ms` is the time of day at which a slave last heard of its master. `disk_alarm` names the unconsumed messages
+    that will be removed from its full disk, or is empty.
     """
 
     address: str

@@ -48,7 +48,7 @@ class Log:
         self._format = compile_format(text or DEFAULT_FORMAT)
         self._threshold = threshold
         stream = out or sys.stdout
-        # The stream itself takes the colours, which are its own.
+        # Colours go to the stream itself, since they are the tool's own.
         self._stream: IO[str] = stream.rich_proxied_file if isinstance(stream, HarmlessStream) else stream
         self._out = HarmlessStream(self._stream)
         self._colors = self._stream.isatty()

@@ -30,7 +30,7 @@ Write = Callable[[Any], Any]
 
 
 class BodyCodec(Generic[B]):
-    """Reads and writes the bodies of one declaration. `keys_max` is that of `fastjson.loads`."""
+    """Reads and writes the bodies of one declaration. See `fastjson.loads` for `keys_max`."""
 
     def __init__(self, cls: type[B], keys_max: int = fastjson.ODD_KEYS_MAX) -> None:
         self.name = cls.__name__
@@ -64,7 +64,7 @@ class BodyCodec(Generic[B]):
 
 
 class _Wrong(Exception):
-    """A value that does not match its declaration, and the path to it, from its end."""
+    """A value does not match its declaration; `path` has the steps to it, the innermost first."""
 
     def __init__(self, reason: str, *path: str) -> None:
         super().__init__(reason)
@@ -72,13 +72,13 @@ class _Wrong(Exception):
         self.path = [*path]
 
     def under(self, step: str) -> _Wrong:
-        """Note that it is within something."""
+        """Add an outer step to the path."""
         self.path.append(step)
         return self
 
 
 def _wrong(value: Any, wanted: str) -> _Wrong:
-    # The text of a long or deep value is never made.
+    # Do not build the text of a long or deep value.
     is_long = isinstance(value, dict | list | tuple) and len(value) > 0
     shown = f"{type(value).__name__} of {len(value)} items" if is_long else str(value)
     return _Wrong(f"{shown[:40]!r} is not {wanted}")
@@ -117,7 +117,7 @@ _PLAIN: Final[dict[type, tuple[Read, Write]]] = {
 }
 
 
-# The type of the items that a reader takes as they are.
+# The types of items that readers return unchanged.
 _ITEMS: Final[dict[Read, type]] = {_read_str: str, _read_int: int, _read_bool: bool}
 
 
@@ -146,7 +146,7 @@ def _list_codec(read: Read, write: Write) -> tuple[Read, Write]:
         if not isinstance(value, (list, tuple)):
             raise _wrong(value, "a list")
         kind = _ITEMS.get(read)
-        # By far the most lists are read at once.
+        # The fast path of nearly all lists.
         if kind is not None and {*map(type, value)} == {kind} and (kind is not int or _are_longs(value)):
             return list(value)
         found: list[Any] = []

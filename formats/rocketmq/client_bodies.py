@@ -48,7 +48,7 @@ __all__ = [
     "read_heartbeat",
 ]
 
-# The most groups that a heartbeat may name, and its most subscriptions and tags.
+# Maximum number of groups in a heartbeat, and of its subscriptions and tags.
 HEARTBEAT_GROUPS_MAX: Final = 4_096
 HEARTBEAT_ITEMS_MAX: Final = 8_000
 
@@ -216,7 +216,7 @@ _ENUMERATIONS: Final[dict[str, tuple[str, ...]]] = {
 
 
 def read_heartbeat(body: Buffer) -> Heartbeat:
-    """A heartbeat's body. Raises `FormatError`, also for more groups or subscriptions than any client has."""
+    """A heartbeat's body. Raises `FormatError`, also beyond the bounds on groups, subscriptions and tags."""
     value = fastjson.loads(str(body, "utf-8", "replace"))
     consumers, producers = _items(value, "consumerDataSet"), _items(value, "producerDataSet")
     if len(consumers) + len(producers) > HEARTBEAT_GROUPS_MAX:

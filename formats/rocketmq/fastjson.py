@@ -4,15 +4,15 @@ It differs from the standard in what may be the key of an object: a bare number 
 (`{{"topic":"t","queueId":0}:5}`). `loads` reads both, and what is standard. A number as key comes back as an int, an
 object as an `ObjectKey`, so `dumps` can write them as they were.
 
-Texts come from strangers, so all of them are read in C: by the standard library's reader where they are standard, and
-otherwise after their keys were replaced by strings, by regular expressions that read each character a few times at
-most. A text that has to be repaired has a bound of its own.
+Texts come from strangers, so the standard library's C decoder reads all of them. For a text that is not standard JSON,
+regular expressions that read each character at most a few times first replace its keys by strings; such a text has
+bounds of its own.
 
 Half of a surrogate pair, which only an escape can write, is refused: no text with one can be written again.
 
 `dumps_pretty` writes what the configuration files look like: a tab per level, no space behind a colon, and a line of
 its own for each item of a list. Java arrays of numbers stand on one line there: they are tuples here, and lists
-elsewhere. `loads_file` tells them apart; `loads` makes lists of both.
+elsewhere. `loads_file` distinguishes them; `loads` returns lists for both.
 """
 
 from __future__ import annotations
@@ -39,22 +39,23 @@ __all__ = [
     "without_lines",
 ]
 
-# A text with more lists and objects has no more than one for each so many characters. Empty ones, which no structure of
-# the original has many of, take the reader the longest.
+# A text with more than `_OPENED_MAX` lists and objects must have at least `_CHARACTERS_PER_OPENED` characters for each:
+# many empty ones, which no structure of the original has, take the decoder the longest.
 _OPENED_MAX: Final = 10_000
 _CHARACTERS_PER_OPENED: Final = 6
-# The bound on keys that are no strings, and on the characters of a text for each key that it may have.
+# Maximum number of keys that are not strings; a text that has such keys may have `_CHARACTERS_PER_KEY` times as many
+# characters.
 _CHARACTERS_PER_KEY: Final = 13
 ODD_KEYS_MAX: Final = 20_000
-# The same for what brokers and tools have asked for, and for the files of brokers.
+# The same for answers to requests of brokers and tools, and for the files of brokers.
 ANSWER_KEYS_MAX: Final = 100_000
 FILE_KEYS_MAX: Final = 1 << 24
 
 
 def _odd(opening: str, odd: str) -> re.Pattern[str]:
-    """Return a pattern for what comes before something odd outside of strings, and that. Or for the rest of a text.
+    """Return a pattern that matches up to and including the next `odd` outside of strings, or the rest of the text.
 
-    `opening` are the characters that something odd may begin with. No character is read twice for different matches.
+    `odd` begins with one of the characters `opening`. Different matches never read the same character.
     """
     string = r'"(?:[^"\\]++|\\.)*+"'
     front = rf'(?:[^"{opening}]++|{string}|(?!{odd})[{opening}])*+'
@@ -64,7 +65,7 @@ def _odd(opening: str, odd: str) -> re.Pattern[str]:
 _NUMBER_KEY = _odd("{,", r"[{,]\s*+-?[0-9]{1,31}+(?=\s*+:)")
 _OBJECT_KEY = _odd("{", r'\{(?:[^"{}]++|"(?:[^"\\]++|\\.)*+")*+\}(?=\s*+:)')
 _ROW = _odd(r"\[", r"\[(?=\s*+[-0-9])[-0-9, \t]++\]")
-# The front of a name that stands for a number or an object.
+# The first character of a string that stands for a number or an object.
 _MARK: Final = "\1"
 _MARK_JSON: Final = "\\u0001"
 
@@ -72,7 +73,7 @@ _LINE: Final = "\n"
 _TAB: Final = "\t"
 
 _HALF_PAIR = re.compile("[\ud800-\udfff]")
-# Up to an escape that is half of a pair.
+# Matches up to an escape that is half of a pair.
 _HALF_ESCAPE = re.compile(
     r"(?:[^\\]++|\\u[dD][89abAB][0-9a-fA-F]{2}\\u[dD][c-fC-F][0-9a-fA-F]{2}|\\(?!u[dD][89a-fA-F]).)*+\\u", re.DOTALL
 )
@@ -81,7 +82,7 @@ _dump_text = json.JSONEncoder(ensure_ascii=False).encode
 
 
 class Items(list[str]):
-    """An object whose items `dumps_item` or `dumps_pretty_item` has written."""
+    """An object, as the texts of its items from `dumps_item` or `dumps_pretty_item`."""
 
 
 class Texts(list[str]):
@@ -95,10 +96,10 @@ class ObjectKey(tuple[tuple[str, Any], ...]):
 
 
 def loads(text: str, keys_max: int = ODD_KEYS_MAX) -> Any:
-    """The value that `text` holds. `keys_max` is the bound on keys that are no strings: more for trusted peers.
+    """Return the value of a text with at most `keys_max` keys that are not strings.
 
-    Raises `FormatError` where it is not JSON, is nested too deeply for the reader (hundreds of levels), or exceeds the
-    bounds on texts that have to be repaired.
+    Raises `FormatError` if it is not JSON, is nested too deeply for the decoder (hundreds of levels), or exceeds the
+    bounds on texts that are not standard.
     """
     opened = text.count("[") + text.count("{")
     if opened > _OPENED_MAX and opened * _CHARACTERS_PER_OPENED > len(text):
@@ -114,7 +115,7 @@ def loads(text: str, keys_max: int = ODD_KEYS_MAX) -> Any:
 
 
 def loads_file(text: str) -> Any:
-    """The value that a file of ours holds, like `loads`: arrays of numbers on one line are tuples; it has no bound."""
+    """Return the value of one of our files, like `loads`, with tuples for arrays of numbers on one line; unbounded."""
     value = _Repair(text, len(text), has_rows=True).value(None)
     _check_pairs(text)
     return value
@@ -144,7 +145,7 @@ _decoder: Final = json.JSONDecoder(parse_constant=_refuse)
 
 
 def _decode(text: str, decoder: json.JSONDecoder = _decoder) -> Any:
-    """Decode standard JSON. Raises `JSONDecodeError` for what may be fastjson's, `FormatError` for what is neither."""
+    """Decode standard JSON. Raises `JSONDecodeError` if it may be fastjson's, `FormatError` if it is neither."""
     try:
         return decoder.decode(text)
     except (json.JSONDecodeError, FormatError):
@@ -156,7 +157,7 @@ def _decode(text: str, decoder: json.JSONDecoder = _decoder) -> Any:
 
 
 class _Repair:
-    """A text whose odd keys become strings, and odd keys again when it is read."""
+    """A text that is decoded with strings in place of its odd keys, which are restored afterwards."""
 
     def __init__(self, text: str, keys_max: int, *, has_rows: bool) -> None:
         self._text = text
@@ -167,7 +168,7 @@ class _Repair:
         self._keys: list[ObjectKey] = []
 
     def value(self, fault: json.JSONDecodeError | None) -> Any:
-        """Read the text. `fault` is what it is refused for if there is nothing to repair."""
+        """Decode the text. Raises `FormatError` with `fault` if there is nothing to repair."""
         text = _OBJECT_KEY.sub(self._mark_object, self._text)
         text = _NUMBER_KEY.sub(self._mark_number, text)
         if fault is not None and not self._numbers + len(self._objects):
@@ -180,7 +181,7 @@ class _Repair:
                 self._keys = _decode(f"[{','.join(self._objects)}]", keys)
             return _decode(text, json.JSONDecoder(parse_constant=_refuse, object_pairs_hook=self._object))
         except json.JSONDecodeError as error:
-            # Its place is one in another text.
+            # The position of this error is one in the repaired text.
             raise _fault(fault or error) from None
 
     def _check(self) -> None:
@@ -231,19 +232,19 @@ def dumps_pretty(value: Any) -> str:
 
 
 def dumps_item(key: str | int | ObjectKey, value: Any) -> str:
-    """An item of an object, for `Items` in a value that `dumps` writes."""
+    """Return an item of an object, for `Items` in a value for `dumps`."""
     return f"{_dump_key(key)}:{dumps(value)}"
 
 
 def dumps_pretty_item(key: str | int | ObjectKey, value: Any, depth: int) -> str:
-    """An item of an object, for `Items` at this depth in a value that `dumps_pretty` writes; the outermost has 0."""
+    """Return an item of an object, for `Items` at a depth in a value for `dumps_pretty`; the outermost depth is 0."""
     lead = _LINE + _TAB * (depth + 1)
     return f"{_dump_key(key)}:{_dump(value, _LINE, _TAB, lead)}"
 
 
 def without_lines(text: str) -> str:
-    """Return what `dumps` writes of a value, from what `dumps_pretty` has written of it."""
-    # No text has a line break or a tab: they are escaped.
+    """Convert the output of `dumps_pretty` into that of `dumps`."""
+    # In strings, line breaks and tabs are escaped.
     return text.replace(_LINE, "").replace(_TAB, "")
 
 

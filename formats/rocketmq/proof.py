@@ -1,13 +1,13 @@
-"""The proof by which our nodes show each other that they know a secret, when one connects to another.
+"""The proof by which two of our nodes show each other that they know a secret, when one connects to the other.
 
-This is no format of the original's. The listener sends a challenge, random bytes. The dialer answers with random bytes
-of its own and a code over both, and the listener with another code. The codes are HMAC-SHA256 with the secret as the
-key; each is also over the role of its maker, the listener's port, and the dialer's name. The dialer is first: a
-stranger that connects receives no code, by which a short secret could be guessed.
+The original has no such format. The listener sends a challenge, random bytes. The dialer answers with random bytes of
+its own and a code, and the listener replies with another code. A code is the HMAC-SHA256, with the secret as the key,
+of the role of its sender, the listener's port, the dialer's name and the random bytes of both. The dialer's code comes
+first, so that a stranger that connects receives no code with which it could guess a short secret.
 
-By the remoting protocol, requests with `CODE` carry this: the first one without a body is answered with the challenge,
-the second one with the listener's code. On a connection for replication the bytes precede those of the original's
-protocol, the challenge with `MAGIC` before it.
+In the remoting protocol, requests with `CODE` carry the proof: the answer to the first one, which has no body, is the
+challenge, and the answer to the second one is the listener's code. On a connection for replication, the bytes of the
+proof precede those of the original's protocol; `MAGIC` begins the challenge and the dialer's answer.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ __all__ = [
     "listener_code",
 ]
 
-# No request code of the original is near.
+# Far from all request codes of the original.
 CODE: Final = 59_002
 MAGIC: Final = b"bmqproof"
 CHALLENGE_BYTES: Final = 32
@@ -39,7 +39,7 @@ ANSWER_BYTES: Final = CHALLENGE_BYTES + CODE_BYTES
 
 
 class ProofHeader(NamedTuple):
-    """The name of the node that proves that it knows the secret: a controller's id; empty for a broker."""
+    """The header of a request of the proof. `name` is the id of a controller; it is empty for a broker."""
 
     name: str = ""
 
@@ -48,12 +48,12 @@ PROOF_HEADER: Final = HeaderCodec(ProofHeader)
 
 
 def dialer_code(secret: bytes, port: int, name: str, challenge: bytes, nonce: bytes) -> bytes:
-    """Return the code of the dialer of a port."""
+    """Return the code of the dialer of `port`."""
     return _code(secret, b"dialer", port, name, challenge + nonce)
 
 
 def listener_code(secret: bytes, port: int, name: str, challenge: bytes, nonce: bytes) -> bytes:
-    """Return the code of the listener on a port."""
+    """Return the code of the listener on `port`."""
     return _code(secret, b"listener", port, name, challenge + nonce)
 
 

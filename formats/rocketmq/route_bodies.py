@@ -44,10 +44,10 @@ __all__ = [
 ]
 
 MASTER_ID: Final = 0
-# The bounds on a registration: its bytes, inflated if it was compressed, and the topics of a compressed one.
+# Maximum size of a registration, inflated if it is compressed, and maximum number of topics of a compressed one.
 REGISTRATION_BYTES_MAX: Final = 2 << 20
 REGISTRATION_TOPICS_MAX: Final = 16_000
-# The same of what a compressed one has beside its topics: their version, and the filter servers.
+# Maximum size of the version of the topics, and of the filter servers, in a compressed one.
 _PIECE_BYTES_MAX: Final = 64 << 10
 
 
