@@ -22,7 +22,7 @@ def _codes(text: str) -> frozenset[int]:
     return frozenset(code for code in codes if code is not None)
 
 
-# Who listens to a proof can try secrets; one that was drawn at random has at least as many characters.
+# Minimum length of a secret: an eavesdropper of a proof can try guesses offline.
 SECRET_CHARS_MIN: Final = 16
 
 

@@ -164,7 +164,7 @@ def _run(config: RocketConfig, log_level: str, ready: Callable[[], None]) -> Non
 
 
 def _warn(config: RocketConfig, without_grpc: str, without_remoting: str) -> None:
-    """Log what is not served, and why."""
+    """Log properties without effect, and services that are not available."""
     if config.unused:
         log.warning("unsupported properties ignored: %s", ", ".join(config.unused))
     if without_grpc:

@@ -74,9 +74,9 @@ class RocketConfig:
     tells nameservers; `plain_accounts` is the file with accounts of ACL 1.0. `unused` are the properties of the file
     that mean nothing here; `file` is that file, if there is one.
 
-    The nodes of a group prove to each other that they know `peer_secret`, if there is one; otherwise, and if the node
-    `checks_peer_address`, each has to connect from its own host. `administrators` are the networks that administrators
-    of nameservers and controllers connect from.
+    The nodes of a group prove to each other that they know `peer_secret`, if it is set. Otherwise, if
+    `checks_peer_address`, each node has to connect from its own host. `administrators` are the networks that
+    administrators of nameservers and controllers connect from.
     """
 
     store: Path = Path("rocketmq-data")
@@ -143,7 +143,7 @@ class RocketConfig:
 
     @property
     def other_nameservers(self) -> list[str]:
-        """The nameservers that are not this process's own, which knows its broker without a connection."""
+        """The nameservers other than that of this process, which needs no connection to its broker."""
         own = {str(Host(each, self.nameserver_port)) for each in (self.broker_options.address.address, "127.0.0.1")}
         return [name for name in self.nameservers if name not in own and name != f"localhost:{self.nameserver_port}"]
 
@@ -213,7 +213,7 @@ class RocketConfig:
 
     @property
     def nameserver_properties(self) -> dict[str, str]:
-        """The properties of the nameserver that administrators may change, by their names."""
+        """The properties of the nameserver that administrators may change."""
         return {
             "supportActingMaster": str(self.supports_acting_master).lower(),
             "notifyMinBrokerIdChanged": str(self.tells_least_id).lower(),
@@ -373,7 +373,7 @@ BROKER_READERS: Final[dict[str, Callable[[str], Any]]] = {
     "authenticationEnabled": read_bool,
     "authorizationEnabled": read_bool,
 }
-# The original's default for configBlackList, and what says who is a node.
+# The original's default for configBlackList, and the properties by which nodes are recognized.
 LOCKED: Final = frozenset(
     {
         "configBlackList",

@@ -97,7 +97,7 @@ def check_group(config: RocketConfig) -> None:
 class Group:
     """The replication of a broker. It is made before the broker, which asks it, and `join`ed with it afterwards.
 
-    `open_file` finds the small files of the store, and `addresses` the addresses of other nodes' hosts.
+    `open_file` opens the small files of the store; `addresses` has the addresses of other nodes' hosts.
     """
 
     config: RocketConfig
@@ -186,7 +186,7 @@ class Group:
         return self._session(peer, self.controlled.make_end, self._let_in)
 
     def _let_in(self, session: ReplicationSession) -> Entrance | None:
-        """Make the entrance for a slave that has connected."""
+        """Make the entrance for a slave that has connected; None if every slave is admitted."""
         config = self.config
         if config.peer_secret is not None:
             return ProvenEntrance(config.peer_secret, config.ha_listen_port or 0)
@@ -349,7 +349,7 @@ class Group:
         make: Callable[[ReplicationSession], ReplicationEnd],
         make_entrance: Callable[[ReplicationSession], Entrance | None] | None = None,
     ) -> ReplicationSession:
-        """Make the session of a connection to a slave, with its entrance, or to a master; `make` makes the end here."""
+        """Return a function that makes the session of a connection to a slave or master; `make` makes its end here."""
         entrance = make_entrance or self._enter
 
         def session(number: int, host: Host) -> ReplicationSession:

@@ -1,8 +1,8 @@
 """The configuration of a group of RocketMQ nodes that all run on this host, written to files as the original has them.
 
 One directory per node: `broker.conf`, and its store beside it. Each node is a nameserver, a controller and a broker of
-one name, and knows all others. A secret of the group, by which they prove who they are, is drawn when it is made:
-other processes on this host have the same address.
+one name, and knows all others. A new group gets a random secret by which its nodes recognize each other, since other
+processes on this host have the same address.
 """
 
 from __future__ import annotations
@@ -146,7 +146,7 @@ def open_local_group(directory: Path, options: GroupOptions) -> list[tuple[Group
 
 
 def _kept_secret(directory: Path) -> str | None:
-    """Return the secret of the group that is there; None for one that was made without."""
+    """Return the secret of an existing group; None for a group that was made without one."""
     for file in sorted(directory.glob(f"node[1-9]/{CONFIG_NAME}")):
         secret = load_rocketmq_config(file).peer_secret
         return None if secret is None else secret.decode()

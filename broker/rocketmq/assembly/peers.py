@@ -1,4 +1,4 @@
-"""The part of the composition root about the recognition of other nodes, by address or by a secret."""
+"""The part of the composition root about the recognition of other nodes."""
 
 from __future__ import annotations
 
@@ -15,19 +15,19 @@ __all__ = ["controller_peers", "controller_secret", "make_admission", "peers_at"
 
 
 def peers_at(config: RocketConfig, addresses: Addresses, port: int) -> Peers:
-    """Make the nodes that connect to a port."""
+    """Make the recognition of the nodes that connect to a port."""
     return Peers(addresses, config.peer_secret, port, checks_address=config.checks_peer_address)
 
 
 def controller_secret(config: RocketConfig) -> bytes | None:
-    """Return the secret of the controllers: that of all nodes, or else the one with which they sign."""
+    """Return the secret of the controllers: that of all nodes, otherwise the one with which they sign."""
     if config.peer_secret is not None or config.inner_credentials is None:
         return config.peer_secret
     return (config.inner_credentials.password or "").encode()
 
 
 def controller_peers(config: RocketConfig, addresses: Addresses) -> Peers:
-    """Make the controllers and brokers that connect to the port of a controller."""
+    """Make the recognition of the controllers and brokers that connect to the port of a controller."""
     return Peers(
         addresses,
         controller_secret(config),
@@ -40,7 +40,7 @@ def controller_peers(config: RocketConfig, addresses: Addresses) -> Peers:
 def make_admission(
     config: RocketConfig, routes: Routes, peers: Peers, guard: Guard, tables: AccessTables
 ) -> NameserverAdmission:
-    """Make the decisions of a nameserver."""
+    """Make the admission of a nameserver."""
     administrators = Administrators(config.administrators, lambda: guard.authenticates)
     if config.inner_credentials is None:
         return NameserverAdmission(routes, peers, administrators)

@@ -65,7 +65,7 @@ class Deferred:
         self.server.dial(place, connected, failed)
 
     def look_up(self, host: str, done: Callable[[frozenset[str] | str], None]) -> None:
-        """Resolve a host: `done` gets its addresses, or the reason why there are none, later."""
+        """Resolve a host: `done` receives its addresses, or the reason of the failure, later."""
         assert self.server is not None
         self.server.look_up(lambda: addresses_of(host), done)
 

@@ -64,7 +64,7 @@ def _assignment(request: Message) -> Frame:
     return Frame(RequestCode.QUERY_ASSIGNMENT, 0, body=body)
 
 
-# What the broker would be asked in the other protocol, by the names of calls that are answered without asking it.
+# By the names of calls that are answered without the broker: the equivalent request of the remoting protocol.
 _ANSWERED_HERE: Final = {"QueryRoute": _route, "QueryAssignment": _assignment}
 
 

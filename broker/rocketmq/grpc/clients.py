@@ -48,9 +48,9 @@ _CONSUME_TYPES: Final = {
 
 
 class Client:
-    """A client: who it is, its settings if it has told them, and its open stream of Telemetry if it has one.
+    """A client: its identity, its settings if it has sent them, and its open stream of Telemetry if it has one.
 
-    `user` is the user as whom it calls, where that is checked.
+    `user` is the user of its calls, where access is checked.
     """
 
     def __init__(self, client_id: str, host: Host, language: str, user: str = "") -> None:

@@ -1,4 +1,4 @@
-"""The front of HTTP/2's frames, looked at before `h2` gets them: it would keep a frame of any length until it is whole.
+"""A check of the heads of HTTP/2's frames before `h2`, which would buffer a frame of any length until it is complete.
 
 Source: RFC 9113, 4.1 and 6.10.
 """
@@ -10,17 +10,17 @@ from typing import Final
 
 __all__ = ["HEAD_BYTES", "FrameFronts"]
 
-# The length of what follows (24 bits), type, flags, and the stream.
+# The length of the payload (24 bits), type, flags, and the stream.
 HEAD_BYTES: Final = 9
 _HEAD: Final = struct.Struct(">IB")
 _PREFACE_BYTES: Final = 24
 _END_HEADERS: Final = 0x4
-# The types of frames that have headers: HEADERS and CONTINUATION.
+# The types of frames that carry headers: HEADERS and CONTINUATION.
 _OF_HEADERS: Final = (0x1, 0x9)
 
 
 class FrameFronts:
-    """The frames of a connection, one after the other. `block_bytes` is the size of a block of headers that goes on."""
+    """The frames of a connection. `block_bytes` is the size so far of a block of headers that is not complete."""
 
     __slots__ = ("_block_bytes_max", "_preface_left", "block_bytes")
 
@@ -30,9 +30,9 @@ class FrameFronts:
         self.block_bytes = 0
 
     def take(self, data: memoryview, longest: int) -> tuple[int, str]:
-        """Return where the first frame begins that is not whole, and why the connection is to end, if it is.
+        """Return the position of the first incomplete frame, and why the connection must end, or "".
 
-        `longest` is the bound on the length that a frame may state.
+        `longest` is the maximum length that a frame may state.
         """
         end = len(data)
         at = min(self._preface_left, end)

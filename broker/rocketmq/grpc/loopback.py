@@ -22,13 +22,13 @@ _INT_MAX: Final = 0x7FFFFFFF
 
 _RESPONSE: Final = int(FrameFlag.RESPONSE)
 
-# The bound on `SaidBytes`, beyond which requests are refused.
+# Maximum of `SaidBytes.number`, beyond which requests are refused.
 _SAID_BYTES_MAX: Final = 64 << 20
 _BUSY: Final = "the broker is busy with the answers to other requests"
 
 
 class SaidBytes:
-    """The bytes of bodies that the broker has said to all clients, and that are not handed on yet."""
+    """The size of the bodies of the broker's answers to all clients that are not passed on yet."""
 
     def __init__(self) -> None:
         self.number = 0
@@ -95,7 +95,7 @@ class Loopback:
         # What the broker has said in this step, and what has passed the gate later.
         self._said: list[Frame] = []
         self._said_bytes = 0
-        # What was said to all clients and is not handed on, if there are others, and the part of this one.
+        # The answers to all clients that share this object, and the part of this one.
         self.all_said = SaidBytes()
         self._kept_bytes = 0
         self._passed: list[Frame] = []

@@ -26,9 +26,9 @@ _VIEW = HeaderCodec(consuming.ViewMessageRequest)
 
 
 def check_place(asked: Asked, broker: str, offset: int, topic: str, group: str, then: Callable[[], None]) -> None:
-    """Go on if a message of a topic that a group may consume is at an offset of a broker's log.
+    """Call `then` if an offset of a broker's log has a message of a topic that a group may consume.
 
-    Where that has to be found out, and it is not, the call ends.
+    Otherwise end the call. For clients that nobody vouches for, the broker checks it: call `then` at once.
     """
     if not asked.client.is_vouched_for:
         then()
@@ -52,12 +52,12 @@ def check_place(asked: Asked, broker: str, offset: int, topic: str, group: str, 
 
 
 def _is_of(record: Record, group: str) -> bool:
-    """Return whether a record is a group's if it is in the topic for what the group has popped and comes again.
+    """Return whether a record belongs to a group, if its topic is a retry topic of POP of the group.
 
     A group with a longer name may have the same retry topic.
     """
     if not record.topic.startswith(f"{RETRY_PREFIX}{group}_"):
         return True
     properties = decode_properties(record.properties)
-    # Brokers before 5.4 do not say it; what was sent back to a group has its first topic in any case.
+    # Brokers before 5.4 do not set ORIGIN_GROUP; messages that were sent back to a group always have RETRY_TOPIC.
     return properties.get("ORIGIN_GROUP", "" if "RETRY_TOPIC" in properties else group) == group

@@ -18,9 +18,9 @@ _ADDRESS_MAX: Final = 5_000
 
 
 class Clients:
-    """The clients by the address that they call from, the users as whom they call, and their ids.
+    """The clients by address, user and id.
 
-    Ids are not secret: nobody becomes a client of another host or of another user by its id.
+    Ids are not secret: the id alone gives no access to a client of another host or user.
     """
 
     def __init__(self, all_max: int = _ALL_MAX, address_max: int = _ADDRESS_MAX) -> None:

@@ -324,7 +324,7 @@ class GrpcService:
             return False
         settings = client.settings
         topics = () if settings is None else [topic.name for topic in settings.publishing.topics]
-        # Producers of the other protocol may have groups that are called like other topics.
+        # Groups of remoting producers may have the names of other topics.
         command = self._transactions.orphan(broker, frame, topics, self._wall_ms())
         if command is not None:
             client.telemetry.send(command.SerializeToString())

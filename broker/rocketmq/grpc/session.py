@@ -43,7 +43,7 @@ log = logging.getLogger("broker.rocketmq.session")
 # Nobody is read from while so much waits to be sent to it, and who leaves so much more is given up.
 _BACKLOG_BYTES: Final = 1 << 20
 _OUTPUT_BYTES_MAX: Final = 64 << 20
-# Calls are refused while so much waits: the peer takes its answers more slowly than it calls.
+# Maximum size of unread answers, beyond which calls are refused.
 _REFUSING_BYTES: Final = 16 << 20
 # The bytes that are handed to `h2` at once: all calls in them are begun.
 _PORTION_BYTES: Final = 8 << 10
@@ -76,9 +76,9 @@ class GrpcSession:
     `broker.rocketmq.node.Connection`.
     """
 
-    # Parts of messages, and what waits for the windows of the peer.
+    # The session holds parts of messages, and output that waits for the windows of the peer.
     keeps_more = True
-    # Calls are answered, and none that waits for something holds up others.
+    # Waiting calls do not delay others.
     input_can_wait = False
 
     def __init__(
@@ -183,7 +183,7 @@ class GrpcSession:
         return len(self._output)
 
     def memory_size(self) -> int:
-        """The number of bytes that are kept for the peer."""
+        """The number of bytes that the session holds for the peer."""
         return len(self._output) + self._blocked_bytes + self._unread_bytes + self._fronts.block_bytes
 
     def output_sent(self) -> None:
@@ -201,7 +201,7 @@ class GrpcSession:
 
     @property
     def event_bytes_max(self) -> int:
-        """The bound on the size of a frame."""
+        """The maximum size of a frame."""
         return HEAD_BYTES + self._http.max_inbound_frame_size
 
     # -- events

@@ -100,9 +100,9 @@ class Transactions:
         asked.client.ask(place.broker, Frame(RequestCode.END_TRANSACTION, 0, ext_fields=_END.write(header)), done)
 
     def orphan(self, broker: str, frame: Frame, topics: Collection[str], now_ms: int) -> Message | None:
-        """Make the command by which a producer is asked what became of a transaction, from the broker's question.
+        """Make the command that asks a producer for the outcome of a transaction, from the broker's request.
 
-        Return None if the question cannot be read, or is about none of the producer's topics.
+        Return None if the request cannot be read, or its topic is none of the producer's `topics`.
         """
         try:
             header = _CHECK.read(frame.ext_fields or {})

@@ -100,11 +100,11 @@ class ProxyAccess:
             checked(_unauthorized(_NO_NAME))
 
     def must_see(self, frame: Frame) -> bool:
-        """Return whether a request is to be checked by `check_record`, too."""
+        """Return whether `check_record` must check a request, too."""
         return self._checks.authorization and frame.code in PLACES
 
     def check_record(self, frame: Frame, address: str, record: Record, checked: Checked) -> None:
-        """Check that the sender of a request may have the record at the place in a log that it names."""
+        """Check that the sender of a request may access the record whose offset in a log the request names."""
         name = (frame.ext_fields or {}).get(ACCESS_KEY, "")
         self._authorize(name, address, lambda: _readable(lambda: needs_of_record(frame.code, record)), checked)
 
@@ -163,7 +163,7 @@ def _denial(name: str, address: str, wanted: Sequence[Need], policies: Policies)
 
 
 def _readable(find: Callable[[], list[Need]]) -> list[Need]:
-    """Find the needs of a request. Raises `Rejected` if it cannot be read."""
+    """Return the needs that `find` returns. Raises `Rejected` if the request cannot be read."""
     try:
         return find()
     except FormatError:

@@ -167,7 +167,7 @@ class RemotingClients:
         self._access.check(whole, client.host.address, checked)
 
     def _check_place(self, client: _Client, frame: Frame, checked: Checked) -> None:
-        """Check a request that names a record by its place in a broker's log: not all brokers check that."""
+        """Check a request that names a record by its offset in a broker's log, which not all brokers check."""
         fields = frame.ext_fields or {}
 
         def viewed(answer: Frame) -> None:
