@@ -54,7 +54,8 @@ class Tree(MemoryDirectory):
         return self.inside[name]
 
     def remove_folder(self, name: str) -> None:
-        del self.inside[name]
+        if self.inside.pop(name, None) is None:
+            raise FileNotFoundError(name)
 
     def take(self, size: int) -> bool:
         if size > max(0, self.shared.free):
