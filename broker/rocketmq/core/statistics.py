@@ -6,11 +6,13 @@ coarse steps.
 
 from __future__ import annotations
 
+import logging
 from collections import deque
 from collections.abc import Callable
 from datetime import date, datetime
 from typing import Final, NamedTuple
 
+from broker.common.rarely import Rarely
 from broker.rocketmq.core.rates import Rate
 from broker.rocketmq.core.requests import Handlers, Request, failure, with_body
 from formats.rocketmq.codes import RequestCode, ResponseCode
@@ -21,7 +23,15 @@ from formats.rocketmq.statistics_bodies import Span, write_broker_stats
 
 __all__ = ["DEAD_LETTERS", "Counter", "Morning", "Statistics"]
 
+log = logging.getLogger("broker.rocketmq")
+
 SAMPLE_MS: Final = 10_000
+# The most counters. They take about 2 KB each; topics and groups that are met later are not counted one by one.
+COUNTERS_MAX: Final = 50_000
+# The most characters of the name of a counter, which a message can have given: of a topic and a group.
+_KEY_CHARACTERS_MAX: Final = 512
+# The most counters that are sampled in one tick: all of them within `SAMPLE_MS`.
+_SAMPLED_AT_ONCE: Final = 6_000
 # Not a name of the original's, which has this count among its metrics only.
 DEAD_LETTERS: Final = "DEAD_LETTERS"
 # By span (minute, hour and day): the interval of remembered samples, and their number.
@@ -87,6 +97,8 @@ class Statistics:
         self._day: date | None = None
         self._now_ms = self._sampled_ms = now_ms
         self._samples = 0
+        self._unsampled: list[Counter] = []
+        self._rarely = Rarely(log)
         self.handlers: Handlers = {RequestCode.VIEW_BROKER_STATS_DATA: self._view}
 
     # -- counting
@@ -114,6 +126,9 @@ class Statistics:
     def _add(self, name: str, key: str, count: int) -> None:
         counter = self._counters.get((name, key))
         if counter is None:
+            if len(self._counters) >= COUNTERS_MAX or len(key) > _KEY_CHARACTERS_MAX:
+                self._rarely.warn(self._now_ms, f"there is no counter {name} of {key[:80]!r}: there are too many")
+                return
             counter = self._counters[name, key] = Counter(self._now_ms)
         counter.add(count)
 
@@ -144,8 +159,9 @@ class Statistics:
         if not 0 <= now_ms - self._sampled_ms < SAMPLE_MS:
             self._sampled_ms = now_ms
             self._samples += 1
-            for counter in self._counters.values():
-                counter.sample(now_ms, self._samples)
+            self._unsampled = list(self._counters.values())
+        for _ in range(min(_SAMPLED_AT_ONCE, len(self._unsampled))):
+            self._unsampled.pop().sample(now_ms, self._samples)
 
     # -- showing
 

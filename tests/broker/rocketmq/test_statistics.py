@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from datetime import datetime
 from typing import Any
 
@@ -11,6 +12,7 @@ from broker.rocketmq.core.statistics import Counter, Morning, Statistics
 from formats.rocketmq import fastjson
 from formats.rocketmq.codes import RequestCode, ResponseCode
 from tests.broker.rocketmq.rig import Peer, Rig
+from tests.broker.rocketmq.test_held_up import check
 
 
 def view(peer: Peer, name: str, key: str) -> Any:
@@ -85,3 +87,26 @@ def test_sums_are_noted_at_midnight() -> None:
     statistics.stored("t", 2, 40)
     statistics.tick(noon + 2 * 86_400_000)
     assert (statistics.put_morning, statistics.found_morning) == (Morning(5, 7), Morning(3, 3))
+
+
+def test_counters_have_a_bound_and_are_sampled_in_slices() -> None:
+    """Anybody makes a counter with a pull, for each topic and group."""
+    statistics = Statistics("c", 0)
+    for number in range(60_000):
+        statistics.sent(f"t{number % 300}", f"g{number // 300}", 1, 10)
+    statistics.given_up("x" * 30_000, "g")
+    assert len(statistics.totals("GROUP_GET_NUMS")) <= 25_000
+    assert not statistics.totals("DEAD_LETTERS")
+    assert statistics.found.total == 60_000
+
+    begins = iter((0, 100_000, 200_000))
+
+    def steps() -> list[Callable[[], object]]:
+        begin = next(begins)
+        return [lambda ms=begin + 1_000 * second: statistics.tick(ms) for second in range(1, 40)]  # type: ignore[misc]
+
+    check("samples", steps)
+    for second in range(301, 400):
+        statistics.tick(second * 1_000)
+    statistics.sent("t1", "g0", 600, 10)
+    assert statistics.rate("GROUP_GET_NUMS", "t1@g0", 400_000) > 5
