@@ -245,6 +245,7 @@ class Broker:
         """Begin anew as the role says: a master goes on by what is in the store, and in the files."""
         self._pop.end_waits()
         self._lite.end_waits()
+        self._transactions.end()
         self._has_due = False
         self._make_givers(given, self._transactions.times)
 

@@ -11,10 +11,12 @@ from __future__ import annotations
 
 import logging
 from collections import deque
+from collections.abc import Iterator, Mapping
 from typing import Final, NamedTuple, cast
 
 from broker.rocketmq.access.guard import Guard
 from broker.rocketmq.core import names
+from broker.rocketmq.core.clients import Member
 from broker.rocketmq.core.delays import Storing, again, due_place, integer
 from broker.rocketmq.core.groups import TRANSACTION_GROUP
 from broker.rocketmq.core.properties import encode, encode_few
@@ -48,6 +50,9 @@ NOTE_MS: Final = 3_000
 NOTE_BYTES_MAX: Final = 4096
 # Messages that one check looks at, for the sake of others.
 CHECK_MAX: Final = 1_000
+# The cost of looking at a message, which may be stored anew, and at a producer; see `Turns.spend`.
+CHECK_UNITS: Final = 50_000
+_MEMBER_UNITS: Final = 100
 
 # Maximum lead of a producer's clock over the broker's.
 CLOCKS_MS: Final = 600_000
@@ -94,6 +99,9 @@ class Transactions:
         self._newest: dict[int, int] = {}
         self._skips = Skips("prepared messages")
         self._skipped_notes = Skips("notes of ended transactions")
+        self._is_over = False
+        # The messages that were given up in a check, for the log.
+        self._discarded, self._first_discarded = 0, ""
         self._asked = 0
         self._checked_ms = self._noted_ms = 0
         self.handlers: Handlers = {RequestCode.END_TRANSACTION: self._end}
@@ -214,18 +222,30 @@ class Transactions:
             self.note(now_ms)
         if not 0 <= now_ms - self._checked_ms < self.times.check_interval_ms:
             self._checked_ms = now_ms
-            self.check(now_ms)
+            self._services.turns.again(self, lambda: self._check_all(now_ms))
 
-    def check(self, now_ms: int) -> None:
+    def end(self) -> None:
+        """Ask nobody from now on: this broker is no master any more."""
+        self._is_over = True
+
+    def _check_all(self, now_ms: int) -> Iterator[None]:
         """Ask the producers of prepared messages what became of them."""
         begin, end = self._span(names.HALF_TOPIC)
         offset = begin
+        self._discarded, self._first_discarded = 0, ""
         try:
             # What is stored anew comes behind the end.
-            while offset < min(end, begin + CHECK_MAX) and self._check(offset, now_ms):
+            while not self._is_over and offset < min(end, begin + CHECK_MAX) and self._check(offset, now_ms):
                 offset += 1
+                self._services.turns.spend(CHECK_UNITS)
+                yield
         except (DiskFull, OSError) as error:
             log.error("transactions are not checked now: %s", error)
+        if self._discarded:
+            text = "the outcomes of %d transactions are unknown; the first is that of %s"
+            log.warning(text, self._discarded, self._first_discarded)
+        if self._is_over:
+            return
         if offset != begin:
             self._services.offsets.commit_own(names.HALF_TOPIC, TRANSACTION_GROUP, _QUEUE, offset)
             self._ended = {each for each in self._ended if each >= offset}
@@ -302,28 +322,33 @@ class Transactions:
 
     def _discard(self, record: Record, properties: dict[str, str], now_ms: int) -> None:
         """Ask no longer: keep the message where people find it."""
-        log.warning(
-            "the outcome of the transaction of message %s to topic %s is unknown",
-            properties.get("UNIQ_KEY"),
-            properties.get("REAL_TOPIC"),
-        )
+        self._discarded += 1
+        if self._discarded == 1:
+            unique, topic = properties.get("UNIQ_KEY", ""), properties.get("REAL_TOPIC", "")
+            self._first_discarded = f"message {unique[:80]} to topic {topic[:80]}"
         self._services.topics.make_for_group(names.CHECKED_TOO_OFTEN, 1, 0, now_ms)
         message = again(record, names.CHECKED_TOO_OFTEN, 0, record.properties)
         self._storing.put(message._replace(body=bytes(record.body)), now_ms)
+
+    def _producer(self, known: Mapping[object, Member], topic: str) -> Peer | None:
+        """Choose the next producer in turn that may send to a topic."""
+        self._asked += 1
+        self._services.turns.spend(len(known) * _MEMBER_UNITS)
+        everyone = list(known.items())
+        at = self._asked % len(everyone) if everyone else 0
+        for peer, member in everyone[at:] + everyone[:at]:
+            producer = cast(Peer, peer)
+            if self._guard.may_send(member.user, producer.host.address, topic):
+                return producer
+        return None
 
     def _ask(self, record: Record, properties: dict[str, str], stored: Stored) -> None:
         """Ask one of the producers of a message's group."""
         topic = properties.get("REAL_TOPIC", "")
         known = self._services.clients.producers.get(properties.get("PGROUP", ""), {})
-        producers = [
-            cast(Peer, peer)
-            for peer, member in known.items()
-            if self._guard.may_send(member.user, cast(Peer, peer).host.address, topic)
-        ]
-        if not producers:
+        producer = self._producer(known, topic)
+        if producer is None:
             return
-        self._asked += 1
-        producer = producers[self._asked % len(producers)]
         unique = properties.get("UNIQ_KEY")
         host = Host.unpack(record.store_host)
         header = CheckTransactionStateRequest(

@@ -3,16 +3,20 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Callable
 from typing import Any
 
 import pytest
 
+from broker.rocketmq.core.transactions import TransactionTimes
+from broker.rocketmq.store.message_store import StoreOptions
 from formats.rocketmq.codes import RequestCode, ResponseCode
 from formats.rocketmq.flags import Transaction
 from formats.rocketmq.frame import Frame, FrameFlag
 from formats.rocketmq.properties import decode_properties
 from formats.rocketmq.record import Record, decode_record
 from tests.broker.rocketmq.rig import Peer, Rig
+from tests.broker.rocketmq.test_held_up import check
 
 HALF = "RMQ_SYS_TRANS_HALF_TOPIC"
 NOTES = "RMQ_SYS_TRANS_OP_HALF_TOPIC"
@@ -189,3 +193,31 @@ def test_wrong_end_is_refused(changes: dict[str, Any], text: str) -> None:
     assert answer is not None
     assert (answer.code, answer.remark) == (ResponseCode.SYSTEM_ERROR, text)
     assert bodies(rig) == [b"plain"]
+
+
+@pytest.mark.parametrize("producers", [1, 400])
+def test_checks_of_many_messages_hold_up_nobody(producers: int, caplog: pytest.LogCaptureFixture) -> None:
+    """Neither the messages nor the producers of their group, and what is given up takes one line of the log."""
+    rig = Rig(
+        times=TransactionTimes(check_interval_ms=1_000, timeout_ms=100, checks_max=1),
+        store=StoreOptions(8 << 20, 20_000, 50, 400),
+    )
+    peer = rig.peer()
+    for number in range(producers):
+        body = {"clientID": f"c{number}", "producerDataSet": [{"groupName": "p"}]}
+        rig.peer().call(RequestCode.HEART_BEAT, json.dumps(body).encode())
+    for number in range(1_200):
+        peer.send(b"half", {"TRAN_MSG": "true", "PGROUP": "p", "UNIQ_KEY": f"{number}"}, f=4)
+        while rig.broker.end_step():
+            pass
+
+    def steps() -> list[Callable[[], object]]:
+        rig.wall_ms += 2_000
+        return [rig.broker.tick, *[rig.broker.end_step] * 100]
+
+    with caplog.at_level("WARNING"):
+        check("transactions", steps)
+        for _ in range(8):
+            rig.pass_time(2_000)
+    assert rig.store.span("TRANS_CHECK_MAX_TIME_TOPIC", 0)[1] == 1_200
+    assert 1 <= sum("unknown" in each.message for each in caplog.records) <= 10
