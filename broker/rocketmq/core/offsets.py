@@ -17,7 +17,8 @@ __all__ = ["Offsets"]
 
 _SEPARATOR: Final = "@"
 
-# Maximum number of pairs of group and topic for which the last pulled offsets are kept, for administrators.
+# Maximum number of pulled offsets that are kept, for administrators; beyond it, those of the first pair of topic and
+# group are forgotten.
 PULLED_MAX: Final = 100_000
 
 
@@ -35,6 +36,7 @@ class Offsets:
         self._is_newer = False
         # What was given to consumers, which may be ahead of what they have done.
         self._pulled: dict[str, dict[int, int]] = {}
+        self._pulled_count = 0
         # The number of offsets; the groups of each topic, and the topics of each group.
         self.count = 0
         self._groups: dict[str, dict[str, None]] = {}
@@ -120,10 +122,15 @@ class Offsets:
         key = f"{topic}{_SEPARATOR}{group}"
         queues = self._pulled.get(key)
         if queues is None:
-            if len(self._pulled) >= PULLED_MAX:
-                return
             queues = self._pulled[key] = {}
+        if queue_id not in queues:
+            self._pulled_count += 1
         queues[queue_id] = offset
+        while self._pulled_count > PULLED_MAX:
+            self._forget_pulled(next(iter(self._pulled)))
+
+    def _forget_pulled(self, key: str) -> None:
+        self._pulled_count -= len(self._pulled.pop(key, ()))
 
     def pulled(self, topic: str, group: str, queue_id: int) -> int:
         """The offset before which a group was given messages, or has consumed them."""
@@ -160,7 +167,7 @@ class Offsets:
 
     def _forget(self, topic: str, group: str) -> None:
         key = f"{topic}{_SEPARATOR}{group}"
-        self._pulled.pop(key, None)
+        self._forget_pulled(key)
         self.count -= len(self._table.pop(key))
         for index, one, other in ((self._groups, topic, group), (self._topics, group, topic)):
             del index[one][other]

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import json
+import tracemalloc
 from collections.abc import Callable
 from typing import Any
 
 import pytest
 
+from broker.rocketmq.core.offsets import Offsets
 from formats.rocketmq import fastjson
 from formats.rocketmq.client_bodies import GroupConfig
 from formats.rocketmq.codes import RequestCode, ResponseCode
@@ -169,3 +171,17 @@ def test_a_connection_is_in_a_bounded_number_of_groups() -> None:
     assert codes(0, 16) == [ResponseCode.SUCCESS] * 16
     assert codes(16, 17) == [ResponseCode.SYSTEM_ERROR]
     assert codes(0, 16) == [ResponseCode.SUCCESS] * 16
+
+
+def test_pulled_offsets_of_many_groups_take_bounded_memory() -> None:
+    """Groups without a commit count, too, and the newest are known."""
+    offsets = Offsets(b"")
+    tracemalloc.start()
+    try:
+        for number in range(400_000):
+            offsets.note_pulled("wide", f"g{number // 1_000}", number % 1_000, 7)
+        taken, _ = tracemalloc.get_traced_memory()
+    finally:
+        tracemalloc.stop()
+    assert taken < 20 << 20
+    assert offsets.pulled("wide", "g399", 999) == 7
