@@ -207,7 +207,7 @@ def many_registrations(requests: Requests) -> Story:
             zeros = random.choice((100, 30 * MIB))
             pieces = (struct.pack(">I", len(version)), version, struct.pack(">i", random.choice((1, -1, 1 << 30))))
             body = zlib.compress(b"".join(pieces) + bytes(zeros))
-        fields = [("brokerName", name), ("brokerAddr", f"127.0.0.9:{number + 1}"), ("clusterName", "DefaultCluster")]
+        fields = [("brokerName", name), ("brokerAddr", f"127.0.0.66:{number + 1}"), ("clusterName", "DefaultCluster")]
         fields += [("haServerAddr", ""), ("brokerId", random.choice("01")), ("compressed", str(packed).lower())]
         yield requests.request(RequestCode.REGISTER_BROKER, fields, body)
     fields = [("brokerName", BROKER), ("clusterName", "DefaultCluster"), ("brokerId", "0")]

@@ -26,6 +26,14 @@ def escaped(text: str) -> str:
     return ascii(text[:200])[1:-1]
 
 
+def _is_node_source(address: str) -> bool:
+    """Return False for an address that only sockets bound to it connect from, which those of nodes are not.
+
+    Whatever loopback address is connected to, others connect from 127.0.0.1.
+    """
+    return not address.startswith("127.") or address == "127.0.0.1"
+
+
 class Peers:
     """Recognizes the nodes that connect to one port. With a `secret`, they have to prove that they know it.
 
@@ -97,7 +105,9 @@ class Peers:
     def refusal_of_address(self, host: str, address: str) -> str | None:
         """Return why an address is not recognized as that of a node on a host; None if it is."""
         peer = address_of(f"{address}:0")
-        if not self._checks_address or self.addresses.has(host, peer):
+        if not self._checks_address:
+            return None
+        if self.addresses.has(host, peer) and (_is_node_source(peer) or peer in self.addresses.of(host)):
             return None
         return f"it connects from {peer}, not from {escaped(self.addresses.shown(host))}"
 

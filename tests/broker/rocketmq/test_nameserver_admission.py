@@ -348,3 +348,14 @@ def test_all_networks_are_a_star() -> None:
     administrators = Administrators(read_networks("*"))
     assert administrators.refusal(STRANGER, Peers(), ()) is None
     assert administrators.refusal("2001:db8::1", Peers(), ()) is None
+
+
+def test_other_loopback_addresses_are_no_hosts_of_nodes_on_this_machine() -> None:
+    server = Server()
+    for stranger in ("127.0.0.66", "::ffff:127.0.0.66"):
+        assert server.connect(stranger).register("127.0.0.1:10911") == REFUSED
+        assert server.connect(stranger).register("localhost:10911") == REFUSED
+    # The kernel connects from 127.0.0.1 to whatever loopback address a node has.
+    for name, address in (("a", "127.0.0.2:10911"), ("b", "127.0.0.1:10911"), ("c", "0.0.0.0:1")):
+        assert server.connect("127.0.0.1").register(address, name=name) == OK
+    assert server.connect("127.0.0.66").register("127.0.0.66:10911", name="d") == OK
