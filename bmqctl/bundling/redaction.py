@@ -20,20 +20,29 @@ BLOCK_LINES_MAX: Final = 500
 
 # Words that make a name the name of a secret, anywhere in it.
 _ANYWHERE: Final = (
-    r"passw(?:or)?d|passphrase|passcode|requirepass|secret|token|credential|authorization|authn[_.-]?data|signature"
+    r"passw(?:or)?[dt]|kennwort|contrase[nñ]a|mot_?de_?passe|wachtwoord|пароль|密码|mnemonic|csrf|xsrf|passphrase|passcode|requirepass|secret|token|credential|authorization|authn[_.-]?data|signature"
     r"|master[_.-]?auth|cookie|bearer|keytab"
-    r"|(?:private|access|api|account|storage|shared|master|encrypt(?:ion)?|crypt(?:o)?|cipher|signing|sign|hmac|aes|rsa"
-    r"|ssh|pgp|gpg|session|client|auth|user)[_.-]?key"
+    r"|(?:private|access|api|account|storage|shared|master|enc(?:rypt(?:ion)?)?|crypt(?:o)?|cipher|signing|sign|hmac|aes|rsa"
+    r"|ssh|pgp|gpg|session|client|auth|user|priv|licen[cs]e)[_.-]?key"
+    r"|session[_.-]?id|(?:unlock|pairing|verification|recovery|backup|security)[_.-]?code"
 )
 # Words that do so only as whole words of a name, as in `db_pwd`, `dbPwd` and `PWD`, not within `task` or `passive`.
-_SHORT: Final = r"pass|pwd|pw|psk|otp|jwt|creds?|sig|sk"
-_CAMEL: Final = r"(?-i:(?<=[a-z0-9])(?:P(?:ass|ASS|wd|WD|w|W|sk|SK)|O(?:tp|TP)|J(?:wt|WT)|Creds?|Sig|S[kK]))(?![a-z])"
+_SHORT: Final = r"pass|pwd|pw|psk|otp|jwt|creds?|sig|sk|pin|salt|pepper|senha|sas"
+_CAMEL: Final = (
+    r"(?-i:(?<=[a-z0-9])(?:P(?:ass|ASS|wd|WD|w|W|sk|SK|in|IN)|O(?:tp|TP)|J(?:wt|WT)|Creds?|Sig|S(?:[kK]|alt|AS)|Auth))"
+    r"(?![a-z])"
+)
 # Words at the end of a name without a separator: `dbpass`, `mysqlpwd`, but not English words such as `bypass`.
-_ENDING: Final = r"(?<=[a-z0-9])(?<!\bby)(?<!\bcom)(?<!\btres)(?<!\bover)(?<!\bunder)(?:pass|pwd)(?![a-z])"
-_WORDS: Final = rf"{_ANYWHERE}|(?<![a-z])(?:{_SHORT})(?![a-z])|(?<![a-z0-9])_?auth(?![a-z_.-])|{_CAMEL}|{_ENDING}"
+_ENDING: Final = r"(?<=[a-z0-9])(?<!\bby)(?<!\bcom)(?<!\btres)(?<!\bover)(?<!\bunder)(?:pass|pwd|pw)(?![a-z])"
+_WORDS: Final = (
+    rf"{_ANYWHERE}|(?<![a-z])(?:{_SHORT})(?![a-z])|(?<![a-z0-9])_?auth(?![a-z_.-])|pw_?hash|{_CAMEL}|{_ENDING}"
+)
 _NAME: Final = re.compile(_WORDS, re.IGNORECASE)
 # Each name of a secret contains one of these in lower case; searching for them first is much faster.
-_STEM: Final = re.compile("pass|pwd?|psk|secret|token|cred|key|auth|sig|sk|otp|jwt|cookie|bearer")
+_STEM: Final = re.compile(
+    "pass|pwd?|psk|secret|token|cred|key|auth|sig|sk|otp|jwt|cookie|bearer|wort|woord|contrase|senha|пароль|密码"
+    "|mnemonic|csrf|xsrf|session|code|pin|salt|pepper|sas|identified"
+)
 _STEM_LEFT: Final = 16
 _STEM_RIGHT: Final = 24
 _LOWER: Final = {upper: upper + 32 for upper in range(ord("A"), ord("Z") + 1)}
@@ -46,7 +55,9 @@ _VALUE: Final = (
 # The rest of the name of a secret, the separator, and the value.
 _REST: Final = r"""[\w.-]{0,64}\\*["'`]?\]?"""
 _ASSIGNED: Final = re.compile(
-    _REST + r"""(?:\s{0,8}(?::=|=>|->|==|[=:>])\s{0,8}|\s{1,8}(?:is|was|are|to|by|as)\s{1,8}:?\s{0,8}"""
+    _REST
+    + r"""(?:\s{0,8}(?::=|=>|->|==|[=:>]|%3[dD])\s{0,8}\[?\s{0,8}|\s{1,8}(?:is|was|are|to|by|as)\s{1,8}:?\s{0,8}"""
+    r"""|\s{1,8}(?:of|for)\s{1,8}[^\s:=]{1,64}\s{0,8}(?:[:=]|\s{1,8}is\s)\s{0,8}"""
     rf"""|\s{{1,8}}(?=\\*["'`]|[^\s]{{0,64}}[0-9!@#$%^&*+/_]))({_VALUE})""",
     re.IGNORECASE,
 )
@@ -72,6 +83,8 @@ _SPACED: Final = re.compile(rf"(^\s*[\w.-]*(?:{_WORDS})[\w.-]*\s+)([^\s=:].*)$",
 _NAME_LINE: Final = re.compile(rf"\s*-?\s*(?:name|key)\s*[=:]\s*[\"']?[\w.-]*(?:{_WORDS})", re.IGNORECASE)
 _VALUE_LINE: Final = re.compile(r"(\s*-?\s*value\s*[=:]\s*)(.*)$", re.IGNORECASE)
 _AUTHORIZATION: Final = re.compile(r"\b(Basic|Bearer)\s+[A-Za-z0-9+/=._~-]{8,}", re.IGNORECASE)
+# A user and a password, as options of curl and its like have them.
+_USER_OPTION: Final = re.compile(r"""(\s(?:-u|--user|--proxy-user)[\s=]+["']?[^\s:"']{1,128}:)[^\s"']+""")
 _USER_IN_ADDRESS: Final = re.compile(r"(://)[^/\s\"'<>]{1,512}@")
 # Secrets that are recognized by their form: JSON Web Tokens, and keys of well-known services.
 _FORMS: Final = re.compile(
@@ -178,6 +191,8 @@ class Redaction:
             text = _without_assigned(text)
         if "asic" in text or "earer" in text:
             text = _AUTHORIZATION.sub(rf"\1 {REDACTED}", text)
+        if "-u" in text or "-user" in text:
+            text = _USER_OPTION.sub(rf"\1{REDACTED}", text)
         if "://" in text:
             text = _USER_IN_ADDRESS.sub(rf"\1{REDACTED}@", text)
         if any(mark in text for mark in _FORM_MARKS):
