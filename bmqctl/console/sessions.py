@@ -2,6 +2,7 @@
 
 A session ends after `IDLE_S` without a request. There are at most `SESSIONS_MAX` sessions with a login, and as many
 without: a new session ends the one of its kind that was idle for longest, so that strangers end no session of a person.
+Of the sessions without a login, those with a single request end first.
 """
 
 from __future__ import annotations
@@ -29,6 +30,8 @@ class Session(Generic[T]):
         self.key = secrets.token_urlsafe(_TOKEN_BYTES)
         self.token = secrets.token_urlsafe(_TOKEN_BYTES)
         self.used_at_s = now_s
+        # Its cookie came back.
+        self.is_in_use = False
 
     def is_token(self, given: str) -> bool:
         """Return True if a request brings the session's token."""
@@ -51,7 +54,7 @@ class Sessions(Generic[T]):
         self._end_idle()
         alike = [each for each in self._sessions.values() if (each.user is None) == (user is None)]
         if len(alike) >= SESSIONS_MAX:
-            self.end(min(alike, key=lambda each: each.used_at_s))
+            self.end(min(alike, key=lambda each: (user is None and each.is_in_use, each.used_at_s)))
         session = Session(user, shown, self._clock_s())
         self._sessions[session.key] = session
         return session
@@ -62,6 +65,7 @@ class Sessions(Generic[T]):
         found = None if key is None else self._sessions.get(key)
         if found is not None:
             found.used_at_s = self._clock_s()
+            found.is_in_use = True
         return found
 
     def end(self, session: Session[T]) -> None:

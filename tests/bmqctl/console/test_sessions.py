@@ -57,6 +57,18 @@ def test_strangers_end_no_session_of_a_person() -> None:
     assert len(sessions) == 2 * SESSIONS_MAX
 
 
+def test_requests_without_a_cookie_end_no_session_that_a_browser_uses() -> None:
+    clock = Clock()
+    sessions: Sessions[int] = Sessions(clock, lambda shown: None)
+    browser = sessions.begin(None, 0)
+    assert sessions.find(browser.key) is browser
+    for number in range(2 * SESSIONS_MAX):
+        clock.now_s += 1
+        sessions.begin(None, number)
+    assert sessions.find(browser.key) is browser
+    assert len(sessions) == SESSIONS_MAX
+
+
 def test_strangers_do_not_fill_the_memory() -> None:
     clock = Clock()
     ended: list[int] = []
