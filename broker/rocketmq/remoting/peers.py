@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import secrets
 from collections.abc import Callable
+from typing import Final
 
 from broker.common.addresses import Addresses, address_of
 from broker.common.clock import Now
@@ -15,6 +16,10 @@ from formats.rocketmq.frame import Frame
 from formats.rocketmq.proof import CODE, PROOF_HEADER
 
 __all__ = ["Peers", "escaped"]
+
+
+# Properties for nodes that connect from another address than their own, as from behind a translation of addresses.
+REMEDIES: Final = "see peerSecretKey and peerAddressCheckEnable"
 
 
 def _find_nothing(host: str, done: Callable[[frozenset[str] | str], None]) -> None:
@@ -109,7 +114,7 @@ class Peers:
             return None
         if self.addresses.has(host, peer) and (_is_node_source(peer) or peer in self.addresses.of(host)):
             return None
-        return f"it connects from {peer}, not from {escaped(self.addresses.shown(host))}"
+        return f"it connects from {peer}, not from {escaped(self.addresses.shown(host))} ({REMEDIES})"
 
     def may_have_moved(self, host: str, then: Callable[[], None]) -> bool:
         """Look up a host again, then call `then`. Return False if no lookup starts; see `Addresses.renew`."""

@@ -359,3 +359,8 @@ def test_other_loopback_addresses_are_no_hosts_of_nodes_on_this_machine() -> Non
     for name, address in (("a", "127.0.0.2:10911"), ("b", "127.0.0.1:10911"), ("c", "0.0.0.0:1")):
         assert server.connect("127.0.0.1").register(address, name=name) == OK
     assert server.connect("127.0.0.66").register("127.0.0.66:10911", name="d") == OK
+
+
+def test_refusal_of_an_address_names_the_properties_that_mend_it() -> None:
+    refusal = Peers().refusal_of_address("192.0.2.1", "172.17.0.2")
+    assert refusal == ("it connects from 172.17.0.2, not from 192.0.2.1 (see peerSecretKey and peerAddressCheckEnable)")
