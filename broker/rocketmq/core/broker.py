@@ -145,7 +145,7 @@ class Broker:
         self._statistics = statistics = Statistics(options.cluster, booted_ms)
         services = self._services = Services(options, topics, groups, offsets, clients, store, statistics)
         self._puller = Puller(services, self._failed)
-        self._answers = LongAnswers(services.turns, self._failed)
+        self._answers = LongAnswers(services.scheduler, self._failed)
         self._arrivals = Arrivals(store, self._puller, statistics)
         self._arrivals.tell(self._arrived)
         sending_back = SendingBack(services, locks := Locks(), self._arrivals, world.choose, state.guard.check_record)
@@ -365,11 +365,11 @@ class Broker:
             self._has_due = self._give_out(now_ms)
         self._role.advance()
         self._arrivals.end_step(now_ms)
-        turns, has_more = self._services.turns, self._has_due
-        if turns.run(now_ms):
+        scheduler, has_more = self._services.scheduler, self._has_due
+        if scheduler.run(now_ms):
             # Answers may have stored messages, such as checkpoints.
             self._arrivals.end_step(now_ms)
-            has_more = has_more or turns.has_more
+            has_more = has_more or scheduler.has_more
         has_more = self._consumers.end_step() or has_more
         has_more = self._progress.end_step(now_ms) or has_more
         self.keeper.end_step()

@@ -8,13 +8,13 @@ from __future__ import annotations
 
 from typing import Final
 
+from broker.rocketmq.core.scheduler import Scheduler
 from broker.rocketmq.core.sql import EXPRESSION_BYTES_MAX, SqlError, compile_sql, is_compiled
-from broker.rocketmq.core.turns import Turns
 from formats.rocketmq.client_bodies import ALL, SQL92, TAG, Subscription, make_subscription
 
 __all__ = ["ALL", "SQL92", "TAG", "Filter", "make_subscription", "subscription_of"]
 
-# Units of work of compiling an expression, per character; see `Turns`.
+# Units of work of compiling an expression, per character; see `Scheduler`.
 _COMPILE_UNITS: Final = 4_000
 _TAGS_BYTES_MAX: Final = 32 << 10
 
@@ -31,12 +31,12 @@ def subscription_of(topic: str, text: str, kind: str | None, version: int = 0) -
 class Filter:
     """A compiled subscription; `sql` is None unless it is an expression. Raises `SqlError` for an invalid one.
 
-    Compiling spends the budget of `turns`.
+    Compiling spends the budget of `scheduler`.
     """
 
-    def __init__(self, subscription: Subscription, turns: Turns | None = None) -> None:
-        if turns is not None and subscription.expression_type == SQL92 and not is_compiled(subscription.sub_string):
-            turns.spend(_COMPILE_UNITS * min(len(subscription.sub_string), EXPRESSION_BYTES_MAX))
+    def __init__(self, subscription: Subscription, scheduler: Scheduler | None = None) -> None:
+        if scheduler is not None and subscription.expression_type == SQL92 and not is_compiled(subscription.sub_string):
+            scheduler.spend(_COMPILE_UNITS * min(len(subscription.sub_string), EXPRESSION_BYTES_MAX))
         self.sql = compile_sql(subscription.sub_string) if subscription.expression_type == SQL92 else None
         takes_all = self.sql is not None or subscription.sub_string == ALL
         # The codes of the tags that are wanted; None for all.

@@ -7,7 +7,7 @@ from collections.abc import Callable, Hashable, Iterator
 from dataclasses import dataclass
 from typing import Final, Generic, TypeVar
 
-from broker.rocketmq.core.turns import Turns
+from broker.rocketmq.core.scheduler import Scheduler
 
 __all__ = ["Held", "Waiting"]
 
@@ -32,8 +32,8 @@ class Waiting(Generic[R]):
 class Held(Generic[K, R]):
     """The waiting requests of one kind. The cost of adding or removing one does not depend on their number."""
 
-    def __init__(self, turns: Turns) -> None:
-        self._turns = turns
+    def __init__(self, scheduler: Scheduler) -> None:
+        self._scheduler = scheduler
         # In the order of arrival.
         self._at: dict[K, dict[Waiting[R], None]] = {}
         self._of: dict[object, dict[Waiting[R], K]] = {}
@@ -97,7 +97,7 @@ class Held(Generic[K, R]):
     def end_over(self, now_ms: int, end: Callable[[Waiting[R]], object]) -> None:
         """Remove the requests whose time is over, in slices, and call `end` with each."""
         if self._has_over(now_ms):
-            self._turns.again(self, lambda: self._end_over(now_ms, end))
+            self._scheduler.again(self, lambda: self._end_over(now_ms, end))
 
     def _end_over(self, now_ms: int, end: Callable[[Waiting[R]], object]) -> Iterator[None]:
         while self._has_over(now_ms):
@@ -111,7 +111,7 @@ class Held(Generic[K, R]):
 
     def end_all(self, end: Callable[[Waiting[R]], object]) -> None:
         """Remove all requests that wait now, in slices, and call `end` with each."""
-        self._turns.add(self, self._end_all(end))
+        self._scheduler.add(self, self._end_all(end))
 
     def _end_all(self, end: Callable[[Waiting[R]], object]) -> Iterator[None]:
         for key in list(self._at):
@@ -128,7 +128,7 @@ class Held(Generic[K, R]):
         self._gone.add(connection)
         work = self._forget(connection, mine)
         if len(mine) > _AT_ONCE:
-            self._turns.add(("forget", id(mine)), work)
+            self._scheduler.add(("forget", id(mine)), work)
         else:
             for _ in work:
                 pass

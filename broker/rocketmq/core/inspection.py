@@ -41,7 +41,7 @@ from formats.rocketmq.versions import VERSION_NAME
 __all__ = ["Inspection"]
 
 _NOW: Final = -1
-# The cost of writing a tag of a subscription, or its hash; see `Turns.spend`.
+# The cost of writing a tag of a subscription, or its hash; see `Scheduler.spend`.
 _TAG_UNITS: Final = 1_000
 # The number of offsets that are encoded in a slice, and the cost of one.
 _OFFSETS_AT_ONCE: Final = 256
@@ -162,7 +162,7 @@ class Inspection:
     def _find_offsets(self) -> Answering:
         offsets = self._services.offsets
         while not offsets.prepare(_OFFSETS_AT_ONCE):
-            self._services.turns.spend(_OFFSETS_AT_ONCE * _OFFSET_UNITS)
+            self._services.scheduler.spend(_OFFSETS_AT_ONCE * _OFFSET_UNITS)
             yield
         return with_body(offsets.body())
 
@@ -201,7 +201,7 @@ class Inspection:
         for topic, subscription in list(group.subscriptions.items()):
             items.append(fastjson.dumps_item(topic, SUBSCRIPTION.write_value(subscription)))
             tags = len(subscription.tags_set) + len(subscription.code_set)
-            self._services.turns.spend(ITEM_UNITS + tags * _TAG_UNITS)
+            self._services.scheduler.spend(ITEM_UNITS + tags * _TAG_UNITS)
             yield
         return with_body(fastjson.dumps(value).encode())
 
@@ -223,7 +223,7 @@ class Inspection:
             host = str(cast(Peer, peer).host)
             value = CONNECTION.write_value(Connection(member.client_id, host, member.language, member.version))
             found.append(fastjson.dumps(value))
-            self._services.turns.spend(ITEM_UNITS)
+            self._services.scheduler.spend(ITEM_UNITS)
             yield
         return found
 
@@ -238,7 +238,7 @@ class Inspection:
                 host = cast(Peer, peer).host
                 info = ProducerInfo(member.client_id, f"/{host}", member.language, member.version, member.heard_ms)
                 found.append(fastjson.dumps(PRODUCER.write_value(info)))
-                self._services.turns.spend(ITEM_UNITS)
+                self._services.scheduler.spend(ITEM_UNITS)
                 yield
         return with_body(fastjson.dumps({"data": table}).encode())
 

@@ -9,7 +9,7 @@ from collections.abc import Callable, Generator
 from typing import Final
 
 from broker.rocketmq.core.requests import Refused, Request, failure
-from broker.rocketmq.core.turns import Turns
+from broker.rocketmq.core.scheduler import Scheduler
 from formats.rocketmq.codes import ResponseCode
 from formats.rocketmq.frame import FRAME_BYTES_MAX, Frame
 
@@ -18,7 +18,7 @@ __all__ = ["ITEM_UNITS", "Answering", "LongAnswers"]
 # Makes an answer, and yields after each part of the work. Raises `Refused`.
 Answering = Generator[None, None, Frame]
 
-# The cost of looking at a queue or a client, and of writing what was found; see `Turns.spend`.
+# The cost of looking at a queue or a client, and of writing what was found; see `Scheduler.spend`.
 ITEM_UNITS: Final = 20_000
 # The most answers that are being made for one connection, and for all.
 PEER_ANSWERS_MAX: Final = 16
@@ -30,8 +30,8 @@ _BODY_BYTES_MAX: Final = FRAME_BYTES_MAX - (64 << 10)
 class LongAnswers:
     """The answers that are being made. `failed` ends a connection for which that raises an exception."""
 
-    def __init__(self, turns: Turns, failed: Callable[[object, Exception], None]) -> None:
-        self._turns = turns
+    def __init__(self, scheduler: Scheduler, failed: Callable[[object, Exception], None]) -> None:
+        self._scheduler = scheduler
         self._failed = failed
         self._counts: dict[object, int] = {}
         self._total = 0
@@ -41,9 +41,9 @@ class LongAnswers:
 
         Raises `Refused`, also if too many are being made.
         """
-        peer, turns = request.peer, self._turns
-        while not turns.is_spent:
-            turns.spend(ITEM_UNITS)
+        peer, scheduler = request.peer, self._scheduler
+        while not scheduler.is_spent:
+            scheduler.spend(ITEM_UNITS)
             try:
                 next(work)
             except StopIteration as end:
@@ -53,7 +53,7 @@ class LongAnswers:
         self._counts[peer] = self._counts.get(peer, 0) + 1
         self._total += 1
         bare = request._replace(frame=request.frame.bare)
-        turns.add(("answers", peer), self._make(bare, work))
+        scheduler.add(("answers", peer), self._make(bare, work))
         return None
 
     def disconnected(self, peer: object) -> None:

@@ -34,7 +34,7 @@ __all__ = ["Progress"]
 # What the original answers for a queue in which the group asked about is ahead of the others.
 _AHEAD: Final = (1 << 63) - 1
 
-# The cost of a commit; see `Turns.spend`.
+# The cost of a commit; see `Scheduler.spend`.
 _COMMIT_UNITS: Final = 8_000
 
 _CONSUME_STATS = HeaderCodec(headers.GetConsumeStatsRequest)
@@ -124,7 +124,7 @@ class Progress:
             last_ms = max(0, self._services.store.stored_ms(topic, queue_id, offset - 1)) if offset else 0
             pulled = self._services.offsets.pulled(topic, group, queue_id)
             found[self._queue(topic, queue_id)] = GroupProgress(end, offset, pulled, last_ms)
-        self._services.turns.spend(len(found) * ITEM_UNITS)
+        self._services.scheduler.spend(len(found) * ITEM_UNITS)
         return found
 
     def _queue(self, topic: str, queue_id: int) -> MessageQueue:
@@ -183,6 +183,6 @@ class Progress:
                 for queue_id, offset in offsets.queues(topic, header.src_group).items():
                     if is_commit(self._services, topic, group, queue_id, offset):
                         offsets.commit(topic, group, queue_id, offset)
-                    self._services.turns.spend(_COMMIT_UNITS)
+                    self._services.scheduler.spend(_COMMIT_UNITS)
             yield
         return success()

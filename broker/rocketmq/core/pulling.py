@@ -17,9 +17,9 @@ from broker.rocketmq.core.commits import commit_pulled
 from broker.rocketmq.core.filters import SQL92, TAG, Filter, subscription_of
 from broker.rocketmq.core.held import Held, Waiting
 from broker.rocketmq.core.requests import Refused
+from broker.rocketmq.core.scheduler import ITEM_UNITS, Scheduler
 from broker.rocketmq.core.services import Services
 from broker.rocketmq.core.sql import SqlError, SqlFilter
-from broker.rocketmq.core.turns import ITEM_UNITS, Turns
 from broker.rocketmq.store.message_store import MessageStore
 from formats.rocketmq.client_bodies import GroupConfig, Subscription
 from formats.rocketmq.codes import ResponseCode
@@ -101,23 +101,23 @@ def find_messages(services: Services, topic: str, queue_id: int, offset: int, mo
     most = min(most, TRANSFER_MESSAGES_MAX)
     number = offset
     last = min(end, queue.file_end(offset), offset + max(LOOK_AT_MAX, most))
-    data, codes, sql, turns = store.log.data, wanted.codes, wanted.sql, services.turns
+    data, codes, sql, scheduler = store.log.data, wanted.codes, wanted.sql, services.scheduler
     for place, record_size, tags_code in queue.entries(offset, last):
         if messages and (len(messages) >= most or size + record_size > TRANSFER_BYTES_MAX):
             break
-        if sql is not None and number > offset and turns.is_spent:
+        if sql is not None and number > offset and scheduler.is_spent:
             break
         number += 1
-        if (codes is None or tags_code in codes) and (sql is None or _matches(store, place, sql, turns)):
+        if (codes is None or tags_code in codes) and (sql is None or _matches(store, place, sql, scheduler)):
             messages.append(data(place, record_size))
             size += record_size
     return Found("FOUND" if messages else "NO_MATCHED_MESSAGE", number, begin, end, messages)
 
 
-def _matches(store: MessageStore, offset: int, sql: SqlFilter, turns: Turns) -> bool:
+def _matches(store: MessageStore, offset: int, sql: SqlFilter, scheduler: Scheduler) -> bool:
     """Return whether the properties of the message at an offset of the log are as an expression wants them."""
     properties = store.log.read(offset).record.properties
-    turns.spend(sql.units(properties))
+    scheduler.spend(sql.units(properties))
     return sql.takes(decode_properties(properties))
 
 
@@ -148,17 +148,17 @@ class Puller:
     """Answers pull requests, at once or when there is something to say.
 
     `failed` is told the connection of a request that waits no longer, as looking at it again failed. No more than
-    `held_max` wait at a time. Waiting requests are examined in slices; see `Turns`.
+    `held_max` wait at a time. Waiting requests are examined in slices; see `Scheduler`.
     """
 
     def __init__(
         self, services: Services, failed: Callable[[object, Exception], None], held_max: int = HELD_MAX
     ) -> None:
         self._services = services
-        self._turns = services.turns
+        self._scheduler = services.scheduler
         self._failed = failed
         self._held_max = held_max
-        self._waits: Held[tuple[str, int], _Asked] = Held(services.turns)
+        self._waits: Held[tuple[str, int], _Asked] = Held(services.scheduler)
         self._filters: dict[tuple[str, str], tuple[Subscription, Filter]] = {}
 
     @property
@@ -182,25 +182,25 @@ class Puller:
             waiting = Waiting(_Asked(header, answer), connection, now_ms + max(0, wait_ms))
             self._waits.add((header.topic, header.queue_id), waiting)
             if tried is None:
-                self._turns.add(connection, self._look_later(waiting))
+                self._scheduler.add(connection, self._look_later(waiting))
         else:
             answer(tried[0])
 
     def arrived(self, topic: str, queue_id: int, now_ms: int) -> None:
         """Answer the requests that wait for a message in a queue, a single one at once; a message has arrived."""
-        key, turns = (topic, queue_id), self._turns
+        key, scheduler = (topic, queue_id), self._scheduler
         count = self._waits.count(key)
-        if count == 1 and not turns.is_spent:
+        if count == 1 and not scheduler.is_spent:
             waiting = self._waits.take(key)
             if waiting is not None:
-                turns.spend(ITEM_UNITS)
+                scheduler.spend(ITEM_UNITS)
                 self._look_again(waiting, now_ms)
         elif count:
-            turns.again(key, partial(self._wake, key))
+            scheduler.again(key, partial(self._wake, key))
 
     def expire(self, now_ms: int) -> None:
         """Answer the requests whose time is over."""
-        self._waits.end_over(now_ms, lambda waiting: self._look_again(waiting, self._turns.now_ms))
+        self._waits.end_over(now_ms, lambda waiting: self._look_again(waiting, self._scheduler.now_ms))
 
     def disconnected(self, connection: object) -> None:
         """Forget what a closed connection waits for."""
@@ -209,13 +209,13 @@ class Puller:
     def _wake(self, key: tuple[str, int]) -> Iterator[None]:
         for waiting in self._waits.at(key):
             if self._waits.remove(key, waiting):
-                self._look_again(waiting, self._turns.now_ms)
+                self._look_again(waiting, self._scheduler.now_ms)
             yield
 
     def _look_later(self, waiting: Waiting[_Asked]) -> Iterator[None]:
         header = waiting.request.header
         if self._waits.remove((header.topic, header.queue_id), waiting):
-            self._look_again(waiting, self._turns.now_ms)
+            self._look_again(waiting, self._scheduler.now_ms)
         yield
 
     def _look_again(self, waiting: Waiting[_Asked], now_ms: int) -> None:
@@ -235,7 +235,7 @@ class Puller:
                 asked.header = asked.header._replace(queue_offset=next_offset)
             self._waits.add((asked.header.topic, asked.header.queue_id), waiting)
             if has_more:
-                self._turns.add(waiting.connection, self._look_later(waiting))
+                self._scheduler.add(waiting.connection, self._look_later(waiting))
         except Exception as error:
             self._failed(waiting.connection, error)
 
@@ -246,7 +246,7 @@ class Puller:
             if is_new and header.system_flags & _COMMIT_OFFSET and header.commit_offset >= 0:
                 place = header.topic, header.consumer_group, header.queue_id
                 commit_pulled(self._services, *place, header.commit_offset)
-            if is_new and subscription.expression_type == SQL92 and self._turns.is_spent:
+            if is_new and subscription.expression_type == SQL92 and self._scheduler.is_spent:
                 return None
             wanted = self._filter(subscription)
         except Refused as refused:
@@ -304,7 +304,7 @@ class Puller:
         known = self._filters.get(key)
         if known is not None and known[0] == subscription:
             return known[1]
-        made = Filter(subscription, self._turns)
+        made = Filter(subscription, self._scheduler)
         if made.sql is not None:
             # `compile_sql` has a bounded cache of its own.
             return made

@@ -8,9 +8,9 @@ from broker.rocketmq.core.clients import Clients
 from broker.rocketmq.core.groups import Groups
 from broker.rocketmq.core.offsets import Offsets
 from broker.rocketmq.core.options import BrokerOptions
+from broker.rocketmq.core.scheduler import Scheduler
 from broker.rocketmq.core.statistics import Statistics
 from broker.rocketmq.core.topics import Topics
-from broker.rocketmq.core.turns import Turns
 from broker.rocketmq.store.message_store import MessageStore
 
 __all__ = ["Services"]
@@ -30,5 +30,5 @@ class Services:
     clients: Clients
     store: MessageStore
     statistics: Statistics
-    turns: Turns = field(default_factory=Turns)
+    scheduler: Scheduler = field(default_factory=Scheduler)
     leaving: set[str] = field(default_factory=set)

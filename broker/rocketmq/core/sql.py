@@ -94,8 +94,8 @@ _NUMBER_CHARACTERS_MAX: Final = 1024
 # Maximum size of all cached expressions.
 _COMPILED_BYTES_MAX: Final = 128 << 10
 
-# Units of work (see `Turns`): per message, per property, per byte of properties, per term of the expression, and per
-# term and byte of a value that may be a number.
+# Units of work (see `Scheduler`): per message, per property, per byte of properties, per term of the expression, and
+# per term and byte of a value that may be a number.
 _MESSAGE_UNITS: Final = 10_000
 _PROPERTY_UNITS: Final = 200
 _BYTE_UNITS: Final = 3

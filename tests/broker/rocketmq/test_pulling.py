@@ -57,7 +57,7 @@ class Consumers:
         services = Services(
             options, self.topics, self.groups, self.offsets, self.clients, self.store, Statistics("c", 0)
         )
-        self.turns = services.turns
+        self.scheduler = services.scheduler
         self.puller = Puller(services, self.failed, held_max)
         self.failures: list[object] = []
         self.answers: list[Frame] = []
@@ -69,11 +69,11 @@ class Consumers:
         message = make_message(number, topic="t", **changes)
         self.store.put(message, NOW_MS)
         self.puller.arrived("t", message.queue_id, NOW_MS)
-        self.turns.run(NOW_MS)
+        self.scheduler.run(NOW_MS)
 
     def expire(self, now_ms: int) -> None:
         self.puller.expire(now_ms)
-        self.turns.run(now_ms)
+        self.scheduler.run(now_ms)
 
     def pull(self, connection: object = None, **fields: Any) -> Frame | None:
         """Pull with a subscription to everything; the answer, or None if the request is held."""

@@ -15,7 +15,7 @@ from formats.rocketmq.lite import QUEUE_ID, queue_name, split_queue_name
 __all__ = ["Dispatcher"]
 
 
-# Units of examining one client; see `Turns`.
+# Units of examining one client; see `Scheduler`.
 _CLIENT_UNITS: Final = 500
 _WAITS: Final = 3
 # The most clients that are looked at to choose one of them.
@@ -45,12 +45,12 @@ class Dispatcher:
 
     def arrived(self, queue: str) -> None:
         """A message has come into a queue."""
-        self._services.turns.again(("lite", queue), lambda: self._tell_groups(queue))
+        self._services.scheduler.again(("lite", queue), lambda: self._tell_groups(queue))
 
     def _tell_groups(self, queue: str) -> Iterator[None]:
         lite = split_queue_name(queue)
         for group in list(self._registry.groups(queue, lite[0])) if lite is not None else ():
-            self.tell(queue, group, self._services.turns.now_ms)
+            self.tell(queue, group, self._services.scheduler.now_ms)
             yield
 
     def tell(self, queue: str, group: str, now_ms: int, without: str | None = None) -> None:
@@ -60,7 +60,7 @@ class Dispatcher:
             return
         client_id, best = "", -1
         for each in self._registry.some(queue, lite[0], group, _LOOKS_MAX, self._choose):
-            self._services.turns.spend(_CLIENT_UNITS)
+            self._services.scheduler.spend(_CLIENT_UNITS)
             fitness = self._fitness(each, without, now_ms)
             if fitness > best:
                 client_id, best = each, fitness
@@ -91,7 +91,7 @@ class Dispatcher:
     def subscribed(self, subscriber: Subscriber, queues: Iterable[str]) -> None:
         """Have the group of a client told of the queues that it is subscribed to from now on, if they have messages."""
         group = subscriber.group
-        self._services.turns.add(("lite", group), self._tell_full(list(queues), group))
+        self._services.scheduler.add(("lite", group), self._tell_full(list(queues), group))
 
     def queues_of(self, parent: str) -> list[str]:
         """The queues of all lite topics of a parent."""
@@ -103,14 +103,14 @@ class Dispatcher:
         parent, group = subscriber.parent, subscriber.group
         if subscriber.takes_all:
             key = ("lite", group, parent)
-            self._services.turns.again(key, lambda: self._tell_full(self.queues_of(parent), group))
+            self._services.scheduler.again(key, lambda: self._tell_full(self.queues_of(parent), group))
         else:
             self.subscribed(subscriber, subscriber.queues)
 
     def _tell_full(self, queues: list[str], group: str) -> Iterator[None]:
         for queue in queues:
             if self.has_more(queue, group):
-                self.tell(queue, group, self._services.turns.now_ms)
+                self.tell(queue, group, self._services.scheduler.now_ms)
             yield
 
     def left(self, subscriber: Subscriber) -> None:
@@ -119,11 +119,11 @@ class Dispatcher:
 
     def _pass_on(self, idle: Idle, group: str) -> None:
         if idle.queues:
-            self._services.turns.add(("lite", group), self._tell_others(idle, group))
+            self._services.scheduler.add(("lite", group), self._tell_others(idle, group))
 
     def _tell_others(self, idle: Idle, group: str) -> Iterator[None]:
         for queue in idle.queues:
-            self.tell(queue, group, self._services.turns.now_ms, without=idle.client_id)
+            self.tell(queue, group, self._services.scheduler.now_ms, without=idle.client_id)
             yield
 
     def tick(self, now_ms: int) -> None:
@@ -136,9 +136,9 @@ class Dispatcher:
                     self._pass_on(idle, subscriber.group)
         freed = self._orders.freed(now_ms)
         if freed:
-            self._services.turns.add(self, self._go_on_all(freed))
+            self._services.scheduler.add(self, self._go_on_all(freed))
 
     def _go_on_all(self, freed: list[Key]) -> Iterator[None]:
         for queue, group, _ in freed:
-            self.go_on(queue, group, self._services.turns.now_ms)
+            self.go_on(queue, group, self._services.scheduler.now_ms)
             yield

@@ -24,7 +24,7 @@ log = logging.getLogger("broker.rocketmq.lite")
 CHECK_MS: Final = 120_000
 LEAST_MS: Final = 15 * 60_000
 _AT_A_TIME: Final = 100
-# The work of removing the files of a lite topic; see `Turns`.
+# The work of removing the files of a lite topic; see `Scheduler`.
 _REMOVAL_UNITS: Final = 150_000
 
 
@@ -85,11 +85,11 @@ class Expiry:
         queues = [queue for queue, of_parent in self._queues() if of_parent == parent]
         if queues:
             self._services.leaving.add(parent)
-            self._services.turns.add(self, self._remove_in_turn(queues, parent))
+            self._services.scheduler.add(self, self._remove_in_turn(queues, parent))
 
     def _remove_in_turn(self, queues: list[str], parent: str) -> Iterator[None]:
         for queue in queues:
-            self._services.turns.spend(_REMOVAL_UNITS)
+            self._services.scheduler.spend(_REMOVAL_UNITS)
             self.remove(queue, parent)
             yield
         self._services.leaving.discard(parent)

@@ -197,7 +197,7 @@ class LiteInquiries:
             info = self._group_in_topic(header.group, parent, header.lite_topic)
             return with_body(bodies.LITE_GROUP_INFO.write(info))
         most = max(0, min(header.top_k or 0, _TOP_MAX))
-        self._services.turns.add(
+        self._services.scheduler.add(
             self, self._answer_in_all(request.peer, request.frame.bare, header.group, parent, most)
         )
         return None

@@ -74,7 +74,7 @@ class LitePopper:
         self._registry = registry
         self._orders = orders
         self._failed = failed
-        self._waits: Waits[_Asked] = Waits(services.turns)
+        self._waits: Waits[_Asked] = Waits(services.scheduler)
         self.events = Events()
         self.handlers: Handlers = {RequestCode.POP_LITE_MESSAGE: self._pop}
 
@@ -179,7 +179,7 @@ class LitePopper:
 
     def tick(self, now_ms: int) -> None:
         """Answer the requests whose time is over."""
-        self._waits.end_over(now_ms, lambda waiting: self._again(waiting, None, self._services.turns.now_ms))
+        self._waits.end_over(now_ms, lambda waiting: self._again(waiting, None, self._services.scheduler.now_ms))
 
     def end_waits(self) -> None:
         """Answer all requests that wait: there is nothing."""

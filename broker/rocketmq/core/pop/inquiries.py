@@ -66,7 +66,7 @@ class Inquiries:
         self._choose = choose
         self._count_waiting = count_waiting
         self._failed = failed
-        self._waits: Waits[_Asked] = Waits(services.turns)
+        self._waits: Waits[_Asked] = Waits(services.scheduler)
         self.handlers: Handlers = {
             RequestCode.NOTIFICATION: self._notify,
             RequestCode.POLLING_INFO: self._polling_info,
@@ -142,7 +142,7 @@ class Inquiries:
         """Answer a request, if there are messages or its time is over; True if that is so."""
         header, answer = waiting.request
         try:
-            has_messages = self._has_messages(header, self._services.turns.now_ms)
+            has_messages = self._has_messages(header, self._services.scheduler.now_ms)
             if not has_messages and not is_over:
                 return False
             answer(_notified(ResponseCode.SUCCESS, NO_CODE_SET, has_messages))

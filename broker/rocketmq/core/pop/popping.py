@@ -53,7 +53,7 @@ _NOTHING: Final = PopMessageResponse(0, 0, 0, 0)
 # Of a hundred requests, those that look into the retry topic first (popFromRetryProbability).
 _RETRY_FIRST: Final = 20
 _LATE_MS: Final = 500
-# Units of examining a queue; see `Turns`.
+# Units of examining a queue; see `Scheduler`.
 _QUEUE_UNITS: Final = 5_000
 _QUEUE_OFFSET: Final = struct.Struct(">q")
 _QUEUE_OFFSET_AT: Final = 20
@@ -104,8 +104,8 @@ class Popper:
         self._log = revive_log
         self._choose = choose
         self._failed = failed
-        self._turns = services.turns
-        self._waits: Waits[_Asked] = Waits(services.turns)
+        self._scheduler = services.scheduler
+        self._waits: Waits[_Asked] = Waits(services.scheduler)
         self._checkpoints = 0
         self._is_full = False
         self.handlers: Handlers = {RequestCode.POP_MESSAGE: self._pop}
@@ -124,7 +124,7 @@ class Popper:
         try:
             header = _REQUEST.read(with_born_time(request.fields, now_ms))
             topic = self._check(header, request)
-            is_later = header.expression_type == SQL92 and self._turns.is_spent
+            is_later = header.expression_type == SQL92 and self._scheduler.is_spent
             if is_later and self._waits.is_full(_place(header)):
                 raise Refused(ResponseCode.POLLING_FULL, "too many requests wait for messages")
             wanted = None if is_later else self._filter(header)
@@ -138,7 +138,7 @@ class Popper:
             return
         waiting = Waiting(asked, request.peer, now_ms if until is None else until)
         self._waits.add(_place(header), waiting)
-        self._turns.add(request.peer, self._look_later(waiting))
+        self._scheduler.add(request.peer, self._look_later(waiting))
 
     def _check(self, header: PopMessageRequest, request: Request) -> TopicConfig:
         broker = self._services.options.address.address
@@ -178,7 +178,7 @@ class Popper:
     def _give_rest(self, place: Place, popped: _Popped) -> None:
         """Answer the requests that wait at a place, if messages are left."""
         if popped.rest > 0 and place in self._waits:
-            self._turns.again(place, lambda: self.waking([place]))
+            self._scheduler.again(place, lambda: self.waking([place]))
 
     # -- messages
 
@@ -213,7 +213,7 @@ class Popper:
         self, header: PopMessageRequest, wanted: Filter, topic: str, queue_id: int, popped: _Popped
     ) -> None:
         services = self._services
-        self._turns.spend(_QUEUE_UNITS)
+        self._scheduler.spend(_QUEUE_UNITS)
         group, now_ms = header.consumer_group, popped.now_ms
         offset = first_offset(services, topic, group, queue_id, header.init_mode)
         key = (topic, group, queue_id)
@@ -329,7 +329,7 @@ class Popper:
 
     def _look_later(self, waiting: Waiting[_Asked]) -> Iterator[None]:
         if self._waits.remove(_place(waiting.request.header), waiting):
-            self._again(waiting, waiting.until_ms if waiting.until_ms > self._turns.now_ms else None)
+            self._again(waiting, waiting.until_ms if waiting.until_ms > self._scheduler.now_ms else None)
         yield
 
     def _again(self, waiting: Waiting[_Asked], until: int | None) -> bool:
@@ -339,7 +339,7 @@ class Popper:
             if topic is None:
                 raise Refused(ResponseCode.TOPIC_NOT_EXIST, f"topic[{asked.header.topic}] not exist")
             wanted = self._filter(asked.header) if asked.wanted is None else asked.wanted
-            return self._try(asked, wanted, topic, until, self._turns.now_ms)
+            return self._try(asked, wanted, topic, until, self._scheduler.now_ms)
         except Refused as refused:
             asked.answer(_refusal(refused))
         except Exception as error:
@@ -352,7 +352,7 @@ class Popper:
         try:
             if header.expression and kind not in (None, "", TAG, SQL92):
                 raise SqlError(f"{kind} is no kind of expression")
-            return Filter(subscription_of(header.topic, text, kind if header.expression else TAG), self._turns)
+            return Filter(subscription_of(header.topic, text, kind if header.expression else TAG), self._scheduler)
         except SqlError as error:
             log.info("group %s: the expression of a POP cannot be used: %s", header.consumer_group, error)
             text = "parse the consumer's subscription failed"

@@ -33,7 +33,7 @@ class PopService:
         choose: Callable[[int], int],
         failed: Callable[[object, Exception], None],
     ) -> None:
-        self._turns = services.turns
+        self._scheduler = services.scheduler
         self._orders = orders
         revive_log = ReviveLog(services.options, storing)
         self._popper = popper = Popper(services, orders, revive_log, choose, failed)
@@ -56,7 +56,7 @@ class PopService:
 
     def _wake(self, key: tuple[str | int, ...], asking: list[Place], popping: list[Place]) -> None:
         # Notifications first: pops take the messages.
-        self._turns.again(key, lambda: chain(self._inquiries.waking(asking), self._popper.waking(popping)))
+        self._scheduler.again(key, lambda: chain(self._inquiries.waking(asking), self._popper.waking(popping)))
 
     def disconnected(self, connection: object) -> None:
         """Forget what a closed connection waits for."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Final, NamedTuple, TypeVar
 
 from broker.rocketmq.core.held import Held, Waiting
-from broker.rocketmq.core.turns import Turns
+from broker.rocketmq.core.scheduler import Scheduler
 from formats.rocketmq.receipts import retry_topic
 
 __all__ = ["ALL_QUEUES", "Place", "Waiting", "Waits", "until_ms"]
@@ -33,8 +33,8 @@ class Place(NamedTuple):
 class Waits(Held[Place, R]):
     """The waiting requests of one kind, by place."""
 
-    def __init__(self, turns: Turns) -> None:
-        super().__init__(turns)
+    def __init__(self, scheduler: Scheduler) -> None:
+        super().__init__(scheduler)
         # By topic and queue id, and by retry topic and None: its messages are for the requests of all queues.
         self._places: dict[tuple[str, int | None], dict[Place, None]] = {}
 

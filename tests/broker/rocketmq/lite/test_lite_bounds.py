@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from broker.rocketmq.core.lite.events import Events
-from broker.rocketmq.core.turns import Turns
+from broker.rocketmq.core.scheduler import Scheduler
 from formats.rocketmq import lite_bodies as bodies
 from formats.rocketmq.codes import RequestCode, ResponseCode
 from formats.rocketmq.frame import Frame
@@ -108,8 +108,8 @@ def test_a_parent_that_is_made_anew_waits_until_its_old_lite_topics_are_gone(
     config = rig.topics.get(PARENT)
     assert isinstance(config, TopicConfig)
     with monkeypatch.context() as patch:
-        patch.setattr(Turns, "run", lambda self, now_ms: None)
-        patch.setattr(Turns, "has_more", False)
+        patch.setattr(Scheduler, "run", lambda self, now_ms: None)
+        patch.setattr(Scheduler, "has_more", False)
         assert rig.peer().call(RequestCode.DELETE_TOPIC_IN_BROKER, topic=PARENT).code == ResponseCode.SUCCESS
         rig.topics.put(config, rig.wall_ms)
         for answer in (client.send("new", "q1"), client.pop(), client.change(bodies.PARTIAL_ADD, "q2")):

@@ -6,7 +6,7 @@ from collections import deque
 from collections.abc import Callable, Iterator
 from typing import Final
 
-__all__ = ["ITEM_UNITS", "STEP_UNITS", "Turns"]
+__all__ = ["ITEM_UNITS", "STEP_UNITS", "Scheduler"]
 
 # Work is counted in units, so that tests do not depend on the speed of a machine. A unit is about a nanosecond on a
 # machine of 2024. The budget of a step is about 10 ms; after requests have spent it, waiting work gets another half.
@@ -15,7 +15,7 @@ STEP_UNITS: Final = 10_000_000
 ITEM_UNITS: Final = 20_000
 
 
-class Turns:
+class Scheduler:
     """The budget of the present step, and the work that continues in later steps.
 
     A work is an iterator that yields after each item. Works with the same key run one after the other; works with
