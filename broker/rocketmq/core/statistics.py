@@ -12,7 +12,7 @@ from collections.abc import Callable
 from datetime import date, datetime
 from typing import Final, NamedTuple
 
-from broker.common.rarely import Rarely
+from broker.common.limited_log import LimitedLog
 from broker.rocketmq.core.rates import Rate
 from broker.rocketmq.core.requests import Handlers, Request, failure, with_body
 from formats.rocketmq.codes import RequestCode, ResponseCode
@@ -98,7 +98,7 @@ class Statistics:
         self._now_ms = self._sampled_ms = now_ms
         self._samples = 0
         self._unsampled: list[Counter] = []
-        self._rarely = Rarely(log)
+        self._refusals = LimitedLog(log)
         self.handlers: Handlers = {RequestCode.VIEW_BROKER_STATS_DATA: self._view}
 
     # -- counting
@@ -127,7 +127,7 @@ class Statistics:
         counter = self._counters.get((name, key))
         if counter is None:
             if len(self._counters) >= COUNTERS_MAX or len(key) > _KEY_CHARACTERS_MAX:
-                self._rarely.warn(self._now_ms, f"there is no counter {name} of {key[:80]!r}: there are too many")
+                self._refusals.add(f"there is no counter {name} of {key[:80]!r}: there are too many", self._now_ms)
                 return
             counter = self._counters[name, key] = Counter(self._now_ms)
         counter.add(count)

@@ -222,7 +222,7 @@ class Transactions:
             self.note(now_ms)
         if not 0 <= now_ms - self._checked_ms < self.times.check_interval_ms:
             self._checked_ms = now_ms
-            self._services.turns.again(self, lambda: self._check_all(now_ms))
+            self._services.scheduler.again(self, lambda: self._check_all(now_ms))
 
     def end(self) -> None:
         """Ask nobody from now on: this broker is no master any more."""
@@ -237,7 +237,7 @@ class Transactions:
             # What is stored anew comes behind the end.
             while not self._is_over and offset < min(end, begin + CHECK_MAX) and self._check(offset, now_ms):
                 offset += 1
-                self._services.turns.spend(CHECK_UNITS)
+                self._services.scheduler.spend(CHECK_UNITS)
                 yield
         except (DiskFull, OSError) as error:
             log.error("transactions are not checked now: %s", error)
@@ -333,7 +333,7 @@ class Transactions:
     def _producer(self, known: Mapping[object, Member], topic: str) -> Peer | None:
         """Choose the next producer in turn that may send to a topic."""
         self._asked += 1
-        self._services.turns.spend(len(known) * _MEMBER_UNITS)
+        self._services.scheduler.spend(len(known) * _MEMBER_UNITS)
         everyone = list(known.items())
         at = self._asked % len(everyone) if everyone else 0
         for peer, member in everyone[at:] + everyone[:at]:

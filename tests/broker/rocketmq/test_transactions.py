@@ -197,7 +197,7 @@ def test_wrong_end_is_refused(changes: dict[str, Any], text: str) -> None:
 
 @pytest.mark.parametrize("producers", [1, 400])
 def test_checks_of_many_messages_hold_up_nobody(producers: int, caplog: pytest.LogCaptureFixture) -> None:
-    """Neither the messages nor the producers of their group, and what is given up takes one line of the log."""
+    """Check many messages, whose group has one producer or many; all that is given up takes one line of the log."""
     rig = Rig(
         times=TransactionTimes(check_interval_ms=1_000, timeout_ms=100, checks_max=1),
         store=StoreOptions(8 << 20, 20_000, 50, 400),
