@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import Any, Final
 
 from broker.rocketmq.access.model import DISABLED, SUPER, Acl, User
@@ -68,22 +69,16 @@ class Guard:
 
     def setters(self) -> dict[str, Callable[[bool], None]]:
         """Return the switches that administrators may turn, by their properties."""
-        return {name: self._setter(option) for name, option in _SWITCHES.items()}
+        return {name: partial(self._turn, option) for name, option in _SWITCHES.items()}
 
-    def _setter(self, option: str) -> Callable[[bool], None]:
-        def turn(value: bool) -> None:
-            self._set(self._turned({option: value}))
-
-        return turn
-
-    def _turned(self, switches: Mapping[str, bool]) -> AccessOptions:
-        changes: dict[str, Any] = dict(switches)
-        return replace(self._options, **changes)
+    def _turn(self, option: str, value: bool) -> None:
+        changes: dict[str, Any] = {option: value}
+        self._set(replace(self._options, **changes))
 
     def fault_of(self, values: Mapping[str, Any]) -> str | None:
         """Return why properties may not have new values, which would lock everybody out; None if they may."""
-        turned = {option: bool(values[name]) for name, option in _SWITCHES.items() if name in values}
-        options = self._turned(turned)
+        turned: dict[str, Any] = {option: values[name] for name, option in _SWITCHES.items() if name in values}
+        options = replace(self._options, **turned)
         if not turned or not (options.authentication or options.authorization):
             return None
         fault = lockout(self._tables.users, self._tables.acls, self._cluster)
