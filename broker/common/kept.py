@@ -229,9 +229,10 @@ class KeptTable(Generic[K, V, T, Version]):
         self.file.changed()
 
     def put(self, entries: Mapping[K, V | None], version: Version) -> None:
-        """Set the entries that differ from the table's; without any, the version stays as it is.
+        """Set the entries that differ from the table's; if there are none, the version remains.
 
-        The present request is answered after all entries are on the disk. Raises `OSError` like `KeptFile.changed`.
+        Delays the answer to the present request until all entries are on the disk. Raises `OSError` like
+        `KeptFile.changed`.
         """
         changes = {key: value for key, value in entries.items() if self.table.get(key) != value}
         for key in entries:

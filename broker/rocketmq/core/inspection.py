@@ -41,9 +41,9 @@ from formats.rocketmq.versions import VERSION_NAME
 __all__ = ["Inspection"]
 
 _NOW: Final = -1
-# The cost of writing a tag of a subscription, or its hash; see `Scheduler.spend`.
+# Units of writing a tag of a subscription, or its hash; see `Scheduler.spend`.
 _TAG_UNITS: Final = 1_000
-# The number of offsets that are encoded in a slice, and the cost of one.
+# Number of offsets that a slice encodes, and the units of encoding one.
 _OFFSETS_AT_ONCE: Final = 256
 _OFFSET_UNITS: Final = 500
 

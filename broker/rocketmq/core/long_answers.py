@@ -1,4 +1,4 @@
-"""Answers that take long to make, as they are about many things: they are made in slices.
+"""Answers about many things, which are made in slices.
 
 The answers for one connection are made one after the other, and sent in that order.
 """
@@ -18,17 +18,17 @@ __all__ = ["ITEM_UNITS", "Answering", "LongAnswers"]
 # Makes an answer, and yields after each part of the work. Raises `Refused`.
 Answering = Generator[None, None, Frame]
 
-# The cost of looking at a queue or a client, and of writing what was found; see `Scheduler.spend`.
+# Units of examining a queue or a client, and of writing the result; see `Scheduler.spend`.
 ITEM_UNITS: Final = 20_000
-# The most answers that are being made for one connection, and for all.
+# Maximum number of unfinished answers for one connection, and for all.
 PEER_ANSWERS_MAX: Final = 16
 ANSWERS_MAX: Final = 1_000
-# The greatest body of an answer, which leaves room for its header.
+# Maximum size of the body of an answer, which leaves room for its header.
 _BODY_BYTES_MAX: Final = FRAME_BYTES_MAX - (64 << 10)
 
 
 class LongAnswers:
-    """The answers that are being made. `failed` ends a connection for which that raises an exception."""
+    """The unfinished answers. `failed` ends a connection for which making an answer raises an exception."""
 
     def __init__(self, scheduler: Scheduler, failed: Callable[[object, Exception], None]) -> None:
         self._scheduler = scheduler
@@ -37,9 +37,9 @@ class LongAnswers:
         self._total = 0
 
     def begin(self, request: Request, work: Answering) -> Frame | None:
-        """Make an answer as far as the step has room; return it if it is whole, and have it sent later otherwise.
+        """Make an answer within the budget of the step; return it if it is complete, otherwise send it later.
 
-        Raises `Refused`, also if too many are being made.
+        Raises `Refused`, also if there are too many unfinished answers.
         """
         peer, scheduler = request.peer, self._scheduler
         while not scheduler.is_spent:
@@ -57,7 +57,7 @@ class LongAnswers:
         return None
 
     def disconnected(self, peer: object) -> None:
-        """Drop what is made for a closed connection."""
+        """Drop the answers for a closed connection."""
         self._counts.pop(peer, None)
 
     def _make(self, request: Request, work: Answering) -> Generator[None, None, None]:
@@ -87,7 +87,7 @@ class LongAnswers:
 
 
 def _bounded(answer: Frame) -> Frame:
-    """Return an answer, or what says that it is too long for a frame."""
+    """Return an answer, or an error if it is too long for a frame."""
     size = len(answer.body)
     if size <= _BODY_BYTES_MAX:
         return answer

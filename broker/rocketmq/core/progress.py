@@ -34,7 +34,7 @@ __all__ = ["Progress"]
 # What the original answers for a queue in which the group asked about is ahead of the others.
 _AHEAD: Final = (1 << 63) - 1
 
-# The cost of a commit; see `Scheduler.spend`.
+# Units of a commit; see `Scheduler.spend`.
 _COMMIT_UNITS: Final = 8_000
 
 _CONSUME_STATS = HeaderCodec(headers.GetConsumeStatsRequest)

@@ -50,7 +50,7 @@ NOTE_MS: Final = 3_000
 NOTE_BYTES_MAX: Final = 4096
 # Messages that one check looks at, for the sake of others.
 CHECK_MAX: Final = 1_000
-# The cost of looking at a message, which may be stored anew, and at a producer; see `Turns.spend`.
+# Units of examining a message, which may be stored again, and a producer; see `Scheduler.spend`.
 CHECK_UNITS: Final = 50_000
 _MEMBER_UNITS: Final = 100
 

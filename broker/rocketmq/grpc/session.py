@@ -45,7 +45,7 @@ _BACKLOG_BYTES: Final = 1 << 20
 _OUTPUT_BYTES_MAX: Final = 64 << 20
 # Maximum size of unread answers, beyond which calls are refused.
 _REFUSING_BYTES: Final = 16 << 20
-# The bytes that are handed to `h2` at once: all calls in them are begun.
+# Number of bytes that are passed to `h2` at once, which starts all calls in them.
 _PORTION_BYTES: Final = 8 << 10
 _WINDOW_OF_HTTP2: Final = 65_535
 _HEADER_TABLE_BYTES_MAX: Final = 4_096

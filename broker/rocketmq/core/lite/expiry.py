@@ -24,7 +24,7 @@ log = logging.getLogger("broker.rocketmq.lite")
 CHECK_MS: Final = 120_000
 LEAST_MS: Final = 15 * 60_000
 _AT_A_TIME: Final = 100
-# The work of removing the files of a lite topic; see `Scheduler`.
+# Units of removing the files of a lite topic; see `Scheduler`.
 _REMOVAL_UNITS: Final = 150_000
 
 
