@@ -178,8 +178,8 @@ AGREEMENT = (
         "broker.bmq.consensus.assigning",
         (
             (
-                "max(info.primary_lease_id if info else 0, leases.get(partition_id, 0)) + 1",
-                "max(info.primary_lease_id if info else 1, leases.get(partition_id, 1))",
+                "min(last + 1, LEASE_ID_MAX)",
+                "max(last, 1)",
             ),
         ),
     ),
