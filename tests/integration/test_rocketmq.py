@@ -198,12 +198,14 @@ def test_consumers_hear_of_each_other(rocketmq_shared: RocketProcess) -> None:
 
 
 def test_queue_is_locked_for_one_consumer(rocketmq_shared: RocketProcess) -> None:
-    queue = {"brokerName": "broker-a", "queueId": 1, "topic": "t"}
+    queue = {"brokerName": "broker-a", "queueId": 1, "topic": "locked"}
 
     def body(client: str) -> bytes:
         return json.dumps({"consumerGroup": "group", "clientId": client, "mqSet": [queue]}).encode()
 
     with Remote(rocketmq_shared.port) as remote:
+        # Only queues that exist are locked.
+        remote.send_message("locked", b"makes the topic")
         locked = LOCK_ANSWER.read(remote.call(RequestCode.LOCK_BATCH_MQ, body("one")).body)
         assert [each.queue_id for each in locked.lock_ok_mq_set] == [1]
         locked = LOCK_ANSWER.read(remote.call(RequestCode.LOCK_BATCH_MQ, body("two")).body)
