@@ -86,7 +86,7 @@ def _add_file(archive: Archive, name: str, path: Path, folder: Path | None = Non
 
 
 def logs_of(folder: Path | None, named: Iterable[Path]) -> dict[Path, Path | None]:
-    """Return the logs of a node's folder, and those that are named or in named folders; the newest are first.
+    """Return the logs of a node's folder, of named folders, and named logs; the newest are first.
 
     Maps each log to the folder out of which its links may not lead, or to None if the log itself was named.
     """
@@ -116,7 +116,7 @@ def add_logs(archive: Archive, logs: Mapping[Path, Path | None], folder: Path | 
             with open_plain(path, within) as file:
                 size = os.fstat(file.fileno()).st_size
                 note = f"{path}" if size <= left else f"{path}: the last {left:,} of {size:,} bytes"
-                # What is struck out may be longer than before; the last lines are those that matter.
+                # Redaction may lengthen lines; the last lines matter most.
                 left -= archive.add_lines(name, _last_lines(file, left), 2 * left, note)
         except OSError as fault:
             archive.lack(name, fault.strerror or str(fault))

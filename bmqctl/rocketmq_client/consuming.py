@@ -216,7 +216,7 @@ class QueuePuller:
         return True
 
     def _advance(self, messages: list[M], answer: Frame) -> list[M]:
-        """Go behind the messages of an answer. Raises `FormatError` if it names an offset that is not behind them."""
+        """Move past the messages of an answer. Raises `FormatError` if the offset that it names is not after them."""
         following = _PULLED.read(answer.ext_fields).next_begin_offset
         # The first of a batch that is stored as one message may come before the offset that was asked for.
         is_sound = self.offset < following and all(0 <= each.queue_offset < following for each in messages)

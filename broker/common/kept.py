@@ -214,7 +214,7 @@ class KeptTable(Generic[K, V, T, Version]):
         self._stored = stored
         self._weigh = weigh
         self.weight = sum(weigh(key, value) for key, value in table.items())
-        # The former values of the entries that changed since the last write began, and of those that it writes.
+        # The former values of entries: changed since the last write began, and being written.
         self._before: dict[K, V | None] = {}
         self._before_write: dict[K, V | None] = {}
         self._written_version = version

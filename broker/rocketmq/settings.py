@@ -53,7 +53,7 @@ class Settings:
         self._initial = initial or {}
         self._readers = readers
         self.file = KeptFile(lambda data: keep(json.loads(data)), self._content, self._settled)
-        # The values in the file, the changes since the last write began, and those that it writes.
+        # The values in the file, changes since the last write began, and changes being written.
         self._kept = dict(self._properties)
         self._changed: dict[str, str] = {}
         self._written: dict[str, str] = {}

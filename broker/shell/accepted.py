@@ -20,7 +20,7 @@ class AcceptedConnections:
     """The accepted connections, by address, and the strangers among them in the order of their arrival."""
 
     def __init__(self) -> None:
-        # Includes connections that are strangers no longer; `choose` drops those that it meets.
+        # Includes former strangers; `choose` drops them when it meets them.
         self._strangers: dict[Connection, None] = {}
         self._by_address: dict[str, dict[Connection, None]] = {}
         self._chosen_ms = -CHOICE_MS

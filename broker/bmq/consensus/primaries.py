@@ -143,7 +143,7 @@ class Primaries:
                     log,
                     "CLUSTER",
                     f"partition {info.partition_id} gets no other primary than node {info.primary_node_id}: no lease "
-                    f"is left after {LEASE_ID_MAX}; a leader has used them up. Make the cluster anew from a replay of "
+                    f"is left after {LEASE_ID_MAX}; a leader has used them up. Create a new cluster from a replay of "
                     "its messages",
                 )
         return infos

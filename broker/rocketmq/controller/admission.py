@@ -163,7 +163,7 @@ def _known(groups: Groups, name: str | None, broker_id: int | None) -> _Place | 
 
 
 # Returns the address of the broker that a request speaks for; None if another check refuses it, or it changes nothing:
-# an election that no known broker requests has the outcome of those that the leader starts by itself.
+# an election that no known broker requests has the outcome of elections that the leader starts itself.
 _PLACES: Final[Mapping[int, Callable[[Groups, Any], _Place | None]]] = {
     RequestCode.CONTROLLER_APPLY_BROKER_ID: lambda groups, header: (header.register_check_code or "").partition(";")[0],
     RequestCode.CONTROLLER_REGISTER_BROKER: lambda groups, header: header.broker_address or "",

@@ -19,7 +19,7 @@ RETRY_MS: Final = 500
 
 
 class PeerLink:
-    """The connection to another controller, made anew when it is lost; see `remoting.session.Service`.
+    """The connection to another controller, reopened when it is lost; see `remoting.session.Service`.
 
     With a `secret`, nothing is sent until both controllers have proved that they know it. `own_id` is this one's id.
     """

@@ -80,7 +80,7 @@ def place_prepared(topic: str, queue_id: int, properties: dict[str, str]) -> tup
 
 
 class Transactions:
-    """Ends transactions, and asks what became of those that nobody ends.
+    """Ends transactions, and asks producers about the outcome of open ones.
 
     `guard` checks the sender that ends a transaction, and the producer that is asked, by the topic of the message.
     """

@@ -25,7 +25,7 @@ DialBroker = Callable[[str, Callable[[str], Session], Callable[[str], None]], No
 
 
 class MasterLink:
-    """The connection, made anew when it is lost; see `remoting.session.Service`. `seal` signs what is sent.
+    """The connection, reopened when it is lost; see `remoting.session.Service`. `seal` signs what is sent.
 
     `what` names the other end, for people. With a `secret`, it is connected once both ends have proved to know it.
     """

@@ -12,7 +12,7 @@ __all__ = ["CLIENT_QUOTA", "QUOTA_SLACK", "LiteGroup", "expiration_ms", "is_lite
 
 # The lite topics that a client may subscribe to, unless its group says otherwise.
 CLIENT_QUOTA: Final = 2_000
-# Clients count their lite topics themselves; those that they say may be some more.
+# Clients count their own lite topics, and may report slightly more than the broker counts.
 QUOTA_SLACK: Final = 300
 
 _TYPE: Final = "message.type"

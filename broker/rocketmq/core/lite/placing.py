@@ -64,7 +64,7 @@ class LitePlaces:
 
 
 def check_staying(leaving: Container[str], parent: str) -> None:
-    """Raise `Refused` for a parent topic that was deleted and made anew, while its old lite topics are `leaving`."""
+    """Raise `Refused` for a parent topic that was deleted, as long as its lite topics are `leaving`."""
     if parent in leaving:
         text = f"topic {parent} was deleted, and its lite topics are still being removed: try again"
         raise Refused(ResponseCode.SYSTEM_BUSY, text)
