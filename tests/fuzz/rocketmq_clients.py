@@ -1,7 +1,7 @@
 """Clients of RocketMQ that behave, beside sessions that do not: each records the faults that it sees.
 
 A client takes turns: it sends a message, and waits for what must come of it. `Plain` reads it, `Timed` waits until it
-is due, `Popped` until it comes again because nobody acknowledged it, `Prepared` until it is asked what became of it,
+is due, `Popped` until it comes again because nobody acknowledged it, `Prepared` until it is asked for its outcome,
 and `Called` does all by gRPC.
 """
 
