@@ -1,8 +1,9 @@
 """`bmqctl` with a loop that is watched: `python -m scripts.watched_loop FILE MS ...`.
 
 When a step of its loop ends that took longer than MS milliseconds, it appends a line of JSON to FILE: how long the step
-ran, how long it waited for a processor, and the slow calls in it. The rest of its time is a wait for the disk or for a
-lock if the thread went to sleep by itself (`voluntary`); if it did not, the whole machine stood still.
+ran, how long it waited for a processor, the slow calls in it, and the frames that it was in from half of that time on,
+every SAMPLE_MS. The rest of its time is a wait for the disk or for a lock
+if the thread went to sleep by itself (`voluntary`); if it did not, the whole machine stood still.
 """
 
 from __future__ import annotations
@@ -15,6 +16,7 @@ import resource
 import sys
 import threading
 import time
+import traceback
 from collections.abc import Callable
 from functools import wraps
 from pathlib import Path
@@ -28,6 +30,8 @@ from broker.shell.host import HOST
 __all__ = ["Step", "read_steps"]
 
 SLOW_NS: Final = 200_000
+SAMPLE_MS: Final = 10
+FRAMES_MAX: Final = 8
 MS_NS: Final = 1_000_000
 # As Linux has it in <bits/resource.h>; not all systems do.
 RUSAGE_THREAD: Final = 1
@@ -68,14 +72,14 @@ class Watch:
     def __init__(self, limit_ms: float, tell: Callable[[Step], object]) -> None:
         self._tell = tell
         self._limit_ns = limit_ms * MS_NS
-        self._thread = 0
+        self._thread = self._ident = 0
         self._scheduling = -1
         self._start: _Reading | None = None
         self._calls: list[tuple[str, float]] = []
 
     def begin(self) -> None:
         if not self._thread:
-            self._thread = threading.get_native_id()
+            self._thread, self._ident = threading.get_native_id(), threading.get_ident()
             self._scheduling = os.open(f"/proc/self/task/{self._thread}/schedstat", os.O_RDONLY)
         self._calls = []
         self._start = self._read()
@@ -106,6 +110,22 @@ class Watch:
         """Note a call, if it was slow, and the loop made it."""
         if took_ns > SLOW_NS and self._thread == threading.get_native_id():
             self._calls.append((name, took_ns / MS_NS))
+
+    def sample(self) -> None:
+        """Note the frames of the current step, again and again, from half of the limit on.
+
+        Runs in a thread of its own, for as long as the process.
+        """
+        while True:
+            time.sleep(SAMPLE_MS / 1000)
+            start = self._start
+            if start is None or (elapsed_ns := time.monotonic_ns() - start.at_ns) < self._limit_ns / 2:
+                continue
+            frame = sys._current_frames().get(self._ident)
+            if frame is not None and self._start is start:
+                stack = traceback.extract_stack(frame)[-FRAMES_MAX:]
+                places = " < ".join(f"{Path(each.filename).name}:{each.lineno} {each.name}" for each in reversed(stack))
+                self._calls.append((places, elapsed_ns / MS_NS))
 
     def watch(self, owner: Any, *names: str) -> None:
         """Note calls of functions or methods."""
@@ -171,6 +191,7 @@ def install(file: Path, limit_ms: float) -> None:
         else:
             watch.note(f"gc {info['generation']}", time.monotonic_ns() - began_ns)
 
+    threading.Thread(target=watch.sample, daemon=True).start()
     gc.callbacks.append(on_collection)
     trio.run = lambda main, *arguments: run(main, *arguments, instruments=[TrioWaits(watch)])
 

@@ -16,6 +16,8 @@ from broker.shell.host import HOST, KEEP_ALIVE
 __all__ = ["READ_BYTES", "Link", "Machine"]
 
 READ_BYTES = 256 << 10
+# A peer on the same host reads while the kernel copies: without a bound, one call would send an answer of any size.
+SEND_BYTES: Final = 1 << 20
 
 _STRANGER: Final = int(Standing.STRANGER)
 _PEER: Final = int(Standing.PEER)
@@ -298,6 +300,8 @@ class Link:
                 self.machine.output_sent()
 
     def _send(self, data: bytearray | memoryview) -> int:
+        if len(data) > SEND_BYTES and not self.machine.finished:
+            data = memoryview(data)[:SEND_BYTES]
         try:
             sent = self.sock.send(data)
             if sent:

@@ -11,7 +11,7 @@ from typing import cast
 import pytest
 
 from broker.common.standing import Standing
-from broker.shell.link import READ_BYTES, Link
+from broker.shell.link import READ_BYTES, SEND_BYTES, Link
 
 
 class Socket:
@@ -298,3 +298,22 @@ def test_the_front_of_an_event_is_acknowledged_at_the_end_of_the_step(echo: int,
     sock.options.clear()
     waiting.acknowledge()
     assert QUICK not in sock.options
+
+
+def test_long_output_is_sent_in_pieces_and_a_last_one_in_one_call() -> None:
+    sock = Socket()
+    machine = Words()
+    machine.output += bytes(at % 251 for at in range(2 * SEND_BYTES + 5))
+    whole = bytes(machine.output)
+    found = link(sock, machine)
+    assert not found.flush()
+    assert (len(sock.sent), machine.sent_up) == (SEND_BYTES, 0)
+    found.on_writable()
+    assert (len(sock.sent), machine.sent_up) == (2 * SEND_BYTES, 0)
+    found.on_writable()
+    assert (bytes(sock.sent), machine.sent_up) == (whole, 1)
+
+    machine.output += whole
+    machine.finished = True
+    found.flush()
+    assert bytes(sock.sent) == whole + whole
