@@ -2,7 +2,8 @@
 
 Messages of 1 KiB, 100 in flight (not yet acknowledged, or not yet consumed); the client is one process on the same
 processors. Slowness is not a failure: targets are printed beside measured figures. With --reference, Apache's own
-nameserver, and its broker and proxy in one process, take turns in the same run, and the ratios are printed at the end.
+nameserver, and its broker and proxy in one process, take turns in the same run; with --versus, so does the node of
+another checkout. The ratios are printed at the end.
 """
 
 from __future__ import annotations
@@ -23,9 +24,9 @@ from typing import Final, NamedTuple, Protocol, Self
 
 import trio
 
-from bmqctl.node_process import RocketProcess
+from bmqctl.node_process import COMMAND, RocketProcess
 from bmqctl.rocketmq_client.client import Client
-from scripts.benchmark_rocketmq import HOME, cpu_s, memory_mib
+from scripts.benchmark_rocketmq import HOME, command_of, cpu_s, memory_mib
 from scripts.children import ending_with_children
 from scripts.client_environment import CannotInstall, client_python
 from scripts.conformance_grpc import make_topic
@@ -71,8 +72,8 @@ class Cluster(Protocol):
 class Ours:
     """`bmqctl start rocketmq`, by itself."""
 
-    def __init__(self, folder: Path) -> None:
-        self._process = RocketProcess(folder / "store", timeout_s=600)
+    def __init__(self, folder: Path, command: Sequence[str] = COMMAND) -> None:
+        self._process = RocketProcess(folder / "store", timeout_s=600, command=command)
         self.nameserver, self.endpoint = self._process.nameserver, self._process.endpoint
 
     @property
@@ -214,7 +215,7 @@ def _rounds(
 def figures_of(
     what: str, found: Mapping[str, list[Load]], measured: str, unit: str, *, is_rate: bool = True
 ) -> list[Figure]:
-    """Make the rows of a case: the median of each cluster, and ours beside the reference's, if there is one."""
+    """Make the rows of a case: the median of each cluster, and ours divided by each of the others."""
     figures: list[Figure] = []
     for name, runs in found.items():
         figures.append(Figure(f"{name}: {what}", median(each.told[measured] for each in runs), unit))
@@ -222,13 +223,13 @@ def figures_of(
             figures.append(Figure("  p99", median(each.told["p99_ms"] for each in runs), "ms"))
         figures.append(Figure("  processor time, a message", median(each.cluster_us for each in runs), "us"))
         figures.append(Figure("  of the client", median(each.client_us for each in runs), "us"))
-    if len(found) == 2:
-        ours, theirs = (median(each.told[measured] for each in runs) for runs in found.values())
-        ratio = ours / theirs
-        wanted = ">= 1.0" if is_rate else "<= 1.0"
-        figures.append(Figure(f"ours / reference: {what}", ratio, "x", wanted, ratio >= 1 if is_rate else ratio <= 1))
-        spent = [median(each.cluster_us for each in runs) for runs in found.values()]
-        figures.append(Figure("  processor time, a message", spent[0] / spent[1], "x"))
+    figure = {name: median(each.told[measured] for each in runs) for name, runs in found.items()}
+    spent = {name: median(each.cluster_us for each in runs) for name, runs in found.items()}
+    wanted = ">= 1.0" if is_rate else "<= 1.0"
+    for name in list(found)[1:]:
+        ratio = figure["ours"] / figure[name]
+        figures.append(Figure(f"ours / {name}: {what}", ratio, "x", wanted, ratio >= 1 if is_rate else ratio <= 1))
+        figures.append(Figure("  processor time, a message", spent["ours"] / spent[name], "x"))
     return figures
 
 
@@ -275,6 +276,7 @@ def main() -> None:
     """Measure the cases and print a row for each figure."""
     parser = argparse.ArgumentParser(description="Measure a RocketMQ node with version 5's Python client.")
     parser.add_argument("--reference", action="store_true", help="also measure Apache's broker and proxy, in turns")
+    parser.add_argument("--versus", type=Path, metavar="CHECKOUT", help="another checkout's node takes turns")
     parser.add_argument("--rounds", type=int, default=1, help="number of runs of each; the median counts (%(default)s)")
     parser.add_argument("--warm-s", type=int, default=10, help="seconds of load before the measurement (%(default)s)")
     parser.add_argument("--measure-s", type=int, default=10, help="seconds of measured load (%(default)s)")
@@ -288,10 +290,12 @@ def main() -> None:
     makers: dict[str, Callable[[Path], Cluster]] = {"ours": Ours}
     try:
         python = client_python(PACKAGE, "rocketmq-grpc")
+        if arguments.versus:
+            makers[str(arguments.versus)] = partial(Ours, command=command_of(arguments.versus))
         if arguments.reference:
             class_path = build(HOME.with_name("rocketmq-proxy"), SOURCE)
             makers["reference"] = partial(ReferenceProcess, class_path, has_proxy=True)
-    except (CannotInstall, Unfit) as fault:
+    except (CannotInstall, Unfit, ValueError) as fault:
         parser.error(str(fault))
     for name in arguments.cases or list(CASES):
         before = os.getloadavg()[0]

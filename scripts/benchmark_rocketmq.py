@@ -2,8 +2,8 @@
 
 Messages of 1 KiB, 1,000 in flight, a push consumer, ASYNC_FLUSH; producer and consumer are one Java process on the same
 processors. Slowness is not a failure: targets are printed beside measured figures. Only an acknowledged message that
-was not delivered ends a run. With --reference, Apache's own nameserver and broker take turns in the same run,
-and the ratios are printed at the end.
+was not delivered ends a run. With --reference, Apache's own nameserver and broker take turns in the same run; with
+--versus, so does the node of another checkout. The ratios are printed at the end.
 """
 
 from __future__ import annotations
@@ -11,16 +11,17 @@ from __future__ import annotations
 import argparse
 import os
 import subprocess
+import sys
 import tempfile
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from functools import partial
 from pathlib import Path
 from statistics import median
 from typing import Final, NamedTuple, Protocol
 
-from bmqctl.node_process import RocketProcess
+from bmqctl.node_process import COMMAND, RocketProcess
 from broker.rocketmq.core.delays import make_due_time
 from broker.rocketmq.core.options import DELAY_LEVELS, parse_delay_levels
 from broker.rocketmq.store.commit_log import Message
@@ -66,8 +67,8 @@ class Node(Protocol):
 class Ours:
     """`bmqctl start rocketmq`, by itself."""
 
-    def __init__(self, folder: Path) -> None:
-        self.process = RocketProcess(folder / "store", timeout_s=600)
+    def __init__(self, folder: Path, command: Sequence[str] = COMMAND) -> None:
+        self.process = RocketProcess(folder / "store", timeout_s=600, command=command)
 
     @property
     def nameserver(self) -> str:
@@ -83,6 +84,17 @@ class Ours:
     def ready_s(self) -> float:
         """Time from its start to its report of readiness, in seconds."""
         return self.process.ready_s
+
+
+def command_of(checkout: Path) -> Sequence[str]:
+    """Return the command of another checkout's bmqctl (or of its build/compiled), for this interpreter.
+
+    Raises ValueError if the folder has none.
+    """
+    if not (checkout / "bmqctl" / "app.py").is_file():
+        raise ValueError(f"--versus: {checkout} is not a checkout of bmqctl")
+    program = f"import sys; sys.path.insert(0, {str(checkout.absolute())!r}); from bmqctl.app import main; main()"
+    return (sys.executable, "-c", program)
 
 
 def cpu_s(pids: list[int]) -> float:
@@ -187,18 +199,17 @@ def load(makers: Makers, class_path: str, arguments: argparse.Namespace) -> list
             Figure("  processor time of the broker, a message", median(each.broker_us for each in found), "us"),
             Figure("  of the client", median(each.client_us for each in found), "us"),
         ]
-    if len(runs) == 2:
-        (ours, theirs), (our_runs, their_runs) = rates.values(), runs.values()
-        spent = [median(each.broker_us for each in found) for found in (our_runs, their_runs)]
-        figures.append(Figure("ours / reference: messages/s", ours / theirs, "x"))
-        figures.append(Figure("  processor time of the broker, a message", spent[0] / spent[1], "x"))
+    spent = {name: median(each.broker_us for each in found) for name, found in runs.items()}
+    for name in list(runs)[1:]:
+        figures.append(Figure(f"ours / {name}: messages/s", rates["ours"] / rates[name], "x"))
+        figures.append(Figure("  processor time of the broker, a message", spent["ours"] / spent[name], "x"))
     return figures
 
 
 def start(makers: Makers, class_path: str, arguments: argparse.Namespace) -> list[Figure]:
     """Measure the time to readiness with an empty store, and the memory two seconds later."""
     figures: list[Figure] = []
-    found: list[tuple[float, float]] = []
+    found: dict[str, tuple[float, float]] = {}
     for name, make in makers.items():
         samples = []
         for _ in range(arguments.rounds):
@@ -206,7 +217,7 @@ def start(makers: Makers, class_path: str, arguments: argparse.Namespace) -> lis
                 time.sleep(IDLE_S)
                 samples.append((node.ready_s, memory_mib(node.pids)))
         ready_s, idle = (median(column) for column in zip(*samples, strict=True))
-        found.append((ready_s, idle))
+        found[name] = (ready_s, idle)
         figures += [
             Figure(f"{name}: ready", ready_s, "s", f"<= {WANTED_READY_S:.0f}", ready_s <= WANTED_READY_S),
             Figure("  memory, idle", idle, "MiB", f"<= {WANTED_IDLE_MIB:.0f}", idle <= WANTED_IDLE_MIB),
@@ -214,12 +225,12 @@ def start(makers: Makers, class_path: str, arguments: argparse.Namespace) -> lis
     return figures + _ratios(found, "ready", "  memory, idle")
 
 
-def _ratios(found: list[tuple[float, float]], *names: str) -> list[Figure]:
-    if len(found) != 2:
-        return []
-    ours, theirs = found
-    prefix = "ours / reference: "
-    return [Figure(prefix + name.strip(), a / b, "x") for name, a, b in zip(names, ours, theirs, strict=True)]
+def _ratios(found: Mapping[str, tuple[float, float]], *names: str) -> list[Figure]:
+    return [
+        Figure(f"ours / {other}: {name.strip()}", ours / theirs, "x")
+        for other in list(found)[1:]
+        for name, ours, theirs in zip(names, found["ours"], found[other], strict=True)
+    ]
 
 
 def fill(folder: Path, messages: int, body_bytes: int) -> None:
@@ -238,7 +249,7 @@ def fill(folder: Path, messages: int, body_bytes: int) -> None:
 def opening(makers: Makers, class_path: str, arguments: argparse.Namespace) -> list[Figure]:
     """Measure the time to readiness with many messages in the store, after a clean stop and after a crash."""
     figures: list[Figure] = []
-    found: list[tuple[float, float]] = []
+    found: dict[str, tuple[float, float]] = {}
     for name, make in makers.items():
         with tempfile.TemporaryDirectory(prefix="bmqctl-rocketmq-") as directory:
             made = make(Path(directory))
@@ -250,7 +261,7 @@ def opening(makers: Makers, class_path: str, arguments: argparse.Namespace) -> l
             process.start()
             crashed_s = process.ready_s
             process.close()
-        found.append((clean_s, crashed_s))
+        found[name] = (clean_s, crashed_s)
         wanted = f"<= {WANTED_OPEN_S:.0f}"
         figures += [
             Figure(
@@ -278,6 +289,7 @@ def main() -> None:
     """Measure the cases and print a row for each figure."""
     parser = argparse.ArgumentParser(description="Measure a RocketMQ node on this machine.")
     parser.add_argument("--reference", action="store_true", help="also measure Apache's broker, in the same run")
+    parser.add_argument("--versus", type=Path, metavar="CHECKOUT", help="another checkout's node takes turns")
     parser.add_argument("--rounds", type=int, default=1, help="number of runs of each; the median counts (%(default)s)")
     parser.add_argument("--warm-s", type=int, default=10, help="seconds of load before the measurement (%(default)s)")
     parser.add_argument("--measure-s", type=int, default=10, help="seconds of measured load (%(default)s)")
@@ -294,12 +306,17 @@ def main() -> None:
         parser.error(f"no such case: {', '.join(unknown)}; there are {', '.join(CASES)}")
     wanted = arguments.cases or list(CASES)
     class_path = ""
-    if arguments.reference or "load" in wanted:
-        try:
+    other_command: Sequence[str] = COMMAND
+    try:
+        if arguments.versus:
+            other_command = command_of(arguments.versus)
+        if arguments.reference or "load" in wanted:
             class_path = build(HOME, SOURCE)
-        except Unfit as fault:
-            parser.error(str(fault))
+    except (ValueError, Unfit) as fault:
+        parser.error(str(fault))
     makers: dict[str, Callable[[Path], Ours | ReferenceProcess]] = {"ours": Ours}
+    if arguments.versus:
+        makers[str(arguments.versus)] = partial(Ours, command=other_command)
     if arguments.reference:
         makers["reference"] = partial(ReferenceProcess, class_path)
     for name in wanted:
