@@ -8,7 +8,7 @@ import os
 import random
 import socket
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import replace
 from datetime import datetime
@@ -38,7 +38,14 @@ from broker.rocketmq.assembly.controller_config import with_controller
 from broker.rocketmq.assembly.disks import disk_used
 from broker.rocketmq.assembly.files import make_seal, open_access, read_file
 from broker.rocketmq.assembly.group import Group, place_of
-from broker.rocketmq.assembly.grpc import TLS_NAMES, group_backend, grpc_connect, listen_for_grpc, tls_for_grpc
+from broker.rocketmq.assembly.grpc import (
+    GRPC_MODULES,
+    TLS_NAMES,
+    group_backend,
+    grpc_connect,
+    listen_for_grpc,
+    tls_for_grpc,
+)
 from broker.rocketmq.assembly.identity import OpenFile, epoch_begins
 from broker.rocketmq.assembly.pages import listen_for_pages, serve_pages
 from broker.rocketmq.assembly.peers import make_admission, peers_at
@@ -80,7 +87,7 @@ from broker.shell.dialing import is_own_address
 from broker.shell.flush_thread import FlushThread
 from broker.shell.folders import FileFolder
 from broker.shell.logs import start_logging
-from broker.shell.runtime import freeze_collector, start_clock
+from broker.shell.runtime import freeze_collector, import_beside, start_clock
 from broker.shell.server import CONNECTIONS_MAX, Listener, Server, listen
 from broker.shell.store_lock import StoreLock
 from formats.rocketmq.checkpoints import TIMER_CHECKPOINT
@@ -158,7 +165,8 @@ def _run(config: RocketConfig, log_level: str, ready: Callable[[], None]) -> Non
         _flush_now_and_then(config, node, server, store)
         broker.start()
         served = _served_besides(config, grpc_socket, remoting_socket)
-        trio.run(server.run, partial(_announce, config, store, served, ready))
+        needed = ("numpy", *(() if grpc_socket is None else GRPC_MODULES))
+        trio.run(server.run, partial(_announce, config, store, served, needed, ready))
         broker.close()
         store.close()
 
@@ -377,7 +385,10 @@ def _served_besides(
     return grpc + remoting
 
 
-def _announce(config: RocketConfig, store: MessageStore, served_besides: str, then: Callable[[], None]) -> None:
+def _announce(
+    config: RocketConfig, store: MessageStore, served_besides: str, needed: Sequence[str], then: Callable[[], None]
+) -> None:
+    """Report readiness, and import the modules that requests are going to need."""
     messages = sum(queue.end - queue.begin for queue in store.queues.values())
     log.info("ready: nameserver on port %d, broker on port %d", config.nameserver_port, config.port)
     print(
@@ -387,6 +398,7 @@ def _announce(config: RocketConfig, store: MessageStore, served_besides: str, th
         flush=True,
     )
     then()
+    import_beside(needed)
 
 
 def _nothing_first() -> None:

@@ -9,7 +9,7 @@ import ssl
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from types import MappingProxyType
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 from broker.rocketmq.assembly.config import PropertyError, RocketConfig
 from broker.rocketmq.assembly.group import Connect, Dial, place_of
@@ -28,6 +28,7 @@ if TYPE_CHECKING:
     from broker.rocketmq.grpc.service import GrpcService
 
 __all__ = [
+    "GRPC_MODULES",
     "TLS_NAMES",
     "dials_to",
     "group_backend",
@@ -38,6 +39,14 @@ __all__ = [
 ]
 
 log = logging.getLogger("broker.rocketmq")
+
+# The modules that the first gRPC connection needs.
+GRPC_MODULES: Final = (
+    "broker.rocketmq.grpc.service",
+    "broker.rocketmq.grpc.access",
+    "broker.rocketmq.grpc.local",
+    "broker.rocketmq.proxy.cluster",
+)
 
 
 def listen_for_grpc(config: RocketConfig) -> tuple[socket.socket | None, str]:
@@ -162,8 +171,8 @@ def grpc_connect(
 ) -> Connect:
     """Return what makes the sessions of those who connect to the port for gRPC.
 
-    Their calls go to this broker, or to the brokers that `elsewhere` makes the way to. HTTP/2 and Protocol Buffers take
-    time and memory, which nodes without such clients are spared: the first to connect has the service made.
+    Their calls go to this broker, or to the brokers that `elsewhere` makes the way to. The service is made for the
+    first connection; its modules, `GRPC_MODULES`, are imported after the start.
     """
     made: list[GrpcService] = []
 
