@@ -20,8 +20,6 @@ CONTROLLERS = (
         "raft.raft",
         ' and (is_new or self._journal.vote in ("", sender))',
         "",
-        hidden="Few stand in one term, as each asks before who would vote for it: none of the first 40 worlds shows it.",
-        unit="tests/broker/rocketmq/raft/test_raft.py::test_vote_is_given_once_in_a_term_also_after_a_restart",
     ),
     _mutant(
         "vote-for-less",
@@ -57,8 +55,6 @@ CONTROLLERS = (
         "raft.raft",
         "        follower.answered_ms = max(follower.answered_ms or 0, answer.sent_ms)\n",
         "        follower.answered_ms = now_ms\n",
-        hidden="An answer must be late by most of the lease while others elect: none of the first 40 worlds shows it.",
-        unit="tests/broker/rocketmq/raft/test_raft.py::test_leader_is_sure_while_a_majority_answers_and_gives_up_in_the_end",
     ),
     _mutant(
         "long-lease",

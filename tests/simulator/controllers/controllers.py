@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
 from random import Random
 from zlib import crc32
 
@@ -18,7 +19,7 @@ from broker.rocketmq.remoting.broker_calls import BrokerCalls
 from broker.rocketmq.remoting.session import Service, Session
 from broker.rocketmq.settings import Settings
 from formats.rocketmq.hosts import Host
-from tests.broker.rocketmq.raft.files import MemoryFile
+from tests.simulator.controllers.votes import VotedFile, Votes
 
 __all__ = ["OUTSIDE", "Controller", "Dial"]
 
@@ -40,11 +41,14 @@ class Controller:
         dial: Dial,
         world_ms: Callable[[], int],
         wake: Callable[[Session], None],
+        votes: Votes,
     ) -> None:
         self.name = name
         self.random = random
-        self.file = MemoryFile()
+        self.file = VotedFile(voted=partial(votes.voted, name))
         self.is_paused = False
+        # A hasty controller waits no longer than it must before it stands for election.
+        self.is_hasty = False
         self.service: ControllerService | None = None
         self._peers = peers
         self._dial = dial
@@ -63,6 +67,9 @@ class Controller:
     @property
     def is_up(self) -> bool:
         return self.service is not None
+
+    def _random_below(self, number: int) -> int:
+        return 0 if self.is_hasty else self.random.randrange(number)
 
     def now_ms(self) -> int:
         """Read its clock."""
@@ -87,7 +94,7 @@ class Controller:
             BrokerCalls(self._connect_to, self._open),
             World(
                 lambda frame: frame,
-                self.random.randrange,
+                self._random_below,
                 self.now_ms,
                 administrators=Administrators(read_networks(OUTSIDE)),
             ),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from itertools import permutations
 from random import Random
 from typing import Protocol
 
@@ -22,6 +23,8 @@ CHANCES = (0.01, 0.03, 0.06)
 MENDING_MS = 60_000
 LITTLE_ROOM = 3_000
 SLOW_MS = (200, 1_000, 4_000)
+# Controllers that have not heard each other for this time all stand for election as soon as they do.
+CONTEST_MS = (1_000, 4_000)
 
 
 class FaultyWorld(Protocol):
@@ -52,9 +55,15 @@ class Faults:
         self._chance = random.choice(CHANCES)
         # The machine that gets again what it has lost, up to where, and until when.
         self._mending: tuple[Machine, int, int] | None = None
+        # The time at which the controllers of a contested election hear each other again.
+        self._contest_ms: int | None = None
 
     def act(self) -> None:
         """Let something break, or become well."""
+        if self._contest_ms is not None and self._world.now_ms >= self._contest_ms:
+            self._contest_ms = None
+            self._world.note("all can reach each other")
+            self._world.network.cut.clear()
         if self._is_mending():
             return
         if self._random.random() < self._chance:
@@ -85,8 +94,10 @@ class Faults:
             self._disturb(random.choice(list(world.machines.values())))
         elif luck < 0.85:
             self._cut()
-        elif luck < 0.93 and world.network.wires:
+        elif luck < 0.91 and world.network.wires:
             world.network.drop(random.choice(world.network.wires))
+        elif luck < 0.95:
+            self._contest()
         else:
             self._designate()
 
@@ -117,7 +128,9 @@ class Faults:
 
     def heal_all(self) -> None:
         """Make everything well."""
-        self._mending = None
+        self._mending = self._contest_ms = None
+        for controller in self._world.controllers.values():
+            controller.is_hasty = False
         self._world.network.cut.clear()
         for who in self._all():
             self._heal(who)
@@ -142,6 +155,16 @@ class Faults:
         else:
             file.fails_to_flush = not file.fails_to_flush
             note(f"the disk of {controller.name} {'fails' if file.fails_to_flush else 'is well'}")
+
+    def _contest(self) -> None:
+        """Cut off all controllers from each other, until all of them stand for election at once."""
+        world = self._world
+        is_hasty = self._random.random() < 0.8
+        for controller in world.controllers.values():
+            controller.is_hasty = is_hasty
+        world.network.cut |= set(permutations(world.controllers, 2))
+        self._contest_ms = world.now_ms + self._random.randrange(*CONTEST_MS)
+        world.note(f"no controller can reach another one{', and none waits at random' if is_hasty else ''}")
 
     def _designate(self) -> None:
         """Have an administrator elect somebody."""

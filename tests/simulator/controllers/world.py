@@ -1,6 +1,7 @@
 """A world of controllers and the groups that they lead, made of a seed: first faults, then none, and all must be well.
 
-What must hold among controllers: all have the same state after the same entry; one leader at most is sure of itself.
+What must hold among controllers: all have the same state after the same entry; one leader at most is sure of itself;
+a leader has the votes of a majority of the disks (`votes`).
 What must hold in the groups `judge` has. In the end each group has one master, and all its brokers the same log, all of
 it confirmed, with every message that was acknowledged; readers have got all of it.
 """
@@ -24,6 +25,7 @@ from tests.simulator.controllers.faults import Faults
 from tests.simulator.controllers.judge import Judge
 from tests.simulator.controllers.machines import TOPICS, Machine, draw_setup
 from tests.simulator.controllers.network import End, Network, Watch
+from tests.simulator.controllers.votes import Votes
 from tests.simulator.invariants import Violation
 
 __all__ = ["CONTROLLER_STEPS", "ControllerWorld"]
@@ -69,9 +71,16 @@ class ControllerWorld:
         peers = {f"n{number}": f"10.0.0.{number + 1}:9878" for number in range(self.random.choice((1, 3, 3, 5)))}
         self._addresses = {address: name for name, address in peers.items()}
         self._peer_hosts = {name: address.rpartition(":")[0] for name, address in peers.items()}
+        self._votes = Votes(len(peers))
         self.controllers = {
             name: Controller(
-                name, peers, Random(self.random.random()), self._dial_controller, lambda: self.now_ms, self.network.wake
+                name,
+                peers,
+                Random(self.random.random()),
+                self._dial_controller,
+                lambda: self.now_ms,
+                self.network.wake,
+                self._votes,
             )
             for name in peers
         }
@@ -350,6 +359,8 @@ class ControllerWorld:
         for controller in self.controllers.values():
             if controller.service is None:
                 continue
+            if controller.service.raft.is_leader:
+                self._votes.leads(controller.name, controller.service.raft.term)
             if not controller.is_paused and controller.service.raft.is_sure(controller.now_ms()):
                 sure.append(controller.name)
             if controller.service.raft.applied != controller.seen:

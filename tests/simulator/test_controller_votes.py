@@ -1,0 +1,56 @@
+"""The judge of controllers' votes: what disks have had, and the leaders that follow from it."""
+
+from __future__ import annotations
+
+from functools import partial
+
+import pytest
+
+from broker.rocketmq.raft.journal import Journal
+from tests.simulator.controllers.votes import VotedFile, Votes
+from tests.simulator.invariants import Violation
+
+
+def _journal(votes: Votes, name: str) -> Journal:
+    file = VotedFile(voted=partial(votes.voted, name))
+    return Journal.open(file, lambda text: None, lambda text: None)
+
+
+def test_a_leader_needs_the_votes_of_a_majority_of_disks() -> None:
+    votes = Votes(3)
+    journals = {name: _journal(votes, name) for name in ("a", "b", "c")}
+    journals["a"].keep_vote(4, "a")
+    journals["b"].keep_vote(4, "")
+    with pytest.raises(Violation, match=r"a leads term 4 with the votes of \['a'\] of 3 disks"):
+        votes.leads("a", 4)
+    votes = Votes(3)
+    journals = {name: _journal(votes, name) for name in ("a", "b", "c")}
+    journals["a"].keep_vote(4, "a")
+    journals["b"].keep_vote(4, "a")
+    votes.leads("a", 4)
+    with pytest.raises(Violation, match="a and b lead term 4"):
+        votes.leads("b", 4)
+
+
+def test_a_disk_has_one_vote_in_a_term() -> None:
+    votes = Votes(3)
+    journal = _journal(votes, "a")
+    journal.keep_vote(4, "b")
+    journal.keep_vote(5, "c")
+    with pytest.raises(Violation, match="the disk of a has votes for b and for c in term 4"):
+        votes.voted("a", 4, "c")
+
+
+def test_a_vote_whose_flush_failed_counts_once_a_start_finds_it() -> None:
+    votes = Votes(1)
+    file = VotedFile(voted=partial(votes.voted, "a"))
+    journal = Journal.open(file, lambda text: None, lambda text: None)
+    file.fails_to_flush = True
+    with pytest.raises(OSError, match="error"):
+        journal.keep_vote(1, "a")
+    with pytest.raises(Violation):
+        votes.leads("a", 1)
+    votes = Votes(1)
+    file.voted = partial(votes.voted, "a")
+    assert Journal.open(file, lambda text: None, lambda text: None).vote == "a"
+    votes.leads("a", 1)
