@@ -39,6 +39,7 @@ class Feature(Enum):
     ECHOES = "links between nodes on which old words of elections and of the ledger come once more"
     MOMENTS = "faults in the midst of rollovers, and while confirms are on their way"
     SLICES = "long tasks that take their time, so that much happens between two slices"
+    CONTESTS = "elections in which all nodes stand at once, and none waits at random"
 
 
 # Of each of these a generator of its own says whether a world has it: the other features are as they were before it.
@@ -51,6 +52,7 @@ _LATER = (
     Feature.ECHOES,
     Feature.MOMENTS,
     Feature.SLICES,
+    Feature.CONTESTS,
 )
 _LATER_PART = 0.25
 # Those that worlds have of which only the number of nodes is given, two in five of them.

@@ -103,6 +103,7 @@ class Host:
         self.rollover_flushes_left: int | None = None  # before its machine loses power
         self.fails_flushes = False  # its disk fails, or has failed, to write what it is asked for
         self.keeps_terms_now = True
+        self.is_hasty = False  # it waits no longer than it must before it stands for election
         self.is_reachable = True
         # Its domain files: the same as everywhere, or not yet.
         self.domains = dict(world.domains) if Feature.DIFFER in world.features else world.domains
@@ -199,9 +200,7 @@ class Host:
     def _make_member(self, basis: Basis, store: Store) -> Node:
         others = [host.node_id for host in self.world.hosts if host is not self]
         config = MemberConfig(len(self.world.hosts) // 2 + 1, self.world.spread, TIMES)
-        node, role = make_member(
-            basis, store, others, config, self.world.random.randrange, self.disk.term, self._keep_term
-        )
+        node, role = make_member(basis, store, others, config, self._random_below, self.disk.term, self._keep_term)
         self.member = role.member
         names = {host.node_id: host.name for host in self.world.hosts}
         origins = Origins(names, self.node_id, node.now, lambda host, done: done(frozenset((host,))))
@@ -209,6 +208,9 @@ class Host:
         self.peers = Peers(node, self.member, self._dial, Admission(known, origins))
         role.attach(self.peers, names)
         return node
+
+    def _random_below(self, number: int) -> int:
+        return 0 if self.is_hasty else self.world.random.randrange(number)
 
     def _keep_term(self, term: int) -> None:
         self.directory.take_descriptor("elector.term")

@@ -22,6 +22,27 @@ ROCKETMQ = (
         "        if header.transaction:\n",
     ),
     _mutant(
+        "ended-twice",
+        "A transaction that has ended is committed again.",
+        "core.transactions",
+        "        if record.queue_offset in self._ended:\n            # It was ended while",
+        "        if False:\n            # It was ended while",
+    ),
+    _mutant(
+        "end-not-known",
+        "A committed message is not among those that have ended until the next start.",
+        "core.transactions",
+        "            self._ended.add(offset)\n            self._unnoted.append(offset)\n",
+        "            self._unnoted.append(offset)\n",
+    ),
+    _mutant(
+        "copy-goes-on",
+        "A commit ends the prepared message that was asked about, and not its newest copy.",
+        "core.transactions",
+        "        return [newest]\n",
+        "        return []\n",
+    ),
+    _mutant(
         "delay-early",
         "A delayed message is given out half a second early.",
         "core.delays",

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from itertools import permutations
 from random import Random
 from typing import TYPE_CHECKING
 
@@ -28,6 +29,7 @@ class OwnFaults:
         }
         if world.is_cluster:
             kinds[Feature.ROTTING] = (self.rot_running, SECOND_US)
+            kinds[Feature.CONTESTS] = (self.contest_election, 6 * SECOND_US)
         self._kinds = [
             (kind, interval_us, own_random(feature, world.seed))
             for feature, (kind, interval_us) in kinds.items()
@@ -75,3 +77,19 @@ class OwnFaults:
         is_alone = damaged < (len(hosts) - 1) // 2 and not self._world.faults.must_wait
         if host.node is not None and not host.is_damaged and is_alone:
             host.rot_running(random)
+
+    def contest_election(self, random: Random) -> None:
+        """Cut off all nodes from each other for a while, after which each stands for election as soon as it may."""
+        world = self._world
+        pairs = set(permutations([host.name for host in world.hosts], 2))
+        world.network.blocked |= pairs
+        for host in world.hosts:
+            host.is_hasty = True
+
+        def end_haste() -> None:
+            for host in world.hosts:
+                host.is_hasty = False
+
+        apart_us = random.randrange(SECOND_US // 2, 3 * SECOND_US)
+        world.clock.after(apart_us, lambda: world.network.heal(pairs))
+        world.clock.after(apart_us + 2 * SECOND_US, end_haste)

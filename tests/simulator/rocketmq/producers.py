@@ -223,6 +223,7 @@ class Producer:
         # Nothing has come of what was not acknowledged.
         fate = sent.fate if sent.is_acked else Fate.ROLLBACK
         sent.is_told |= fate is Fate.COMMIT
+        sent.commits += fate is Fate.COMMIT
         fields = {
             "producerGroup": self.name,
             "tranStateTableOffset": offset,
@@ -234,11 +235,14 @@ class Producer:
         if self.world.random.random() < 0.5:
             self.connection.ask(RequestCode.END_TRANSACTION, fields, None)
         else:
-            self.connection.ask(RequestCode.END_TRANSACTION, fields, self._ended)
+            self.connection.ask(RequestCode.END_TRANSACTION, fields, partial(self._ended, sent, fate))
 
-    def _ended(self, answer: Frame | None) -> None:
-        if answer is not None and answer.code not in (ResponseCode.SUCCESS, *REFUSALS):
+    def _ended(self, sent: Sent, fate: Fate, answer: Frame | None) -> None:
+        if answer is None:
+            return
+        if answer.code not in (ResponseCode.SUCCESS, *REFUSALS):
             raise Violation(f"the end of a transaction is answered with {answer.code}: {answer.remark}")
+        sent.is_ended |= fate is Fate.COMMIT and answer.code == ResponseCode.SUCCESS
 
     def _asked(self, frame: Frame) -> None:
         if frame.code != RequestCode.CHECK_TRANSACTION_STATE:
@@ -246,6 +250,7 @@ class Producer:
         fields = frame.ext_fields or {}
         (record,) = records_of(frame)
         sent = self.world.promises.messages[name_of(record.body)]
+        self.world.promises.asked(sent)
         if self.world.random.random() < 0.8:
             self._end(sent, int(fields["tranStateTableOffset"]), int(fields["commitLogOffset"]), is_asked=True)
 

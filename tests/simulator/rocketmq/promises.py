@@ -31,6 +31,11 @@ class Sent:
     fate: Fate = Fate.NONE
     is_half: bool = False
     is_told: bool = False
+    # The number of commits that its producer has sent, and whether the broker has answered one.
+    commits: int = 0
+    is_ended: bool = False
+    # After the end of a process the next one may ask about copies of a prepared message that it has not noted as such.
+    has_outlived: bool = False
     is_acked: bool = False
     is_refused: bool = False
     is_recalled: bool = False
@@ -63,6 +68,8 @@ class Promises:
     # Those of them that only the judge has seen: no client was told, so a loss of power may take them.
     untold: set[tuple[str, int, int]] = field(default_factory=set)
     backs: list[Back] = field(default_factory=list)
+    # The place of each message of a transaction that was committed once.
+    _committed: dict[str, tuple[int, int]] = field(default_factory=dict)
 
     def placed(self, topic: str, queue_id: int, offset: int, name: str) -> None:
         """Note that a client was told of a message at an offset of a queue."""
@@ -100,6 +107,20 @@ class Promises:
             raise Violation(f"{name} {where} {sent.due_ms - stored_ms} ms early")
         if sent.is_half and not sent.is_told:
             raise Violation(f"{name} was {sent.fate.value} or not ended at all, and {where}")
+        if sent.is_half and sent.commits == 1 and not sent.may_be_there:
+            other = self._committed.setdefault(name, (queue_id, offset))
+            if other != (queue_id, offset) and self.places[topic, other[0]].get(other[1]) == name:
+                raise Violation(f"{name} was committed once, is at offset {other[1]} of queue {other[0]}, and {where}")
+
+    def asked(self, sent: Sent) -> None:
+        """Check that the broker may ask for the outcome of a transaction."""
+        if sent.is_ended and not sent.may_be_there and not sent.has_outlived:
+            raise Violation(f"the commit of {sent.name} was answered, and the broker asks for its outcome")
+
+    def died(self) -> None:
+        """Note that the process has ended."""
+        for sent in self.messages.values():
+            sent.has_outlived = True
 
     def see_in_store(self, topic: str, queue_id: int, offset: int, name: str, stored_ms: int) -> None:
         """Note what the judge sees in the store, which need not be on the disk."""

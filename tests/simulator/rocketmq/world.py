@@ -161,6 +161,7 @@ class RocketWorld:
                 group.broker_died()
         for connection in self.connections:
             connection.lost()
+        self.promises.died()
         if death in _POWER:
             self.promises.forget_untold()
             self.disk.power_lost()
