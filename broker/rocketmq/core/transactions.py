@@ -50,6 +50,8 @@ NOTE_MS: Final = 3_000
 NOTE_BYTES_MAX: Final = 4096
 # Messages that one check looks at, for the sake of others.
 CHECK_MAX: Final = 1_000
+# Ended messages that are remembered once checks have passed them.
+PASSED_MAX: Final = 50_000
 # Units of examining a message, which may be stored again, and a producer; see `Scheduler.spend`.
 CHECK_UNITS: Final = 50_000
 _MEMBER_UNITS: Final = 100
@@ -94,9 +96,11 @@ class Transactions:
         # The prepared messages that were ended, by their offsets, and the notes of that, in their order.
         self._ended: set[int] = set()
         self._notes: deque[tuple[int, frozenset[int]]] = deque()
-        # Messages that were stored anew, and the first of each: an end of either one ends both.
+        # Ended messages that no check will look at again, oldest first: an answer about one may still be on its way.
+        self._passed: dict[int, None] = {}
+        # Copies that a check has stored, with the first of each, and the copies of each first: an end of one ends all.
         self._first: dict[int, int] = {}
-        self._newest: dict[int, int] = {}
+        self._copies: dict[int, list[int]] = {}
         self._skips = Skips("prepared messages")
         self._skipped_notes = Skips("notes of ended transactions")
         self._is_over = False
@@ -141,7 +145,7 @@ class Transactions:
             immunity = properties.get("CHECK_IMMUNITY_TIME_IN_SECONDS")
             if immunity and request.now_ms - record.born_ms > self._immunity_ms(immunity):
                 raise Refused(ResponseCode.ILLEGAL_OPERATION, "")
-        if record.queue_offset in self._ended:
+        if record.queue_offset in self._ended or record.queue_offset in self._passed:
             # It was ended while somebody was asked what became of it.
             return success()
         if header.transaction == Transaction.COMMIT:
@@ -156,21 +160,22 @@ class Transactions:
                 body=bytes(record.body), system_flags=flags, prepared_transaction_offset=header.commit_log_offset
             )
             self._put(message, request.now_ms)
-        for offset in {record.queue_offset, *self._forget_copies(record.queue_offset)}:
+        begin = self._half_begin()
+        for offset in self._forget_copies(record.queue_offset):
             self._ended.add(offset)
-            self._unnoted.append(offset)
+            if offset >= begin:
+                self._unnoted.append(offset)
         if sum(len(str(each)) + 1 for each in self._unnoted) > NOTE_BYTES_MAX:
             self.note(request.now_ms)
         return success()
 
     def _forget_copies(self, offset: int) -> list[int]:
-        """The newest copy of a message, of which nothing is to be known any longer."""
-        first = self._first.pop(offset, offset)
-        newest = self._newest.pop(first, None)
-        if newest is None:
-            return []
-        self._first.pop(newest, None)
-        return [newest]
+        """Forget which messages are copies of one; return all of them, and itself."""
+        first = self._first.get(offset, offset)
+        copies = self._copies.pop(first, [])
+        for copy in copies:
+            del self._first[copy]
+        return [first, *copies]
 
     def _prepared(self, header: EndTransactionRequest, request: Request) -> tuple[Record, dict[str, str]]:
         try:
@@ -248,6 +253,9 @@ class Transactions:
             return
         if offset != begin:
             self._services.offsets.commit_own(names.HALF_TOPIC, TRANSACTION_GROUP, _QUEUE, offset)
+            self._passed |= dict.fromkeys(sorted(each for each in self._ended if each < offset))
+            for each in list(self._passed)[:-PASSED_MAX]:
+                del self._passed[each]
             self._ended = {each for each in self._ended if each >= offset}
             self._forget_notes(offset)
 
@@ -307,8 +315,9 @@ class Transactions:
             return False
         properties["TRANSACTION_CHECK_TIMES"] = str(checks + 1)
         stored = self._store_anew(record, properties, now_ms)
-        first = self._first.pop(offset, offset)
-        self._first[stored.queue_offset], self._newest[first] = first, stored.queue_offset
+        first = self._first.get(offset, offset)
+        self._first[stored.queue_offset] = first
+        self._copies.setdefault(first, []).append(stored.queue_offset)
         self._ask(record, properties, stored)
         return True
 

@@ -119,6 +119,27 @@ def test_late_end_of_the_first_half_ends_its_copies() -> None:
     assert bodies(rig) == [b"one"]
 
 
+def test_answers_to_several_questions_commit_once() -> None:
+    rig = Rig()
+    peer = rig.peer()
+    peer.call(RequestCode.HEART_BEAT, PRODUCER)
+    half = prepare(peer, b"one")
+    asked = []
+    while len(asked) < 3:
+        rig.pass_time(10_000)
+        asked += questions(peer)
+    places = [(question.ext_fields or {}) for question in asked]
+    # The answers were held back, and come together, the first of them once more after the next check.
+    for fields in (*places, {}, places[0]):
+        if not fields:
+            rig.pass_time(60_000)
+            continue
+        answer = {"commitLogOffset": fields["commitLogOffset"], "tranStateTableOffset": fields["tranStateTableOffset"]}
+        end(peer, half, Transaction.COMMIT, fromTransactionCheck="true", **answer)
+        assert bodies(rig) == [b"one"]
+    assert questions(peer) == []
+
+
 def test_nobody_is_asked_for_ever() -> None:
     rig = Rig()
     peer = rig.peer()

@@ -223,7 +223,6 @@ class Producer:
         # Nothing has come of what was not acknowledged.
         fate = sent.fate if sent.is_acked else Fate.ROLLBACK
         sent.is_told |= fate is Fate.COMMIT
-        sent.commits += fate is Fate.COMMIT
         fields = {
             "producerGroup": self.name,
             "tranStateTableOffset": offset,

@@ -31,8 +31,7 @@ class Sent:
     fate: Fate = Fate.NONE
     is_half: bool = False
     is_told: bool = False
-    # The number of commits that its producer has sent, and whether the broker has answered one.
-    commits: int = 0
+    # Whether the broker has answered a commit.
     is_ended: bool = False
     # After the end of a process the next one may ask about copies of a prepared message that it has not noted as such.
     has_outlived: bool = False
@@ -68,7 +67,7 @@ class Promises:
     # Those of them that only the judge has seen: no client was told, so a loss of power may take them.
     untold: set[tuple[str, int, int]] = field(default_factory=set)
     backs: list[Back] = field(default_factory=list)
-    # The place of each message of a transaction that was committed once.
+    # The place of each message of a transaction.
     _committed: dict[str, tuple[int, int]] = field(default_factory=dict)
 
     def placed(self, topic: str, queue_id: int, offset: int, name: str) -> None:
@@ -107,10 +106,10 @@ class Promises:
             raise Violation(f"{name} {where} {sent.due_ms - stored_ms} ms early")
         if sent.is_half and not sent.is_told:
             raise Violation(f"{name} was {sent.fate.value} or not ended at all, and {where}")
-        if sent.is_half and sent.commits == 1 and not sent.may_be_there:
+        if sent.is_half and not sent.may_be_there and not sent.has_outlived:
             other = self._committed.setdefault(name, (queue_id, offset))
             if other != (queue_id, offset) and self.places[topic, other[0]].get(other[1]) == name:
-                raise Violation(f"{name} was committed once, is at offset {other[1]} of queue {other[0]}, and {where}")
+                raise Violation(f"{name} was prepared once, is at offset {other[1]} of queue {other[0]}, and {where}")
 
     def asked(self, sent: Sent) -> None:
         """Check that the broker may ask for the outcome of a transaction."""

@@ -27,6 +27,8 @@ class Connection:
     def __init__(self, session: Session, encoding: HeaderEncoding, asked: Callable[[Frame], None]) -> None:
         self.session = session
         self.outgoing = bytearray()
+        # The broker reads nothing of it before this time.
+        self.held_until_ms = 0
         self._encoding = encoding
         self._asked = asked
         self._waiting: dict[int, Answered] = {}

@@ -36,6 +36,8 @@ CALM_STEP_MS = 400
 CALM_STEPS = 20
 CALM_ACTIONS = 8
 LITTLE_ROOM = 2_000
+# The network holds back the requests of a producer for at most this time: questions about its transactions cross them.
+HELD_MS_MAX = 12_000
 ENOUGH_ROOM = 1 << 40
 
 
@@ -202,7 +204,7 @@ class RocketWorld:
         process = self.process
         process.set_clock()
         for connection in self.connections:
-            size = len(connection.outgoing)
+            size = 0 if self.wall_ms < connection.held_until_ms else len(connection.outgoing)
             if size and self.random.random() < 0.1:
                 size = self.random.randrange(size)
             if size:
@@ -242,6 +244,9 @@ class RocketWorld:
             self.disk.shared.free = self.random.randrange(LITTLE_ROOM)
         elif luck < 0.06 and self.was_full:
             self.disk.shared.free = ENOUGH_ROOM
+        elif luck > 0.97:
+            producer = self.random.choice(self.producers)
+            producer.connection.held_until_ms = self.wall_ms + self.random.randrange(HELD_MS_MAX)
 
     def run(self, steps: int) -> None:
         """Run the world to its end. `Violation` if anything is not as it was promised."""
