@@ -90,8 +90,20 @@ def root(
             help="Print the version, the commit, and compiled or interpreted, and exit.",
         ),
     ] = False,
+    until_input_ends: Annotated[
+        bool,
+        typer.Option(
+            "--until-input-ends",
+            help="End when standard input does: with a pipe from the program that starts this one, at the end of that "
+            "program.",
+        ),
+    ] = False,
 ) -> None:
     """BlazingMQ and RocketMQ in Python: brokers, proxies and toolkit."""
+    if until_input_ends:
+        from bmqctl.children import end_with_input
+
+        end_with_input()
     context.call_on_close(guard_output())
 
 

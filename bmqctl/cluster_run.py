@@ -1,4 +1,7 @@
-"""The nodes of a local cluster as processes of their own, started, watched and stopped together."""
+"""The nodes of a local cluster as processes of their own, started, watched and stopped together.
+
+They end with the process that started them, even if that is killed.
+"""
 
 from __future__ import annotations
 
@@ -12,10 +15,13 @@ from collections.abc import Callable, Sequence
 from types import FrameType
 from typing import IO, NamedTuple
 
+from bmqctl.children import release, start_child
+
 __all__ = ["Member", "run_members"]
 
 EXIT_FAILED = 1
 READ_BYTES = 4096
+ENDS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 
 
 class Member(NamedTuple):
@@ -27,7 +33,7 @@ class Member(NamedTuple):
 
 
 def run_members(members: Sequence[Member], available: str, ready: Callable[[], None]) -> int:
-    """Run the nodes until SIGINT, SIGTERM, or the end of all of them; return the exit code.
+    """Run the nodes until SIGINT, SIGTERM, SIGHUP, or the end of all of them; return the exit code.
 
     Once each has printed `available`, `ready` is called, in a thread of its own: it may wait for what else there is to
     wait for. Says when a node ends by itself; the others go on.
@@ -39,7 +45,9 @@ def run_members(members: Sequence[Member], available: str, ready: Callable[[], N
             if node.poll() is None:
                 node.send_signal(signal.SIGTERM)
 
-    handlers = {number: signal.signal(number, stop) for number in (signal.SIGINT, signal.SIGTERM)}
+    # Under nohup the end of the terminal is ignored.
+    heeded = [number for number in ENDS if signal.getsignal(number) is not signal.SIG_IGN]
+    handlers = {number: signal.signal(number, stop) for number in heeded}
     try:
         _follow(nodes, members, available.encode(), ready)
         return EXIT_FAILED if any(node.wait() for node in nodes) else 0
@@ -47,28 +55,14 @@ def run_members(members: Sequence[Member], available: str, ready: Callable[[], N
         stop(signal.SIGTERM, None)
         for node in nodes:
             node.wait()
+            release(node)
         for number, handler in handlers.items():
             signal.signal(number, handler)
 
 
-def command_of(member: Member) -> list[str]:
-    """Return the command that starts a node."""
-    program = [sys.executable] if getattr(sys, "frozen", False) else [sys.executable, "-c", _MAIN]
-    return [*program, *member.words]
-
-
-_MAIN = "from bmqctl.app import main; main()"
-
-
 def _start(member: Member) -> subprocess.Popen[bytes]:
     # Started in a new session: a terminal's ^C must reach the nodes once, through this process.
-    return subprocess.Popen(
-        command_of(member),
-        stdin=subprocess.DEVNULL,
-        stdout=subprocess.PIPE,
-        bufsize=0,
-        start_new_session=True,
-    )
+    return start_child(member.words, stdout=subprocess.PIPE, bufsize=0, start_new_session=True)
 
 
 def _follow(

@@ -2,7 +2,7 @@
 
 It listens on a socket that the command has opened, so that a port in use is reported before the node starts. It
 starts once the node is ready, so that the two do not contend for processors; whoever connects earlier is served then.
-It ends when the command does, even by a signal: its standard input is a pipe from the command.
+It ends when the command does, even by a signal (`bmqctl.children`).
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import Final
 
-from bmqctl.node_process import COMMAND
+from bmqctl.children import release, start_child
 
 __all__ = ["run_console"]
 
@@ -75,8 +75,7 @@ class _Console:
                 if process is None:
                     return
                 outcome = f"ended with {process.wait()}"
-                if process.stdin is not None:
-                    process.stdin.close()
+                release(process)
             if self._is_over.is_set():
                 return
             if time.monotonic() - started_s > _AGAIN_MAX_S:
@@ -91,8 +90,8 @@ class _Console:
             self._is_over.set()
             self._may_begin.set()
             process = self._process
-        if process is not None and process.stdin is not None:
-            process.stdin.close()
+        if process is not None:
+            release(process)
             try:
                 process.wait(_END_S)
             except subprocess.TimeoutExpired:
@@ -106,9 +105,8 @@ class _Console:
             if self._is_over.is_set():
                 return None
             # In a session of its own: a terminal's ^C ends it through this process.
-            self._process = subprocess.Popen(
-                [*COMMAND, "console", *self._words, "--listen-fd", str(fd), "--until-input-ends"],
-                stdin=subprocess.PIPE,
+            self._process = start_child(
+                ["console", *self._words, "--listen-fd", str(fd)],
                 stdout=subprocess.DEVNULL,
                 pass_fds=(fd,),
                 start_new_session=True,

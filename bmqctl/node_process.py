@@ -5,7 +5,6 @@ from __future__ import annotations
 import selectors
 import signal
 import subprocess
-import sys
 import threading
 import time
 from collections.abc import Sequence
@@ -13,6 +12,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import Self
 
+from bmqctl.children import COMMAND, release, start_child
 from bmqctl.ports import free_port, free_ports, free_rocketmq_port
 from broker.shell import host
 
@@ -31,13 +31,6 @@ LOG_NAME = "bmqbrkr.log"
 PID_NAME = "bmqbrkr.pid"
 ROCKETMQ_LOG_NAME = "bmqctl.log"
 
-# The program itself where it is a single file, and else the bmqctl of this interpreter.
-COMMAND = (
-    (sys.executable,)
-    if getattr(sys, "frozen", False)
-    else (sys.executable, "-c", "from bmqctl.app import main; main()")
-)
-
 
 class NodeFailed(Exception):
     """Failure of a node: it ended, or was not ready in time (`exit_code` None); `output` is its stderr."""
@@ -50,6 +43,8 @@ class NodeFailed(Exception):
 
 class NodeProcess:
     """`bmqctl start node` with its files in `data_dir`, running inside the `with` block.
+
+    It ends with the process that started it, even if that is killed.
 
     Without `config_dir` it is a single-node cluster with the sample domains. `port` is kept over restarts, so that
     clients find the node again. `command` precedes `start node`: the program, if it is not this one.
@@ -115,9 +110,9 @@ class NodeProcess:
         """Start it and wait until it is ready. Raises `NodeFailed` if it ends instead, or takes too long."""
         assert self._process is None, "the node is already running"
         started = time.monotonic()
-        process = subprocess.Popen(
-            [*self.command, *self._words(), *self.options],
-            stdin=subprocess.DEVNULL,
+        process = start_child(
+            [*self._words(), *self.options],
+            self.command,
             stdout=subprocess.PIPE,
             stderr=subprocess.PIPE,
             text=True,
@@ -215,6 +210,7 @@ class NodeProcess:
         except subprocess.TimeoutExpired:
             process.send_signal(at_last)
             process.wait(self.timeout_s)
+        release(process)
         self._console.close()
         assert process.stdout is not None
         process.stdout.close()

@@ -22,9 +22,10 @@ from typing import Final, NamedTuple
 
 import trio
 
+from bmqctl.children import COMMAND
 from bmqctl.client.events import Ack
 from bmqctl.client.session import Session
-from bmqctl.node_process import COMMAND, HOST, NodeProcess, RocketProcess
+from bmqctl.node_process import HOST, NodeProcess, RocketProcess
 from bmqctl.rocketmq_client.client import Client
 from bmqctl.rocketmq_client.sending import Sender
 from formats.bmq.wire.ack import AckStatus

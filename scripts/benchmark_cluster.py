@@ -25,6 +25,7 @@ from typing import Any
 import numpy as np
 
 from bmqctl.bench.plan import Plan, monotonic_ns
+from bmqctl.children import COMMAND
 from bmqctl.node_process import HOST, NodeProcess
 from bmqctl.ports import free_port
 from formats.bmq.disk.data import data_record_size
@@ -49,7 +50,6 @@ AFTER_LOAD_ROLLS_S = 4.0
 LONG_MS = 1.0
 EVENTUAL = STRONG.removesuffix(".sc")
 READY_S = 60.0
-COMMAND = (sys.executable, "-c", "from bmqctl.app import main; main()")
 
 
 def as_it_is(cluster: ClusterProcesses) -> None:

@@ -3,16 +3,15 @@
 from __future__ import annotations
 
 import subprocess
-import sys
 from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 
+from bmqctl.children import COMMAND
 from scripts.mixed_faults import Differs
 
 __all__ = ["check_readable", "check_same", "journal_bytes"]
 
 LIMIT_S = 120.0
-COMMAND = (sys.executable, "-c", "from bmqctl.app import main; main()")
 
 
 def journal_bytes(store: Path) -> bytes:

@@ -13,12 +13,11 @@ import sys
 from collections.abc import Iterable, Mapping
 from pathlib import Path
 
+from bmqctl.children import COMMAND
 from bmqctl.node_process import HOST, NodeProcess
 from tests.integration.cluster_processes import ClusterProcesses
 
 __all__ = ["IsolatedCluster", "Network", "why_not"]
-
-_COMMAND = (sys.executable, "-c", "from bmqctl.app import main; main()")
 
 
 def _ip(*words: str) -> None:
@@ -108,7 +107,7 @@ class IsolatedCluster(ClusterProcesses):
         for number, node in self.nodes.items():
             assert node.config_dir is not None
             _move(node.config_dir, addresses, number)
-            command = (*network.command(number), *_COMMAND)
+            command = (*network.command(number), *COMMAND)
             isolated[number] = NodeProcess(node.data_dir, config_dir=node.config_dir, port=node.port, command=command)
         self.nodes = isolated
         self._relays: list[subprocess.Popen[bytes]] = []

@@ -27,7 +27,8 @@ from typing import Any, Final
 
 import trio
 
-from bmqctl.node_process import COMMAND, HOST, NodeFailed
+from bmqctl.children import COMMAND
+from bmqctl.node_process import HOST, NodeFailed
 from bmqctl.rocketmq_client.client import Client
 from scripts.benchmark_rocketmq import HOME, SOURCE
 from scripts.conformance_rocketmq import Unfit, build

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import os
 import signal
-import sys
 import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import suppress
 from pathlib import Path
 from typing import Any, Final, TypeVar
 
+from bmqctl.children import COMMAND
 from bmqctl.node_process import HOST, RocketProcess
 from bmqctl.ports import free_port
 from formats.errors import FormatError
@@ -31,8 +31,6 @@ HEAL_S: Final = 120.0
 # An answer that takes longer is that of a node which is frozen or cut off.
 ANSWER_S: Final = 1.0
 T = TypeVar("T")
-
-_COMMAND: Final = (sys.executable, "-c", "from bmqctl.app import main; main()")
 
 
 class Unhealed(Exception):
@@ -76,10 +74,10 @@ class Group:
         for other in NUMBERS:
             if other != number:
                 options += ["--nameserver", f"{self.host(other)}:{self._ports[other][1]}"]
-        command: tuple[str, ...] = _COMMAND
+        command: tuple[str, ...] = COMMAND
         if self.network is not None:
             options += ["--host", self.host(number)]
-            command = (*self.network.command(number), *_COMMAND)
+            command = (*self.network.command(number), *COMMAND)
         node = RocketProcess(
             store,
             config_file=config,

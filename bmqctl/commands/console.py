@@ -16,7 +16,6 @@ from bmqctl.render import refuse
 if TYPE_CHECKING:
     from bmqctl.console.application import Settings
     from bmqctl.console.cluster import Connector
-    from bmqctl.console.serving import Certificate
 
 __all__ = ["console"]
 
@@ -63,7 +62,6 @@ def console(
         str, typer.Option(help="The mechanism by which persons who log in authenticate at BlazingMQ's nodes.")
     ] = "BASIC",
     listen_fd: Annotated[int | None, typer.Option(hidden=True)] = None,
-    until_input_ends: Annotated[bool, typer.Option("--until-input-ends", hidden=True)] = False,
     decodes_avro: Annotated[bool, typer.Option("--decode-avro", hidden=True)] = False,
 ) -> None:
     """Serve pages that show a cluster to a browser, until SIGINT or SIGTERM.
@@ -95,10 +93,10 @@ def console(
         decode_input()
         return
     try:
-        from bmqctl.console.serving import Certificate
+        from bmqctl.console.serving import Certificate, serve_console
     except ImportError:
         refuse(COMMAND, NEEDS_EXTRA)
-    from bmqctl.console.application import Settings
+    from bmqctl.console.application import Settings, make_application
 
     files = None
     if certificate is not None or key is not None:
@@ -123,18 +121,13 @@ def console(
     hosts = (*(allow_host or ()), *(() if host in ("0.0.0.0", "::") else (host,)))
     sock = listen_for_console(COMMAND, host, port) if listen_fd is None else socket.socket(fileno=listen_fd)
     settings = Settings(place, system, interval, files is not None, hosts, sock.getsockname()[1])
-    _serve(connect, settings, sock, files, until_input_ends)
+    if listen_fd is None:
+        _announce(settings, sock)
+    serve_console(make_application(connect, settings), sock, files)
 
 
-def _serve(
-    connect: Connector, settings: Settings, sock: socket.socket, files: Certificate | None, until_input_ends: bool
-) -> None:
-    from bmqctl.console.application import make_application
-    from bmqctl.console.serving import serve_console
-
+def _announce(settings: Settings, sock: socket.socket) -> None:
     host, port = sock.getsockname()[:2]
     scheme = "https" if settings.is_secure else "http"
     shown = f"[{host}]" if ":" in host else host
-    if not until_input_ends:
-        print(f"bmqctl: console of {settings.place} on {scheme}://{shown}:{port}/", flush=True)
-    serve_console(make_application(connect, settings), sock, files, until_input_ends=until_input_ends)
+    print(f"bmqctl: console of {settings.place} on {scheme}://{shown}:{port}/", flush=True)

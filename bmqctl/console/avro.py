@@ -14,8 +14,8 @@ from collections.abc import Sequence
 from contextlib import suppress
 from typing import Any, Final
 
+from bmqctl.children import COMMAND
 from bmqctl.console.cluster import ClusterFault
-from bmqctl.node_process import COMMAND
 from bmqctl.pretty import pretty_front
 
 __all__ = ["decode_avro", "decode_input"]

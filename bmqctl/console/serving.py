@@ -25,10 +25,8 @@ class Certificate(NamedTuple):
     key: Path
 
 
-def serve_console(
-    application: ASGIApp, sock: socket.socket, certificate: Certificate | None, *, until_input_ends: bool
-) -> None:
-    """Serve until SIGINT or SIGTERM, or with `until_input_ends` until standard input does: its parent is gone then."""
+def serve_console(application: ASGIApp, sock: socket.socket, certificate: Certificate | None) -> None:
+    """Serve until SIGINT or SIGTERM."""
     config = Config()
     config.bind = [f"fd://{sock.detach()}"]
     config.accesslog = None
@@ -39,10 +37,10 @@ def serve_console(
     if certificate is not None:
         config.certfile = str(certificate.certificate)
         config.keyfile = str(certificate.key)
-    trio.run(_serve, application, config, until_input_ends)
+    trio.run(_serve, application, config)
 
 
-async def _serve(application: ASGIApp, config: Config, until_input_ends: bool) -> None:
+async def _serve(application: ASGIApp, config: Config) -> None:
     ended = trio.Event()
     async with trio.open_nursery() as nursery:
         with trio.open_signal_receiver(signal.SIGINT, signal.SIGTERM) as signals:
@@ -52,16 +50,7 @@ async def _serve(application: ASGIApp, config: Config, until_input_ends: bool) -
                     ended.set()
 
             nursery.start_soon(watch_signals)
-            if until_input_ends:
-                nursery.start_soon(_watch_input, ended)
             # The two packages have types of their own for the same protocol.
             served: Any = application
             await serve(served, config, shutdown_trigger=ended.wait)
         nursery.cancel_scope.cancel()
-
-
-async def _watch_input(ended: trio.Event) -> None:
-    async with trio.lowlevel.FdStream(0) as stream:
-        while await stream.receive_some(4096):
-            pass
-    ended.set()

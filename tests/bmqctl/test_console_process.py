@@ -8,20 +8,20 @@ from pathlib import Path
 
 import pytest
 
-from bmqctl import console_process
+from bmqctl import children, console_process
 from bmqctl.console_process import run_console
 from tests.waiting import eventually
 
 pytestmark = pytest.mark.process
 
-# Notes its words in the file that they begin with, after `console`.
-PROGRAM = "import sys; open(sys.argv[2], 'a').write(' '.join(sys.argv[3:]) + chr(10)); sys.stdin.read()"
+# Notes its words in the file that they begin with, after `console` and what comes before it.
+PROGRAM = "import sys; open(sys.argv[3], 'a').write(' '.join(sys.argv[4:]) + chr(10)); sys.stdin.read()"
 ENDS_AT_ONCE = PROGRAM.replace("sys.stdin.read()", "sys.exit(3)")
 
 
 def play(monkeypatch: pytest.MonkeyPatch, program: str, patience_s: float = 60.0) -> socket.socket:
     """Put a program in the console's place, and open the socket that it is given."""
-    monkeypatch.setattr(console_process, "COMMAND", (sys.executable, "-S", "-c", program))
+    monkeypatch.setattr(children, "COMMAND", (sys.executable, "-S", "-c", program))
     monkeypatch.setattr(console_process, "_PATIENCE_S", patience_s)
     monkeypatch.setattr(console_process, "_AGAIN_S", 0.01)
     return socket.create_server(("127.0.0.1", 0))
@@ -39,7 +39,7 @@ def test_it_starts_once_the_node_is_ready(monkeypatch: pytest.MonkeyPatch, tmp_p
         begin()
         begin()
         (line,) = eventually(lambda: lines(file) or None)
-        assert line == f"--broker b --listen-fd {sock.fileno()} --until-input-ends"
+        assert line == f"--broker b --listen-fd {sock.fileno()}"
     assert sock.fileno() == -1
     assert len(lines(file)) == 1
 
@@ -74,10 +74,10 @@ def test_it_is_tried_again_where_no_process_is_to_be_had(
 ) -> None:
     file = tmp_path / "started"
     sock = play(monkeypatch, PROGRAM)
-    monkeypatch.setattr(console_process, "COMMAND", (str(tmp_path / "none"),))
+    monkeypatch.setattr(children, "COMMAND", (str(tmp_path / "none"),))
     with run_console(sock, [str(file)]) as begin:
         begin()
         said = eventually(lambda: capfd.readouterr().err or None)
         assert said.startswith("bmqctl: the console did not start: No such file or directory; it is started again in")
-        monkeypatch.setattr(console_process, "COMMAND", (sys.executable, "-S", "-c", PROGRAM))
+        monkeypatch.setattr(children, "COMMAND", (sys.executable, "-S", "-c", PROGRAM))
         eventually(lambda: lines(file) or None)

@@ -18,7 +18,8 @@ from pathlib import Path
 from subprocess import DEVNULL, Popen
 from typing import NamedTuple
 
-from bmqctl.node_process import COMMAND, ROCKETMQ_LOG_NAME, NodeFailed, NodeProcess, RocketProcess, RocketProxyProcess
+from bmqctl.children import COMMAND
+from bmqctl.node_process import ROCKETMQ_LOG_NAME, NodeFailed, NodeProcess, RocketProcess, RocketProxyProcess
 from bmqctl.ports import free_port
 from scripts.soak_rocketmq_group import Group, Unhealed
 from scripts.watched_loop import Step, read_steps

@@ -13,7 +13,7 @@ from contextlib import contextmanager
 from http.cookiejar import CookieJar
 from typing import Any, NamedTuple
 
-from bmqctl.node_process import COMMAND
+from bmqctl.children import COMMAND
 from bmqctl.ports import free_port
 from tests import browser
 from tests.waiting import eventually

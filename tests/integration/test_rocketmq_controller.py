@@ -15,7 +15,8 @@ from typing import Any
 
 import pytest
 
-from bmqctl.node_process import COMMAND, HOST, ControllerProcess, NodeFailed, RocketProcess
+from bmqctl.children import COMMAND
+from bmqctl.node_process import HOST, ControllerProcess, NodeFailed, RocketProcess
 from bmqctl.ports import free_port
 from formats.rocketmq.codes import RequestCode, ResponseCode
 from formats.rocketmq.controller_bodies import BROKER_REPLICAS, SYNC_STATE_SET, Replicas, SyncStateSet
