@@ -26,6 +26,7 @@ from typing import Any, Final, cast
 import anyio
 
 from bmqctl.client.address import parse_address
+from bmqctl.client.arguments import INT_MAX, LONG_MAX, check_seconds, check_text, check_whole
 from bmqctl.client.authentication import Credentials
 from bmqctl.client.carrier import SECOND_NS, Carrier, Endpoint, now_ns
 from bmqctl.client.errors import Ack, ConnectFailed, QueueClosed, RequestRefused, SessionEnded
@@ -51,7 +52,7 @@ from bmqctl.client.lifecycle import Session as SessionState
 from bmqctl.client.machine import Machine, MachineOptions, Unusable
 from bmqctl.client.queue import Queue, check_subscriptions
 from bmqctl.client.room import Room
-from bmqctl.client.spans import Spans
+from bmqctl.client.spans import Spans, check_spans
 from bmqctl.client.tasks import open_task_group
 from bmqctl.dialing import open_stream
 from formats.bmq.control.messages import BrokerResponse
@@ -61,6 +62,9 @@ __all__ = ["Change", "Session", "SessionOptions", "connect"]
 log = logging.getLogger("bmqctl.client")
 
 _LEAVE_S_MAX: Final = 5.0
+_URI_CHARACTERS_MAX: Final = 4096
+_NAME_CHARACTERS_MAX: Final = 255
+_CREDENTIALS_BYTES_MAX: Final = 1 << 20
 
 
 class Change(Enum):
@@ -135,8 +139,10 @@ async def connect(
     With a `uri` of RocketMQ, `rocketmq://HOST:PORT[,HOST:PORT...]`, the session is that of
     `bmqctl.client.rocketmq.connect`, which has its types.
 
-    Raises `ConnectFailed` if there is no broker or it refuses the session, and `ValueError` for an invalid `uri`.
+    Raises `ConnectFailed` if there is no broker or it refuses the session, and `ValueError` for an argument that is
+    invalid or out of its range.
     """
+    check_text("uri", uri, _URI_CHARACTERS_MAX)
     if uri.startswith("rocketmq://"):
         if not reconnect or on_change is not None or process_name:
             raise ValueError("a session with RocketMQ takes neither reconnect nor on_change nor process_name")
@@ -154,14 +160,19 @@ async def connect(
             yield cast(Session, other)
         return
     host, port = parse_address(uri)
-    if window < 1 or buffer_size < 1:
-        raise ValueError("window and buffer_size are at least 1")
+    check_seconds("timeout_s", timeout_s)
+    check_whole("window", window, 1, INT_MAX)
+    check_whole("buffer_size", buffer_size, 1, LONG_MAX)
+    check_text("process_name", process_name, _NAME_CHARACTERS_MAX, is_empty_allowed=True)
+    if on_change is not None and not callable(on_change):
+        raise ValueError(f"on_change is {on_change!r:.80}: expected a function")
+    check_spans(tracing)
     options = SessionOptions(
         timeout_s=timeout_s,
         window=window,
         buffer_size=buffer_size,
-        process_name=process_name or Path(sys.argv[0]).name or "python",
-        credentials=Credentials(*cast("tuple[str, bytes]", credentials)) if credentials is not None else None,
+        process_name=process_name or Path(sys.argv[0]).name.encode("utf-8", "replace").decode() or "python",
+        credentials=_credentials(credentials),
         tls=_context(tls),
         reconnect=reconnect,
         on_change=on_change,
@@ -243,10 +254,12 @@ class Session:
         confirmed. Consumers of the highest `priority` share the messages. Without `subscriptions` all messages come.
         `suspends_on_bad_host_health` is for `set_host_health`.
 
-        Raises `RequestRefused` if the broker refuses, and `ValueError` if `uri` or an expression is malformed, the
-        queue is already open in this session, or it is to be opened neither for reading nor for writing.
+        Raises `RequestRefused` if the broker refuses, and `ValueError` if `uri` or an expression is malformed, a number
+        is out of its range, the queue is already open in this session, or it is to be opened neither for reading nor
+        for writing.
         """
         self.check()
+        check_text("uri", uri, _URI_CHARACTERS_MAX)
         check_subscriptions(subscriptions)
         suspended = suspends_on_bad_host_health and not self._is_host_healthy
         options = StreamOptions(
@@ -434,6 +447,21 @@ class Session:
             queue.end(fault)
         self.room.release()
         self._wake_posters()
+
+
+def _credentials(given: object) -> Credentials | None:
+    """Return credentials for a broker. Raises `ValueError` for what cannot be sent as such."""
+    match given:
+        case None:
+            return None
+        case (str(mechanism), bytes(data)) if len(data) <= _CREDENTIALS_BYTES_MAX:
+            check_text("the mechanism of credentials", mechanism, _NAME_CHARACTERS_MAX)
+            return Credentials(mechanism, data)
+        case _:
+            # Without the value: it is secret.
+            raise ValueError(
+                f"credentials: expected the name of a mechanism and its data, at most {_CREDENTIALS_BYTES_MAX} bytes"
+            )
 
 
 def _context(tls: ssl.SSLContext | str | Path | None) -> ssl.SSLContext | None:

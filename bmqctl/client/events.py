@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import Any, NamedTuple
+from typing import Any, Final, NamedTuple
 
+from bmqctl.client.arguments import LONG_MAX, check_whole
 from bmqctl.client.lifecycle import Queue
 from bmqctl.client.message import Message
 from formats.bmq.control.messages import BrokerResponse, Status
@@ -30,6 +31,17 @@ __all__ = [
     "StreamOptions",
     "StreamSubscription",
 ]
+
+
+# bmqt::QueueOptions has these bounds; the wire has room for further priorities.
+PRIORITY_MIN: Final = -(1 << 30)
+PRIORITY_MAX: Final = (1 << 30) - 1
+SUBSCRIPTIONS_MAX: Final = 4096
+_RANGES: Final = {
+    "max_unconfirmed_messages": (0, LONG_MAX),
+    "max_unconfirmed_bytes": (0, LONG_MAX),
+    "priority": (PRIORITY_MIN, PRIORITY_MAX),
+}
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,6 +70,16 @@ class StreamOptions:
     priority: int = 0
     subscriptions: tuple[StreamSubscription, ...] = ()
     suspended: bool = False
+
+    def check(self) -> None:
+        """Raise `ValueError` for a number out of its range, here or in a subscription."""
+        check_whole("the number of subscriptions", len(self.subscriptions), 0, SUBSCRIPTIONS_MAX)
+        for name, (low, high) in _RANGES.items():
+            check_whole(name, getattr(self, name), low, high)
+            for each in self.subscriptions:
+                value = getattr(each, name)
+                if value is not None:
+                    check_whole(f"{name} of a subscription", value, low, high)
 
 
 @dataclass(slots=True, eq=False)

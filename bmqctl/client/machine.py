@@ -139,15 +139,22 @@ class Machine:
     def open_queue(
         self, uri: str, *, read: bool, write: bool, options: StreamOptions, now_ns: int, ack: bool = False
     ) -> QueueHandle:
-        """Request a queue; `Opened` or `Refused` follows. Raises `FormatError` if `uri` is not a URI.
+        """Request a queue; `Opened` or `Refused` follows.
+
+        Raises `FormatError` if `uri` is not a URI, and `ValueError` for an option out of its range.
 
         With `ack` the broker is told that acks are wanted; each message posted requests its own.
         """
+        options.check()
         self._must_be_usable()
         return self._requests.open(uri, read=read, write=write, ack=ack, options=options, now_ns=now_ns)
 
     def configure_queue(self, queue: QueueHandle, options: StreamOptions, now_ns: int) -> None:
-        """Change the configuration of a queue; `Configured` or `Refused` follows."""
+        """Change the configuration of a queue; `Configured` or `Refused` follows.
+
+        Raises `ValueError` for an option out of its range.
+        """
+        options.check()
         self._must_be_usable()
         self._requests.configure(queue, options, now_ns)
 

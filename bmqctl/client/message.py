@@ -120,7 +120,11 @@ def encode_data(payload: Buffer, properties: Properties | None, *, compress: boo
 
 def _typed(properties: Mapping[str, PropertyValue] | Sequence[Property]) -> Sequence[Property]:
     if not isinstance(properties, Mapping):
+        if not all(isinstance(each, Property) for each in properties):
+            raise ValueError("properties: expected a mapping by name, or objects of Property")
         return properties
+    if not all(isinstance(name, str) for name in properties):
+        raise ValueError("properties: expected names that are texts")
     try:
         return [Property(name, _TYPES[type(value)], value) for name, value in properties.items()]
     except KeyError as fault:

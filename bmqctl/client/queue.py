@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Final, Self
 import anyio
 from anyio.lowlevel import checkpoint
 
+from bmqctl.client.arguments import INT_MAX, check_whole
 from bmqctl.client.carrier import now_ns
 from bmqctl.client.control import Unusable
 from bmqctl.client.errors import Ack, QueueClosed, QueueSuspended
@@ -175,6 +176,8 @@ class Queue:
 
     async def receive(self, count_max: int | None = None) -> list[Message]:
         """Wait for messages and return those that have come, at most `count_max`; none once the queue is closed."""
+        if count_max is not None:
+            check_whole("count_max", count_max, 1, INT_MAX)
         await checkpoint()
         while not self._buffer:
             if self._must_end():
@@ -202,8 +205,13 @@ class Queue:
         return True
 
     def confirm_all(self, messages: Iterable[Message]) -> None:
-        """Confirm messages of this queue; those that are settled are left out."""
+        """Confirm messages of this queue; those that are settled are left out.
+
+        Raises `ValueError` for a message of another queue, and confirms none then.
+        """
         pending = [message for message in messages if not message.is_settled]
+        if any(message.queue is not self for message in pending):
+            raise ValueError(f"messages holds a message of another queue: expected messages of {self}")
         generation = self._generation
         fresh = [message.guid for message in pending if message.generation == generation]
         try:
@@ -272,7 +280,8 @@ class Queue:
     ) -> None:
         """Change how the queue is consumed; what is None stays.
 
-        Raises `RequestRefused` if the broker refuses, and `ValueError` for an expression that is none.
+        Raises `RequestRefused` if the broker refuses, and `ValueError` for an expression that is none or a number out
+        of its range.
         """
         check_subscriptions(subscriptions or ())
         async with self._requesting:
@@ -364,8 +373,11 @@ class Queue:
             self._arrival = None
 
 
-def check_subscriptions(subscriptions: Iterable[StreamSubscription]) -> None:
+def check_subscriptions(subscriptions: Sequence[StreamSubscription]) -> None:
     """Raise `ValueError` for an expression that is none: a broker accepts it, and delivers nothing for it."""
+    for each in subscriptions:
+        if not isinstance(each, StreamSubscription):
+            raise ValueError(f"subscriptions holds {each!r:.80}: expected objects of Subscription")
     expressions = [each.expression for each in subscriptions if each.expression is not None]
     if expressions:
         # Imported here, as few programs need the grammar.

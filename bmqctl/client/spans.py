@@ -7,9 +7,9 @@ post's span travels in the properties of its message, as text.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from typing import Generic, NamedTuple, Protocol, TypeVar
+from typing import Generic, NamedTuple, Protocol, TypeVar, runtime_checkable
 
-__all__ = ["Place", "Span", "Spans", "TracedPost"]
+__all__ = ["Place", "Span", "Spans", "TracedPost", "check_spans"]
 
 A = TypeVar("A")
 A_contra = TypeVar("A_contra", contravariant=True)
@@ -31,6 +31,7 @@ class Span(Protocol):
         ...
 
 
+@runtime_checkable
 class Spans(Protocol):
     """Begins spans."""
 
@@ -68,3 +69,9 @@ class TracedPost(Generic[A]):
     def failed(self, fault: BaseException) -> None:
         """End the span of a post that was not made."""
         self._span.end(fault=fault)
+
+
+def check_spans(tracing: object) -> None:
+    """Raise `ValueError` for what makes no spans; None is allowed."""
+    if tracing is not None and not isinstance(tracing, Spans):
+        raise ValueError(f"tracing is {tracing!r:.80}: expected a bmqctl.client.tracing.Tracing")

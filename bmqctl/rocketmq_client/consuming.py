@@ -192,6 +192,11 @@ class QueuePuller:
         records = read_records(answer.body) if self._check(answer) else []
         return self._advance(records, answer), _PULLED.read(answer.ext_fields).max_offset
 
+    async def check(self) -> None:
+        """Ask for a message, and drop the answer. Raises `RequestRefused` if the broker refuses the group."""
+        fields = {**self._fields, "queueOffset": str(self.offset), "maxMsgNums": "1", "sysFlag": _FLAGS_AT_ONCE}
+        self._check(await self._link.call(RequestCode.PULL_MESSAGE, fields, self._timeout_s))
+
     async def _pull(self, fields: dict[str, str]) -> Frame | None:
         """Ask for the messages at the offset; None, and the offset moved, if there are none."""
         fields["queueOffset"] = str(self.offset)

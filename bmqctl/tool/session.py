@@ -66,7 +66,6 @@ __all__ = [
     "parse_endpoint",
 ]
 
-PRIORITY_MAX: Final = (1 << 31) - 1 >> 1
 _AUTO_VALUES = itertools.count(1)
 
 
@@ -262,7 +261,12 @@ class ToolSession:
             done(refusal or Outcome(queue, GenericResult.NOT_CONNECTED, "Not connected"))
             return queue
         queue.handle = link.machine.open_queue(
-            uri, read=queue.read, write=queue.write, ack=queue.ack, options=options, now_ns=now_ns()
+            uri,
+            read=queue.read,
+            write=queue.write,
+            ack=queue.ack,
+            options=options if queue.read else StreamOptions(),
+            now_ns=now_ns(),
         )
         self.queues[uri] = self._by_handle[queue.handle] = queue
         self._expect(queue, done, OpenResult)
@@ -468,12 +472,10 @@ def next_number() -> int:
 
 
 def _options_fault(options: StreamOptions) -> str:
-    if options.max_unconfirmed_messages < 0:
-        return "maxUnconfirmedMessages must not be negative"
-    if options.max_unconfirmed_bytes < 0:
-        return "maxUnconfirmedBytes must not be negative"
-    if abs(options.priority) > PRIORITY_MAX:
-        return f"consumerPriority must be between -{PRIORITY_MAX} and {PRIORITY_MAX}"
+    try:
+        options.check()
+    except ValueError as fault:
+        return str(fault)
     return ""
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Final
 
+from bmqctl.client.arguments import INT_MAX, LONG_MAX, check_whole
 from bmqctl.client.rocketmq.cluster import Cluster
 from bmqctl.client.rocketmq.errors import RequestRefused
 from bmqctl.client.rocketmq.message import Content
@@ -46,8 +47,8 @@ class StoredQueue:
 
         What the broker has deleted is left out. Raises `RequestRefused` if it does not answer, or refuses.
         """
-        if offset < 0 or count_max < 1:
-            raise ValueError("offset is at least 0, and count_max at least 1")
+        check_whole("offset", offset, 0, LONG_MAX)
+        check_whole("count_max", count_max, 1, INT_MAX)
         try:
             puller = await _puller(self._cluster, self._address, self.topic, self.queue_id)
             puller.offset = max(offset, self.first)

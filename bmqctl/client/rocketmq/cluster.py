@@ -15,7 +15,7 @@ from bmqctl.client.spans import Spans
 from bmqctl.rocketmq_client.faults import FAULTS, words_of
 from bmqctl.rocketmq_client.identity import new_client_id
 from bmqctl.rocketmq_client.link import AccessKeys, LinkLost, RemotingLink, dial
-from bmqctl.rocketmq_client.refusals import check_answer
+from bmqctl.rocketmq_client.refusals import RequestRefused, check_answer
 from bmqctl.rocketmq_client.routes import Route, read_route
 from formats.errors import FormatError
 from formats.rocketmq.client_bodies import HEARTBEAT, ConsumerData, Heartbeat, ProducerData
@@ -165,19 +165,26 @@ class Cluster:
 
     # Heartbeats
 
-    async def beat(self) -> None:
-        """Tell all brokers of the session's groups, at the same time; those that are gone are left out."""
+    async def beat(self) -> RequestRefused | None:
+        """Report the session's groups to all brokers, at the same time; return the refusal of one that refuses them.
+
+        Brokers that are gone are left out.
+        """
+        refusals: list[RequestRefused] = []
 
         async def tell(address: str) -> None:
             try:
-                link = await self.link_to(address)
-                await link.call(RequestCode.HEART_BEAT, {}, self.timeout_s, self._heartbeat())
+                await self.call(address, RequestCode.HEART_BEAT, {}, "no heartbeat", self._heartbeat())
+            except RequestRefused as refused:
+                log.warning("%s", refused)
+                refusals.append(refused)
             except FAULTS as fault:
                 log.info("no heartbeat for the broker at %s: %s", address, fault)
 
         async with anyio.create_task_group() as group:
             for address in self._brokers():
                 group.start_soon(tell, address)
+        return refusals[0] if refusals else None
 
     async def unregister(self, fields: Mapping[str, str]) -> None:
         """Tell the brokers to which there is a connection that the session has left a group."""

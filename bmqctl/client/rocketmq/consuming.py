@@ -11,6 +11,7 @@ import anyio
 import anyio.abc
 from anyio.lowlevel import checkpoint
 
+from bmqctl.client.arguments import INT_MAX, check_whole
 from bmqctl.client.rocketmq.cluster import Cluster
 from bmqctl.client.rocketmq.consumer_options import ConsumerOptions
 from bmqctl.client.rocketmq.errors import ConsumerClosed, RequestRefused
@@ -27,12 +28,12 @@ from formats.rocketmq.codes import RequestCode, ResponseCode
 from formats.rocketmq.headers.codec import HeaderCodec
 from formats.rocketmq.headers.consuming import ConsumerSendMessageBackRequest, UnregisterClientRequest
 from formats.rocketmq.record import Record
+from formats.rocketmq.topic_names import RETRY_PREFIX
 
 __all__ = ["Consumer", "Message"]
 
 log = logging.getLogger("bmqctl.client")
 
-RETRY_PREFIX: Final = "%RETRY%"
 REBALANCE_S: Final = 20.0
 COMMIT_S: Final = 1.0
 CLOSE_S: Final = 5.0
@@ -88,6 +89,7 @@ class Message(Content):
         The broker chooses the delay, which grows with each attempt, or `delay_level` does. After the group's number of
         attempts the message goes to its dead letters; with `delay_level` -1 it does so at once.
         """
+        check_whole("delay_level", delay_level, -1, INT_MAX)
         if not self.is_settled:
             self.is_settled = True
             self._consumer.send_back(self, delay_level)
@@ -180,6 +182,8 @@ class Consumer:
 
     async def receive(self, count_max: int | None = None) -> list[Message]:
         """Wait for messages and return those that have come, at most `count_max`; none once the consumer is closed."""
+        if count_max is not None:
+            check_whole("count_max", count_max, 1, INT_MAX)
         await checkpoint()
         while not self._buffer:
             if self._must_end():
@@ -238,7 +242,9 @@ class Consumer:
         )
         self._cluster.changed[self.group] = self.look_again
         try:
-            await self._cluster.beat()
+            refusal = await self._cluster.beat()
+            if refusal is not None:
+                raise refusal
         except BaseException:
             # Brokers that have heard of this member would keep queues for it.
             self._is_over.set()
@@ -344,6 +350,10 @@ class Consumer:
                 return CONSUMER_IDS.read(answer.body).consumer_id_list
             except FAULTS as found:
                 fault = found
+        # Brokers ignore heartbeats of a group that they neither have nor make, and refuse its pulls.
+        for queue in self._cluster.known_route(self.topic).readable[:1]:
+            link = await self._cluster.link_to(queue.address)
+            await QueuePuller(link, self.group, self.topic, queue.queue_id, self._cluster.timeout_s).check()
         raise RequestRefused(f"no broker of topic {self.topic} tells the members: {fault or 'there is none'}")
 
     async def _let_go(self, lane: _Lane) -> None:

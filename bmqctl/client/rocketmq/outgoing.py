@@ -11,6 +11,8 @@ from datetime import datetime
 from enum import Enum
 from typing import Any, Final, NamedTuple
 
+from bmqctl.client.arguments import INT_MAX, check_whole
+from bmqctl.client.rocketmq.arguments import due_ms
 from bmqctl.rocketmq_client.routes import Queue
 from formats.rocketmq.batch import PROPERTIES_BYTES_MAX, BatchMessage
 from formats.rocketmq.codes import ResponseCode
@@ -63,6 +65,8 @@ def encode_message(payload: Buffer, options: Options, unique_id: str) -> BatchMe
 
 def _own_properties(properties: Mapping[str, str]) -> dict[str, str]:
     """The application's properties. Raises `ValueError` for what cannot be one."""
+    if not isinstance(properties, Mapping):
+        raise ValueError(f"properties is {properties!r:.80}: expected a mapping by name")
     for name, value in properties.items():
         if type(name) is not str or type(value) is not str or not name or not value:
             raise ValueError(f"property {name!r}: names and values of RocketMQ's properties are strings, not empty")
@@ -74,10 +78,14 @@ def _own_properties(properties: Mapping[str, str]) -> dict[str, str]:
 def _system_properties(options: Options) -> dict[str, str]:
     """The properties that RocketMQ reads. Raises `ValueError` for options that cannot be."""
     keys = [options.keys] if isinstance(options.keys, str) else list(options.keys)
-    if any(not key or " " in key for key in keys):
-        raise ValueError("a key is not empty and has no spaces")
+    if any(not isinstance(key, str) or not key or " " in key for key in keys):
+        raise ValueError("a key is a text, is not empty and has no spaces")
+    for name, text in (("tag", options.tag), ("sharding_key", options.sharding_key)):
+        if text is not None and not isinstance(text, str):
+            raise ValueError(f"{name} is {text!r:.80}: expected a text")
     if options.delay_level < 0 or (options.delay_level and options.deliver_at is not None):
         raise ValueError("a message has a delay level from 1 on, or a time of delivery, or neither")
+    check_whole("delay_level", options.delay_level, 0, INT_MAX)
     given: dict[str, str] = {}
     if keys:
         given["KEYS"] = " ".join(keys)
@@ -86,16 +94,20 @@ def _system_properties(options: Options) -> dict[str, str]:
     if options.delay_level:
         given["DELAY"] = str(options.delay_level)
     if options.deliver_at is not None:
-        given["TIMER_DELIVER_MS"] = str(int(options.deliver_at.timestamp() * 1000))
+        given["TIMER_DELIVER_MS"] = str(due_ms(options.deliver_at))
     if options.sharding_key:
         given[SHARDING_KEY] = options.sharding_key
     return given
 
 
 class Item:
-    """A message that is not settled. `receiver` is told of its end."""
+    """A message that is not settled. `receiver` takes its end.
+
+    It is sent again until `until_ns`, and waits for its first attempt until `first_until_ns`, if that is later.
+    """
 
     __slots__ = (
+        "given_up_ns",
         "may_be_stored",
         "message",
         "message_id",
@@ -106,12 +118,21 @@ class Item:
         "waits_alone",
     )
 
-    def __init__(self, message_id: str, message: BatchMessage, options: Options, receiver: Any, until_ns: int) -> None:
+    def __init__(
+        self,
+        message_id: str,
+        message: BatchMessage,
+        options: Options,
+        receiver: Any,
+        until_ns: int,
+        first_until_ns: int = 0,
+    ) -> None:
         self.message_id = message_id
         self.message = message
-        self.sharding_key = options.sharding_key
+        self.sharding_key = options.sharding_key or None
         self.receiver = receiver
         self.until_ns = until_ns
+        self.given_up_ns = max(until_ns, first_until_ns)
         self.size = len(message.body) + len(message.properties)
         # Brokers take no batches with delayed messages.
         self.waits_alone = bool(options.delay_level) or options.deliver_at is not None
@@ -229,6 +250,8 @@ class Outbox:
                 found.append(Request(queue, self._take(lane)))
         for request in found:
             self._asked |= dict.fromkeys(request.items)
+            for item in request.items:
+                item.given_up_ns = item.until_ns
         return found
 
     def due_ns(self, now_ns: int) -> int | None:
@@ -267,7 +290,7 @@ class Outbox:
         """Give up the messages whose time is over; those on their way are not among them."""
         settled: list[Settled] = []
         for waiting in (self._waiting, *self._lanes.values()):
-            while waiting and waiting[0].until_ns <= now_ns:
+            while waiting and waiting[0].given_up_ns <= now_ns:
                 settled.append(self._given_up(waiting.popleft(), self._last_reason))
         self._lanes = {key: lane for key, lane in self._lanes.items() if lane or key in self._busy}
         self._forget(settled)

@@ -258,8 +258,9 @@ class Producer:
             await self._room.wait()
         if self._is_ended:
             raise SessionEnded("the client ended the session")
-        until_ns = time.monotonic_ns() + self._retry_ns
-        self._outbox.put(Item(message_id, message, options, receiver, until_ns))
+        now_ns = time.monotonic_ns()
+        first_until_ns = now_ns + int(self._cluster.timeout_s * _SECOND_NS)
+        self._outbox.put(Item(message_id, message, options, receiver, now_ns + self._retry_ns, first_until_ns))
         self._wanted.set()
         return message_id
 

@@ -21,16 +21,18 @@ from typing import Final
 import anyio
 import anyio.abc
 
+from bmqctl.client.arguments import INT_MAX, LONG_MAX, check_seconds, check_text, check_whole
 from bmqctl.client.errors import ConnectFailed, SessionEnded
 from bmqctl.client.rocketmq.address import parse_nameservers
+from bmqctl.client.rocketmq.arguments import check_filter, check_group, check_hidden_s, check_topic
 from bmqctl.client.rocketmq.browsing import StoredQueue, stored_queues
 from bmqctl.client.rocketmq.cluster import Cluster, ClusterOptions
 from bmqctl.client.rocketmq.consumer_options import ConsumerOptions
 from bmqctl.client.rocketmq.consuming import Consumer
 from bmqctl.client.rocketmq.errors import RequestRefused
 from bmqctl.client.rocketmq.producing import Producer
-from bmqctl.client.rocketmq.simple import SimpleConsumer, SimpleConsumerOptions, check_hidden_s
-from bmqctl.client.spans import Spans
+from bmqctl.client.rocketmq.simple import SimpleConsumer, SimpleConsumerOptions
+from bmqctl.client.spans import Spans, check_spans
 from bmqctl.client.tasks import open_task_group
 from bmqctl.rocketmq_client.faults import FAULTS, words_of
 from bmqctl.rocketmq_client.link import AccessKeys
@@ -38,7 +40,8 @@ from bmqctl.rocketmq_client.link import AccessKeys
 __all__ = ["Session", "SessionOptions", "connect"]
 
 HEARTBEAT_S: Final = 30.0
-_NAME_MAX: Final = 255
+_URI_CHARACTERS_MAX: Final = 65_536
+_KEY_CHARACTERS_MAX: Final = 1024
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,16 +72,22 @@ async def connect(
 
     `credentials` are an access key and its secret, with which requests are signed. `tls` is a file with the
     certificates, in PEM, of the authorities to trust, or a context; without it the connections are plain. `timeout_s`
-    is for connecting and for each request. A post that no broker takes is tried again for `retry_s`. A post waits while
+    is for connecting and for each request. A post that no broker takes is tried again for `retry_s`, which may be 0:
+    it is tried once then. A post waits while
     `window` posts to its topic have no answer, or these have more than `buffer_size` bytes. `tracing`, a
     `bmqctl.client.tracing.Tracing`, makes spans of posts and of the processing of messages.
 
-    Raises `ConnectFailed` if no nameserver can be reached, and `ValueError` for an invalid `uri`.
+    Raises `ConnectFailed` if no nameserver can be reached, and `ValueError` for an argument that is invalid or out of
+    its range.
     """
+    check_text("uri", uri, _URI_CHARACTERS_MAX)
     nameservers = parse_nameservers(uri)
-    if window < 1 or buffer_size < 1:
-        raise ValueError("window and buffer_size are at least 1")
-    keys = None if credentials is None else AccessKeys(*credentials)
+    check_seconds("timeout_s", timeout_s)
+    check_seconds("retry_s", retry_s, is_zero_allowed=True)
+    check_whole("window", window, 1, INT_MAX)
+    check_whole("buffer_size", buffer_size, 1, LONG_MAX)
+    keys = _access_keys(credentials)
+    check_spans(tracing)
     options = ClusterOptions(timeout_s, _context(tls), keys, tracing)
     async with open_task_group() as outer:
         # The session has to be ended on its connections: cancellation from outside does not reach its tasks.
@@ -134,9 +143,11 @@ class Session:
         """Make a producer of a topic, which lasts as long as the session.
 
         A topic that nobody knows is made by the first message, if the brokers are configured to. Raises
-        `RequestRefused` if there is no broker for the topic.
+        `RequestRefused` if there is no broker for the topic, and `ValueError` for a name that brokers refuse.
         """
-        self._check(topic, group)
+        self._check_open()
+        check_topic(topic)
+        check_group(group)
         options = self._options
         producer = Producer(
             self._cluster,
@@ -177,11 +188,12 @@ class Session:
         the first. With `broadcast` each member gets all messages from then on, and nothing is committed. No more come
         while `max_unconfirmed_messages` or `max_unconfirmed_bytes` are neither confirmed nor rejected.
 
-        Raises `RequestRefused` if the topic is not known, and `ValueError` if the session is in the group already.
+        Raises `RequestRefused` if the topic is not known, or a broker refuses the group, and `ValueError` for an
+        argument that is invalid or out of its range, or if the session is in the group already.
         """
         self._check_member(topic, group, tags, sql)
-        if max_unconfirmed_messages < 1 or max_unconfirmed_bytes < 1:
-            raise ValueError("max_unconfirmed_messages and max_unconfirmed_bytes are at least 1")
+        check_whole("max_unconfirmed_messages", max_unconfirmed_messages, 1, INT_MAX)
+        check_whole("max_unconfirmed_bytes", max_unconfirmed_bytes, 1, LONG_MAX)
         options = ConsumerOptions(
             topic, group, tags, sql, from_start, broadcast, max_unconfirmed_messages, max_unconfirmed_bytes
         )
@@ -208,12 +220,12 @@ class Session:
         times goes to the dead letters of the group. `tags`, `sql` and `from_start` are those of `consume`; a group
         should have consumers of one kind only.
 
-        Raises `RequestRefused` if the topic is not known, and `ValueError` if the session is in the group already.
+        Raises `RequestRefused` if the topic is not known, or a broker refuses the group, and `ValueError` for an
+        argument that is invalid or out of its range, or if the session is in the group already.
         """
         self._check_member(topic, group, tags, sql)
-        check_hidden_s(hidden_s)
-        if attempts_max < 1:
-            raise ValueError("attempts_max is at least 1")
+        check_hidden_s("hidden_s", hidden_s)
+        check_whole("attempts_max", attempts_max, 1, INT_MAX)
         consumer = SimpleConsumer(
             self._cluster, SimpleConsumerOptions(topic, group, tags, sql, from_start, hidden_s, attempts_max)
         )
@@ -226,7 +238,8 @@ class Session:
         No group gets the messages, and nothing is committed. Raises `RequestRefused` if the topic is not known, or a
         broker does not answer.
         """
-        self._check(topic, topic)
+        self._check_open()
+        check_topic(topic)
         return await stored_queues(self._cluster, topic)
 
     async def flush(self) -> None:
@@ -234,22 +247,17 @@ class Session:
         for producer in self._producers:
             await producer.flush()
 
-    def _check(self, topic: str, group: str) -> None:
-        self._check_open()
-        for name in (topic, group):
-            if not name or len(name) > _NAME_MAX or not name.isprintable():
-                raise ValueError(f"{name[:80]!r} is no name of a topic or a group")
-
     def _check_open(self) -> None:
         if self._is_ended:
             raise SessionEnded("the client ended the session")
 
     def _check_member(self, topic: str, group: str, tags: str, sql: str | None) -> None:
-        self._check(topic, group)
+        self._check_open()
+        check_topic(topic)
+        check_group(group)
+        check_filter(tags, sql)
         if group in self._joining or (group in self._consumers and not self._consumers[group].is_closed):
             raise ValueError(f"the session is in group {group} already: a second member needs a session of its own")
-        if sql is not None and tags != "*":
-            raise ValueError("a consumer selects by tags or by an expression, not by both")
 
     async def _join(self, group: str, consumer: Consumer | SimpleConsumer) -> None:
         """Join a group. Raises `RequestRefused`."""
@@ -285,6 +293,19 @@ class Session:
         for producer in self._producers:
             producer.end()
         self._cluster.close()
+
+
+def _access_keys(given: object) -> AccessKeys | None:
+    """Return the access keys of a session. Raises `ValueError` for what cannot be such."""
+    match given:
+        case None:
+            return None
+        case (str(key), str(secret)):
+            check_text("the access key of credentials", key, _KEY_CHARACTERS_MAX)
+            if 1 <= len(secret) <= _KEY_CHARACTERS_MAX:
+                return AccessKeys(key, secret)
+    # Without the value: it is secret.
+    raise ValueError(f"credentials: expected an access key and its secret, of 1 to {_KEY_CHARACTERS_MAX} characters")
 
 
 def _context(tls: ssl.SSLContext | str | Path | None) -> ssl.SSLContext | None:

@@ -6,7 +6,6 @@ then is delivered again.
 
 from __future__ import annotations
 
-import math
 import time
 from collections.abc import Mapping
 from types import TracebackType
@@ -15,7 +14,9 @@ from typing import Final, NamedTuple, Self
 import anyio
 from anyio.lowlevel import checkpoint
 
+from bmqctl.client.arguments import check_seconds, check_whole
 from bmqctl.client.errors import ClientError
+from bmqctl.client.rocketmq.arguments import check_hidden_s
 from bmqctl.client.rocketmq.cluster import Cluster
 from bmqctl.client.rocketmq.errors import ConsumerClosed, RequestRefused
 from bmqctl.client.rocketmq.message import Content
@@ -38,9 +39,8 @@ from formats.rocketmq.pop_bodies import MESSAGES_MAX
 from formats.rocketmq.popped import Popped, read_popped
 from formats.rocketmq.receipts import Receipt, real_topic
 
-__all__ = ["HiddenMessage", "SimpleConsumer", "SimpleConsumerOptions", "check_hidden_s"]
+__all__ = ["HiddenMessage", "SimpleConsumer", "SimpleConsumerOptions"]
 
-HIDDEN_S_MAX: Final = 3 * 24 * 3600.0
 # A broker that has nothing is asked for so long before the next one of the topic, which may have something.
 TURN_S: Final = 1.0
 POLL_S_MAX: Final = 15.0
@@ -120,8 +120,9 @@ class HiddenMessage(Content):
     async def hide(self, seconds: float) -> None:
         """Hide the message for so long from now on, instead of before; with 0 it is delivered again soon.
 
-        Raises `RequestRefused` like `confirm`.
+        Raises `RequestRefused` like `confirm`, and `ValueError` for a time that is not from 0 to three days.
         """
+        check_hidden_s("seconds", seconds)
         await self._consumer.hide(self, _milliseconds(seconds))
 
     def hidden_again(self, terms: ChangeInvisibleTimeResponse, asked_at: float) -> None:
@@ -188,10 +189,8 @@ class SimpleConsumer:
         If the call is cancelled while messages are on their way, they stay hidden for their time, and come again then.
         Raises `RequestRefused` if no broker of the topic answers.
         """
-        if not 1 <= count_max <= MESSAGES_MAX:
-            raise ValueError(f"count_max is between 1 and {MESSAGES_MAX}")
-        if not (wait_s >= 0 and math.isfinite(wait_s)):
-            raise ValueError("wait_s is a number of seconds, 0 or more")
+        check_whole("count_max", count_max, 1, MESSAGES_MAX)
+        check_seconds("wait_s", wait_s, is_zero_allowed=True)
         if self._is_closed:
             raise ConsumerClosed(f"the consumer in {self} is closed")
         await checkpoint()
@@ -357,7 +356,9 @@ class SimpleConsumer:
             subscription_data_set=[self._subscription],
         )
         try:
-            await self._cluster.beat()
+            refusal = await self._cluster.beat()
+            if refusal is not None:
+                raise refusal
         except BaseException:
             # Brokers may have heard of this member.
             await self.close()
@@ -386,12 +387,5 @@ class SimpleConsumer:
         await self.close()
 
 
-def check_hidden_s(seconds: float) -> None:
-    """Raise `ValueError` for a time for which no message can be hidden."""
-    if not 0 <= seconds <= HIDDEN_S_MAX:
-        raise ValueError(f"a message is hidden for 0 to {HIDDEN_S_MAX:.0f} seconds")
-
-
 def _milliseconds(seconds: float) -> int:
-    check_hidden_s(seconds)
     return round(1000 * seconds)

@@ -7,7 +7,9 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from bmqctl.client.address import BadAddress, parse_address
+from bmqctl.client.arguments import INT_MAX
 from bmqctl.client.authentication import Credentials
+from bmqctl.client.events import PRIORITY_MAX
 from bmqctl.client.posting import PostingOptions
 from bmqctl.client.session import SessionOptions
 from bmqctl.pipeline.source.options import BadOption
@@ -71,7 +73,7 @@ class ConsumeOptions:
             _whole(given, "maxMessagesPerBatch", max(1, max_unconfirmed // 2)),
             _whole(given, "partitions", 2),
             given.get("expression"),
-            _whole(given, "priority", 0, 0),
+            _whole(given, "priority", 0, 0, PRIORITY_MAX),
             _seconds(given, "drainSeconds", 1.0),
         )
 
@@ -135,12 +137,12 @@ def _broker(given: Mapping[str, str]) -> Broker:
     return Broker(host, port, session)
 
 
-def _whole(given: Mapping[str, str], name: str, default: int, least: int = 1) -> int:
+def _whole(given: Mapping[str, str], name: str, default: int, least: int = 1, most: int = INT_MAX) -> int:
     text = given.get(name.lower())
     if text is None:
         return default
-    if not text.isdecimal() or not least <= int(text) < 1 << 31:
-        raise BadOption(f"{name}: {text} is not a number of at least {least}")
+    if not text.isdecimal() or not least <= int(text) <= most:
+        raise BadOption(f"{name}: {text} is not a number of at least {least} and at most {most}")
     return int(text)
 
 

@@ -1,9 +1,10 @@
-"""Names of topics and groups, those with a meaning and those that are refused (source: TopicValidator, MixAll)."""
+"""Names of topics and groups that have a meaning (source: TopicValidator, MixAll)."""
 
 from __future__ import annotations
 
-import re
 from typing import Final
+
+from formats.rocketmq.topic_names import DEAD_LETTER_PREFIX, RETRY_PREFIX, fault_of_group, fault_of_topic
 
 __all__ = [
     "AUTO_CREATE_TOPIC",
@@ -24,8 +25,6 @@ __all__ = [
     "revive_topic",
 ]
 
-RETRY_PREFIX: Final = "%RETRY%"
-DEAD_LETTER_PREFIX: Final = "%DLQ%"
 SYSTEM_PREFIX: Final = "rmq_sys_"
 # Prefix of the broker's own groups, whose offsets are its positions in its own topics.
 OWN_GROUP_PREFIX: Final = "CID_RMQ_SYS_"
@@ -44,11 +43,6 @@ _TRACE_PREFIX: Final = "rmq_sys_TRACE_DATA_"
 
 _OWN: Final = frozenset({DELAY_TOPIC, HALF_TOPIC, OP_TOPIC, CHECKED_TOO_OFTEN, _SELF_TEST, _OFFSET_MOVED})
 _SYSTEM: Final = _OWN | {AUTO_CREATE_TOPIC, "BenchmarkTest", "RMQ_SYS_TRACE_TOPIC", "CHECKPOINT_TOPIC"}
-
-_ALLOWED: Final = re.compile(r"[%|a-zA-Z0-9_-]*")
-_TOPIC_MAX: Final = 127
-_RETRY_TOPIC_MAX: Final = 255
-_GROUP_MAX: Final = 120
 
 
 def revive_topic(cluster: str) -> str:
@@ -75,35 +69,3 @@ def is_system(topic: str) -> bool:
 def is_system_group(group: str) -> bool:
     """Return whether a group is one of the broker's own, in any letter case, as the original's metrics have it."""
     return group.upper().startswith(OWN_GROUP_PREFIX)
-
-
-def fault_of_topic(topic: str) -> str | None:
-    """The reason why a topic cannot have that name, in the original's words; None if it can."""
-    if fault := _fault("topic", topic):
-        return fault
-    if topic.startswith((RETRY_PREFIX, DEAD_LETTER_PREFIX)):
-        if len(topic) > _RETRY_TOPIC_MAX:
-            return (
-                f"The specified topic is DLQ or Retry topic: {topic}, "
-                f"and it's longer than topic max length: {_RETRY_TOPIC_MAX}"
-            )
-    elif len(topic) > _TOPIC_MAX:
-        return f"The specified topic: {topic}, is longer than topic max length: {_TOPIC_MAX}"
-    return None
-
-
-def fault_of_group(group: str) -> str | None:
-    """The reason why a group cannot have that name, in the original's words; None if it can."""
-    if fault := _fault("group", group):
-        return fault
-    if len(group) > _GROUP_MAX:
-        return f"The specified group: {group}, is longer than group max length: {_GROUP_MAX}"
-    return None
-
-
-def _fault(kind: str, name: str) -> str | None:
-    if not name.strip():
-        return f"The specified {kind} is blank."
-    if not _ALLOWED.fullmatch(name):
-        return f"The specified {kind}: {name}, contains illegal characters, allowing only ^[%|a-zA-Z0-9_-]+$"
-    return None
