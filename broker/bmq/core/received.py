@@ -17,12 +17,10 @@ from formats.bmq.codes import EncodingType
 from formats.bmq.control import codec
 from formats.bmq.control.messages import (
     AppIdInfo,
-    ConsumerInfo,
     OpenQueueResponse,
     PartitionSequenceNumber,
     QueueInfo,
     QueueInfoUpdate,
-    QueueStreamParameters,
 )
 from formats.bmq.control.schema import Choice, Description, Kind, describe
 from formats.bmq.disk.keys import KEY_SIZE
@@ -35,7 +33,6 @@ __all__ = ["CHECKS", "NUMBER_MAX", "check", "received"]
 T = TypeVar("T")
 
 INT_MAX: Final = (1 << 31) - 1
-LONG_MAX: Final = (1 << 63) - 1
 # A partition's id is 16 bits wide in STORAGE events, its records' sequence numbers 48 bits in the journal.
 PARTITION_ID_MAX: Final = 0xFFFF
 NUMBER_MAX: Final = (1 << 48) - 1
@@ -83,17 +80,14 @@ def _app_id(text: str) -> str | None:
 
 
 _COUNT: Final = _within(0, INT_MAX)
-_AMOUNT: Final = _within(0, LONG_MAX)
 _PARTITION: Final = _within(0, PARTITION_ID_MAX)
 
 CHECKS: dict[type[Any], dict[str, Check]] = {
     AppIdInfo: {"app_id": _app_id, "app_key": _key},
-    ConsumerInfo: {"max_unconfirmed_messages": _AMOUNT, "max_unconfirmed_bytes": _AMOUNT},
     OpenQueueResponse: {"deduplication_time_ms": _COUNT},
     PartitionSequenceNumber: {"sequence_number": _within(0, NUMBER_MAX)},
     QueueInfo: {"uri": _uri, "key": _key, "partition_id": _PARTITION},
     QueueInfoUpdate: {"uri": _uri_or_none, "key": _key_or_none, "partition_id": _PARTITION},
-    QueueStreamParameters: {"max_unconfirmed_messages": _AMOUNT, "max_unconfirmed_bytes": _AMOUNT},
 }
 
 

@@ -59,10 +59,19 @@ def make_subscriptions(stream: Stream, parameters: StreamParameters) -> list[Sub
                     stream,
                     subscription.s_id,
                     consumer.consumer_priority,
-                    consumer.max_unconfirmed_messages,
-                    consumer.max_unconfirmed_bytes,
+                    _limit(consumer.max_unconfirmed_messages),
+                    _limit(consumer.max_unconfirmed_bytes),
                     text,
                     consumer.consumer_priority_count,
                 )
             )
     return found
+
+
+def _limit(given: int) -> int:
+    """Return the limit that a request means: one message is in flight where it is below 0 (source: QueueHandle).
+
+    The reference compares a limit only after it has delivered a message: with -1 it delivers the next one after each
+    confirm. Below that it delivers no second one until the stream is configured again; here all are like -1.
+    """
+    return given if given >= 0 else 1

@@ -95,7 +95,9 @@ def stream(messages: int, size: int) -> ConfigureQueueStream:
 
 GOOD = [
     consumer(ConsumerInfo(max_unconfirmed_messages=(1 << 63) - 1, max_unconfirmed_bytes=0)),
+    consumer(ConsumerInfo(max_unconfirmed_messages=-(1 << 63), max_unconfirmed_bytes=-1)),
     stream(0, (1 << 63) - 1),
+    stream(-1, -(1 << 63)),
     advised(QUEUE),
     advised(replace(QUEUE, uri="bmq://priority.~beta/q", partition_id=0xFFFF)),
     app("foo", b"54321"),
@@ -108,16 +110,6 @@ GOOD = [
 
 _SECOND = "choice.clusterMessage.choice.queueAssignmentAdvisory.queues[1]"
 BAD: list[tuple[object, str]] = [
-    (
-        consumer(ConsumerInfo(max_unconfirmed_messages=-1)),
-        "choice.configureStream.streamParameters.subscriptions[0].consumers[0].maxUnconfirmedMessages: -1",
-    ),
-    (
-        consumer(ConsumerInfo(max_unconfirmed_bytes=-(1 << 63))),
-        "choice.configureStream.streamParameters.subscriptions[0].consumers[0].maxUnconfirmedBytes",
-    ),
-    (stream(-1, 0), "choice.configureQueueStream.streamParameters.maxUnconfirmedMessages"),
-    (stream(0, -1), "choice.configureQueueStream.streamParameters.maxUnconfirmedBytes"),
     (advised(replace(QUEUE, uri="priority/q")), f"{_SECOND}.uri"),
     (advised(replace(QUEUE, uri="bmq://priority/q?id=foo")), f"{_SECOND}.uri"),
     (advised(replace(QUEUE, uri=f"bmq://{'d' * 2000}/q")), f"{_SECOND}.uri"),
@@ -181,10 +173,10 @@ def test_a_session_ends_that_sends_a_number_out_of_range(rig: Rig, caplog: pytes
     caplog.set_level("INFO")
     odd, other = rig.connect(), rig.connect()
     odd.read(1, QUEUE.uri)
-    request = ControlMessage(r_id=9, choice=consumer(ConsumerInfo(max_unconfirmed_bytes=-1)))
+    request = ControlMessage(r_id=9, choice=opened(-1))
     odd.send(build_schema_event(ber.encode(request)))
     assert odd.session.finished
-    assert "consumers[0].maxUnconfirmedBytes" in caplog.text
+    assert "openQueueResponse.deduplicationTimeMs" in caplog.text
     assert not rig.node.queues[QUEUE.uri].is_open
     other.read(1, QUEUE.uri)
 
@@ -193,6 +185,7 @@ def test_a_session_ends_that_sends_a_number_out_of_range(rig: Rig, caplog: pytes
 _ANY = "told on, compared or shown; any value is as good"
 _STATUS = "refused with the reference's status, see core.handles and core.subscriptions"
 _KNOWN = "compared with what is known; another is ignored or refused"
+_LIMITS = "below 0 one message is in flight, see queue.subscriptions"
 _UNUSED = "of messages that brokers of today neither send nor heed"
 ELSEWHERE: dict[str, tuple[str, ...]] = {
     _ANY: (
@@ -231,6 +224,10 @@ ELSEWHERE: dict[str, tuple[str, ...]] = {
         "ReplicaDataResponse.partition_id ReplicaDataResponse.primary_lease_id",
         "PartitionSequenceNumber.primary_lease_id",
         "QueueUnassignmentRequest.queue_uri QueueUnassignmentRequest.queue_key QueueInfoUpdate.domain",
+    ),
+    _LIMITS: (
+        "ConsumerInfo.max_unconfirmed_messages ConsumerInfo.max_unconfirmed_bytes",
+        "QueueStreamParameters.max_unconfirmed_messages QueueStreamParameters.max_unconfirmed_bytes",
     ),
     _UNUSED: (
         "StorageSyncRequest.partition_id StorageSyncResponse.partition_id SyncPointOffsetPair.offset",

@@ -267,6 +267,20 @@ def test_priorities_that_make_no_sense_are_refused(client: Client, priority: int
     assert status.message == "Attempting to configure stream with invalid priority."
 
 
+@pytest.mark.parametrize(("messages", "size"), [(-1, 1 << 20), (5, -1), (-1, -1), (-(1 << 63), -(1 << 63))])
+def test_a_limit_below_zero_leaves_one_message_in_flight(client: Client, messages: int, size: int) -> None:
+    """The reference takes such limits, and keeps the connection."""
+    client.open(1, QUEUE, READ | WRITE)
+    client.configure(1, messages_max=messages, bytes_max=size)
+    for number in (1, 2, 3):
+        client.put(1, guid(number), b"payload %d" % number)
+    for number in (1, 2, 3):
+        assert client.payloads() == [b"payload %d" % number]
+        client.confirm(1, guid(number))
+    assert client.payloads() == []
+    assert not client.session.finished
+
+
 @pytest.mark.parametrize(("uri", "app", "sub_id"), [(QUEUE, "", 0), (FANOUT, "bar", 7)])
 def test_the_older_form_of_configure_is_understood(client: Client, uri: str, app: str, sub_id: int) -> None:
     client.open(1, uri, WRITE)
