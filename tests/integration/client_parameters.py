@@ -123,7 +123,10 @@ _CONNECT: Final = {
 }
 _PAYLOAD: Final = Values((b"x", bytearray(b"x"), memoryview(b"xx")), (b"", "text", 5, None))
 _BMQ_PROPERTIES: Final = Values(
-    (None, {}, {"n" * 4095: LONG_MAX}, {f"n{each}": -LONG_MAX - 1 for each in range(255)}, {"b": b"", "t": ""}),
+    (
+        None, {}, {"n" * 4095: LONG_MAX}, {f"n{each}": -LONG_MAX - 1 for each in range(255)}, {"b": b"", "t": ""},
+        b"no area",
+    ),
     (
         5, "text", [5], {5: 1}, {"x": 1 << 63}, {"x": 1.5}, {"x": None}, {"n" * 4096: 1}, {"x": "\ud800"},
         {"\ud800": 1},
@@ -200,7 +203,7 @@ BLAZINGMQ: Final[dict[str, Values]] = {
     "Session.open.subscriptions": _SUBSCRIPTIONS,
     "Session.open.suspends_on_bad_host_health": TRUTH,
     "Session.set_host_health.is_healthy": TRUTH,
-    "Queue.post.payload": Values(_PAYLOAD.good, (*_PAYLOAD.bad, bytes((64 << 20) + 1))),
+    "Queue.post.payload": Values((*_PAYLOAD.good, bytes(64 << 20)), (*_PAYLOAD.bad, bytes((64 << 20) + 1))),
     "Queue.post.properties": _BMQ_PROPERTIES,
     "Queue.post.compress": TRUTH,
     "Queue.send.payload": _PAYLOAD,
@@ -238,7 +241,10 @@ _FILTER: Final = {
     "from_start": TRUTH,
 }
 _OUTGOING: Final = {
-    "payload": Values(_PAYLOAD.good, (*_PAYLOAD.bad, bytes(16 << 20))),
+    # The last is what a frame holds; brokers take at most 4 MiB unless they are configured otherwise.
+    "payload": Values(
+        (*_PAYLOAD.good, bytes(4 << 20), bytes((16 << 20) - (64 << 10))), (*_PAYLOAD.bad, bytes(16 << 20))
+    ),
     "properties": Values(
         (None, {}, {"a": "b"}, {"a": "x" * 32_000}),
         (

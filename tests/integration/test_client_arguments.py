@@ -296,9 +296,13 @@ def test_arguments_of_rocketmqs_client(rocket: RocketProcess, name: str, backend
             await producer.post(b"x")
             world = Rocket(f"rocketmq://{rocket.nameserver}", session, producer)
             call, usual = world.calls[name]
+            links = dict(session._cluster._links)
             for parameter, values in ROCKETMQ.items():
                 if parameter.rpartition(".")[0] == name:
                     await check(call, usual, parameter.rpartition(".")[2], values, world.unharmed)
+            # No connection was lost, which would have the program's messages sent twice.
+            assert session._cluster._links == links
+            assert all(link.is_open for link in links.values())
 
     anyio.run(main, backend=backend)
 
