@@ -21,7 +21,7 @@ RETRY_PREFIX = "%RETRY%"
 class FakeCluster:
     """A cluster whose topics have one empty queue; requests with a code of `silent` have no answer.
 
-    With `is_forgetful` it keeps no members of groups.
+    With `is_forgetful` it keeps no members of groups, and with `refuses_groups` it refuses heartbeats with a consumer.
     """
 
     def __init__(self) -> None:
@@ -31,6 +31,7 @@ class FakeCluster:
         self.came = anyio.Event()
         self.members: list[str] = []
         self.is_forgetful = False
+        self.refuses_groups = False
         self.streams: list[anyio.abc.ByteStream] = []
 
     @property
@@ -81,6 +82,8 @@ class FakeCluster:
             case RequestCode.GET_ROUTEINFO_BY_TOPIC:
                 brokers = [BrokerData("cluster", "broker", {0: f"127.0.0.1:{self.port}"})]
                 body = TOPIC_ROUTE.write(TopicRoute(brokers, [QueueData("broker", 1, 1, 6, 0)]))
+            case RequestCode.HEART_BEAT if self.refuses_groups and HEARTBEAT.read(bytes(frame.body)).consumer_data_set:
+                code = ResponseCode.SYSTEM_ERROR
             case RequestCode.HEART_BEAT:
                 self.members = [] if self.is_forgetful else [HEARTBEAT.read(bytes(frame.body)).client_id]
             case RequestCode.GET_CONSUMER_LIST_BY_GROUP:

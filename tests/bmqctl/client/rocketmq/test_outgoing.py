@@ -164,6 +164,21 @@ def test_messages_are_given_up_in_time() -> None:
     assert box.count == 0
 
 
+def test_a_message_without_repetition_is_sent_once() -> None:
+    box = outbox(QUEUES[0])
+    message = encode_message(b"once", PLAIN, "once")
+    box.put(Item("once", message, PLAIN, None, until_ns=0, first_until_ns=10 * SECOND_NS))
+    assert box.expire(0) == []
+    (request,) = box.requests(0)
+    assert box.answered(request, Verdict.AGAIN, "busy", SECOND_NS) == []
+    (settled,) = box.expire(SECOND_NS)
+    assert (settled.fate, settled.reason) == (Fate.REFUSED, "busy")
+    box.route([])
+    box.put(Item("never", message, PLAIN, None, until_ns=0, first_until_ns=10 * SECOND_NS))
+    assert box.expire(9 * SECOND_NS) == []
+    assert [each.item.message_id for each in box.expire(10 * SECOND_NS)] == ["never"]
+
+
 def test_what_is_on_its_way_is_uncertain_at_the_end_and_comes_to_one_end() -> None:
     box = outbox(QUEUES[0])
     put(box, "plain")

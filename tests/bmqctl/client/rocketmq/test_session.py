@@ -5,7 +5,15 @@ from __future__ import annotations
 import anyio
 import pytest
 
-from bmqctl.client.rocketmq import Consumer, PostUncertain, Session, SessionEnded, connect, consuming
+from bmqctl.client.rocketmq import (
+    Consumer,
+    PostUncertain,
+    RequestRefused,
+    Session,
+    SessionEnded,
+    connect,
+    consuming,
+)
 from formats.rocketmq.client_bodies import HEARTBEAT
 from formats.rocketmq.codes import RequestCode
 from tests.bmqctl.client.rocketmq.fake_cluster import serving
@@ -87,6 +95,20 @@ async def test_a_group_is_joined_once_and_left_if_that_is_cancelled() -> None:
             consumer = await session.consume("orders", "billing")
             await cluster.await_request(RequestCode.PULL_MESSAGE)
             assert consumer.queues == [("broker", 0)]
+
+
+async def test_a_group_whose_heartbeat_is_refused_is_left() -> None:
+    """Brokers refuse a heartbeat with all its groups: the others of the session would be refused, too."""
+    async with serving() as cluster, connect(cluster.uri) as session:
+        cluster.refuses_groups = True
+        with anyio.fail_after(WAIT_S):
+            with pytest.raises(RequestRefused, match=r"no heartbeat at .*: SYSTEM_ERROR"):
+                await session.consume("orders", "billing")
+            with pytest.raises(RequestRefused, match=r"no heartbeat at .*: SYSTEM_ERROR"):
+                await session.simple_consumer("orders", "billing")
+            await session.producer("orders")
+        heartbeat = [each for each in cluster.asked if each.code == RequestCode.HEART_BEAT][-1]
+        assert HEARTBEAT.read(bytes(heartbeat.body)).consumer_data_set == []
 
 
 async def test_a_member_that_the_broker_has_forgotten_keeps_its_queues(monkeypatch: pytest.MonkeyPatch) -> None:
