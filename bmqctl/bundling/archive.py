@@ -31,7 +31,7 @@ class Archive:
     def __init__(self, path: Path, redaction: Redaction) -> None:
         self.path = path
         self.redaction = redaction
-        self.missing: list[dict[str, str]] = []
+        self.missing: list[dict[str, Any]] = []
         self.files: list[dict[str, Any]] = []
         self._root = path.name.removesuffix(".gz").removesuffix(".tar").removesuffix(".tgz")
         handle, name = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
@@ -81,9 +81,14 @@ class Archive:
             self._put(name, spool, size, note)
         return size
 
-    def lack(self, name: str, reason: str) -> None:
-        """Note that something could not be had, or is not taken along, and why."""
-        self.missing.append({"name": name, "reason": self.redaction.text(reason)})
+    @property
+    def is_whole(self) -> bool:
+        """True if nothing is missing but what is left out by design."""
+        return all(each["by_design"] for each in self.missing)
+
+    def lack(self, name: str, reason: str, *, by_design: bool = False) -> None:
+        """Note that something is missing, and why: it could not be had, or `by_design` it is not taken along."""
+        self.missing.append({"name": name, "reason": self.redaction.text(reason), "by_design": by_design})
 
     def complete(self, about: dict[str, Any]) -> None:
         """Add the manifest, and give the archive its name. Raises `OSError` if that exists by now."""
@@ -101,7 +106,7 @@ class Archive:
 
     def _add(self, name: str, data: bytes, note: str) -> None:
         if len(data) > ANSWER_BYTES_MAX:
-            self.lack(name, f"it has {len(data):,} bytes, more than {ANSWER_BYTES_MAX:,}")
+            self.lack(name, f"it has {len(data):,} bytes, more than {ANSWER_BYTES_MAX:,}", by_design=True)
         else:
             self._put(name, BytesIO(data), len(data), note)
 

@@ -41,7 +41,7 @@ def add_cluster(archive: Archive, host: str, port: int, asking: Asking) -> None:
             continue
         _add_node(archive, *place, asking)
     for endpoint in others[NODES_MAX:]:
-        archive.lack(f"nodes/{endpoint}", f"there are more than {NODES_MAX} nodes")
+        archive.lack(f"nodes/{endpoint}", f"there are more than {NODES_MAX} nodes", by_design=True)
 
 
 def _add_node(archive: Archive, host: str, port: int, asking: Asking) -> list[str]:
@@ -83,9 +83,11 @@ def _add_queues(archive: Archive, folder: str, client: AdminClient, uris: list[s
         name, command = _safe(f"{domain}.{queue}"), f"DOMAINS DOMAIN {domain} QUEUE {queue} INTERNALS"
         _add_answer(archive, f"{folder}/queue-internals", name, client, command)
     if len(domains) > DOMAINS_MAX:
-        archive.lack(f"{folder}/domains", f"only {DOMAINS_MAX} of {len(domains):,} domains were asked for")
+        reason = f"only {DOMAINS_MAX} of {len(domains):,} domains were asked for"
+        archive.lack(f"{folder}/domains", reason, by_design=True)
     if len(queues) > QUEUES_MAX:
-        archive.lack(f"{folder}/queue-internals", f"only {QUEUES_MAX} of {len(queues):,} queues were asked for")
+        reason = f"only {QUEUES_MAX} of {len(queues):,} queues were asked for"
+        archive.lack(f"{folder}/queue-internals", reason, by_design=True)
 
 
 def _parsed(uris: list[str]) -> Iterator[tuple[str, str]]:

@@ -41,13 +41,14 @@ def add_configuration(archive: Archive, path: Path) -> None:
     if path.is_dir():
         found = list(islice(files_of(path), CONFIG_FILES_MAX + 1))
         if len(found) > CONFIG_FILES_MAX:
-            archive.lack("configuration", f"{path} has more than {CONFIG_FILES_MAX} files; the others are left out")
+            reason = f"{path} has more than {CONFIG_FILES_MAX} files; the others are left out"
+            archive.lack("configuration", reason, by_design=True)
         for each in found[:CONFIG_FILES_MAX]:
             name = f"configuration/{each.relative_to(path)}"
             if each.suffix.lower() in _CONFIG_SUFFIXES:
                 _add_file(archive, name, each, path)
             else:
-                archive.lack(name, "its name is not that of a configuration, and it may be a key")
+                archive.lack(name, "its name is not that of a configuration, and it may be a key", by_design=True)
     else:
         _add_file(archive, f"configuration/{path.name}", path)
 
@@ -72,7 +73,7 @@ def _add_file(archive: Archive, name: str, path: Path, folder: Path | None = Non
         archive.lack(name, fault.strerror or str(fault))
         return
     if len(data) > CONFIG_BYTES_MAX:
-        archive.lack(name, f"it has more than {CONFIG_BYTES_MAX:,} bytes")
+        archive.lack(name, f"it has more than {CONFIG_BYTES_MAX:,} bytes", by_design=True)
         return
     try:
         text = data.decode("utf-8")
@@ -80,7 +81,7 @@ def _add_file(archive: Archive, name: str, path: Path, folder: Path | None = Non
         archive.lack(name, "it is no text")
         return
     if has_private_key(text):
-        archive.lack(name, "it has a private key, which is never taken along")
+        archive.lack(name, "it has a private key, which is never taken along", by_design=True)
         return
     archive.add_configuration(name, text)
 
@@ -110,7 +111,7 @@ def add_logs(archive: Archive, logs: Mapping[Path, Path | None], folder: Path | 
         if any(each["name"] == name for each in archive.files):
             name = f"logs/{'_'.join(path.parts[1:])}"
         if left < LOG_BYTES_MIN:
-            archive.lack(name, "there is no room left: see --logs-mib")
+            archive.lack(name, "there is no room left: see --logs-mib", by_design=True)
             continue
         try:
             with open_plain(path, within) as file:
@@ -121,7 +122,7 @@ def add_logs(archive: Archive, logs: Mapping[Path, Path | None], folder: Path | 
         except OSError as fault:
             archive.lack(name, fault.strerror or str(fault))
     for path in list(logs)[LOGS_MAX:]:
-        archive.lack(f"logs/{path.name}", f"there are more than {LOGS_MAX} logs")
+        archive.lack(f"logs/{path.name}", f"there are more than {LOGS_MAX} logs", by_design=True)
 
 
 def _last_lines(file: IO[bytes], bytes_max: int) -> Iterator[str]:

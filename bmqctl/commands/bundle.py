@@ -83,7 +83,8 @@ def bundle(
 
     Passwords, keys and tokens are replaced by REDACTED, wherever they occur; files with private keys, and messages, are
     never taken along. Look at the archive before you send it: nobody knows all names of secrets. manifest.json
-    names each file in it, and what could not be had, and why.
+    names each file in it, and what is missing, and why: it could not be had, or is left out by design, such as a
+    private key, a log beyond --logs-mib, or a queue beyond the first 200.
 
     Examples:
 
@@ -95,7 +96,7 @@ def bundle(
 
         bmqctl bundle /var/lib/bmq --offline --output json | jq '.missing'
 
-    Exit codes: 0; 1 if the archive lacks something, which is listed; 2 if none was written.
+    Exit codes: 0, also if something is left out by design; 1 if something could not be had; 2 if none was written.
     """
     now = datetime.now(UTC)
     path = file or Path(f"bmqctl-bundle-{now:%Y%m%dT%H%M%SZ}.tar.gz")
@@ -186,7 +187,7 @@ def _report(archive: Archive, output: OutputFormat | None) -> None:
             case None | OutputFormat.TABLE:
                 total = sum(each["bytes"] for each in archive.files)
                 print(f"{archive.path}: {len(archive.files)} files, {total:,} bytes before compression")
-                print_lines(f"missing: {each['name']}: {each['reason']}" for each in archive.missing)
+                print_lines(f"missing: {each['name']}: {_reason(each)}" for each in archive.missing)
             case OutputFormat.JSON:
                 print(
                     json.dumps(
@@ -194,7 +195,11 @@ def _report(archive: Archive, output: OutputFormat | None) -> None:
                     )
                 )
             case _:
-                rows = [*archive.files, *({"name": e["name"], "missing": e["reason"]} for e in archive.missing)]
+                rows = [*archive.files, *({"name": e["name"], "missing": _reason(e)} for e in archive.missing)]
                 print_values(rows, _KEYS, output)
-    if archive.missing:
+    if not archive.is_whole:
         raise typer.Exit(EXIT_FAULTS)
+
+
+def _reason(missing: dict[str, Any]) -> str:
+    return f"{missing['reason']} (left out by design)" if missing["by_design"] else str(missing["reason"])
