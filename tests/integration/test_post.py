@@ -9,7 +9,9 @@ from pathlib import Path
 
 import pytest
 import trio
+from typer.testing import CliRunner
 
+from bmqctl.app import app
 from bmqctl.client import Property, PropertyType, connect
 from bmqctl.client.rocketmq import Message as RocketMessage
 from bmqctl.client.rocketmq import connect as connect_rocketmq
@@ -192,3 +194,12 @@ def test_a_queue_that_the_broker_refuses_is_told_in_one_line(node: NodeProcess) 
     assert output == ""
     assert errors.startswith("bmqctl post: cannot open bmq://bmq.nowhere/q")
     assert errors.count("\n") == 1
+
+
+def test_commands_of_one_message_each_use_all_queues_of_a_topic(rocket: RocketProcess) -> None:
+    to = f"rocketmq://{rocket.nameserver}/turns"
+    for number in range(16):
+        assert CliRunner().invoke(app, ["post", to, str(number)]).exit_code == 0
+    messages = trio.run(consumed, rocket, "turns", 16)
+    # That 16 random choices of one of four queues are all the same has a probability of one in a billion.
+    assert len({each.queue_id for each in messages}) > 1

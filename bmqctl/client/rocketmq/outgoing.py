@@ -198,14 +198,16 @@ class Outbox:
     """The messages of a producer that are not settled.
 
     Those without a sharding key go to all queues in turn, but not to a broker that has just failed if there is another.
-    Those with one go to the queue that the key chooses, in their order, one request at a time.
+    Those with one go to the queue that the key chooses, in their order, one request at a time. `turn` chooses the first
+    queue: as in the original's client (ThreadLocalIndex) it is random, so that programs that post one message each use
+    all queues.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, turn: int = 0) -> None:
         self.count = 0
         self.size = 0
         self._queues: Sequence[Queue] = ()
-        self._turn = 0
+        self._turn = turn
         self._waiting: deque[Item] = deque()
         # By sharding key: what waits; and the keys with a request on its way.
         self._lanes: dict[str, deque[Item]] = {}

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import secrets
 import time
 from collections.abc import Generator, Iterable, Mapping, Sequence
 from datetime import datetime
@@ -48,6 +49,8 @@ _SENT = HeaderCodec(SendMessageResponse)
 _SECOND_NS: Final = 1_000_000_000
 # Messages posted to a batch between two turns of other tasks.
 _TURN: Final = 128
+# Bound of the random number by which the first queue is chosen.
+_TURNS: Final = 1 << 31
 
 
 class Sent(NamedTuple):
@@ -172,7 +175,7 @@ class Producer:
         self._retry_ns = int(retry_s * _SECOND_NS)
         self._sender = Sender(group, topic)
         self._ids = UniqueIds()
-        self._outbox = Outbox()
+        self._outbox = Outbox(secrets.randbelow(_TURNS))
         self._room = Room(window, buffer_size, lambda: self._outbox.count, lambda: self._outbox.size)
         self._wanted = anyio.Event()
         self._answered = anyio.Event()
