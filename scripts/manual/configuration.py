@@ -19,7 +19,7 @@ from pydantic_core import PydanticUndefined
 from broker.bmq.config.broker_schema import Configuration
 from broker.bmq.config.cluster_schema import ClustersDefinition
 from broker.bmq.config.domain_schema import DomainVariant
-from broker.bmq.config.model import Choice
+from broker.bmq.config.model import Choice, NoEffect
 from scripts.manual.markdown import code, heading, page, table, text
 from scripts.manual.structures import anchor, described
 
@@ -89,7 +89,11 @@ def _models_in(annotation: Any) -> Iterator[type[BaseModel]]:
 
 @cache
 def meanings(model: type[BaseModel]) -> dict[str, str]:
-    """The meaning of each field that has one: the string below it in the class's source, or in that of its bases."""
+    """Return the meaning of each field that has one.
+
+    It is the string below the field in the class's source, or in that of its bases; of a field without effect the
+    reason.
+    """
     found: dict[str, str] = {}
     for cls in reversed(model.__mro__):
         if cls is BaseModel or not issubclass(cls, BaseModel):
@@ -105,6 +109,10 @@ def meanings(model: type[BaseModel]) -> dict[str, str]:
                 and isinstance(below.value.value, str)
             ):
                 found[field.target.id] = " ".join(below.value.value.split())
+    for name, about in model.model_fields.items():
+        for note in about.metadata:
+            if isinstance(note, NoEffect):
+                found[name] = f"No effect, because {note.reason}."
     return found
 
 

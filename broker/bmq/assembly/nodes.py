@@ -7,6 +7,7 @@ the sooner.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
+from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
 from broker.bmq.assembly.opening import open_ledger, open_partitions
@@ -23,12 +24,42 @@ from broker.common.clock import Now
 from broker.common.files import Directory
 
 if TYPE_CHECKING:
+    from broker.bmq.config.cluster_schema import PartitionConfig
     from broker.bmq.member.config import MemberConfig
     from broker.bmq.member.role import MemberRole
     from broker.bmq.proxy.node import ProxyNode
     from broker.bmq.proxy.proxy import Proxy, UpstreamCluster
 
-__all__ = ["Store", "make_member", "make_node", "make_proxy", "open_store"]
+__all__ = ["Store", "StoreSettings", "make_member", "make_node", "make_proxy", "open_store", "store_settings"]
+
+
+class StoreSettings(NamedTuple):
+    """The place and the sizes of a node's store; `ledger_size_max` in bytes."""
+
+    folder: Path
+    archive: Path
+    archived_file_sets_max: int
+    num_partitions: int
+    limits: PartitionLimits
+    ledger_size_max: int
+    flush_at_shutdown: bool
+
+
+def store_settings(partition: PartitionConfig) -> StoreSettings:
+    """Return the settings of a store from those of a cluster's partitions."""
+    return StoreSettings(
+        Path(partition.location),
+        Path(partition.archive_location),
+        partition.max_archived_file_sets,
+        partition.num_partitions,
+        PartitionLimits(
+            journal=partition.max_journal_file_size,
+            data=partition.max_data_file_size,
+            qlist=partition.max_qlist_file_size,
+        ),
+        partition.max_csl_file_size,
+        partition.flush_at_shutdown,
+    )
 
 
 class Store(NamedTuple):

@@ -7,7 +7,8 @@ from typing import Annotated, Self
 
 from pydantic import AfterValidator, Field, model_validator
 
-from broker.bmq.config.model import CONFIDENTIAL, Bool, Choice, Int, Long, Model, Port, PortOrNone, Secret, ULong, fault
+from broker.bmq.config.bounds import Bool, Int, Long, Port, PortOrNone, ULong
+from broker.bmq.config.model import CONFIDENTIAL, Choice, Model, NoEffect, Secret, fault
 
 __all__ = ["AppConfig", "Configuration", "TcpInterfaceConfig", "TcpInterfaceListener"]
 
@@ -36,8 +37,7 @@ class LogController(Model):
 
     file_name: str = ""
     """Path of the log file; if empty, a file in the data directory."""
-    file_max_age_days: Int = 0
-    """Accepted; has no effect."""
+    file_max_age_days: Annotated[Int, NoEffect("the log keeps a number of files, not an age")] = 0
     rotation_bytes: Int = 0
     """Size at which the log file is rotated, in bytes; 0: the default."""
     logfile_format: str = ""
@@ -46,23 +46,27 @@ class LogController(Model):
     """Format of the lines on the console; if empty, the default."""
     logging_verbosity: str = ""
     """Lowest severity that is logged to the file; a value above INFO counts as INFO."""
-    bsls_log_severity_threshold: str = "ERROR"
-    """Accepted; has no effect."""
+    bsls_log_severity_threshold: Annotated[
+        str, NoEffect("it limits messages of a C++ library that this program does not have")
+    ] = "ERROR"
     console_severity_threshold: str = ""
     """Lowest severity that is logged to the console."""
-    categories: tuple[str, ...] = ()
-    """Accepted; has no effect."""
-    syslog: SyslogConfig = SyslogConfig()
-    """Accepted; has no effect."""
-    log_dump: LogDumpConfig = LogDumpConfig()
-    """Accepted; has no effect."""
+    categories: Annotated[
+        tuple[str, ...], NoEffect("categories are the C++ program's modules; `LOG CATEGORY` sets severities here")
+    ] = ()
+    syslog: Annotated[SyslogConfig, NoEffect("the log goes to a file and to the console")] = SyslogConfig()
+    log_dump: Annotated[
+        LogDumpConfig, NoEffect("records below the severity are not made, so there is nothing to dump")
+    ] = LogDumpConfig()
 
 
 class TaskConfig(Model):
-    allocator_type: AllocatorType = AllocatorType.NEWDELETE
-    """Accepted; has no effect."""
-    allocation_limit: ULong = 0
-    """Accepted; has no effect."""
+    allocator_type: Annotated[AllocatorType, NoEffect("the memory of this program is not divided among allocators")] = (
+        AllocatorType.NEWDELETE
+    )
+    allocation_limit: Annotated[
+        ULong, NoEffect("the memory of this program is not counted by an allocator; limit it by the service manager")
+    ] = 0
     log_controller: LogController = LogController()
     """The broker's log: destinations, severities and format."""
 
@@ -102,16 +106,20 @@ class StatPluginConfigPrometheus(Model):
     """Port to listen on."""
 
 
+_NO_QUEUE = "metrics are not queued"
+_NOT_PUSHED = "metrics are not pushed"
+
+
 class StatPluginConfig(Model):
     name: str = ""
     """`PrometheusStatConsumer` serves metrics, if `plugins.enabled` names it, too; others have no effect."""
-    queue_size: Int = 10_000
-    queue_high_watermark: Int = 5000
-    queue_low_watermark: Int = 1000
-    publish_interval: Int = 30
-    namespace_prefix: str = ""
-    hosts: tuple[str, ...] = ()
-    instance_id: str = ""
+    queue_size: Annotated[Int, NoEffect(_NO_QUEUE)] = 10_000
+    queue_high_watermark: Annotated[Int, NoEffect(_NO_QUEUE)] = 5000
+    queue_low_watermark: Annotated[Int, NoEffect(_NO_QUEUE)] = 1000
+    publish_interval: Annotated[Int, NoEffect("the metrics are those of the moment at which they are asked for")] = 30
+    namespace_prefix: Annotated[str, NoEffect(_NOT_PUSHED)] = ""
+    hosts: Annotated[tuple[str, ...], NoEffect(_NOT_PUSHED)] = ()
+    instance_id: Annotated[str, NoEffect("`brokerInstanceName` is the label of metrics")] = ""
     prometheus_specific: StatPluginConfigPrometheus | None = None
     """Address of the metrics."""
 
@@ -145,6 +153,7 @@ class StatsConfig(Model):
     """Intervals in seconds; 0 disables."""
 
     snapshot_interval: Int = 1
+    """0 disables the file of statistics; queues take snapshots at an interval of their own."""
     plugins: tuple[StatPluginConfig, ...] = ()
     printer: StatsPrinterConfig = StatsPrinterConfig()
 
@@ -183,21 +192,16 @@ def _distinct(listeners: tuple[TcpInterfaceListener, ...]) -> tuple[TcpInterface
 class TcpInterfaceConfig(Model):
     """The broker's TCP listeners. If there are `listeners`, they replace `port`, which may then be -1."""
 
-    name: str = ""
+    name: Annotated[str, NoEffect("listeners have names of their own")] = ""
     port: PortOrNone
     """Port to listen on if there are no `listeners`."""
-    io_threads: Int = 0
-    """Accepted; has no effect."""
+    io_threads: Annotated[Int, NoEffect("one thread reads and writes all connections")] = 0
     max_connections: Int = 10_000
     """Maximum number of connections; the limit of file descriptors may allow fewer."""
-    low_watermark: Long = 0
-    """Accepted; has no effect."""
-    high_watermark: Long = 0
-    """Accepted; has no effect."""
-    node_low_watermark: Long = 1024
-    """Accepted; has no effect."""
-    node_high_watermark: Long = 2048
-    """Accepted; has no effect."""
+    low_watermark: Annotated[Long, NoEffect("what a connection may leave unread has a limit of its own")] = 0
+    high_watermark: Annotated[Long, NoEffect("what a connection may leave unread has a limit of its own")] = 0
+    node_low_watermark: Annotated[Long, NoEffect("what a node may leave unread has a limit of its own")] = 1024
+    node_high_watermark: Annotated[Long, NoEffect("what a node may leave unread has a limit of its own")] = 2048
     heartbeat_interval_ms: Int = 3000
     """Interval of heartbeats on a silent connection, in milliseconds."""
     listeners: Annotated[tuple[TcpInterfaceListener, ...], AfterValidator(_distinct)] = ()
@@ -230,16 +234,22 @@ class BmqconfConfig(Model):
 
 
 class Plugins(Model):
-    libraries: tuple[str, ...] = ()
+    libraries: Annotated[tuple[str, ...], NoEffect("libraries of the C++ broker cannot be loaded")] = ()
     enabled: tuple[str, ...] = ()
+    """Names of plugins: `PrometheusStatConsumer` serves metrics; others have no effect."""
 
 
 class PluginSettingValue(Choice):
     bool_val: Bool | None = None
+    """A boolean."""
     int_val: Int | None = None
+    """A 32-bit integer."""
     long_val: Long | None = None
+    """A 64-bit integer."""
     double_val: float | None = None
+    """A number."""
     string_val: Secret | None = None
+    """A text, which is never shown."""
 
     @property
     def plain(self) -> bool | int | float | str:
@@ -250,6 +260,7 @@ class PluginSettingValue(Choice):
 
 class PluginSettingKeyValue(Model):
     key: str
+    """The setting's name, as the plugin defines it."""
     value: PluginSettingValue
 
 
@@ -285,8 +296,7 @@ class AuthenticatorConfig(Model):
     """The mechanisms by which clients and brokers can authenticate."""
     anonymous_credential: AnonymousCredential | None = None
     """Treatment of clients that do not authenticate."""
-    min_threads: Int = 1
-    """Accepted; has no effect."""
+    min_threads: Annotated[Int, NoEffect("threads for authentication are started when they are needed")] = 1
     max_threads: Int = 8
     """Maximum number of authentications at the same time."""
     credential_provider: PluginConfig | None = None
@@ -310,6 +320,7 @@ class AuthorizationRule(Model):
     mechanisms: tuple[str, ...] = ("*",)
     """Patterns of the mechanisms by which the principal must have authenticated."""
     domains: tuple[str, ...] = ("*",)
+    """Patterns of the domains that the principals may read or write."""
 
 
 class AuthorizerConfig(Model):
@@ -339,6 +350,7 @@ class TlsConfig(Model):
     versions: str = "TLSv1.3"
     """The accepted versions of TLS, separated by commas: TLSv1.2, TLSv1.3."""
     client_certificate: ClientCertificate = ClientCertificate.NONE
+    """Certificates of connecting peers: not asked for, checked if there is one, or required."""
 
     @property
     def asks_for_certificates(self) -> bool:
@@ -350,39 +362,39 @@ class AppConfig(Model):
     """The broker. `brokerVersion` and `etcDir` are not used: the reference overwrites them at start as well."""
 
     broker_instance_name: str = ""
-    broker_version: Int = 0
-    """Accepted; has no effect."""
-    config_version: Int = 0
-    """Accepted; has no effect."""
-    etc_dir: str = ""
-    """Accepted; has no effect."""
+    """Name of this broker: the label `Instance` of its metrics."""
+    broker_version: Annotated[Int, NoEffect("the BlazingMQ broker overwrites it at the start, too")] = 0
+    config_version: Annotated[Int, NoEffect("the BlazingMQ broker overwrites it at the start, too")] = 0
+    etc_dir: Annotated[str, NoEffect("the folder is the one of the command line, as for the BlazingMQ broker")] = ""
     host_name: str = ""
     """Name of this host: finds its node in `clusters.json` if no address there belongs to this host."""
-    host_tags: str = ""
+    host_tags: Annotated[str, NoEffect("nothing depends on it, as in the BlazingMQ broker")] = ""
     host_data_center: str = ""
     """Data center of this host: a proxy prefers brokers in the same one."""
-    logs_observer_max_size: Int = 0
-    """Accepted; has no effect."""
-    latency_monitor_domain: str = "bmq.sys.latemon.latency"
-    """Accepted; has no effect."""
-    dispatcher_config: DispatcherConfig = DispatcherConfig()
-    """Accepted; has no effect."""
+    logs_observer_max_size: Annotated[Int, NoEffect("no part of the program reads the log")] = 0
+    latency_monitor_domain: Annotated[str, NoEffect("there is no built-in monitor of latency; see `bmqctl bench`")] = (
+        "bmq.sys.latemon.latency"
+    )
+    dispatcher_config: Annotated[
+        DispatcherConfig, NoEffect("one thread does all work, without queues between threads")
+    ] = DispatcherConfig()
     stats: StatsConfig = StatsConfig()
     """Statistics: `printer` has them written to a file, `plugins` serves metrics for Prometheus."""
     network_interfaces: NetworkInterfaces
     """The addresses that the broker listens on."""
-    bmqconf_config: BmqconfConfig = BmqconfConfig()
-    """Accepted; has no effect."""
+    bmqconf_config: Annotated[BmqconfConfig, NoEffect("a domain's file is read whenever it is needed")] = (
+        BmqconfConfig()
+    )
     plugins: Plugins = Plugins()
     """Plugins: `PrometheusStatConsumer` has an effect in `enabled`; no library is loaded."""
-    message_properties_v2: MessagePropertiesV2 = MessagePropertiesV2()
-    """Accepted; has no effect."""
-    configure_stream: Bool = False
-    """Accepted; has no effect."""
-    advertise_subscriptions: Bool = False
-    """Accepted; has no effect."""
-    route_command_timeout_ms: Int = 3000
-    """Accepted; has no effect."""
+    message_properties_v2: Annotated[
+        MessagePropertiesV2, NoEffect("both encodings are read from and delivered to clients of all versions")
+    ] = MessagePropertiesV2()
+    configure_stream: Annotated[Bool, NoEffect("clients of all versions are understood")] = False
+    advertise_subscriptions: Annotated[Bool, NoEffect("clients of all versions are understood")] = False
+    route_command_timeout_ms: Annotated[
+        Int, NoEffect("commands are not routed: the node that is asked carries them out")
+    ] = 3000
     authentication: AuthenticatorConfig = AuthenticatorConfig()
     """Authentication of clients and brokers that connect."""
     authorization: AuthorizerConfig = AuthorizerConfig()

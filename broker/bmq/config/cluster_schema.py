@@ -8,8 +8,19 @@ from typing import Annotated, Self
 
 from pydantic import AfterValidator, Field, model_validator
 
+from broker.bmq.config.bounds import (
+    Bool,
+    DataFileBytes,
+    Int,
+    JournalFileBytes,
+    LedgerFileBytes,
+    NodeId,
+    PartitionCount,
+    QlistFileBytes,
+    UInt,
+)
 from broker.bmq.config.errors import shown
-from broker.bmq.config.model import Bool, Choice, Int, Model, UInt, ULong, fault
+from broker.bmq.config.model import Choice, Model, NoEffect, fault
 
 __all__ = [
     "ClusterDefinition",
@@ -47,7 +58,7 @@ class ClusterNodeConnection(Choice):
 class ClusterNode(Model):
     """A node of a cluster. The reference's schema does not have `principal`."""
 
-    id: Annotated[int, Field(ge=0, le=(1 << 31) - 1)]
+    id: NodeId
     """The node's number in the cluster, equal in the files of all nodes."""
     name: str = ""
     """The node's name, equal in the files of all nodes."""
@@ -93,30 +104,31 @@ class StorageSyncConfig(Model):
 class PartitionConfig(Model):
     """Location and size limits of a partition's files, in bytes. Paths are relative to the working directory."""
 
-    num_partitions: Annotated[int, Field(ge=1, le=(1 << 31) - 1)]
-    """Number of partitions of the cluster."""
+    num_partitions: PartitionCount
+    """Number of partitions of the cluster; at least as many as the store has."""
     location: Annotated[str, Field(min_length=1)]
     """Directory of the partitions' files and of the cluster-state ledger."""
     archive_location: Annotated[str, Field(min_length=1)]
     """Directory that file sets are moved to after a rollover."""
-    max_data_file_size: Annotated[ULong, Field(ge=1)]
+    max_data_file_size: DataFileBytes
     """Size limit of a DATA file, in bytes."""
-    max_journal_file_size: Annotated[ULong, Field(ge=1)]
+    max_journal_file_size: JournalFileBytes
     """Size limit of a JOURNAL file, in bytes."""
-    max_qlist_file_size: Annotated[ULong, Field(ge=1)]
+    max_qlist_file_size: QlistFileBytes
     """Size limit of a QLIST file, in bytes."""
-    max_csl_file_size: ULong = Field(default=67_108_864, alias="maxCSLFileSize")
+    max_csl_file_size: LedgerFileBytes = Field(default=67_108_864, alias="maxCSLFileSize")
     """Size limit of a file of the cluster-state ledger, in bytes."""
-    preallocate: Bool = False
-    """Accepted; has no effect."""
+    preallocate: Annotated[Bool, NoEffect("files are allocated piece by piece, each before it is written")] = False
     max_archived_file_sets: Int = 0
     """Maximum number of archived file sets per partition; the oldest are deleted."""
-    prefault_pages: Bool = False
-    """Accepted; has no effect."""
+    prefault_pages: Annotated[
+        Bool, NoEffect("pages are mapped in advance of writes, whatever the size of the file")
+    ] = False
     flush_at_shutdown: Bool = True
     """Flush of the files to the disk at a clean stop."""
-    sync_config: StorageSyncConfig = StorageSyncConfig()
-    """Accepted; has no effect."""
+    sync_config: Annotated[
+        StorageSyncConfig, NoEffect("nodes heal as the state machines' workflow does, at a pace of their own")
+    ] = StorageSyncConfig()
 
 
 class MasterAssignmentAlgorithm(Enum):
@@ -143,65 +155,71 @@ class ElectorConfig(Model):
     """Number of consecutive missed heartbeats after which a follower abandons its leader."""
     quorum: UInt = 0
     """Number of votes that elect a leader; 0: a majority. More than the number of nodes prevents any election."""
-    leader_sync_delay_ms: Int = 80_000
-    """Accepted; has no effect."""
+    leader_sync_delay_ms: Annotated[
+        Int, NoEffect("it belongs to the older workflow, which this program does not speak")
+    ] = 80_000
 
 
 class QueueOperationsConfig(Model):
     open_timeout_ms: Int = 300_000
     """Timeout of a request to open a queue, in milliseconds."""
-    configure_timeout_ms: Int = 300_000
-    """Accepted; has no effect."""
-    close_timeout_ms: Int = 300_000
-    """Accepted; has no effect."""
-    reopen_timeout_ms: Int = 43_200_000
-    """Accepted; has no effect."""
+    configure_timeout_ms: Annotated[Int, NoEffect("requests to configure a queue have one fixed timeout")] = 300_000
+    close_timeout_ms: Annotated[Int, NoEffect("requests to close a queue have one fixed timeout")] = 300_000
+    reopen_timeout_ms: Annotated[
+        Int, NoEffect("a request to reopen a queue waits for its answer as long as the link is up")
+    ] = 43_200_000
     reopen_retry_interval_ms: Int = 5000
     """Interval at which a proxy or replica retries to reopen a queue at a new upstream broker, in milliseconds."""
     reopen_max_attempts: Int = 10
     """Maximum number of attempts to reopen a queue, the first included; after the last an alarm is raised."""
-    assignment_timeout_ms: Int = 15_000
-    """Accepted; has no effect."""
+    assignment_timeout_ms: Annotated[
+        Int, NoEffect("a queue waits for its assignment as long as the open request does")
+    ] = 15_000
     keepalive_duration_ms: Int = 1_800_000
     """Time after which an unused and empty queue is removed, in milliseconds."""
-    consumption_monitor_period_ms: Int = 30_000
-    """Accepted; has no effect."""
-    stop_timeout_ms: Int = 10_000
-    """Accepted; has no effect."""
+    consumption_monitor_period_ms: Annotated[
+        Int, NoEffect("each queue is checked when its time is over, not periodically")
+    ] = 30_000
+    stop_timeout_ms: Annotated[Int, NoEffect("a stopping node waits for confirms for `shutdownTimeoutMs`")] = 10_000
     shutdown_timeout_ms: Int = 20_000
     """Time that a stopping node or proxy waits for confirms of delivered messages, in ms; not on a single node."""
-    ack_window_size: Int = 500
-    """Accepted; has no effect."""
+    ack_window_size: Annotated[Int, NoEffect("acknowledgements are sent at the end of each step, in one event")] = 500
 
 
 class ClusterMonitorConfig(Model):
     """Times and thresholds, in seconds, of alarms about inactive parts of the cluster."""
 
     max_time_leader: Int = 60
+    """Time without a leader after which `PANIC [CLUSTER_STATE_MONITOR]` is raised, and its interval, in seconds."""
     max_time_master: Int = 120
+    """The same for a partition without a primary that serves it."""
     max_time_node: Int = 120
+    """The same for a node that is connected and not available; not at a proxy."""
     max_time_failover: Int = 600
+    """The same for queues that are not open again after a fail-over."""
     threshold_leader: Int = 30
+    """Time without a leader after which the log says so, in seconds."""
     threshold_master: Int = 60
+    """The same for a partition without a primary that serves it."""
     threshold_node: Int = 60
+    """The same for a node that is connected and not available."""
     threshold_failover: Int = 300
+    """The same for queues that are not open again; also the interval of `PANIC [CLUSTER]` about them."""
 
 
 class ClusterAttributes(Model):
     is_csl_mode_enabled: Bool = Field(default=False, alias="isCSLModeEnabled")
     """Storage of the cluster state in a ledger; must be true if `isFSMWorkflow` is."""
-    is_fsm_workflow: Bool = Field(default=False, alias="isFSMWorkflow")
-    """Accepted; the broker always uses the state machines' workflow with other nodes."""
-    does_fsm_write_qlist: Bool = Field(default=True, alias="doesFSMwriteQLIST")
-    """Accepted; has no effect."""
-    cluster_fsm_watchdog_timeout_sec: Int = 300
-    """Accepted; has no effect."""
-    cluster_fsm_watchdog_num_retries: Int = 1
-    """Accepted; has no effect."""
-    partition_fsm_watchdog_timeout_sec: Int = 300
-    """Accepted; has no effect."""
-    partition_fsm_watchdog_num_retries: Int = 1
-    """Accepted; has no effect."""
+    is_fsm_workflow: Annotated[Bool, NoEffect("the state machines' workflow is always used between nodes")] = Field(
+        default=False, alias="isFSMWorkflow"
+    )
+    does_fsm_write_qlist: Annotated[Bool, NoEffect("QLIST is always written")] = Field(
+        default=True, alias="doesFSMwriteQLIST"
+    )
+    cluster_fsm_watchdog_timeout_sec: Annotated[Int, NoEffect("healing is retried without end")] = 300
+    cluster_fsm_watchdog_num_retries: Annotated[Int, NoEffect("healing is retried without end")] = 1
+    partition_fsm_watchdog_timeout_sec: Annotated[Int, NoEffect("healing is retried without end")] = 300
+    partition_fsm_watchdog_num_retries: Annotated[Int, NoEffect("healing is retried without end")] = 1
 
     @model_validator(mode="after")
     def _the_state_machines_need_the_ledger(self) -> Self:
@@ -245,7 +263,7 @@ class _NamedCluster(Model):
     queue_operations: QueueOperationsConfig = QueueOperationsConfig()
     """Timeouts and intervals of operations on queues."""
     cluster_monitor_config: ClusterMonitorConfig = ClusterMonitorConfig()
-    """Accepted; has no effect."""
+    """Times after which a cluster that is not well raises alarms; a cluster of one raises none."""
     message_throttle_config: MessageThrottleConfig = MessageThrottleConfig()
     """Delays before a message is delivered again after its consumer crashed."""
 

@@ -7,11 +7,10 @@ from typing import Annotated
 
 from pydantic import Field
 
-from broker.bmq.config.model import Bool, Choice, Int, Long, Model
+from broker.bmq.config.bounds import Bool, Int, Long, Ratio
+from broker.bmq.config.model import Choice, Model, NoEffect
 
 __all__ = ["Domain", "DomainDefinition", "DomainVariant", "Limits", "QueueMode"]
-
-Ratio = Annotated[float, Field(ge=0, le=1)]
 
 # A store's QLIST counts both with 16 bits: the apps, and the words of each one's name, one for each character at most.
 APP_IDS_MAX = 65_535
@@ -44,7 +43,7 @@ class QueueModeFanout(Model):
     app_ids: tuple[AppId, ...] = Field(default=(), alias="appIDs", max_length=APP_IDS_MAX)
     """Ids of the apps. Each app receives every message."""
     publish_app_id_metrics: Bool = True
-    """Accepted; has no effect."""
+    """Metrics of each app, beside those of the queue."""
 
 
 class QueueModePriority(Model):
@@ -131,8 +130,7 @@ _EVENTUAL = Consistency.model_validate({"eventual": Eventual()})
 class Domain(Model):
     """The parameters of a domain's queues. A `max_...` of 0 means no limit."""
 
-    name: str = ""
-    """The domain's name."""
+    name: Annotated[str, NoEffect("a domain has the name of its file, as in the BlazingMQ broker")] = ""
     mode: QueueMode
     """Routing of messages to consumers."""
     storage: StorageDefinition
@@ -143,8 +141,9 @@ class Domain(Model):
     """Maximum number of producers of a queue; 0: no limit."""
     max_queues: Int = 0
     """Maximum number of queues of the domain; 0: no limit."""
-    msg_group_id_config: MsgGroupIdConfig | None = None
-    """Accepted; has no effect."""
+    msg_group_id_config: Annotated[
+        MsgGroupIdConfig | None, NoEffect("the BlazingMQ broker has no message groups either")
+    ] = None
     max_idle_time: Int = 0
     """Time without consumption, in seconds, after which a queue with messages raises an alarm; 0: never."""
     message_ttl: Annotated[Long, Field(ge=0)]

@@ -9,54 +9,33 @@ integers and booleans may be quoted: the reference's decoder (baljsn::Decoder) a
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterable
-from typing import Annotated, Any, Self, get_args
+from typing import Any, NamedTuple, Self, get_args
 
-from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, SecretStr, model_validator
+from pydantic import BaseModel, ConfigDict, SecretStr, model_validator
 from pydantic.alias_generators import to_camel
 from pydantic_core import PydanticCustomError
 
 __all__ = [
     "CONFIDENTIAL",
-    "Bool",
     "Choice",
-    "Int",
-    "Long",
     "Model",
-    "Port",
-    "PortOrNone",
+    "NoEffect",
     "Secret",
-    "UInt",
-    "ULong",
     "fault",
     "is_confidential",
     "model_in",
 ]
 
-_INTEGER = re.compile(r"-?[0-9]{1,20}")
-_BOOLEANS = {"true": True, "false": False}
-
-
-def _unquoted_integer(value: Any) -> Any:
-    return int(value) if isinstance(value, str) and _INTEGER.fullmatch(value) else value
-
-
-def _unquoted_boolean(value: Any) -> Any:
-    return _BOOLEANS.get(value, value) if isinstance(value, str) else value
-
-
-_Integer = Annotated[int, BeforeValidator(_unquoted_integer)]
-Int = Annotated[_Integer, Field(ge=-(1 << 31), le=(1 << 31) - 1)]
-UInt = Annotated[_Integer, Field(ge=0, le=(1 << 32) - 1)]
-Long = Annotated[_Integer, Field(ge=-(1 << 63), le=(1 << 63) - 1)]
-ULong = Annotated[_Integer, Field(ge=0, le=(1 << 64) - 1)]
-Port = Annotated[_Integer, Field(ge=0, le=65535)]
-PortOrNone = Annotated[_Integer, Field(ge=-1, le=65535)]
-Bool = Annotated[bool, BeforeValidator(_unquoted_boolean)]
-
 Secret = SecretStr
 """A string shown as asterisks wherever it is printed or dumped; `get_secret_value` returns it."""
+
+
+class NoEffect(NamedTuple):
+    """Marks a member (`Annotated`) that is accepted and changes nothing, because of `reason`: a clause."""
+
+    reason: str
+
 
 CONFIDENTIAL = "confidential"
 """Marks a member (`Annotated`) that holds secrets: errors do not quote its value, or anything in it."""
