@@ -7,17 +7,19 @@ from collections.abc import Callable
 from pathlib import Path
 
 from broker.bmq.assembly.nodes import Store, make_member
-from broker.bmq.assembly.process import Outgoing
+from broker.bmq.assembly.process import Outgoing, monitor_limits
 from broker.bmq.assembly.term_file import TermFile
 from broker.bmq.config import NodeConfig
 from broker.bmq.config.cluster_schema import ClusterDefinition, ClusterNode, MasterAssignmentAlgorithm
 from broker.bmq.config.links import needs_proof
 from broker.bmq.consensus.election import ElectionTimes
+from broker.bmq.core.state_monitor import Observed, StateMonitor
 from broker.bmq.links.admission import Admission, KnownNode
 from broker.bmq.links.agreement import to_features
 from broker.bmq.links.origins import Origins
 from broker.bmq.member.config import MemberConfig
 from broker.bmq.member.peers import Peers
+from broker.bmq.member.view import observed
 from broker.bmq.node.node import Basis
 from broker.bmq.session.authentication import basic_principal
 from broker.shell.dialing import addresses_of
@@ -114,7 +116,15 @@ class Membership:
         endpoints = {node_id: f"{place.host}:{place.port}" for node_id, place in places.items()}
         self._role.attach(peers, endpoints)
         self.member.start()
+        monitor = StateMonitor(
+            self._cluster.name, monitor_limits(self._cluster), self.node.now, self.node.timers, self._observed
+        )
+        self.node.timers.at(self.node.now.ms, monitor.start)
         self.node.timers.at(self.node.now.ms, peers.start)
+
+    def _observed(self) -> Observed | None:
+        view = None if self.node.stopping else self._role.cluster_view()
+        return None if view is None else observed(view, self.member.queues.reopening)
 
     def _admission(self, config: NodeConfig, server: Server) -> Admission:
         """Make the check of peers that connect as one of the other nodes."""

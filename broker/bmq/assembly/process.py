@@ -24,6 +24,7 @@ from broker.bmq.assembly.credentials import make_credential_provider
 from broker.bmq.config import NodeConfig
 from broker.bmq.config.cluster_schema import ClusterDefinition, ClusterProxyDefinition
 from broker.bmq.core.config import MessageThrottle, NodeIdentity, ReopenPace
+from broker.bmq.core.state_monitor import Limits, MonitorLimits
 from broker.bmq.node.node import Node
 from broker.bmq.node.services import ProcessServices, QueueSettings, RunCommand
 from broker.bmq.session.credentials import Credentials
@@ -48,6 +49,7 @@ __all__ = [
     "identity_of",
     "make_guids",
     "make_server",
+    "monitor_limits",
     "open_listeners",
     "process_services",
     "queue_settings",
@@ -104,6 +106,17 @@ def queue_settings(cluster: ClusterDefinition | ClusterProxyDefinition) -> Queue
         operations.open_timeout_ms,
         ReopenPace(operations.reopen_retry_interval_ms, operations.reopen_max_attempts),
         operations.shutdown_timeout_ms,
+    )
+
+
+def monitor_limits(cluster: ClusterDefinition | ClusterProxyDefinition) -> MonitorLimits:
+    """Return the times after which a cluster that is not well raises alarms."""
+    times = cluster.cluster_monitor_config
+    return MonitorLimits(
+        leader=Limits(times.threshold_leader * 1000, times.max_time_leader * 1000),
+        partition=Limits(times.threshold_master * 1000, times.max_time_master * 1000),
+        node=Limits(times.threshold_node * 1000, times.max_time_node * 1000),
+        failover=Limits(times.threshold_failover * 1000, times.max_time_failover * 1000),
     )
 
 

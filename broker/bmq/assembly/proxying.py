@@ -24,6 +24,7 @@ from broker.bmq.assembly.process import (
     identity_of,
     make_guids,
     make_server,
+    monitor_limits,
     open_listeners,
     process_services,
     queue_settings,
@@ -35,6 +36,7 @@ from broker.bmq.assembly.statistics_file import write_statistics
 from broker.bmq.config import UNNAMED, NodeConfig, reload_clusters
 from broker.bmq.config.cluster_schema import ClusterProxyDefinition
 from broker.bmq.config.dump import to_json
+from broker.bmq.core.state_monitor import Observed, StateMonitor
 from broker.bmq.node.node import Basis, Node
 from broker.bmq.proxy.cluster import ProxyCluster
 from broker.bmq.proxy.limits import BridgeLimits
@@ -119,6 +121,7 @@ class _Clusters:
         self._outgoing = outgoing
         self._is_running = False
         self.links: dict[str, UpstreamLinks] = {}
+        self.monitors: dict[str, StateMonitor] = {}
         self.known: list[ClusterInfo] = []
 
     def begin(self, proxy: Proxy, node: Node, server: Server) -> None:
@@ -131,8 +134,8 @@ class _Clusters:
         def start() -> None:
             self._is_running = True
             proxy.start()
-            for each in self.links.values():
-                each.start()
+            for name in self.links:
+                self._start(name)
 
         node.timers.at(node.now.ms, start)
 
@@ -146,7 +149,12 @@ class _Clusters:
         self._add(cluster)
         if self._is_running:
             self._proxy.clusters[name].start()
-            self.links[name].start()
+            self._start(name)
+
+    def _start(self, name: str) -> None:
+        """Dial the nodes of a cluster, and watch its state."""
+        self.links[name].start()
+        self.monitors[name].start()
 
     def _add(self, cluster: ClusterProxyDefinition) -> None:
         if not self.links:
@@ -159,6 +167,13 @@ class _Clusters:
         links = _links(self._node, self._server, places, asked_name, hub, self._credentials)
         self.links[cluster.name] = links
         self._proxy.attach(links)
+        node = self._node
+
+        def observe() -> Observed | None:
+            return None if node.stopping else hub.observed()
+
+        limits = monitor_limits(cluster)
+        self.monitors[cluster.name] = StateMonitor(cluster.name, limits, node.now, node.timers, observe, is_proxy=True)
         self.known.append(cluster_info(cluster, "remote"))
 
 

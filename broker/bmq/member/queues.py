@@ -93,6 +93,11 @@ class ClusterQueues:
         # Queues about to be unassigned, which cannot be opened until the outcome is known.
         self.leaving: set[str] = set()
 
+    @property
+    def reopening(self) -> int:
+        """Count the queues that are being opened again at a new primary."""
+        return self._relay_links.reopening
+
     # -- where queues are
 
     def serves(self, uri: str) -> bool:

@@ -5,11 +5,12 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from broker.bmq.core.cluster_view import ClusterView, NodeView, PartitionView, ReplicaView
+from broker.bmq.core.state_monitor import Observed
 from broker.bmq.member.member import Member
 from broker.bmq.replication.partition import ReplicatedPartition
 from formats.bmq.control.messages import NodeStatus
 
-__all__ = ["view_of"]
+__all__ = ["observed", "view_of"]
 
 
 def view_of(member: Member, name: str, endpoints: Mapping[int, str], faults: Mapping[int, str]) -> ClusterView:
@@ -39,6 +40,17 @@ def view_of(member: Member, name: str, endpoints: Mapping[int, str], faults: Map
         ledger_sequence_number=number.sequence_number,
         nodes=tuple(sorted(nodes, key=lambda node: node.node_id)),
         partitions=tuple(_partition(member, partition) for _, partition in sorted(member.partitions.items())),
+    )
+
+
+def observed(view: ClusterView, reopening: int) -> Observed:
+    """Return the state of a member's cluster for its monitor, which counts `reopening` queues."""
+    return Observed(
+        has_leader=view.leader_node_id is not None and view.is_healed,
+        partitions={each.partition_id: each.is_active for each in view.partitions},
+        nodes={node.node_id: not node.is_connected or node.status == "AVAILABLE" for node in view.nodes},
+        reopening=reopening,
+        problems=view.problems,
     )
 
 

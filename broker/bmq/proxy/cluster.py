@@ -11,6 +11,7 @@ from typing import Final, NamedTuple
 
 from broker.bmq.core.cluster_view import ProxyView
 from broker.bmq.core.received import received
+from broker.bmq.core.state_monitor import Observed
 from broker.bmq.links.peer_links import PeerLink, PeerLinks
 from broker.bmq.links.requests import Requests
 from broker.bmq.node.node import Node
@@ -120,6 +121,12 @@ class ProxyCluster:
     def queues(self) -> list[RelayQueue]:
         """The proxy's queues of this cluster."""
         return list(self._relay_links.relays.values())
+
+    def observed(self) -> Observed:
+        """Return the state of the cluster for its monitor: the node in use stands for the leader."""
+        active = self.active_id
+        problems = () if active is not None else (f"no node of cluster {self.name} is in use",)
+        return Observed(active is not None, {}, {}, self._relay_links.reopening, problems)
 
     def view(self) -> ProxyView:
         """The state of the cluster, for administration."""

@@ -101,6 +101,11 @@ class RelayLinks:
         self._dirty: set[int] = set()
         self._last_queue_id = -1
 
+    @property
+    def reopening(self) -> int:
+        """Count the relays whose upstream does not know all their opens yet."""
+        return len(self._reopening)
+
     def next_queue_id(self) -> int:
         """Return a number for another relay."""
         while True:
