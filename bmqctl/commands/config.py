@@ -8,7 +8,17 @@ from typing import Annotated, Any
 
 import typer
 
-from bmqctl.commands.config_reading import BadConfig, findings_in, settings_of, summary_of
+from bmqctl.commands.config_reading import (
+    BadConfig,
+    Changes,
+    Target,
+    disagreements,
+    findings_in,
+    settings_of,
+    summary_of,
+    targets_in,
+)
+from bmqctl.commands.host_options import HostDataCenter, HostName, HostTags, InstanceId, Port
 from bmqctl.harmless import one_line
 from bmqctl.render import (
     EXIT_FAULTS,
@@ -52,26 +62,73 @@ def root() -> None:
 
 @app.command()
 def validate(
-    path: ConfigPath,
+    paths: Annotated[
+        list[Path],
+        typer.Argument(
+            metavar="CONFIG...",
+            help="Folders of BlazingMQ brokers, with bmqbrkrcfg.json, clusters.json and domains/; folders of such "
+            "folders, one for each node; or files with properties of RocketMQ brokers.",
+            show_default=False,
+        ),
+    ],
+    all_nodes: Annotated[
+        bool, typer.Option("--all-nodes", help="Check BlazingMQ's files for each node of the cluster.")
+    ] = False,
+    instance_id: InstanceId = None,
+    host_name: HostName = None,
+    host_tags: HostTags = None,
+    host_data_center: HostDataCenter = None,
+    port: Port = None,
     strict: Annotated[bool, typer.Option("--strict", help="Exit with 1 for notes, too.")] = False,
     output: Output = None,
 ) -> None:
-    """Check a configuration as the broker reads it on this host, and each of its domains.
+    """Check configurations as a broker reads them on this host, and each of their domains.
 
     A fault keeps the broker from starting, or a domain from being used. A note names a setting that has no effect, such
-    as a misspelt one. By default each is a line of text.
+    as a misspelt one, or a default that loses messages with a node. By default each is a line of text.
+
+    `-h`, `-i`, `-t`, `-d` and `-p` are those of `bmqctl start node`: with them the files of another host are checked.
+    Nodes of one cluster whose files are checked together must agree.
 
     Examples:
 
         bmqctl config validate /etc/bmq
 
+        bmqctl config validate -h gallifrey -d WHO docker/cluster/config
+
+        bmqctl config validate --all-nodes docker/cluster/config
+
+        bmqctl config validate bmq-cluster
+
         bmqctl config validate --strict --output json broker.conf
 
-    Exit codes: 0 the configuration can be used; 1 it has a fault; 2 there is none at this place.
+    Exit codes: 0 the configurations can be used; 1 one has a fault; 2 there is none at this place.
     """
-    _refuse_absent("config validate", path)
-    found = findings_in(path)
-    has_faults = any(each.is_fault for each in found)
+    changes = Changes(
+        instance_id=instance_id,
+        host_name=host_name,
+        host_tags=host_tags,
+        host_data_center=host_data_center,
+        port=port,
+    )
+    if all_nodes and (host_name is not None or port is not None):
+        refuse("config validate", "--all-nodes has a name and a port for each node; leave out --host-name and --port")
+    for path in paths:
+        _refuse_absent("config validate", path)
+        if path.is_file() and any(value is not None for value in changes.values()):
+            refuse("config validate", f"{path}: the options of a host are for BlazingMQ's files")
+    try:
+        targets = [each for path in paths for each in targets_in(path, changes, all_nodes=all_nodes)]
+    except BadConfig as fault:
+        refuse("config validate", str(fault))
+    _print_findings(targets, output, strict=strict)
+
+
+def _print_findings(targets: list[Target], output: OutputFormat | None, *, strict: bool) -> None:
+    """Print what is wrong with configurations, each finding once, and exit with 1 if there are faults."""
+    checked = [(target, findings_in(target.path, target.changes)) for target in targets]
+    found = dict.fromkeys(finding for _, findings in checked for finding in findings)
+    found.update(dict.fromkeys(disagreements(targets) if len(targets) > 1 else ()))
     with until_reader_leaves():
         if output is not None:
             rows = ({"kind": "fault" if each.is_fault else "note", **each._asdict()} for each in found)
@@ -81,9 +138,10 @@ def validate(
             console = ResultConsole(soft_wrap=True)
             for each in found:
                 console.print(one_line(each.line))
-            if not has_faults:
-                console.print(f"{path}: valid: {summary_of(path)}")
-    if has_faults or (strict and found):
+            for target, findings in checked:
+                if not any(each.is_fault for each in findings):
+                    console.print(one_line(f"{target.name}: valid: {summary_of(target.path, target.changes)}"))
+    if any(each.is_fault for each in found) or (strict and found):
         raise typer.Exit(EXIT_FAULTS)
 
 

@@ -3,23 +3,37 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from broker.bmq.config import ConfigError, NodeConfig, load_broker_config
+from broker.bmq.config import Changes, ConfigError, NodeConfig, load_broker_config
 from broker.bmq.config.broker_schema import Configuration
 from broker.bmq.config.cluster_schema import ClustersDefinition
+from broker.bmq.config.consistency import DefinedDomain, eventual_by_default
 from broker.bmq.config.domain_schema import DomainVariant
 from broker.bmq.config.dump import to_json
-from broker.bmq.config.load import parse
+from broker.bmq.config.load import parse, read
 from broker.bmq.config.model import Model
 from broker.bmq.config.unknown import unknown_members
 from broker.rocketmq.assembly.config import PropertyError, RocketConfig, load_rocketmq_config
 from formats.errors import FormatError
 from formats.rocketmq.property_text import read_properties
 
-__all__ = ["BadConfig", "Finding", "Setting", "fault_of_domain", "findings_in", "settings_of", "summary_of"]
+__all__ = [
+    "BadConfig",
+    "Changes",
+    "Finding",
+    "Setting",
+    "Target",
+    "disagreements",
+    "fault_of_domain",
+    "faults_with_store",
+    "findings_in",
+    "settings_of",
+    "summary_of",
+    "targets_in",
+]
 
 _BROKER_FILE = "bmqbrkrcfg.json"
 _CLUSTERS_FILE = "clusters.json"
@@ -54,18 +68,84 @@ class Setting(NamedTuple):
     source: str
 
 
-def findings_in(path: Path) -> list[Finding]:
+class Target(NamedTuple):
+    """A configuration to check: its path, its name in the output, and the options that a start would be given."""
+
+    path: Path
+    name: str
+    changes: Changes
+
+
+def targets_in(path: Path, changes: Changes, *, all_nodes: bool) -> list[Target]:
+    """Return the configurations at a path: those of a folder of nodes, or the one; with `all_nodes` for each node.
+
+    Raises `BadConfig` if `all_nodes` is asked of a configuration whose nodes cannot be read.
+    """
+    if path.is_dir() and not (path / _BROKER_FILE).exists():
+        nodes = sorted(each for each in path.iterdir() if (each / _BROKER_FILE).is_file())
+        if nodes:
+            return [target for node in nodes for target in targets_in(node, changes, all_nodes=all_nodes)]
+    if not all_nodes:
+        return [Target(path, str(path), changes)]
+    if not path.is_dir():
+        raise BadConfig(f"{path}: --all-nodes is for a folder of BlazingMQ's files")
+    try:
+        clusters = read(ClustersDefinition, path / _CLUSTERS_FILE).my_clusters
+    except ConfigError as fault:
+        raise BadConfig(str(fault)) from None
+    if not clusters:
+        raise BadConfig(f"{path}: --all-nodes: the broker is a node of no cluster")
+    return [
+        Target(path, f"{path} at {node.host}:{node.port}", {**changes, "host_name": node.host, "port": node.port})
+        for node in clusters[0].nodes
+    ]
+
+
+def disagreements(targets: Sequence[Target]) -> Iterator[Finding]:
+    """Yield settings in which nodes of one cluster differ that must have the same."""
+    from broker.bmq.assembly.checking import difference
+
+    first: dict[str, NodeConfig] = {}
+    for target in targets:
+        try:
+            config = load_broker_config(target.path, **target.changes) if target.path.is_dir() else None
+        except ConfigError:
+            continue
+        if config is None or config.cluster is None:
+            continue
+        other = first.setdefault(config.cluster.name, config)
+        differs = difference(config, other)
+        if differs is not None:
+            reason = f"differs from {other.directory}: {differs}"
+            file = str(target.path / _CLUSTERS_FILE)
+            yield Finding(True, file, "$.myClusters[0]", reason, "write the same into the files of all nodes")
+
+
+def findings_in(path: Path, changes: Changes | None = None) -> list[Finding]:
     """Return what is wrong with a folder of BlazingMQ's files, or with a file of RocketMQ's properties."""
-    return list(_blazingmq_findings(path) if path.is_dir() else _rocketmq_findings(path))
+    return list(_blazingmq_findings(path, changes or {}) if path.is_dir() else _rocketmq_findings(path))
 
 
-def summary_of(path: Path) -> str:
+def faults_with_store(path: Path, store: Path) -> list[Finding]:
+    """Return the faults that a configuration has with a store in another place than it says."""
+    from broker.bmq.assembly.checking import fault_of_store
+
+    if not path.is_dir():
+        return []
+    try:
+        found = fault_of_store(load_broker_config(path, data_dir=store))
+    except ConfigError as fault:
+        return list(_faults(fault))
+    return [] if found is None else [_fault(found)]
+
+
+def summary_of(path: Path, changes: Changes | None = None) -> str:
     """Say in a few words what a valid configuration is of. Raises `BadConfig` for one that is not."""
     try:
         if not path.is_dir():
             config = load_rocketmq_config(path)
             return f"RocketMQ, broker {config.options.name} of cluster {config.options.cluster}"
-        found = load_broker_config(path)
+        found = load_broker_config(path, **(changes or {}))
     except (ConfigError, PropertyError) as fault:
         raise BadConfig(str(fault)) from None
     if found.cluster is None:
@@ -86,26 +166,37 @@ def settings_of(path: Path) -> list[Setting]:
 # -- BlazingMQ
 
 
-def _blazingmq_findings(directory: Path) -> Iterator[Finding]:
+def _blazingmq_findings(directory: Path, changes: Changes) -> Iterator[Finding]:
     # What makes authorizers takes as long to import as all of this module.
-    from broker.bmq.assembly.checking import faults_at_start
+    from broker.bmq.assembly import checking
 
     try:
-        config = load_broker_config(directory)
+        config = load_broker_config(directory, **changes)
     except ConfigError as fault:
         yield from _faults(fault)
         return
-    yield from map(_fault, faults_at_start(config, str(directory / _BROKER_FILE)))
+    yield from map(_fault, checking.faults_at_start(config, str(directory / _BROKER_FILE)))
     for name in config.domains.names():
-        try:
-            config.resolve_domain(name)
-        except ConfigError as fault:
-            yield from _faults(fault)
+        found = checking.fault_of_domain(config, name)
+        if found is not None:
+            yield from _faults(found)
+    yield from (_fault(each)._replace(is_fault=False) for each in checking.useless_domains(config))
+    yield from map(_eventual, eventual_by_default(config))
     for file, model, _ in _models(config):
         for place in unknown_members(model, _raw(file)):
             yield Finding(
                 False, str(file), place, "is not known here, and is skipped", "correct its name, or remove it"
             )
+
+
+def _eventual(domain: DefinedDomain) -> Finding:
+    return Finding(
+        False,
+        domain.file,
+        "$.definition.parameters.consistency",
+        "is missing, so the domain is eventually consistent: one node has a message when it is acknowledged",
+        'add {"strong": {}}, or {"eventual": {}} if that is meant',
+    )
 
 
 def _faults(fault: ConfigError) -> Iterator[Finding]:

@@ -58,18 +58,21 @@ def doctor(
     if config is not None:
         if not config.exists():
             refuse("doctor", f"{config}: no such file or folder")
-        found += _of_config(config)
+        found += _of_config(config, folder)
     with until_reader_leaves():
         print_rows((each._asdict() for each in found), _COLUMNS, output or OutputFormat.TABLE)
     if any(each.state is State.PROBLEM for each in found):
         raise typer.Exit(EXIT_FAULTS)
 
 
-def _of_config(config: Path) -> list[Judgement]:
+def _of_config(config: Path, store: Path | None) -> list[Judgement]:
     # The readers of configurations are a third of a second of imports.
-    from bmqctl.commands.config_reading import findings_in, summary_of
+    from bmqctl.commands.config_reading import faults_with_store, findings_in, summary_of
 
     findings = findings_in(config)
+    if store is not None:
+        # The store may be in another place than the configuration says (--data-dir).
+        findings += [each for each in faults_with_store(config, store) if each.place not in {f.place for f in findings}]
     found = [
         Judgement(
             "configuration",

@@ -22,9 +22,11 @@ from bmqctl.commands.console_beside import (
     console_beside,
     reachable,
 )
+from bmqctl.commands.host_options import HostDataCenter, HostName, HostTags, InstanceId, Port
 from bmqctl.refusal import refuse
 from broker.bmq.assembly.app import (
     BridgeLimits,
+    Changes,
     ConfigError,
     FsyncPolicy,
     NodeConfig,
@@ -41,6 +43,7 @@ from broker.bmq.assembly.app import (
 __all__ = ["cluster_app", "node_app", "proxy_app"]
 
 EXIT_CONFIG = 2
+PORT_MAX = 65535
 # A node of a cluster prints this once it takes part.
 AVAILABLE = "bmqctl: cluster available"
 
@@ -72,27 +75,6 @@ Fsync = Annotated[
 
 Host = Annotated[
     str | None, typer.Option(help="Address to listen on, instead of the configured ones.", show_default=False)
-]
-Port = Annotated[
-    int | None,
-    typer.Option(
-        "--port", "-p", min=1, max=65535, help="Port to listen on, instead of the configured ones.", show_default=False
-    ),
-]
-InstanceId = Annotated[
-    str | None, typer.Option("--instance-id", "--instanceId", "-i", help="Name of this instance in logs and metrics.")
-]
-HostName = Annotated[
-    str | None, typer.Option("--host-name", "--hostName", "-h", help="Name of this host, instead of hostName.")
-]
-HostTags = Annotated[
-    str | None, typer.Option("--host-tags", "--hostTags", "-t", help="Tags of this host, instead of hostTags.")
-]
-HostDataCenter = Annotated[
-    str | None,
-    typer.Option(
-        "--host-data-center", "--hostDataCenter", "-d", help="Data center of this host, instead of hostDataCenter."
-    ),
 ]
 Severity = Annotated[
     LogLevel | None, typer.Option(case_sensitive=False, help="Lowest severity that is logged to the console.")
@@ -146,20 +128,21 @@ def node(
     Exits with 2 and one line on stderr if the configuration cannot be used.
     """
     policy = _policy(fsync)
+    changes = Changes(
+        host=host,
+        port=port,
+        data_dir=data_dir,
+        instance_id=instance_id,
+        host_name=host_name,
+        host_tags=host_tags,
+        host_data_center=host_data_center,
+        log_level=None if log_level is None else log_level.value,
+        metrics_host=metrics_host,
+        metrics_port=metrics_port,
+    )
     with _refusing_config():
-        config = default_config() if config_dir is None else load_config(config_dir)
-        config = config.changed(
-            host=host,
-            port=port,
-            data_dir=data_dir,
-            instance_id=instance_id,
-            host_name=host_name,
-            host_tags=host_tags,
-            host_data_center=host_data_center,
-            log_level=None if log_level is None else log_level.value,
-            metrics_host=metrics_host,
-            metrics_port=metrics_port,
-        )
+        config = default_config() if config_dir is None else load_config(config_dir, **changes)
+        config = config.changed(**changes)
     beside = Beside(console_port, console_host, console_allow_host, console_certificate, console_key)
     with console_beside("start node", beside, lambda: _words_for_console("start node", config)) as ready:
         code = run_node(config, policy, ready)
@@ -266,30 +249,31 @@ def proxy(
         refuse("start proxy", "name a directory or --upstream, and not both")
     if cluster_name is not None and upstream is None:
         refuse("start proxy", "--cluster goes with --upstream; a directory names its clusters")
+    changes = Changes(
+        host=host,
+        port=port,
+        data_dir=data_dir,
+        instance_id=instance_id,
+        host_name=host_name,
+        host_tags=host_tags,
+        host_data_center=host_data_center,
+        log_level=None if log_level is None else log_level.value,
+        metrics_host=metrics_host,
+        metrics_port=metrics_port,
+    )
     with _refusing_config():
-        config = _proxy_config(config_dir, upstream or "", cluster_name).changed(
-            host=host,
-            port=port,
-            data_dir=data_dir,
-            instance_id=instance_id,
-            host_name=host_name,
-            host_tags=host_tags,
-            host_data_center=host_data_center,
-            log_level=None if log_level is None else log_level.value,
-            metrics_host=metrics_host,
-            metrics_port=metrics_port,
-        )
+        config = _proxy_config(config_dir, upstream or "", cluster_name, changes).changed(**changes)
     beside = Beside(console_port, console_host, console_allow_host, console_certificate, console_key)
     with console_beside("start proxy", beside, lambda: _words_for_upstream("start proxy", config)) as ready:
         code = run_proxy(config, BridgeLimits(buffer_mib << 20, buffer_messages), ready)
     raise typer.Exit(code)
 
 
-def _proxy_config(config_dir: Path | None, upstream: str, cluster_name: str | None) -> NodeConfig:
+def _proxy_config(config_dir: Path | None, upstream: str, cluster_name: str | None, changes: Changes) -> NodeConfig:
     if config_dir is None:
         endpoints = [_endpoint(text.strip()) for text in upstream.split(",")]
         return proxy_config(endpoints) if cluster_name is None else proxy_config(endpoints, cluster_name)
-    config = load_config(config_dir)
+    config = load_config(config_dir, **changes)
     if config.cluster is not None:
         refuse(
             "start proxy",
@@ -323,6 +307,17 @@ def cluster(
         LogLevel, typer.Option(case_sensitive=False, help="Lowest severity that the nodes log to the console.")
     ] = LogLevel.ERROR,
     fsync: Fsync = "never",
+    metrics_port: Annotated[
+        int | None,
+        typer.Option(
+            min=1,
+            max=65535,
+            help="Port of the first node's /metrics, /healthz and /readyz; the others have the ports after it. Without "
+            "it, no such pages.",
+            show_default=False,
+        ),
+    ] = None,
+    metrics_host: MetricsHost = None,
     console_port: ConsolePort = None,
     console_host: ConsoleHost = "127.0.0.1",
     console_allow_host: ConsoleAllowHost = None,
@@ -331,8 +326,9 @@ def cluster(
 ) -> None:
     """Start a cluster on this host, a process per node, and run it until SIGINT or SIGTERM.
 
-    The cluster has the sample domains; those whose names end in `.sc` are strongly consistent. Each node has its own
-    directory, `node1` and so on, with its configuration and its store. An existing cluster is started again.
+    The cluster has the sample domains; those that are stored in files are strongly consistent. Each node has its own
+    directory, `node1` and so on, with its configuration and its store. An existing cluster is started again, with the
+    domains that its directories have.
 
     Exits with 2 and one line on stderr if the configuration cannot be used, with 1 if a node failed.
 
@@ -342,9 +338,10 @@ def cluster(
 
         bmqctl start cluster -n 5 --dir /var/tmp/planets --port 31000
 
-        bmqctl start cluster --console-port 30180
+        bmqctl start cluster --console-port 30180 --metrics-port 30190
     """
     _policy(fsync)
+    pages = _metrics_of_cluster(nodes, port, metrics_port, metrics_host)
     try:
         with _refusing_config():
             folders = write_local_cluster(directory, nodes, host, port)
@@ -353,7 +350,7 @@ def cluster(
         raise typer.Exit(EXIT_CONFIG) from None
     where = ", ".join(f"{host}:{port + number}" for number in range(nodes))
     places = [reachable(host, port + number) for number in range(nodes)]
-    members = [_member(folder, log_level.value, fsync) for folder in folders]
+    members = [_member(folder, log_level.value, fsync, words) for folder, words in zip(folders, pages, strict=True)]
     beside = Beside(console_port, console_host, console_allow_host, console_certificate, console_key)
     brokers = [word for place in places for word in ("--broker", f"tcp://{place}")]
     with console_beside("start cluster", beside, lambda: brokers) as begin_console:
@@ -366,9 +363,27 @@ def cluster(
     raise typer.Exit(code)
 
 
-def _member(folder: Path, log_level: str, fsync: str) -> Member:
-    """A node of a cluster; its files, log and control pipe are in its folder."""
-    words = ("start", "node", str(folder), "--data-dir", str(folder / "storage"))
+def _metrics_of_cluster(nodes: int, port: int, metrics_port: int | None, host: str | None) -> list[tuple[str, ...]]:
+    """Return the options of each node's pages; exit with code 2 if their ports cannot be used."""
+    if metrics_port is None:
+        if host is not None:
+            refuse("start cluster", "--metrics-host needs --metrics-port")
+        return [()] * nodes
+    ports = range(metrics_port, metrics_port + nodes)
+    if ports[-1] > PORT_MAX:
+        refuse("start cluster", f"--metrics-port: {nodes} nodes from {metrics_port} on need ports up to {ports[-1]}")
+    if set(ports) & set(range(port, port + nodes)):
+        refuse(
+            "start cluster",
+            f"--metrics-port: ports {ports[0]} to {ports[-1]} are also those of nodes, {port} to {port + nodes - 1}",
+        )
+    at = () if host is None else ("--metrics-host", host)
+    return [("--metrics-port", str(each), *at) for each in ports]
+
+
+def _member(folder: Path, log_level: str, fsync: str, pages: tuple[str, ...]) -> Member:
+    """A node of a cluster; its files, log and control pipe are in its folder, and `pages` are options of its pages."""
+    words = ("start", "node", str(folder), "--data-dir", str(folder / "storage"), *pages)
     return Member(folder.name, (*words, "--log-level", log_level, "--fsync", fsync), words)
 
 

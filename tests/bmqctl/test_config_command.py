@@ -10,6 +10,7 @@ import pytest
 from typer.testing import CliRunner, Result
 
 from bmqctl.app import app
+from broker.bmq.config.local_cluster import write_local_cluster
 from tests.integration.config_files import PORT, spoil, write_config
 
 
@@ -208,3 +209,128 @@ def test_what_is_not_there_is_refused(tmp_path: Path) -> None:
         result = run(command, tmp_path / "none")
         assert (result.exit_code, result.stdout) == (2, "")
         assert result.stderr == f"bmqctl config {command}: {tmp_path}/none: no such file or folder\n"
+
+
+def shared_by_nodes(folder: Path, hosts: list[str], port: int = PORT) -> Path:
+    """Write one configuration for all nodes of a cluster, each on a host that has no address here."""
+    write_config(folder)
+    spoil(folder, "bmqbrkrcfg.json", "appConfig", "hostName", value="OVERRIDE")
+    nodes = [
+        {"id": number, "name": host, "dataCenter": "x", "transport": {"tcp": {"endpoint": f"tcp://{host}:{port}"}}}
+        for number, host in enumerate(hosts, 1)
+    ]
+    spoil(folder, "clusters.json", "myClusters", 0, "nodes", value=nodes)
+    # A cluster of several cannot have these.
+    (folder / "domains" / "bmq.test.mem.priority.json").unlink()
+    return folder
+
+
+HOSTS = ["gallifrey.invalid", "skaro.invalid"]
+
+
+def test_a_configuration_for_another_host_is_checked_as_its_start_would_be(tmp_path: Path) -> None:
+    folder = shared_by_nodes(tmp_path / "etc", HOSTS)
+    (fault,) = [each for each in findings(folder, 1) if each["kind"] == "fault"]
+    assert (fault["place"], "--host-name" in fault["remedy"]) == ("$.myClusters[0].nodes", True)
+    options = ("-h", HOSTS[1], "-d", "WHO", "-i", "default", "-t", "tag", "-p", PORT)
+    result = run("validate", folder, *options)
+    assert (result.exit_code, result.stdout.splitlines()[-1]) == (
+        0,
+        f"{folder}: valid: BlazingMQ, node of cluster mine with 2 nodes, 4 domains",
+    )
+    assert run("validate", folder, "-h", HOSTS[1], "-p", PORT + 1).exit_code == 1
+    assert run("validate", folder, "-h", "pacem.invalid").exit_code == 1
+
+
+def test_the_files_of_all_nodes_are_checked_in_one_call(tmp_path: Path) -> None:
+    folder = shared_by_nodes(tmp_path / "etc", HOSTS)
+    result = run("validate", "--all-nodes", folder)
+    assert result.exit_code == 0
+    valid = [line for line in result.stdout.splitlines() if ": valid: " in line]
+    assert [line.partition(": valid")[0] for line in valid] == [f"{folder} at {host}:{PORT}" for host in HOSTS]
+    spoil(folder, "clusters.json", "myClusters", 0, "nodes", 1, "transport", "tcp", "tls", value=True)
+    found = [each for each in findings_of("--all-nodes", folder, code=1) if each["kind"] == "fault"]
+    assert {each["place"] for each in found} == {"$.myClusters[0].nodes[1].transport.tcp.tls"}
+
+
+def findings_of(*words: object, code: int) -> list[dict[str, Any]]:
+    result = run("validate", *words, "--output", "json")
+    assert result.exit_code == code, result.stdout
+    found: list[dict[str, Any]] = json.loads(result.stdout)
+    return found
+
+
+def test_a_folder_of_nodes_is_checked_node_by_node_and_they_must_agree(tmp_path: Path) -> None:
+    nodes = write_local_cluster(tmp_path / "cluster", 3, "127.0.0.1", PORT)
+    result = run("validate", tmp_path / "cluster")
+    valid = [line.partition(": valid: ")[0] for line in result.stdout.splitlines() if ": valid: " in line]
+    assert (result.exit_code, valid) == (0, [str(node) for node in nodes])
+    spoil(nodes[1], "clusters.json", "myClusters", 0, "partitionConfig", "numPartitions", value=2)
+    (found,) = [each for each in findings_of(tmp_path / "cluster", code=1) if each["kind"] == "fault"]
+    assert found["file"] == str(nodes[1] / "clusters.json")
+    assert found["problem"] == f"differs from {nodes[0]}: partitionConfig.numPartitions is 4 there and 2 here"
+    spoil(nodes[2], "bmqbrkrcfg.json", "appConfig", "hostName", value=7)
+    assert len([each for each in findings_of(*nodes, code=1) if each["kind"] == "fault"]) == 2
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        ("--all-nodes", "-h", "gallifrey", "FOLDER"),
+        ("-h", "gallifrey", "FILE"),
+        ("--all-nodes", "FILE"),
+        ("FOLDER", "/nowhere"),
+    ],
+)
+def test_what_cannot_be_asked_of_a_configuration(
+    folder: Path, properties: Path, words: tuple[str, ...], capfd: pytest.CaptureFixture[str]
+) -> None:
+    properties.touch()
+    places = {"FOLDER": folder, "FILE": properties}
+    result = run("validate", *(places.get(word, word) for word in words))
+    assert (result.exit_code, result.stdout) == (2, "")
+
+
+def test_domains_that_are_eventual_by_default_have_a_note_in_a_cluster(tmp_path: Path, folder: Path) -> None:
+    shared = shared_by_nodes(tmp_path / "shared", HOSTS)
+    for each in (folder, shared):
+        file = each / "domains" / "shop.orders.json"
+        domain = json.loads(file.read_bytes())
+        del domain["definition"]["parameters"]["consistency"]
+        file.write_text(json.dumps(domain))
+    place = "$.definition.parameters.consistency"
+    notes = [each for each in findings_of("-h", HOSTS[0], shared, code=0) if each["place"] == place]
+    assert [(each["kind"], each["file"]) for each in notes] == [("note", str(shared / "domains" / "shop.orders.json"))]
+    # A cluster of one has no second copy to wait for.
+    assert [each for each in findings(folder, 0) if each["place"] == place] == []
+
+
+def test_domains_that_no_queue_can_be_opened_in_are_told(folder: Path) -> None:
+    spoil(folder, "domains/shop.orders.json", "definition", "parameters", "mode", value={"broadcast": {}})
+    subscription = {"appId": "left", "expression": {"version": "E_VERSION_1", "text": "a =="}}
+    spoil(folder, "domains/shop.prices.json", "definition", "parameters", "subscriptions", value=[subscription])
+    found = {(each["kind"], each["file"], each["place"]) for each in findings(folder, 1)}
+    domains = folder / "domains"
+    assert ("note", str(domains / "shop.orders.json"), "$.definition.parameters.storage.config") in found
+    assert ("fault", str(domains / "shop.prices.json"), "$.definition.parameters.subscriptions") in found
+
+
+@pytest.mark.parametrize(
+    ("name", "most"),
+    [
+        ("maxDataFileSize", 34359738360),
+        ("maxJournalFileSize", 17179869180),
+        ("maxQlistFileSize", 17179869180),
+        ("maxCSLFileSize", 1 << 44),
+        ("numPartitions", 1 << 16),
+    ],
+)
+def test_a_number_that_the_files_cannot_hold_is_a_fault(folder: Path, name: str, most: int) -> None:
+    spoil(folder, "clusters.json", "myClusters", 0, "partitionConfig", name, value=most)
+    findings(folder, 0)
+    spoil(folder, "clusters.json", "myClusters", 0, "partitionConfig", name, value=most + 1)
+    (found,) = findings(folder, 1)
+    assert found["place"] == f"$.myClusters[0].partitionConfig.{name}"
+    assert (found["problem"], found["remedy"]) == (f"is {most + 1}", f"use at most {most}")
+    refused = CliRunner().invoke(app, ["start", "node", str(folder)])
+    assert (refused.exit_code, f"use at most {most}" in refused.output) == (2, True)

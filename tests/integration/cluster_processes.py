@@ -21,7 +21,7 @@ class ClusterProcesses:
 
     def __init__(self, directory: Path, count: int = 3) -> None:
         port = free_ports(count)
-        folders = write_local_cluster(directory, count, HOST, port)
+        folders = write_local_cluster(directory, count, HOST, port, strong=False)
         self.nodes = {
             number: NodeProcess(folder / "storage", config_dir=folder, port=port + number - 1)
             for number, folder in enumerate(folders, 1)

@@ -10,6 +10,7 @@ import signal
 import ssl
 import subprocess
 import sys
+import urllib.request
 from pathlib import Path
 
 import pytest
@@ -33,9 +34,10 @@ def run(*arguments: str) -> tuple[int, str]:
 
 
 def test_one_command_starts_a_cluster_and_ends_it(tmp_path: Path) -> None:
-    port = free_ports(3)
+    port = free_ports(8)
     asked = ("cluster", "explain", "-b", f"tcp://127.0.0.1:{port}")
-    command = [sys.executable, "-c", MAIN, "start", "cluster", "-n", "3", "--dir", str(tmp_path), "--port", str(port)]
+    command = [sys.executable, "-c", MAIN, "start", "cluster", "-n", "3", "--dir", str(tmp_path)]
+    command += ["--metrics-port", str(port + 4), "--port", str(port)]
     for _ in range(2):  # the second time it goes on with what is there
         with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as process:
             try:
@@ -49,10 +51,21 @@ def test_one_command_starts_a_cluster_and_ends_it(tmp_path: Path) -> None:
                     assert len(client.post_all(uri, [b"a", b"b"])) == 2
                 eventually(lambda: run(*asked)[0] == 0)
                 assert run(*asked) == (0, "No problems, according to 3 of 3 nodes.\n")
+                for number in range(port + 4, port + 7):
+                    with urllib.request.urlopen(f"http://127.0.0.1:{number}/readyz", timeout=20) as page:
+                        assert page.status == 200
                 process.send_signal(signal.SIGINT)
                 assert process.wait(20) == 0
             finally:
                 process.kill()
+    domains = [json.loads(file.read_bytes()) for file in tmp_path.glob("node*/domains/*.json")]
+    stored = [
+        each["definition"]["parameters"]["consistency"]
+        for each in domains
+        if "fileBacked" in each["definition"]["parameters"]["storage"]["config"]
+    ]
+    assert len(stored) >= 12
+    assert all(each == {"strong": {}} for each in stored)
     again = [*command[:-1], str(port + 1)]
     refused = subprocess.run(again, capture_output=True, text=True, timeout=20, check=False)
     assert refused.returncode == 2
@@ -99,7 +112,17 @@ def test_a_node_of_it_that_dies_is_told_of(tmp_path: Path) -> None:
             process.kill()
 
 
-@pytest.mark.parametrize("arguments", [("-n", "2"), ("-n", "8"), ("--port", "0")])
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        ("-n", "2"),
+        ("-n", "8"),
+        ("--port", "0"),
+        ("--metrics-port", "65534"),
+        ("--port", "30000", "--metrics-port", "30002"),
+        ("--metrics-host", "127.0.0.1"),
+    ],
+)
 def test_what_makes_no_cluster_is_refused(tmp_path: Path, arguments: tuple[str, ...]) -> None:
     code, _ = run("start", "cluster", "--dir", str(tmp_path / "new"), *arguments)
     assert code == 2

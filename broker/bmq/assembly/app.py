@@ -9,11 +9,10 @@ from __future__ import annotations
 import gc
 import logging
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import replace
 from datetime import UTC, datetime
 from functools import partial
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 import trio
@@ -21,9 +20,10 @@ import trio
 from broker.bmq.admin.environment import Environment
 from broker.bmq.admin.readiness import ClusterHealth, lacks_as_member
 from broker.bmq.assembly.domains import Domains
-from broker.bmq.assembly.nodes import make_node, open_store
+from broker.bmq.assembly.nodes import make_node, open_store, store_settings
 from broker.bmq.assembly.opening import StoreDamaged
 from broker.bmq.assembly.pages import Watched, open_pages, serve_pages
+from broker.bmq.assembly.partition_count import partitions_named, too_few_partitions
 from broker.bmq.assembly.process import (
     Outgoing,
     addresses,
@@ -41,8 +41,9 @@ from broker.bmq.assembly.process import (
 )
 from broker.bmq.assembly.statistics_file import write_statistics
 from broker.bmq.assembly.term_file import TermUnreadable
-from broker.bmq.config import ConfigError, NodeConfig, default_config, proxy_config
+from broker.bmq.config import Changes, ConfigError, NodeConfig, default_config, proxy_config
 from broker.bmq.config import load_broker_config as load_config
+from broker.bmq.config.consistency import eventual_by_default
 from broker.bmq.config.dump import to_json
 from broker.bmq.config.local_cluster import write_local_cluster
 from broker.bmq.node.durability import NEVER, Durability, FsyncMode, FsyncPolicy, parse_fsync
@@ -51,7 +52,6 @@ from broker.bmq.partition.stored_partition import StoredPartition
 from broker.bmq.proxy.limits import BridgeLimits
 from broker.bmq.queue.queue import Full
 from broker.bmq.store.names import next_timestamp
-from broker.bmq.store.partition_files import PartitionLimits
 from broker.common.faults import Change, Inconsistent, describe
 from broker.common.files import Directory, StoreFile
 from broker.shell.control_pipe import PipeInUse
@@ -70,6 +70,7 @@ if TYPE_CHECKING:
 
 __all__ = [
     "BridgeLimits",
+    "Changes",
     "ConfigError",
     "FsyncPolicy",
     "NodeConfig",
@@ -84,6 +85,9 @@ __all__ = [
 ]
 
 log = logging.getLogger("broker")
+
+# Domains that one line of the log names.
+NAMED_MAX = 10
 
 # Interval between checks that the disk of a node that never flushes still accepts changes.
 WATCH_MS = 5_000
@@ -133,34 +137,32 @@ def _run(config: NodeConfig, fsync: FsyncPolicy, ready: Callable[[], None]) -> N
     # First the sockets: a second node must not touch the files of the first.
     listeners = open_listeners(config)
     pages = open_pages(config)
-    partition = cluster.partition_config
-    folder = Path(partition.location)
-    directory = DataDirectory(folder, Path(partition.archive_location), partition.max_archived_file_sets)
+    stored = store_settings(cluster.partition_config)
+    folder = stored.folder
+    directory = DataDirectory(folder, stored.archive, stored.archived_file_sets_max)
+    _refuse_fewer(config, partitions_named(directory.names()))
     with run_files(config.run_directory) as pipe:
         switches = start_logging(config.broker.task_config.log_controller, folder)
+        _warn_of_eventual(config)
         services = process_services(config)
         outgoing = Outgoing(config)
         gc.disable()
         now = start_clock()
-        limits = PartitionLimits(
-            journal=partition.max_journal_file_size,
-            data=partition.max_data_file_size,
-            qlist=partition.max_qlist_file_size,
-        )
         timestamps = _Timestamps(directory)
         is_member = len(cluster.nodes) > 1
         outlives_power = fsync.mode is not FsyncMode.NEVER
         store = open_store(
             directory,
-            partition.num_partitions,
+            stored.num_partitions,
             me.id,
-            limits,
-            partition.max_csl_file_size,
+            stored.limits,
+            stored.ledger_size_max,
             now,
             timestamps,
             outlives_power=outlives_power,
             heals=is_member,
         )
+        _refuse_fewer(config, (queue.partition_id for queue in store.ledger.state.queues.values()))
         partitions = store.partitions
         durability = Durability(partitions.values(), store.ledger)
         if fsync.mode is FsyncMode.ALWAYS:
@@ -206,8 +208,29 @@ def _run(config: NodeConfig, fsync: FsyncPolicy, ready: Callable[[], None]) -> N
     if membership is not None:
         membership.close()
     with Change("closing the store"):
-        _close(node, partitions, flush=partition.flush_at_shutdown)
+        _close(node, partitions, flush=stored.flush_at_shutdown)
     directory.close()
+
+
+def _refuse_fewer(config: NodeConfig, partitions: Iterable[int]) -> None:
+    """Raise `ConfigError` if the store has partitions that the configuration does not have."""
+    fault = too_few_partitions(config, partitions)
+    if fault is not None:
+        raise fault
+
+
+def _warn_of_eventual(config: NodeConfig) -> None:
+    """Log the domains of a cluster that are eventually consistent by default."""
+    names = [domain.name for domain in eventual_by_default(config)]
+    if names:
+        shown = ", ".join(names[:NAMED_MAX]) + (" and more" if len(names) > NAMED_MAX else "")
+        log.warning(
+            "%d domains are eventually consistent, since their files give no consistency: %s. The loss of one node can "
+            'lose messages that were acknowledged; for domains that must not lose any, add "consistency": '
+            '{"strong": {}} to the files of all nodes.',
+            len(names),
+            shown,
+        )
 
 
 def _features(cluster: ClusterDefinition) -> str:

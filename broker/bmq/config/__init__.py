@@ -5,10 +5,11 @@ from __future__ import annotations
 from broker.bmq.config.default import UNNAMED, default_config, proxy_config
 from broker.bmq.config.errors import ConfigError
 from broker.bmq.config.load import load_broker_config, reload_clusters
-from broker.bmq.config.node import NodeConfig, ResolvedDomain
+from broker.bmq.config.node import Changes, NodeConfig, ResolvedDomain
 
 __all__ = [
     "UNNAMED",
+    "Changes",
     "ConfigError",
     "NodeConfig",
     "ResolvedDomain",

@@ -11,7 +11,7 @@ import json
 import os
 from dataclasses import replace
 from pathlib import Path
-from typing import Any, NoReturn, TypeVar
+from typing import Any, NoReturn, TypeVar, Unpack
 
 from pydantic import ValidationError
 from pydantic_core import ErrorDetails
@@ -22,7 +22,7 @@ from broker.bmq.config.domain_schema import DomainVariant
 from broker.bmq.config.errors import HIDDEN, ConfigError, shown
 from broker.bmq.config.links import ClusterPlace, refuse_unreachable
 from broker.bmq.config.model import Model, is_confidential
-from broker.bmq.config.node import NodeConfig, refuse_self_as_upstream, this_node
+from broker.bmq.config.node import Changes, NodeConfig, refuse_self_as_upstream
 
 __all__ = ["load_broker_config", "parse", "read", "reload_clusters"]
 
@@ -36,8 +36,10 @@ PROXIES_DIRECTORY = "proxyclusters"
 PREFIX_VARIABLE = "BMQ_PREFIX"
 
 
-def load_broker_config(directory: Path) -> NodeConfig:
+def load_broker_config(directory: Path, **changes: Unpack[Changes]) -> NodeConfig:
     """Load the configuration in `directory`: broker and clusters at once, each domain's file when it is needed.
+
+    `changes` are applied before the broker is looked for in its clusters; see `NodeConfig.as_node`.
 
     Raises `ConfigError` for the first fault: a file that is missing, unreadable or malformed, a member that is
     missing or wrong, a cluster without this node, or a requirement that this broker cannot meet (TLS without a
@@ -52,7 +54,6 @@ def load_broker_config(directory: Path) -> NodeConfig:
         )
     broker = read(Configuration, directory / BROKER_FILE)
     clusters, places = _read_clusters(directory)
-    file = str(directory / CLUSTERS_FILE)
     _refuse_unmet_demands(broker, str(directory / BROKER_FILE))
     config = NodeConfig(
         directory=directory,
@@ -61,8 +62,7 @@ def load_broker_config(directory: Path) -> NodeConfig:
         domains=_Files(directory / "domains"),
         run_directory=Path(os.environ.get(PREFIX_VARIABLE) or "."),
     )
-    for index, cluster in enumerate(clusters.my_clusters):
-        this_node(cluster, config, file, f"$.myClusters[{index}].nodes")
+    config = config.as_node(**changes)
     refuse_unreachable(config, places, str(directory / BROKER_FILE))
     return config
 

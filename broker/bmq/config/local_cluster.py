@@ -20,11 +20,12 @@ _CLUSTERS_FILE = "clusters.json"
 _PARTITIONS = 4
 
 
-def write_local_cluster(directory: Path, count: int, host: str, port: int) -> list[Path]:
+def write_local_cluster(directory: Path, count: int, host: str, port: int, *, strong: bool = True) -> list[Path]:
     """The nodes' directories `node1` to `node<count>`; node K listens on `port` + K - 1.
 
-    Those that are there already are left as they are, so a cluster that was stopped goes on. `ConfigError` if what is
-    there is not this cluster, OSError where files cannot be written.
+    Those that are there already are left as they are, so a cluster that was stopped goes on. With `strong` all domains
+    that are stored are strongly consistent, otherwise those whose names end in `.sc`. Raises `ConfigError` if there is
+    another cluster, and OSError where files cannot be written.
     """
     folders = [directory / f"node{number}" for number in range(1, count + 1)]
     nodes = [
@@ -41,7 +42,7 @@ def write_local_cluster(directory: Path, count: int, host: str, port: int) -> li
         if file.exists():
             _check(file, nodes)
         else:
-            _write_node(folder, nodes, host, port + number - 1)
+            _write_node(folder, nodes, host, port + number - 1, strong=strong)
     return folders
 
 
@@ -67,22 +68,28 @@ def _address(node: dict[str, Any]) -> tuple[str, int]:
     return host.strip("[]"), int(port)
 
 
-def _write_node(folder: Path, nodes: list[dict[str, Any]], host: str, port: int) -> None:
+def _write_node(folder: Path, nodes: list[dict[str, Any]], host: str, port: int, *, strong: bool) -> None:
     store = folder.absolute() / "storage"
     config = default_config(host, port, store)
     assert config.cluster is not None
     cluster = to_json(config.cluster)
     cluster["nodes"] = nodes
     cluster["partitionConfig"]["numPartitions"] = _PARTITIONS
-    _write(folder / "domains", {f"{name}.json": _domain(config.domains.read(name)) for name in config.domains.names()})
+    domains = {name: _domain(config.domains.read(name), strong=strong) for name in config.domains.names()}
+    _write(folder / "domains", {f"{name}.json": domain for name, domain in domains.items()})
     # What makes the directory a node's comes last.
     broker = {"appConfig": to_json(config.broker.app_config), "taskConfig": to_json(config.broker.task_config)}
     _write(folder, {"bmqbrkrcfg.json": broker, _CLUSTERS_FILE: {"myClusters": [cluster]}})
 
 
-def _domain(found: Any) -> dict[str, Any]:
+def _domain(found: Any, *, strong: bool) -> dict[str, Any]:
+    """Return a sample domain, with `strong` strongly consistent if its messages are stored."""
     assert found is not None
-    return to_json(found[1])
+    domain = to_json(found[1])
+    parameters = domain["definition"]["parameters"]
+    if strong and "fileBacked" in parameters["storage"]["config"]:
+        parameters["consistency"] = {"strong": {}}
+    return domain
 
 
 def _write(folder: Path, files: dict[str, dict[str, Any]]) -> None:

@@ -7,7 +7,7 @@ import re
 import socket
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Protocol
+from typing import Protocol, TypedDict, Unpack
 
 from broker.bmq.config.broker_schema import (
     AppConfig,
@@ -22,7 +22,7 @@ from broker.bmq.config.cluster_schema import ClusterDefinition, ClusterNode, Clu
 from broker.bmq.config.domain_schema import Domain, DomainVariant
 from broker.bmq.config.errors import ConfigError, shown
 
-__all__ = ["DomainSource", "NodeConfig", "ResolvedDomain", "refuse_self_as_upstream", "this_node"]
+__all__ = ["Changes", "DomainSource", "NodeConfig", "ResolvedDomain", "refuse_self_as_upstream", "this_node"]
 
 # The reference's plugin whose settings say where metrics are served, and the address without them.
 PROMETHEUS = "PrometheusStatConsumer"
@@ -54,6 +54,30 @@ class DomainSource(Protocol):
     def read(self, name: str) -> tuple[str, DomainVariant] | None:
         """Return the file that defines domain `name`, for messages, and its contents; None if there is none."""
         ...
+
+
+class Changes(TypedDict, total=False):
+    """Options of the command line that replace settings of the files; None changes nothing."""
+
+    host: str | None
+    port: int | None
+    data_dir: Path | None
+    instance_id: str | None
+    host_name: str | None
+    host_tags: str | None
+    host_data_center: str | None
+    log_level: str | None
+    metrics_host: str | None
+    metrics_port: int | None
+
+
+# Members of `appConfig` by the options that replace them.
+_MEMBERS = {
+    "instance_id": "broker_instance_name",
+    "host_name": "host_name",
+    "host_tags": "host_tags",
+    "host_data_center": "host_data_center",
+}
 
 
 @dataclass(frozen=True, slots=True)
@@ -136,49 +160,38 @@ class NodeConfig:
         resolved = {name: self.resolve_domain(name) for name in self.domains.names()}
         return {name: domain for name, domain in resolved.items() if domain is not None}
 
-    def changed(
-        self,
-        *,
-        host: str | None = None,
-        port: int | None = None,
-        data_dir: Path | None = None,
-        instance_id: str | None = None,
-        host_name: str | None = None,
-        host_tags: str | None = None,
-        host_data_center: str | None = None,
-        log_level: str | None = None,
-        metrics_host: str | None = None,
-        metrics_port: int | None = None,
-    ) -> NodeConfig:
-        """Return the configuration with the command line's options applied.
+    def changed(self, **changes: Unpack[Changes]) -> NodeConfig:
+        """Return the configuration with the command line's options applied; None stands for an option not given.
 
         `host` or `port` replaces all listeners by one. The cluster of a single node moves with it; in a larger cluster
-        this node's endpoint must already be the new one, since the other nodes know it.
+        this node's endpoint must already be the new one, since the other nodes know it. Raises `ConfigError` if a
+        cluster does not have the node, or if the broker is its own upstream.
         """
+        config = self.as_node(**changes)
+        if config.is_proxy:
+            refuse_self_as_upstream(config)
+        return config
+
+    def as_node(self, **changes: Unpack[Changes]) -> NodeConfig:
+        """Do the same without looking at the upstream, whose nodes may not be known yet."""
         config = self
-        if host is not None or port is not None:
-            config = config._listening(host, port)
+        given = {name: value for name, value in changes.items() if value is not None}
+        if "host" in given or "port" in given:
+            config = config._listening(changes.get("host"), changes.get("port"))
+        data_dir = changes.get("data_dir")
         if data_dir is not None:
             config = config._storing(data_dir)
         app, task = config.broker.app_config, config.broker.task_config
-        said = {
-            "broker_instance_name": instance_id,
-            "host_name": host_name,
-            "host_tags": host_tags,
-            "host_data_center": host_data_center,
-        }
-        app = app.model_copy(update={member: value for member, value in said.items() if value is not None})
-        if metrics_host is not None or metrics_port is not None:
-            app = _with_metrics(app, metrics_host, metrics_port)
-        if log_level is not None:
-            log = task.log_controller.model_copy(update={"console_severity_threshold": log_level})
+        app = app.model_copy(update={member: given[name] for name, member in _MEMBERS.items() if name in given})
+        if "metrics_host" in given or "metrics_port" in given:
+            app = _with_metrics(app, changes.get("metrics_host"), changes.get("metrics_port"))
+        if "log_level" in given:
+            log = task.log_controller.model_copy(update={"console_severity_threshold": given["log_level"]})
             task = task.model_copy(update={"log_controller": log})
         broker = config.broker.model_copy(update={"app_config": app, "task_config": task})
         config = replace(config, broker=broker)
         for index, cluster in enumerate(config.clusters.my_clusters):
             this_node(cluster, config, config._clusters_file(), f"$.myClusters[{index}].nodes")
-        if config.is_proxy:
-            refuse_self_as_upstream(config)
         return config
 
     def _listening(self, host: str | None, port: int | None) -> NodeConfig:
@@ -273,7 +286,8 @@ def this_node(cluster: ClusterDefinition, config: NodeConfig, file: str, json_pa
         file,
         json_path,
         f"no node of cluster {shown(cluster.name)} has an endpoint on this host with {where}",
-        'add this node, correct its "endpoint", or start with the right --port',
+        'add this node, correct its "endpoint", or give the name and port of the host that it is for (--host-name, '
+        "--port)",
     )
 
 

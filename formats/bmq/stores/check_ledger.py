@@ -70,7 +70,7 @@ class LedgerState:
 
     `queues` are the committed ones, by key; `unsettled` are the keys of queues in advisories without a commit; `named`
     are all that any record names. `leases` are the highest lease ids of partitions, committed or not; `primaries` are
-    the nodes by (partition, lease id).
+    the nodes by (partition, lease id). `served` are the partitions that the last committed state has a primary of.
     """
 
     name: str = ""
@@ -82,6 +82,7 @@ class LedgerState:
     named: dict[bytes, LedgerQueue] = field(default_factory=dict)
     leases: dict[int, int] = field(default_factory=dict)
     primaries: dict[tuple[int, int], int] = field(default_factory=dict)
+    served: set[int] = field(default_factory=set)
     _waiting: dict[LedgerNumber, tuple[Advisory, int]] = field(default_factory=dict)
     _begun: bool = False
 
@@ -115,6 +116,7 @@ class LedgerState:
         match advisory:
             case LeaderAdvisory():
                 self.queues = {info.key: _known(info, offset) for info in advisory.queues}
+                self.served = {info.partition_id for info in advisory.partitions}
             case QueueAssignmentAdvisory():
                 self.queues.update((info.key, _known(info, offset)) for info in advisory.queues)
             case QueueUnAssignmentAdvisory():
@@ -128,7 +130,7 @@ class LedgerState:
                         apps = {app_id: key for app_id, key in queue.apps.items() if app_id not in gone}
                         self.queues[update.key] = queue._replace(apps=apps | _apps(update.added_app_ids), offset=offset)
             case PartitionPrimaryAdvisory():
-                pass
+                self.served.update(info.partition_id for info in advisory.partitions)
 
 
 def _number(sequence: LeaderMessageSequence) -> LedgerNumber:
@@ -262,6 +264,7 @@ def check_agreement(state: LedgerState, partitions: Iterable[CheckedPartition]) 
     known = set()
     for partition in partitions:
         yield from _check_leases(state, partition)
+        yield from _check_served(state, partition)
         by_uri = {queue.uri: queue for queue in state.queues.values() if queue.partition_id == partition.partition_id}
         for queue in partition.queues.values():
             known.add(queue.queue_key)
@@ -277,6 +280,17 @@ def check_agreement(state: LedgerState, partitions: Iterable[CheckedPartition]) 
         if recorded.queue_key not in known and recorded.queue_key not in state.unsettled:
             reason = f"queue {hex_of(recorded.queue_key)} ({recorded.uri}) is not in partition {recorded.partition_id}"
             yield fault("ledger-ahead", state.name, recorded.offset, reason)
+
+
+def _check_served(state: LedgerState, partition: CheckedPartition) -> Iterator[Fault]:
+    """Yield a fault for a partition with queues that the last state of the ledger has no primary of."""
+    number = partition.partition_id
+    if state.damaged or not state.served or number in state.served:
+        return
+    queue = next((queue for queue in state.queues.values() if queue.partition_id == number), None)
+    if queue is not None:
+        reason = f"partition {number} has queues, and no primary in the last state"
+        yield fault("partition-unserved", state.name, queue.offset, reason)
 
 
 def _check_leases(state: LedgerState, partition: CheckedPartition) -> Iterator[Fault]:

@@ -108,6 +108,9 @@ CATALOGUE: dict[str, FaultKind] = {
     "ledger-lease": FaultKind(
         Severity.ERROR, "Find out where the ledger comes from: it is older than the journal, or another store's."
     ),
+    "partition-unserved": FaultKind(
+        Severity.ERROR, "Set numPartitions to the number of partitions of the store: a broker with fewer hides these."
+    ),
     "ledger-lacks": FaultKind(Severity.WARNING, _BETWEEN),
     "ledger-ahead": FaultKind(Severity.WARNING, _BETWEEN),
 }

@@ -179,6 +179,13 @@ def test_a_queue_of_a_partition_without_files() -> None:
     assert disagreements(ledger, partition(known())) == [("ledger-ahead", NAME, ledger.offsets[0])]
 
 
+def test_a_partition_with_queues_that_nobody_serves() -> None:
+    """A broker with fewer partitions leaves a state without primaries of the others."""
+    ledger = Ledger().snapshot(queue(OTHER_URI, OTHER_KEY, 1), queue()).commit()
+    found = (partition(known()), partition(known(OTHER_URI, OTHER_KEY), partition_id=1))
+    assert disagreements(ledger, *found) == [("partition-unserved", NAME, ledger.offsets[0])]
+
+
 def test_an_app_that_only_the_ledger_has() -> None:
     ledger = Ledger().snapshot(queue(foo=FOO, bar=BAR)).commit()
     assert disagreements(ledger, partition(known())) == [("ledger-ahead", QLIST_NAME, 36)]
