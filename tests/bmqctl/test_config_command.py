@@ -321,7 +321,7 @@ def test_domains_that_no_queue_can_be_opened_in_are_told(folder: Path) -> None:
         ("maxDataFileSize", 34359738360),
         ("maxJournalFileSize", 17179869180),
         ("maxQlistFileSize", 17179869180),
-        ("maxCSLFileSize", 1 << 44),
+        ("maxCSLFileSize", 17592186040320),
         ("numPartitions", 1 << 16),
     ],
 )

@@ -193,3 +193,21 @@ def test_a_proxy_may_know_no_cluster_yet(proxies: list[tuple[NodeConfig, BridgeL
     assert (result.exit_code, result.output) == (7, "")
     ((config, _),) = proxies
     assert config.clusters.proxy_clusters == ()
+
+
+def test_a_node_is_found_by_the_name_that_the_command_line_gives(started: list[NodeConfig], tmp_path: Path) -> None:
+    """The files of a cluster may be the same on all hosts, and name none of them."""
+    folder = write_config(tmp_path / "etc")
+    spoil(folder, "bmqbrkrcfg.json", "appConfig", "hostName", value="OVERRIDE")
+    nodes = [
+        {"id": number, "name": host, "transport": {"tcp": {"endpoint": f"tcp://{host}.invalid:30114"}}}
+        for number, host in enumerate(("gallifrey", "skaro"), 1)
+    ]
+    spoil(folder, "clusters.json", "myClusters", 0, "nodes", value=nodes)
+    result = CliRunner().invoke(app, ["start", "node", "-h", "skaro.invalid", "-d", "WHO", str(folder)])
+    assert result.exit_code == 7, result.output
+    (config,) = started
+    assert config.self_node is not None
+    assert (config.self_node.name, config.broker.app_config.host_data_center) == ("skaro", "WHO")
+    refused = CliRunner().invoke(app, ["start", "node", str(folder)])
+    assert (refused.exit_code, "--host-name" in refused.output) == (2, True)

@@ -225,10 +225,9 @@ def _warn_of_eventual(config: NodeConfig) -> None:
     if names:
         shown = ", ".join(names[:NAMED_MAX]) + (" and more" if len(names) > NAMED_MAX else "")
         log.warning(
-            "%d domains are eventually consistent, since their files give no consistency: %s. The loss of one node can "
-            'lose messages that were acknowledged; for domains that must not lose any, add "consistency": '
-            '{"strong": {}} to the files of all nodes.',
-            len(names),
+            "Domains whose files give no consistency are eventually consistent: %s. The loss of one node can lose "
+            'messages that were acknowledged; for domains that must not lose any, add "consistency": {"strong": {}} '
+            "to the files of all nodes.",
             shown,
         )
 

@@ -74,6 +74,6 @@ DataFileBytes = Annotated[_Integer, Field(ge=len(initial_bytes(FileType.DATA, 0)
 JournalFileBytes = Annotated[_Integer, Field(ge=len(initial_bytes(FileType.JOURNAL, 0)), le=JOURNAL_FILE_SIZE_MAX)]
 QlistFileBytes = Annotated[_Integer, Field(ge=len(initial_bytes(FileType.QLIST, 0)), le=QLIST_FILE_SIZE_MAX)]
 
-# The ledger has no offsets: the largest file of common file systems, 16 TiB.
-LEDGER_FILE_SIZE_MAX = 1 << 44
+# The ledger has no offsets: the largest file of ext4, whose blocks of 4 KiB have numbers of 32 bits.
+LEDGER_FILE_SIZE_MAX = 0xFFFF_FFFF * 4096
 LedgerFileBytes = Annotated[_Integer, Field(ge=0, le=LEDGER_FILE_SIZE_MAX)]

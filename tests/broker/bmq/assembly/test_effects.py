@@ -18,6 +18,7 @@ from types import FunctionType, SimpleNamespace
 from typing import Any, NamedTuple, cast, get_args
 
 import pytest
+from annotated_types import Ge, Le
 from pydantic.fields import FieldInfo
 
 from broker.bmq.admin.queue_metrics import shows_apps
@@ -31,7 +32,7 @@ from broker.bmq.assembly.domains import Domains, ProxyDomains
 from broker.bmq.assembly.membership import _principals, cluster_features, member_config
 from broker.bmq.assembly.nodes import store_settings
 from broker.bmq.assembly.process import Outgoing, identity_of, monitor_limits, queue_settings
-from broker.bmq.config import NodeConfig
+from broker.bmq.config import ConfigError, NodeConfig
 from broker.bmq.config.broker_schema import Configuration
 from broker.bmq.config.cluster_schema import ClustersDefinition
 from broker.bmq.config.domain_schema import DomainVariant
@@ -394,6 +395,34 @@ def _other(field: FieldInfo, found: Any) -> Any:
     return f"{found}x"
 
 
+def numbers() -> Iterator[tuple[Case, int, int]]:
+    """Yield the integers, with the least and the greatest value of each."""
+    for case in CASES:
+        if case.path and type(case.value) is int:
+            sample = place_in(SAMPLES[case.root], case.path[:-1])
+            if type(sample.get(case.path[-1])) is int:
+                yield case, *bounds_of(case)
+
+
+def bounds_of(case: Case) -> tuple[int, int]:
+    """Return the bounds of a number. Fails if it has none."""
+    model = next(model for model in models_of(case.root) if model.__name__ == case.name.partition(".")[0])
+    alias = case.name.partition(".")[2]
+    field = next(field for name, field in model.model_fields.items() if (field.alias or name) == alias)
+    notes = [*field.metadata, *(note for each in _annotated(field.annotation) for note in each)]
+    least = next((note.ge for note in reversed(notes) if isinstance(note, Ge)), None)
+    most = next((note.le for note in reversed(notes) if isinstance(note, Le)), None)
+    assert isinstance(least, int), f"{case.name} has no least value"
+    assert isinstance(most, int), f"{case.name} has no greatest value"
+    return least, most
+
+
+def _annotated(annotation: Any) -> Iterator[list[Any]]:
+    for each in get_args(annotation):
+        yield from _annotated(each)
+        yield each.metadata if isinstance(each, FieldInfo) else [each]
+
+
 def copied(case: Case) -> dict[type[Model], Any]:
     """Return the samples, without what hides the effect of a member."""
     samples = {model: json.loads(json.dumps(sample)) for model, sample in SAMPLES.items()}
@@ -585,6 +614,31 @@ def test_each_setting_has_an_effect_or_the_page_says_that_it_has_none(tmp_path_f
             denied.discard(case.name)
     assert sorted(heeded & denied) == [], "these have an effect"
     assert sorted({case.name for case in CASES} - heeded - denied) == [], "these have none"
+
+
+def refusal(root: type[Model], sample: Any) -> str | None:
+    try:
+        parse(root, json.dumps(sample).encode(), "file")
+    except ConfigError as fault:
+        return fault.reason
+    return None
+
+
+@pytest.mark.slow
+def test_each_number_has_bounds_and_is_refused_beyond_them(tmp_path: Path) -> None:
+    tried = 0
+    for case, least, most in numbers():
+        for value in (least, most, least - 1, most + 1):
+            changed = with_change(case._replace(value=value))
+            reason = refusal(case.root, changed[case.root])
+            if least <= value <= most:
+                # A check of several members may refuse it; otherwise it is put to use.
+                assert reason != f"is {value}", case.name
+                effects(changed, tmp_path)
+            else:
+                assert reason == f"is {value}", case.name
+            tried += 1
+    assert tried > 400
 
 
 def test_each_member_of_each_model_is_tried() -> None:
