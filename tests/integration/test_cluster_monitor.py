@@ -1,4 +1,4 @@
-"""What a node and a proxy say of a cluster that is not well, and of domains that are eventual by default."""
+"""Alarms of a node and a proxy about a cluster that is not well, and the warning about domains eventual by default."""
 
 from __future__ import annotations
 
