@@ -174,25 +174,32 @@ class NodeConfig:
 
     def as_node(self, **changes: Unpack[Changes]) -> NodeConfig:
         """Do the same without looking at the upstream, whose nodes may not be known yet."""
-        config = self
         given = {name: value for name, value in changes.items() if value is not None}
+        app = self.broker.app_config
+        app = app.model_copy(update={member: given[name] for name, member in _MEMBERS.items() if name in given})
+        config = replace(self, broker=self.broker.model_copy(update={"app_config": app}))
         if "host" in given or "port" in given:
+            # A cluster of one moves with its node, which must be this one.
+            config._find_node(alone=True)
             config = config._listening(changes.get("host"), changes.get("port"))
         data_dir = changes.get("data_dir")
         if data_dir is not None:
             config = config._storing(data_dir)
         app, task = config.broker.app_config, config.broker.task_config
-        app = app.model_copy(update={member: given[name] for name, member in _MEMBERS.items() if name in given})
         if "metrics_host" in given or "metrics_port" in given:
             app = _with_metrics(app, changes.get("metrics_host"), changes.get("metrics_port"))
         if "log_level" in given:
             log = task.log_controller.model_copy(update={"console_severity_threshold": given["log_level"]})
             task = task.model_copy(update={"log_controller": log})
-        broker = config.broker.model_copy(update={"app_config": app, "task_config": task})
-        config = replace(config, broker=broker)
-        for index, cluster in enumerate(config.clusters.my_clusters):
-            this_node(cluster, config, config._clusters_file(), f"$.myClusters[{index}].nodes")
+        config = replace(config, broker=config.broker.model_copy(update={"app_config": app, "task_config": task}))
+        config._find_node()
         return config
+
+    def _find_node(self, *, alone: bool = False) -> None:
+        """Raise `ConfigError` if one of its clusters does not have the node; `alone`: one of its clusters of one."""
+        for index, cluster in enumerate(self.clusters.my_clusters):
+            if not alone or len(cluster.nodes) == 1:
+                this_node(cluster, self, self._clusters_file(), f"$.myClusters[{index}].nodes")
 
     def _listening(self, host: str | None, port: int | None) -> NodeConfig:
         first = self.listeners[0]
