@@ -125,7 +125,9 @@ class ProxyCluster:
     def observed(self) -> Observed:
         """Return the state of the cluster for its monitor: the node in use stands for the leader."""
         active = self.active_id
-        problems = () if active is not None else (f"no node of cluster {self.name} is in use",)
+        problems: tuple[str, ...] = ()
+        if active is None:
+            problems = (f"no node of cluster {self.name} is in use",)
         return Observed(active is not None, {}, {}, self._relay_links.reopening, problems)
 
     def view(self) -> ProxyView:
