@@ -47,6 +47,7 @@ __all__ = [
     "FileView",
     "Progress",
     "SetChecker",
+    "Settle",
     "Source",
     "check_file_set",
     "validate_file",
@@ -56,6 +57,9 @@ __all__ = [
 
 Progress = Callable[[int, int], None]
 """Callback with (records done, records in total) after every chunk of a journal."""
+
+Settle = Callable[[], bool]
+"""Callback that gives a broker time to finish a write; it returns False when that has taken too long."""
 
 _SYNC_POINT_OFFSET_SIZE = 8
 _MAGIC = RECORD_MAGIC.to_bytes(WORD, "big")
@@ -82,10 +86,11 @@ def check_file_set(
     qlist: Source | None = None,
     *,
     on_progress: Progress | None = None,
+    settle: Settle = lambda: False,
 ) -> Generator[Fault, None, SetChecker | None]:
     """Yield the faults of a file set like `validate_file_set`; return its state for `check_agreement`.
 
-    Returns None if the journal's headers are damaged.
+    Returns None if the journal's headers are damaged. `settle` is called where a broker may be writing.
     """
     try:
         extent = find_journal_extent(journal.read, journal.size)
@@ -101,7 +106,7 @@ def check_file_set(
         None if data is None or data_first is None else DataChecker(data, data_first),
         None if qlist is None or qlist_first is None else QlistChecker(qlist, qlist_first),
     )
-    yield from checker.check(on_progress)
+    yield from checker.check(on_progress, settle)
     return checker
 
 
@@ -163,7 +168,7 @@ class SetChecker:
     def queues(self) -> dict[bytes, KnownQueue]:
         return self._queues.queues
 
-    def check(self, on_progress: Progress | None) -> Iterator[Fault]:
+    def check(self, on_progress: Progress | None, settle: Settle) -> Iterator[Fault]:
         extent, first = self._extent, self._extent.first_record_offset
         for index in range(0, extent.record_count, recover.CHUNK_RECORDS):
             records = scan_source(self.journal, first, index, min(recover.CHUNK_RECORDS, extent.record_count - index))
@@ -175,7 +180,7 @@ class SetChecker:
         if self._data is not None:
             yield from self._data.check_tail()
         yield from self._check_rollover()
-        yield from self._check_tail()
+        yield from self._check_tail(settle)
 
     def _check_chunk(self, chunk: Chunk) -> Iterator[Fault]:
         import numpy as np
@@ -253,13 +258,21 @@ class SetChecker:
         elif not stated and at != first:
             yield fault("rollover-unfinished", name, first, f"{at - first} bytes of records before any sync point")
 
-    def _check_tail(self) -> Iterator[Fault]:
-        """Faults after the last record: the rest of an interrupted write, or damage that hides more records."""
+    def _check_tail(self, settle: Settle) -> Iterator[Fault]:
+        """Faults after the last record: the rest of an interrupted write, or damage that hides more records.
+
+        A broker may be writing. The records that follow are counted before the one at the end is read: a broker that
+        writes them in their order has written that one first. A broker that copies several records at once may write
+        the beginning of the first one last: `settle` waits for it.
+        """
         name, end = self.journal.name, self._extent.end
-        tail = bytes(self.journal.read(end, JOURNAL_RECORD_SIZE))
-        if tail[-WORD:] == _MAGIC and tail[0] >> 4:
-            return  # written by a broker since the journal's end was found out
-        hidden = sum(self._records_with_magic(end + JOURNAL_RECORD_SIZE))
+        while True:
+            hidden = sum(self._records_with_magic(end + JOURNAL_RECORD_SIZE))
+            tail = self._settled_tail()
+            if tail[-WORD:] == _MAGIC and tail[0] >> 4:
+                return  # written by a broker since the journal's end was determined
+            if not (hidden or tail[-WORD:] == _MAGIC) or not settle():
+                break
         if hidden:
             yield fault("records-after-end", name, end, f"no valid record, but {hidden} records follow")
         elif tail[-WORD:] == _MAGIC:
@@ -269,6 +282,13 @@ class SetChecker:
             yield fault("record-magic", name, end, f"{tail[-WORD:]!r} is not '*rEc'")
         elif any(tail):
             yield fault("torn-tail", name, end, "an unfinished record")
+
+    def _settled_tail(self) -> bytes:
+        """Read the record at the end until two reads agree: a single read may return parts of two states."""
+        tail, before = bytes(self.journal.read(self._extent.end, JOURNAL_RECORD_SIZE)), None
+        while tail != before:
+            tail, before = bytes(self.journal.read(self._extent.end, JOURNAL_RECORD_SIZE)), tail
+        return tail
 
     def _records_with_magic(self, offset: int) -> Iterator[int]:
         step = recover.CHUNK_RECORDS
