@@ -55,10 +55,11 @@ class ToPost(NamedTuple):
 
 
 class Made(NamedTuple):
-    """A message for the destination, and its size."""
+    """A message for the destination, and its size. With `is_alone` it is sent in no batch with others."""
 
     message: Any
     size: int
+    is_alone: bool = False
 
 
 Make = Callable[[Message, list[Property]], Made]
@@ -220,7 +221,7 @@ class BlazingSource:
         try:
             properties = message.typed_properties
             lane = lane_of(properties, self._key, self.lanes) if self._key else 0
-            made, size = self._make(message, properties)
+            made, size, _ = self._make(message, properties)
         except (Unfit, FormatError) as fault:
             return lane, Item(token, None, 0, str(fault))
         return lane, Item(token, made, size)

@@ -38,6 +38,7 @@ from formats.bmq.guid import GUID_VERSION, format_guid
 from formats.bmq.wire.properties import Property, PropertyType, PropertyValue, decode_properties, encode_properties
 from formats.errors import FormatError
 from formats.rocketmq.batch import BatchMessage
+from formats.rocketmq.flags import COMPRESSION_FLAGS, SystemFlag
 from formats.rocketmq.frame import FRAME_BYTES_MAX, HEADER_BYTES_MAX
 from formats.rocketmq.properties import decode_properties as decode_rocketmq
 from formats.rocketmq.record import Record
@@ -51,6 +52,7 @@ __all__ = [
     "body_of",
     "message_for_topic",
     "posted_guid",
+    "stored_body_of",
     "to_blazingmq",
     "to_rocketmq",
 ]
@@ -69,6 +71,9 @@ _BOUNDS: Final = {
 }
 _FLAG_BOUND: Final = 1 << 31
 _CACHED: Final = 1024
+# Plain integers: an operation with a member of an enumeration makes another member.
+_COMPRESSED: Final = int(SystemFlag.COMPRESSED)
+_INNER_BATCH: Final = int(SystemFlag.INNER_BATCH)
 
 
 class Unfit(Exception):
@@ -250,6 +255,14 @@ _READ: Final[dict[PropertyType, Callable[[str], PropertyValue | None]]] = {
     PropertyType.BINARY: _read_binary,
     **{kind: _read_integer(kind) for kind in _BOUNDS},
 }
+
+
+def stored_body_of(record: Record) -> tuple[Buffer, int]:
+    """The message's body as it is stored, and the system flags that say how it is compressed. Raises `Unfit`."""
+    if record.system_flags & _INNER_BATCH:
+        raise Unfit("a batch that is stored as one message")
+    flags = record.system_flags
+    return record.body, flags & COMPRESSION_FLAGS if flags & _COMPRESSED else 0
 
 
 def body_of(record: Record) -> Buffer:

@@ -15,6 +15,7 @@ from bmqctl.bridge.flow import AGAIN, TAKEN, Answer, AnswerKind, Send
 from bmqctl.rocketmq_client.client import PLAIN, Client, Queue, RequestRefused, Security
 from bmqctl.rocketmq_client.faults import FAULTS, words_of
 from bmqctl.rocketmq_client.link import LinkLost, RemotingLink
+from bmqctl.rocketmq_client.refusals import NotWritable
 from bmqctl.rocketmq_client.sending import Sender
 from bmqctl.rocketmq_client.sharing import Place
 from formats.rocketmq.codes import RequestCode, ResponseCode
@@ -44,14 +45,17 @@ async def find_topics(
 ) -> dict[str, list[Place]]:
     """Find the queues of topics, given by name with the number of queues that one gets if nobody knows it.
 
-    Raises `CannotBegin`, also for an unknown topic with the number 0.
+    Raises `CannotBegin`, also for an unknown topic with the number 0, and for one without a queue that can be written.
     """
     places: dict[str, list[Place]] = {}
     while len(places) < len(topics):
         try:
             async with Client.connect(end.host, end.port, timeout_s, security) as client:
                 for topic, new_queues in topics.items():
-                    found = await client.queues(topic, Permission.WRITE)
+                    try:
+                        found = await client.queues(topic, Permission.WRITE)
+                    except NotWritable as fault:
+                        raise CannotBegin(f"{end}: {fault}") from None
                     if not found and new_queues:
                         found = await client.create_topic(topic, new_queues)
                     places[topic] = sorted(Place(topic, each.broker_name, each.queue_id) for each in found)

@@ -321,7 +321,7 @@ def _item_of(record: Record, broker_name: str, make: MakeOfRecord) -> Item:
     try:
         if not record.is_body_sound:
             raise Unfit("the body's checksum differs")
-        made, size = make(record, broker_name)
+        made, size, is_alone = make(record, broker_name)
     except Unfit as fault:
         return Item(record.queue_offset, None, 0, str(fault))
-    return Item(record.queue_offset, made, size)
+    return Item(record.queue_offset, made, size, is_alone=is_alone)

@@ -10,6 +10,7 @@ import numpy as np
 from bmqctl.commitlog.records import LogRecords
 from bmqctl.journal.read.columns import Column, Kind, Row
 from bmqctl.journal.read.payload import PayloadForm, inflate, payload_text
+from bmqctl.rocketmq_client.bodies import inflate_other
 from formats.bmq.codes import DECOMPRESSED_SIZE_MAX
 from formats.errors import FormatError
 from formats.rocketmq.flags import CompressionType, SystemFlag, compression_of
@@ -29,7 +30,6 @@ _NAMES: Final = tuple(column.name for column in PAYLOAD_COLUMNS)
 _COMPRESSED: Final = int(SystemFlag.COMPRESSED)
 BodyValues = tuple[int | None, str | None, str | None, str | None, int | None, str | None]
 """The values of the columns of bodies that a record has; None for those that it has not."""
-_ARROW_NAMES: Final = {CompressionType.LZ4: "lz4", CompressionType.ZSTD: "zstd"}
 
 
 class BodyReader:
@@ -90,10 +90,4 @@ def decompressed(body: memoryview, system_flags: int, keep: int) -> tuple[bytes,
         return bytes(body[:keep]), len(body)
     if compression is CompressionType.ZLIB:
         return inflate(body, keep)
-    name = _ARROW_NAMES[compression]
-    try:
-        from bmqctl.commitlog.arrow import inflate_by_arrow
-    except ImportError:
-        reason = "needs pyarrow, which is not installed: pip install 'bmqctl[arrow]'"
-        raise FormatError(name, 0, reason) from None
-    return inflate_by_arrow(body, name, keep)
+    return inflate_other(body, compression, keep, DECOMPRESSED_SIZE_MAX)

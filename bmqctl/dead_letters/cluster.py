@@ -32,9 +32,9 @@ from bmqctl.rocketmq_client.client import Client, Queue
 from bmqctl.rocketmq_client.consuming import QueuePuller
 from bmqctl.rocketmq_client.faults import FAULTS, words_of
 from bmqctl.rocketmq_client.link import LinkLost
-from bmqctl.rocketmq_client.refusals import check_answer
+from bmqctl.rocketmq_client.refusals import NotWritable, check_answer
 from bmqctl.rocketmq_client.sending import Sender, UniqueIds
-from formats.rocketmq.batch import BatchMessage
+from formats.rocketmq.batch import BatchMessage, CompressedMessage
 from formats.rocketmq.codes import RequestCode
 from formats.rocketmq.java import string_hash
 from formats.rocketmq.properties import decode_properties
@@ -234,7 +234,10 @@ class Letters:
     async def _choose(self, topic: str, letter: Letter) -> Queue:
         """Choose a queue of a topic, by the sharding key or by the letter's place. Raises `Unfit` without one."""
         if topic not in self._queues:
-            self._queues[topic] = await self._client.queues(topic, Permission.WRITE)
+            try:
+                self._queues[topic] = await self._client.queues(topic, Permission.WRITE)
+            except NotWritable as fault:
+                raise Unfit(str(fault)) from None
         queues = self._queues[topic]
         if not queues:
             raise Unfit(f"{self._place} knows no topic {topic}")
@@ -250,7 +253,7 @@ class Letters:
         queues = self._queues[MARKS_TOPIC]
         return next((each for each in queues if each.broker_name == letter.broker), queues[0])
 
-    async def _send(self, queue: Queue, topic: str, message: BatchMessage) -> None:
+    async def _send(self, queue: Queue, topic: str, message: BatchMessage | CompressedMessage) -> None:
         """Have a broker store a message. Raises one of `FAULTS`."""
         sender = self._senders.setdefault(topic, Sender(_NAME, topic))
         link = await self._client.link_to(queue.address)

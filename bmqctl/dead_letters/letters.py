@@ -12,7 +12,7 @@ from typing import Any, Final, NamedTuple
 
 from bmqctl.moving.forms import for_other_topic
 from bmqctl.rocketmq_client.moments import moment
-from formats.rocketmq.batch import BatchMessage
+from formats.rocketmq.batch import BatchMessage, CompressedMessage
 from formats.rocketmq.properties import decode_properties, encode_properties
 from formats.rocketmq.record import Record
 
@@ -81,19 +81,19 @@ def groups_of(topics: list[str]) -> list[str]:
     return sorted({each.removeprefix(DEAD_LETTER_PREFIX) for each in topics if each.startswith(DEAD_LETTER_PREFIX)})
 
 
-def to_topic(letter: Letter) -> BatchMessage:
+def to_topic(letter: Letter) -> BatchMessage | CompressedMessage:
     """Make the message for a topic: what the application gave it, and its id. Raises `Unfit`."""
-    made: BatchMessage = for_other_topic()(letter.record, letter.broker).message
+    made: BatchMessage | CompressedMessage = for_other_topic()(letter.record, letter.broker).message
     return made
 
 
-def to_retry(letter: Letter, topic: str) -> BatchMessage:
+def to_retry(letter: Letter, topic: str) -> BatchMessage | CompressedMessage:
     """Make the message for the retry topic of its group, whose consumers take it for one of `topic`. Raises `Unfit`."""
     more = {"RETRY_TOPIC": topic}
     origin = decode_properties(letter.record.properties).get(_ORIGIN_ID)
     if origin:
         more[_ORIGIN_ID] = origin
-    made: BatchMessage = for_other_topic(more)(letter.record, letter.broker).message
+    made: BatchMessage | CompressedMessage = for_other_topic(more)(letter.record, letter.broker).message
     return made
 
 

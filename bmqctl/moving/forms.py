@@ -1,9 +1,10 @@
 """The messages of a queue or a topic as they go to another queue or topic of the same system; between the systems they
 are mapped as by a bridge.
 
-A message keeps its payload and properties. In a topic it keeps its unique id, by which a repeated message is known. In
-a queue its GUID is another, made of what the message was at its source, so that the broker leaves out a repeated one
-for its domain's `deduplicationTimeMs`. With a salt such GUIDs are those of one run: a second copy is a second message.
+A message keeps its payload and properties; from topic to topic the payload stays compressed as it is. In a topic a
+message keeps its unique id, by which a repeated message is known. In a queue its GUID is another, made of what the
+message was at its source, so that the broker leaves out a repeated one for its domain's `deduplicationTimeMs`. With a
+salt such GUIDs are those of one run: a second copy is a second message.
 """
 
 from __future__ import annotations
@@ -16,13 +17,14 @@ from typing import Final
 
 from bmqctl.bridge.blazingmq_ends import Made, Make, ToPost
 from bmqctl.bridge.encoding import Encoded
-from bmqctl.bridge.mapping import Unfit, body_of, message_for_topic
+from bmqctl.bridge.mapping import Unfit, message_for_topic, stored_body_of
 from bmqctl.bridge.names import UNIQUE_KEY, is_system_name
 from bmqctl.bridge.rocketmq_source import MakeOfRecord, for_queue
 from bmqctl.client.message import Message
 from bmqctl.rocketmq_client.sending import UniqueIds
 from formats.bmq.guid import GUID_VERSION
 from formats.bmq.wire.properties import Property, encode_properties
+from formats.rocketmq.batch import CompressedMessage
 from formats.rocketmq.properties import decode_properties
 from formats.rocketmq.record import Record
 
@@ -50,7 +52,7 @@ def for_queue_of_run(salt: bytes) -> MakeOfRecord:
     """Make the maker of messages, of a topic, for a queue, to which no message of another run is a repetition."""
 
     def make(record: Record, broker_name: str) -> Made:
-        (encoded, guid_of), size = for_queue(record, broker_name)
+        (encoded, guid_of), size, _ = for_queue(record, broker_name)
         return Made(ToPost(encoded, lambda renewals: _guid(salt, guid_of(renewals), 0)), size)
 
     return make
@@ -66,8 +68,11 @@ def for_other_topic(more: Mapping[str, str] = MappingProxyType({})) -> MakeOfRec
         properties = {UNIQUE_KEY: found.get(UNIQUE_KEY) or ids.next(), **kept, **more}
         # Texts that were decoded have no separator, except 0x01 in values, which the original takes as it is.
         encoded = "".join(f"{name}\x01{text}\x02" for name, text in properties.items()).encode()
-        made = message_for_topic(record.flag, body_of(record), encoded)
-        return Made(made, len(made.body) + len(encoded))
+        # Nobody reads the body: it is passed on as it is, compressed or not.
+        body, flags = stored_body_of(record)
+        plain = message_for_topic(record.flag, body, encoded)
+        made = CompressedMessage(plain.flag, plain.body, plain.properties, flags) if flags else plain
+        return Made(made, len(body) + len(encoded), is_alone=flags != 0)
 
     return make
 

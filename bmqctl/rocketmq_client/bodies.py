@@ -5,15 +5,17 @@ from __future__ import annotations
 import zlib
 from typing import Final
 
+from formats.errors import FormatError
 from formats.rocketmq.flags import CompressionType, SystemFlag, compression_of
 from formats.rocketmq.record import Record
 from formats.schema import Buffer
 
-__all__ = ["BodyUnreadable", "read_body"]
+__all__ = ["BodyUnreadable", "inflate_other", "read_body"]
 
 # Plain integers: an operation with a member of an enumeration makes another member.
 _COMPRESSED: Final = int(SystemFlag.COMPRESSED)
 _INNER_BATCH: Final = int(SystemFlag.INNER_BATCH)
+_ARROW_NAMES: Final = {CompressionType.LZ4: "lz4", CompressionType.ZSTD: "zstd"}
 
 
 class BodyUnreadable(ValueError):
@@ -33,10 +35,12 @@ def read_body(record: Record, bytes_max: int) -> Buffer:
         compression = compression_of(record.system_flags)
     except ValueError as fault:
         raise BodyUnreadable(str(fault)) from None
+    assert compression is not None
     if compression is not CompressionType.ZLIB:
-        raise BodyUnreadable(
-            f"a body compressed with {compression.name if compression else 'nothing'}; only ZLIB is known"
-        )
+        try:
+            return inflate_other(memoryview(record.body), compression, bytes_max, bytes_max)[0]
+        except FormatError as fault:
+            raise BodyUnreadable(f"a body compressed with {compression.name}: {fault.reason}") from None
     unpacking = zlib.decompressobj()
     try:
         body = unpacking.decompress(record.body, bytes_max)
@@ -45,3 +49,17 @@ def read_body(record: Record, bytes_max: int) -> Buffer:
     if not unpacking.eof:
         raise BodyUnreadable(f"a compressed body that is cut off, or larger than {bytes_max} bytes")
     return body
+
+
+def inflate_other(body: memoryview, compression: CompressionType, keep: int, bytes_max: int) -> tuple[bytes, int]:
+    """Decompress the first `keep` bytes of a body in LZ4 or Zstandard; return them and the full size.
+
+    Raises `FormatError`, also without pyarrow, and for a full size above `bytes_max`.
+    """
+    name = _ARROW_NAMES[compression]
+    try:
+        from bmqctl.rocketmq_client.arrow_bodies import inflate_by_arrow
+    except ImportError:
+        reason = "needs pyarrow, which is not installed: pip install 'bmqctl[arrow]'"
+        raise FormatError(name, 0, reason) from None
+    return inflate_by_arrow(body, name, keep, bytes_max)

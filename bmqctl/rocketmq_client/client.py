@@ -123,7 +123,7 @@ class Client:
         """The queues of a topic that can be written and read; none if the nameserver does not know the topic.
 
         With `needed` only reading or writing they are those that can be read, or written. Raises `FormatError` for
-        more of them than there can be.
+        more of them than there can be, and `NotWritable` if a topic's brokers have none to write.
         """
         answer = await self._nameserver.call(RequestCode.GET_ROUTEINFO_BY_TOPIC, {"topic": topic}, self.timeout_s)
         if answer.code == ResponseCode.TOPIC_NOT_EXIST:
@@ -133,7 +133,7 @@ class Client:
         if needed == Permission.READ:
             return list(route.readable)
         if needed == Permission.WRITE:
-            return list(route.writable)
+            return list(route.to_write(topic))
         return sorted({*route.readable} & {*route.writable})
 
     async def consumers(self, group: str, address: str) -> list[str]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from formats.rocketmq.codes import ResponseCode
 from formats.rocketmq.frame import Frame
 
-__all__ = ["RequestRefused", "check_answer", "code_name"]
+__all__ = ["NotWritable", "RequestRefused", "check_answer", "code_name"]
 
 
 class RequestRefused(Exception):
@@ -14,6 +14,14 @@ class RequestRefused(Exception):
     def __init__(self, what: str, answer: Frame) -> None:
         super().__init__(f"{what}: {code_name(answer.code)}{f', {answer.remark}' if answer.remark else ''}")
         self.code = answer.code
+
+
+class NotWritable(RequestRefused):
+    """A topic that its brokers have, and that has no queue to be written."""
+
+    def __init__(self, topic: str) -> None:
+        remark = "no broker has a queue of it that can be written: set its permission to 6, with write queues"
+        super().__init__(f"topic {topic} takes no messages", Frame(ResponseCode.NO_PERMISSION, 0, remark=remark))
 
 
 def code_name(code: int) -> str:

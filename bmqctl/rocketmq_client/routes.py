@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Final, NamedTuple
 
+from bmqctl.rocketmq_client.refusals import NotWritable
 from formats.errors import FormatError
 from formats.rocketmq.route_bodies import MASTER_ID, TOPIC_ROUTE, Permission
 from formats.schema import Buffer
@@ -23,15 +24,25 @@ class Queue(NamedTuple):
 
 
 class Route(NamedTuple):
-    """The queues of a topic whose brokers have a master: those that can be read, and those that can be written."""
+    """The queues of a topic whose brokers have a master: those that can be read, and those that can be written.
+
+    `has_master` is true if a broker that has the topic has a master.
+    """
 
     readable: tuple[Queue, ...] = ()
     writable: tuple[Queue, ...] = ()
+    has_master: bool = False
 
     @property
     def addresses(self) -> list[str]:
         """The addresses of the masters."""
         return sorted({queue.address for queue in (*self.readable, *self.writable)})
+
+    def to_write(self, topic: str) -> tuple[Queue, ...]:
+        """The queues that can be written; none without a master. Raises `NotWritable` if the masters have none."""
+        if self.has_master and not self.writable:
+            raise NotWritable(topic)
+        return self.writable
 
 
 def read_route(topic: str, body: Buffer) -> Route:
@@ -53,4 +64,5 @@ def read_route(topic: str, body: Buffer) -> Route:
         ):
             if data.perm & bit:
                 found += [Queue(number, data.broker_name, address) for number in range(count)]
-    return Route(tuple(sorted(readable)), tuple(sorted(writable)))
+    has_master = any(addresses.get(data.broker_name) for data in route.queue_datas)
+    return Route(tuple(sorted(readable)), tuple(sorted(writable)), has_master)

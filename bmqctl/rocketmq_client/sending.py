@@ -9,7 +9,7 @@ from collections.abc import Iterable, Sequence
 from datetime import datetime
 from typing import Final
 
-from formats.rocketmq.batch import BatchMessage, encode_batch
+from formats.rocketmq.batch import BatchMessage, CompressedMessage, encode_batch
 from formats.rocketmq.headers.codec import HeaderCodec
 from formats.rocketmq.headers.sending import SendMessageRequestV2
 from formats.rocketmq.message_ids import UniqueId
@@ -65,10 +65,14 @@ class Sender:
         messages = (BatchMessage(0, body, encode_properties({UNIQUE_KEY: self._ids.next()})) for body in bodies)
         return fields, encode_batch(messages)
 
-    def encoded(self, queue_id: int, born_ms: int, message: BatchMessage) -> tuple[dict[str, str], Buffer]:
+    def encoded(
+        self, queue_id: int, born_ms: int, message: BatchMessage | CompressedMessage
+    ) -> tuple[dict[str, str], Buffer]:
         """Make the header and the frame's body of a message that has its properties already, the unique id included."""
         fields = self.message(queue_id, born_ms)
         fields |= {"h": str(message.flag), "i": f"{message.properties.decode()}{WAIT}\x01true\x02"}
+        if isinstance(message, CompressedMessage):
+            fields["f"] = str(message.system_flags)
         return fields, message.body
 
     def encoded_batch(

@@ -8,7 +8,7 @@ from typing import NamedTuple
 from formats.errors import FormatError
 from formats.schema import Annotated, Buffer, Layout, i32, u32
 
-__all__ = ["BATCH_FRONT", "BatchFront", "BatchMessage", "encode_batch", "iter_batch"]
+__all__ = ["BATCH_FRONT", "BatchFront", "BatchMessage", "CompressedMessage", "encode_batch", "iter_batch"]
 
 PROPERTIES_BYTES_MAX = 0x7FFF
 
@@ -43,6 +43,15 @@ class BatchMessage(NamedTuple):
     flag: int
     body: Buffer
     properties: bytes
+
+
+class CompressedMessage(NamedTuple):
+    """A message that is sent alone, since a batch has no place for the `system_flags` that say how it is compressed."""
+
+    flag: int
+    body: Buffer
+    properties: bytes
+    system_flags: int
 
 
 def encode_batch(messages: Iterable[BatchMessage]) -> bytes:

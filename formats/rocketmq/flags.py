@@ -4,7 +4,15 @@ from __future__ import annotations
 
 from enum import IntEnum, IntFlag
 
-__all__ = ["TRANSACTION_MASK", "CompressionType", "SystemFlag", "Transaction", "compression_of", "transaction_of"]
+__all__ = [
+    "COMPRESSION_FLAGS",
+    "TRANSACTION_MASK",
+    "CompressionType",
+    "SystemFlag",
+    "Transaction",
+    "compression_of",
+    "transaction_of",
+]
 
 
 class SystemFlag(IntFlag):
@@ -21,6 +29,8 @@ class SystemFlag(IntFlag):
 TRANSACTION_MASK = 0b1100
 _COMPRESSION_SHIFT = 8
 _COMPRESSION_MASK = 0b111
+COMPRESSION_FLAGS = int(SystemFlag.COMPRESSED) | _COMPRESSION_MASK << _COMPRESSION_SHIFT
+"""All bits that say whether and how a body is compressed."""
 
 
 class Transaction(IntEnum):

@@ -21,6 +21,14 @@ from bmqctl.testing import NodeProcess, RocketProcess
 from formats.bmq.uri import parse_uri
 from tests.integration.config_files import domain, write_config
 from tests.integration.messages_at_hand import run, started
+from tests.integration.stored_bodies import (
+    BODIES,
+    PLAIN,
+    assert_read_only,
+    make_read_only,
+    store_bodies,
+    stored_bodies,
+)
 from tests.waiting import WAIT_S, eventually
 
 pytestmark = pytest.mark.timeout(300)
@@ -341,3 +349,36 @@ def test_a_signal_ends_a_move_between_two_messages(stage: Stage) -> None:
     assert done["messages"] == stage.arrived() < COUNT
     left = rows_of(run("browse", f"{PRIORITY}/q", "-b", stage.words[6], "--json", "-n", COUNT)[0])
     assert len(left) == COUNT - done["messages"]
+
+
+def test_bodies_that_other_clients_compressed_are_carried_as_they_are(rocket: RocketProcess) -> None:
+    topic, copied, moved = (f"compressed{name}" for name in ("", "-copied", "-moved"))
+    trio.run(store_bodies, rocket, topic)
+    base = f"rocketmq://{rocket.nameserver}"
+    output, _ = run("copy", f"{base}/{topic}", f"{base}/{copied}")
+    assert output.startswith(f"{len(BODIES)} messages copied, ")
+    output, _ = run("move", f"{base}/{topic}?group=movers", f"{base}/{moved}", "--yes", *IDLE)
+    assert output.startswith(f"{len(BODIES)} messages moved, ")
+    for each in (copied, moved):
+        assert sorted(trio.run(stored_bodies, rocket, each)) == sorted(BODIES)
+
+
+def test_bodies_that_other_clients_compressed_are_read_for_a_queue(node: NodeProcess, rocket: RocketProcess) -> None:
+    trio.run(store_bodies, rocket, "to-queue", BODIES[:-1])
+    queue = f"{PRIORITY}/compressed"
+    output, _ = run("copy", f"rocketmq://{rocket.nameserver}/to-queue", queue, "-b", node.uri)
+    assert output.startswith(f"{len(BODIES) - 1} messages copied, ")
+    rows = drain(len(BODIES) - 1, queue, "-b", node.uri)
+    assert {row["payload"] for row in rows} == {PLAIN.decode()}
+    shown = stored(f"rocketmq://{rocket.nameserver}/to-queue")
+    assert [row["payload"] for row in shown] == [PLAIN.decode()] * (len(BODIES) - 1)
+
+
+def test_a_topic_without_a_queue_to_be_written_is_told_at_once(rocket: RocketProcess) -> None:
+    source, topic = (f"rocketmq://{rocket.nameserver}/{name}" for name in ("writer", "read-only"))
+    run("post", source, "a message")
+    trio.run(make_read_only, rocket, "read-only")
+    for words in (("post", topic, "x"), ("copy", source, topic), ("move", f"{source}?group=g", topic, "--yes")):
+        _, errors = run(*words, code=2)
+        assert "topic read-only takes no messages" in errors
+    trio.run(assert_read_only, rocket, "read-only")

@@ -22,6 +22,7 @@ from bmqctl.client.rocketmq import connect
 from bmqctl.testing import NodeProcess, RocketProcess
 from tests.integration.config_files import domain, write_config
 from tests.integration.messages_at_hand import run
+from tests.integration.stored_bodies import BODIES, PLAIN, give_up, store_bodies, stored_bodies
 from tests.waiting import WAIT_S, eventually
 
 pytestmark = pytest.mark.timeout(300)
@@ -250,3 +251,17 @@ def test_a_cluster_without_letters(tmp_path: Path) -> None:
     with RocketProcess(tmp_path / "mq", grpc_port=0) as rocket:
         assert run("dead-letters", "list", "--nameserver", rocket.nameserver)[0] == "No group has dead letters.\n"
         assert json.loads(run("dead-letters", "list", "--nameserver", rocket.nameserver, "--output", "json")[0]) == []
+
+
+def test_letters_that_other_clients_compressed_are_shown_and_sent_again(rocket: RocketProcess) -> None:
+    at = ("--nameserver", rocket.nameserver)
+    trio.run(store_bodies, rocket, "packed")
+    trio.run(give_up, rocket, "packed", "packers", len(BODIES))
+    eventually(lambda: len(trio.run(stored_bodies, rocket, "%DLQ%packers")) >= len(BODIES))
+    output, errors = run("dead-letters", "show", "packers", *at, "--json", code=1)
+    assert {row["payload"] for row in rows_of(output)} == {PLAIN.decode()}
+    assert {row["message_id"] for row in rows_of(output)} == {f"{n:032X}" for n in range(len(BODIES) - 1)}
+    assert "a body compressed with LZ4" in errors
+    run("dead-letters", "resend", "packers", "--to", "topic", "--yes", *at)
+    assert Counter(trio.run(stored_bodies, rocket, "packed")).keys() == {*BODIES}
+    assert len(trio.run(stored_bodies, rocket, "packed")) >= 2 * len(BODIES)

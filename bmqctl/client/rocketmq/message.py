@@ -65,7 +65,8 @@ class Content:
     def payload(self) -> bytes:
         """The payload, decompressed.
 
-        Raises `ValueError` if it is not what was stored, by its checksum, or compressed with LZ4 or ZSTD.
+        Raises `ValueError` if it is not what was stored, by its checksum, or cannot be decompressed: LZ4 and ZSTD need
+        pyarrow, of the extra `arrow`.
         """
         if not self._record.is_body_sound:
             raise ValueError(f"message {self.message_id}: the checksum of the payload differs")

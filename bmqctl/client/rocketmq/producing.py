@@ -283,9 +283,9 @@ class Producer:
     # Sending
 
     async def find_queues(self) -> None:
-        """Ask for the topic's queues. Raises `RequestRefused` or `OSError`."""
+        """Ask for the topic's queues. Raises one of `FAULTS`, also if none can be written."""
         route = await self._cluster.route(self.topic, makes=True)
-        self._outbox.route(route.writable)
+        self._outbox.route(route.to_write(self.topic))
 
     async def run(self) -> None:
         """Send what is posted, until the session ends."""

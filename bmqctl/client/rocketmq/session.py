@@ -143,7 +143,8 @@ class Session:
         """Make a producer of a topic, which lasts as long as the session.
 
         A topic that nobody knows is made by the first message, if the brokers are configured to. Raises
-        `RequestRefused` if there is no broker for the topic, and `ValueError` for a name that brokers refuse.
+        `RequestRefused` if there is no broker for the topic, or none of its queues can be written, and `ValueError` for
+        a name that brokers refuse.
         """
         self._check_open()
         check_topic(topic)

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import sys
 import zlib
 from typing import Any
 
+import pyarrow as pa
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -181,6 +183,16 @@ def test_names_that_are_too_long_are_refused() -> None:
 def test_bodies_are_decompressed() -> None:
     packed = record(BatchMessage(0, zlib.compress(b"x" * 1000), b""), system_flags=int(SystemFlag.COMPRESSED))
     assert to_blazingmq(packed, "b").payload == b"x" * 1000
+    for name, flags in (("lz4", 1 | 1 << 8), ("zstd", 1 | 2 << 8)):
+        message = BatchMessage(0, pa.compress(b"x" * 1000, name, asbytes=True), b"")
+        assert to_blazingmq(record(message, system_flags=flags), "b").payload == b"x" * 1000
+
+
+def test_without_pyarrow_the_command_that_helps_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "bmqctl.rocketmq_client.arrow_bodies", None)
+    packed = record(BatchMessage(0, b"body", b""), system_flags=1 | 1 << 8)
+    with pytest.raises(Unfit, match=r"LZ4: needs pyarrow, which is not installed: pip install 'bmqctl\[arrow\]'"):
+        to_blazingmq(packed, "b")
 
 
 @pytest.mark.parametrize(
@@ -188,8 +200,11 @@ def test_bodies_are_decompressed() -> None:
     [
         (b"no zlib", 1, "a body that is not ZLIB"),
         (zlib.compress(b"x" * 1000)[:-6], 1, "cut off"),
-        (b"", 1 | 1 << 8, "a body compressed with LZ4; only ZLIB is known"),
-        (b"", 1 | 2 << 8, "a body compressed with ZSTD; only ZLIB is known"),
+        (b"", 1 | 1 << 8, "a body compressed with LZ4: the stream is empty"),
+        (b"no lz4", 1 | 1 << 8, "a body compressed with LZ4: "),
+        (b"no zstd", 1 | 2 << 8, "a body compressed with ZSTD: "),
+        (pa.compress(b"x" * 1000, "lz4", asbytes=True)[:-6], 1 | 1 << 8, "a body compressed with LZ4: "),
+        (pa.compress(b"x" * 1000, "zstd", asbytes=True)[:-6], 1 | 2 << 8, "a body compressed with ZSTD: "),
         (b"", 1 | 5 << 8, "5 is not a valid CompressionType"),
         (b"", int(SystemFlag.INNER_BATCH), "a batch that is stored as one message"),
     ],

@@ -37,7 +37,7 @@ def record(flag: int = 0, **properties: str) -> Record:
 
 def test_a_message_of_a_queue_keeps_payload_and_typed_properties() -> None:
     properties = [Property("n", PropertyType.INT32, -7), Property("raw", PropertyType.BINARY, b"\0\xff")]
-    (encoded, _), size = for_other_queue("bmq://a/b")(delivered(b"\0payload"), properties)
+    (encoded, _), size, _ = for_other_queue("bmq://a/b")(delivered(b"\0payload"), properties)
     assert encoded.payload == b"\0payload"
     assert decode_properties(encoded.area, 1) == properties
     assert size == 8 + len(encoded.area)
@@ -61,13 +61,27 @@ def test_guids_are_those_of_the_message_and_of_the_run() -> None:
 
 def test_a_message_of_a_topic_keeps_what_the_application_gave_it_and_its_id() -> None:
     given = {"UNIQ_KEY": "ID", "TAGS": "paid", "KEYS": "a b", "__SHARDINGKEY": "k", "own": "1"}
-    made, size = for_other_topic()(record(5, **given, DELAY="3", RETRY_TOPIC="t", WAIT="true"), "b")
+    made, size, is_alone = for_other_topic()(record(5, **given, DELAY="3", RETRY_TOPIC="t", WAIT="true"), "b")
     assert (made.flag, made.body) == (5, b"body")
     assert decode_texts(made.properties) == given
     assert size == 4 + len(made.properties)
+    assert not is_alone
     # One without an id gets one.
     first, second = (decode_texts(for_other_topic()(record(), "b").message.properties)["UNIQ_KEY"] for _ in range(2))
     assert first != second
+
+
+@pytest.mark.parametrize("flags", [1, 1 | 1 << 8, 1 | 2 << 8, 1 | 3 << 8, 1 | 7 << 8])
+def test_a_body_that_is_compressed_is_not_read_for_another_topic(flags: int) -> None:
+    packed = record()._replace(body=b"\x04\x22\x4d\x18no frame", system_flags=flags | 1 << 4)
+    made, size, is_alone = for_other_topic()(packed, "b")
+    assert (made.body, made.system_flags, is_alone) == (packed.body, flags, True)
+    assert size == len(made.body) + len(made.properties)
+
+
+def test_a_batch_that_is_stored_as_one_message_is_unfit() -> None:
+    with pytest.raises(Unfit, match="a batch that is stored as one message"):
+        for_other_topic()(record()._replace(system_flags=1 << 7), "b")
 
 
 def test_what_cannot_be_held_is_unfit() -> None:

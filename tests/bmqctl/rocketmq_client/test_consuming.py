@@ -12,7 +12,7 @@ from bmqctl.rocketmq_client.consuming import QueuePuller, read_messages, read_re
 from bmqctl.rocketmq_client.link import dial
 from bmqctl.rocketmq_client.sending import Sender
 from formats.errors import FormatError
-from formats.rocketmq.batch import BatchMessage, iter_batch
+from formats.rocketmq.batch import BatchMessage, CompressedMessage, iter_batch
 from formats.rocketmq.codes import RequestCode, ResponseCode
 from formats.rocketmq.frame import Frame, FrameFlag, encode_frame, next_frame
 from formats.rocketmq.properties import decode_properties
@@ -137,6 +137,13 @@ def test_messages_that_have_their_properties_are_sent_with_them() -> None:
     fields, body = sender.encoded_batch(3, 99, [first, second])
     assert (fields["e"], fields["m"]) == ("3", "true")
     assert [message._replace(body=bytes(message.body)) for message in iter_batch(body)] == [first, second]
+
+
+def test_a_body_that_is_compressed_is_sent_alone_with_its_flags() -> None:
+    packed = CompressedMessage(0, b"packed", b"UNIQ_KEY\x01ID1\x02", 1 | 1 << 8)
+    sender = Sender("g", "t")
+    assert sender.encoded(3, 99, packed)[0]["f"] == "257"
+    assert sender.encoded(3, 99, BatchMessage(*packed[:3]))[0]["f"] == "0"
 
 
 @pytest.mark.parametrize(

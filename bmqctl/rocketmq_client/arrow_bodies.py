@@ -5,27 +5,32 @@ It is an extra: import this module only where such a body is read.
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, Final
 
 import pyarrow as pa
 
-from bmqctl.journal.read.payload import INFLATE_STEP
-from formats.bmq.codes import DECOMPRESSED_SIZE_MAX
 from formats.errors import FormatError
 
 __all__ = ["inflate_by_arrow"]
 
+_STEP_BYTES: Final = 1 << 20
 
-def inflate_by_arrow(body: memoryview, name: str, keep: int) -> tuple[bytes, int]:
-    """Decompress the first `keep` bytes of a body by the codec `name`; return them and the full size."""
+
+def inflate_by_arrow(body: memoryview, name: str, keep: int, bytes_max: int) -> tuple[bytes, int]:
+    """Decompress the first `keep` bytes of a body by the codec `name`; return them and the full size.
+
+    Raises `FormatError`, also for a full size above `bytes_max`.
+    """
+    if not len(body):
+        raise FormatError(name, 0, "the stream is empty")
     head = bytearray()
     total = 0
     try:
         stream: Any = pa.CompressedInputStream(pa.BufferReader(body), name)
-        while piece := stream.read(INFLATE_STEP):
+        while piece := stream.read(_STEP_BYTES):
             total += len(piece)
-            if total > DECOMPRESSED_SIZE_MAX:
-                raise FormatError(name, 0, f"inflates to more than {DECOMPRESSED_SIZE_MAX} bytes")
+            if total > bytes_max:
+                raise FormatError(name, 0, f"inflates to more than {bytes_max} bytes")
             head += piece[: keep - len(head)]
     except (OSError, pa.ArrowException) as error:
         raise FormatError(name, 0, str(error)) from None
