@@ -17,7 +17,7 @@ from bmqctl.commitlog.index_lookup import Found, look_up, record_at
 from bmqctl.commitlog.payload import BodyReader
 from bmqctl.commitlog.records import FRONT_BYTES, LogRecords
 from bmqctl.commitlog.rows import TABLE, columns_with, rows_of, shown_row
-from bmqctl.commitlog.scan import LogChunk, LogFault, LogScan, end_of_log, fault_chunk
+from bmqctl.commitlog.scan import LogChunk, LogFault, LogScan, Loss, end_of_log, fault_chunk
 from bmqctl.commitlog.text import CsvLines, JsonLines
 from bmqctl.journal.dump.output import DumpFormat, load_arrow
 
@@ -162,7 +162,7 @@ def dump_log(
         if printer.is_done:
             return report
         on_progress(chunk.end - begin, end - begin)
-        report.is_damaged |= bool(printer.print(chunk))
+        report.is_damaged |= any(fault.is_loss for fault in printer.print(chunk))
         if filters.ends_before(chunk.records, chunk.end):
             break
     if not printer.is_done:
@@ -251,7 +251,7 @@ class LogFollower:
         files = [file for file in every if file.end > self._at]
         if self._is_exact and files and files[0].begin > self._at:
             lost = files[0].begin - self._at
-            yield fault_chunk(LogFault(self._at, lost, "deleted by the broker before it was read"))
+            yield fault_chunk(LogFault(self._at, lost, "deleted by the broker before it was read", Loss.MISSING))
             self._at = files[0].begin
         scan = LogScan(files, self._at, exact=self._is_exact, tail=False)
         try:

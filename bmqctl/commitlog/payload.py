@@ -7,6 +7,7 @@ from typing import Any, Final
 
 import numpy as np
 
+from bmqctl.commitlog.derived import sound_bodies
 from bmqctl.commitlog.records import LogRecords
 from bmqctl.journal.read.columns import Column, Kind, Row
 from bmqctl.journal.read.payload import PayloadForm, inflate, payload_text
@@ -30,6 +31,8 @@ _NAMES: Final = tuple(column.name for column in PAYLOAD_COLUMNS)
 _COMPRESSED: Final = int(SystemFlag.COMPRESSED)
 BodyValues = tuple[int | None, str | None, str | None, str | None, int | None, str | None]
 """The values of the columns of bodies that a record has; None for those that it has not."""
+
+_OTHER: Final[BodyValues] = (None, None, None, None, None, "the checksum of the body differs")
 
 
 class BodyReader:
@@ -55,13 +58,19 @@ class BodyReader:
 
     def _read_all(self, records: LogRecords) -> list[BodyValues]:
         flags, sizes = records.flags, records.body_sizes
+        sound = np.ones(len(records), np.bool_) if self._form is PayloadForm.STORED else sound_bodies(records)
         if self._form is PayloadForm.STORED or not (flags & _COMPRESSED).any():
             heads = records.strings(records.body_at, np.minimum(sizes, self._limit))
             read = self._stored if self._form is PayloadForm.STORED else self._plain
-            return list(map(read, heads, sizes.tolist()))
-        places = zip(records.body_at.tolist(), sizes.tolist(), flags.tolist(), strict=True)
-        data = records.data
-        return [self._read(data[at : at + size], flags) for at, size, flags in places]
+            found = list(map(read, heads, sizes.tolist()))
+        else:
+            places = zip(records.body_at.tolist(), sizes.tolist(), flags.tolist(), sound.tolist(), strict=True)
+            data = records.data
+            found = [self._read(data[at : at + size], flags) if ok else _OTHER for at, size, flags, ok in places]
+        for row in np.flatnonzero(~sound).tolist():
+            found[row] = _OTHER
+            self.faults += 1
+        return found
 
     def _stored(self, head: bytes, size: int) -> BodyValues:
         return None, None, None, head.hex().upper(), size - len(head) or None, None

@@ -2,6 +2,8 @@
 
 Entries are read a chunk at a time. A message's tag is in its record, and the queue has only a hash of it: for each hash
 one record is read. Records without an entry are those that a broker had not entered when it crashed.
+
+An entry counts as a message if its record is there: the whole log is read for that.
 """
 
 from __future__ import annotations
@@ -16,8 +18,10 @@ from typing import Any, Final
 import numpy as np
 from numpy.typing import NDArray
 
-from bmqctl.commitlog.files import LogFile, QueueFiles, StoreFiles
+from bmqctl.commitlog.files import LogFile, QueueFiles, StoreFiles, log_files
+from bmqctl.commitlog.losses import LogLosses
 from bmqctl.commitlog.records import RECORD_BYTES_MAX, LogRecords, search
+from bmqctl.commitlog.scan import Loss
 from bmqctl.commitlog.topics import DELAY_TOPIC
 from bmqctl.journal.read.positional import read_into
 from formats.rocketmq.consume_queue import CONSUME_QUEUE_ENTRY, FILLER
@@ -38,8 +42,10 @@ Progress = Callable[[int, int], None]
 class QueueFigures:
     """A queue: the offset of its first message that the log still has, the one after its last, and what it holds.
 
-    `size` is that of the records. `tags` are the most frequent ones, `tag_count` counts all. Times are in milliseconds
-    since the epoch, and None if there is no message. `log_end` is where the record of the last entry ends.
+    `entries` counts the messages whose records are there, `size` is that of these records. `damaged` and `missing`
+    count those whose records, or whose entries, are not; `unfinished` those behind the end of a log that was cut.
+    `tags` are the most frequent ones, `tag_count` counts all. Times are in milliseconds since the epoch, and None if
+    there is no message. `log_end` is where the record of the last entry ends.
     """
 
     topic: str
@@ -53,24 +59,33 @@ class QueueFigures:
     tags: dict[str, int] = field(default_factory=dict)
     tag_count: int = 0
     log_end: int = 0
+    damaged: int = 0
+    missing: int = 0
+    unfinished: int = 0
 
 
 def read_queues(
     store: StoreFiles,
+    losses: LogLosses,
     wanted: Callable[[str], bool] = lambda topic: True,
     on_progress: Progress = lambda done, total: None,
 ) -> list[QueueFigures]:
-    """The queues of the topics that are wanted, by topic and number. Raises `OSError` and `NotAStoreFile`."""
+    """The queues of the topics that are wanted, by topic and number; `losses` are those of the store's log.
+
+    Raises `OSError` and `NotAStoreFile`.
+    """
     queues = [queue for queue in store.queues() if wanted(queue.topic)]
     names: dict[tuple[str, int], str | None] = {}
     found = []
     for number, queue in enumerate(queues):
         on_progress(number, len(queues))
-        found.append(queue_figures(store, queue, names))
+        found.append(queue_figures(store, queue, losses, names))
     return found
 
 
-def queue_figures(store: StoreFiles, queue: QueueFiles, names: dict[tuple[str, int], str | None]) -> QueueFigures:
+def queue_figures(
+    store: StoreFiles, queue: QueueFiles, losses: LogLosses, names: dict[tuple[str, int], str | None]
+) -> QueueFigures:
     """The figures of a queue; `names` remembers the tags of a topic by their hashes."""
     figures = QueueFigures(queue.topic, queue.queue_id)
     codes: Counter[int] = Counter()
@@ -87,8 +102,12 @@ def queue_figures(store: StoreFiles, queue: QueueFiles, names: dict[tuple[str, i
         if first is None:
             figures.begin = index + int(there[0])
             first = _place(offsets, sizes, int(there[0]))
+        else:
+            # A file of the queue is missing, or what was in it.
+            figures.missing += index + int(there[0]) - figures.end
         last = _place(offsets, sizes, int(there[-1]))
         figures.end = index + int(there[-1]) + 1
+        there = _count_lost(figures, store, losses, entries, there)
         figures.entries += len(there)
         figures.size += int(sizes[there].sum())
         if queue.topic != DELAY_TOPIC and len(codes) < _CODES_MAX:
@@ -104,6 +123,32 @@ def queue_figures(store: StoreFiles, queue: QueueFiles, names: dict[tuple[str, i
         tag = _tag(store.log, names, queue.topic, code, samples[code])
         figures.tags[tag] = figures.tags.get(tag, 0) + count
     return figures
+
+
+def _count_lost(
+    figures: QueueFigures, store: StoreFiles, losses: LogLosses, entries: NDArray[Any], there: NDArray[np.int64]
+) -> NDArray[np.int64]:
+    """Count the entries at `there` whose records are lost; return the others."""
+    begins = entries["physical_offset"][there].astype(np.int64)
+    ends = begins + entries["size"][there].astype(np.int64)
+    damaged, missing = (losses.lost(begins, loss) for loss in (Loss.DAMAGED, Loss.MISSING))
+    behind = begins >= losses.end
+    if behind.any():
+        log = log_files(store.root)
+        begin, end = int(begins[behind][-1]), int(ends[behind][-1])
+        if record_of(log, begin, end - begin) is not None:
+            behind[:] = False  # the broker has written them since the log was read
+        file_end = log[-1].end if log else 0
+        damaged |= behind & (ends <= file_end)
+        behind &= ends > file_end
+        if losses.end == file_end:
+            # The last file is full: the next one is missing. Otherwise it was cut.
+            missing |= behind
+            behind[:] = False
+    figures.damaged += int(damaged.sum())
+    figures.missing += int(missing.sum())
+    figures.unfinished += int(behind.sum())
+    return there[~(damaged | missing | behind)]
 
 
 def _place(offsets: NDArray[np.int64], sizes: NDArray[np.int64], at: int) -> tuple[int, int]:

@@ -9,16 +9,18 @@ import os
 import struct
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from enum import StrEnum
 from typing import Final, NamedTuple
 
 import numpy as np
 
 from bmqctl.commitlog.files import LogFile
 from bmqctl.commitlog.records import FRONT_BYTES, RECORD_BYTES_MAX, LogRecords, Scratch, Search, search
+from bmqctl.journal.read.account import Account
 from bmqctl.journal.read.positional import next_data, read_into
 from formats.rocketmq.record import BLANK_BYTES_MIN, FRONTS, HEAD_BYTES, RECORD_FRONT, Magic
 
-__all__ = ["CHUNK_BYTES", "LogChunk", "LogFault", "LogScan", "end_of_log", "fault_chunk"]
+__all__ = ["CHUNK_BYTES", "LogChunk", "LogFault", "LogScan", "Loss", "end_of_log", "fault_chunk"]
 
 # It stays in the processor's cache between the search and the reading of the fields.
 CHUNK_BYTES: Final = 1 << 20
@@ -28,12 +30,29 @@ _head = struct.Struct(">II").unpack_from
 _BLANK: Final = int(Magic.BLANK)
 
 
+class Loss(StrEnum):
+    """The kinds of faults.
+
+    An unfinished end, which is the beginning of one record, is what a crash during a write leaves, and no loss.
+    """
+
+    DAMAGED = "damaged"
+    MISSING = "missing"
+    UNFINISHED = "unfinished"
+
+
 class LogFault(NamedTuple):
     """Bytes of the log in which there is no record: where they begin, how many they are, and the cause."""
 
     offset: int
     size: int
     text: str
+    loss: Loss = Loss.DAMAGED
+
+    @property
+    def is_loss(self) -> bool:
+        """Return whether there should be records in these bytes."""
+        return self.loss is not Loss.UNFINISHED
 
 
 class LogChunk(NamedTuple):
@@ -49,12 +68,21 @@ class LogChunk(NamedTuple):
 
 @dataclass
 class _Gap:
-    """Bytes behind a record: where they begin, and how far anything was written in them."""
+    """Bytes behind a record: where they begin, and how far anything was written in them.
+
+    `size` is that of a record that may have been begun there.
+    """
 
     begin: int
     is_told: bool = True
     cause: str | None = None
     written: int = 0
+    size: int = 0
+
+    @property
+    def is_begun(self) -> bool:
+        """Return whether the bytes may be an unfinished record, of which the beginning may have been written last."""
+        return self.written - self.begin <= max(FRONT_BYTES, self.size)
 
     def fault(self, end: int) -> list[LogFault]:
         if not self.is_told or end <= self.begin:
@@ -66,6 +94,10 @@ class _Gap:
         """Note bytes, which begin at `offset` of a log whose file ends at `end`."""
         if offset == self.begin:
             self.cause = _cause(data, offset, end)
+            if self.cause is not None:
+                self.size = min(int.from_bytes(data[:4], "big"), RECORD_BYTES_MAX)
+            elif not any(data[:HEAD_BYTES]):
+                self.size = RECORD_BYTES_MAX
         written = np.flatnonzero(np.frombuffer(data, np.bool_))
         if len(written):
             self.written = offset + int(written[-1]) + 1
@@ -76,7 +108,7 @@ class LogScan:
 
     `begin` may lie inside a record, unless it is `exact`: then that one is left out. `end` is where the records read so
     far end. With `tail`, what was written behind the last record is a fault; a broker that writes may be about to
-    complete it.
+    complete it. `account` is that of all chunks so far.
     """
 
     def __init__(
@@ -85,6 +117,7 @@ class LogScan:
         first = files[0].begin if files else 0
         self.begin = first if begin is None else max(first, begin)
         self.end = self.begin
+        self.account = Account()
         self._files = [file for file in files if file.end > self.begin]
         self._exact = exact
         self._tail = tail
@@ -112,6 +145,15 @@ class LogScan:
 
     def chunks(self) -> Iterator[LogChunk]:
         """Yield all records. Raises `OSError`."""
+        for chunk in self._chunks():
+            self.account.read(len(chunk.records), int(chunk.records.sizes.sum()))
+            for fault in chunk.faults:
+                if fault.is_loss:
+                    where = f"offset {fault.offset} of the commit log: {fault.text}"
+                    self.account.lose(where, fault.size, is_missing=fault.loss is Loss.MISSING)
+            yield chunk
+
+    def _chunks(self) -> Iterator[LogChunk]:
         for file, after in zip(self._files, [*self._files, None][1:], strict=True):
             if after is not None and after.begin < file.end:
                 # What is too much in a file is no part of the log.
@@ -120,14 +162,15 @@ class LogScan:
                 descriptor = os.open(file.path, os.O_RDONLY | os.O_CLOEXEC)
             except FileNotFoundError:
                 # A broker deletes its oldest files.
-                yield fault_chunk(LogFault(file.begin, file.end - file.begin, "the file has vanished"))
+                yield fault_chunk(LogFault(file.begin, file.end - file.begin, "the file has vanished", Loss.MISSING))
                 continue
             try:
                 yield from self._file(descriptor, file, max(file.begin, self.begin), after is None)
             finally:
                 os.close(descriptor)
             if after is not None and after.begin > file.end:
-                yield fault_chunk(LogFault(file.end, after.begin - file.end, "the file is missing"))
+                missing = LogFault(file.end, after.begin - file.end, "the file is missing", Loss.MISSING)
+                yield fault_chunk(missing)
 
     def _file(self, descriptor: int, file: LogFile, at: int, is_last: bool) -> Iterator[LogChunk]:
         gap = _Gap(at, is_told=self._exact or at == file.begin)
@@ -171,7 +214,8 @@ class LogScan:
         if not is_last:
             yield from map(fault_chunk, gap.fault(file.end))
         elif gap.written and self._tail:
-            yield from map(fault_chunk, gap.fault(gap.written))
+            loss = Loss.UNFINISHED if gap.is_begun else Loss.DAMAGED
+            yield from (fault_chunk(fault._replace(loss=loss)) for fault in gap.fault(gap.written))
 
     def _read(self, descriptor: int, at: int, size: int) -> memoryview:
         view = self._buffer[:size] if size <= len(self._buffer) else memoryview(bytearray(size))

@@ -7,10 +7,12 @@ from dataclasses import dataclass, field
 from itertools import groupby
 
 from bmqctl.commitlog.files import QueueFiles, StoreFiles
+from bmqctl.commitlog.losses import LogLosses, find_losses
 from bmqctl.commitlog.queues import QueueFigures, entry_at, read_queues, stored_ms_at
 from bmqctl.commitlog.scan import LogScan
 from bmqctl.commitlog.tables import read_delays, read_progress
 from bmqctl.commitlog.topics import DELAY_TOPIC, HALF_TOPIC, TRANSACTION_GROUP, TopicKind, kind_of
+from bmqctl.journal.read.account import Account
 
 __all__ = ["GroupFigures", "LogFigures", "LogSummary", "QueueProgress", "TopicFigures", "summarize_log"]
 
@@ -21,15 +23,16 @@ Progress = Callable[[int, int], None]
 class LogFigures:
     """The commit log: its files, their offsets, and the end of what is written in them.
 
-    `not_in_queues` counts the records behind the last one that a consume queue names; `faults` those places behind it
-    at which there is no sound record.
+    `not_in_queues` counts the records behind the last one that a consume queue names; `account` is of all bytes up to
+    the end, behind which an unfinished write has left `unfinished_bytes`.
     """
 
     begin: int
     end: int
     files: int
     not_in_queues: int = 0
-    faults: int = 0
+    account: Account = field(default_factory=Account)
+    unfinished_bytes: int = 0
 
 
 @dataclass
@@ -42,7 +45,16 @@ class TopicFigures:
 
     @property
     def messages(self) -> int:
+        """Messages whose records are there."""
         return sum(queue.entries for queue in self.queues)
+
+    @property
+    def damaged(self) -> int:
+        return sum(queue.damaged for queue in self.queues)
+
+    @property
+    def missing(self) -> int:
+        return sum(queue.missing for queue in self.queues)
 
     @property
     def size(self) -> int:
@@ -118,12 +130,13 @@ def summarize_log(
     on_progress: Progress = lambda done, total: None,
 ) -> LogSummary:
     """Compute the figures of the topics that are wanted. Raises `OSError` and `NotAStoreFile`."""
-    every = read_queues(store, on_progress=on_progress)
+    losses = find_losses(store.log, on_progress)
+    every = read_queues(store, losses)
     queues = [queue for queue in every if wanted(queue.topic)]
     topics = [
         TopicFigures(name, kind_of(name), list(each)) for name, each in groupby(queues, lambda queue: queue.topic)
     ]
-    summary = LogSummary(_log_figures(store, every), topics, [])
+    summary = LogSummary(_log_figures(store, every, losses), topics, [])
     by_place = {(queue.topic, queue.queue_id): queue for queue in every}
     files = {(queue.topic, queue.queue_id): queue for queue in store.queues()}
     for (topic, group), progress in read_progress(store, summary.faults).items():
@@ -137,15 +150,14 @@ def summarize_log(
     return summary
 
 
-def _log_figures(store: StoreFiles, queues: Iterable[QueueFigures]) -> LogFigures:
-    """The end of the log, found from the last record that a queue names."""
+def _log_figures(store: StoreFiles, queues: Iterable[QueueFigures], losses: LogLosses) -> LogFigures:
+    """The log, with the records behind the last one that a queue names."""
     known = max((queue.log_end for queue in queues if queue.log_end <= store.end), default=0)
-    scan = LogScan(store.log, known or None, exact=True)
-    more = faults = 0
-    for chunk in scan.chunks():
-        more += len(chunk.records)
-        faults += len(chunk.faults)
-    return LogFigures(store.begin, scan.end, len(store.log), more, faults)
+    scan = LogScan(store.log, known or None, exact=True, tail=False)
+    more = sum(len(chunk.records) for chunk in scan.chunks())
+    return LogFigures(
+        store.begin, max(scan.end, losses.end), len(store.log), more, losses.account, losses.unfinished_bytes
+    )
 
 
 def _group(

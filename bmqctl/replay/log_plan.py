@@ -146,7 +146,7 @@ class _Walk:
         return parts
 
     def _count_faults(self, chunk: LogChunk) -> None:
-        faults = filter(self._selection.filters.passes_fault, chunk.faults)
+        faults = (fault for fault in chunk.faults if fault.is_loss and self._selection.filters.passes_fault(fault))
         self.damaged += sum(self._end is None or fault.offset < self._end for fault in faults)
 
     def _entries(self, records: LogRecords) -> NDArray[Any]:

@@ -16,6 +16,7 @@ from typing import IO
 import typer
 
 from bmqctl.journal.dump.output import DumpFormat, NoArrow, format_by_name, load_arrow
+from bmqctl.journal.read.account import Account
 from bmqctl.journal.read.columns import Row
 from bmqctl.journal.read.files import NotAStoreFile
 from bmqctl.journal.read.filters import BadFilter, Wanted
@@ -26,6 +27,7 @@ from formats.errors import FormatError
 
 __all__ = [
     "choose_output",
+    "end_with",
     "has_left",
     "missing",
     "open_stream",
@@ -181,6 +183,17 @@ def missing(wanted: Wanted) -> str:
 def say(command: str, text: str) -> None:
     """Print one line on standard error."""
     typer.echo(f"bmqctl {command}: {text}", err=True)
+
+
+def end_with(command: str, path: Path, account: Account, messages: int = 0) -> None:
+    """Say what a store has lost, with the number of messages that are gone, and exit with 1; return if nothing is."""
+    if account.is_sound and not messages:
+        return
+    lost = [account.words()] if not account.is_sound else []
+    if messages:
+        lost.append(f"{messages:,} messages that the store names are not there")
+    say(command, f"{path}: {'; '.join(lost)}: bmqctl journal validate {path} lists all, journal repair keeps the rest")
+    raise typer.Exit(EXIT_FAULTS)
 
 
 def size_text(count: int | None) -> str:

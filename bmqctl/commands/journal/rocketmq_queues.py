@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from pathlib import Path
-from typing import Any
+from typing import Any, Final
 
-from bmqctl.commands.journal.printing import size_text, stopped_by
+from bmqctl.commands.journal.printing import end_with, size_text, stopped_by
 from bmqctl.commitlog.files import open_store
+from bmqctl.commitlog.losses import find_losses
 from bmqctl.commitlog.queues import QueueFigures, read_queues
 from bmqctl.commitlog.rows import time_text
 from bmqctl.render import (
@@ -20,7 +21,9 @@ from bmqctl.render import (
     until_reader_leaves,
 )
 
-__all__ = ["list_queues", "queue_json", "shown_ms"]
+__all__ = ["list_queues", "lost_messages", "queue_json", "shown_ms"]
+
+COMMAND: Final = "journal queues"
 
 _COLUMNS = [
     Column("topic", "topic", 36),
@@ -28,26 +31,30 @@ _COLUMNS = [
     Column("begin", "begin", 10, right=True),
     Column("end", "end", 10, right=True),
     Column("messages", "messages", 10, right=True),
+    Column("lost", "lost", 8, right=True),
     Column("size", "stored", 10, right=True),
     Column("last", "last message", 24),
     Column("tags", "tags"),
 ]
 _KEYS = (
-    *("topic", "queue_id", "begin", "end", "messages", "size"),
+    *("topic", "queue_id", "begin", "end", "messages", "damaged", "missing", "size"),
     *("first_ms", "first", "last_ms", "last", "tags", "tag_count"),
 )
 
 
 def list_queues(path: Path, output: OutputFormat | None, name: str | None) -> None:
     """Print the queues of the topics whose name contains `name`."""
-    with stopped_by("journal queues", path), LateProgress("reading queues") as on_progress:
-        found = read_queues(open_store(path), lambda topic: name is None or name in topic, on_progress)
+    with stopped_by(COMMAND, path), LateProgress("reading the commit log") as on_progress:
+        store = open_store(path)
+        losses = find_losses(store.log, on_progress)
+        found = read_queues(store, losses, lambda topic: name is None or name in topic)
     with until_reader_leaves():
         chosen = choose_format(output)
         if chosen is OutputFormat.TABLE:
             print_table(_rows(found), _COLUMNS)
         else:
             print_values(map(queue_json, found), _KEYS, chosen)
+    end_with(COMMAND, path, losses.account, lost_messages(found))
 
 
 def queue_json(queue: QueueFigures) -> dict[str, Any]:
@@ -58,6 +65,8 @@ def queue_json(queue: QueueFigures) -> dict[str, Any]:
         "begin": queue.begin,
         "end": queue.end,
         "messages": queue.entries,
+        "damaged": queue.damaged,
+        "missing": queue.missing,
         "size": queue.size,
         "first_ms": queue.first_ms,
         "first": shown_ms(queue.first_ms),
@@ -66,6 +75,11 @@ def queue_json(queue: QueueFigures) -> dict[str, Any]:
         "tags": queue.tags,
         "tag_count": queue.tag_count,
     }
+
+
+def lost_messages(queues: Iterable[QueueFigures]) -> int:
+    """Count the messages that queues name and whose records, or whose entries, are not there."""
+    return sum(queue.damaged + queue.missing for queue in queues)
 
 
 def shown_ms(ms: int | None) -> str | None:
@@ -79,6 +93,7 @@ def _rows(found: Iterable[QueueFigures]) -> Iterable[dict[str, Any]]:
         more = queue.tag_count - len(queue.tags)
         yield {
             **queue_json(queue),
+            "lost": queue.damaged + queue.missing or "",
             "size": size_text(queue.size),
             "tags": f"{tags} and {more} more" if more > 0 else tags,
         }

@@ -8,8 +8,8 @@ from typing import Any, Final
 import typer
 
 from bmqctl.commands.given import given_options
-from bmqctl.commands.journal.printing import rate_text, say, size_text, stopped_by
-from bmqctl.commands.journal.rocketmq_queues import queue_json, shown_ms
+from bmqctl.commands.journal.printing import end_with, rate_text, say, size_text, stopped_by
+from bmqctl.commands.journal.rocketmq_queues import lost_messages, queue_json, shown_ms
 from bmqctl.commitlog.files import open_store
 from bmqctl.commitlog.summary import GroupFigures, LogSummary, TopicFigures, summarize_log
 from bmqctl.commitlog.topics import TopicKind
@@ -32,12 +32,16 @@ OWN_OPTIONS: Final = frozenset({"topic"})
 _FOREIGN_OPTIONS: Final = frozenset({"queue", "sort", "payload_bytes", "plot", "plot_out"})
 _TOP_IN_TABLE: Final = 40
 
-_TOPIC_KEYS = ("topic", "messages", "size", "per_s", "first_ms", "first", "last_ms", "last", "kind", "queues")
+_TOPIC_KEYS = (
+    *("topic", "messages", "damaged", "missing", "size", "per_s"),
+    *("first_ms", "first", "last_ms", "last", "kind", "queues"),
+)
 _TOPIC_COLUMNS = [
     Column("topic", "topic", 36),
     Column("kind", "kind", 12),
     Column("queues", "queues", 6, right=True),
     Column("messages", "messages", 11, right=True),
+    Column("lost", "lost", 8, right=True),
     Column("size", "stored", 10, right=True),
     Column("per_s", "in/s", 8, right=True),
     Column("first", "first message", 24),
@@ -57,7 +61,7 @@ def print_summary(context: typer.Context, path: Path, wanted: OutputFormat) -> N
     for option in given_options(context, _FOREIGN_OPTIONS):
         refuse(COMMAND, f"{path} is a store of RocketMQ, and {option} is for those of BlazingMQ")
     topic, top = context.params["topic"], context.params["top"]
-    with stopped_by(COMMAND, path), LateProgress("reading queues") as on_progress:
+    with stopped_by(COMMAND, path), LateProgress("reading the commit log") as on_progress:
         found = summarize_log(open_store(path), lambda name: topic is None or topic in name, on_progress)
     if topic is not None and not found.topics:
         refuse(COMMAND, f"--topic {topic}: no topic in {path} has this in its name")
@@ -68,11 +72,10 @@ def print_summary(context: typer.Context, path: Path, wanted: OutputFormat) -> N
         else:
             report = _as_json(found, topics[:top])
             print_report(report, report["topics"], _TOPIC_KEYS, wanted)
-    if found.log.faults:
-        say(COMMAND, f"{path}: {found.log.faults} places of the commit log hold no record: see bmqctl journal dump")
     for fault in found.faults:
         say(COMMAND, f"left out: {fault}")
-    if found.log.faults or found.faults:
+    end_with(COMMAND, path, found.log.account, lost_messages(queue for topic in found.topics for queue in topic.queues))
+    if found.faults:
         raise typer.Exit(EXIT_FAULTS)
 
 
@@ -83,6 +86,8 @@ def _as_json(found: LogSummary, topics: list[TopicFigures]) -> dict[str, Any]:
             "end": found.log.end,
             "files": found.log.files,
             "not_in_queues": found.log.not_in_queues,
+            "unfinished_bytes": found.log.unfinished_bytes,
+            **found.log.account.as_json(),
         },
         "totals": _totals(found),
         "topics": [
@@ -99,6 +104,8 @@ def _totals(found: LogSummary) -> dict[str, int]:
     return {
         "topics": len(found.topics),
         "messages": found.messages(TopicKind.ORDINARY),
+        "damaged": sum(topic.damaged for topic in found.topics),
+        "missing": sum(topic.missing for topic in found.topics),
         "size": sum(topic.size for topic in found.topics),
         "waiting": found.lag(TopicKind.ORDINARY),
         "retries_waiting": found.lag(TopicKind.RETRY),
@@ -114,6 +121,8 @@ def _topic(topic: TopicFigures) -> dict[str, Any]:
     return {
         "topic": topic.topic,
         "messages": topic.messages,
+        "damaged": topic.damaged,
+        "missing": topic.missing,
         "size": topic.size,
         "per_s": round(topic.per_s, 3),
         "first_ms": topic.first_ms,
@@ -140,6 +149,10 @@ def _print_tables(found: LogSummary, topics: list[TopicFigures], top: int) -> No
     console.print(
         f"commit log: {size_text(log.end - log.begin)} in {log.files} files, offsets {log.begin} to {log.end}"
     )
+    if log.unfinished_bytes:
+        console.print(
+            f"{size_text(log.unfinished_bytes)} of an unfinished write follow: a broker that starts removes them"
+        )
     if log.not_in_queues:
         console.print(f"{log.not_in_queues} of its messages are in no queue: a broker that starts enters them")
     console.print()
@@ -148,6 +161,7 @@ def _print_tables(found: LogSummary, topics: list[TopicFigures], top: int) -> No
             **_topic(topic),
             "kind": topic.kind,
             "queues": len(topic.queues),
+            "lost": topic.damaged + topic.missing or "",
             "size": size_text(topic.size),
             "per_s": rate_text(topic.per_s),
         }

@@ -121,7 +121,7 @@ class _LogCheck:
         self._held.add(read_columns(records, self._queue_keys))
 
     def _fault(self, found: LogFault, is_last: bool) -> None:
-        offset, size, text = found
+        offset, size, text, _ = found
         if text.startswith("the file"):
             self._tell("log-file-missing", offset, f"{size} bytes of the log: {text}")
         elif is_last:

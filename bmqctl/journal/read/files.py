@@ -22,6 +22,7 @@ from formats.bmq.disk.files import (
     MAGIC2,
     FileSet,
     FileType,
+    StoreFileName,
     group_file_sets,
     parse_file_name,
     recovery_set,
@@ -45,6 +46,7 @@ __all__ = [
     "find_files",
     "identify",
     "map_data",
+    "missing_journals",
     "read_blocks",
     "read_written",
     "recovery_sets",
@@ -141,6 +143,24 @@ def recovery_sets(directory: Path) -> dict[int, FileSet]:
         partition_id: recovery_set(sets, lambda files: _is_finished(directory, files))
         for partition_id, sets in by_partition.items()
     }
+
+
+def missing_journals(directory: Path) -> list[str]:
+    """Name the journals of `directory` that are gone: of partitions whose newest DATA file has none.
+
+    Without its journal, nothing says what a DATA file holds.
+    """
+    if not directory.is_dir():
+        return []
+    newest: dict[int, FileSet] = {}
+    for files in group_file_sets(entry.name for entry in directory.iterdir()):  # oldest first
+        if files.data is not None or files.journal is not None:
+            newest[files.partition_id] = files
+    return [
+        str(StoreFileName(files.partition_id, files.timestamp, FileType.JOURNAL))
+        for _, files in sorted(newest.items())
+        if files.journal is None
+    ]
 
 
 def _is_finished(directory: Path, files: FileSet) -> bool:

@@ -15,6 +15,7 @@ import numpy as np
 import pyarrow as pa
 
 from bmqctl.commitlog.files import OFFSET_MAX, QueueFiles, StoreFiles
+from bmqctl.commitlog.losses import find_losses
 from bmqctl.commitlog.queues import QueueFigures, entry_at, read_queues, stored_ms_at
 from bmqctl.commitlog.records import LogRecords
 from bmqctl.commitlog.scan import LogScan
@@ -68,7 +69,7 @@ def _queues(broker: Broker) -> dict[Place, _Queue]:
             continue
         store = StoreFiles(log.root, log.files, ())
         files = {(each.topic, each.queue_id): each for each in store.queues()}
-        for figures in read_queues(store):
+        for figures in read_queues(store, find_losses(log.files)):
             place = figures.topic, figures.queue_id
             if place not in found or found[place].figures.end < figures.end:
                 found[place] = _Queue(figures, log, files.get(place))

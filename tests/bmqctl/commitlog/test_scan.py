@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from bmqctl.commitlog import scan as scan_module
 from bmqctl.commitlog.files import log_files, open_store
 from bmqctl.commitlog.records import LogRecords, search
-from bmqctl.commitlog.scan import LogFault, LogScan
+from bmqctl.commitlog.scan import LogFault, LogScan, Loss
 from bmqctl.journal.read.files import NotAStoreFile
 from formats.errors import FormatError
 from formats.rocketmq.flags import SystemFlag
@@ -133,7 +133,7 @@ def test_files_that_are_cut_or_missing(tmp_path: Path) -> None:
     inside = [n for n, offset in enumerate(written.offsets) if FILE_BYTES <= offset < 2 * FILE_BYTES]
     found, faults, _ = read(tmp_path)
     assert found == written.records[: inside[0]] + written.records[inside[-1] + 1 :]
-    assert faults == [LogFault(FILE_BYTES, FILE_BYTES, "the file is missing")]
+    assert faults == [LogFault(FILE_BYTES, FILE_BYTES, "the file is missing", Loss.MISSING)]
     for later in sorted((tmp_path / "commitlog").iterdir())[1:]:
         later.unlink()
     cut = written.offsets[100] + 56
@@ -142,7 +142,7 @@ def test_files_that_are_cut_or_missing(tmp_path: Path) -> None:
     assert found == written.records[:100]
     size = len(encode_record(written.records[100]))
     text = f"a record of {size} bytes, of which 56 are left in the file"
-    assert faults == [LogFault(written.offsets[100], 56, text)]
+    assert faults == [LogFault(written.offsets[100], 56, text, Loss.UNFINISHED)]
     assert end == written.offsets[100]
     assert read(tmp_path, tail=False) == (found, [], end)
     assert third not in {file.path for file in log_files(tmp_path)}
@@ -196,7 +196,7 @@ def test_torn_record_at_the_end_is_told_without_the_zeros_behind_it(tmp_path: Pa
     found, faults, after = read(tmp_path)
     assert found == written.records
     text = f"a record of {len(record)} bytes, whose parts fill another number"
-    assert faults == [LogFault(end, len(torn.rstrip(b"\0")), text)]
+    assert faults == [LogFault(end, len(torn.rstrip(b"\0")), text, Loss.UNFINISHED)]
     assert after == end
 
 
@@ -230,7 +230,7 @@ def test_file_that_vanishes_is_told(tmp_path: Path) -> None:
     scan = LogScan(log_files(tmp_path))
     written.path(0).unlink()
     faults = [fault for chunk in scan.chunks() for fault in chunk.faults]
-    assert faults == [LogFault(0, FILE_BYTES, "the file has vanished")]
+    assert faults == [LogFault(0, FILE_BYTES, "the file has vanished", Loss.MISSING)]
 
 
 def test_record_inside_a_body_does_not_count(tmp_path: Path) -> None:

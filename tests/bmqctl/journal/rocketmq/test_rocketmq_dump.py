@@ -26,7 +26,7 @@ from bmqctl.commitlog.filters import first_at
 from bmqctl.commitlog.payload import BodyReader
 from bmqctl.commitlog.records import search
 from bmqctl.commitlog.rows import rows_of
-from bmqctl.commitlog.scan import LogFault
+from bmqctl.commitlog.scan import LogFault, Loss
 from bmqctl.commitlog.text import CsvLines, JsonLines
 from bmqctl.journal.read.payload import PayloadForm
 from bmqctl.testing import RocketProcess
@@ -258,7 +258,9 @@ def test_follower_tells_of_files_that_were_deleted_before_it_read_them(tmp_path:
     first.path(0).unlink()
     chunks = list(follower.poll())
     end = written.offsets[10]
-    assert chunks[0].faults == [LogFault(end, FILE_BYTES - end, "deleted by the broker before it was read")]
+    assert chunks[0].faults == [
+        LogFault(end, FILE_BYTES - end, "deleted by the broker before it was read", Loss.MISSING)
+    ]
     assert next(follower.poll(), None) is None
 
 

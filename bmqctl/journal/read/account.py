@@ -1,0 +1,79 @@
+"""The account of a reader of a store of either system: the records and bytes that it read, damaged and missing ones."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+from typing import Any, Final
+
+__all__ = ["Account"]
+
+_PLACES_MAX: Final = 8
+
+
+@dataclass(slots=True)
+class Account:
+    """The records of a store that were read, and its places that hold none although they should.
+
+    A place that is damaged has other bytes than a record's; one that is missing is in no file. `places` describes the
+    first places. The unfinished end of a store is neither. With `compares`, a reader compares what it reads with its
+    checksum.
+    """
+
+    records: int = 0
+    record_bytes: int = 0
+    damaged: int = 0
+    damaged_bytes: int = 0
+    missing: int = 0
+    missing_bytes: int = 0
+    places: list[str] = field(default_factory=list)
+    compares: bool = False
+
+    @property
+    def is_sound(self) -> bool:
+        """Return whether nothing is damaged or missing."""
+        return not self.damaged and not self.missing
+
+    def read(self, records: int, size: int) -> None:
+        """Count sound records."""
+        self.records += records
+        self.record_bytes += size
+
+    def lose(self, where: str, size: int, *, is_missing: bool = False, count: int = 1) -> None:
+        """Count places of `size` bytes in all, described by `where`, that are damaged or missing."""
+        if is_missing:
+            self.missing += count
+            self.missing_bytes += size
+        else:
+            self.damaged += count
+            self.damaged_bytes += size
+        if len(self.places) < _PLACES_MAX:
+            self.places.append(where)
+
+    def add(self, other: Account) -> None:
+        """Add the account of another part of the store."""
+        for name in _COUNTS:
+            setattr(self, name, getattr(self, name) + getattr(other, name))
+        self.places += other.places[: _PLACES_MAX - len(self.places)]
+
+    @classmethod
+    def total(cls, parts: Iterable[Account]) -> Account:
+        """Return the account of all parts together."""
+        found = cls()
+        for part in parts:
+            found.add(part)
+        return found
+
+    def as_json(self) -> dict[str, Any]:
+        """Return the counts and places by name."""
+        return {name: getattr(self, name) for name in (*_COUNTS, "places")}
+
+    def words(self) -> str:
+        """Say what is damaged and what is missing, with the first place, in one line; empty if nothing is."""
+        losses = ((self.damaged, self.damaged_bytes, "damaged"), (self.missing, self.missing_bytes, "missing"))
+        parts = [f"{count:,} places with {size:,} bytes are {what}" for count, size, what in losses if count]
+        first = f" (the first: {self.places[0]})" if self.places else ""
+        return ", ".join(parts) + first if parts else ""
+
+
+_COUNTS: Final = ("records", "record_bytes", "damaged", "damaged_bytes", "missing", "missing_bytes")
