@@ -12,12 +12,25 @@ from typing import TYPE_CHECKING, Annotated, TypeVar
 import typer
 from rich.console import Console
 
-from bmqctl.render import refuse
+from bmqctl.render import EXIT_FAULTS, refuse
 
 if TYPE_CHECKING:
+    from bmqctl.journal.read.account import Account
     from bmqctl.pipeline.spark.launch import Job, Where
 
-__all__ = ["AsJson", "Conf", "Cores", "Master", "Memory", "Ship", "check_spark", "refusing", "run", "where"]
+__all__ = [
+    "AsJson",
+    "Conf",
+    "Cores",
+    "Master",
+    "Memory",
+    "Ship",
+    "check_spark",
+    "end_with_account",
+    "refusing",
+    "run",
+    "where",
+]
 
 EXIT_FAILED = 1
 EXIT_INTERRUPTED = 130
@@ -89,6 +102,14 @@ def refusing(command: str) -> Iterator[None]:
         refuse(command, f"{fault.filename}: {fault.strerror}" if fault.filename else str(fault))
     except KeyboardInterrupt:
         raise typer.Exit(EXIT_INTERRUPTED) from None
+
+
+def end_with_account(command: str, store: str, account: Account) -> None:
+    """Say what of a store is damaged or missing, and exit with 1; return if nothing is."""
+    if not account.is_sound:
+        text = f"{store}: {account.words()}; `bmqctl journal validate {store}` shows all"
+        typer.echo(f"bmqctl {command}: {text}", err=True)
+        raise typer.Exit(EXIT_FAULTS)
 
 
 def run(job: Job[Result], place: Where) -> Result:

@@ -9,7 +9,19 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from bmqctl.commands.spark_common import AsJson, Conf, Cores, Master, Memory, Ship, check_spark, refusing, run, where
+from bmqctl.commands.spark_common import (
+    AsJson,
+    Conf,
+    Cores,
+    Master,
+    Memory,
+    Ship,
+    check_spark,
+    end_with_account,
+    refusing,
+    run,
+    where,
+)
 from bmqctl.commands.spark_plan import ask_to_replace, show_plan
 from bmqctl.render import (
     Output,
@@ -58,7 +70,8 @@ Examples:
 
 `pyspark> spark.read.parquet("export/messages").where("outcome = 'outstanding'").groupBy("queue_uri").count()`
 
-Exit codes: 0 done, 1 Spark failed, 2 invalid request, or you do not say yes.
+Exit codes: 0 done; 1 done, but a part of the store is damaged or missing, or Spark failed; 2 invalid request, or you
+do not say yes.
 """
 
 
@@ -152,12 +165,6 @@ def spark_export(
         else:
             rows = [{"table": name, **facts} for name, facts in _table_facts(plan, summary).items()]
             print_values(rows, _TABLE_KEYS, chosen)
-    if summary.unsound:
-        typer.echo(
-            f"bmqctl {COMMAND}: {summary.unsound} records are damaged and were left out; "
-            f"`bmqctl journal validate {storage[0]}` shows why",
-            err=True,
-        )
     if summary.run.missed:
         what = "bytes of logs" if summary.manifest.brokers else "records"
         typer.echo(
@@ -165,6 +172,7 @@ def spark_export(
             f"({'deleted' if summary.manifest.brokers else 'rolled over'}), or cannot be read",
             err=True,
         )
+    end_with_account(COMMAND, storage[0], summary.account)
 
 
 def _absolute(path: str) -> str:
@@ -189,7 +197,8 @@ def _as_json(plan: ExportPlan, summary: Summary, elapsed_s: float) -> dict[str, 
         "messages": outcomes,
         "replaced": summary.run.replaced,
         "missed": summary.run.missed,
-        "damaged": summary.unsound,
+        "damaged": summary.account.damaged,
+        "account": summary.account.as_json(),
         "queues": [
             {"uri": queue.uri, "messages": queue.outcomes, "payload_bytes": queue.payload_bytes}
             for queue in summary.queues

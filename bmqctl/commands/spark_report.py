@@ -10,7 +10,20 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from bmqctl.commands.spark_common import AsJson, Conf, Cores, Master, Memory, Ship, check_spark, refusing, run, where
+from bmqctl.commands.spark_common import (
+    AsJson,
+    Conf,
+    Cores,
+    Master,
+    Memory,
+    Ship,
+    check_spark,
+    end_with_account,
+    refusing,
+    run,
+    where,
+)
+from bmqctl.journal.read.account import Account
 from bmqctl.render import (
     Output,
     OutputFormat,
@@ -43,7 +56,8 @@ Examples:
 
 `bmqctl spark-report --export /data/bmq --json | jq '.apps[0]'`
 
-Exit codes: 0 done, 1 Spark failed, 2 invalid request (no messages, no store).
+Exit codes: 0 done; 1 done, but a part of the store is damaged or missing, or Spark failed; 2 invalid request (no
+messages, no store).
 """
 
 
@@ -104,7 +118,9 @@ def spark_report(
         place = where(master, cores, memory, conf, ship, quick=_is_small(storage))
         try:
             if is_of_logs(request):
-                _report_logs(run(LogReportRequest(request), place), top, html, wanted)
+                logs = run(LogReportRequest(request), place)
+                _report_logs(logs, top, html, wanted)
+                end_with_account(COMMAND, request.sources[0], Account(**logs.account))
                 return
             report = run(request, place)
         except NothingToReport as fault:
@@ -118,6 +134,7 @@ def spark_report(
             _print_values(report, wanted)
     if html is not None:
         typer.echo(f"bmqctl {COMMAND}: {html} written", err=True)
+    end_with_account(COMMAND, request.sources[0], Account(**report.account))
 
 
 def _is_small(storage: list[str] | None) -> bool:

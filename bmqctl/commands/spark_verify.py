@@ -8,7 +8,19 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from bmqctl.commands.spark_common import AsJson, Conf, Cores, Master, Memory, Ship, check_spark, refusing, run, where
+from bmqctl.commands.spark_common import (
+    AsJson,
+    Conf,
+    Cores,
+    Master,
+    Memory,
+    Ship,
+    check_spark,
+    end_with_account,
+    refusing,
+    run,
+    where,
+)
 from bmqctl.render import (
     EXIT_FAULTS,
     Output,
@@ -40,7 +52,8 @@ Examples:
 
 `bmqctl spark-verify /tmp/export --no-store`
 
-Exit codes: 0 everything is equal, 1 something differs (or Spark failed), 2 invalid request.
+Exit codes: 0 everything is equal; 1 something differs, or a part of the store is damaged or missing, or Spark failed; 2
+invalid request.
 """
 
 
@@ -77,7 +90,7 @@ def spark_verify(
         from bmqctl.pipeline.export.output import open_output
         from bmqctl.pipeline.export.verify import VerifyRequest
 
-        need_manifest(open_output(export))  # before Spark starts, which takes seconds
+        manifest = need_manifest(open_output(export))  # before Spark starts, which takes seconds
         verdict = run(
             VerifyRequest(export, tuple(store or ()), not no_store),
             where(master, cores, memory, conf, ship, quick=True),
@@ -86,11 +99,16 @@ def spark_verify(
         if wanted is OutputFormat.TABLE:
             _print(verdict, export)
         elif wanted is OutputFormat.JSON:
-            print(json.dumps({"same": not verdict.differences, **asdict(verdict)}, indent=2))
+            print(json.dumps(_as_json(verdict), indent=2))
         else:
             print_values(map(asdict, verdict.differences), ("table", "where", "what"), wanted)
     if verdict.differences:
         raise typer.Exit(EXIT_FAULTS)
+    end_with_account(COMMAND, (store or manifest.stores)[0], verdict.store)
+
+
+def _as_json(verdict: Verdict) -> dict[str, object]:
+    return {"same": not verdict.differences, **asdict(verdict), "store": verdict.store.as_json()}
 
 
 def _print(verdict: Verdict, export: str) -> None:
@@ -115,5 +133,9 @@ def _print(verdict: Verdict, export: str) -> None:
         )
     if verdict.differences:
         console.print(f"{len(verdict.differences)} differences")
-    else:
+    elif verdict.store.is_sound:
         console.print(f"{export} is unchanged since it was written, and equals the store", soft_wrap=True)
+    else:
+        console.print(
+            f"{export} is unchanged since it was written, and equals what is left of the store", soft_wrap=True
+        )

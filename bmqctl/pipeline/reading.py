@@ -7,16 +7,18 @@ from collections.abc import Iterator, Sequence
 import pyarrow as pa
 from pyspark.sql.datasource import Filter, InputPartition
 
+from bmqctl.journal.read.account import Account
 from bmqctl.pipeline.rocketmq.brokers import is_rocketmq
 from bmqctl.pipeline.rocketmq.plan import BrokerPart, LogPart, StorePart, plan_log
 from bmqctl.pipeline.rocketmq.read import read_log_part
 from bmqctl.pipeline.rocketmq.tables import log_table_schema
 from bmqctl.pipeline.source.options import ReadOptions
+from bmqctl.pipeline.source.partitions import find_lost_files
 from bmqctl.pipeline.source.plan import plan
 from bmqctl.pipeline.source.read import read_part
 from bmqctl.pipeline.source.tables import chosen_columns, table_schema
 
-__all__ = ["is_rocketmq", "plan_tasks", "read_task", "schema_of"]
+__all__ = ["is_rocketmq", "lost_files", "plan_tasks", "read_task", "schema_of"]
 
 
 def schema_of(options: ReadOptions) -> pa.Schema:
@@ -30,9 +32,21 @@ def plan_tasks(options: ReadOptions, filters: Sequence[Filter] = ()) -> list[Inp
     return plan_log(options, filters) if is_rocketmq(options.paths) else plan(options, filters)
 
 
+def lost_files(options: ReadOptions) -> Account:
+    """Account for the files from which no task reads anything, as they are damaged or missing. Raises StoreError."""
+    return Account() if is_rocketmq(options.paths) else find_lost_files(options.paths, options.file_sets)
+
+
 def read_task(
-    part: InputPartition, options: ReadOptions, schema: pa.Schema, filters: Sequence[Filter] = ()
+    part: InputPartition,
+    options: ReadOptions,
+    schema: pa.Schema,
+    filters: Sequence[Filter] = (),
+    account: Account | None = None,
 ) -> Iterator[pa.RecordBatch]:
-    """The rows of a task that pass `filters`, with the columns of `schema`. StoreError (failfast) at damage."""
+    """The rows of a task that pass `filters`, with the columns of `schema`. StoreError (failfast) at damage.
+
+    `account` gets what was read of the store, damaged and missing, when all rows are read.
+    """
     read = read_log_part if isinstance(part, (LogPart, BrokerPart, StorePart)) else read_part
-    yield from read(part, options, schema, filters)
+    yield from read(part, options, schema, filters, account)

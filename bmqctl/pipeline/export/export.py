@@ -13,6 +13,8 @@ import numpy as np
 from numpy.typing import NDArray
 from pyspark import SparkContext
 
+from bmqctl.journal.read.account import Account
+from bmqctl.pipeline.export.accounting import account_of_export
 from bmqctl.pipeline.export.delta import log_entry, next_version
 from bmqctl.pipeline.export.manifest import (
     Commit,
@@ -37,7 +39,7 @@ from bmqctl.pipeline.export.write_tasks import (
     find_pending,
     run_task,
 )
-from bmqctl.pipeline.reading import plan_tasks, read_task
+from bmqctl.pipeline.reading import lost_files, plan_tasks, read_task
 from bmqctl.pipeline.source.options import BadOption, FileSets, ReadOptions
 from bmqctl.pipeline.source.options import Table as Source
 from bmqctl.pipeline.spark.run_tasks import OnProgress, quiet, run_all
@@ -86,7 +88,7 @@ class ExportPlan:
     """A request that can be carried out, with the facts found before Spark starts.
 
     `last` are the positions of the last records to export, by partition id; `first` are the numbers of the first ones
-    that are there. `earlier` is the manifest to extend.
+    that are there. `earlier` is the manifest to extend. `lost` accounts for files from which nothing can be read.
     """
 
     request: ExportRequest
@@ -98,6 +100,7 @@ class ExportPlan:
     record_count: int
     earlier: Manifest | None
     file_sets: FileSets
+    lost: Account
 
     def run(self, context: SparkContext, on_progress: OnProgress, /) -> Summary:
         """Run the export as a job."""
@@ -134,13 +137,13 @@ class QueueSummary:
 class Summary:
     """The result of a run: `records` by type, and the new or changed messages by queue.
 
-    `unsound` counts slots of the journals without a readable record; None if not all were read.
+    `account` is of the store: what was read of it, damaged and missing.
     """
 
     manifest: Manifest
     records: dict[str, int]
     queues: list[QueueSummary] = field(default_factory=list)
-    unsound: int | None = None
+    account: Account = field(default_factory=Account)
 
     @property
     def run(self) -> Run:
@@ -196,6 +199,7 @@ def plan_export(request: ExportRequest) -> ExportPlan:
         sum(partition.record_count for partition in partitions),
         earlier if request.since_last else None,
         file_sets,
+        lost_files(table_options(request.stores, "records", file_sets=file_sets)),
     )
 
 
@@ -283,7 +287,7 @@ class _Export:
             raise OutputError(f"{where} was written but cannot be found: --out must be a place shared by all executors")
         commit.write(self.output)
         settle(self.output)
-        return _summary(commit.manifest, written, self.plan)
+        return _summary(commit.manifest, written)
 
     def _tables(self) -> list[str]:
         """The tables, those with long tasks first."""
@@ -310,7 +314,7 @@ class _Export:
             WritePart(
                 shape,
                 number,
-                partial(read_task, part, options, shape.schema),
+                partial(read_task, part, options, shape.schema, ()),
                 self.plan.after,
                 pending if table == MESSAGES else None,
             )
@@ -388,7 +392,8 @@ class _Export:
             deletes += [path for table in _EVERY_TABLE for path in self.output.sizes(table)]
         replaced_rows = 0 if earlier is None else sum(len(task.changed) for task in written)
         added = {name: tables[name].rows - manifest.tables.get(name, Table()).rows for name in tables}
-        run = Run(self.number, self.began.isoformat(), added, replaced_rows, self._missed(written))
+        accounts = {name: each.as_json() for name, each in self._accounts(written).items()}
+        run = Run(self.number, self.began.isoformat(), added, replaced_rows, self._missed(written), accounts)
         positions = {str(partition): at for partition, at in self.plan.last.items()}
         journals = {str(partition): journal for partition, journal in self.plan.journals.items()}
         manifest = replace(
@@ -399,6 +404,13 @@ class _Export:
             runs=(*manifest.runs, run),
         )
         return Commit(manifest, moves, tuple(deletes), logs)
+
+    def _accounts(self, written: list[Written]) -> dict[str, Account]:
+        """Return the account of the store by each table that was read."""
+        return {
+            name: Account.total([self.plan.lost, *(task.account for task in written if task.table == name)])
+            for name in self.request.tables
+        }
 
     def _in_place(self, file: WrittenFile, moves: dict[str, str]) -> WrittenFile:
         """Return the file at its final place, and note the move."""
@@ -429,7 +441,7 @@ class _Export:
         return expected - count
 
 
-def _summary(manifest: Manifest, written: list[Written], plan: ExportPlan) -> Summary:
+def _summary(manifest: Manifest, written: list[Written]) -> Summary:
     records: Counter[str] = Counter()
     outcomes: dict[str, Counter[str]] = {}
     payload: Counter[str] = Counter()
@@ -439,6 +451,4 @@ def _summary(manifest: Manifest, written: list[Written], plan: ExportPlan) -> Su
             outcomes.setdefault(queue, Counter())[outcome] += count
             payload[queue] += size
     queues = [QueueSummary(uri, dict(sorted(outcomes[uri].items())), payload[uri]) for uri in sorted(outcomes)]
-    all_read = plan.earlier is None and "records" in plan.request.tables
-    unsound = plan.record_count - sum(records.values()) if all_read else None
-    return Summary(manifest, dict(sorted(records.items())), queues, unsound)
+    return Summary(manifest, dict(sorted(records.items())), queues, account_of_export(manifest))

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import re
+from typing import Final
+
 from pyspark import SparkContext
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as f
@@ -15,6 +18,8 @@ from bmqctl.pipeline.export.table_files import FileFormat
 
 __all__ = ["count_exported", "exported_table", "subject_of_export"]
 
+_MAGIC: Final = re.compile(r"([\\{}\[\]*?])")
+
 
 def subject_of_export(manifest: Manifest) -> Subject:
     """The tables that an export has."""
@@ -24,7 +29,7 @@ def subject_of_export(manifest: Manifest) -> Subject:
 def exported_table(session: SparkSession, output: Output, manifest: Manifest, table: str) -> DataFrame:
     """The rows in the files that the manifest names, and in no others, with the columns of the store's table."""
     schema = from_arrow_schema(subject_of_export(manifest).schema(table))
-    paths = [output.url(file.path) for file in manifest.tables[table].files]
+    paths = [_literal(output.url(file.path)) for file in manifest.tables[table].files]
     if not paths:
         return session.createDataFrame([], schema)
     file_format = FileFormat(manifest.format)
@@ -41,6 +46,11 @@ def exported_table(session: SparkSession, output: Output, manifest: Manifest, ta
 def count_exported(context: SparkContext, output: Output, manifest: Manifest, table: str) -> int:
     """Count the rows of an exported table as Spark reads it."""
     return exported_table(SparkSession(context), output, manifest, table).count()
+
+
+def _literal(path: str) -> str:
+    """Return the pattern that only this path matches: Spark takes all paths for patterns."""
+    return _MAGIC.sub(r"\\\1", path)
 
 
 def _as_text(column: StructField) -> StructField:

@@ -76,6 +76,7 @@ class Table:
 class Run:
     """One export: its start time, the rows added by table, the rows replaced, and the records missed.
 
+    `accounts` has, by table, what was read of the store, damaged and missing (`journal.read.account`).
     `missed` counts records that were written after the previous run and had left the store (by rollovers) before this
     one; of RocketMQ's logs, whose files are deleted, bytes.
     """
@@ -85,6 +86,7 @@ class Run:
     added: dict[str, int]
     replaced: int
     missed: int
+    accounts: dict[str, dict[str, Any]] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)

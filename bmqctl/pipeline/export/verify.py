@@ -7,18 +7,21 @@ both have must be equal, row by row; only positions in files may differ.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pyarrow as pa
 from numpy.typing import NDArray
 from pyspark import SparkContext
 
+from bmqctl.journal.read.account import Account
 from bmqctl.journal.read.files import NotAStoreFile
 from bmqctl.journal.read.source import FileSource
+from bmqctl.pipeline.export.accounting import worst_of
 from bmqctl.pipeline.export.delta import live_files
 from bmqctl.pipeline.export.export import table_options
 from bmqctl.pipeline.export.exported import count_exported, subject_of_export
@@ -38,7 +41,7 @@ from bmqctl.pipeline.export.verify_tasks import (
     read_rows,
 )
 from bmqctl.pipeline.export.write_tasks import TableShape
-from bmqctl.pipeline.reading import plan_tasks, read_task
+from bmqctl.pipeline.reading import lost_files, plan_tasks, read_task
 from bmqctl.pipeline.source.options import FileSets, ReadOptions
 from bmqctl.pipeline.source.plan import Part, PartitionExtent
 from bmqctl.pipeline.source.stores import StoreError
@@ -79,13 +82,15 @@ class TableCheck:
 class Verdict:
     """The result; `gone_on` are the ids of partitions that have newer records than the export, `newer_in` their names.
 
-    A partition of RocketMQ's stores is a broker, by its place among those of the export.
+    A partition of RocketMQ's stores is a broker, by its place among those of the export. `store` is the account of the
+    store: what is damaged or missing there can be in no export.
     """
 
     tables: dict[str, TableCheck] = field(default_factory=dict)
     differences: list[Difference] = field(default_factory=list)
     gone_on: list[int] = field(default_factory=list)
     newer_in: list[str] = field(default_factory=list)
+    store: Account = field(default_factory=Account)
 
 
 @dataclass(frozen=True)
@@ -199,6 +204,8 @@ class _Verification:
         self.verdict.newer_in = [self._partition(number) for number in self.verdict.gone_on]
         floors = self._floors(partitions)
         in_store = self._read_store(dict.fromkeys(sound))
+        accounts = {name: Account.total(rows.account for rows in in_store if rows.table == name) for name in sound}
+        self.verdict.store = Account.total([lost_files(self._options("records")), worst_of(accounts)])
         for name in sound:
             ours, theirs = Sums(), Sums()
             for check in checks:
@@ -238,7 +245,7 @@ class _Verification:
         for name in sorted(tables, key=subject.order.index):
             options = self._options(name)
             schema = subject.schema(name)
-            reads = [partial(read_task, part, options, schema) for part in plan_tasks(options)]
+            reads = [partial(read_task, part, options, schema, ()) for part in plan_tasks(options)]
             tasks += [ReadRows(name, schema, subject, read, tables[name]) for read in reads]
         return run_all(self.context, read_rows, tasks, "reading the store", self.on_progress)
 
@@ -251,7 +258,7 @@ class _Verification:
                 name,
                 shape.schema,
                 self.subject,
-                partial(read_table, self.output, file.path, shape.file_format, shape.schema),
+                partial(_read_file, self.output, file.path, shape),
                 unlike,
             )
             for file in self.manifest.tables[name].files
@@ -280,6 +287,11 @@ class _Verification:
             self._differ(table, self.subject.place(position), what)
         if len(positions) > NAMED_MAX:
             self._differ(table, f"{len(positions) - NAMED_MAX:,} more rows", what)
+
+
+def _read_file(output: Output, path: str, shape: TableShape, account: Account) -> Iterator[pa.RecordBatch]:
+    """Yield the rows of a file of the export, which is no part of the store's account."""
+    yield from read_table(output, path, shape.file_format, shape.schema)
 
 
 def _unlike(ours: Segments, theirs: Segments) -> frozenset[tuple[int, int, int]]:

@@ -11,6 +11,7 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
+from bmqctl.journal.read.account import Account
 from bmqctl.pipeline.export.checksums import add_checksums, row_hashes
 from bmqctl.pipeline.export.manifest import WrittenFile
 from bmqctl.pipeline.export.subjects import POSITION, Subject
@@ -124,18 +125,19 @@ class ReadRows:
     table: str
     schema: pa.Schema
     subject: Subject
-    read: Callable[[], Iterator[pa.RecordBatch]]
+    read: Callable[[Account], Iterator[pa.RecordBatch]]
     segments: frozenset[tuple[int, int, int]] | None = None
 
 
 @dataclass
 class Rows:
-    """The rows read from one part."""
+    """The rows read from one part, and the account of it if it is one of the store."""
 
     table: str
     segments: Segments = field(default_factory=dict)
     positions: NDArray[Any] = field(default_factory=lambda: np.zeros(0, POSITION))
     hashes: NDArray[Any] = field(default_factory=lambda: np.zeros(0, np.uint64))
+    account: Account = field(default_factory=lambda: Account(compares=True))
 
 
 def read_rows(task: ReadRows) -> Rows:
@@ -144,7 +146,7 @@ def read_rows(task: ReadRows) -> Rows:
     sums = Sums()
     found: list[tuple[NDArray[Any], NDArray[Any]]] = [(rows.positions, rows.hashes)]
     wanted = None if task.segments is None else np.array(sorted(task.segments), POSITION)
-    for batch in task.read():
+    for batch in task.read(rows.account):
         positions = task.subject.positions(batch)
         hashes = row_hashes(batch, hashed_columns(task.schema))
         if wanted is None:

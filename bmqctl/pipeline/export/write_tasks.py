@@ -16,6 +16,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from numpy.typing import NDArray
 
+from bmqctl.journal.read.account import Account
 from bmqctl.pipeline.export.checksums import add_checksums, checksum, row_hashes
 from bmqctl.pipeline.export.manifest import WrittenFile
 from bmqctl.pipeline.export.output import Output
@@ -99,7 +100,7 @@ class WritePart:
 
     shape: TableShape
     number: int
-    read: Callable[[], Iterator[pa.RecordBatch]]
+    read: Callable[[Account], Iterator[pa.RecordBatch]]
     after: dict[int, tuple[int, int]] = field(default_factory=dict)
     pending: Pending | None = None
 
@@ -121,7 +122,7 @@ class Written:
 
     `seen` and `changed` are positions of pending messages that it encountered. `types` counts records; `leases` has, by
     partition and lease id, the count of records and the last sequence number; `outcomes`, by queue and outcome, the
-    count of messages and their bytes of payload.
+    count of messages and their bytes of payload. `account` is of what was read of the store.
     """
 
     table: str
@@ -131,6 +132,7 @@ class Written:
     types: Counter[str] = field(default_factory=Counter)
     leases: dict[tuple[int, int], tuple[int, int]] = field(default_factory=dict)
     outcomes: dict[tuple[str, str], tuple[int, int]] = field(default_factory=dict)
+    account: Account = field(default_factory=lambda: Account(compares=True))
 
     def count(self, batch: pa.RecordBatch) -> None:
         """Count rows that were written."""
@@ -228,7 +230,7 @@ def _write_part(task: WritePart) -> Written:
     written = Written(task.shape.name)
     files = _Files(task.shape, task.number)
     seen, changed = [written.seen], [written.changed]
-    for batch in task.read():
+    for batch in task.read(written.account):
         if task.pending is not None:
             batch, found, other = _new_or_changed(task, batch)
             seen.append(found)

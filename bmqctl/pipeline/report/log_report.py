@@ -6,7 +6,7 @@ time is that of the messages that wait now, by the times at which they were stor
 
 from __future__ import annotations
 
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field, replace
 from itertools import accumulate
 from typing import Any, Final
 
@@ -19,7 +19,7 @@ from bmqctl.pipeline.export.exported import exported_table
 from bmqctl.pipeline.export.manifest import need_manifest
 from bmqctl.pipeline.export.output import open_output
 from bmqctl.pipeline.reading import is_rocketmq
-from bmqctl.pipeline.report.report import NothingToReport, ReportRequest
+from bmqctl.pipeline.report.report import NothingToReport, ReportRequest, account_of, loss_notes
 from bmqctl.pipeline.report.report_model import TimeLine
 from bmqctl.pipeline.spark.run_tasks import OnProgress
 from bmqctl.pipeline.spark.session import open_session
@@ -104,6 +104,7 @@ class LogReport:
     groups: list[GroupLag]
     retries: list[Retries]
     notes: list[str]
+    account: dict[str, Any] = field(default_factory=dict)
 
     def as_json(self) -> dict[str, Any]:
         """Convert to JSON."""
@@ -118,7 +119,9 @@ class LogReportRequest:
 
     def run(self, context: SparkContext, on_progress: OnProgress, /) -> LogReport:
         """Make the report as a job."""
-        return _Making(open_session(context), self.request, on_progress).report()
+        report = _Making(open_session(context), self.request, on_progress).report()
+        account = account_of(context, self.request, on_progress)
+        return replace(report, account=account.as_json(), notes=[*report.notes, *loss_notes(account)])
 
 
 def is_of_logs(request: ReportRequest) -> bool:

@@ -6,12 +6,14 @@ messages there are, and percentiles computed from them are exact. Times are in w
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from pyspark import SparkContext
 from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as f
 
+from bmqctl.journal.read.account import Account
+from bmqctl.pipeline.export.accounting import account_of_export, account_of_stores
 from bmqctl.pipeline.export.exported import exported_table
 from bmqctl.pipeline.export.manifest import need_manifest
 from bmqctl.pipeline.export.output import open_output
@@ -19,7 +21,7 @@ from bmqctl.pipeline.report.report_model import Confirms, Messages, Report, Time
 from bmqctl.pipeline.spark.run_tasks import OnProgress
 from bmqctl.pipeline.spark.session import open_session
 
-__all__ = ["NothingToReport", "ReportRequest", "make_report"]
+__all__ = ["NothingToReport", "ReportRequest", "account_of", "loss_notes", "make_report"]
 
 _MESSAGE_COLUMNS = (
     "queue_uri",
@@ -53,7 +55,21 @@ class ReportRequest:
 
     def run(self, context: SparkContext, on_progress: OnProgress, /) -> Report:
         """Make the report as a job."""
-        return make_report(open_session(context), self, on_progress)
+        report = make_report(open_session(context), self, on_progress)
+        account = account_of(context, self, on_progress)
+        return replace(report, account=account.as_json(), notes=[*report.notes, *loss_notes(account)])
+
+
+def account_of(context: SparkContext, request: ReportRequest, on_progress: OnProgress) -> Account:
+    """Return the account of the stores, of an export's when it was written. Raises StoreError or OutputError."""
+    if request.of_export:
+        return account_of_export(need_manifest(open_output(request.sources[0])))
+    return account_of_stores(context, request.sources, on_progress)
+
+
+def loss_notes(account: Account) -> list[str]:
+    """Return a note on what of the store is damaged or missing, if anything is."""
+    return [] if account.is_sound else [f"The numbers lack what cannot be read of the store: {account.words()}."]
 
 
 def make_report(session: SparkSession, request: ReportRequest, on_progress: OnProgress) -> Report:

@@ -168,6 +168,7 @@ class Report:
     apps: list[AppReport]
     compression: list[CompressionReport]
     notes: list[str]  # limitations of the numbers
+    account: dict[str, Any] = field(default_factory=dict)  # of what was read of the store
 
     def as_json(self) -> dict[str, Any]:
         """Convert to JSON, for programs and for the page."""

@@ -56,6 +56,14 @@ class ReplicaLog:
                 return scan.end
         return self.files[0].begin if self.files else 0
 
+    def written_to(self) -> int:
+        """The offset behind the last record, or behind damaged bytes that follow it. Raises `OSError`."""
+        end = self.end()
+        files = [file for file in self.files if file.end > end]
+        for chunk in LogScan(files, end, exact=True).chunks():
+            end = max(end, *(fault.offset + fault.size for fault in chunk.faults if fault.is_loss), 0)
+        return end
+
 
 @dataclass(frozen=True)
 class Broker:

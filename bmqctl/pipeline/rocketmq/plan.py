@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Final, NamedTuple
 
@@ -30,13 +30,13 @@ _SLACK_MS: Final = 1000 * CLOCK_SLACK_S
 class LogPart(InputPartition):
     """The input of one task: the records of a broker that begin from offset `begin` on and before `end`.
 
-    Behind the last part nothing is written.
+    The broker's last record, or damage behind it, ends at `written_to`.
     """
 
     broker: Broker
     begin: int
     end: int
-    is_last: bool = False
+    written_to: int
 
 
 @dataclass(frozen=True)
@@ -55,7 +55,7 @@ class StorePart(InputPartition):
 
 
 class LogExtent(NamedTuple):
-    """The log of a broker: the offset at which it begins, and that of its last record, None if it has none."""
+    """The log of a broker: the offset at which it begins, and that of its last byte, None if it has none."""
 
     broker: str
     begin: int
@@ -98,7 +98,7 @@ def log_extents(options: ReadOptions) -> list[LogExtent]:
     for broker in find_brokers(options.paths):
         log = broker.logs[0]
         try:
-            end = max((min(each.end(), each.limit) for each in broker.logs), default=0)
+            end = max((min(each.written_to(), each.limit) for each in broker.logs), default=0)
         except OSError as error:
             raise StoreError(f"{error.filename}: {error.strerror}; was the store moved while it was read?") from None
         begin = min((each.files[0].begin for each in broker.logs if each.files), default=0)
@@ -109,8 +109,12 @@ def log_extents(options: ReadOptions) -> list[LogExtent]:
 
 
 def _splits(broker: Broker, first: int, end: int, options: ReadOptions) -> list[LogPart]:
-    """The parts of a broker's log in which anything is written. Raises StoreError (failfast) for gaps between them."""
+    """The parts of a broker's log up to its last record, in their order.
+
+    In a part that no file has there is nothing to read, but to account for. Raises StoreError (failfast) for such gaps.
+    """
     size = max(_SPLIT_BYTES_MIN, options.records_per_partition * _record_bytes(broker.logs[0]))
+    written_to = max((min(log.written_to(), log.limit) for log in broker.logs), default=0)
     found: list[LogPart] = []
     lost: list[tuple[int, int]] = []
     at = None
@@ -120,21 +124,22 @@ def _splits(broker: Broker, first: int, end: int, options: ReadOptions) -> list[
         at = run_end
         for begin in range(max(run_begin, first), min(run_end, end), size):
             part_end = min(begin + size, run_end, end)
-            part = LogPart(broker.over(begin, part_end), begin, part_end)
+            part = LogPart(broker.over(begin, part_end), begin, part_end, written_to)
             if any(_is_written(log, begin, part_end) for log in part.broker.logs):
                 found.append(part)
             else:
                 lost.append((begin, part_end))
-    if not options.failfast:
-        return found
-    written_to = max((min(log.end(), log.limit) for log in broker.logs), default=0)
     for gap in lost:
-        if gap[0] < written_to:
+        if gap[0] >= written_to:
+            continue
+        if options.failfast:
             raise StoreError(
                 f"{broker.logs[0].root}: the commit log has nothing from offset {gap[0]} to {gap[1]}; "
                 "mode=permissive leaves it out"
             )
-    return [replace(part, is_last=part.end >= written_to) for part in found]
+        begin, part_end = max(gap[0], first), min(gap[1], end)
+        found.append(LogPart(broker.over(begin, part_end), begin, part_end, written_to))
+    return sorted(found, key=lambda part: part.begin)
 
 
 def _runs(broker: Broker) -> list[tuple[int, int]]:

@@ -8,6 +8,7 @@ from typing import Final
 import pyarrow as pa
 from pyspark.sql.datasource import Filter, InputPartition
 
+from bmqctl.journal.read.account import Account
 from bmqctl.pipeline.rocketmq.bounds import log_bounds_of
 from bmqctl.pipeline.rocketmq.columns import RecordColumns
 from bmqctl.pipeline.rocketmq.figures import figure_batches
@@ -26,17 +27,26 @@ _BYTES_PER_BATCH: Final = 16 << 20
 
 
 def read_log_part(
-    part: InputPartition, options: ReadOptions, schema: pa.Schema, filters: Sequence[Filter] = ()
+    part: InputPartition,
+    options: ReadOptions,
+    schema: pa.Schema,
+    filters: Sequence[Filter] = (),
+    account: Account | None = None,
 ) -> Iterator[pa.RecordBatch]:
-    """The rows of `part` that pass `filters`, with the columns of `schema`. StoreError (failfast) at damage."""
+    """The rows of `part` that pass `filters`, with the columns of `schema`. StoreError (failfast) at damage.
+
+    `account` gets what was read of the log, damaged and missing, when all rows are read.
+    """
+    account = Account() if account is None else account
     try:
-        yield from _joined((kept(batch, filters) for batch in _batches(part, options, schema, filters)), schema)
+        batches = _batches(part, options, schema, filters, account)
+        yield from _joined((kept(batch, filters) for batch in batches), schema)
     except OSError as error:
         raise StoreError(f"{error.filename}: {error.strerror}; was the store moved while it was read?") from None
 
 
 def _batches(
-    part: InputPartition, options: ReadOptions, schema: pa.Schema, filters: Sequence[Filter]
+    part: InputPartition, options: ReadOptions, schema: pa.Schema, filters: Sequence[Filter], account: Account
 ) -> Iterator[pa.RecordBatch]:
     if isinstance(part, StorePart):
         yield from store_fault_batches(part.broker, part.root, schema)
@@ -47,7 +57,7 @@ def _batches(
         columns = RecordColumns(broker.name, broker.epochs)
         payloads = PayloadRows(broker, columns, options, schema) if options.table is Table.PAYLOADS else None
         selector = log_bounds_of(filters).selector()
-        for records in read_range(broker.logs, part.begin, part.end, options.failfast, part.is_last):
+        for records in read_range(broker.logs, part.begin, part.end, part.written_to, options.failfast, account):
             wanted = selector.select(records)
             if not len(wanted):
                 continue

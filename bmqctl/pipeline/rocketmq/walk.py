@@ -7,8 +7,10 @@ from typing import Final
 
 import numpy as np
 
+from bmqctl.commitlog.derived import sound_bodies
 from bmqctl.commitlog.records import LogRecords
 from bmqctl.commitlog.scan import LogFault, LogScan
+from bmqctl.journal.read.account import Account
 from bmqctl.pipeline.rocketmq.anchors import anchor, queues_of
 from bmqctl.pipeline.rocketmq.brokers import ReplicaLog
 from bmqctl.pipeline.source.stores import StoreError
@@ -81,11 +83,13 @@ class RangeScan:
         return records if first == 0 and last == len(records) else records.where(slice(first, last))
 
 
-def read_range(logs: Sequence[ReplicaLog], begin: int, end: int, failfast: bool, is_last: bool) -> Iterator[LogRecords]:
-    """Yield the records of a broker in a range of its log, behind which there are others unless it is the last one.
+def read_range(
+    logs: Sequence[ReplicaLog], begin: int, end: int, written_to: int, failfast: bool, account: Account
+) -> Iterator[LogRecords]:
+    """Yield the records of a broker in a range of its log, which has records up to `written_to`.
 
-    Those that a log lacks come behind its others. Raises `OSError`, and, if it is to fail, StoreError at damage that no
-    log can fill.
+    Those that a log lacks come behind its others. What no log has is added to the account when all are read. Raises
+    `OSError`, and, if it is to fail, StoreError at damage that no log can fill.
     """
     gaps, faults = [(begin, end)], []
     for number, log in enumerate(logs):
@@ -95,6 +99,8 @@ def read_range(logs: Sequence[ReplicaLog], begin: int, end: int, failfast: bool,
             for records in scan.records():
                 wanted = records if number == 0 else _in_gaps(records, around, end)
                 if len(wanted):
+                    account.read(len(wanted), int(wanted.sizes.sum()))
+                    _check_bodies(account, log, wanted)
                     yield wanted
             left += _common(scan.gaps, around)
             faults += scan.faults
@@ -102,7 +108,36 @@ def read_range(logs: Sequence[ReplicaLog], begin: int, end: int, failfast: bool,
         if not gaps:
             return
     if failfast:
-        _fail(logs[0], gaps, faults, is_last)
+        _fail(logs[0], gaps, faults, end >= written_to)
+    for gap in gaps:
+        for part_begin, part_end, is_missing in _by_files(logs, gap[0], min(gap[1], written_to)):
+            what = "no file has these bytes" if is_missing else "there is no record"
+            where = f"{logs[0].root}: {part_end - part_begin} bytes from offset {part_begin} of the commit log: {what}"
+            account.lose(where, part_end - part_begin, is_missing=is_missing)
+
+
+def _check_bodies(account: Account, log: ReplicaLog, records: LogRecords) -> None:
+    """Count the records whose bodies are not what was stored, by their checksums."""
+    if not account.compares:
+        return
+    for row in np.flatnonzero(~sound_bodies(records)).tolist():
+        offset = int(records.offsets[row])
+        where = f"{log.root}: the record at offset {offset} of the commit log: the checksum of the body differs"
+        account.lose(where, int(records.body_sizes[row]))
+
+
+def _by_files(logs: Sequence[ReplicaLog], begin: int, end: int) -> Iterator[tuple[int, int, bool]]:
+    """Yield the parts of a range, and whether no file has them."""
+    at = begin
+    for file in sorted((file for log in logs for file in log.files), key=lambda file: file.begin):
+        if at < min(file.begin, end):
+            yield at, min(file.begin, end), True
+        at = max(at, min(file.begin, end))
+        if at < min(file.end, end):
+            yield at, min(file.end, end), False
+        at = max(at, min(file.end, end))
+    if at < end:
+        yield at, end, True
 
 
 def _together(gaps: Sequence[Gap]) -> Iterator[list[Gap]]:

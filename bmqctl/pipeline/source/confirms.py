@@ -13,6 +13,7 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
+from bmqctl.journal.read.account import Account
 from bmqctl.pipeline.source.arrays import Labels, code_labels, hex_array, integers, times
 from bmqctl.pipeline.source.fates import Fates
 from bmqctl.pipeline.source.messages import Follower, Turn, ended_in, guid_bytes
@@ -42,9 +43,11 @@ class Rows(NamedTuple):
     message: NDArray[Any]
 
 
-def confirm_batches(part: Part, options: ReadOptions, schema: pa.Schema, bounds: Bounds) -> Iterator[pa.RecordBatch]:
+def confirm_batches(
+    part: Part, options: ReadOptions, schema: pa.Schema, bounds: Bounds, account: Account
+) -> Iterator[pa.RecordBatch]:
     """The rows of the messages of one task, in the order of their records, implied ones after the others of a turn."""
-    follower = Follower(part, options, bounds)
+    follower = Follower(part, options, bounds, account)
     columns = ConfirmColumns(schema, follower)
     after = options.after.get(part.partition_id)
     for turn in follower.turns():

@@ -13,6 +13,7 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
+from bmqctl.journal.read.account import Account
 from bmqctl.pipeline.source.arrays import Labels, code_labels, hex_array, integers, times
 from bmqctl.pipeline.source.fates import ALIVE, Ended, Fates
 from bmqctl.pipeline.source.names import key_text
@@ -52,8 +53,9 @@ class Turn(NamedTuple):
 class Follower:
     """Follows the messages of one task; `rejected` are the keys of apps that rejected a message alive, by its index."""
 
-    def __init__(self, part: Part, options: ReadOptions, bounds: Bounds) -> None:
+    def __init__(self, part: Part, options: ReadOptions, bounds: Bounds, account: Account) -> None:
         self.part = part
+        self.account = account
         self.lives = Lives()
         self.rejected: dict[int, set[int]] = {}
         self.options = options
@@ -68,7 +70,7 @@ class Follower:
 
     def turns(self) -> Iterator[Turn]:
         """Yield all of the partition's records of this share, in steps."""
-        for chunk, sound in walk(self.part, self.options, use_after=False):
+        for chunk, sound in walk(self.part, self.options, self.account, use_after=False):
             kinds = select(chunk, sound, self.part.names, self._bounds, by_time=False)
             rows = np.flatnonzero(_of_share(chunk.records, kinds, self.part))
             if not len(rows):
@@ -120,9 +122,11 @@ def _alive(lives: Lives) -> Ended:
     return Ended(messages, np.full(len(messages), ALIVE, np.uint8), zeros > 0, zeros, zeros, zeros, lives.beyond)
 
 
-def message_batches(part: Part, options: ReadOptions, schema: pa.Schema, bounds: Bounds) -> Iterator[pa.RecordBatch]:
+def message_batches(
+    part: Part, options: ReadOptions, schema: pa.Schema, bounds: Bounds, account: Account
+) -> Iterator[pa.RecordBatch]:
     """Yield the rows of `messages`: each message at its end, and finally those alive."""
-    follower = Follower(part, options, bounds)
+    follower = Follower(part, options, bounds, account)
     columns = MessageColumns(schema, follower)
     for turn in follower.turns():
         if len(turn.step.ended):
@@ -141,7 +145,7 @@ class MessageColumns:
         self._keys = Labels(key_text)
         self._uris = Labels(self._part.names.uris.get)
         self._compressions = code_labels(CompressionAlgorithm)
-        self._files = DataFiles(self._part.journals, follower.options)
+        self._files = DataFiles(self._part.journals, follower.options, follower.account)
 
     def batches(self, ended: Ended, bounds: Bounds) -> Iterator[pa.RecordBatch]:
         arrived = ended.messages["timestamp"]
@@ -167,7 +171,7 @@ class MessageColumns:
         at = messages["data_offset_dwords"].astype(np.int64) * DWORD
         made["message_offset"] = pa.array(at)
         if any(name in self._schema.names for name in _SIZES):
-            made.update(zip(_SIZES, self._sizes(journals, at, messages["compression"]), strict=True))
+            made.update(zip(_SIZES, self._sizes(journals, at, messages), strict=True))
         rows = np.flatnonzero(ended.ends != ALIVE)
         made["removal_time"] = times(ended.removed_at[rows], rows, count)
         for name, column in zip(_REMOVAL, (ended.removal_lease, ended.removal_number), strict=True):
@@ -178,15 +182,15 @@ class MessageColumns:
     def _type(self, name: str) -> pa.DataType:
         return pa.int32() if name == "ref_count" else pa.int64()
 
-    def _sizes(self, journals: NDArray[Any], offsets: NDArray[Any], compressions: NDArray[Any]) -> list[pa.Array]:
+    def _sizes(self, journals: NDArray[Any], offsets: NDArray[Any], messages: NDArray[Any]) -> list[pa.Array]:
+        compressions, checksums = messages["compression"], messages["crc32c"]
         columns = [np.full(len(offsets), -1, np.int64) for _ in _SIZES]
         for journal in np.flatnonzero(np.bincount(journals)).tolist():
             of_journal = np.flatnonzero(journals == journal)
-            path = self._files.path(journal)
             # Messages alive are spread over the file: pages are released after every few thousand.
             for start in range(0, len(of_journal), ROWS_PER_LOOK):
                 rows = of_journal[start : start + ROWS_PER_LOOK]
-                found = message_sizes(self._files.of(journal), offsets[rows], compressions[rows], path)
+                found = message_sizes(self._files, journal, offsets[rows], compressions[rows], checksums[rows])
                 for column, values in zip(columns, found, strict=True):
                     column[rows] = values
         return [pa.array(column, mask=column < 0) for column in columns]

@@ -16,7 +16,8 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from bmqctl.journal.read.files import companions
+from bmqctl.journal.read.account import Account
+from bmqctl.journal.read.files import companions, missing_journals
 from bmqctl.journal.read.scan import JournalScan
 from bmqctl.pipeline.source.options import FileSets
 from bmqctl.pipeline.source.stores import StoreError
@@ -92,9 +93,14 @@ def find_stores(paths: Iterable[str]) -> list[Path]:
 
 
 def _glob(pattern: str) -> list[Path]:
-    """List the paths that match an absolute or relative pattern, in order."""
+    """List the paths that match an absolute or relative pattern, in order.
+
+    A directory whose name looks like a pattern is meant by its name.
+    """
     parts = Path(pattern).parts
-    fixed = next(number for number, part in enumerate(parts) if glob.has_magic(part))
+    fixed = next(
+        number for number, part in enumerate(parts) if glob.has_magic(part) and not Path(*parts[: number + 1]).is_dir()
+    )
     return sorted(Path(*parts[:fixed]).glob(str(Path(*parts[fixed:]))))
 
 
@@ -139,6 +145,20 @@ def find_journals(paths: Iterable[str], which: FileSets) -> Iterator[Journal | t
                     )
             except (FormatError, OSError) as error:
                 yield journal, error
+
+
+def find_lost_files(paths: Iterable[str], which: FileSets) -> Account:
+    """Account for journals that cannot be opened, and for partitions of which only other files are there."""
+    account = Account()
+    paths = list(paths)
+    for found in find_journals(paths, which):
+        if not isinstance(found, Journal):
+            path, error = found
+            account.lose(f"{path}: {error}", path.stat().st_size if path.exists() else 0)
+    for path in find_stores(paths):
+        for name in missing_journals(path):
+            account.lose(f"{path / name}: is missing", 0, is_missing=True)
+    return account
 
 
 def find_partitions(journals: Iterable[Journal]) -> list[MergedPartition]:

@@ -10,6 +10,7 @@ import pyarrow as pa
 from crc32c import crc32c
 from numpy.typing import NDArray
 
+from bmqctl.journal.read.account import Account
 from bmqctl.journal.read.payload import Payload, parse_payload
 from bmqctl.pipeline.source.arrays import Labels, code_labels, hex_array, integers, times
 from bmqctl.pipeline.source.decode import Decoder, decoder_of
@@ -35,10 +36,12 @@ BYTES_PER_BATCH = 16 << 20
 """The size of inflated payloads at which a batch ends, with the message that reaches it."""
 
 
-def payload_batches(part: Part, options: ReadOptions, schema: pa.Schema, bounds: Bounds) -> Iterator[pa.RecordBatch]:
+def payload_batches(
+    part: Part, options: ReadOptions, schema: pa.Schema, bounds: Bounds, account: Account
+) -> Iterator[pa.RecordBatch]:
     """A row for each message's record; `fault` says why there is no payload. StoreError instead (failfast)."""
-    rows = PayloadRows(part, options, schema)
-    for chunk, sound in walk(part, options):
+    rows = PayloadRows(part, options, schema, account)
+    for chunk, sound in walk(part, options, account):
         kinds = select(chunk, sound, part.names, bounds)
         at = np.flatnonzero(kinds == RecordType.MESSAGE)
         if len(at):
@@ -50,11 +53,12 @@ def payload_batches(part: Part, options: ReadOptions, schema: pa.Schema, bounds:
 class PayloadRows:
     """Makes rows of `payloads`, of the columns in `schema`."""
 
-    def __init__(self, part: Part, options: ReadOptions, schema: pa.Schema) -> None:
+    def __init__(self, part: Part, options: ReadOptions, schema: pa.Schema, account: Account) -> None:
+        self._account = account
         self._part = part
         self._failfast = options.failfast
         self._schema = schema
-        self._files = DataFiles(part.journals, options)
+        self._files = DataFiles(part.journals, options, account)
         self._keys = Labels(key_text)
         self._uris = Labels(part.names.uris.get)
         self._compressions = code_labels(CompressionAlgorithm)
@@ -88,6 +92,8 @@ class PayloadRows:
         except FormatError as error:
             if self._failfast:
                 raise StoreError(f"{self._files.path(journal)}: the message at offset {offset}: {error}") from None
+            where = f"{self._part.journals[journal].data}: the message at offset {offset}: {error}"
+            self._account.lose(where, 0, is_missing=not len(data))
             return str(error)
 
     def _batch(self, messages: NDArray[Any], offsets: NDArray[Any], found: list[Payload | str]) -> pa.RecordBatch:

@@ -9,6 +9,7 @@ import numpy as np
 import pyarrow as pa
 from pyspark.sql.datasource import Filter, InputPartition
 
+from bmqctl.journal.read.account import Account
 from bmqctl.pipeline.source.confirms import confirm_batches
 from bmqctl.pipeline.source.files_read import fault_batches, ledger_batches
 from bmqctl.pipeline.source.messages import message_batches
@@ -25,20 +26,26 @@ __all__ = ["read_part"]
 
 
 def read_part(
-    part: InputPartition, options: ReadOptions, schema: pa.Schema, filters: Sequence[Filter] = ()
+    part: InputPartition,
+    options: ReadOptions,
+    schema: pa.Schema,
+    filters: Sequence[Filter] = (),
+    account: Account | None = None,
 ) -> Iterator[pa.RecordBatch]:
     """The rows of `part` that pass `filters`, with the columns of `schema`, some ten thousand at a time.
 
-    StoreError (failfast) at damage.
+    StoreError (failfast) at damage. `account` gets what was read, damaged and missing, when all rows are read.
     """
     bounds = bounds_of(filters, time_column(options.table))
-    for batch in _batches(part, options, schema, bounds):
+    for batch in _batches(part, options, schema, bounds, Account() if account is None else account):
         rows = kept(batch, filters)
         if rows.num_rows:
             yield rows
 
 
-def _batches(part: InputPartition, options: ReadOptions, schema: pa.Schema, bounds: Bounds) -> Iterator[pa.RecordBatch]:
+def _batches(
+    part: InputPartition, options: ReadOptions, schema: pa.Schema, bounds: Bounds, account: Account
+) -> Iterator[pa.RecordBatch]:
     if isinstance(part, FilesPart):
         path = Path(part.path)
         yield from (
@@ -49,24 +56,25 @@ def _batches(part: InputPartition, options: ReadOptions, schema: pa.Schema, boun
     elif not isinstance(part, Part):
         return  # what Spark makes up for a plan without tasks
     elif options.table is Table.RECORDS:
-        yield from _record_batches(part, options, schema, bounds)
+        yield from _record_batches(part, options, schema, bounds, account)
     elif options.table is Table.MESSAGES:
-        yield from message_batches(part, options, schema, bounds)
+        yield from message_batches(part, options, schema, bounds, account)
     elif options.table is Table.CONFIRMS:
-        yield from confirm_batches(part, options, schema, bounds)
+        yield from confirm_batches(part, options, schema, bounds, account)
     else:
-        yield from payload_batches(part, options, schema, bounds)
+        yield from payload_batches(part, options, schema, bounds, account)
 
 
-def _record_batches(part: Part, options: ReadOptions, schema: pa.Schema, bounds: Bounds) -> Iterator[pa.RecordBatch]:
+def _record_batches(
+    part: Part, options: ReadOptions, schema: pa.Schema, bounds: Bounds, account: Account
+) -> Iterator[pa.RecordBatch]:
     columns = RecordColumns(schema, part.partition_id, part.names)
-    files = DataFiles(part.journals, options)
-    for chunk, sound in walk(part, options):
+    files = DataFiles(part.journals, options, account)
+    for chunk, sound in walk(part, options, account):
         kinds = select(chunk, sound, part.names, bounds)
         rows = np.flatnonzero(kinds)
         if len(rows):
             records = chunk.records if len(rows) == len(kinds) else chunk.records[rows]
             journal = part.journals[chunk.journal]
             offsets = journal.first_record_offset + (chunk.place + rows) * JOURNAL_RECORD_SIZE
-            data, path = files.of(chunk.journal), files.path(chunk.journal)
-            yield columns.batch(offsets, records, kinds[rows], data, path)
+            yield columns.batch(offsets, records, kinds[rows], files, chunk.journal)

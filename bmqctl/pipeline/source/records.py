@@ -8,12 +8,14 @@ from typing import Any
 
 import numpy as np
 import pyarrow as pa
+from crc32c import crc32c
 from numpy.typing import NDArray
 
 from bmqctl.pipeline.source.arrays import Labels, code_labels, hex_array, integers, times
 from bmqctl.pipeline.source.names import Names, key_text
 from bmqctl.pipeline.source.sizes import measure
 from bmqctl.pipeline.source.stores import StoreError
+from bmqctl.pipeline.source.walk import DataFiles
 from formats.bmq.codes import CompressionAlgorithm
 from formats.bmq.disk.columns import key_numbers
 from formats.bmq.disk.files import JOURNAL_RECORD_SIZE
@@ -29,7 +31,7 @@ from formats.bmq.disk.journal import (
 )
 from formats.bmq.guid import GUID_SIZE
 from formats.bmq.padding import DWORD, WORD
-from formats.bmq.stores.data_columns import locate, plain_sizes
+from formats.bmq.stores.data_columns import Located, locate, plain_sizes
 from formats.schema import Buffer
 
 __all__ = ["AppLabels", "RecordColumns", "message_sizes"]
@@ -79,19 +81,19 @@ class RecordColumns:
         offsets: NDArray[Any],
         records: NDArray[Any],
         kinds: NDArray[Any],
-        data: Buffer,
-        path: str | None = None,
+        files: DataFiles,
+        journal: int,
     ) -> pa.RecordBatch:
         """Make the rows of `records` (shape (n,), `ANY_RECORD.dtype`) at journal offsets `offsets`, all of them sound.
 
-        `data` is the journal's DATA file, where the sizes of messages are looked up; empty if there is none.
-        With `path`, its name, raises StoreError for a message that is not in it.
+        The sizes of messages are looked up in the journal's DATA file. Raises StoreError (failfast) for a message that
+        is not in it.
         """
-        rows = _Rows(records, kinds, path)
-        arrays = [self._array(field, rows, offsets, data) for field in self._schema]
+        rows = _Rows(records, kinds, files, journal)
+        arrays = [self._array(field, rows, offsets) for field in self._schema]
         return pa.RecordBatch.from_arrays(arrays, schema=self._schema)
 
-    def _array(self, field: pa.Field, rows: _Rows, offsets: NDArray[Any], data: Buffer) -> pa.Array:
+    def _array(self, field: pa.Field, rows: _Rows, offsets: NDArray[Any]) -> pa.Array:
         name, count = field.name, len(rows.records)
         if name == "partition_id":
             return pa.array(np.full(count, self._partition_id, np.int32), field.type)
@@ -121,7 +123,7 @@ class RecordColumns:
             high, low = (layout.column(found, f"ref_count_{part}").astype(np.int64) for part in ("high", "low"))
             return integers(high << 12 | low, field.type, at, count)
         if name in _SIZES:
-            return rows.sizes(data)[_SIZES.index(name)]
+            return rows.sizes()[_SIZES.index(name)]
         return self._name(name, rows, count)
 
     def _name(self, name: str, rows: _Rows, count: int) -> pa.Array:
@@ -177,9 +179,10 @@ def _guid_offset(kind: int) -> int:
 class _Rows:
     """Records, with the indexes and typed views of some kinds."""
 
-    def __init__(self, records: NDArray[Any], kinds: NDArray[Any], path: str | None) -> None:
+    def __init__(self, records: NDArray[Any], kinds: NDArray[Any], files: DataFiles, journal: int) -> None:
         self.records = records
-        self._path = path
+        self._files = files
+        self._journal = journal
         self.kinds = kinds
         self._of: dict[int, tuple[NDArray[Any], NDArray[Any]]] = {}
         self._sizes: list[pa.Array] | None = None
@@ -207,24 +210,26 @@ class _Rows:
             guids[at] = octets[at, start : start + GUID_SIZE]
         return np.flatnonzero(wanted), guids[wanted].view(f"V{GUID_SIZE}").reshape(-1)
 
-    def sizes(self, data: Buffer) -> list[pa.Array]:
+    def sizes(self) -> list[pa.Array]:
         if self._sizes is None:
             at, messages = self.of(RecordType.MESSAGE)
             layout = LAYOUTS[RecordType.MESSAGE]
             offsets = layout.column(messages, "message_offset_dwords").astype(np.int64) * DWORD
-            columns = message_sizes(data, offsets, layout.column(messages, "compression"), self._path)
+            compressions, checksums = (layout.column(messages, name) for name in ("compression", "crc32c"))
+            columns = message_sizes(self._files, self._journal, offsets, compressions, checksums)
             count = len(self.records)
             self._sizes = [integers(column[column >= 0], pa.int64(), at[column >= 0], count) for column in columns]
         return self._sizes
 
 
 def message_sizes(
-    data: Buffer, offsets: NDArray[Any], compressions: NDArray[Any], path: str | None = None
+    files: DataFiles, journal: int, offsets: NDArray[Any], compressions: NDArray[Any], checksums: NDArray[Any]
 ) -> list[NDArray[Any]]:
     """Measure the messages at `offsets` (int64, bytes): stored, properties and payload; -1 for None.
 
-    With `path`, that of the DATA file, raises StoreError for a message that cannot be measured completely.
+    Raises StoreError (failfast) for a message that cannot be measured completely.
     """
+    data, path = files.of(journal), files.path(journal)
     located = locate(data, offsets)
     properties, payload = plain_sizes(data, located)
     sizes = [np.where(located.sound, located.size, -1), properties, payload]
@@ -235,4 +240,18 @@ def message_sizes(
     if path is not None:
         for row in np.flatnonzero(np.minimum.reduce(sizes) < 0)[:1].tolist():
             raise StoreError(f"{path}: no intact message at offset {offsets[row]}; `bmqctl journal validate` shows why")
+    lost = np.minimum.reduce(sizes) < 0
+    if files.account.compares:
+        lost |= _differ(data, located, checksums)
+    files.lose(journal, offsets[lost], int(located.size[lost].sum()))
     return sizes
+
+
+def _differ(data: Buffer, located: Located, checksums: NDArray[Any]) -> NDArray[np.bool_]:
+    """Mark the messages that are there and do not match their checksums."""
+    view, found = memoryview(data), np.zeros(len(checksums), np.bool_)
+    rows = np.flatnonzero(located.sound)
+    places = (column[rows].tolist() for column in (located.start, located.size, checksums))
+    for row, start, size, checksum in zip(rows.tolist(), *places, strict=True):
+        found[row] = crc32c(view[start : start + size]) != checksum
+    return found

@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from bmqctl.journal.read.account import Account
 from bmqctl.journal.read.files import map_data
 from bmqctl.pipeline.source.names import Names
 from bmqctl.pipeline.source.options import ReadOptions
@@ -28,22 +29,38 @@ __all__ = ["DataFiles", "offsets_of", "select", "up_to", "walk"]
 _WITH_QUEUE = (RecordType.MESSAGE, RecordType.CONFIRM, RecordType.DELETION, RecordType.QUEUE_OP)
 
 
-def walk(part: Part, options: ReadOptions, *, use_after: bool = True) -> Iterator[tuple[Chunk, NDArray[Any]]]:
+def walk(
+    part: Part, options: ReadOptions, account: Account, *, use_after: bool = True
+) -> Iterator[tuple[Chunk, NDArray[Any]]]:
     """Yield chunks, with each record's RecordType as uint8: 0 for one that is not sound or not wanted.
 
     Raises StoreError at one that is not sound, if the mode is failfast. Without `use_after`, all from the first on.
+    The account gets all of them; of the shares of a part, the first one's.
     """
+    if part.share:
+        account = Account()
+    seen = 0
     until = options.until.get(part.partition_id)
     after = options.after.get(part.partition_id) if use_after else None
     for chunk in scan_segments(part.journals, part.segments, RECORDS_PER_CHUNK * part.shares):
         kinds = sound_kinds(chunk.records)
         if options.failfast and not kinds.all():
             raise StoreError(_damage(part, chunk, int(np.flatnonzero(kinds == 0)[0])))
+        seen += len(kinds)
+        sound = int(np.count_nonzero(kinds))
+        account.read(sound, sound * JOURNAL_RECORD_SIZE)
+        if sound < len(kinds):
+            where = _damage(part, chunk, int(np.flatnonzero(kinds == 0)[0]))
+            account.lose(where, (len(kinds) - sound) * JOURNAL_RECORD_SIZE, count=len(kinds) - sound)
         if after is not None:
             kinds *= ~up_to(chunk.records, after)
         if until is not None:
             kinds *= up_to(chunk.records, until)
         yield chunk, kinds
+    blank = sum(segment.records for segment in part.segments) - seen
+    if blank:
+        where = f"{part.journals[0].path}: zeros in place of {blank} records"
+        account.lose(where, blank * JOURNAL_RECORD_SIZE, count=blank)
 
 
 def up_to(records: NDArray[Any], number: tuple[int, int]) -> NDArray[Any]:
@@ -108,7 +125,8 @@ def offsets_of(part: Part, positions: NDArray[Any]) -> tuple[NDArray[Any], NDArr
 class DataFiles:
     """The DATA files of some journals, mapped on demand; empty where there is none."""
 
-    def __init__(self, journals: Sequence[Journal], options: ReadOptions) -> None:
+    def __init__(self, journals: Sequence[Journal], options: ReadOptions, account: Account) -> None:
+        self.account = account
         self._journals = journals
         self._failfast = options.failfast
         self._mapped: dict[int, Buffer] = {}
@@ -123,6 +141,14 @@ class DataFiles:
         if isinstance(owner, mmap.mmap):
             owner.madvise(mmap.MADV_DONTNEED)
         return mapped
+
+    def lose(self, journal: int, offsets: NDArray[Any], size: int) -> None:
+        """Account for messages at `offsets` of a journal's DATA file, of `size` bytes in all, that are not intact."""
+        path, count = self._journals[journal].data, len(offsets)
+        if count and path is None:
+            self.account.lose(f"{self._journals[journal].path}: has no DATA file", 0, is_missing=True, count=count)
+        elif count:
+            self.account.lose(f"{path}: no intact message at offset {int(offsets[0])}", size, count=count)
 
     def path(self, journal: int) -> str | None:
         """Return the name of a file for the error that ends a failfast job; None in other modes."""

@@ -21,7 +21,8 @@ from typer.testing import CliRunner, Result
 
 from bmqctl.app import app
 from bmqctl.pipeline.spark import java, launch
-from tests.bmqctl.commitlog.logs import message, write_log
+from tests.bmqctl.commitlog.logs import FILE_BYTES, message, write_log
+from tests.bmqctl.journal.rocketmq.test_rocketmq_losses import middle_file_missing
 from tests.bmqctl.pipeline.written import WrittenStore
 
 # Starting Python workers takes long where many others work too.
@@ -73,6 +74,15 @@ def test_a_store_is_exported_and_summed_up(this_session: None, golden: Callable[
         "replaced": 0,
         "missed": 0,
         "damaged": 0,
+        "account": {
+            "records": 604,
+            "record_bytes": 604 * 60,
+            "damaged": 0,
+            "damaged_bytes": 0,
+            "missing": 0,
+            "missing_bytes": 0,
+            "places": [],
+        },
     }
 
     again = run(store, "--out", out)
@@ -145,11 +155,34 @@ def test_damaged_records_are_pointed_out(this_session: None, tmp_path: Path) -> 
     written.sync_point()
     written.journal[44 + 56] ^= 0xFF
     done = run(written.save(tmp_path / "store"), "--out", tmp_path / "out")
-    assert done.exit_code == 0
-    assert done.stderr == (
-        "bmqctl spark-export: 1 records are damaged and were left out; "
-        f"`bmqctl journal validate {tmp_path}/store` shows why\n"
+    assert done.exit_code == 1
+    assert done.stderr.startswith(
+        f"bmqctl spark-export: {tmp_path}/store: 1 places with 60 bytes are damaged (the first: {tmp_path}/store/bmq_0."
     )
+    assert done.stderr.endswith(f"; `bmqctl journal validate {tmp_path}/store` shows all\n")
+
+
+def test_a_missing_file_is_told_by_each_command(this_session: None, tmp_path: Path) -> None:
+    store, out = middle_file_missing(tmp_path / "store"), tmp_path / "out"
+    done = run(store.root, "--out", out, "--json")
+    assert done.exit_code == 1
+    found = json.loads(done.stdout)
+    assert found["tables"]["messages"]["rows"] == found["account"]["records"] == len(store.left)
+    assert (found["account"]["missing"], found["account"]["missing_bytes"]) == (1, FILE_BYTES)
+    assert f"1 places with {FILE_BYTES:,} bytes are missing" in done.stderr
+    manifest = json.loads((out / "_bmqctl" / "manifest.json").read_bytes())
+    assert manifest["runs"][-1]["accounts"]["messages"] == found["account"]
+    done = run(out, command="spark-verify")
+    assert done.exit_code == 1
+    assert "equals what is left of the store" in done.stdout
+    assert f"{FILE_BYTES:,} bytes are missing" in done.stderr
+    assert json.loads(run(out, "--json", command="spark-verify").stdout)["store"] == found["account"]
+    for source in ((store.root,), ("--export", out)):
+        done = run(*source, "--json", command="spark-report")
+        assert done.exit_code == 1
+        report = json.loads(done.stdout)
+        assert (report["messages"], report["account"]["missing_bytes"]) == (len(store.left), FILE_BYTES)
+        assert f"{FILE_BYTES:,} bytes are missing" in report["notes"][-1]
 
 
 def test_a_failure_of_spark_is_one_line(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:

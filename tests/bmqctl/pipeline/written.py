@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from pathlib import Path
 
+from crc32c import crc32c
+
 from formats.bmq.disk import journal_packing
 from formats.bmq.disk.data import data_record_size, write_data_record
 from formats.bmq.disk.files import JOURNAL_RECORD_SIZE, FileType, StoreFileName, initial_bytes
@@ -62,7 +64,9 @@ class WrittenStore:
         self.data += bytes(data_record_size(0, len(payload)))
         write_data_record(self.data, at, payload, b"", flags, schema_id)
         record = self._record()
-        journal_packing.pack_message(self.journal, *record, ref_count, compression, key, at // DWORD, guid, 0)
+        journal_packing.pack_message(
+            self.journal, *record, ref_count, compression, key, at // DWORD, guid, crc32c(payload)
+        )
         return self.sequence_number
 
     def confirm(self, key: bytes, guid: bytes, app_key: bytes, reason: int = 0) -> None:

@@ -25,6 +25,7 @@ from bmqctl.pipeline.export.manifest import MANIFEST, Commit, Manifest, read_man
 from bmqctl.pipeline.export.output import Output, OutputBusy, OutputError, open_output
 from bmqctl.pipeline.export.table_files import FileFormat
 from bmqctl.pipeline.export.verify import VerifyRequest, verify
+from bmqctl.pipeline.spark.run_tasks import quiet
 from tests.bmqctl.pipeline.source.lifecycles import BAR, FOO, F, Q, guid, lifecycles
 from tests.bmqctl.pipeline.written import WrittenStore
 from tests.golden.archives import storage_records, truth
@@ -54,7 +55,8 @@ def test_a_golden_store_gives_what_the_client_posted(
     summary = export(spark, golden("single-crash"), tmp_path, records_per_task=200)
     printed = storage_records("single-crash")
     assert summary.records == dict(Counter(record["RecordType"] for record in printed))
-    assert summary.unsound == 0
+    assert summary.account.is_sound
+    assert summary.account.records == len(printed)
 
     records = sorted(read(spark, tmp_path / "records"), key=lambda row: row.offset)
     assert [(row.queue_uri, row.app_id) for row in records] == [
@@ -150,7 +152,82 @@ def test_a_record_that_cannot_be_read_is_counted(spark: SparkSession, tmp_path: 
     store.sync_point()
     store.journal[44 + 56] ^= 0xFF
     summary = export(spark, store.save(tmp_path / "store"), tmp_path / "out")
-    assert (summary.records, summary.unsound) == ({"MESSAGE": 1, "JOURNAL_OP": 1}, 1)
+    assert summary.records == {"MESSAGE": 1, "JOURNAL_OP": 1}
+    account = summary.account
+    assert (account.records, account.damaged, account.damaged_bytes, account.missing) == (2, 1, 60, 0)
+    assert read_manifest(open_output(str(tmp_path / "out"))).runs[-1].accounts["records"] == account.as_json()  # type: ignore[union-attr]
+    verdict = verify(spark.sparkContext, VerifyRequest(str(tmp_path / "out")), quiet)
+    assert (verdict.differences, verdict.store.damaged) == ([], 1)
+
+
+def zeros_in_the_journal(store: WrittenStore) -> None:
+    store.journal[44 + 60 : 44 + 180] = bytes(120)
+
+
+def damage_in_data(store: WrittenStore) -> None:
+    store.data[:] = store.data.replace(b"payload 1", b"PAYLOAD 1")
+
+
+def header_in_data(store: WrittenStore) -> None:
+    at = store.data.index(b"payload 2")
+    store.data[at - 12 : at] = b"\xff" * 12
+
+
+def data_that_was_cut(store: WrittenStore) -> None:
+    del store.data[store.data.index(b"payload 3") :]
+
+
+@pytest.mark.parametrize(
+    ("damage", "damaged"),
+    [(zeros_in_the_journal, 2), (damage_in_data, 1), (header_in_data, 1), (data_that_was_cut, 1)],
+)
+def test_damage_of_each_file_is_counted(
+    spark: SparkSession, tmp_path: Path, damage: Callable[[WrittenStore], None], damaged: int
+) -> None:
+    store = WrittenStore()
+    for number in range(4):
+        store.message(Q, guid(number), b"payload %d" % number)
+    store.sync_point()
+    damage(store)
+    summary = export(spark, store.save(tmp_path / "store"), tmp_path / "out")
+    assert (summary.account.damaged, summary.account.missing) == (damaged, 0)
+    assert summary.account.places
+
+
+@pytest.mark.parametrize("lost", ["data", "journal"])
+def test_a_file_that_is_missing_is_counted(spark: SparkSession, tmp_path: Path, lost: str) -> None:
+    for partition_id in range(2):
+        store = WrittenStore(partition_id)
+        store.message(Q, guid(partition_id))
+        store.sync_point()
+        store.save(tmp_path / "store")
+    path = tmp_path / "store" / f"bmq_1.20270115_080000.bmq_{lost}"
+    path.unlink()
+    summary = export(spark, tmp_path / "store", tmp_path / "out")
+    assert (summary.account.damaged, summary.account.missing) == (0, 1)
+    assert "bmq_1.20270115_080000.bmq_journal" in summary.account.places[0]
+
+
+@pytest.mark.parametrize("name", ["a[b]", "a{b}", "a*b", "a?b", "a[b", "a\\b", "{a,b}", "a b%c:d,e#f"])
+def test_names_that_look_like_patterns_are_names(spark: SparkSession, tmp_path: Path, name: str) -> None:
+    (tmp_path / name).mkdir()
+    store = WrittenStore()
+    store.message(Q, guid(1))
+    store.sync_point()
+    out = tmp_path / name / f"export {name}"
+    # For a pattern, these are the same table.
+    (tmp_path / "ab").mkdir()
+    for form in FileFormat:
+        export(spark, store.save(tmp_path / name / "store"), out, format=form, overwrite=True)
+        assert differences(spark, out) == []
+        assert len(exported_rows(spark, out)) == 1
+
+
+def exported_rows(spark: SparkSession, out: Path) -> list[Row]:
+    output = open_output(str(out))
+    manifest = read_manifest(output)
+    assert manifest is not None
+    return exported_table(spark, output, manifest, "messages").collect()
 
 
 @pytest.fixture

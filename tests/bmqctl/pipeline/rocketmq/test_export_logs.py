@@ -24,7 +24,15 @@ from bmqctl.pipeline.export.table_files import FileFormat, read_table
 from bmqctl.pipeline.export.verify import Verdict, VerifyRequest
 from bmqctl.pipeline.source.options import BadOption
 from bmqctl.pipeline.spark.run_tasks import quiet
-from tests.bmqctl.commitlog.logs import message, write_log
+from formats.rocketmq.record import encode_record
+from tests.bmqctl.commitlog.logs import FILE_BYTES, message, write_log
+from tests.bmqctl.journal.rocketmq.test_rocketmq_losses import (
+    EVERY,
+    Damaged,
+    last_files_missing,
+    middle_file_missing,
+    whole_store,
+)
 from tests.bmqctl.pipeline.reading import read_rows
 
 Java = Callable[[str], list[Path]]
@@ -107,6 +115,44 @@ def test_what_is_new_is_added(here: SparkSession, tmp_path: Path) -> None:
     # The same store under another name of the folder.
     moved = store.rename(tmp_path / "moved")
     assert verify(here, out, moved).differences == []
+
+
+@pytest.mark.parametrize("damage", [each for each in EVERY if each is not last_files_missing])
+def test_what_the_log_has_lost_is_in_the_account(
+    here: SparkSession, tmp_path: Path, damage: Callable[[Path], Damaged]
+) -> None:
+    store, out = damage(tmp_path / "store"), tmp_path / "out"
+    summary = export(here, [store.root], out, tables=("messages", "payloads"))
+    account = summary.account
+    assert not account.is_sound
+    assert bool(account.missing) == bool(store.missing)
+    assert bool(account.damaged) == bool(store.damaged)
+    offsets = {row["offset"] for row in exported(out, "messages")}
+    assert {each.physical_offset for each in store.left} <= offsets
+    assert account.records == len(offsets)
+    accounts = need_manifest(open_output(str(out))).runs[-1].accounts
+    assert accounts == {"messages": account.as_json(), "payloads": account.as_json()}
+    verdict = verify(here, out)
+    assert verdict.differences == []
+    assert verdict.store.as_json() == account.as_json()
+
+
+@pytest.mark.parametrize("cut", [1, 100, 1000])
+def test_a_last_file_that_was_cut_is_an_end(here: SparkSession, tmp_path: Path, cut: int) -> None:
+    written = whole_store(tmp_path / "store")
+    last = written.records[-1]
+    end = last.physical_offset + len(encode_record(last)) - cut
+    path = written.path(end)
+    path.write_bytes(path.read_bytes()[: end % FILE_BYTES])
+    assert export(here, [written.root], tmp_path / "out").account.is_sound
+    assert verify(here, tmp_path / "out").store.is_sound
+
+
+def test_what_another_replica_has_is_not_lost(here: SparkSession, tmp_path: Path) -> None:
+    damaged, whole = middle_file_missing(tmp_path / "one"), whole_store(tmp_path / "two")
+    summary = export(here, [damaged.root, whole.root], tmp_path / "out")
+    assert summary.account.is_sound
+    assert summary.account.records == len(whole.records)
 
 
 def test_changed_rows_are_named(here: SparkSession, tmp_path: Path) -> None:

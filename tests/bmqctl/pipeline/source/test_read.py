@@ -144,6 +144,7 @@ def damaged(tmp_path: Path, *, journal: bool = True) -> Path:
     for number in range(3):
         store.message(Q, GUIDS[number])
     store.sync_point()
+    store.data[:] = store.data.replace(b"payload", b"Payload")
     at = 44 + 2 * JOURNAL_RECORD_SIZE
     if journal:
         store.journal[at + 56 : at + 60] = b"xxxx"

@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from crc32c import crc32c
 
 from formats.bmq.disk.journal import QueueOpType
 from tests.bmqctl.pipeline.reading import read_rows
@@ -92,7 +93,7 @@ def test_each_kind_fills_its_columns_and_no_other(tmp_path: Path) -> None:
             "guid": guid,
             "ref_count": 4098,
             "compression": "NONE",
-            "crc32c": 0,
+            "crc32c": crc32c(b"12345"),
             "message_offset": 40,
             "stored_size": 5,
             "properties_size": 0,

@@ -1,0 +1,55 @@
+"""The account of what was read of stores: by the tasks of a job, and in the manifest of an export."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from functools import partial
+from typing import Any, Final
+
+import pyarrow as pa
+from pyspark import SparkContext
+
+from bmqctl.journal.read.account import Account
+from bmqctl.pipeline.export.manifest import Manifest
+from bmqctl.pipeline.reading import lost_files, plan_tasks, read_task, schema_of
+from bmqctl.pipeline.source.options import ReadOptions, Table
+from bmqctl.pipeline.spark.run_tasks import OnProgress, run_all
+
+__all__ = ["ReadPart", "account_of_export", "account_of_stores", "worst_of"]
+
+ReadPart = Callable[[Account], Iterator[pa.RecordBatch]]
+"""Yields the rows of a task; the account is complete when all are read."""
+
+# Columns for which a reader looks at all of a record: of a store of BlazingMQ, or of RocketMQ.
+_DEEP_COLUMNS: Final = ("stored_size", "offset")
+
+
+def worst_of(accounts: Mapping[str, Account]) -> Account:
+    """Return the account of the table that has lost most: tables of one store have lost the same records."""
+    sizes = {
+        name: (each.damaged + each.missing, each.damaged_bytes + each.missing_bytes) for name, each in accounts.items()
+    }
+    return accounts[max(sizes, key=lambda name: sizes[name])] if sizes else Account()
+
+
+def account_of_export(manifest: Manifest) -> Account:
+    """Return the account of the store when the export was last written; an empty one of earlier versions."""
+    accounts: dict[str, dict[str, Any]] = manifest.runs[-1].accounts if manifest.runs else {}
+    return worst_of({name: Account(**each) for name, each in accounts.items()})
+
+
+def account_of_stores(context: SparkContext, stores: tuple[str, ...], on_progress: OnProgress) -> Account:
+    """Read all records of stores for their account. Raises StoreError."""
+    options = ReadOptions(paths=stores, table=Table.RECORDS)
+    schema = schema_of(options)
+    schema = pa.schema([next(schema.field(name) for name in _DEEP_COLUMNS if name in schema.names)])
+    reads = [partial(read_task, part, options, schema, ()) for part in plan_tasks(options)]
+    accounts = run_all(context, _account, reads, "looking for damage", on_progress)
+    return Account.total([lost_files(options), *accounts])
+
+
+def _account(read: ReadPart) -> Account:
+    account = Account(compares=True)
+    for _ in read(account):
+        pass
+    return account
