@@ -19,7 +19,8 @@ class Account:
 
     `taken` is the sum of the next three and of what is in flight. `returned` are those that the source keeps: the
     bridge was stopped, or lost the source, before they were acknowledged. `repeated` are sends beyond the first.
-    `size_bytes` is the size of what was delivered, with its properties.
+    `size_bytes` is the size of what was delivered, with its properties. `missing` are those that the source should
+    have, and does not give: they are not taken.
     """
 
     taken: int = 0
@@ -28,6 +29,7 @@ class Account:
     refused: Counter[str] = field(default_factory=Counter)
     repeated: int = 0
     size_bytes: int = 0
+    missing: int = 0
 
     def refuse(self, reason: str) -> None:
         """Count a message that cannot be carried."""

@@ -153,8 +153,8 @@ def copy(
 
     A copy that is interrupted leaves those messages at TO that it has copied; a second run copies them once more.
 
-    Exit codes: 0 all messages were copied; 1 some were not: refused, or a broker did not answer; 2 it cannot begin;
-    130 it was interrupted.
+    Exit codes: 0 all messages were copied; 1 some were not: refused, damaged or missing at FROM, or a broker did not
+    answer; 2 it cannot begin; 130 it was interrupted.
     """
     options = CarryOptions(False, expression, tags, count, until_idle, patience, window, skip_refused=skip_refused)
     reach = reach_of("copy", tls_authority, authn_mechanism, authn_data)
@@ -309,6 +309,7 @@ def _show_carried(
         "refused": account.refused.total(),
         "refused_by_reason": dict(account.refused),
         "repeated": account.repeated,
+        "missing": account.missing,
         "ended_by": carried.ended_by or None,
         "interrupted": carried.is_interrupted,
         "elapsed_s": round(elapsed_s, 3),
@@ -323,7 +324,9 @@ def _show_carried(
                 print(f"    {account.repeated:,} times one was sent again: {names['to']} may have it twice")
             for reason, number in sorted(account.refused.items()):
                 print(f"    {number:,} refused, and still at {names['from']}: {reason}")
-    if carried.ended_by or account.refused:
+    if account.missing:
+        say(command, f"{_counted(account.missing)} of {names['from']} missing: its broker passes over these offsets")
+    if carried.ended_by or account.refused or account.missing:
         raise typer.Exit(EXIT_FAULTS)
     if carried.is_interrupted:
         raise typer.Exit(EXIT_INTERRUPTED)

@@ -22,7 +22,14 @@ from bmqctl.commands.journal.printing import say, stopped_by
 from bmqctl.commands.replay_job import COMMAND, Job, missing_guids
 from bmqctl.commitlog.files import LOG_FOLDER, is_store, open_store
 from bmqctl.commitlog.filters import LogFilters, parse_time_ms
-from bmqctl.journal.read.files import FileKind, NotAStoreFile, find_files, identify, recovery_sets
+from bmqctl.journal.read.files import (
+    FileKind,
+    NotAStoreFile,
+    find_files,
+    identify,
+    missing_journals,
+    recovery_sets,
+)
 from bmqctl.journal.read.filters import BadFilter, parse_time
 from bmqctl.messages.ends import CannotBegin, Reach
 from bmqctl.moving.security import security_of
@@ -137,6 +144,7 @@ def replay(
             about["--to"] = to if isinstance(end, BlazingEnd) else to.replace(f"{end.host}:{end.port}", "")
         progress_of = partial(_open_progress, state, dry_run, stack)
         job = _prepare(make, names, end, renames or [], state, about, progress_of)
+        job.tell_missing(f"{store / name}: is missing" for name in missing_journals(store))
         job.tell_missing(missing_guids(job.plan, frozenset(map(_guid, guids or []))))
         if dry_run:
             account = job.rehearse()

@@ -182,7 +182,7 @@ class StoredSource:
         puller = QueuePuller(link, self._group or _GROUP, self._end.topic, queue_id, self._timeout_s, expression, kind)
         puller.offset = part.offset
         pulls = PullsAhead(puller)
-        while part.offset < part.end:
+        while (before := part.offset) < part.end:
             while not (room := bridge.flow.room(lane)):
                 await bridge.await_change()
             records = await pulls.next_records(min(room, _PULLED_MAX, part.end - part.offset))
@@ -192,3 +192,7 @@ class StoredSource:
                 part.offset = max(part.offset, taken)
             bridge.is_source_away = puller.offset <= part.offset and not records
             part.offset = max(part.offset, puller.offset)
+            if self._selection == EVERYTHING:
+                # Each offset of a queue has a message: what the broker passes over was deleted, or is damaged there.
+                read = sum(each.queue_offset < part.end for each in records)
+                bridge.account.missing += min(part.offset, part.end) - before - read

@@ -48,7 +48,15 @@ from bmqctl.journal.dump.rows import (
     qlist_rows,
 )
 from bmqctl.journal.read.columns import Row
-from bmqctl.journal.read.files import FileKind, NotAStoreFile, find_files, identify, read_written, recovery_sets
+from bmqctl.journal.read.files import (
+    FileKind,
+    NotAStoreFile,
+    find_files,
+    identify,
+    missing_journals,
+    read_written,
+    recovery_sets,
+)
 from bmqctl.journal.read.filters import Filters
 from bmqctl.journal.read.payload import PayloadForm
 from bmqctl.render import EXIT_FAULTS, LateProgress, refuse
@@ -164,7 +172,7 @@ def dump(
         if follow:
             _follow(request)
         else:
-            _dump_to_the_end(request)
+            _dump_to_the_end(request, _say_missing(path))
 
 
 @dataclass(frozen=True)
@@ -202,7 +210,15 @@ class _Request:
         return set(self.wanted.types) or {RecordType.MESSAGE, RecordType.QUEUE_OP, RecordType.JOURNAL_OP}
 
 
-def _dump_to_the_end(request: _Request) -> None:
+def _say_missing(path: Path) -> bool:
+    """Name the journals of a store that are missing; return whether there are any."""
+    names = missing_journals(path)
+    for name in names:
+        say(COMMAND, f"{path / name}: is missing: bmqctl journal validate {path} shows what is left")
+    return bool(names)
+
+
+def _dump_to_the_end(request: _Request, is_missing: bool) -> None:
     if request.chosen is DumpFormat.JSON_PRETTY and len(request.journals) > 1:
         refuse(COMMAND, "--output json-pretty prints one journal, like the reference's tool: add --partition")
     with ExitStack() as stack:
@@ -218,6 +234,7 @@ def _dump_to_the_end(request: _Request) -> None:
         with LateProgress("reading records") as on_progress:
             report = dump_journals(journals, request.wanted, printer, quiet_on_terminal(on_progress, request.out))
         sink.close(report.unseen)
+    report.damaged |= is_missing
     _exit(report)
 
 

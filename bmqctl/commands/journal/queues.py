@@ -9,8 +9,10 @@ from typing import Annotated, Any
 import typer
 
 from bmqctl.commands.journal import rocketmq_queues
+from bmqctl.commands.journal.printing import end_with
 from bmqctl.commitlog.files import is_store
 from bmqctl.journal.read.files import NotAStoreFile
+from bmqctl.journal.read.losses import record_losses
 from bmqctl.journal.read.times import shown_time
 from bmqctl.journal.summary.queues import find_queues
 from bmqctl.render import (
@@ -68,7 +70,7 @@ def queues(
 
         bmqctl journal queues --name orders --output jsonl rocketmq-store/ | jq .tags
 
-    Exit codes: 0; 2 if there is no store.
+    Exit codes: 0; 1 if a part of the store is damaged or missing; 2 if there is no store.
     """
     if is_store(path):
         rocketmq_queues.list_queues(path, output, name)
@@ -76,6 +78,7 @@ def queues(
     try:
         with LateProgress("reading records") as on_progress:
             found = find_queues(path, on_progress)
+            account = record_losses(path)
     except NotAStoreFile as error:
         refuse("journal queues", str(error))
     except OSError as error:
@@ -88,6 +91,7 @@ def queues(
             print_table(_rows(found), _COLUMNS)
         else:
             print_values(map(_as_json, found), _KEYS, chosen)
+    end_with("journal queues", path, account)
 
 
 def _as_json(queue: Queue) -> dict[str, Any]:

@@ -21,7 +21,7 @@ from bmqctl.render import (
     until_reader_leaves,
 )
 
-__all__ = ["list_queues", "lost_messages", "queue_json", "shown_ms"]
+__all__ = ["list_queues", "lost_messages", "queue_json", "shown_ms", "with_lost"]
 
 COMMAND: Final = "journal queues"
 
@@ -51,7 +51,7 @@ def list_queues(path: Path, output: OutputFormat | None, name: str | None) -> No
     with until_reader_leaves():
         chosen = choose_format(output)
         if chosen is OutputFormat.TABLE:
-            print_table(_rows(found), _COLUMNS)
+            print_table(_rows(found), with_lost(_COLUMNS, lost_messages(found)))
         else:
             print_values(map(queue_json, found), _KEYS, chosen)
     end_with(COMMAND, path, losses.account, lost_messages(found))
@@ -80,6 +80,11 @@ def queue_json(queue: QueueFigures) -> dict[str, Any]:
 def lost_messages(queues: Iterable[QueueFigures]) -> int:
     """Count the messages that queues name and whose records, or whose entries, are not there."""
     return sum(queue.damaged + queue.missing for queue in queues)
+
+
+def with_lost(columns: list[Column], lost: int) -> list[Column]:
+    """Return the columns, with that of lost messages if there are any."""
+    return [column for column in columns if column.key != "lost" or lost]
 
 
 def shown_ms(ms: int | None) -> str | None:

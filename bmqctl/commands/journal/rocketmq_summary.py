@@ -9,7 +9,7 @@ import typer
 
 from bmqctl.commands.given import given_options
 from bmqctl.commands.journal.printing import end_with, rate_text, say, size_text, stopped_by
-from bmqctl.commands.journal.rocketmq_queues import lost_messages, queue_json, shown_ms
+from bmqctl.commands.journal.rocketmq_queues import lost_messages, queue_json, shown_ms, with_lost
 from bmqctl.commitlog.files import open_store
 from bmqctl.commitlog.summary import GroupFigures, LogSummary, TopicFigures, summarize_log
 from bmqctl.commitlog.topics import TopicKind
@@ -167,7 +167,8 @@ def _print_tables(found: LogSummary, topics: list[TopicFigures], top: int) -> No
         }
         for topic in topics[:top]
     )
-    print_table(rows, _TOPIC_COLUMNS, console)
+    lost = lost_messages(queue for topic in topics for queue in topic.queues)
+    print_table(rows, with_lost(_TOPIC_COLUMNS, lost), console)
     if len(topics) > top:
         console.print(f"and {len(topics) - top} more topics (--top)")
     if found.groups:

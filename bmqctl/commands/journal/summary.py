@@ -16,7 +16,9 @@ from bmqctl.commands.given import given_options
 from bmqctl.commands.journal import rocketmq_summary
 from bmqctl.commands.journal.printing import rate_text, size_text
 from bmqctl.commitlog.files import is_store
+from bmqctl.journal.read.account import Account
 from bmqctl.journal.read.files import NotAStoreFile
+from bmqctl.journal.read.losses import file_losses
 from bmqctl.journal.read.times import shown_time
 from bmqctl.journal.summary.summary import AppSummary, PartitionSummary, QueueSummary, StoreSummary, summarize
 from bmqctl.render import (
@@ -130,6 +132,7 @@ def summary(
     try:
         with LateProgress("reading records") as on_progress:
             found = summarize(path, on_progress, select=queue, read_data=payload_bytes)
+            account = file_losses(path)
     except NotAStoreFile as error:
         refuse("journal summary", str(error))
     except OSError as error:
@@ -142,13 +145,13 @@ def summary(
         if wanted is OutputFormat.TABLE:
             _print_tables(found, queues[: TOP_IN_TABLE if top is None else top])
         else:
-            report = _as_json(found, queues[:top])
+            report = {**_as_json(found, queues[:top]), "missing": account.places}
             print_report(report, report["queues"], _QUEUE_KEYS, wanted)
         if plot:
             _draw(found)
     if plot_out is not None:
         _save(found, plot_out, path if queue is None else f"{path}: {queue}")
-    _tell_faults(found, path)
+    _tell_faults(found, path, account)
 
 
 def _check_plots(plot: bool, plot_out: Path | None) -> None:
@@ -189,7 +192,7 @@ def _save(found: StoreSummary, path: Path, title: Path | str) -> None:
         refuse("journal summary", f"--plot-out {path}: {error.strerror or error}")
 
 
-def _tell_faults(found: StoreSummary, path: Path) -> None:
+def _tell_faults(found: StoreSummary, path: Path, account: Account) -> None:
     for partition in found.partitions:
         misfits = sum(partition.misfits.values())
         if partition.unreadable or misfits:
@@ -200,7 +203,10 @@ def _tell_faults(found: StoreSummary, path: Path) -> None:
             )
     for fault in found.faults:
         typer.echo(f"bmqctl journal summary: left out: {fault}", err=True)
-    if found.faults or any(each.unreadable or any(each.misfits.values()) for each in found.partitions):
+    for place in account.places:
+        typer.echo(f"bmqctl journal summary: {place}", err=True)
+    is_misfit = any(each.unreadable or any(each.misfits.values()) for each in found.partitions)
+    if found.faults or is_misfit or not account.is_sound:
         raise typer.Exit(EXIT_FAULTS)
 
 

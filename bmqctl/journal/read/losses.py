@@ -1,0 +1,87 @@
+"""What a store of BlazingMQ has lost, as far as its journals and the names of its files show."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import numpy as np
+
+from bmqctl.journal.read.account import Account
+from bmqctl.journal.read.files import companions, find_files, missing_journals, read_written, recovery_sets
+from bmqctl.journal.read.scan import JournalScan
+from formats.bmq.disk.columns import sound_kinds
+from formats.bmq.disk.files import JOURNAL_RECORD_SIZE, FileSet
+from formats.bmq.stores.recover import iter_qlist
+from formats.errors import FormatError
+
+__all__ = ["file_losses", "record_losses"]
+
+
+def file_losses(path: Path) -> Account:
+    """Account for missing files among those from which a broker would recover the store in directory `path`.
+
+    A file is read by itself: nothing is missing. Raises `NotAStoreFile` and `OSError`.
+    """
+    account = Account()
+    if not path.is_dir():
+        return account
+    for name in missing_journals(path):
+        account.lose(f"{path / name}: is missing", 0, is_missing=True)
+    for directory, files in _sets(path):
+        if files.data is None:
+            account.lose(f"{directory / str(files.journal)}: has no DATA file", 0, is_missing=True)
+    return account
+
+
+def record_losses(path: Path) -> Account:
+    """Account for all records of the journals, for QLIST files, and for missing files, like `file_losses`.
+
+    Of a file, with those beside it that are of its file set.
+    """
+    account = file_losses(path)
+    for directory, files in _sets(path):
+        journal = directory / str(files.journal)
+        try:
+            with JournalScan(journal) as scan:
+                _read(account, scan)
+        except FormatError as error:
+            account.lose(f"{journal}: {error}", journal.stat().st_size)
+        if files.qlist is not None:
+            _read_qlist(account, directory / files.qlist)
+    return account
+
+
+def _sets(path: Path) -> Iterator[tuple[Path, FileSet]]:
+    if path.is_dir():
+        if any(files.journal for files in find_files(path).sets):
+            yield from ((path, files) for files in recovery_sets(path).values())
+        return
+    files = companions(path)
+    if files is not None and files.journal is not None:
+        yield path.parent, files
+
+
+def _read(account: Account, scan: JournalScan) -> None:
+    total, seen = scan.extent.record_count, 0
+    for chunk in scan.chunks(0, total):
+        kinds = sound_kinds(chunk.records)
+        seen += len(kinds)
+        sound = int(np.count_nonzero(kinds))
+        account.read(sound, sound * JOURNAL_RECORD_SIZE)
+        if sound < len(kinds):
+            offset = chunk.offset + int(np.flatnonzero(kinds == 0)[0]) * JOURNAL_RECORD_SIZE
+            count = len(kinds) - sound
+            account.lose(f"{scan.path}: no record at offset {offset}", count * JOURNAL_RECORD_SIZE, count=count)
+    if seen < total:
+        count = total - seen
+        account.lose(f"{scan.path}: zeros in place of {count} records", count * JOURNAL_RECORD_SIZE, count=count)
+
+
+def _read_qlist(account: Account, path: Path) -> None:
+    content = read_written(path)
+    try:
+        for _ in iter_qlist(content):
+            pass
+    except FormatError as error:
+        account.lose(f"{path}: {error}", len(content) - error.offset)
