@@ -1,4 +1,4 @@
-"""What the commit log of a store has lost: the account of all its bytes, and the places of records that are gone."""
+"""The losses of a commit log: the account of all its bytes, and the places of records that are gone."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a store of BlazingMQ has lost, as far as its journals and the names of its files show."""
+"""The losses of a store of BlazingMQ, as far as its journals and the names of its files show."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a store of BlazingMQ has lost is told by each command that reads it."""
+"""Losses of a store of BlazingMQ: each command that reads it names them."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a store of RocketMQ has lost is told by each command that reads it, and the rest is counted exactly."""
+"""Losses of a store of RocketMQ: each command that reads it names them, and counts the rest exactly."""
 
 from __future__ import annotations
 

@@ -210,7 +210,8 @@ def test_without_data_and_names(run: Run, tmp_path: Path) -> None:
         if path.name.endswith(("data", "qlist", "csl")):
             path.unlink()
     result = run("summary", "--json", "--sort", "messages", store)
-    assert result.code == 0
+    assert result.code == 1
+    assert "bmq_journal: has no DATA file" in result.err
     fanout, _ = json.loads(result.out)["queues"]
     assert (fanout["queue_uri"], fanout["messages"], fanout["outstanding"]) == (None, 3, 2)
     assert (fanout["stored_bytes"], fanout["payload_bytes"], fanout["outstanding_bytes"]) == (None, None, None)
