@@ -16,9 +16,14 @@ from broker.bmq.config.dump import to_json
 from broker.bmq.config.load import parse, read
 from broker.bmq.config.model import Model
 from broker.bmq.config.unknown import unknown_members
-from broker.rocketmq.assembly.config import PropertyError, RocketConfig, load_rocketmq_config
+from broker.rocketmq.assembly.config import (
+    MISREAD,
+    PropertyError,
+    RocketConfig,
+    load_rocketmq_config,
+    properties_of,
+)
 from formats.errors import FormatError
-from formats.rocketmq.property_text import read_properties
 
 __all__ = [
     "BadConfig",
@@ -263,7 +268,7 @@ def fault_of_domain(name: str, text: bytes) -> str | None:
 
 def _rocketmq_findings(file: Path) -> Iterator[Finding]:
     # What a broker starts with takes as long to import as all of this module.
-    from broker.rocketmq.assembly.checking import faults_at_start
+    from broker.rocketmq.assembly.checking import faults_at_start, notes_at_start
 
     try:
         config = load_rocketmq_config(file)
@@ -271,11 +276,12 @@ def _rocketmq_findings(file: Path) -> Iterator[Finding]:
         for each in (fault, *fault.others):
             yield _property_fault(file, each)
         return
-    except FormatError as error:
-        yield _property_fault(file, PropertyError(str(error)))
-        return
     for each in faults_at_start(config):
         yield _property_fault(file, each)
+    for note in notes_at_start(config):
+        yield Finding(False, str(file), "", note, "set it to that")
+    for name in config.doubts:
+        yield Finding(False, str(file), name, f"its value {MISREAD}", "write it with \\u and four digits each")
     for name in config.unused:
         yield Finding(False, str(file), name, "has no effect here", "correct its name, or leave it for Apache's broker")
 
@@ -286,6 +292,6 @@ def _property_fault(file: Path, fault: PropertyError) -> Finding:
 
 def _rocketmq_settings(file: Path) -> Iterator[Setting]:
     config: RocketConfig = load_rocketmq_config(file)
-    given = read_properties(file.read_text(encoding="utf-8"))
+    given = properties_of(file)
     for name, value in sorted({**config.controller_properties, **config.properties}.items()):
         yield Setting(str(file), name, value, "file" if name in given else "default")

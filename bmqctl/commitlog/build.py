@@ -15,6 +15,7 @@ from typing import Final, NamedTuple
 from bmqctl.commitlog.build_files import BadPlace, IndexWriter, LogWriter, QueueWriter, StoreSizes
 from bmqctl.commitlog.lines import BadMessage, MessageLine, parse_message
 from bmqctl.commitlog.topics import DELAY_TOPIC, TopicKind, kind_of
+from formats.errors import FormatError
 from formats.rocketmq import fastjson
 from formats.rocketmq.body_codec import BodyCodec
 from formats.rocketmq.checkpoints import CHECKPOINT_BYTES, STORE_CHECKPOINT, StoreCheckpoint
@@ -24,7 +25,7 @@ from formats.rocketmq.index import message_index_keys
 from formats.rocketmq.java import index_hash, string_hash
 from formats.rocketmq.lite import QUEUE_ID, branch_of
 from formats.rocketmq.numbers import read_digits
-from formats.rocketmq.property_text import read_properties
+from formats.rocketmq.property_text import PROPERTIES_ENCODING, read_properties
 from formats.rocketmq.record import encode_record
 from formats.rocketmq.route_bodies import DataVersion, TopicConfig
 
@@ -187,9 +188,10 @@ def read_build_options(config: Path | None) -> BuildOptions:
     if config is None:
         return BuildOptions(delays_ms=_delays(_DELAY_LEVELS))
     try:
-        given = read_properties(config.read_text(encoding="utf-8"))
-    except UnicodeDecodeError as error:
-        raise BadMessage(f"{config}: is not UTF-8 (byte {error.start})") from None
+        found = read_properties(config.read_bytes().decode(PROPERTIES_ENCODING))
+    except FormatError as error:
+        raise BadMessage(f"{config}: {error.reason}") from None
+    given = {name: value.strip() for name, value in found.items()}
     numbers = {}
     for name, (field, low, high) in _SIZES.items():
         if name in given:

@@ -12,6 +12,7 @@ from collections.abc import Callable, Collection, Mapping
 from typing import Any, Final
 
 from broker.common.kept import KeptFile
+from formats.errors import FormatError
 from formats.rocketmq.codes import ResponseCode
 from formats.rocketmq.property_text import read_properties, write_properties
 
@@ -110,7 +111,7 @@ class Settings:
     def _read(self, data: bytes) -> dict[str, str]:
         try:
             return read_properties(data[:TEXT_BYTES_MAX].decode())
-        except UnicodeDecodeError:
+        except (UnicodeDecodeError, FormatError):
             raise SettingRefused(ResponseCode.SYSTEM_ERROR, "string2Properties error") from None
 
     def _value(self, name: str, text: str) -> Any:

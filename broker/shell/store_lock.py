@@ -1,4 +1,4 @@
-"""The lock of a RocketMQ store: held by one broker at a time, ours or the original (source: DefaultMessageStore)."""
+"""The locks of a RocketMQ store: held by one broker at a time, ours or the original (source: DefaultMessageStore)."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from pathlib import Path
 
 from broker.shell.files import make_folder, open_private
 
-__all__ = ["StoreInUse", "StoreLock"]
+__all__ = ["FolderLock", "StoreInUse", "StoreLock"]
 
 
 class StoreInUse(Exception):
@@ -34,4 +34,25 @@ class StoreLock:
 
     def release(self) -> None:
         """Let another broker have the store."""
+        os.close(self._descriptor)
+
+
+class FolderLock:
+    """A lock on a folder of a commit log, which may be that of another store. The original does not know it.
+
+    The kernel releases it when the process ends. A file system without such locks, such as NFS, has none.
+    """
+
+    def __init__(self, folder: Path) -> None:
+        self._descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+        try:
+            fcntl.flock(self._descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            self.release()
+            raise StoreInUse(folder) from None
+        except OSError:
+            pass
+
+    def release(self) -> None:
+        """Let another broker have the folder."""
         os.close(self._descriptor)

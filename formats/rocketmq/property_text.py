@@ -1,48 +1,113 @@
-"""Java's properties as text: `name=value`, a line each. Configuration files and the requests that change them."""
+"""Java's properties as text (source: java.util.Properties): configuration files, and the requests that change them.
+
+Java reads files as ISO-8859-1; other characters are written as `\\uXXXX`.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import re
+from collections.abc import Iterator, Mapping
+from typing import Final
 
-__all__ = ["changed_properties", "read_properties", "write_properties"]
+from formats.errors import FormatError
+
+__all__ = ["PROPERTIES_ENCODING", "changed_properties", "read_properties", "write_properties"]
+
+PROPERTIES_ENCODING: Final = "iso-8859-1"
+
+_BLANKS: Final = " \t\f"
+# A line with its end, which is that of no other line.
+_LINE: Final = re.compile(r"[^\r\n]*(?:\r\n?|\n)|[^\r\n]+")
+# A name, and what separates it from the value; a character behind a backslash separates nothing.
+_NAME: Final = re.compile(r"((?:[^\\=: \t\f]|\\.)*)[ \t\f]*[=:]?[ \t\f]*", re.DOTALL)
+_ESCAPE: Final = re.compile(r"\\(u[0-9A-Fa-f]{4}|.)", re.DOTALL)
+_LETTERS: Final = {"t": "\t", "n": "\n", "r": "\r", "f": "\f"}
+_ESCAPED: Final = {"\\": "\\\\", **{character: f"\\{letter}" for letter, character in _LETTERS.items()}}
 
 
 def read_properties(text: str) -> dict[str, str]:
-    """The properties of a text: `name=value` or `name: value`, a line each; `#` and `!` begin comments."""
-    properties: dict[str, str] = {}
-    for line in text.replace("\\\n", "").splitlines():
-        found = _split(line)
-        if found is not None:
-            properties[found[0]] = found[1]
-    return properties
+    """Return the properties of a text as Java's `Properties.load` finds them; the last one of a name counts.
+
+    Raises `FormatError` for an incomplete `\\uXXXX`.
+    """
+    return dict(found for _, found in _lines(text) if found is not None)
 
 
-def _split(line: str) -> tuple[str, str] | None:
-    line = line.strip()
-    if not line or line[0] in "#!":
-        return None
-    at = min((place for place in (line.find("="), line.find(":")) if place >= 0), default=len(line))
-    return line[:at].strip(), line[at + 1 :].strip()
+def _lines(text: str) -> Iterator[tuple[str, tuple[str, str] | None]]:
+    """Yield each line with those that continue it, and its name and value; None for a blank line or a comment."""
+    begin, logical, is_continued = 0, "", False
+    for line in _LINE.finditer(text):
+        content = line.group().rstrip("\r\n").lstrip(_BLANKS)
+        if is_continued or content[:1] not in ("", "#", "!"):
+            backslashes = len(content) - len(content.rstrip("\\"))
+            is_continued = backslashes % 2 == 1
+            logical += content[:-1] if is_continued else content
+            if is_continued and line.end() < len(text):
+                continue
+        yield text[begin : line.end()], _split(logical, begin) if logical else None
+        begin, logical, is_continued = line.end(), "", False
+
+
+def _split(line: str, offset: int) -> tuple[str, str]:
+    name = _NAME.match(line)
+    assert name is not None
+    return _unescaped(name[1], offset), _unescaped(line[name.end() :], offset)
+
+
+def _unescaped(text: str, offset: int) -> str:
+    if "\\" not in text:
+        return text
+
+    def character(escape: re.Match[str]) -> str:
+        found: str = escape[1]
+        if len(found) > 1:
+            return bytes.fromhex(found[1:]).decode("utf-16-be", "surrogatepass")
+        if found == "u":
+            raise FormatError("Properties", offset, f"{escape.string[escape.start() :][:6]!r} is not like '\\u00e9'")
+        return _LETTERS.get(found, found)
+
+    # Two escapes may be the halves of one character.
+    return _ESCAPE.sub(character, text).encode("utf-16", "surrogatepass").decode("utf-16", "replace")
 
 
 def write_properties(properties: Mapping[str, str]) -> bytes:
-    """Properties as text, in the order of their names."""
+    """Write properties in the order of their names, without escapes, as the original answers administrators."""
     return "".join(f"{name}={value}\n" for name, value in sorted(properties.items())).encode()
 
 
 def changed_properties(text: str, changes: Mapping[str, str]) -> str:
-    """A text with some properties changed: in their lines where they have one, else behind all others.
+    """Return a text with some properties changed: where the text has them, otherwise after all others.
 
-    Comments and everything else stay as they are.
+    Comments and other properties stay as they are. New values are in ASCII. Raises `FormatError` like
+    `read_properties`.
     """
     left = dict(changes)
-    lines = []
-    for line in text.splitlines():
-        found = _split(line)
-        if found is not None and found[0] in changes:
-            if found[0] not in left:
-                continue
-            line = f"{found[0]}={left.pop(found[0])}"
-        lines.append(line)
-    lines += [f"{name}={value}" for name, value in left.items()]
-    return "".join(f"{line}\n" for line in lines)
+    parts = []
+    for part, found in _lines(text):
+        if found is None or found[0] not in changes:
+            parts.append(part)
+        elif found[0] in left:
+            parts.append(_line(found[0], left.pop(found[0])))
+    last = parts[-1] if parts and left else "\n"
+    if not last.endswith(("\n", "\r")):
+        parts.append("\n")
+    if last.rstrip("\r\n").endswith("\\"):
+        # The next line might continue it; a blank one ends it.
+        parts.append("\n")
+    return "".join(parts) + "".join(_line(name, value) for name, value in left.items())
+
+
+def _line(name: str, value: str) -> str:
+    """Write a property so that `Properties.load` returns the same name and value."""
+    escaped = re.sub(r"([=: #!])", r"\\\1", _escaped(name))
+    first = "\\" if value.startswith(" ") else ""
+    return f"{escaped}={first}{_escaped(value)}\n"
+
+
+def _escaped(text: str) -> str:
+    return "".join(_ESCAPED.get(each) or (each if " " <= each <= "~" else _units(each)) for each in text)
+
+
+def _units(character: str) -> str:
+    data = character.encode("utf-16-be", "surrogatepass")
+    return "".join(f"\\u{data[at]:02x}{data[at + 1]:02x}" for at in range(0, len(data), 2))

@@ -11,7 +11,11 @@ from typer.testing import CliRunner, Result
 
 from bmqctl.app import app
 from broker.bmq.config.local_cluster import write_local_cluster
+from formats.rocketmq.consume_queue import CONSUME_QUEUE_ENTRY, ConsumeQueueEntry
 from tests.integration.config_files import PORT, spoil, write_config
+
+
+ENTRY = CONSUME_QUEUE_ENTRY.words.pack(*ConsumeQueueEntry(0, 9, 0))
 
 
 def run(*words: object) -> Result:
@@ -107,7 +111,7 @@ def test_a_fault_of_the_broker_s_own_files_is_told_alone(folder: Path) -> None:
         (b"listenPort=x\n", "listenPort: 'x' is not a number between 1 and 65535"),
         (b"brokerRole=SLAVE\n", "a slave needs an id"),
         (b"bindAddress=0.0.0.0\n", "clients cannot connect to 0.0.0.0"),
-        (b"\xff", "is not UTF-8 (byte 0)"),
+        (b"listenPort=\\u00\n", "is not like"),
         (b"tlsCertPath=/nowhere.pem\n", "TLS needs both a certificate and its key: tlsCertPath and tlsKeyPath"),
         (b"tlsCertPath=/nowhere.pem\ntlsKeyPath=/nowhere.key\n", "/nowhere.pem or /nowhere.key: No such file"),
         (b"namesrvAddr=ns1\n", "'ns1' is no nameserver (namesrvAddr)"),
@@ -131,7 +135,7 @@ def test_faults_of_rocketmq_s_properties(properties: Path, text: bytes, problem:
     assert (found["kind"], found["file"]) == ("fault", str(properties))
     assert problem in found["problem"]
     # A fault of one value, or of the role; only a start would find the others.
-    is_unreadable = any(word in problem for word in ("not a number", "needs an id", "UTF-8"))
+    is_unreadable = any(word in problem for word in ("not a number", "needs an id", "not like"))
     assert run("show", properties).exit_code == (2 if is_unreadable else 0)
 
 
@@ -164,6 +168,33 @@ def test_users_of_the_store_are_found_and_nothing_is_made(properties: Path, tmp_
     assert f"{store}/config/users.json or {store}/config/acls.json: " in found["problem"]
     assert found["remedy"].startswith("repair it, or restore the file")
     assert [path.name for path in store.rglob("*.json")] == ["users.json"]
+
+
+def test_what_a_node_would_not_do_with_its_store_is_told(properties: Path, tmp_path: Path) -> None:
+    store = tmp_path / "store"
+    (store / "consumequeue" / "t" / "0").mkdir(parents=True)
+    (store / "consumequeue" / "t" / "0" / ("0" * 20)).write_bytes(ENTRY)
+    text = f"storePathRootDir={store}\n".encode()
+    for more, problem in (
+        (b"", f"{store}/commitlog at offset 0: there is no commit log, but queue 0 of topic t has a message that ends"),
+        (b"enableDLegerCommitLog=true\n", "enableDLegerCommitLog=true asks for a commit log that brokers replicate"),
+    ):
+        properties.write_bytes(text + more)
+        (found,) = findings(properties, 1)
+        assert found["kind"] == "fault"
+        assert found["problem"].startswith(problem)
+    assert [*store.iterdir()] == [store / "consumequeue"]
+
+
+def test_a_value_that_is_not_what_it_seems_is_a_note(properties: Path, tmp_path: Path) -> None:
+    store = tmp_path / "store"
+    (store / "commitlog").mkdir(parents=True)
+    (store / "commitlog" / ("0" * 20)).write_bytes(bytes(8192))
+    properties.write_text(f"storePathRootDir={store}\nbrokerName=Zürich\n# größer\n")
+    assert [(each["kind"], each["place"], each["problem"]) for each in findings(properties, 0)] == [
+        ("note", "", "mappedFileSizeCommitLog=1073741824 differs from the files of the store; 8192 is used"),
+        ("note", "brokerName", "its value has characters in UTF-8, and Java's properties are in ISO-8859-1"),
+    ]
 
 
 def test_a_property_without_effect_is_a_note(properties: Path) -> None:

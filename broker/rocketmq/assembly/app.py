@@ -26,6 +26,7 @@ from broker.rocketmq.access.guard import Guard
 from broker.rocketmq.assembly.config import (
     BROKER_READERS,
     LOCKED,
+    MISREAD,
     NAMESERVER_DEFAULTS,
     NAMESERVER_LOCKED,
     NAMESERVER_READERS,
@@ -35,7 +36,6 @@ from broker.rocketmq.assembly.config import (
 )
 from broker.rocketmq.assembly.controller import controller_connects
 from broker.rocketmq.assembly.controller_config import with_controller
-from broker.rocketmq.assembly.disks import disk_used
 from broker.rocketmq.assembly.files import make_seal, open_access, read_file
 from broker.rocketmq.assembly.group import Group, place_of
 from broker.rocketmq.assembly.grpc import (
@@ -46,12 +46,13 @@ from broker.rocketmq.assembly.grpc import (
     listen_for_grpc,
     tls_for_grpc,
 )
-from broker.rocketmq.assembly.identity import OpenFile, epoch_begins
+from broker.rocketmq.assembly.identity import OpenFile, epoch_begins, small_file
 from broker.rocketmq.assembly.pages import listen_for_pages, serve_pages
 from broker.rocketmq.assembly.peers import make_admission, peers_at
 from broker.rocketmq.assembly.ports import node_ports
 from broker.rocketmq.assembly.process import LOG_NAME, READ_BYTES, Deferred, Logging, run_to_end, wall_ms
 from broker.rocketmq.assembly.remoting import listen_for_remoting, one_port
+from broker.rocketmq.assembly.store_check import check_store, disk_of_store, log_folders, root_of_store
 from broker.rocketmq.core.broker import Broker, Given, State, World
 from broker.rocketmq.core.delays import make_due_time
 from broker.rocketmq.core.groups import Groups
@@ -89,13 +90,18 @@ from broker.shell.folders import FileFolder
 from broker.shell.logs import start_logging
 from broker.shell.runtime import freeze_collector, import_beside, start_clock
 from broker.shell.server import CONNECTIONS_MAX, Listener, Server, listen
-from broker.shell.store_lock import StoreLock
+from broker.shell.store_lock import FolderLock, StoreLock
 from formats.rocketmq.checkpoints import TIMER_CHECKPOINT
 from formats.rocketmq.delay_bodies import DELAY_OFFSETS, DelayOffsets
 from formats.rocketmq.frame import Frame
 from formats.rocketmq.message_ids import UniqueId
 from formats.rocketmq.pop_bodies import REQUEST_MODES
-from formats.rocketmq.property_text import changed_properties, read_properties, write_properties
+from formats.rocketmq.property_text import (
+    PROPERTIES_ENCODING,
+    changed_properties,
+    read_properties,
+    write_properties,
+)
 
 __all__ = ["PropertyError", "RocketConfig", "Role", "load_rocketmq_config", "run_rocketmq", "with_controller"]
 
@@ -125,13 +131,17 @@ def _run(config: RocketConfig, log_level: str, ready: Callable[[], None]) -> Non
             stack.callback(sockets[-1].close)
         pages_socket = listen_for_pages(config, stack)
         (grpc_socket, without_grpc), (remoting_socket, without_remoting) = _listen_besides(config, stack)
+        config, notes = check_store(config)
         stack.callback(StoreLock(config.store).release)
+        root = root_of_store(config)
+        for folder in log_folders(config):
+            stack.callback(FolderLock(folder).release)
         start_logging(Logging(log_level, str(config.store / LOG_NAME)), config.store)
-        _warn(config, without_grpc, without_remoting)
+        _warn(config, [*notes, without_grpc, without_remoting])
         gc.disable()
         files_max = mapped_files_max(limit, CONNECTIONS_MAX, mappings_max())
-        open_file = partial(_open_file, config.store)
-        store = _open_store(config, files_max, open_file)
+        open_file = partial(_open_file, config)
+        store = _open_store(config, root, files_max, open_file)
         kept = _Kept(config, store)
         now = start_clock()
         node = Node(now, Faults(now), Timers(), time.monotonic_ns)
@@ -171,14 +181,15 @@ def _run(config: RocketConfig, log_level: str, ready: Callable[[], None]) -> Non
         store.close()
 
 
-def _warn(config: RocketConfig, without_grpc: str, without_remoting: str) -> None:
-    """Log properties without effect, and services that are not available."""
+def _warn(config: RocketConfig, notes: list[str]) -> None:
+    """Log properties without effect, or not with that which they seem to have, and other notes that are not empty."""
     if config.unused:
         log.warning("unsupported properties ignored: %s", ", ".join(config.unused))
-    if without_grpc:
-        log.warning("gRPC is not served: %s", without_grpc)
-    if without_remoting:
-        log.warning("there is no port that is nameserver and broker at once: %s", without_remoting)
+    for name in config.doubts:
+        log.warning("%s: its value %s", name, MISREAD)
+    for note in notes:
+        if note:
+            log.warning("%s", note)
 
 
 def _listen_besides(config: RocketConfig, stack: ExitStack) -> list[tuple[socket.socket | None, str]]:
@@ -192,16 +203,16 @@ def _listen_besides(config: RocketConfig, stack: ExitStack) -> list[tuple[socket
     return found
 
 
-def _open_store(config: RocketConfig, files_max: int, open_file: OpenFile) -> MessageStore:
+def _open_store(config: RocketConfig, root: FileFolder, files_max: int, open_file: OpenFile) -> MessageStore:
     """Open the store, which may have so many files of queues open at once."""
     sizes = config.store_options._replace(queue_files_max=files_max)
     due_time = make_due_time(config.options.delay_levels_ms)
-    return open_store(FileFolder(config.store), sizes, _index_name, due_time, epoch_begins(open_file))
+    return open_store(root, sizes, _index_name, due_time, epoch_begins(open_file))
 
 
-def _open_file(store: Path, name: str) -> ConfigFile:
+def _open_file(config: RocketConfig, name: str) -> ConfigFile:
     """Find a small file of a store."""
-    return ConfigFile(store / name)
+    return ConfigFile(small_file(config, name))
 
 
 class _Kept:
@@ -258,7 +269,7 @@ class _Kept:
 
 def _nameserver_settings(config: RocketConfig, file: ConfigFile, values: Path) -> Settings:
     """The nameserver's properties; those that administrators change are kept in a file of their own."""
-    kept = read_properties(file.read().decode("utf-8", "replace"))
+    kept = read_file(file, lambda data: read_properties(data.decode(PROPERTIES_ENCODING)))
 
     def keep(changes: Mapping[str, str]) -> None:
         kept.update(changes)
@@ -278,8 +289,8 @@ def _nameserver_settings(config: RocketConfig, file: ConfigFile, values: Path) -
 def _keep_properties(file: Path | None, changes: Mapping[str, str]) -> None:
     """Write changed properties to the file that the configuration came from, if it came from one."""
     if file is not None:
-        text = changed_properties(file.read_text(encoding="utf-8"), changes)
-        ConfigFile(file).write(text.encode())
+        text = changed_properties(file.read_bytes().decode(PROPERTIES_ENCODING), changes)
+        ConfigFile(file).write(text.encode(PROPERTIES_ENCODING))
 
 
 def _checked_modes(data: bytes) -> bytes:
@@ -328,7 +339,7 @@ def _make_broker(
         kept.orders_file.write,
         kept.modes_file.write,
         QueueFinder(nameserver.find_queues, links),
-        partial(disk_used, config.store),
+        partial(disk_of_store, config),
         keeper,
     )
     nameservers = Nameservers(options, topics, [nameserver, *links])

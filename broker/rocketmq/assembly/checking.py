@@ -10,9 +10,11 @@ from broker.rocketmq.assembly.controller_config import with_controller
 from broker.rocketmq.assembly.files import check_access
 from broker.rocketmq.assembly.group import check_group, place_of
 from broker.rocketmq.assembly.ports import node_ports
+from broker.rocketmq.assembly.store_check import check_store
+from broker.rocketmq.store.errors import StoreDamaged
 from broker.shell.os_errors import os_error_line
 
-__all__ = ["faults_at_start"]
+__all__ = ["faults_at_start", "notes_at_start"]
 
 
 def faults_at_start(config: RocketConfig) -> Iterator[PropertyError]:
@@ -24,15 +26,26 @@ def faults_at_start(config: RocketConfig) -> Iterator[PropertyError]:
         lambda: with_controller(config, None),
         lambda: check_access(config),
         lambda: _check_certificate(config),
+        lambda: check_store(config),
     ]
     for need in needs:
         try:
             need()
         except PropertyError as fault:
-            yield fault
+            yield from (fault, *fault.others)
+        except StoreDamaged as damage:
+            yield PropertyError(damage.problem, damage.remedy)
         except OSError as error:
             yield PropertyError(os_error_line(error))
     yield from _ports_taken_twice(config)
+
+
+def notes_at_start(config: RocketConfig) -> list[str]:
+    """Return how a node of this configuration would differ from it, because of its store."""
+    try:
+        return check_store(config)[1]
+    except (PropertyError, StoreDamaged, OSError):
+        return []
 
 
 def _check_certificate(config: RocketConfig) -> None:

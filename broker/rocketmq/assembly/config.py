@@ -5,16 +5,21 @@ Source: BrokerConfig, NettyServerConfig, MessageStoreConfig.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, Final
 
 from broker.rocketmq.access.guard import AccessOptions
 from broker.rocketmq.assembly.access_config import ACCESS_READERS, read_access
+from broker.rocketmq.assembly.other_stores import KIND_PROPERTIES, asked_kinds
+from broker.rocketmq.assembly.places import PLACES, StorePlaces
 from broker.rocketmq.assembly.property_readers import (
+    MISREAD,
     PropertyError,
+    is_misread,
     number,
+    properties_of,
     raise_first,
     read_addresses,
     read_bool,
@@ -24,13 +29,13 @@ from broker.rocketmq.assembly.property_readers import (
     read_hours,
     read_master_role,
     read_metrics_exporter,
+    read_paths,
     read_role,
     read_text,
-    text_of,
 )
 from broker.rocketmq.controller.options import ControllerOptions, read_peers, write_peers
 from broker.rocketmq.core.options import BOUNDS as BROKER_BOUNDS
-from broker.rocketmq.core.options import BrokerOptions, parse_delay_levels
+from broker.rocketmq.core.options import DELAY_LEVELS, BrokerOptions, parse_delay_levels
 from broker.rocketmq.core.topics import QUEUES_MAX
 from broker.rocketmq.core.transactions import TransactionTimes
 from broker.rocketmq.nameserver.bounds import BOUNDS as NAMESERVER_BOUNDS
@@ -41,7 +46,6 @@ from broker.rocketmq.store.message_store import StoreOptions
 from formats.rocketmq.access_bodies import UserInfo
 from formats.rocketmq.client_bodies import HEARTBEAT_GROUPS_MAX
 from formats.rocketmq.hosts import Host, split_address
-from formats.rocketmq.property_text import read_properties
 from formats.rocketmq.replication import BODY_BYTES_MAX
 
 __all__ = [
@@ -50,12 +54,14 @@ __all__ = [
     "CONTROLLER_LOCKED",
     "CONTROLLER_READERS",
     "LOCKED",
+    "MISREAD",
     "NAMESERVER_DEFAULTS",
     "NAMESERVER_LOCKED",
     "NAMESERVER_READERS",
     "PropertyError",
     "RocketConfig",
     "load_rocketmq_config",
+    "properties_of",
 ]
 
 TRACE_TOPIC: Final = "RMQ_SYS_TRACE_TOPIC"
@@ -72,7 +78,8 @@ class RocketConfig:
 
     `first_user` is made if there is none of its name, and so are `inner_credentials`, by which the broker signs what it
     tells nameservers; `plain_accounts` is the file with accounts of ACL 1.0. `unused` are the properties of the file
-    that mean nothing here; `file` is that file, if there is one.
+    that mean nothing here, and `doubts` those whose value is not what it seems to be; `file` is that file, if there is
+    one.
 
     The nodes of a group prove to each other that they know `peer_secret`, if it is set. Otherwise, if
     `checks_peer_address`, each node has to connect from its own host. `administrators` are the networks that
@@ -104,7 +111,7 @@ class RocketConfig:
     controller_store: Path | None = None
     controller: ControllerOptions = field(default_factory=ControllerOptions)
     nameserver_bounds: NameserverBounds = field(default_factory=NameserverBounds)
-    options: BrokerOptions = field(default_factory=lambda: BrokerOptions(delay_levels_ms=parse_delay_levels(_LEVELS)))
+    options: BrokerOptions = field(default_factory=lambda: BrokerOptions(delay_levels_ms=_DELAYS_MS))
     store_options: StoreOptions = field(default_factory=StoreOptions)
     times: TransactionTimes = field(default_factory=TransactionTimes)
     access: AccessOptions = field(default_factory=AccessOptions)
@@ -118,7 +125,9 @@ class RocketConfig:
     metrics_host: str = "127.0.0.1"
     metrics_port: int = 5557
     connection_bytes_max: int = 256 << 20
+    places: StorePlaces = field(default_factory=StorePlaces)
     unused: tuple[str, ...] = ()
+    doubts: tuple[str, ...] = ()
     file: Path | None = None
 
     @property
@@ -201,7 +210,7 @@ class RocketConfig:
     def properties(self) -> dict[str, str]:
         """The properties in force, by the original's names."""
         found = _texts(_NODE, self) | _texts(_BROKER, self.options) | _texts(_STORE, self.store_options)
-        found |= _texts(_TIMES, self.times) | _texts(_REPLICATION, self.replication)
+        found |= _texts(_TIMES, self.times) | _texts(_REPLICATION, self.replication) | _texts(PLACES, self.places)
         found["authenticationEnabled"] = str(self.access.authentication).lower()
         found["authorizationEnabled"] = str(self.access.authorization).lower()
         return found
@@ -232,9 +241,7 @@ class RocketConfig:
         return replace(self, **{name: value for name, value in changes.items() if value is not None})
 
 
-_LEVELS: Final = "1s 5s 10s 30s 1m 2m 3m 4m 5m 6m 7m 8m 9m 10m 20m 30m 1h 2h"
-
-
+_DELAYS_MS: Final = parse_delay_levels(DELAY_LEVELS)
 _PORT, _PORT_OR_NONE = number(1, 65_535), number(0, 65_535)
 _PERIOD_MS = number(100, 3_600_000)
 _FILE_BYTES = number(4096, (1 << 31) - 1)
@@ -346,6 +353,8 @@ _WRITERS: Final[dict[str, Callable[[Any], str]]] = {
     "metricsExporterType": lambda is_wanted: "PROM" if is_wanted else "DISABLE",
     "flushDiskType": lambda is_sync: "SYNC_FLUSH" if is_sync else "ASYNC_FLUSH",
     "namesrvAddr": ";".join,
+    "storePathCommitLog": lambda paths: ",".join(map(str, paths)),
+    "readOnlyCommitLogStorePaths": lambda paths: ",".join(map(str, paths)),
     "administratorAddresses": lambda networks: ",".join(map(str, networks)),
     "controllerAddr": ";".join,
     "deleteWhen": lambda hours: ";".join(f"{hour:02d}" for hour in sorted(hours)),
@@ -368,7 +377,11 @@ def _texts(table: dict[str, tuple[Callable[[str], Any], str]], values: Any) -> d
 
 # By property, how its value is read; for administrators, who change some while the broker runs.
 BROKER_READERS: Final[dict[str, Callable[[str], Any]]] = {
-    **{name: read for table in (_NODE, _BROKER, _STORE, _TIMES, _REPLICATION) for name, (read, _) in table.items()},
+    **{
+        name: read
+        for table in (_NODE, _BROKER, _STORE, PLACES, _TIMES, _REPLICATION)
+        for name, (read, _) in table.items()
+    },
     "brokerRole": read_master_role,
     "authenticationEnabled": read_bool,
     "authorizationEnabled": read_bool,
@@ -409,42 +422,55 @@ NAMESERVER_READERS: Final[dict[str, Callable[[str], Any]]] = {
 NAMESERVER_LOCKED: Final = frozenset({"configBlackList", "configStorePath", "kvConfigPath"})
 
 
+_TABLES: Final = {
+    "node": _NODE,
+    "broker": _BROKER,
+    "store": _STORE,
+    "times": _TIMES,
+    "replication": _REPLICATION,
+    "controller": _CONTROLLER,
+    "nameserver": _NAMESERVER,
+    "places": PLACES,
+}
+_TRACE: Final = ("traceTopicEnable", "msgTraceTopicName")
+
+
+class _Sorted:
+    """The properties of a file by what they are about, as fields; with those that mean nothing, and all faults."""
+
+    def __init__(self, path: Path, properties: Mapping[str, str]) -> None:
+        self._path = path
+        self.fields: dict[str, dict[str, Any]] = {part: {} for part in _TABLES}
+        self.unused: list[str] = []
+        self.doubts: list[str] = []
+        self.faults = [*asked_kinds(path, properties)]
+        for name, value in properties.items():
+            part = next((part for part, table in _TABLES.items() if name in table), None)
+            if part is not None:
+                self._read(name, value, *_TABLES[part][name], self.fields[part])
+            elif name not in ACCESS_READERS and name not in KIND_PROPERTIES and name not in _TRACE:
+                self.unused.append(name)
+
+    def _read(self, name: str, value: str, read: Callable[[str], Any], attribute: str, fields: dict[str, Any]) -> None:
+        if is_misread(value):
+            self.doubts.append(name)
+            if read in (Path, read_paths):
+                # A store at another path than is meant would look like an empty one.
+                fault = f"{self._path}: {name}: the value {MISREAD}"
+                self.faults.append(PropertyError(fault, "write each of them as \\u and four digits, as in \\u00fc"))
+        try:
+            fields[attribute] = read(value)
+        except ValueError as error:
+            self.faults.append(PropertyError(f"{self._path}: {name}: '{value}' {error}"))
+
+
 def load_rocketmq_config(path: Path) -> RocketConfig:
     """The configuration that a file holds. Raises `PropertyError` for values that cannot be used."""
-    properties = read_properties(text_of(path))
-    node: dict[str, Any] = {}
-    broker: dict[str, Any] = {}
-    store: dict[str, Any] = {}
-    times: dict[str, Any] = {}
-    replication: dict[str, Any] = {}
-    controller: dict[str, Any] = {}
-    nameserver: dict[str, Any] = {}
-    targets = (
-        (_NODE, node),
-        (_BROKER, broker),
-        (_STORE, store),
-        (_TIMES, times),
-        (_REPLICATION, replication),
-        (_CONTROLLER, controller),
-        (_NAMESERVER, nameserver),
-    )
-    unused = []
-    faults = []
-    for name, value in properties.items():
-        for table, target in targets:
-            if name in table:
-                read, attribute = table[name]
-                try:
-                    target[attribute] = read(value)
-                except ValueError as error:
-                    faults.append(PropertyError(f"{path}: {name}: '{value}' {error}"))
-                break
-        else:
-            if name not in ACCESS_READERS:
-                unused.append(name)
+    properties = properties_of(path)
+    given = _Sorted(path, properties)
+    fields, faults = given.fields, given.faults
     if properties.get("traceTopicEnable", "").lower() == "true":
-        broker["trace_topic"] = properties.get("msgTraceTopicName", TRACE_TOPIC)
-    unused = [name for name in unused if name not in ("traceTopicEnable", "msgTraceTopicName")]
+        fields["broker"]["trace_topic"] = properties.get("msgTraceTopicName", TRACE_TOPIC)
     access: dict[str, Any] = {}
     try:
         access = read_access(path, properties)
@@ -452,20 +478,23 @@ def load_rocketmq_config(path: Path) -> RocketConfig:
         faults += [fault, *fault.others]
     raise_first(faults)
     default = RocketConfig()
+    reserved_hours = fields["node"].get("reserved_hours", default.reserved_hours)
     config = replace(
         default,
-        **node,
-        options=replace(default.options, **broker),
-        store_options=StoreOptions(**store),
-        times=TransactionTimes(**times, reserved_ms=node.get("reserved_hours", default.reserved_hours) * 3_600_000),
-        unused=tuple(sorted(unused)),
+        **fields["node"],
+        options=replace(default.options, **fields["broker"]),
+        store_options=StoreOptions(**fields["store"]),
+        times=TransactionTimes(**fields["times"], reserved_ms=reserved_hours * 3_600_000),
+        places=StorePlaces(**fields["places"], root=fields["node"].get("store")),
+        unused=tuple(sorted(given.unused)),
+        doubts=tuple(given.doubts),
         file=path,
-        replication=replace(default.replication, **replication),
-        controller=ControllerOptions(**controller),
-        nameserver_bounds=NameserverBounds(**nameserver),
+        replication=replace(default.replication, **fields["replication"]),
+        controller=ControllerOptions(**fields["controller"]),
+        nameserver_bounds=NameserverBounds(**fields["nameserver"]),
         **access,
     )
     try:
-        return config.with_role(replication.get("role"))
+        return config.with_role(fields["replication"].get("role"))
     except PropertyError as fault:
         raise PropertyError(f"{path}: {fault.problem}", fault.remedy) from None

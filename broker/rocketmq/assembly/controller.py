@@ -15,6 +15,7 @@ from broker.rocketmq.assembly.config import (
     CONTROLLER_READERS,
     RocketConfig,
 )
+from broker.rocketmq.assembly.files import read_file
 from broker.rocketmq.assembly.group import Connect, Dial, place_of
 from broker.rocketmq.assembly.peers import controller_peers, controller_secret
 from broker.rocketmq.controller.links import PeerLink
@@ -28,7 +29,7 @@ from broker.rocketmq.settings import Settings
 from broker.shell.appended_file import AppendedFile
 from broker.shell.config_files import ConfigFile
 from formats.rocketmq.frame import Frame
-from formats.rocketmq.property_text import read_properties, write_properties
+from formats.rocketmq.property_text import PROPERTIES_ENCODING, read_properties, write_properties
 
 __all__ = ["controller_connects", "make_controller"]
 
@@ -80,7 +81,7 @@ def make_controller(
 def _settings(config: RocketConfig, file: ConfigFile) -> Settings:
     """The controller's properties; those that administrators change are kept in a file of their own."""
     configured = config.controller_properties
-    kept = read_properties(file.read().decode("utf-8", "replace"))
+    kept = read_file(file, lambda data: read_properties(data.decode(PROPERTIES_ENCODING)))
 
     def keep(changes: Mapping[str, str]) -> None:
         kept.update(changes)

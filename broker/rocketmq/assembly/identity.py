@@ -6,17 +6,34 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Final, Protocol
 
-from broker.rocketmq.assembly.config import PropertyError
+from broker.rocketmq.assembly.config import PropertyError, RocketConfig
 from broker.rocketmq.core.options import BrokerOptions
 from broker.rocketmq.replication.epochs import EpochBook
 from formats.errors import FormatError
 from formats.rocketmq.identity import BrokerIdentity, decode_identity, encode_identity
 
-__all__ = ["OpenFile", "SmallFile", "StoredIdentity", "epoch_begins", "open_epochs", "open_identity"]
+__all__ = [
+    "EPOCHS",
+    "OpenFile",
+    "SmallFile",
+    "StoredIdentity",
+    "epoch_begins",
+    "open_epochs",
+    "open_identity",
+    "small_file",
+]
 
 IDENTITY: Final = "brokerIdentity"
 APPLICANT: Final = "brokerIdentity-temp"
 EPOCHS: Final = "epochFileCheckpoint"
+
+
+def small_file(config: RocketConfig, name: str) -> Path:
+    """Return the path of a file of a store, which may be elsewhere."""
+    places = config.places
+    identity = places.identity or config.store / IDENTITY
+    elsewhere = {EPOCHS: places.epochs, IDENTITY: identity, APPLICANT: identity.with_name(f"{identity.name}-temp")}
+    return elsewhere.get(name) or config.store / name
 
 
 class SmallFile(Protocol):

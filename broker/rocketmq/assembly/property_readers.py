@@ -7,13 +7,20 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from pathlib import Path
+from typing import Final
 
 from broker.rocketmq.replication.options import Role
+from formats.errors import FormatError
 from formats.rocketmq.numbers import read_digits
+from formats.rocketmq.property_text import PROPERTIES_ENCODING, read_properties
 
 __all__ = [
+    "MISREAD",
     "PropertyError",
+    "data_of",
+    "is_misread",
     "number",
+    "properties_of",
     "raise_first",
     "read_addresses",
     "read_bool",
@@ -23,10 +30,13 @@ __all__ = [
     "read_hours",
     "read_master_role",
     "read_metrics_exporter",
+    "read_paths",
     "read_role",
     "read_text",
-    "text_of",
 ]
+
+
+MISREAD: Final = "has characters in UTF-8, and Java's properties are in ISO-8859-1"
 
 
 class PropertyError(Exception):
@@ -52,14 +62,32 @@ def raise_first(faults: Sequence[PropertyError]) -> None:
         raise PropertyError(faults[0].problem, faults[0].remedy, tuple(faults[1:]))
 
 
-def text_of(path: Path) -> str:
-    """The text of a configuration file. Raises `PropertyError`."""
+def properties_of(path: Path) -> dict[str, str]:
+    """Return the properties of a configuration file, without blanks around the values. Raises `PropertyError`.
+
+    Source: BrokerStartup.SystemConfigFileHelper, MixAll.properties2Object.
+    """
     try:
-        return path.read_text(encoding="utf-8")
+        found = read_properties(data_of(path).decode(PROPERTIES_ENCODING))
+    except FormatError as error:
+        raise PropertyError(f"{path}: {error.reason}", "write a backslash as two") from None
+    return {name: value.strip() for name, value in found.items()}
+
+
+def data_of(path: Path) -> bytes:
+    """Return the bytes of a configuration file. Raises `PropertyError`."""
+    try:
+        return path.read_bytes()
     except OSError as error:
         raise PropertyError(f"{path}: {error.strerror}") from None
-    except UnicodeDecodeError as error:
-        raise PropertyError(f"{path}: is not UTF-8 (byte {error.start})") from None
+
+
+def is_misread(value: str) -> bool:
+    """Return whether a value that was read as ISO-8859-1 has characters that somebody wrote in UTF-8."""
+    try:
+        return not value.isascii() and value.encode(PROPERTIES_ENCODING).decode() != value
+    except UnicodeError:
+        return False
 
 
 def read_bool(text: str) -> bool:
@@ -142,3 +170,18 @@ def read_hours(text: str) -> frozenset[int]:
 def read_addresses(text: str) -> tuple[str, ...]:
     """Read addresses, separated by semicolons."""
     return tuple(part.strip() for part in text.split(";") if part.strip())
+
+
+def read_paths(text: str) -> tuple[Path, ...]:
+    """Read the paths of folders, separated by commas. Their order has no meaning."""
+    names = text.split(",")
+    # The original's configurations have commas behind the last path, too.
+    while len(names) > 1 and not names[-1]:
+        names.pop()
+    for name in names:
+        if not name or name != name.strip():
+            raise ValueError("has a path that is empty, or begins or ends with a blank")
+    paths = tuple(map(Path, names))
+    if len({*paths}) < len(paths):
+        raise ValueError("names a folder twice")
+    return paths

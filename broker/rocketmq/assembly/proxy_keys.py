@@ -11,12 +11,11 @@ from pathlib import Path
 from typing import Any, Final
 
 from broker.rocketmq.assembly.access_config import read_value
-from broker.rocketmq.assembly.property_readers import PropertyError, text_of
+from broker.rocketmq.assembly.property_readers import PropertyError, data_of, properties_of
 from broker.rocketmq.proxy.access import Checks
 from formats.errors import FormatError
 from formats.rocketmq import fastjson
 from formats.rocketmq.access_bodies import UserInfo
-from formats.rocketmq.property_text import read_properties
 
 __all__ = ["ProxyKeys", "load_proxy_keys"]
 
@@ -65,7 +64,7 @@ class ProxyKeys:
 
 def load_proxy_keys(path: Path) -> ProxyKeys:
     """Read the file. Raises `PropertyError`, whose text has no secret."""
-    properties = _properties(path, text_of(path))
+    properties = _properties(path)
     if _FIRST_USER in properties:
         raise PropertyError(f"{path}: {_FIRST_USER}: a proxy has no users, it asks brokers for theirs: define it there")
     found = {name: read_value(path, name, properties[name]) for name in (_KEY, *_CHECKS) if properties.get(name)}
@@ -77,12 +76,13 @@ def load_proxy_keys(path: Path) -> ProxyKeys:
     return ProxyKeys(checks, found.get(_KEY), tuple(unused))
 
 
-def _properties(path: Path, text: str) -> dict[str, str]:
-    if not text.lstrip().startswith("{"):
-        return read_properties(text)
+def _properties(path: Path) -> dict[str, str]:
+    data = data_of(path)
+    if not data.lstrip().startswith(b"{"):
+        return properties_of(path)
     try:
-        value = fastjson.loads(text)
-    except FormatError:
+        value = fastjson.loads(data.decode())
+    except (FormatError, UnicodeDecodeError):
         value = None
     if not isinstance(value, dict):
         raise PropertyError(f"{path}: is not JSON")

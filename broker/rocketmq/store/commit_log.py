@@ -343,7 +343,7 @@ class CommitLog:
         """Make the error that names a damaged place."""
         file, place = self.files.place(offset)
         return StoreDamaged(
-            f"{self.files.directory.path}/{file.name}", place, reason, "bring the file back from a replica or a backup"
+            self.files.directory.path_of(file.name), place, reason, "bring the file back from a replica or a backup"
         )
 
     def _sound_behind(self, offset: int) -> tuple[int, Record] | None:

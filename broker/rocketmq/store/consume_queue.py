@@ -10,7 +10,7 @@ from broker.common.files import Directory, StoreFile
 from broker.rocketmq.store.files import FileRow
 from formats.rocketmq.consume_queue import CONSUME_QUEUE_ENTRY, FILLER, ConsumeQueueEntry
 
-__all__ = ["ConsumeQueue", "pack_entry"]
+__all__ = ["ConsumeQueue", "last_entry", "pack_entry"]
 
 _SIZE: Final = CONSUME_QUEUE_ENTRY.size
 # Writes the fields of an entry, in their order, into a buffer.
@@ -19,6 +19,20 @@ _write: Final = CONSUME_QUEUE_ENTRY.words.pack_into
 pack_entry: Final = CONSUME_QUEUE_ENTRY.words.pack
 # Reads the fields of all entries of a buffer.
 _read_all: Final = CONSUME_QUEUE_ENTRY.words.iter_unpack
+
+
+def last_entry(read: Callable[[int, int], bytes], size: int) -> ConsumeQueueEntry | None:
+    """Return the last entry of a file of a queue; None if it has none. `read` returns bytes from an offset on."""
+    low, high = 0, size // _SIZE
+    found: ConsumeQueueEntry | None = None
+    while low < high:
+        middle = (low + high) // 2
+        entry = CONSUME_QUEUE_ENTRY.unpack(read(middle * _SIZE, _SIZE))
+        if entry.size > 0:
+            low, found = middle + 1, entry
+        else:
+            high = middle
+    return None if found == FILLER else found
 
 
 class ConsumeQueue:

@@ -9,9 +9,11 @@ class StoreDamaged(Exception):
     """A file of the store that does not hold what it must. The text names the file, the offset and the remedy."""
 
     def __init__(self, file: str, offset: int, reason: str, remedy: str) -> None:
-        super().__init__(f"{file} at offset {offset}: {reason}; {remedy}")
+        self.problem = f"{file} at offset {offset}: {reason}"
+        super().__init__(f"{self.problem}; {remedy}")
         self.file = file
         self.offset = offset
+        self.remedy = remedy
 
 
 class DiskFull(Exception):

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterable
+
 from broker.common.files import Directory, StoreFile
 from broker.rocketmq.store.errors import DiskFull, StoreDamaged
+from broker.rocketmq.store.ports import Folder
 from formats.rocketmq.names import offset_name, offset_of_name
 
-__all__ = ["FileRow", "OpenFiles", "open_file"]
+__all__ = ["FileRow", "OpenFiles", "check_row", "open_file"]
 
 
 class OpenFiles:
@@ -33,6 +36,26 @@ def open_file(directory: Directory, name: str, size: int) -> StoreFile:
         raise DiskFull(f"{directory.path}/{name}: {error.strerror}") from error
 
 
+def check_row(path_of: Callable[[str], str], names: Iterable[str], file_size: int) -> list[int]:
+    """Return the offsets of the files of a row, in order; other files do not count.
+
+    `path_of` returns the path of a file. Raises `StoreDamaged` if a file is missing between others, or there twice.
+    """
+    offsets = sorted(offset for name in names if (offset := offset_of_name(name)) is not None)
+    for before, offset in zip([None, *offsets], offsets, strict=False):
+        path = path_of(offset_name(offset))
+        if offset == before:
+            raise StoreDamaged(path, 0, "another folder of storePathCommitLog has this file, too", "move one of them")
+        if offset % file_size or (before is not None and offset != before + file_size):
+            raise StoreDamaged(
+                path,
+                0,
+                f"does not follow the file before it in a row of files of {file_size} bytes",
+                "bring the missing file back from a replica or a backup, or set the file size to that of the store",
+            )
+    return offsets
+
+
 class FileRow:
     """The files of a commit log or of a consume queue.
 
@@ -40,7 +63,7 @@ class FileRow:
     opened all at once, and stay mapped; `opened` counts them.
     """
 
-    def __init__(self, directory: Directory, file_size: int, opened: OpenFiles | None = None) -> None:
+    def __init__(self, directory: Folder, file_size: int, opened: OpenFiles | None = None) -> None:
         self._opened = opened or OpenFiles(1 << 62)
         self.directory = directory
         self.file_size = file_size
@@ -56,22 +79,14 @@ class FileRow:
         self._open_all()
 
     def _open_all(self) -> None:
-        offsets = sorted(offset for name in self.directory.names() if (offset := offset_of_name(name)) is not None)
-        for before, offset in zip([None, *offsets], offsets, strict=False):
-            if offset % self.file_size or (before is not None and offset != before + self.file_size):
-                raise StoreDamaged(
-                    f"{self.directory.path}/{offset_name(offset)}",
-                    0,
-                    f"does not follow the file before it in a row of files of {self.file_size} bytes",
-                    "set the file size to that of the store, or bring the missing file back",
-                )
+        offsets = check_row(self.directory.path_of, self.directory.names(), self.file_size)
         for offset in offsets:
             file = self.directory.open(offset_name(offset), self.file_size)
             self.files.append(file)
             self._opened.number += 1
             if len(file.buffer) != self.file_size:
                 raise StoreDamaged(
-                    f"{self.directory.path}/{file.name}",
+                    self.directory.path_of(file.name),
                     self.file_size,
                     f"has {len(file.buffer)} bytes, but the files of this store have {self.file_size}",
                     "set the file size to that of the store",
@@ -107,7 +122,7 @@ class FileRow:
             self._extend(offset)
         file, place = self.place(offset)
         if not file.reserve(place + size):
-            raise DiskFull(f"{self.directory.path}/{file.name}: no disk space for {size} bytes at offset {place}")
+            raise DiskFull(f"{self.directory.path_of(file.name)}: no disk space for {size} bytes at offset {place}")
         self._written, self._written_at, self._written_size = file.buffer, offset - place, file.granted
         return file.buffer, place
 
@@ -117,7 +132,9 @@ class FileRow:
             self._extend(offset)
         file, place = self.place(offset)
         if not file.write(place, data):
-            raise DiskFull(f"{self.directory.path}/{file.name}: no disk space for {len(data)} bytes at offset {place}")
+            raise DiskFull(
+                f"{self.directory.path_of(file.name)}: no disk space for {len(data)} bytes at offset {place}"
+            )
 
     def _close(self, file: StoreFile) -> None:
         self._written = None

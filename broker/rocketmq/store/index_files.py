@@ -12,7 +12,7 @@ from formats.rocketmq.index import INDEX_ENTRY, IndexFile, IndexKeys, index_key
 from formats.rocketmq.java import index_hash
 from formats.rocketmq.numbers import read_digits
 
-__all__ = ["IndexFiles"]
+__all__ = ["IndexFiles", "is_index_name"]
 
 NAME_DIGITS: Final = 17
 # From so many keys on it pays to add them together.
@@ -21,6 +21,11 @@ MANY: Final = 24
 LOOK_AT_MAX: Final = 1_000
 
 IsWanted = Callable[[int], bool]
+
+
+def is_index_name(name: str) -> bool:
+    """Return whether a file of the folder is one of the index: they are named by times."""
+    return len(name) == NAME_DIGITS and read_digits(name) is not None
 
 
 class IndexFiles:
@@ -38,7 +43,7 @@ class IndexFiles:
         # Files that may have entries which are not on the disk yet.
         self._unflushed: list[StoreFile] = []
         for name in sorted(directory.names()):
-            if len(name) == NAME_DIGITS and read_digits(name) is not None:
+            if is_index_name(name):
                 self._open(name)
 
     def _open(self, name: str) -> None:

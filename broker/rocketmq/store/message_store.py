@@ -16,8 +16,9 @@ from broker.rocketmq.store.commit_log import CommitLog, Found, Message
 from broker.rocketmq.store.consume_queue import ConsumeQueue
 from broker.rocketmq.store.cutting import cut_files, note_cut
 from broker.rocketmq.store.errors import DiskFull
+from broker.rocketmq.store.extent import is_current
 from broker.rocketmq.store.files import FileRow
-from broker.rocketmq.store.flush_mark import FLUSH_MARK, MARK_NAME, read_mark, write_mark
+from broker.rocketmq.store.flush_mark import FLUSH_MARK, MARK_NAME, FlushMark, read_mark, write_mark
 from broker.rocketmq.store.holding import HeldBack, HeldMessage
 from broker.rocketmq.store.index_files import IndexFiles
 from broker.rocketmq.store.ports import Folder
@@ -407,10 +408,29 @@ class MessageStore:
     @property
     def marked_end(self) -> int | None:
         """Return the offset of the log before which everything is on the disk, if a mark records it."""
-        mark = None if self._mark is None else read_mark(self._mark)
-        if mark is None or mark.stored_ms < self.checkpoint.commit_log_ms:
+        mark = self.mark
+        if mark is None or not is_current(mark, self.checkpoint.commit_log_ms):
             return None
         return mark.log_end if self.log.begin <= mark.log_end <= self.log.files.end else None
+
+    @property
+    def mark(self) -> FlushMark | None:
+        """Return the mark of the last flush, current or not."""
+        return None if self._mark is None else read_mark(self._mark)
+
+    def begin_mark(self) -> None:
+        """Mark, on the disk, that no message was ever there. Without disk for it, there is no mark."""
+        if self._mark is None:
+            self._mark = self._root.open(MARK_NAME, FLUSH_MARK.size)
+            write_mark(self._mark, 0, 0)
+            self._mark.flush()
+
+    @property
+    def queue_end(self) -> tuple[int, str]:
+        """Return where the last message ends that a queue has, in the log, and that queue; 0 for none."""
+        ends = ((queue.physical_end, key) for key, queue in self.queues.items())
+        end, (topic, queue_id) = max(ends, default=(0, ("", 0)))
+        return end, f"queue {queue_id} of topic {topic}"
 
     @property
     def checkpoint(self) -> StoreCheckpoint:

@@ -9,12 +9,10 @@ from typing import Final
 from broker.rocketmq.store.branches import branch_of_record
 from broker.rocketmq.store.commit_log import Found
 from broker.rocketmq.store.cutting import drop_cut_note, noted_cut
+from broker.rocketmq.store.extent import Extent, check_extent
 from broker.rocketmq.store.leftovers import LastEpoch, find_last_epoch, read_sound
 from broker.rocketmq.store.message_store import (
     ABORT,
-    COMMIT_LOG,
-    CONSUME_QUEUE,
-    INDEX,
     DueTime,
     MessageStore,
     StoreOptions,
@@ -51,18 +49,22 @@ def open_store(
     `name_of` makes an index file's name from a time. Consume queues are rebuilt if all of them are missing, or
     if the messages examined leave a gap; a missing folder of a single queue is not noticed otherwise,
     and the remedy is to remove the others too. `epoch_begins` is where the log's epochs begin, if it has any: by them
-    the rest of a longer log is known that the original has left behind the end. Raises `StoreDamaged` or `DiskFull`.
+    the rest of a longer log is known that the original has left behind the end. Raises `StoreDamaged` or `DiskFull`;
+    nothing is dropped then that files of the log refer to which are missing.
     """
     crashed = ABORT in root.names()
+    store = MessageStore(root, options, name_of, due_ms)
+    _end_cut(store, root, crashed)
+    check_extent(_extent(store, crashed, bool(epoch_begins)))
     if not crashed:
         # While it exists, a start counts as one after a crash.
         root.open(ABORT, ABORT_BYTES).close()
-    for name in (COMMIT_LOG, CONSUME_QUEUE, INDEX):
-        root.folder(name)
+    if not store.log.files.files and not store.checkpoint.commit_log_ms and not store.queue_end[0]:
+        # From here on, entries for messages that a loss of power has taken are known as such.
+        store.begin_mark()
     # Even after a crash: the process that made the folders may have been killed before it had flushed them.
     root.flush()
-    store = MessageStore(root, options, name_of, due_ms)
-    _end_cut(store, root, crashed)
+    drop_cut_note(root)
     begin = start = _clean_begin(store)
     indexed = -1
     dispatched_ms = None if crashed else store.checkpoint.consume_queue_ms
@@ -99,6 +101,12 @@ def open_store(
     return store
 
 
+def _extent(store: MessageStore, crashed: bool, has_epochs: bool) -> Extent:
+    files = store.log.files
+    flushed = (store.checkpoint.commit_log_ms, store.mark)
+    return Extent(files.directory.path, files.end, bool(files.files), *store.queue_end, *flushed, crashed, has_epochs)
+
+
 def _is_behind_gap(store: MessageStore, key: tuple[str, int], offset: int, start: int) -> bool:
     """Return whether a queue has nothing, though it had messages before the one at an offset of it."""
     fresh = key not in store.queues or store.queues[key].end == store.queues[key].begin
@@ -132,7 +140,6 @@ def _end_cut(store: MessageStore, root: Folder, crashed: bool) -> None:
     cut = noted_cut(root, store.checkpoint.commit_log_ms) if crashed else None
     if cut is not None and store.log.begin <= cut <= store.log.files.end:
         store.end_truncating(cut)
-    drop_cut_note(root)
 
 
 def _last_entered(store: MessageStore, end: int, epoch: LastEpoch) -> int | None:
@@ -220,7 +227,7 @@ def _file_begin(store: MessageStore, offset: int) -> int:
 
 def _clean_begin(store: MessageStore) -> int:
     """Return the offset at which the log continues after the consume queues, or its begin if it does not reach them."""
-    end = max((queue.physical_end for queue in store.queues.values()), default=store.log.begin)
+    end = store.queue_end[0] or store.log.begin
     return end if end <= store.log.files.end else store.log.begin
 
 

@@ -13,6 +13,10 @@ __all__ = ["Folder"]
 class Folder(Directory, Protocol):
     """A folder with folders in it."""
 
+    def path_of(self, name: str) -> str:
+        """The path of a file in it."""
+        ...
+
     def folders(self) -> Iterable[str]:
         """The names of the folders in it."""
         ...

@@ -17,6 +17,9 @@ class MemoryFolder(MemoryDirectory):
 
     inside: dict[str, MemoryFolder] = field(default_factory=dict)
 
+    def path_of(self, name: str) -> str:
+        return f"{self.path}/{name}"
+
     def folders(self) -> list[str]:
         return sorted(self.inside)
 

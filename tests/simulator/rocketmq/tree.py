@@ -44,6 +44,9 @@ class Tree(MemoryDirectory):
             for path, data in folder.contents():
                 yield f"{name}/{path}", data
 
+    def path_of(self, name: str) -> str:
+        return f"{self.path}/{name}"
+
     def folders(self) -> list[str]:
         return sorted(self.inside)
 

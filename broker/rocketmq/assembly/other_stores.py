@@ -1,0 +1,106 @@
+"""Stores of other kinds than this broker keeps: the properties that ask for one, and its traces in a store's folder.
+
+Such a store has messages or progress in files that this broker does not read. Starting with the other files would
+number messages from 0, or have groups begin again. So the start is refused before anything is written.
+
+Source: BrokerConfig, MessageStoreConfig, BrokerController, DLedgerCommitLog, PopConsumerService, TieredMessageStore.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from pathlib import Path
+from typing import Final, NamedTuple
+
+from broker.rocketmq.assembly.property_readers import PropertyError
+from broker.shell.folders import FolderView
+
+__all__ = ["KIND_PROPERTIES", "asked_kinds", "stored_kinds"]
+
+_DLEDGER: Final = "a commit log that brokers replicate by DLedger"
+_ROCKSDB: Final = "RocksDB"
+
+
+class _Asked(NamedTuple):
+    """What a property asks for unless its value is harmless, and how to do without."""
+
+    kind: str
+    remedy: str
+    is_harmless: Callable[[str], bool]
+
+
+def _is_no(value: str) -> bool:
+    """Return whether Java's `Boolean.parseBoolean` is false."""
+    return value.lower() != "true"
+
+
+def _is_none_of(name: str) -> Callable[[str], bool]:
+    return lambda value: value.lower() in ("", name)
+
+
+_INTO_FILES: Final = "have Apache's broker bring it back into files, and remove the property"
+_REPLICAS: Final = "use masters and slaves, or controllers (enableControllerMode), with a store of their own"
+
+_ASKED: Final[Mapping[str, _Asked]] = {
+    "enableDLegerCommitLog": _Asked(_DLEDGER, _REPLICAS, _is_no),
+    "storeType": _Asked(f"consume queues and progress in {_ROCKSDB}", "set storeType=default", _is_none_of("default")),
+    "rocksdbCQDoubleWriteEnable": _Asked(f"consume queues in {_ROCKSDB}, too", "remove the property", _is_no),
+    "configManagerVersion": _Asked(f"topics, groups and progress in {_ROCKSDB}", _INTO_FILES, _is_none_of("v1")),
+    "popConsumerKVServiceInit": _Asked(f"popped messages in {_ROCKSDB}", _INTO_FILES, _is_no),
+    "popConsumerKVServiceEnable": _Asked(f"popped messages in {_ROCKSDB}", _INTO_FILES, _is_no),
+    "timerRocksDBEnable": _Asked(f"timer messages in {_ROCKSDB}", _INTO_FILES, _is_no),
+    "transRocksDBEnable": _Asked(f"half messages in {_ROCKSDB}", _INTO_FILES, _is_no),
+    "indexRocksDBEnable": _Asked(f"the index in {_ROCKSDB}", _INTO_FILES, _is_no),
+    "messageStorePlugIn": _Asked(
+        "a store of another program, such as tiered storage", "remove the property", lambda value: not value
+    ),
+    "enableConsumeQueueExt": _Asked("consume queues with extension files", "remove the property", _is_no),
+    "enabledAppendPropCRC": _Asked("records with a checksum of their properties", "remove the property", _is_no),
+    "forceVerifyPropCRC": _Asked("records with a checksum of their properties", "remove the property", _is_no),
+}
+
+
+# These have an effect, or none but the harmless one.
+KIND_PROPERTIES: Final = frozenset(_ASKED)
+
+
+def asked_kinds(path: Path, properties: Mapping[str, str]) -> Iterator[PropertyError]:
+    """Yield a fault for each property of a configuration file that asks for a store of another kind."""
+    for name, asked in _ASKED.items():
+        value = properties.get(name)
+        if value is not None and not asked.is_harmless(value):
+            yield PropertyError(f"{path}: {name}={value} asks for {asked.kind}, which is not kept here", asked.remedy)
+
+
+def stored_kinds(root: FolderView) -> Iterator[PropertyError]:
+    """Yield a fault for each part of a store that only Apache's broker reads."""
+    for name in root.folders():
+        # Source: io.openmessaging.storage.dledger.DLedgerConfig.getDataStorePath.
+        if name.startswith("dledger-") and _has_files(root.folder(name).folder("data")):
+            yield _other(root.folder(name), f"has {_DLEDGER}")
+    config = root.folder("config")
+    for folder in (root, config):
+        for name in folder.folders():
+            names = folder.folder(name).names()
+            # The two files that each database of RocksDB has.
+            if "CURRENT" in names and any(each.startswith("MANIFEST-") for each in names):
+                yield _other(folder.folder(name), f"is a database of {_ROCKSDB}")
+    if any(_has_files(topic.folder(queue)) for topic in _inner(root, "consumequeue_ext") for queue in topic.folders()):
+        yield _other(root.folder("consumequeue_ext"), "extends the consume queues")
+    if "tieredStoreMetadata.json" in config.names():
+        yield _other(config, "has a file tieredStoreMetadata.json: older messages of the store are in tiered storage")
+
+
+def _inner(root: FolderView, name: str) -> Iterator[FolderView]:
+    return (root.folder(name).folder(each) for each in root.folder(name).folders())
+
+
+def _has_files(folder: FolderView) -> bool:
+    return any(True for _ in folder.names())
+
+
+def _other(folder: FolderView, what: str) -> PropertyError:
+    return PropertyError(
+        f"{folder.path}: {what}, which is not read here",
+        "start Apache's broker with this store, or move that away to start without what it holds",
+    )
