@@ -292,6 +292,7 @@ _BROKER: Final[dict[str, tuple[Callable[[str], Any], str]]] = {
     "enablePropertyFilter": (read_bool, "property_filter"),
     "reviveQueueNum": (number(1, 1024), "revive_queues"),
     "slaveReadEnable": (read_bool, "slave_read"),
+    "timerMaxDelaySec": (_COUNT, "timer_delay_max_s"),
     **{name: (_COUNT, option) for name, option in BROKER_BOUNDS.items()},
     "topicQueueMaxNum": (number(1, QUEUES_MAX), "topic_queues_max"),
     "heartbeatGroupMaxNum": (number(1, HEARTBEAT_GROUPS_MAX), "heartbeat_groups_max"),

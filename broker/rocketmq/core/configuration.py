@@ -34,6 +34,7 @@ _OPTIONS = {
     "traceOn": "trace_on",
     "enablePropertyFilter": "property_filter",
     "slaveReadEnable": "slave_read",
+    "timerMaxDelaySec": "timer_delay_max_s",
     **BOUNDS,
 }
 _REPLICATION = {

@@ -50,6 +50,8 @@ class BrokerOptions:
     delay_levels_ms: tuple[int, ...] = ()
     trace_topic: str | None = None
     revive_queues: int = 8
+    # The longest time that a message may wait for the time that its sender gives.
+    timer_delay_max_s: int = 3 * 24 * 3_600
     property_filter: bool = True
     # The address that slaves connect to; empty if there is none.
     ha_address: str = ""

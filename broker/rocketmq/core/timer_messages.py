@@ -33,7 +33,7 @@ from formats.rocketmq.frame import Frame
 from formats.rocketmq.ha_bodies import TIMER_METRICS, TimerMetrics
 from formats.rocketmq.headers.codec import HeaderCodec
 from formats.rocketmq.headers.sending import RecallMessageRequest, RecallMessageResponse
-from formats.rocketmq.numbers import read_digits
+from formats.rocketmq.numbers import INT_MAX, read_digits
 from formats.rocketmq.properties import decode_properties
 from formats.rocketmq.record import PROPERTIES_BYTES_MAX, Record
 from formats.rocketmq.route_bodies import Permission
@@ -43,14 +43,13 @@ __all__ = ["LATE", "PRECISION_MS", "TimerMessages", "broker_of_handle", "place_l
 log = logging.getLogger("broker.rocketmq.timers")
 
 PRECISION_MS: Final = 1_000
-DELAY_MS_MAX: Final = 3 * 24 * 3_600_000
 STEP_MESSAGES: Final = 200
 KEEP_MS: Final = 1_000
 # What is read of the topic in one step, for the sake of others.
 STEP_READS: Final = 2_000
 
-# Maximum delay of a stored message, far beyond the longest one that the original can be configured for.
-FAR_MS: Final = 366 * 24 * 3_600_000
+# Maximum delay of a stored message: the longest one that the original can be configured for.
+FAR_MS: Final = INT_MAX * 1_000
 
 _QUEUE: Final = 0
 _PROPERTIES: Final = ("TIMER_DELAY_SEC", "TIMER_DELAY_MS", "TIMER_DELIVER_MS")
@@ -79,9 +78,11 @@ def place_late(
     if topic == names.TIMER_TOPIC or _OUT in properties or properties.keys().isdisjoint(_PROPERTIES):
         return topic, queue_id
     due_ms = _due_ms(properties, now_ms)
-    if due_ms is None or due_ms - now_ms > DELAY_MS_MAX or (due_ms <= now_ms and _DELETES in properties):
+    # Records of popped messages wait as long as these are hidden.
+    most_ms = FAR_MS if names.is_own(topic) else options.timer_delay_max_s * 1_000
+    if due_ms is None or due_ms - now_ms > most_ms or (due_ms <= now_ms and _DELETES in properties):
         text = (
-            f"timer message illegal, the delay time should not be bigger than the max delay {DELAY_MS_MAX}ms; "
+            f"timer message illegal, the delay time should not be bigger than the max delay {most_ms}ms; "
             "or if set del msg, the delay time should be bigger than the current time"
         )
         raise Refused(ResponseCode.MESSAGE_ILLEGAL, text)
@@ -281,7 +282,7 @@ class TimerMessages:
             raise Refused(ResponseCode.ILLEGAL_OPERATION, "recall failed, topic not match")
         if handle.broker != self._services.options.name:
             raise Refused(ResponseCode.ILLEGAL_OPERATION, "recall failed, broker service not available")
-        if not 0 < handle.due_ms - now_ms < DELAY_MS_MAX:
+        if not 0 < handle.due_ms - now_ms < self._services.options.timer_delay_max_s * 1_000:
             raise Refused(ResponseCode.ILLEGAL_OPERATION, "recall failed, timestamp invalid")
         properties = {
             _DELETES: handle.unique_id,

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 
-from broker.rocketmq.core.timer_messages import DELAY_MS_MAX, PRECISION_MS, STEP_MESSAGES
+from broker.rocketmq.core.timer_messages import PRECISION_MS, STEP_MESSAGES
 from formats.rocketmq.checkpoints import TIMER_CHECKPOINT, TimerCheckpoint
 from formats.rocketmq.codes import RequestCode, ResponseCode
 from formats.rocketmq.properties import decode_properties
-from tests.broker.rocketmq.rig import Peer, Rig
+from tests.broker.rocketmq.rig import OPTIONS, Peer, Rig
 
 TIMERS = "rmq_sys_wheel_timer"
 
@@ -47,9 +49,29 @@ def test_time_that_is_over_is_no_delay() -> None:
 
 def test_time_that_is_too_far_is_refused() -> None:
     rig = Rig()
-    answer = rig.peer().send(b"", {"TIMER_DELIVER_MS": str(rig.wall_ms + DELAY_MS_MAX + 1)})
+    longest_ms = rig.options.timer_delay_max_s * 1000
+    assert longest_ms == 3 * 86_400_000
+    answer = rig.peer().send(b"", {"TIMER_DELIVER_MS": str(rig.wall_ms + longest_ms + 1)})
     assert answer.code == ResponseCode.MESSAGE_ILLEGAL
-    assert rig.peer().send(b"", {"TIMER_DELIVER_MS": str(rig.wall_ms + DELAY_MS_MAX)}).code == ResponseCode.SUCCESS
+    assert rig.peer().send(b"", {"TIMER_DELIVER_MS": str(rig.wall_ms + longest_ms)}).code == ResponseCode.SUCCESS
+
+
+def test_longest_time_is_a_property_that_administrators_change() -> None:
+    rig = Rig(replace(OPTIONS, timer_delay_max_s=40 * 86_400))
+    peer = rig.peer()
+    later = rig.wall_ms + 30 * 86_400_000
+    assert peer.send(b"late", {"TIMER_DELIVER_MS": str(later)}).code == ResponseCode.SUCCESS
+    rig.stop()
+    assert bodies(rig) == []
+    rig.wall_ms = later + 2_000
+    rig.pass_time(100)
+    assert bodies(rig) == [b"late"]
+    peer = rig.peer()
+    assert peer.call(RequestCode.UPDATE_BROKER_CONFIG, body=b"timerMaxDelaySec=60").code == ResponseCode.SUCCESS
+    assert peer.send(b"", {"TIMER_DELAY_SEC": "61"}).code == ResponseCode.MESSAGE_ILLEGAL
+    assert peer.send(b"", {"TIMER_DELAY_SEC": "60"}).code == ResponseCode.SUCCESS
+    # A popped message may be hidden for longer.
+    assert peer.send(b"popped").code == ResponseCode.SUCCESS
 
 
 def test_delay_level_goes_before_a_time() -> None:

@@ -9,11 +9,10 @@ from typing import Final
 
 from broker.rocketmq.core.lite.attributes import lite_group
 from broker.rocketmq.core.lite.dispatching import Dispatcher
-from broker.rocketmq.core.pop.checks import NO_CODE_SET, find_topic
+from broker.rocketmq.core.pop.checks import HIDDEN_MS_MAX, NO_CODE_SET, find_topic
 from broker.rocketmq.core.pop.order import ILLEGAL, UNCHANGED, Orders
 from broker.rocketmq.core.requests import Handlers, Refused, Request, success
 from broker.rocketmq.core.services import Services
-from broker.rocketmq.core.timer_messages import DELAY_MS_MAX
 from formats.rocketmq.codes import RequestCode, ResponseCode
 from formats.rocketmq.frame import Frame
 from formats.rocketmq.headers.codec import HeaderCodec
@@ -95,8 +94,8 @@ class LiteAcks:
     def _change_time(self, request: Request) -> ChangeInvisibleTimeResponse:
         header = _CHANGE.read(request.fields)
         queue, group = self._queue(header, NO_CODE_SET), header.consumer_group
-        if not 0 <= header.invisible_ms <= DELAY_MS_MAX:
-            text = f"a message cannot be hidden for {header.invisible_ms} ms, but for {DELAY_MS_MAX} ms at most"
+        if not 0 <= header.invisible_ms <= HIDDEN_MS_MAX:
+            text = f"a message cannot be hidden for {header.invisible_ms} ms, but for {HIDDEN_MS_MAX} ms at most"
             raise Refused(ResponseCode.INVALID_PARAMETER, text)
         receipt = parse_receipt(header.extra_info)
         if header.offset < (self._services.offsets.get(queue, group, QUEUE_ID) or 0):

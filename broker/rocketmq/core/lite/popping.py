@@ -16,13 +16,12 @@ from broker.rocketmq.core.lite.attributes import is_lite_topic, lite_group
 from broker.rocketmq.core.lite.events import Events
 from broker.rocketmq.core.lite.placing import check_staying
 from broker.rocketmq.core.lite.registry import Registry
-from broker.rocketmq.core.pop.checks import check_topic, first_offset, with_born_time
+from broker.rocketmq.core.pop.checks import HIDDEN_MS_MAX, check_topic, first_offset, with_born_time
 from broker.rocketmq.core.pop.order import Orders
 from broker.rocketmq.core.pop.waiting import Place, Waiting, Waits, until_ms
 from broker.rocketmq.core.pulling import find_messages
 from broker.rocketmq.core.requests import Handlers, Refused, Request
 from broker.rocketmq.core.services import Services
-from broker.rocketmq.core.timer_messages import DELAY_MS_MAX
 from formats.rocketmq.codes import RequestCode, ResponseCode
 from formats.rocketmq.frame import Frame
 from formats.rocketmq.headers.codec import HeaderCodec
@@ -104,8 +103,8 @@ class LitePopper:
         if header.messages_max > MESSAGES_MAX:
             text = f"the broker[{broker}] pop message's num is greater than {MESSAGES_MAX}"
             raise Refused(ResponseCode.INVALID_PARAMETER, text)
-        if header.messages_max < 1 or not 0 <= header.invisible_ms <= DELAY_MS_MAX:
-            text = f"the broker[{broker}] pops one message at least, for a time of {DELAY_MS_MAX} ms at most"
+        if header.messages_max < 1 or not 0 <= header.invisible_ms <= HIDDEN_MS_MAX:
+            text = f"the broker[{broker}] pops one message at least, for a time of {HIDDEN_MS_MAX} ms at most"
             raise Refused(ResponseCode.INVALID_PARAMETER, text)
         config = check_topic(self._services, topic, group, -1, request.peer, request.now_ms, "pop")
         if not is_lite_topic(config):

@@ -9,12 +9,11 @@ from collections.abc import Callable
 from typing import Final
 
 from broker.rocketmq.core import names
-from broker.rocketmq.core.pop.checks import NO_CODE_SET, check_queue
+from broker.rocketmq.core.pop.checks import HIDDEN_MS_MAX, NO_CODE_SET, check_queue
 from broker.rocketmq.core.pop.order import ILLEGAL, UNCHANGED, Orders
 from broker.rocketmq.core.pop.revive_log import ReviveLog
 from broker.rocketmq.core.requests import Handlers, Refused, Request, failure, success
 from broker.rocketmq.core.services import Services
-from broker.rocketmq.core.timer_messages import DELAY_MS_MAX
 from formats.rocketmq.codes import RequestCode, ResponseCode
 from formats.rocketmq.frame import Frame
 from formats.rocketmq.headers.codec import HeaderCodec
@@ -141,8 +140,8 @@ class Acks:
         begin, end = self._services.store.span(topic, queue_id)
         if not begin <= offset < end:
             raise Refused(ResponseCode.NO_MESSAGE, NO_CODE_SET)
-        if not 0 <= header.invisible_ms <= DELAY_MS_MAX:
-            text = f"a message cannot be hidden for {header.invisible_ms} ms, but for {DELAY_MS_MAX} ms at most"
+        if not 0 <= header.invisible_ms <= HIDDEN_MS_MAX:
+            text = f"a message cannot be hidden for {header.invisible_ms} ms, but for {HIDDEN_MS_MAX} ms at most"
             raise Refused(ResponseCode.INVALID_PARAMETER, text)
         receipt = parse_receipt(header.extra_info)
         _check_group(group)

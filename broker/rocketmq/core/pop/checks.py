@@ -12,7 +12,18 @@ from formats.rocketmq.codes import ResponseCode
 from formats.rocketmq.receipts import RETRY_PREFIX, retry_topic
 from formats.rocketmq.route_bodies import Permission, TopicConfig
 
-__all__ = ["NO_CODE_SET", "check_queue", "check_topic", "first_offset", "peek_offset", "with_born_time"]
+__all__ = [
+    "HIDDEN_MS_MAX",
+    "NO_CODE_SET",
+    "check_queue",
+    "check_topic",
+    "first_offset",
+    "peek_offset",
+    "with_born_time",
+]
+
+# Maximum time for which a popped message is hidden from others.
+HIDDEN_MS_MAX: Final = 3 * 24 * 3_600_000
 
 # The remark of the original's answers that set none of their own.
 NO_CODE_SET: Final = "not set any response code"

@@ -14,7 +14,7 @@ from functools import partial
 from typing import Final, NamedTuple
 
 from broker.rocketmq.core.filters import SQL92, TAG, Filter, subscription_of
-from broker.rocketmq.core.pop.checks import check_topic, first_offset, with_born_time
+from broker.rocketmq.core.pop.checks import HIDDEN_MS_MAX, check_topic, first_offset, with_born_time
 from broker.rocketmq.core.pop.order import Orders
 from broker.rocketmq.core.pop.revive_log import ReviveLog
 from broker.rocketmq.core.pop.waiting import Place, Waiting, Waits, until_ms
@@ -23,7 +23,6 @@ from broker.rocketmq.core.pulling import find_messages
 from broker.rocketmq.core.requests import Handlers, Refused, Request
 from broker.rocketmq.core.services import Services
 from broker.rocketmq.core.sql import SqlError
-from broker.rocketmq.core.timer_messages import DELAY_MS_MAX
 from formats.rocketmq.codes import RequestCode, ResponseCode
 from formats.rocketmq.frame import Frame
 from formats.rocketmq.headers.codec import HeaderCodec
@@ -148,8 +147,8 @@ class Popper:
         if header.messages_max > MESSAGES_MAX:
             text = f"the broker[{broker}] pop message's num is greater than {MESSAGES_MAX}"
             raise Refused(ResponseCode.INVALID_PARAMETER, text)
-        if header.messages_max < 1 or not 0 <= header.invisible_ms <= DELAY_MS_MAX:
-            text = f"the broker[{broker}] pops one message at least, for a time of {DELAY_MS_MAX} ms at most"
+        if header.messages_max < 1 or not 0 <= header.invisible_ms <= HIDDEN_MS_MAX:
+            text = f"the broker[{broker}] pops one message at least, for a time of {HIDDEN_MS_MAX} ms at most"
             raise Refused(ResponseCode.INVALID_PARAMETER, text)
         group, topic, queue_id = header.consumer_group, header.topic, header.queue_id
         return check_topic(self._services, topic, group, queue_id, request.peer, request.now_ms, "pop")
