@@ -274,7 +274,8 @@ class Inspection:
 
     def _offset_of(self, header: headers.ResetOffsetRequest, queue_id: int) -> int:
         begin, end = self._services.store.span(header.topic, queue_id)
-        if header.offset is not None and header.offset >= 0:
+        # The time counts without an offset, or with -1; for all queues, also with another one below 0.
+        if header.offset is not None and (header.offset >= 0 or (header.offset < -1 and header.queue_id >= 0)):
             if not begin <= header.offset <= end:
                 text = f"Target offset {header.offset} not in consume queue range [{begin}-{end}]"
                 raise Refused(ResponseCode.SYSTEM_ERROR, text)

@@ -21,6 +21,7 @@ from tests.broker.rocketmq.test_held_up import check, collector, put
 __all__ = ["collector"]
 
 TOPICS, QUEUES = 300, 64
+GROUPS = 5_000
 Code = RequestCode
 
 
@@ -185,3 +186,36 @@ def test_pulled_offsets_of_many_groups_take_bounded_memory() -> None:
         tracemalloc.stop()
     assert taken < 20 << 20
     assert offsets.pulled("wide", "g399", 999) == 7
+
+
+@pytest.fixture(scope="module")
+def grouped() -> Rig:
+    """A broker with as many groups as clients can have it create, each with offsets in a topic."""
+    rig = Rig()
+    rig.put_topics(*(TopicConfig(f"t{number}", 8, 8) for number in range(10)))
+    rig.groups.put_all([GroupConfig(f"g{number}") for number in range(GROUPS)], 0)
+    for number in range(GROUPS):
+        for queue_id in range(8):
+            rig.offsets.commit(f"t{number % 10}", f"g{number}", queue_id, 0)
+    while rig.broker.end_step():
+        pass
+    return rig
+
+
+@pytest.mark.parametrize(
+    "code", [Code.GET_BROKER_CONSUME_STATS, Code.GET_ALL_SUBSCRIPTIONGROUP_CONFIG, Code.GET_ALL_CONSUMER_OFFSET]
+)
+def test_requests_about_thousands_of_groups_hold_up_nobody(grouped: Rig, code: RequestCode) -> None:
+    def steps() -> list[Callable[[], object]]:
+        peer = grouped.peer()
+        return [lambda: put(peer, code, isOrder="false"), *[grouped.broker.end_step] * 200]
+
+    check(code, steps)
+
+
+def test_progress_of_thousands_of_groups_is_told_in_full(grouped: Rig) -> None:
+    body = bytes(ask(grouped, Code.GET_BROKER_CONSUME_STATS, isOrder="false").body)
+    found = fastjson.loads(body.decode(), fastjson.FILE_KEYS_MAX)["consumeStatsList"]
+    assert sum(len(each["offsetTable"]) for of_group in found for stats in of_group.values() for each in stats) == (
+        8 * GROUPS
+    )

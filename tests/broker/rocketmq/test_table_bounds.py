@@ -295,6 +295,24 @@ def test_offsets_are_taken_in_queues_that_there_are_only(rig: Rig, queue_id: int
     assert len(rig.offsets) == 0
 
 
+@pytest.mark.parametrize(("offset", "is_refused"), [(-2, True), (-(2**63), True), (4, True), (-1, False), (2, False)])
+def test_an_offset_below_0_is_no_aim_of_a_reset(rig: Rig, offset: int, is_refused: bool) -> None:
+    peer = rig.peer()
+    for _ in range(3):
+        peer.send(b"x")
+    peer.call(RequestCode.HEART_BEAT, heartbeat(1))
+    asked = {"topic": "t", "group": "c-0", "timestamp": 0, "isForce": "true", "queueId": 0, "offset": offset}
+    answer = peer.call(RequestCode.INVOKE_BROKER_TO_RESET_OFFSET, **asked)
+    if is_refused:
+        assert answer.code == ResponseCode.SYSTEM_ERROR
+        assert answer.remark == f"Target offset {offset} not in consume queue range [0-3]"
+        assert rig.offsets.queues("t", "c-0") == {}
+    else:
+        assert answer.code == ResponseCode.SUCCESS
+        # -1 stands for the time.
+        assert rig.offsets.queues("t", "c-0") == {0: max(0, offset)}
+
+
 def test_an_acknowledgement_in_order_notes_nothing_of_a_group_that_there_is_not(rig: Rig) -> None:
     peer = rig.peer()
     for _ in range(3):
