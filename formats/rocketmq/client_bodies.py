@@ -17,6 +17,7 @@ from formats.schema import Buffer
 
 __all__ = [
     "ALL",
+    "BROADCASTING",
     "CHECK_CLIENT_REQUEST",
     "CONSUMER_IDS",
     "CONSUMER_OFFSETS",
@@ -34,6 +35,8 @@ __all__ = [
     "ConsumerData",
     "ConsumerIds",
     "ConsumerOffsets",
+    "CustomizedRetryPolicy",
+    "ExponentialRetryPolicy",
     "GroupConfig",
     "GroupConfigList",
     "GroupRetryPolicy",
@@ -55,6 +58,8 @@ HEARTBEAT_ITEMS_MAX: Final = 8_000
 # The expression that selects all messages, and the types of the others.
 ALL: Final = "*"
 TAG: Final = "TAG"
+# The model of consumers that each get all messages.
+BROADCASTING: Final = "BROADCASTING"
 SQL92: Final = "SQL92"
 
 
@@ -105,10 +110,33 @@ class Heartbeat(NamedTuple):
     is_without_sub: bool = False
 
 
+class ExponentialRetryPolicy(NamedTuple):
+    """Delays before a message comes again, in milliseconds: each is `multiplier` times as long, up to `max`."""
+
+    initial: int = 5_000
+    max: int = 7_200_000
+    multiplier: int = 2
+
+
+class CustomizedRetryPolicy(NamedTuple):
+    """Delays before a message comes again, in milliseconds; the last one for all further times."""
+
+    next: list[int] = [
+        *(1_000, 5_000, 10_000, 30_000),
+        *range(60_000, 660_000, 60_000),
+        *(1_200_000, 1_800_000, 3_600_000, 7_200_000),
+    ]
+
+
 class GroupRetryPolicy(NamedTuple):
-    """The delays before a message comes again: the broker's levels, unless others are configured."""
+    """The delays before a message comes again: those of the policy that `type` names, or else its defaults.
+
+    Source: GroupRetryPolicy. Other words for `type` count as the default, CUSTOMIZED.
+    """
 
     type: str = "CUSTOMIZED"
+    exponential_retry_policy: ExponentialRetryPolicy | None = None
+    customized_retry_policy: CustomizedRetryPolicy | None = None
 
 
 class GroupConfig(NamedTuple):

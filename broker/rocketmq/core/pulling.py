@@ -21,7 +21,7 @@ from broker.rocketmq.core.scheduler import ITEM_UNITS, Scheduler
 from broker.rocketmq.core.services import Services
 from broker.rocketmq.core.sql import SqlError, SqlFilter
 from broker.rocketmq.store.message_store import MessageStore
-from formats.rocketmq.client_bodies import GroupConfig, Subscription
+from formats.rocketmq.client_bodies import BROADCASTING, GroupConfig, Subscription
 from formats.rocketmq.codes import ResponseCode
 from formats.rocketmq.frame import Frame
 from formats.rocketmq.headers.codec import HeaderCodec
@@ -335,14 +335,14 @@ class Puller:
                 f"topicConfig.readQueueNums:[{topic.read_queue_nums}]"
             )
             raise Refused(ResponseCode.INVALID_PARAMETER, text)
-        subscription = self._subscription(header)
+        subscription = self._subscription(header, group)
         is_known = subscription.expression_type == SQL92 and self._services.options.property_filter
         if subscription.expression_type not in (TAG, "") and not is_known:
             text = f"The broker does not support consumer to filter message by {subscription.expression_type}"
             raise Refused(ResponseCode.SYSTEM_ERROR, text)
         return group, topic, subscription
 
-    def _subscription(self, header: PullMessageRequest) -> Subscription:
+    def _subscription(self, header: PullMessageRequest, config: GroupConfig) -> Subscription:
         """Return the request's own subscription, or that of its group's consumers."""
         if header.system_flags & _SUBSCRIPTION:
             text, version = header.subscription or "", header.subscription_version
@@ -350,6 +350,9 @@ class Puller:
         group = self._services.clients.consumers.get(header.consumer_group)
         if group is None:
             raise Refused(ResponseCode.SUBSCRIPTION_NOT_EXIST, f"the consumer's group info not exist{_FAQ}")
+        if not config.consume_broadcast_enable and group.message_model == BROADCASTING:
+            text = f"the consumer group[{header.consumer_group}] can not consume by broadcast way"
+            raise Refused(ResponseCode.NO_PERMISSION, text)
         known = group.subscriptions.get(header.topic)
         if known is None:
             raise Refused(ResponseCode.SUBSCRIPTION_NOT_EXIST, f"the consumer's subscription not exist{_FAQ}")

@@ -18,7 +18,16 @@ from broker.rocketmq.grpc.conversion import BODY_BYTES_MAX
 from broker.rocketmq.grpc.lite import LITE_TYPES, check_kind
 from broker.rocketmq.grpc.statuses import OK, Rejected, rejection, status
 from broker.rocketmq.grpc.validation import check_count, check_group, check_size, check_topic
-from formats.rocketmq.client_bodies import HEARTBEAT, ConsumerData, GroupConfig, Heartbeat, ProducerData, Subscription
+from formats.rocketmq.client_bodies import (
+    HEARTBEAT,
+    ConsumerData,
+    CustomizedRetryPolicy,
+    ExponentialRetryPolicy,
+    GroupConfig,
+    Heartbeat,
+    ProducerData,
+    Subscription,
+)
 from formats.rocketmq.codes import RequestCode, ResponseCode
 from formats.rocketmq.frame import Frame, LanguageCode
 from formats.rocketmq.grpc.codes import ClientType, Code, FilterType
@@ -35,9 +44,8 @@ _PRODUCER_FIRST_MS, _PRODUCER_LAST_MS = 10, 1_000
 _FACTOR: Final = 2.0
 _BATCH: Final = 32
 _POLL_MS: Final = 20_000
-# The times after which messages come again (source: CustomizedRetryPolicy, ExponentialRetryPolicy).
-_STEPS_S: Final = (1, 5, 10, 30, 60, 120, 180, 240, 300, 360, 420, 480, 540, 600, 1200, 1800, 3600, 7200)
-_FIRST_MS, _LAST_MS = 5_000, 7_200_000
+# The longest time that the type of durations can have, in milliseconds.
+_DURATION_MS_MAX: Final = 315_576_000_000_000
 _CLIENT_TYPES: Final = frozenset(each.value for each in ClientType)
 _CONSUME_TYPES: Final = {
     ClientType.PUSH_CONSUMER: "CONSUME_PASSIVELY",
@@ -183,7 +191,7 @@ def _subscription(entry: Message) -> Subscription:
 def _complete_producer(settings: Message) -> None:
     backoff = settings.backoff_policy
     backoff.max_attempts = _PRODUCER_ATTEMPTS
-    _exponential(backoff, _PRODUCER_FIRST_MS, _PRODUCER_LAST_MS)
+    _exponential(backoff, _PRODUCER_FIRST_MS, _PRODUCER_LAST_MS, _FACTOR)
     settings.publishing.validate_message_type = True
     settings.publishing.max_body_size = BODY_BYTES_MAX
 
@@ -197,13 +205,20 @@ def _complete_consumer(settings: Message, config: GroupConfig) -> None:
         subscription.lite_subscription_quota = lite_group(config).client_quota
         subscription.max_lite_topic_size = NAME_BYTES_MAX
     backoff.max_attempts = config.retry_max_times + 1
-    if config.group_retry_policy.type == "EXPONENTIAL":
-        _exponential(backoff, _FIRST_MS, _LAST_MS)
+    policy = config.group_retry_policy
+    if policy.type == "EXPONENTIAL":
+        _exponential(backoff, *(policy.exponential_retry_policy or ExponentialRetryPolicy()))
     else:
-        steps = make("CustomizedBackoff", next=[duration_of_ms(step * 1000) for step in _STEPS_S])
+        delays_ms = (policy.customized_retry_policy or CustomizedRetryPolicy()).next
+        steps = make("CustomizedBackoff", next=[_duration(delay_ms) for delay_ms in delays_ms])
         backoff.customized_backoff.CopyFrom(steps)
 
 
-def _exponential(backoff: Message, first_ms: int, last_ms: int) -> None:
-    first, last = duration_of_ms(first_ms), duration_of_ms(last_ms)
-    backoff.exponential_backoff.CopyFrom(make("ExponentialBackoff", initial=first, max=last, multiplier=_FACTOR))
+def _exponential(backoff: Message, first_ms: int, last_ms: int, factor: float) -> None:
+    first, last = _duration(first_ms), _duration(last_ms)
+    backoff.exponential_backoff.CopyFrom(make("ExponentialBackoff", initial=first, max=last, multiplier=factor))
+
+
+def _duration(ms: int) -> Message:
+    """Make a duration of what an administrator has set, which may be any number."""
+    return duration_of_ms(min(max(ms, 0), _DURATION_MS_MAX))

@@ -85,6 +85,25 @@ def test_attributes_are_altered() -> None:
         altered(TOPIC_ATTRIBUTES, {}, "*message.type=A", is_new=False)
 
 
+@pytest.mark.parametrize(
+    "policy",
+    [
+        {"type": "EXPONENTIAL", "exponentialRetryPolicy": {"initial": 5000, "max": 7200000, "multiplier": 3}},
+        {"type": "CUSTOMIZED", "customizedRetryPolicy": {"next": [1000, 77000]}},
+        {"type": "CUSTOMIZED"},
+    ],
+)
+def test_figures_of_a_retry_policy_are_kept_and_shown(policy: dict[str, Any]) -> None:
+    rig = Rig()
+    body = json.dumps({"groupName": "g", "groupRetryPolicy": policy}).encode()
+    assert rig.peer().call(RequestCode.UPDATE_AND_CREATE_SUBSCRIPTIONGROUP, body).code == ResponseCode.SUCCESS
+    rig.pass_time(100)
+    for _ in range(2):
+        shown = json.loads(bytes(rig.peer().call(RequestCode.GET_SUBSCRIPTIONGROUP_CONFIG, group="g").body))
+        assert shown["groupRetryPolicy"] == policy
+        rig.stop()
+
+
 def test_group_is_made_shown_and_deleted() -> None:
     rig = Rig()
     peer = rig.peer()

@@ -315,6 +315,22 @@ def test_subscription_of_the_group_is_used_if_the_request_has_none() -> None:
     assert newer.code == ResponseCode.SUBSCRIPTION_NOT_LATEST
 
 
+def test_group_consumes_by_broadcast_unless_that_is_switched_off() -> None:
+    consumers = Consumers()
+    consumers.put(0)
+    consumers.clients.heard(read_heartbeat(HEARTBEAT.replace(b'"messageModel":1', b'"messageModel":0')), "one", NOW_MS)
+    assert numbers(consumers.pull(sysFlag=0, subVersion=5)) == [0]
+    consumers.groups.put(GroupConfig("g", consume_broadcast_enable=False), NOW_MS)
+    refused = consumers.pull(sysFlag=0, subVersion=5)
+    assert refused is not None
+    assert (refused.code, refused.remark) == (
+        ResponseCode.NO_PERMISSION,
+        "the consumer group[g] can not consume by broadcast way",
+    )
+    consumers.clients.heard(read_heartbeat(HEARTBEAT), "one", NOW_MS)
+    assert numbers(consumers.pull(sysFlag=0, subVersion=5)) == [0]
+
+
 @pytest.mark.parametrize(
     ("fields", "code", "text"),
     [

@@ -18,7 +18,7 @@ from broker.rocketmq.core.requests import Handlers, Refused, Request, success, w
 from broker.rocketmq.core.routes import FindQueues
 from broker.rocketmq.core.services import Services
 from formats.rocketmq import fastjson
-from formats.rocketmq.client_bodies import MessageQueue
+from formats.rocketmq.client_bodies import BROADCASTING, MessageQueue
 from formats.rocketmq.codes import RequestCode, ResponseCode
 from formats.rocketmq.frame import Frame
 from formats.rocketmq.pop_bodies import (
@@ -48,7 +48,6 @@ MODES_MAX: Final = 20_000
 _Key = tuple[str, str]
 _Text = tuple[str, str]
 
-_BROADCASTING: Final = "BROADCASTING"
 _AVERAGE: Final = "AVG"
 _CIRCLE: Final = "AVG_BY_CIRCLE"
 
@@ -105,7 +104,7 @@ class AssignmentRequests:
             mode = RequestMode(wanted.topic, wanted.consumer_group)
         queues = self._queues(wanted.topic, others)
         found: list[MessageQueue] | None = None
-        if wanted.message_model == _BROADCASTING:
+        if wanted.message_model == BROADCASTING:
             found = queues
         elif queues:
             clients = sorted(self._services.clients.ids(wanted.consumer_group))

@@ -17,7 +17,7 @@ from broker.rocketmq.grpc.registry import Clients
 from broker.rocketmq.grpc.sending import consistent_hash
 from broker.rocketmq.grpc.statuses import Rejected
 from formats.rocketmq.access_bodies import UserInfo
-from formats.rocketmq.client_bodies import GroupConfig
+from formats.rocketmq.client_bodies import CustomizedRetryPolicy, ExponentialRetryPolicy, GroupConfig, GroupRetryPolicy
 from formats.rocketmq.codes import RequestCode
 from formats.rocketmq.frame import Frame
 from formats.rocketmq.grpc.codes import ClientType, Code, MessageType, Permission, TransactionResolution
@@ -548,6 +548,27 @@ def test_consumers_are_told_the_policy_of_their_group(served: Served) -> None:
     assert answer.settings.backoff_policy.max_attempts == 4
     steps = answer.settings.backoff_policy.customized_backoff.next
     assert (len(steps), ms_of(steps[0]), ms_of(steps[17])) == (18, 1_000, 7_200_000)
+
+
+EXPONENTIAL = ExponentialRetryPolicy(5_000, 100_000, 3)
+CUSTOMIZED = CustomizedRetryPolicy([1_000, 77_000, 1 << 62, -1])
+
+
+def test_consumers_get_the_exponential_delays_of_their_group(served: Served) -> None:
+    policy = GroupRetryPolicy("EXPONENTIAL", EXPONENTIAL, CUSTOMIZED)
+    served.rig.groups.put(GroupConfig("g", group_retry_policy=policy), served.rig.wall_ms)
+    _, (answer,) = served.tell(consumer())
+    found = answer.settings.backoff_policy.exponential_backoff
+    assert (ms_of(found.initial), ms_of(found.max), found.multiplier) == EXPONENTIAL
+
+
+def test_consumers_get_the_customized_delays_of_their_group(served: Served) -> None:
+    policy = GroupRetryPolicy("CUSTOMIZED", EXPONENTIAL, CUSTOMIZED)
+    served.rig.groups.put(GroupConfig("g", group_retry_policy=policy), served.rig.wall_ms)
+    _, (answer,) = served.tell(consumer())
+    # Durations have a bound, which is far beyond what can be meant.
+    delays_ms = [*map(ms_of, answer.settings.backoff_policy.customized_backoff.next)]
+    assert delays_ms == [1_000, 77_000, 315_576_000_000_000, 0]
 
 
 def test_a_client_that_tells_settings_is_in_its_group_until_it_leaves(alone: Served) -> None:
