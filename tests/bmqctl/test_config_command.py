@@ -14,7 +14,6 @@ from broker.bmq.config.local_cluster import write_local_cluster
 from formats.rocketmq.consume_queue import CONSUME_QUEUE_ENTRY, ConsumeQueueEntry
 from tests.integration.config_files import PORT, spoil, write_config
 
-
 ENTRY = CONSUME_QUEUE_ENTRY.words.pack(*ConsumeQueueEntry(0, 9, 0))
 
 

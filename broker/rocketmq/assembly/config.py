@@ -50,7 +50,6 @@ from formats.rocketmq.replication import BODY_BYTES_MAX
 
 __all__ = [
     "BROKER_READERS",
-    "CONTROLLER_CHANGEABLE",
     "CONTROLLER_LOCKED",
     "CONTROLLER_READERS",
     "LOCKED",
@@ -241,14 +240,17 @@ class RocketConfig:
         return replace(self, **{name: value for name, value in changes.items() if value is not None})
 
 
-_DELAYS_MS: Final = parse_delay_levels(DELAY_LEVELS)
+_DELAYS_MS: Final[tuple[int, ...]] = parse_delay_levels(DELAY_LEVELS)
+_Read = Callable[[str], Any]
+_Table = dict[str, tuple[_Read, str]]
+
 _PORT, _PORT_OR_NONE = number(1, 65_535), number(0, 65_535)
 _PERIOD_MS = number(100, 3_600_000)
 _FILE_BYTES = number(4096, (1 << 31) - 1)
 _COUNT = number(1, (1 << 31) - 1)
 
 # By property: what reads it, and the field that it sets, of the node, of the broker or of the store.
-_NODE: Final[dict[str, tuple[Callable[[str], Any], str]]] = {
+_NODE: Final[_Table] = {
     "storePathRootDir": (Path, "store"),
     "bindAddress": (read_text, "bind_address"),
     "listenPort": (_PORT, "port"),
@@ -278,7 +280,7 @@ _NODE: Final[dict[str, tuple[Callable[[str], Any], str]]] = {
     "metricsPromExporterPort": (_PORT, "metrics_port"),
     "maxConnectionBufferSize": (number(64 << 20, 1 << 40), "connection_bytes_max"),  # not one of the original's
 }
-_BROKER: Final[dict[str, tuple[Callable[[str], Any], str]]] = {
+_BROKER: Final[_Table] = {
     "brokerClusterName": (read_text, "cluster"),
     "brokerName": (read_text, "name"),
     "brokerId": (read_broker_id, "broker_id"),
@@ -297,7 +299,7 @@ _BROKER: Final[dict[str, tuple[Callable[[str], Any], str]]] = {
     "topicQueueMaxNum": (number(1, QUEUES_MAX), "topic_queues_max"),
     "heartbeatGroupMaxNum": (number(1, HEARTBEAT_GROUPS_MAX), "heartbeat_groups_max"),
 }
-_REPLICATION: Final[dict[str, tuple[Callable[[str], Any], str]]] = {
+_REPLICATION: Final[_Table] = {
     "brokerRole": (read_role, "role"),
     "inSyncReplicas": (number(1, 1024), "in_sync_replicas"),
     "slaveTimeout": (number(1, 3_600_000), "slave_timeout_ms"),
@@ -327,7 +329,7 @@ _REPLICATION: Final[dict[str, tuple[Callable[[str], Any], str]]] = {
     "syncBrokerMemberGroupPeriod": (_PERIOD_MS, "members_ms"),
 }
 _NAMESERVER: Final = {name: (_COUNT, attribute) for name, attribute in NAMESERVER_BOUNDS.items()}
-_CONTROLLER: Final[dict[str, tuple[Callable[[str], Any], str]]] = {
+_CONTROLLER: Final[_Table] = {
     "controllerDLegerGroup": (read_text, "group"),
     "controllerDLegerPeers": (read_peers, "peers"),
     "controllerDLegerSelfId": (read_text, "self_id"),
@@ -336,12 +338,12 @@ _CONTROLLER: Final[dict[str, tuple[Callable[[str], Any], str]]] = {
     "scanNotActiveBrokerInterval": (_PERIOD_MS, "scan_silent_ms"),
     "scanInactiveMasterInterval": (_PERIOD_MS, "scan_masters_ms"),
 }
-_TIMES: Final[dict[str, tuple[Callable[[str], Any], str]]] = {
+_TIMES: Final[_Table] = {
     "transactionCheckInterval": (number(100, 1 << 31), "check_interval_ms"),
     "transactionTimeOut": (number(1, 1 << 31), "timeout_ms"),
     "transactionCheckMax": (number(1, 1 << 31), "checks_max"),
 }
-_STORE: Final[dict[str, tuple[Callable[[str], Any], str]]] = {
+_STORE: Final[_Table] = {
     "mappedFileSizeCommitLog": (_FILE_BYTES, "commit_log_file_bytes"),
     "mappedFileSizeConsumeQueue": (read_consume_queue_bytes, "consume_queue_file_bytes"),
     "maxHashSlotNum": (number(1, 1 << 30), "index_slots"),
@@ -365,7 +367,7 @@ _WRITERS: Final[dict[str, Callable[[Any], str]]] = {
 }
 
 
-def _texts(table: dict[str, tuple[Callable[[str], Any], str]], values: Any) -> dict[str, str]:
+def _texts(table: _Table, values: Any) -> dict[str, str]:
     """Write the properties of a table that have a value."""
     found = {}
     for name, (_, attribute) in table.items():
@@ -377,7 +379,7 @@ def _texts(table: dict[str, tuple[Callable[[str], Any], str]], values: Any) -> d
 
 
 # By property, how its value is read; for administrators, who change some while the broker runs.
-BROKER_READERS: Final[dict[str, Callable[[str], Any]]] = {
+BROKER_READERS: Final[dict[str, _Read]] = {
     **{
         name: read
         for table in (_NODE, _BROKER, _STORE, PLACES, _TIMES, _REPLICATION)
@@ -399,16 +401,8 @@ LOCKED: Final = frozenset(
         "administratorAddresses",
     }
 )
-# The controller's properties (source: ControllerConfig), and those of them that can be changed while it runs.
+# The controller's properties (source: ControllerConfig).
 CONTROLLER_READERS: Final = {name: read for name, (read, _) in _CONTROLLER.items()}
-CONTROLLER_CHANGEABLE: Final = frozenset(
-    {
-        "enableElectUncleanMaster",
-        "notifyBrokerRoleChanged",
-        "scanNotActiveBrokerInterval",
-        "scanInactiveMasterInterval",
-    }
-)
 CONTROLLER_LOCKED: Final = frozenset({"configBlackList", "configStorePath", "rocketmqHome"})
 # The nameserver's properties (source: NamesrvConfig) that can be changed while it runs.
 NAMESERVER_DEFAULTS: Final = {
@@ -416,7 +410,7 @@ NAMESERVER_DEFAULTS: Final = {
     "supportActingMaster": "false",
     "notifyMinBrokerIdChanged": "false",
 }
-NAMESERVER_READERS: Final[dict[str, Callable[[str], Any]]] = {
+NAMESERVER_READERS: Final[dict[str, _Read]] = {
     **dict.fromkeys(NAMESERVER_DEFAULTS, read_bool),
     **{name: read for name, (read, _) in _NAMESERVER.items()},
 }
@@ -452,7 +446,7 @@ class _Sorted:
             elif name not in ACCESS_READERS and name not in KIND_PROPERTIES and name not in _TRACE:
                 self.unused.append(name)
 
-    def _read(self, name: str, value: str, read: Callable[[str], Any], attribute: str, fields: dict[str, Any]) -> None:
+    def _read(self, name: str, value: str, read: _Read, attribute: str, fields: dict[str, Any]) -> None:
         if is_misread(value):
             self.doubts.append(name)
             if read in (Path, read_paths):

@@ -10,7 +10,6 @@ from typing import Final
 from broker.common.addresses import Addresses
 from broker.rocketmq.access.guard import Guard
 from broker.rocketmq.assembly.config import (
-    CONTROLLER_CHANGEABLE,
     CONTROLLER_LOCKED,
     CONTROLLER_READERS,
     RocketConfig,
@@ -32,6 +31,16 @@ from formats.rocketmq.frame import Frame
 from formats.rocketmq.property_text import PROPERTIES_ENCODING, read_properties, write_properties
 
 __all__ = ["controller_connects", "make_controller"]
+
+# The properties that can be changed while a controller runs.
+CONTROLLER_CHANGEABLE: Final = frozenset(
+    {
+        "enableElectUncleanMaster",
+        "notifyBrokerRoleChanged",
+        "scanNotActiveBrokerInterval",
+        "scanInactiveMasterInterval",
+    }
+)
 
 # Where a master and the controller that leads are on one host, and gone together, another master is there in 2 seconds.
 TIMES: Final = Times(election_ms=750, heartbeat_ms=150)

@@ -22,7 +22,7 @@ _ROCKSDB: Final = "RocksDB"
 
 
 class _Asked(NamedTuple):
-    """What a property asks for unless its value is harmless, and how to do without."""
+    """The kind of store that a property asks for unless its value is harmless, and how to do without it."""
 
     kind: str
     remedy: str

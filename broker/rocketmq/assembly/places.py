@@ -1,4 +1,4 @@
-"""Where the files of a store are, as far as the configuration says so (source: MessageStoreConfig)."""
+"""The places of a store's files, as far as the configuration names them (source: MessageStoreConfig)."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Whether the files of a commit log are all there, by what else a store says of them.
+"""The check that no file of a commit log is missing, by what the other files of a store say about it.
 
 Recovery follows the log, and drops the entries of queues for messages that the log does not have. If files of the log
 are missing, that would destroy what refers to them.

@@ -54,17 +54,7 @@ def open_store(
     """
     crashed = ABORT in root.names()
     store = MessageStore(root, options, name_of, due_ms)
-    _end_cut(store, root, crashed)
-    check_extent(_extent(store, crashed, bool(epoch_begins)))
-    if not crashed:
-        # While it exists, a start counts as one after a crash.
-        root.open(ABORT, ABORT_BYTES).close()
-    if not store.log.files.files and not store.checkpoint.commit_log_ms and not store.queue_end[0]:
-        # From here on, entries for messages that a loss of power has taken are known as such.
-        store.begin_mark()
-    # Even after a crash: the process that made the folders may have been killed before it had flushed them.
-    root.flush()
-    drop_cut_note(root)
+    _begin(store, root, crashed, bool(epoch_begins))
     begin = start = _clean_begin(store)
     indexed = -1
     dispatched_ms = None if crashed else store.checkpoint.consume_queue_ms
@@ -101,10 +91,23 @@ def open_store(
     return store
 
 
-def _extent(store: MessageStore, crashed: bool, has_epochs: bool) -> Extent:
+def _begin(store: MessageStore, root: Folder, crashed: bool, was_cut: bool) -> None:
+    """Note that the store is in use, once it is known that the files of its log are there. Raises `StoreDamaged`."""
+    _end_cut(store, root, crashed)
     files = store.log.files
     flushed = (store.checkpoint.commit_log_ms, store.mark)
-    return Extent(files.directory.path, files.end, bool(files.files), *store.queue_end, *flushed, crashed, has_epochs)
+    check_extent(
+        Extent(files.directory.path, files.end, bool(files.files), *store.queue_end, *flushed, crashed, was_cut)
+    )
+    if not crashed:
+        # While it exists, a start counts as one after a crash.
+        root.open(ABORT, ABORT_BYTES).close()
+    if not files.files and not store.checkpoint.commit_log_ms and not store.queue_end[0]:
+        # From here on, entries for messages that a loss of power has taken are known as such.
+        store.begin_mark()
+    # Even after a crash: the process that made the folders may have been killed before it had flushed them.
+    root.flush()
+    drop_cut_note(root)
 
 
 def _is_behind_gap(store: MessageStore, key: tuple[str, int], offset: int, start: int) -> bool:

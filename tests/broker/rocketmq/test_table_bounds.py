@@ -301,8 +301,8 @@ def test_an_offset_below_0_is_no_aim_of_a_reset(rig: Rig, offset: int, is_refuse
     for _ in range(3):
         peer.send(b"x")
     peer.call(RequestCode.HEART_BEAT, heartbeat(1))
-    asked = {"topic": "t", "group": "c-0", "timestamp": 0, "isForce": "true", "queueId": 0, "offset": offset}
-    answer = peer.call(RequestCode.INVOKE_BROKER_TO_RESET_OFFSET, **asked)
+    asked: dict[str, Any] = {"topic": "t", "group": "c-0", "timestamp": 0, "isForce": "true", "queueId": 0}
+    answer = peer.call(RequestCode.INVOKE_BROKER_TO_RESET_OFFSET, **asked, offset=offset)
     if is_refused:
         assert answer.code == ResponseCode.SYSTEM_ERROR
         assert answer.remark == f"Target offset {offset} not in consume queue range [0-3]"
