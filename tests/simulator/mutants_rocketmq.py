@@ -84,8 +84,8 @@ ROCKETMQ = (
         "folders-not-flushed",
         "The folders of a new store are not flushed.",
         "store.opening",
-        "    root.flush()\n    store = MessageStore",
-        "    store = MessageStore",
+        "    root.flush()\n    drop_cut_note(root)\n",
+        "    drop_cut_note(root)\n",
     ),
     _mutant(
         "cuts-not-flushed",
