@@ -29,6 +29,7 @@ from broker.rocketmq.assembly.property_readers import (
     read_hours,
     read_master_role,
     read_metrics_exporter,
+    read_path,
     read_paths,
     read_role,
     read_text,
@@ -251,14 +252,14 @@ _COUNT = number(1, (1 << 31) - 1)
 
 # By property: what reads it, and the field that it sets, of the node, of the broker or of the store.
 _NODE: Final[_Table] = {
-    "storePathRootDir": (Path, "store"),
+    "storePathRootDir": (read_path, "store"),
     "bindAddress": (read_text, "bind_address"),
     "listenPort": (_PORT, "port"),
     "nameserverPort": (_PORT, "nameserver_port"),  # not one of the original's
     "grpcServerPort": (_PORT_OR_NONE, "grpc_port"),
     "remotingListenPort": (_PORT_OR_NONE, "remoting_port"),
-    "tlsCertPath": (Path, "tls_certificate"),
-    "tlsKeyPath": (Path, "tls_key"),
+    "tlsCertPath": (read_path, "tls_certificate"),
+    "tlsKeyPath": (read_path, "tls_key"),
     "tlsTestModeEnable": (read_bool, "tls_test_mode"),
     "namesrvAddr": (read_addresses, "nameservers"),
     "peerAddressCheckEnable": (read_bool, "checks_peer_address"),  # not one of the original's
@@ -272,7 +273,7 @@ _NODE: Final[_Table] = {
     "deleteWhen": (read_hours, "delete_hours"),
     "cleanFileForciblyInterval": (number(0, 1 << 40), "forced_after_ms"),  # not one of the original's
     "enableControllerInNamesrv": (read_bool, "has_controller"),
-    "controllerStorePath": (Path, "controller_store"),
+    "controllerStorePath": (read_path, "controller_store"),
     "supportActingMaster": (read_bool, "supports_acting_master"),
     "notifyMinBrokerIdChanged": (read_bool, "tells_least_id"),
     "metricsExporterType": (read_metrics_exporter, "exports_metrics"),
@@ -449,7 +450,7 @@ class _Sorted:
     def _read(self, name: str, value: str, read: _Read, attribute: str, fields: dict[str, Any]) -> None:
         if is_misread(value):
             self.doubts.append(name)
-            if read in (Path, read_paths):
+            if read in (read_path, read_paths):
                 # A store at another path than is meant would look like an empty one.
                 fault = f"{self._path}: {name}: the value {MISREAD}"
                 self.faults.append(PropertyError(fault, "write each of them as \\u and four digits, as in \\u00fc"))

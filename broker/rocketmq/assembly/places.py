@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
 
-from broker.rocketmq.assembly.property_readers import read_paths
+from broker.rocketmq.assembly.property_readers import read_path, read_paths
 
 __all__ = ["PLACES", "StorePlaces"]
 
@@ -36,10 +36,10 @@ class StorePlaces:
 PLACES: Final[dict[str, tuple[Callable[[str], Any], str]]] = {
     "storePathCommitLog": (read_paths, "log"),
     "readOnlyCommitLogStorePaths": (read_paths, "read_only_log"),
-    "storePathEpochFile": (Path, "epochs"),
-    "storePathBrokerIdentity": (Path, "identity"),
-    "storePathConsumeQueue": (Path, "queues"),
-    "storePathIndex": (Path, "index"),
-    "storeCheckpoint": (Path, "checkpoint"),
-    "abortFile": (Path, "abort"),
+    "storePathEpochFile": (read_path, "epochs"),
+    "storePathBrokerIdentity": (read_path, "identity"),
+    "storePathConsumeQueue": (read_path, "queues"),
+    "storePathIndex": (read_path, "index"),
+    "storeCheckpoint": (read_path, "checkpoint"),
+    "abortFile": (read_path, "abort"),
 }

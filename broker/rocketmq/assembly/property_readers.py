@@ -30,6 +30,7 @@ __all__ = [
     "read_hours",
     "read_master_role",
     "read_metrics_exporter",
+    "read_path",
     "read_paths",
     "read_role",
     "read_text",
@@ -172,6 +173,13 @@ def read_addresses(text: str) -> tuple[str, ...]:
     return tuple(part.strip() for part in text.split(";") if part.strip())
 
 
+def read_path(text: str) -> Path:
+    """Read the path of a file or a folder."""
+    if not text or "\0" in text:
+        raise ValueError("is no path")
+    return Path(text)
+
+
 def read_paths(text: str) -> tuple[Path, ...]:
     """Read the paths of folders, separated by commas. Their order has no meaning."""
     names = text.split(",")
@@ -181,7 +189,7 @@ def read_paths(text: str) -> tuple[Path, ...]:
     for name in names:
         if not name or name != name.strip():
             raise ValueError("has a path that is empty, or begins or ends with a blank")
-    paths = tuple(map(Path, names))
+    paths = tuple(map(read_path, names))
     if len({*paths}) < len(paths):
         raise ValueError("names a folder twice")
     return paths

@@ -89,17 +89,17 @@ _FIXED: Final[Mapping[str, tuple[str, str]]] = {
 
 def _misplaced(config: RocketConfig) -> Iterator[PropertyError]:
     """Yield a fault for each place that is not where the files are, or belongs to another store."""
-    store = config.store.resolve()
-    root = store if config.places.root is None else config.places.root.resolve()
+    store = config.store.absolute()
+    root = store if config.places.root is None else config.places.root.absolute()
     for attribute, (name, file) in _FIXED.items():
         path: Path | None = getattr(config.places, attribute)
-        if path is not None and path.resolve() not in (root / file, store / file):
+        if path is not None and path.absolute() not in (root / file, store / file):
             yield PropertyError(
                 f"{name}={path} has no effect: Apache's broker, and this one, keep that in {config.store / file}",
                 "move it there, and remove the property",
             )
     for path in (*(config.places.log or ()), *(config.places.read_only_log or ())):
-        if root != store and path.resolve().is_relative_to(root):
+        if root != store and path.absolute().is_relative_to(root):
             yield PropertyError(
                 f"the store is {config.store} (--store), but the folder {path} for its log is in {root}",
                 "leave out --store, or remove storePathCommitLog and readOnlyCommitLogStorePaths",

@@ -120,6 +120,13 @@ def test_paths_that_cannot_be_meant_are_refused(store: Path, value: str) -> None
         config_of(store, f"storePathCommitLog={value}\n")
 
 
+@pytest.mark.parametrize("name", ["storePathRootDir", "storePathCommitLog", "storePathEpochFile", "tlsCertPath"])
+@pytest.mark.parametrize("value", ["", "a\\u0000b"])
+def test_text_that_is_no_path_is_refused(store: Path, name: str, value: str) -> None:
+    with pytest.raises(PropertyError, match=rf"broker\.conf: {name}: "):
+        config_of(store, f"{name}={value}\n")
+
+
 def test_folder_of_a_log_belongs_to_one_node(tmp_path: Path) -> None:
     lock = FolderLock(tmp_path)
     with pytest.raises(StoreInUse):
