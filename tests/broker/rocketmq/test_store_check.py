@@ -19,9 +19,13 @@ from broker.shell.store_lock import FolderLock, StoreInUse
 from formats.rocketmq.hosts import Host
 from formats.rocketmq.properties import encode_properties
 from tests.broker.rocketmq.folders import MemoryFolder
+from tests.broker.rocketmq.test_message_store import GOLDEN
+from tests.golden.rocketmq.stores import STORES, unpack
 
 SIZES = StoreOptions(commit_log_file_bytes=4096, consume_queue_file_bytes=200, index_slots=11, index_entries=60)
 PROPERTIES = ("mappedFileSizeCommitLog", "mappedFileSizeConsumeQueue", "maxHashSlotNum", "maxIndexNum")
+# The sizes in the configurations of Apache's brokers that were replicated.
+REPLICATED = StoreOptions(4 << 20, 6_000_000, 500, 2_000)
 HOST = Host("127.0.0.1", 1).pack()
 FILE = "0" * 16
 MESSAGES = 40
@@ -247,6 +251,17 @@ def test_sizes_of_the_files_are_heeded(store: Path) -> None:
     assert checked.store_options == SIZES
     assert tuple(note.partition("=")[0] for note in notes) == PROPERTIES
     assert number_of_messages(config) == MESSAGES
+
+
+@pytest.mark.parametrize("name", STORES)
+def test_stores_of_the_original_are_as_they_should_be(tmp_path: Path, name: str) -> None:
+    """Their sizes are found, and what the original leaves after a change of the master is no damage."""
+    for broker in unpack(name, tmp_path):
+        before = contents(broker)
+        checked, notes = check_store(RocketConfig(store=broker))
+        assert checked.store_options == (GOLDEN if name == "store" else REPLICATED)
+        assert len(notes) == (4 if name == "store" else 3)
+        assert contents(broker) == before
 
 
 def test_sizes_of_a_store_without_files_are_those_of_the_configuration(tmp_path: Path) -> None:
