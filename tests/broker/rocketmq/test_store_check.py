@@ -255,7 +255,7 @@ def test_sizes_of_the_files_are_heeded(store: Path) -> None:
 
 @pytest.mark.parametrize("name", STORES)
 def test_stores_of_the_original_are_as_they_should_be(tmp_path: Path, name: str) -> None:
-    """Their sizes are found, and what the original leaves after a change of the master is no damage."""
+    """Find their sizes, and no damage in what the original leaves after a change of the master."""
     for broker in unpack(name, tmp_path):
         before = contents(broker)
         checked, notes = check_store(RocketConfig(store=broker))
