@@ -11,6 +11,8 @@ import pytest
 
 from broker.rocketmq.assembly import config
 from broker.rocketmq.assembly.access_config import ACCESS_READERS
+from broker.rocketmq.assembly.other_stores import KIND_PROPERTIES
+from broker.rocketmq.assembly.places import PLACES
 from broker.rocketmq.core import options
 from broker.rocketmq.nameserver import bounds
 
@@ -25,7 +27,8 @@ def tables() -> list[dict[str, tuple[Any, str]]]:
 
 def test_each_property_is_in_the_manual() -> None:
     text = "\n".join(page.read_text() for page in MANUAL.glob("*.md"))
-    names = {name for table in tables() for name in table} | set(bounds.BOUNDS) | set(ACCESS_READERS)
+    names = {name for table in (*tables(), PLACES) for name in table} | set(bounds.BOUNDS) | set(ACCESS_READERS)
+    names |= KIND_PROPERTIES
     assert len(names) > 80
     assert [name for name in sorted(names) if f"`{name}" not in text and f"{name}=" not in text] == []
 
