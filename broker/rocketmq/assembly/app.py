@@ -132,10 +132,7 @@ def _run(config: RocketConfig, log_level: str, ready: Callable[[], None]) -> Non
         pages_socket = listen_for_pages(config, stack)
         (grpc_socket, without_grpc), (remoting_socket, without_remoting) = _listen_besides(config, stack)
         config, notes = check_store(config)
-        stack.callback(StoreLock(config.store).release)
-        root = root_of_store(config)
-        for folder in log_folders(config):
-            stack.callback(FolderLock(folder).release)
+        root = _hold_store(config, stack)
         start_logging(Logging(log_level, str(config.store / LOG_NAME)), config.store)
         _warn(config, [*notes, without_grpc, without_remoting])
         gc.disable()
@@ -179,6 +176,15 @@ def _run(config: RocketConfig, log_level: str, ready: Callable[[], None]) -> Non
         trio.run(server.run, partial(_announce, config, store, served, needed, ready))
         broker.close()
         store.close()
+
+
+def _hold_store(config: RocketConfig, stack: ExitStack) -> FileFolder:
+    """Open the folder of the store, for this process alone until the stack is left. Raises `StoreInUse`."""
+    stack.callback(StoreLock(config.store).release)
+    root = root_of_store(config)
+    for folder in log_folders(config):
+        stack.callback(FolderLock(folder).release)
+    return root
 
 
 def _warn(config: RocketConfig, notes: list[str]) -> None:
