@@ -11,7 +11,6 @@ from typing import Annotated
 
 import typer
 
-from bmqctl.harmless import guard_output
 from bmqctl.lazy import Entry, lazy_group
 
 __all__ = ["COMMANDS", "app", "main"]
@@ -80,7 +79,6 @@ def _print_version(wanted: bool) -> None:
 
 @app.callback()
 def root(
-    context: typer.Context,
     show_version: Annotated[
         bool,
         typer.Option(
@@ -104,7 +102,6 @@ def root(
         from bmqctl.children import end_with_input
 
         end_with_input()
-    context.call_on_close(guard_output())
 
 
 def main() -> None:

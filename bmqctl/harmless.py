@@ -9,9 +9,11 @@ from __future__ import annotations
 import re
 import sys
 from collections.abc import Callable, Iterable
+from contextlib import suppress
+from io import TextIOWrapper
 from typing import Any, Final
 
-__all__ = ["HarmlessStream", "csv_text", "escaped", "guard_output", "one_line"]
+__all__ = ["HarmlessStream", "csv_text", "escaped", "guard_output", "one_line", "output_fault"]
 
 # Control characters; characters that change the direction of text, are invisible or end a line; and halves of surrogate
 # pairs, of which those from 0xDC80 on stand for bytes of names.
@@ -74,10 +76,80 @@ class HarmlessStream:
         return getattr(self._stream, name)
 
 
+class _Output:
+    """A text or binary stream that keeps the first error of writing in `faults`, which its `buffer` shares."""
+
+    def __init__(self, stream: Any, faults: list[OSError]) -> None:
+        self._stream = stream
+        self.faults = faults
+
+    @property
+    def buffer(self) -> _Output:
+        """The binary stream below a text stream."""
+        return _Output(self._stream.buffer, self.faults)
+
+    def write(self, data: Any) -> Any:
+        """Write like the stream."""
+        try:
+            return self._stream.write(data)
+        except OSError as fault:
+            self.faults.append(fault)
+            raise
+
+    def flush(self) -> None:
+        """Flush the stream."""
+        try:
+            self._stream.flush()
+        except OSError as fault:
+            self.faults.append(fault)
+            raise
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._stream, name)
+
+
+class _Diagnostics:
+    """A text stream whose output may be lost: a full disk or a closed pipe must not change the end of a command."""
+
+    def __init__(self, stream: Any) -> None:
+        self._stream = stream
+
+    def write(self, text: str) -> int:
+        """Write a text, if possible; return its length."""
+        with suppress(OSError):
+            self._stream.write(text)
+        return len(text)
+
+    def flush(self) -> None:
+        """Write what is pending, if possible."""
+        with suppress(OSError):
+            self._stream.flush()
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._stream, name)
+
+
+def output_fault() -> OSError | None:
+    """Return the error by which standard output could not be written; None if all that was printed is written."""
+    with suppress(OSError):
+        sys.stdout.flush()
+    faults: list[OSError] = getattr(sys.stdout, "faults", [])
+    return faults[0] if faults else None
+
+
 def guard_output() -> Callable[[], None]:
-    """Replace the standard streams by `HarmlessStream`; return a function that restores them."""
+    """Replace the standard streams by `HarmlessStream`; return a function that restores them.
+
+    Characters that the encoding of a stream lacks are escaped. Errors of standard error are ignored.
+    """
     before = sys.stdout, sys.stderr
-    sys.stdout, sys.stderr = (each if isinstance(each, HarmlessStream) else HarmlessStream(each) for each in before)
+    for stream, errors in ((sys.stdin, "surrogateescape"), (sys.stdout, "backslashreplace")):
+        if isinstance(stream, TextIOWrapper):
+            stream.reconfigure(errors=errors)
+    if not isinstance(sys.stdout, HarmlessStream):
+        sys.stdout = HarmlessStream(_Output(sys.stdout, []))
+    if not isinstance(sys.stderr, HarmlessStream):
+        sys.stderr = HarmlessStream(_Diagnostics(sys.stderr))
 
     def put_back() -> None:
         sys.stdout, sys.stderr = before

@@ -12,6 +12,9 @@ import typer
 from typer.core import TyperCommand, TyperGroup
 from typer.main import get_command
 
+from bmqctl.arguments import check_arguments
+from bmqctl.ending import faults_end, standard_streams
+
 __all__ = ["Entry", "lazy_group"]
 
 
@@ -36,6 +39,19 @@ def lazy_group(entries: Mapping[str, Entry]) -> type[TyperGroup]:
             super().__init__(**settings)
             for name, entry in entries.items():
                 self.commands[name] = TyperCommand(name, help=entry.summary, short_help=entry.summary)
+
+        def main(self, *words: Any, **settings: Any) -> Any:
+            with standard_streams():
+                return super().main(*words, **settings)
+
+        def make_context(self, info_name: str | None, args: list[str], parent: Any = None, **extra: Any) -> Any:
+            # The options for help and for the version print here.
+            with faults_end(lambda: ""):
+                return super().make_context(info_name, args, parent, **extra)
+
+        def invoke(self, ctx: Any) -> Any:
+            with faults_end(lambda: f"{ctx.command_path} {ctx.invoked_subcommand or ''}".partition(" ")[2].strip()):
+                return super().invoke(ctx)
 
         def resolve_command(self, ctx: Any, args: list[str]) -> tuple[str | None, Any, list[str]]:
             name, found, rest = super().resolve_command(ctx, args)
@@ -74,4 +90,5 @@ def _load(name: str, entry: Entry) -> Any:
         found = single
     command = get_command(found)
     command.name = name
+    check_arguments(command)
     return command

@@ -15,5 +15,5 @@ EXIT_USAGE = 2
 
 def refuse(command: str, reason: str) -> NoReturn:
     """One line on standard error, and exit code 2: the command cannot do what it was asked."""
-    typer.echo(one_line(f"bmqctl {command}: {reason}"), err=True)
+    typer.echo(one_line(f"{f'bmqctl {command}'.strip()}: {reason}"), err=True)
     raise typer.Exit(EXIT_USAGE)

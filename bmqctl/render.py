@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import csv
 import json
-import os
 import sys
 import time
 from collections.abc import Iterable, Iterator, Mapping
@@ -24,6 +23,7 @@ from rich.progress import BarColumn, Progress, TaskID, TaskProgressColumn, TextC
 from rich.table import Table
 from rich.text import Text
 
+from bmqctl.ending import EXIT_READER_LEFT, silence
 from bmqctl.harmless import csv_text, escaped, one_line
 from bmqctl.pretty import pretty
 from bmqctl.refusal import EXIT_USAGE, refuse
@@ -57,8 +57,6 @@ __all__ = [
 ]
 
 EXIT_FAULTS = 1
-EXIT_READER_LEFT = 141
-"""Exit code of a program that SIGPIPE ended, as shells report it: `bmqctl ... | head` is not an error."""
 
 PAGE_ROWS = 500
 LAST_WIDTH_MIN = 40
@@ -184,7 +182,7 @@ def until_reader_leaves() -> Iterator[None]:
         yield
         sys.stdout.flush()
     except BrokenPipeError:
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        silence(sys.stdout)
         raise typer.Exit(EXIT_READER_LEFT) from None
 
 

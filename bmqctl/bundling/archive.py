@@ -8,6 +8,8 @@ import tarfile
 import tempfile
 import time
 from collections.abc import Iterable
+from contextlib import suppress
+from gzip import GzipFile
 from io import BytesIO
 from pathlib import Path
 from types import TracebackType
@@ -37,7 +39,9 @@ class Archive:
         handle, name = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
         self._partial = Path(name)
         self._file = os.fdopen(handle, "wb")
-        self._tar = tarfile.open(fileobj=self._file, mode="w:gz", compresslevel=6)  # noqa: SIM115
+        # Without a time, which a clock that is far off would not fit.
+        self._compressed = GzipFile("", "wb", 6, self._file, mtime=0)
+        self._tar = tarfile.open(fileobj=self._compressed, mode="w")  # noqa: SIM115
 
     def __enter__(self) -> Self:
         return self
@@ -46,7 +50,10 @@ class Archive:
         self, kind: type[BaseException] | None, fault: BaseException | None, trace: TracebackType | None
     ) -> None:
         if fault is not None:
-            self._file.close()
+            with suppress(OSError):
+                self._compressed.close()
+            with suppress(OSError):
+                self._file.close()
             self._partial.unlink(missing_ok=True)
 
     def add_json(self, name: str, value: Any, note: str = "") -> None:
@@ -96,6 +103,7 @@ class Archive:
         data = json.dumps(manifest, indent=1).encode() + b"\n"
         self._put("manifest.json", BytesIO(data), len(data), "")
         self._tar.close()
+        self._compressed.close()
         self._file.flush()
         os.fsync(self._file.fileno())
         self._file.close()

@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+from typing import Final
+
 import formats.bmq.guid
 from formats.bmq.control.messages import GuidInfo
 from formats.bmq.guid import CLIENT_ID_SIZE
+
+EPOCH_NS_MAX: Final = (1 << 63) - 1
 
 __all__ = ["CLIENT_ID_SIZE", "GuidGenerator"]
 
@@ -18,7 +22,8 @@ class GuidGenerator(formats.bmq.guid.GuidGenerator):
         """`start_ns` is the monotonic clock and `epoch_ns` the wall clock, both at the time of the call."""
         super().__init__(client_id, start_ns)
         self._client = client_id
-        self._epoch_ns = epoch_ns
+        # A clock beyond the year 2262 counts as that: the identity's field has 64 bits.
+        self._epoch_ns = min(epoch_ns, EPOCH_NS_MAX)
 
     def info(self) -> GuidInfo:
         """The description of the GUIDs for the client's identity."""

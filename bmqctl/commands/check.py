@@ -18,6 +18,7 @@ from bmqctl.client.admin import AdminLost
 from bmqctl.commands.admin import AuthnData, AuthnMechanism, TlsAuthority, credentials_of
 from bmqctl.commands.cluster_rocketmq import Controller, IsRocketmq, Nameserver, places_of, secret_of
 from bmqctl.contexts.command import DialingCommand
+from bmqctl.ending import faults_end
 from bmqctl.render import Output, OutputFormat, print_values, until_reader_leaves
 from formats.bmq.uri import parse_uri
 from formats.errors import FormatError
@@ -63,6 +64,14 @@ class CheckCommand(DialingCommand):
             if hasattr(refusal, "exit_code"):
                 refusal.exit_code = int(Status.UNKNOWN)
             raise
+
+    def invoke(self, ctx: Any) -> Any:
+        """Run the check; its state is unknown if the machine keeps it from telling."""
+        try:
+            return super().invoke(ctx)
+        except OSError as fault:
+            with _Unknown(), faults_end(lambda: ctx.command_path.partition(" ")[2]):
+                raise fault
 
 
 @app.callback()
@@ -285,7 +294,8 @@ def _report(title: str, measure: Callable[[], Measured], thresholds: Thresholds,
     except (AdminLost, NobodyAnswers) as fault:
         _end(title, Status.CRITICAL, str(fault), output)
     except OSError as fault:
-        _end(title, Status.UNKNOWN, f"{fault.filename}: {fault.strerror}", output)
+        place = f"{fault.filename}: " if fault.filename else ""
+        _end(title, Status.UNKNOWN, f"{place}{fault.strerror or fault}", output)
     except (LookupError, TypeError, ValueError, AttributeError) as fault:
         _end(
             title, Status.UNKNOWN, f"the answer of a broker is not understood: {type(fault).__name__}: {fault}", output

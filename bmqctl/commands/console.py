@@ -8,9 +8,11 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from bmqctl.arguments import parse_host
 from bmqctl.commands.admin import TlsAuthority, endpoint_of
 from bmqctl.commands.cluster_rocketmq import Controller, IsRocketmq, Nameserver, places_of
 from bmqctl.commands.console_beside import NEEDS_EXTRA, check_certificate, listen_for_console
+from bmqctl.ending import announce
 from bmqctl.render import refuse
 
 if TYPE_CHECKING:
@@ -40,7 +42,12 @@ def console(
     nameserver: Nameserver = None,
     controller: Controller = None,
     host: Annotated[
-        str, typer.Option(help="Address to listen on; all but loopback addresses admit other machines.")
+        str,
+        typer.Option(
+            parser=parse_host,
+            metavar="ADDRESS",
+            help="Address to listen on; all but loopback addresses admit other machines.",
+        ),
     ] = "127.0.0.1",
     port: Annotated[int, typer.Option("--port", "-p", min=0, max=65535, help="Port to listen on.")] = DEFAULT_PORT,
     allow_host: Annotated[
@@ -130,4 +137,4 @@ def _announce(settings: Settings, sock: socket.socket) -> None:
     host, port = sock.getsockname()[:2]
     scheme = "https" if settings.is_secure else "http"
     shown = f"[{host}]" if ":" in host else host
-    print(f"bmqctl: console of {settings.place} on {scheme}://{shown}:{port}/", flush=True)
+    announce(f"bmqctl: console of {settings.place} on {scheme}://{shown}:{port}/")

@@ -14,6 +14,7 @@ from typing import Annotated, NamedTuple
 
 import typer
 
+from bmqctl.arguments import parse_host
 from bmqctl.refusal import refuse
 
 __all__ = [
@@ -28,6 +29,7 @@ __all__ = [
     "console_beside",
     "listen_for_console",
     "reachable",
+    "shown_place",
 ]
 
 NEEDS_EXTRA = "it needs Starlette and Hypercorn, of the extra `console`: pip install 'bmqctl[console]'"
@@ -43,7 +45,12 @@ ConsolePort = Annotated[
     ),
 ]
 ConsoleHost = Annotated[
-    str, typer.Option(help="Address of the console; all but loopback addresses admit other machines.")
+    str,
+    typer.Option(
+        parser=parse_host,
+        metavar="ADDRESS",
+        help="Address of the console; all but loopback addresses admit other machines.",
+    ),
 ]
 ConsoleAllowHost = Annotated[
     list[str] | None,
@@ -131,13 +138,17 @@ def listen_for_console(command: str, host: str, port: int) -> socket.socket:
         family = socket.AF_INET6 if ":" in host else socket.AF_INET
         return socket.create_server((host, port), family=family)
     except OSError as fault:
-        refuse(command, f"the console cannot listen on {host}:{port}: {fault.strerror or fault}")
+        refuse(command, f"the console cannot listen on {shown_place(host, port)}: {fault.strerror or fault}")
 
 
 def reachable(host: str, port: int) -> str:
     """Return where this machine reaches what listens on an address, as HOST:PORT."""
-    at = "127.0.0.1" if host in ("", "0.0.0.0", "::") else host
-    return f"[{at}]:{port}" if ":" in at else f"{at}:{port}"
+    return shown_place("127.0.0.1" if host in ("", "0.0.0.0", "::") else host, port)
+
+
+def shown_place(host: str, port: int) -> str:
+    """Return HOST:PORT, with brackets around an IPv6 address."""
+    return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
 
 
 def _start_nothing() -> None:

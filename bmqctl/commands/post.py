@@ -52,9 +52,12 @@ _USUAL = PostOptions()
 def post(
     uri: Uri,
     payload: Annotated[
-        str | None,
+        bytes | None,
         typer.Argument(
-            help="The payload; without it, or as a hyphen, --file or the standard input has it.", show_default=False
+            parser=os.fsencode,
+            metavar="[PAYLOAD]",
+            help="The payload; without it, or as a hyphen, --file or the standard input has it.",
+            show_default=False,
         ),
     ] = None,
     file: Annotated[
@@ -163,17 +166,17 @@ def _properties(texts: list[str]) -> list[Property]:
     return list(found.values())
 
 
-def _input(payload: str | None, file: Path | None, lines: bool, jsonl: bool) -> Input:
+def _input(payload: bytes | None, file: Path | None, lines: bool, jsonl: bool) -> Input:
     if lines and jsonl:
         refuse(COMMAND, "--lines or --jsonl, not both")
-    if payload == HYPHEN:
+    if payload == os.fsencode(HYPHEN):
         payload = None
     if file == Path(HYPHEN):
         file = None
     if payload is not None:
         if file is not None or lines or jsonl:
             refuse(COMMAND, "a payload on the command line, or an input by --file, --lines or --jsonl, not both")
-        return Input(Form.PAYLOAD, os.fsencode(payload))
+        return Input(Form.PAYLOAD, payload)
     descriptor = STANDARD_INPUT if file is None else _opened(file)
     if file is None and os.isatty(descriptor):
         say(COMMAND, "reading the standard input, up to Ctrl-D")

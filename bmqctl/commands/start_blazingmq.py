@@ -10,6 +10,7 @@ from typing import Annotated
 
 import typer
 
+from bmqctl.arguments import parse_host
 from bmqctl.client.address import BadAddress, parse_address
 from bmqctl.cluster_run import Member, run_members
 from bmqctl.commands.console_beside import (
@@ -21,8 +22,10 @@ from bmqctl.commands.console_beside import (
     ConsolePort,
     console_beside,
     reachable,
+    shown_place,
 )
 from bmqctl.commands.host_options import HostDataCenter, HostName, HostTags, InstanceId, Port
+from bmqctl.ending import announce
 from bmqctl.refusal import refuse
 from broker.bmq.assembly.app import (
     BridgeLimits,
@@ -74,7 +77,13 @@ Fsync = Annotated[
 ]
 
 Host = Annotated[
-    str | None, typer.Option(help="Address to listen on, instead of the configured ones.", show_default=False)
+    str | None,
+    typer.Option(
+        parser=parse_host,
+        metavar="ADDRESS",
+        help="Address to listen on, instead of the configured ones.",
+        show_default=False,
+    ),
 ]
 Severity = Annotated[
     LogLevel | None, typer.Option(case_sensitive=False, help="Lowest severity that is logged to the console.")
@@ -90,7 +99,12 @@ MetricsPort = Annotated[
 ]
 MetricsHost = Annotated[
     str | None,
-    typer.Option(help="Address of these pages, instead of the configured one or 127.0.0.1.", show_default=False),
+    typer.Option(
+        parser=parse_host,
+        metavar="ADDRESS",
+        help="Address of these pages, instead of the configured one or 127.0.0.1.",
+        show_default=False,
+    ),
 ]
 
 
@@ -296,7 +310,9 @@ def cluster(
     directory: Annotated[
         Path, typer.Option("--dir", help="Directory of the nodes' configurations and stores; created if missing.")
     ] = Path("bmq-cluster"),
-    host: Annotated[str, typer.Option(help="Address to listen on.")] = "127.0.0.1",
+    host: Annotated[
+        str, typer.Option(parser=parse_host, metavar="ADDRESS", help="Address to listen on.")
+    ] = "127.0.0.1",
     port: Annotated[
         int,
         typer.Option(
@@ -348,7 +364,7 @@ def cluster(
     except OSError as error:
         typer.echo(f"bmqctl: {os_error_line(error, '--dir')}", err=True)
         raise typer.Exit(EXIT_CONFIG) from None
-    where = ", ".join(f"{host}:{port + number}" for number in range(nodes))
+    where = ", ".join(shown_place(host, port + number) for number in range(nodes))
     places = [reachable(host, port + number) for number in range(nodes)]
     members = [_member(folder, log_level.value, fsync, words) for folder, words in zip(folders, pages, strict=True)]
     beside = Beside(console_port, console_host, console_allow_host, console_certificate, console_key)
@@ -356,7 +372,7 @@ def cluster(
     with console_beside("start cluster", beside, lambda: brokers) as begin_console:
 
         def ready() -> None:
-            print(f"bmqctl: cluster of {nodes} ready on {where}", flush=True)
+            announce(f"bmqctl: cluster of {nodes} ready on {where}")
             begin_console()
 
         code = run_members(members, AVAILABLE, ready)

@@ -8,6 +8,7 @@ from typing import Annotated
 
 import typer
 
+from bmqctl.arguments import parse_host
 from bmqctl.commands.console_beside import (
     Beside,
     ConsoleAllowHost,
@@ -165,7 +166,10 @@ def rocketmq(
     metrics_host: Annotated[
         str | None,
         typer.Option(
-            help="Address of these pages (metricsPromExporterHost); by default 127.0.0.1.", show_default=False
+            parser=parse_host,
+            metavar="ADDRESS",
+            help="Address of these pages (metricsPromExporterHost); by default 127.0.0.1.",
+            show_default=False,
         ),
     ] = None,
     console_port: ConsolePort = None,

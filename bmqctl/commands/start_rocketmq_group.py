@@ -14,6 +14,7 @@ import typer
 from bmqctl.cluster_run import Member, run_members
 from bmqctl.commands.console_beside import Beside, console_beside
 from bmqctl.commands.start_rocketmq_options import refuse_config
+from bmqctl.ending import announce
 from bmqctl.rocketmq_status.asking import Places, hear
 from bmqctl.rocketmq_status.view import Name, View, view_of
 from broker.rocketmq.assembly.local_group import (
@@ -66,7 +67,7 @@ def _member(node: GroupNode, folder: Path, more: tuple[str, ...]) -> Member:
 def _say_ready(nodes: Sequence[GroupNode], directory: Path, then: Callable[[], None]) -> None:
     """Wait until there is a master and all are in sync, and say what clients use."""
     master = trio.run(_wait_ready, nodes)
-    print("\n".join(ready_lines(nodes, directory, master)), flush=True)
+    announce("\n".join(ready_lines(nodes, directory, master)))
     then()
 
 

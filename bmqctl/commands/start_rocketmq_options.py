@@ -8,6 +8,8 @@ from typing import Annotated, NoReturn
 
 import typer
 
+from bmqctl.arguments import parse_host
+
 __all__ = ["Address", "ConfigFile", "Host", "Severity", "refuse_config", "split_addresses"]
 
 EXIT_CONFIG = 2
@@ -24,11 +26,20 @@ ConfigFile = Annotated[
     ),
 ]
 Host = Annotated[
-    str | None, typer.Option("--host", help="Address to listen on; by default 127.0.0.1.", show_default=False)
+    str | None,
+    typer.Option(
+        "--host",
+        parser=parse_host,
+        metavar="ADDRESS",
+        help="Address to listen on; by default 127.0.0.1.",
+        show_default=False,
+    ),
 ]
 Address = Annotated[
     str | None,
     typer.Option(
+        parser=parse_host,
+        metavar="ADDRESS",
         help="IP address that others connect to (brokerIP1), if it differs from the one to listen on.",
         show_default=False,
     ),

@@ -7,6 +7,7 @@ from typing import Annotated
 
 import typer
 
+from bmqctl.arguments import parse_host
 from bmqctl.commands.console_beside import (
     Beside,
     ConsoleAllowHost,
@@ -37,7 +38,9 @@ def rocketmq_proxy(
             help="Nameservers of the cluster; all know all of its brokers.",
         ),
     ],
-    host: Annotated[str, typer.Option("--host", help="Address to listen on.")] = "127.0.0.1",
+    host: Annotated[
+        str, typer.Option("--host", parser=parse_host, metavar="ADDRESS", help="Address to listen on.")
+    ] = "127.0.0.1",
     grpc_port: Annotated[
         int, typer.Option("--grpc-port", "-p", min=1, max=65535, help="Port for clients that speak gRPC.")
     ] = 8081,

@@ -6,10 +6,12 @@ A broker may be writing them: nothing is mapped, and files that vanish meanwhile
 from __future__ import annotations
 
 import errno
+import stat
 from pathlib import Path
 from typing import Final, NamedTuple
 
 from bmqctl.journal.read.files import NotAStoreFile
+from bmqctl.journal.read.regular import open_buffered
 from formats.rocketmq.names import offset_of_name
 from formats.rocketmq.numbers import INT_MAX, read_digits
 
@@ -138,7 +140,7 @@ def read_small(path: Path) -> bytes | None:
     Raises `OSError`, also for one that is larger than any that a broker writes.
     """
     try:
-        with path.open("rb") as file:
+        with open_buffered(path) as file:
             data = file.read(_SMALL_BYTES_MAX + 1)
     except FileNotFoundError:
         return None
@@ -167,7 +169,7 @@ def _queue_number(name: str) -> int | None:
 
 
 def _row(folder: Path) -> list[RowFile]:
-    """The files of a row, in order, empty ones left out."""
+    """The files of a row, in order, empty ones left out. Raises `NotAStoreFile`."""
     found = []
     for name in _names(folder):
         begin = offset_of_name(name)
@@ -175,9 +177,12 @@ def _row(folder: Path) -> list[RowFile]:
             continue
         path = folder / name
         try:
-            size = path.stat().st_size
+            found_there = path.stat()
         except FileNotFoundError:
             continue
+        if not stat.S_ISREG(found_there.st_mode):
+            raise NotAStoreFile(f"{path} is not a regular file")
+        size = found_there.st_size
         if size and begin + size <= OFFSET_MAX:
             found.append(RowFile(path, begin, begin + size))
     return sorted(found, key=lambda file: file.begin)

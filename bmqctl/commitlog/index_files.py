@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Final
 
 from bmqctl.journal.read.positional import next_data, read_into
+from bmqctl.journal.read.regular import open_descriptor
 from formats.rocketmq.index_sizes import DEFAULT_LAYOUT, IndexBytes, IndexLayout, most_common_layout
 
 __all__ = ["DEFAULT_LAYOUT", "IndexLayout", "OpenIndexFile", "find_layout", "opened"]
@@ -52,7 +53,7 @@ class opened:
 
     def __enter__(self) -> OpenIndexFile | None:
         try:
-            self._descriptor = os.open(self._path, os.O_RDONLY | os.O_CLOEXEC)
+            self._descriptor = open_descriptor(self._path)
         except FileNotFoundError:
             return None
         return OpenIndexFile(self._path, self._descriptor)

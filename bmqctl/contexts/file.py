@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import pwd
 import stat
 import tempfile
 from collections.abc import Mapping
@@ -19,21 +20,42 @@ SECRET_BYTES_MAX: Final = 64 << 10
 PRIVATE: Final = 0o600
 
 
-def contexts_path(environment: Mapping[str, str] = os.environ) -> Path:
-    """Return the path of the file: below `$XDG_CONFIG_HOME`, or `~/.config` without an absolute one."""
-    folder = environment.get("XDG_CONFIG_HOME", "")
-    base = Path(folder) if Path(folder).is_absolute() else Path.home() / ".config"
-    return base / "bmqctl" / "contexts.json"
+def contexts_path(environment: Mapping[str, str] = os.environ) -> Path | None:
+    """Return the path of the file: below `$XDG_CONFIG_HOME`, or `~/.config` without an absolute one.
+
+    Return None if there is no home directory: `$HOME` is not set, and the user id has no entry in the password file.
+    """
+    folder = Path(environment.get("XDG_CONFIG_HOME", ""))
+    if not folder.is_absolute():
+        home = _home(environment)
+        if home is None:
+            return None
+        folder = home / ".config"
+    return folder / "bmqctl" / "contexts.json"
 
 
-def read_contexts(path: Path) -> Contexts:
+def _home(environment: Mapping[str, str]) -> Path | None:
+    try:
+        home = Path(environment.get("HOME") or pwd.getpwuid(os.getuid()).pw_dir)
+    except KeyError:
+        return None
+    return home if home.is_absolute() else None
+
+
+def read_contexts(path: Path | None) -> Contexts:
     """Read the file; without one there are no contexts. Raises `BadContext`, which names the file."""
+    if path is None:
+        return Contexts()
     try:
         with path.open("rb") as file:
             mode = stat.S_IMODE(os.fstat(file.fileno()).st_mode)
             data = file.read(FILE_BYTES_MAX + 1)
-    except FileNotFoundError:
+    except (FileNotFoundError, NotADirectoryError):
         return Contexts()
+    except PermissionError as fault:
+        raise BadContext(
+            f"{path}: {fault.strerror}; set XDG_CONFIG_HOME to a folder that this account can read, or name the broker"
+        ) from None
     except OSError as fault:
         raise BadContext(f"{path}: {fault.strerror}") from None
     if len(data) > FILE_BYTES_MAX:
@@ -49,8 +71,10 @@ def read_contexts(path: Path) -> Contexts:
     return contexts
 
 
-def write_contexts(path: Path, contexts: Contexts) -> None:
+def write_contexts(path: Path | None, contexts: Contexts) -> None:
     """Replace the file by one that only its owner reads. Raises `BadContext` if that is not possible."""
+    if path is None:
+        raise BadContext("there is no home directory: set HOME, or XDG_CONFIG_HOME to an absolute path")
     # A link, to a folder that is kept elsewhere, stays one.
     place = path.resolve()
     try:

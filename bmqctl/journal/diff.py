@@ -19,6 +19,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from bmqctl.journal.read.files import FileKind, NotAStoreFile, identify, read_blocks, read_written, recovery_sets
+from bmqctl.journal.read.regular import open_buffered
 from formats.bmq.disk.files import (
     HEADERS_SIZE_MAX,
     JOURNAL_RECORD_SIZE,
@@ -159,7 +160,7 @@ def journals_of(path: Path) -> dict[int, Path]:
 def open_replica(path: Path) -> Replica:
     """Open the journal at `path` and read its headers. Raises NotAStoreFile if they are damaged."""
     try:
-        with path.open("rb") as file:
+        with open_buffered(path) as file:
             opened = open_file(file.read(HEADERS_SIZE_MAX), FileType.JOURNAL)
     except FormatError as error:
         raise NotAStoreFile(f"{path}: {error}; see bmqctl journal validate {path}") from None
@@ -169,7 +170,7 @@ def open_replica(path: Path) -> Replica:
     )
     stated = opened.header.first_sync_point_after_rollover_offset_words * WORD
     if stated > opened.first_record_offset:
-        with path.open("rb") as file:
+        with open_buffered(path) as file:
             file.seek(stated)
             raw = file.read(JOURNAL_RECORD_SIZE)
         try:
@@ -230,7 +231,7 @@ def _skip_common(found: PartitionDiff, on_progress: Progress) -> int:
     offset = a.first_record_offset
     if b.first_record_offset != offset:
         return 0
-    with a.path.open("rb") as file_a, b.path.open("rb") as file_b:
+    with open_buffered(a.path) as file_a, open_buffered(b.path) as file_b:
         file_a.seek(offset)
         file_b.seek(offset)
         while True:

@@ -16,17 +16,23 @@ _LOOK_S: Final = 0.2
 class Writer:
     """A descriptor that is written, maybe that of a pipe whose reader may leave."""
 
-    def __init__(self, descriptor: int) -> None:
+    def __init__(self, descriptor: int, name: str = "standard output") -> None:
         self._descriptor = descriptor
+        self._name = name
 
     async def write(self, data: bytes) -> None:
-        """Write all bytes. Raises `BrokenPipeError` if nobody reads them any more."""
+        """Write all bytes. Raises `BrokenPipeError` if nobody reads them any more, `OSError` with the output's name."""
         await trio.to_thread.run_sync(self._write, data, abandon_on_cancel=True)
 
     def _write(self, data: bytes) -> None:
         left = memoryview(data)
         while left:
-            left = left[os.write(self._descriptor, left) :]
+            try:
+                left = left[os.write(self._descriptor, left) :]
+            except BrokenPipeError:
+                raise
+            except OSError as fault:
+                raise OSError(fault.errno, fault.strerror, self._name) from None
 
     async def until_left(self) -> None:
         """Wait until the reader of the pipe has left: nothing is written to a pipe that nothing comes for."""

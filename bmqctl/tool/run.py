@@ -18,6 +18,7 @@ import trio
 from bmqctl.client.authentication import Credentials
 from bmqctl.client.events import StreamOptions
 from bmqctl.client.link import tls_context
+from bmqctl.ending import EXIT_READER_LEFT, silence
 from bmqctl.tool.auto import Automatic, ended
 from bmqctl.tool.file_log import FileLog
 from bmqctl.tool.grammar import show
@@ -33,7 +34,6 @@ __all__ = ["run_tool"]
 CATEGORY: Final = "BMQTOOL.APPLICATION"
 EXIT_NOT_STARTED: Final = 1
 EXIT_INTERRUPTED: Final = 130
-EXIT_READER_LEFT: Final = 141
 SIGNALS_MAX: Final = 5
 PROMPT: Final = "> "
 
@@ -81,7 +81,7 @@ def run_tool(parameters: Parameters) -> int:
         code = _run(parameters, endpoint)
         sys.stdout.flush()
     except* BrokenPipeError:
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        silence(sys.stdout)
     except* KeyboardInterrupt:
         code = EXIT_INTERRUPTED
     # The interpreter collects all objects once more before it exits: a third of the time that a script's call takes.
@@ -90,8 +90,6 @@ def run_tool(parameters: Parameters) -> int:
 
 
 def _run(parameters: Parameters, endpoint: Endpoint) -> int:
-    for stream, errors in ((sys.stdin, "surrogateescape"), (sys.stdout, "backslashreplace")):
-        stream.reconfigure(errors=errors)  # type: ignore[union-attr]
     if parameters.mode == "syschk":
         return trio.run(_check_system, parameters, endpoint)
     log = Log(parameters.log_format, VERBOSITIES[parameters.verbosity])

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 from pathlib import Path
 
-from broker.shell.files import make_folder, open_private
+from broker.shell.files import make_folder, open_private, open_regular, read_regular
 from broker.shell.folders import flush_folder
 from broker.shell.host import HOST
 
@@ -36,12 +36,12 @@ class AppendedFile:
             self._open(self._path)
         except FileNotFoundError:
             return b""
-        data = self._path.read_bytes()
+        data = read_regular(self._path)
         self._end = len(data)
         return data
 
     def _open(self, path: Path) -> None:
-        fd = os.open(path, os.O_WRONLY | os.O_CLOEXEC)
+        fd = open_regular(path, os.O_WRONLY)
         self.close()
         self._fd = fd
         self._is_sound = True

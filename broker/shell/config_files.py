@@ -6,7 +6,7 @@ import os
 from contextlib import suppress
 from pathlib import Path
 
-from broker.shell.files import PRIVATE_FILE, make_folder, open_private
+from broker.shell.files import PRIVATE_FILE, make_folder, open_private, read_regular
 from broker.shell.folders import flush_folder
 from broker.shell.host import HOST
 
@@ -30,7 +30,7 @@ class ConfigFile:
         """Read the file, or its previous copy if the file is missing or empty; return b"" if there is neither."""
         for path in (self._path, self._backup):
             try:
-                data = path.read_bytes()
+                data = read_regular(path)
             except FileNotFoundError:
                 continue
             if data.strip(b"\0 \n"):

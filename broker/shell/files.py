@@ -19,6 +19,7 @@ import itertools
 import mmap
 import os
 import shutil
+import stat
 import threading
 import time
 from collections.abc import Callable, Sequence
@@ -38,6 +39,8 @@ __all__ = [
     "delete",
     "make_folder",
     "open_private",
+    "open_regular",
+    "read_regular",
     "set_aside",
 ]
 
@@ -75,18 +78,39 @@ def open_private(path: str | Path, flags: int) -> int:
     return os.open(path, flags | os.O_CLOEXEC, PRIVATE_FILE)
 
 
+def open_regular(path: Path, flags: int) -> int:
+    """Open a file of a store; a new one is for this account only.
+
+    Raises `OSError` if it is not a regular file: opening a pipe would wait, and reading a device might never end.
+    """
+    descriptor = open_private(path, flags | os.O_NONBLOCK)
+    if not stat.S_ISREG(os.fstat(descriptor).st_mode):
+        os.close(descriptor)
+        raise OSError(errno.EINVAL, "is not a regular file", str(path))
+    return descriptor
+
+
+def read_regular(path: Path) -> bytes:
+    """Read a small file of a store. Raises `OSError` like `open_regular`."""
+    with os.fdopen(open_regular(path, os.O_RDONLY), "rb") as file:
+        return file.read()
+
+
 class MappedFile:
     """One mapped file; see `broker.common.files.StoreFile`."""
 
     def __init__(self, path: Path, size: int) -> None:
         self.path = path
-        self._fd = open_private(path, os.O_RDWR | os.O_CREAT)
+        is_new = not path.exists()
+        self._fd = open_regular(path, os.O_RDWR | os.O_CREAT)
         try:
             size = max(size, os.fstat(self._fd).st_size)
             os.truncate(self._fd, size)
             self._map = mmap.mmap(self._fd, size)
         except BaseException:
             os.close(self._fd)
+            if is_new:
+                path.unlink()
             raise
         self._size = size
         self._allocated = self._granted = 0
@@ -270,7 +294,7 @@ class DataDirectory:
         self._keep = archived_file_sets_max
         make_folder(path)
         lock = path / self.LOCK_NAME
-        self._lock = open_private(lock, os.O_RDWR | os.O_CREAT)
+        self._lock = open_regular(lock, os.O_RDWR | os.O_CREAT)
         try:
             fcntl.flock(self._lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except OSError:

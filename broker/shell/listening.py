@@ -5,7 +5,7 @@ from __future__ import annotations
 import errno
 import socket
 
-__all__ = ["ListenError", "listen"]
+__all__ = ["ListenError", "listen", "shown_place"]
 
 BACKLOG = 1024
 
@@ -19,17 +19,26 @@ class ListenError(OSError):
     """An address that cannot be listened on; the text has the address, the reason and the remedy."""
 
 
+def shown_place(host: str, port: int | None) -> str:
+    """Return HOST:PORT, with brackets around an IPv6 address."""
+    bare = host.strip("[]")
+    return f"[{bare}]:{port}" if ":" in bare else f"{bare}:{port}"
+
+
 def listen(host: str, port: int, option: str = "--port") -> socket.socket:
     """Make a listening socket. Raises `ListenError` if the address is taken or not this machine's.
 
-    The error names `option`, by which another port is chosen.
+    An IPv6 address may be in brackets. The error names `option`, by which another port is chosen.
     """
+    place = shown_place(host, port)
     try:
         (family, kind, proto, _, address), *_ = socket.getaddrinfo(
-            host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE
+            host.strip("[]"), port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE
         )
+    except UnicodeError as error:
+        raise ListenError(f"{place}: no name of a host ({error}); give --host an address of this machine") from None
     except socket.gaierror as error:
-        raise ListenError(f"{host}:{port}: {error.strerror}; give --host an address of this machine") from None
+        raise ListenError(f"{place}: {error.strerror}; give --host an address of this machine") from None
     sock = socket.socket(family, kind, proto)
     try:
         sock.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
@@ -38,6 +47,6 @@ def listen(host: str, port: int, option: str = "--port") -> socket.socket:
     except OSError as error:
         sock.close()
         remedy = _REMEDIES.get(error.errno or 0, "give --host an address of this machine").format(option=option)
-        raise ListenError(f"{host}:{port}: {error.strerror}; {remedy}") from None
+        raise ListenError(f"{place}: {error.strerror}; {remedy}") from None
     sock.setblocking(False)
     return sock

@@ -26,8 +26,13 @@ _REMEDIES = {
 }
 
 
-def os_error_line(error: OSError, folder: str = "folder") -> str:
-    """The error in one line, with a remedy where one follows from its cause; `folder` is what the user may name."""
+def os_error_line(error: OSError, folder: str | None = "folder") -> str:
+    """Return the error in one line, with a remedy where one follows from its cause.
+
+    `folder` is the name of what the user may replace by another; None if the command writes no folder.
+    """
     path = f"{error.filename}: " if error.filename else ""
-    remedy = _REMEDIES.get(error.errno or 0)
+    remedy = _REMEDIES.get(error.errno or 0, "")
+    if folder is None and "{folder}" in remedy:
+        remedy = ""
     return f"{path}{error.strerror or error}" + (f"; {remedy.format(folder=folder)}" if remedy else "")

@@ -35,8 +35,8 @@ FRESH_BYTES_MAX: Final = 32 << 20
 
 
 def set_clock(now: Now) -> None:
-    """Set a system's time."""
-    wall = time.time()
+    """Set a system's time. Records have no times before 1970: an earlier clock counts as that."""
+    wall = max(0.0, time.time())
     seconds = int(wall)
     now.wall_s = seconds
     now.part_ms = int((wall - seconds) * 1000)

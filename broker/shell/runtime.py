@@ -4,19 +4,20 @@ from __future__ import annotations
 
 import gc
 import threading
-import time
 from collections.abc import Sequence
 from importlib import import_module
 
 from broker.common.clock import Now
+from broker.shell.rounds import set_clock
 
 __all__ = ["freeze_collector", "import_beside", "start_clock"]
 
 
 def start_clock() -> Now:
-    """The time, as it is now."""
-    wall = time.time()
-    return Now(int(wall), time.monotonic_ns() // 1_000_000, int(wall % 1 * 1000))
+    """Return the time, as it is now."""
+    now = Now()
+    set_clock(now)
+    return now
 
 
 def freeze_collector() -> None:

@@ -6,7 +6,7 @@ import fcntl
 import os
 from pathlib import Path
 
-from broker.shell.files import make_folder, open_private
+from broker.shell.files import make_folder, open_regular
 
 __all__ = ["FolderLock", "StoreInUse", "StoreLock"]
 
@@ -23,7 +23,7 @@ class StoreLock:
 
     def __init__(self, root: Path) -> None:
         make_folder(root)
-        self._descriptor = open_private(root / "lock", os.O_RDWR | os.O_CREAT)
+        self._descriptor = open_regular(root / "lock", os.O_RDWR | os.O_CREAT)
         try:
             # The first byte, as Java's FileChannel.tryLock(0, 1, false) does.
             fcntl.lockf(self._descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB, 1)

@@ -273,7 +273,7 @@ def _to_json(frame: Frame) -> bytes:
             f'"opaque":{frame.opaque:d},{remark}"serializeTypeCurrentRPC":"JSON","version":{frame.version:d}}}'
         ).encode()
     except UnicodeEncodeError:
-        raise ValueError("a field of the header has half of a surrogate pair") from None
+        raise UnicodeError("a field of the header has half of a surrogate pair: give a text in UTF-8") from None
 
 
 # -- binary

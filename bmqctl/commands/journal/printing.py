@@ -15,6 +15,7 @@ from typing import IO
 
 import typer
 
+from bmqctl.harmless import output_fault
 from bmqctl.journal.dump.output import DumpFormat, NoArrow, format_by_name, load_arrow
 from bmqctl.journal.read.account import Account
 from bmqctl.journal.read.columns import Row
@@ -75,7 +76,7 @@ def quiet_on_terminal(on_progress: Callable[[int, int], None], out: Path | None)
 def open_stream(command: str, out: Path | None) -> Iterator[IO[bytes]]:
     """Open the new file `out`, or standard output."""
     if out is None:
-        with until_reader_leaves(), _refusing_full_disks(command, "standard output"):
+        with until_reader_leaves():
             yield sys.stdout.buffer
             sys.stdout.flush()
         return
@@ -85,22 +86,14 @@ def open_stream(command: str, out: Path | None) -> Iterator[IO[bytes]]:
         refuse(command, f"--out {out} exists: name a new file")
     except OSError as error:
         refuse(command, f"--out {out}: {error.strerror or error}")
-    with stream, _refusing_full_disks(command, f"--out {out}"):
-        yield stream
-        stream.flush()
-
-
-@contextmanager
-def _refusing_full_disks(command: str, what: str) -> Iterator[None]:
     try:
-        yield
+        with stream:
+            yield stream
+            stream.flush()
     except OSError as error:
         if error.errno not in (errno.ENOSPC, errno.EDQUOT, errno.EFBIG):
             raise
-        if what == "standard output":
-            # The rest of the buffer would fail again when the program ends.
-            os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-        refuse(command, f"{what}: {os.strerror(error.errno)}")
+        refuse(command, f"--out {out}: {os.strerror(error.errno)}")
 
 
 @contextmanager
@@ -114,7 +107,7 @@ def stopped_by(command: str, path: Path) -> Iterator[None]:
         say(command, f"{path}: {error}")
         raise typer.Exit(EXIT_FAULTS) from None
     except OSError as error:
-        if isinstance(error, BrokenPipeError):
+        if output_fault() is not None:
             raise
         refuse(command, f"{error.filename or path}: {error.strerror or error}")
 

@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from types import TracebackType
 
+from bmqctl.journal.read.regular import open_unbuffered
 from formats.bmq.codes import PUT_EVENT_SIZE_MAX
 from formats.bmq.disk.data import DATA_HEADER, DataHeader, DataRecord, parse_data_record
 from formats.bmq.disk.files import HEADERS_SIZE_MAX, FileType, open_file
@@ -20,7 +21,7 @@ class DataFile:
     """The DATA file at `path`, open for reading; a context manager."""
 
     def __init__(self, path: Path) -> None:
-        self._file = path.open("rb", buffering=0)
+        self._file = open_unbuffered(path)
 
     def __enter__(self) -> DataFile:
         return self

@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from bmqctl.journal.read.positional import next_data
+from bmqctl.journal.read.regular import open_buffered
 from formats.bmq.disk.files import (
     FILE_HEADER,
     HEADERS_SIZE_MAX,
@@ -75,7 +76,7 @@ def identify(path: Path) -> FileKind:
     if path.is_dir():
         raise NotAStoreFile(f"{path} is a directory")
     try:
-        with path.open("rb") as file:
+        with open_buffered(path) as file:
             start = file.read(FILE_HEADER.size)
             size = os.fstat(file.fileno()).st_size
     except OSError as error:
@@ -166,7 +167,7 @@ def missing_journals(directory: Path) -> list[str]:
 def _is_finished(directory: Path, files: FileSet) -> bool:
     assert files.journal is not None
     try:
-        with (directory / files.journal).open("rb") as file:
+        with open_buffered(directory / files.journal) as file:
             return rollover_finished(file.read(HEADERS_SIZE_MAX))
     except (FormatError, OSError):
         return False
@@ -185,7 +186,7 @@ def companions(path: Path) -> FileSet | None:
 
 def read_blocks(path: Path, start: int = 0, block_size: int = BLOCK_SIZE) -> Iterator[tuple[int, bytes]]:
     """Yield (offset, bytes) of the file's blocks from `start`, without holes and blocks of zeros."""
-    with path.open("rb") as file:
+    with open_buffered(path) as file:
         descriptor = file.fileno()
         offset = start
         while True:
@@ -212,7 +213,7 @@ def read_written(path: Path) -> bytearray:
 
 def map_data(path: Path) -> memoryview:
     """Map a DATA file; the module's docstring says why other files are not mapped."""
-    with path.open("rb") as file:
+    with open_buffered(path) as file:
         if not os.fstat(file.fileno()).st_size:
             return memoryview(b"")
         return memoryview(mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ))

@@ -18,6 +18,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from bmqctl.journal.read.positional import data_end, next_data, read_into
+from bmqctl.journal.read.regular import open_unbuffered
 from formats.bmq.disk.files import HEADERS_SIZE_MAX, JOURNAL_RECORD_SIZE, FileType, OpenedFile, open_file
 from formats.bmq.disk.journal import ANY_RECORD
 from formats.bmq.stores.recover import JournalExtent, find_journal_extent
@@ -48,7 +49,7 @@ class JournalScan:
 
     def __init__(self, path: Path) -> None:
         self.path = path
-        self._file = path.open("rb", buffering=0)
+        self._file = open_unbuffered(path)
         try:
             self.opened: OpenedFile = open_file(self.read(0, HEADERS_SIZE_MAX), FileType.JOURNAL)
         except BaseException:

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import errno
 import os
-import stat
 from functools import cached_property
 from pathlib import Path
 from types import TracebackType
 
 from bmqctl.journal.read.files import NotAStoreFile
 from bmqctl.journal.read.positional import data_end, read_into
+from bmqctl.journal.read.regular import open_descriptor
 
 __all__ = ["FileSource"]
 
@@ -31,13 +31,9 @@ class FileSource:
         self.unreadable: list[tuple[int, int]] = []
         """Ranges (offset, size in bytes) that the disk does not give, in the order of reading: read as zeros."""
         try:
-            # Non-blocking, or opening a pipe would wait for a writer.
-            self._descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK)
+            self._descriptor = open_descriptor(path)
         except OSError as error:
             raise NotAStoreFile(f"{path}: {error.strerror}") from None
-        if not stat.S_ISREG(os.fstat(self._descriptor).st_mode):
-            os.close(self._descriptor)
-            raise NotAStoreFile(f"{path} is not a regular file")
 
     @cached_property
     def size(self) -> int:

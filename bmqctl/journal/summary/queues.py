@@ -16,6 +16,7 @@ from bmqctl.journal.read.files import (
     read_written,
     recovery_sets,
 )
+from bmqctl.journal.read.regular import open_buffered
 from formats.bmq.disk.files import HEADERS_SIZE_MAX, JOURNAL_RECORD_SIZE, FileSet, FileType, open_file
 from formats.bmq.disk.journal import scan
 from formats.bmq.disk.ledger import parse_ledger_file_name
@@ -67,7 +68,7 @@ def _read(directory: Path, files: FileSet, in_ledgers: NamedByLedgers, on_progre
 
 def _feed(catalog: QueueCatalog, journal: Path, on_progress: Progress) -> None:
     """Give the journal to `catalog`; one whose headers are damaged is passed over: QLIST and ledger name its queues."""
-    with suppress(FormatError), journal.open("rb") as file:
+    with suppress(FormatError), open_buffered(journal) as file:
         first = open_file(file.read(HEADERS_SIZE_MAX), FileType.JOURNAL).first_record_offset
         size = journal.stat().st_size
         for offset, block in read_blocks(journal, first, BLOCK_SIZE):
@@ -82,7 +83,7 @@ def _of_ledgers(in_ledgers: NamedByLedgers) -> list[Queue]:
 
 def _partition_id(path: Path) -> int:
     """Read the partition id from the header of a file whose name does not follow the store's scheme."""
-    with path.open("rb") as file:
+    with open_buffered(path) as file:
         try:
             return open_file(file.read(HEADERS_SIZE_MAX)).file.partition_id
         except FormatError as error:

@@ -17,6 +17,7 @@ from bmqctl.commitlog.files import OFFSET_MAX, LogFile, log_files, store_of
 from bmqctl.commitlog.records import FRONT_BYTES
 from bmqctl.commitlog.scan import LogScan
 from bmqctl.journal.read.files import NotAStoreFile
+from bmqctl.journal.read.regular import open_buffered
 from bmqctl.pipeline.rocketmq.anchors import anchor, queues_of
 from bmqctl.pipeline.source.partitions import find_stores
 from bmqctl.pipeline.source.stores import StoreError
@@ -125,7 +126,7 @@ def _open(root: Path) -> ReplicaLog:
 
 def _read(path: Path, size: int) -> bytes:
     try:
-        with path.open("rb") as file:
+        with open_buffered(path) as file:
             return file.read(size)
     except OSError:
         return b""

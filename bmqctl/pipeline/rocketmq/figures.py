@@ -21,6 +21,7 @@ from bmqctl.commitlog.records import LogRecords
 from bmqctl.commitlog.scan import LogScan
 from bmqctl.commitlog.topics import kind_of
 from bmqctl.journal.read.files import NotAStoreFile
+from bmqctl.journal.read.regular import open_buffered
 from bmqctl.pipeline.rocketmq.brokers import Broker, ReplicaLog
 from bmqctl.pipeline.rocketmq.tables import batch_of_rows
 from bmqctl.pipeline.source.arrays import micros_of_ms
@@ -205,7 +206,8 @@ def _config(broker: Broker, name: str, read: Callable[[bytes], T]) -> T | None:
     for log in broker.logs:
         path = StoreFiles(log.root, (), ()).config(name)
         try:
-            return read(path.read_bytes())
+            with open_buffered(path) as file:
+                return read(file.read())
         except FileNotFoundError:
             continue
         except (OSError, FormatError) as error:

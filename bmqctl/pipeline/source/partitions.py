@@ -18,6 +18,7 @@ from numpy.typing import NDArray
 
 from bmqctl.journal.read.account import Account
 from bmqctl.journal.read.files import companions, missing_journals
+from bmqctl.journal.read.regular import open_buffered
 from bmqctl.journal.read.scan import JournalScan
 from bmqctl.pipeline.source.options import FileSets
 from bmqctl.pipeline.source.stores import StoreError
@@ -307,7 +308,7 @@ def _is_journal(path: Path) -> bool:
 def _is_finished(directory: Path, files: FileSet) -> bool:
     assert files.journal is not None
     try:
-        with (directory / files.journal).open("rb") as file:
+        with open_buffered(directory / files.journal) as file:
             return rollover_finished(file.read(HEADERS_SIZE_MAX))
     except (FormatError, OSError):
         return False

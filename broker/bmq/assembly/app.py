@@ -54,6 +54,7 @@ from broker.bmq.queue.queue import Full
 from broker.bmq.store.names import next_timestamp
 from broker.common.faults import Change, Inconsistent, describe
 from broker.common.files import Directory, StoreFile
+from broker.shell.announcing import announce
 from broker.shell.control_pipe import PipeInUse
 from broker.shell.descriptors import raise_limit
 from broker.shell.files import DataDirectory, DirectoryInUse
@@ -291,20 +292,19 @@ def _repeat_in_thread(
 
 
 def _ready(config: NodeConfig, node: Node, then: Callable[[], None]) -> Callable[[], None]:
-    def announce() -> None:
+    def say_ready() -> None:
         messages = sum(partition.state().messages for partition in node.partitions.values())
         log.info("BMQbrkr started successfully")
         if config.cluster is not None and len(config.cluster.nodes) == 1:
             # One node leads and is primary from the start.
             log.info("Cluster (%s) is available", node.identity.cluster_name)
-        print(
+        announce(
             f"bmqctl: node ready on {addresses(config)} [cluster: {node.identity.cluster_name}, "
-            f"queues: {len(node.queues)}, messages: {messages}, pid: {os.getpid()}]",
-            flush=True,
+            f"queues: {len(node.queues)}, messages: {messages}, pid: {os.getpid()}]"
         )
         then()
 
-    return announce
+    return say_ready
 
 
 def _available() -> None:

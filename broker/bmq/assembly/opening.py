@@ -271,9 +271,7 @@ def _create(
     *,
     outlives_power: bool,
 ) -> tuple[PartitionFiles, Recovered]:
-    created = PartitionFiles.create(directory, partition_id, make_timestamp(f"bmq_{partition_id}."), limits)
-    if created is None:
-        raise OSError(28, "No space left on device", directory.path)
+    created = PartitionFiles.make(directory, partition_id, make_timestamp(f"bmq_{partition_id}."), limits)
     if outlives_power:
         # With records in one file, another missing file counts as damage.
         directory.flush()

@@ -30,9 +30,11 @@ from broker.bmq.node.services import ProcessServices, QueueSettings, RunCommand
 from broker.bmq.session.credentials import Credentials
 from broker.bmq.session.negotiation import NO_NODE_ID
 from broker.shell.account import Account
+from broker.shell.announcing import announce
 from broker.shell.control_pipe import ControlPipe
 from broker.shell.descriptors import connections_max, descriptors_in_use, raise_limit
 from broker.shell.dialing import Endpoint
+from broker.shell.listening import shown_place
 from broker.shell.logs import LogSwitches
 from broker.shell.os_errors import os_error_line
 from broker.shell.rejected import keep_rejected
@@ -217,12 +219,12 @@ def make_guids() -> Callable[[], bytes]:
 
 def announce_available() -> None:
     """Print the line that programs wait for when they start several brokers; the log has it for people."""
-    print("bmqctl: cluster available", flush=True)
+    announce("bmqctl: cluster available")
 
 
 def addresses(config: NodeConfig) -> str:
     """Format the addresses that the broker listens on."""
-    return ", ".join(f"{listener.address}:{listener.port}" for listener in config.listeners)
+    return ", ".join(shown_place(listener.address, listener.port) for listener in config.listeners)
 
 
 def where(config: NodeConfig, file: str = "clusters.json") -> str:

@@ -43,6 +43,7 @@ from broker.bmq.proxy.limits import BridgeLimits
 from broker.bmq.proxy.links import UpstreamLinks
 from broker.bmq.proxy.proxy import Proxy, UpstreamCluster, UpstreamNode
 from broker.bmq.session.credentials import Credentials
+from broker.shell.announcing import announce
 from broker.shell.descriptors import raise_limit
 from broker.shell.dialing import Endpoint
 from broker.shell.files import make_folder
@@ -210,7 +211,7 @@ def _environment(config: NodeConfig, clusters: Sequence[ClusterInfo], domains: P
 
 
 def _ready(config: NodeConfig, then: Callable[[], None]) -> Callable[[], None]:
-    def announce() -> None:
+    def say_ready() -> None:
         log.info("BMQbrkr started successfully")
         if not config.clusters.proxy_clusters:
             log.warning(
@@ -218,7 +219,7 @@ def _ready(config: NodeConfig, then: Callable[[], None]) -> Callable[[], None]:
                 where(config),
             )
         names = ", ".join(cluster.name for cluster in config.clusters.proxy_clusters) or "none yet"
-        print(f"bmqctl: proxy ready on {addresses(config)} [clusters: {names}, pid: {os.getpid()}]", flush=True)
+        announce(f"bmqctl: proxy ready on {addresses(config)} [clusters: {names}, pid: {os.getpid()}]")
         then()
 
-    return announce
+    return say_ready

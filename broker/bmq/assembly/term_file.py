@@ -13,7 +13,7 @@ from pathlib import Path
 from crc32c import crc32c
 
 from broker.bmq.consensus.election import TERM_MAX
-from broker.shell.files import open_private
+from broker.shell.files import open_private, read_regular
 from broker.shell.folders import flush_folder
 from broker.shell.host import HOST
 
@@ -37,7 +37,7 @@ class TermFile:
     def __init__(self, folder: Path) -> None:
         self._path = folder / NAME
         try:
-            data = self._path.read_bytes()
+            data = read_regular(self._path)
         except FileNotFoundError:
             data = None
         except OSError as error:

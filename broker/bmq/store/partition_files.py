@@ -11,6 +11,7 @@ not whole, and a payload that does not match its checksum is found before the no
 
 from __future__ import annotations
 
+import errno
 import logging
 from collections.abc import Callable
 from typing import Final, NamedTuple
@@ -79,7 +80,17 @@ class PartitionFiles:
     def create(
         cls, directory: Directory, partition_id: int, timestamp: str, limits: PartitionLimits
     ) -> PartitionFiles | None:
-        """Make an empty set; return None, leaving no file behind, if the disk is full or no file can be opened."""
+        """Make an empty set like `make`; return None if that is not possible."""
+        try:
+            return cls.make(directory, partition_id, timestamp, limits)
+        except OSError as error:
+            if error.errno != errno.ENOSPC:
+                log.error("partition %d gets no new files: %s", partition_id, error)
+            return None
+
+    @classmethod
+    def make(cls, directory: Directory, partition_id: int, timestamp: str, limits: PartitionLimits) -> PartitionFiles:
+        """Make an empty set. Raises `OSError`, leaving no file behind, if the disk is full or no file can be opened."""
         opened: list[StoreFile] = []
         ends: list[int] = []
         sizes = {FileType.JOURNAL: limits.journal, FileType.DATA: limits.data, FileType.QLIST: limits.qlist}
@@ -87,15 +98,14 @@ class PartitionFiles:
             name = str(StoreFileName(partition_id, timestamp, file_type))
             try:
                 file = directory.open(name, size)
-            except OSError as error:
-                log.error("%s cannot be opened: %s", name, error.strerror)
+            except OSError:
                 _remove(directory, opened)
-                return None
+                raise
             opened.append(file)
             head = initial_bytes(file_type, partition_id)
             if not file.reserve(len(head)):
                 _remove(directory, opened)
-                return None
+                raise OSError(errno.ENOSPC, "No space left on device", directory.path)
             file.buffer[: len(head)] = head
             ends.append(len(head))
         files = cls(directory, timestamp, *opened)

@@ -75,6 +75,7 @@ from broker.rocketmq.settings import Settings
 from broker.rocketmq.store.message_store import Flush, MessageStore
 from broker.rocketmq.store.opening import open_store
 from broker.shell.account import Account
+from broker.shell.announcing import announce
 from broker.shell.config_files import ConfigFile
 from broker.shell.descriptors import (
     DESCRIPTORS_PER_FILE,
@@ -87,6 +88,7 @@ from broker.shell.descriptors import (
 from broker.shell.dialing import is_own_address
 from broker.shell.flush_thread import FlushThread
 from broker.shell.folders import FileFolder
+from broker.shell.listening import shown_place
 from broker.shell.logs import start_logging
 from broker.shell.runtime import freeze_collector, import_beside, start_clock
 from broker.shell.server import CONNECTIONS_MAX, Listener, Server, listen
@@ -395,11 +397,15 @@ def _served_besides(
     config: RocketConfig, grpc_socket: socket.socket | None, remoting_socket: socket.socket | None
 ) -> str:
     """Say on which ports clients are served besides."""
-    grpc = f", {config.bind_address}:{config.grpc_listen_port} (gRPC)" if grpc_socket is not None else ""
-    remoting = (
-        f", {config.bind_address}:{config.remoting_listen_port} (remoting)" if remoting_socket is not None else ""
+    served = {
+        "gRPC": (grpc_socket, config.grpc_listen_port),
+        "remoting": (remoting_socket, config.remoting_listen_port),
+    }
+    return "".join(
+        f", {shown_place(config.bind_address, port)} ({name})"
+        for name, (sock, port) in served.items()
+        if sock is not None
     )
-    return grpc + remoting
 
 
 def _announce(
@@ -408,11 +414,10 @@ def _announce(
     """Report readiness, and import the modules that requests are going to need."""
     messages = sum(queue.end - queue.begin for queue in store.queues.values())
     log.info("ready: nameserver on port %d, broker on port %d", config.nameserver_port, config.port)
-    print(
-        f"bmqctl: rocketmq ready on {config.bind_address}:{config.nameserver_port} (nameserver), "
-        f"{config.bind_address}:{config.port} (broker){served_besides} [cluster: {config.options.cluster}, "
-        f"broker: {config.options.name}, messages: {messages}, pid: {os.getpid()}]",
-        flush=True,
+    announce(
+        f"bmqctl: rocketmq ready on {shown_place(config.bind_address, config.nameserver_port)} (nameserver), "
+        f"{shown_place(config.bind_address, config.port)} (broker){served_besides} [cluster: {config.options.cluster}, "
+        f"broker: {config.options.name}, messages: {messages}, pid: {os.getpid()}]"
     )
     then()
     import_beside(needed)

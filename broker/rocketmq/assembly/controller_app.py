@@ -19,8 +19,10 @@ from broker.rocketmq.assembly.controller_config import with_peers
 from broker.rocketmq.assembly.files import make_seal, open_access
 from broker.rocketmq.assembly.process import LOG_NAME, Deferred, Logging, run_to_end
 from broker.rocketmq.node import Node
+from broker.shell.announcing import announce
 from broker.shell.descriptors import connections_max, descriptors_in_use, raise_limit
 from broker.shell.dialing import is_own_address
+from broker.shell.listening import shown_place
 from broker.shell.logs import start_logging
 from broker.shell.runtime import freeze_collector, start_clock
 from broker.shell.server import CONNECTIONS_MAX, Listener, Server, listen
@@ -59,9 +61,8 @@ def _run(config: RocketConfig, log_level: str) -> None:
 
 
 def _announce(config: RocketConfig) -> None:
-    print(
-        f"bmqctl: rocketmq controller ready on {config.bind_address}:{config.controller_port} [group: "
+    announce(
+        f"bmqctl: rocketmq controller ready on {shown_place(config.bind_address, config.controller_port)} [group: "
         f"{config.controller.group}, id: {config.controller.self_id}, controllers: {len(config.controller.peers)}, "
-        f"pid: {os.getpid()}]",
-        flush=True,
+        f"pid: {os.getpid()}]"
     )

@@ -26,7 +26,9 @@ from broker.rocketmq.assembly.proxy_keys import ProxyKeys, load_proxy_keys
 from broker.rocketmq.grpc.service import GrpcService
 from broker.rocketmq.node import Connection, Node
 from broker.rocketmq.proxy.cluster import Cluster
+from broker.shell.announcing import announce
 from broker.shell.descriptors import connections_max, descriptors_in_use, raise_limit
+from broker.shell.listening import shown_place
 from broker.shell.logs import start_logging
 from broker.shell.runtime import freeze_collector, start_clock
 from broker.shell.server import CONNECTIONS_MAX, Listener, Server, listen
@@ -134,10 +136,10 @@ def listen_for_remoting(config: ProxyConfig) -> tuple[socket.socket | None, str]
 
 
 def _announce(config: ProxyConfig, then: Callable[[], None], *, has_remoting: bool) -> None:
-    where = f"{config.bind_address}:{config.grpc_port} (gRPC)"
+    where = f"{shown_place(config.bind_address, config.grpc_port)} (gRPC)"
     if has_remoting:
-        where += f", {config.bind_address}:{config.remoting_port or REMOTING_PORT} (remoting)"
+        where += f", {shown_place(config.bind_address, config.remoting_port or REMOTING_PORT)} (remoting)"
     names = ";".join(config.nameservers)
     log.info("ready: %s, for the brokers that %s know", where, names)
-    print(f"bmqctl: rocketmq-proxy ready on {where} [nameservers: {names}, pid: {os.getpid()}]", flush=True)
+    announce(f"bmqctl: rocketmq-proxy ready on {where} [nameservers: {names}, pid: {os.getpid()}]")
     then()
