@@ -8,6 +8,7 @@ a JAVA_HOME made here, whose `java` is a script that drops this option.
 from __future__ import annotations
 
 import os
+import pwd
 import re
 import shlex
 import shutil
@@ -16,7 +17,7 @@ from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import NamedTuple
 
-__all__ = ["VERSIONS", "Java", "NoFitJava", "candidates", "find_java", "probe", "write_java_home"]
+__all__ = ["VERSIONS", "Java", "NoFitJava", "candidates", "find_java", "is_user_known", "probe", "write_java_home"]
 
 VERSIONS = range(17, 23)
 """Feature releases that every Spark 4 supports: it is compiled for 17, and its Hadoop client fails from 23 on."""
@@ -88,6 +89,20 @@ def find_java(paths: Iterable[Path] | None = None) -> Java:
     raise NoFitJava(f"{wanted}, but none was found{reason}; pip install 'bmqctl[spark]' brings one")
 
 
+def is_user_known() -> bool:
+    """Return True if the user id of this process has an entry in the password file, from which Java has its name."""
+    try:
+        pwd.getpwuid(os.getuid())
+    except KeyError:
+        return False
+    return True
+
+
+def _user_options(home: Path) -> list[str]:
+    """Return options that give an unknown user a home directory; it would be `?`, which Spark's Ivy refuses."""
+    return [] if is_user_known() else [f"-Duser.home={home}", f"-Duser.name={os.getuid()}"]
+
+
 def write_java_home(java: Java, directory: Path) -> Path:
     """Make `directory` a JAVA_HOME for Spark that runs `java`, and return it."""
     script = directory / "bin" / "java"
@@ -101,7 +116,7 @@ while [ "$left" -gt 0 ]; do
     left=$((left - 1))
     [ "$argument" = --add-modules=jdk.incubator.vector ] || set -- "$@" "$argument"
 done
-exec {shlex.quote(str(java.path))} "$@"
+exec {shlex.join([str(java.path), *_user_options(directory)])} "$@"
 """
     )
     script.chmod(0o755)

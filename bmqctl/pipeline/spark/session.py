@@ -18,7 +18,7 @@ from pyspark.logger import PySparkLogger
 from pyspark.sql import SparkSession
 
 from bmqctl.pipeline import register
-from bmqctl.pipeline.spark.java import find_java, write_java_home
+from bmqctl.pipeline.spark.java import find_java, is_user_known, write_java_home
 from bmqctl.pipeline.spark.work_directory import work_directory
 
 __all__ = ["QUICK", "local_context", "local_session", "open_session"]
@@ -115,7 +115,17 @@ def _start(master: str, memory: str, work: Path, java_options: str) -> SparkCont
         "spark.sql.warehouse.dir": str(work / "warehouse"),
         "spark.sql.session.timeZone": "UTC",
     }
+    _log_in()
     return SparkContext(conf=SparkConf().setMaster(master).setAppName("bmqctl").setAll(list(settings.items())))
+
+
+def _log_in() -> None:
+    """Log in an unknown user to Hadoop by its id, since Hadoop would ask Java for its name, and fail."""
+    if is_user_known():
+        return
+    SparkContext._ensure_initialized()
+    users = SparkContext._jvm.org.apache.hadoop.security.UserGroupInformation  # type: ignore[union-attr]
+    users.setLoginUser(users.createRemoteUser(str(os.getuid())))
 
 
 @contextmanager

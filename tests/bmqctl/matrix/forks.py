@@ -19,6 +19,7 @@ import sys
 import time
 import traceback
 from collections.abc import Iterator
+from contextlib import suppress
 from importlib import import_module
 from io import TextIOWrapper
 from pathlib import Path
@@ -129,11 +130,10 @@ def _takes_signals(pid: int) -> bool:
 
 
 def _listens(port: int) -> bool:
-    try:
-        socket.create_connection(("localhost", port), 1).close()
-    except OSError:
-        return False
-    return True
+    for host in ("127.0.0.1", "::1"):
+        with suppress(OSError), socket.create_connection((host, port), 1):
+            return True
+    return False
 
 
 def _outcome(child: _Child, code: int, hangs: bool) -> Outcome:
