@@ -15,7 +15,7 @@ from typing import Any, Final, NamedTuple, NoReturn
 __all__ = ["CONDITIONS", "Condition"]
 
 YEAR_S = 31_556_952
-DESCRIPTORS: Final = (6, 8, 12, 16, 24)
+DESCRIPTORS: Final = (6, 8, 12, 24)
 
 
 class Condition(NamedTuple):
@@ -84,7 +84,6 @@ CONDITIONS: Mapping[str, Condition] = {
     "usual": Condition(_usual),
     "no HOME and no entry": Condition(_no_entry, _NO_HOME),
     "HOME is no folder": Condition(_usual, {"HOME": "/dev/null", "XDG_CONFIG_HOME": ""}),
-    "HOME is a link loop": Condition(_usual, {"HOME": "loop", "XDG_CONFIG_HOME": ""}),
     "stdout closed": Condition(partial(_closed, 1)),
     "stderr closed": Condition(partial(_closed, 2)),
     "all closed": Condition(partial(_closed, 0, 1, 2)),

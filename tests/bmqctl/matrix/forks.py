@@ -9,6 +9,7 @@ descriptors and environment before the command begins, as a shell would give the
 from __future__ import annotations
 
 import base64
+import ctypes
 import gc
 import json
 import os
@@ -30,10 +31,11 @@ from tests.bmqctl.matrix import conditions
 __all__ = ["Outcome", "Run"]
 
 # A command that takes longer hangs.
-LIMIT_S = 30.0
+LIMIT_S = 60.0
 PARALLEL = 2
 POLL_S = 0.005
 NEEDS_SPARK = "bmqctl.pipeline"
+PR_SET_PDEATHSIG = 1
 
 
 class Run(NamedTuple):
@@ -155,6 +157,8 @@ def _fork(run: Run) -> int:
 def _become(run: Run) -> NoReturn:
     """Run the command in this process, and end as the interpreter does."""
     code = 1
+    # It ends with the process that forked it.
+    ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
     try:
         os.chdir(run.folder)
         os.environ.clear()

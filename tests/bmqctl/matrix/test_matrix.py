@@ -33,7 +33,7 @@ from tests.bmqctl.matrix.examples import EXAMPLES, QUEUE, TOPIC, Example, comman
 from tests.bmqctl.matrix.forks import Outcome, Run
 from tests.golden.archives import only
 
-pytestmark = [pytest.mark.process, pytest.mark.timeout(900)]
+pytestmark = [pytest.mark.process, pytest.mark.timeout(1800)]
 
 # Those of the manual, and of a program that SIGPIPE or SIGINT ends.
 CODES = (0, 1, 2, 3, 130, 141)
@@ -44,7 +44,7 @@ LINES_MAX = 5
 # The command whose word at this position may be empty.
 PAYLOAD = ("post", 3)
 STATES = ("CLUSTER ", "DISK ", "GROUP ", "QUEUE ")
-TIMEOUT_S = 600
+TIMEOUT_S = 1700
 START_MS = 1_767_225_600_000
 SIZES = StoreSizes(1 << 16, 100 * 20, 50, 40)
 # Messages of the interpreter about what no program should let happen.
@@ -54,7 +54,7 @@ ODD = "a \udcff[1]*?\n{b}'\""
 
 
 class Ground(NamedTuple):
-    """What the examples name: brokers that run, a store and configurations."""
+    """The places that the examples name: brokers that run, a store and configurations."""
 
     root: Path
     places: Mapping[str, str]
@@ -104,7 +104,6 @@ def _run(
     example = EXAMPLES[name]
     folder = ground.root / "runs" / condition / name / (label or "run")
     folder.mkdir(parents=True)
-    (folder / "loop").symlink_to("loop")
     first = free_ports(PORTS)
     ports = {f"port{number or ''}": str(first + number) for number in range(PORTS)}
     places = {**ground.places, **ports, "folder": str(folder), **changed}
