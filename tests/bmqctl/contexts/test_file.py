@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import errno
 import stat
 from pathlib import Path
+from typing import NoReturn
 
 import pytest
 
@@ -92,3 +94,28 @@ def test_credentials_come_from_where_the_context_says(tmp_path: Path) -> None:
         file.write_bytes(data)
         with pytest.raises(BadContext, match="its credentials are in"):
             secret_of(context(SecretSource.FILE, str(file)))
+
+
+def test_without_a_home_there_are_no_contexts(monkeypatch: pytest.MonkeyPatch) -> None:
+    def missing(number: int) -> NoReturn:
+        raise KeyError(f"getpwuid(): uid not found: {number}")
+
+    monkeypatch.setattr("pwd.getpwuid", missing)
+    for environment in ({}, {"HOME": ""}, {"HOME": "relative"}):
+        assert contexts_path(environment) is None
+    assert contexts_path({"HOME": "/home/ops"}) == Path("/home/ops/.config/bmqctl/contexts.json")
+    assert read_contexts(None) == Contexts()
+    with pytest.raises(BadContext, match="set HOME, or XDG_CONFIG_HOME"):
+        write_contexts(None, Contexts())
+
+
+def test_a_home_that_cannot_be_read_is_told_with_the_remedy(monkeypatch: pytest.MonkeyPatch) -> None:
+    def denied(path: Path, mode: str) -> NoReturn:
+        raise PermissionError(errno.EACCES, "Permission denied", str(path))
+
+    monkeypatch.setattr(Path, "open", denied)
+    with pytest.raises(BadContext, match="Permission denied; set XDG_CONFIG_HOME"):
+        read_contexts(Path("/root/.config/bmqctl/contexts.json"))
+    # The home of a daemon is often no folder.
+    monkeypatch.undo()
+    assert read_contexts(Path("/dev/null/.config/bmqctl/contexts.json")) == Contexts()

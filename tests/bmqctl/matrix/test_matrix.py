@@ -217,6 +217,15 @@ def test_lost_output_is_told(outcomes: list[Outcome], condition: str) -> None:
     assert not found, "\n".join(found)
 
 
+def test_too_few_descriptors_are_no_lack_of_space(outcomes: list[Outcome]) -> None:
+    found = [each for each in outcomes if each.name == "start node" and each.condition.endswith(" descriptors")]
+    told = [each for each in found if each.code]
+    assert told
+    for each in told:
+        assert "raise the limit of open files (ulimit -n)" in each.errors
+        assert "No space left" not in each.errors
+
+
 def test_examples_work_on_a_usual_machine(outcomes: list[Outcome]) -> None:
     wrong = [
         f"{each.name}: {each.code}\n{each.out}\n{each.errors}"
