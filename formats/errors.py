@@ -1,8 +1,14 @@
-"""The only error that a decoder raises."""
+"""The only error that a decoder raises about its input."""
 
 from __future__ import annotations
 
-__all__ = ["FormatError"]
+import zlib
+from typing import Final
+
+__all__ = ["FormatError", "check_memory"]
+
+# Z_MEM_ERROR, as the module `zlib` words it: the library allocates its window only while it decompresses.
+_NO_MEMORY: Final = "Error -4 "
 
 
 class FormatError(ValueError):
@@ -24,3 +30,9 @@ class FormatError(ValueError):
     def shifted(self, by: int) -> FormatError:
         """The same fault, seen from a buffer that starts `by` bytes earlier."""
         return FormatError(self.path, self.offset + by, self.reason)
+
+
+def check_memory(fault: zlib.error) -> None:
+    """Raise `MemoryError` if zlib failed for lack of memory, which says nothing about its input."""
+    if str(fault).startswith(_NO_MEMORY):
+        raise MemoryError(str(fault)) from fault

@@ -24,6 +24,7 @@ _MEMORY_BYTES: Final = 1 << 30
 _CPU_S: Final = 3
 # The processor time is the bound; this is for a machine that gives it none.
 _WAIT_S: Final = 60.0
+_NO_MEMORY: Final = 3
 _RECORDS_MAX: Final = 1000
 _OUTPUT_CHARACTERS_MAX: Final = 4 << 20
 
@@ -57,6 +58,9 @@ def decode_input() -> None:
     given = json.load(sys.stdin)
     try:
         text = _decoded(base64.b64decode(given["payload"]), given["schema"])
+    except MemoryError:
+        # The asking process tells it from a payload that is malformed by the exit code.
+        sys.exit(_NO_MEMORY)
     except Exception as fault:
         # A stranger's payload, and a schema of anybody: the library has no common base for what it raises.
         print(json.dumps({"fault": f"{type(fault).__name__}: {fault}"[:500]}))

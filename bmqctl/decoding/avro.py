@@ -17,13 +17,15 @@ import fastavro
 from fastavro import _read_py
 from fastavro.schema import SchemaParseException, UnknownType
 
+from formats.errors import check_memory
+
 __all__ = ["CONTAINER_MAGIC", "inflate", "parse_avro_schema", "read_container", "read_record", "record_reader"]
 
 CONTAINER_MAGIC: Final = b"Obj\x01"
 INFLATED_SIZE_MAX: Final = 16 << 20
 _SYNC_SIZE: Final = 16
 _BLOCK_NUMBER_SIZE_MAX: Final = 10
-_FAULTS: Final = (EOFError, IndexError, KeyError, AssertionError, UnicodeDecodeError, TypeError, MemoryError)
+_FAULTS: Final = (EOFError, IndexError, KeyError, AssertionError, UnicodeDecodeError, TypeError)
 
 
 def parse_avro_schema(schema: str) -> Any:
@@ -111,6 +113,7 @@ def inflate(data: bytes, size_max: int) -> bytes:
     try:
         found = inflating.decompress(data, size_max + 1)
     except zlib.error as fault:
+        check_memory(fault)
         raise ValueError(f"a block cannot be inflated: {fault}") from None
     if len(found) > size_max:
         raise ValueError(f"the object container has more than {INFLATED_SIZE_MAX} bytes")

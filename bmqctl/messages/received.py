@@ -39,7 +39,7 @@ class Unreadable(ValueError):
 
 
 class Undecodable(Unreadable):
-    """A message whose payload is not of the encoding that was named; one line."""
+    """A message whose payload is not of the encoding that was named, or too large to be decoded; one line."""
 
 
 class Received(NamedTuple):
@@ -111,6 +111,8 @@ def decoded(message: Received, decode: Decode) -> object:
         return decode(message.payload)
     except BadPayload as fault:
         raise Undecodable(f"message {message.name}: {fault}") from None
+    except MemoryError:
+        raise Undecodable(f"message {message.name}: there is not enough memory to decode its payload") from None
 
 
 def to_json(message: Received) -> bytes:

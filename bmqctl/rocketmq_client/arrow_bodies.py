@@ -14,6 +14,8 @@ from formats.errors import FormatError
 __all__ = ["inflate_by_arrow"]
 
 _STEP_BYTES: Final = 1 << 20
+# The errors of Zstandard and LZ4 that say nothing about their input.
+_NO_MEMORY: Final = ("not enough memory", "ERROR_allocation_failed")
 
 
 def inflate_by_arrow(body: memoryview, name: str, keep: int, bytes_max: int) -> tuple[bytes, int]:
@@ -32,6 +34,11 @@ def inflate_by_arrow(body: memoryview, name: str, keep: int, bytes_max: int) -> 
             if total > bytes_max:
                 raise FormatError(name, 0, f"inflates to more than {bytes_max} bytes")
             head += piece[: keep - len(head)]
+    except MemoryError:
+        # pyarrow's own error of this kind is an `ArrowException` as well.
+        raise
     except (OSError, pa.ArrowException) as error:
+        if any(each in str(error) for each in _NO_MEMORY):
+            raise MemoryError(str(error)) from error
         raise FormatError(name, 0, str(error)) from None
     return bytes(head), total

@@ -5,7 +5,7 @@ from __future__ import annotations
 import zlib
 from typing import Final
 
-from formats.errors import FormatError
+from formats.errors import FormatError, check_memory
 from formats.rocketmq.flags import CompressionType, SystemFlag, compression_of
 from formats.rocketmq.record import Record
 from formats.schema import Buffer
@@ -45,6 +45,7 @@ def read_body(record: Record, bytes_max: int) -> Buffer:
     try:
         body = unpacking.decompress(record.body, bytes_max)
     except zlib.error as fault:
+        check_memory(fault)
         raise BodyUnreadable(f"a body that is not ZLIB: {fault}") from None
     if not unpacking.eof:
         raise BodyUnreadable(f"a compressed body that is cut off, or larger than {bytes_max} bytes")

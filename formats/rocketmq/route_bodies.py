@@ -9,7 +9,7 @@ import zlib
 from enum import IntFlag
 from typing import Annotated, Any, Final, NamedTuple
 
-from formats.errors import FormatError
+from formats.errors import FormatError, check_memory
 from formats.rocketmq import fastjson
 from formats.rocketmq.body_codec import BodyCodec
 from formats.schema import Buffer
@@ -197,6 +197,7 @@ def read_compressed_registration(body: Buffer) -> RegisterBrokerBody:
     try:
         data = inflater.decompress(body, REGISTRATION_BYTES_MAX)
     except zlib.error as error:
+        check_memory(error)
         raise FormatError("RegisterBrokerBody", 0, f"cannot be inflated: {error}") from None
     if inflater.unconsumed_tail:
         raise FormatError("RegisterBrokerBody", 0, f"has more than {REGISTRATION_BYTES_MAX} bytes when inflated")

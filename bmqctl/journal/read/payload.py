@@ -14,7 +14,7 @@ from formats.bmq.codes import DECOMPRESSED_SIZE_MAX, CompressionAlgorithm, Prope
 from formats.bmq.disk.data import DataHeader, DataHeaderFlags
 from formats.bmq.disk.padding import DWORD, WORD
 from formats.bmq.wire.properties import PROPERTIES_HEADER, Property, decode_properties, properties_size
-from formats.errors import FormatError
+from formats.errors import FormatError, check_memory
 
 __all__ = [
     "INFLATE_STEP",
@@ -176,6 +176,7 @@ def inflate(data: memoryview, keep: int, *, stop: bool = False) -> tuple[bytes, 
         try:
             out = stream.decompress(pending, INFLATE_STEP)
         except zlib.error as error:
+            check_memory(error)
             raise FormatError("zlib", 0, str(error)) from None
         pending = stream.unconsumed_tail
         if not out and not pending and not stream.eof:

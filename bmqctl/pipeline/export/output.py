@@ -152,6 +152,8 @@ def open_output(where: str) -> Output:
         return Output(path, fs.LocalFileSystem(), path)
     try:
         files, root = fs.FileSystem.from_uri(where)
+    except MemoryError:
+        raise
     except (pa.ArrowException, OSError, ValueError) as fault:
         raise OutputError(f"{where}: {str(fault).partition(chr(10))[0]}") from None
     uri = where.rstrip("/")

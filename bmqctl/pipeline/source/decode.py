@@ -55,6 +55,9 @@ class Decoder:
             value = self._decode(payload)
             # What Arrow refuses in one value must not cost the others.
             pa.scalar(value, self._type)
+        except MemoryError:
+            # pyarrow's own error of this kind is an `ArrowException` as well.
+            raise
         except (ValueError, TypeError, OverflowError, RecursionError, pa.ArrowException) as error:
             reason = f"{type(error).__name__}: {error}".partition("\n")[0][:200]
             if self._failfast:

@@ -8,7 +8,7 @@ from typing import NamedTuple
 from formats.bmq.codes import CompressionAlgorithm
 from formats.bmq.disk.data import DataHeaderFlags, parse_data_record
 from formats.bmq.wire.properties import properties_size
-from formats.errors import FormatError
+from formats.errors import FormatError, check_memory
 from formats.schema import Buffer
 
 __all__ = ["INFLATED_SIZE_MAX", "MessageSizes", "measure"]
@@ -77,6 +77,7 @@ def _inflate(compressed: Buffer) -> tuple[int | None, bytes]:
             head = head or piece
             total += len(piece)
             rest = inflater.unconsumed_tail
-    except zlib.error:
+    except zlib.error as error:
+        check_memory(error)
         return None, head
     return (total if inflater.eof else None), head

@@ -8,6 +8,7 @@ from broker.bmq.core.messages import Message
 from formats.bmq.expressions import Values, property_values
 from formats.bmq.padding import WORD
 from formats.bmq.wire.properties import PROPERTIES_HEADER
+from formats.errors import check_memory
 
 __all__ = ["message_values"]
 
@@ -33,5 +34,6 @@ def _inflated_properties(data: memoryview) -> bytes:
             return b""
         size = PROPERTIES_HEADER.unpack(head).area_words * WORD
         return head + stream.decompress(stream.unconsumed_tail, max(1, size - len(head)))
-    except zlib.error:
+    except zlib.error as error:
+        check_memory(error)
         return b""

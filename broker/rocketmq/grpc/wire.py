@@ -11,6 +11,7 @@ from enum import IntEnum
 from typing import Final
 from urllib.parse import quote
 
+from formats.errors import check_memory
 from formats.rocketmq.numbers import read_digits
 
 __all__ = ["GrpcError", "GrpcStatus", "MessageReader", "frame_message", "status_text", "timeout_ms"]
@@ -114,6 +115,7 @@ class MessageReader:
         try:
             plain = inflater.decompress(message, self.bytes_max)
         except zlib.error as error:
+            check_memory(error)
             raise GrpcError(GrpcStatus.INTERNAL, f"a message cannot be decompressed: {error}") from None
         if inflater.unconsumed_tail:
             text = f"a message has more than {self.bytes_max} bytes when it is decompressed"

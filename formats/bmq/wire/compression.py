@@ -5,7 +5,7 @@ from __future__ import annotations
 import zlib
 
 from formats.bmq.codes import DECOMPRESSED_SIZE_MAX, CompressionAlgorithm
-from formats.errors import FormatError
+from formats.errors import FormatError, check_memory
 from formats.schema import Buffer
 
 __all__ = ["compress", "decompress"]
@@ -31,6 +31,7 @@ def decompress(data: Buffer, algorithm: int, size_max: int = DECOMPRESSED_SIZE_M
         # One byte more than allowed distinguishes a stream that is too long from one that just fits.
         out = stream.decompress(data, size_max + 1)
     except zlib.error as error:
+        check_memory(error)
         raise FormatError("zlib", 0, str(error)) from None
     if len(out) > size_max:
         raise FormatError("zlib", 0, f"inflates to more than {size_max} bytes")

@@ -51,6 +51,14 @@ def test_a_decoded_payload_is_beside_the_payload_or_instead_of_it() -> None:
     assert (json_form(None), text_form(None), text_form(None, is_placed=True)) == (to_json, to_text, to_placed_text)
 
 
+def test_a_payload_that_exhausts_the_memory_is_not_called_malformed() -> None:
+    def decode(payload: bytes) -> object:
+        raise MemoryError
+
+    with pytest.raises(Undecodable, match="message 40: there is not enough memory to decode its payload"):
+        text_form(decode)(Received("40", {}, b"x", []))
+
+
 def test_a_line_for_people_has_no_control_characters() -> None:
     message = Received("40", {}, "ordér\n\x07\x9b2J\u2028\t1".encode(), PROPERTIES, "paid\r")
     line = (
