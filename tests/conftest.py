@@ -13,6 +13,7 @@ from hypothesis import HealthCheck, settings
 from xdist.scheduler import LoadFileScheduling
 
 from scripts.compiled_tree import MARKER
+from tests import port_watch
 
 # The same examples in every run; and no deadline, as the first example may unpack a capture on a busy machine.
 settings.register_profile("steady", derandomize=True, deadline=None, suppress_health_check=[HealthCheck.too_slow])
@@ -82,6 +83,7 @@ def pytest_collection() -> Iterator[None]:
 
 
 def pytest_configure(config: pytest.Config) -> None:
+    config.pluginmanager.register(port_watch)
     if IS_COMPILED:
         # A test that is skipped midway leaves open what it has opened.
         config.addinivalue_line("filterwarnings", "ignore::pytest.PytestUnraisableExceptionWarning")

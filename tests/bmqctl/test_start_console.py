@@ -15,8 +15,9 @@ from typer.testing import CliRunner
 from bmqctl import console_process
 from bmqctl.app import app
 from bmqctl.commands import start_blazingmq, start_rocketmq, start_rocketmq_group, start_rocketmq_proxy
-from bmqctl.ports import free_port
+from bmqctl.ports import free_port, free_ports
 from tests.integration.config_files import PORT, spoil, write_config, write_proxy_config
+from tests.integration.test_rocketmq_group import OFFSETS, PORTS_OF_GROUP
 
 TLS = Path(__file__).parents[1] / "integration" / "tls"
 
@@ -63,6 +64,9 @@ def brokers(*places: str) -> list[str]:
 
 
 def test_the_cluster_of_each_command(consoles: list[list[str]], tmp_path: Path) -> None:
+    # A group tries whether its ports are free.
+    first = free_ports(PORTS_OF_GROUP)
+    ports = [word for option, at in OFFSETS.items() for word in (option, str(first + at))]
     cluster = ("cluster", "--dir", str(tmp_path / "cluster"), "--host", "0.0.0.0", "--port", "4000")
     for words, expected in (
         (("node",), brokers("127.0.0.1:30114")),
@@ -76,8 +80,8 @@ def test_the_cluster_of_each_command(consoles: list[list[str]], tmp_path: Path) 
             ["--nameserver", "127.0.0.1:4;ns:1;other:2"],
         ),
         (
-            ("rocketmq", "-n", "3", "--store", str(tmp_path / "group"), "--nameserver-port", "4000"),
-            ["--nameserver", "127.0.0.1:4000;127.0.0.1:4010;127.0.0.1:4020"],
+            ("rocketmq", "-n", "3", "--store", str(tmp_path / "group"), *ports),
+            ["--nameserver", f"127.0.0.1:{first};127.0.0.1:{first + 10};127.0.0.1:{first + 20}"],
         ),
         (("rocketmq-proxy", "-n", "one:1;two:2", "-n", "three:3"), ["--nameserver", "one:1;two:2;three:3"]),
     ):
@@ -142,7 +146,7 @@ def test_refusals(consoles: list[list[str]], tmp_path: Path) -> None:
     code, text = start("proxy", str(none))
     assert code == 2
     assert "a console shows one cluster, and those of this proxy are: none yet; run `bmqctl console --broker`" in text
-    with socket.create_server(("127.0.0.1", 0)) as other:
+    with socket.create_server(("127.0.0.1", free_port())) as other:
         port = str(other.getsockname()[1])
         found = CliRunner().invoke(app, ["start", "node", "--console-port", port])
     assert (found.exit_code, f"cannot listen on 127.0.0.1:{port}: Address already in use" in found.output) == (2, True)

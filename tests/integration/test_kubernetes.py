@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
+from typing import Any
 from urllib.request import urlopen
 
 import pytest
@@ -15,6 +17,7 @@ import trio
 
 from bmqctl.client import Queue, connect
 from bmqctl.node_process import NodeProcess
+from bmqctl.ports import free_port, free_rocketmq_port
 from formats.rocketmq.codes import RequestCode, ResponseCode
 from formats.rocketmq.controller_bodies import BROKER_REPLICAS, Replicas
 from scripts.kubernetes_manifests import FOLDER, Pod, build, pods, write_files
@@ -40,7 +43,7 @@ class PodProcess(NodeProcess):
         """Ask as the readiness probe does."""
         port = self.pod.arguments[self.pod.arguments.index("--metrics-port") + 1]
         try:
-            with urlopen(f"http://{self.own_address}:{port}/readyz", timeout=5) as answer:
+            with urlopen(f"http://{self.own_address}:{port}/readyz", timeout=WAIT_S) as answer:
                 return bool(answer.status == 200)
         except OSError:
             return False
@@ -49,11 +52,26 @@ class PodProcess(NodeProcess):
         return list(self.pod.arguments)
 
 
+def given_ports() -> dict[int, int]:
+    """Return a free port in place of each in the manifests; those of a RocketMQ broker are related."""
+    broker = free_rocketmq_port()
+    ports = {port: free_port() for port in (30114, 9100, 9876, 9878, 8080, 8081, 5557)}
+    return {**ports, 10911: broker, 10912: broker + 1}
+
+
+def with_ports(manifests: list[dict[str, Any]], ports: Mapping[int, int]) -> list[dict[str, Any]]:
+    """Return manifests with other ports, in their files, too."""
+    known = re.compile(rf"(?<!\d)({'|'.join(map(str, ports))})(?!\d)")
+    found: list[dict[str, Any]] = json.loads(known.sub(lambda port: str(ports[int(port[1])]), json.dumps(manifests)))
+    return found
+
+
 class Pods:
     """The pods of a kustomization. Each has an address of its own."""
 
     def __init__(self, kustomization: str, folder: Path) -> None:
-        self._manifests = build(FOLDER / kustomization)
+        self.ports = given_ports()
+        self._manifests = with_ports(build(FOLDER / kustomization), self.ports)
         (self._count,) = (each["spec"]["replicas"] for each in self._manifests if each["kind"] == "StatefulSet")
         self._folder = folder
         self._hosts = folder / "hosts.json"
@@ -107,14 +125,14 @@ def started(kustomization: str, folder: Path) -> Iterator[Pods]:
 @pytest.mark.trio
 async def test_one_blazingmq_node(tmp_path: Path) -> None:
     with started("blazingmq/base", tmp_path) as found:
-        async with connect(f"tcp://{found.running[0].own_address}:30114") as session:
+        async with connect(f"tcp://{found.running[0].own_address}:{found.ports[30114]}") as session:
             await exchange(await session.open(URI, read=True, write=True), b"1")
 
 
 @pytest.mark.trio
 async def test_three_blazingmq_nodes_of_which_one_is_killed(tmp_path: Path) -> None:
     with started("blazingmq/cluster", tmp_path) as found:
-        async with connect(f"tcp://{found.running[1].own_address}:30114") as session:
+        async with connect(f"tcp://{found.running[1].own_address}:{found.ports[30114]}") as session:
             queue = await session.open(URI, read=True, write=True)
             await exchange(queue, b"1")
             found.kill(0)
@@ -141,7 +159,7 @@ def send_soon(found: Pods, body: bytes) -> None:
 
     def send(address: str) -> bool:
         try:
-            with Remote(10911, host=address) as remote:
+            with Remote(found.ports[10911], host=address) as remote:
                 return remote.send_message("topic", body).code == ResponseCode.SUCCESS
         except (OSError, EOFError):
             return False
@@ -158,7 +176,7 @@ def wait_for_two_in_sync(found: Pods) -> None:
 
     def in_sync(address: str) -> int:
         try:
-            with Remote(9878, host=address) as remote:
+            with Remote(found.ports[9878], host=address) as remote:
                 answer = remote.call(RequestCode.CONTROLLER_GET_SYNC_STATE_DATA, b'["broker-a"]')
         except (OSError, EOFError):
             return 0

@@ -18,6 +18,7 @@ from broker.rocketmq.assembly.config import PropertyError, RocketConfig, load_ro
 from broker.rocketmq.assembly.grpc import listen_for_grpc
 from broker.rocketmq.replication.options import Role
 from broker.shell.server import ListenError
+from tests.integration.default_port import with_default
 
 
 class Unasked(RocketProcess):
@@ -83,15 +84,10 @@ def test_the_default_port_is_listened_on(monkeypatch: pytest.MonkeyPatch) -> Non
         assert (sock.getsockname(), reason) == ((HOST, port), "")
 
 
-def test_a_node_that_is_told_nothing_starts_whoever_has_the_port(tmp_path: Path) -> None:
-    # Where this machine has another program on 8081, that one takes it instead.
-    try:
-        holder = socket.create_server((HOST, 8081))
-    except OSError:
-        holder = socket.socket()
-    with closing(holder), Unasked(tmp_path / "store") as node:
+def test_a_node_that_is_told_nothing_starts_whoever_has_the_port(tmp_path: Path, taken: int) -> None:
+    with Unasked(tmp_path / "store", command=with_default("GRPC_PORT", taken)) as node:
         assert "(gRPC)" not in node.ready_line
-        assert "gRPC is not served: 127.0.0.1:8081: Address already in use" in node.output
+        assert f"gRPC is not served: 127.0.0.1:{taken}: Address already in use" in node.output
         assert "--grpc-port" in node.output
 
 
