@@ -10,7 +10,7 @@ import time
 from collections.abc import Sequence
 from pathlib import Path
 from types import TracebackType
-from typing import Self
+from typing import Final, Self
 
 from bmqctl.children import COMMAND, release, start_child
 from bmqctl.ports import free_port, free_ports, free_rocketmq_port
@@ -30,6 +30,10 @@ HOST = "127.0.0.1"
 LOG_NAME = "bmqbrkr.log"
 PID_NAME = "bmqbrkr.pid"
 ROCKETMQ_LOG_NAME = "bmqctl.log"
+
+
+# A bound on a start, an end or a line of the log that never comes: on a busy machine each takes many times as long.
+START_S: Final = 120.0
 
 
 class NodeFailed(Exception):
@@ -58,7 +62,7 @@ class NodeProcess:
         *,
         config_dir: Path | None = None,
         port: int | None = None,
-        timeout_s: float = 30.0,
+        timeout_s: float = START_S,
         command: Sequence[str] = COMMAND,
         options: Sequence[str] = (),
     ) -> None:
@@ -160,7 +164,7 @@ class NodeProcess:
         self.stop(how)
         return self.start()
 
-    def wait_for(self, text: str, timeout_s: float = 10.0, skip: int = 0) -> str:
+    def wait_for(self, text: str, timeout_s: float = START_S, skip: int = 0) -> str:
         """Wait for a line with `text` on stderr, which includes the log; return the first such line since the start.
 
         The first `skip` lines are passed over: with the `log_length` of an earlier moment, those from before it.
@@ -224,7 +228,9 @@ class ClusterProcess(NodeProcess):
     Otherwise like a node; each node's log is in its own folder.
     """
 
-    def __init__(self, data_dir: Path, count: int = 3, *, timeout_s: float = 60.0, options: Sequence[str] = ()) -> None:
+    def __init__(
+        self, data_dir: Path, count: int = 3, *, timeout_s: float = START_S, options: Sequence[str] = ()
+    ) -> None:
         super().__init__(data_dir, port=free_ports(count), timeout_s=timeout_s, options=options)
         self.count = count
 
@@ -247,13 +253,13 @@ class ProxyProcess(NodeProcess):
         upstream: Sequence[str],
         *,
         port: int | None = None,
-        timeout_s: float = 30.0,
+        timeout_s: float = START_S,
         options: Sequence[str] = (),
     ) -> None:
         super().__init__(data_dir, port=port, timeout_s=timeout_s, options=options)
         self.upstream = tuple(upstream)
 
-    def wait_available(self, timeout_s: float = 20.0) -> None:
+    def wait_available(self, timeout_s: float = START_S) -> None:
         """Wait until it has a broker upstream."""
         self.wait_for("is available", timeout_s)
 
@@ -277,7 +283,7 @@ class RocketProcess(NodeProcess):
         port: int | None = None,
         nameserver_port: int | None = None,
         grpc_port: int | None = None,
-        timeout_s: float = 30.0,
+        timeout_s: float = START_S,
         command: Sequence[str] = COMMAND,
         options: Sequence[str] = (),
     ) -> None:
@@ -324,7 +330,7 @@ class RocketProxyProcess(NodeProcess):
         *,
         port: int | None = None,
         remoting_port: int | None = None,
-        timeout_s: float = 30.0,
+        timeout_s: float = START_S,
         options: Sequence[str] = (),
     ) -> None:
         super().__init__(data_dir, port=port, timeout_s=timeout_s, options=options)
@@ -364,7 +370,7 @@ class ControllerProcess(NodeProcess):
         peers: str | None = None,
         config_file: Path | None = None,
         port: int | None = None,
-        timeout_s: float = 30.0,
+        timeout_s: float = START_S,
         command: Sequence[str] = COMMAND,
         options: Sequence[str] = (),
     ) -> None:

@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
+import ast
 import threading
 from collections.abc import Iterator
+from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
 import trio
 from trio.testing import MockClock
 
-from tests.waiting import eventually, eventually_in_trio
+from tests.waiting import WAIT_S, eventually, eventually_in_trio
 
 
 def test_it_returns_what_was_found() -> None:
@@ -54,3 +56,43 @@ async def test_other_tasks_run_meanwhile(mock_clock: MockClock) -> None:
     assert 50 <= trio.current_time() < 51
     with pytest.raises(TimeoutError, match="not so after"):
         await eventually_in_trio(lambda: None)
+
+
+def bounds(text: str) -> Iterator[str]:
+    """Yield the bounds on time that a module sets itself, of 5 s and more: shorter ones are to expire."""
+    for node in ast.walk(ast.parse(text)):
+        if not isinstance(node, ast.Call):
+            continue
+        name = ast.unparse(node.func)
+        given = [each.value for each in node.keywords if each.arg == "timeout"]
+        if name.endswith((".fail_after", ".communicate", ".join", ".settimeout")) or name == "process.wait":
+            given += node.args[:1]
+        elif name.endswith("create_connection"):
+            given += node.args[1:2]
+        for value in given:
+            if isinstance(value, ast.Constant) and isinstance(value.value, int | float) and 5 <= value.value < WAIT_S:
+                yield f"{node.lineno}: {name} with {value.value} s, where a busy machine needs WAIT_S"
+
+
+@pytest.mark.parametrize(
+    ("line", "count"),
+    [
+        ("subprocess.run(words, timeout=60)", 1),
+        ("process.communicate(timeout=30)", 1),
+        ("with trio.fail_after(10): pass", 1),
+        ("socket.create_connection((HOST, port), 10)", 1),
+        ("process.wait(20)", 1),
+        ("process.wait(WAIT_S)", 0),
+        ("with trio.fail_after(1000): pass", 0),
+        ("sock.settimeout(1.0)", 0),
+    ],
+)
+def test_bounds_of_a_module_are_found(line: str, count: int) -> None:
+    assert len(list(bounds(line))) == count
+
+
+def test_no_module_has_bounds_that_a_busy_machine_breaks() -> None:
+    root = Path(__file__).parent
+    paths = [path for path in root.rglob("*.py") if path.relative_to(root).parts[0] != "fuzz"]
+    assert len(paths) > 400
+    assert [f"{path}:{line}" for path in paths for line in bounds(path.read_text(encoding="utf-8"))] == []

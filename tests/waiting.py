@@ -13,7 +13,7 @@ import trio
 
 __all__ = ["WAIT_S", "eventually", "eventually_in_trio"]
 
-WAIT_S: Final = 60.0
+WAIT_S: Final = 120
 _STEP_S: Final = 0.02
 
 T = TypeVar("T")

@@ -8,6 +8,7 @@ from typing import Final
 import pytest
 
 from bmqctl.ports import free_port, free_ports, free_rocketmq_port
+from tests.waiting import WAIT_S
 
 HOST: Final = "127.0.0.1"
 
@@ -26,7 +27,7 @@ def test_a_port_that_was_returned_is_kept_from_those_who_look_for_one() -> None:
 def test_a_server_of_another_process_listens_where_it_was_told_to() -> None:
     first = free_ports(3)
     code = "import socket, sys; [socket.create_server(('127.0.0.1', int(port))) for port in sys.argv[1:]]"
-    subprocess.run([sys.executable, "-c", code, *map(str, range(first, first + 3))], check=True, timeout=60)
+    subprocess.run([sys.executable, "-c", code, *map(str, range(first, first + 3))], check=True, timeout=WAIT_S)
 
 
 def test_nobody_is_connected_to_a_port_that_is_only_kept() -> None:

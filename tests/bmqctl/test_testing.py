@@ -12,6 +12,7 @@ import pytest
 
 from bmqctl import ports
 from bmqctl.testing import NodeFailed, NodeProcess, free_port
+from tests.waiting import WAIT_S
 
 SUITE = """
 import socket
@@ -27,7 +28,7 @@ def test_node(bmq_node, tmp_path):
 def test_a_suite_that_uses_the_plugin(tmp_path: Path) -> None:
     (tmp_path / "test_it.py").write_text(SUITE)
     command = [sys.executable, "-m", "pytest", "-q", "-s", "-p", "bmqctl.testing", "-W", "error", str(tmp_path)]
-    done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, timeout=60, check=False)
+    done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, timeout=WAIT_S, check=False)
     assert done.returncode == 0, done.stdout + done.stderr
     port = int(done.stdout.partition("port=")[2].split()[0])
     # The node is gone with the test.

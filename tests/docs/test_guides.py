@@ -212,7 +212,6 @@ def test_there_are_commands_to_run() -> None:
 
 
 @pytest.mark.parametrize("name", sorted(RUNNABLE.keys() - OF_ROCKETMQ.keys() - set(OF_BOTH)))
-@pytest.mark.timeout(600)
 def test_the_commands_of_a_page_print_what_it_says(name: str, tmp_path: Path) -> None:
     with NodeProcess(tmp_path / "bmq-data", timeout_s=START_S_MAX) as node:
         follow(RUNNABLE[name], tmp_path, node.port)
@@ -236,7 +235,6 @@ def follow(guide: Guide, folder: Path, port: int) -> None:
 
 
 @pytest.mark.parametrize("name", OF_BOTH)
-@pytest.mark.timeout(600)
 def test_the_commands_of_a_page_on_both_systems_print_what_it_says(name: str, tmp_path: Path) -> None:
     with (
         NodeProcess(tmp_path / "bmq-data", timeout_s=START_S_MAX) as node,
@@ -251,7 +249,6 @@ def test_the_commands_of_a_page_on_both_systems_print_what_it_says(name: str, tm
 
 
 @pytest.mark.parametrize("name", OF_ROCKETMQ)
-@pytest.mark.timeout(600)
 def test_the_commands_of_a_page_on_rocketmq_print_what_it_says(name: str, tmp_path: Path) -> None:
     try:
         python = cpp_python()

@@ -71,11 +71,11 @@ def ground(kind: str, shape: str, folder: Path) -> Iterator[Ground]:
             cluster = ClusterProcesses(folder)
             stack.callback(cluster.close)
             brokers += [cluster.start(number) for number in cluster.nodes if number != LIAR]
-            cluster.wait_available(40.0)
+            cluster.wait_available()
         elif shape == "cluster":
             cluster = stack.enter_context(ClusterProcesses(folder))
             brokers += cluster.nodes.values()
-            cluster.wait_available(40.0)
+            cluster.wait_available()
         else:
             brokers.append(stack.enter_context(NodeProcess(folder / "node")))
             if shape == "proxy":

@@ -18,7 +18,7 @@ from tests.fuzz.judging import Find, Watch
 from tests.fuzz.session_events import LENGTH_MAX, Maker, events_of, shown
 from tests.fuzz.session_kinds import Teller
 from tests.fuzz.session_peer import Honest
-from tests.waiting import eventually
+from tests.waiting import WAIT_S, eventually
 
 KINDS = (EventType.CONTROL, EventType.ELECTOR, EventType.CLUSTER_STATE, EventType.PUT, EventType.STORAGE)
 
@@ -82,7 +82,7 @@ def test_an_honest_client_notices_that_its_broker_is_gone(node: NodeProcess) -> 
     client.start()
     eventually(lambda: client.done >= 5)
     node.kill()
-    client.join(20)
+    client.join(WAIT_S)
     assert client.faults
     assert "lost its broker" in client.faults[0]
 

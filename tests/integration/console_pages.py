@@ -16,7 +16,7 @@ from typing import Any, NamedTuple
 from bmqctl.children import COMMAND
 from bmqctl.ports import free_port
 from tests import browser
-from tests.waiting import eventually
+from tests.waiting import WAIT_S, eventually
 
 __all__ = ["Asked", "Pages", "console", "play"]
 
@@ -81,7 +81,7 @@ class Pages:
 
     def _ask(self, request: urllib.request.Request) -> Asked:
         try:
-            with self._opener.open(request, timeout=60) as answer:
+            with self._opener.open(request, timeout=WAIT_S) as answer:
                 return Asked(answer.status, json.load(answer))
         except urllib.error.HTTPError as refused:
             with refused:
@@ -104,7 +104,7 @@ def console(*words: str) -> Iterator[Pages]:
         pages.begin()
         yield pages
         process.terminate()
-        out, err = process.communicate(timeout=60)
+        out, err = process.communicate(timeout=WAIT_S)
         assert (process.returncode, err) == (0, "")
         assert out.startswith("bmqctl: console of ")
     finally:
@@ -119,7 +119,7 @@ def play(steps: Sequence[Sequence[object]]) -> Any:
         input=json.dumps(steps),
         capture_output=True,
         text=True,
-        timeout=110,
+        timeout=WAIT_S,
         check=False,
     )
     assert done.returncode == 0, done.stderr

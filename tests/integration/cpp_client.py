@@ -18,7 +18,7 @@ from rocketmq.client import (  # type: ignore[import-not-found]
     PushConsumer,
 )
 
-PATIENCE_S = 60
+PATIENCE_S = 120
 
 # The client's threads go on for a while after its objects are shut down, and crash if those are gone.
 kept: list[Any] = []

@@ -15,15 +15,14 @@ from bmqctl.node_process import HOST
 from broker.rocketmq.grpc.wire import frame_message
 from formats.rocketmq.grpc.declarations import METHODS
 from formats.rocketmq.grpc.messages import Message, decode, make
+from tests.waiting import WAIT_S
 
-__all__ = ["TIMEOUT_S", "Caller", "ask_route", "connect"]
-
-TIMEOUT_S = 20.0
+__all__ = ["Caller", "ask_route", "connect"]
 
 
 def connect(port: int, authority: trustme.CA | None = None) -> socket.socket:
     """Connect to a port, with TLS if there is somebody to trust."""
-    sock = socket.create_connection((HOST, port), TIMEOUT_S)
+    sock = socket.create_connection((HOST, port), WAIT_S)
     if authority is None:
         return sock
     context = ssl.create_default_context()

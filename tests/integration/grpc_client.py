@@ -25,7 +25,7 @@ from rocketmq import (  # type: ignore[import-not-found]
     TransactionResolution,
 )
 
-WAIT_S = 30
+WAIT_S = 120
 
 
 def configuration() -> Any:

@@ -20,7 +20,7 @@ from rocketmq import (  # type: ignore[import-not-found]
     SimpleConsumer,
 )
 
-WAIT_S = 30
+WAIT_S = 120
 
 
 def configuration() -> Any:

@@ -26,7 +26,7 @@ from rocketmq import (  # type: ignore[import-not-found]
     PushConsumer,
 )
 
-WAIT_S = 40
+WAIT_S = 120
 TOPIC = "Lite"
 
 

@@ -6,14 +6,17 @@ import threading
 import uuid
 from collections.abc import Callable, Iterable
 from types import TracebackType
-from typing import Any
+from typing import Any, Final
 
 import blazingmq
 from blazingmq.session_events import SessionEvent
 
+from tests.waiting import WAIT_S
+
 __all__ = ["Client", "Delivered", "confirm", "queue_name"]
 
-WAIT_S = 20.0
+# Of a session whose broker was killed, too: its end waits as long.
+_DISCONNECT_S: Final = 20.0
 
 Delivered = tuple[blazingmq.Message, blazingmq.MessageHandle]
 
@@ -41,7 +44,7 @@ class Client:
             on_message=self._on_message,
             broker=uri,
             host_health_monitor=None,
-            timeout=blazingmq.Timeouts(connect_timeout=WAIT_S, disconnect_timeout=WAIT_S),
+            timeout=blazingmq.Timeouts(connect_timeout=WAIT_S, disconnect_timeout=_DISCONNECT_S),
             **options,
         )
 

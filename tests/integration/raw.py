@@ -31,11 +31,11 @@ from formats.bmq.wire.event import (
     build_schema_event,
     next_frame,
 )
+from tests.waiting import WAIT_S
 
 __all__ = ["Raw", "identity", "node_identity", "open_request"]
 
 READ, WRITE = 2, 4
-WAIT_S = 20.0
 
 
 def identity(client_type: ClientType = ClientType.TCPCLIENT, name: str = "raw") -> bytes:

@@ -8,10 +8,9 @@ from typing import Any, Self
 
 from formats.rocketmq.codes import RequestCode
 from formats.rocketmq.frame import Frame, FrameFlag, HeaderEncoding, encode_frame, next_frame
+from tests.waiting import WAIT_S
 
 __all__ = ["Remote"]
-
-TIMEOUT_S = 20.0
 
 
 class Remote:
@@ -22,7 +21,7 @@ class Remote:
         port: int,
         encoding: HeaderEncoding = HeaderEncoding.JSON,
         host: str = "127.0.0.1",
-        timeout_s: float = TIMEOUT_S,
+        timeout_s: float = WAIT_S,
     ) -> None:
         self.sock = socket.create_connection((host, port), timeout_s)
         self.encoding = encoding

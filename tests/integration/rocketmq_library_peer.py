@@ -14,7 +14,7 @@ from typing import Any
 
 from rocketmq.client import Message, Producer, PushConsumer  # type: ignore[import-not-found]
 
-PATIENCE_S = 60
+PATIENCE_S = 120
 
 
 def main(nameserver: str, topic: str, count: int) -> None:

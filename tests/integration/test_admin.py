@@ -19,7 +19,7 @@ from formats.bmq.control.messages import AdminCommand, AdminCommandResponse, Con
 from formats.bmq.wire.event import EncodingType, EventType, build_schema_event
 from tests.integration.config_files import spoil, write_config
 from tests.integration.raw import WRITE, Raw, open_request
-from tests.waiting import eventually
+from tests.waiting import WAIT_S, eventually
 
 QUEUE = "bmq://bmq.test.mmap.priority/admin"
 NODES = ("myClusters", 0, "nodes")
@@ -39,7 +39,7 @@ def bmqctl(*arguments: str, stdin: str = "") -> subprocess.CompletedProcess[str]
         input=stdin,
         capture_output=True,
         text=True,
-        timeout=60,
+        timeout=WAIT_S,
     )
 
 
@@ -143,11 +143,11 @@ def test_who_answers_with_garbage_or_not_at_all() -> None:
         host, port = server.getsockname()
         with pytest.raises(AdminLost, match="did not answer in time"):
             AdminClient(host, port, 0.2)
-        server.settimeout(5)
+        server.settimeout(WAIT_S)
         peer, _ = server.accept()
         peer.close()
     with socket.create_server(("127.0.0.1", 0)) as server:
-        server.settimeout(5)
+        server.settimeout(WAIT_S)
         client = subprocess.Popen(
             [
                 sys.executable,
@@ -164,7 +164,7 @@ def test_who_answers_with_garbage_or_not_at_all() -> None:
         peer, _ = server.accept()
         with peer:
             peer.sendall(b"HTTP/1.1 400 Bad Request\r\n\r\n")
-            _, errors = client.communicate(timeout=30)
+            _, errors = client.communicate(timeout=WAIT_S)
         assert client.returncode == 2
         assert "not a valid event" in errors
 

@@ -33,6 +33,7 @@ from formats.bmq.control.messages import (
 from formats.bmq.wire.event import build_schema_event
 from tests.integration.config_files import spoil, write_config, write_proxy_config
 from tests.integration.raw import READ, WRITE, Raw, identity, open_request
+from tests.waiting import WAIT_S
 
 USERS = ("ops", "shop", "reader")
 AUTHENTICATION = {
@@ -124,7 +125,7 @@ def bmqctl(*words: str) -> subprocess.CompletedProcess[str]:
         [sys.executable, "-c", "from bmqctl.app import main; main()", *words],
         capture_output=True,
         text=True,
-        timeout=60,
+        timeout=WAIT_S,
         env=os.environ | {"BMQCTL_AUTHN_DATA": "ops:x"},
         check=False,
     )

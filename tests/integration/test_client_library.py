@@ -32,6 +32,7 @@ from scripts.reference_process import Running
 from tests.integration.config_files import spoil, write_config
 from tests.integration.library_broker import ORDERS, ORDERS_MAX, REFERENCE, library_broker
 from tests.integration.official import Client
+from tests.waiting import WAIT_S
 
 pytestmark = pytest.mark.anyio
 
@@ -61,7 +62,7 @@ def node(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Running]:
 async def take(queue: Queue, count: int) -> list[bytes]:
     """Confirm `count` messages and return their payloads."""
     payloads: list[bytes] = []
-    with anyio.fail_after(60):
+    with anyio.fail_after(WAIT_S):
         while len(payloads) < count:
             async with await anext(queue) as message:
                 payloads.append(message.payload)
@@ -224,7 +225,7 @@ async def test_nothing_acknowledged_is_lost_when_the_node_is_killed(tmp_path: Pa
                     if len(received) == total:
                         return
 
-            with anyio.fail_after(100):
+            with anyio.fail_after(WAIT_S):
                 async with anyio.create_task_group() as group:
                     group.start_soon(consume)
                     for worker in range(50):
@@ -240,7 +241,7 @@ async def test_nothing_acknowledged_is_lost_when_the_node_is_killed(tmp_path: Pa
 async def test_the_queues_of_a_session_are_as_before_when_the_node_was_killed(tmp_path: Path) -> None:
     large = Subscription("size > 10", correlation="large")
     with library_broker(tmp_path) as node:
-        async with connect(node.uri, timeout_s=30) as session:
+        async with connect(node.uri, timeout_s=WAIT_S) as session:
             chosen = await session.open(f"{PRIORITY}/chosen", read=True, write=True, subscriptions=[large])
             fanout = await session.open(f"{PERSISTENT_FANOUT}/apps", write=True)
             foo = await session.open(f"{PERSISTENT_FANOUT}/apps?id=foo", read=True)
@@ -258,7 +259,7 @@ async def test_the_queues_of_a_session_are_as_before_when_the_node_was_killed(tm
             # These come later than the message of the suspended queue would.
             for size in (5, 50):
                 await chosen.post(b"%d" % size, {"size": size})
-            with anyio.fail_after(30):
+            with anyio.fail_after(WAIT_S):
                 message = await anext(chosen)
             assert (message.payload, message.subscription) == (b"50", large)
             assert not idle._buffer

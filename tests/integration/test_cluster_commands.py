@@ -23,7 +23,7 @@ from bmqctl.ports import free_port, free_ports
 from tests.integration.cluster_processes import ClusterProcesses
 from tests.integration.console_pages import Pages
 from tests.integration.official import Client, queue_name
-from tests.waiting import eventually
+from tests.waiting import WAIT_S, eventually
 
 MAIN = "from bmqctl.app import main; main()"
 
@@ -55,7 +55,7 @@ def test_one_command_starts_a_cluster_and_ends_it(tmp_path: Path) -> None:
                     with urllib.request.urlopen(f"http://127.0.0.1:{number}/readyz", timeout=20) as page:
                         assert page.status == 200
                 process.send_signal(signal.SIGINT)
-                assert process.wait(20) == 0
+                assert process.wait(WAIT_S) == 0
             finally:
                 process.kill()
     domains = [json.loads(file.read_bytes()) for file in tmp_path.glob("node*/domains/*.json")]
@@ -67,7 +67,7 @@ def test_one_command_starts_a_cluster_and_ends_it(tmp_path: Path) -> None:
     assert len(stored) >= 12
     assert all(each == {"strong": {}} for each in stored)
     again = [*command[:-1], str(port + 1)]
-    refused = subprocess.run(again, capture_output=True, text=True, timeout=20, check=False)
+    refused = subprocess.run(again, capture_output=True, text=True, timeout=WAIT_S, check=False)
     assert refused.returncode == 2
     assert "start it with the number of nodes, host and port that it has" in refused.stderr
 
@@ -106,7 +106,7 @@ def test_a_node_of_it_that_dies_is_told_of(tmp_path: Path) -> None:
             os.kill(int((tmp_path / "node1" / "storage" / PID_NAME).read_text()), signal.SIGKILL)
             assert [each["is_well"] for each in pages.look()["map"]["nodes"]][:2] == [False, False]
             process.send_signal(signal.SIGTERM)
-            assert process.wait(20) == 1
+            assert process.wait(WAIT_S) == 1
             assert pages.is_over()
         finally:
             process.kill()

@@ -91,7 +91,7 @@ def test_a_minority_has_no_leader(tmp_path: Path) -> None:
         others = [number for number in cluster.nodes if number != first]
         for number in others:
             cluster.kill(number)
-        cluster.nodes[first].wait_for("is waiting", 10)
+        cluster.nodes[first].wait_for("is waiting")
         eventually(lambda: cluster.role(first)[2] == "None")
         cluster.start(others[0])
         assert cluster.leader() in (first, others[0])
@@ -104,6 +104,6 @@ def test_a_node_that_is_configured_otherwise_does_not_join(tmp_path: Path) -> No
     definition["myClusters"][0]["partitionConfig"]["numPartitions"] = 2
     file.write_text(json.dumps(definition))
     with cluster:
-        line = cluster.nodes[3].wait_for("#CLUSTER_DISAGREEMENT", 10)
+        line = cluster.nodes[3].wait_for("#CLUSTER_DISAGREEMENT")
         assert "partitionConfig.numPartitions is 4 there and 2 here" in line
-        cluster.nodes[1].wait_for("partitionConfig.numPartitions is 4 there and 2 here", 10)
+        cluster.nodes[1].wait_for("partitionConfig.numPartitions is 4 there and 2 here")

@@ -33,6 +33,7 @@ from tests.integration.cluster_processes import ClusterProcesses
 from tests.integration.config_files import spoil
 from tests.integration.official import Client, confirm, queue_name
 from tests.integration.raw import node_identity
+from tests.waiting import WAIT_S
 
 STRONG = "bmq.test.persistent.priority.sc"
 USERS = {name: f"secret-of-{name}" for name in ("node1", "node2", "node3", "proxy", "below", "client")}
@@ -113,7 +114,7 @@ class Secured:
         """A connection to a node from who has the certificate `name`, and has authenticated as the client."""
         context = ssl.create_default_context(cafile=str(self.authority_file))
         context.load_cert_chain(*self.issue(name))
-        sock = socket.create_connection((HOST, self.cluster.nodes[number].port), 10)
+        sock = socket.create_connection((HOST, self.cluster.nodes[number].port), WAIT_S)
         stream = context.wrap_socket(sock, server_hostname=HOST)
         request = AuthenticationRequest(mechanism="BASIC", data=f"client:{USERS['client']}".encode())
         message = ber.encode(AuthenticationMessage(choice=request))
@@ -133,7 +134,7 @@ def secured(tmp_path: Path) -> Iterator[Secured]:
 def run(*words: str) -> tuple[int, str]:
     """A command's exit code and what it printed."""
     command = [sys.executable, "-c", "from bmqctl.app import main; main()", *words]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
+    done = subprocess.run(command, capture_output=True, text=True, timeout=WAIT_S, check=False)
     return done.returncode, done.stdout + done.stderr
 
 
@@ -160,7 +161,7 @@ def test_strangers_are_not_heard(secured: Secured) -> None:
     # Nor does anybody get in without a certificate.
     context = ssl.create_default_context(cafile=str(secured.authority_file))
     with (
-        socket.create_connection((HOST, cluster.nodes[1].port), 10) as sock,
+        socket.create_connection((HOST, cluster.nodes[1].port), WAIT_S) as sock,
         context.wrap_socket(sock, server_hostname=HOST) as stream,
         pytest.raises(ssl.SSLError, match=r"(?i)certificate required"),
     ):
@@ -178,7 +179,7 @@ def test_a_secured_cluster_serves_fails_over_and_heals(secured: Secured) -> None
     payloads = [b"%06d" % number for number in range(300)]
     upper, lower = secured.proxies()
     with upper, lower:
-        lower.wait_for("is available", 20)
+        lower.wait_for("is available")
         with Client(lower.uri) as client:
             client.open(uri, read=True, write=True)
 
@@ -192,7 +193,7 @@ def test_a_secured_cluster_serves_fails_over_and_heals(secured: Secured) -> None
             assert cluster.leader() != first
             post(100)
             shutil.rmtree(cluster.nodes[first].data_dir)
-            cluster.start(first).wait_for("is available", 30)
+            cluster.start(first).wait_for("is available")
             # Without the healed one there is no majority now.
             second = cluster.leader()
             cluster.kill(second)
@@ -209,9 +210,9 @@ def test_certificates_alone_prove_who_nodes_are(tmp_path: Path) -> None:
     shutil.copy(tmp_path / "node3.key", tmp_path / "node1.key")
     with secured.cluster as cluster:
         told = "claims to be node 1, 'node1', but has a certificate for localhost, node3"
-        cluster.nodes[2].wait_for(told, 20)
+        cluster.nodes[2].wait_for(told)
         for number in (2, 3):
-            cluster.nodes[number].wait_for("is available", 20)
+            cluster.nodes[number].wait_for("is available")
         options = SessionOptions(tls_authority=secured.authority_file)
         statuses = trio.run(_post, cluster.nodes[3].port, options, 50)
         assert statuses == {0}
@@ -223,7 +224,7 @@ def test_certificates_alone_prove_who_nodes_are(tmp_path: Path) -> None:
 
 
 async def _post(port: int, options: SessionOptions, count: int) -> set[int]:
-    with trio.fail_after(30):
+    with trio.fail_after(WAIT_S):
         async with Session.connect("localhost", port, options) as session:
             queue = await session.open_queue(queue_name(STRONG), write=True)
             return {int((await queue.post(b"%d" % number)).status) for number in range(count)}

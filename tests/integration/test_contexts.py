@@ -13,6 +13,7 @@ import pytest
 from bmqctl.node_process import RocketProcess
 from bmqctl.testing import NodeProcess
 from tests.integration.config_files import spoil, write_config
+from tests.waiting import WAIT_S
 
 AUTHENTICATION = {
     "authenticators": [
@@ -35,7 +36,7 @@ def bmqctl(*words: str, stdin: str = "", **environment: str) -> tuple[int, str, 
         input=stdin,
         capture_output=True,
         text=True,
-        timeout=60,
+        timeout=WAIT_S,
         check=False,
         env={**os.environ, **environment},
     )

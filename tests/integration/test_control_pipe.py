@@ -12,6 +12,7 @@ import pytest
 
 from bmqctl.testing import NodeFailed, NodeProcess, free_port
 from tests.integration.config_files import spoil, write_config
+from tests.waiting import WAIT_S
 
 
 def send(node: NodeProcess, line: str) -> None:
@@ -97,7 +98,7 @@ def test_with_a_configuration_all_is_where_the_reference_has_it(
             assert process.stdout.readline().startswith("bmqctl: node ready on ")
             assert (run / "bmqbrkr.pid").read_text() == f"{process.pid}\n"
             (run / "bmqbrkr.ctl").write_text("EXIT\n")
-            _, console = process.communicate(timeout=20)
+            _, console = process.communicate(timeout=WAIT_S)
             assert process.returncode == 0
         finally:
             process.kill()

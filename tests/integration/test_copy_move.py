@@ -31,8 +31,6 @@ from tests.integration.stored_bodies import (
 )
 from tests.waiting import WAIT_S, eventually
 
-pytestmark = pytest.mark.timeout(300)
-
 PRIORITY = "bmq://bmq.test.persistent.priority"
 FANOUT = "bmq://bmq.test.persistent.fanout"
 IDLE = ("--until-idle", "0.5")

@@ -25,8 +25,6 @@ from tests.integration.messages_at_hand import run
 from tests.integration.stored_bodies import BODIES, PLAIN, give_up, store_bodies, stored_bodies
 from tests.waiting import WAIT_S, eventually
 
-pytestmark = pytest.mark.timeout(300)
-
 
 @pytest.fixture(scope="module")
 def rocket(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RocketProcess]:

@@ -16,8 +16,6 @@ import pytest
 from bmqctl.testing import NodeProcess, RocketProcess
 from tests.integration.messages_at_hand import run
 
-pytestmark = pytest.mark.timeout(300)
-
 PRIORITY = "bmq://bmq.test.persistent.priority"
 IDLE = ("--until-idle", "1")
 SCHEMA = {"type": "record", "name": "Order", "fields": [{"name": "id", "type": "long"}]}

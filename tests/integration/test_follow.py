@@ -11,6 +11,7 @@ from bmqctl.client.admin import AdminClient
 from bmqctl.testing import NodeProcess
 from tests.integration.conftest import Connect
 from tests.integration.official import queue_name
+from tests.waiting import WAIT_S
 
 
 def test_every_message_once(bmq_node: NodeProcess, connect: Connect) -> None:
@@ -46,7 +47,7 @@ def test_every_message_once(bmq_node: NodeProcess, connect: Connect) -> None:
             assert [row["payload"] for row in found] == posted
             assert {row["queue_uri"] for row in found} == {queue}
             follow.send_signal(signal.SIGINT)
-            out, err = follow.communicate(timeout=30)
+            out, err = follow.communicate(timeout=WAIT_S)
             assert (follow.returncode, out, err) == (0, "", "")
         finally:
             follow.kill()

@@ -22,7 +22,7 @@ from tests.waiting import WAIT_S, eventually
 
 def get(port: int, path: str) -> tuple[int, str, str]:
     """The status of a page, its content type and its text."""
-    connection = HTTPConnection(HOST, port, timeout=10)
+    connection = HTTPConnection(HOST, port, timeout=WAIT_S)
     try:
         connection.request("GET", path)
         answer = connection.getresponse()

@@ -15,6 +15,7 @@ from formats.bmq.wire.event import iter_frames
 from tests.golden.captures import streams
 from tests.integration.conftest import Connect
 from tests.integration.official import queue_name
+from tests.waiting import WAIT_S
 
 SEEDS = range(400)
 BYTES_MAX = 400_000
@@ -60,7 +61,7 @@ def test_mutated_sessions(node: NodeProcess, connect: Connect) -> None:
         others = [mutated(event, dice) for event in others]
         if dice.random() < 0.2:
             dice.shuffle(others)
-        with socket.create_connection(("127.0.0.1", node.port), 10.0) as sock:
+        with socket.create_connection(("127.0.0.1", node.port), WAIT_S) as sock:
             try:
                 sock.sendall(b"".join([first, *others])[:BYTES_MAX])
                 sock.shutdown(socket.SHUT_WR)

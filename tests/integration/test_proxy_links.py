@@ -14,6 +14,7 @@ from bmqctl.testing import NodeProcess, ProxyProcess
 from formats.bmq.control.messages import OpenQueueResponse
 from tests.integration.official import Client, queue_name
 from tests.integration.raw import READ, WRITE, Raw, configure_request, open_request
+from tests.waiting import WAIT_S
 
 RELAY = Path(__file__).resolve().parents[2] / "scripts" / "tcp_relay.py"
 CONSUMERS = 100
@@ -43,7 +44,7 @@ class Relay:
 
     def end(self) -> None:
         self._process.terminate()
-        told, _ = self._process.communicate(timeout=10)
+        told, _ = self._process.communicate(timeout=WAIT_S)
         numbers = re.findall(r"\d+", told)
         self.carried = Carried(*map(int, numbers))
 

@@ -11,13 +11,9 @@ from datetime import datetime
 from pathlib import Path
 from typing import Any
 
-import pytest
-
 from bmqctl.testing import NodeProcess
 from tests.integration.messages_at_hand import COMMAND, run
 from tests.waiting import WAIT_S
-
-pytestmark = pytest.mark.timeout(300)
 
 PRIORITY = "bmq://bmq.test.persistent.priority"
 FANOUT = "bmq://bmq.test.persistent.fanout"

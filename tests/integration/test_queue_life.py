@@ -21,9 +21,7 @@ from bmqctl.client.session import Queue, Session
 from bmqctl.testing import NodeProcess
 from tests.integration.config_files import domain, write_config
 from tests.integration.conftest import Connect
-from tests.waiting import eventually
-
-WAIT_S = 20
+from tests.waiting import WAIT_S, eventually
 
 DOMAINS: dict[str, dict[str, Any]] = {
     "plain": {},
@@ -149,7 +147,7 @@ def test_a_poison_pill_is_removed_and_kept_in_a_file(node: NodeProcess, connect:
     client.open(uri, write=True)
     client.post_all(uri, [b"deadly dose"])
     for _ in range(2):
-        ended = subprocess.run([sys.executable, "-c", CRASHING, node.uri, uri], timeout=60, check=False)
+        ended = subprocess.run([sys.executable, "-c", CRASHING, node.uri, uri], timeout=WAIT_S, check=False)
         assert ended.returncode == -signal.SIGKILL
     line = node.wait_for("ALARM [POISON_PILL] A poison pill message was detected and purged from the queue", WAIT_S)
     found = re.search(r"dumped in file at location \[(.*)\] on this machine", line)

@@ -20,7 +20,7 @@ from bmqctl.testing import NodeProcess
 from tests.bmqctl.replay.stores import START_S, build, guid, message
 from tests.integration.conftest import Connect
 from tests.integration.official import queue_name
-from tests.waiting import eventually
+from tests.waiting import WAIT_S, eventually
 
 COMMAND = (sys.executable, "-c", "from bmqctl.app import main; main()", "replay")
 COUNT = 3000
@@ -28,7 +28,7 @@ COUNT = 3000
 
 def replay(node: NodeProcess, *arguments: object) -> subprocess.CompletedProcess[str]:
     command = [*COMMAND, "--broker", node.uri, *map(str, arguments)]
-    return subprocess.run(command, capture_output=True, text=True, check=False, timeout=60)
+    return subprocess.run(command, capture_output=True, text=True, check=False, timeout=WAIT_S)
 
 
 def account(done: subprocess.CompletedProcess[str]) -> dict[str, Any]:
@@ -164,7 +164,7 @@ def test_a_node_that_restarts_meanwhile(tmp_path: Path, large: Path, connect: Co
         for part in (1, 2):
             wait_for_posted(state, part * COUNT // 5)
             node.restart(signal.SIGKILL)
-        out, err = process.communicate(timeout=60)
+        out, err = process.communicate(timeout=WAIT_S)
         assert process.returncode == 0, err
         assert json.loads(out)["posted"] == COUNT
         expect_each_once(connect(node), large, node)
@@ -176,7 +176,7 @@ def test_sigint_ends_it_with_an_account(tmp_path: Path, large: Path, node: NodeP
     process = start(node, "--state", state, "--pace", "0.5", "--json", *to_memory, large)
     wait_for_posted(state, 10)
     process.send_signal(signal.SIGINT)
-    out, err = process.communicate(timeout=30)
+    out, err = process.communicate(timeout=WAIT_S)
     assert process.returncode == 130
     found = json.loads(out)
     assert found["interrupted"]

@@ -278,13 +278,13 @@ def test_a_node_that_stays_away_ends_patience(tmp_path: Path, large: Path) -> No
     state = tmp_path / "state"
     with RocketProcess(tmp_path / "store", grpc_port=0) as node:
         options = ("--state", state, "--create-topics", *to(node, "/orders"))
-        process = start(*options, "--pace", "original", "--patience", "1", large)
+        process = start(*options, "--pace", "original", "--patience", "3", large)
         wait_for_posted(state, COUNT // 5)
         node.kill()
         out, err = process.communicate(timeout=120)
         assert process.returncode == 1, err
         found = json.loads(out)
-        assert "for 1 s" in found["ended_by"]
+        assert "for 3 s" in found["ended_by"]
         assert found["posted"] + found["unanswered"] + found["left"] == COUNT
         assert f"run again with --state {state}" in err
         node.start()

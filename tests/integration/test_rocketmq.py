@@ -21,7 +21,7 @@ from formats.rocketmq.pop_bodies import ASSIGNMENTS
 from formats.rocketmq.route_bodies import CLUSTER_INFO, TOPIC_ROUTE
 from tests.broker.rocketmq.answers import records_of
 from tests.integration.remoting import Remote
-from tests.waiting import eventually
+from tests.waiting import WAIT_S, eventually
 
 __all__ = ["rocketmq_node"]
 
@@ -229,7 +229,7 @@ def test_queue_is_locked_for_one_consumer(rocketmq_shared: RocketProcess) -> Non
 def test_garbage_ends_its_connection(rocketmq_shared: RocketProcess, is_broker: bool, data: bytes, reason: str) -> None:
     node = rocketmq_shared
     port = node.port if is_broker else node.nameserver_port
-    with Remote(port) as witness, socket.create_connection(("127.0.0.1", port), 10) as sock:
+    with Remote(port) as witness, socket.create_connection(("127.0.0.1", port), WAIT_S) as sock:
         sock.sendall(data)
         assert sock.recv(1) == b""
         node.wait_for(reason)
@@ -237,7 +237,7 @@ def test_garbage_ends_its_connection(rocketmq_shared: RocketProcess, is_broker: 
 
 
 def test_half_a_frame_is_waited_for_and_forgotten(rocketmq_shared: RocketProcess) -> None:
-    with socket.create_connection(("127.0.0.1", rocketmq_shared.port), 10) as sock:
+    with socket.create_connection(("127.0.0.1", rocketmq_shared.port), WAIT_S) as sock:
         sock.sendall(b"\0\0\0\x40\0\0")
     with Remote(rocketmq_shared.port) as remote:
         assert remote.send_message("half", b"").code == ResponseCode.SUCCESS

@@ -21,7 +21,7 @@ from bmqctl.testing import RocketProcess, free_port
 from scripts.cpp_client import CannotInstall, cpp_python
 from tests.waiting import WAIT_S
 
-pytestmark = [pytest.mark.anyio, pytest.mark.timeout(300)]
+pytestmark = pytest.mark.anyio
 
 PEER = Path(__file__).with_name("rocketmq_library_peer.py")
 COUNT = 20

@@ -24,7 +24,7 @@ from formats.rocketmq.frame import Frame, next_frame
 from formats.rocketmq.headers import replicating as headers
 from formats.rocketmq.headers.codec import HeaderCodec
 from tests.integration.remoting import Remote
-from tests.waiting import eventually
+from tests.waiting import WAIT_S, eventually
 
 METADATA = HeaderCodec(headers.GetControllerMetadataResponse)
 CHANGED = HeaderCodec(headers.NotifyBrokerRoleChangedRequest)
@@ -187,7 +187,7 @@ def test_brokers_are_told_of_their_master(tmp_path: Path, stack: ExitStack) -> N
     controllers = started(stack, tmp_path, 1)
     broker = Played(stack, controllers, 1)
     assert broker.elect().code == 0
-    broker.listener.settimeout(20)
+    broker.listener.settimeout(WAIT_S)
     sock, _ = broker.listener.accept()
     data = b""
     with sock:
@@ -238,7 +238,7 @@ UNFIT = {
 @pytest.mark.parametrize(("options", "text"), UNFIT.values(), ids=UNFIT)
 def test_unfit_configuration_is_refused(tmp_path: Path, options: list[str], text: str) -> None:
     words = [*COMMAND, "start", "rocketmq-controller", "--store", str(tmp_path / "store"), *options]
-    done = subprocess.run(words, capture_output=True, text=True, timeout=60, check=False)
+    done = subprocess.run(words, capture_output=True, text=True, timeout=WAIT_S, check=False)
     assert done.returncode == 2
     assert done.stderr.startswith("bmqctl: ")
     assert done.stderr.count("\n") == 1

@@ -52,7 +52,6 @@ def served(rocketmq_node: RocketProcess, tmp_path: Path, request: pytest.Fixture
         yield Served(proxy, proxy.nameserver)
 
 
-@pytest.mark.timeout(300)
 def test_cpp_client_sends_and_consumes(served: Served, python: Path, tmp_path: Path) -> None:
     done = subprocess.run(
         [str(python), str(PROGRAM), served.address],

@@ -7,7 +7,6 @@ import os
 import signal
 import subprocess
 import sys
-import time
 from collections.abc import Iterator
 from contextlib import closing
 from pathlib import Path
@@ -26,11 +25,12 @@ from tests.integration.console_pages import Pages
 from tests.integration.grpc_calls import Caller, connect
 from tests.integration.grpc_topics import make_topics
 from tests.integration.remoting import Remote
-from tests.waiting import eventually
+from tests.waiting import WAIT_S, eventually
 
 MAIN = "from bmqctl.app import main; main()"
 NODES = 3
 OFFSETS = {"--nameserver-port": 0, "--controller-port": 1, "--port": 4, "--grpc-port": 6, "--remoting-port": 7}
+PORTS_OF_GROUP = 1 + max(OFFSETS.values()) + 10 * (NODES - 1)
 
 
 def run(*arguments: str) -> tuple[int, str]:
@@ -44,7 +44,7 @@ class Group:
     def __init__(self, folder: Path) -> None:
         self.folder = folder
         self.options: list[str] = []
-        self.first = free_ports(1 + max(OFFSETS.values()) + 10 * (NODES - 1))
+        self.first = free_ports(PORTS_OF_GROUP)
         self.process: subprocess.Popen[str] | None = None
 
     @property
@@ -72,13 +72,13 @@ class Group:
     def stop(self) -> int:
         assert self.process is not None
         self.process.send_signal(signal.SIGINT)
-        return self.process.wait(60)
+        return self.process.wait(WAIT_S)
 
     def close(self) -> None:
         if self.process is not None:
             if self.process.poll() is None:
                 self.process.terminate()
-                self.process.wait(60)
+                self.process.wait(WAIT_S)
             for pipe in (self.process.stdout, self.process.stderr):
                 if pipe is not None:
                     pipe.close()
@@ -105,12 +105,10 @@ class Group:
         except (OSError, EOFError):
             return -1
 
-    def send_soon(self, body: bytes) -> float:
-        """Send to whoever takes it; return the time that it took."""
-        begun = time.monotonic()
+    def send_soon(self, body: bytes) -> None:
+        """Send to whoever takes it."""
         ports = [self.port(number) for number in range(1, NODES + 1)]
         eventually(lambda: ResponseCode.SUCCESS in [self.send(port, body) for port in ports])
-        return time.monotonic() - begun
 
 
 @pytest.fixture
@@ -203,7 +201,7 @@ def test_one_command_starts_a_group_that_goes_on_without_one_and_starts_again(gr
             eventually(lambda: group.view()["isHealthy"], state=group.view)
         finally:
             process.terminate()
-            process.wait(60)
+            process.wait(WAIT_S)
     assert group.stop() == 1  # one was killed
     group.close()
 

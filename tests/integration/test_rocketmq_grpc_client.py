@@ -79,7 +79,6 @@ def runs(python: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Run
 
 
 @pytest.mark.slow
-@pytest.mark.timeout(300)
 @pytest.mark.parametrize("name", ["node", "proxy"])
 def test_python_client_sends_and_consumes(runs: Runs, name: str) -> None:
     seen = runs.seen(name, PROGRAM)
@@ -103,7 +102,6 @@ def test_python_client_sends_and_consumes(runs: Runs, name: str) -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.timeout(300)
 @pytest.mark.parametrize("name", ["node", "proxy"])
 def test_python_client_consumes_lite_topics(runs: Runs, name: str) -> None:
     seen = runs.seen(name, LITE_PROGRAM)

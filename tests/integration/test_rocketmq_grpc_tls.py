@@ -13,8 +13,9 @@ import trustme
 
 from bmqctl.node_process import HOST, NodeFailed, RocketProcess
 from formats.rocketmq.grpc.codes import Code
-from tests.integration.grpc_calls import TIMEOUT_S, ask_route, connect
+from tests.integration.grpc_calls import ask_route, connect
 from tests.integration.grpc_topics import make_topics
+from tests.waiting import WAIT_S
 
 
 @pytest.fixture(scope="module")
@@ -62,7 +63,7 @@ def test_without_a_certificate_the_node_has_one_of_its_own(tmp_path: Path) -> No
 
 def test_what_is_neither_is_closed_and_says_why(node: RocketProcess) -> None:
     for data in (b"GET / HTTP/1.1\r\n\r\n" * 3, b"\x16garbage" * 9):
-        with socket.create_connection((HOST, node.grpc_port), TIMEOUT_S) as sock:
+        with socket.create_connection((HOST, node.grpc_port), WAIT_S) as sock:
             sock.sendall(data)
             with suppress(ConnectionResetError):
                 while sock.recv(65_536):

@@ -21,6 +21,7 @@ from formats.rocketmq.grpc.codes import Code
 from tests.integration.grpc_calls import ask_route, connect
 from tests.integration.grpc_topics import make_topics
 from tests.integration.remoting import Remote
+from tests.waiting import WAIT_S
 
 MIB = 1 << 20
 PART_BYTES = 1 * MIB
@@ -87,7 +88,7 @@ def test_halves_of_requests_do_not_fill_the_memory(node: RocketProcess, make: Ca
     with ExitStack() as stack:
         for port in ports:
             for _ in range(CONNECTIONS):
-                sock = stack.enter_context(socket.create_connection((HOST, port), 20))
+                sock = stack.enter_context(socket.create_connection((HOST, port), WAIT_S))
                 # With little room in the kernel, it is sent when nearly all of it was read.
                 sock.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, 1 << 16)
                 with suppress(ConnectionError):

@@ -21,8 +21,10 @@ from broker.rocketmq.replication.options import Role
 from broker.shell.server import ListenError
 from formats.rocketmq.codes import RequestCode, ResponseCode
 from formats.rocketmq.route_bodies import TOPIC_ROUTE
+from tests.integration.default_port import with_default
 from tests.integration.grpc_topics import make_topics
-from tests.integration.remoting import TIMEOUT_S, Remote
+from tests.integration.remoting import Remote
+from tests.waiting import WAIT_S
 
 ACCESS = 'authenticationEnabled=true\ninitAuthenticationUser={"username":"root","password":"hush-root"}\n'
 
@@ -82,7 +84,7 @@ def test_a_client_needs_no_other_port(tmp_path: Path) -> None:
         assert f"{where} (remoting)" in node.ready_line
         make_topics(node.port)
         with (
-            closing(socket.create_connection((HOST, node.remoting_port), TIMEOUT_S)) as sock,
+            closing(socket.create_connection((HOST, node.remoting_port), WAIT_S)) as sock,
             suppress(ConnectionError),
         ):
             # Who speaks no such protocol is sent away, and nobody else.
@@ -169,15 +171,10 @@ def test_the_default_port_is_listened_on(monkeypatch: pytest.MonkeyPatch) -> Non
         assert (sock.getsockname(), reason) == ((HOST, port), "")
 
 
-def test_a_node_that_is_told_nothing_starts_whoever_has_the_port(tmp_path: Path) -> None:
-    # Where this machine has another program on 8080, that one takes it instead.
-    try:
-        holder = socket.create_server((HOST, 8080))
-    except OSError:
-        holder = socket.socket()
-    with closing(holder), Unasked(tmp_path / "store") as node:
+def test_a_node_that_is_told_nothing_starts_whoever_has_the_port(tmp_path: Path, taken: int) -> None:
+    with Unasked(tmp_path / "store", command=with_default("REMOTING_PORT", taken)) as node:
         assert "(remoting)" not in node.ready_line
-        assert "nameserver and broker at once: 127.0.0.1:8080: Address already in use" in node.output
+        assert f"nameserver and broker at once: 127.0.0.1:{taken}: Address already in use" in node.output
 
 
 def test_a_node_without_it_does_not_listen(tmp_path: Path) -> None:
@@ -198,7 +195,7 @@ def test_a_connection_that_ends_takes_its_clients_along(tmp_path: Path) -> None:
         assert remote.call(RequestCode.HEART_BEAT, body).code == ResponseCode.SUCCESS
         assert b"one" in bytes(other.call(RequestCode.GET_PRODUCER_CONNECTION_LIST, producerGroup="producers").body)
         remote.sock.close()
-        until = time.monotonic() + TIMEOUT_S
+        until = time.monotonic() + WAIT_S
         while b"one" in bytes(other.call(RequestCode.GET_PRODUCER_CONNECTION_LIST, producerGroup="producers").body):
             assert time.monotonic() < until
             time.sleep(0.05)

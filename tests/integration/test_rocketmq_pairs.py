@@ -30,7 +30,6 @@ def node(tmp_path: Path) -> Iterator[RocketProcess]:
 
 
 @pytest.mark.slow
-@pytest.mark.timeout(300)
 def test_each_consumes_what_the_other_has_sent(
     node: RocketProcess, programs: dict[str, list[str]], tmp_path: Path
 ) -> None:

@@ -24,9 +24,10 @@ from formats.rocketmq.grpc.codes import Code
 from formats.rocketmq.grpc.messages import Message, duration_of_ms, make
 from formats.rocketmq.route_bodies import TOPIC_ROUTE
 from tests.integration.console_pages import Pages
-from tests.integration.grpc_calls import TIMEOUT_S, Caller, ask_route, connect
+from tests.integration.grpc_calls import Caller, ask_route, connect
 from tests.integration.grpc_topics import make_topics
 from tests.integration.remoting import Remote
+from tests.waiting import WAIT_S
 
 
 @pytest.fixture
@@ -135,7 +136,7 @@ def test_one_port_takes_plain_connections_and_tls(node: RocketProcess, tmp_path:
 
 def test_garbage_at_the_port_is_closed(proxy: RocketProxyProcess) -> None:
     for data in (b"GET / HTTP/1.1\r\n\r\n" * 3, b"\x16garbage" * 9, b"\x00\x00\x00\x10" * 100, bytes(range(256)) * 64):
-        with socket.create_connection((HOST, proxy.port), TIMEOUT_S) as sock, suppress(ConnectionError):
+        with socket.create_connection((HOST, proxy.port), WAIT_S) as sock, suppress(ConnectionError):
             sock.sendall(data)
             while sock.recv(65_536):
                 pass
@@ -167,7 +168,7 @@ def test_remoting_clients_take_it_for_the_nameserver_and_every_broker(proxy: Roc
     answer = remote.call(RequestCode.SEND_MESSAGE_V2, b"remoting", n=broker.broker_name, **fields)
     assert answer.code == ResponseCode.SUCCESS
     # Who speaks no such protocol is sent away, and nobody else.
-    with socket.create_connection((HOST, proxy.remoting_port), TIMEOUT_S) as sock, suppress(ConnectionError):
+    with socket.create_connection((HOST, proxy.remoting_port), WAIT_S) as sock, suppress(ConnectionError):
         sock.sendall(b"GET / HTTP/1.1\r\n\r\n" * 100)
         while sock.recv(65_536):
             pass

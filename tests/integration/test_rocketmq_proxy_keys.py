@@ -158,7 +158,6 @@ def test_keys_that_cannot_be_used_are_one_line(tmp_path: Path, text: str | None,
 
 
 @pytest.mark.slow
-@pytest.mark.timeout(300)
 def test_the_python_client_with_each_key(node: RocketProcess, tmp_path: Path) -> None:
     try:
         python = client_python(PACKAGE, "rocketmq-grpc")

@@ -232,18 +232,17 @@ def test_sender_is_told_when_no_slave_has_its_message(sync_group: Group) -> None
     with Remote(sync_group.master.port) as remote:
         code, took, fields = timed_send(remote)
         assert (code, fields["queueOffset"]) == (ResponseCode.FLUSH_SLAVE_TIMEOUT, "0")
-        assert 1.0 <= took < 3.0
-        code, took, fields = timed_send(remote, "WAIT\x01false\x02")
+        assert took >= 1.0
+        # An answer that had waited would be the same timeout.
+        code, _, fields = timed_send(remote, "WAIT\x01false\x02")
         assert (code, fields["queueOffset"]) == (ResponseCode.SUCCESS, "1")
-        assert took < 0.9
 
 
 def test_sender_waits_for_a_slave_that_stands_still(sync_group: Group) -> None:
     slave = sync_group.add_slave()
     sync_group.wait_in_sync()
     with Remote(sync_group.master.port) as remote:
-        code, took, _ = timed_send(remote)
-        assert (code, took < 0.9) == (ResponseCode.SUCCESS, True)
+        assert timed_send(remote)[0] == ResponseCode.SUCCESS
         os.kill(slave.pid, signal.SIGSTOP)
         try:
             assert timed_send(remote)[0] == ResponseCode.FLUSH_SLAVE_TIMEOUT

@@ -23,6 +23,7 @@ from formats.rocketmq.replication import REPORT, SLAVE_HANDSHAKE, TRANSFER, HaSt
 from tests.integration.remoting import Remote
 from tests.integration.test_rocketmq_group import NODES, OFFSETS, Group
 from tests.integration.test_rocketmq_replication import start
+from tests.waiting import WAIT_S
 
 # A group in which a broker that does not exist is master of a high epoch.
 WORLD = (
@@ -73,7 +74,7 @@ def registration(address: str, state: int) -> tuple[bytes, dict[str, Any]]:
 def log_taken(port: int, broker_id: int) -> bytes:
     """Connect as a slave with an id, and return what the master sends before it closes the connection."""
     data = b""
-    with closing(socket.create_connection((HOST, port), 10)) as sock:
+    with closing(socket.create_connection((HOST, port), WAIT_S)) as sock:
         try:
             sock.sendall(SLAVE_HANDSHAKE.pack(SlaveHandshake(HaState.HANDSHAKE, 0, 0, broker_id)))
             while part := sock.recv(1 << 20):
@@ -112,7 +113,7 @@ def test_stranger_on_the_host_of_a_group_changes_nothing(group: Group) -> None:
             # At most the challenge, and nothing of the log.
             assert len(log_taken(broker + 1, broker_id)) <= 40
     for body in (b"after", b"and later"):
-        assert group.send_soon(body) < 30
+        group.send_soon(body)
     after = group.view()["names"][0]
     assert {key: after[key] for key in ("masterAddress", "masterEpoch")} == {
         key: before[key] for key in ("masterAddress", "masterEpoch")
@@ -124,12 +125,12 @@ def test_stranger_that_reports_what_it_was_sent_is_no_replica(tmp_path: Path) ->
     node = start(tmp_path, "sync-master", inSyncReplicas=2, slaveTimeout=1_000)
     ha_port = int(node.options[node.options.index("--ha-port") + 1])
     try:
-        with closing(socket.create_connection((HOST, ha_port), 20)) as sock, Remote(node.port) as remote:
+        with closing(socket.create_connection((HOST, ha_port), WAIT_S)) as sock, Remote(node.port) as remote:
             stranger = threading.Thread(target=repeat_reports, args=(sock,))
             stranger.start()
             codes = [remote.send_message("topic", b"x").code for _ in range(2)]
             sock.shutdown(socket.SHUT_RDWR)
-            stranger.join(20)
+            stranger.join(WAIT_S)
         assert codes == [ResponseCode.FLUSH_SLAVE_TIMEOUT] * 2
     finally:
         node.close()

@@ -6,8 +6,6 @@ import json
 from pathlib import Path
 from typing import Any
 
-import pytest
-
 from bmqctl.testing import RocketProcess
 from formats.rocketmq.codes import RequestCode, ResponseCode
 from formats.rocketmq.route_bodies import TOPIC_CONFIGS
@@ -21,7 +19,6 @@ def heartbeat(count: int) -> bytes:
     return json.dumps({"clientID": "c", "consumerDataSet": consumers, "producerDataSet": []}).encode()
 
 
-@pytest.mark.timeout(120)
 def test_what_was_acknowledged_is_there_after_a_kill(tmp_path: Path) -> None:
     config = tmp_path / "broker.conf"
     config.write_text("mappedFileSizeConsumeQueue=4000\n")

@@ -15,6 +15,7 @@ from bmqctl.app import app
 from bmqctl.testing import NodeProcess
 from tests.integration.cluster_processes import ClusterProcesses
 from tests.integration.official import Client, confirm, queue_name
+from tests.waiting import WAIT_S
 
 STRONG = "bmq.test.persistent.priority.sc"
 SUCCESS = blazingmq.AckStatus.SUCCESS
@@ -101,7 +102,7 @@ def test_a_file_that_rots_while_its_node_is_down_is_healed(
     cluster.kill(leader)
     with Client(cluster.nodes[victim].uri, barrier_domain=STRONG) as client:
         client.open(uri, read=True)
-        client.wait_for_messages(80, uri, timeout_s=60)
+        client.wait_for_messages(80, uri, timeout_s=WAIT_S)
         assert client.payloads(uri) == payloads(0, 80)
         confirm(client.of(uri)[:30])
         client.barrier()
@@ -147,7 +148,7 @@ def test_a_payload_that_rots_under_a_running_replica_is_healed(cluster: ClusterP
     flip(data, content(data).find(wanted[7]) + 9)
     with Client(node.uri, barrier_domain=STRONG) as client:
         client.open(uri, read=True)
-        client.wait(lambda: set(client.payloads(uri)) == set(wanted), timeout_s=60)
+        client.wait(lambda: set(client.payloads(uri)) == set(wanted), timeout_s=WAIT_S)
         assert sorted(set(client.payloads(uri))) == wanted
         confirm(client.of(uri))
         client.barrier()
@@ -177,7 +178,7 @@ def test_a_node_alone_refuses_what_a_cluster_left_unhealed(cluster: ClusterProce
     assert content(in_use(aside).with_suffix(".bmq_data")).count(MARK) == 19
     for number in cluster.nodes:
         cluster.start(number)
-    cluster.nodes[leader].wait_for("is available", 60)
+    cluster.nodes[leader].wait_for("is available")
     with Client(cluster.nodes[leader].uri, barrier_domain=STRONG) as client:
         client.open(uri, read=True)
         client.wait_for_messages(20, uri)

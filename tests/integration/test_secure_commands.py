@@ -15,8 +15,6 @@ from tests.integration.config_files import spoil, write_config
 from tests.integration.messages_at_hand import run
 from tests.waiting import WAIT_S, eventually
 
-pytestmark = pytest.mark.timeout(300)
-
 TLS = Path(__file__).parent / "tls"
 AUTHENTICATION = {
     "authenticators": [{"name": "BasicAuthenticator", "settings": [{"key": "ops", "value": {"stringVal": "x"}}]}],

@@ -10,6 +10,7 @@ import trio
 from bmqctl.client.session import Session
 from bmqctl.journal.summary.summary import QueueSummary, summarize
 from bmqctl.node_process import NodeProcess
+from tests.waiting import WAIT_S
 
 pytestmark = pytest.mark.trio
 
@@ -36,7 +37,7 @@ async def test_a_store_in_use(tmp_path: Path) -> None:
                 await fanout.post(b"f" * 100)
                 if number < 10:
                     await priority.post(b"p" * 50)
-            with trio.fail_after(20):
+            with trio.fail_after(WAIT_S):
                 for queue, count in ((foo, 30), (priority, 10)):
                     while count:
                         messages = await queue.receive()

@@ -13,8 +13,6 @@ from bmqctl.testing import NodeProcess, RocketProcess
 from tests.integration.messages_at_hand import run, started
 from tests.waiting import WAIT_S
 
-pytestmark = pytest.mark.timeout(300)
-
 PRIORITY = "bmq://bmq.test.persistent.priority"
 IDLE = ("--until-idle", "1")
 

@@ -23,6 +23,7 @@ from tests.broker.bmq.rig import put_event
 from tests.integration.config_files import spoil, write_config
 from tests.integration.console_pages import Pages
 from tests.integration.raw import READ, WRITE, Raw, configure_request, identity, open_request
+from tests.waiting import WAIT_S
 
 TLS = Path(__file__).parent / "tls"
 AUTHORITY = TLS / "authority.pem"
@@ -170,7 +171,7 @@ def test_one_port_with_and_one_without(tmp_path: Path) -> None:
                 assert admin.send("CLUSTERS LIST")
         finally:
             process.send_signal(signal.SIGTERM)
-            assert process.wait(20) == 0
+            assert process.wait(WAIT_S) == 0
 
 
 def test_both_versions_if_asked_for(tmp_path: Path) -> None:

@@ -14,6 +14,7 @@ import pytest
 from scripts.benchmark_grpc import CLIENT_PROCESSES, Load, figures_of, read_load
 from scripts.children import descendants, is_running
 from scripts.rocketmq_reference import ReferenceProcess
+from tests.waiting import WAIT_S
 
 JAVA = """#!/bin/sh
 echo "$@" >> {told}
@@ -70,7 +71,6 @@ exec sleep 600
 
 
 @pytest.mark.process
-@pytest.mark.timeout(120)
 @pytest.mark.parametrize("case", ["idle", "sends"])
 def test_told_to_end_it_ends_what_it_has_started(tmp_path: Path, case: str) -> None:
     client, pids = tmp_path / "client", tmp_path / "pids"
@@ -85,12 +85,11 @@ def test_told_to_end_it_ends_what_it_has_started(tmp_path: Path, case: str) -> N
         started = descendants(process.pid)
         assert len(started) == wanted + 1
         process.send_signal(signal.SIGTERM)
-        assert process.wait(60) != 0
+        assert process.wait(WAIT_S) != 0
     assert not [pid for pid in started if is_running(pid)]
 
 
 @pytest.mark.process
-@pytest.mark.timeout(30)
 def test_apaches_proxy_runs_with_its_broker(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     java = tmp_path / "bin" / "java"
     java.parent.mkdir()

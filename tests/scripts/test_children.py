@@ -9,6 +9,7 @@ import sys
 import pytest
 
 from scripts.children import descendants, is_running
+from tests.waiting import WAIT_S
 
 # The child is started where nothing else would end it, as if the signal had come before anybody could hold it.
 PROGRAM = """
@@ -21,7 +22,6 @@ with ending_with_children():
 
 
 @pytest.mark.process
-@pytest.mark.timeout(60)
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
 def test_a_signal_ends_children_that_nothing_else_would_end(number: signal.Signals) -> None:
     words = [sys.executable, "-c", PROGRAM.format(seconds=600)]
@@ -33,14 +33,13 @@ def test_a_signal_ends_children_that_nothing_else_would_end(number: signal.Signa
         process.send_signal(number)
         # The end of the output is the end of all that hold it, grandchildren too.
         assert process.stdout.read() == b""
-        assert process.wait(30) != 0
+        assert process.wait(WAIT_S) != 0
     assert not [pid for pid in started if is_running(pid)]
 
 
 @pytest.mark.process
-@pytest.mark.timeout(60)
 def test_children_end_with_a_program_that_ends_by_itself() -> None:
     words = [sys.executable, "-c", PROGRAM.format(seconds=0)]
-    done = subprocess.run(words, capture_output=True, timeout=30, check=False)
+    done = subprocess.run(words, capture_output=True, timeout=WAIT_S, check=False)
     assert done.returncode == 0
     assert done.stderr == b""

@@ -8,9 +8,9 @@ import blazingmq
 from blazingmq import session_events
 
 from scripts.client_watch import ClientWatch
+from tests.waiting import WAIT_S
 
 QUEUE = "bmq://domain/queue"
-WAIT_S = 10.0
 
 
 def test_a_queue_that_the_client_gave_up_is_opened_again() -> None:

@@ -11,13 +11,15 @@ from pathlib import Path
 
 import pytest
 
+from tests.waiting import WAIT_S
+
 RELAY = Path(__file__).resolve().parents[2] / "scripts" / "tcp_relay.py"
 
 
 @pytest.fixture
 def remote() -> Iterator[socket.socket]:
     with socket.create_server(("127.0.0.1", 0)) as listener:
-        listener.settimeout(10)
+        listener.settimeout(WAIT_S)
         yield listener
 
 
@@ -35,7 +37,7 @@ def relay(remote: socket.socket) -> Iterator[tuple[subprocess.Popen[str], int]]:
 
 
 def test_bytes_go_both_ways(remote: socket.socket, relay: tuple[subprocess.Popen[str], int]) -> None:
-    with socket.create_connection(("127.0.0.1", relay[1]), 10) as here, remote.accept()[0] as there:
+    with socket.create_connection(("127.0.0.1", relay[1]), WAIT_S) as here, remote.accept()[0] as there:
         here.sendall(b"ping" * 50_000)
         received = b""
         while len(received) < 200_000:
@@ -49,7 +51,7 @@ def test_bytes_go_both_ways(remote: socket.socket, relay: tuple[subprocess.Popen
 
 def test_killed_it_cuts_its_connections(remote: socket.socket, relay: tuple[subprocess.Popen[str], int]) -> None:
     process, port = relay
-    with socket.create_connection(("127.0.0.1", port), 10) as here, remote.accept()[0] as there:
+    with socket.create_connection(("127.0.0.1", port), WAIT_S) as here, remote.accept()[0] as there:
         process.kill()
         assert here.recv(10) == b""
         assert there.recv(10) == b""
@@ -59,7 +61,7 @@ def test_a_remote_that_is_away_closes_the_connection(
     remote: socket.socket, relay: tuple[subprocess.Popen[str], int]
 ) -> None:
     remote.close()
-    with socket.create_connection(("127.0.0.1", relay[1]), 10) as here:
+    with socket.create_connection(("127.0.0.1", relay[1]), WAIT_S) as here:
         assert here.recv(10) == b""
 
 
@@ -67,12 +69,12 @@ def test_at_its_end_it_says_what_it_has_carried(
     remote: socket.socket, relay: tuple[subprocess.Popen[str], int]
 ) -> None:
     process, port = relay
-    with socket.create_connection(("127.0.0.1", port), 10) as here, remote.accept()[0] as there:
+    with socket.create_connection(("127.0.0.1", port), WAIT_S) as here, remote.accept()[0] as there:
         here.sendall(b"ping!")
         assert there.recv(10) == b"ping!"
         there.sendall(b"pong")
         assert here.recv(10) == b"pong"
         process.terminate()
-        told, _ = process.communicate(timeout=10)
+        told, _ = process.communicate(timeout=WAIT_S)
     assert told == "1 connections, 5 bytes there, 4 bytes back\n"
     assert process.returncode == 0

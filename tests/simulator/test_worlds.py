@@ -17,6 +17,7 @@ from tests.simulator.features import Feature, shape_of
 from tests.simulator.invariants import Violation
 from tests.simulator.mutations import CLUSTER_MUTATIONS, MUTATIONS, mutated
 from tests.simulator.run import main, simulate, simulate_mixed
+from tests.waiting import WAIT_S
 
 ROOT = Path(__file__).resolve().parents[2]
 
@@ -199,7 +200,7 @@ def test_a_world_is_made_of_its_seed_alone(nodes: str) -> None:
     outputs = []
     for hash_seed in ("1", "2"):
         environment = {**os.environ, "PYTHONHASHSEED": hash_seed, "PYTHONPATH": str(ROOT)}
-        done = subprocess.run(command, cwd=ROOT, env=environment, capture_output=True, text=True, timeout=60)
+        done = subprocess.run(command, cwd=ROOT, env=environment, capture_output=True, text=True, timeout=WAIT_S)
         assert done.returncode == 0, done.stdout + done.stderr
         outputs.append(done.stdout.rpartition("digest ")[2])
     assert outputs[0] == outputs[1]

@@ -16,6 +16,7 @@ from bmqctl.node_process import NodeProcess
 from formats.bmq.control.messages import StatusCategory
 from formats.bmq.wire.ack import AckStatus
 from formats.bmq.wire.properties import Property, PropertyType
+from tests.waiting import WAIT_S
 
 pytestmark = pytest.mark.trio
 
@@ -39,7 +40,7 @@ def node(tmp_path_factory: pytest.TempPathFactory) -> Iterator[NodeProcess]:
 
 async def take(queue: Queue, count: int) -> list[Message]:
     messages: list[Message] = []
-    with trio.fail_after(10):
+    with trio.fail_after(WAIT_S):
         while len(messages) < count:
             messages += await queue.receive()
     return messages
@@ -136,7 +137,7 @@ async def test_the_official_client_reads_what_we_post(node: NodeProcess) -> None
         )
         try:
             official.open_queue(uri, read=True)
-            assert done.wait(10)
+            assert done.wait(WAIT_S)
             official.close_queue(uri)
         finally:
             official.stop()
@@ -169,7 +170,7 @@ async def test_we_read_what_the_official_client_posts(node: NodeProcess) -> None
                 property_type_overrides={"id": blazingmq.PropertyType.INT32},
                 on_ack=lambda ack: acked.set(),
             )
-            assert acked.wait(10)
+            assert acked.wait(WAIT_S)
             official.close_queue(uri)
         finally:
             official.stop()

@@ -24,6 +24,7 @@ from formats.rocketmq.codes import RequestCode
 from tests.bmqctl.client.fakes import FakeBroker
 from tests.bmqctl.client.library_serving import serving
 from tests.bmqctl.client.rocketmq.fake_cluster import serving as serving_rocketmq
+from tests.waiting import WAIT_S
 
 URI = "bmq://bmq.test.mem.priority/orders"
 PARENT = "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01"
@@ -224,5 +225,5 @@ try:
 except ImportError as error:
     print(error)
 """
-    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True, timeout=60)
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True, timeout=WAIT_S)
     assert done.stdout == "spans need OpenTelemetry: pip install 'bmqctl[tracing]'\n"

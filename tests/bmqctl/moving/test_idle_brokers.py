@@ -14,6 +14,7 @@ from bmqctl.messages.ends import CannotBegin, Reach, RocketEnd
 from bmqctl.moving.run import At, CarryOptions, rehearse
 from formats.rocketmq.codes import RequestCode, ResponseCode
 from formats.rocketmq.frame import Frame, FrameFlag
+from tests.waiting import WAIT_S
 
 HOST = "127.0.0.1"
 # An answer a moment; brokers that are asked without a pause have thousands.
@@ -41,9 +42,9 @@ def idle(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_a_copy_of_what_a_broker_does_not_give_ends() -> None:
     async def run() -> None:
         async with fakes.serving() as cluster:
-            reach = Reach("test", timeout_s=5.0)
+            reach = Reach("test", timeout_s=WAIT_S)
             source, target = (At(RocketEnd(HOST, cluster.port, topic, ""), reach) for topic in ("a", "b"))
-            with trio.fail_after(20), pytest.raises(CannotBegin, match="does not answer, for 1 s"):
+            with trio.fail_after(WAIT_S), pytest.raises(CannotBegin, match="does not answer, for 1 s"):
                 await rehearse(source, target, CarryOptions(moves=False, patience_s=1.0))
             assert cluster.count(RequestCode.PULL_MESSAGE) <= PULLS_MAX
 
@@ -68,7 +69,7 @@ def test_a_bridge_pauses_between_pulls_that_bring_nothing() -> None:
             )
             bridge = Bridge(source, Nowhere(), FlowOptions(), lambda text: None)
             nursery.start_soon(bridge.run, None, 5.0)
-            with trio.fail_after(20):
+            with trio.fail_after(WAIT_S):
                 await cluster.await_request(RequestCode.PULL_MESSAGE, 3)
             await trio.sleep(0.5)
             assert cluster.count(RequestCode.PULL_MESSAGE) <= PULLS_MAX

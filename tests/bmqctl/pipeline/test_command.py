@@ -26,7 +26,6 @@ from tests.bmqctl.journal.rocketmq.test_rocketmq_losses import middle_file_missi
 from tests.bmqctl.pipeline.written import WrittenStore
 
 # Starting Python workers takes long where many others work too.
-pytestmark = pytest.mark.timeout(400)
 
 
 def run(*arguments: object, command: str = "spark-export") -> Result:

@@ -30,7 +30,7 @@ from tests.bmqctl.client.fakes import FakeBroker
 from tests.bmqctl.client.serving import Server, serving
 from tests.bmqctl.replay.stores import PRIORITY, build, guid, message
 from tests.golden.archives import only
-from tests.waiting import eventually_in_trio
+from tests.waiting import WAIT_S, eventually_in_trio
 
 pytestmark = pytest.mark.trio
 COUNT = 40
@@ -129,7 +129,7 @@ async def test_other_refusals_are_final(run: Run) -> None:
 )
 async def test_patience_ends(run: Run, broker: FakeBroker, reason: str, step: Step) -> None:
     async with serving(broker) as server:
-        with trio.fail_after(10):
+        with trio.fail_after(WAIT_S):
             await post(run, options(server, window=5, patience_s=0.2))
     assert run.ended_by == reason
     assert run.progress.steps.tolist() == [step] * 5 + [Step.NEW] * (COUNT - 5)

@@ -12,6 +12,7 @@ from formats.errors import FormatError
 from formats.rocketmq.codes import ResponseCode
 from formats.rocketmq.frame import Frame, FrameFlag, encode_frame, next_frame
 from formats.rocketmq.route_bodies import TOPIC_ROUTE, BrokerData, QueueData, TopicRoute
+from tests.waiting import WAIT_S
 
 
 def route(queues: int, address: str = "127.0.0.1:1") -> bytes:
@@ -71,7 +72,7 @@ async def _connection_that_was_lost_is_made_anew() -> None:
         async with Client.connect("127.0.0.1", port) as client:
             first = await client.link_to(address)
             assert await client.link_to(address) is first
-            with trio.fail_after(10):
+            with trio.fail_after(WAIT_S):
                 while len(accepted) < 2:
                     await trio.sleep(0.01)
                 await accepted[1].aclose()

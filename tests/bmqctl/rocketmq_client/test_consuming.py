@@ -17,6 +17,7 @@ from formats.rocketmq.codes import RequestCode, ResponseCode
 from formats.rocketmq.frame import Frame, FrameFlag, encode_frame, next_frame
 from formats.rocketmq.properties import decode_properties
 from formats.rocketmq.record import Magic, Record, body_crc, encode_record
+from tests.waiting import WAIT_S
 
 HOST = b"\x7f\0\0\1\0\0\0\0"
 
@@ -51,7 +52,7 @@ def talk(answers: list[Frame], story: Callable[[QueuePuller], Awaitable[None]]) 
             nursery.start_soon(trio.serve_listeners, serve, [listener])
             link = await dial("127.0.0.1", listener.socket.getsockname()[1], 5.0)
             nursery.start_soon(link.run)
-            with trio.fail_after(10):
+            with trio.fail_after(WAIT_S):
                 await story(QueuePuller(link, "g", "t", 3, 5.0))
             nursery.cancel_scope.cancel()
 

@@ -206,7 +206,7 @@ async def test_a_broker_that_does_not_answer() -> None:
             await interact(server, script)
             server.broker = FakeBroker(mute=(mute,))
             text = await interact(
-                server, [*script, f'close uri="{URI}"' if command == "close" else OPEN], timeout_s=0.1
+                server, [*script, f'close uri="{URI}"' if command == "close" else OPEN], timeout_s=1.0
             )
         assert found(rf"<--.*{command}Queue.*\((-?\d+)\)", text) == ["-2"]
         assert "CONNECTION_LOST" in text

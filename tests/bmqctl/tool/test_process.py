@@ -15,10 +15,10 @@ import pytest
 from bmqctl.node_process import NodeProcess
 from bmqctl.ports import free_port
 from tests.integration.config_files import spoil, write_config
+from tests.waiting import WAIT_S
 
 TOOL = [sys.executable, "-c", "from bmqctl.app import main; main()", "tool"]
 DOMAIN = "bmq://bmq.test.persistent.priority"
-TIMEOUT_S = 60
 
 
 @pytest.fixture(scope="module")
@@ -28,9 +28,7 @@ def node(tmp_path_factory: pytest.TempPathFactory) -> Iterator[NodeProcess]:
 
 
 def run(*options: str, typed: str = "") -> subprocess.CompletedProcess[str]:
-    return subprocess.run(
-        [*TOOL, *options], input=typed, capture_output=True, text=True, timeout=TIMEOUT_S, check=False
-    )
+    return subprocess.run([*TOOL, *options], input=typed, capture_output=True, text=True, timeout=WAIT_S, check=False)
 
 
 def spawn(*options: str) -> subprocess.Popen[str]:
@@ -68,7 +66,7 @@ def test_bytes_that_are_no_text_go_out_as_they_came(node: NodeProcess, tmp_path:
     log = tmp_path / "log"
     ended = subprocess.run(
         [*TOOL, "-b", node.uri, "-d", "--log", str(log)],
-        input=typed % (uri, uri), capture_output=True, timeout=TIMEOUT_S, check=False,
+        input=typed % (uri, uri), capture_output=True, timeout=WAIT_S, check=False,
     )  # fmt: skip
     assert (ended.returncode, ended.stderr) == (0, b"")
     assert b"post() => SUCCESS" in ended.stdout
@@ -104,7 +102,7 @@ def test_a_session_outlives_the_node(tmp_path: Path) -> None:
         for _ in range(2):
             read_until(tool, r"<--.*confirmMessage.*\(0\)")
         send("quit")
-        assert tool.wait(TIMEOUT_S) == 0
+        assert tool.wait(WAIT_S) == 0
         tool.communicate()
 
 
@@ -123,7 +121,7 @@ def test_a_producer_and_a_consumer_run_by_themselves(node: NodeProcess, tmp_path
         assert "Final stats: produced 50 messages" in ended.stdout
         read_until(consumer, r"consumed \|.*\| \s*(\d+) \|")
         consumer.send_signal(signal.SIGINT)
-        out, err = consumer.communicate(timeout=TIMEOUT_S)
+        out, err = consumer.communicate(timeout=WAIT_S)
     assert consumer.returncode == 0
     assert "Please send a signal 4 more times" in err
     assert "Final stats: consumed 50 messages" in out
@@ -154,14 +152,14 @@ def test_a_node_that_is_killed_loses_nothing_of_a_producer(tmp_path: Path) -> No
             read_until(consumer, "CONNECTION_LOST")
             node.start()
             read_until(consumer, "STATE_RESTORED")
-            out, _ = producer.communicate(timeout=TIMEOUT_S)
+            out, _ = producer.communicate(timeout=WAIT_S)
             puts = re.findall(rf" PUT {re.escape(uri)}\|\[ autoValue = \d+ \]\|(.+)\|msg(\d+)", produced.read_text())
             pushed: set[str] = set()
             while len(pushed) < len(puts):
                 read_until(consumer, r"consumed \|")  # a line every second
                 pushed = set(re.findall(rf" PUSH {re.escape(uri)}\|(.+)\|msg\d+", consumed.read_text()))
             consumer.send_signal(signal.SIGTERM)
-            consumer.communicate(timeout=TIMEOUT_S)
+            consumer.communicate(timeout=WAIT_S)
     assert producer.returncode == 0
     assert "All posted messages have been acknowledged" in out
     acks = re.findall(rf" ACK {re.escape(uri)}\|\[ autoValue = \d+ \]\|(.+)\|(-?\d+)\|", produced.read_text())

@@ -16,10 +16,9 @@ from bmqctl.tool.poster import Latency
 from bmqctl.tool.receiver import Receiver
 from bmqctl.tool.session import ToolSession, parse_endpoint
 from tests.bmqctl.client.serving import Server
+from tests.waiting import WAIT_S
 
 __all__ = ["Output", "User", "interact"]
-
-TIMEOUT_S = 20
 
 
 class Output(io.StringIO):
@@ -35,7 +34,7 @@ class Output(io.StringIO):
         return super().write(text)
 
     async def until(self, text: str) -> None:
-        with trio.fail_after(TIMEOUT_S):
+        with trio.fail_after(WAIT_S):
             while (at := self.getvalue().find(text, self._seen)) < 0:
                 self._written = trio.Event()
                 await self._written.wait()
@@ -85,7 +84,7 @@ async def interact(
     """Return the tool's output while `script` is typed."""
     output = Output()
     log = Log(r"%s %m\n", out=output)
-    with FileLog(path) as file_log, trio.fail_after(TIMEOUT_S):
+    with FileLog(path) as file_log, trio.fail_after(WAIT_S):
         async with trio.open_nursery() as nursery:
             receiver = Receiver(log, file_log, quiet, dump=dump, confirm=confirm, clock=clock)
             endpoint = parse_endpoint(f"tcp://127.0.0.1:{server.port}")

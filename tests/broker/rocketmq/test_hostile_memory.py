@@ -22,6 +22,7 @@ from formats.rocketmq.codes import RequestCode, ResponseCode
 from formats.rocketmq.frame import Frame, encode_frame, next_frame
 from tests.broker.rocketmq.rig import Peer as Client
 from tests.broker.rocketmq.rig import Rig
+from tests.waiting import WAIT_S
 
 MIB = 1 << 20
 STRANGERS_BYTES_MAX = 64 * MIB
@@ -138,7 +139,7 @@ def serve(test: Callable[[Served], Awaitable[None]], rig: Rig | None = None, con
         server.stop()
 
     async def run() -> None:
-        with trio.fail_after(60):
+        with trio.fail_after(WAIT_S):
             async with trio.open_nursery() as nursery:
                 ready = trio.Event()
                 nursery.start_soon(run_test, ready)

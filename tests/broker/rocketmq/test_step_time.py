@@ -25,6 +25,7 @@ from formats.rocketmq.codes import RequestCode, ResponseCode
 from formats.rocketmq.frame import Frame, encode_frame, next_frame
 from formats.rocketmq.hosts import Host
 from tests.broker.rocketmq.grpc.http2 import Client
+from tests.waiting import WAIT_S
 
 HEAVY, LIGHT = RequestCode.GET_ALL_TOPIC_CONFIG, RequestCode.GET_BROKER_RUNTIME_INFO
 COUNT = 400
@@ -99,7 +100,7 @@ def test_many_heavy_requests_of_one_read_let_others_through() -> None:
         server.stop()
 
     async def run() -> None:
-        with trio.fail_after(30):
+        with trio.fail_after(WAIT_S):
             async with trio.open_nursery() as nursery:
                 await server.run(lambda: nursery.start_soon(attack_and_ask))
 

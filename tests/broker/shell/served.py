@@ -15,11 +15,11 @@ from formats.bmq.control import ber
 from formats.bmq.control.messages import AdminCommand, ClientIdentity, ClientType, ControlMessage, NegotiationMessage
 from formats.bmq.wire.event import EventType, build_schema_event, next_frame
 from tests.broker.bmq.rig import Rig, identity
+from tests.waiting import WAIT_S
 
 __all__ = ["Peer", "Served", "serve"]
 
 HOST = "127.0.0.1"
-WAIT_S = 10.0
 
 
 class Peer:

@@ -15,6 +15,7 @@ from broker.shell import dialing
 from broker.shell.dialing import Endpoint
 from broker.shell.server import Server
 from tests.broker.bmq.rig import bare_proxy
+from tests.waiting import WAIT_S
 
 HOST = "127.0.0.1"
 
@@ -33,7 +34,7 @@ class Dialed:
             self._server.dial(place, self._on_connected, self._on_failed)
 
         async def run() -> None:
-            with trio.fail_after(10):
+            with trio.fail_after(WAIT_S):
                 await self._server.run(on_ready)
 
         trio.run(run)

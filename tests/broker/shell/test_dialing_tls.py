@@ -20,6 +20,7 @@ from formats.bmq.control import ber
 from formats.bmq.control.messages import NegotiationMessage
 from formats.bmq.wire.event import HEARTBEAT_REQUEST, build_schema_event
 from tests.broker.bmq.rig import bare_proxy, identity
+from tests.waiting import WAIT_S
 
 HOST = "localhost"
 
@@ -69,7 +70,7 @@ def run(test: Callable[[Dialer, Server], object], listeners: tuple[Listener, ...
     dialer = Dialer(listeners)
 
     async def main() -> None:
-        with trio.fail_after(10):
+        with trio.fail_after(WAIT_S):
             async with trio.open_nursery() as nursery:
                 ready = trio.Event()
                 nursery.start_soon(dialer.server.run, ready.set)

@@ -18,6 +18,7 @@ from broker.shell.files import AHEAD_BYTES, CHUNK_BYTES, UNMAPPED_BYTES, DataDir
 from broker.shell.folders import FileFolder
 from broker.shell.host import HOST
 from broker.shell.store_lock import StoreLock
+from tests.waiting import WAIT_S
 
 # The first chunk of a file.
 CHUNK_BYTES_MIN = 4 << 10
@@ -60,7 +61,7 @@ def test_the_disk_of_a_deleted_file_is_given_back_in_a_thread(tmp_path: Path, mo
         assert name not in directory.names()
         for thread in threading.enumerate():
             if thread.name == f"delete {name}":
-                thread.join(10)
+                thread.join(WAIT_S)
         monkeypatch.undo()
     assert len(closed) == 2
     assert threading.main_thread() not in closed

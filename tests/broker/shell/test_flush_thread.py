@@ -6,12 +6,11 @@ import select
 import threading
 
 from broker.shell.flush_thread import FlushThread
-
-PATIENCE_S = 10
+from tests.waiting import WAIT_S
 
 
 def readable(thread: FlushThread) -> bool:
-    return bool(select.select([thread.fileno()], [], [], PATIENCE_S)[0])
+    return bool(select.select([thread.fileno()], [], [], WAIT_S)[0])
 
 
 def test_the_loop_is_told_of_the_end_and_of_errors() -> None:
@@ -43,13 +42,13 @@ def test_who_waits_is_told_once() -> None:
     assert not thread.wait(0)
 
     def work() -> None:
-        go_on.wait(PATIENCE_S)
+        go_on.wait(WAIT_S)
 
     thread.begin(work, done.append)
     assert not thread.wait(0.01)
     assert done == []
     go_on.set()
-    assert thread.wait(PATIENCE_S)
+    assert thread.wait(WAIT_S)
     assert done == [None]
     # The loop hears of the same work afterwards, while the next is under way.
     go_on.clear()
@@ -58,5 +57,5 @@ def test_who_waits_is_told_once() -> None:
     thread.on_readable()
     assert done == [None]
     go_on.set()
-    assert thread.wait(PATIENCE_S)
+    assert thread.wait(WAIT_S)
     assert done == [None, None]

@@ -17,6 +17,7 @@ from broker.shell.pages import CONNECTIONS_MAX, Page, Pages, text_page
 from broker.shell.server import listen
 from tests.broker.bmq.rig import start
 from tests.broker.shell.served import Served, serve
+from tests.waiting import WAIT_S
 
 HOST = "127.0.0.1"
 LONG = [b"~" * 100_000] * 100
@@ -74,7 +75,7 @@ async def everything(stream: trio.SocketStream) -> bytes:
 def run(test: Callable[[Watched], Awaitable[None]], *, serves: bool = True) -> None:
     async def main() -> None:
         watched = Watched()
-        with trio.fail_after(10):
+        with trio.fail_after(WAIT_S):
             async with trio.open_nursery() as nursery:
                 if serves:
                     nursery.start_soon(watched.pages.serve)

@@ -76,6 +76,6 @@ def test_multiples_of_the_base_point() -> None:
 
 
 def test_it_takes_little_time() -> None:
-    began = time.perf_counter()
+    began = time.thread_time()
     make_self_signed("host", NOW_S)
-    assert time.perf_counter() - began < 1
+    assert time.thread_time() - began < 1

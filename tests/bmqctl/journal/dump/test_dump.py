@@ -18,6 +18,7 @@ from formats.bmq.disk import journal_packing
 from formats.bmq.disk.files import JOURNAL_RECORD_SIZE, FileType, initial_bytes
 from formats.bmq.disk.ledger import LedgerRecordType, build_ledger_record
 from tests.golden.archives import STORES, ledger_records, only, storage_records
+from tests.waiting import WAIT_S
 
 if TYPE_CHECKING:
     from tests.bmqctl.journal.conftest import Outcome
@@ -313,4 +314,4 @@ def test_a_reader_that_leaves(golden: Golden) -> None:
             assert dump.stdout.readline()
             dump.stdout.close()
             assert dump.stderr.read() == b""
-            assert dump.wait(30) == 141
+            assert dump.wait(WAIT_S) == 141

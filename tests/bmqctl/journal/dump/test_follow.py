@@ -22,6 +22,7 @@ from formats.bmq.disk import journal_packing
 from formats.bmq.disk.files import JOURNAL_RECORD_SIZE, FileType, initial_bytes
 from formats.bmq.disk.numbers import RecordNumber
 from formats.bmq.disk.qlist import build_queue_record
+from tests.waiting import WAIT_S
 
 if TYPE_CHECKING:
     from tests.bmqctl.journal.conftest import Outcome
@@ -305,7 +306,7 @@ def test_the_command_until_a_signal(broker: Broker, tmp_path: Path, how: signal.
         found = read_lines(process.stdout, 2)
         assert [(row["partition_id"], row["sequence_number"]) for row in found] == [(0, 3), (0, 4)]
         process.send_signal(how)
-        out, err = process.communicate(timeout=30)
+        out, err = process.communicate(timeout=WAIT_S)
         assert (process.returncode, out, err) == (0, "", "")
 
 
@@ -315,7 +316,7 @@ def test_the_command_until_its_limit(broker: Broker) -> None:
     for output, expected in (("csv", 3), ("table", 3), ("json-line", 2)):
         arguments = ("--follow", "--offset-gt", 0, "--limit", 2, "--output", output, broker.journal)
         with command(*arguments) as process:
-            out, err = process.communicate(timeout=30)
+            out, err = process.communicate(timeout=WAIT_S)
             assert (process.returncode, len(out.splitlines()), err) == (0, expected, "")
 
 
@@ -327,7 +328,7 @@ def test_the_command_until_its_reader_leaves(broker: Broker) -> None:
         assert process.stdout is not None
         assert process.stderr is not None
         process.stdout.close()
-        assert process.wait(30) == 141
+        assert process.wait(WAIT_S) == 141
         assert process.stderr.read() == ""
 
 

@@ -37,6 +37,7 @@ from formats.bmq.disk.ledger import LedgerRecordType, build_ledger_record
 from formats.bmq.stores.recover import iter_journal, iter_ledger
 from tests.bmqctl.journal.small_store import EXTENSIONS, START_S, build_small_store, read_files, small_lines
 from tests.golden.archives import STORES, only
+from tests.waiting import WAIT_S
 
 if TYPE_CHECKING:
     from tests.bmqctl.journal.conftest import Outcome
@@ -533,7 +534,7 @@ def test_a_repair_that_is_killed_leaves_nothing_that_looks_like_a_store(store: P
         "os.fsync = lambda descriptor: os.kill(os.getpid(), signal.SIGKILL); main()"
     )
     command = [sys.executable, "-c", program, "journal", "repair", str(store), "--out", str(out)]
-    assert subprocess.run(command, check=False, timeout=60).returncode == -signal.SIGKILL
+    assert subprocess.run(command, check=False, timeout=WAIT_S).returncode == -signal.SIGKILL
     assert [path.name for path in out.iterdir()] == [".unfinished"]
     assert list((out / ".unfinished").iterdir())
 

@@ -37,6 +37,7 @@ from tests.bmqctl.commitlog.logs import FILE_BYTES, V6, Written, message, write_
 from tests.bmqctl.journal.conftest import Outcome
 from tests.golden.rocketmq.stores import read_back
 from tests.integration.remoting import Remote
+from tests.waiting import WAIT_S
 
 Run = Callable[..., Outcome]
 
@@ -304,7 +305,7 @@ def test_follow_goes_on_with_a_broker_that_is_killed(tmp_path: Path) -> None:
                     node.start()
             assert found == [str(number + 1) for number in range(40)]
             shutil.rmtree(tmp_path / "store")
-            assert process.wait(60) == 1
+            assert process.wait(WAIT_S) == 1
             assert "it was deleted" in process.stderr.read()
 
 
@@ -318,7 +319,7 @@ def test_follow_prints_what_is_written(log: Written) -> None:
         write_log(log.root, (message(number) for number in range(601)))
         found.append(json.loads(process.stdout.readline())["flag"])
         assert found == [598, 599, 600]
-        assert process.wait(30) == 0
+        assert process.wait(WAIT_S) == 0
 
 
 PROPERTIES = st.one_of(

@@ -31,7 +31,6 @@ from tests.bmqctl.pipeline.written import WrittenStore
 from tests.golden.archives import storage_records, truth
 
 # Starting Python workers takes long where many others work too.
-pytestmark = pytest.mark.timeout(400)
 
 ALL = ("records", "messages", "confirms")
 

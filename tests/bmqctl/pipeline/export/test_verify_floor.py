@@ -11,6 +11,7 @@ import pytest
 from bmqctl.pipeline.export.verify import _floor
 from bmqctl.pipeline.source.stores import StoreError
 from tests.bmqctl.pipeline.written import WrittenStore
+from tests.waiting import WAIT_S
 
 # The journal is cut between the reading of its header and that of its first sync point.
 CUT_WHILE_READ = """
@@ -46,7 +47,11 @@ def test_a_journal_that_is_cut_while_it_is_read_is_an_error_that_names_it(tmp_pa
     journal = written(tmp_path)
     # A process of its own, since a fault here is the end of one.
     cut = subprocess.run(
-        [sys.executable, "-c", CUT_WHILE_READ, str(journal)], capture_output=True, text=True, timeout=60, check=False
+        [sys.executable, "-c", CUT_WHILE_READ, str(journal)],
+        capture_output=True,
+        text=True,
+        timeout=WAIT_S,
+        check=False,
     )
     assert (cut.returncode, cut.stderr) == (0, "")
     assert cut.stdout.startswith(f"{journal}: truncated while it was read, or damaged: no sync point at offset ")

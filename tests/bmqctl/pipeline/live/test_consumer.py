@@ -15,8 +15,8 @@ from bmqctl.pipeline.live.queue_options import ConsumeOptions
 from bmqctl.pipeline.live.stream_source import MESSAGE_SCHEMA, Offset, QueueStreamReader, stream_schema
 from bmqctl.testing import NodeProcess, free_port
 from tests.integration.official import Client, queue_name
+from tests.waiting import WAIT_S
 
-WAIT_S = 20.0
 LIMIT = ReadAllAvailable()
 
 

@@ -21,10 +21,8 @@ from bmqctl.client.session import Session
 from bmqctl.testing import NodeProcess
 from formats.bmq.wire.ack import AckStatus
 from tests.integration.official import Client, queue_name
-from tests.waiting import eventually
+from tests.waiting import WAIT_S, eventually
 
-pytestmark = pytest.mark.timeout(300)  # Spark's processes take their time on a machine that is busy
-TIMEOUT_S = 120
 TOO_SLOW = "Python worker failed to connect back"
 
 
@@ -86,7 +84,7 @@ class Sink:
         for starts_left in reversed(range(3)):
             query = self.start(frame, availableNow=True)
             try:
-                assert query.awaitTermination(TIMEOUT_S)
+                assert query.awaitTermination(WAIT_S)
                 break
             except StreamingQueryException as fault:
                 # Spark gives the reader's process 10 s to start, whatever its settings: too few if many others work.
@@ -136,8 +134,8 @@ def test_a_stream_that_runs_confirms_its_last_batch_though_nothing_follows(
     # So few may be unconfirmed that the broker waits for confirms more than once.
     query = sink.start(stream(spark, node, uri, maxUnconfirmed=8))
     try:
-        eventually(lambda: sum(each["numInputRows"] for each in query.recentProgress) == 30, TIMEOUT_S)
-        eventually(lambda: bool(query.recentProgress) and query.recentProgress[-1]["numInputRows"] == 0, TIMEOUT_S)
+        eventually(lambda: sum(each["numInputRows"] for each in query.recentProgress) == 30, WAIT_S)
+        eventually(lambda: bool(query.recentProgress) and query.recentProgress[-1]["numInputRows"] == 0, WAIT_S)
     finally:
         query.stop()
     assert query.exception() is None
@@ -151,7 +149,7 @@ def test_a_batch_that_fails_is_not_confirmed(spark: SparkSession, node: NodeProc
     frame = stream(spark, node, uri)
     query = sink.start(frame.selectExpr("raise_error('spoilt') as nothing"), availableNow=True)
     with pytest.raises(StreamingQueryException, match="spoilt"):
-        query.awaitTermination(TIMEOUT_S)
+        query.awaitTermination(WAIT_S)
     assert len(left(node, uri)) == 5
     # Planned and not finished: the batch is made again, empty, and what was in it comes in the next.
     shutil.rmtree(sink.out, ignore_errors=True)
@@ -171,7 +169,7 @@ def test_rows_become_messages_and_messages_rows(spark: SparkSession, node: NodeP
     frame.write.format("bmq").mode("append").option("broker", node.uri).option("queue", first).save()
     relay = stream(spark, node, first).writeStream.format("bmq").option("broker", node.uri).option("queue", second)
     relay = relay.option("checkpointLocation", str(sink.checkpoint)).option("compression", "zlib")
-    assert relay.trigger(availableNow=True).start().awaitTermination(TIMEOUT_S)
+    assert relay.trigger(availableNow=True).start().awaitTermination(WAIT_S)
     assert left(node, first) == []
     with Client(node.uri) as client:
         client.open(second, read=True)
@@ -205,7 +203,7 @@ def test_a_batch_that_is_posted_again_is_there_once(spark: SparkSession, node: N
     writer = frame.writeStream.format("bmq").option("broker", node.uri).option("queue", uri)
     for _ in range(2):
         query = writer.option("checkpointLocation", str(checkpoint)).trigger(availableNow=True).start()
-        assert query.awaitTermination(TIMEOUT_S)
+        assert query.awaitTermination(WAIT_S)
         assert [each["numInputRows"] for each in query.recentProgress] == [40]
         for commit in (checkpoint / "commits").iterdir():
             commit.unlink()
@@ -221,7 +219,7 @@ def test_what_cannot_be_posted_or_consumed_fails_the_query(spark: SparkSession, 
         rows.write.format("bmq").mode("overwrite").option("queue", queue_name()).save()
     query = sink.start(stream(spark, node, queue_name("bmq.test.persistent.fanout")), availableNow=True)
     with pytest.raises(StreamingQueryException, match="requires an appId"):
-        query.awaitTermination(TIMEOUT_S)
+        query.awaitTermination(WAIT_S)
     with pytest.raises(PySparkException, match="a live queue is read as a stream"):
         spark.read.format("bmq").option("queue", queue_name()).load().collect()
 
@@ -251,12 +249,12 @@ def test_a_driver_that_is_killed_loses_nothing(
     )
     try:
         # In the middle of it: some batches are committed, and others planned.
-        eventually(lambda: len([*sink.checkpoint.glob("commits/*")]) > 2, timeout_s=TIMEOUT_S)
+        eventually(lambda: len([*sink.checkpoint.glob("commits/*")]) > 2, timeout_s=WAIT_S)
     finally:
         driver.kill()
         driver.wait()
     # What it had started ends by itself.
-    eventually(lambda: not is_running(driver.pid), timeout_s=TIMEOUT_S)
+    eventually(lambda: not is_running(driver.pid), timeout_s=WAIT_S)
     done = set(numbers(sink))
     not_confirmed = {int(payload.split()[1]) for payload in left(node, uri)}
     assert 0 < len(not_confirmed) < count

@@ -18,10 +18,8 @@ from pyspark.sql import DataFrame, SparkSession
 from bmqctl.testing import RocketProcess
 from formats.rocketmq.properties import decode_properties
 from tests.bmqctl.pipeline.live.topics import committed, make_topic, messages_of, send
-from tests.waiting import eventually
+from tests.waiting import WAIT_S, eventually
 
-pytestmark = pytest.mark.timeout(300)  # Spark's processes take their time on a machine that is busy
-TIMEOUT_S = 120
 TOO_SLOW = "Python worker failed to connect back"
 
 
@@ -50,7 +48,7 @@ class Sink:
             writer = frame.writeStream.format("parquet").option("checkpointLocation", str(self.checkpoint))
             query = writer.trigger(availableNow=True).start(str(self.out))
             try:
-                assert query.awaitTermination(TIMEOUT_S)
+                assert query.awaitTermination(WAIT_S)
                 break
             except StreamingQueryException as fault:
                 # Spark gives the reader's process 10 s to start, whatever its settings: too few if many others work.
@@ -95,7 +93,7 @@ def test_a_batch_that_was_not_committed_is_the_same_again(spark: SparkSession, n
     failing = stream(spark, node, "again").selectExpr("properties", "raise_error('spoilt') as nothing")
     writer = failing.writeStream.format("parquet").option("checkpointLocation", str(sink.checkpoint))
     with pytest.raises(StreamingQueryException, match="spoilt"):
-        writer.trigger(availableNow=True).start(str(sink.out)).awaitTermination(TIMEOUT_S)
+        writer.trigger(availableNow=True).start(str(sink.out)).awaitTermination(WAIT_S)
     # What came meanwhile is another batch's.
     send(node, "again", range(10, 15))
     counts = sink.drain(stream(spark, node, "again").selectExpr("properties", "'' as nothing"))
@@ -131,16 +129,16 @@ def test_a_broker_and_a_driver_that_are_killed_neither_lose_nor_repeat(
         )
         try:
             commits = sink.checkpoint / "commits"
-            eventually(lambda: len([*commits.glob("[0-9]*")]) > 1, timeout_s=TIMEOUT_S)
+            eventually(lambda: len([*commits.glob("[0-9]*")]) > 1, timeout_s=WAIT_S)
             node.restart(signal.SIGKILL)
             before = len([*commits.glob("[0-9]*")])
             # The query outlives the broker.
-            eventually(lambda: len([*commits.glob("[0-9]*")]) > before + 1, timeout_s=TIMEOUT_S)
+            eventually(lambda: len([*commits.glob("[0-9]*")]) > before + 1, timeout_s=WAIT_S)
             assert driver.poll() is None
         finally:
             driver.kill()
             driver.wait()
-        eventually(lambda: not is_running(driver.pid), timeout_s=TIMEOUT_S)
+        eventually(lambda: not is_running(driver.pid), timeout_s=WAIT_S)
         sink.drain(stream(spark, node, "killed"))
         assert sink.numbers() == list(range(count))
 
@@ -210,7 +208,7 @@ def test_a_batch_that_is_sent_again_has_the_same_ids(spark: SparkSession, node: 
     writer = frame.writeStream.format("bmq").options(nameserver=node.nameserver, topic="twice")
     for _ in range(2):
         query = writer.option("checkpointLocation", str(checkpoint)).trigger(availableNow=True).start()
-        assert query.awaitTermination(TIMEOUT_S)
+        assert query.awaitTermination(WAIT_S)
         for commit in (checkpoint / "commits").iterdir():
             commit.unlink()
     ids = Counter(properties["UNIQ_KEY"] for each in sent(node, "twice").values() for _, properties in each)

@@ -15,7 +15,6 @@ from tests.bmqctl.pipeline.written import TIME, WrittenStore
 from tests.golden.archives import truth
 
 # Starting Python workers takes long where many others work too.
-pytestmark = pytest.mark.timeout(400)
 
 
 def test_percentiles_are_exact() -> None:

@@ -12,6 +12,7 @@ from bmqctl.pipeline.report.report_figures import LINES, ROWS, THEMES, duration,
 from bmqctl.pipeline.report.report_model import Confirms, Messages, Report, TimeLine, assemble
 from bmqctl.pipeline.report.report_page import report_page
 from tests.bmqctl.pipeline.report import browser
+from tests.waiting import WAIT_S
 
 START = 1_800_000_000
 
@@ -165,7 +166,7 @@ def browse(page: Path, report: Report, *scripts: str) -> list[Any]:
         [sys.executable, browser.__file__, page, screenshot, *scripts],
         capture_output=True,
         text=True,
-        timeout=100,
+        timeout=WAIT_S,
         check=True,
     )
     *results, said, urls = json.loads(done.stdout)

@@ -23,8 +23,6 @@ from bmqctl.pipeline.spark.session import QUICK
 from bmqctl.testing import free_port
 from tests.bmqctl.pipeline.source.lifecycles import lifecycles
 
-pytestmark = pytest.mark.timeout(400)
-
 CLUSTER = Where(
     "local-cluster[1,1,1024]", memory="512m", conf=("spark.ui.enabled=false", f"spark.driver.extraJavaOptions={QUICK}")
 )

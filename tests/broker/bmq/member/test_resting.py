@@ -11,6 +11,7 @@ from broker.shell.server import Server
 from formats.bmq.codes import EventType
 from tests.broker.bmq.member.member_bus import Members, members
 from tests.broker.bmq.rig import ACK, WRITE, guid, start
+from tests.waiting import WAIT_S
 
 QUEUE = "bmq://priority/q"
 
@@ -53,7 +54,7 @@ def test_the_loop_lets_a_node_rest_before_it_waits(monkeypatch: pytest.MonkeyPat
         return False
 
     async def main() -> None:
-        with trio.fail_after(10):
+        with trio.fail_after(WAIT_S):
             await server.run(lambda: None)
 
     ours, theirs = socket.socketpair()
