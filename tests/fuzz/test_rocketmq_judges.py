@@ -242,7 +242,7 @@ def test_answers_are_those_to_the_action(node: RocketProcess) -> None:
 @pytest.mark.slow
 @pytest.mark.process
 def test_a_round_finds_nothing_where_nothing_is_wrong(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(rocketmq, "PART_S", 1.0)
+    monkeypatch.setattr(rocketmq, "PART_S", 5.0)
     monkeypatch.setattr(rocketmq, "PARTS", 1)
     fuzzer = Fuzzer(["pages"], ["node"], 7, tmp_path)
     fuzzer.run(float("inf"), 1)

@@ -292,7 +292,8 @@ def test_port_that_is_taken_is_named(rocketmq_shared: RocketProcess, tmp_path: P
 def test_configuration_that_cannot_be_used_is_one_line(tmp_path: Path, text: str, reason: str) -> None:
     config = tmp_path / "broker.conf"
     config.write_text(text)
-    ports = ["--port", str(free_port()), "--nameserver-port", str(free_port())]
+    options = ("--port", "--nameserver-port", "--grpc-port", "--remoting-port")
+    ports = [word for option in options for word in (option, str(free_port()))]
     store = ["--store", str(tmp_path / "store")]
     result = CliRunner().invoke(app, ["start", "rocketmq", "--config", str(config), *ports, *store])
     assert result.exit_code == 2

@@ -13,9 +13,9 @@ from typing import Any
 import pytest
 
 from bmqctl.testing import RocketProcess
-from formats.rocketmq.client_bodies import LOCK_ANSWER
+from formats.rocketmq.client_bodies import CONSUMER_OFFSETS, LOCK_ANSWER
 from formats.rocketmq.codes import RequestCode, ResponseCode
-from formats.rocketmq.route_bodies import TOPIC_ROUTE, TopicRoute
+from formats.rocketmq.route_bodies import TOPIC_ROUTE, DataVersion, TopicRoute
 from tests.broker.rocketmq.answers import records_of
 from tests.integration.remoting import Remote
 from tests.integration.test_rocketmq_replication import start
@@ -80,6 +80,12 @@ def offset_of(remote: Remote, queue_id: int = 0) -> int:
     return int((answer.ext_fields or {}).get("offset", "-1"))
 
 
+def version_of(remote: Remote) -> DataVersion:
+    answer = remote.call(RequestCode.GET_ALL_CONSUMER_OFFSET)
+    assert answer.code == ResponseCode.SUCCESS
+    return CONSUMER_OFFSETS.read(answer.body).data_version
+
+
 def pulled(remote: Remote, offset: int = 0) -> list[bytes]:
     return [bytes(each.body) for each in records_of(remote.answer(remote.pull("topic", offset)))]
 
@@ -107,13 +113,14 @@ def test_consumers_go_on_at_the_acting_master_and_back_where_they_were(group: Gr
         # Reading, offsets and locks go on; writing does not.
         assert pulled(remote, 2) == [b"2", b"3", b"4", b"5"]
         assert locked(remote) == [0]
+        before = version_of(remote)
         assert remote.commit("topic", 0, 5).code == ResponseCode.SUCCESS
         assert remote.send_message("topic", b"no").code == ResponseCode.SERVICE_NOT_AVAILABLE
         with Remote(group.slave.port - 2) as other:
             # Where a master of the original asks for this before it comes back.
             assert other.call(RequestCode.GET_TIMER_CHECK_POINT).code == ResponseCode.SUCCESS
-        # What was committed there is the newest also by its version, which is raised every five seconds.
-        time.sleep(6)
+        # The version of the offsets, by which the master takes them, is raised every five seconds.
+        eventually(lambda: version_of(remote) != before)
     group.restart_master()
     eventually(lambda: group.addresses("topic") == {0: group.master.port, 1: group.slave.port})
     assert group.permission("topic") == 6

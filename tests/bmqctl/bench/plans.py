@@ -22,6 +22,6 @@ PLAN = Plan(
     window=64,
     max_unconfirmed_messages=100,
     max_unconfirmed_bytes=1 << 20,
-    connect_timeout_s=10.0,
+    connect_timeout_s=60.0,
     quiet_s=5.0,
 )
