@@ -24,6 +24,8 @@ POLL_S = 0.05
 LEAD_NS = 200_000_000
 # Time to wait for a duplicate or late message after all acked ones have come.
 SETTLE_S = 0.2
+# For the interpreters of the workers, which take long to start on a busy machine.
+START_S = 60
 
 
 @dataclass(frozen=True, slots=True)
@@ -131,8 +133,9 @@ class _Run:
         return tuple(ConsumerTally(plan.run, plan.source(index)) for index in worker.indexes)
 
     def await_ready(self) -> None:
-        # Each worker starts an interpreter, connects, opens and configures.
-        timeout_s = self.plan.connect_timeout_s * 3 + self.plan.all_producers + self.plan.all_consumers
+        # Each worker starts an interpreter, then connects, opens and configures.
+        workers = self.plan.all_producers + self.plan.all_consumers
+        timeout_s = START_S + self.plan.connect_timeout_s * 3 + workers
         deadline = time.monotonic() + timeout_s
         while any(w.client is None for w in self.workers):
             self.listen(POLL_S)

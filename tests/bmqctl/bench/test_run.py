@@ -115,4 +115,4 @@ def test_nobody_listens() -> None:
 def test_a_worker_that_cannot_begin_ends_the_run(relay: Relay) -> None:
     # The relay is no broker: our client's negotiation gets no answer there.
     with pytest.raises(CannotStart, match=r"identity|connection"):
-        run_bench(replace(PLAN, port=relay.port, client="own", connect_timeout_s=2.0))
+        run_bench(replace(PLAN, port=relay.port, client="own", connect_timeout_s=0.5))

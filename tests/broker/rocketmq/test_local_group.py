@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from bmqctl.ports import free_port
+from bmqctl.ports import free_ports, free_rocketmq_port
 from broker.rocketmq.assembly.config import load_rocketmq_config
 from broker.rocketmq.assembly.controller_config import with_controller
 from broker.rocketmq.assembly.local_group import (
@@ -20,25 +20,17 @@ from broker.rocketmq.assembly.local_group import (
 )
 
 
-def ports() -> dict[str, int]:
-    """Ports of a first node behind which those of others are free too, as far as nobody else takes them."""
-    first = free_port()
+def ports(nodes: int) -> dict[str, int]:
+    """Return ports of the first of so many nodes, of which all ports are free."""
+    first = free_ports(8 + 10 * (nodes - 1))
     names = ("nameserver_port", "controller_port", "port", "grpc_port", "remoting_port")
     return {name: first + number for number, name in zip((0, 1, 4, 6, 7), names, strict=True)}
 
 
 def opened(folder: Path, nodes: int = 3, **options: object) -> list[str]:
     """The configuration texts of a group, as they are on the disk once it was opened."""
-    for _ in range(20):
-        wanted = GroupOptions(nodes, **{**ports(), **options})  # type: ignore[arg-type]
-        try:
-            found = open_local_group(folder, wanted)
-        except PropertyError as error:
-            if "in use" not in str(error):
-                raise
-        else:
-            return [(folder / CONFIG_NAME).read_text() for _, folder in found]
-    raise AssertionError("no free ports")
+    wanted = GroupOptions(nodes, **{**ports(nodes), **options})  # type: ignore[arg-type]
+    return [(folder / CONFIG_NAME).read_text() for _, folder in open_local_group(folder, wanted)]
 
 
 def test_usual_ports_are_10_apart_and_all_different() -> None:
@@ -131,12 +123,9 @@ def test_configuration_of_something_else_is_refused(tmp_path: Path) -> None:
 
 
 def test_port_that_was_named_and_is_taken_is_refused_before_anything_is_written(tmp_path: Path) -> None:
-    with socket.socket() as taken:
-        taken.bind(("127.0.0.1", 0))
-        taken.listen()
-        port = taken.getsockname()[1]
-        with pytest.raises(PropertyError, match="in use"):
-            open_local_group(tmp_path / "new", GroupOptions(3, **{**ports(), "port": port}))
+    port = free_rocketmq_port()
+    with socket.create_server(("127.0.0.1", port)), pytest.raises(PropertyError, match="in use"):
+        opened(tmp_path / "new", port=port)
     assert not (tmp_path / "new").exists()
 
 
