@@ -31,7 +31,6 @@ LOG_NAME = "bmqbrkr.log"
 PID_NAME = "bmqbrkr.pid"
 ROCKETMQ_LOG_NAME = "bmqctl.log"
 
-
 # A bound on a start, an end or a line of the log that never comes: on a busy machine each takes many times as long.
 START_S: Final = 120.0
 

@@ -24,7 +24,8 @@ from typing import Final, NamedTuple, Protocol, Self
 
 import trio
 
-from bmqctl.node_process import COMMAND, RocketProcess
+from bmqctl.children import COMMAND
+from bmqctl.node_process import RocketProcess
 from bmqctl.rocketmq_client.client import Client
 from scripts.benchmark_rocketmq import HOME, command_of, cpu_s, memory_mib
 from scripts.children import ending_with_children

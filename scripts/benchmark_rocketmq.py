@@ -21,7 +21,8 @@ from pathlib import Path
 from statistics import median
 from typing import Final, NamedTuple, Protocol
 
-from bmqctl.node_process import COMMAND, RocketProcess
+from bmqctl.children import COMMAND, UNTIL_INPUT_ENDS
+from bmqctl.node_process import RocketProcess
 from broker.rocketmq.core.delays import make_due_time
 from broker.rocketmq.core.options import DELAY_LEVELS, parse_delay_levels
 from broker.rocketmq.store.commit_log import Message
@@ -93,8 +94,10 @@ def command_of(checkout: Path) -> Sequence[str]:
     """
     if not (checkout / "bmqctl" / "app.py").is_file():
         raise ValueError(f"--versus: {checkout} is not a checkout of bmqctl")
-    program = f"import sys; sys.path.insert(0, {str(checkout.absolute())!r}); from bmqctl.app import main; main()"
-    return (sys.executable, "-c", program)
+    program = f"import sys; sys.path.insert(0, {str(checkout.absolute())!r}); from bmqctl.app import main; "
+    if not (checkout / "bmqctl" / "children.py").is_file():
+        program += f"sys.argv.remove({UNTIL_INPUT_ENDS!r}); "
+    return (sys.executable, "-c", program + "main()")
 
 
 def cpu_s(pids: list[int]) -> float:

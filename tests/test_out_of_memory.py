@@ -11,7 +11,6 @@ from typing import NoReturn
 
 import pyarrow as pa
 import pytest
-from bmqctl.commitlog.arrow import inflate_by_arrow
 
 from bmqctl.decoding.avro import inflate as inflate_avro
 from bmqctl.decoding.avro import read_record
@@ -19,6 +18,7 @@ from bmqctl.decoding.decoder import Format, Wanted, make_decoder
 from bmqctl.journal.read.payload import inflate as inflate_stored
 from bmqctl.pipeline.source import sizes
 from bmqctl.pipeline.source.decode import Decoder
+from bmqctl.rocketmq_client.arrow_bodies import inflate_by_arrow
 from bmqctl.rocketmq_client.bodies import read_body
 from broker.bmq.queue import message_values
 from broker.rocketmq.grpc.wire import MessageReader, frame_message
@@ -100,7 +100,7 @@ class ArrowStream:
 def test_arrow_without_memory(fault: Exception, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(pa, "CompressedInputStream", lambda *_: ArrowStream(fault))
     with pytest.raises(MemoryError):
-        inflate_by_arrow(memoryview(b"body"), "zstd", 10)
+        inflate_by_arrow(memoryview(b"body"), "zstd", 10, 1_000)
 
 
 @pytest.mark.parametrize("fault", [MemoryError(), pa.ArrowMemoryError("malloc of size 64 failed")])

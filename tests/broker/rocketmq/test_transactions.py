@@ -124,7 +124,7 @@ def test_answers_to_several_questions_commit_once() -> None:
     peer = rig.peer()
     peer.call(RequestCode.HEART_BEAT, PRODUCER)
     half = prepare(peer, b"one")
-    asked = []
+    asked: list[Frame] = []
     while len(asked) < 3:
         rig.pass_time(10_000)
         asked += questions(peer)
