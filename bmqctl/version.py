@@ -2,20 +2,18 @@
 
 from __future__ import annotations
 
-import importlib.util
 import subprocess
-from importlib.machinery import EXTENSION_SUFFIXES
 from importlib.metadata import version
 from pathlib import Path
 
-__all__ = ["BLAZINGMQ", "ROCKETMQ", "is_compiled", "version_text"]
+from bmqctl.installed import is_compiled
+
+__all__ = ["BLAZINGMQ", "ROCKETMQ", "version_text"]
 
 BLAZINGMQ = "main a5b313cb"
 ROCKETMQ = "5.4.0"
 
 GIT_TIMEOUT_S = 5.0
-# One of the modules that packaging/compiled.toml lists: they are compiled together or not at all.
-_COMPILED = "formats.bmq.padding"
 
 
 def version_text(package: Path = Path(__file__).parent) -> str:
@@ -24,12 +22,6 @@ def version_text(package: Path = Path(__file__).parent) -> str:
     kind = "compiled" if is_compiled() else "interpreted"
     own = f"bmqctl {version('bmqctl')}" + (f" (commit {commit}), {kind}" if commit else f", {kind}")
     return f"{own}\nBlazingMQ {BLAZINGMQ}, RocketMQ {ROCKETMQ}"
-
-
-def is_compiled() -> bool:
-    """True if the modules that can be compiled are (packaging/build_hook.py, scripts/compile)."""
-    spec = importlib.util.find_spec(_COMPILED)
-    return spec is not None and spec.origin is not None and spec.origin.endswith(tuple(EXTENSION_SUFFIXES))
 
 
 def _commit(package: Path) -> str:

@@ -1,4 +1,4 @@
-"""Spans of OpenTelemetry for the client library; `pip install 'bmqctl[tracing]'`.
+"""Spans of OpenTelemetry for the client library; they need the extra `tracing`.
 
     from bmqctl.client import connect
     from bmqctl.client.tracing import Tracing
@@ -15,13 +15,15 @@ from collections.abc import Mapping
 from contextvars import Token
 from typing import Final
 
+from bmqctl.installed import installing
+
 try:
     from opentelemetry import propagate, trace
     from opentelemetry.context import Context, attach, detach
     from opentelemetry.propagators.textmap import TextMapPropagator
     from opentelemetry.trace import Span, SpanKind, Status, StatusCode, TracerProvider
 except ImportError as error:
-    raise ImportError("spans need OpenTelemetry: pip install 'bmqctl[tracing]'") from error
+    raise ImportError(f"spans need OpenTelemetry: {installing('tracing')}") from error
 
 from bmqctl.client.spans import Place
 

@@ -19,6 +19,7 @@ from bmqctl.bench.stamp import STAMP_SIZE
 from bmqctl.client.address import parse_address
 from bmqctl.commands.bench_report import Files, check_files, print_report, print_scenarios, refuse_bench
 from bmqctl.commands.bench_runs import Bench, run_series
+from bmqctl.installed import advise_compiling, installing
 from bmqctl.render import Output, wanted_format
 from formats.bmq.uri import parse_uri
 from formats.errors import FormatError
@@ -66,7 +67,7 @@ def _engine(client: str) -> Engine:
     if client != "official":
         refuse_bench(f"--client {client}: expected own or official")
     if installed_version() is None:
-        refuse_bench("--client official: the package is not installed; pip install 'bmqctl[official]'")
+        refuse_bench(f"--client official: the package is not installed; {installing('official')}")
     return "official"
 
 
@@ -240,6 +241,7 @@ def bench(
         published_rate=published_rate,
     )
     runs = run_series(bench_, plan)
+    advise_compiling("bench")
     print_report(runs, wanted_format(output, as_json_), files, is_series=bool(scenario or versus or bench_.rounds > 1))
     if any(run.outcome.interrupted for run in runs):
         raise typer.Exit(EXIT_INTERRUPTED)

@@ -19,6 +19,7 @@ from bmqctl.bench.report import as_json, as_tables, flattened
 from bmqctl.bench.scenarios import Scenario
 from bmqctl.bench.schedule import SECOND_NS
 from bmqctl.bench.series import Run, run_json, series_json, series_tables
+from bmqctl.installed import installing
 from bmqctl.refusal import refuse
 from bmqctl.render import Column, OutputFormat, ResultConsole, print_rows, print_values, until_reader_leaves
 
@@ -56,7 +57,7 @@ def check_files(files: Files) -> None:
             if wanted:
                 import_module(package)
         except ImportError:
-            refuse_bench(f"{option} needs {package}, of the extra `plots`: pip install 'bmqctl[plots]'")
+            refuse_bench(f"{option} needs {package}, of the extra `plots`: {installing('plots')}")
     if files.plot_out is not None and files.plot_out.suffix not in PICTURE_SUFFIXES:
         refuse_bench(f"--plot-out {files.plot_out}: the name must end with {' or '.join(PICTURE_SUFFIXES)}")
     if files.plot_out is not None and not files.plot_out.parent.is_dir():

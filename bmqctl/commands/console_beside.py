@@ -15,6 +15,7 @@ from typing import Annotated, NamedTuple
 import typer
 
 from bmqctl.arguments import parse_host
+from bmqctl.installed import installing
 from bmqctl.refusal import refuse
 
 __all__ = [
@@ -32,7 +33,7 @@ __all__ = [
     "shown_place",
 ]
 
-NEEDS_EXTRA = "it needs Starlette and Hypercorn, of the extra `console`: pip install 'bmqctl[console]'"
+NEEDS_EXTRA = f"it needs Starlette and Hypercorn, of the extra `console`: {installing('console')}"
 
 ConsolePort = Annotated[
     int | None,

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 from importlib.util import find_spec
@@ -12,6 +11,7 @@ from typing import TYPE_CHECKING, Annotated, TypeVar
 import typer
 from rich.console import Console
 
+from bmqctl.installed import installing
 from bmqctl.render import EXIT_FAULTS, refuse
 
 if TYPE_CHECKING:
@@ -62,8 +62,7 @@ AsJson = Annotated[bool, typer.Option("--json", help="The same as --output json.
 def check_spark(command: str, memory: str, conf: list[str] | None, master: str) -> None:
     """Reject options that Spark would fail at later."""
     if find_spec("pyspark") is None or find_spec("pyarrow") is None:
-        what = "the single binary has no PySpark" if getattr(sys, "frozen", False) else "needs PySpark and PyArrow"
-        refuse(command, f"{what}: pip install 'bmqctl[spark]'")
+        refuse(command, f"needs PySpark and PyArrow: {installing('spark')}")
     if not re.fullmatch(r"[1-9]\d*[kmgtKMGT]", memory):
         refuse(command, f"--memory {memory}: expected a number and k, m, g or t")
     for setting in conf or ():

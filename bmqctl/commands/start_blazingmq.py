@@ -26,6 +26,7 @@ from bmqctl.commands.console_beside import (
 )
 from bmqctl.commands.host_options import HostDataCenter, HostName, HostTags, InstanceId, Port
 from bmqctl.ending import announce
+from bmqctl.installed import advising
 from bmqctl.refusal import refuse
 from broker.bmq.assembly.app import (
     BridgeLimits,
@@ -159,7 +160,7 @@ def node(
         config = config.changed(**changes)
     beside = Beside(console_port, console_host, console_allow_host, console_certificate, console_key)
     with console_beside("start node", beside, lambda: _words_for_console("start node", config)) as ready:
-        code = run_node(config, policy, ready)
+        code = run_node(config, policy, advising("start node", ready))
     raise typer.Exit(code)
 
 
@@ -279,7 +280,7 @@ def proxy(
         config = _proxy_config(config_dir, upstream or "", cluster_name, changes).changed(**changes)
     beside = Beside(console_port, console_host, console_allow_host, console_certificate, console_key)
     with console_beside("start proxy", beside, lambda: _words_for_upstream("start proxy", config)) as ready:
-        code = run_proxy(config, BridgeLimits(buffer_mib << 20, buffer_messages), ready)
+        code = run_proxy(config, BridgeLimits(buffer_mib << 20, buffer_messages), advising("start proxy", ready))
     raise typer.Exit(code)
 
 
@@ -375,7 +376,7 @@ def cluster(
             announce(f"bmqctl: cluster of {nodes} ready on {where}")
             begin_console()
 
-        code = run_members(members, AVAILABLE, ready)
+        code = run_members(members, AVAILABLE, advising("start cluster", ready))
     raise typer.Exit(code)
 
 

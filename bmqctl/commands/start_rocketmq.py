@@ -20,6 +20,7 @@ from bmqctl.commands.console_beside import (
     reachable,
 )
 from bmqctl.commands.start_rocketmq_options import Address, ConfigFile, Host, refuse_config, split_addresses
+from bmqctl.installed import advising
 from broker.rocketmq.assembly.app import (
     PropertyError,
     RocketConfig,
@@ -259,5 +260,5 @@ def rocketmq(
     # Its own nameserver need not know the brokers that register with the others.
     names = ";".join((reachable(config.bind_address, config.nameserver_port), *config.nameservers))
     with console_beside("start rocketmq", beside, lambda: ("--nameserver", names)) as ready:
-        code = run_rocketmq(config, (log_level or "WARN").upper(), ready)
+        code = run_rocketmq(config, (log_level or "WARN").upper(), advising("start rocketmq", ready))
     raise typer.Exit(code)

@@ -8,6 +8,7 @@ from typing import Annotated
 import typer
 
 from bmqctl.commands.start_rocketmq_options import Address, ConfigFile, Host, Severity, refuse_config
+from bmqctl.installed import advising
 from broker.rocketmq.assembly.controller_app import (
     PropertyError,
     RocketConfig,
@@ -81,4 +82,4 @@ def rocketmq_controller(
         config = with_peers(config, peers, self_id, port, PORT)
     except PropertyError as fault:
         refuse_config(fault)
-    raise typer.Exit(run_controller(config, log_level.upper()))
+    raise typer.Exit(run_controller(config, log_level.upper(), advising("start rocketmq-controller")))

@@ -15,6 +15,7 @@ from bmqctl.cluster_run import Member, run_members
 from bmqctl.commands.console_beside import Beside, console_beside
 from bmqctl.commands.start_rocketmq_options import refuse_config
 from bmqctl.ending import announce
+from bmqctl.installed import advising
 from bmqctl.rocketmq_status.asking import Places, hear
 from bmqctl.rocketmq_status.view import Name, View, view_of
 from broker.rocketmq.assembly.local_group import (
@@ -53,7 +54,7 @@ def start_group(directory: Path, options: GroupOptions, flush: str | None, log_l
     members = [_member(node, folder, more) for node, folder in nodes]
     names = ";".join(str(node.nameserver) for node, _ in nodes)
     with console_beside("start rocketmq", beside, lambda: ("--nameserver", names)) as begin_console:
-        ready = partial(_say_ready, [node for node, _ in nodes], directory, begin_console)
+        ready = partial(_say_ready, [node for node, _ in nodes], directory, advising("start rocketmq", begin_console))
         code = run_members(members, LISTENS, ready)
     raise typer.Exit(code)
 

@@ -18,6 +18,7 @@ from bmqctl.commands.console_beside import (
     console_beside,
 )
 from bmqctl.commands.start_rocketmq_options import split_addresses
+from bmqctl.installed import advising
 from broker.rocketmq.assembly.proxy import PropertyError, ProxyConfig, ProxyKeys, load_proxy_keys, run_rocketmq_proxy
 
 __all__ = ["app"]
@@ -136,5 +137,5 @@ def rocketmq_proxy(
     config = ProxyConfig(nameservers, host, grpc_port, port, address, tls_certificate, tls_key, data_dir, keys)
     beside = Beside(console_port, console_host, console_allow_host, console_certificate, console_key)
     with console_beside("start rocketmq-proxy", beside, lambda: ("--nameserver", ";".join(nameservers))) as ready:
-        code = run_rocketmq_proxy(config, log_level.upper(), ready)
+        code = run_rocketmq_proxy(config, log_level.upper(), advising("start rocketmq-proxy", ready))
     raise typer.Exit(code)

@@ -14,6 +14,7 @@ from bmqctl.blazingmq_status.asking import Asking, Refused
 from bmqctl.client.admin import AdminLost
 from bmqctl.commands.admin import AuthnData, AuthnMechanism, TlsAuthority, credentials_of, endpoint_of
 from bmqctl.commands.cluster_rocketmq import Controller, IsRocketmq, Nameserver, places_of, secret_of
+from bmqctl.installed import installing
 from bmqctl.render import (
     EXIT_FAULTS,
     Column,
@@ -103,7 +104,7 @@ def top(
     try:
         from bmqctl.watching.screen import Top
     except ImportError:
-        refuse("top", "the screen needs textual, of the extra `top`: pip install 'bmqctl[top]'; or use --once")
+        refuse("top", f"the screen needs textual, of the extra `top`: {installing('top')}; or use --once")
     Top(watcher, interval, place, selection).run()
 
 

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any, Final, NamedTuple, NoReturn
 
 from bmqctl.decoding.values import to_json_value
+from bmqctl.installed import installing
 
 __all__ = ["BadPayload", "CannotDecode", "Decode", "Format", "Wanted", "make_decoder"]
 
@@ -60,7 +61,7 @@ def make_decoder(wanted: Wanted) -> Decode:
     except ImportError as fault:
         package = str(fault.name).partition(".")[0]
         raise CannotDecode(
-            f"--decode {wanted.format} needs {package}, which is not installed: pip install 'bmqctl[decode]'"
+            f"--decode {wanted.format} needs {package}, which is not installed: {installing('decode')}"
         ) from None
     except OSError as fault:
         raise CannotDecode(f"{fault.filename}: {fault.strerror}") from None

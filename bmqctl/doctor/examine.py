@@ -7,6 +7,7 @@ from enum import StrEnum
 from typing import Final, NamedTuple
 
 from bmqctl.doctor.facts import FolderFacts, HostFacts
+from bmqctl.installed import COMPILING
 
 __all__ = ["Judgement", "State", "of_folder", "of_host"]
 
@@ -48,6 +49,12 @@ def of_host(facts: HostFacts) -> Iterator[Judgement]:
         State.PROBLEM if missing else State.OK,
         f"{facts.program}, Python {facts.python}, {packages}, {facts.system}",
         f"install {', '.join(missing)}" if missing else "",
+    )
+    yield Judgement(
+        "modules",
+        State.OK if facts.is_compiled else State.WARNING,
+        "the modules are compiled" if facts.is_compiled else "the modules are interpreted, and slower than compiled",
+        "" if facts.is_compiled else COMPILING,
     )
     yield _descriptors(facts.descriptors)
     if facts.mappings is not None:

@@ -13,6 +13,7 @@ from itertools import islice
 from pathlib import Path
 from typing import Final, NamedTuple
 
+from bmqctl.installed import is_compiled
 from bmqctl.version import version_text
 
 __all__ = ["FolderFacts", "HostFacts", "folder_facts", "host_facts"]
@@ -36,6 +37,7 @@ class HostFacts(NamedTuple):
     descriptors: int
     mappings: int | None
     is_clock_synchronized: bool | None
+    is_compiled: bool
 
 
 class FolderFacts(NamedTuple):
@@ -62,6 +64,7 @@ def host_facts() -> HostFacts:
         resource.getrlimit(resource.RLIMIT_NOFILE)[1],
         _mappings(),
         _is_clock_synchronized(),
+        is_compiled(),
     )
 
 

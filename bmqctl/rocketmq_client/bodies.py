@@ -5,6 +5,7 @@ from __future__ import annotations
 import zlib
 from typing import Final
 
+from bmqctl.installed import installing
 from formats.errors import FormatError, check_memory
 from formats.rocketmq.flags import CompressionType, SystemFlag, compression_of
 from formats.rocketmq.record import Record
@@ -61,6 +62,6 @@ def inflate_other(body: memoryview, compression: CompressionType, keep: int, byt
     try:
         from bmqctl.rocketmq_client.arrow_bodies import inflate_by_arrow
     except ImportError:
-        reason = "needs pyarrow, which is not installed: pip install 'bmqctl[arrow]'"
+        reason = f"needs pyarrow, which is not installed: {installing('arrow')}"
         raise FormatError(name, 0, reason) from None
     return inflate_by_arrow(body, name, keep, bytes_max)

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from bmqctl import version as own
+from bmqctl import installed
 from bmqctl.version import version_text
 
 KIND_AND_ORIGINALS = r", (?:compiled|interpreted)\nBlazingMQ main [0-9a-f]{8}, RocketMQ \d+\.\d+\.\d+"
@@ -38,7 +38,7 @@ def test_a_folder_that_is_no_repository_after_all_is_no_error(tmp_path: Path) ->
 
 
 def test_the_version_tells_compiled_from_interpreted(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(own, "_COMPILED", "bmqctl.app")
+    monkeypatch.setattr(installed, "_COMPILED", "bmqctl.app")
     assert version_text(tmp_path / "bmqctl").splitlines()[0] == f"bmqctl {version('bmqctl')}, interpreted"
-    monkeypatch.setattr(own, "_COMPILED", "numpy._core._multiarray_umath")
+    monkeypatch.setattr(installed, "_COMPILED", "numpy._core._multiarray_umath")
     assert version_text(tmp_path / "bmqctl").splitlines()[0] == f"bmqctl {version('bmqctl')}, compiled"

@@ -148,5 +148,6 @@ def test_the_screen_without_its_extra(monkeypatch: pytest.MonkeyPatch) -> None:
     code, _, err = run()
     assert code == 2
     assert err == (
-        "bmqctl top: the screen needs textual, of the extra `top`: pip install 'bmqctl[top]'; or use --once\n"
+        "bmqctl top: the screen needs textual, of the extra `top`: pip install '.[top]' in a checkout of bmqctl; "
+        "or use --once\n"
     )

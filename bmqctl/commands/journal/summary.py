@@ -16,6 +16,7 @@ from bmqctl.commands.given import given_options
 from bmqctl.commands.journal import rocketmq_summary
 from bmqctl.commands.journal.printing import rate_text, size_text
 from bmqctl.commitlog.files import is_store
+from bmqctl.installed import installing
 from bmqctl.journal.read.account import Account
 from bmqctl.journal.read.files import NotAStoreFile
 from bmqctl.journal.read.losses import file_losses
@@ -163,7 +164,7 @@ def _check_plots(plot: bool, plot_out: Path | None) -> None:
             if wanted:
                 import_module(package)
         except ImportError:
-            refuse("journal summary", f"{option} needs {package}, of the extra `plots`: pip install 'bmqctl[plots]'")
+            refuse("journal summary", f"{option} needs {package}, of the extra `plots`: {installing('plots')}")
     if plot_out is not None and plot_out.suffix not in PICTURE_SUFFIXES:
         refuse("journal summary", f"--plot-out {plot_out}: the name must end with {' or '.join(PICTURE_SUFFIXES)}")
 

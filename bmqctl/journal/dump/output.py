@@ -20,6 +20,7 @@ from typing import IO, Any, Generic, NamedTuple, Protocol, TypeVar
 
 from bmqctl import render
 from bmqctl.harmless import csv_text
+from bmqctl.installed import installing
 from bmqctl.journal.dump.reference import FOOTERS, not_found, reference_columns
 from bmqctl.journal.dump.text import CsvStyle, JsonLineStyle, PrettyStyle, TextWriter
 from bmqctl.journal.read.chunks import Chunk
@@ -80,7 +81,7 @@ def load_arrow() -> ModuleType:
     try:
         from bmqctl.journal.dump import arrow
     except ImportError:
-        raise NoArrow("this output needs pyarrow, which is not installed: pip install 'bmqctl[arrow]'") from None
+        raise NoArrow(f"this output needs pyarrow, which is not installed: {installing('arrow')}") from None
     return arrow
 
 

@@ -17,6 +17,8 @@ from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import NamedTuple
 
+from bmqctl.installed import installing
+
 __all__ = ["VERSIONS", "Java", "NoFitJava", "candidates", "find_java", "is_user_known", "probe", "write_java_home"]
 
 VERSIONS = range(17, 23)
@@ -86,7 +88,7 @@ def find_java(paths: Iterable[Path] | None = None) -> Java:
         found.append(f"{path} {java.unfit if java is not None else 'does not run'}")
     wanted = f"Spark needs Java {VERSIONS[0]} to {VERSIONS[-1]}"
     reason = f" ({'; '.join(found)})" if found else ""
-    raise NoFitJava(f"{wanted}, but none was found{reason}; pip install 'bmqctl[spark]' brings one")
+    raise NoFitJava(f"{wanted}, but none was found{reason}; {installing('spark')} brings one")
 
 
 def is_user_known() -> bool:

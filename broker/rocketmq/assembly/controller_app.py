@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import time
+from collections.abc import Callable
 from contextlib import ExitStack
 from functools import partial
 
@@ -31,12 +32,15 @@ from broker.shell.store_lock import StoreLock
 __all__ = ["PropertyError", "RocketConfig", "load_rocketmq_config", "run_controller", "with_peers"]
 
 
-def run_controller(config: RocketConfig, log_level: str = "WARN") -> int:
-    """Run a controller until SIGTERM or SIGINT; the process's exit code. Faults are one line on stderr."""
-    return run_to_end(lambda: _run(config, log_level))
+def run_controller(config: RocketConfig, log_level: str = "WARN", ready: Callable[[], None] = lambda: None) -> int:
+    """Run a controller until SIGTERM or SIGINT; the process's exit code. Faults are one line on stderr.
+
+    `ready` is called once brokers are served; they wait until it returns.
+    """
+    return run_to_end(lambda: _run(config, log_level, ready))
 
 
-def _run(config: RocketConfig, log_level: str) -> None:
+def _run(config: RocketConfig, log_level: str, ready: Callable[[], None]) -> None:
     limit = raise_limit()
     port = config.controller_port
     assert port is not None
@@ -57,12 +61,13 @@ def _run(config: RocketConfig, log_level: str) -> None:
         most = min(CONNECTIONS_MAX, connections_max(0, limit, descriptors_in_use(), 1, len(config.controller.peers)))
         deferred.server = Server(node, [Listener(sock, connect=node.connect_to(service))], connections_max=most)
         freeze_collector()
-        trio.run(deferred.server.run, partial(_announce, config))
+        trio.run(deferred.server.run, partial(_announce, config, ready))
 
 
-def _announce(config: RocketConfig) -> None:
+def _announce(config: RocketConfig, then: Callable[[], None]) -> None:
     announce(
         f"bmqctl: rocketmq controller ready on {shown_place(config.bind_address, config.controller_port)} [group: "
         f"{config.controller.group}, id: {config.controller.self_id}, controllers: {len(config.controller.peers)}, "
         f"pid: {os.getpid()}]"
     )
+    then()

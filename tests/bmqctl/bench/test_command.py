@@ -178,7 +178,7 @@ def test_plots_need_their_extra(bench: Runner, monkeypatch: pytest.MonkeyPatch, 
     monkeypatch.setitem(sys.modules, package, None)
     result = bench(option)
     assert result.exit_code == 2
-    assert f"needs {package}, of the extra `plots`: pip install 'bmqctl[plots]'" in result.stderr
+    assert f"needs {package}, of the extra `plots`: pip install '.[plots]'" in result.stderr
 
 
 @pytest.mark.process

@@ -149,7 +149,7 @@ def test_a_package_that_is_not_there_is_named(form: Format, package: str, monkey
     monkeypatch.setitem(sys.modules, package, None)
     for module in ("bmqctl.decoding.avro", "bmqctl.decoding.message_pack"):
         monkeypatch.delitem(sys.modules, module, raising=False)
-    with pytest.raises(CannotDecode, match=rf"needs {package}, which is not installed: pip install 'bmqctl\[decode\]'"):
+    with pytest.raises(CannotDecode, match=rf"needs {package}, which is not installed: pip install '\.\[decode\]'"):
         make_decoder(Wanted(form))
 
 

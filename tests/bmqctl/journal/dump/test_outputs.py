@@ -291,5 +291,5 @@ def test_what_cannot_be_printed(run: Run, golden: Golden, tmp_path: Path, monkey
     outcome = run("dump", "--out", tmp_path / "out.parquet", file)
     assert outcome.code == 2
     (line,) = outcome.err.splitlines()
-    assert "pip install 'bmqctl[arrow]'" in line
+    assert "pip install '.[arrow]'" in line
     assert not (tmp_path / "out.parquet").exists()

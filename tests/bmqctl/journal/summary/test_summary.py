@@ -407,4 +407,4 @@ class TestPlots:
         result = run("summary", option, two_queues(tmp_path / "store"))
         assert (result.code, result.out) == (2, "")
         assert result.err.count("\n") == 1
-        assert "bmqctl[plots]" in result.err
+        assert "pip install '.[plots]'" in result.err

@@ -50,7 +50,7 @@ def test_without_a_fit_java_the_message_says_what_was_found_and_what_to_do(tmp_p
         find_java([tmp_path / "none", old, trimmed])
     assert str(caught.value) == (
         f"Spark needs Java 17 to 22, but none was found ({tmp_path}/none does not run; {old} is Java 11; "
-        f"{trimmed} lacks java.naming, jdk.unsupported); pip install 'bmqctl[spark]' brings one"
+        f"{trimmed} lacks java.naming, jdk.unsupported); pip install '.[spark]' in a checkout of bmqctl brings one"
     )
 
 
