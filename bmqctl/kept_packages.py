@@ -1,22 +1,20 @@
 """Packages that the single binary keeps packed until they are imported.
 
-The binary unpacks itself into a folder at each start. What few commands need, and is large, would make all of them
-slow to start: each such package is a module of its own, whose `PACKED` is a ZIP archive. Those stay in the binary, and
-the import of a package unpacks it into the folder, which the binary removes when it ends.
+The binary unpacks itself into a folder at each start. What is large, and is not needed by each command, would make all
+of them slow to start: each such package is a module of its own, whose `PACKED` is a ZIP archive. Those stay in the
+binary, and the import of a package unpacks it into the folder, which the binary removes when it ends.
 `scripts/binary_packages.py` makes the archives.
 """
 
 from __future__ import annotations
 
 import sys
-import zipfile
 from collections.abc import Collection, Sequence
 from importlib import import_module
 from importlib.abc import MetaPathFinder
 from importlib.machinery import ModuleSpec, PathFinder
 from io import BytesIO
 from pathlib import Path
-from tempfile import TemporaryDirectory
 from types import ModuleType
 
 from bmqctl.refusal import EXIT_USAGE
@@ -57,6 +55,10 @@ class KeptPackages(MetaPathFinder):
         return PathFinder.find_spec(fullname, [str(folder)])
 
     def _unpack(self, package: str, folder: Path) -> None:
+        # Commands that unpack nothing start without these.
+        import zipfile
+        from tempfile import TemporaryDirectory
+
         self._folder.mkdir(exist_ok=True)
         archive = BytesIO(import_module(MODULE_PREFIX + package).PACKED)
         del sys.modules[MODULE_PREFIX + package]  # as large as the package

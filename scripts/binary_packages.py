@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import json
 import py_compile
-import shutil
 import subprocess
 import sys
 import tempfile
@@ -19,25 +18,13 @@ from io import BytesIO
 from pathlib import Path
 from typing import NamedTuple
 
-
-class Wanted(NamedTuple):
-    """The part of a package that is wanted: what its imports load, less modules that these try and do without."""
-
-    imports: str
-    unneeded: frozenset[str] = frozenset()
-    more: tuple[str, ...] = ()
-    """Files that no import names, from the package's folder."""
-
-
-KEPT: dict[str, Wanted] = {
-    "blazingmq": Wanted("import blazingmq"),
-    "plotext": Wanted("import plotext", more=("_kernel/cpp/kernel.so",)),
-    # Without the file systems of clouds, as Python writes the files. The cast of an array imports `compute`.
-    "pyarrow": Wanted(
-        "import pyarrow.compute, pyarrow.parquet",
-        frozenset({"pyarrow._azurefs", "pyarrow._gcsfs", "pyarrow._hdfs", "pyarrow._s3fs"}),
-    ),
+KEPT: dict[str, str] = {
+    "fastavro": "import fastavro",
+    # What it imports only when that is used is named, too; of random numbers nothing here takes any from it.
+    "numpy": "import numpy, numpy.fft, numpy.linalg, numpy.ma, numpy.typing",
 }
+"""The packages that stay packed, and the imports that load all that is wanted of each."""
+
 _PROBE = """
 import json, sys
 before = set(sys.modules)
@@ -55,36 +42,40 @@ class Found(NamedTuple):
     others: list[str]
 
 
-def find(package: str, wanted: Wanted) -> Found:
+def find(package: str, imports: str) -> Found:
     """Import a package in a fresh interpreter, and see what that loads. CalledProcessError if it is not installed."""
     probe = subprocess.run(
-        [sys.executable, "-c", _PROBE.format(imports=wanted.imports)], stdout=subprocess.PIPE, text=True, check=True
+        [sys.executable, "-c", _PROBE.format(imports=imports)], stdout=subprocess.PIPE, text=True, check=True
     )
     modules: dict[str, str | None] = json.loads(probe.stdout)
     own = {name for name in modules if name.partition(".")[0] == package}
-    files = [Path(file) for name in sorted(own - wanted.unneeded) if (file := modules[name]) is not None]
+    files = [Path(file) for name in sorted(own) if (file := modules[name]) is not None]
     folder = Path(modules[package] or "").parent
-    files += [*libraries_of(files, folder), *(folder / name for name in wanted.more)]
+    files += libraries_of(files, folder)
     return Found(files, folder.parent, sorted(modules.keys() - own))
 
 
 def libraries_of(files: Iterable[Path], folder: Path) -> list[Path]:
-    """List the shared libraries in `folder` that extensions among `files` are linked to, and those that these are."""
+    """List the shared libraries of a package that extensions among `files` are linked to, and those that these are.
+
+    They are in its `folder`, or beside that, where auditwheel puts them.
+    """
     from PyInstaller.depend.bindepend import get_imports
 
+    places = (folder, folder.with_name(f"{folder.name}.libs"))
     found: dict[Path, None] = {}
     waiting = [file for file in files if file.name.endswith(tuple(EXTENSION_SUFFIXES))]
     while waiting:
         for _, path in sorted(get_imports(str(waiting.pop()))):
             library = Path(path) if path else None
-            if library is not None and library.is_relative_to(folder) and library not in found:
+            if library is not None and any(map(library.is_relative_to, places)) and library not in found:
                 found[library] = None
                 waiting.append(library)
     return list(found)
 
 
 def pack(files: Iterable[Path], root: Path) -> bytes:
-    """Make a ZIP archive of files below `root`: Python with its bytecode, extensions and libraries stripped."""
+    """Make a ZIP archive of files below `root`: Python with its bytecode, all others as they are."""
     archive = BytesIO()
     # Not compressed: PyInstaller compresses the modules.
     with zipfile.ZipFile(archive, "w") as packed, tempfile.TemporaryDirectory() as work:
@@ -98,8 +89,6 @@ def pack(files: Iterable[Path], root: Path) -> bytes:
                 py_compile.compile(str(file), str(made), dfile=name, doraise=True, invalidation_mode=mode)
                 packed.write(made, cache_from_source(name))
             else:
-                shutil.copyfile(file, made)
-                if ".so" in file.suffixes and sys.platform == "linux" and (strip := shutil.which("strip")):
-                    subprocess.run([strip, "--strip-unneeded", str(made)], check=True)
-                packed.write(made, name)
+                # Libraries that auditwheel has altered do not load any more if they are stripped.
+                packed.write(file, name)
     return archive.getvalue()

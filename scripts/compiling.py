@@ -15,8 +15,9 @@ import sys
 import sysconfig
 import tomllib
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 LIST = "packaging/compiled.toml"
 BUILD = "build/mypyc"
@@ -85,13 +86,28 @@ def compile_tree(folder: Path) -> None:
         opt_level="2",
         debug_level="0",
         target_dir=BUILD,
-        multi_file=len(paths) > 1,  # so that all processors compile; mypyc's C of a single file does not
+        multi_file=len(paths) > 1,  # so that all processors compile; mypyc's C of a single module is one file anyway
     )
     for extension in extensions:
         # Calls from module to module then need no entry in the procedure linkage table.
         extension.extra_compile_args.append("-fvisibility=hidden")
+
+    class Parallel(build_ext):
+        """Compiles the sources of an extension on all processors; setuptools does so with extensions only."""
+
+        def build_extensions(self) -> None:
+            compile_some = self.compiler.compile
+
+            def compile_each(sources: list[str], **options: Any) -> list[str]:
+                with ThreadPoolExecutor(os.cpu_count()) as pool:
+                    made = list(pool.map(lambda source: compile_some([source], **options), sources))
+                return [name for names in made for name in names]
+
+            self.compiler.compile = compile_each
+            super().build_extensions()
+
     # Not setup(), which would read this project's own pyproject.toml.
-    command = build_ext(Distribution({"name": "bmqctl", "packages": [], "ext_modules": extensions}))
+    command = Parallel(Distribution({"name": "bmqctl", "packages": [], "ext_modules": extensions}))
     command.inplace = True
     command.build_temp = BUILD
     command.parallel = os.cpu_count()
