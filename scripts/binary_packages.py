@@ -50,9 +50,11 @@ def find(package: str, imports: str) -> Found:
     modules: dict[str, str | None] = json.loads(probe.stdout)
     own = {name for name in modules if name.partition(".")[0] == package}
     files = [Path(file) for name in sorted(own) if (file := modules[name]) is not None]
-    folder = Path(modules[package] or "").parent
-    files += libraries_of(files, folder)
-    return Found(files, folder.parent, sorted(modules.keys() - own))
+    file = Path(modules[package] or "")
+    if file.name != "__init__.py":  # a single module
+        return Found(files, file.parent, sorted(modules.keys() - own))
+    files += libraries_of(files, file.parent)
+    return Found(files, file.parent.parent, sorted(modules.keys() - own))
 
 
 def libraries_of(files: Iterable[Path], folder: Path) -> list[Path]:

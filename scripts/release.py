@@ -175,20 +175,25 @@ def try_index(plan: Plan) -> None:
     """Install this version from the index into an empty environment, and have it tell its version."""
     with tempfile.TemporaryDirectory() as folder:
         python = Path(folder, "bin/python")
+        index = (plan.target / "simple").as_uri()
         _run(sys.executable, "-m", "venv", folder, cwd=plan.root)
         pip: list[str | Path] = [python, "-m", "pip", "install", "--quiet", "--disable-pip-version-check", "--no-input"]
-        index = (plan.target / "simple").as_uri()
-        _run(*pip, "--extra-index-url", index, f"{NAME}=={plan.version}", cwd=Path(folder))
+        _run(*pip, "--no-deps", "--index-url", index, f"{NAME}=={plan.version}", cwd=Path(folder))
+        # What it needs comes from the index that is configured.
+        _run(*pip, f"{NAME}=={plan.version}", cwd=Path(folder))
         _run(Path(folder, "bin", NAME), "--version", cwd=Path(folder))
 
 
 def try_container(plan: Plan) -> None:
-    """Build the image where there is a program for it. hadolint has judged its file in the tests."""
-    program = shutil.which("podman") or shutil.which("docker")
-    if program is None:
-        print("release: neither podman nor docker is here: the image was not built")
-        return
-    _run(program, "build", "--file", CONTAINER, "--tag", f"{NAME}:{plan.version}", ".", cwd=plan.clone)
+    """Have the container file judged, and build the image where there is a program for it that works."""
+    hadolint = plan.clone / ".venv/bin/hadolint"
+    if hadolint.exists():
+        _run(hadolint, CONTAINER, cwd=plan.clone)
+    for program in ("podman", "docker"):
+        if shutil.which(program) and not subprocess.run([program, "info"], capture_output=True, check=False).returncode:
+            _run(program, "build", "--file", CONTAINER, "--tag", f"{NAME}:{plan.version}", ".", cwd=plan.clone)
+            return
+    print("release: neither podman nor docker works here: the image was not built")
 
 
 def publish(plan: Plan) -> None:

@@ -23,9 +23,11 @@ RETRY_S = 0.001
 def installed_version() -> str | None:
     """The official client's version; None when it is not installed."""
     from importlib.metadata import PackageNotFoundError, version
+    from importlib.util import find_spec
 
     try:
-        return version("blazingmq")
+        # The single file has what is known about the package, but not the package.
+        return version("blazingmq") if find_spec("blazingmq") else None
     except PackageNotFoundError:
         return None
 

@@ -99,9 +99,18 @@ def test_found_are_the_modules_that_an_import_loads(source: Path, monkeypatch: p
 
 
 @pytest.mark.process
+def test_a_single_module_is_found(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "8_alone.py").write_text("import colorsys\n")
+    monkeypatch.setenv("PYTHONPATH", str(tmp_path))
+    found = binary_packages.find("8_alone", "__import__('8_alone')")
+    assert (found.files, found.root) == ([tmp_path / "8_alone.py"], tmp_path)
+
+
+@pytest.mark.process
 @pytest.mark.parametrize(
     ("package", "work", "answer"),
     [
+        ("fastavro", "fastavro.parse_schema({'type': 'fixed', 'name': 'F', 'size': 2})['size']", 2),
         ("numpy", "(numpy.ones((2, 2)) @ numpy.arange(2)).tolist()", [1.0, 1.0]),
         ("numpy", "numpy.unique(numpy.array([b'b', b'a', b'b']), return_counts=True)[1].tolist()", [1, 2]),
         ("numpy", "numpy.frombuffer(b'abcd', '>u2').astype(int).sum().item()", 0x6162 + 0x6364),
