@@ -21,6 +21,8 @@ from typing import Any, NamedTuple
 
 LIST = "packaging/compiled.toml"
 BUILD = "build/mypyc"
+# Of the extension that all share. mypyc's own names are sums, of which many are no names of modules.
+GROUP = "bmqctl"
 # Types are the business of scripts/check, which knows all libraries; here some may be missing.
 MYPY_OPTIONS = ("--config-file=", "--explicit-package-bases", "--ignore-missing-imports", "--no-error-summary")
 
@@ -86,6 +88,7 @@ def compile_tree(folder: Path) -> None:
         opt_level="2",
         debug_level="0",
         target_dir=BUILD,
+        group_name=GROUP,
         multi_file=len(paths) > 1,  # so that all processors compile; mypyc's C of a single module is one file anyway
     )
     for extension in extensions:

@@ -102,10 +102,26 @@ def test_a_listed_module_is_compiled_beside_its_source(tree: Path) -> None:
     script = ROOT / "scripts/compiling.py"
     subprocess.run([sys.executable, str(script), str(tree)], check=True, capture_output=True)
     made = [path.relative_to(tree).as_posix().split(".")[0] for path in compiling.extensions_of(tree)]
-    assert sorted(each for each in made if not each.endswith("__mypyc")) == ["formats/fast"]
+    assert made == ["bmqctl__mypyc", "formats/fast"]
     command = [sys.executable, "-c", "import formats.fast as f; print(f.__file__, f.twice(21))"]
     said = subprocess.run(command, cwd=tree, check=True, capture_output=True, text=True).stdout.split()
     assert said == [str(next(tree.glob("formats/fast.*.so"))), "42"]
+
+
+@pytest.mark.process
+@pytest.mark.slow
+def test_what_modules_share_has_a_name_that_can_be_imported(tree: Path) -> None:
+    if compiling.compiler() is None:
+        pytest.skip("no C compiler")
+    (tree / "formats/other.py").write_text(
+        "from formats.fast import twice\n\n\ndef six() -> int:\n    return twice(3)\n"
+    )
+    relist(tree, LIST.replace('compiled = ["formats/fast.py"]', 'compiled = ["formats/fast.py", "formats/other.py"]'))
+    subprocess.run([sys.executable, str(ROOT / "scripts/compiling.py"), str(tree)], check=True, capture_output=True)
+    made = [path.relative_to(tree).as_posix().split(".")[0] for path in compiling.extensions_of(tree)]
+    assert sorted(made) == ["bmqctl__mypyc", "formats/fast", "formats/other"]
+    command = [sys.executable, "-c", "import bmqctl__mypyc, formats.other as o; print(o.six())"]
+    assert subprocess.run(command, cwd=tree, check=True, capture_output=True, text=True).stdout == "6\n"
 
 
 def test_a_copy_gets_what_is_new_and_loses_what_is_gone(tree: Path, tmp_path_factory: pytest.TempPathFactory) -> None:

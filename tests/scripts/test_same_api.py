@@ -62,6 +62,14 @@ def test_differences_are_found(old: str, new: str, line: str) -> None:
     assert differences(source, {"m": api_of(module(SOURCE.replace(old, new)))}) == [line]
 
 
+def test_unknown_parameters_are_no_difference() -> None:
+    source = {"m": api_of(module(SOURCE))}
+    assert differences(source, {"m": {**source["m"], "work": "?"}}) == []
+    assert differences(source, {"m": {**source["m"], "work": ""}}) == [
+        "m.work takes no call, not (data, limit=..., *, strict=...)"
+    ]
+
+
 def test_more_names_are_no_difference() -> None:
     source = {"m": api_of(module(SOURCE))}
     assert differences(source, {"m": {**source["m"], "more": ""}}) == []
