@@ -50,11 +50,11 @@ def find(package: str, imports: str) -> Found:
     modules: dict[str, str | None] = json.loads(probe.stdout)
     own = {name for name in modules if name.partition(".")[0] == package}
     files = [Path(file) for name in sorted(own) if (file := modules[name]) is not None]
-    file = Path(modules[package] or "")
-    if file.name != "__init__.py":  # a single module
-        return Found(files, file.parent, sorted(modules.keys() - own))
-    files += libraries_of(files, file.parent)
-    return Found(files, file.parent.parent, sorted(modules.keys() - own))
+    others = sorted(modules.keys() - own)
+    place = Path(modules[package] or "")
+    if place.name != "__init__.py":  # a single module
+        return Found(files, place.parent, others)
+    return Found([*files, *libraries_of(files, place.parent)], place.parent.parent, others)
 
 
 def libraries_of(files: Iterable[Path], folder: Path) -> list[Path]:
