@@ -226,8 +226,4 @@ except ImportError as error:
     print(error)
 """
     done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True, timeout=WAIT_S)
-    assert (
-        done.stdout
-        == "spans need OpenTelemetry: pip install '.[tracing]' in a checkout of bmqctl\
-"
-    )
+    assert done.stdout == "spans need OpenTelemetry: pip install '.[tracing]' in a checkout of bmqctl\n"
