@@ -18,6 +18,8 @@ from bmqctl import installed
 from bmqctl.app import app
 from bmqctl.commands.start import COMMANDS
 from bmqctl.installed import advise_compiling, installing
+from bmqctl.ports import free_ports
+from tests.integration.test_rocketmq_group import OFFSETS, PORTS_OF_GROUP
 
 ADVICE = (
     "bmqctl {}: the modules are interpreted, and slower than compiled; BMQCTL_COMPILE=1 pip install . in a checkout, "
@@ -109,6 +111,9 @@ def test_whoever_starts_interpreted_modules_is_advised(
         words[-1]()
         return 0
 
+    if module == "start_rocketmq_group":
+        first = free_ports(PORTS_OF_GROUP)
+        words = [*words, *(word for option, at in OFFSETS.items() for word in (option, str(first + at)))]
     monkeypatch.setattr(import_module(f"bmqctl.commands.{module}"), run, be_ready)
     monkeypatch.setattr("bmqctl.commands.start_rocketmq_group._wait_ready", group_is_ready)
     done = CliRunner().invoke(app, ["start", command, *words], catch_exceptions=False)
