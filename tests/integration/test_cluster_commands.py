@@ -52,7 +52,7 @@ def test_one_command_starts_a_cluster_and_ends_it(tmp_path: Path) -> None:
                 eventually(lambda: run(*asked)[0] == 0)
                 assert run(*asked) == (0, "No problems, according to 3 of 3 nodes.\n")
                 for number in range(port + 4, port + 7):
-                    with urllib.request.urlopen(f"http://127.0.0.1:{number}/readyz", timeout=20) as page:
+                    with urllib.request.urlopen(f"http://127.0.0.1:{number}/readyz", timeout=WAIT_S) as page:
                         assert page.status == 200
                 process.send_signal(signal.SIGINT)
                 assert process.wait(WAIT_S) == 0

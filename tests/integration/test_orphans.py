@@ -16,7 +16,7 @@ from bmqctl.children import COMMAND, UNTIL_INPUT_ENDS
 from bmqctl.node_process import LOG_NAME
 from bmqctl.ports import free_port, free_ports
 from scripts.children import descendants, is_running
-from tests.waiting import eventually
+from tests.waiting import WAIT_S, eventually
 
 ENDS = [signal.SIGTERM, signal.SIGHUP, signal.SIGKILL]
 
@@ -66,7 +66,7 @@ def check_ended(process: subprocess.Popen[str], children: list[int], how: signal
     """End the parent, and wait until none of its processes runs."""
     assert len(children) == count
     process.send_signal(how)
-    process.wait(60)
+    process.wait(WAIT_S)
     eventually(lambda: not any(is_running(child) for child in children), state=lambda: children)
 
 
@@ -118,7 +118,7 @@ def test_the_end_of_the_terminal_is_ignored_under_nohup(tmp_path: Path) -> None:
     with started(["nohup", *COMMAND, *words], "cluster of 3 ready") as (process, children):
         process.send_signal(signal.SIGHUP)
         process.send_signal(signal.SIGTERM)
-        assert process.wait(60) == 0
+        assert process.wait(WAIT_S) == 0
         assert not any(is_running(child) for child in children)
 
 
@@ -132,12 +132,12 @@ def test_a_command_that_does_not_end_by_itself_is_killed(tmp_path: Path) -> None
         "children.end_with_input()\n"
         "time.sleep(600)\n"
     )
-    done = subprocess.run([sys.executable, "-c", program], stdin=subprocess.DEVNULL, timeout=60, check=False)
+    done = subprocess.run([sys.executable, "-c", program], stdin=subprocess.DEVNULL, timeout=WAIT_S, check=False)
     assert done.returncode == -signal.SIGKILL
 
 
 def test_input_that_has_ended_ends_any_command(tmp_path: Path) -> None:
     words = ["start", "proxy", "--upstream", "127.0.0.1:1", "--port", str(free_port()), "--data-dir", str(tmp_path)]
     command = [*COMMAND, UNTIL_INPUT_ENDS, *words]
-    done = subprocess.run(command, stdin=subprocess.DEVNULL, capture_output=True, timeout=60, check=False)
+    done = subprocess.run(command, stdin=subprocess.DEVNULL, capture_output=True, timeout=WAIT_S, check=False)
     assert done.returncode in (0, -signal.SIGTERM)

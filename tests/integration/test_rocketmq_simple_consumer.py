@@ -154,7 +154,7 @@ async def test_a_closed_consumer_says_so(node: RocketProcess, anyio_backend_name
         with pytest.raises(RequestRefused, match="create the topic"):
             await session.simple_consumer(f"{topic}-nothing", "closed")
         for count in (0, 33):
-            with pytest.raises(ValueError, match="between 1 and 32"):
+            with pytest.raises(ValueError, match="from 1 to 32"):
                 await (await session.simple_consumer(topic, f"count-{count}")).receive(count)
 
 

@@ -130,11 +130,12 @@ def _check_master(master: str) -> None:
     reasons = []
     for address in master.removeprefix(STANDALONE).split(","):
         host, _, port = address.rpartition(":")
-        if not host or not port.isdecimal():
+        # `getaddrinfo` takes a larger number modulo 65536.
+        if not host or not port.isdecimal() or not 1 <= int(port[:6]) <= 65535:
             raise SparkFailed(f"{master}: expected {STANDALONE}HOST:PORT")
         try:
             socket.create_connection((host.strip("[]"), int(port)), _CONNECT_TIMEOUT_S).close()
-        except (OSError, OverflowError, UnicodeError) as fault:
+        except (OSError, UnicodeError) as fault:
             reasons.append(f"{address}: {getattr(fault, 'strerror', None) or fault}")
         else:
             return

@@ -201,11 +201,17 @@ def _warn(config: RocketConfig, notes: list[str]) -> None:
 
 
 def _listen_besides(config: RocketConfig, stack: ExitStack) -> list[tuple[socket.socket | None, str]]:
-    """Listen for gRPC, and for clients that are given one address only; see `listen_if_free`."""
+    """Listen for gRPC, and for clients that are given one address only; with each, a note if it is not served.
+
+    See `listen_if_free`.
+    """
     found = []
-    for listen_for in (listen_for_grpc, listen_for_remoting):
-        found.append(listen_for(config))
-        sock = found[-1][0]
+    for listen_for, effect in (
+        (listen_for_grpc, "gRPC is not served"),
+        (listen_for_remoting, "there is no port that is nameserver and broker at once"),
+    ):
+        sock, reason = listen_for(config)
+        found.append((sock, reason and f"{effect}: {reason}"))
         if sock is not None:
             stack.callback(sock.close)
     return found

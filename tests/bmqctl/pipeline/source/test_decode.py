@@ -249,9 +249,15 @@ def test_payloads_of_a_store_are_decoded(tmp_path: Path) -> None:
     for number, payload in enumerate((b'{"n": 1}', b"no JSON")):
         store.message(b"queue", bytes([number]) * 16, payload)
     store.save(tmp_path)
-    for row in read_rows(tmp_path, table="payloads", payloadFormat="json", payloadSchema="n int"):
-        # The checksums of this store are not right, which is told first.
-        assert (row["value"], row["value_fault"]) == (None, None)
-        assert row["fault"] is not None
+    good, bad = read_rows(tmp_path, table="payloads", payloadFormat="json", payloadSchema="n int")
+    assert (good["value"], good["value_fault"], good["fault"]) == ({"n": 1}, None, None)
+    assert (bad["value"], bad["fault"]) == (None, None)
+    assert bad["value_fault"].startswith("JSONDecodeError")
+    # A payload with a wrong checksum is not decoded.
+    data = next(tmp_path.glob("*.bmq_data"))
+    data.write_bytes(data.read_bytes().replace(b'{"n": 1}', b'{"n": 2}'))
+    first = next(iter(read_rows(tmp_path, table="payloads", payloadFormat="json", payloadSchema="n int")))
+    assert (first["value"], first["value_fault"]) == (None, None)
+    assert first["fault"] is not None
     with pytest.raises(BadOption, match="in the table payloads, not in records"):
         read_rows(tmp_path, payloadFormat="json", payloadSchema="n int")

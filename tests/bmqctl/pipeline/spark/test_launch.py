@@ -98,7 +98,8 @@ def test_a_master_that_is_not_there_is_one_line() -> None:
         (f"spark://127.0.0.1:{port}", rf"no master there \(127.0.0.1:{port}: Connection refused\)"),
         (f"spark://127.0.0.1:{port},[::1]:{port}", rf"no master there \(127.0.0.1:{port}: .*; \[::1\]:{port}: .*\)"),
         ("spark://127.0.0.1", "spark://127.0.0.1: expected spark://HOST:PORT"),
-        ("spark://127.0.0.1:70000", "no master there .*"),
+        ("spark://127.0.0.1:70000", "spark://127.0.0.1:70000: expected spark://HOST:PORT"),
+        ("spark://127.0.0.1:0", "spark://127.0.0.1:0: expected spark://HOST:PORT"),
     ):
         with pytest.raises(SparkFailed, match=rf"^{said}$"):
             run_job(Fail(), Where(master, ship=False), quiet)

@@ -77,7 +77,7 @@ def test_each_bit_that_rots_and_each_length_is_noticed(tmp_path: Path) -> None:
 
 def test_a_file_that_cannot_be_read_is_an_error(tmp_path: Path) -> None:
     (tmp_path / NAME).mkdir()
-    with pytest.raises(TermUnreadable, match=r"elector\.term: is a directory; "):
+    with pytest.raises(TermUnreadable, match=r"elector\.term: is not a regular file; "):
         TermFile(tmp_path)
 
 
