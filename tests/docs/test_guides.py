@@ -236,9 +236,12 @@ def follow(guide: Guide, folder: Path, port: int) -> None:
 
 @pytest.mark.parametrize("name", OF_BOTH)
 def test_the_commands_of_a_page_on_both_systems_print_what_it_says(name: str, tmp_path: Path) -> None:
+    # With one queue, the messages of several commands have an order.
+    config = tmp_path / "broker.conf"
+    config.write_text("defaultTopicQueueNums=1\n")
     with (
         NodeProcess(tmp_path / "bmq-data", timeout_s=START_S_MAX) as node,
-        RocketProcess(tmp_path / "rocketmq-data", timeout_s=START_S_MAX) as rocket,
+        RocketProcess(tmp_path / "rocketmq-data", config_file=config, timeout_s=START_S_MAX) as rocket,
     ):
         for file, text in RUNNABLE[name].files.items():
             (tmp_path / file).parent.mkdir(parents=True, exist_ok=True)
