@@ -100,8 +100,8 @@ ROCKETMQ = (
         "mark-ahead",
         "The mark says that what was written during a flush is on the disk, too.",
         "store.message_store",
-        "write_mark(self._mark, ms, flush.queues_end)",
-        "write_mark(self._mark, ms, self.log.end)",
+        "write_mark(self._mark, flush.stored_ms, flush.queues_end)",
+        "write_mark(self._mark, flush.stored_ms, self.log.end)",
     ),
     _mutant(
         "record-unchecked",
@@ -125,7 +125,7 @@ ROCKETMQ = (
         "store.message_store",
         "index_ms=flush.index_ms)",
         "index_ms=self.index.full_ms)",
-        hidden="Power must fail between the checkpoint and the mark, behind a file that was filled during the flush.",
+        hidden="Power must fail after a checkpoint, behind an index file that was filled during the flush before it.",
         unit="tests/broker/rocketmq/test_message_store.py::test_index_files_filled_during_a_flush_are_made_again_after_a_loss_of_power",
     ),
     _mutant(

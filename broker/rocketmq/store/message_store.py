@@ -65,6 +65,7 @@ class MessageStore:
         self._unflushed_root: tuple[Folder, ...] = (root,)  # until once: these two files may be new in it
         self._unflushed_queues: dict[ConsumeQueue, None] = {}
         self.flushed = self._stored_ms = self._cuts = 0
+        self._marked: Flush | None = None  # the last flush, which the mark tells and the checkpoint does not yet
         self._held: HeldBack | None = None
         self._shown: Callable[[str, int], None] | None = None
         self._is_full = False
@@ -357,19 +358,25 @@ class MessageStore:
         return flush
 
     def end_flush(self, flush: Flush) -> None:
-        """Note, also in the checkpoint, that the files of `flush` are on the disk."""
+        """Note that the files of `flush` are on the disk: in the mark now, in the checkpoint with the next flush."""
         if flush.cuts != self._cuts:
             return
         self.flushed = max(self.flushed, flush.log_end)
         self.log.files.flushed(flush.log_changes)
-        if flush.stored_ms and self._checkpoint.reserve(CHECKPOINT_BYTES):
+        self._write_checkpoint()  # a checkpoint newer than the mark would count as that of another broker
+        if flush.stored_ms:
+            if self._mark is not None:
+                write_mark(self._mark, flush.stored_ms, flush.queues_end)
+            self._marked = flush
+
+    def _write_checkpoint(self) -> None:
+        flush, self._marked = self._marked, None
+        if flush is not None and flush.cuts == self._cuts and self._checkpoint.reserve(CHECKPOINT_BYTES):
             ms = flush.stored_ms
             new = self.checkpoint._replace(commit_log_ms=ms, consume_queue_ms=ms, index_ms=flush.index_ms)
             if self._held is not None:
                 new = new._replace(confirm_offset=flush.queues_end)
             STORE_CHECKPOINT.pack_into(self._checkpoint.buffer, 0, new)
-            if self._mark is not None:
-                write_mark(self._mark, ms, flush.queues_end)
 
     @property
     def log_end(self) -> int:
@@ -401,9 +408,10 @@ class MessageStore:
             for file in flush.files:
                 file.flush()
             self.end_flush(flush)
-            self._checkpoint.flush()
-            if self._mark is not None:
-                self._mark.flush()
+        if self._mark is not None:
+            self._mark.flush()
+        self._write_checkpoint()
+        self._checkpoint.flush()
 
     @property
     def marked_end(self) -> int | None:

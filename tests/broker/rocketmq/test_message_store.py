@@ -468,18 +468,22 @@ def test_log_that_is_flushed_during_a_flush_has_its_new_files_in_the_folder() ->
 def test_index_files_filled_during_a_flush_are_made_again_after_a_loss_of_power(
     later_ms: int, has_headers: bool
 ) -> None:
-    """The checkpoint reached the disk, and the log, but neither the mark nor these files, save perhaps headers."""
+    """The checkpoint of the first of two flushes reached the disk, and the log, but none of the files after these.
+
+    There may be headers of the index files.
+    """
     root = MemoryFolder()
     store = open_small(root)
     for number in range(4):
         store.put(make_message(number), 1_000_000)
-    flush = store.begin_flush()
-    assert flush is not None
-    for number in range(4, 12):
-        store.put(make_message(number), 1_000_000 + later_ms)
-    for file in flush.files:
-        file.flush()
-    store.end_flush(flush)
+    for numbers in (range(4, 8), range(8, 12)):
+        flush = store.begin_flush()
+        assert flush is not None
+        for number in numbers:
+            store.put(make_message(number), 1_000_000 + later_ms)
+        for file in flush.files:
+            file.flush()
+        store.end_flush(flush)
     root.open(CHECKPOINT, CHECKPOINT_BYTES).flush()
     flush_log(store)
     assert store.checkpoint.index_ms == 1_000_000
@@ -492,6 +496,24 @@ def test_index_files_filled_during_a_flush_are_made_again_after_a_loss_of_power(
     for number in range(12):
         offset = again.queues["topic", 0].get(number).physical_offset
         assert again.index.find("topic", f"id{number}", 0, 1 << 60, 1) == [offset]
+
+
+def test_checkpoint_that_is_on_the_disk_before_the_mark_does_not_keep_the_broker_from_starting() -> None:
+    """Nor do the entries of messages in a file of the log that was not on the disk yet."""
+    root = MemoryFolder()
+    store = open_small(root)
+    store.put(make_message(0), 1_000_000)
+    store.flush()
+    store.put(make_message(1), 1_000_001)
+    flush = store.begin_flush()
+    assert flush is not None
+    for file in flush.files:
+        file.flush()
+    store.end_flush(flush)
+    store.put(make_message(2, size=800), 1_000_002)
+    for queue_file in (root.open(CHECKPOINT, CHECKPOINT_BYTES), *store.queues["topic", 0].unflushed()):
+        queue_file.flush()
+    assert bodies(open_small(root.without_power())) == [0, 1]
 
 
 @pytest.mark.parametrize("lost", [1, 10])
