@@ -13,6 +13,7 @@ from formats.rocketmq.codes import ResponseCode
 from formats.rocketmq.frame import Frame, FrameFlag, HeaderEncoding, encode_frame
 from formats.rocketmq.hosts import Host
 from formats.rocketmq.record import Magic, Record, body_crc, encode_record
+from tests.simulator.invariants import Violation
 from tests.simulator.rocketmq.owed import what_is_owed
 from tests.simulator.rocketmq.poppers import PopGroup
 from tests.simulator.rocketmq.promises import Promises, Sent
@@ -128,3 +129,30 @@ def test_acknowledgement_of_an_earlier_pop_does_not_count_for_the_last_one(world
     world.group.act()
     world.die()
     assert world.owed == OWED
+
+
+def test_dead_letters_are_judged_by_what_was_given_back() -> None:
+    """A dead letter is there as often as it was taken, and at most as often as the broker was asked to take it."""
+    promises, place = Promises(counted={"%DLQ%g0", "%RETRY%g0"}), ("%DLQ%g0", "m0", 3)
+    with pytest.raises(Violation, match="1 times after 3 attempts, for 0"):
+        promises.judge_returns([place])
+    returned = promises.returning(place)
+    promises.judge_returns([])
+    promises.judge_returns([place])
+    returned.taken += 1
+    with pytest.raises(Violation, match="0 times after 3 attempts"):
+        promises.judge_returns([])
+    promises.died()
+    with pytest.raises(Violation, match="2 times after 3 attempts, for 1"):
+        promises.judge_returns([place, place])
+
+
+def test_retried_message_may_come_twice_after_a_death_and_its_attempts_are_counted() -> None:
+    promises, place = Promises(counted={"%RETRY%g0"}), ("%RETRY%g0", "m0", 1)
+    promises.returning(place)
+    with pytest.raises(Violation, match="2 times after 1 attempts, for 1"):
+        promises.judge_returns([place, place])
+    promises.died()
+    promises.judge_returns([place, place])
+    with pytest.raises(Violation, match="1 times after 2 attempts, for 0"):
+        promises.judge_returns([("%RETRY%g0", "m0", 2)])

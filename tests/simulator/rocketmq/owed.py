@@ -23,10 +23,9 @@ def what_is_owed(
         if sent.is_owed and sent.name not in by_topic.get(sent.topic, ()):
             yield f"{sent.name} was acknowledged, and is not in {sent.topic}"
     for group in pullers:
-        for topic in {topic for topic, _ in group.queues}:
-            for name in sorted(by_topic.get(topic, ())):
-                if name not in group.consumed and group.tag in (None, promises.messages[name].tag):
-                    yield f"{group.name} has never got {name} of {topic}"
+        for each in kept:
+            if group.is_owed(each, promises) and each.name not in group.consumed:
+                yield f"{group.name} has never got {each.name} of {each.topic}"
     for popper in poppers:
         for name in sorted(by_topic.get(popper.topic, set()) - popper.acknowledged - popper.perhaps_acknowledged):
             yield f"{popper.name} could never acknowledge {name} of {popper.topic}"

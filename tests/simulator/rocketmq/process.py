@@ -30,6 +30,7 @@ from broker.rocketmq.store.commit_log import CommitLog, Message
 from broker.rocketmq.store.message_store import Flush, MessageStore, StoreOptions
 from broker.rocketmq.store.opening import open_store
 from formats.rocketmq.checkpoints import TIMER_CHECKPOINT
+from formats.rocketmq.client_bodies import GroupConfig
 from formats.rocketmq.consume_queue import CONSUME_QUEUE_ENTRY
 from formats.rocketmq.delay_bodies import DELAY_OFFSETS, DelayOffsets
 from formats.rocketmq.flags import SystemFlag
@@ -74,15 +75,35 @@ class Tear(Enum):
     INDEX = "before it is in the index"
 
 
-class _AtOnce:
-    """Flushes when it is told to: nothing happens meanwhile."""
+class _Flusher:
+    """Flushes at once or, if it is slow, when somebody waits or the world lets it."""
+
+    def __init__(self, wall_ms: Callable[[], int], *, is_slow: bool) -> None:
+        self.is_slow = is_slow
+        self._wall_ms = wall_ms
+        self._begun: tuple[Callable[[], None], Flushed] | None = None
+        self._since_ms = 0
 
     def begin(self, work: Callable[[], None], done: Flushed) -> None:
-        work()
-        done(None)
+        self._begun, self._since_ms = (work, done), self._wall_ms()
+        if not self.is_slow:
+            self.complete()
+
+    @property
+    def running_ms(self) -> int | None:
+        """The time for which a flush has been under way; None without one."""
+        return None if self._begun is None else self._wall_ms() - self._since_ms
+
+    def complete(self) -> None:
+        """Complete the flush that is under way. May raise `Crash`."""
+        if self._begun is not None:
+            (work, done), self._begun = self._begun, None
+            work()
+            done(None)
 
     def wait(self, timeout_s: float) -> bool:
-        return False
+        self.complete()
+        return True
 
 
 def read_given(files: Mapping[str, bytes]) -> Given:
@@ -134,12 +155,12 @@ def make_world(
 
 
 class Process:
-    """A process with its sessions. `is_sync`: nothing is said before the log is on the disk.
+    """A process with its sessions. `is_sync`: nothing is said before the log is on the disk, `is_slow`: in a while.
 
     Raises `StoreDamaged` and `DiskFull` as the node does.
     """
 
-    def __init__(self, disk: Disk, random: Random, wall_ms: Callable[[], int], *, is_sync: bool) -> None:
+    def __init__(self, disk: Disk, random: Random, wall_ms: Callable[[], int], *, is_sync: bool, is_slow: bool) -> None:
         self._disk = disk
         self._random = random
         self._wall_ms = wall_ms
@@ -152,12 +173,15 @@ class Process:
         self.store = open_store(disk.root, STORE, lambda ms: f"{ms:017d}", due)
         self.now = Now(0, 0)
         self.node = Node(self.now, Faults(self.now), Timers())
-        self._gate = FlushGate(self.store, _AtOnce(), self.now, SYNC_FLUSH_MS) if is_sync else None
+        self.flusher = _Flusher(wall_ms, is_slow=is_slow)
+        self._gate = FlushGate(self.store, self.flusher, self.now, SYNC_FLUSH_MS) if is_sync else None
         state = make_state(self.options, self.store, disk.files, self._keeper)
-        self.topics = state.topics
+        self.topics, self._groups = state.topics, state.groups
         world = make_world(wall_ms, random.randrange, self._make_id, self._flush_log, self._keeper)
         self.broker = Broker(state, world, self.node.faults, Nameservers(self.options, state.topics, ()))
         self.node.add(self.broker)
+        if self._gate is not None:
+            self.node.add(self._gate)
         self._flush: Flush | None = None
         self._unflushed: list[StoreFile | Directory] = []
         self._ids = 0
@@ -182,6 +206,11 @@ class Process:
         if self.topics.get(name) is None:
             self.topics.put(TopicConfig(name, queues, queues), self._wall_ms())
 
+    def make_group(self, name: str, limit: int) -> None:
+        """Make a group whose messages are retried up to a limit, unless it is there."""
+        if name not in self._groups.table:
+            self._groups.put(GroupConfig(name, retry_max_times=limit), self._wall_ms())
+
     def connect(self, port: int) -> Session:
         """Open the session of a client that connects."""
         return self.node.open(f"127.0.0.1:{port}", self.broker, self._gate)
@@ -205,7 +234,8 @@ class Process:
     def before_sending(self) -> None:
         """Wait for the disk, if something is to be sent. May raise `Crash`: the power fails."""
         if self.node.dirty:
-            self._flush_log()
+            if not self.flusher.is_slow:
+                self._flush_log()
             self.node.dirty.clear()
 
     # -- the flush beside the loop

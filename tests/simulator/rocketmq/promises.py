@@ -2,13 +2,18 @@
 
 from __future__ import annotations
 
+from collections import Counter
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 from enum import Enum
 
 from broker.rocketmq.core import names
 from tests.simulator.invariants import Violation
 
-__all__ = ["Back", "Fate", "Promises", "Sent", "is_judged"]
+__all__ = ["Back", "Fate", "Place", "Promises", "Returned", "Sent", "is_judged"]
+
+# A topic of a group, the name of a message, and the number of its attempts so far.
+Place = tuple[str, str, int]
 
 
 class Fate(Enum):
@@ -58,6 +63,16 @@ class Back:
 
 
 @dataclass(slots=True)
+class Returned:
+    """The number of times that a message was given back to one place: requests sent, and requests answered."""
+
+    asked: int = 0
+    taken: int = 0
+    # A process that starts may give out delayed messages once more.
+    has_outlived: bool = False
+
+
+@dataclass(slots=True)
 class Promises:
     """All messages as their clients know them, and the places of those that somebody has seen."""
 
@@ -67,6 +82,9 @@ class Promises:
     # Those of them that only the judge has seen: no client was told, so a loss of power may take them.
     untold: set[tuple[str, int, int]] = field(default_factory=set)
     backs: list[Back] = field(default_factory=list)
+    # The topics whose messages have all been given back by a group, and what was given back.
+    counted: set[str] = field(default_factory=set)
+    returns: dict[Place, Returned] = field(default_factory=dict)
     # The place of each message of a transaction.
     _committed: dict[str, tuple[int, int]] = field(default_factory=dict)
 
@@ -118,8 +136,32 @@ class Promises:
 
     def died(self) -> None:
         """Note that the process has ended."""
+        for returned in self.returns.values():
+            returned.has_outlived = True
         for sent in self.messages.values():
             sent.has_outlived = True
+
+    def returning(self, place: Place) -> Returned:
+        """Note that a group asks the broker to take a message back."""
+        returned = self.returns.setdefault(place, Returned())
+        returned.asked += 1
+        return returned
+
+    def judge_returns(self, places: Iterable[Place]) -> None:
+        """Check the places of all messages that were given back: none has too many, and dead letters are all there."""
+        come = Counter(place for place in places if place[0] in self.counted)
+        for place, count in come.items():
+            topic, name, times = place
+            returned = self.returns.get(place, Returned())
+            is_dead = topic.startswith(names.DEAD_LETTER_PREFIX)
+            if count > returned.asked and (not returned.asked or is_dead or not returned.has_outlived):
+                raise Violation(f"{name} is in {topic} {count} times after {times} attempts, for {returned.asked}")
+        for (topic, name, times), returned in self.returns.items():
+            count = come[topic, name, times]
+            if topic.startswith(names.DEAD_LETTER_PREFIX) and count < returned.taken:
+                raise Violation(
+                    f"{name} is in {topic} {count} times after {times} attempts, not {returned.taken} times"
+                )
 
     def see_in_store(self, topic: str, queue_id: int, offset: int, name: str, stored_ms: int) -> None:
         """Note what the judge sees in the store, which need not be on the disk."""
@@ -137,6 +179,8 @@ class Promises:
         """Forget the places of all messages: some may not have been on the disk."""
         self.untold.clear()
         self.places.clear()
+        self.counted.clear()
+        self.returns.clear()
         for sent in self.messages.values():
             sent.may_be_there = True
 

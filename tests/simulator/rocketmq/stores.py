@@ -30,6 +30,8 @@ class Kept(NamedTuple):
     name: str
     times: int
     stored_ms: int
+    queue_id: int = 0
+    offset: int = 0
 
 
 def judge_store(store: MessageStore, promises: Promises, random: Random, *, is_indexed: bool) -> list[Kept]:
@@ -54,7 +56,9 @@ def judge_store(store: MessageStore, promises: Promises, random: Random, *, is_i
         if is_judged(record.topic):
             name = name_of(record.body)
             promises.see_in_store(record.topic, record.queue_id, record.queue_offset, name, record.stored_ms)
-            kept.append(Kept(record.topic, name, record.reconsume_times, record.stored_ms))
+            place = record.queue_id, record.queue_offset
+            kept.append(Kept(record.topic, name, record.reconsume_times, record.stored_ms, *place))
+    promises.judge_returns((each.topic, each.name, each.times) for each in kept)
     _judge_queues(store, entries)
     _judge_places(promises, entries)
     if is_indexed:

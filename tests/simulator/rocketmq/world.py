@@ -13,7 +13,7 @@ from broker.rocketmq.store.errors import DiskFull
 from formats.rocketmq.frame import Frame, HeaderEncoding
 from tests.broker.fakes import Crash
 from tests.simulator.invariants import Violation
-from tests.simulator.rocketmq.consumers import PullGroup
+from tests.simulator.rocketmq.consumers import Beginning, PullGroup
 from tests.simulator.rocketmq.owed import what_is_owed
 from tests.simulator.rocketmq.poppers import PopGroup
 from tests.simulator.rocketmq.process import Process, Tear
@@ -30,6 +30,12 @@ BEGIN_MS = 1_700_000_000_000
 TICK_MS = 100
 HEARTBEAT_MS = 30_000
 GAPS_MS = (0, 0, 1, 5, 20, 100, 300)
+# In a patient world messages come again while there are faults, which are rare; consumers die more often.
+PATIENT_GAPS_MS = (0, 1, 100, 500, 1_000, 1_000)
+PATIENT_LUCK = 0.2
+CONSUMER_LUCK = 0.03
+# A slow flush of the log takes at most this time and a step.
+FLUSHING_MS_MAX = 1_000
 # In the end, everything has come by then.
 CALM_MS = 900_000
 CALM_STEP_MS = 400
@@ -93,8 +99,21 @@ class RocketWorld:
         self.promises = Promises()
         self.disk = Disk(Random(self.random.random()), self.random.choice((512, 4096)))
         self.producers = [Producer(self, f"p{number}") for number in range(self.random.choice((1, 2, 3)))]
+        own = Random(f"rocketmq {seed} patience")
+        self.is_patient = own.random() < 0.4
+        # Flushes of the log end in a later step.
+        self.is_slow = False
         self.pullers = [PullGroup(self, "g0"), PullGroup(self, "g1", self.random.choice((None, "A")))]
         self.poppers = [PopGroup(self, "g2", "t0")]
+        if self.is_patient:
+            beginnings = (Beginning.START, Beginning.END, Beginning.TIME)
+            self.pullers = [
+                PullGroup(self, group.name, group.tag, beginning, own.choice((2, 3, 4)), is_patient=True)
+                for group, beginning in zip(self.pullers, own.sample(beginnings, 2), strict=True)
+            ]
+            self.is_slow = own.random() < 0.5
+            self.poppers = [PopGroup(self, "g2", "t0", own.choice((2, 3, 4)), own.choice((0, 1)))]
+        self.consumers: tuple[PullGroup | PopGroup, ...] = (*self.pullers, *self.poppers)
         self.connections: list[Connection] = []
         self._ports = 40_000
         self._ticked_ms = self.wall_ms
@@ -102,7 +121,7 @@ class RocketWorld:
         self._planned: Death | None = None
         # Producers answer questions then, and send nothing.
         self._is_calm = False
-        self._clients: tuple[_Client, ...] = (*self.producers, *self.pullers, *self.poppers)
+        self._clients: tuple[_Client, ...] = (*self.producers, *self.consumers)
         self.process: Process
         self.open()
 
@@ -131,7 +150,11 @@ class RocketWorld:
         while True:
             try:
                 self.process = Process(
-                    self.disk, Random(self.random.random()), lambda: self.wall_ms, is_sync=self.is_sync
+                    self.disk,
+                    Random(self.random.random()),
+                    lambda: self.wall_ms,
+                    is_sync=self.is_sync,
+                    is_slow=self.is_slow,
                 )
                 break
             except DiskFull:
@@ -142,6 +165,9 @@ class RocketWorld:
                 self.disk.process_died()
         for topic, queues in self.topics.items():
             self.process.make_topic(topic, queues)
+        if self.is_patient:
+            for group in self.pullers:
+                self.process.make_group(group.name, group.limit)
         self.judge()
         self.connections = []
         self._beaten_ms = self.wall_ms
@@ -159,8 +185,8 @@ class RocketWorld:
         if death is Death.STOP:
             self.process.stop()
         else:
-            for group in self.pullers:
-                group.broker_died()
+            for consumer in self.consumers:
+                consumer.broker_died()
         for connection in self.connections:
             connection.lost()
         self.promises.died()
@@ -170,6 +196,15 @@ class RocketWorld:
         else:
             self.disk.process_died()
         self.open()
+
+    def _lose_consumer(self, group: PullGroup | PopGroup) -> None:
+        """End the process of a consumer, and start it again."""
+        self.note(f"the consumer of {group.name} dies")
+        old = group.connection
+        self.process.node.disconnect(old.session, "the consumer is gone")
+        self.connections.remove(old)
+        old.lost()
+        group.connect()
 
     def _plan(self, death: Death) -> None:
         """Have the process die in one of the next steps."""
@@ -197,12 +232,25 @@ class RocketWorld:
             assert self._planned is not None
             self.die(self._planned)
             return
-        for group in self.pullers:
-            group.check_held()
+        # During a flush answers wait.
+        if self.process.flusher.running_ms is None:
+            for group in self.pullers:
+                group.check_held()
+            self._check_answers()
+
+    def _check_answers(self) -> None:
+        """Check that producers have the answers to all that the broker has read, now that the disk has everything."""
+        for producer in self.producers:
+            connection = producer.connection
+            if connection.waiting and not connection.outgoing:
+                raise Violation(f"{producer.name} waits for {connection.waiting} answers, and no flush is under way")
 
     def _run(self) -> None:
         process = self.process
         process.set_clock()
+        running_ms = process.flusher.running_ms
+        if running_ms is not None and (running_ms >= FLUSHING_MS_MAX or self.random.random() < 0.6):
+            process.flusher.complete()
         for connection in self.connections:
             size = 0 if self.wall_ms < connection.held_until_ms else len(connection.outgoing)
             if size and self.random.random() < 0.1:
@@ -231,6 +279,10 @@ class RocketWorld:
 
     def _fault(self) -> None:
         luck = self.random.random()
+        if self.is_patient:
+            if 0.9 < luck < 0.9 + CONSUMER_LUCK:
+                self._lose_consumer(self.random.choice(self.consumers))
+            luck = min(luck / PATIENT_LUCK, 1.0) if luck < 0.5 else luck
         if luck < 0.03 and self._planned is None:
             deaths = _KILLS + _POWER if self.is_sync else _KILLS
             death = self.random.choice(deaths)
@@ -253,7 +305,7 @@ class RocketWorld:
         for _ in range(steps):
             self._fault()
             self.step(self.random.choice((0, 1, 1, 2, 3, 6)))
-            self.wall_ms += self.random.choice(GAPS_MS)
+            self.wall_ms += self.random.choice(PATIENT_GAPS_MS if self.is_patient else GAPS_MS)
         self._count()
         if not self.is_sync and self.random.random() < 0.5:
             self._lose_power()
@@ -292,7 +344,7 @@ class RocketWorld:
         self.die(self.random.choice((Death.STOP, Death.KILL)))
         self._is_calm = True
         for group in self.pullers:
-            group.gives_back = False
+            group.back_luck = 0.0
         for popper in self.poppers:
             popper.is_careful = True
         end_ms = self.wall_ms + CALM_MS
