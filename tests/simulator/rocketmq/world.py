@@ -271,8 +271,9 @@ class RocketWorld:
             has_more = process.end_step()
             if self._planned is Death.UNFLUSHED and process.store.flushed < process.store.log.end:
                 raise Crash
+            has_output = bool(process.node.dirty)
             process.before_sending()
-            if self._planned is Death.UNANSWERED and process.node.dirty:
+            if self._planned is Death.UNANSWERED and has_output:
                 raise Crash
             for connection in self.connections:
                 connection.read()
