@@ -77,8 +77,6 @@ ROCKETMQ = (
         "core.broker",
         "            self._world.flush_log()\n            keep(data)\n",
         "            keep(data)\n",
-        hidden="Power must fail in the step that wrote the file, and nobody may have been answered since: none of the first 60 worlds shows it.",
-        unit="tests/broker/rocketmq/test_pop.py::test_log_is_on_the_disk_before_a_file_says_what_was_done",
     ),
     _mutant(
         "folders-not-flushed",
