@@ -58,8 +58,8 @@ class GuidChunk:
 class History:
     """The GUIDs removed within `window_ms`; 0 for none.
 
-    `_chunks` are in the order of time; the last is written to. `_latest` are the greatest ticks by producer in this
-    window, `_latest_before` those in the one before.
+    `_chunks` are in the order of time; the last is written to. `_latest` are the greatest ticks by producer that were
+    seen or removed in this window, `_latest_before` those in the one before.
     """
 
     __slots__ = ("_buried", "_chunks", "_data", "_latest", "_latest_before", "_turned_ms", "window_ms")
@@ -89,7 +89,8 @@ class History:
             latest = self._latest_before.get(producer, b"")
         if ticks > latest:
             self._latest[producer] = ticks
-            return True
+            # Buried messages may be older than both windows.
+            return not (self._buried and any(guid in each for each in self._buried))
         self._latest.setdefault(producer, latest)
         return not any(chunk.has(guid) for chunk in self._chunks) and not any(guid in each for each in self._buried)
 
@@ -98,6 +99,8 @@ class History:
 
         Otherwise some may have been seen: then nothing is noted, and `is_new` tells.
         """
+        if self._buried:
+            return False
         found: dict[bytes, bytes] = {}
         producer, latest = b"", b""
         for guid in guids:
@@ -120,6 +123,7 @@ class History:
         data = self._data
         if data is not None and len(data) < CHUNK_BYTES:
             data += guid
+            self._note_removed(guid)
         elif self.window_ms:
             self._open_chunk(now_ms)
             self.add(guid, now_ms)
@@ -129,9 +133,20 @@ class History:
         data = self._data
         if data is not None and len(data) + GUID_SIZE * len(guids) <= CHUNK_BYTES:
             data += b"".join(guids)
+            for guid in guids:
+                self._note_removed(guid)
         else:
             for guid in guids:
                 self.add(guid, now_ms)
+
+    def _note_removed(self, guid: bytes) -> None:
+        """Note a removed message as seen: it may have waited for longer than the window."""
+        producer = guid[10:]
+        latest = self._latest.get(producer)
+        if latest is None:
+            latest = self._latest_before.get(producer, b"")
+        if guid[3:10] > latest:
+            self._latest[producer] = guid[3:10]
 
     def bury(self, guids: Container[bytes]) -> None:
         """Note very many removed messages, which are `add`ed as they are taken from the container."""

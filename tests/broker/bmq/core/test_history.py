@@ -135,3 +135,33 @@ def test_what_was_removed_before_is_known_again() -> None:
     assert history.is_new(guid(6))
     assert history.is_new(guid(8))
     assert history.size == 2
+
+
+@pytest.mark.parametrize("many", [False, True])
+def test_one_that_waited_for_longer_than_the_window_is_known_once_it_is_gone(*, many: bool) -> None:
+    history = History(1000)
+    assert history.is_new(of(1))
+    assert history.is_new(of(2))
+    for now_ms in range(1000, 6000, 250):
+        history.expire(now_ms)
+    history.add(of(9, producer=2), 6000)
+    if many:
+        history.add_all([of(1), of(2)], 6000)
+    else:
+        history.add(of(2), 6000)
+        history.add(of(1), 6000)
+    assert not history.are_new([of(1), of(2)])
+    assert not history.is_new(of(1))
+    assert not history.is_new(of(2))
+    history.expire(6900)
+    assert not history.is_new(of(2))
+
+
+def test_buried_messages_that_waited_for_longer_than_the_window_are_known() -> None:
+    history = History(1000)
+    buried = {of(1), of(2)}
+    history.bury(buried)
+    assert not history.are_new([of(1), of(2)])
+    assert not history.is_new(of(1))
+    assert not history.is_new(of(2))
+    assert history.is_new(of(3))
