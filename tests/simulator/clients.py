@@ -210,12 +210,13 @@ class Producer(Client):
         self.uris = uris
         self.unacked: dict[str, dict[bytes, Post]] = {uri: {} for uri in uris}
         self._numbers = dict.fromkeys(uris, 0)
-        self._open: set[str] = set()
+        self.opened: set[str] = set()
         self._guids = GuidGenerator(name.encode().rjust(6, b"_"), 0)
         self.acked = self.refused_count = 0
         self.interval_us = 30_000
         self.size_max = 300
         self.with_properties: set[str] = set()  # the queues to which it posts such messages
+        self.is_deaf = False  # acks are lost on their way to it
 
     def open_all(self) -> None:
         for queue_id, uri in enumerate(self.uris):
@@ -224,7 +225,7 @@ class Producer(Client):
     def succeeded(self, request: OpenQueue | ConfigureStream) -> None:
         assert isinstance(request, OpenQueue)
         uri = self.uris[request.handle_parameters.q_id]
-        self._open.add(uri)
+        self.opened.add(uri)
         again = list(self.unacked[uri].values())
         self.world.say(f"{self.name} opens {uri} and sends {len(again)} again")
         for post in again:
@@ -232,16 +233,16 @@ class Producer(Client):
         self._put(uri, again)
 
     def forget(self) -> None:
-        self._open.clear()
+        self.opened.clear()
 
     def act(self) -> None:
         """Post a few, and go on for as long as the world wants it."""
         if not self.world.is_busy:
             return
         self.world.clock.after(int(self.random.expovariate(1) * self.interval_us) + 1, self.act)
-        if not self._open:
+        if not self.opened:
             return
-        uri = self.random.choice([uri for uri in self.uris if uri in self._open])
+        uri = self.random.choice([uri for uri in self.uris if uri in self.opened])
         if len(self.unacked[uri]) < UNACKED_MAX:
             self.post(uri, self.random.choice((1, 1, 1, 2, 5)))
 
@@ -257,7 +258,7 @@ class Producer(Client):
             self.world.records.posted(post)
             self.unacked[uri][guid] = post
             posts.append(post)
-        if uri in self._open:
+        if uri in self.opened:
             self._put(uri, posts)
 
     def _put(self, uri: str, posts: list[Post]) -> None:
@@ -276,8 +277,16 @@ class Producer(Client):
         if isinstance(item, Ack):
             self.world.records.ack(item.guid, item.status)
 
+    def repeat(self) -> None:
+        """Get acks again, and connect anew."""
+        self.is_deaf = False
+        if not self.is_away:
+            self.leave(1)
+
     def received(self, item: Item) -> None:
         assert isinstance(item, Ack)
+        if self.is_deaf:
+            return
         self.unacked[self.uris[item.queue_id]].pop(item.guid, None)
         if item.status:
             self.refused_count += 1

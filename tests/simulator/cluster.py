@@ -61,7 +61,9 @@ class ClusterRecords(Records):
     def taken_twice(self, guid: bytes) -> None:
         """A majority has a message again, as another: rightly only if nobody can know any longer that it was there."""
         post = self.posts[guid]
-        if not post.purged and not all(self.may_be_new(post, app) for app in self.views[post.uri]):
+        apps = self.views[post.uri]
+        is_gone = not post.purged or all(self.is_durable(app, guid) for app in apps)
+        if is_gone and not all(self.may_be_new(post, app) for app in apps):
             raise Violation(f"{name_of(post)} was taken twice")
 
     def push(self, consumer: Reader, uri: str, app: str, guid: bytes, payload: bytes, *, is_heard: bool = True) -> None:
@@ -78,14 +80,15 @@ class ClusterRecords(Records):
         super().push(consumer, uri, app, guid, payload, is_heard=is_heard)
 
     def _check_copies(self, post: Post, what: str) -> None:
-        if self.promises[post.uri] is Promise.KEPT and not post.purged and not self._is_safe(post):
+        if self.promises[post.uri] is Promise.KEPT and not post.purged and not self.is_safe(post):
             raise Violation(f"number {post.number} of {post.producer} to {post.uri} is {what} without enough copies")
 
-    def _is_safe(self, post: Post) -> bool:
+    def is_safe(self, post: Post) -> bool:
+        """Return whether a majority has a message for good."""
         return any(post.guid in each.safe for each in self._world.journals.values())
 
     def is_kept(self, post: Post) -> bool:
-        return self.promises[post.uri] is Promise.KEPT or self._is_safe(post)
+        return self.promises[post.uri] is Promise.KEPT or self.is_safe(post)
 
 
 class ClusterWorld(World):

@@ -20,6 +20,7 @@ from broker.bmq.queue.queue import App, Queue
 from broker.bmq.relay.relay import RelayQueue
 from formats.bmq.codes import AckStatus, PropertyType
 from formats.bmq.wire.properties import Property, encode_properties
+from tests.simulator.clock import Clock
 
 __all__ = [
     "X_LOW",
@@ -34,6 +35,7 @@ __all__ = [
     "payload_of",
 ]
 
+WINDOW_PART = 0.98  # of a deduplication time by the true clock, as clocks drift
 X_LOW = 2  # what consumers that take a part of the messages part them by
 
 
@@ -78,6 +80,10 @@ class Post:
     withheld: bool = False
     # An operator had it removed, or may have.
     purged: bool = False
+    # When an app's confirm of it was sent last, or an operator had it removed.
+    done_us: int = 0
+    # It came again after its queue's deduplication time: it is another message since then.
+    renewed: bool = False
 
     @property
     def line(self) -> str:
@@ -123,6 +129,8 @@ class Records:
         self.forgets = 0  # how often nodes had reason not to know what was removed before
         self.refusals: tuple[AckStatus, ...] = (AckStatus.STORAGE_FAILURE,)
         self.is_short = False  # a disk has little room left
+        self.clock = Clock()
+        self.windows_us: dict[str, int] = {}  # how long a queue recognises repetitions, where it is a matter of seconds
         self._step: dict[tuple[str, str, str, str], int] = {}
         self.acked = self.delivered = self.redelivered = self.forgiven = self.judged = 0
 
@@ -135,6 +143,7 @@ class Records:
         view = self.views[uri][app]
         view.confirm_sent.add(guid)
         view.owed.pop(guid, None)
+        self.posts[guid].done_us = self.clock.us
 
     def confirmed(self, uri: str, app: str, guids: Iterable[bytes]) -> None:
         """A node has handled the confirms."""
@@ -154,6 +163,9 @@ class Records:
         """An unacked post is retransmitted, maybe after an app was done with it."""
         if any(post.guid in view.confirm_sent for view in self.views[post.uri].values()):
             post.again = True
+        if self.promises[post.uri] is Promise.COPIED:
+            # It may have been acknowledged and lost, and later ones not.
+            self.again |= {(post.guid, app) for app in self.views[post.uri]}
 
     def purged(self, uri: str, guids: Iterable[bytes]) -> None:
         """An operator has messages removed."""
@@ -247,7 +259,17 @@ class Records:
 
     def _may_be_new(self, post: Post, view: AppView) -> bool:
         """Return whether a node may rightly take a confirmed message for a new one, having forgotten it."""
-        return post.again and view.confirmed[post.guid] < self.forgets
+        return (post.again and view.confirmed[post.guid] < self.forgets) or self._is_past_window(post)
+
+    def _is_past_window(self, post: Post) -> bool:
+        """Return whether all apps were done with a message for longer than its queue recognises repetitions.
+
+        To be asked only when it has come again.
+        """
+        window_us = self.windows_us.get(post.uri)
+        if window_us is not None and self.clock.us - post.done_us > window_us * WINDOW_PART:
+            post.renewed |= all(post.guid in view.confirm_sent for view in self.views[post.uri].values() if view.owes)
+        return post.renewed
 
     def step_ends(self) -> None:
         """End a step: its messages to several consumers are ordered only for each of them."""

@@ -30,6 +30,7 @@ __all__ = ["JournalView", "Journals"]
 
 # What two nodes must have alike of a record under one number: not the places of payloads, which a rollover moves.
 _ALIKE = {RecordType.MESSAGE: slice(36, 56), RecordType.CONFIRM: slice(20, 48), RecordType.DELETION: slice(20, 44)}
+_ALIKE_PURGE = slice(20, 56)
 
 Number = tuple[int, int]
 
@@ -101,6 +102,16 @@ class JournalView:
             if kept.queue_key == operation.queue_key and self.written[guid] >= start
         ]
 
+    def purged_by(self, record: bytes) -> list[bytes]:
+        """The messages that a record of a queue's purge is about to remove for all apps, without those refused."""
+        operation = QUEUE_OP_RECORD.unpack(record)
+        refused = self.refused_by(record)
+        return [
+            guid
+            for guid, kept in self.kept.items()
+            if kept.queue_key == operation.queue_key and operation.app_key == NULL_KEY and guid not in refused
+        ]
+
     def _purge(self, queue_key: bytes, app_key: bytes) -> None:
         for guid in [guid for guid, kept in self.kept.items() if kept.queue_key == queue_key]:
             if app_key == NULL_KEY:
@@ -127,6 +138,7 @@ class Journals:
         self._refused: set[bytes] = set()
         self._records: dict[Number, bytes] = {}
         self._durable: set[tuple[bytes, bytes]] = set()
+        self._purges: dict[Number, list[bytes]] = {}  # the messages that they removed for all apps
         self._copied: dict[Number, bytes] = {}  # what enough nodes have, and may yet be lost
         self.copies = Copies(quorum)
         self.damaged: set[int] = set()  # nodes whose files of this partition are damaged, and not healed yet
@@ -161,10 +173,10 @@ class Journals:
             view.last = record
             self._take(node_id, view, record)
         for number in [number for number in self._copied if self.is_settled(number)]:
-            done = self._settle(number, self._copied.pop(number))
-            if done is not None and done not in self._durable:
-                self._durable.add(done)
-                yield done
+            for done in self._settle(number, self._copied.pop(number)):
+                if done not in self._durable:
+                    self._durable.add(done)
+                    yield done
 
     def _damaged_with(self, number: Number) -> int:
         """Return how many nodes whose files are damaged have had a record."""
@@ -195,10 +207,13 @@ class Journals:
             for guid in view.refused_by(record):
                 self._refused.add(guid)
                 self._refuse(guid)
-        view.take(kind, record)
         number = int.from_bytes(record[8:12], "big"), int.from_bytes(record[2:8], "big")
-        view.position = number
         alike = _ALIKE.get(kind)
+        if kind is RecordType.QUEUE_OP and QUEUE_OP_RECORD.unpack(record).queue_op_type == QueueOpType.PURGE:
+            self._purges.setdefault(number, view.purged_by(record))
+            alike = _ALIKE_PURGE
+        view.take(kind, record)
+        view.position = number
         if alike is None:
             return
         content = bytes((kind,)) + record[alike]
@@ -211,18 +226,20 @@ class Journals:
         if sound >= max(1, self.quorum - self._damaged_with(number)):
             self._copied[number] = record
 
-    def _settle(self, number: Number, record: bytes) -> tuple[bytes, bytes] | None:
-        """Note what a record says that is there to stay; of a confirm the GUID and app key, no key for all apps."""
+    def _settle(self, number: Number, record: bytes) -> list[tuple[bytes, bytes]]:
+        """Note what a record says that is there to stay; of what it removes the GUIDs and app keys, none for all."""
         kind = RecordType(record[0] >> 4)
         if kind is RecordType.MESSAGE:
             guid = MESSAGE_RECORD.unpack(record).guid
             if self.safe.setdefault(guid, number) != number and guid not in self._refused:
                 self.twice.append(guid)
-            return None
+            return []
         if kind is RecordType.CONFIRM:
             confirm = CONFIRM_RECORD.unpack(record)
-            return confirm.guid, confirm.app_key
-        return None if _refused_by(record) else (DELETION_RECORD.unpack(record).guid, b"")
+            return [(confirm.guid, confirm.app_key)]
+        if kind is RecordType.QUEUE_OP:
+            return [(guid, b"") for guid in self._purges[number]]
+        return [] if _refused_by(record) else [(DELETION_RECORD.unpack(record).guid, b"")]
 
     def check_queue(self, node_id: int, queue: Queue) -> None:
         """Check that a primary's messages of a queue equal those in its journal."""

@@ -18,7 +18,7 @@ from tests.simulator.hosts import Death, Host
 if TYPE_CHECKING:
     from tests.simulator.world import World
 
-__all__ = ["Moments"]
+__all__ = ["Moments", "roll_over_all"]
 
 INTERVAL_US = 700_000
 SPLIT_US = 300_000  # for so long most of what is sent arrives in pieces
@@ -94,9 +94,7 @@ class Moments:
         world = self._world
         world.network.split_part = SPLIT_PART
         world.clock.after(SPLIT_US, world.network.splits_seldom)
-        for host in world.hosts:
-            if host.node is not None:
-                host.step(partial(_roll_over, host.node))
+        roll_over_all(world)
 
     def lose_power_in_rollover(self) -> None:
         """Power fails at one of the flushes that follow new files."""
@@ -169,6 +167,13 @@ def _is_next(host: Host) -> bool:
 
 def _waits(host: Host) -> bool:
     return host.node is not None and any(queue.awaiting for queue in host.node.queues.values())
+
+
+def roll_over_all(world: World) -> None:
+    """An operator has each primary begin new files."""
+    for host in world.hosts:
+        if host.node is not None:
+            host.step(partial(_roll_over, host.node))
 
 
 def _roll_over(node: Node) -> None:

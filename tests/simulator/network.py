@@ -58,12 +58,12 @@ class Link:
         self.network = network
         self.ends = (dialing, listening)
         self.to = (Direction(), Direction())
-        self._is_cut = False
+        self.is_cut = False
 
     def send(self, source: End, data: bytes, taken: Taken | None = None) -> None:
         """Bytes leave `source`; nothing happens if it has closed the link."""
         side = self.ends.index(source)
-        if self._is_cut or not self.to[side].is_open:
+        if self.is_cut or not self.to[side].is_open:
             return
         random = self.network.random
         if len(data) > 1 and random.random() < self.network.split_part:
@@ -97,9 +97,9 @@ class Link:
 
     def cut(self, reason: str) -> None:
         """Cut the link between its ends: what is in flight is lost, and each end notices in its own time."""
-        if self._is_cut:
+        if self.is_cut:
             return
-        self._is_cut = True  # what is sent from now on would come after a gap
+        self.is_cut = True  # what is sent from now on would come after a gap
         for direction in self.to:
             direction.waiting.clear()
         for side, direction in enumerate(self.to):
@@ -108,9 +108,9 @@ class Link:
 
     def halve(self) -> None:
         """One end finds the link broken, the other finds nothing: a broker, which asks whether somebody is there."""
-        if self._is_cut:
+        if self.is_cut:
             return
-        self._is_cut = True
+        self.is_cut = True
         sides = [side for side in (0, 1) if self.ends[1 - side].asks]
         deaf = self.network.random.choice(sides)
         for direction in self.to:

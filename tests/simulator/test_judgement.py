@@ -154,3 +154,20 @@ def test_a_removed_message_that_waited_for_copies_has_no_place_after_a_rollover(
     partition.roll_over()
     assert [each.message.guid for each in partition.kept.awaiting] == [guid(1)]
     assert just_written(rig.node) == []
+
+
+def test_a_repetition_is_another_message_after_its_queue_has_forgotten_the_first() -> None:
+    found = records(1, 2)
+    found.windows_us[URI] = 1_000_000
+    for number in (1, 2):
+        hand_out(found, number)
+        found.confirm_sent(URI, "__default", guid(number))
+        found.confirmed(URI, "__default", [guid(number)])
+    found.clock.us = 900_000
+    with pytest.raises(Violation, match="which had confirmed it"):
+        hand_out(found, 1)
+    found.clock.us = 1_100_000
+    hand_out(found, 2)
+    # It is done with once more, and may not have been removed yet.
+    found.confirm_sent(URI, "__default", guid(2))
+    hand_out(found, 2)

@@ -21,6 +21,7 @@ from tests.simulator.faults import Faults
 from tests.simulator.features import Feature, features_of, own_random
 from tests.simulator.hosts import Death, Host
 from tests.simulator.invariants import Promise, Records, Violation, check_queue
+from tests.simulator.late_acks import LateAcks, shorten_windows
 from tests.simulator.malformed import Malformer
 from tests.simulator.moments import Moments
 from tests.simulator.network import Network
@@ -75,6 +76,9 @@ class World:
         }
         self.promises = self._promises()
         self.records = self.make_records()
+        self.records.clock = self.clock
+        if Feature.LATE_ACKS in self.features:
+            shorten_windows(self)
         if Feature.LIMITS in self.features:
             self.records.refusals = (*self.records.refusals, AckStatus.LIMIT_MESSAGES)
         self.passage = Passage(self.records, self.leads)
@@ -187,6 +191,8 @@ class World:
         self.operator.begin()
         if Feature.MOMENTS in self.features:
             Moments(self, self.brokers).next()
+        if Feature.LATE_ACKS in self.features:
+            LateAcks(self).next()
         if self.features:
             self.operator.next()
         self._write_back()

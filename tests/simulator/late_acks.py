@@ -1,0 +1,113 @@
+"""Producers whose acks are lost until a disturbance is over: they repeat what brokers have removed in the meantime.
+
+The worlds with it have queues that recognise a repetition for some seconds only.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+from tests.simulator.clients import Producer
+from tests.simulator.features import Feature, own_random
+from tests.simulator.hosts import Death, Host
+from tests.simulator.moments import roll_over_all
+
+if TYPE_CHECKING:
+    from tests.simulator.world import World
+
+__all__ = ["LateAcks", "shorten_windows"]
+
+WINDOWS_MS = (1000, 2000, 5000, 300_000)
+SHORTENED = ("priority", "fanout", "eventual")
+INTERVAL_US = 700_000
+QUIET_US_MAX = 600_000  # before a disturbance
+OVER_US_MAX = 1_500_000  # from its beginning until the producer repeats
+REVIVE_US = (10_000, 600_000)
+
+
+def shorten_windows(world: World) -> None:
+    """Give some domains another deduplication time, and let the judge know each queue's."""
+    random = own_random(Feature.LATE_ACKS, world.seed)
+    for name in SHORTENED:
+        config = world.domains[name] = replace(world.domains[name], deduplication_time_ms=random.choice(WINDOWS_MS))
+        for uri in world.promises:
+            if uri.startswith(f"bmq://{name}/"):
+                world.records.windows_us[uri] = config.deduplication_time_ms * 1000
+
+
+class LateAcks:
+    """One world's, with a schedule and a generator of its own."""
+
+    def __init__(self, world: World) -> None:
+        self._world = world
+        self._random = own_random(Feature.LATE_ACKS, world.seed)
+        self._kinds: list[Callable[[str], None]] = [self.wait, self.roll_over, self.purge, self.kill]
+        if Feature.FSYNC in world.features:
+            self._kinds.append(self.lose_power)
+        if world.is_cluster:
+            self._kinds += [self.cut_off, self.hand_over]
+
+    def next(self) -> None:
+        """One producer loses its acks from now on; another one after a while."""
+        world, random = self._world, self._random
+        if not world.is_busy:
+            return
+        world.clock.after(int(random.expovariate(1) * INTERVAL_US) + 1, self.next)
+        producer = random.choice([client for client in world.clients if isinstance(client, Producer)])
+        if producer.is_deaf or world.faults.must_wait:
+            return
+        producer.is_deaf = True
+        kind, uri = random.choice(self._kinds), random.choice(producer.uris)
+        quiet_us = random.randrange(QUIET_US_MAX)
+
+        def disturb() -> None:
+            if world.is_busy and not world.faults.must_wait:
+                world.say(f"while {producer.name} gets no acks: {kind.__name__.replace('_', ' ')}")
+                kind(uri)
+
+        world.clock.after(quiet_us, disturb)
+        world.clock.after(quiet_us + random.randrange(OVER_US_MAX), producer.repeat)
+
+    def _primary(self, uri: str) -> Host:
+        """The primary of a queue, or another node if none runs."""
+        hosts = self._world.hosts
+        queues = [(host, host.node.queues.get(uri)) for host in hosts if host.node is not None]
+        roots = [host for host, queue in queues if queue is not None and queue.is_root]
+        return self._random.choice(roots or hosts)
+
+    def wait(self, uri: str) -> None:
+        """Nothing happens."""
+
+    def roll_over(self, uri: str) -> None:
+        roll_over_all(self._world)
+
+    def purge(self, uri: str) -> None:
+        if uri in self._world.records.windows_us:
+            self._world.operator.purge(uri)
+
+    def kill(self, uri: str, how: Death = Death.KILL) -> None:
+        host = self._primary(uri)
+        if host.node is not None:
+            host.die(how)
+            self._revive_later(host)
+
+    def lose_power(self, uri: str) -> None:
+        self.kill(uri, Death.POWER)
+
+    def hand_over(self, uri: str) -> None:
+        host = self._primary(uri)
+        if host.node is not None:
+            host.retire(lambda: self._revive_later(host))
+
+    def _revive_later(self, host: Host) -> None:
+        self._world.clock.after(self._random.randrange(*REVIVE_US), lambda: self._world.revive(host))
+
+    def cut_off(self, uri: str) -> None:
+        """The primary is cut off from the others, which elect another one and heal the first afterwards."""
+        world, host = self._world, self._primary(uri)
+        others = [other.name for other in world.hosts if other is not host]
+        pairs = {pair for other in others for pair in ((host.name, other), (other, host.name))}
+        world.network.blocked |= pairs
+        world.clock.after(self._random.randrange(200_000, 3_000_000), lambda: world.network.heal(pairs))
