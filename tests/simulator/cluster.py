@@ -19,6 +19,7 @@ from tests.simulator.hosts import Host
 from tests.simulator.invariants import Post, Promise, Reader, Records, Violation, check_queue, name_of
 from tests.simulator.journals import Journals
 from tests.simulator.operator import EXTRA_APP
+from tests.simulator.prompt_acks import PromptAcks
 from tests.simulator.world import APPS, EVENTUAL, FANOUT, PRIORITY, World
 
 __all__ = ["ClusterRecords", "ClusterWorld"]
@@ -113,6 +114,8 @@ class ClusterWorld(World):
             number: Journals(number, self.quorum, self.records.refused) for number in range(self.partition_count)
         }
 
+        self.prompt_acks = PromptAcks(self)
+
     def make_records(self) -> Records:
         return ClusterRecords(self.apps, self.promises, self)
 
@@ -127,6 +130,7 @@ class ClusterWorld(World):
 
     def run(self, steps: int = 2000) -> None:
         self._ask_places()
+        self.prompt_acks.look()
         super().run(steps)
 
     # -- what hosts tell

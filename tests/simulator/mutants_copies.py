@@ -15,6 +15,32 @@ _NO_BRIM = (
 
 COPIES = (
     Mutant(
+        "slowest-replica-counts",
+        "replication",
+        "A message waits for all replicas that the primary has, rather than for enough of them.",
+        "broker.bmq.replication.replication",
+        (("stored.kept.copied(numbers[others - 1] if others", "stored.kept.copied(numbers[-1] if others"),),
+    ),
+    Mutant(
+        "one-alone-waits",
+        "replication",
+        "A receipt is counted only if it is not for one message alone: that waits for the next one.",
+        "broker.bmq.replication.replication",
+        (
+            (
+                "position = position\n        self.count()\n",
+                "position = position\n        if len(self._partition.kept.awaiting) > 1:\n            self.count()\n",
+            ),
+        ),
+    ),
+    Mutant(
+        "receipts-of-all-wanted",
+        "replication",
+        "Receipts are counted only when all replicas of the primary have sent one under its lease.",
+        "broker.bmq.replication.replication",
+        (("        if len(numbers) >= others:\n", "        if len(numbers) == len(self.followers):\n"),),
+    ),
+    Mutant(
         "one-copy-too-few",
         "replication",
         "A message counts as kept with one copy too few.",

@@ -1,0 +1,86 @@
+"""A bound on time: an ack comes within a second of its quorum, though other nodes may be slow or gone."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import TYPE_CHECKING
+
+from tests.simulator.clients import Producer
+from tests.simulator.hosts import Host
+from tests.simulator.invariants import Post, Violation, name_of
+from tests.simulator.network import Link
+
+if TYPE_CHECKING:
+    from tests.simulator.cluster import ClusterWorld
+
+__all__ = ["PromptAcks"]
+
+BOUND_US = 1_000_000
+LOOK_US = 50_000
+DELAY_US_MAX = 50_000
+
+
+class PromptAcks:
+    """Judges producers that are connected to nodes.
+
+    Time counts while the primary, a quorum that has the message, and the producer's node are sound and linked.
+    """
+
+    def __init__(self, world: ClusterWorld) -> None:
+        self._world = world
+        self._since_us: dict[tuple[Link, bytes], tuple[int, object]] = {}
+
+    def look(self) -> None:
+        """Look at all posts that wait for their acks, and again in a moment."""
+        world = self._world
+        world.clock.after(LOOK_US, self.look)
+        was, self._since_us = self._since_us, {}
+        if world.network.delay_us_max > DELAY_US_MAX:
+            return
+        for link, post, having in self._waiting():
+            since_us, had = was.get((link, post.guid), (world.clock.us, having))
+            if had != having:
+                since_us = world.clock.us
+            self._since_us[link, post.guid] = since_us, having
+            if world.clock.us - since_us > BOUND_US:
+                raise Violation(f"{name_of(post)} has had its quorum for a second, and {post.producer} has no ack")
+
+    def _waiting(self) -> Iterator[tuple[Link, Post, object]]:
+        """Yield the posts that have their quorum, each with the processes and links that make it up."""
+        world = self._world
+        for client in world.clients:
+            link, broker = client.link, client.host
+            if not isinstance(client, Producer) or client.is_deaf or link is None or link.is_cut:
+                continue
+            if broker is None or broker.node is None or not world.network.passes(client.name, broker.name):
+                continue
+            for uri in client.opened:
+                posts = [post for post in client.unacked[uri].values() if not post.refused]
+                leading = [host for host in world.hosts if host.node is not None and world.leads(host, uri)]
+                linked = self._linked_to(leading[0]) if posts and leading else {}
+                for post in posts if len(linked) >= world.quorum and broker in linked else ():
+                    having = {host: about for host, about in linked.items() if self._has(host, post)}
+                    if len(having) >= world.quorum and world.records.is_safe(post):
+                        yield link, post, having | {broker: linked[broker]}
+
+    def _has(self, host: Host, post: Post) -> bool:
+        """Return whether a node has the message where it is there to stay."""
+        journals = self._world.journals.values()
+        return any(
+            each.safe.get(post.guid) in each.views[host.node_id].numbers
+            for each in journals
+            if host.node_id in each.views
+        )
+
+    def _linked_to(self, primary: Host) -> dict[Host, object]:
+        """Return the nodes that are sound and linked to the primary, with their processes and links, and itself."""
+        network, links = self._world.network, self._world.network.links
+        found: dict[Host, object] = {}
+        for host in self._world.hosts:
+            ends = {host.name, primary.name}
+            between = [link for link in links if {end.machine for end in link.ends} == ends]
+            is_linked = bool(between) and network.passes(host.name, primary.name)
+            is_linked &= not any(link.is_cut for link in between)
+            if host.is_sound and not host.slow_us and (host is primary or is_linked):
+                found[host] = host.node, between
+        return found if primary in found else {}
