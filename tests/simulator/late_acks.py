@@ -78,7 +78,7 @@ class LateAcks:
         return self._random.choice(roots or hosts)
 
     def wait(self, uri: str) -> None:
-        """Nothing happens."""
+        """Let the time alone pass."""
 
     def roll_over(self, uri: str) -> None:
         roll_over_all(self._world)
@@ -105,7 +105,7 @@ class LateAcks:
         self._world.clock.after(self._random.randrange(*REVIVE_US), lambda: self._world.revive(host))
 
     def cut_off(self, uri: str) -> None:
-        """The primary is cut off from the others, which elect another one and heal the first afterwards."""
+        """Cut the primary off from the others, which elect another one and heal the first afterwards."""
         world, host = self._world, self._primary(uri)
         others = [other.name for other in world.hosts if other is not host]
         pairs = {pair for other in others for pair in ((host.name, other), (other, host.name))}

@@ -15,13 +15,6 @@ _NO_BRIM = (
 
 COPIES = (
     Mutant(
-        "slowest-replica-counts",
-        "replication",
-        "A message waits for all replicas that the primary has, rather than for enough of them.",
-        "broker.bmq.replication.replication",
-        (("stored.kept.copied(numbers[others - 1] if others", "stored.kept.copied(numbers[-1] if others"),),
-    ),
-    Mutant(
         "one-alone-waits",
         "replication",
         "A receipt is counted only if it is not for one message alone: that waits for the next one.",
