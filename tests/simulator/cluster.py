@@ -105,6 +105,7 @@ class ClusterWorld(World):
         self._without_power: set[Host] = set()  # whose disks may be damaged
         self._beliefs: dict[tuple[str, str], str] = {}
         self._app_ids: dict[str, dict[bytes, str]] = {}  # by queue and key
+        self._questions: dict[object, tuple[Node | None, str, str]] = {}  # about places of queues, not answered yet
         # The messages of the queue of eventual consistency, by primaries without a majority.
         self._when_cut_off: dict[Host, set[bytes]] = {}
         super().__init__(seed, nodes=nodes, features=features)
@@ -281,14 +282,20 @@ class ClusterWorld(World):
             return
         self.clock.after(int(self.random.expovariate(1) * ASK_US) + 1, self._ask_places)
         host = self.random.choice(self.hosts)
-        uri = f"bmq://{self.random.choice(('priority', 'fanout'))}/q{self.random.randrange(30)}"
+        self.ask_place(host, f"bmq://{self.random.choice(('priority', 'fanout'))}/q{self.random.randrange(30)}")
+
+    def ask_place(self, host: Host, uri: str) -> None:
+        """Ask a node for the place of a queue; it must answer sooner or later, unless its process ends."""
         config = self.domains[uri.split("/")[2]]
+        question = object()
 
         def ask() -> None:
             assert host.member is not None
+            self._questions[question] = host.node, host.name, uri
             host.member.metadata.assign_queue(uri, config, told)
 
         def told(outcome: QueueInfo | Refusal) -> None:
+            self._questions.pop(question, None)
             if isinstance(outcome, QueueInfo):
                 self.agreement.told_place(uri, outcome)
 
@@ -306,7 +313,14 @@ class ClusterWorld(World):
         return ""
 
     def unrest_at_end(self) -> str:
-        return super().unrest_at_end() or self._difference() or self._half_rolled()
+        return super().unrest_at_end() or self._difference() or self._half_rolled() or self._unanswered()
+
+    def _unanswered(self) -> str:
+        nodes = [host.node for host in self.hosts]
+        for node, name, uri in self._questions.values():
+            if node in nodes:
+                return f"{name} has never said where {uri} is"
+        return ""
 
     def _half_rolled(self) -> str:
         """The nodes that have yet to finish a rollover: what came behind it is on the disks of others."""

@@ -40,6 +40,7 @@ class Feature(Enum):
     MOMENTS = "faults in the midst of rollovers, and while confirms are on their way"
     SLICES = "long tasks that take their time, so that much happens between two slices"
     CONTESTS = "elections in which all nodes stand at once, and none waits at random"
+    FULL_LEDGERS = "leaders whose disks are full while queues are assigned"
     LATE_ACKS = "producers whose acks are lost for long, and queues that recognise repetitions for some seconds only"
 
 
@@ -55,6 +56,7 @@ _LATER = (
     Feature.SLICES,
     Feature.CONTESTS,
     Feature.LATE_ACKS,
+    Feature.FULL_LEDGERS,
 )
 _LATER_PART = 0.25
 # Those that worlds have of which only the number of nodes is given, two in five of them.

@@ -10,6 +10,18 @@ __all__ = ["AGREEMENT"]
 
 AGREEMENT = (
     Mutant(
+        "full-ledger-untold",
+        "ledger",
+        "A leader that has no room for an assignment says that it is in progress.",
+        "broker.bmq.consensus.queue_changes",
+        (
+            (
+                '            # The counts are recomputed, as they do not agree with the ledger now.\n            return Refusal(StatusCategory.REFUSED, f"CSL failure: {full}", ClusterError.CSL_FAILURE)\n',
+                '            log.warning("CSL failure: %s", full)\n',
+            ),
+        ),
+    ),
+    Mutant(
         "vote-term-not-kept",
         "election",
         "A voter does not keep its term: killed, it may vote in it again.",

@@ -7,6 +7,7 @@ from itertools import permutations
 from random import Random
 from typing import TYPE_CHECKING
 
+from broker.bmq.consensus.election_table import ElectionRole
 from tests.simulator.features import Feature, own_random
 from tests.simulator.hosts import Host
 
@@ -29,6 +30,7 @@ class OwnFaults:
         }
         if world.is_cluster:
             kinds[Feature.ROTTING] = (self.rot_running, SECOND_US)
+            kinds[Feature.FULL_LEDGERS] = (self.fill_leader, SECOND_US // 2)
             kinds[Feature.CONTESTS] = (self.contest_election, 6 * SECOND_US)
         self._kinds = [
             (kind, interval_us, own_random(feature, world.seed))
@@ -77,6 +79,16 @@ class OwnFaults:
         is_alone = damaged < (len(hosts) - 1) // 2 and not self._world.faults.must_wait
         if host.node is not None and not host.is_damaged and is_alone:
             host.rot_running(random)
+
+    def fill_leader(self, random: Random) -> None:
+        """A leader's disk has no room for what a queue's assignment appends to the ledger, and soon has room again."""
+        world = self._world
+        for host in world.hosts:
+            if host.member is not None and host.member.election.role is ElectionRole.LEADER:
+                host.fill_disk(random.randrange(200))
+                world.clock.after(random.randrange(1, SECOND_US // 4), host.free_disk)
+                for asked in random.sample(world.hosts, 2):
+                    world.ask_place(asked, f"bmq://priority/l{random.randrange(40)}")
 
     def contest_election(self, random: Random) -> None:
         """Cut off all nodes from each other for a while, after which each stands for election as soon as it may."""

@@ -381,6 +381,9 @@ class World:
         self._echoes += 1
         return Echo(Random(f"echo {self._echoes} {self.seed}"))
 
+    def ask_place(self, host: Host, uri: str) -> None:
+        """Ask a node of a cluster for the place of a queue: nothing here."""
+
     def leads(self, host: Host, uri: str) -> bool:
         """Return whether a node is the newest primary of a queue."""
         return False
