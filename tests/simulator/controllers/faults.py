@@ -25,6 +25,9 @@ LITTLE_ROOM = 3_000
 SLOW_MS = (200, 1_000, 4_000)
 # Controllers that have not heard each other for this time all stand for election as soon as they do.
 CONTEST_MS = (1_000, 4_000)
+# In these parts of the steps of a world, a machine loses power for a moment only.
+FLICKER_CHANCES = (0.0, 0.005, 0.02)
+HALF_OPEN_MS = 30_000
 
 
 class FaultyWorld(Protocol):
@@ -37,7 +40,7 @@ class FaultyWorld(Protocol):
 
     def note(self, text: str) -> None: ...
     def judge_of(self, machine: Machine) -> Judge: ...
-    def lose_power(self, machine: Machine) -> None: ...
+    def lose_power(self, machine: Machine, late_ms: int | None = None) -> None: ...
     def kill(self, who: Controller | Machine) -> None: ...
     def administer(self, controller: str) -> Link: ...
 
@@ -49,9 +52,12 @@ class Faults:
     what it has lost: what a group keeps of that is on the others only.
     """
 
-    def __init__(self, world: FaultyWorld, random: Random) -> None:
+    def __init__(self, world: FaultyWorld, random: Random, own_random: Random) -> None:
         self._world = world
         self._random = random
+        # A random of their own, so that worlds without these faults stay as they were.
+        self._own_random = own_random
+        self._flicker_chance = own_random.choice(FLICKER_CHANCES)
         self._chance = random.choice(CHANCES)
         # The machine that gets again what it has lost, up to where, and until when.
         self._mending: tuple[Machine, int, int] | None = None
@@ -65,6 +71,9 @@ class Faults:
             self._world.note("all can reach each other")
             self._world.network.cut.clear()
         if self._is_mending():
+            return
+        if self._flicker_chance and self._own_random.random() < self._flicker_chance:
+            self._flicker()
             return
         if self._random.random() < self._chance:
             self._break()
@@ -128,6 +137,8 @@ class Faults:
 
     def heal_all(self) -> None:
         """Make everything well."""
+        if self._flicker_chance:
+            self._flicker(is_slave=True)
         self._mending = self._contest_ms = None
         for controller in self._world.controllers.values():
             controller.is_hasty = False
@@ -251,7 +262,7 @@ class Faults:
             if each.is_up:
                 self._world.lose_power(each)
 
-    def _lose_power_alone(self, machine: Machine) -> None:
+    def _lose_power_alone(self, machine: Machine, late_ms: int | None = None) -> None:
         world, judge = self._world, self._world.judge_of(machine)
         master = next((each.process for each in judge.machines if each.process and each.process.is_master), None)
         if master is None or master.in_sync < len(judge.machines) or world.network.cut:
@@ -261,7 +272,28 @@ class Faults:
         if any(each.process is not None and each.process.store.confirmed < judge.end for each in judge.machines):
             return
         self._mending = machine, judge.end, world.now_ms + MENDING_MS
-        world.lose_power(machine)
+        world.lose_power(machine, late_ms)
+
+    def _flicker(self, *, is_slave: bool = False) -> None:
+        """Let a machine lose power and return at once, while its old connections still stand at the others."""
+        world, random = self._world, self._own_random
+        machines = [each for each in world.machines.values() if each.is_up]
+        masters = [each for each in machines if each.process is not None and each.process.is_master]
+        if not machines:
+            return
+        if is_slave:
+            machine = random.choice([each for each in machines if each not in masters] or machines)
+        else:
+            machine = random.choice(masters if masters and random.random() < 0.5 else machines)
+        if not machine.setup.is_sync:
+            self._lose_power_alone(machine, HALF_OPEN_MS)
+        elif random.random() < 0.3:
+            self._lose_power(machine)
+        else:
+            world.lose_power(machine, HALF_OPEN_MS)
+        if not machine.is_up:
+            world.note(f"{machine.key} is back at once")
+            machine.start()
 
     # -- the network
 

@@ -19,11 +19,14 @@ from formats.rocketmq.epochs import EpochEntry, decode_epochs
 from formats.rocketmq.record import Magic, Record
 from tests.simulator.controllers.machines import Machine, Setup
 from tests.simulator.invariants import Violation
+from tests.simulator.rocketmq.process import STORE
 from tests.simulator.rocketmq.wire import name_of
 
 __all__ = ["Confirmed", "Judge"]
 
 EPOCHS_FILE = "epochFileCheckpoint"
+# The end of what a slave is said to have is compared with its disk.
+COMPARED_BYTES = 64
 _BLANK = Magic.BLANK.to_bytes(4, "big")
 
 
@@ -77,6 +80,8 @@ class Judge:
         self._looked: dict[str, int] = {}
         self._leading: set[str] = set()
         self._members: dict[str, tuple[MemberState, int]] = {}
+        # How far each slave was, as its master counted it last, and the life in which that was checked.
+        self._counted: dict[tuple[str, int], tuple[int, object]] = {}
         self._entries: tuple[bytes, list[EpochEntry]] = (b"", [])
 
     def epochs(self, machine: Machine) -> list[EpochEntry]:
@@ -181,6 +186,7 @@ class Judge:
             was_master = machine.key in self._leading
             self._look_at_confirmed(machine, process.store, is_master=process.is_master or was_master)
         if process.is_master:
+            self._look_at_counted(machine)
             self._leading.add(machine.key)
         else:
             self._leading.discard(machine.key)
@@ -196,6 +202,35 @@ class Judge:
             self._world.note(f"{machine.key}, id {member.broker_id}, leads epoch {member.epoch}")
             self._mastered(machine, member.epoch, member.broker_id)
             self._check_master(machine)
+
+    def _look_at_counted(self, machine: Machine) -> None:
+        """Check that each slave has on its disk what its master counts.
+
+        A count is checked as it rises, and again once the slave has connected in another life: until then a master may
+        count what power failed on.
+        """
+        assert machine.process is not None
+        if machine.process.membership.epoch < max(self._masters, default=0):
+            return
+        for broker_id, end in machine.process.counted.items():
+            slave = next((each for each in self.machines if each.process and each.process.broker_id == broker_id), None)
+            if slave is None or slave.process is None:
+                continue
+            counted, life = self._counted.get((machine.key, broker_id), (0, None))
+            is_agreed = slave.process.agreed_with == f"{machine.address}:{machine.process.config.port}"
+            if end > counted or (is_agreed and life is not slave.life):
+                self._check_counted(machine, slave, end)
+                self._counted[machine.key, broker_id] = end, slave.life
+
+    def _check_counted(self, machine: Machine, slave: Machine, end: int) -> None:
+        assert machine.process is not None
+        log = machine.process.store.log
+        size = min(COMPARED_BYTES, end - log.begin, (end - 1) % STORE.commit_log_file_bytes + 1)
+        if size <= 0:
+            return
+        data = bytes(log.data(end - size, size)) if end <= log.end else None
+        if slave.written(end - size, size, is_flushed=self.setup.is_sync) != data:
+            raise Violation(f"{machine.key} counts the log of {slave.key} up to {end}, which its disk does not have")
 
     def _mastered(self, machine: Machine, epoch: int, master: int) -> None:
         known = self._masters.setdefault(epoch, master)

@@ -211,6 +211,11 @@ class BrokerProcess:
         return self.group.controlled.membership
 
     @property
+    def broker_id(self) -> int:
+        """Return the id that the controllers have given, or 0."""
+        return self.membership.broker_id
+
+    @property
     def is_master(self) -> bool:
         """Return whether it takes messages."""
         return self.config.replication.role is not Role.SLAVE
@@ -220,6 +225,20 @@ class BrokerProcess:
         """Return how many are in sync, as a master knows it."""
         assert self.group.controlled is not None
         return self.group.controlled.status().in_sync_slave_nums + 1
+
+    @property
+    def counted(self) -> dict[int, int]:
+        """Return how far each slave is, by its id, as a master counts it."""
+        assert self.group.controlled is not None
+        term = self.group.controlled._master
+        return {} if term is None else {each: slave.acknowledged for each, slave in term.in_sync.slaves.items()}
+
+    @property
+    def agreed_with(self) -> str | None:
+        """Return the address of the master whose stream this slave takes."""
+        assert self.group.controlled is not None
+        term = self.group.controlled._slave
+        return None if term is None or not term._slave.is_agreed else term.address
 
     def accept(self, peer: str, port: int) -> Connection:
         """Open the session of who connects to a port."""

@@ -93,7 +93,7 @@ class ControllerWorld:
         self._later: list[tuple[int, Callable[[], None]]] = []
         self._states: dict[int, int] = {}
         self._ports = 40_000
-        self.faults = Faults(self, Random(self.random.random()))
+        self.faults = Faults(self, Random(self.random.random()), Random(f"own faults {seed}"))
 
     def _make_group(self, name: str, controllers: tuple[str, ...], sizes: tuple[int, ...]) -> None:
         # A random of its own, so that everything else in a world stays as it was without this.
@@ -340,11 +340,11 @@ class ControllerWorld:
     def _take(self) -> None:
         self.network.take(self.now_ms)
 
-    def lose_power(self, machine: Machine) -> None:
-        """End a machine, whose disk may lose what was not flushed."""
+    def lose_power(self, machine: Machine, late_ms: int | None = None) -> None:
+        """End a machine, whose disk may lose what was not flushed; others learn of it `late_ms` after its return."""
         self.note(f"{machine.key} loses power")
         machine.lose_power()
-        self.network.drop_all(machine.key, self.random.choice(LATE_MS))
+        self.network.drop_all(machine.key, self.random.choice(LATE_MS) if late_ms is None else late_ms)
 
     def kill(self, who: Controller | Machine) -> None:
         """End a process at once."""
