@@ -377,7 +377,8 @@ class Membership:
         After a loss of power others may have more of that epoch. They are elected if controllers hear nothing of this
         broker; if there are none, it goes on.
         """
-        if appointment.epoch > self._roles.log_state.written or appointment.in_sync.members == {self.broker_id}:
+        # By the file of epochs: power may have failed on all records of the last one.
+        if appointment.epoch > self._roles.log_state.epoch or appointment.in_sync.members == {self.broker_id}:
             return True
         now_ms = self._now_ms()
         if self._waiting_ms is None:
