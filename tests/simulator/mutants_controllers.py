@@ -112,6 +112,20 @@ CONTROLLERS = (
         unit="tests/broker/rocketmq/raft/test_raft.py::test_entries_that_the_leader_has_not_compared_are_not_agreed_to",
     ),
     _mutant(
+        "lost-still-counted",
+        "A leader counts entries of a controller that has lost them with its disk.",
+        "raft.raft",
+        "            follower.match = 0\n",
+        "            pass\n",
+    ),
+    _mutant(
+        "state-sent-once",
+        "A leader sends its state once to a controller that lacks it, and never again.",
+        "raft.raft",
+        "        if follower.installed_ms is None or now_ms - follower.installed_ms >= self._times.snapshot_ms:\n",
+        "        if follower.installed_ms is None:\n",
+    ),
+    _mutant(
         "told-too-early",
         "A decision is told before it is agreed to.",
         "controller.turns",

@@ -216,6 +216,35 @@ GROUPS = (
             "                begin_epoch(book.entries, epoch, store.log.end)\n",
         ),
     ),
+    _mutant(
+        "beginnings-unlooked",
+        "Epochs of one number are taken for the same, though they begin at different offsets.",
+        "replication.epochs",
+        (
+            "        if starts.get(entry.epoch) == entry.start_offset:\n",
+            "        if entry.epoch in starts:\n",
+        ),
+        hidden="Two logs must have an epoch of one number from different offsets on, which no controller that keeps its entries leads to: none of the first 60 worlds shows it.",
+        unit="tests/broker/rocketmq/replication/test_epochs.py",
+    ),
+    _mutant(
+        "begins-early",
+        "A slave has an epoch that its master begins meanwhile from the begin of the log on.",
+        "replication.epoch_slave",
+        (
+            "            theirs = self.master_epochs = begin_epoch(theirs, head.epoch, head.epoch_offset)\n",
+            "            theirs = self.master_epochs = begin_epoch(theirs, head.epoch, self._store.log.begin)\n",
+        ),
+    ),
+    _mutant(
+        "begun-early",
+        "A master notes its epoch from where its confirmed records end, not from the end of its log.",
+        "replication.controlled",
+        (
+            "book.replace(begin_epoch(book.entries, epoch, store.log.end))\n",
+            "book.replace(begin_epoch(book.entries, epoch, store.confirmed))\n",
+        ),
+    ),
     # -- masters
     _mutant(
         "deposed-goes-on",
@@ -251,6 +280,12 @@ GROUPS = (
             "        return now_ms - self._waiting_ms >= LEAD_AGAIN_MS\n",
             "        self._waiting_ms = None\n        return True\n",
         ),
+    ),
+    _mutant(
+        "leads-lost-epoch",
+        "A master goes on at once in its epoch if it has lost all records of that.",
+        "replication.membership",
+        ("self._roles.log_state.epoch or ", "self._roles.log_state.written or "),
     ),
     _mutant(
         "slave-takes",

@@ -1,9 +1,11 @@
-"""The judge of what a master counts of its slaves: not more than their disks have."""
+"""The judges of what a master counts of its slaves, and of the logs of a group in the end."""
 
 from __future__ import annotations
 
 import pytest
 
+from formats.rocketmq.epochs import EpochEntry, encode_epochs
+from tests.simulator.controllers.judge import EPOCHS_FILE
 from tests.simulator.controllers.world import ControllerWorld
 from tests.simulator.invariants import Violation
 
@@ -36,3 +38,11 @@ def test_master_that_counts_more_than_a_slave_has() -> None:
     slave.acknowledged += 1_000
     with pytest.raises(Violation, match=f"{master.key} counts the log of {master.name}-\\d up to {slave.acknowledged}"):
         judge.look(master)
+
+
+def test_logs_that_differ_in_the_end() -> None:
+    world = _led(1)
+    judge = world.clients[0].judge
+    judge.machines[0].disk.files[EPOCHS_FILE] = encode_epochs([EpochEntry(1, 0), EpochEntry(2, 500)])
+    with pytest.raises(Violation, match="differ from 0 on"):
+        judge.check_same()

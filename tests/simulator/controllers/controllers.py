@@ -129,6 +129,11 @@ class Controller:
         if tears:
             self.file.tear(b"bmqraft\x01\x00\x00\x01\x00" + self.random.randbytes(200), self.random)
 
+    def lose_disk(self) -> None:
+        """End, and have an empty disk instead of the one that it had."""
+        self.service = None
+        self.file.data, self.file.is_sound = b"", True
+
     def state(self) -> tuple[int, int]:
         """Tell how many entries are applied, and what they have led to."""
         assert self.service is not None

@@ -27,7 +27,8 @@ SLOW_MS = (200, 1_000, 4_000)
 CONTEST_MS = (1_000, 4_000)
 # In these parts of the steps of a world, a machine loses power for a moment only.
 FLICKER_CHANCES = (0.0, 0.005, 0.02)
-HALF_OPEN_MS = 30_000
+HALF_OPEN_MS = (2_000, 4_000, 8_000, 30_000)
+EMPTY_CHANCE = 0.003
 
 
 class FaultyWorld(Protocol):
@@ -61,6 +62,8 @@ class Faults:
         self._chance = random.choice(CHANCES)
         # The machine that gets again what it has lost, up to where, and until when.
         self._mending: tuple[Machine, int, int] | None = None
+        # The controller that gets again what its disk had, and the number of entries that those are.
+        self._rejoining: tuple[Controller, int] | None = None
         # The time at which the controllers of a contested election hear each other again.
         self._contest_ms: int | None = None
 
@@ -70,8 +73,10 @@ class Faults:
             self._contest_ms = None
             self._world.note("all can reach each other")
             self._world.network.cut.clear()
-        if self._is_mending():
+        if self._is_mending() or self._is_rejoining():
             return
+        if self._flicker_chance and self._own_random.random() < EMPTY_CHANCE:
+            self._empty_controller()
         if self._flicker_chance and self._own_random.random() < self._flicker_chance:
             self._flicker()
             return
@@ -139,7 +144,7 @@ class Faults:
         """Make everything well."""
         if self._flicker_chance:
             self._flicker(is_slave=True)
-        self._mending = self._contest_ms = None
+        self._mending = self._contest_ms = self._rejoining = None
         for controller in self._world.controllers.values():
             controller.is_hasty = False
         self._world.network.cut.clear()
@@ -176,6 +181,29 @@ class Faults:
         world.network.cut |= set(permutations(world.controllers, 2))
         self._contest_ms = world.now_ms + self._random.randrange(*CONTEST_MS)
         world.note(f"no controller can reach another one{', and none waits at random' if is_hasty else ''}")
+
+    def _empty_controller(self) -> None:
+        """Replace a controller's disk, while all others run and one of them leads."""
+        world, controllers = self._world, list(self._world.controllers.values())
+        services = [each.service for each in controllers if _is_well(each) and each.service is not None]
+        sure = [each for each in controllers if each.service and each.service.raft.is_sure(each.now_ms())]
+        if len(controllers) < 3 or len(services) < len(controllers) or not sure or world.network.cut:
+            return
+        controller = self._own_random.choice([each for each in controllers if each is not sure[0]])
+        self._rejoining = controller, max(service.raft.applied for service in services)
+        world.note(f"the disk of {controller.name} is replaced by an empty one")
+        world.kill(controller)
+        controller.lose_disk()
+        controller.start()
+
+    def _is_rejoining(self) -> bool:
+        """Return whether a controller still lacks what its disk had: with one more fault that could be lost."""
+        if self._rejoining is None:
+            return False
+        controller, applied = self._rejoining
+        if controller.service is not None and controller.service.raft.applied >= applied:
+            self._rejoining = None
+        return self._rejoining is not None
 
     def _designate(self) -> None:
         """Have an administrator elect somebody."""
@@ -286,11 +314,11 @@ class Faults:
         else:
             machine = random.choice(masters if masters and random.random() < 0.5 else machines)
         if not machine.setup.is_sync:
-            self._lose_power_alone(machine, HALF_OPEN_MS)
+            self._lose_power_alone(machine, random.choice(HALF_OPEN_MS))
         elif random.random() < 0.3:
             self._lose_power(machine)
         else:
-            world.lose_power(machine, HALF_OPEN_MS)
+            world.lose_power(machine, random.choice(HALF_OPEN_MS))
         if not machine.is_up:
             world.note(f"{machine.key} is back at once")
             machine.start()

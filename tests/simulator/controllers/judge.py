@@ -11,7 +11,7 @@ from bisect import bisect_left
 from typing import Any, NamedTuple, Protocol
 from zlib import crc32
 
-from broker.rocketmq.replication.epochs import epoch_of, last_epoch
+from broker.rocketmq.replication.epochs import cut_epochs, drop_epochs, epoch_of, last_epoch
 from broker.rocketmq.replication.lifecycles import MemberState
 from broker.rocketmq.store.commit_log import Message
 from broker.rocketmq.store.message_store import MessageStore
@@ -64,6 +64,8 @@ class Judge:
         self.name = name
         self.setup = setup
         self.machines: list[Machine] = []
+        # The offset at which each epoch begins, as its master has it.
+        self._begins: dict[int, int] = {}
         # What is confirmed, by its offset, in the order of the log; and where the last of it ends.
         self.truth: dict[int, Confirmed] = {}
         self._offsets: list[int] = []
@@ -139,6 +141,7 @@ class Judge:
     def _wrote(self, machine: Machine, offset: int, crc: int) -> None:
         assert machine.process is not None
         epoch = last_epoch(self.epochs(machine))
+        self._begins[epoch] = self.epochs(machine)[-1].start_offset if epoch >= 0 else 0
         if not machine.process.is_master:
             raise Violation(f"{machine.key} writes at {offset}, and is no master")
         writer = self._writers.setdefault(epoch, machine.key)
@@ -154,6 +157,9 @@ class Judge:
     def _copied(self, machine: Machine, offset: int, crc: int) -> None:
         entry = epoch_of(self.epochs(machine), offset)
         epoch = -1 if entry is None else entry.epoch
+        if entry is not None and entry.start_offset != self._begins.get(epoch):
+            begin = self._begins.get(epoch)
+            raise Violation(f"{machine.key} has {epoch=} from {entry.start_offset} on, and its master from {begin} on")
         self._shared.add((epoch, offset))
         known = self._written.get((epoch, offset))
         if known != crc:
@@ -308,6 +314,22 @@ class Judge:
             )
         if self.setup.replication.all_in_sync:
             self.acked[offset] = Acknowledged(name, crc, size)
+
+    def check_same(self) -> None:
+        """Check, in the end, that all logs are the same, and their epochs."""
+        stores = {each.key: each.process.store for each in self.machines if each.process is not None}
+        begin = max(store.log.begin for store in stores.values())
+        found: dict[tuple[int, tuple[EpochEntry, ...]], str] = {}
+        for machine in self.machines:
+            log = stores[machine.key].log
+            crc = crc32(machine.written_all(begin, log.end))
+            entries = drop_epochs(cut_epochs(self.epochs(machine), log.end), begin)
+            # An epoch without a record may be unknown to those that were not there.
+            ends = [*(entry.start_offset for entry in entries), log.end][1:]
+            known = tuple(entry for entry, end in zip(entries, ends, strict=True) if end > entry.start_offset)
+            found.setdefault((crc, known), machine.key)
+        if len(found) > 1:
+            raise Violation(f"the logs of {' and '.join(found.values())} differ from {begin} on: {[*found]}")
 
     def check_disks(self) -> None:
         """Check that what was acknowledged is on a disk, where no broker that has it may be elected."""

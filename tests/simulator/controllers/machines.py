@@ -235,6 +235,14 @@ class Machine:
         if not self.is_up:
             self.start()
 
+    def written_all(self, begin: int, end: int) -> bytes:
+        """Read the log as the disk has it between two offsets."""
+        data, size = b"", STORE.commit_log_file_bytes
+        while begin < end:
+            data += self.written(begin, min(end - begin, size - begin % size))
+            begin += size - begin % size
+        return data
+
     def written(self, offset: int, size: int, *, is_flushed: bool = False) -> bytes:
         """Read a part of the log as the disk has it, also if there is no process, or as the platter has it."""
         folder = self.disk.root.folder(LOG_FOLDER)

@@ -393,6 +393,9 @@ class ControllerWorld:
         leaders = {service.raft.known_leader for service in services if service is not None}
         if len(leaders) != 1 or None in leaders:
             return f"the controllers know different leaders: {leaders}"
+        applied = {service.raft.applied for service in services if service is not None}
+        if len(applied) != 1:
+            return f"the controllers have applied {sorted(applied)} entries"
         return next(filter(None, map(self._missing_in, self.clients)), None)
 
     def _is_lost(self, judge: Judge) -> bool:
@@ -426,4 +429,5 @@ class ControllerWorld:
         unseen = {known.name for known in judge.truth.values()} - client.seen
         if unseen:
             return f"{len(unseen)} messages of {judge.name} are confirmed, and readers have not got them"
+        judge.check_same()
         return None
