@@ -26,7 +26,7 @@ SLOW_MS = (200, 1_000, 4_000)
 # Controllers that have not heard each other for this time all stand for election as soon as they do.
 CONTEST_MS = (1_000, 4_000)
 # In these parts of the steps of a world, a machine loses power for a moment only.
-FLICKER_CHANCES = (0.0, 0.005, 0.02)
+FLICKER_CHANCES = (0.0, 0.005, 0.01)
 HALF_OPEN_MS = (2_000, 4_000, 8_000, 30_000)
 EMPTY_CHANCE = 0.003
 
