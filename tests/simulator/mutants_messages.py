@@ -40,7 +40,12 @@ MESSAGES = (
         "dedup",
         "A message that waited for longer than the deduplication time is not known once it is removed.",
         "broker.bmq.core.history",
-        (("        if guid[3:10] > latest:\n            self._latest[producer] = guid[3:10]\n", "        pass\n"),),
+        (
+            (
+                "        if ticks > latest:\n            self._latest[producer] = ticks\n\n    def bury",
+                "        pass\n\n    def bury",
+            ),
+        ),
         hidden="Its producer must post nothing else for two deduplication times, and then repeat it: none of the first 40 worlds shows it.",
         unit="tests/broker/bmq/core/test_history.py::test_one_that_waited_for_longer_than_the_window_is_known_once_it_is_gone",
     ),
