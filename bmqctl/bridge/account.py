@@ -19,8 +19,8 @@ class Account:
 
     `taken` is the sum of the next three and of what is in flight. `returned` are those that the source keeps: the
     bridge was stopped, or lost the source, before they were acknowledged. `repeated` are sends beyond the first.
-    `size_bytes` is the size of what was delivered, with its properties. `missing` are those that the source should
-    have, and does not give: they are not taken.
+    `size_bytes` is the size of what was delivered, with its properties. `missing` counts the messages that the
+    source should have and does not give: they are not taken.
     """
 
     taken: int = 0

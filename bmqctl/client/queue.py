@@ -205,7 +205,7 @@ class Queue:
         return True
 
     def confirm_all(self, messages: Iterable[Message]) -> None:
-        """Confirm messages of this queue; those that are settled are left out.
+        """Confirm messages of this queue, except settled ones.
 
         Raises `ValueError` for a message of another queue, and confirms none then.
         """

@@ -343,7 +343,7 @@ def cluster(
 ) -> None:
     """Start a cluster on this host, a process per node, and run it until SIGINT or SIGTERM.
 
-    The cluster has the sample domains; those that are stored in files are strongly consistent. Each node has its own
+    The cluster has the sample domains; domains in files are strongly consistent. Each node has its own
     directory, `node1` and so on, with its configuration and its store. An existing cluster is started again, with the
     domains that its directories have.
 

@@ -22,7 +22,7 @@ Progress = Callable[[int, int], None]
 
 @dataclass(frozen=True)
 class LogLosses:
-    """The account of a log up to `end`, behind its last record, and its places without a record."""
+    """The account of a log up to `end`, after its last record, and its places without a record."""
 
     account: Account
     end: int
@@ -30,7 +30,7 @@ class LogLosses:
 
     @property
     def unfinished_bytes(self) -> int:
-        """Bytes behind the last record that an unfinished write has left."""
+        """Bytes that an unfinished write has left after the last record."""
         return sum(fault.size for fault in self.faults if not fault.is_loss)
 
     def lost(self, offsets: NDArray[Any], loss: Loss) -> NDArray[np.bool_]:

@@ -23,7 +23,7 @@ Progress = Callable[[int, int], None]
 class LogFigures:
     """The commit log: its files, their offsets, and the end of what is written in them.
 
-    `not_in_queues` counts the records behind the last one that a consume queue names; `account` is of all bytes up to
+    `not_in_queues` counts the records after the last one that a consume queue names; `account` is of all bytes up to
     the end, behind which an unfinished write has left `unfinished_bytes`.
     """
 
@@ -151,7 +151,7 @@ def summarize_log(
 
 
 def _log_figures(store: StoreFiles, queues: Iterable[QueueFigures], losses: LogLosses) -> LogFigures:
-    """The log, with the records behind the last one that a queue names."""
+    """The log, with the records after the last one that a queue names."""
     known = max((queue.log_end for queue in queues if queue.log_end <= store.end), default=0)
     scan = LogScan(store.log, known or None, exact=True, tail=False)
     more = sum(len(chunk.records) for chunk in scan.chunks())

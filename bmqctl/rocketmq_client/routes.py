@@ -24,7 +24,7 @@ class Queue(NamedTuple):
 
 
 class Route(NamedTuple):
-    """The queues of a topic whose brokers have a master: those that can be read, and those that can be written.
+    """The queues of a topic whose brokers have a master: the readable ones, and the writable ones.
 
     `has_master` is true if a broker that has the topic has a master.
     """

@@ -52,7 +52,7 @@ class IndexBytes:
     size: int
 
     def read(self, at: int, size: int) -> bytes:
-        """Read bytes; zeros behind the end of the file."""
+        """Read bytes; zeros after the end of the file."""
         raise NotImplementedError
 
     def places_of(self, wanted: bytes) -> Iterator[int]:

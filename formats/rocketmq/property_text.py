@@ -18,7 +18,7 @@ PROPERTIES_ENCODING: Final = "iso-8859-1"
 _BLANKS: Final = " \t\f"
 # A line with its end, which is that of no other line.
 _LINE: Final = re.compile(r"[^\r\n]*(?:\r\n?|\n)|[^\r\n]+")
-# A name, and what separates it from the value; a character behind a backslash separates nothing.
+# A name, and what separates it from the value; a character after a backslash separates nothing.
 _NAME: Final = re.compile(r"((?:[^\\=: \t\f]|\\.)*)[ \t\f]*[=:]?[ \t\f]*", re.DOTALL)
 _ESCAPE: Final = re.compile(r"\\(u[0-9A-Fa-f]{4}|.)", re.DOTALL)
 _LETTERS: Final = {"t": "\t", "n": "\n", "r": "\r", "f": "\f"}

@@ -7,7 +7,7 @@ from typing import Final
 
 __all__ = ["DEAD_LETTER_PREFIX", "RETRY_PREFIX", "fault_of_group", "fault_of_topic"]
 
-# Prefixes of the topics with a group's messages to be delivered again, and with those that are not any more.
+# Prefixes of a group's topics: messages to be delivered again, and dead letters.
 RETRY_PREFIX: Final = "%RETRY%"
 DEAD_LETTER_PREFIX: Final = "%DLQ%"
 

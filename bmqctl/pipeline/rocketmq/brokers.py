@@ -58,7 +58,7 @@ class ReplicaLog:
         return self.files[0].begin if self.files else 0
 
     def written_to(self) -> int:
-        """The offset behind the last record, or behind damaged bytes that follow it. Raises `OSError`."""
+        """The offset after the last record, or after damaged bytes that follow it. Raises `OSError`."""
         end = self.end()
         files = [file for file in self.files if file.end > end]
         for chunk in LogScan(files, end, exact=True).chunks():

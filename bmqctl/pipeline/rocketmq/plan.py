@@ -30,7 +30,7 @@ _SLACK_MS: Final = 1000 * CLOCK_SLACK_S
 class LogPart(InputPartition):
     """The input of one task: the records of a broker that begin from offset `begin` on and before `end`.
 
-    The broker's last record, or damage behind it, ends at `written_to`.
+    The broker's last record, or damage after it, ends at `written_to`.
     """
 
     broker: Broker

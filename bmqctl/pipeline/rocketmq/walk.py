@@ -88,7 +88,7 @@ def read_range(
 ) -> Iterator[LogRecords]:
     """Yield the records of a broker in a range of its log, which has records up to `written_to`.
 
-    Those that a log lacks come behind its others. What no log has is added to the account when all are read. Raises
+    Records that a log lacks come after its others. What no log has is added to the account when all are read. Raises
     `OSError`, and, if it is to fail, StoreError at damage that no log can fill.
     """
     gaps, faults = [(begin, end)], []

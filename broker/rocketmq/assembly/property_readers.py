@@ -183,7 +183,7 @@ def read_path(text: str) -> Path:
 def read_paths(text: str) -> tuple[Path, ...]:
     """Read the paths of folders, separated by commas. Their order has no meaning."""
     names = text.split(",")
-    # The original's configurations have commas behind the last path, too.
+    # The original's configurations have commas after the last path, too.
     while len(names) > 1 and not names[-1]:
         names.pop()
     for name in names:
