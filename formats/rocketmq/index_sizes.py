@@ -5,6 +5,7 @@ With one size many numbers are possible. The right ones are those with which slo
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections import Counter
 from collections.abc import Iterable, Iterator
 from itertools import islice
@@ -46,18 +47,20 @@ class IndexLayout(NamedTuple):
 DEFAULT_LAYOUT: Final = IndexLayout(5_000_000, 20_000_000)
 
 
-class IndexBytes:
+class IndexBytes(ABC):
     """An index file that is read by position. `size` is its length, in bytes."""
 
     size: int
 
+    @abstractmethod
     def read(self, at: int, size: int) -> bytes:
         """Read bytes; zeros after the end of the file."""
-        raise NotImplementedError
+        ...
 
+    @abstractmethod
     def places_of(self, wanted: bytes) -> Iterator[int]:
         """Find bytes anywhere in the file."""
-        raise NotImplementedError
+        ...
 
     @property
     def header(self) -> IndexHeader:
