@@ -281,13 +281,15 @@ def test_a_disk_that_is_full_ahead_is_an_answer_when_it_is_needed(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     allocate = HOST.allocate
+
+    def refuse_ahead(fd: int, start: int, size: int) -> None:
+        if start >= CHUNK_BYTES:
+            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+        allocate(fd, start, size)
+
+    monkeypatch.setattr(HOST, "allocate", refuse_ahead)
     file = MappedFile(tmp_path / "store", 2 * CHUNK_BYTES)
     assert file.reserve(CHUNK_BYTES)
-
-    def refuse(fd: int, start: int, size: int) -> None:
-        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
-
-    monkeypatch.setattr(HOST, "allocate", refuse)
     assert file.reserve(CHUNK_BYTES)
     assert not file.reserve(CHUNK_BYTES + 1)
     monkeypatch.setattr(HOST, "allocate", allocate)
