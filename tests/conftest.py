@@ -3,6 +3,7 @@ from __future__ import annotations
 import gc
 import logging
 import os
+import signal
 import sys
 from collections.abc import Iterator
 from pathlib import Path
@@ -84,6 +85,9 @@ def pytest_collection() -> Iterator[None]:
 
 def pytest_configure(config: pytest.Config) -> None:
     config.pluginmanager.register(port_watch)
+    # A shell without job control starts what is in its background with interrupts ignored; processes inherit that.
+    if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
+        signal.signal(signal.SIGINT, signal.default_int_handler)
     if IS_COMPILED:
         # A test that is skipped midway leaves open what it has opened.
         config.addinivalue_line("filterwarnings", "ignore::pytest.PytestUnraisableExceptionWarning")
