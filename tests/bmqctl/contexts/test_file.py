@@ -24,7 +24,12 @@ def path(tmp_path: Path) -> Path:
 def test_the_place_is_that_of_the_xdg_specification() -> None:
     assert contexts_path({"XDG_CONFIG_HOME": "/etc/x"}) == Path("/etc/x/bmqctl/contexts.json")
     for relative in ({}, {"XDG_CONFIG_HOME": ""}, {"XDG_CONFIG_HOME": "x"}):
-        assert contexts_path(relative) == Path.home() / ".config" / "bmqctl" / "contexts.json"
+        assert contexts_path({"HOME": "/home/a", **relative}) == Path("/home/a/.config/bmqctl/contexts.json")
+
+
+def test_without_home_in_the_environment_the_home_is_that_of_the_user(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("HOME", raising=False)
+    assert contexts_path({}) == Path.home() / ".config" / "bmqctl" / "contexts.json"
 
 
 def test_the_file_is_the_owner_s_and_nothing_is_left_beside_it(path: Path) -> None:
